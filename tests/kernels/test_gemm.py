@@ -195,6 +195,15 @@ def test_fall_backs(gpu: str, architecture: str, engine: str, dtype: str, level:
         assert match.mape >= match.row.mape_out
 
 
+def test_an_engines_own_set_of_a_generation_stands_before_anothers_of_the_card() -> None:
+    """SGLang's attention was measured on B200 and GB200, other engines' on B300 too."""
+    for family, kernel in (("attention", "decode"), ("attention", "prefill"), ("mla", "mla-decode")):
+        found = lookup(family, "b300-sxm-288gb", "blackwell", "sglang", "bf16", kernel)
+        assert (found.row.engine, found.level) == ("sglang", "generation")
+        assert lookup(family, "b300-sxm-288gb", "blackwell", "nobody", "bf16", kernel).level == "other engine"
+    assert len(lookup("gemm", "jetson-thor-128gb", "blackwell", "vllm", "nvfp4").row.gpu.split()) == 2  # not B300's
+
+
 def test_errors_teach() -> None:
     with pytest.raises(UnknownNameError, match="gemm"):
         load_constants("gem")

@@ -12,7 +12,7 @@ from rooflm.catalogue.engine import Engine
 from rooflm.estimate.capacity import Running
 from rooflm.estimate.guessing import drafting, verifying
 from rooflm.estimate.offloaded import decode_seconds, prompt_seconds
-from rooflm.estimate.step import Step, add_up, issue_time, launches, of_experts, step, unfitted
+from rooflm.estimate.step import Step, add_up, captured, issue_time, launches, of_experts, step, unfitted
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
 from rooflm.graph.ops import Comm, Op
@@ -106,7 +106,7 @@ def host_of(s: Scenario) -> Engine:
 def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> Step:
     """The time of a decode pass of one micro-batch."""
     e = host_of(s)
-    issue = issue_time(e, run.micro, e.host.graphed_sequences, of_experts(timed), s.cluster.launching)
+    issue = issue_time(e, run.micro, e.host.graphed_sequences, launching=s.cluster.launching)
     tick = step(timed, e, s.cluster.device, r, issue, run.micro)
     own = 1.0 if e.residuals is None else e.residuals.factor("decode", s, run.sequences)
     return tick if is_plain(own, 1.0) else scaled(tick, own)
@@ -128,7 +128,8 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     """Timed passes and the engine's host costs -> TTFT, TPOT and latency."""
     e, m = host_of(s), s.mapping
     sequences = run.sequences / run.passes
-    issue = issue_time(e, sequences * s.workload.new, e.host.captured, of_experts(timed.prefill), s.cluster.launching)
+    held = captured(e, s.model)
+    issue = issue_time(e, sequences * s.workload.new, held, of_experts(timed.prefill), s.cluster.launching)
     one = step(timed.prefill, e, s.cluster.device, r, issue, sequences, e.factors.prompt)
     # passes follow each other through the stages: the times of all at one stage, of the largest at the others
     busy = run.passes + (m.pp - 1) * run.fullest

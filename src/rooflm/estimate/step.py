@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Device
+from rooflm.catalogue.model import MLA, Model
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
@@ -133,6 +134,18 @@ def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
     (6.0, 5.0)
     """
     return larger(device_time, issued + fixed) if overlap else larger(device_time, issued) + fixed
+
+
+def captured(engine: Engine, model: Model) -> Num:
+    """Most tokens of a pass with prompts of this model that graphs hold.
+
+    >>> from rooflm.readers.checkpoints.load import load_model
+    >>> e = Engine("").but(captured=16384, captured_latent=2048)
+    >>> [int(captured(e, load_model(name))) for name in ("qwen3-235b-a22b", "deepseek-v3")]
+    [16384, 2048]
+    """
+    latent = any(isinstance(b.mixer, MLA) for b in model.blocks)
+    return smaller(engine.host.captured, engine.host.captured_latent) if latent else engine.host.captured
 
 
 def issue_time(engine: Engine, tokens: Num, held: Num, experts: Num = 0.0, launching: Num = 1.0) -> Num:

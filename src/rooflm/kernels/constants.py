@@ -36,7 +36,7 @@ DTYPE_KIN: dict[str, tuple[str, ...]] = {
 """Which dtype's constants stand in for one that nobody measured, nearest first."""
 TWINS = {"fp16": "bf16", "bf16": "fp16"}
 """Dtypes that run on the same units at the same rate: as good as each other at every level of the search."""
-LEVELS = ("exact", "other engine", "generation", "all", "other dtype")
+LEVELS = ("exact", "generation", "other engine", "all", "other dtype")
 """How near a looked-up row is to the question, nearest first."""
 
 T = TypeVar("T")
@@ -137,12 +137,13 @@ def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kern
 
     gpu: catalogue name of the card whose kernels are asked for (`Device.kernels_from`); generation: the architecture as
     these tables know it (`Device.kernel_generation`), or a kind of link.
-    1. exact: this GPU, engine (or any) and dtype (fp16 and bf16 count as one, see TWINS; the very dtype first); 2. this
-    GPU and dtype with another engine (the one with the lowest error out of sample); 3. the set of the generation, the
-    engine's own before the common one and that before another's; 4. the set of all GPUs; 5. the same four for the
-    nearest dtype of DTYPE_KIN. `kernel` (an elementwise kind, say) must match at every level. The error to expect is
-    that of the row out of sample, or its transfer error once the question is about another GPU or engine (1.5 times the
-    error out of sample where transfer was not measured).
+    1. exact: this GPU, engine (or any) and dtype (fp16 and bf16 count as one, see TWINS; the very dtype first); 2. the
+    engine's own set of the generation, since its kernels differ more from another's than from card to card; 3. this GPU
+    and dtype with another engine; 4. the set of the generation, the common one before another engine's; 5. the set of
+    all GPUs; 6. the same five for the nearest dtype of DTYPE_KIN. Of several of a generation the one for most cards,
+    else the one with the lowest error out of sample. `kernel` (an elementwise kind, say) must match at every level. The
+    error to expect is that of the row out of sample, or its transfer error once the question is about another GPU or
+    engine (1.5 times the error out of sample where transfer was not measured).
 
     >>> lookup("gemm", "h100-sxm-80gb", "hopper", "vllm", "bf16").level
     'exact'
@@ -154,14 +155,16 @@ def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kern
         same = [r for r in rows if r.dtype in (kind, TWINS.get(kind))]
         tiers = (
             [r for r in same if gpu in r.gpu and (engine in r.engine or ANY in r.engine)],
+            [r for r in same if r.architecture == generation and engine in r.engine],
             [r for r in same if gpu in r.gpu],
             [r for r in same if r.architecture == generation],
             [r for r in same if r.architecture == ANY],
         )
-        for level, tier in zip(LEVELS, tiers, strict=False):
+        for level, tier in zip((*LEVELS[:3], LEVELS[1], LEVELS[3]), tiers, strict=True):
             if tier:
                 nearest = min(tier, key=lambda r: (ANY not in r.gpu, engine not in r.engine, ANY not in r.engine,
-                                                   r.dtype != kind, r.mape_out))  # fmt: skip
+                                                   r.dtype != kind, 0 if gpu in r.gpu else -len(r.gpu),
+                                                   r.mape_out))  # fmt: skip
                 row = _parse(family, nearest.text)
                 wide = row.mape_out if level == "exact" else row.mape_transfer or 1.5 * row.mape_out
                 return Match(row, level if number == 0 else LEVELS[-1], wide)

@@ -10,7 +10,6 @@ import math
 from functools import cache
 
 import msgspec
-import numpy as np
 
 from rooflm.catalogue.hardware import Derating, Device
 from rooflm.errors import RooflmError
@@ -102,11 +101,11 @@ def _nearest(family: str, architecture: str, year: int, engine: str) -> str:
 
 
 def matrix_share(device: Device) -> Num:
-    """FLOPs a clock of an SM (a power of two) over those of the cards that stand for its generation's attention (1: no
-    one does). Softmax takes so much less of a product's time: SMs of all generations have alike units for exponentials.
+    """FLOPs a clock of an SM over those of the cards that stand for its generation's attention (1: no one does).
+    Softmax takes so much less of a product's time: SMs of all generations have alike units for exponentials.
 
     >>> from rooflm.readers.devices import load_device
-    >>> [float(matrix_share(load_device(name))) for name in ("h200", "h20")]
+    >>> [round(float(matrix_share(load_device(name))), 2) for name in ("h200", "h20")]
     [1.0, 0.25]
     """
     known = card_file().matrix.get(device.kernel_generation)
@@ -119,7 +118,7 @@ def warp_share(device: Device) -> Num:
     units are as small as Ampere's, and of generations that have no others.
 
     >>> from rooflm.readers.devices import load_device
-    >>> [float(warp_share(load_device(name))) for name in ("a100", "h200", "h20", "b200", "rtx-5090")]
+    >>> [round(float(warp_share(load_device(name))), 2) for name in ("a100", "h200", "h20", "b200", "rtx-5090")]
     [1.0, 0.5, 1.0, 0.25, 1.0]
     """
     known = card_file().warp.get(device.kernel_generation)
@@ -127,6 +126,6 @@ def warp_share(device: Device) -> Num:
 
 
 def _a_clock(device: Device) -> Num:
-    """FLOPs with 16-bit operands a clock of an SM, a power of two."""
+    """FLOPs with 16-bit operands a clock of an SM."""
     half = device.peak.get("bf16", device.peak.get("fp16", 0.0))
-    return np.exp2(np.round(np.log2(half / (device.sms * device.clock))))
+    return half / (device.sms * device.clock)

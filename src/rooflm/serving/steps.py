@@ -25,7 +25,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import most_in_flight
 from rooflm.estimate.memory import stage_share
 from rooflm.estimate.offloaded import decode_seconds, device_part, prompt_seconds
-from rooflm.estimate.step import MEMORY_POWER, hosted, issue_time, launches, of_experts, unfitted
+from rooflm.estimate.step import MEMORY_POWER, captured, hosted, issue_time, launches, of_experts, unfitted
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
 from rooflm.graph.ops import Op
@@ -268,7 +268,7 @@ class StepTable:
         self._attend: list[list[float]] = [np.interp(every, c.tokens, column).tolist() for column in attend.T]
         self._pasts: list[float] = c.pasts.tolist()
         self._floor = float(attend[0, 0])
-        self._captured = float(e.host.captured)
+        self._captured = float(captured(e, s.model))
         self._decode: Array = np.interp(padded(e.host.graphs, each), c.sequences, decode) + handed
         self._attention = attention
         self.stage = _fullest_stage(s)
@@ -279,7 +279,8 @@ class StepTable:
         eager = float(issue_time(e, np.inf, 0, c.experts, s.cluster.launching))
         issue = (eager, e.host.issue_decode, eager)
         self._issued = [n * float(each) for n, each in zip(counts, issue, strict=True)]
-        self._graphed, self._ungraphed = float(e.host.graphed_sequences), counts[1] * eager
+        ungraphed = float(issue_time(e, np.inf, 0, launching=s.cluster.launching))
+        self._graphed, self._ungraphed = float(e.host.graphed_sequences), counts[1] * ungraphed
         self._step, self._sequence, self._overlap = float(e.host.step), float(e.host.sequence), e.host.overlap
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
         self._decays: dict[int, list[float]] = {}

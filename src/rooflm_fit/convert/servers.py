@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rooflm.catalogue.model import MLA, Block
+from rooflm.catalogue.model import Block
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_device
@@ -111,8 +111,6 @@ def on_blackwell(gpu: Any) -> bool:
 
 NEWEST = "2026-04"
 """Month from which a run without a release is taken for one of 0.5.10 or later."""
-LARGE = 160e9
-"""Bytes of a card from which a chunk is 16384 tokens."""
 PIECEWISE = (0, 5, 10)
 """Release of SGLang from which graphs of pieces hold passes with prompts unless it turns them off."""
 PICTURED = ("qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen3.5", "qwen3.6", "kimi-k2.5", "kimi-k2.6", "glm-4.5v",
@@ -127,16 +125,15 @@ moe_runner_backend auto), inside which tokens are routed."""
 
 
 def usual_captured(values: dict[str, Any]) -> dict[str, str]:
-    """Tokens of a pass with prompts that SGLang's graphs hold from 0.5.10 on: none where it turns them off, up to a
-    whole chunk else, but for latent attention, whose 2048 are the engine's row's.
+    """No tokens of a pass with prompts in SGLang's graphs where it turns them off, from 0.5.10 on; else the engine's
+    row says how many.
 
     Source: server_args.py of 0.5.10, _handle_piecewise_cuda_graph (models with towers or an indexer, guesses, attention
-    in data parallel, pipelines, servers of prompts alone; moe_runner_backend flashinfer_trtllm) and
-    piecewise_cuda_graph_max_tokens (the chunk; 8192 tokens, 16384 from 160 GB on).
+    in data parallel, pipelines, servers of prompts alone; moe_runner_backend flashinfer_trtllm).
 
     >>> run = {"engine": "sglang", "release": "0.5.10.post1", "gpu": "b300-sxm-288gb", "quant": "nvfp4"}
     >>> [usual_captured(run | {"model": m}) for m in ("qwen3.5-397b-a17b", "minimax-m2", "deepseek-v3")]
-    [{'engine.captured': '0'}, {'engine.captured': '16384'}, {'engine.captured': '0'}]
+    [{'engine.captured': '0'}, {}, {'engine.captured': '0'}]
     >>> usual_captured(run | {"model": "glm-5"}), usual_captured(run | {"release": "0.5.9", "model": "minimax-m2"})
     ({'engine.captured': '0'}, {})
     """
@@ -150,10 +147,7 @@ def usual_captured(values: dict[str, Any]) -> dict[str, str]:
         return {}
     if device.software:  # no such graphs on other makers' cards, as their rows say
         return {}
-    if turned_off(values, blocks):
-        return {"engine.captured": "0"}
-    chunk = values.get("budget") or (16384 if float(device.dram.size) > LARGE else 8192)
-    return {} if any(isinstance(b.mixer, MLA) for b in blocks) else {"engine.captured": str(chunk)}
+    return {"engine.captured": "0"} if turned_off(values, blocks) else {}
 
 
 def turned_off(values: dict[str, Any], blocks: tuple[Block, ...]) -> bool:
