@@ -138,7 +138,8 @@ def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kern
     gpu: catalogue name of the card whose kernels are asked for (`Device.kernels_from`); generation: the architecture as
     these tables know it (`Device.kernel_generation`), or a kind of link.
     1. exact: this GPU, engine (or any) and dtype (fp16 and bf16 count as one, see TWINS; the very dtype first); 2. the
-    engine's own set of the generation, since its kernels differ more from another's than from card to card; 3. this GPU
+    engine's own set of the generation, since its kernels differ more from another's than from card to card (where there
+    is none for all of its cards); 3. this GPU
     and dtype with another engine; 4. the set of the generation, the common one before another engine's; 5. the set of
     all GPUs; 6. the same five for the nearest dtype of DTYPE_KIN. Of several of a generation the one for most cards,
     else the one with the lowest error out of sample. `kernel` (an elementwise kind, say) must match at every level. The
@@ -153,11 +154,12 @@ def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kern
         raise UnknownNameError(f"{family} kernel", kernel, {r.kernel for r in _entries(family)})
     for number, kind in enumerate((dtype, *DTYPE_KIN.get(dtype, ()))):
         same = [r for r in rows if r.dtype in (kind, TWINS.get(kind))]
+        kin = [r for r in same if r.architecture == generation]
         tiers = (
             [r for r in same if gpu in r.gpu and (engine in r.engine or ANY in r.engine)],
-            [r for r in same if r.architecture == generation and engine in r.engine],
+            [r for r in kin if engine in r.engine and not any(ANY in other.gpu for other in kin)],
             [r for r in same if gpu in r.gpu],
-            [r for r in same if r.architecture == generation],
+            kin,
             [r for r in same if r.architecture == ANY],
         )
         for level, tier in zip((*LEVELS[:3], LEVELS[1], LEVELS[3]), tiers, strict=True):
