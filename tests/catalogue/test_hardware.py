@@ -37,7 +37,7 @@ def test_a_clusters_defaults() -> None:
     assert cluster.tiers == () and cluster.host_bandwidth == 25e9 and cluster.launching == 1
 
 
-@pytest.mark.parametrize("card", ["a100-pcie-40gb", "a100-pcie-80gb", "a800-pcie-80gb", "h100-pcie-80gb"])
+@pytest.mark.parametrize("card", ["a100-pcie-40gb", "a100-pcie-80gb", "a800-pcie-80gb"])
 def test_cards_for_slots_stand_without_bridges(card: str) -> None:
     """Bridges are an accessory; cards whose name has them (NVL) come with them."""
     assert all(tier.kind != "nvlink" for tier in load_cluster(default_cluster(card), card).tiers)
