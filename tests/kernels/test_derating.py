@@ -163,3 +163,13 @@ def test_a_plain_framework_starts_every_expert_one_by_one() -> None:
     # Qwen3's speed table: transformers 4.51, 2,048 tokens after one in 1,084 s, memory 58,462 MiB
     found = infer(model="qwen3-30b-a3b", gpu="h20", engine="hf-eager", prompt=1, output=2048)
     assert float(found.latency) == pytest.approx(1084.127, rel=0.25)
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "trtllm-0.5", "vllm", "vllm-2024"])
+def test_a_cards_power_does_not_hide_what_its_twin_reaches_in_an_engine(engine: str) -> None:
+    """A100's cards for slots have a factor of their own in engines that nobody ran on the SXM card, and no other."""
+    times = {
+        g: rooflm.infer("llama-2-7b", gpu=f"a100-{g}", engine=engine) for g in ("pcie-40gb", "pcie-80gb", "sxm-80gb")
+    }
+    assert times["pcie-40gb"].tpot > times["pcie-80gb"].tpot
+    assert times["pcie-80gb"].ttft >= 0.9 * times["sxm-80gb"].ttft

@@ -61,9 +61,9 @@ def card_file() -> _File:
 
 
 def derating(device: Device, engine: str) -> Derating:
-    """The factors of a device: its own where it states any, else those of this card in this engine, else of the card,
-    else both of the card whose kernels it takes, else of its architecture whoever sells it, else of its product family
-    (of its generation there, or of the one nearest in time, the later of two); else 1.
+    """The factors of a device: its own where it states any, else those of this card in this engine, else of the card
+    whose kernels it takes in this engine, else both in any, else of its architecture whoever sells it, else of its
+    product family (of its generation there, or of the one nearest in time, the later of two); else 1.
 
     >>> from rooflm.readers.devices import load_device
     >>> derating(load_device("tpu-v4"), "no-such-engine").compute
@@ -81,7 +81,7 @@ def derating(device: Device, engine: str) -> Derating:
 @cache
 def on_file(gpu: str, twin: str, product_family: str, architecture: str, year: int, engine: str) -> Derating:
     """The factors in data/calibration/devices.toml."""
-    cards = [(card, ANY, ANY, who) for card in (gpu, twin) for who in (engine, ANY)]
+    cards = [(card, ANY, ANY, who) for who in (engine, ANY) for card in (gpu, twin)]
     families = [(ANY, product_family, kind, who) for who in (engine, ANY) for kind in (_nearest, ANY)]
     for card, family, kind, who in [*cards, *((ANY, ANY, architecture, who) for who in (engine, ANY)), *families]:
         chosen = kind if isinstance(kind, str) else kind(family, architecture, year, who)
