@@ -167,9 +167,6 @@ def test_a_plain_framework_starts_every_expert_one_by_one() -> None:
 
 @pytest.mark.parametrize("engine", ["llama.cpp", "trtllm-0.5", "vllm", "vllm-2024"])
 def test_a_cards_power_does_not_hide_what_its_twin_reaches_in_an_engine(engine: str) -> None:
-    """A100's cards for slots have a factor of their own in engines that nobody ran on the SXM card, and no other."""
-    times = {
-        g: rooflm.infer("llama-2-7b", gpu=f"a100-{g}", engine=engine) for g in ("pcie-40gb", "pcie-80gb", "sxm-80gb")
-    }
-    assert times["pcie-40gb"].tpot > times["pcie-80gb"].tpot
-    assert times["pcie-80gb"].ttft >= 0.9 * times["sxm-80gb"].ttft
+    """A100's cards for slots have a factor in any engine; the one with less bandwidth decodes more slowly in each."""
+    small, large = (infer("llama-2-7b", gpu=f"a100-pcie-{size}gb", engine=engine).tpot for size in (40, 80))
+    assert small > 1.1 * large
