@@ -106,6 +106,9 @@ class Kernels:
     grouped: bool = flag(False, "training: one kernel holds the products of all experts, else each expert has its own")
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
     norm_kept: Num = number(1.0, "training: what a norm keeps over its input (with an fp32 copy and the norm: 3)")
+    adapter_bytes: Num = number(
+        0.0, "training: bytes of a value between an adapter's kernels where each runs by itself (0: all within products)"
+    )
     keeps_gathered: bool = flag(False, "training: inputs gathered by a tensor group are kept, not gathered again")
 
 
