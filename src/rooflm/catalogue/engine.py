@@ -109,6 +109,9 @@ class Kernels:
     adapter_bytes: Num = number(
         0.0, "training: bytes of a value between an adapter's kernels where each runs by itself (0: all within products)"
     )
+    narrow_residual: Num = number(
+        2.0, "training: bytes of a value between layers over an unsharded base of fewer than 16 bits (4: norms in fp32)"
+    )
     keeps_gathered: bool = flag(False, "training: inputs gathered by a tensor group are kept, not gathered again")
 
 

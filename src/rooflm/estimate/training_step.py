@@ -202,6 +202,8 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
     t, q, grads = s.training, s.quant, grad_bytes(s)
     own = rules.Rules(grads, s.mapping.sp, 0.0 if t.adapters else 1.0)
     act = q.act_bits if isinstance(q.act_bits, int | float) else 16
+    if t.adapters and not is_plain(s.engine.kernels.narrow_residual, 2):
+        base = rules.widened(base, residual_bytes(s) / 2.0 - 1.0)
     asis = t.adapters and act < 16 and is_plain(t.base_bits, act)  # a frozen base of the products' own width feeds them
     backward = rules.backward(base, own)
     if t.adapters:
@@ -216,6 +218,13 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
         backward += rules.backward(casts, rules.Rules(grads))
         base = [*base, *casts]
     return base, backward
+
+
+def residual_bytes(s: Scenario) -> Num:
+    """Bytes of a value between layers: more than 16 bits where an engine readies a narrow base for training by norms
+    in fp32 (PEFT, prepare_model_for_kbit_training; TRL calls it unless the base is sharded)."""
+    whole = (np.asarray(s.training.base_bits) < 16) * (np.asarray(s.mapping.zero) < 3)
+    return pick(whole, s.engine.kernels.narrow_residual, 2.0)
 
 
 def narrow_gathers(s: Scenario) -> bool:
@@ -284,7 +293,7 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     fleeting = (not e.habits.zero_one) * (np.asarray(count) <= 1) * (1.0 - buckets)
     return tm.Setup(
         c.model, m, c.kernels, s.quant, s.training, s.workload.seq, document(s), count,
-        grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0], fleeting,
+        grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0], fleeting, residual_bytes(s),
     )  # fmt: skip
 
 

@@ -280,6 +280,27 @@ def adapters(nodes: Sequence[Op | Comm], t: Training, value: Num = 0.0) -> list[
     return extra
 
 
+def widened(nodes: Sequence[Op | Comm], over: Num) -> list[Op | Comm]:
+    """Where what passes from layer to layer has more bytes than products take (over: as many more as those 16 bits, 1
+    in fp32): residual adds move more, and each product that reads it casts it for itself (autocast).
+
+    >>> add, up = stream("residual", "mlp", "add", 1, 6.0), gemm("up", "mlp", 1, 1, 1, 1, (2, 2, 2))
+    >>> [(n.name, float(n.bytes)) for n in widened([add, up], 1.0)]
+    [('residual', 12.0), ('up', 6.0), ('widened', 6.0)]
+    """
+    out: list[Op | Comm] = []
+    for op in nodes:
+        out.append(op._replace(bytes=op.bytes * (1 + over)) if op.name == "residual" else op)
+        if isinstance(op, Op) and op.kind == "gemm" and op.of in READERS:
+            readers = op.count * READERS[op.of] * (over > 0)
+            out.append(stream("widened", op.part, "cast", readers, 6.0 * over * op.shape[0] * op.shape[2]))
+    return out
+
+
+READERS = {"q": 1, "kv": 2, "qkv": 3, "gate": 1, "up": 1}
+"""Products that read what passes from layer to layer, and how many products of transformers' models each is."""
+
+
 def dequantised(nodes: Sequence[Op | Comm], bits: Num) -> list[Op | Comm]:
     """Before each product of a frozen narrow base a kernel writes its weights at 16 bits (QLoRA, arXiv 2305.14314)."""
     extra: list[Op | Comm] = []
