@@ -150,6 +150,7 @@ class Host:
     expert_launch: Num = number(0.0, "training: time of each expert's own kernels over that of its work", "s")
     moe_host: Num = number(0.0, "training: host time of a layer of experts and a micro-batch, kernel by kernel", "s")
     layer_host: Num = number(0.0, "training: host time of a layer without experts and a micro-batch, likewise", "s")
+    packed_host: Num = number(0.0, "training: either, more where a sequence holds several documents", "s")
     chunk_host: Num = number(0.0, "training: host time of a pass of a virtual stage beside another (ep_overlap)", "s")
     graphed: Num = share(0.0, "training: share of what the host issues which CUDA graphs hold")
 
