@@ -118,7 +118,8 @@ def layers_host(s: Scenario) -> Num:
     m, host = s.mapping, s.engine.host
     blocks = s.model.scaled().blocks
     packed = host.packed_host * s.training.packed  # rotary and attention read where documents end
-    layers = sum(b.count * (packed + (host.moe_host if isinstance(b.ffn, MoE) else host.layer_host)) for b in blocks)
+    experts = host.moe_host + host.router_host * host.router_apart
+    layers = sum(b.count * (packed + (experts if isinstance(b.ffn, MoE) else host.layer_host)) for b in blocks)
     plans = m.pp * m.vp * host.chunk_host * (s.engine.overlaps.ep_overlap > 0)
     return s.cluster.launching * (layers + plans) * (1.0 - host.graphed)
 
