@@ -106,9 +106,10 @@ class Kernels:
     grouped: bool = flag(False, "training: one kernel holds the products of all experts, else each expert has its own")
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
     norm_kept: Num = number(1.0, "training: what a norm keeps over its input (with an fp32 copy and the norm: 3)")
-    adapter_bytes: Num = number(
-        0.0, "training: bytes of a value between an adapter's kernels where each runs by itself (0: all within products)"
+    adapter_in: Num = number(
+        0.0, "training: bytes that an adapter's kernels move a value of its input, before A", "bytes"
     )
+    adapter_out: Num = number(6.0, "training: the same of its output, after B (6: the add alone)", "bytes")
     narrow_residual: Num = number(
         2.0, "training: bytes of a value between layers over an unsharded base of fewer than 16 bits (4: norms in fp32)"
     )

@@ -202,12 +202,10 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
     t, q, grads = s.training, s.quant, grad_bytes(s)
     own = rules.Rules(grads, s.mapping.sp, 0.0 if t.adapters else 1.0)
     act = q.act_bits if isinstance(q.act_bits, int | float) else 16
-    if t.adapters and not is_plain(s.engine.kernels.narrow_residual, 2):
-        base = rules.widened(base, residual_bytes(s) / 2.0 - 1.0)
     asis = t.adapters and act < 16 and is_plain(t.base_bits, act)  # a frozen base of the products' own width feeds them
     backward = rules.backward(base, own)
     if t.adapters:
-        extra = rules.adapters(base, t, s.engine.kernels.adapter_bytes)
+        extra = rules.adapters(base, t, s.engine.kernels.adapter_in, s.engine.kernels.adapter_out)
         narrow = [] if asis or is_plain(t.base_bits, 16) else rules.dequantised(base, t.base_bits)
         backward += [*rules.backward(extra, rules.Rules(grads)), *narrow]
         base = [*base, *extra, *narrow]
@@ -218,13 +216,6 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
         backward += rules.backward(casts, rules.Rules(grads))
         base = [*base, *casts]
     return base, backward
-
-
-def residual_bytes(s: Scenario) -> Num:
-    """Bytes of a value between layers: more than 16 bits where an engine readies a narrow base for training by norms
-    in fp32 (PEFT, prepare_model_for_kbit_training; TRL calls it unless the base is sharded)."""
-    whole = (np.asarray(s.training.base_bits) < 16) * (np.asarray(s.mapping.zero) < 3)
-    return pick(whole, s.engine.kernels.narrow_residual, 2.0)
 
 
 def narrow_gathers(s: Scenario) -> bool:
@@ -286,14 +277,17 @@ def adapter_params(s: Scenario, c: Context) -> Num:
 
 def setup_of(s: Scenario, c: Context) -> tm.Setup:
     """What the memory of a scenario's stages depends on. Gradients of engines built on FSDP are made anew each step
-    (PyTorch, zero_grad: set_to_none) and stand only where micro-batches add up, or in DDP's buckets (no sharding)."""
+    (PyTorch, zero_grad: set_to_none) and stand only where micro-batches add up, or in DDP's buckets (no sharding).
+    A readied narrow base has norms in fp32 (PEFT, prepare_model_for_kbit_training; TRL calls it unless sharded)."""
     e, m, count = s.engine, s.mapping, micro_batches(s)
     grad_extra = e.room.grad_extra_bf16 if s.quant.half == "bf16" else 0.0
     buckets = (np.asarray(m.zero) < 2) * (np.asarray(m.dp * m.cp) > 1)
+    readied = (np.asarray(s.training.base_bits) < 16) * (np.asarray(m.zero) < 3)
     fleeting = (not e.habits.zero_one) * (np.asarray(count) <= 1) * (1.0 - buckets)
     return tm.Setup(
         c.model, m, c.kernels, s.quant, s.training, s.workload.seq, document(s), count,
-        grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0], fleeting, residual_bytes(s),
+        grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0], fleeting,
+        pick(readied, e.kernels.narrow_residual, 2.0),
     )  # fmt: skip
 
 

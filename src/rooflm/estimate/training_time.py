@@ -219,15 +219,10 @@ def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_
     total = in_forward + in_backward + tied
     gathers = forward_gathers + backward_gathers
     once = [ring_waits([t.node for t in x], s.cluster.tiers, e.habits.owners) for x in (timed.gather, timed.reduce)]
-    waits = ring_share(s) * (gathers * once[0] + reductions * once[1])
-    return Sync(total + waits, shown_f + shown_b + tied + waits, reductions, gathers)
-
-
-def ring_share(s: Scenario) -> float:
-    """Share of the hops of rings over nodes that shows: 0 where efficiency is flat or ideal, or the machine's own links
-    were measured."""
+    # the machine's own links were measured as they are
     told = s.efficiency.mode != "calibrated" or s.cluster.device.measured is not None
-    return 0.0 if told else factors.ring()[2]
+    waits = (0.0 if told else factors.ring()[2]) * (gathers * once[0] + reductions * once[1])
+    return Sync(total + waits, shown_f + shown_b + tied + waits, reductions, gathers)
 
 
 def offload_time(s: Scenario, c: Context, m: Num, compute: Num) -> Num:

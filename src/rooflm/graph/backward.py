@@ -15,7 +15,7 @@ import numpy as np
 from rooflm.graph.adapted import chosen
 from rooflm.graph.ops import Comm, Op, gemm, grouped, stream
 from rooflm.scenario.training import Training
-from rooflm.units import Num, is_plain, larger, pick, smaller
+from rooflm.units import Num, is_plain, pick, smaller
 
 FLASH_BACKWARD = 2.5
 """Backward over forward work of flash attention: five products against two (FlashAttention-2, arXiv 2307.08691,
@@ -23,15 +23,14 @@ section 4.1 counts the same 2.5)."""
 
 STREAM_BACKWARD = {
     "norm": 1.5, "add": 2 / 3, "activation": 5 / 3, "rope": 1.0, "softmax": 1.5, "sample": 0.5, "embedding": 2.0,
-    "conv": 2.0, "route": 1.0, "cast": 1.0, "score_dropout": 1.0, "cp_merge": 1.0,
-    "lora_in": 1.4,
+    "conv": 2.0, "route": 1.0, "cast": 1.0, "score_dropout": 1.0, "cp_merge": 1.0, "lora_in": 1.4,
 }  # fmt: skip
 """Backward over forward traffic by name or kind, from the values that each reads and writes: a norm reads x and dy
 and writes one (3 to 2); a residual add passes its gradient to the mask (2 to 3); a gated activation reads gate, up and
 gradient and writes two (5 to 3); softmax reads its output and the gradient and writes one (3 to 2), its dropout reads
-the mask and the gradient and writes one; an adapter's input also adds its gradient to the product's; a rotation is undone; the loss writes its gradient over its input; an
+the mask and the gradient and writes one; a rotation is undone; the loss writes its gradient over its input; an
 embedding reads the gradient and adds to fp32 rows; where a context group merges partial outputs, it adds up partial
-gradients of the queries."""
+gradients of the queries; an adapter also adds its input's gradient to the product's."""
 
 MIRROR = {
     "all_reduce": "all_reduce", "reduce_scatter": "all_gather", "all_gather": "reduce_scatter",
@@ -255,50 +254,26 @@ SAME_INPUT = {"kv": "q", "up": "gate"}
 """Products that take the input of the product before them, cast once for both."""
 
 
-def adapters(nodes: Sequence[Op | Comm], t: Training, value: Num = 0.0) -> list[Op | Comm]:
+def adapters(nodes: Sequence[Op | Comm], t: Training, before: Num = 0.0, after: Num = 6.0) -> list[Op | Comm]:
     """Low-rank adapters beside the chosen products of frozen layers: x A (k to r) and (x A) B (r to n), then an add.
 
-    value: bytes of a value between an adapter's kernels where each runs by itself, as in PEFT: dropout of x (read,
-    written, a mask), the two products, scaling and the add; with 4 also casts of x to fp32 and of the sum back. Over a
-    narrow base they have 2 (bitsandbytes' layers leave types to autocast). 0: all within the products.
+    before, after: bytes that further kernels move a value of x and of the sum (`Kernels.adapter_in`, `adapter_out`);
+    over a base of fewer than 16 bits no more than in 16 bits (5 and 10: bitsandbytes leaves types to autocast).
 
     Sources: Hu et al., "LoRA", arXiv 2106.09685, section 4.1; PEFT, tuners/lora/layer.py and bnb.py.
     """
     extra: list[Op | Comm] = []
-    names = chosen(t.lora_modules)
-    apart = pick(np.asarray(t.base_bits) < 16, smaller(value, 2.0), value)
-    cast, half = larger(apart - 2.0, 0.0), pick(apart > 0, apart, 2.0)
+    names, narrow, half = chosen(t.lora_modules), np.asarray(t.base_bits) < 16, (2.0, 2.0, 2.0)
+    moved, added = pick(narrow, smaller(before, 5.0), before), pick(narrow, smaller(after, 10.0), after)
     for op in nodes:
         if isinstance(op, Op) and op.kind == "gemm" and op.of in names:
             m, n, k, *_ = op.shape
-            if not is_plain(value, 0):
-                moved = m * k * (3 * cast + (2 * apart + 1) * (apart > 0))
-                extra.append(stream("lora_in", op.part, "lora_in", op.count, moved))
-            extra.append(gemm("lora_a", op.part, op.count, m, t.lora_rank, k, (half, half, half)))
-            extra.append(gemm("lora_b", op.part, op.count, m, n, t.lora_rank, (half, half, half)))
-            extra.append(stream("lora_add", op.part, "add", op.count, m * n * (6.0 + 2 * apart + 5 * cast)))
+            if not is_plain(before, 0):
+                extra.append(stream("lora_in", op.part, "lora_in", op.count, m * k * moved))
+            extra.append(gemm("lora_a", op.part, op.count, m, t.lora_rank, k, half))
+            extra.append(gemm("lora_b", op.part, op.count, m, n, t.lora_rank, half))
+            extra.append(stream("lora_add", op.part, "add", op.count, m * n * added))
     return extra
-
-
-def widened(nodes: Sequence[Op | Comm], over: Num) -> list[Op | Comm]:
-    """Where what passes from layer to layer has more bytes than products take (over: as many more as those 16 bits, 1
-    in fp32): residual adds move more, and each product that reads it casts it for itself (autocast).
-
-    >>> add, up = stream("residual", "mlp", "add", 1, 6.0), gemm("up", "mlp", 1, 1, 1, 1, (2, 2, 2))
-    >>> [(n.name, float(n.bytes)) for n in widened([add, up], 1.0)]
-    [('residual', 12.0), ('up', 6.0), ('widened', 6.0)]
-    """
-    out: list[Op | Comm] = []
-    for op in nodes:
-        out.append(op._replace(bytes=op.bytes * (1 + over)) if op.name == "residual" else op)
-        if isinstance(op, Op) and op.kind == "gemm" and op.of in READERS:
-            readers = op.count * READERS[op.of] * (over > 0)
-            out.append(stream("widened", op.part, "cast", readers, 6.0 * over * op.shape[0] * op.shape[2]))
-    return out
-
-
-READERS = {"q": 1, "kv": 2, "qkv": 3, "gate": 1, "up": 1}
-"""Products that read what passes from layer to layer, and how many products of transformers' models each is."""
 
 
 def dequantised(nodes: Sequence[Op | Comm], bits: Num) -> list[Op | Comm]:
