@@ -159,7 +159,7 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     mixer, ffn = inside_mixer(c, local_mixer(block.mixer, m.tp)), inside_ffn(c, block.ffn)
     halves = (block.mixer is not None) + (block.ffn is not None)
     normed = halves * (c.tokens if c.kernels.keeps_gathered else c.rows) * h * narrow
-    norms = block.norms * c.rows * h * b * c.residual / 2.0
+    norms = block.norms * c.rows * h * b
     held = norms * c.kernels.norm_kept + normed + halves * c.rows * h * c.options.dropout + mixer.held + ffn.held
     whole = held + mixer.scores
     modules = {*m.recompute_modules} - ({"moe_act"} if "moe" in m.recompute_modules else set())
