@@ -298,10 +298,10 @@ def conv_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
 def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     """A recurrent mixer: projections, short convolution, state update, gated norm, output.
 
-    The state (heads x head_dim x state, fp32) is read and written once a pass; in a prefill the chunked form
-    multiplies chunks of 64 tokens (Mamba-2, arXiv 2405.21060 section 6; gated DeltaNet, arXiv 2412.06464). Engines keep
-    gated DeltaNet's two gates a head as a product of their own, in 16 bits (in_proj_ba of modeling_qwen3_next.py); those
-    that run it as a chain of kernels (`delta_chain`) copy the state before and after its update.
+    The state (heads x head_dim x state, fp32) is read and written once a pass, and copied before and after where an
+    engine runs a chain of kernels (`delta_chain`); a prefill multiplies chunks of 64 tokens (Mamba-2, arXiv 2405.21060
+    section 6; gated DeltaNet, arXiv 2412.06464). Engines keep gated DeltaNet's two gates a head as a product of their
+    own, in 16 bits (in_proj_ba of modeling_qwen3_next.py).
     """
     h, t, tokens, b, part = c.model.hidden, c.mapping.tp, c.tokens, c.quant.half_bytes, "attention"
     heads, key_heads = split(a.heads, t), split(a.key_heads, t)
@@ -315,10 +315,9 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     apart = a.kind == "gated-delta" and not c.training and not c.kernels.epilogue
     width = 2 * inner + 2 * keys + gates * (not apart)
     mixed = inner + 2 * keys
-    gated = [gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if apart else []
     return [
         c.product("in_proj", part, count, width, h),
-        *gated,
+        *([gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if apart else []),
         stream("conv", part, "conv", count, 2 * (tokens + sequences * a.conv) * mixed * b, 1 + chain),
         Op("scan", part, "scan", count, state_flops + chunk_flops, state_bytes + tokens * (mixed + inner) * b, (),
            (b, 4.0, b), "half", 2),
