@@ -90,6 +90,7 @@ class Kernels:
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
+    delta_chain: Num = count(0, "more kernels of a gated delta layer, around whose state they copy it in and out", 0)
     latent_prompts: bool = flag(False, "attention over a prompt reads latents (MLA) as decoding does, not expanded")
     own_files: bool = flag(False, "reads files of its own format (a scheme's `in_files`)")
     dequant: Num = number(0.0, "passes that spread narrow weights out to 16 bits before the products of many rows")
@@ -238,6 +239,7 @@ class Factors:
     decode_factor: Num = number(1.0, "the same of attention in decoding", above=True)
     stream_factor: Num = number(1.0, "the same of elementwise kernels", above=True)
     moe_factor: Num = number(1.0, "the same of products of experts", above=True)
+    moe_vectors: Num = number(1.0, "time of experts' weights for few rows, over other weights' of the size", above=True)
     prompt: Num = number(1.0, "factor of what prompt tokens add to a pass when serving", above=True)
 
 

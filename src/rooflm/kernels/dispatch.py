@@ -279,7 +279,7 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
         }  # fmt: skip
         time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
         if s.engine.kernels.gemv:
-            alone = s.engine.factors.gemm_factor / s.engine.factors.moe_factor  # the kernels of its other products
+            alone = s.engine.factors.gemm_factor * s.engine.factors.moe_vectors / s.engine.factors.moe_factor
             flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
             time = larger(time, brain_time(flops, s.engine.kernels.brain_experts, s, r))
             brain = brain_time(flops, s.engine.kernels.brain_share, s, r)
