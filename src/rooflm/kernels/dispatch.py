@@ -182,10 +182,6 @@ def _cache_width(op: Op, w: Where, s: Scenario) -> str:
     return "fp8" if highest(op.widths[1]) <= 1 and "fp8" in s.cluster.device.peak else w.half
 
 
-EMPTY = 256
-"""KV tokens of a block of ROCm's and aiter's paged attention, whose grid a graph holds for the longest sequence."""
-
-
 def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Decode attention; older kernels read again for query heads of a group, or (PagedAttention V1) by a block a head,
     as many as L1 holds scores (fp32, of a graph's longest context), at the memory's rate, not at what products reach of
@@ -216,7 +212,7 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
         time = time + (op.widths[1] <= 1) * turned * rows * keys * (qk + v) / r.peak["vector"]
         if highest(k.empty_block) > 0:
             beyond = pick((longest < math.inf) & (window == math.inf), larger(longest - keys, 0.0), 0.0)
-            time = time + k.empty_block * rows * kv * beyond / EMPTY
+            time = time + k.empty_block / 256 * rows * kv * beyond
         times.append(time)
     return times
 
