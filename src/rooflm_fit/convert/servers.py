@@ -43,6 +43,17 @@ def server_flags(note: str) -> dict[str, Any]:
     return found
 
 
+def longest_said(note: str) -> dict[str, str]:
+    """The longest sequence that a server was started for, for which its decoding graphs are captured.
+
+    >>> longest_said("server: sglang serve --tp 8 --context-length 8192; docs")
+    {'engine.graph_length': '8192'}
+    """
+    flags = command_flags(note)
+    said = flags.get("context-length") or flags.get("max-model-len") or ""
+    return {"engine.graph_length": said} if said.isdigit() else {}
+
+
 def deployment_of(note: str) -> dict[str, int]:
     """Replicas of disaggregated runs, from a note.
 
