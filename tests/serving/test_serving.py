@@ -103,15 +103,6 @@ def test_handing_tokens_out_takes_its_time_beside_any_kernel() -> None:
     assert late - soon == pytest.approx(100e-5)  # none for a graph's empty places
 
 
-def test_an_overlapped_host_issues_a_pass_while_the_device_decodes() -> None:
-    late = SCENARIO.engine.but(eager=1e-3, captured=0)
-    table, alone = (StepTable(PARTS, late.but(overlap=overlap)) for overlap in (True, False))
-    passes = [table.mixed([(64, 0)], 0, 0.0, ahead=ahead) for ahead in (0.0, 0.01, 10.0)]
-    assert passes[1] == pytest.approx(passes[0] - 0.01)  # its launches are what it waits for
-    assert passes[2] == TABLE.mixed([(64, 0)], 0, 0.0, ahead=10.0) < passes[1]  # the device's time
-    assert alone.mixed([(64, 0)], 0, 0.0, ahead=10.0) == alone.mixed([(64, 0)], 0, 0.0)
-
-
 def test_steps_in_closed_form_are_the_sum_of_single_steps() -> None:
     summed = sum(TABLE.decode_time(20, 700.0 + j) for j in range(400))
     assert TABLE.decode_sum(20, 700.0, 400) == pytest.approx(summed, rel=1e-6)

@@ -75,7 +75,7 @@ class Replica:
         self.marks: deque[tuple[int, int]] = deque()
         self.resumed: dict[int, tuple[int, int]] = {}
         self.done: list[int] = []
-        self.clock = self.end = self.ahead = 0.0
+        self.clock = self.end = 0.0
         self.sealed, self.hold, self.poll = -INFINITY, -1, 0
         self.kind, self.count, self.dirty = NOTHING, 0, True
         self.chunks: list[Chunk] = []
@@ -230,8 +230,7 @@ class Replica:
             context = decoding.stored / running + 1 if running else 0.0
             self.kind, self.count, self.chunks = PASS, running, chunks
             fullest = self.ranks.fullest(chunks) if self.server.wait_steps and self.ranks.count > 1 else 0.0
-            spent = self.table.mixed([(n, e[1]) for e, n in chunks], running, context, fullest, self.ahead)
-            self.end = self.clock + spent
+            self.end = self.clock + self.table.mixed([(n, e[1]) for e, n in chunks], running, context, fullest)
             return True
         if self.done:  # admitted and ended at once (a decode pool's request of one token)
             self.kind, self.end = NOTHING, self.clock
@@ -288,7 +287,6 @@ class Replica:
         lasts = end - self.clock
         self.dirty = True
         self.sealed = end - lasts / self.count if kind == STEPS else self.clock
-        self.ahead = lasts / self.count if kind == STEPS else 0.0
         if kind == NOTHING:
             self.clock = max(self.clock, end) if end < INFINITY else self.clock
             return

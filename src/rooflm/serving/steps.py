@@ -360,14 +360,10 @@ class StepTable:
             return low
         return low + (self._attend[i + 1][new] - low) * (past - pasts[i]) / (pasts[i + 1] - pasts[i])
 
-    def mixed(
-        self, chunks: Sequence[tuple[int, float]], sequences: int, context: float, fullest: float = 0.0,
-        ahead: float = 0.0,
-    ) -> float:  # fmt: skip
+    def mixed(self, chunks: Sequence[tuple[int, float]], sequences: int, context: float, fullest: float = 0.0) -> float:
         """One pass with prefill chunks (new tokens, past tokens) beside `sequences` decoding ones at a mean context.
 
-        fullest: new tokens of the fullest rank over the mean, where it is known; ahead: s that an overlapped host had
-        for issuing this pass before the last one ended, while the device ran decode steps (SGLang, event_loop_overlap).
+        fullest: new tokens of the fullest rank over the mean, where it is known.
         """
         new = largest = 0
         attention = longest = 0.0
@@ -381,11 +377,11 @@ class StepTable:
                     largest = n
                 if a > longest:
                     longest = a
-        return self._pass_time(len(chunks), new, attention, largest, longest, sequences, context, fullest, ahead)
+        return self._pass_time(len(chunks), new, attention, largest, longest, sequences, context, fullest)
 
     def _pass_time(
         self, chunks: float, new: float, attention: float, largest: int, longest: float, sequences: int, context: float,
-        fullest: float = 0.0, ahead: float = 0.0,
+        fullest: float = 0.0,
     ) -> float:  # fmt: skip
         """`mixed` of so many chunks: their new tokens and attention (s beyond the least), in all and of the largest.
 
@@ -426,7 +422,6 @@ class StepTable:
         fixed = self._step + self._sequence * (here + chunks)
         issued = self._issued[kind if every > self._captured else 1]
         if self._overlap:
-            issued -= ahead
             return device if device > issued + fixed else issued + fixed
         return (device if device > issued else issued) + fixed
 
