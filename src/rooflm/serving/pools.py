@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from rooflm.asked.build_inference import Built, build_inference
 from rooflm.asked.purchase import purchase
+from rooflm.catalogue.model import MLA
 from rooflm.errors import RooflmError
+from rooflm.estimate.memory import kv_values
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving.schedulers import SCHEDULERS, InFlight
 from rooflm.serving.simulate import Pool, Run, Transfer
@@ -149,7 +151,7 @@ def pools_steady(requests: Requests, pools: tuple[Pool, ...], transfer: Transfer
     load = Load(float(np.mean(requests.prompt)), float(np.mean(requests.output)), 0.0, 0.0, 0.0, 0.0, 0.0)
     prompts = prompts_of(first, replace(load, budget=first.server.budget, tokens=first.capacity.tokens))
     decoding = decoding_of(second, replace(load, budget=second.server.budget, tokens=second.capacity.tokens))
-    sent = transfer.latency + sent_bytes(first, load.prompt) / transfer.bandwidth
+    sent = transfer.host + transfer.latency + sent_bytes(first, load.prompt) / transfer.bandwidth
     clients = float(requests.concurrency)
     found = pools_state(prompts, decoding, (first.replicas, second.replicas), sent, clients, rate, load.output)
     ttft, tpot, latency, x, running = (
@@ -180,12 +182,16 @@ def steady_of(run: Run, warmup: int = 0) -> Steady | None:
 def transfer_of(first: Scenario, second: Scenario, bandwidth: float | None = None) -> Transfer:
     """The way of a KV cache from a prefill replica (first) to a decode replica: each rank of a tensor group over its
     own link of the widest tier of its cluster, so the side that is slower sets the bandwidth, unless one (B/s) is
-    given; the latency is the longer of both."""
+    given; the latency is the longer of both. A stage of the pipeline sends its own layers' pieces."""
     ways = [(float(np.max(s.cluster.tiers[-1].bandwidth)) * float(s.mapping.tp),
              float(np.max(s.cluster.tiers[-1].latency))) for s in (first, second) if s.cluster.tiers]  # fmt: skip
     usual = Transfer()
     slowest = min((width for width, _ in ways), default=usual.bandwidth)
-    return Transfer(bandwidth or slowest, max((latency for _, latency in ways), default=usual.latency))
+    latency = max((latency for _, latency in ways), default=usual.latency)
+    pieces = sum(float(b.count) * (1 if isinstance(b.mixer, MLA) else 2)
+                 for b in first.model.blocks if float(kv_values(b.mixer)))  # fmt: skip
+    host = float(first.engine.host.handover) * pieces / float(first.mapping.pp)
+    return Transfer(bandwidth or slowest, latency, host)
 
 
 def prefill_built(common: Mapping[str, Any], own: Mapping[str, Any], replicas: int) -> Built | None:

@@ -65,6 +65,7 @@ class Replica:
         self.scheduler, self.growth = select, server.tokens_a_step
         self.budget, self.most = server.budget * table.slots, server.max_sequences * table.ranks
         self.chunk, self.ranks = server.budget, Ranks(table.ranks)
+        self.turns = role == "decode" and not select.mixes
         caches = server.prefix_caching and records.hashes is not None
         cache = PrefixCache(server.cache_block) if caches else None
         self.kv = Kv(capacity, cache, lambda request: records.prefix(request, server.cache_block))
@@ -75,7 +76,8 @@ class Replica:
         self.marks: deque[tuple[int, int]] = deque()
         self.resumed: dict[int, tuple[int, int]] = {}
         self.done: list[int] = []
-        self.clock = self.end = 0.0
+        self.clock = self.end = self.sent = 0.0
+        self.cold = server.cold
         self.sealed, self.hold, self.poll = -INFINITY, -1, 0
         self.kind, self.count, self.dirty = NOTHING, 0, True
         self.chunks: list[Chunk] = []
@@ -135,7 +137,7 @@ class Replica:
         records, resumed, interval = self.records, self.resumed.get(request), self.server.stream_interval
         left = resumed[1] if resumed else records.output[request] - 1
         fresh = not resumed and self._answers(request)
-        if fresh and interval == 1:
+        if fresh and interval == 1 and records.first[request] != records.first[request]:
             records.first[request] = self.clock
         self.kv.share(request)
         if left <= 0 or self.role == "prefill":
@@ -198,9 +200,12 @@ class Replica:
             self.poll += -(-(steps - self.poll) // every) * every
         preempted = self._make_room()
         looks = waiting and (not self.decoding.heap or (steps >= self.poll and not preempted))
+        running = len(self.decoding.heap)
         if (self.prefilling or looks) and self._plan_pass(every):
             return
         if self.decoding.heap:
+            if self.turns and len(self.decoding.heap) > running:
+                self.clock += self.table.turn(len(self.decoding.heap))
             self._plan_steps(every)
         else:
             self.kind, self.end = NOTHING, INFINITY
@@ -208,8 +213,12 @@ class Replica:
     def _see(self) -> None:
         """Requests that came before the pass that has just ended was begun are seen now; all where nothing runs."""
         late, sealed = self.late, INFINITY if self.idle() else self.sealed
+        shown = self.turns and not self.waiting and sealed < INFINITY and self.server.stream_interval == 1
         while late and late[0][0] <= sealed:
-            self.waiting.append(late.popleft()[1])
+            request = late.popleft()[1]
+            if shown and self.scheduler.room(self, request):
+                self.records.first[request] = sealed
+            self.waiting.append(request)
 
     def _make_room(self) -> bool:
         """Preempt until every running sequence can write its next tokens; whether any was preempted."""
@@ -230,7 +239,8 @@ class Replica:
             context = decoding.stored / running + 1 if running else 0.0
             self.kind, self.count, self.chunks = PASS, running, chunks
             fullest = self.ranks.fullest(chunks) if self.server.wait_steps and self.ranks.count > 1 else 0.0
-            self.end = self.clock + self.table.mixed([(n, e[1]) for e, n in chunks], running, context, fullest)
+            lasts = self.table.mixed([(n, e[1]) for e, n in chunks], running, context, fullest)
+            self.end, self.cold = self.clock + lasts + self.cold, 0.0
             return True
         if self.done:  # admitted and ended at once (a decode pool's request of one token)
             self.kind, self.end = NOTHING, self.clock
