@@ -55,7 +55,9 @@ class MoEConstants(NamedTuple):
         >>> fed.on(5.0).c_sm, fed._replace(l2=0.0).on(5.0).c_sm
         (4.0, 2.0)
         """
-        return self._replace(c_sm=self.c_sm * l2 / self.l2) if self.l2 else self
+        if not self.l2:
+            return self
+        return self._replace(c_sm=self.c_sm * l2 / self.l2, eff_pass=self.eff_pass * l2 / self.l2)
 
 
 class Hardware(NamedTuple):
