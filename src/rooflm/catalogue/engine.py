@@ -26,7 +26,7 @@ class ServerOptions:
     scheduler: str = word("continuous", "what it makes passes of: a key of `serving.schedulers.SCHEDULERS`")
     policy: str = word("fcfs", "order of its queue: a key of `serving.schedulers.POLICIES`")
     budget: int = count(0, "most new tokens in a pass of a rank (0: the engine's token_budget)", 0)
-    budgets: str = word("", "the same by card, as 35:2048 60:4096: below so many GiB; ampere:2048: of a generation or a family")
+    budgets: str = word("", "the same by card, as 35:2048 60:4096: below so many GiB; ampere:2048: of a kind of card")
     limits: str = word("", "max_sequences by card, likewise")
     graphed: str = word("", "most sequences that decoding graphs hold by card, likewise")
     graphed_few: str = word("", "the same of tensor groups of fewer than four")

@@ -282,6 +282,8 @@ def make_requests(
         found = workload.open_loop(rate, requests or 1000, prompt, output, spread, seed, burstiness, day)
     else:
         found = workload.closed_loop(16 if concurrency is None else concurrency, requests, prompt, output, spread, seed)
+    if output_limit is None and output_ended is not None:
+        raise RooflmError("output_ended is of outputs that end before output_limit: give that too")
     if output_limit is not None:
         if trace is not None:
             raise RooflmError("output_limit draws lengths of outputs, but a trace has its own: leave one of them out")

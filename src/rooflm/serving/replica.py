@@ -200,12 +200,9 @@ class Replica:
             self.poll += -(-(steps - self.poll) // every) * every
         preempted = self._make_room()
         looks = waiting and (not self.decoding.heap or (steps >= self.poll and not preempted))
-        running = len(self.decoding.heap)
         if (self.prefilling or looks) and self._plan_pass(every):
             return
         if self.decoding.heap:
-            if self.turns and len(self.decoding.heap) > running:
-                self.clock += self.table.turn(len(self.decoding.heap))
             self._plan_steps(every)
         else:
             self.kind, self.end = NOTHING, INFINITY

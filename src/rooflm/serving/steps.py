@@ -326,10 +326,6 @@ class StepTable:
             row = self._rows[sequences] = (times.tolist(), (slopes / 2).tolist(), integral.tolist())
         return row
 
-    def turn(self, sequences: int) -> float:
-        """Seconds that the device waits for a step of `sequences` which the host could not prepare during another."""
-        return self._step + self._sequence * self.local(sequences) if self._overlap else 0.0
-
     def decode_time(self, sequences: int, context: float) -> float:
         """One decode-only step at a mean context."""
         times, slopes, _ = self.decode_row(sequences)

@@ -61,9 +61,10 @@ ENDED = 36
 """Mean of the outputs that ended by themselves in a study of pools: 380 of the 500 requests of a run of up to 32,784
 tokens came back before its client gave up, with 36 tokens in the mean; the other 24 % wrote on. A share of a quarter to
 a third that never ends gives the means that it prints for limits of 128, 2,048 and 32,784 tokens."""
-COLD = ("0917_064724", "0917_065731", "0922_024914", "0922_063604", "0923_033738", "0923_040639")
-"""Its first runs after a launch (when they began; INFERRED from gaps in time, and from a first wave that is 2 to 4 s
-late, whatever the pools)."""
+COLD = ("0917_064724", "0917_065731", "0922_024914", "0922_025354", "0922_063604", "0923_033738", "0923_040639",
+        "0923_041355")  # fmt: skip
+"""Its first runs after a launch, and first with prompts of another length, whose passes bring other heights of tiles
+(when they began; INFERRED from gaps in time, and from a first wave that is 1 to 4 s late whatever the pools)."""
 COMPILED, KERNELS = 0.3, 8
 """Seconds that a Triton kernel takes to compile (vllm-project/vllm, pull request 54503: 68 in 20.4 s, 37 in 10.7 s),
 and those of a pass with prompts of gpt-oss in SGLang of 2025, whose prefill servers have no graphs: routing (four), two
