@@ -124,18 +124,14 @@ class Host:
     step: Num = number(0.0, "host time a forward pass", "s")
     sequence: Num = number(0.0, "host time a sequence in a pass (sampling, bookkeeping)", "s")
     message: Num = number(
-        0.0,
-        "host time of a message from stage to stage of a pipeline, and of the one that brings the token back: copy to "
-        "the host, serialise, wait of the transport, wake the next process",
-        "s",
+        0.0, "host time of a message from stage to stage of a pipeline, and of the one that brings the token back", "s"
     )
     request: Num = number(0.0, "time once a request until its client sees the first token; others do not wait", "s")
     front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
     tokenise: Num = number(0.0, "time a prompt token in that front end (its text becomes tokens)", "s")
     carry: Num = number(0.0, "time a prompt token between client and engine that others do not wait for", "s")
-    handover: Num = number(
-        0.0, "host time of a piece of a cache that a prefill server sends on: a layer's keys, its values, a latent", "s"
-    )
+    handover: Num = number(0.0, "host time of a piece of a cache that a prefill server sends: a layer's K, its V", "s")
+    copied: Num = number(0.0, "time a token of an output so far, at every step, where all of it is handed on anew", "s")
     deliver: Num = number(0.0, "time a decoding sequence under load: its token goes out before the next pass runs", "s")
     overlap: bool = flag(False, "the host prepares a step while the device runs: its costs show where it is later")
     gap: Num = number(

@@ -77,7 +77,7 @@ class Replica:
         self.resumed: dict[int, tuple[int, int]] = {}
         self.done: list[int] = []
         self.clock = self.end = self.sent = 0.0
-        self.cold = server.cold
+        self.cold, self.slower = server.cold, 1.0
         self.sealed, self.hold, self.poll = -INFINITY, -1, 0
         self.kind, self.count, self.dirty = NOTHING, 0, True
         self.chunks: list[Chunk] = []
@@ -258,7 +258,10 @@ class Replica:
         if self.late:
             count = 1
         self.kind, self.count = STEPS, count
-        self.end = self.clock + self.table.decode_sum(running, decoding.stored / running + 1, count)
+        lasts = self.table.decode_sum(running, decoding.stored / running + 1, count)
+        handed = count * (decoding.made() + running * self.growth * (count - 1) / 2)
+        self.slower = max(1.0, self.table.copied * handed / (self.server.stream_interval * lasts))
+        self.end = self.clock + lasts * self.slower
 
     def interrupt(self, at: float) -> None:
         """Stop a run of decode steps at the first step boundary not before `at`, or one step later where that step is
@@ -267,8 +270,8 @@ class Replica:
         running = len(self.decoding.heap)
         context = self.decoding.stored / running + 1
         most = self.count
-        gap = at - self.clock
-        count = int(gap / table.decode_time(running, context + most * gap / (2 * (self.end - self.clock)))) + 1
+        gap, planned = (at - self.clock) / self.slower, (self.end - self.clock) / self.slower
+        count = int(gap / table.decode_time(running, context + most * gap / (2 * planned))) + 1
         count = min(max(count, 1), most)
         lasts = table.decode_sum(running, context, count)
         while lasts < gap and count < most:
@@ -283,7 +286,7 @@ class Replica:
             count += 1
             lasts = table.decode_sum(running, context, count)
         self.count = count
-        self.end = self.clock + lasts
+        self.end = self.clock + lasts * self.slower
         self.commit()
 
     # -- the loop: commit --------------------------------------------------------------------------------------------
