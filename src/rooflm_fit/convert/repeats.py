@@ -17,7 +17,7 @@ SHORT = 1000
 """Longest prompt of a page's first runs, of as many requests as any later one."""
 
 
-STUDY = re.compile(r"(\d)p\dd_conc(\d+)_in2048_out(\d+)_\d{4}(\d{4}_\d{6})")
+STUDY = re.compile(r"(\d)p\dd_conc(\d+)_in2048_out(\d+)(?:_\d{4}(\d{4}_\d{6}))?")
 """Name of a run of a study of pools with prompts that fit the cache: prefill servers, clients, longest output, when."""
 TURNS = (128, 64, 32)
 """Clients of its runs in their order: run_benchmark.sh sends the same 500 prompts (a fixed seed) in each."""
