@@ -49,14 +49,13 @@ class MoEConstants(NamedTuple):
     l2: Num = 0.0
 
     def on(self, l2: Num) -> MoEConstants:
-        """The constants on a card with another L2 (bandwidth over DRAM's), through which operands and passes go.
+        """The constants on a card with another L2 (bandwidth over DRAM's), from which its SMs draw their operands.
 
         >>> fed = MoEConstants(0, 0, 1, 1, 2.0, 0, 0, 1, 0, l2=2.5)
         >>> fed.on(5.0).c_sm, fed._replace(l2=0.0).on(5.0).c_sm
         (4.0, 2.0)
         """
-        more = l2 / self.l2 if self.l2 else 1.0
-        return self._replace(c_sm=self.c_sm * more, eff_pass=smaller(self.eff_pass * more, larger(self.eff_pass, 1.0)))
+        return self._replace(c_sm=self.c_sm * l2 / self.l2) if self.l2 else self
 
 
 class Hardware(NamedTuple):
