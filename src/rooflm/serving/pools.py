@@ -57,12 +57,13 @@ class Prompts:
 
 class Decoding(NamedTuple):
     """One decode replica: steps of a request, and by the number of sequences that run (rising): a step's time and the
-    requests/s."""
+    requests/s. aside: steps that a request sees before its own, once its first token is shown (`Replica.turns`)."""
 
     steps: float
     running: Array
     step: Array
     rates: Array
+    aside: float = 0.0
 
     @property
     def most(self) -> float:
@@ -103,7 +104,8 @@ def decoding_of(pool: Pool, load: Load) -> Decoding:
     running = np.unique(np.append(ladder(int(limit)), limit))
     step = decode_time(pool, running, load.prompt + load.output / 2)
     rates = np.maximum.accumulate(running / np.maximum(steps * step, 1e-12))
-    return Decoding(steps, running, step, rates)
+    aside = steps > 0 and pool.server.lookahead and not SCHEDULERS[pool.server.scheduler].mixes
+    return Decoding(steps, running, step, rates, float(aside))
 
 
 def sent_bytes(pool: Pool, prompt: float) -> float:
@@ -127,7 +129,7 @@ def pools_state(
     def times(x: Array) -> tuple[Array, Array]:
         step = decoding.step_at(x / second)
         taken = np.where(decoding.steps > 0, sent + 0.5 * step, 0.0)  # by the decode replica, which shows the first
-        return prompts.ttft(x / first, first, share) + taken, decoding.steps * step
+        return prompts.ttft(x / first, first, share) + taken, (decoding.steps + decoding.aside) * step
 
     for _ in range(HALVINGS if np.any(closed) else 0):
         x = (low + high) / 2

@@ -56,7 +56,10 @@ class Replica:
     waiting, prefilling, decoding: requests in their three stages; late: those that came while a pass ran and are seen
     by the next but one (lookahead); resumed: of preempted ones, (tokens to have again, tokens still to make). kind,
     count, chunks, end: what runs next, for how many decode steps, with which prompts, and until when; dirty: it has to
-    be planned anew. sealed, hold, poll: before which time, from which step and at which step newcomers are looked at.
+    be planned anew. turns: newcomers of a decode replica are taken in on a turn of their own, which shows their first
+    token. sealed, hold, poll: before which time, from which step and at which step newcomers are looked at. sent: until
+    when the host sends caches on; cold: time that the next prompts take more; slower: the front end's pace over the
+    device's, at least 1, in the steps that are planned.
     """
 
     def __init__(self, number: int, records: Records, table: StepTable, server: Server, capacity: Capacity,
