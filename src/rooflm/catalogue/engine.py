@@ -26,7 +26,7 @@ class ServerOptions:
     scheduler: str = word("continuous", "what it makes passes of: a key of `serving.schedulers.SCHEDULERS`")
     policy: str = word("fcfs", "order of its queue: a key of `serving.schedulers.POLICIES`")
     budget: int = count(0, "most new tokens in a pass of a rank (0: the engine's token_budget)", 0)
-    budgets: str = word("", "the same by card, as 35:2048 60:4096: below so many GiB; ampere:2048: of a generation")
+    budgets: str = word("", "the same by card, as 35:2048 60:4096: below so many GiB; ampere:2048: of a kind of card")
     limits: str = word("", "max_sequences by card, likewise")
     graphed: str = word("", "most sequences that decoding graphs hold by card, likewise")
     graphed_few: str = word("", "the same of tensor groups of fewer than four")
@@ -133,15 +133,14 @@ class Host:
     step: Num = number(0.0, "host time a forward pass", "s")
     sequence: Num = number(0.0, "host time a sequence in a pass (sampling, bookkeeping)", "s")
     message: Num = number(
-        0.0,
-        "host time of a message from stage to stage of a pipeline, and of the one that brings the token back: copy to "
-        "the host, serialise, wait of the transport, wake the next process",
-        "s",
+        0.0, "host time of a message from stage to stage of a pipeline, and of the one that brings the token back", "s"
     )
     request: Num = number(0.0, "time once a request until its client sees the first token; others do not wait", "s")
     front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
     tokenise: Num = number(0.0, "time a prompt token in that front end (its text becomes tokens)", "s")
     carry: Num = number(0.0, "time a prompt token between client and engine that others do not wait for", "s")
+    handover: Num = number(0.0, "host time of a piece of a cache that a prefill server sends: a layer's K, its V", "s")
+    copied: Num = number(0.0, "time a token of an output so far, at every step, where all of it is handed on anew", "s")
     deliver: Num = number(0.0, "time a decoding sequence under load: its token goes out before the next pass runs", "s")
     overlap: bool = flag(False, "the host prepares a step while the device runs: its costs show where it is later")
     gap: Num = number(

@@ -26,6 +26,7 @@ from rooflm_fit.convert.servers import (
     note_number,
     server_flags,
     slow_text,
+    study_cells,
     usual_captured,
     usual_experts,
     usual_limits,
@@ -438,6 +439,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
         quant = quant if "kv" in quant else quant + cache if cache is not None else usual_cache(quant, values["engine"])
     values |= bench.limits(values, quant) if source in bench.SOURCES and quant else {}
     values |= {"quant": quant or None} | server_flags(note) | options | deployment_of(note)
+    values |= study_cells(note)
     values |= usual_limits(values)
     sets |= experts_said(note, model) | attention_said(note) | longest_said(note)
     sets |= usual_experts(values, note) | usual_overlap(values, note, source != CAMPAIGN)
