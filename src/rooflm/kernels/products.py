@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rooflm.graph.ops import Op, columns, stacked
 from rooflm.kernels.blend import filling
 from rooflm.kernels.constants import lookup
-from rooflm.kernels.derating import derating, few_rows_time, warp_share
+from rooflm.kernels.derating import card_file, derating, few_rows_time, matrix_share, warp_share
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
@@ -26,17 +26,19 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
     reached = derating(s.cluster.device, w.engine)
     chosen = {name: _gemm_constants(name, w, s) for name in {op.rate for op in ops}}
     peaks = {name: r.peak[name] * _matrix_share(name, w, s, r) for name in chosen}
-    c, peak = chosen[ops[0].rate], peaks[ops[0].rate]
+    tiles = {name: _elsewhere(name, w, s, reached.compute) for name in chosen}
+    c, peak, (units, least) = chosen[ops[0].rate], peaks[ops[0].rate], tiles[ops[0].rate]
     if len({(r.dtype[name], own) for name, own in chosen.items()}) > 1:
         own = np.array([chosen[op.rate] for op in ops]).T
         c = GemmConstants(*own.reshape((*own.shape, *(1,) * len(shape))))
-        peak = stacked([peaks[op.rate] for op in ops], shape)
+        each = [(peaks[op.rate], *tiles[op.rate]) for op in ops]
+        peak, units, least = (stacked(one, shape) for one in zip(*each, strict=True))
     m, n, k, *wide = columns([(*op.shape[:3], *op.widths) for op in ops], shape)
     if s.engine.kernels.gemv and is_plain(s.engine.kernels.dequant, 0):
         dots = DOTS * reached.compute * s.cluster.device.peak.get("int8", 0.0) * (r.peak["half"] <= r.peak["vector"])
         peak = pick(wide[0] < 2, larger(peak, dots), peak)
     by = partial(gemm_time, m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
-                 bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
+                 bandwidth=r.dram, sms=s.cluster.device.sms, units=units, least=least)  # fmt: skip
     time = by(c=c)
     if s.engine.kernels.tuned and w.quant == "fp8_block":
         best = by(c=constants("gemm", GemmConstants, w, w.quant))
@@ -72,10 +74,26 @@ def _matrix_share(rate: str, w: Where, s: Scenario, r: Rates) -> Num:
     return warp_share(s.cluster.device) if alone else 1.0
 
 
+def _elsewhere(rate: str, w: Where, s: Scenario, reached: Num) -> tuple[Num, Num]:
+    """What differs where another card's constants stand in for products: matrix units of an SM over those of that card
+    (at most 1), and the fewest rows of a tile. A card whose reached share of the peak was fitted has both in it."""
+    dtype = _dtype(rate, w, s)
+    row = lookup("gemm", w.gpu, w.generation, w.kernels, dtype).row
+    if w.gpu in row.gpu.split() or not is_plain(reached, 1.0):
+        return 1.0, 0.0
+    rows = card_file().rows.get(w.generation, 0.0) if dtype in s.engine.kernels.padded.split() else 0.0
+    return smaller(1.0, matrix_share(s.cluster.device, row.architecture)), rows
+
+
+def _dtype(rate: str, w: Where, s: Scenario) -> str:
+    """The name by which the tables know the products of a rate."""
+    own = s.engine.kernels.gemv and w.quant in ("int4_wo", "int8_wo")
+    return w.quant if rate == "quant" and not own else w.half
+
+
 def _gemm_constants(rate: str, w: Where, s: Scenario) -> Any:
     """Constants of the products of a rate."""
-    own = s.engine.kernels.gemv and w.quant in ("int4_wo", "int8_wo")
-    dtype = w.quant if rate == "quant" and not own else w.half
+    dtype = _dtype(rate, w, s)
     other = s.engine.kernels.untuned
     if other and dtype == "fp8_block" and other in lookup("gemm", w.gpu, w.generation, other, dtype).row.engine.split():
         w = w._replace(kernels=other)
