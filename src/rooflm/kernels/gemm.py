@@ -144,7 +144,8 @@ def _sm_time(
     for first in range(0, len(TILES), step):
         bm, bn = _TILE_AXIS[:, first : first + step].reshape((2, -1) + (1,) * shape.ndim)
         area = np.maximum(bm, least) * bn
-        u = np.maximum(multiply * area * np.maximum(whole_tile, small_tile * (FULL_TILE / area) ** c.pen), fetch * operand_bytes * (bm + bn))
+        lost = np.maximum(whole_tile, small_tile * (FULL_TILE / area) ** c.pen)
+        u = np.maximum(multiply * area * lost, fetch * operand_bytes * (bm + bn))
         load = np.ceil(m / bm) * (np.ceil(n / bn) / sms)
         whole = np.minimum.reduce(np.ceil(load) * u) * (k + k0)
         s = _SPLITS[:, *(None,) * (shape.ndim + 1)] * np.minimum(np.maximum(np.floor(1.0 / load), 1.0), MAX_SPLIT)
