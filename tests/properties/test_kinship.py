@@ -87,7 +87,7 @@ def test_a_server_told_another_library_of_products_has_its_launches() -> None:
         assert 0.6 < told["tpot_s"] / own["tpot_s"] < 0.9
 
 
-CAST = {"fp8": 1e-6, "fp8-block": 8e-6}
+CAST = {"fp8": 4e-6, "fp8-block": 8e-6}
 """s: what narrow weights add to a product of few rows at most: quantising its operand, for blocks kernels of their own
 (SGLang's on Blackwell as measured: 7 us) and on H20 tiles of 64 rows."""
 
@@ -97,8 +97,8 @@ CAST = {"fp8": 1e-6, "fp8-block": 8e-6}
                                     "vllm-0.8", "vllm-2024"])  # fmt: skip
 @pytest.mark.parametrize("gpu", [
     "b200-sxm-180gb", "gb10", "gb200", "gh200-96gb", "h100-nvl-94gb", "h100-pcie-80gb", "h100-sxm-80gb",
-    "h20-sxm-141gb", "h20-sxm-96gb", "h200-sxm-141gb", "h800-sxm-80gb", "jetson-thor-128gb", "l20", "l4", "l40s", "rtx-4090",
-    "rtx-5880-ada", "rtx-6000-ada", "rtx-pro-5000-48gb", "rtx-pro-6000-96gb",
+    "h20-sxm-141gb", "h20-sxm-96gb", "h200-sxm-141gb", "h800-sxm-80gb", "jetson-thor-128gb", "l20", "l4", "l40s",
+    "rtx-4090", "rtx-5880-ada", "rtx-6000-ada", "rtx-pro-5000-48gb", "rtx-pro-6000-96gb",
 ])  # fmt: skip
 def test_narrow_weights_decode_no_slower_than_their_casts(gpu: str, engine: str, narrow: str) -> None:
     """On an H20 too, whose matrix units are small for its bandwidth: half the bytes, twice the rate."""

@@ -57,9 +57,9 @@ def choices(
     launched: bool = False,
 ) -> tuple[Choice, ...]:  # fmt: skip
     """The kernels from which an engine picks on a card: those of its generation's cards where none was measured on it,
-    and where none was on those either the nearest set (`kernels.moe.usual`). family: those that the server was told to use, each as measured in the engine,
-    else as in others; where nobody measured them its usual ones of each table, less those that its release lacks ("-").
-    launched: shared families start as measured in the engine itself.
+    and where none was on those either the nearest set (`kernels.moe.usual`). family: those that the server was told to
+    use, each as measured in the engine, else as in others; where nobody measured them its usual ones of each table,
+    less those that its release lacks ("-"). launched: shared families start as measured in the engine itself.
 
     >>> [c.dtype for c in choices("h100-sxm-80gb", "hopper", "sglang", "fp8_block")]
     ['fp8_block']
