@@ -190,16 +190,19 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
     times: list[Num] = []
     k, unknown = s.engine.kernels, "fp8" not in s.cluster.device.peak
     dram = r.dram / pick(k.unsplit < math.inf, derating(s.cluster.device, w.engine).bandwidth, 1.0)
+    few = 2 * matrix_share(s.cluster.device) <= 1  # waits for its units, at the rate of the cache's type
     ints = (s.quant.kind == "int") | (k.kv_convert == 0)  # an engine that converts no fp8 keeps 8 bits as integers
     longest = smaller(s.model.max_context, k.graph_length)
     for op in ops:
         rows, keys, heads, kv, qk, v, window = op.shape
         group = heads / kv
-        c = _decode_constants(group, highest(qk), _cache_width(op, w, s), w)
+        width = _cache_width(op, w, s)
+        c = _decode_constants(group, highest(qk), width, w)
+        peak = r.peak["half"] * pick(few, s.cluster.device.peak[width] / s.cluster.device.peak[w.half], 1.0)
         if not is_plain(k.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
             c = c._replace(min_group=1.0)
         call = partial(decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
-                       kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=dram, sms=s.cluster.device.sms,
+                       kv_bytes=op.widths[1], peak=peak, bandwidth=dram, sms=s.cluster.device.sms,
                        c=c)  # fmt: skip
         time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)
         own = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
