@@ -91,6 +91,7 @@ class Kernels:
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
     latent_prompts: bool = flag(False, "attention over a prompt reads latents (MLA) as decoding does, not expanded")
+    sparse_prompts: bool = flag(False, "prompts no longer than what an indexer picks go through its kernel, too")
     own_files: bool = flag(False, "reads files of its own format (a scheme's `in_files`)")
     dequant: Num = number(0.0, "passes that spread narrow weights out to 16 bits before the products of many rows")
     convert: Num = number(0.0, "bytes moved a value between fp32 activations and 16-bit operands of a product", "bytes")
