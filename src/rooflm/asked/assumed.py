@@ -10,6 +10,7 @@ import numpy as np
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Device
+from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.errors import RooflmError
 from rooflm.kernels.rates import rates
@@ -17,6 +18,7 @@ from rooflm.kernels.training_factors import found, table
 from rooflm.readers.engine_releases import parted, row_named, row_of_release
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row
+from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, pick
 
@@ -160,6 +162,25 @@ def with_graphs(engine: Engine, device: Device, tp: Num) -> Engine:
         return engine
     many, few = (of_card(text, device, usual) for text in by_card)
     return engine.but(graphed_sequences=pick(tp < FEW, few, many))
+
+
+def with_norms(engine: Engine, model: Model, device: Device, mapping: Mapping) -> Engine:
+    """An engine that puts norms inside all-reduces for some models on some cards alone, and not beside attention data
+    parallelism, as it is for these, else without.
+
+    Source: SGLang, server_args.py, `enable_flashinfer_allreduce_fusion`, which it sets by itself.
+
+    >>> from rooflm.readers.checkpoints.load import load_model
+    >>> from rooflm.readers.devices import load_device
+    >>> sglang, h100, split = load_engine("sglang"), load_device("h100"), Mapping(tp=8)
+    >>> [with_norms(sglang, load_model(m), h100, split).kernels.reduce_norm for m in ("gpt-oss-120b", "llama-3.1-70b")]
+    [1048576.0, 0.0]
+    """
+    k = engine.kernels
+    if not k.reduce_norm_of:
+        return engine
+    known = model.name in listed(k.reduce_norm_of) and device.kernel_generation in listed(k.reduce_norm_on)
+    return engine.but(reduce_norm=pick((mapping.dp > 1) & (mapping.ep > 1), 0.0, k.reduce_norm) if known else 0.0)
 
 
 FEW = 4
