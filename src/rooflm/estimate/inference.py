@@ -1,4 +1,4 @@
-"""infer_scenario(scenario) -> InferenceFigures: prefill, decode and request, memory, fit, communication, energy, cost."""
+"""infer_scenario(scenario) -> InferenceFigures: prefill, decode, request, memory, fit, communication, energy, cost."""
 
 from __future__ import annotations
 
