@@ -50,7 +50,7 @@ def test_prompts_that_an_indexer_need_not_thin_out_pad_their_heads_where_the_eng
 
 
 def test_sglang_puts_norms_inside_all_reduces_for_some_models_on_some_cards() -> None:
-    """server_args.py: Hopper but H20, Blackwell of servers; not beside attention data parallelism, nor before 2026."""
+    """server_args.py: Hopper but H20, Blackwell of servers; with no attention data parallelism, on one node, since 2026."""
 
     def inside(model: str, gpu: str, **given: object) -> bool:
         e = rooflm.infer(model, **{"gpu": gpu, "tp": 8, "engine": "sglang"} | given)  # type: ignore[arg-type]
@@ -59,7 +59,7 @@ def test_sglang_puts_norms_inside_all_reduces_for_some_models_on_some_cards() ->
     assert inside("gpt-oss-120b", "h100") and inside("deepseek-r1", "b200") and inside("llama-3.1-70b", "b200") is False
     assert not any(inside("gpt-oss-120b", gpu) for gpu in ("a100", "h20-sxm-96gb", "rtx-pro-6000", "mi300x"))
     assert not inside("deepseek-r1", "h200", tp=1, dp=8, ep=8, batch=8)
-    assert not inside("gpt-oss-120b", "h100", engine="sglang-0.5.5")
+    assert not inside("gpt-oss-120b", "h100", engine="sglang-0.5.5") and not inside("deepseek-r1", "h100", tp=16)
     assert inside("llama-3.1-70b", "b200", sets={"engine.reduce_norm": "1 MiB"})
 
 

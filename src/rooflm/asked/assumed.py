@@ -9,7 +9,7 @@ import numpy as np
 
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.hardware import Device
+from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.errors import RooflmError
@@ -164,23 +164,27 @@ def with_graphs(engine: Engine, device: Device, tp: Num) -> Engine:
     return engine.but(graphed_sequences=pick(tp < FEW, few, many))
 
 
-def with_norms(engine: Engine, model: Model, device: Device, mapping: Mapping) -> Engine:
-    """An engine that puts norms inside all-reduces for some models on some cards alone, and not beside attention data
-    parallelism, as it is for these, else without.
+def with_norms(engine: Engine, model: Model, cluster: Cluster, mapping: Mapping) -> Engine:
+    """An engine that puts norms inside all-reduces for some models on some cards alone, and neither beside attention
+    data parallelism nor over nodes, as it is for these, else without.
 
     Source: SGLang, server_args.py, `enable_flashinfer_allreduce_fusion`, which it sets by itself.
 
     >>> from rooflm.readers.checkpoints.load import load_model
-    >>> from rooflm.readers.devices import load_device
-    >>> sglang, h100, split = load_engine("sglang"), load_device("h100"), Mapping(tp=8)
-    >>> [with_norms(sglang, load_model(m), h100, split).kernels.reduce_norm for m in ("gpt-oss-120b", "llama-3.1-70b")]
-    [1048576.0, 0.0]
+    >>> from rooflm.readers.devices import load_cluster
+    >>> sglang, node, split = load_engine("sglang"), load_cluster("dgx-h100"), Mapping(tp=8)
+    >>> [with_norms(sglang, load_model(m), node, split).kernels.reduce_norm for m in ("gpt-oss-120b", "llama-3.1-70b")]
+    [1048576, 0.0]
     """
-    k = engine.kernels
+    k, device = engine.kernels, cluster.device
     if not k.reduce_norm_of:
         return engine
-    known = model.name in listed(k.reduce_norm_of) and device.kernel_generation in listed(k.reduce_norm_on)
-    return engine.but(reduce_norm=pick((mapping.dp > 1) & (mapping.ep > 1), 0.0, k.reduce_norm) if known else 0.0)
+    on = listed(k.reduce_norm_on)
+    known = model.name in listed(k.reduce_norm_of) and device.kernel_generation in on and f"-{device.name}" not in on
+    if not known or not cluster.tiers:
+        return engine.but(reduce_norm=0.0)
+    apart = ((mapping.dp > 1) & (mapping.ep > 1)) | (mapping.tp * mapping.pp > cluster.tiers[0].size)
+    return engine.but(reduce_norm=pick(apart, 0.0, k.reduce_norm))
 
 
 FEW = 4

@@ -357,7 +357,7 @@ def deployed(model: str | Model, **given: Any) -> Deployed:
     named, scheme = scheme.name, native(scheme, machine.device.peak, runner.kernels.own_files)
     assumed += [text.replace(f"quant {named}", f"quant {scheme.name}") for text in told]
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
-    runner = with_norms(with_graphs(runner, machine.device, mapping.tp), found, machine.device, mapping)
+    runner = with_norms(with_graphs(runner, machine.device, mapping.tp), found, machine, mapping)
     guessed = fields_at("speculation", "infer", given)
     draft = generating(given["draft"], "draft") if given["draft"] else None
     spec = drafting(Speculation(**guessed, draft=draft))

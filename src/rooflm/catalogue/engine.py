@@ -64,7 +64,7 @@ class Kernels:
     vectorised: str = word("", "kernels of whole vectors, which stream as sums do: norms, or all", ("", "norm", "all"))
     reduce_norm: Num = number(0.0, "largest all-reduce whose kernel takes in the residual add and the norm", "bytes")
     reduce_norm_of: str = word("", "models of which it does so by itself (none: of all), with commas")
-    reduce_norm_on: str = word("", "generations of cards on which it does so then, with commas")
+    reduce_norm_on: str = word("", "generations of cards on which it does so then, with commas; -NAME: a card not")
     reduce_bits: Num = number(16.0, "bits a value of large all-reduces carries (quick reduce: 4.5, 6.5 or 8.5)", low=1)
     experts: str = word("", "libraries of experts' products, with commas; -NAME: its release lacks one (none: usual)")
     untuned: str = word("", "whose kernels take products of blocks that its library is not tuned for (none: its own)",
