@@ -50,7 +50,7 @@ def test_prompts_that_an_indexer_need_not_thin_out_pad_their_heads_where_the_eng
 
 
 def test_sglang_puts_norms_inside_all_reduces_for_some_models_on_some_cards() -> None:
-    """server_args.py: Hopper but H20, Blackwell of servers; with no attention data parallelism, on one node, since 2026."""
+    """server_args.py: Hopper but H20, Blackwell of servers; no attention data parallelism, one node, since 2026."""
 
     def inside(model: str, gpu: str, **given: object) -> bool:
         e = rooflm.infer(model, **{"gpu": gpu, "tp": 8, "engine": "sglang"} | given)  # type: ignore[arg-type]
