@@ -42,6 +42,27 @@ def test_prompts_over_latents_cost_the_latents_flops() -> None:
     assert wide > 1.5 * plain  # scores of 576 and sums of 512 values a pair, in place of 256 and 256
 
 
+def test_prompts_that_an_indexer_need_not_thin_out_pad_their_heads_where_the_engine_has_no_other_way() -> None:
+    there = {"gpu": "h20-sxm-141gb", "tp": 8, "engine": "vllm", "prompt": 2048}
+    sparse, dense = (prompt("deepseek-v3.2", **there, sets={"engine.sparse_prompts": flag}) for flag in (True, False))
+    assert prompt("deepseek-v3.2", **there) == sparse > 1.3 * dense
+    assert prompt("deepseek-v3", **there, sets={"engine.sparse_prompts": True}) == prompt("deepseek-v3", **there)
+
+
+def test_sglang_puts_norms_inside_all_reduces_for_some_models_on_some_cards() -> None:
+    """server_args.py: Hopper but H20, Blackwell of servers; no attention data parallelism, one node, since 2026."""
+
+    def inside(model: str, gpu: str, **given: object) -> bool:
+        e = rooflm.infer(model, **{"gpu": gpu, "tp": 8, "engine": "sglang"} | given)  # type: ignore[arg-type]
+        return bool(e.scenario.engine.kernels.reduce_norm > 0)
+
+    assert inside("gpt-oss-120b", "h100") and inside("deepseek-r1", "b200") and inside("llama-3.1-70b", "b200") is False
+    assert not any(inside("gpt-oss-120b", gpu) for gpu in ("a100", "h20-sxm-96gb", "rtx-pro-6000", "mi300x"))
+    assert not inside("deepseek-r1", "h200", tp=1, dp=8, ep=8, batch=8)
+    assert not inside("gpt-oss-120b", "h100", engine="sglang-0.5.5") and not inside("deepseek-r1", "h100", tp=16)
+    assert inside("llama-3.1-70b", "b200", sets={"engine.reduce_norm": "1 MiB"})
+
+
 @pytest.mark.parametrize("engine", ["llama.cpp", "llama.cpp-rocm", "llama.cpp-vulkan"])
 def test_experts_of_one_token_stream_as_other_weights_do(engine: str) -> None:
     """Not the roof times the factor of experts over prompts: kyuz0's tables have 73 and 80 tokens a second here."""

@@ -9,7 +9,8 @@ import numpy as np
 
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.hardware import Device
+from rooflm.catalogue.hardware import Cluster, Device
+from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.errors import RooflmError
 from rooflm.kernels.rates import rates
@@ -17,6 +18,7 @@ from rooflm.kernels.training_factors import found, table
 from rooflm.readers.engine_releases import parted, row_named, row_of_release
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row
+from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, pick
 
@@ -163,6 +165,29 @@ def with_graphs(engine: Engine, device: Device, tp: Num) -> Engine:
         return engine
     many, few = (of_card(text, device, usual) for text in by_card)
     return engine.but(graphed_sequences=pick(tp < FEW, few, many))
+
+
+def with_norms(engine: Engine, model: Model, cluster: Cluster, mapping: Mapping) -> Engine:
+    """An engine that puts norms inside all-reduces for some models on some cards alone, and neither beside attention
+    data parallelism nor over nodes, as it is for these, else without.
+
+    Source: SGLang, server_args.py, `enable_flashinfer_allreduce_fusion`, which it sets by itself.
+
+    >>> from rooflm.readers.checkpoints.load import load_model
+    >>> from rooflm.readers.devices import load_cluster
+    >>> sglang, node, split = load_engine("sglang"), load_cluster("dgx-h100"), Mapping(tp=8)
+    >>> [with_norms(sglang, load_model(m), node, split).kernels.reduce_norm for m in ("gpt-oss-120b", "llama-3.1-70b")]
+    [1048576, 0.0]
+    """
+    k, device = engine.kernels, cluster.device
+    if not k.reduce_norm_of:
+        return engine
+    on = listed(k.reduce_norm_on)
+    known = model.name in listed(k.reduce_norm_of) and device.kernel_generation in on and f"-{device.name}" not in on
+    if not known or not cluster.tiers:
+        return engine.but(reduce_norm=0.0)
+    apart = ((mapping.dp > 1) & (mapping.ep > 1)) | (mapping.tp * mapping.pp > cluster.tiers[0].size)
+    return engine.but(reduce_norm=pick(apart, 0.0, k.reduce_norm))
 
 
 FEW = 4

@@ -18,7 +18,15 @@ import numpy as np
 
 from rooflm.asked import paths
 from rooflm.asked.arguments import arguments_below, defaults, fields_at, filled
-from rooflm.asked.assumed import assumed_engine, build_for, built_for, computed_wider, other_releases, with_graphs
+from rooflm.asked.assumed import (
+    assumed_engine,
+    build_for,
+    built_for,
+    computed_wider,
+    other_releases,
+    with_graphs,
+    with_norms,
+)
 from rooflm.asked.bounds import allowed, effective
 from rooflm.asked.checks import amount, whole
 from rooflm.asked.purchase import DUTY, YEARS, owned_hour, purchase
@@ -349,7 +357,7 @@ def deployed(model: str | Model, **given: Any) -> Deployed:
     named, scheme = scheme.name, native(scheme, machine.device.peak, runner.kernels.own_files)
     assumed += [text.replace(f"quant {named}", f"quant {scheme.name}") for text in told]
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
-    runner = with_graphs(runner, machine.device, mapping.tp)
+    runner = with_norms(with_graphs(runner, machine.device, mapping.tp), found, machine, mapping)
     guessed = fields_at("speculation", "infer", given)
     draft = generating(given["draft"], "draft") if given["draft"] else None
     spec = drafting(Speculation(**guessed, draft=draft))

@@ -1,5 +1,4 @@
-"""What fits: memory of the fullest device when serving, the largest batch, rounds of a batch, and the rules of a
-split."""
+"""What fits: memory of the fullest device when serving, the largest batch, rounds of a batch, rules of a split."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""infer_scenario(scenario) -> InferenceFigures: prefill, decode and request, memory and fit, communication, energy and
-cost."""
+"""infer_scenario(scenario) -> InferenceFigures: prefill, decode, request, memory, fit, communication, energy, cost."""
 
 from __future__ import annotations
 

@@ -130,8 +130,7 @@ def inside_reduce(c: Context, norms: Num) -> Num:
     where the message is small enough.
 
     Sources: TensorRT-LLM, AllReduceFusionOp.RESIDUAL_RMS_NORM; FlashInfer's trtllm_allreduce_fusion in vLLM
-    (pass_config.fuse_allreduce_rms, up to 1 MB over eight Blackwell GPUs); in SGLang it has to be asked for
-    (--enable-flashinfer-allreduce-fusion).
+    (pass_config.fuse_allreduce_rms, up to 1 MB over eight Blackwell GPUs) and SGLang (`asked.assumed.with_norms`).
     """
     most = c.kernels.reduce_norm
     if is_plain(most, 0.0) or absent_group(c.mapping.tp) or c.sequence_parallel:

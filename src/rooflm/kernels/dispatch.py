@@ -153,8 +153,8 @@ def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s
 
 def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Latent attention of new tokens; the expansion of the latent is a product of its own in the graph. Where an
-    indexer picks fewer tokens than there are, kernels over the latents take its place (shorter prompts run as without).
-    """
+    indexer picks fewer tokens than there are, kernels over the latents take its place; for shorter prompts, too, where
+    the engine has no other way (vLLM until its pull request 47327; SGLang had one a month after the model, 11892)."""
     times: list[Num] = []
     c = first_of("mla", MlaPrefillConstants, w, w.half, ("mla-prefill",))
     c = c._replace(floor_s=pick(s.engine.host.issue_prefill > GRAPHLESS, c.floor_s, 0.0))
@@ -172,7 +172,7 @@ def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where,
             if not is_plain(picked, np.inf):
                 sparse = sparse_prefill_time(sequences, new, past, heads, picked, latent=latent, rope=rope,
                                              peak=r.peak["half"])  # fmt: skip
-                time = pick(new + past > picked, sparse, time)
+                time = pick((new + past > picked) | s.engine.kernels.sparse_prompts, sparse, time)
             times.append(time / s.mapping.cp)
     return times
 

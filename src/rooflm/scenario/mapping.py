@@ -1,5 +1,4 @@
-"""How the work is split over devices: the parallel degrees, and for training the schedule, recomputation and
-sharding."""
+"""How the work is split over devices: parallel degrees; for training, schedule, recomputation and sharding."""
 
 from __future__ import annotations
 
