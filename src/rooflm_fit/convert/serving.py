@@ -49,21 +49,6 @@ _BLOCK = ("deepseek", "qwen3", "glm-5", "minimax")
 in fp8 on H100 takes 73 us a prompt token in TensorRT-LLM 1.0.0rc3, with blocks 67, with one scale a tensor 45)."""
 _TENSOR = "nvidia/"
 """Whose fp8 checkpoints have one scale a tensor, whatever the model (ModelOpt)."""
-_MTP = (
-    "2026_01_14",
-    "2026_02_05",
-    "2026_02_06",
-    "2026-01-14",
-    "2026-02-05",
-    "2026-02-06",
-    "2026_03_25_deepseek_r1",
-    "2026_04_06_deepseek_r1",
-)
-"""What the notes of TensorRT-LLM's DeepSeek runs hold where plain and speculative ones (InferenceX has recipes of both,
-dsr1_fp8_h200_trt.sh and ..._trt_mtp.sh) are filed alike: dates, and the dumps of 2026-03-25 and 2026-04-06. The former
-has one configuration twice, at 19.4 and 32.2 ms a token (repeats differ by 3 to 4 %), and gets faster with longer
-outputs; the latter has 16 clients on eight B200 at 11.6 and 6.5 ms a token, and a first token that takes 12 to 32
-times as long as a step in one half of its rows, 34 to 61 times in the other."""
 _LOADED = re.compile(
     r"online serving|MLPerf Inference|\bNIM\b|QPS=|closed loop|batch = concurrency|max(imum)? load", re.I
 )
@@ -236,12 +221,15 @@ def fits(recipe: dict[str, Any], values: dict[str, Any], model: str, scheme: str
     [True, False]
     """
     when = {"sources": [CAMPAIGN], "in_house": [0], **recipe["when"]}
+    either = when.pop("any", [])
+    if either and not any(fits({"when": {**when, **one}}, values, model, scheme, facts) for one in either):
+        return False
     if values.get("source", CAMPAIGN) not in when["sources"]:
         return False
     said = {"engine": values.get("engine", ""), "release": values.get("release", ""), "model": model,
             "gpu": values.get("gpu", ""), "weights": scheme,
             "lengths": f"{values.get('prompt')}x{values.get('output')}"}  # fmt: skip
-    named = {"clients": "concurrency", "prompt": "prompt", "tp": "tp", "dp": "dp"}
+    named = {"clients": "concurrency", **{name: name for name in ("prompt", "tp", "dp", "ep", "guesses")}}
     numbers = {name: values.get(cell) for name, cell in named.items()} | {"in_house": 0} | facts
     for name, allowed in when.items():
         if name == "sources":
@@ -288,7 +276,7 @@ def campaign_options(values: dict[str, Any], model: str, scheme: str, facts: dic
     conditions hold, later ones over earlier ones."""
     found: dict[str, Any] = {}
     for recipe in recipes():
-        if fits(recipe, values, model, scheme, facts):
+        if fits(recipe, values | {"guesses": found.get("guesses")}, model, scheme, facts):
             found |= {k: amount(v, values) for k, v in recipe["set"].items()}
     return found
 
@@ -346,14 +334,13 @@ def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
     """What makes a row suspect."""
     note, model = text(row, "note"), text(row, "model")
     tests = {
-        "multi-token prediction suspected, not stated": values.get("engine") == "trtllm"
-        and "DeepSeek" in model and any(d in note for d in _MTP),
         # prompts come back: 48 x 4000 tokens on two H100 in less than their peak allows
         "contradicts its own neighbours": values.get("engine") == "vllm" and IN_HOUSE in note,
         "precision not stated": quant is None,
         "lengths of a data set, of which only means are printed": "dataset mean lengths" in note
         or "variable lengths" in note,
-        "speculative decoding, its acceptance not stated": "SPECULATIVE" in note and not values.get("accepted"),
+        "speculative decoding, its acceptance not stated": ("SPECULATIVE" in note or values.get("guesses"))
+        and not values.get("accepted"),
         "images in the prompt": "IMAGES" in note,
         "earlier runs' prompts are in the prefix cache": sent_before(note, values.get("concurrency"))
         and values["metric"] in ("ttft", "output_tokens_per_s"),
