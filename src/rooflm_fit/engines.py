@@ -68,8 +68,8 @@ class Family:
 
     @cached_property
     def held(self) -> frozenset[str]:
-        """Fields that the engine's row states, or that of the engine whose runs it shares: what a job has in common does
-        not move them (what it frees of an engine alone leaves them out)."""
+        """Fields that the engine's row states, or that of the engine whose runs it shares: what a job has in common
+        does not move them (what it frees of an engine alone leaves them out)."""
         row = load_engine(self.engine)
         return held(row.name) | held(row.runs)
 

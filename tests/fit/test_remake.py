@@ -54,7 +54,9 @@ def test_the_same_fit_writes_the_same_file(tmp_path: Path) -> None:
 
 def test_a_stated_card_is_neither_removed_nor_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stated = '\ngpu = "gb10"\nengine = "llama.cpp"\ncompute = 0.42\nrows = 26\nsource = "a table"'
-    fitted = '\ngpu = "rtx-3090"\nengine = "llama.cpp"\ncompute = 0.9\nrows = 2\nsource = "fitted to runs of llama.cpp: x"'
+    fitted = (
+        '\ngpu = "rtx-3090"\nengine = "llama.cpp"\ncompute = 0.9\nrows = 2\nsource = "fitted to runs of llama.cpp: x"'
+    )
     path = tmp_path / "devices.toml"
     path.write_text("# head\n" + "".join(f"\n[[card]]{row}\n" for row in (stated, fitted)), encoding="utf-8")
     constants = {"gb10|compute": 0.7, "rtx-3090|compute": 0.8}

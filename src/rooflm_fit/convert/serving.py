@@ -49,6 +49,9 @@ _BLOCK = ("deepseek", "qwen3", "glm-5", "minimax")
 in fp8 on H100 takes 73 us a prompt token in TensorRT-LLM 1.0.0rc3, with blocks 67, with one scale a tensor 45)."""
 _TENSOR = "nvidia/"
 """Whose fp8 checkpoints have one scale a tensor, whatever the model (ModelOpt)."""
+_MTP = re.compile(r"2026[_-](01[_-]14|02[_-]0[56])")
+"""Days on which InferenceX' speculative runs of DeepSeek in TensorRT-LLM began (pull requests 392, 632 and 642), in
+notes whose release or configuration does not tell them from plain ones (recipes.toml)."""
 _LOADED = re.compile(
     r"online serving|MLPerf Inference|\bNIM\b|QPS ?=|closed loop|batch = concurrency|max(imum)? load"
     r"|max[-_ ]concurrency|request[-_ ]rate|requests? per second|\bconcurren(t|cy) \d|\bconcurrent (users|requests)"
@@ -322,7 +325,7 @@ def split_by_config(values: dict[str, Any], split: str) -> dict[str, Any]:
 
 
 def clients_of(row: Row) -> float | None:
-    """Clients of a run: the batch, but where a note says that it is that of each rank of attention, or the row has none.
+    """Clients of a run: the batch; the note's where that is of each rank of attention, or the row has none.
 
     >>> note = "concurrency 32 differs from batch_size; moe_tp=1 moe_ep=16 attn_dp=4"
     >>> clients_of({"batch": "8", "note": note}), clients_of({"batch": "56", "note": "concurrency 448 differs from"})
@@ -368,6 +371,8 @@ def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
     """What makes a row suspect."""
     note, model = text(row, "note"), text(row, "model")
     tests = {
+        "multi-token prediction suspected, not stated": values.get("engine") == "trtllm"
+        and "DeepSeek" in model and bool(_MTP.search(note)) and not values.get("guesses"),
         # prompts come back: 48 x 4000 tokens on two H100 in less than their peak allows
         "contradicts its own neighbours": values.get("engine") == "vllm" and IN_HOUSE in note,
         "precision not stated": quant is None,
