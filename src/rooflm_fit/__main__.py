@@ -1,8 +1,8 @@
-"""Remake every fitted file of the package, and say which changed: python -m rooflm_fit --data DIR [STEP ...]
+"""Remake the fitted files of the package, and say which changed: scripts/fit [--data DIR] all | STEP ...
 
-DIR holds ops/ (measured kernels) and published/ (measured runs). A step runs in a process of its own; afterwards each
-TOML file under src/rooflm/data is held against what it was. --check puts the files back. Dates and error figures of a
-row count as changes only where its constants changed too.
+Without a step: the list of them. DIR holds ops/ (measured kernels) and published/ (measured runs). A step runs in a
+process of its own; afterwards each TOML file under src/rooflm/data is held against what it was. --check puts the files
+back. Dates and error figures of a row count as changes only where its constants changed too.
 """
 
 from __future__ import annotations
@@ -20,30 +20,63 @@ from rooflm.readers.rows import DATA
 
 
 class Step(NamedTuple):
-    """A fit: its module, its arguments ({data}: the measured tables, {package}: the package's data, {work}: a folder
-    for what one step hands to the next), and what it remakes."""
+    """A fit: its module, its arguments ({data}: the measured tables, {aiter}: a copy of ROCm/aiter, {package}: the
+    package's data, {work}: a folder for what one step hands to the next), what it remakes, and in which files of the
+    package's data."""
 
     module: str
     arguments: str
     makes: str
+    files: str
 
 
 STEPS: dict[str, Step] = {
-    "gemm": Step("gemm", "--data {data}/ops --out {package}/calibration/gemm.toml", "products"),
-    "attention": Step("attention", "--data {data}/ops --out {package}/calibration/attention.toml", "attention"),
-    "mla": Step("mla", "--data {data}/ops --out {package}/calibration/mla.toml", "latent attention"),
-    "moe": Step("moe", "--data {data}/ops --out {package}/calibration/moe.toml", "experts"),
-    "elementwise": Step(
-        "elementwise", "--data {data}/ops --out {package}/calibration/elementwise.toml", "vector kernels"
+    "gemm": Step(
+        "gemm", "--data {data}/ops --out {package}/calibration/gemm.toml", "products", "calibration/gemm.toml"
     ),
-    "collectives": Step("collectives", "--data {data}/ops --out {package}/calibration/collective.toml", "collectives"),
+    "attention": Step(
+        "attention",
+        "--data {data}/ops --out {package}/calibration/attention.toml",
+        "attention",
+        "calibration/attention.toml",
+    ),
+    "mla": Step(
+        "mla", "--data {data}/ops --out {package}/calibration/mla.toml", "latent attention", "calibration/mla.toml"
+    ),
+    "moe": Step("moe", "--data {data}/ops --out {package}/calibration/moe.toml", "experts", "calibration/moe.toml"),
+    "elementwise": Step(
+        "elementwise",
+        "--data {data}/ops --out {package}/calibration/elementwise.toml",
+        "vector kernels",
+        "calibration/elementwise.toml",
+    ),
+    "collectives": Step(
+        "collectives",
+        "--data {data}/ops --out {package}/calibration/collective.toml",
+        "collectives",
+        "calibration/collective.toml",
+    ),
+    "instinct": Step(
+        "instinct",
+        "--data {aiter} --out {package}/calibration",
+        "kernels on AMD Instinct",
+        "calibration/gemm-instinct.toml, moe-instinct.toml, collective-instinct.toml",
+    ),
     "engines": Step(
         "engines",
         "--data {data}/published/inference.csv {data}/published/inference-2.csv --write --rows {work}/rows.csv",
         "engines with fixed batches",
+        "engines/*.toml, published/engines.toml, calibration/devices.toml",
     ),
-    "serving": Step("serving", "{data}/published/inference.csv --most 8 --write", "engines under load"),
-    "training": Step("training", "{data}/published/training.csv --write", "training steps"),
+    "serving": Step(
+        "serving", "{data}/published/inference.csv --most 8 --write", "engines under load", "engines/inference.toml"
+    ),
+    "training": Step(
+        "training",
+        "{data}/published/training.csv --write",
+        "training steps",
+        "engines/training*.toml, calibration/training.toml",
+    ),
     "bands": Step(
         "bands",
         "--rows {work}/rows.csv --data {data}/published/inference.csv "
@@ -51,9 +84,15 @@ STEPS: dict[str, Step] = {
         "--load {data}/published/inference.csv --aside {data}/published/inference-2.csv "
         "--out {package}/calibration/bands.toml",
         "error bands (after engines)",
+        "calibration/bands.toml",
     ),
 }
 """In the order in which one rests on the others."""
+BY_HAND = ("calibration/mla-blackwell.toml",)
+"""Files that state their constants; so do lines of engines with a comment behind the value, and rows of cards whose
+source does not say that they were fitted: fits leave them as they are."""
+AITER = "ROCm/aiter e404860 (git clone https://github.com/ROCm/aiter; git -C aiter checkout e404860)"
+"""What `instinct` reads, which is no part of the measured tables."""
 NAMES = ("gpu", "architecture", "engine", "dtype", "kernel", "family", "phase", "device", "level")
 """Keys that say what a row of a list is of."""
 JUDGED = ("date", "rows_in", "rows_out", "mape_in", "mape_out", "mape_large", "mape_transfer", "p10", "p90")
@@ -114,29 +153,36 @@ def report(before: Mapping[Path, bytes], most: int) -> bool:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the steps; 0 where all ran, with --check 1 where a constant would change."""
     parser = argparse.ArgumentParser(prog="scripts/fit", description=__doc__)
-    parser.add_argument("steps", nargs="*", metavar="STEP", help=", ".join(STEPS))
+    parser.add_argument("steps", nargs="*", metavar="STEP", help=", ".join(["all", *STEPS]))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of ops/ and published/")
+    parser.add_argument("--aiter", type=Path, default=Path("../aiter"), help=f"for instinct: {AITER}")
     parser.add_argument("--work", type=Path, default=Path("out"), help="folder for what steps hand on")
     parser.add_argument("--check", action="store_true", help="put the files back; status 1 where one would change")
     parser.add_argument("--most", type=int, default=5, help="changes shown of a file")
-    parser.add_argument("--list", action="store_true", help="list the steps")
     given = parser.parse_args(argv)
-    if given.list:
+    if not given.steps:
         for name, step in STEPS.items():
-            print(f"{name:12} {step.makes:28} rooflm_fit.{step.module}")
+            print(f"{name:12} {step.makes:28} {step.files}")
+        print(f"{'':12} {'by hand':28} {', '.join(BY_HAND)}")
         return 0
-    unknown = [name for name in given.steps if name not in STEPS]
+    unknown = [name for name in given.steps if name not in (*STEPS, "all")]
     if unknown:
         parser.error(f"unknown step {unknown[0]!r}: use one of {', '.join(STEPS)}")
     for folder in ("ops", "published"):
         if not (given.data / folder).is_dir():
             parser.error(f"--data is {given.data}, but it holds no folder {folder}")
+    steps = list(STEPS) if "all" in given.steps else given.steps
+    if "instinct" in steps and not (given.aiter / "aiter" / "configs").is_dir():
+        if "instinct" in given.steps:
+            parser.error(f"--aiter is {given.aiter}, but it is not {AITER}")
+        steps.remove("instinct")
+        print(f"== instinct: left out, {given.aiter} is not {AITER}", flush=True)
     given.work.mkdir(parents=True, exist_ok=True)
     before = {path: path.read_bytes() for path in sorted(DATA.rglob("*.toml"))}
     try:
-        for name in given.steps or STEPS:
+        for name in steps:
             began, step = time.monotonic(), STEPS[name]
-            words = step.arguments.format(data=given.data, package=DATA, work=given.work).split()
+            words = step.arguments.format(data=given.data, package=DATA, work=given.work, aiter=given.aiter).split()
             print(f"== {name}: {step.makes}", flush=True)
             subprocess.run([sys.executable, "-m", f"rooflm_fit.{step.module}", *words], check=True)
             print(f"   {time.monotonic() - began:.0f} s", flush=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
@@ -224,8 +226,22 @@ def fit_row(
     )
 
 
+def dated(path: Path, rows: Iterable[FitRow]) -> list[FitRow]:
+    """The rows, those that the file holds already with their date there: the same tables make the same file."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8")).get("fit", [])
+    except OSError:
+        return list(rows)
+    known = {repr(msgspec.structs.replace(row, date="")): row.date for row in msgspec.convert(found, list[FitRow])}
+    return [
+        msgspec.structs.replace(row, date=known.get(repr(msgspec.structs.replace(row, date="")), row.date))
+        for row in rows
+    ]
+
+
 def write_fits(path: Path, rows: Iterable[FitRow], header: str) -> None:
     """Write a calibration file: `header` as comments, then one [[fit]] table a row, defaults left out."""
+    rows = dated(path, rows)
     lines = [f"# {line}".rstrip() for line in header.strip().splitlines()]
     optional = {"kernel": "", "family": "", "note": "", "mape_large": 0.0, "mape_transfer": 0.0, "p10": 0.0, "p90": 0.0}
     for row in rows:

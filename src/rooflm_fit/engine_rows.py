@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rooflm.catalogue.engine import ABOUT
@@ -23,26 +23,62 @@ def written(name: str, value: float) -> str:
     return f'"{float(f"{value * 1e6:.4g}"):.10g} us"' if name in TIMES else f"{value:.4g}"
 
 
-def updated(text: str, section: str, values: Mapping[str, float]) -> str:
-    """A TOML text with `values` set in a section, each on its own line (times as text with a unit).
-
-    >>> updated('[a]\\nx = 1\\n\\n[b]\\nx = 2\\n', "a", {"x": 3.0, "gap": 2e-6})
-    '[a]\\nx = 3\\ngap = "2 us"\\n\\n[b]\\nx = 2\\n'
-    """
-    lines = text.split("\n")
+def section_of(lines: Sequence[str], section: str) -> tuple[int, int] | None:
+    """Where the lines of a section begin and end; None where there is none."""
     start = next((i for i, line in enumerate(lines) if line in (f"[{section}]", f'["{section}"]')), None)
     if start is None:
+        return None
+    return start + 1, next((i for i in range(start + 1, len(lines)) if lines[i].startswith("[")), len(lines))
+
+
+STATED = re.compile(r"(\w+) = [^#\"]*(?:\"[^\"]*\")?\s*#")
+"""A line that says behind its value why it is that: stated, not fitted."""
+
+
+def stated(text: str, section: str) -> frozenset[str]:
+    """Fields of a section that a fit leaves as they are, since a comment behind the value says where it is from.
+
+    >>> sorted(stated('[a]\\nx = 1  # by hand\\ngap = "2 us"  # measured\\ny = 3\\n', "a"))
+    ['gap', 'x']
+    """
+    lines = text.split("\n")
+    found = section_of(lines, section)
+    body = lines[slice(*found)] if found else []
+    return frozenset(m[1] for m in map(STATED.match, body) if m)
+
+
+def held(engine: str) -> frozenset[str]:
+    """Fields that an engine's row states.
+
+    >>> sorted(held("mlx") & {"step", "queue"})
+    ['queue', 'step']
+    """
+    return stated(file_of(engine).read_text(encoding="utf-8"), engine)
+
+
+def updated(text: str, section: str, values: Mapping[str, float]) -> str:
+    """A TOML text with `values` set in a section, each on its own line (times as text with a unit), but those stated.
+
+    >>> updated('[a]\\nx = 1\\ny = 5  # by hand\\n\\n[b]\\nx = 2\\n', "a", {"x": 3.0, "y": 4.0, "gap": 2e-6})
+    '[a]\\nx = 3\\ny = 5  # by hand\\ngap = "2 us"\\n\\n[b]\\nx = 2\\n'
+    """
+    lines = text.split("\n")
+    place_of = section_of(lines, section)
+    if place_of is None:
         return text
-    end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith("[")), len(lines))
-    body = lines[start + 1 : end]
+    begin, end = place_of
+    body = lines[begin:end]
+    kept = stated(text, section)
     for key, value in values.items():
+        if key in kept:
+            continue
         place = next((i for i, line in enumerate(body) if line.startswith(f"{key} = ")), None)
         if place is None:
             last = max((i for i, line in enumerate(body) if line.strip()), default=-1)
             body.insert(last + 1, f"{key} = {written(key, value)}")
         else:
             body[place] = f"{key} = {written(key, value)}"
-    return "\n".join([*lines[: start + 1], *body, *lines[end:]])
+    return "\n".join([*lines[:begin], *body, *lines[end:]])
 
 
 def retabled(text: str, section: str, tables: Mapping[str, Mapping[str, float]]) -> str:

@@ -26,7 +26,7 @@ from rooflm.estimate.capacity import Running, running
 from rooflm.estimate.request import Passes, Speed, speed, timed_passes
 from rooflm.graph.ops import Op
 from rooflm.kernels.constants import CALIBRATION
-from rooflm.kernels.derating import derating, on_file
+from rooflm.kernels.derating import card_file, derating, on_file
 from rooflm.kernels.dispatch import FACTORS
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
@@ -36,7 +36,7 @@ from rooflm.validation import Request
 from rooflm.validation.folds import held_out
 from rooflm.validation.score import engine_of, family, scenario_of
 from rooflm_fit.common import Array, Param, fit
-from rooflm_fit.engine_rows import file_of, updated, write
+from rooflm_fit.engine_rows import file_of, held, updated, write
 from rooflm_fit.generations import kin, line, places
 from rooflm_fit.jobs import FREE, JOBS, Job
 from rooflm_fit.runs import DISTRUSTED, read
@@ -65,6 +65,13 @@ class Family:
     def running(self) -> Running:
         """What runs at once of each row: no fitted constant moves it."""
         return running(self.scenario)
+
+    @cached_property
+    def held(self) -> frozenset[str]:
+        """Fields that the engine's row states, or that of the engine whose runs it shares: what a job has in common
+        does not move them (what it frees of an engine alone leaves them out)."""
+        row = load_engine(self.engine)
+        return held(row.name) | held(row.runs)
 
     @property
     def gpu(self) -> str:
@@ -177,8 +184,8 @@ def params_of(job: Job, members: Sequence[Family]) -> list[Param]:
     """All constants of a job: "field", "engine:field", "gpu|compute", "gpu|bandwidth"."""
     listed = list(job.shared)
     for engine, own in job.own.items():
-        listed += [p._replace(name=f"{engine}:{p.name}") for p in own]
-    for gpu in sorted({f.gpu for f in members}):
+        listed += [p._replace(name=f"{engine}:{p.name}") for p in own if p.name not in held(engine)]
+    for gpu in sorted({f.gpu for f in members if not on_hand(f)}):
         widths = job.cards.get(gpu) or job.cards.get("*")
         for name, width in widths._asdict().items() if widths else ():
             if width:
@@ -201,7 +208,8 @@ def predict(members: Sequence[Family], rows: int, theta: Mapping[str, float]) ->
     shared = {k: v for k, v in theta.items() if ":" not in k and "|" not in k}
     for f in members:
         told = f.requests[0].kwargs.get("sets") or {}  # what the rows themselves say of their engine
-        free = {k: v for k, v in {**shared, **own_of(theta, f.engine)}.items() if f"engine.{k}" not in told}
+        common = {k: v for k, v in shared.items() if k not in f.held}
+        free = {k: v for k, v in {**common, **own_of(theta, f.engine)}.items() if f"engine.{k}" not in told}
         engine = f.scenario.engine.but(**free)
         out[f.index] = f.predict(engine, reach_of(f, theta))
     return out
@@ -217,10 +225,20 @@ def own_of(theta: Mapping[str, float], engine: str) -> dict[str, float]:
     return {k.split(":", 1)[1]: v for mark in marks for k, v in theta.items() if k.startswith(mark)}
 
 
+FITTED = ("fitted to runs of ", "as fitted to runs of ")
+"""How the source of a card's row begins that a fit wrote; any other is stated, and stays."""
+
+
+def on_hand(f: Family) -> bool:
+    """Whether a card's factors in an engine are stated."""
+    runs = load_engine(f.engine).runs
+    return any((r.gpu, r.engine) == (f.gpu, runs) and not r.source.startswith(FITTED) for r in card_file().card)
+
+
 def reach_of(f: Family, theta: Mapping[str, float]) -> Derating:
     """A card's factors in a fit: its own times its family's where the fit has cards at all (one that it never saw has
     its family's alone; a GeForce in a fit without families what llama.cpp's runs gave it), else those on file."""
-    if not any("|" in key for key in theta):
+    if on_hand(f) or not any("|" in key for key in theta):
         return derating(f.scenario.cluster.device, f.engine)
     families_too = any(key.startswith("~") for key in theta)
     general = Derating()
@@ -269,6 +287,8 @@ def fit_to(
     seen = {f.gpu for f in kept} | {f.engine for f in kept} | {key for f in kept for key in line(f.gpu)}
     free = params_of(job, members)
     listed = [p for p in free if p.name.replace("|", ":").split(":")[0] in seen or p.name.isidentifier()]
+    if not listed:  # all of them stated
+        return {}
     sizes: dict[tuple[str, str], int] = {}
     for r, u in zip(requests, use, strict=True):
         sizes[r.group] = sizes.get(r.group, 0) + int(u)
@@ -348,11 +368,13 @@ GENERALLY = "for engines without runs on this card"
 
 def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
     """Put the fitted jobs' cards into the file: a row a card and engine, then a general one a card where GENERAL says
-    so, of the first of JOBS that has it (engines that serve stand before llama.cpp)."""
+    so, of the first of JOBS that has it (engines that serve stand before llama.cpp). A row that states its factors
+    stays."""
     head, *blocks = (b.rstrip() for b in path.read_text(encoding="utf-8").split("[[card]]"))
     gone = [f'engine = "{e}"' for name in results for e in JOBS[name].engines]
     gone += [f'"as fitted to runs of {name};' for name in results]
-    kept = [block for block in blocks if not any(mark in block for mark in gone)]
+    said = {of_whom(block) for block in blocks if not any(f'source = "{how}' in block for how in FITTED)}
+    kept = [block for block in blocks if of_whom(block) in said or not any(mark in block for mark in gone)]
     general = [block for block in kept if GENERALLY in block]
     rows = [block for block in kept if GENERALLY not in block]
     for name, found in results.items():
@@ -365,15 +387,25 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
             for engine in (e for e in JOBS[name].engines if load_engine(e).runs == e):
                 note = f"fitted to runs of {name}: {sources}"
                 here = factors_of(parts) if engine == bound else factors
-                rows.append(card_row([*named, f'engine = "{engine}"'], here, count, note))
+                row = card_row([*named, f'engine = "{engine}"'], here, count, note)
+                rows += [row] if of_whom(row) not in said else []
             if name == "llama.cpp" and "~geforce" in keys:
                 factors["compute"] **= FP32_SUMS
             if place.startswith(GENERAL):
                 plain = {k: v for k, v in factors.items() if k != "few"}
                 general.append(card_row(named, plain, count, f"as fitted to runs of {name}; {GENERALLY}"))
     general.sort(key=lambda block: next(i for i, job in enumerate(JOBS) if f"runs of {job};" in block))
-    first = {re.split(r"\n(?:compute|bandwidth) = ", block)[0]: block for block in reversed(general)}
+    first = {of_whom(block): block for block in reversed(general)}
     path.write_text("\n\n[[card]]".join([head, *rows, *reversed(first.values())]) + "\n", encoding="utf-8")
+
+
+def of_whom(block: str) -> str:
+    """The lines of a card's row that say of which card and engine it is.
+
+    >>> of_whom('\\ngpu = "a"\\nengine = "b"\\ncompute = 0.5')
+    '\\ngpu = "a"\\nengine = "b"'
+    """
+    return re.split(r"\n(?:compute|bandwidth|few) = ", block)[0]
 
 
 def card_row(named: Sequence[str], factors: Mapping[str, float], rows: int, source: str) -> str:

@@ -265,7 +265,7 @@ def test_rows_under_load_have_the_true_split() -> None:
     got = inference_rows([LOAD | {"note": note}])[0]
     assert [got[k] for k in ("gpus", "tp", "ep", "dp")] == ["8", "8", "8", "1"]
     assert (got["concurrency"], got.get("spread"), got["task"]) == ("32", None, "serve")  # its client fixes lengths
-    assert got["doubt"].startswith("multi-token prediction suspected")
+    assert got["doubt"].startswith("multi-token prediction suspected")  # by its day, of a release that no script had
     assert read(got).measured == 0.0025
 
 
@@ -308,10 +308,43 @@ def run(**changes: str) -> Cells:
     return inference_rows([{**RUN, **changes}])[0]
 
 
-def test_rows_that_mix_plain_and_speculative_runs_are_set_apart() -> None:
-    assert "multi-token" in run()["doubt"]
-    assert "doubt" not in run(note=RUN["note"].replace("2026_03_25_deepseek_r1", "dsr1"))
+def test_speculative_runs_are_known_by_their_image_and_configuration() -> None:
+    """InferenceX, nvidia-master.yaml: 1.2.0rc6.post3 stands in entries with MTP alone, 1.2.0rc6.post2 in plain ones,
+    1.1.0rc2.post2 in both, of which the dump of 2026-04-27 holds the plain ones."""
+    guessed = run()
+    assert (guessed["guesses"], guessed["acceptance"], guessed["budget"]) == ("3", "0.6", "1104")
+    assert guessed["doubt"] == "speculative decoding, its acceptance not stated"
+    plain = run(note=RUN["note"].replace("2026_03_25_deepseek_r1", "db-dump 2026-04-27 dsr1"))
+    assert not {"guesses", "doubt"} & plain.keys()
     assert "doubt" not in run(engine="sglang 0.5.9")
+    four = {"gpu": "B200-180GB", "precision_weights": "nvfp4", "tp": "4", "gpus": "4"}
+    four |= {"note": "trust=B; moe_tp=4 moe_ep=1 attn_dp=1; 2026_04_06_deepseek_r1_b200_trtllm_tp4_ep1_41"}
+    assert run(**four, engine="trtllm 1.2.0rc6.post3")["guesses"] == "3"
+    assert "guesses" not in run(**four, engine="trtllm 1.2.0rc6.post2")
+    of_both = [run(**four, engine="trtllm 1.1.0rc2.post2", batch=n).get("guesses") for n in ("8", "32")]
+    assert of_both == ["3", None]  # with 32 clients only plain runs have four whole sets of experts
+    ranks = four | {"note": "trust=C; moe_tp=1 moe_ep=4 attn_dp=4; 2026_03_25_deepseek_r1_b200_trtllm_x_990"}
+    assert run(**ranks, engine="trtllm 1.2.0rc6.post3", batch="256")["guesses"] == "1"
+
+
+def test_a_source_of_a_load_is_known_by_the_words_of_its_benchmark() -> None:
+    new = INFER | {"id": "somebody-7", "metric": "tpot_ms", "batch": "", "source": "a blog"}
+    (closed,) = inference_rows([new | {"note": "vllm bench serve --max-concurrency 16"}])
+    assert (closed["task"], closed["concurrency"]) == ("serve", "16")
+    (open_loop,) = inference_rows([new | {"note": "request rate 4.5/s, 500 requests"}])
+    assert (open_loop["rate"], open_loop["requests"]) == ("4.5", "500")
+    (fixed,) = inference_rows([new | {"metric": "decode_tok_s", "note": "request rate 4/s"}])
+    assert "task" not in fixed
+
+
+def test_a_limit_that_a_row_cannot_give_is_left_to_the_engine() -> None:
+    assert "max_sequences" in run(model="openai/gpt-oss-120b", engine="trtllm")
+    assert "max_sequences" not in run(model="openai/gpt-oss-120b", engine="trtllm", batch="")
+
+
+def test_a_figure_that_is_no_number_stays_a_row() -> None:
+    rows = [{**RUN, "value": value, "note": "trust=B"} for value in ("n/a", "1,024.5", "", "nan")]
+    assert [c.get("value", "") for c in inference_rows(rows)] == ["n/a", "1,024.5", "", "nan"]
 
 
 def test_first_chunks_without_text_are_those_of_short_prompts() -> None:

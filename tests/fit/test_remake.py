@@ -1,8 +1,14 @@
 """scripts/fit says what changed: constants by the row they are of, never dates; wrong input is told in a sentence."""
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
-from rooflm_fit.__main__ import STEPS, changes, main
+from rooflm.kernels.constants import CALIBRATION, FitRow
+from rooflm_fit import engines
+from rooflm_fit.__main__ import BY_HAND, STEPS, changes, main
+from rooflm_fit.common import write_fits
 
 ROW = {"gpu": "a100-sxm-80gb", "engine": "*", "dtype": "bf16", "date": "2026-01-01", "mape_in": 5.0}
 
@@ -24,9 +30,45 @@ def test_a_constant_is_named_with_its_row_and_how_far_it_moved() -> None:
 
 
 def test_every_calibration_file_has_a_step() -> None:
-    assert {"gemm", "attention", "mla", "moe", "elementwise", "collectives", "engines", "serving", "training"} < {
-        *STEPS
-    }
+    said = " ".join([*(step.files for step in STEPS.values()), *BY_HAND])
+    assert [path.name for path in CALIBRATION.glob("*.toml") if path.name not in said] == []
+
+
+def test_without_a_step_the_steps_are_listed_and_nothing_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    assert [line.split()[0] for line in said.splitlines()][: len(STEPS)] == [*STEPS]
+
+
+def test_the_same_fit_writes_the_same_file(tmp_path: Path) -> None:
+    row = FitRow(gpu="a", architecture="b", engine="c", dtype="d", constants={"t0": 1.0}, rows_in=1, rows_out=1,
+                 mape_in=1.0, mape_out=1.0, source="s", date="2026-01-01")  # fmt: skip
+    path = tmp_path / "fit.toml"
+    write_fits(path, [row], "head")
+    first = path.read_bytes()
+    write_fits(path, [msgspec.structs.replace(row, date="2026-02-02")], "head")
+    assert path.read_bytes() == first
+    write_fits(path, [msgspec.structs.replace(row, date="2026-02-02", mape_in=2.0)], "head")
+    assert b"2026-02-02" in path.read_bytes()
+
+
+def test_a_stated_card_is_neither_removed_nor_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stated = '\ngpu = "gb10"\nengine = "llama.cpp"\ncompute = 0.42\nrows = 26\nsource = "a table"'
+    fitted = (
+        '\ngpu = "rtx-3090"\nengine = "llama.cpp"\ncompute = 0.9\nrows = 2\nsource = "fitted to runs of llama.cpp: x"'
+    )
+    path = tmp_path / "devices.toml"
+    path.write_text("# head\n" + "".join(f"\n[[card]]{row}\n" for row in (stated, fitted)), encoding="utf-8")
+    constants = {"gb10|compute": 0.7, "rtx-3090|compute": 0.8}
+    found = engines.Fitted(constants, [], engines.np.array([]), engines.np.array([]))
+    monkeypatch.setattr(engines, "places", lambda job, theta, cards: {
+        gpu: ([f'gpu = "{gpu}"'], {gpu}, 1) for gpu in ("gb10", "rtx-3090")})  # fmt: skip
+    engines.write_cards(path, {"llama.cpp": found})
+    text = path.read_text(encoding="utf-8")
+    assert text.count('gpu = "gb10"\nengine = "llama.cpp"\n') == 1
+    assert "compute = 0.42" in text
+    assert "compute = 0.8\n" in text
+    assert "compute = 0.9\n" not in text
 
 
 @pytest.mark.parametrize(

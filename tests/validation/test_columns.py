@@ -11,7 +11,18 @@ import pytest
 from rooflm.asked.arguments import TABLE
 from rooflm.cli.app import main
 from rooflm.serving.server import Server
-from rooflm.validation.columns import COLUMNS, METRIC_NAMES, METRICS, SERVER_OPTIONS, UNITS, listed, of_task
+from rooflm.validation import Request
+from rooflm.validation.columns import (
+    COLUMNS,
+    METRIC_NAMES,
+    METRICS,
+    SERVER_OPTIONS,
+    SPECULATION,
+    UNITS,
+    listed,
+    of_task,
+)
+from rooflm.validation.table import read_row
 
 PAGE = Path(__file__).parents[2] / "docs" / "tables.md"
 NOT_OF_A_ROW = {
@@ -31,7 +42,16 @@ def test_every_argument_of_a_command_is_a_column() -> None:
 
 def test_every_option_of_the_server_and_the_load_is_a_column() -> None:
     names = {c.name for c in of_task("serve")}
-    assert {f.name for f in fields(Server)} == set(SERVER_OPTIONS) <= names
+    own = {f.name for f in fields(Server)} - {c.name for c in SPECULATION}
+    assert own == set(SERVER_OPTIONS) <= names
+
+
+def test_what_a_run_guesses_is_the_scenarios_and_no_option_of_the_server() -> None:
+    row = {"task": "serve", "model": "deepseek-v3", "gpu": "h200", "metric": "tpot", "value": "9", "unit": "ms"}
+    found = read_row(row | {"concurrency": "4", "guesses": "3", "acceptance": "0.5"})
+    assert isinstance(found, Request)
+    assert found.kwargs["acceptance"] == 0.5
+    assert "acceptance" not in found.kwargs.get("options", {})
 
 
 def test_a_column_says_what_it_means_and_who_reads_it() -> None:

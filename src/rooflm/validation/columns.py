@@ -181,7 +181,7 @@ SETTING = "set:"
 """What begins the name of a column that is a path of `--set`."""
 RUN = "run:"
 """What begins the name of a column that says how a row was measured: predictions do not read it."""
-SERVER_OPTIONS = frozenset(c.name for c in SERVER)
+SERVER_OPTIONS = frozenset(c.name for c in SERVER) - {c.name for c in SPECULATION}
 MODEL_SIZES = tuple(c.name for c in SIZES)
 CARD_SIZES = tuple(c.name for c in CARD)
 

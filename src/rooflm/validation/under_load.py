@@ -21,8 +21,8 @@ MOST = 1024
 EACH = 3
 """Requests a client at maximum load where the row does not say."""
 SEED = 1
-PREFILL = ("prefill_replicas", "prefill_tp", "prefill_pp", "prefill_dp", "prefill_ep")
-"""What a row says of replicas that only prefill."""
+BESIDE = ("warmup", "prefill_replicas", "prefill_tp", "prefill_pp", "prefill_dp", "prefill_ep")
+"""What a row says of replicas that only prefill, and of requests that its figures leave out."""
 LARGEST = {"prompt": 10_000_000, "output": 10_000_000, "budget": 10_000_000, "concurrency": 200_000,
            "requests": 1_000_000}  # fmt: skip
 """Most of each that a row may ask of the simulator: it holds every request, and a time for every length."""
@@ -51,13 +51,13 @@ def arguments(request: Request) -> dict[str, Any]:
 
 def scenario(request: Request) -> Scenario:
     """The scenario of a row, of one sequence a data-parallel rank."""
-    k = {n: v for n, v in arguments(request).items() if n not in (*LOAD, "options", "replicas", *PREFILL)}
+    k = {n: v for n, v in arguments(request).items() if n not in (*LOAD, "options", "replicas", *BESIDE)}
     return build_inference(**k, batch=int(k.get("dp") or 1)).scenario
 
 
 def deployment(request: Request) -> tuple[Deployment, Any]:
     """The pools of a row and its load, before anything is simulated: for fits, which simulate them again and again."""
-    k = {n: v for n, v in arguments(request).items() if n not in PREFILL}
+    k = {n: v for n, v in arguments(request).items() if n not in BESIDE}
     options, replicas = k.pop("options", {}), k.pop("replicas", 1)
     load = make_requests(k.pop("prompt"), k.pop("output"), **{n: k.pop(n) for n in LOAD if n in k})
     k |= {"batch": int(k.get("dp") or 1), "prompt": int(np.max(load.prompt)), "output": int(np.max(load.output))}
@@ -114,8 +114,9 @@ def predict_load(requests: Sequence[Request], tell: Callable[[int], None] | None
         found = done[run]
         if isinstance(found, str):
             result.append((float("nan"), found))
-        elif r.metric not in found:
-            result.append((float("nan"), f"metric {r.metric} is not predicted under load"))
+        elif not np.isfinite(found.get(r.metric, np.nan)):
+            short = " of one token" if r.metric in found else ""
+            result.append((float("nan"), f"metric {r.metric} is not predicted under load{short}"))
         else:
             result.append((found[r.metric], ""))
     return result

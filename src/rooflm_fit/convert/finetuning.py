@@ -69,9 +69,9 @@ def litgpt(cells: dict[str, Any]) -> dict[str, Any]:
     >>> litgpt({"model": "llama-2-7b", "gpus": 4})["recompute"]
     'full'
     """
-    several = cells.get("gpus", 1) > 1
+    several = (cells.get("gpus") or 1) > 1
     try:
-        model = load_model(cells["model"])
+        model = load_model(str(cells.get("model") or ""))
     except RooflmError:  # a model that no catalogue holds: its sizes are not known here
         held = 0.0
     else:

@@ -52,24 +52,18 @@ _BLOCK = ("deepseek", "qwen3", "glm-5", "minimax")
 in fp8 on H100 takes 73 us a prompt token in TensorRT-LLM 1.0.0rc3, with blocks 67, with one scale a tensor 45)."""
 _TENSOR = "nvidia/"
 """Whose fp8 checkpoints have one scale a tensor, whatever the model (ModelOpt)."""
-_MTP = (
-    "2026_01_14",
-    "2026_02_05",
-    "2026_02_06",
-    "2026-01-14",
-    "2026-02-05",
-    "2026-02-06",
-    "2026_03_25_deepseek_r1",
-    "2026_04_06_deepseek_r1",
-)
-"""What the notes of TensorRT-LLM's DeepSeek runs hold where plain and speculative ones (InferenceX has recipes of both,
-dsr1_fp8_h200_trt.sh and ..._trt_mtp.sh) are filed alike: dates, and the dumps of 2026-03-25 and 2026-04-06. The former
-has one configuration twice, at 19.4 and 32.2 ms a token (repeats differ by 3 to 4 %), and gets faster with longer
-outputs; the latter has 16 clients on eight B200 at 11.6 and 6.5 ms a token, and a first token that takes 12 to 32
-times as long as a step in one half of its rows, 34 to 61 times in the other."""
+_MTP = re.compile(r"2026[_-](01[_-]14|02[_-]0[56])")
+"""Days on which InferenceX' speculative runs of DeepSeek in TensorRT-LLM began (pull requests 392, 632 and 642), in
+notes whose release or configuration does not tell them from plain ones (recipes.toml)."""
 _LOADED = re.compile(
-    r"online serving|MLPerf Inference|\bNIM\b|QPS=|closed loop|batch = concurrency|max(imum)? load", re.I
+    r"online serving|MLPerf Inference|\bNIM\b|QPS ?=|closed loop|batch = concurrency|max(imum)? load"
+    r"|max[-_ ]concurrency|request[-_ ]rate|requests? per second|\bconcurren(t|cy) \d|\bconcurrent (users|requests)"
+    r"|\bserve(r|d)? (at|under)\b|bench(mark)?_serving|bench serve|genai-perf|aiperf|trtllm-bench",
+    re.I,
 )
+"""What sources and notes say of runs under load."""
+_FIXED = ("decode_tok_s", "prefill_tok_s", "memory_gb", "oom")
+"""Metrics that runs under load do not have."""
 
 
 def is_serving(prefix: str, row: Row) -> bool:
@@ -77,8 +71,11 @@ def is_serving(prefix: str, row: Row) -> bool:
 
     >>> is_serving("aic", {}), is_serving("trtllm", {"source": "TensorRT-LLM docs v0.9.0"})
     (True, False)
+    >>> is_serving("new", {"note": "vllm bench serve, request rate 4/s", "metric": "ttft_ms"})
+    True
     """
-    return prefix.lower() in PREFIXES or bool(_LOADED.search(text(row, "source") + " " + text(row, "note")))
+    loaded = bool(_LOADED.search(text(row, "source") + " " + text(row, "note")))
+    return prefix.lower() in PREFIXES or (loaded and text(row, "metric") not in _FIXED)
 
 
 def campaign_split(row: Row) -> tuple[dict[str, int], str]:
@@ -198,10 +195,26 @@ def stored(name: str) -> str:
 def own_blocks(quant: str, model: str) -> str:
     """The scheme, by blocks where the table says fp8 of a model whose fp8 checkpoint is scaled so.
 
-    >>> own_blocks("fp8", "deepseek-v3"), own_blocks("fp8", "llama-3.1-70b")
-    ('fp8-block', 'fp8')
+    >>> own_blocks("fp8", "deepseek-v3"), own_blocks("fp8", "llama-3.1-70b"), own_blocks("fp8", "kimi-k2")
+    ('fp8-block', 'fp8', 'fp8-block')
     """
-    return re.sub(r"^fp8(?!-)", "fp8-block", quant) if model.startswith(_BLOCK) else quant
+    try:
+        block = model.startswith(_BLOCK) or load_model(model).quant.startswith("fp8-block")
+    except RooflmError:
+        block = False
+    return re.sub(r"^fp8(?!-)", "fp8-block", quant) if block else quant
+
+
+def has_experts(model: str) -> bool:
+    """False for a catalogued model without experts, whatever degree its row's table has for them.
+
+    >>> has_experts("llama-3.1-8b"), has_experts("qwen3-30b-a3b"), has_experts("nobody")
+    (False, True, True)
+    """
+    try:
+        return any(getattr(b.ffn, "experts", 0) for b in load_model(model).blocks)
+    except RooflmError:
+        return True
 
 
 def usual_cache(quant: str, engine: str) -> str:
@@ -239,12 +252,15 @@ def fits(recipe: dict[str, Any], values: dict[str, Any], model: str, scheme: str
     [True, False]
     """
     when = {"sources": [CAMPAIGN], "in_house": [0], **recipe["when"]}
+    either = when.pop("any", [])
+    if either and not any(fits({"when": {**when, **one}}, values, model, scheme, facts) for one in either):
+        return False
     if values.get("source", CAMPAIGN) not in when["sources"]:
         return False
     said = {"engine": values.get("engine", ""), "release": values.get("release", ""), "model": model,
             "gpu": values.get("gpu", ""), "weights": scheme,
             "lengths": f"{values.get('prompt')}x{values.get('output')}"}  # fmt: skip
-    named = {"clients": "concurrency", "prompt": "prompt", "tp": "tp", "dp": "dp"}
+    named = {"clients": "concurrency", **{name: name for name in ("prompt", "tp", "dp", "ep", "guesses")}}
     numbers = {name: values.get(cell) for name, cell in named.items()} | {"in_house": 0} | facts
     for name, allowed in when.items():
         if name == "sources":
@@ -264,10 +280,12 @@ def fits(recipe: dict[str, Any], values: dict[str, Any], model: str, scheme: str
 
 
 def amount(given: Any, values: dict[str, Any]) -> Any:
-    """A number of a recipe: itself, or a sum of clients, prompt, output (each times a number) and whole numbers.
+    """A number of a recipe: itself, or a sum of clients, prompt, output (each times a number) and whole numbers (None
+    where the row does not say one of them).
 
     >>> amount("2 prompt + 64", {"prompt": 1024}), amount(0.8, {}), amount("continuous", {})
     (2112, 0.8, 'continuous')
+    >>> amount("clients", {"concurrency": "max"})
     >>> amount("5.03 prompt", {"prompt": 8192})
     41206
     """
@@ -279,10 +297,12 @@ def amount(given: Any, values: dict[str, Any]) -> Any:
         times, _, name = term.rpartition(" ")
         if term.isdigit():
             total += int(term)
-        elif name in known and isinstance(known[name], int):
+        elif name not in known:
+            return given
+        elif isinstance(known[name], int):
             total += round(float(times or 1) * int(known[name]))  # type: ignore[arg-type]
         else:
-            return given
+            return None
     return total
 
 
@@ -291,9 +311,9 @@ def campaign_options(values: dict[str, Any], model: str, scheme: str, facts: dic
     conditions hold, later ones over earlier ones."""
     found: dict[str, Any] = {}
     for recipe in recipes():
-        if fits(recipe, values, model, scheme, facts):
+        if fits(recipe, values | {"guesses": found.get("guesses")}, model, scheme, facts):
             found |= {k: amount(v, values) for k, v in recipe["set"].items()}
-    return found
+    return {k: v for k, v in found.items() if v is not None}
 
 
 def split_by_config(values: dict[str, Any], split: str) -> dict[str, Any]:
@@ -308,14 +328,19 @@ def split_by_config(values: dict[str, Any], split: str) -> dict[str, Any]:
 
 
 def clients_of(row: Row) -> float | None:
-    """Clients of a run: the batch, but where a note says that it is that of each rank of attention.
+    """Clients of a run: the batch; the note's where that is of each rank of attention, or the row has none.
 
     >>> note = "concurrency 32 differs from batch_size; moe_tp=1 moe_ep=16 attn_dp=4"
     >>> clients_of({"batch": "8", "note": note}), clients_of({"batch": "56", "note": "concurrency 448 differs from"})
     (32.0, 56.0)
+    >>> clients_of({"note": "bench_serving --max-concurrency 16"}), clients_of({"note": "closed loop, 8 users"})
+    (16.0, 8.0)
     """
     note, batch = text(row, "note"), number(row, "batch")
-    told = note_number(note.replace("concurrency ", "concurrency="), "concurrency")
+    told = note_number(re.sub(r"concurrency[= ]+", "concurrency=", note), "concurrency")
+    users = re.search(r"\b(\d{1,6}) (?:concurrent )?(?:clients|users)\b", note)
+    if not text(row, "batch"):
+        return float(told) if told else float(users[1]) if users else None
     spread = (note_number(note, "attn_dp") or 1) > 1
     return float(told) if told and spread else batch
 
@@ -324,12 +349,12 @@ def load_of(row: Row, source: str) -> dict[str, Any]:
     """concurrency, rate, requests and spread of a row."""
     note = text(row, "note")
     found: dict[str, Any] = {}
-    rate = re.search(r"QPS=(\d+(?:\.\d+)?|INF)", note)
+    rate = re.search(r"(?:QPS ?=|request[-_ ]rate[ =]+)(\d+(?:\.\d+)?|INF)", note, re.IGNORECASE)
     requests = re.search(r"(?<![-\d])(\d+) requests", note)
     if requests:
         found["requests"] = int(requests[1])
     clients = clients_of(row)
-    if rate and rate[1] != "INF":
+    if rate and rate[1].upper() != "INF":
         found["rate"] = float(rate[1])
     elif clients and clients >= 1 and not rate:
         found["concurrency"] = int(clients)
@@ -338,7 +363,7 @@ def load_of(row: Row, source: str) -> dict[str, Any]:
     if "drawn uniformly up to" in note:  # from 1 to the nominal length; the columns hold the means
         found["spread"] = (0.01, 1.99)
     early = re.search(r"outputs may end early \(mean output \d+ of (\d+)\)", note)
-    if early:
+    if early and int(early[1]) >= (number(row, "output_len") or 0):
         found["output_limit"] = int(early[1])
     if source == CAMPAIGN:
         found.pop("requests", None)
@@ -350,13 +375,14 @@ def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
     note, model = text(row, "note"), text(row, "model")
     tests = {
         "multi-token prediction suspected, not stated": values.get("engine") == "trtllm"
-        and "DeepSeek" in model and any(d in note for d in _MTP),
+        and "DeepSeek" in model and bool(_MTP.search(note)) and not values.get("guesses"),
         # prompts come back: 48 x 4000 tokens on two H100 in less than their peak allows
         "contradicts its own neighbours": values.get("engine") == "vllm" and IN_HOUSE in note,
         "precision not stated": quant is None,
         "lengths of a data set, of which only means are printed": "dataset mean lengths" in note
         or "variable lengths" in note,
-        "speculative decoding, its acceptance not stated": "SPECULATIVE" in note and not values.get("accepted"),
+        "speculative decoding, its acceptance not stated": ("SPECULATIVE" in note or values.get("guesses"))
+        and not values.get("accepted"),
         "images in the prompt": "IMAGES" in note,
         "earlier runs' prompts are in the prefix cache": sent_before(note, values.get("concurrency"))
         and values["metric"] in ("ttft", "output_tokens_per_s"),
@@ -418,7 +444,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     values |= engine_cells(text(row, "engine"), source) | load_of(row, source)
     values |= lengths_under_load(row, values)
     split, uneven = split_under_load(row, source)
-    values |= split
+    values |= split | ({"ep": 1} if split.get("ep", 1) > 1 and not has_experts(model) else {})
     unknown, quant = "", None
     try:
         quant = quant_under_load(row, source, model)
@@ -449,6 +475,6 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     if source == "trtserve":
         doubts = [d for d in doubts if d not in SCORED_ANYWAY]
     if source == "mlperf":
-        values |= {"task": "serve", "concurrency": "max"}
+        values |= {"task": "serve", "concurrency": "max", "rate": None}
         doubts.append("prompt and output lengths not stated")
     return cells_of(values | {"doubt": "; ".join(dict.fromkeys(d for d in doubts if d))})

@@ -10,13 +10,14 @@ import csv
 import io
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rooflm.errors import RooflmError
 from rooflm.validation.columns import COLUMNS
-from rooflm_fit.convert.cells import Cells, Row, prefix_of, text
+from rooflm_fit.convert.cells import Cells, Row, number, prefix_of, text
 from rooflm_fit.convert.inference import tidy_inference
 from rooflm_fit.convert.serving import is_serving, tidy_serving
 from rooflm_fit.convert.training import depth_left_blank, tidy_training
@@ -48,12 +49,32 @@ def doubtful(cells: Cells, why: str) -> Cells:
     return cells | {"doubt": f"{cells['doubt']}; {why}" if cells.get("doubt") else why}
 
 
+UNREAD = "not read: its cells contradict each other"
+"""A row of which nothing but its name and figure can be told: better than a table that cannot be read."""
+
+
+def tidied(row: Row, tidy: Callable[[Row], Cells], source: str) -> Cells:
+    """A row as cells; where that fails, what names it, doubted.
+
+    >>> tidied({"id": "a-1", "metric": "ttft_ms"}, lambda row: {"x": str(1 // 0)}, "a")
+    {'id': 'a-1', 'source': 'a', 'metric': 'ttft_ms', 'doubt': 'not read: its cells contradict each other'}
+    """
+    try:
+        return tidy(row)
+    except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError):
+        named = {"id": text(row, "id"), "source": source, "model": text(row, "model"), "gpu": text(row, "gpu")}
+        named |= {"metric": text(row, "metric"), "value": text(row, "value"), "note": text(row, "note")}
+        return {k: v for k, v in named.items() if v} | {"doubt": UNREAD}
+
+
 def inference_rows(rows: Sequence[Row]) -> list[Cells]:
     """Rows of an inference table; one measurement that two tables of a source print counts once."""
     found = []
     for row in rows:
         prefix = prefix_of(text(row, "id"))
-        found.append(tidy_serving(row, prefix or "serving") if is_serving(prefix, row) else tidy_inference(row))
+        loaded = is_serving(prefix, row)
+        tidy = partial(tidy_serving, prefix=prefix or "serving") if loaded else tidy_inference
+        found.append(tidied(row, tidy, prefix.lower() or "serving"))
     return impossible(contradictory(repeated(found)))
 
 
@@ -74,15 +95,21 @@ def repeated(rows: list[Cells]) -> list[Cells]:
         if cells.get("metric") == "oom" or cells["source"] == "mlperf" or cells.get("trust") == "C":
             found.append(cells)
             continue
-        try:
-            value = f"{float(cells.get('value', '').replace(',', '')):.{PRINTED_ROUGHLY.get(cells['source'], 6)}g}"
-        except ValueError:
-            value = ""
+        value = f"{figure(cells):.{PRINTED_ROUGHLY.get(cells['source'], 6)}g}" if figure(cells) else ""
         alike = cells | {"model": SAME_MODEL.get(cells.get("model", ""), cells.get("model", ""))}
         key = (cells["source"], cells.get("metric"), value, conditions(alike, ("release", "options")))
         found.append(doubtful(cells, DUPLICATE) if value and key in seen else cells)
         seen.add(key)
     return found
+
+
+def figure(cells: Cells, name: str = "value") -> float:
+    """A cell as a number above 0; 0 where it is none.
+
+    >>> figure({"value": "1,024.5"}), figure({"value": "n/a"}), figure({})
+    (1024.5, 0.0, 0.0)
+    """
+    return max(number(cells, name) or 0.0, 0.0)
 
 
 def contradictory(rows: list[Cells]) -> list[Cells]:
@@ -91,11 +118,11 @@ def contradictory(rows: list[Cells]) -> list[Cells]:
     runs: dict[object, list[tuple[float, float, object]]] = defaultdict(list)
     derived = ("prompt", "budget")  # what a script computes from the prompt is no difference
     for cells in rows:
-        if cells.get("metric") != "tpot" or not {"concurrency", "prompt", "value"} <= set(cells) or cells.get("doubt"):
+        if cells.get("metric") != "tpot" or cells.get("concurrency", "max") == "max" or cells.get("doubt"):
             continue
-        if cells["concurrency"] != "max":
+        if figure(cells, "prompt") and figure(cells):
             key = (cells["source"], conditions(cells, derived))
-            runs[key].append((float(cells["prompt"]), float(cells["value"]), conditions(cells)))
+            runs[key].append((figure(cells, "prompt"), figure(cells), conditions(cells)))
     odd = {
         (key[0], own)  # type: ignore[index]
         for key, members in runs.items()
@@ -115,12 +142,12 @@ def impossible(rows: list[Cells]) -> list[Cells]:
             cells.get("task") == "serve"
             and cells.get("concurrency", "").isdigit()
             and cells.get("output", "").isdigit()
-            and {"value", "metric"} <= set(cells)
+            and figure(cells)
         ):
-            value = float(cells["value"].replace(",", "")) * SECONDS.get(cells.get("unit", ""), 1.0)
+            value = figure(cells) * SECONDS.get(cells.get("unit", ""), 1.0)
             key = (cells["source"], conditions(cells))
-            again |= {key} if cells["metric"] in runs[key] else set()  # repeats: whose figure belongs to whose?
-            runs[key][cells["metric"]] = value
+            again |= {key} if cells.get("metric", "") in runs[key] else set()  # repeats: whose figure belongs to whose?
+            runs[key][cells.get("metric", "")] = value
     odd = set()
     for run_key, found in runs.items():
         if {"ttft", "tpot", "output_tokens_per_s"} <= set(found) and run_key not in again:
@@ -146,7 +173,7 @@ def rank(row: Row) -> tuple[bool, int]:
 def training_rows(rows: Sequence[Row]) -> list[Cells]:
     """Rows of a training table; of the figures of one run only the best measure of speed counts (and memory)."""
     table = list(rows)
-    found = [tidy_training(row) for row in table]
+    found = [tidied(row, tidy_training, prefix_of(text(row, "id")) or "training") for row in table]
     for index in depth_left_blank(table):
         found[index] = doubtful(found[index], DEPTH)
     columns = [c for c in table[0] if c not in ("id", "metric", "value", "note")] if table else []

@@ -382,7 +382,7 @@ def _convention_flops(row: Row, about: Source, metric: str, batch: float, seq: f
         return batch * seq * (6e9 * params + 6 * sizes[0] * sizes[1] * seq)
     hardware = about.convention == "hardware" and metric in ("tflops_per_gpu", "hfu")
     model = about.convention == "model" and metric in ("tflops_per_gpu", "mfu")
-    if any(s is None for s in sizes) or not (hardware or model):
+    if not all(s and s > 0 for s in sizes) or not (hardware or model):
         raise Unusable("only a FLOP rate is printed, and not how its FLOPs are counted")
     if hardware and not text(row, "recompute").startswith("full"):
         raise Unusable("hardware FLOPs without full recomputation")
