@@ -281,7 +281,7 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     e, m, count = s.engine, s.mapping, micro_batches(s)
     grad_extra = e.room.grad_extra_bf16 if s.quant.half == "bf16" else 0.0
     buckets = (np.asarray(m.zero) < 2) * (np.asarray(m.dp * m.cp) > 1)
-    fleeting = (not e.habits.zero_one) * (np.asarray(count) <= 1) * (1.0 - buckets)
+    fleeting = 0.0 if e.habits.zero_one else (np.asarray(count) <= 1) * (1.0 - buckets)
     return tm.Setup(
         c.model, m, c.kernels, s.quant, s.training, s.workload.seq, document(s), count,
         grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0], fleeting,

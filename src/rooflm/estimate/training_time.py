@@ -118,7 +118,8 @@ def layers_host(s: Scenario) -> Num:
     m, host = s.mapping, s.engine.host
     blocks = s.model.scaled().blocks
     layers = sum(b.count * (host.moe_host if isinstance(b.ffn, MoE) else host.layer_host) for b in blocks)
-    plans = m.pp * m.vp * host.chunk_host * (s.engine.overlaps.ep_overlap > 0)
+    overlap = s.engine.overlaps.ep_overlap
+    plans = 0.0 if is_plain(overlap, 0) else m.pp * m.vp * host.chunk_host * (overlap > 0)  # no axis where nothing is
     return s.cluster.launching * (layers + plans) * (1.0 - host.graphed)
 
 
