@@ -16,15 +16,15 @@ from rooflm.kernels.rates import rates
 from rooflm.kernels.training_factors import found, table
 from rooflm.readers.engine_releases import parted, row_named, row_of_release
 from rooflm.readers.engines import family_of, load_engine
-from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row
+from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row, rows_with
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, pick
 
 
-@cache
-def _rows(phase: str = "") -> dict[str, dict[str, Any]]:
-    """Engine -> its row, of those that serve ("inference"), that train, or of all."""
-    return {n: raw_row("engine", n)[0] for n in names("engine") if phase in ("", load_engine(n).phase)}
+def _saying(field: str, phase: str) -> dict[str, Any]:
+    """Engine -> what its row gives for a field, of those that serve ("inference") or that train."""
+    found = {name: raw_row("engine", name)[0].get(field) for name in rows_with("engine", field)}
+    return {name: said for name, said in found.items() if said and load_engine(name).phase == phase}
 
 
 def build_for(name: str, software: str) -> str:
@@ -51,7 +51,7 @@ def other_releases(name: str) -> tuple[str, ...]:
     (('llama.cpp-2024-05',), ('sglang-0.5.10-rocm', 'sglang-0.5.5-rocm'), ('hf-eager-4.28',))
     """
     family = family_of(name)
-    rows = [n for n in _rows() if n != name and family_of(n) == family and n.startswith(family)]
+    rows = [n for n in names("engine") if n != name and family_of(n) == family and n.startswith(family)]
     return tuple(n for n in rows if _build(n, family) == _build(name, family)) if name.startswith(family) else ()
 
 
@@ -67,7 +67,7 @@ def usual_engine(phase: str) -> str:
     >>> usual_engine("inference"), usual_engine("training")
     ('vllm', 'megatron')
     """
-    return next(name for name, row in _rows(phase).items() if row.get("usual"))
+    return next(iter(_saying("usual", phase)))
 
 
 @cache
@@ -77,7 +77,7 @@ def engines_instead(phase: str, of: str = "instead") -> tuple[str, ...]:
     >>> engines_instead("inference")[0], engines_instead("training", "for_adapters")
     ('llama.cpp', ('peft',))
     """
-    places = {name: int(row[of]) for name, row in _rows(phase).items() if row.get(of)}
+    places = _saying(of, phase)
     return tuple(sorted(places, key=lambda name: places[name]))
 
 
