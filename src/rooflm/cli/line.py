@@ -10,7 +10,7 @@ from rooflm.errors import RooflmError
 
 
 def once(command: Any, context: Any, words: Sequence[str]) -> None:
-    """Nothing where a line gives each option once, and each NAME=VALUE of one that may be repeated; else RooflmError."""
+    """Nothing where a line gives each option once, and each name of a repeated NAME=VALUE; else RooflmError."""
     values, _, order = command.make_parser(context).parse_args(args=[*words])
     given = [option.opts[-1] for option in order if not option.multiple]
     for option in {*order}:
@@ -27,7 +27,7 @@ def as_it_stands(parameter: Any) -> Callable[[Any, Any], Any]:
     usual, many = parameter.process_value, parameter.multiple or parameter.nargs == -1
 
     def process(context: Any, value: Any) -> Any:
-        if parameter.required and not value or not (value is None or isinstance(value, str | list | tuple)):
+        if (parameter.required and not value) or not (value is None or isinstance(value, str | list | tuple)):
             return usual(context, value)
         value = [*(value or ())] if many else value
         return parameter.callback(context, parameter, value) if parameter.callback else value

@@ -352,7 +352,9 @@ def sources(kind: str) -> dict[str, RawRow]:
 def source_named(kind: str, key: str) -> Source | None:
     """One of `sources`; None where none has that key."""
     row = sources(kind).get(key)
-    return row and convert(outside.toml(row.text, row.path)[key], Source, f"{row.path.name}, source {key!r}")
+    if row is None:
+        return None
+    return convert(outside.toml(row.text, row.path)[key], Source, f"{row.path.name}, source {key!r}")
 
 
 def _leaves(value: object, path: str = "") -> Iterator[str]:
