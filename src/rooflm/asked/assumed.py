@@ -14,7 +14,7 @@ from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.errors import RooflmError
 from rooflm.kernels.rates import rates
 from rooflm.kernels.training_factors import found, table
-from rooflm.readers.engine_releases import parted, row_named, row_of_release
+from rooflm.readers.engine_releases import holds, numbers, parted, row_named, row_of_release, rows_of_releases
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row, rows_with
 from rooflm.scenario.scenario import Scenario
@@ -30,8 +30,8 @@ def _saying(field: str, phase: str) -> dict[str, Any]:
 def build_for(name: str, software: str) -> str:
     """The row of an engine's build for a device's software, where the catalogue has one; else the name as it is.
 
-    >>> build_for("llama.cpp", "rocm"), build_for("vllm-0.10.1", "rocm"), build_for("llama.cpp", "")
-    ('llama.cpp-rocm', 'vllm-0.8-rocm', 'llama.cpp')
+    >>> build_for("llama.cpp", "rocm"), build_for("vllm-0.6.1", "rocm"), build_for("llama.cpp", "")
+    ('llama.cpp-rocm', 'vllm-2024-rocm', 'llama.cpp')
     """
     if not software or is_path(name):
         return name
@@ -39,7 +39,9 @@ def build_for(name: str, software: str) -> str:
     own = known.get(normalise(name))
     plain, release = ("", "") if own else parted(name)
     build = known.get(f"{plain}-{software}")
+    builds = [row for usual in rows_of_releases(plain) if (row := known.get(f"{usual}-{software}"))] if plain else []
     found = row_of_release(build, release) if build else None  # of builds that have releases of their own
+    found = found or next((row for row in builds if holds(row, numbers(release))), None)
     return found or known.get(f"{own or row_named(name) or name}-{software}", name)
 
 
