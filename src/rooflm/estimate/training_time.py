@@ -115,10 +115,9 @@ def layers_host(s: Scenario) -> Num:
     micro-batch, forward and backward, beyond what graphs hold; 0 where efficiency is flat or ideal."""
     if s.efficiency.mode != "calibrated":
         return 0.0
-    m, host = s.mapping, s.engine.host
+    m, host, overlap = s.mapping, s.engine.host, s.engine.overlaps.ep_overlap
     blocks = s.model.scaled().blocks
     layers = sum(b.count * (host.moe_host if isinstance(b.ffn, MoE) else host.layer_host) for b in blocks)
-    overlap = s.engine.overlaps.ep_overlap
     plans = 0.0 if is_plain(overlap, 0) else m.pp * m.vp * host.chunk_host * (overlap > 0)  # no axis where nothing is
     return s.cluster.launching * (layers + plans) * (1.0 - host.graphed)
 

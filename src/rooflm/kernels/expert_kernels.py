@@ -24,9 +24,9 @@ WIDER = {"mxfp4_mxfp8": ("mxfp4",)}
 
 
 @cache
-def libraries() -> dict[str, dict[str, bool]]:
-    """Families that engines take from one library: data/calibration/experts.toml."""
-    return read(text_of("experts"), dict[str, dict[str, bool]], "experts")
+def libraries() -> dict[str, set[str]]:
+    """Families that engines take from one library (data/calibration/experts.toml)."""
+    return read(text_of("experts"), dict[str, set[str]], "experts")
 
 
 class Choice(NamedTuple):
@@ -64,13 +64,12 @@ def choices(
     1
     """
     told = listed(family)
-    everywhere = {name for name, row in libraries().items() if row["everywhere"]}
     here = [e for e in _entries("moe") if e.kernel not in OTHER and gpu in e.gpu]
     found: list[_Entry] = []
     for kind in (dtype, *WIDER.get(dtype, ())):
         same = [e for e in here if e.dtype == kind]
         here_too = {e.family for e in same if engine in e.engine}  # measured in the engine itself: that counts
-        own = [e for e in same if engine in (*e.engine, e.family) or e.family in everywhere - here_too]
+        own = [e for e in same if engine in (*e.engine, e.family) or e.family in libraries()["everywhere"] - here_too]
         if not any(engine in e.engine for e in own):
             families = {e.family for e in here if engine in e.engine}
             own += [e for e in same if e.family in families and e not in own]
@@ -78,7 +77,7 @@ def choices(
         wanted = [e for e in same if e.family in told and (e in own or e.family not in brought)]
         legal = [e for e in own if f"-{e.family}" not in told]
         found += _tuned(wanted or [e for e in legal if e.kernel in ("", "tp")] or legal, expert_parallel)
-    shared = _tuned([e for e in here if e.family in libraries() and not launched], expert_parallel)
+    shared = _tuned([e for e in here if e.family in libraries()["shared"] and not launched], expert_parallel)
     if any(e.dtype == dtype for e in found):
         return _read(found, shared)
     row = usual(gpu, generation, engine, dtype, expert_parallel).row
