@@ -166,7 +166,8 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
     if not s.adapters.off:
         parts["adapters"] = mem.adapter_bytes(s.model, m, s.adapters)
     parts["kv_cache"] = sequences * each.sequence
-    parts["activations"] = pass_tokens(s, sequences) * each.token + sequences * each.copy
+    fed = larger(smaller(sequences * s.workload.new, e.room.token_budget) / m.cp, sequences)  # in the largest pass
+    parts["activations"] = fed * each.token + sequences * each.copy
     parts["logits"] = sequences * each.logit
     parts["context"] = e.room.context + 0.0
     parts["workspace"] = e.room.workspace + 0.0
@@ -200,11 +201,6 @@ def copy_bytes(s: Scenario) -> Num:
     if k.fused or k.epilogue or k.rope_inside:
         return 0.0
     return sequence_bytes(s) / ceil(s.model.scaled().layers / s.mapping.pp)
-
-
-def pass_tokens(s: Scenario, sequences: Num) -> Num:
-    """New tokens of the largest pass of one device."""
-    return larger(smaller(sequences * s.workload.new, s.engine.room.token_budget) / s.mapping.cp, sequences)
 
 
 def token_bytes(s: Scenario, half: float) -> Num:
