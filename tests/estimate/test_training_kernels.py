@@ -63,7 +63,8 @@ def test_a_compiled_step_has_no_host_a_layer_of_experts() -> None:
 
 def test_spreading_out_a_narrow_base_moves_its_bytes_alone_at_the_roof() -> None:
     """At a card's roof a frozen base of 4 bits costs its own bytes; the kernel that spreads it out reaches less."""
-    asked = {"model": "llama-3.1-8b", "gpu": "a100", "gpus": 1, "batch": 1, "seq": 2048, "lora_rank": 8}
+    asked = {"model": "llama-3.1-8b", "gpu": "a100", "gpus": 1, "batch": 1, "seq": 2048, "lora_rank": 8,
+             "sets": {"engine.adapter_in": 0, "engine.adapter_out": 6}}  # fmt: skip
 
     def step(mode: str, bits: int) -> float:
         return float(rooflm.train(**asked, base_bits=bits, efficiency=mode).step_time)  # type: ignore[arg-type]
@@ -85,7 +86,22 @@ def test_an_attention_kernel_that_nobody_measured_says_what_stands_for_it() -> N
 
 def test_layers_bound_by_the_host_go_with_the_machines_launches() -> None:
     slow, fast = (
-        rooflm.train("qwen3-8b", gpu="b300", gpus=8, tp=8, batch=128, sets={"cluster.launching": x}).step_time
+        rooflm.train(
+            "qwen3-8b", gpu="b300", gpus=8, tp=8, batch=128, engine="megatron-bridge", sets={"cluster.launching": x}
+        ).step_time
         for x in (1.0, 0.5)
     )
     assert float(fast) == pytest.approx(float(slow) / 2, rel=0.05)
+
+
+def test_routers_of_many_kernels_and_packed_documents_take_the_host_longer() -> None:
+    given = {"gpu": "h100", "engine": "megatron-bridge", "gpus": 8, "ep": 8, "batch": 8, "seq": 64, "micro_batch": 1}
+
+    def step(**sets: object) -> float:
+        return float(rooflm.train("qwen3-30b-a3b", **given, sets={"engine.graphed": 0, **sets}).step_time)
+
+    host = rooflm.load_engine("megatron-bridge").host
+    plain = step()
+    assert step(**{"engine.router_apart": True}) - plain == pytest.approx(48 * host.router_host, rel=0.02)
+    packed = step(**{"training.packed_mean": 32, "training.packed_square": 1024})
+    assert packed - plain == pytest.approx(48 * host.packed_host, rel=0.05)

@@ -195,7 +195,7 @@ def test_flops_of_adapters_are_counted_as_run() -> None:
     step; MFU was 96.6 % of a card that reaches some 65."""
     given = build_training(model="llama-3.1-8b", gpu="rtx-4090", lora_rank=16, batch=16, seq=2048).scenario
     e = train_scenario(given)
-    assert e.hfu == pytest.approx(e.mfu) and 0.5 < e.mfu < 0.75
+    assert e.hfu == pytest.approx(e.mfu) and 0.35 < e.mfu < 0.65
     each = float(e.mfu * given.cluster.device.peak["bf16"] * e.step_time) / (16 * 2048 * 8.03e9)
     assert 4.0 < each < 4.5
 
@@ -317,3 +317,15 @@ def test_norms_that_keep_fp32_copies() -> None:
     assert more == 32 * 2 * 4096 * 4096 * 4
     wide = rooflm.train("llama-2-7b", **asked | {"seq": 2048, "batch": 24, "micro_batch": 3})
     assert float(wide.memory.total - usual.memory.total) == pytest.approx(13 * 2**30, rel=0.125)
+
+
+def test_a_narrow_base_readied_for_training_keeps_fp32_between_layers() -> None:
+    asked = {"gpu": "a100", "engine": "peft", "gpus": 2, "batch": 16, "micro_batch": 8, "seq": 4096, "lora_rank": 16,
+             "recompute": "full"}  # fmt: skip
+
+    def kept(zero: int, **more: object) -> float:
+        return float(rooflm.train("mistral-7b", **asked, zero=zero, **more).memory.parts["activations"])
+
+    assert kept(0, base_bits=4) - kept(0) == pytest.approx(31 * 8 * 4096 * 4096 * 2.0)
+    assert kept(3, base_bits=4) == kept(3) == kept(0)  # TRL does not ready a sharded base
+    assert kept(0, base_bits=4, sets={"engine.narrow_residual": 2}) == kept(0)

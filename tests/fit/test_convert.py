@@ -671,6 +671,26 @@ def test_a_study_that_repeats_its_prompts_has_them_cached_for_steps_too() -> Non
     assert "shared_prefix" not in run(**row, batch="128", metric="tpot_ms")
 
 
+def test_a_router_that_goes_round_brings_prompts_back_to_the_same_server_or_not() -> None:
+    """501 requests a run (one asks whether the server answers): with two prefill servers every other run is new."""
+    note = "trust=B; online serving; prefill_replicas={0} decode_replicas=1; {0}p1d_conc{1}_in2048_out128; pd_ratio"
+    row = {"id": "dstackpd-1", "engine": "sglang", "gpus": "8", "tp": "2", "input_len": "2048"}
+    found = {
+        (servers, n): "shared_prefix" in run(**row, batch=str(n), note=note.format(servers, n))
+        for servers in (1, 2, 3)
+        for n in (128, 64, 32)
+    }
+    assert [k for k, v in found.items() if v] == [(1, 64), (1, 32), (2, 32), (3, 64), (3, 32)]
+
+
+def test_a_study_says_how_outputs_end_and_which_servers_were_cold() -> None:
+    note = "trust=B; online serving; outputs may end early (mean output 67 of 128); {}; pd_ratio"
+    row = {"id": "dstackpd-1", "engine": "sglang", "gpus": "8", "tp": "2", "input_len": "2048", "batch": "128"}
+    first = run(**row, note=note.format("1p3d_conc128_in2048_out128_20250923_033738.json"))
+    assert (first["output_ended"], first["cold"]) == ("36", "2.4")
+    assert "cold" not in run(**row, note=note.format("1p3d_conc128_in2048_out2048_20250914_014638.json"))
+
+
 def test_the_first_runs_of_a_campaign_spread_their_experts() -> None:
     """InferenceX, dsr1_fp4_b200_docker.sh of October 2025: --enable-ep-moe, whatever the table's later column says."""
     note = "trust=B; moe_tp=4 moe_ep=1 attn_dp=1; batch = concurrency; dsr1_b200_sglang_fp4_agg_1024x1024_c4_cfg1"

@@ -25,7 +25,7 @@ from rooflm.kernels.attention import (
     split_kv_time,
 )
 from rooflm.kernels.blend import smooth_max
-from rooflm.kernels.constants import Match, typed
+from rooflm.kernels.constants import Match, lookup, typed
 from rooflm.kernels.dispatch import kernel_times
 from rooflm.kernels.lookup import Where, nearest_of
 from rooflm_fit.common import hot_share
@@ -278,3 +278,18 @@ def test_a_grid_may_hold_every_kernel() -> None:
         return kernel_times([op], shape, np.zeros((1, *shape)), s)[0]
 
     assert taken(kv, (3,)) == pytest.approx([float(taken(each)) for each in kv], rel=1e-12)
+
+
+@pytest.mark.parametrize(("batch", "length", "heads", "groups", "tile", "measured"), [
+    (128, 16384, 128, 16, 128, 15.97e-3), (128, 16384, 128, 16, 64, 9.3e-3),  # flash-attention issue 1572, 2025-04-28
+    (32, 3500, 8, 1, 128, 98e-6),  # sgl-project/sglang pull request 6151, 2025-05-09
+])  # fmt: skip
+def test_decode_on_an_h20_waits_for_the_rows_of_a_tile(
+    batch: int, length: int, heads: int, groups: int, tile: float, measured: float
+) -> None:
+    """FlashAttention 3 multiplies 64 rows (128 until vllm-project/flash-attention pull request 63) for a group of a few
+    heads, and an H20's matrix units are small for its bandwidth. No set was fitted to it."""
+    c = typed(DecodeConstants, lookup("attention", "h20-sxm-96gb", "hopper", "vllm", "bf16", "decode").row)
+    t = decode_attention_time(batch, length, heads, groups, 128, kv_bytes=2, peak=148e12, bandwidth=4e12, sms=78,
+                              c=c._replace(group_tile=tile))  # fmt: skip
+    assert float(t) == pytest.approx(measured, rel=0.25)

@@ -92,3 +92,48 @@ def test_tokens_a_second_of_one_sequence(gpu: str, engine: str, model: str, quan
     two = {"pp": 2, "gpus": 2} if "r9700" in gpu else {}
     e = rooflm.infer(model, gpu=gpu, engine=engine, quant=quant, prompt=1, output=128, **two)
     assert 1 / float(e.tpot) == pytest.approx(measured, rel=0.12)
+
+
+def test_metal_waits_less_since_kernels_run_side_by_side() -> None:
+    """M4 Pro: 32 tokens a second in builds of early 2025 (LocalScore), 47 in 2026 (llmfit), 8B in Q4_K_M."""
+    there = {"gpu": "apple-m4-pro-20core-48gb", "quant": "q4_k_m", "prompt": 40, "output": 159}
+    old, new = (rooflm.infer("llama-3.1-8b", **there, engine=f"llama.cpp-{b}") for b in ("b5000", "b9300"))  # type: ignore[arg-type]
+    assert [e.scenario.engine.name for e in (old, new)] == ["llama.cpp-metal-2025-02", "llama.cpp-metal"]
+    assert 1 / float(new.tpot) == pytest.approx(47.25, rel=0.12)
+    assert float(old.tpot) > 1.08 * float(new.tpot)
+
+
+@pytest.mark.parametrize("model, measured", [("qwen3.5-4b", 126.68), ("qwen3.5-9b", 87.8), ("qwen3-8b", 111.46)])
+def test_a_gated_delta_layer_is_a_chain_of_kernels_where_the_engine_runs_one(model: str, measured: float) -> None:
+    """RX 7900 XT by Vulkan (llmfit, 2026-07): without the chain, the first two come out a fifth too fast."""
+    there = {"gpu": "rx-7900-xt", "engine": "llama.cpp-vulkan", "quant": "q4_k_m", "prompt": 40, "output": 300}
+    alone, chain = (float(rooflm.infer(model, **there, sets={"engine.delta_chain": n}).tpot) for n in (0, 16))  # type: ignore[arg-type]
+    assert 1 / chain == pytest.approx(measured, rel=0.12)
+    assert alone * measured < 0.85 or model == "qwen3-8b"
+    layers = 24 if model.startswith("qwen3.5") else 0
+    state = 4 * 32 * 128 * 128 * 4 / 800e9  # read and written twice more
+    assert chain - alone >= 0.99 * layers * (16 * 1.7e-6 + state)
+    assert chain - alone <= layers * (16 * 6e-6 + 1.3 * state) + 1e-9
+
+
+def test_experts_weights_take_longer_for_few_rows_where_an_engine_gathers_them() -> None:
+    there = {"gpu": "apple-m4-max-40core-64gb", "engine": "mlx", "quant": "int4", "prompt": 512, "output": 8}
+    for model, least in (("qwen3-30b-a3b", 1.08), ("qwen3-8b", 1.0)):
+        even, gathered = (rooflm.infer(model, **there, sets={"engine.moe_vectors": f}) for f in (1.0, 1.5))  # type: ignore[arg-type]
+        assert least <= float(gathered.tpot) / float(even.tpot) < 1.3
+        assert float(gathered.ttft) == pytest.approx(float(even.ttft), rel=1e-6)
+
+
+def test_cards_without_graphs_wait_between_kernels() -> None:
+    there = {"engine": "llama.cpp", "quant": "q4_k_m", "prompt": 1, "output": 8}
+    gaps = [rooflm.infer("llama-3.2-1b", **there, gpu=g).scenario.engine.host.gap for g in ("quadro-rtx-8000", "a100")]  # type: ignore[arg-type]
+    assert gaps[0] == pytest.approx(3 * float(gaps[1]))
+
+
+@pytest.mark.parametrize("gpu, engine, tokens, measured", [
+    ("rx-7900-xtx", "llama.cpp-rocm", 2048, 3226.54),  # llama.cpp, pull request 26284: Q4_K_M
+    ("rx-7900-xtx", "llama.cpp-vulkan-rocm-2025-08", 512, 2762.0),  # of Llama-2-7B 3,290.92 (b7361), by parameters
+])  # fmt: skip
+def test_radeons_of_a_generation_reach_what_its_cards_did(gpu: str, engine: str, tokens: int, measured: float) -> None:
+    e = rooflm.infer("llama-3.1-8b", gpu=gpu, engine=engine, quant="q4_k_m", prompt=tokens, output=1)
+    assert tokens / float(e.ttft) == pytest.approx(measured, rel=0.15)

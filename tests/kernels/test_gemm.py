@@ -211,3 +211,26 @@ def test_errors_teach() -> None:
     bad = FitRow(**{**{f: getattr(row, f) for f in row.__struct_fields__}, "constants": {"eff_x": 1.0}})
     with pytest.raises(RooflmError, match="eff_x"):
         typed(GemmConstants, bad)
+
+
+H20 = {"peak": 296e12, "bandwidth": 4000e9, "sms": 78}
+"""fp8 on an SM with a quarter of an H100's matrix units."""
+BYTES = {"weight_bytes": 1.0, "act_bytes": 1.0, "out_bytes": 2.0}
+
+
+def test_small_units_do_not_stretch_what_a_tile_loses() -> None:
+    c = typed(GemmConstants, lookup("gemm", "h100-sxm-80gb", "hopper", "vllm", "fp8").row)
+    alike, few = (float(gemm_time(1, 8192, 8192, **BYTES, **H20, c=c, units=units)) for units in (1.0, 0.25))
+    assert few < 0.8 * alike
+    read = 8192 * 8192 / (c.eff_m * 4000e9) + c.t0
+    assert read < few < 1.35 * read  # bound by memory, as bf16 of twice the bytes is
+    large = [float(gemm_time(16384, 8192, 8192, **BYTES, **H20, c=c, units=units)) for units in (1.0, 0.25)]
+    assert 0.85 * large[0] < large[1] <= large[0]  # whole tiles of many rows wait for the units themselves
+
+
+def test_idle_rows_of_a_tile_are_multiplied_too() -> None:
+    """DeepGEMM on H20: 32 rows an expert as long as 64 (pull request 192: 117 TFLOP/s of the 32)."""
+    c = typed(GemmConstants, lookup("gemm", "h100-sxm-80gb", "hopper", "sglang", "fp8_block").row)
+    rows = [float(gemm_time(m, 32768, 7168, **BYTES, **H20, c=c, units=0.25, least=64.0)) for m in (32, 64)]
+    assert rows[0] == pytest.approx(rows[1], rel=0.1)
+    assert 2 * 32 * 32768 * 7168 / rows[0] == pytest.approx(117e12, rel=0.15)

@@ -164,3 +164,22 @@ def test_kernels_wait_for_each_other_on_cdna3_alone(engine: str) -> None:
         build_inference("qwen3-8b", gpu=card, engine=engine).scenario.engine.host.gap for card in ("mi300x", "mi355x")
     ]
     assert gaps == [pytest.approx(1.1e-6), 0.0]
+
+
+def test_blocks_of_a_graph_beyond_a_sequence_take_time() -> None:
+    def step(model: str = "ministral-3-14b", engine: str = "sglang-rocm", batch: int = 64, **told: object) -> float:
+        given = {f"engine.{k}": v for k, v in told.items()}
+        return tpot(model, "mi300x", batch, engine=engine, sets=given)
+
+    told = step(graph_length=8192)  # 32 blocks a head and sequence, where the model's longest context has 1,024
+    assert step() > 1.3 * told > 1.3 * step(empty_block=0)
+    more = [step(batch=b) - step(batch=b, empty_block=0) for b in (16, 64)]
+    assert more[1] == pytest.approx(4 * more[0], rel=0.01)
+    assert step(engine="atom") == step(engine="atom", graph_length=8192)  # kernels of its own
+
+
+def test_windows_have_other_kernels() -> None:
+    windowed, plain = "mistral-7b-v0.1", "mistral-7b-v0.3"
+    long, short = ({"engine.graph_length": n} for n in (32768, 2048))
+    steps = [tpot(m, "mi300x", 64, engine="sglang-rocm", sets=n) for m in (windowed, plain) for n in (long, short)]
+    assert steps[0] == steps[1] and steps[2] > steps[3]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import rooflm
+from rooflm.kernels.expert_kernels import choices
 
 SLACK = 1.02
 """Constants of two cards are fits: so much is noise."""
@@ -84,3 +85,42 @@ def test_a_server_told_another_library_of_products_has_its_launches() -> None:
         sets = {"engine.untuned": "flashinfer"}
         told = parts("deepseek-v3", gpu, "fp8-blockkv8", "sglang-0.5.10", **asked, sets=sets)
         assert 0.6 < told["tpot_s"] / own["tpot_s"] < 0.9
+
+
+CAST = {"fp8": 4e-6, "fp8-block": 8e-6}
+"""s: what narrow weights add to a product of few rows at most: quantising its operand, for blocks kernels of their own
+(SGLang's on Blackwell as measured: 7 us) and on H20 tiles of 64 rows."""
+
+
+@pytest.mark.parametrize("narrow", ["fp8", "fp8-block"])
+@pytest.mark.parametrize("engine", ["lmdeploy", "sglang", "sglang-0.5.10", "sglang-0.5.5", "trtllm", "vllm",
+                                    "vllm-0.8", "vllm-2024"])  # fmt: skip
+@pytest.mark.parametrize("gpu", [
+    "b200-sxm-180gb", "gb10", "gb200", "gh200-96gb", "h100-nvl-94gb", "h100-pcie-80gb", "h100-sxm-80gb",
+    "h20-sxm-141gb", "h20-sxm-96gb", "h200-sxm-141gb", "h800-sxm-80gb", "jetson-thor-128gb", "l20", "l4", "l40s",
+    "rtx-4090", "rtx-5880-ada", "rtx-6000-ada", "rtx-pro-5000-48gb", "rtx-pro-6000-96gb",
+])  # fmt: skip
+def test_narrow_weights_decode_no_slower_than_their_casts(gpu: str, engine: str, narrow: str) -> None:
+    """On an H20 too, whose matrix units are small for its bandwidth: half the bytes, twice the rate."""
+    asked = {"batch": [1, 8, 64], "prompt": 512, "output": 128}
+    half, less = (
+        rooflm.infer("llama-3.1-8b", gpu=gpu, quant=quant, engine=engine, **asked)["tpot_s"].values
+        for quant in ("bf16", narrow)
+    )
+    assert (less <= half + 4 * 32 * CAST[narrow]).all()
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8", "fp8_block", "int4_wo", "mxfp4", "nvfp4"])
+@pytest.mark.parametrize("engine", ["sglang", "trtllm", "vllm"])
+def test_a_card_nobody_measured_takes_its_generations_kernels(engine: str, dtype: str) -> None:
+    for own, other, generation in (("h200-sxm-141gb", "gh200-144gb", "hopper"), ("l40s", "l4", "ada"),
+                                   ("rtx-pro-6000-server-96gb", "rtx-5090", "blackwell-rtx")):  # fmt: skip
+        assert choices(own, generation, engine, dtype) == choices(other, generation, engine, dtype)
+
+
+@pytest.mark.parametrize("engine", ["sglang", "trtllm", "vllm"])
+@pytest.mark.parametrize("model", ["deepseek-v2-lite", "qwen3-30b-a3b"])
+def test_a_card_nobody_measured_decodes_like_its_kin(model: str, engine: str) -> None:
+    """H100 NVL has more bandwidth than an H100 and nine tenths of its products."""
+    known, kin = (parts(model, gpu, "bf16", engine, tp=1)["tpot_s"] for gpu in ("h100-sxm-80gb", "h100-nvl-94gb"))
+    assert 0.85 < kin / known < 1.1

@@ -339,6 +339,53 @@ def test_the_first_token_of_pools_comes_with_the_cache() -> None:
         assert out.steady is not None and out.steady.ttft == pytest.approx(out.ttft_s["mean"], rel=0.35)
 
 
+POOLS = {"gpu": "h100-sxm-80gb", "engine": "sglang", "concurrency": 16, "prompt": 1024, "prefill_replicas": 1}
+
+
+def test_a_prefill_server_sends_caches_one_after_the_other() -> None:
+    """Keys and values of 32 layers are 64 pieces: the last of 16 prompts that are read at once waits for 1,024."""
+    at_once, slow = (
+        serve("llama-3.1-8b", **POOLS | {"prompt": 32}, output=8, requests=16, sets={"engine.handover": piece})
+        for piece in (0, 1e-3)
+    )
+    late = np.sort(np.asarray(slow.run.records.first)) - np.sort(np.asarray(at_once.run.records.first))
+    assert late[-1] == pytest.approx(16 * 64e-3, rel=0.1)
+    assert late[0] == pytest.approx(64e-3, abs=0.02)
+
+
+def test_a_decode_server_with_prompts_of_their_own_shows_a_token_before_it_decodes() -> None:
+    """SGLang takes a request in on a turn without work, while a step runs that it is not part of."""
+    load = {**POOLS, "output": 256, "spread": (0.5, 1.0), "requests": 64}
+    out = {e: serve("llama-3.1-8b", **load | {"engine": e}) for e in ("sglang", "vllm")}
+    gaps = {}
+    for engine, served in out.items():
+        r, step = served.run.records, served.itl_s["p50"]
+        made = np.asarray(r.output)[16:] - 1
+        took = (np.asarray(r.end) - np.asarray(r.first))[16:]
+        gaps[engine] = float(np.median(took - made * step)) / step
+    assert gaps["sglang"] - gaps["vllm"] == pytest.approx(1.0, abs=0.6)
+
+
+def test_a_cold_server_is_late_once() -> None:
+    common = {"gpu": "h100-sxm-80gb", "concurrency": 4, "prompt": 512, "output": 32, "requests": 40}
+    warm, cold = (serve("llama-3.1-8b", **common, options={"cold": s}) for s in (0.0, 2.0))
+    late = np.asarray(cold.run.records.first) - np.asarray(cold.run.records.arrival)
+    assert late[:4].min() > 2 and late[4:].max() < 0.5
+    assert cold.run.duration == pytest.approx(warm.run.duration + 2, rel=0.01)
+
+
+def test_a_front_end_that_copies_whole_outputs_holds_up_long_ones() -> None:
+    """64 outputs of 1,000 tokens that are copied at 1 us a token: 64 ms a step at their end."""
+    common = {"gpu": "h100-sxm-80gb", "engine": "sglang", "concurrency": 64, "prompt": 16, "requests": 64}
+    tpot = {
+        (copied, n): serve("llama-3.1-8b", **common, output=n, sets={"engine.copied": copied}).tpot_s["mean"]
+        for n in (64, 1000)
+        for copied in (0, 1e-6)
+    }
+    assert tpot[1e-6, 64] == pytest.approx(tpot[0, 64], rel=0.01)
+    assert tpot[1e-6, 1000] == pytest.approx(64e-6 * 1000 / 2, rel=0.1)
+
+
 def test_attention_data_parallelism_of_experts() -> None:
     common = {"gpu": "h200-sxm-141gb", "concurrency": 64, "prompt": 512, "output": 64, "quant": "fp8"}
     wide = serve("deepseek-v3", **common, tp=1, dp=8, ep=8)
@@ -525,12 +572,23 @@ def test_outputs_that_end_by_themselves_have_their_mean_and_a_longest() -> None:
     assert own.output_tokens_per_s < alike.output_tokens_per_s  # the longest run on alone
 
 
+def test_outputs_that_never_end_run_to_the_limit() -> None:
+    kw = {"model": "llama-3.1-8b", "gpu": "h100", "concurrency": 16, "requests": 200, "prompt": 128, "output": 300}
+    made = serve(**kw, output_limit=1000, output_ended=40).run.requests.output
+    assert made.mean() == pytest.approx(300, rel=0.01)
+    assert made[made < 1000].mean() == pytest.approx(40, rel=0.05)
+    with pytest.raises(RooflmError, match="output_limit"):
+        serve(**kw, output_ended=40)
+
+
 @pytest.mark.parametrize(
     ("engine", "gpu", "budget", "running"),
     [
         ("vllm", "h100-sxm-80gb", 8192, 1024),
         ("vllm", "a100-sxm-80gb", 2048, 256),
         ("vllm", "l40s", 2048, 256),
+        ("vllm", "gb10", 2048, 256),
+        ("vllm", "jetson-thor-128gb", 2048, 256),
         ("vllm-2024", "l40s", 4096, 256),
         ("sglang", "b200-sxm-180gb", 16384, 4096),
         ("sglang", "h200-sxm-141gb", 8192, 4096),

@@ -237,6 +237,8 @@ ROWS: tuple[Argument | str, ...] = (
     A("output_limit", "count", "Most tokens of an output: outputs end by themselves, `output` is their "
       "mean, and the spread is of prompts alone.", (SERVE,),
       unit="tokens", least=1),
+    A("output_ended", "count", "Mean of the outputs that end by themselves, where the others all run to output_limit.",
+      (SERVE,), unit="tokens", least=1),
     A("warmup", "count", "First requests that times leave out (default: a closed loop's first wave).", (SERVE,),
       least=0),
     A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output.", (LOAD,), (0.8, 1.2)),

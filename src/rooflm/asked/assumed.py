@@ -133,19 +133,22 @@ def built_for(engine: Engine, device: Device) -> bool:
 
 def of_card(text: str, device: Device, usual: Num) -> Num:
     """What a server's documents give a card: the first of "GiB:value" whose memory it does not reach, or of
-    "generation:value" that is its own; else the usual value.
+    "generation:value" or "family:value" that is its own; else the usual value.
 
     >>> from rooflm.readers.devices import load_device
     >>> a100, l40s, h100 = map(load_device, ("a100-sxm-80gb", "l40s", "h100-sxm-80gb"))
     >>> [of_card("ampere:256 70:512", card, 1024) for card in (a100, l40s, h100)]
     [256, 512, 1024]
+    >>> of_card("jetson:256", load_device("gb10"), 1024)
+    256
     """
     for part in text.split():
         key, _, value = part.partition(":")
         memory = key.replace(".", "", 1).isdecimal()
         if not value.isdecimal() or not key:
             raise RooflmError(f"{text!r} gives limits by card, but it must be such as '35:2048 ampere:4096'")
-        if float(device.dram.size) < float(key) * 2**30 if memory else device.kernel_generation == key:
+        own = (device.kernel_generation, device.product_family)
+        if float(device.dram.size) < float(key) * 2**30 if memory else key in own:
             return int(value)
     return usual
 

@@ -26,7 +26,7 @@ class ServerOptions:
     scheduler: str = word("continuous", "what it makes passes of: a key of `serving.schedulers.SCHEDULERS`")
     policy: str = word("fcfs", "order of its queue: a key of `serving.schedulers.POLICIES`")
     budget: int = count(0, "most new tokens in a pass of a rank (0: the engine's token_budget)", 0)
-    budgets: str = word("", "the same by card, as 35:2048 60:4096: below so many GiB; ampere:2048: of a generation")
+    budgets: str = word("", "the same by card, as 35:2048 60:4096: below so many GiB; ampere:2048: of a kind of card")
     limits: str = word("", "max_sequences by card, likewise")
     graphed: str = word("", "most sequences that decoding graphs hold by card, likewise")
     graphed_few: str = word("", "the same of tensor groups of fewer than four")
@@ -68,13 +68,15 @@ class Kernels:
     untuned: str = word("", "whose kernels take products of blocks that its library is not tuned for (none: its own)",
                         ("", "triton", "flashinfer"))  # fmt: skip
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")
+    padded: str = word("", "types of products whose kernels fill up the rows of a group's instruction, apart by spaces")
     attention: str = word("", "library of its latent attention, as the server was told (none: its own)", ("", "triton"))
     fixed_attention: bool = flag(False, "its attention is its own, whatever a measured case asked PyTorch for")
     kv_reread: Num = number(0.0, "time of query heads that read the cache one by one, over 16-bit values at L1's rate")
     kv_shared: Num = number(1.0, "largest group of query heads that shares a read of the cache (no window)", low=1)
     unsplit: Num = count(INF, "decoding, query heads of all sequences above which a block reads a whole sequence", 0)
     block_rate: Num = number(1e9, "what such a block reads (it holds a score a token in L1)", "bytes/s", above=True)
-    graph_length: Num = count(INF, "longest sequence that its decoding graphs are captured for (a block's scores)", 1)
+    graph_length: Num = count(INF, "longest sequence that its decoding graphs are captured for (INF: the model's)", 1)
+    empty_block: Num = number(0.0, "decoding, time of a block of 256 tokens of graph_length beyond a sequence", "s")
     kv_convert: Num = number(0.0, "vector operations of an 8-bit cached value where the device does not know fp8")
     int_convert: Num = number(0.0, "vector operations of a cached integer, for each query head that reads it")
     vocab_parallel: bool = flag(False, "the embedding table is split over the tensor group")
@@ -90,6 +92,7 @@ class Kernels:
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
+    delta_chain: Num = count(0, "more kernels of a gated delta layer, around whose state they copy it in and out", 0)
     latent_prompts: bool = flag(False, "attention over a prompt reads latents (MLA) as decoding does, not expanded")
     own_files: bool = flag(False, "reads files of its own format (a scheme's `in_files`)")
     dequant: Num = number(0.0, "passes that spread narrow weights out to 16 bits before the products of many rows")
@@ -106,6 +109,13 @@ class Kernels:
     grouped: bool = flag(False, "training: one kernel holds the products of all experts, else each expert has its own")
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
     norm_kept: Num = number(1.0, "training: what a norm keeps over its input (with an fp32 copy and the norm: 3)")
+    adapter_in: Num = number(
+        0.0, "training: bytes that an adapter's kernels move a value of its input, before A", "bytes"
+    )
+    adapter_out: Num = number(6.0, "training: the same of its output, after B (6: the add alone)", "bytes")
+    narrow_residual: Num = number(
+        2.0, "training: bytes of a value between layers over an unsharded base of fewer than 16 bits (4: norms in fp32)"
+    )
     keeps_gathered: bool = flag(False, "training: inputs gathered by a tensor group are kept, not gathered again")
 
 
@@ -124,15 +134,14 @@ class Host:
     step: Num = number(0.0, "host time a forward pass", "s")
     sequence: Num = number(0.0, "host time a sequence in a pass (sampling, bookkeeping)", "s")
     message: Num = number(
-        0.0,
-        "host time of a message from stage to stage of a pipeline, and of the one that brings the token back: copy to "
-        "the host, serialise, wait of the transport, wake the next process",
-        "s",
+        0.0, "host time of a message from stage to stage of a pipeline, and of the one that brings the token back", "s"
     )
     request: Num = number(0.0, "time once a request until its client sees the first token; others do not wait", "s")
     front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
     tokenise: Num = number(0.0, "time a prompt token in that front end (its text becomes tokens)", "s")
     carry: Num = number(0.0, "time a prompt token between client and engine that others do not wait for", "s")
+    handover: Num = number(0.0, "host time of a piece of a cache that a prefill server sends: a layer's K, its V", "s")
+    copied: Num = number(0.0, "time a token of an output so far, at every step, where all of it is handed on anew", "s")
     deliver: Num = number(0.0, "time a decoding sequence under load: its token goes out before the next pass runs", "s")
     overlap: bool = flag(False, "the host prepares a step while the device runs: its costs show where it is later")
     gap: Num = number(
@@ -143,7 +152,10 @@ class Host:
     )
     expert_launch: Num = number(0.0, "training: time of each expert's own kernels over that of its work", "s")
     moe_host: Num = number(0.0, "training: host time of a layer of experts and a micro-batch, kernel by kernel", "s")
+    router_apart: bool = flag(False, "training: the router is many kernels (Megatron-Core without moe_router_fusion)")
+    router_host: Num = number(0.0, "training: host time that such a router adds to moe_host", "s")
     layer_host: Num = number(0.0, "training: host time of a layer without experts and a micro-batch, likewise", "s")
+    packed_host: Num = number(0.0, "training: either, more where a sequence holds several documents", "s")
     chunk_host: Num = number(0.0, "training: host time of a pass of a virtual stage beside another (ep_overlap)", "s")
     graphed: Num = share(0.0, "training: share of what the host issues which CUDA graphs hold")
 
@@ -228,6 +240,7 @@ class Factors:
     decode_factor: Num = number(1.0, "the same of attention in decoding", above=True)
     stream_factor: Num = number(1.0, "the same of elementwise kernels", above=True)
     moe_factor: Num = number(1.0, "the same of products of experts", above=True)
+    moe_vectors: Num = number(1.0, "time of experts' weights for few rows, over other weights' of the size", above=True)
     prompt: Num = number(1.0, "factor of what prompt tokens add to a pass when serving", above=True)
 
 

@@ -166,8 +166,8 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
     if not s.adapters.off:
         parts["adapters"] = mem.adapter_bytes(s.model, m, s.adapters)
     parts["kv_cache"] = sequences * each.sequence
-    fed = larger(smaller(sequences * s.workload.new, e.room.token_budget) / m.cp, sequences)  # in the largest pass
-    parts["activations"] = fed * each.token + sequences * each.copy
+    largest = larger(smaller(sequences * s.workload.new, e.room.token_budget) / m.cp, sequences)  # new tokens of a pass
+    parts["activations"] = largest * each.token + sequences * each.copy
     parts["logits"] = sequences * each.logit
     parts["context"] = e.room.context + 0.0
     parts["workspace"] = e.room.workspace + 0.0

@@ -67,7 +67,8 @@ class Layer:
 
 class Setup(NamedTuple):
     """What the memory of a stage depends on; `adapters`: parameters of low-rank adapters on one layer of a rank; span:
-    keys that unfused attention scores for a query; weight: bytes of a trained one; fleeting: gradients do not stand."""
+    keys that unfused attention scores for a query; weight: bytes of a trained one; fleeting: gradients do not stand;
+    residual: bytes of a value between layers."""
 
     model: Model
     mapping: Mapping
@@ -83,6 +84,7 @@ class Setup(NamedTuple):
     grad_extra: Num = 0.0
     weight: Num = 2.0
     fleeting: Num = 0.0
+    residual: Num = 2.0
 
     @property
     def tokens(self) -> Num:
@@ -163,7 +165,7 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     modules = {*m.recompute_modules} - ({"moe_act"} if "moe" in m.recompute_modules else set())
     again = {"layernorm": normed, **mixer.again, **ffn.again}
     dropped = sum(again.get(module, 0.0) for module in modules)
-    checkpoint = c.rows * h * b
+    checkpoint = c.rows * h * b * c.residual / 2.0
     if m.recompute == "full":
         every = larger(m.recompute_layers, 1)
         return Layer(checkpoint / every, whole * every)

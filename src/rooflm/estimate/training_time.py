@@ -115,9 +115,10 @@ def layers_host(s: Scenario) -> Num:
     micro-batch, forward and backward, beyond what graphs hold; 0 where efficiency is flat or ideal."""
     if s.efficiency.mode != "calibrated":
         return 0.0
-    m, host, overlap = s.mapping, s.engine.host, s.engine.overlaps.ep_overlap
-    blocks = s.model.scaled().blocks
-    layers = sum(b.count * (host.moe_host if isinstance(b.ffn, MoE) else host.layer_host) for b in blocks)
+    m, host, overlap, blocks = s.mapping, s.engine.host, s.engine.overlaps.ep_overlap, s.model.scaled().blocks
+    packed = host.packed_host * s.training.packed  # rotary and attention read where documents end
+    experts = host.moe_host + host.router_host * host.router_apart
+    layers = sum(b.count * (packed + (experts if isinstance(b.ffn, MoE) else host.layer_host)) for b in blocks)
     plans = 0.0 if is_plain(overlap, 0) else m.pp * m.vp * host.chunk_host * (overlap > 0)  # no axis where nothing is
     return s.cluster.launching * (layers + plans) * (1.0 - host.graphed)
 
@@ -217,15 +218,10 @@ def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_
     total = in_forward + in_backward + tied
     gathers = forward_gathers + backward_gathers
     once = [ring_waits([t.node for t in x], s.cluster.tiers, e.habits.owners) for x in (timed.gather, timed.reduce)]
-    waits = ring_share(s) * (gathers * once[0] + reductions * once[1])
-    return Sync(total + waits, shown_f + shown_b + tied + waits, reductions, gathers)
-
-
-def ring_share(s: Scenario) -> float:
-    """Share of the hops of rings over nodes that shows: 0 where efficiency is flat or ideal, or the machine's own links
-    were measured."""
+    # the machine's own links were measured as they are
     told = s.efficiency.mode != "calibrated" or s.cluster.device.measured is not None
-    return 0.0 if told else factors.ring()[2]
+    waits = (0.0 if told else factors.ring()[2]) * (gathers * once[0] + reductions * once[1])
+    return Sync(total + waits, shown_f + shown_b + tied + waits, reductions, gathers)
 
 
 def offload_time(s: Scenario, c: Context, m: Num, compute: Num) -> Num:

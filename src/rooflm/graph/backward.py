@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from rooflm.graph.adapted import chosen
 from rooflm.graph.ops import Comm, Op, gemm, grouped, stream
 from rooflm.scenario.training import Training
-from rooflm.units import Num, is_plain, smaller
+from rooflm.units import Num, is_plain, pick, smaller
 
 FLASH_BACKWARD = 2.5
 """Backward over forward work of flash attention: five products against two (FlashAttention-2, arXiv 2307.08691,
@@ -21,14 +23,14 @@ section 4.1 counts the same 2.5)."""
 
 STREAM_BACKWARD = {
     "norm": 1.5, "add": 2 / 3, "activation": 5 / 3, "rope": 1.0, "softmax": 1.5, "sample": 0.5, "embedding": 2.0,
-    "conv": 2.0, "route": 1.0, "cast": 1.0, "score_dropout": 1.0, "cp_merge": 1.0,
+    "conv": 2.0, "route": 1.0, "cast": 1.0, "score_dropout": 1.0, "cp_merge": 1.0, "lora_in": 1.4,
 }  # fmt: skip
 """Backward over forward traffic by name or kind, from the values that each reads and writes: a norm reads x and dy
 and writes one (3 to 2); a residual add passes its gradient to the mask (2 to 3); a gated activation reads gate, up and
 gradient and writes two (5 to 3); softmax reads its output and the gradient and writes one (3 to 2), its dropout reads
 the mask and the gradient and writes one; a rotation is undone; the loss writes its gradient over its input; an
 embedding reads the gradient and adds to fp32 rows; where a context group merges partial outputs, it adds up partial
-gradients of the queries."""
+gradients of the queries; an adapter also adds its input's gradient to the product's."""
 
 MIRROR = {
     "all_reduce": "all_reduce", "reduce_scatter": "all_gather", "all_gather": "reduce_scatter",
@@ -252,20 +254,25 @@ SAME_INPUT = {"kv": "q", "up": "gate"}
 """Products that take the input of the product before them, cast once for both."""
 
 
-def adapters(nodes: Sequence[Op | Comm], t: Training) -> list[Op | Comm]:
+def adapters(nodes: Sequence[Op | Comm], t: Training, before: Num = 0.0, after: Num = 6.0) -> list[Op | Comm]:
     """Low-rank adapters beside the chosen products of frozen layers: x A (k to r) and (x A) B (r to n), then an add.
 
-    Source: Hu et al., "LoRA", arXiv 2106.09685, section 4.1.
+    before, after: bytes that further kernels move a value of x and of the sum (`Kernels.adapter_in`, `adapter_out`);
+    over a base of fewer than 16 bits no more than in 16 bits (5 and 10: bitsandbytes leaves types to autocast).
+
+    Sources: Hu et al., "LoRA", arXiv 2106.09685, section 4.1; PEFT, tuners/lora/layer.py and bnb.py.
     """
     extra: list[Op | Comm] = []
-    names = chosen(t.lora_modules)
+    names, narrow, half = chosen(t.lora_modules), np.asarray(t.base_bits) < 16, (2.0, 2.0, 2.0)
+    moved, added = pick(narrow, smaller(before, 5.0), before), pick(narrow, smaller(after, 10.0), after)
     for op in nodes:
         if isinstance(op, Op) and op.kind == "gemm" and op.of in names:
             m, n, k, *_ = op.shape
-            half = (2.0, 2.0, 2.0)
+            if not is_plain(before, 0):
+                extra.append(stream("lora_in", op.part, "lora_in", op.count, m * k * moved))
             extra.append(gemm("lora_a", op.part, op.count, m, t.lora_rank, k, half))
             extra.append(gemm("lora_b", op.part, op.count, m, n, t.lora_rank, half))
-            extra.append(stream("lora_add", op.part, "add", op.count, 3 * m * n * 2.0))
+            extra.append(stream("lora_add", op.part, "add", op.count, m * n * added))
     return extra
 
 

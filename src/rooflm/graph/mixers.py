@@ -7,7 +7,7 @@ import math
 from rooflm.catalogue.model import MLA, Attention, LinearAttention
 from rooflm.graph.context import Context, Prefill, absent_group, split
 from rooflm.graph.ops import Comm, Op, attended, bmm, gemm, stream
-from rooflm.units import Num, is_plain, smaller
+from rooflm.units import Num, is_plain, pick, smaller
 
 
 def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
@@ -298,27 +298,27 @@ def conv_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
 def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     """A recurrent mixer: projections, short convolution, state update, gated norm, output.
 
-    The state (heads x head_dim x state, fp32) is read and written once a pass; in a prefill the chunked form
-    multiplies chunks of 64 tokens (Mamba-2, arXiv 2405.21060 section 6; gated DeltaNet, arXiv 2412.06464). Engines keep
-    gated DeltaNet's two gates a head as a product of their own, in 16 bits (in_proj_ba of modeling_qwen3_next.py).
+    The state (heads x head_dim x state, fp32) is read and written once a pass, and copied before and after where an
+    engine runs a chain of kernels (`delta_chain`); a prefill multiplies chunks of 64 tokens (Mamba-2, arXiv 2405.21060
+    section 6; gated DeltaNet, arXiv 2412.06464). Engines keep gated DeltaNet's two gates a head as a product of their
+    own, in 16 bits (in_proj_ba of modeling_qwen3_next.py).
     """
     h, t, tokens, b, part = c.model.hidden, c.mapping.tp, c.tokens, c.quant.half_bytes, "attention"
     heads, key_heads = split(a.heads, t), split(a.key_heads, t)
     inner, keys = heads * a.head_dim, key_heads * a.state
     delta = a.kind in ("gated-delta", "kda")
-    p, sequences = c.work.prefill, c.states
+    p, sequences, chain = c.work.prefill, c.states, c.kernels.delta_chain * delta
     chunk_flops = p.sequences * p.new * 2.0 * 64 * heads * (a.state + a.head_dim) * (1 + delta) if p else 0.0
     state_flops = tokens * heads * a.head_dim * a.state * (8.0 if delta else 6.0)
-    state_bytes = 2 * sequences * heads * a.head_dim * a.state * 4.0
+    state_bytes = pick(chain > 0, 6.0, 2.0) * sequences * heads * a.head_dim * a.state * 4.0
     gates = heads * {"gated-delta": 2, "kda": 2, "lightning": 0}.get(a.kind, 1)
     apart = a.kind == "gated-delta" and not c.training and not c.kernels.epilogue
     width = 2 * inner + 2 * keys + gates * (not apart)
     mixed = inner + 2 * keys
-    gated = [gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if apart else []
     return [
         c.product("in_proj", part, count, width, h),
-        *gated,
-        stream("conv", part, "conv", count, 2 * tokens * mixed * b + 2 * sequences * mixed * a.conv * b),
+        *([gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if apart else []),
+        stream("conv", part, "conv", count, 2 * (tokens + sequences * a.conv) * mixed * b, 1 + chain),
         Op("scan", part, "scan", count, state_flops + chunk_flops, state_bytes + tokens * (mixed + inner) * b, (),
            (b, 4.0, b), "half", 2),
         stream("gated_norm", part, "norm", count, 3 * tokens * inner * b),

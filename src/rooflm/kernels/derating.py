@@ -52,6 +52,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     card: tuple[_Row, ...] = ()
     matrix: dict[str, float] = {}
     warp: dict[str, float] = {}
+    rows: dict[str, float] = {}
 
 
 @cache
@@ -100,15 +101,16 @@ def _nearest(family: str, architecture: str, year: int, engine: str) -> str:
     return best.architecture if best else ""
 
 
-def matrix_share(device: Device) -> Num:
-    """FLOPs a clock of an SM over those of the cards that stand for its generation's attention (1: no one does).
-    Softmax takes so much less of a product's time: SMs of all generations have alike units for exponentials.
+def matrix_share(device: Device, generation: str = "") -> Num:
+    """FLOPs a clock of an SM over those of the cards that stand for a generation's kernels, its own unless another is
+    given (1: no one does). Softmax takes so much less of a product's time: SMs of all generations have alike units for
+    exponentials.
 
     >>> from rooflm.readers.devices import load_device
     >>> [round(float(matrix_share(load_device(name))), 2) for name in ("h200", "h20")]
     [1.0, 0.25]
     """
-    known = card_file().matrix.get(device.kernel_generation)
+    known = card_file().matrix.get(generation or device.kernel_generation)
     return 1.0 if known is None else _a_clock(device) / known
 
 

@@ -185,29 +185,37 @@ def _cache_width(op: Op, w: Where, s: Scenario) -> str:
 def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Decode attention; older kernels read again for query heads of a group, or (PagedAttention V1) by a block a head,
     as many as L1 holds scores (fp32, of a graph's longest context), at the memory's rate, not at what products reach of
-    it. A device that does not know fp8 converts such a cache on its vector units; integers any device converts."""
+    it. A device that does not know fp8 converts such a cache on its vector units; integers any device converts. Where a
+    graph's grid has blocks up to its longest sequence, those beyond a sequence's own tokens start and end at once."""
     times: list[Num] = []
     k, unknown = s.engine.kernels, "fp8" not in s.cluster.device.peak
     dram = r.dram / pick(k.unsplit < math.inf, derating(s.cluster.device, w.engine).bandwidth, 1.0)
+    few = 2 * matrix_share(s.cluster.device) <= 1  # waits for its units, at the rate of the cache's type
     ints = (s.quant.kind == "int") | (k.kv_convert == 0)  # an engine that converts no fp8 keeps 8 bits as integers
+    longest = smaller(s.model.max_context, k.graph_length)
     for op in ops:
         rows, keys, heads, kv, qk, v, window = op.shape
         group = heads / kv
-        c = _decode_constants(group, highest(qk), _cache_width(op, w, s), w)
+        width = _cache_width(op, w, s)
+        c = _decode_constants(group, highest(qk), width, w)
+        peak = r.peak["half"] * pick(few, s.cluster.device.peak[width] / s.cluster.device.peak[w.half], 1.0)
         if not is_plain(k.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
             c = c._replace(min_group=1.0)
         call = partial(decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
-                       kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=dram, sms=s.cluster.device.sms,
+                       kv_bytes=op.widths[1], peak=peak, bandwidth=dram, sms=s.cluster.device.sms,
                        c=c)  # fmt: skip
         time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)
         own = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
         if not is_plain(k.kv_reread, 0):
-            whole = op.widths[1] * 4.0 * smaller(s.model.max_context, k.graph_length) / (r.l1_size * k.block_rate)
+            whole = op.widths[1] * 4.0 * longest / (r.l1_size * k.block_rate)
             a_value = pick(rows * heads > k.unsplit, whole, own * k.kv_reread * 2.0 / r.l1)
             time = np.hypot(time, rows * keys * heads * (qk + v) * a_value)
         integers = (op.widths[1] < 1) | ints
         turned = pick(integers, k.int_convert * pick(own, heads, kv), unknown * k.kv_convert * kv)
         time = time + (op.widths[1] <= 1) * turned * rows * keys * (qk + v) / r.peak["vector"]
+        if highest(k.empty_block) > 0:
+            beyond = pick((longest < math.inf) & (window == math.inf), larger(longest - keys, 0.0), 0.0)
+            time = time + k.empty_block / 256 * rows * kv * beyond
         times.append(time)
     return times
 
@@ -279,7 +287,7 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
         }  # fmt: skip
         time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
         if s.engine.kernels.gemv:
-            alone = s.engine.factors.gemm_factor / s.engine.factors.moe_factor  # the kernels of its other products
+            alone = s.engine.factors.gemm_factor * s.engine.factors.moe_vectors / s.engine.factors.moe_factor
             flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
             time = larger(time, brain_time(flops, s.engine.kernels.brain_experts, s, r))
             brain = brain_time(flops, s.engine.kernels.brain_share, s, r)

@@ -46,15 +46,21 @@ def _tuned(entries: list[_Entry], expert_parallel: bool) -> list[_Entry]:
     ]  # fmt: skip
 
 
+def _widest(entries: list[_Entry]) -> list[_Entry]:
+    """Of the sets of one kernel in an engine for several cards of a generation the one for most cards."""
+    ranked = sorted(entries, key=lambda e: len(e.gpu))
+    return list({(e.engine, e.family, e.dtype, e.kernel): e for e in ranked}.values())
+
+
 @cache
 def choices(
     gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False, family: str = "",
     launched: bool = False,
 ) -> tuple[Choice, ...]:  # fmt: skip
-    """The kernels from which an engine picks on a card; where none was measured there, the usual ones of its
-    generation (`kernels.moe.usual`). family: those that the server was told to use, each as measured in the engine,
-    else as in others; where nobody measured them its usual ones of each table, less those that its release lacks ("-").
-    launched: shared families start as measured in the engine itself.
+    """The kernels from which an engine picks on a card: those of its generation's cards where none was measured on it,
+    and where none was on those either the nearest set (`kernels.moe.usual`). family: those that the server was told to
+    use, each as measured in the engine, else as in others; where nobody measured them its usual ones of each table,
+    less those that its release lacks ("-"). launched: shared families start as measured in the engine itself.
 
     >>> [c.dtype for c in choices("h100-sxm-80gb", "hopper", "sglang", "fp8_block")]
     ['fp8_block']
@@ -64,7 +70,8 @@ def choices(
     1
     """
     told = listed(family)
-    here = [e for e in _entries("moe") if e.kernel not in OTHER and gpu in e.gpu]
+    of_use = [e for e in _entries("moe") if e.kernel not in OTHER]
+    here = [e for e in of_use if gpu in e.gpu] or _widest([e for e in of_use if e.architecture == generation])
     found: list[_Entry] = []
     for kind in (dtype, *WIDER.get(dtype, ())):
         same = [e for e in here if e.dtype == kind]

@@ -75,11 +75,15 @@ def gemm_time(
     bandwidth: Num,
     sms: Num,
     c: GemmConstants,
+    units: Num = 1.0,
+    least: Num = 0.0,
 ) -> Num:
     """Time in s of C[m, n] = A[m, k] B[n, k]ᵀ; every argument and constant may be an array, all broadcast.
 
     weight_bytes, act_bytes, out_bytes: B an element of B, A and C; peak: dense FLOP/s and bandwidth: B/s of the
-    datasheet; sms: streaming multiprocessors.
+    datasheet; sms: streaming multiprocessors; units: matrix units of an SM over those of the cards that `c` was fitted
+    on (at most 1). What tiles lose (operands that come too slowly, other instructions, their ends) is time that
+    smaller units do not stretch. least: rows that a tile computes at least, whether they are there or not.
 
       t = t0 + part_overlap(t_sm / (1 - thr x / (1 + x)), t_mem + ramp t_mem / (t_mem + 5 us)) + t_quantise
       x = (2 m n k / peak / 400 us)²,  t_sm from `_sm_time`
@@ -98,7 +102,7 @@ def gemm_time(
     mn = m * n
     mnk = mn * k
     x = (mnk * (2.0 / (LONG * peak))) ** 2
-    t_sm = _sm_time(m, n, k, mn, weight_bytes, peak, bandwidth, sms, c) / (1.0 - c.thr * x / (1.0 + x))
+    t_sm = _sm_time(m, n, k, mn, weight_bytes, peak, bandwidth, sms, c, units, least) / (1.0 - c.thr * x / (1.0 + x))
     t_mem = (n * k * weight_bytes + mn * out_bytes + m * k * act_bytes) / (c.eff_m * bandwidth)
     t_mem = t_mem + filling(t_mem, c.ramp)
     t: Num = c.t0 + part_overlap(t_sm, t_mem, c.mix)
@@ -115,31 +119,37 @@ def _sm_time(
     bandwidth: Num,
     sms: Num,
     c: GemmConstants,
+    units: Num,
+    least: Num,
 ) -> Num:
     """Time in s that the SMs need, the best over tiles and splits of k (arguments as in `gemm_time`, mn = m n).
 
-      t = min over (bm, bn), s of  waves u (k / s + k0) + [s > 1] (split + 8 s m n / (c_sm bandwidth))
+      t = min over (bm, bn), s of  waves u (k / s + units k0) + [s > 1] (split + 8 s m n / (c_sm bandwidth))
       waves = ceil(s tiles / sms), tiles = ceil(m / bm) ceil(n / bn), s in {1, f, 4 f}, f = floor(sms / tiles) in 1..64
-      u = max(2 bm bn (32768 / (bm bn))^pen sms / (eff_c peak), (bm + bn) operand_bytes sms / (c_sm bandwidth))
+      u = max(2 bm bn lost sms / peak, (bm + bn) operand_bytes sms / (c_sm bandwidth))
+      lost = max(1 + units (1 / eff_c - 1), units (32768 / (bm bn))^pen / eff_c)
 
     u is the time that one SM spends on one element of k: multiply-adds of its tile, or fetching its operands. f fills
     one wave; 4 f also evens out a partly empty last wave, as stream-K kernels do.
     """
-    others = (x for x in (peak, bandwidth, sms, operand_bytes, *c) if isinstance(x, np.ndarray))
+    others = (x for x in (peak, bandwidth, sms, operand_bytes, units, least, *c) if isinstance(x, np.ndarray))
     shape = np.broadcast(m, n, k, *others)
     fetch = np.asarray(sms / (c.c_sm * bandwidth))
-    multiply = np.asarray((2.0 * FULL_TILE**c.pen) * sms / (c.eff_c * peak))
+    multiply = np.asarray(2.0 * sms / peak)
+    whole_tile, small_tile = 1.0 + units * (1.0 / c.eff_c - 1.0), units / c.eff_c
+    k0 = c.k0 * units
     reduce = mn * (PARTIAL_BYTES / (c.c_sm * bandwidth))
     best: Num = np.inf
     step = max(1, BLOCK // max(shape.size, 1))
     for first in range(0, len(TILES), step):
         bm, bn = _TILE_AXIS[:, first : first + step].reshape((2, -1) + (1,) * shape.ndim)
-        area = bm * bn
-        u = np.maximum(multiply * area ** (1.0 - c.pen), fetch * operand_bytes * (bm + bn))
+        area = np.maximum(bm, least) * bn
+        lost = np.maximum(whole_tile, small_tile * (FULL_TILE / area) ** c.pen)
+        u = np.maximum(multiply * area * lost, fetch * operand_bytes * (bm + bn))
         load = np.ceil(m / bm) * (np.ceil(n / bn) / sms)
-        whole = np.minimum.reduce(np.ceil(load) * u) * (k + c.k0)
+        whole = np.minimum.reduce(np.ceil(load) * u) * (k + k0)
         s = _SPLITS[:, *(None,) * (shape.ndim + 1)] * np.minimum(np.maximum(np.floor(1.0 / load), 1.0), MAX_SPLIT)
-        parted = np.minimum.reduce(np.ceil(load * s) * u * (k / s + c.k0) + s * reduce, axis=(0, 1))
+        parted = np.minimum.reduce(np.ceil(load * s) * u * (k / s + k0) + s * reduce, axis=(0, 1))
         best = np.minimum(best, np.minimum(whole, parted + c.split))
     return best
 

@@ -93,10 +93,11 @@ EAGER = 5e-5
 
 @lru_cache(maxsize=4096)
 def captured(family: str, kind: type[Any], w: Where, dtype: str, kernel: str) -> tuple[Any, ...]:
-    """The constants of a kernel of a library that all engines bring, as measured on this very card: the engine's own,
-    but where its table was measured eagerly (or not at all) those of every other engine, of which the fastest runs.
-    Where nobody measured it so, the usual ones (`constants`)."""
-    rows = [e for e in _entries(family) if (e.dtype, e.kernel) == (dtype, kernel) and w.gpu in e.gpu]
+    """The constants of a kernel of a library that all engines bring, as measured on this very card (else on those of
+    its generation): the engine's own, but where its table was measured eagerly (or not at all) those of every other
+    engine, of which the fastest runs. Where nobody measured it so, the usual ones (`constants`)."""
+    same = [e for e in _entries(family) if (e.dtype, e.kernel) == (dtype, kernel)]
+    rows = [e for e in same if w.gpu in e.gpu] or [e for e in same if e.architecture == w.generation]
     found = {engine: typed(kind, _parse(family, e.text)) for e in rows for engine in e.engine}
     known = {engine: c for engine, c in found.items() if c.floor_s < EAGER}
     if w.kernels in known:

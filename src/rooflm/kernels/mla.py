@@ -40,7 +40,8 @@ class MlaDecodeConstants(NamedTuple):
     """Constants of one MLA decode kernel on one device; as DecodeConstants, with floor_s of MlaPrefillConstants.
 
     eff_c: tensor core rate over the datasheet's (fitted: 64 and more heads reach the ridge); max_splits: below 0 for
-    kernels that always cut into so many (Triton's); group_tile: heads that share a block.
+    kernels that always cut into so many (Triton's); group_tile: heads that share a block; resident: blocks that an SM
+    works on at a time, each at the rates of one (sm_bw).
     """
 
     launch_s: float
@@ -55,6 +56,7 @@ class MlaDecodeConstants(NamedTuple):
     block: float
     max_splits: float
     group_tile: float
+    resident: float = 1.0
 
 
 IDEAL_MLA_PREFILL = MlaPrefillConstants(0, 1, 0, 0, 64, 0, 0, 0, tile=1, absorbed=0, eff_m=1)
@@ -131,7 +133,7 @@ def mla_decode_time(
     read = batch * kv_len * token_bytes / (c.eff_m * bandwidth)
     worked = split_kv_time(
         batch * ceil(heads / c.group_tile), kv_len, token_bytes, 2 * c.group_tile * (2 * latent + rope),
-        c.eff_c * peak / sms, c.sm_bw * bandwidth / sms, sms, c.max_splits, c.block, c.cta_s, c.split_s,
+        c.eff_c * peak / sms, c.sm_bw * bandwidth / sms, sms * c.resident, c.max_splits, c.block, c.cta_s, c.split_s,
     )  # fmt: skip
     kernels = c.launch_s + filling_soon(read, c.ramp_s) + smooth_max(c.sharp, read, worked)
     return smooth_max(4.0, kernels, c.floor_s)

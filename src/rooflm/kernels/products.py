@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rooflm.graph.ops import Op, columns, stacked
 from rooflm.kernels.blend import filling
 from rooflm.kernels.constants import lookup
-from rooflm.kernels.derating import derating, few_rows_time, warp_share
+from rooflm.kernels.derating import card_file, derating, few_rows_time, matrix_share, warp_share
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
@@ -24,19 +24,23 @@ from rooflm.units import Num, is_plain, larger, pick, smaller
 def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> NDArray[Any]:
     """All products together, those of several data types with constants and peaks of their own each."""
     reached = derating(s.cluster.device, w.engine)
-    chosen = {name: _gemm_constants(name, w, s) for name in {op.rate for op in ops}}
-    peaks = {name: r.peak[name] * _matrix_share(name, w, s, r) for name in chosen}
-    c, peak = chosen[ops[0].rate], peaks[ops[0].rate]
-    if len({(r.dtype[name], own) for name, own in chosen.items()}) > 1:
-        own = np.array([chosen[op.rate] for op in ops]).T
-        c = GemmConstants(*own.reshape((*own.shape, *(1,) * len(shape))))
-        peak = stacked([peaks[op.rate] for op in ops], shape)
+    own = s.engine.kernels.gemv and w.quant in ("int4_wo", "int8_wo")
+    dtypes = {op.rate: w.quant if op.rate == "quant" and not own else w.half for op in ops}
+    chosen = {rate: _gemm_constants(dtype, w, s) for rate, dtype in dtypes.items()}
+    tiles = {rate: _elsewhere(dtype, w, s, r, reached.compute) for rate, dtype in dtypes.items()}
+    c, (share, units, least) = chosen[ops[0].rate], tiles[ops[0].rate]
+    peak = r.peak[ops[0].rate] * share
+    if len({(r.dtype[rate], one) for rate, one in chosen.items()}) > 1:
+        each = np.array([chosen[op.rate] for op in ops]).T
+        c = GemmConstants(*each.reshape((*each.shape, *(1,) * len(shape))))
+        share, units, least = (stacked(one, shape) for one in zip(*(tiles[op.rate] for op in ops), strict=True))
+        peak = stacked([r.peak[op.rate] for op in ops], shape) * share
     m, n, k, *wide = columns([(*op.shape[:3], *op.widths) for op in ops], shape)
     if s.engine.kernels.gemv and is_plain(s.engine.kernels.dequant, 0):
         dots = DOTS * reached.compute * s.cluster.device.peak.get("int8", 0.0) * (r.peak["half"] <= r.peak["vector"])
         peak = pick(wide[0] < 2, larger(peak, dots), peak)
     by = partial(gemm_time, m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
-                 bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
+                 bandwidth=r.dram, sms=s.cluster.device.sms, units=units, least=least)  # fmt: skip
     time = by(c=c)
     if s.engine.kernels.tuned and w.quant == "fp8_block":
         best = by(c=constants("gemm", GemmConstants, w, w.quant))
@@ -61,21 +65,24 @@ def _among(n: Num, k: Num, shapes: str) -> Any:
     return np.any([(n == float(columns)) & (k == float(inner)) for columns, inner in known], axis=0)
 
 
-def _matrix_share(rate: str, w: Where, s: Scenario, r: Rates) -> Num:
-    """Share of the peak that products of a rate reach at most: 1, but for weights alone in few bits, whose kernels
-    multiply warp by warp, on cards of a generation where nobody measured them. Taken for Machete's and TensorRT-LLM's
-    on Hopper too, which do not: converting the weights keeps these as low (docs/decisions/0108)."""
-    if rate != "quant" or s.engine.kernels.gemv or r.dtype[rate] not in ("bf16", "fp16"):
-        return 1.0
-    row = lookup("gemm", w.gpu, w.generation, w.kernels, w.quant).row
-    alone = row.dtype.endswith("_wo") and w.gpu not in row.gpu.split() and row.architecture != w.generation
-    return warp_share(s.cluster.device) if alone else 1.0
+def _elsewhere(dtype: str, w: Where, s: Scenario, r: Rates, reached: Num) -> tuple[Num, Num, Num]:
+    """What differs where another card's constants stand in for products: the share of the peak that kernels of weights
+    alone in few bits reach at most, which multiply warp by warp (taken for Machete's and TensorRT-LLM's on Hopper too,
+    which do not: converting the weights keeps these as low, docs/decisions/0108); matrix units of an SM over those of
+    that card (at most 1); the fewest rows of a tile. A reached share of the peak that was fitted has the last two."""
+    row = lookup("gemm", w.gpu, w.generation, w.kernels, dtype).row
+    if w.gpu in row.gpu.split():
+        return 1.0, 1.0, 0.0
+    alone = dtype == w.quant and row.dtype.endswith("_wo") and r.dtype["quant"] in ("bf16", "fp16")
+    share = warp_share(s.cluster.device) if alone and row.architecture != w.generation else 1.0
+    if s.engine.kernels.gemv or not is_plain(reached, 1.0):
+        return (1.0 if s.engine.kernels.gemv else share), 1.0, 0.0
+    rows = card_file().rows.get(w.generation, 0.0) if dtype in s.engine.kernels.padded.split() else 0.0
+    return share, smaller(1.0, matrix_share(s.cluster.device, row.architecture)), rows
 
 
-def _gemm_constants(rate: str, w: Where, s: Scenario) -> Any:
-    """Constants of the products of a rate."""
-    own = s.engine.kernels.gemv and w.quant in ("int4_wo", "int8_wo")
-    dtype = w.quant if rate == "quant" and not own else w.half
+def _gemm_constants(dtype: str, w: Where, s: Scenario) -> Any:
+    """Constants of the products of a data type."""
     other = s.engine.kernels.untuned
     if other and dtype == "fp8_block" and other in lookup("gemm", w.gpu, w.generation, other, dtype).row.engine.split():
         w = w._replace(kernels=other)

@@ -8,33 +8,40 @@ import heapq
 class Decoding:
     """Sequences that gain `growth` tokens a step, each until a step that is known when it starts.
 
-    heap: (last step, order of admission, request); steps: made since the start; stored: tokens of all contexts.
+    heap: (last step, order of admission, request, first step); steps: made since the start; stored: tokens of all
+    contexts.
     """
 
     def __init__(self, growth: float) -> None:
         self.growth = growth
-        self.heap: list[tuple[int, int, int]] = []
+        self.heap: list[tuple[int, int, int, int]] = []
         self.steps = 0
         self.stored = 0.0
-        self._ends = self._admitted = 0
+        self._ends = self._starts = self._admitted = 0
 
     def start(self, request: int, steps: int, context: float) -> None:
         """A request begins to decode for so many steps."""
         self._admitted += 1
-        heapq.heappush(self.heap, (self.steps + steps, self._admitted, request))
+        heapq.heappush(self.heap, (self.steps + steps, self._admitted, request, self.steps))
         self._ends += self.steps + steps
+        self._starts += self.steps
         self.stored += context
 
     def remaining(self) -> float:
         """Tokens still to be made by all."""
         return (self._ends - len(self.heap) * self.steps) * self.growth
 
+    def made(self) -> float:
+        """Tokens that all have made since they began."""
+        return (len(self.heap) * self.steps - self._starts) * self.growth
+
     def ended(self) -> int | None:
         """A request that has made its last token, taken out; its tokens stay in `stored` until it says how many."""
         if not self.heap or self.heap[0][0] > self.steps:
             return None
-        last, _, request = heapq.heappop(self.heap)
+        last, _, request, first = heapq.heappop(self.heap)
         self._ends -= last
+        self._starts -= first
         return request
 
     def newest(self) -> tuple[int, int]:
@@ -42,10 +49,11 @@ class Decoding:
         victim = max(self.heap, key=lambda entry: entry[1])
         self.heap.remove(victim)
         heapq.heapify(self.heap)
-        last, _, request = victim
+        last, _, request, first = victim
         self._ends -= last
+        self._starts -= first
         return request, round((last - self.steps) * self.growth)
 
     def clear(self) -> None:
         """Nothing runs: rounding of sums goes."""
-        self.stored, self._ends = 0.0, 0
+        self.stored, self._ends, self._starts = 0.0, 0, 0

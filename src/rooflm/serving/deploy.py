@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rooflm.serving.steady import Steady
 
 LOAD = ("concurrency", "rate", "trace", "requests", "spread", "seed", "burstiness", "peak", "copies", "shared_prefix",
-        "limit", "output_limit")  # fmt: skip
+        "limit", "output_limit", "output_ended")  # fmt: skip
 """Arguments of `serve` that describe the load."""
 
 
@@ -258,11 +258,12 @@ def make_requests(
     prompt: int = 512, output: int = 128, concurrency: int | None = None, rate: float | None = None,
     trace: str | Requests | None = None, requests: int | None = None, spread: tuple[float, float] = (1.0, 1.0),
     seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, shared_prefix: int = 0,
-    limit: int | None = None, output_limit: int | None = None,
+    limit: int | None = None, output_limit: int | None = None, output_ended: int | None = None,
 ) -> Requests:  # fmt: skip
     """The load: a closed loop (concurrency), an open loop (rate), or a trace (a file or Requests; `rate` then plays it
     at that mean rate and `copies` repeats each request). peak: highest rate of the day over the mean one, 1 to 2.
-    output_limit: most tokens of an output, where they end by themselves and `output` is their mean."""
+    output_limit: most tokens of an output, where they end by themselves and `output` is their mean; output_ended: the
+    mean of those that do, where the others run to the limit."""
     if concurrency is not None and (rate is not None or trace is not None):
         raise RooflmError("concurrency is a closed loop: give it, or a rate, or a trace, not two of them")
     if trace is not None:
@@ -281,10 +282,12 @@ def make_requests(
         found = workload.open_loop(rate, requests or 1000, prompt, output, spread, seed, burstiness, day)
     else:
         found = workload.closed_loop(16 if concurrency is None else concurrency, requests, prompt, output, spread, seed)
+    if output_limit is None and output_ended is not None:
+        raise RooflmError("output_ended is of outputs that end before output_limit: give that too")
     if output_limit is not None:
         if trace is not None:
             raise RooflmError("output_limit draws lengths of outputs, but a trace has its own: leave one of them out")
-        found = replace(found, output=workload.ending(output, output_limit, found.count, [seed, 2]))
+        found = replace(found, output=workload.ending(output, output_limit, found.count, [seed, 2], output_ended))
     workload.lasting(found)
     return workload.shared_prefix(found, shared_prefix) if shared_prefix else found
 

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from rooflm.asked.build_inference import Built, build_inference
 from rooflm.asked.purchase import purchase
+from rooflm.catalogue.model import MLA
 from rooflm.errors import RooflmError
+from rooflm.estimate.memory import kv_values
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving.schedulers import SCHEDULERS, InFlight
 from rooflm.serving.simulate import Pool, Run, Transfer
@@ -55,12 +57,13 @@ class Prompts:
 
 class Decoding(NamedTuple):
     """One decode replica: steps of a request, and by the number of sequences that run (rising): a step's time and the
-    requests/s."""
+    requests/s. aside: steps that a request sees before its own, once its first token is shown (`Replica.turns`)."""
 
     steps: float
     running: Array
     step: Array
     rates: Array
+    aside: float = 0.0
 
     @property
     def most(self) -> float:
@@ -101,7 +104,8 @@ def decoding_of(pool: Pool, load: Load) -> Decoding:
     running = np.unique(np.append(ladder(int(limit)), limit))
     step = decode_time(pool, running, load.prompt + load.output / 2)
     rates = np.maximum.accumulate(running / np.maximum(steps * step, 1e-12))
-    return Decoding(steps, running, step, rates)
+    aside = steps > 0 and pool.server.lookahead and not SCHEDULERS[pool.server.scheduler].mixes
+    return Decoding(steps, running, step, rates, float(aside))
 
 
 def sent_bytes(pool: Pool, prompt: float) -> float:
@@ -125,7 +129,7 @@ def pools_state(
     def times(x: Array) -> tuple[Array, Array]:
         step = decoding.step_at(x / second)
         taken = np.where(decoding.steps > 0, sent + 0.5 * step, 0.0)  # by the decode replica, which shows the first
-        return prompts.ttft(x / first, first, share) + taken, decoding.steps * step
+        return prompts.ttft(x / first, first, share) + taken, (decoding.steps + decoding.aside) * step
 
     for _ in range(HALVINGS if np.any(closed) else 0):
         x = (low + high) / 2
@@ -149,7 +153,7 @@ def pools_steady(requests: Requests, pools: tuple[Pool, ...], transfer: Transfer
     load = Load(float(np.mean(requests.prompt)), float(np.mean(requests.output)), 0.0, 0.0, 0.0, 0.0, 0.0)
     prompts = prompts_of(first, replace(load, budget=first.server.budget, tokens=first.capacity.tokens))
     decoding = decoding_of(second, replace(load, budget=second.server.budget, tokens=second.capacity.tokens))
-    sent = transfer.latency + sent_bytes(first, load.prompt) / transfer.bandwidth
+    sent = transfer.host + transfer.latency + sent_bytes(first, load.prompt) / transfer.bandwidth
     clients = float(requests.concurrency)
     found = pools_state(prompts, decoding, (first.replicas, second.replicas), sent, clients, rate, load.output)
     ttft, tpot, latency, x, running = (
@@ -180,12 +184,16 @@ def steady_of(run: Run, warmup: int = 0) -> Steady | None:
 def transfer_of(first: Scenario, second: Scenario, bandwidth: float | None = None) -> Transfer:
     """The way of a KV cache from a prefill replica (first) to a decode replica: each rank of a tensor group over its
     own link of the widest tier of its cluster, so the side that is slower sets the bandwidth, unless one (B/s) is
-    given; the latency is the longer of both."""
+    given; the latency is the longer of both. A stage of the pipeline sends its own layers' pieces."""
     ways = [(float(np.max(s.cluster.tiers[-1].bandwidth)) * float(s.mapping.tp),
              float(np.max(s.cluster.tiers[-1].latency))) for s in (first, second) if s.cluster.tiers]  # fmt: skip
     usual = Transfer()
     slowest = min((width for width, _ in ways), default=usual.bandwidth)
-    return Transfer(bandwidth or slowest, max((latency for _, latency in ways), default=usual.latency))
+    latency = max((latency for _, latency in ways), default=usual.latency)
+    pieces = sum(float(b.count) * (1 if isinstance(b.mixer, MLA) else 2)
+                 for b in first.model.blocks if float(kv_values(b.mixer)))  # fmt: skip
+    host = float(first.engine.host.handover) * pieces / float(first.mapping.pp)
+    return Transfer(bandwidth or slowest, latency, host)
 
 
 def prefill_built(common: Mapping[str, Any], own: Mapping[str, Any], replicas: int) -> Built | None:

@@ -56,7 +56,10 @@ class Replica:
     waiting, prefilling, decoding: requests in their three stages; late: those that came while a pass ran and are seen
     by the next but one (lookahead); resumed: of preempted ones, (tokens to have again, tokens still to make). kind,
     count, chunks, end: what runs next, for how many decode steps, with which prompts, and until when; dirty: it has to
-    be planned anew. sealed, hold, poll: before which time, from which step and at which step newcomers are looked at.
+    be planned anew. turns: newcomers of a decode replica are taken in on a turn of their own, which shows their first
+    token. sealed, hold, poll: before which time, from which step and at which step newcomers are looked at. sent: until
+    when the host sends caches on; cold: time that the next prompts take more; slower: the front end's pace over the
+    device's, at least 1, in the steps that are planned.
     """
 
     def __init__(self, number: int, records: Records, table: StepTable, server: Server, capacity: Capacity,
@@ -65,6 +68,7 @@ class Replica:
         self.scheduler, self.growth = select, server.tokens_a_step
         self.budget, self.most = server.budget * table.slots, server.max_sequences * table.ranks
         self.chunk, self.ranks = server.budget, Ranks(table.ranks)
+        self.turns = role == "decode" and not select.mixes
         caches = server.prefix_caching and records.hashes is not None
         cache = PrefixCache(server.cache_block) if caches else None
         self.kv = Kv(capacity, cache, lambda request: records.prefix(request, server.cache_block))
@@ -75,7 +79,8 @@ class Replica:
         self.marks: deque[tuple[int, int]] = deque()
         self.resumed: dict[int, tuple[int, int]] = {}
         self.done: list[int] = []
-        self.clock = self.end = 0.0
+        self.clock = self.end = self.sent = 0.0
+        self.cold, self.slower = server.cold, 1.0
         self.sealed, self.hold, self.poll = -INFINITY, -1, 0
         self.kind, self.count, self.dirty = NOTHING, 0, True
         self.chunks: list[Chunk] = []
@@ -135,7 +140,7 @@ class Replica:
         records, resumed, interval = self.records, self.resumed.get(request), self.server.stream_interval
         left = resumed[1] if resumed else records.output[request] - 1
         fresh = not resumed and self._answers(request)
-        if fresh and interval == 1:
+        if fresh and interval == 1 and records.first[request] != records.first[request]:
             records.first[request] = self.clock
         self.kv.share(request)
         if left <= 0 or self.role == "prefill":
@@ -208,8 +213,12 @@ class Replica:
     def _see(self) -> None:
         """Requests that came before the pass that has just ended was begun are seen now; all where nothing runs."""
         late, sealed = self.late, INFINITY if self.idle() else self.sealed
+        shown = self.turns and not self.waiting and sealed < INFINITY and self.server.stream_interval == 1
         while late and late[0][0] <= sealed:
-            self.waiting.append(late.popleft()[1])
+            request = late.popleft()[1]
+            if shown and self.scheduler.room(self, request):
+                self.records.first[request] = sealed
+            self.waiting.append(request)
 
     def _make_room(self) -> bool:
         """Preempt until every running sequence can write its next tokens; whether any was preempted."""
@@ -230,7 +239,8 @@ class Replica:
             context = decoding.stored / running + 1 if running else 0.0
             self.kind, self.count, self.chunks = PASS, running, chunks
             fullest = self.ranks.fullest(chunks) if self.server.wait_steps and self.ranks.count > 1 else 0.0
-            self.end = self.clock + self.table.mixed([(n, e[1]) for e, n in chunks], running, context, fullest)
+            lasts = self.table.mixed([(n, e[1]) for e, n in chunks], running, context, fullest)
+            self.end, self.cold = self.clock + lasts + self.cold, 0.0
             return True
         if self.done:  # admitted and ended at once (a decode pool's request of one token)
             self.kind, self.end = NOTHING, self.clock
@@ -251,7 +261,10 @@ class Replica:
         if self.late:
             count = 1
         self.kind, self.count = STEPS, count
-        self.end = self.clock + self.table.decode_sum(running, decoding.stored / running + 1, count)
+        lasts = self.table.decode_sum(running, decoding.stored / running + 1, count)
+        handed = count * (decoding.made() + running * self.growth * (count - 1) / 2)
+        self.slower = max(1.0, self.table.copied * handed / (self.server.stream_interval * lasts))
+        self.end = self.clock + lasts * self.slower
 
     def interrupt(self, at: float) -> None:
         """Stop a run of decode steps at the first step boundary not before `at`, or one step later where that step is
@@ -260,8 +273,8 @@ class Replica:
         running = len(self.decoding.heap)
         context = self.decoding.stored / running + 1
         most = self.count
-        gap = at - self.clock
-        count = int(gap / table.decode_time(running, context + most * gap / (2 * (self.end - self.clock)))) + 1
+        gap, planned = (at - self.clock) / self.slower, (self.end - self.clock) / self.slower
+        count = int(gap / table.decode_time(running, context + most * gap / (2 * planned))) + 1
         count = min(max(count, 1), most)
         lasts = table.decode_sum(running, context, count)
         while lasts < gap and count < most:
@@ -276,7 +289,7 @@ class Replica:
             count += 1
             lasts = table.decode_sum(running, context, count)
         self.count = count
-        self.end = self.clock + lasts
+        self.end = self.clock + lasts * self.slower
         self.commit()
 
     # -- the loop: commit --------------------------------------------------------------------------------------------

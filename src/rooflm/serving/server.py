@@ -23,6 +23,7 @@ class Server(ServerOptions):
     template: float = number(0.0, "time once a request there, of all that came at once before one goes on", "s")
     request: float = number(0.0, "time until its client sees a token that was made", "s")
     carry: float = number(0.0, "time a prompt token on its way to the engine that others do not wait for", "s")
+    cold: float = number(0.0, "more time of the first pass with prompts (kernels compile where nobody warmed up)", "s")
 
     def fronted(self, prompt: Any) -> Any:
         """Seconds of a request of `prompt` tokens in the front end.

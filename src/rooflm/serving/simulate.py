@@ -44,10 +44,12 @@ class Pool:
 
 @dataclass(frozen=True)
 class Transfer:
-    """KV cache sent from a prefill to a decode replica: B/s, and s of latency."""
+    """KV cache sent from a prefill to a decode replica: B/s, s of latency, and s of the prefill replica's host, which
+    sends one cache after the other."""
 
     bandwidth: float = 50e9
     latency: float = 5e-3
+    host: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,8 @@ class Loop:
         for request in r.done:
             if r.role == "prefill" and self.records.status[request] != FINISHED:
                 sent = self.records.prompt[request] * r.kv.bytes_per_token
-                self._push(r.clock + self.transfer.latency + sent / self.transfer.bandwidth, request, 1)
+                r.sent = max(r.sent, r.clock) + self.transfer.host
+                self._push(r.sent + self.transfer.latency + sent / self.transfer.bandwidth, request, 1)
                 continue
             self.ended += 1
             if self.closed:

@@ -281,6 +281,7 @@ class StepTable:
         self._issued = [n * float(each) for n, each in zip(counts, issue, strict=True)]
         ungraphed = float(issue_time(e, np.inf, 0, launching=s.cluster.launching))
         self._graphed, self._ungraphed = float(e.host.graphed_sequences), counts[1] * ungraphed
+        self.copied = float(e.host.copied)
         self._step, self._sequence, self._overlap = float(e.host.step), float(e.host.sequence), e.host.overlap
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
         self._decays: dict[int, list[float]] = {}

@@ -79,14 +79,19 @@ def lengths(mean: int, spread: tuple[float, float], count: int, seed: Any, what:
     return np.random.default_rng(seed).integers(first, last + 1, count, dtype=np.int64)
 
 
-def ending(mean: int, limit: int, count: int, seed: Any) -> Ints:
+def ending(mean: int, limit: int, count: int, seed: Any, ended: int | None = None) -> Ints:
     """`count` lengths of outputs that end by themselves at any token with one chance, at the limit at the latest, so
     that their mean is `mean`: the geometric law cut at the limit, of all laws on 1 to limit with that mean the one of
     most entropy. The mean of the draw itself is made right, so that a run's tokens are as many as were said (within a
     few per cent where the mean is close to the limit).
 
+    ended: mean of the outputs that end by themselves, where the others never do (a model that repeats itself runs to
+    any limit): their share is what makes the mean right.
+
     >>> drawn = ending(100, 1000, 2000, 1); round(float(drawn.mean())), int(drawn.max()) <= 1000
     (100, True)
+    >>> drawn = ending(700, 2048, 2000, 1, 36); round(float(drawn.mean())), round(float((drawn == 2048).mean()), 2)
+    (700, 0.33)
     """
     if limit < mean:
         raise RooflmError(f"output_limit is {limit}, but it must be at least the mean output, {mean}")
@@ -97,11 +102,15 @@ def ending(mean: int, limit: int, count: int, seed: Any) -> Ints:
             return np.ceil(share * limit)
         return np.asarray(np.ceil(np.clip(-np.log1p(share * np.expm1(-rate * limit)) / rate, 1e-9, limit)))
 
-    low, high = -60.0 / limit, 60.0 / mean
+    def endless(part: float) -> Array:
+        rest = np.log1p(-np.minimum(share / (1 - part), 1 - 1e-12))
+        return np.where(share < 1 - part, np.ceil(np.minimum(-(ended or 1) * rest, limit)), limit)
+
+    law, low, high = (drawn, -60.0 / limit, 60.0 / mean) if ended is None else (endless, 1.0, 0.0)
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if drawn(middle).mean() > mean else (low, middle)
-    return drawn(high).astype(np.int64)
+        low, high = (middle, high) if law(middle).mean() > mean else (low, middle)
+    return law(high).astype(np.int64)
 
 
 def _both(prompt: int, output: int, spread: tuple[float, float], count: int, seed: int) -> tuple[Ints, Ints]:

@@ -82,6 +82,8 @@ LOAD = [
     Column("spread", "shortest and longest length over the mean, as 0.8,1 (blank: all alike)", "pair", "", (SERVE,)),
     Column("output_limit", "most tokens of an output, where they end by themselves and `output` is their mean", "whole",
            "tokens", (SERVE,)),
+    Column("output_ended", "mean of the outputs that end by themselves, where the others all run to output_limit",
+           "whole", "tokens", (SERVE,)),
     Column("burstiness", "shape of the gaps between arrivals (1: Poisson)", "number", "", (SERVE,)),
     Column("shared_prefix", "tokens that all prompts begin with", "whole", "tokens", (SERVE,)),
     Column("replicas", "equal replicas (of decode pools where prefill has its own)", "whole", "1", (SERVE,)),

@@ -45,7 +45,8 @@ OLDER = {"input_len", "output_len", "precision_weights", "global_batch", "zero_f
 """Columns of the format that `scripts/convert-published` reads."""
 DEFAULT_ENGINE = {INFER: "vllm", SERVE: "vllm", TRAIN: "megatron"}
 """The engine that each command takes where none is named."""
-LOADS = ("concurrency", "rate", "trace", "replicas", "prefill_replicas", "spread", "requests", "output_limit")
+LOADS = ("concurrency", "rate", "trace", "replicas", "prefill_replicas", "spread", "requests", "output_limit",
+         "output_ended")  # fmt: skip
 ONLY_TRAINING = tuple(c.name for c in of_task(TRAIN) if c.read == (TRAIN,))
 
 

@@ -43,6 +43,17 @@ def server_flags(note: str) -> dict[str, Any]:
     return found
 
 
+def longest_said(note: str) -> dict[str, str]:
+    """The longest sequence that a server was started for, for which its decoding graphs are captured.
+
+    >>> longest_said("server: sglang serve --tp 8 --context-length 8192; docs")
+    {'engine.graph_length': '8192'}
+    """
+    flags = command_flags(note)
+    said = flags.get("context-length") or flags.get("max-model-len") or ""
+    return {"engine.graph_length": said} if said.isdigit() else {}
+
+
 def deployment_of(note: str) -> dict[str, int]:
     """Replicas of disaggregated runs, from a note.
 
@@ -55,6 +66,33 @@ def deployment_of(note: str) -> dict[str, int]:
     if "pd_ratio" in note and set(found.values()) == {1}:
         found["tp"] = 4
     return found
+
+
+ENDED = 36
+"""Mean of the outputs that ended by themselves in a study of pools: 380 of the 500 requests of a run of up to 32,784
+tokens came back before its client gave up, with 36 tokens in the mean; the other 24 % wrote on. A share of a quarter to
+a third that never ends gives the means that it prints for limits of 128, 2,048 and 32,784 tokens."""
+COLD = ("0917_064724", "0917_065731", "0922_024914", "0922_025354", "0922_063604", "0923_033738", "0923_040639",
+        "0923_041355")  # fmt: skip
+"""Its first runs after a launch, and first with prompts of another length, whose passes bring other heights of tiles
+(when they began; INFERRED from gaps in time, and from a first wave that is 1 to 4 s late whatever the pools)."""
+COMPILED, KERNELS = 0.3, 8
+"""Seconds that a Triton kernel takes to compile (vllm-project/vllm, pull request 54503: 68 in 20.4 s, 37 in 10.7 s),
+and those of a pass with prompts of gpt-oss in SGLang of 2025, whose prefill servers have no graphs: routing (four), two
+grouped products, positions, places in the cache. SGLang warms up with four tokens alone."""
+
+
+def study_cells(note: str) -> dict[str, Any]:
+    """What a study of pools does not print in a row: how its outputs end, and what its servers had to compile.
+
+    >>> study_cells("pd_ratio; 2p2d_conc128_in2048_out128_20250922_063604.json")
+    {'output_ended': 36, 'cold': 2.4}
+    """
+    if "pd_ratio" not in note:
+        return {}
+    began = re.search(r"_out\d+_\d{4}(\d{4}_\d{6})", note)
+    first = began is not None and began[1] in COLD
+    return {"output_ended": ENDED} | ({"cold": COMPILED * KERNELS} if first else {})
 
 
 GUESSING_SEQUENCES = 48

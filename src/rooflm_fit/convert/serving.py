@@ -22,9 +22,11 @@ from rooflm_fit.convert.servers import (
     attention_said,
     deployment_of,
     experts_said,
+    longest_said,
     note_number,
     server_flags,
     slow_text,
+    study_cells,
     usual_captured,
     usual_experts,
     usual_limits,
@@ -36,7 +38,8 @@ CAMPAIGN = "aic"
 """Source of the rows that recipes.toml is about."""
 PREFIXES = ("aic", "trtserve", "trtllm17", "trtllm10", "mlperf", "nim")
 RECIPES = Path(__file__).parent / "recipes.toml"
-SET = ("all_reduce", "captured", "deliver", "experts", "graphs", "overlap", "reduce_bits", "reduce_norm", "untuned")
+SET = ("all_reduce", "captured", "deliver", "empty_block", "experts", "graph_length", "graphs", "overlap",
+       "reduce_bits", "reduce_norm", "untuned")  # fmt: skip
 """What recipes set of the engine, not of its server."""
 WINDOWLESS = ("trtllm10", "trtllm17")
 """Sources whose engines keep and read the whole cache of a model with a sliding window (max_attention_window_size is
@@ -436,8 +439,9 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
         quant = quant if "kv" in quant else quant + cache if cache is not None else usual_cache(quant, values["engine"])
     values |= bench.limits(values, quant) if source in bench.SOURCES and quant else {}
     values |= {"quant": quant or None} | server_flags(note) | options | deployment_of(note)
+    values |= study_cells(note)
     values |= usual_limits(values)
-    sets |= experts_said(note, model) | attention_said(note)
+    sets |= experts_said(note, model) | attention_said(note) | longest_said(note)
     sets |= usual_experts(values, note) | usual_overlap(values, note, source != CAMPAIGN)
     sets = usual_captured(values) | usual_windows(values) | sets
     values |= {"sets": sets} if sets else {}

@@ -583,6 +583,8 @@ def framework_cells(row: Row, source: str) -> tuple[Source, dict[str, Any], str]
     if source == "LLMF" and mode_of(row) == "pure":
         framework = "llm-foundry 0.0"
     engine, _, release = framework.partition(" ")
+    if not engine and text(row, "zero_fsdp").lower() == "fsdp":
+        engine = "fsdp"
     return (
         about,
         {"engine": engine, "release": release} | ({"stand_in": about.stand_in} if about.stand_in else {}),
