@@ -49,7 +49,7 @@ def test_flops_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert e.steps == round(e.steps) == 7629395
     assert main([*STEP, "--flops-only"]) == 0
     assert "FLOPs alone" in capsys.readouterr().out
-    for more, said in ((["--parts"], "give one of them"), (["--tp", "2,4"], "--outputs")):
+    for more, said in ((["--parts"], "give one of them"), (["--micro-batch", "1,2"], "--outputs")):
         assert main([*STEP, "--flops-only", *more]) == 2
         assert said in capsys.readouterr().err
 

@@ -228,6 +228,15 @@ def test_a_grid_is_its_points() -> None:
         assert bool(one.fits) == bool(np.broadcast_to(grid.fits, (3, 3, 2, 3))[at])
 
 
+def test_a_term_is_only_as_large_as_what_it_depends_on() -> None:
+    # a term that a framework does not have must not stretch what stands beside it over every axis of a grid
+    base = gpt3(dp=4, gpus=None).scenario
+    micro, vp = np.array([[1.0], [2.0]]), np.array([[1.0, 2.0, 3.0]])
+    grid = train_scenario(replace(base, mapping=replace(base.mapping, micro_batch=micro, vp=vp), axes=2))
+    assert np.size(grid.step.micro.forward) == micro.size
+    assert all(np.size(stage.parts["gradients"]) == 1 for stage in grid.stages)
+
+
 def test_frozen_layers_and_busy_experts() -> None:
     whole = run(model="llama-2-7b", batch=8)
     half = run(model="llama-2-7b", batch=8, sets={"training.trainable_layers": 0.5})

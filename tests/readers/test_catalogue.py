@@ -270,7 +270,7 @@ def _all_used(kind: str, row: dict[str, object], origin: dict[str, object]) -> N
 @pytest.mark.parametrize("kind", ["gpu", "cluster"])
 def test_every_source_is_used(kind: str) -> None:
     used = {p for name in catalogue.names(kind) for p in catalogue.provenance(kind, name).values()}
-    assert set(catalogue.sources(kind).values()) <= used
+    assert {catalogue.source_named(kind, key) for key in catalogue.sources(kind)} <= used
 
 
 def test_what_is_inferred_is_marked() -> None:

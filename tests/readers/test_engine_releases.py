@@ -166,9 +166,24 @@ def test_decoding_graphs_go_by_memory_and_tensor_group() -> None:
         for card, n in (("rtx-4090", 1), ("l40s", 1), ("l40s", 4), ("h100", 2), ("h100", 4), ("mi300x", 1))
     ]
     assert [int(x) for x in held] == [24, 32, 160, 256, 512, 512]
+    for n, graphs in ((1, 32), (4, 160)):  # a degree set by its path is one as well
+        asked = {"engine": "sglang", "gpu": "l40s", "sets": {"mapping.tp": n}}
+        assert build_inference("llama-3.1-8b", **asked).scenario.engine.host.graphed_sequences == graphs
     told = build_inference("llama-3.1-8b", engine="sglang", gpu="l40s", sets={"engine.graphed_sequences": 99}).scenario
     assert told.engine.host.graphed_sequences == 99
     eager, graphed = (
         rooflm.infer("llama-3.1-8b", gpu="h100", engine="sglang", quant="fp8", batch=n).tpot for n in (257, 256)
     )
     assert float(eager) > 1.03 * float(graphed)
+
+
+def test_a_release_on_a_build_is_by_the_range_of_the_builds_own_rows() -> None:
+    # 0.6.1 is among vllm-2024-11's releases, but its build for ROCm begins with 0.6.2
+    for release, row in (("0.6.1", "vllm-2024-rocm"), ("0.6.2", "vllm-2024-11-rocm"), ("0.14", "vllm-rocm")):
+        assert build_inference("llama-2-7b", engine=f"vllm-{release}", gpu="mi300x").scenario.engine.name == row
+
+
+def test_a_release_above_all_known_ones_is_told_the_newest_first() -> None:
+    for name, newest in (("megatron-core-99", "megatron"), ("vllm-0.99", "vllm"), ("trtllm-7.0", "trtllm")):
+        with pytest.raises(RooflmError, match=f"did you mean '{newest}' or"):
+            load_engine(name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 
@@ -185,3 +187,13 @@ threads = [threading.Thread(target=read, args=(name,)) for name in ("a100-sxm-80
 """
     for _ in range(8):
         assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
+
+
+def test_only_the_rows_that_are_asked_for_are_parsed() -> None:
+    """A cold prediction reads its device, cluster, model and engine, not all engines to find the usual one."""
+    code = (
+        "from rooflm import infer; from rooflm.readers.rows import _packaged_row;"
+        "infer('llama-2-7b', gpu='a100'); print(_packaged_row.cache_info().currsize)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(ran.stdout) <= 6

@@ -385,7 +385,7 @@ def refuse_kind(call: str, given: Mapping[str, Any]) -> None:
 
 BELONGS = {
     "electricity": ("owned", "purchase", "prefill_purchase"), "adapter_rank": ("adapters",),
-    "adapter_modules": ("adapters",),
+    "adapter_modules": ("adapters",), "branches": ("guesses",),
     "host_bandwidth": ("cpu_layers", "cpu_experts"), "transfer_bandwidth": ("prefill_replicas",),
     "prefill_price": ("prefill_gpu",), "prefill_purchase": ("prefill_gpu",),
 }  # fmt: skip

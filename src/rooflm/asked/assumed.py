@@ -15,25 +15,25 @@ from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.errors import RooflmError
 from rooflm.kernels.rates import rates
 from rooflm.kernels.training_factors import found, table
-from rooflm.readers.engine_releases import parted, row_named, row_of_release
+from rooflm.readers.engine_releases import holds, numbers, parted, row_named, row_of_release, rows_of_releases
 from rooflm.readers.engines import family_of, load_engine
-from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row
+from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row, rows_with
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, pick
 
 
-@cache
-def _rows(phase: str = "") -> dict[str, dict[str, Any]]:
-    """Engine -> its row, of those that serve ("inference"), that train, or of all."""
-    return {n: raw_row("engine", n)[0] for n in names("engine") if phase in ("", load_engine(n).phase)}
+def _saying(field: str, phase: str) -> dict[str, Any]:
+    """Engine -> what its row gives for a field, of those that serve ("inference") or that train."""
+    found = {name: raw_row("engine", name)[0].get(field) for name in rows_with("engine", field)}
+    return {name: said for name, said in found.items() if said and load_engine(name).phase == phase}
 
 
 def build_for(name: str, software: str) -> str:
     """The row of an engine's build for a device's software, where the catalogue has one; else the name as it is.
 
-    >>> build_for("llama.cpp", "rocm"), build_for("vllm-0.10.1", "rocm"), build_for("llama.cpp", "")
-    ('llama.cpp-rocm', 'vllm-0.8-rocm', 'llama.cpp')
+    >>> build_for("llama.cpp", "rocm"), build_for("vllm-0.6.1", "rocm"), build_for("llama.cpp", "")
+    ('llama.cpp-rocm', 'vllm-2024-rocm', 'llama.cpp')
     """
     if not software or is_path(name):
         return name
@@ -41,7 +41,9 @@ def build_for(name: str, software: str) -> str:
     own = known.get(normalise(name))
     plain, release = ("", "") if own else parted(name)
     build = known.get(f"{plain}-{software}")
+    builds = [row for usual in rows_of_releases(plain) if (row := known.get(f"{usual}-{software}"))] if plain else []
     found = row_of_release(build, release) if build else None  # of builds that have releases of their own
+    found = found or next((row for row in builds if holds(row, numbers(release))), None)
     return found or known.get(f"{own or row_named(name) or name}-{software}", name)
 
 
@@ -53,7 +55,7 @@ def other_releases(name: str) -> tuple[str, ...]:
     (('llama.cpp-2024-05',), ('sglang-0.5.10-rocm', 'sglang-0.5.5-rocm'), ('hf-eager-4.28',))
     """
     family = family_of(name)
-    rows = [n for n in _rows() if n != name and family_of(n) == family and n.startswith(family)]
+    rows = [n for n in names("engine") if n != name and family_of(n) == family and n.startswith(family)]
     return tuple(n for n in rows if _build(n, family) == _build(name, family)) if name.startswith(family) else ()
 
 
@@ -69,7 +71,7 @@ def usual_engine(phase: str) -> str:
     >>> usual_engine("inference"), usual_engine("training")
     ('vllm', 'megatron')
     """
-    return next(name for name, row in _rows(phase).items() if row.get("usual"))
+    return next(iter(_saying("usual", phase)))
 
 
 @cache
@@ -79,7 +81,7 @@ def engines_instead(phase: str, of: str = "instead") -> tuple[str, ...]:
     >>> engines_instead("inference")[0], engines_instead("training", "for_adapters")
     ('llama.cpp', ('peft',))
     """
-    places = {name: int(row[of]) for name, row in _rows(phase).items() if row.get(of)}
+    places = _saying(of, phase)
     return tuple(sorted(places, key=lambda name: places[name]))
 
 

@@ -336,8 +336,9 @@ class Deployed(NamedTuple):
     assumed: tuple[str, ...]
 
 
-def deployed(model: str | Model, **given: Any) -> Deployed:
-    """The model on its machine, whatever is asked of it: all arguments of `infer` but the work and --set."""
+def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
+    """The model on its machine, whatever is asked of it: all arguments of `infer` but the work and --set. ranks: of a
+    tensor group, where --set gives them."""
     found, machine, mode, own, assumed = opened(model, given)
     told: list[str] = []
     engine = given["engine"]
@@ -357,7 +358,8 @@ def deployed(model: str | Model, **given: Any) -> Deployed:
     named, scheme = scheme.name, native(scheme, machine.device.peak, runner.kernels.own_files)
     assumed += [text.replace(f"quant {named}", f"quant {scheme.name}") for text in told]
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
-    runner = with_norms(with_graphs(runner, machine.device, mapping.tp), found, machine, mapping)
+    graphed = with_graphs(runner, machine.device, mapping.tp if ranks is None or isinstance(ranks, str) else ranks)
+    runner = with_norms(graphed, found, machine, mapping)
     guessed = fields_at("speculation", "infer", given)
     draft = generating(given["draft"], "draft") if given["draft"] else None
     spec = drafting(Speculation(**guessed, draft=draft))
@@ -408,7 +410,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     sets = given.pop("sets") or {}
     asked = {name: given.pop(name) for name in WORK}
     known = alone and not sets and _catalogued(model, given)
-    start, assumed = _deployed(model, **given) if known else deployed(model, **given)
+    start, assumed = _deployed(model, **given) if known else deployed(model, sets.get("mapping.tp"), **given)
     found = start.model
     asked["output"] = output_of(found, asked["output"])
     work = Workload(**fields_at("workload", "infer", asked))

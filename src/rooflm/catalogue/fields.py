@@ -7,7 +7,7 @@ the nomenclature and error messages are made.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields
 from functools import cache
 from threading import RLock
@@ -127,14 +127,10 @@ def part(kind: Any, *, many: bool = False) -> dict[str, Part]:
     return {PART: Part(kind, many)}
 
 
-def abouts(kind: Any) -> Mapping[str, About]:
-    """Field -> what is known of it, for every described field of a dataclass."""
-    return _abouts(kind)
-
-
-@cache
-def _abouts(kind: Any) -> Mapping[str, About]:
-    return {f.name: f.metadata[KEY] for f in fields(kind) if KEY in f.metadata}
+abouts: Callable[[Any], Mapping[str, About]] = cache(
+    lambda kind: {f.name: f.metadata[KEY] for f in fields(kind) if KEY in f.metadata}
+)
+"""Field -> what is known of it, for every described field of a dataclass."""
 
 
 T = TypeVar("T")

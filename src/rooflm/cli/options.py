@@ -14,6 +14,7 @@ from rooflm.asked.arguments import INFER, KINDS, TRAIN, Argument, arguments, gro
 from rooflm.asked.files import arguments_of, read_table
 from rooflm.asked.written import READ, as_it_is, texts
 from rooflm.cli.console import Voice
+from rooflm.cli.line import as_it_stands, once
 
 
 class Written(NamedTuple):
@@ -237,9 +238,18 @@ def on_the_line(context: typer.Context | None, name: str) -> bool:
 
 
 def shown(base: Any, below: Sequence[str], order: Sequence[str] = ()) -> Any:
-    """A kind of command whose help ends in these lines; of a group, its commands in this order."""
+    """A kind of command that reads its line by `cli.line`, and whose help ends in these lines; of a group, its commands
+    in this order."""
 
     class Shown(base):  # type: ignore[misc]
+        def parse_args(self, context: Any, words: list[str]) -> list[str]:
+            for p in self.get_params(context):
+                p.process_value = as_it_stands(p)
+            if not context.resilient_parsing:
+                once(self, context, words)
+            found: list[str] = super().parse_args(context, words)
+            return found
+
         def format_help(self, context: Any, formatter: Any) -> None:
             super().format_help(context, formatter)
             print("\n".join(below))

@@ -37,7 +37,7 @@ def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
         found = search(model, **{k: v for k, v in asked.items() if k not in alone})
     begun = start_of(model, found, asked)
     if shown["deploy"]:
-        deployed(shown["deploy"], begun, found, model, asked)
+        deployed(shown["deploy"], begun, found, asked)
     note = LOAD_NOTE if under_load else BATCH_NOTE
     command, first = (begun.text, begun.note) if begun else ("", "")
     found_shown(found, command, time.perf_counter() - start, shown["json"], note, first)
@@ -66,7 +66,7 @@ def check_deploy(path: str | None) -> None:
         check_target(path, ("yaml", "yml"), "--deploy")
 
 
-def deployed(path: str, begun: Start | None, found: Any, model: str, asked: dict[str, Any]) -> None:
+def deployed(path: str, begun: Start | None, found: Any, asked: dict[str, Any]) -> None:
     """The deployment of the best answer to a file. RooflmError where there is none, or none that a container runs."""
     from rooflm.asked.build_inference import find_cluster, node_size
     from rooflm.search.deploy_file import deployment_text

@@ -19,7 +19,7 @@ from rooflm.estimate.schedule import in_flight
 from rooflm.estimate.step import add_up
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
-from rooflm.units import Num, ceil, floor, larger, pick, smaller
+from rooflm.units import Num, ceil, floor, is_plain, larger, pick, smaller
 
 STATE_BYTES = {
     "adam": 8.0,
@@ -290,8 +290,8 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
     columns = ceil(model.vocab / m.tp)
     parts["logits"] = last * c.tokens * columns * c.logit_bytes
-    # gradients take the room of the activations that a backward pass has used up
-    parts["gradients"] = larger(parts["gradients"] - c.fleeting * (parts["activations"] + parts["logits"]), 0.0)
+    if not is_plain(c.fleeting, 0):  # gradients take the room of the activations that a backward pass has used up
+        parts["gradients"] = larger(parts["gradients"] - c.fleeting * (parts["activations"] + parts["logits"]), 0.0)
     return Stage(parts)
 
 

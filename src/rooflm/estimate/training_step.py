@@ -279,13 +279,13 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     """What the memory of a scenario's stages depends on. Gradients of engines built on FSDP are made anew each step
     (PyTorch, zero_grad: set_to_none) and stand only where micro-batches add up, or in DDP's buckets (no sharding).
     A readied narrow base has norms in fp32 (PEFT, prepare_model_for_kbit_training; TRL calls it unless sharded)."""
-    e, m, count = s.engine, s.mapping, micro_batches(s)
+    e, m, t, count = s.engine, s.mapping, s.training, micro_batches(s)
     grad_extra = e.room.grad_extra_bf16 if s.quant.half == "bf16" else 0.0
     buckets = (np.asarray(m.zero) < 2) * (np.asarray(m.dp * m.cp) > 1)
-    readied = (np.asarray(s.training.base_bits) < 16) * (np.asarray(m.zero) < 3)
-    fleeting = (not e.habits.zero_one) * (np.asarray(count) <= 1) * (1.0 - buckets)
+    readied = not is_plain(t.base_bits, 16) and (np.asarray(t.base_bits) < 16) * (np.asarray(m.zero) < 3)
+    fleeting = 0.0 if e.habits.zero_one else (np.asarray(count) <= 1) * (1.0 - buckets)
     return tm.Setup(
-        c.model, m, c.kernels, s.quant, s.training, s.workload.seq, document(s), count,
+        c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
         grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0], fleeting,
         pick(readied, e.kernels.narrow_residual, 2.0),
     )  # fmt: skip

@@ -14,18 +14,19 @@ from functools import cache
 from typing import NamedTuple
 
 from rooflm.catalogue.abilities import listed
-from rooflm.kernels.constants import _entries, _Entry, _parse, typed
+from rooflm.kernels.constants import _entries, _Entry, _parse, read, text_of, typed
 from rooflm.kernels.moe import MoEConstants, usual
 
 OTHER = ("plain", "untuned")
 """Kernels of another purpose (no gate projection), or that ran without tuning."""
-LIBRARIES = ("openai",)
-"""Families that every engine brings: OpenAI's Triton kernels for 4-bit experts (TensorRT-LLM documentation, "Deployment
-guide for gpt-oss", MoE backend TRITON on Hopper; SGLang, moe_runner_backend triton_kernel; vLLM's default there)."""
-SHARED = ("openai", "marlin")
-"""Families that engines take from one library: whatever one of them launches beyond another, a graph hides."""
 WIDER = {"mxfp4_mxfp8": ("mxfp4",)}
 """Data type -> those whose kernels take the same weights with wider activations: legal, and fast for few tokens."""
+
+
+@cache
+def libraries() -> dict[str, set[str]]:
+    """Families that engines take from one library (data/calibration/experts.toml)."""
+    return read(text_of("experts"), dict[str, set[str]], "experts")
 
 
 class Choice(NamedTuple):
@@ -75,7 +76,7 @@ def choices(
     for kind in (dtype, *WIDER.get(dtype, ())):
         same = [e for e in here if e.dtype == kind]
         here_too = {e.family for e in same if engine in e.engine}  # measured in the engine itself: that counts
-        own = [e for e in same if engine in (*e.engine, e.family) or e.family in set(LIBRARIES) - here_too]
+        own = [e for e in same if engine in (*e.engine, e.family) or e.family in libraries()["everywhere"] - here_too]
         if not any(engine in e.engine for e in own):
             families = {e.family for e in here if engine in e.engine}
             own += [e for e in same if e.family in families and e not in own]
@@ -83,7 +84,7 @@ def choices(
         wanted = [e for e in same if e.family in told and (e in own or e.family not in brought)]
         legal = [e for e in own if f"-{e.family}" not in told]
         found += _tuned(wanted or [e for e in legal if e.kernel in ("", "tp")] or legal, expert_parallel)
-    shared = _tuned([e for e in here if e.family in SHARED and not launched], expert_parallel)
+    shared = _tuned([e for e in here if e.family in libraries()["shared"] and not launched], expert_parallel)
     if any(e.dtype == dtype for e in found):
         return _read(found, shared)
     row = usual(gpu, generation, engine, dtype, expert_parallel).row

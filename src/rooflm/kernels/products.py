@@ -48,7 +48,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
     if s.engine.kernels.gemv:
         streamed = _vector_time(m, n, k, wide[0], c, r)
         time = larger(time, brain_time(2.0 * m * n * k, s.engine.kernels.brain_share, s, r))
-        time = time + _spread_time(m, n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r)
+        time = time + _spread_time(n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r)
         time = pick(m > VECTOR_ROWS, time, smaller(time, streamed))
     if not is_plain(reached.few, 0.0):
         time = few_rows_time(time, m, n, k, reached.few)
@@ -118,7 +118,7 @@ def expert_vectors(op: Op, c: GemmConstants, r: Rates) -> Num:
     return 3.0 * c.t0 + larger(stream + filling(stream, smaller(c.ramp, VECTOR_RAMP)), compute)
 
 
-def _spread_time(m: Num, n: Num, k: Num, weight_bytes: Num, s: Scenario, r: Rates) -> Num:
+def _spread_time(n: Num, k: Num, weight_bytes: Num, s: Scenario, r: Rates) -> Num:
     """Seconds to spread narrow weights out to 16 bits: read them, write and read again 2 B each, `dequant` times."""
     narrow = pick(weight_bytes < 2, 1.0, 0.0)
     return s.engine.kernels.dequant * narrow * n * k * (weight_bytes + 4.0) / r.dram

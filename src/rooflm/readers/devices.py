@@ -10,7 +10,7 @@ from rooflm.catalogue.hardware import DTYPES, OFF, Cluster, Device, Measured
 from rooflm.errors import RooflmError
 from rooflm.readers.own_card import completed
 from rooflm.readers.prices import basis
-from rooflm.readers.rows import Said, Source, is_path, own_row, raw_row, resolve, said, sources, where
+from rooflm.readers.rows import Said, Source, is_path, own_row, raw_row, resolve, said, source_named, where
 from rooflm.readers.tables import held, known_field, quantity, tabled, values
 from rooflm.units import Num
 
@@ -46,7 +46,7 @@ def _rates(given: Any, label: str) -> dict[str, Num]:
 def _price_basis(origin: dict[str, str | Source]) -> str:
     """What a row's price rests on: its source, "" for a file of one's own without one."""
     source = origin.get("price", origin.get("default"))
-    return basis(source if isinstance(source, Source) else sources("gpu").get(source) if source else None)
+    return basis(source_named("gpu", source) if isinstance(source, str) else source)
 
 
 def _measured(given: Any, label: str) -> Measured:

@@ -97,12 +97,16 @@ def row_named(name: str) -> str | None:
 
 def by_range(plain: str, release: str) -> list[str]:
     """An engine's rows, the nearest to a release first: farther where an earlier number differs, then by how much, then
-    by the rest (of two neighbours the later is nearer); none where either says no numbers.
+    by the rest (of two neighbours the later is nearer); the newest first of a release above all of them; none where
+    either says no numbers.
 
-    >>> by_range("vllm", "0.99")[:2], by_range("vllm", "nightly")
-    (['vllm', 'vllm-0.11.1'], [])
+    >>> by_range("vllm", "0.99")[:2], by_range("megatron", "99")[0], by_range("vllm", "nightly")
+    (['vllm', 'vllm-0.11.1'], 'megatron', [])
     """
     asked = numbers(release)
+    rows = [row for row in rows_of_releases(plain) if asked and span(row)[0]]
+    if all(asked > span(row)[1] for row in rows):
+        return rows
 
     def distance(row: str) -> tuple[int, int, bool, tuple[int, ...]]:
         low, high = span(row)
@@ -112,7 +116,7 @@ def by_range(plain: str, release: str) -> list[str]:
         size = abs(asked[at] - end[at]) if at < min(len(asked), len(end)) else 0
         return -at, size, not below, tuple(n if below else -n for n in end)
 
-    return sorted((row for row in rows_of_releases(plain) if asked and span(row)[0]), key=distance)
+    return sorted(rows, key=distance)
 
 
 def nearest_by_range(plain: str, release: str) -> str | None:

@@ -209,8 +209,7 @@ def _factors(given: Mapping[str, Mapping[str, float]], label: str) -> Factors:
 @lru_cache
 def kernel_names() -> tuple[str, ...]:
     """Whose kernels there are: every one that a row of the catalogue names."""
-    rows = (raw_row("engine", name)[0] for name in engine_names())
-    return tuple(sorted({row["kernels"] for row in rows if row.get("kernels")}))
+    return tuple(sorted(words_of("engine", "kernels")))
 
 
 def known_kernels(name: str, value: str) -> None:

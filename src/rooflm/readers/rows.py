@@ -104,6 +104,16 @@ def words_of(kind: str, *fields: str) -> set[str]:
     return {word for row in _rows(kind).values() for word in given.findall(row.text)}
 
 
+def rows_with(kind: str, field: str) -> list[str]:
+    """Names of the rows of a kind that give a field, found in their text, sorted.
+
+    >>> rows_with("engine", "usual")
+    ['megatron', 'vllm']
+    """
+    given = re.compile(rf"^{field} = ", re.MULTILINE)
+    return sorted(name for name, row in _rows(kind).items() if given.search(row.text))
+
+
 @lru_cache
 def _rows(kind: str) -> dict[str, RawRow]:
     """Every row of a kind by its name, unparsed."""
@@ -332,13 +342,19 @@ def said(row: Mapping[str, Any], label: str, kind: type[S]) -> tuple[S, dict[str
 
 
 @lru_cache
-def sources(kind: str) -> dict[str, Source]:
-    """The sources that rows of a kind refer to by key (`_sources.toml` beside the rows)."""
+def sources(kind: str) -> dict[str, RawRow]:
+    """The sources that rows of a kind refer to by key (`_sources.toml` beside the rows), unparsed."""
     path = DATA / FOLDERS[kind] / "_sources.toml"
-    if not path.exists():
-        return {}
-    table = outside.toml(path.read_text(encoding="utf-8"), path)
-    return {key: convert(row, Source, f"{path.name}, source {key!r}") for key, row in table.items()}
+    return {row.name: row for row in rows_of(path)} if path.exists() else {}
+
+
+@lru_cache
+def source_named(kind: str, key: str) -> Source | None:
+    """One of `sources`; None where none has that key."""
+    row = sources(kind).get(key)
+    if row is None:
+        return None
+    return convert(outside.toml(row.text, row.path)[key], Source, f"{row.path.name}, source {key!r}")
 
 
 def _leaves(value: object, path: str = "") -> Iterator[str]:
@@ -371,7 +387,6 @@ def provenance(kind: str, name: str) -> dict[str, Source]:
     origin = row.get("from", {"default": whole} if "source" in row or is_path(name) else {})
     if not isinstance(origin, dict):
         raise RooflmError(f"{where(kind, name)}: from is {origin!r}, but it must be a table of sources")
-    known = sources(kind)
 
     def source_of(path: str) -> Source:
         pieces = path.split(".")
@@ -379,8 +394,9 @@ def provenance(kind: str, name: str) -> dict[str, Source]:
         found = next((origin[key] for key in [*keys, "default"] if key in origin), None)
         if isinstance(found, dict):
             return convert(found, Source, f"{where(kind, name)}, source of {path}")
-        if not isinstance(found, str) or found not in known:
+        known = source_named(kind, found) if isinstance(found, str) else None
+        if known is None:
             raise RooflmError(f"{kind} {canonical!r}: {path} has no source, but every value must have one")
-        return known[found]
+        return known
 
     return {path: source_of(path) for path in _leaves(row)}

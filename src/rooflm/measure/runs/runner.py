@@ -58,7 +58,7 @@ def run_case(case: Case, timeout: float = TIMEOUT) -> Outcome:
             pipes.append(ours)
             processes.append(process)
         try:
-            return _collect(case, pipes, processes, timeout)
+            return _collect(pipes, processes, timeout)
         finally:
             for process in processes:
                 if process.is_alive():
@@ -66,7 +66,7 @@ def run_case(case: Case, timeout: float = TIMEOUT) -> Outcome:
                 process.join()
 
 
-def _collect(case: Case, pipes: list[Any], processes: list[Any], timeout: float) -> Outcome:
+def _collect(pipes: list[Any], processes: list[Any], timeout: float) -> Outcome:
     """Wait for every rank, or for the first that fails."""
     left, rows, end = dict(enumerate(pipes)), {}, time.monotonic() + timeout
     while left:

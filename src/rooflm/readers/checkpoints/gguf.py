@@ -87,7 +87,7 @@ class _Reader:
             raise RooflmError(f"{self.label} is not a GGUF file that can be read: a text of {size} bytes")
         return self.take(size).decode("utf-8", "replace")
 
-    def value(self, kind: int, keep: bool = True) -> Any:
+    def value(self, kind: int) -> Any:
         """A value of a type; of a list of texts (a vocabulary) only the length."""
         if kind in _SCALARS:
             return self.number(_SCALARS[kind])

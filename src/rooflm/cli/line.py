@@ -1,0 +1,35 @@
+"""How a command reads its line: each option once, and text as it stands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rooflm.errors import RooflmError
+
+
+def once(command: Any, context: Any, words: Sequence[str]) -> None:
+    """Nothing where a line gives each option once, and each name of a repeated NAME=VALUE; else RooflmError."""
+    values, _, order = command.make_parser(context).parse_args(args=[*words])
+    given = [option.opts[-1] for option in order if not option.multiple]
+    for option in {*order}:
+        if option.multiple:
+            given += [f"{option.opts[-1]} {text.partition('=')[0]}" for text in values[option.name] if "=" in text]
+    for name, times in Counter(given).items():
+        if times > 1:
+            raise RooflmError(f"{name} is given {times} times, but it may be given once")
+
+
+def as_it_stands(parameter: Any) -> Callable[[Any, Any], Any]:
+    """What processes the value of a parameter: text needs no reading, for which typer would import pydantic (a fifth of
+    a short command's time); all else is left to typer."""
+    usual, many = parameter.process_value, parameter.multiple or parameter.nargs == -1
+
+    def process(context: Any, value: Any) -> Any:
+        if (parameter.required and not value) or not (value is None or isinstance(value, str | list | tuple)):
+            return usual(context, value)
+        value = [*(value or ())] if many else value
+        return parameter.callback(context, parameter, value) if parameter.callback else value
+
+    return process
