@@ -72,7 +72,7 @@ def test_an_answer_says_whose_constants_these_are() -> None:
 
 def test_an_answer_says_which_release_it_is_of() -> None:
     said = rooflm.infer("llama-3-8b", gpu="rtx-3090", engine="llama.cpp", quant="q4_k_m").assumed
-    assert "llama.cpp b3150 to b6000 (other releases: llama.cpp-2024-05)" in said
+    assert "llama.cpp b3150 to b10049 (other releases: llama.cpp-2024-05)" in said
 
 
 @pytest.mark.parametrize(
