@@ -185,7 +185,7 @@ def with_norms(engine: Engine, model: Model, cluster: Cluster, mapping: Mapping)
     if not k.reduce_norm_of:
         return engine
     on = listed(k.reduce_norm_on)
-    known = model.name in listed(k.reduce_norm_of) and device.kernel_generation in on and f"-{device.name}" not in on
+    known = model.family in listed(k.reduce_norm_of) and device.kernel_generation in on and f"-{device.name}" not in on
     if not known or not cluster.tiers:
         return engine.but(reduce_norm=0.0)
     apart = ((mapping.dp > 1) & (mapping.ep > 1)) | (mapping.tp * mapping.pp > cluster.tiers[0].size)

@@ -358,8 +358,8 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     named, scheme = scheme.name, native(scheme, machine.device.peak, runner.kernels.own_files)
     assumed += [text.replace(f"quant {named}", f"quant {scheme.name}") for text in told]
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
-    graphed = with_graphs(runner, machine.device, mapping.tp if ranks is None or isinstance(ranks, str) else ranks)
-    runner = with_norms(graphed, found, machine, mapping)
+    last = mapping if ranks is None or isinstance(ranks, str) else replace(mapping, tp=ranks)
+    runner = with_norms(with_graphs(runner, machine.device, last.tp), found, machine, last)
     guessed = fields_at("speculation", "infer", given)
     draft = generating(given["draft"], "draft") if given["draft"] else None
     spec = drafting(Speculation(**guessed, draft=draft))

@@ -63,7 +63,9 @@ class Kernels:
     all_reduce: str = word("nccl", "nccl, in a node its own (custom) or FlashInfer's", ("nccl", "custom", "flashinfer"))
     vectorised: str = word("", "kernels of whole vectors, which stream as sums do: norms, or all", ("", "norm", "all"))
     reduce_norm: Num = number(0.0, "largest all-reduce whose kernel takes in the residual add and the norm", "bytes")
-    reduce_norm_of: str = word("", "models of which it does so by itself (none: of all), with commas")
+    reduce_norm_of: str = word(
+        "", "families of models (model_type) of which it does so by itself (none: of all), with commas"
+    )
     reduce_norm_on: str = word("", "generations of cards on which it does so then, with commas; -NAME: a card not")
     reduce_bits: Num = number(16.0, "bits a value of large all-reduces carries (quick reduce: 4.5, 6.5 or 8.5)", low=1)
     experts: str = word("", "libraries of experts' products, with commas; -NAME: its release lacks one (none: usual)")

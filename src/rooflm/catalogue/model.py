@@ -188,6 +188,7 @@ class Model:
     head: bool = flag(True, "an output head; without one it embeds texts: a pass over the prompts and no tokens")
     tied: bool = flag(False, "the head shares the embedding")
     norm: str = word("rms", "rms (one weight) or layer (weight and bias)")
+    family: str = word("", "model_type of its config: the code that an engine has for it, where some have more")
     head_bias: bool = flag(False, "a bias on the head")
     extra_params: Num = count(0, "parameters that no block holds (norms beside the embedding, ...)", low=-LARGEST)
     tower_params: Num = count(0, "parameters of towers beside it", low=0)

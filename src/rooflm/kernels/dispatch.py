@@ -190,7 +190,7 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
     times: list[Num] = []
     k, unknown = s.engine.kernels, "fp8" not in s.cluster.device.peak
     dram = r.dram / pick(k.unsplit < math.inf, derating(s.cluster.device, w.engine).bandwidth, 1.0)
-    few = 2 * matrix_share(s.cluster.device) <= 1  # waits for its units, at the rate of the cache's type
+    waits = smaller(larger(2.0 - 4.0 * matrix_share(s.cluster.device), 0.0), 1.0)  # for units of a quarter the size
     ints = (s.quant.kind == "int") | (k.kv_convert == 0)  # an engine that converts no fp8 keeps 8 bits as integers
     longest = smaller(s.model.max_context, k.graph_length)
     for op in ops:
@@ -198,7 +198,7 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
         group = heads / kv
         width = _cache_width(op, w, s)
         c = _decode_constants(group, highest(qk), width, w)
-        peak = r.peak["half"] * pick(few, s.cluster.device.peak[width] / s.cluster.device.peak[w.half], 1.0)
+        peak = r.peak["half"] * (s.cluster.device.peak[width] / s.cluster.device.peak[w.half]) ** waits
         if not is_plain(k.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
             c = c._replace(min_group=1.0)
         call = partial(decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,

@@ -166,8 +166,8 @@ def from_fields(
         name=name, hidden=c.number("hidden"), vocab=c.number("vocab"), blocks=blocks, positions=_positions(c),
         max_context=_context(c), head=not pooled and _predicts(config, blocks),
         tied=c.flag("tie_word_embeddings" + "?" * family.tied),
-        norm=family.norm, head_bias=c.flag(family.head_bias), extra_params=extra, tower_params=tower,
-        mtp_params=layers.mtp_params(c, blocks),
+        norm=family.norm, family=str(config.get("model_type") or ""), head_bias=c.flag(family.head_bias),
+        extra_params=extra, tower_params=tower, mtp_params=layers.mtp_params(c, blocks),
         dtype=dtype or (_DTYPES.get(given, "bf16") if isinstance(given, str) else "bf16"), quant=quant, source=label,
     )  # fmt: skip
     return checked(model, label)
