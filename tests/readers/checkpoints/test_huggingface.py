@@ -32,7 +32,9 @@ def test_published_config_gives_the_catalogue_row(name: str, tmp_path: Path) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if "vision_config" in CONFIGS[name] else "error", RooflmWarning)
         found = read(CONFIGS[name], tmp_path)
-    assert replace(found, **HEARSAY) == replace(load_model(name), **HEARSAY)
+    row = load_model(name)
+    assert row.family in ("", found.family)  # said where some engine has code of its own for it
+    assert replace(found, family="", **HEARSAY) == replace(row, family="", **HEARSAY)
 
 
 def test_a_folder_and_load_model_read_it_too(tmp_path: Path) -> None:
