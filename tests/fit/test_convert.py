@@ -906,13 +906,23 @@ def test_the_script_writes_a_table_that_is_read(tmp_path: Path, capsys: pytest.C
     old, new = tmp_path / "old.csv", tmp_path / "new.csv"
     old.write_text(as_text([INFER, LOAD], INFERENCE_COLUMNS), encoding="utf-8")
     assert main([str(old), str(new)]) == 0
-    assert "2 rows" in capsys.readouterr().err
+    assert "2 rows, 1 of them set apart, 0 not read" in capsys.readouterr().err
     kinds = [r.task if isinstance(r, Request) else r.reason for r in read_rows(new)]
     assert kinds == ["infer", "serve"]
     header = new.read_text(encoding="utf-8").splitlines()[0].split(",")
     assert set(header) <= set(COLUMNS) and header[0] == "id" and header[-1] == "note"
     with pytest.raises(RooflmError, match="scripts/convert-published"):
         read_rows(old)
+
+
+def test_rows_that_cannot_be_read_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / "old.csv"
+    old.write_text(as_text([INFER, LOAD], INFERENCE_COLUMNS), encoding="utf-8")
+    monkeypatch.setattr("rooflm_fit.convert.tables.tidy_inference", {}.__getitem__)
+    assert main([str(old), str(tmp_path / "new.csv")]) == 0
+    assert "2 rows, 2 of them set apart, 1 not read" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+import rooflm
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.command import Command
 from rooflm.catalogue.fields import abouts
@@ -25,7 +26,7 @@ from rooflm.readers.engines import engine_names, load_engine
 from rooflm.readers.schemes import PRESETS, parse_quant
 from rooflm.search.checkpoint import weights_for
 from rooflm.search.deploy_file import deployment_text
-from rooflm.search.serve_command import serve_command, start
+from rooflm.search.serve_command import serve_command, start, start_of
 from rooflm.search.train_command import PROGRAMS, train_command
 
 TABLE = tomllib.loads((Path(__file__).parent / "flags.toml").read_text(encoding="utf-8"))["parser"]
@@ -96,6 +97,16 @@ def test_a_draft_of_llama_cpp_is_switched_on(capsys: pytest.CaptureFixture[str])
     assert "--spec-type draft-simple --model-draft Llama-3.2-1B-Q4_K_M.gguf --spec-draft-n-max 3" in " ".join(
         out.split()
     )
+
+
+@pytest.mark.parametrize(("gpu", "length"), [("mi300x", 262144), ("h100-sxm-80gb", 2400)])
+def test_a_server_is_told_the_length_that_its_steps_are_for(gpu: str, length: int) -> None:
+    """Where blocks of the longest sequence take time, figures are for the model's; its id ends where notes begin."""
+    given = {"gpu": gpu, "engine": "vllm", "gpus": 1, "batch": 64, "prompt": 2000, "output": 400}
+    for more, told in (({}, length), ({"sets": {"engine.graph_length": 2880}}, 2880 if length > 2880 else length)):
+        begun = start_of("ministral-3-14b", rooflm.search_infer("ministral-3-14b", **given, **more), given | more)
+        assert begun is not None and f"--max-model-len {told} " in begun.server + " "
+        assert "vllm serve mistralai/Ministral-3-14B-Instruct-2512 " in begun.server
 
 
 WEIGHTS: tuple[tuple[str, str, str, tuple[str, bool, str]], ...] = (

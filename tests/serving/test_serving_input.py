@@ -14,7 +14,7 @@ from rooflm.serving.deploy import make_requests, make_server, serve
 from rooflm.serving.highest import fewest, highest
 from rooflm.serving.metrics import parse_limits
 from rooflm.serving.traces import read_trace
-from rooflm.serving.workload import closed_loop, daily, lengths, open_loop, scaled
+from rooflm.serving.workload import closed_loop, daily, ending, lengths, open_loop, scaled
 
 
 def _file(folder: Path, name: str, text: str) -> str:
@@ -28,6 +28,12 @@ def test_lengths_are_uniform_over_their_range() -> None:
     assert drawn.min() == 800 and drawn.max() == 1000
     assert drawn.mean() == pytest.approx(900, rel=0.005)
     assert set(lengths(77, (1.0, 1.0), 5, 1).tolist()) == {77}
+
+
+@pytest.mark.parametrize(("mean", "ended"), [(100, 100), (1000, 1)])
+def test_outputs_that_all_end_by_themselves_or_never_do(mean: int, ended: int) -> None:
+    with np.errstate(divide="raise", invalid="raise"):
+        assert ending(mean, 1000, 2000, 1, ended).mean() == pytest.approx(mean, rel=0.01)
 
 
 def test_open_loop_rate_and_burstiness() -> None:
@@ -118,6 +124,7 @@ def test_a_missing_trace_is_said() -> None:
         ({"concurrency": 2, "definitions": "mine"}, "definitions is 'mine'"),
         ({"concurrency": 2, "replicas": 0}, "replicas is 0"),
         ({"rate": 1.0, "burstiness": 0.0}, "burstiness is 0"),
+        ({"output": 100, "output_limit": 1000, "output_ended": 500}, "output_ended is 500"),
     ],
 )
 def test_bad_options_are_one_sentence(arguments: dict[str, Any], says: str) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from rooflm.asked.build_inference import build_inference
+from rooflm.search.pools import evaluate
 from rooflm.serving import workload
 from rooflm.serving.deploy import deploy, serve
 from rooflm.serving.steady import Load, states, steady
@@ -135,3 +136,43 @@ def test_a_front_end_bounds_the_rate_of_short_answers() -> None:
     over, under = (serve("llama-3.2-1b", rate=rate, **asked) for rate in (55, 20))
     assert not over.steady.stable and over.steady.requests_per_s == pytest.approx(40, rel=0.03)
     assert under.steady.stable
+
+
+@pytest.mark.parametrize("more", [{}, {"guesses": 2}, {"prefill_replicas": 1}], ids=str)
+def test_a_front_end_that_copies_whole_outputs_sets_the_steps_pace(more):
+    common = {"gpu": "h200", "engine": "sglang", "tp": 4, "prompt": 1000, "output": 16000, **more}
+    served = serve("gpt-oss-120b", **common, concurrency=256, requests=512)
+    free = serve("gpt-oss-120b", **common, concurrency=256, requests=512, sets={"engine.copied": 0})
+    assert served.steady.tpot > 1.5 * free.steady.tpot
+    assert served.steady.tpot == pytest.approx(served.summary.values["tpot_s"]["mean"], rel=0.1)
+
+
+SENT = {"gpu": "h200", "engine": "sglang", "prompt": 64, "output": 16, "prefill_replicas": 1, "replicas": 2}
+
+
+def test_prefill_replicas_hand_over_no_more_than_they_can_send():
+    served = serve("gpt-oss-120b", **SENT, concurrency=512, requests=4096)
+    assert served.steady.requests_per_s == pytest.approx(served.summary.values["requests_per_s"], rel=0.1)
+    assert served.steady.requests_per_s <= 1.001 * served.run.transfer.most
+    searched = evaluate(
+        mean=(64.0, 16.0), longest=(64, 16), model="gpt-oss-120b", gpu="h200", engine="sglang", dp=1, concurrency=512,
+        prefill_replicas=1, replicas=2,
+    )  # fmt: skip
+    assert float(searched["requests_per_s"]) == pytest.approx(served.steady.requests_per_s, rel=0.05)
+
+
+def test_each_rank_of_attention_sends_its_own_requests_caches():
+    given = {"gpu": "h200", "engine": "sglang", "quant": "fp8", "prefill_replicas": 1, "requests": 8, "concurrency": 8}
+    ranks, one = (serve("deepseek-v3", **given, **split).run.transfer.host
+                  for split in ({"tp": 1, "dp": 8, "ep": 8}, {"tp": 8}))  # fmt: skip
+    assert ranks == pytest.approx(one / 8)
+
+
+@pytest.mark.parametrize("output", [2, 100])
+def test_a_newcomer_waits_for_a_step_only_where_one_runs(output):
+    """A lone client of a decode replica finds it idle; beside many others it sees a step of theirs before its own."""
+    common = {"gpu": "h100", "engine": "sglang", "prompt": 2000, "output": output, "prefill_replicas": 2}
+    alone = serve("llama-3.1-8b", **common, concurrency=1, requests=40)
+    assert alone.steady.tpot == pytest.approx(alone.summary.values["tpot_s"]["mean"], rel=0.01)
+    few = serve("llama-3.1-8b", **common, rate=20.0, requests=1000)
+    assert few.steady.tpot == pytest.approx(few.summary.values["tpot_s"]["mean"], rel=0.2)

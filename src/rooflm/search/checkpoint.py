@@ -39,7 +39,7 @@ def home_of(named: str, model: Model) -> str:
     if re.fullmatch(r"[\w.-]+/[\w.-]+", named):
         return named
     if model.source.startswith(HUB):
-        return "/".join(model.source.removeprefix(HUB).split("/")[:2])
+        return "/".join(model.source.split()[0].removeprefix(HUB).split("/")[:2])
     ids = [a for a in catalogue.raw_row("model", model.name)[0].get("aliases", ()) if a.count("/") == 1]
     return ids[0] if ids else ""
 

@@ -111,10 +111,10 @@ def evaluate(
     assert first.prompts is not None and second.decoding is not None
     one, other = (side.pool.table.components.scenario for side in (first, second))
     transfer = transfer_of(one, other, transfer_bandwidth)
-    sent = transfer.latency + sent_bytes(first.pool, load.prompt) / transfer.bandwidth
+    sent = sent_bytes(first.pool, load.prompt)
     counts = np.asarray(prefill_replicas, float), np.asarray(replicas, float)
     clients, arrivals = (np.asarray(0.0 if v is None else v, float) for v in (concurrency, rate))
-    found = pools_state(first.prompts, second.decoding, counts, sent, clients, arrivals, load.output)
+    found = pools_state(first.prompts, second.decoding, counts, transfer, sent, clients, arrivals, load.output)
     each = counts[0] * first.pool.gpus, counts[1] * second.pool.gpus
     gpus, x = each[0] + each[1], found.requests_per_s
     tokens = x * load.output

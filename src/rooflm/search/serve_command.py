@@ -18,6 +18,7 @@ from rooflm.catalogue.quant import Quant
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.search.checkpoint import home_of, weights_for
 from rooflm.sweep.axes import nest
+from rooflm.units import highest
 
 OPTIONS = "extra.yaml"
 """The file of options of engines that take some by a file alone."""
@@ -97,6 +98,7 @@ def start_of(model: str | Model, found: Any, given: Mapping[str, Any], named: st
     s = build_inference(model=model, **nest({k: v[0] if isinstance(v, list) else v for k, v in one.items()}),
                         alone=False).scenario  # fmt: skip
     beside = ("guesses", "draft", "adapters", "adapter_rank", "cpu_layers", "cpu_experts")
+    chosen = {**{k: v for k, v in (given["sets"] or {}).items() if k == "engine.graph_length"}, **chosen}
     chosen = {**{k: given[k] for k in beside if not isinstance(given.get(k), list | None)}, **chosen}
     if chosen.get("draft"):
         named_so, guesses = chosen["draft"], load_model(chosen["draft"])
@@ -130,6 +132,9 @@ def start(
     headless = int(chosen.get("guesses", 0)) > 0 and not chosen.get("draft") and model.mtp_params == 0
     heads = f"no heads that guess are known in {weights.name}: name a draft model, or put EAGLE heads into the options"
     note = "; ".join(text for text, wanted in ((weights.note, weights.note), (heads, headless)) if wanted)
+    if highest(engine.kernels.empty_block) > 0:  # the length that its steps' times are for (kernels.dispatch)
+        told = chosen.get("engine.graph_length", min(float(model.max_context), float(engine.kernels.graph_length)))
+        chosen = {**chosen, "longest": max(int(told), length)}
     return _started(weights.name, engine, quant, chosen, length, weights.online, note)
 
 
@@ -158,7 +163,7 @@ def _started(
     ranks = [int(r) for r in listed(c.ranks)] or [rank]
     alone = v["dp"] if v["dp"] > 1 and not shared and not c.dp else 1
     numbers = {
-        **_numbers(engine, v, length), "model": shlex.quote(model),
+        **_numbers(engine, v, length), "length": int(chosen.get("longest", length)), "model": shlex.quote(model),
         "memory_fraction": float(engine.room.memory_fraction),
         "free_fraction": float(engine.room.free_fraction), "draft": chosen.get("draft", ""),
         "guesses": int(chosen.get("guesses", 0)), "guesses1": int(chosen.get("guesses", 0)) + 1,

@@ -102,7 +102,7 @@ def decoding_of(pool: Pool, load: Load) -> Decoding:
     limit = float(most_running(pool, load))
     steps = max(load.output - 1, 0.0) / pool.server.tokens_a_step
     running = np.unique(np.append(ladder(int(limit)), limit))
-    step = decode_time(pool, running, load.prompt + load.output / 2)
+    step = decode_time(pool, load, running)
     rates = np.maximum.accumulate(running / np.maximum(steps * step, 1e-12))
     aside = steps > 0 and pool.server.lookahead and not SCHEDULERS[pool.server.scheduler].mixes
     return Decoding(steps, running, step, rates, float(aside))
@@ -113,14 +113,27 @@ def sent_bytes(pool: Pool, prompt: float) -> float:
     return prompt * pool.capacity.bytes_per_token
 
 
+def others_run(running: Any, clients: Any) -> Array:
+    """Chance that a newcomer finds a decode replica at work, on which so many sequences run in the mean: of each of the
+    other clients of a closed loop by itself; of an open loop (0), as arrivals by chance have it.
+
+    >>> others_run(0.5, np.array([0.0, 1.0, 2.0])).round(3).tolist()
+    [0.393, 0.0, 0.25]
+    """
+    n = np.asarray(np.maximum(clients, 1.0))
+    each = (1.0 - np.minimum(running / n, 1.0)) ** (n - 1.0)
+    return np.asarray(np.where(np.asarray(clients) > 0, 1.0 - each, -np.expm1(-running)))
+
+
 def pools_state(
-    prompts: Prompts, decoding: Decoding, replicas: tuple[Any, Any], sent: float, clients: Any, rate: Any, output: float
+    prompts: Prompts, decoding: Decoding, replicas: tuple[Any, Any], transfer: Transfer, sent: float, clients: Any,
+    rate: Any, output: float,
 ) -> Steady:  # fmt: skip
-    """The steady state of a deployment. replicas: of each pool; sent: s a cache is on its way; clients (0: none) or
+    """The steady state of a deployment. replicas: of each pool; sent: bytes of a cache on its way; clients (0: none) or
     rate (requests/s) in all; output: tokens. requests_per_s is in all, running a decode replica's."""
     first, second = (np.asarray(n, float) for n in replicas)
     clients, rate = np.asarray(clients, float), np.asarray(rate, float)
-    most = np.minimum(first * prompts.most, second * decoding.most)
+    most = np.minimum(first * min(prompts.most, transfer.most), second * decoding.most)
     closed = clients > 0
     high = np.where(closed, np.minimum(most, 1e12), np.minimum(rate, most)) + 0.0 * clients
     low = np.where(closed, 0.0, high)
@@ -128,8 +141,9 @@ def pools_state(
 
     def times(x: Array) -> tuple[Array, Array]:
         step = decoding.step_at(x / second)
-        taken = np.where(decoding.steps > 0, sent + 0.5 * step, 0.0)  # by the decode replica, which shows the first
-        return prompts.ttft(x / first, first, share) + taken, (decoding.steps + decoding.aside) * step
+        met = others_run(x / second * decoding.steps * step, clients)  # else a newcomer begins at once
+        taken = np.where(decoding.steps > 0, transfer.lasts(sent) + 0.5 * met * step, 0.0)  # by the decode replica
+        return prompts.ttft(x / first, first, share) + taken, (decoding.steps + met * decoding.aside) * step
 
     for _ in range(HALVINGS if np.any(closed) else 0):
         x = (low + high) / 2
@@ -153,9 +167,9 @@ def pools_steady(requests: Requests, pools: tuple[Pool, ...], transfer: Transfer
     load = Load(float(np.mean(requests.prompt)), float(np.mean(requests.output)), 0.0, 0.0, 0.0, 0.0, 0.0)
     prompts = prompts_of(first, replace(load, budget=first.server.budget, tokens=first.capacity.tokens))
     decoding = decoding_of(second, replace(load, budget=second.server.budget, tokens=second.capacity.tokens))
-    sent = transfer.host + transfer.latency + sent_bytes(first, load.prompt) / transfer.bandwidth
     clients = float(requests.concurrency)
-    found = pools_state(prompts, decoding, (first.replicas, second.replicas), sent, clients, rate, load.output)
+    found = pools_state(prompts, decoding, (first.replicas, second.replicas), transfer,
+                        sent_bytes(first, load.prompt), clients, rate, load.output)  # fmt: skip
     ttft, tpot, latency, x, running = (
         float(v) for v in (found.ttft, found.tpot, found.latency, found.requests_per_s, found.running)
     )
@@ -184,7 +198,8 @@ def steady_of(run: Run, warmup: int = 0) -> Steady | None:
 def transfer_of(first: Scenario, second: Scenario, bandwidth: float | None = None) -> Transfer:
     """The way of a KV cache from a prefill replica (first) to a decode replica: each rank of a tensor group over its
     own link of the widest tier of its cluster, so the side that is slower sets the bandwidth, unless one (B/s) is
-    given; the latency is the longer of both. A stage of the pipeline sends its own layers' pieces."""
+    given; the latency is the longer of both. A stage of the pipeline sends its own layers' pieces, a rank of attention
+    data parallelism its own requests' caches."""
     ways = [(float(np.max(s.cluster.tiers[-1].bandwidth)) * float(s.mapping.tp),
              float(np.max(s.cluster.tiers[-1].latency))) for s in (first, second) if s.cluster.tiers]  # fmt: skip
     usual = Transfer()
@@ -192,7 +207,7 @@ def transfer_of(first: Scenario, second: Scenario, bandwidth: float | None = Non
     latency = max((latency for _, latency in ways), default=usual.latency)
     pieces = sum(float(b.count) * (1 if isinstance(b.mixer, MLA) else 2)
                  for b in first.model.blocks if float(kv_values(b.mixer)))  # fmt: skip
-    host = float(first.engine.host.handover) * pieces / float(first.mapping.pp)
+    host = float(first.engine.host.handover) * pieces / float(first.mapping.pp * first.mapping.dp)
     return Transfer(bandwidth or slowest, latency, host)
 
 

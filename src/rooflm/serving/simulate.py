@@ -51,6 +51,15 @@ class Transfer:
     latency: float = 5e-3
     host: float = 0.0
 
+    @property
+    def most(self) -> float:
+        """The most caches a second that a prefill replica sends."""
+        return 1 / self.host if self.host else INFINITY
+
+    def lasts(self, sent: float) -> float:
+        """Seconds until so many bytes have come, once their turn has."""
+        return self.host + self.latency + sent / self.bandwidth
+
 
 @dataclass(frozen=True)
 class Run:
@@ -200,8 +209,9 @@ class Loop:
         for request in r.done:
             if r.role == "prefill" and self.records.status[request] != FINISHED:
                 sent = self.records.prompt[request] * r.kv.bytes_per_token
-                r.sent = max(r.sent, r.clock) + self.transfer.host
-                self._push(r.sent + self.transfer.latency + sent / self.transfer.bandwidth, request, 1)
+                turn = max(r.sent, r.clock)
+                r.sent = turn + self.transfer.host
+                self._push(turn + self.transfer.lasts(sent), request, 1)
                 continue
             self.ended += 1
             if self.closed:

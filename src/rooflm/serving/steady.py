@@ -73,11 +73,13 @@ def pass_time(pool: Pool, load: Load, room: Array, prompts: Array, sequences: Ar
     return low_time + (sequences - low) * (high_time - low_time)
 
 
-def decode_time(pool: Pool, sequences: Array, context: float) -> Array:
-    """A decode-only step of a fractional number of sequences."""
-    low = np.maximum(np.floor(sequences), 1)
+def decode_time(pool: Pool, load: Load, sequences: Array) -> Array:
+    """A decode-only step of a fractional number of sequences, half of the output written on average: the device's, or
+    that of a front end which copies all of it (`Replica.slower`)."""
+    context, low = load.prompt + load.output / 2, np.maximum(np.floor(sequences), 1)
     low_time, high_time = (pool.table.decode_times(d, context) for d in (low, low + 1))
-    return low_time + np.clip(sequences - low, 0.0, 1.0) * (high_time - low_time)
+    copied = pool.table.copied * load.output / 2 / pool.server.stream_interval
+    return np.maximum(low_time + np.clip(sequences - low, 0.0, 1.0) * (high_time - low_time), copied * sequences)
 
 
 def most_running(pool: Pool, load: Load) -> Array:
@@ -141,7 +143,7 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     client of a closed loop sees those of the others only (the arrival theorem of closed queueing networks).
     """
     server, context = pool.server, load.prompt + load.output / 2
-    plain = decode_time(pool, running, context)
+    plain = decode_time(pool, load, running)
     if SCHEDULERS[server.scheduler].mixes:
         room = np.maximum(load.budget - running / pool.table.slots, 1.0)
         passes = np.maximum(np.ceil(load.prompt / room), 1)
@@ -223,7 +225,7 @@ def _closed(pool: Pool, load: Load) -> Steady:
         left = np.maximum(x_new * (ttft[at] - now.first - queue) - FULL * now.whole, 0.0)
         return x_new, now.step, np.minimum(x_new * steps * now.step, inside), left
 
-    tau = decode_time(pool, clients, load.prompt + load.output / 2)
+    tau = decode_time(pool, load, clients)
     x, tau, running, _ = _at_rest((none, tau, clients, none), follow)
     return Steady(_with_first_wave(pool, load, ttft, clients), tau, 0.0, x, running, np.ones(x.shape, dtype=bool))
 
@@ -255,7 +257,7 @@ def _open(pool: Pool, load: Load) -> Steady:
         stable[at] = (wanted <= limit[at]) & (x[at] <= now.most)
         return now.step, np.minimum(wanted, limit[at])
 
-    tau, running = _at_rest((decode_time(pool, one, load.prompt + load.output / 2), one), follow)
+    tau, running = _at_rest((decode_time(pool, load, one), one), follow)
     if np.all(stable):
         return Steady(ttft, tau, 0.0, x, running, stable)
     full = _closed(pool, replace(load, clients=np.maximum(np.floor(limit), 1.0), first=np.zeros(limit.shape)))

@@ -95,6 +95,8 @@ def ending(mean: int, limit: int, count: int, seed: Any, ended: int | None = Non
     """
     if limit < mean:
         raise RooflmError(f"output_limit is {limit}, but it must be at least the mean output, {mean}")
+    if ended is not None and ended > mean:
+        raise RooflmError(f"output_ended is {ended}, but it must be at most the mean output, {mean}")
     share = (np.random.default_rng(seed).permutation(count) + 0.5) / count
 
     def drawn(rate: float) -> Array:
@@ -103,7 +105,7 @@ def ending(mean: int, limit: int, count: int, seed: Any, ended: int | None = Non
         return np.asarray(np.ceil(np.clip(-np.log1p(share * np.expm1(-rate * limit)) / rate, 1e-9, limit)))
 
     def endless(part: float) -> Array:
-        rest = np.log1p(-np.minimum(share / (1 - part), 1 - 1e-12))
+        rest = np.log1p(-np.minimum(share / max(1 - part, 1e-12), 1 - 1e-12))
         return np.where(share < 1 - part, np.ceil(np.minimum(-(ended or 1) * rest, limit)), limit)
 
     law, low, high = (drawn, -60.0 / limit, 60.0 / mean) if ended is None else (endless, 1.0, 0.0)

@@ -8,6 +8,9 @@ and what an engine drops of them where it runs short, are left out.
 from __future__ import annotations
 
 import re
+import tomllib
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 EARLIER = {80: 10, 320: 80, 500: 80, 1000: 10}
@@ -25,9 +28,13 @@ SENT = 501
 """Requests of each, with the one that `vllm bench serve` sends first to see whether the server answers. Its router goes
 round: with two prefill servers the prompts of a second run meet the other one, which has not seen them (TTFT of 64
 clients, outputs of up to 128: 0.88 s with two servers, 0.41 and 0.53 with one and three)."""
-WARM = ("0914_014638", "0915_055336")
-"""First runs whose prompts some run before them had sent: the first 128 are read in 1.1 and 1.7 s (99th percentile of
-TTFT), where the same servers took 7.3 and 6.5 s for them in a run of shorter outputs."""
+RUNS = Path(__file__).parent / "study_runs.toml"
+
+
+@lru_cache
+def study_runs() -> dict[str, list[str]]:
+    """study_runs.toml: when its runs began that were not as the others, by what they were (cold, warm)."""
+    return tomllib.loads(RUNS.read_text(encoding="utf-8"))
 
 
 def sent_before(note: str, clients: Any) -> bool:
@@ -40,7 +47,7 @@ def sent_before(note: str, clients: Any) -> bool:
     if not name or "pd_ratio" not in note or clients not in TURNS:
         return False
     run, servers = TURNS.index(clients), int(name[1])
-    return name[4] in WARM or any((run - earlier) * SENT % servers == 0 for earlier in range(run))
+    return name[4] in study_runs()["warm"] or any((run - earlier) * SENT % servers == 0 for earlier in range(run))
 
 
 POOL, EACH = 100, 10

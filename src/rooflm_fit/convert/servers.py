@@ -10,6 +10,7 @@ from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_device
 from rooflm.readers.engine_releases import numbers
+from rooflm_fit.convert.repeats import study_runs
 
 
 def note_number(note: str, name: str) -> int | None:
@@ -72,10 +73,6 @@ ENDED = 36
 """Mean of the outputs that ended by themselves in a study of pools: 380 of the 500 requests of a run of up to 32,784
 tokens came back before its client gave up, with 36 tokens in the mean; the other 24 % wrote on. A share of a quarter to
 a third that never ends gives the means that it prints for limits of 128, 2,048 and 32,784 tokens."""
-COLD = ("0917_064724", "0917_065731", "0922_024914", "0922_025354", "0922_063604", "0923_033738", "0923_040639",
-        "0923_041355")  # fmt: skip
-"""Its first runs after a launch, and first with prompts of another length, whose passes bring other heights of tiles
-(when they began; INFERRED from gaps in time, and from a first wave that is 1 to 4 s late whatever the pools)."""
 COMPILED, KERNELS = 0.3, 8
 """Seconds that a Triton kernel takes to compile (vllm-project/vllm, pull request 54503: 68 in 20.4 s, 37 in 10.7 s),
 and those of a pass with prompts of gpt-oss in SGLang of 2025, whose prefill servers have no graphs: routing (four), two
@@ -91,7 +88,7 @@ def study_cells(note: str) -> dict[str, Any]:
     if "pd_ratio" not in note:
         return {}
     began = re.search(r"_out\d+_\d{4}(\d{4}_\d{6})", note)
-    first = began is not None and began[1] in COLD
+    first = began is not None and began[1] in study_runs()["cold"]
     return {"output_ended": ENDED} | ({"cold": COMPILED * KERNELS} if first else {})
 
 

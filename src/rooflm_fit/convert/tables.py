@@ -241,5 +241,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"convert-published: {error.filename or old}: {error.strerror}", file=sys.stderr)
         return 2
     apart = sum("doubt" in cells for cells in rows)
-    print(f"{new}: {len(rows)} rows, {apart} of them set apart", file=sys.stderr)
+    unread = sum(UNREAD in cells.get("doubt", "") for cells in rows)
+    print(f"{new}: {len(rows)} rows, {apart} of them set apart, {unread} not read", file=sys.stderr)
     return 0
