@@ -272,7 +272,7 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
             if isinstance(error, RooflmError):
                 raise
             raise RooflmError(f"{path}: {error}") from error
-    once: Dict[str, str] = {}
+    once: dict[str, str] = {}
     for path in sets:
         other = once.setdefault(paths.in_full(scenario, path), path)
         if other != path:
