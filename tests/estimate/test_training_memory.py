@@ -192,10 +192,10 @@ def test_a_quantised_base_keeps_its_embedding_and_head_in_16_bits() -> None:
 
 def test_flops_of_adapters_are_counted_as_run() -> None:
     """No gradients of frozen weights: 4 FLOPs a parameter and token, scores and adapters beside, of the 6 of a full
-    step; MFU was 96.6 % of a card that reaches some 65."""
+    step. Long products reach some 65 % of the card's peak, a step 40 to 55."""
     given = build_training(model="llama-3.1-8b", gpu="rtx-4090", lora_rank=16, batch=16, seq=2048).scenario
     e = train_scenario(given)
-    assert e.hfu == pytest.approx(e.mfu) and 0.35 < e.mfu < 0.65
+    assert e.hfu == pytest.approx(e.mfu) and 0.4 < e.mfu < 0.55
     each = float(e.mfu * given.cluster.device.peak["bf16"] * e.step_time) / (16 * 2048 * 8.03e9)
     assert 4.0 < each < 4.5
 

@@ -344,7 +344,12 @@ def test_a_limit_that_a_row_cannot_give_is_left_to_the_engine() -> None:
 
 def test_a_figure_that_is_no_number_stays_a_row() -> None:
     rows = [{**RUN, "value": value, "note": "trust=B"} for value in ("n/a", "1,024.5", "", "nan")]
-    assert [c.get("value", "") for c in inference_rows(rows)] == ["n/a", "1,024.5", "", "nan"]
+    made = inference_rows(rows)
+    assert [c.get("value", "") for c in made] == ["n/a", "1,024.5", "", "nan"]
+    none, figure, empty, nan = (read_row(c) for c in made)
+    assert isinstance(figure, Request) and figure.measured == 1.0245
+    for skip in (none, empty, nan):
+        assert isinstance(skip, Skip) and skip.reason == "value is not a number above 0"
 
 
 def test_first_chunks_without_text_are_those_of_short_prompts() -> None:

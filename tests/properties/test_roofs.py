@@ -59,8 +59,9 @@ def test_the_next_generation_is_never_slower_at_the_same_format(engine: str, mod
                 at = (older, newer, quant, batch)
                 # kernels of few rows are latency: measured up to 9 % slower (DeepSeek in SGLang comes out 13 %: H200's
                 # published rows there are 14 % slower than predicted, B200's 8 % faster)
-                slack = 1.15 if batch == 1 else 1.0
-                assert float(new.tpot) <= slack * float(old.tpot), at
+                slack = 1.10 if batch == 1 else 1.0
+                more = 1.15 if batch == 1 and (engine, model) == ("sglang", "deepseek-v3") else slack
+                assert float(new.tpot) <= more * float(old.tpot), at
                 assert float(new.ttft) <= slack * float(old.ttft), at
 
 

@@ -74,6 +74,14 @@ def test_a_release_takes_its_build_for_the_card() -> None:
     assert found == ["vllm-0.8-rocm", "vllm-rocm", "llama.cpp-rocm-2025-12", "sglang-rocm"]
 
 
+def test_an_older_build_is_not_faster_than_a_newer_one() -> None:
+    older, newer = (
+        rooflm.infer("llama-3.1-8b", gpu="rx-7900-xtx", engine=f"llama.cpp-{build}", quant="q4_k_m", prompt=4096)
+        for build in ("b6077", "b7000")
+    )
+    assert float(older.ttft) >= float(newer.ttft) and float(older.tpot) >= float(newer.tpot)
+
+
 def test_ranges_of_releases_do_not_overlap() -> None:
     for plain in ROWS:
         for a, b in combinations([row for row in rows_of_releases(plain) if span(row)[0]], 2):

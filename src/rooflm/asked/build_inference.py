@@ -272,6 +272,11 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
             if isinstance(error, RooflmError):
                 raise
             raise RooflmError(f"{path}: {error}") from error
+    once: dict[str, str] = {}
+    for path in sets:
+        other = once.setdefault(paths.in_full(scenario, path), path)
+        if other != path:
+            raise RooflmError(f"{other} and {path} are two names of one input: give one of them")
     if "cluster.device.price" in sets:
         return paths.put(scenario, "cluster.device.priced", GIVEN)
     return scenario

@@ -73,6 +73,17 @@ def get(root: Any, path: str) -> Any:
     return _step(owner, name, path)
 
 
+def in_full(root: Any, path: str) -> str:
+    """A path that exists, without a short name at its end.
+
+    >>> from rooflm.catalogue.engine import Engine
+    >>> in_full({"engine": Engine("x")}, "engine.step")
+    'engine.host.step'
+    """
+    above, dot, last = path.rpartition(".")
+    return above + dot + _places(get(root, above) if above else root).get(last, last)
+
+
 def put(root: Any, path: str, value: Any) -> Any:
     """A copy of `root` with the value at the path replaced; everything else is shared.
 

@@ -10,6 +10,7 @@ import typer
 
 from rooflm.asked.written import amounts, numbers
 from rooflm.cli.console import dumps, show
+from rooflm.cli.examples import exemplified
 from rooflm.cli.options import group
 from rooflm.cli.render import seconds
 from rooflm.shown.blocks import Block, Say, Table, listed
@@ -63,7 +64,7 @@ def many(points: list[dict[str, float]], found: list[Kernel]) -> list[Block]:
     return [Say(f"{found[0].device}, {found[0].engine}", "title"), made]
 
 
-@app.command("gemm")
+@app.command("gemm", cls=exemplified("predict gemm"))
 def gemm_command(
     m: Size, n: Size, k: Size, gpu: Gpu = "h100-sxm-80gb", quant: Quant = None, engine: EngineName = None,
     efficiency: Efficiency = None, json_: Json = False,
@@ -77,7 +78,7 @@ def gemm_command(
     every(call, {"m": m, "n": n, "k": k}, json_)
 
 
-@app.command("attention")
+@app.command("attention", cls=exemplified("predict attention"))
 def attention_command(
     phase: Annotated[str, typer.Argument(help="prefill or decode.")],
     batch: Size = "1", tokens: Annotated[str, typer.Option(help="Of the prompt, or of the context.")] = "512",
@@ -95,7 +96,7 @@ def attention_command(
     every(call, {"batch": batch, "tokens": tokens}, json_)
 
 
-@app.command("collective")
+@app.command("collective", cls=exemplified("predict collective"))
 def collective_command(
     operation: Annotated[str, typer.Argument(help="all_reduce, reduce_scatter, all_gather, all_to_all, ... or p2p.")],
     size: Annotated[str, typer.Option(help="Bytes of the whole message, such as 1e6, 64M or 1 GiB.")],

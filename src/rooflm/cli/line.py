@@ -10,12 +10,16 @@ from rooflm.errors import RooflmError
 
 
 def once(command: Any, context: Any, words: Sequence[str]) -> None:
-    """Nothing where a line gives each option once, and each name of a repeated NAME=VALUE; else RooflmError."""
+    """Nothing where a line gives each option once, and each name of a repeated NAME=VALUE, or asks for help or the
+    version; else RooflmError."""
     values, _, order = command.make_parser(context).parse_args(args=[*words])
-    given = [option.opts[-1] for option in order if not option.multiple]
+    if any(option.is_eager for option in order):
+        return
+    given = ["/".join((option.opts[-1], *option.secondary_opts)) for option in order if not option.multiple]
     for option in {*order}:
         if option.multiple:
-            given += [f"{option.opts[-1]} {text.partition('=')[0]}" for text in values[option.name] if "=" in text]
+            pairs = [text.partition("=") for text in values[option.name]]
+            given += [f"{option.opts[-1]} {name.strip()}" for name, equals, _ in pairs if equals and name.strip()]
     for name, times in Counter(given).items():
         if times > 1:
             raise RooflmError(f"{name} is given {times} times, but it may be given once")
@@ -23,11 +27,12 @@ def once(command: Any, context: Any, words: Sequence[str]) -> None:
 
 def as_it_stands(parameter: Any) -> Callable[[Any, Any], Any]:
     """What processes the value of a parameter: text needs no reading, for which typer would import pydantic (a fifth of
-    a short command's time); all else is left to typer."""
+    a short command's time); all else is left to typer, and everything where it does not say what a value is."""
     usual, many = parameter.process_value, parameter.multiple or parameter.nargs == -1
+    texts = getattr(getattr(parameter, "type_descriptor", None), "annotation", None) in (str, list[str])
 
     def process(context: Any, value: Any) -> Any:
-        if (parameter.required and not value) or not (value is None or isinstance(value, str | list | tuple)):
+        if (parameter.required and not value) or not (value is None or texts):
             return usual(context, value)
         value = [*(value or ())] if many else value
         return parameter.callback(context, parameter, value) if parameter.callback else value

@@ -175,19 +175,35 @@ def _constants(given: Mapping[str, Any], label: str) -> dict[str, Any]:
 
 def known_words(field: str, value: Any, label: str) -> None:
     """Nothing where every word of an engine's field is known, else RooflmError: whose kernels these are, kinds of
-    schemes, devices that it is not built for, libraries of experts' products."""
+    schemes, devices that it is not built for, libraries of experts' products, types of products, generations."""
     if field == "kernels":
         known_kernels(label, value)
     among: dict[str, Callable[[], Collection[str]]] = {
-        "schemes": lambda: KINDS, "elsewhere": device_words, "experts": experts_libraries,
+        "schemes": lambda: KINDS, "elsewhere": device_words, "experts": experts_libraries, "padded": product_types,
+        "reduce_norm_on": generations,
     }  # fmt: skip
-    for word in listed(value) if field in among else ():
-        one_of(label, word.removeprefix("-") if field == "experts" else word, among[field]())
+    for word in (value.split() if field == "padded" else listed(value)) if field in among else ():
+        if field == "reduce_norm_on" and word.startswith("-"):
+            if word[1:] not in names("gpu"):
+                raise RooflmError(f"{label} is {word!r}, but no card has that name")
+        else:
+            one_of(label, word.removeprefix("-") if field == "experts" else word, sorted(among[field]()))
 
 
 def experts_libraries() -> set[str]:
     """Families of measured kernels of experts."""
     return {e.family for e in _entries("moe")} - {"", "plain"}
+
+
+def product_types() -> set[str]:
+    """Data types of measured products."""
+    return {e.dtype for e in _entries("gemm")}
+
+
+@lru_cache
+def generations() -> set[str]:
+    """Generations of the catalogue's devices, whose kernels stand for their cards."""
+    return words_of("gpu", "architecture", "generation")
 
 
 @lru_cache
