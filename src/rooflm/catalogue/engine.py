@@ -79,7 +79,7 @@ class Kernels:
     kv_shared: Num = number(1.0, "largest group of query heads that shares a read of the cache (no window)", low=1)
     unsplit: Num = count(INF, "decoding, query heads of all sequences above which a block reads a whole sequence", 0)
     block_rate: Num = number(1e9, "what such a block reads (it holds a score a token in L1)", "bytes/s", above=True)
-    graph_length: Num = count(INF, "longest sequence that its decoding graphs are captured for (INF: the model's)", 1)
+    graph_length: Num = count(INF, "longest sequence that its decoding graphs are captured for (none: the model's)", 1)
     empty_block: Num = number(0.0, "decoding, time of a block of 256 tokens of graph_length beyond a sequence", "s")
     kv_convert: Num = number(0.0, "vector operations of an 8-bit cached value where the device does not know fp8")
     int_convert: Num = number(0.0, "vector operations of a cached integer, for each query head that reads it")
