@@ -14,7 +14,7 @@ from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.errors import RooflmError
 from rooflm.kernels.rates import rates
-from rooflm.kernels.training_factors import found, table
+from rooflm.kernels.training_factors import standing
 from rooflm.readers.engine_releases import holds, numbers, parted, row_named, row_of_release, rows_of_releases
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row, rows_with
@@ -205,8 +205,7 @@ def kernel_unmeasured(s: Scenario) -> list[str]:
     ['attention kernel fa1 was not measured on blackwell: cudnn stands for it']
     """
     kernel, d = s.engine.kernels.attention_kernel, s.cluster.device
-    known = [name for name in (kernel, "cudnn") if found(table()["attention"][name], d.name, d.architecture)]
-    stand = known[0] if known else "that of serving"
+    stand = standing(kernel, d.name, d.architecture) or "that of serving"
     text = f"attention kernel {kernel} was not measured on {d.architecture}: {stand} stands for it"
     return [] if stand == kernel else [text]
 

@@ -63,9 +63,7 @@ class Kernels:
     all_reduce: str = word("nccl", "nccl, in a node its own (custom) or FlashInfer's", ("nccl", "custom", "flashinfer"))
     vectorised: str = word("", "kernels of whole vectors, which stream as sums do: norms, or all", ("", "norm", "all"))
     reduce_norm: Num = number(0.0, "largest all-reduce whose kernel takes in the residual add and the norm", "bytes")
-    reduce_norm_of: str = word(
-        "", "families of models (model_type) of which it does so by itself (none: of all), with commas"
-    )
+    reduce_norm_of: str = word("", "families (model_type) of which it does so by itself (none: all), with commas")
     reduce_norm_on: str = word("", "generations of cards on which it does so then, with commas; -NAME: a card not")
     reduce_bits: Num = number(16.0, "bits a value of large all-reduces carries (quick reduce: 4.5, 6.5 or 8.5)", low=1)
     experts: str = word("", "libraries of experts' products, with commas; -NAME: its release lacks one (none: usual)")
@@ -114,13 +112,9 @@ class Kernels:
     grouped: bool = flag(False, "training: one kernel holds the products of all experts, else each expert has its own")
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
     norm_kept: Num = number(1.0, "training: what a norm keeps over its input (with an fp32 copy and the norm: 3)")
-    adapter_in: Num = number(
-        0.0, "training: bytes that an adapter's kernels move a value of its input, before A", "bytes"
-    )
+    adapter_in: Num = number(0.0, "training: bytes an adapter's kernels move a value of its input, before A", "bytes")
     adapter_out: Num = number(6.0, "training: the same of its output, after B (6: the add alone)", "bytes")
-    narrow_residual: Num = number(
-        2.0, "training: bytes of a value between layers over an unsharded base of fewer than 16 bits (4: norms in fp32)"
-    )
+    narrow_residual: Num = number(2.0, "training: bytes of a value between layers over a narrow base (4: fp32 norms)")
     keeps_gathered: bool = flag(False, "training: inputs gathered by a tensor group are kept, not gathered again")
 
 
@@ -138,9 +132,7 @@ class Host:
     graphs: str = sizes("under load (`serve`): sequences of decoding CUDA graphs, to which fewer are padded")
     step: Num = number(0.0, "host time a forward pass", "s")
     sequence: Num = number(0.0, "host time a sequence in a pass (sampling, bookkeeping)", "s")
-    message: Num = number(
-        0.0, "host time of a message from stage to stage of a pipeline, and of the one that brings the token back", "s"
-    )
+    message: Num = number(0.0, "host time of a message between a pipeline's stages, or that brings the token back", "s")
     request: Num = number(0.0, "time once a request until its client sees the first token; others do not wait", "s")
     front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
     tokenise: Num = number(0.0, "time a prompt token in that front end (its text becomes tokens)", "s")

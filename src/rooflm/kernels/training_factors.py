@@ -6,6 +6,7 @@ import tomllib
 from functools import cache
 from typing import Any
 
+from rooflm.catalogue.engine import Kernels
 from rooflm.graph.backward import FLASH_BACKWARD
 from rooflm.kernels.attention import PrefillConstants
 from rooflm.kernels.constants import text_of
@@ -65,15 +66,24 @@ def budget(architecture: str, watts: Num, peak: Num) -> Num:
 
 def factor(family: str, name: str, device: str, architecture: str) -> float:
     """A factor of a family of kernels ("moe", "forward": grouped products of experts over single ones; "scan",
-    "roofline": a recurrent mixer's chunked scan over its roofline).
-    """
+    "roofline": a recurrent mixer's chunked scan over its roofline)."""
     return found(table()[family], device, architecture).get(name, 1.0)
 
 
+def standing(kernel: str, device: str, architecture: str) -> str:
+    """The attention kernel that stands for one: itself, the usual one where nobody measured it on a generation (cuDNN:
+    torchtitan, models/attention.py: CUDNN first), or "" where nobody measured either.
+
+    >>> standing("fa2", "h100-sxm-80gb", "hopper"), standing("fa1", "b200-sxm-180gb", "blackwell")
+    ('fa2', 'cudnn')
+    """
+    rows = table()["attention"]
+    return next((name for name in (kernel, Kernels().attention_kernel) if found(rows[name], device, architecture)), "")
+
+
 def attention(kernel: str, device: str, architecture: str) -> tuple[float, float]:
-    """(forward, backward) factors of an attention kernel: its time, and the backward's a FLOP over the forward's. Where
-    nobody measured it on a generation, cuDNN's stand for it (torchtitan, models/attention.py: CUDNN first)."""
-    row = next((x for name in (kernel, "cudnn") if (x := found(table()["attention"][name], device, architecture))), {})
+    """(forward, backward) factors of an attention kernel: its time, and the backward's a FLOP over the forward's."""
+    row = found(table()["attention"].get(standing(kernel, device, architecture), {}), device, architecture)
     return row.get("forward", 1.0), row.get("backward", 1.0)
 
 

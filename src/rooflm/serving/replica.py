@@ -212,7 +212,10 @@ class Replica:
 
     def _see(self) -> None:
         """Requests that came before the pass that has just ended was begun are seen now; all where nothing runs."""
-        late, sealed = self.late, INFINITY if self.idle() else self.sealed
+        late = self.late
+        if not late:
+            return
+        sealed = INFINITY if self.idle() else self.sealed
         shown = self.turns and not self.waiting and sealed < INFINITY and self.server.stream_interval == 1
         while late and late[0][0] <= sealed:
             request = late.popleft()[1]
@@ -262,8 +265,9 @@ class Replica:
             count = 1
         self.kind, self.count = STEPS, count
         lasts = self.table.decode_sum(running, decoding.stored / running + 1, count)
-        handed = count * (decoding.made() + running * self.growth * (count - 1) / 2)
-        self.slower = max(1.0, self.table.copied * handed / (self.server.stream_interval * lasts))
+        if self.table.copied:
+            handed = count * (decoding.made() + running * self.growth * (count - 1) / 2)
+            self.slower = max(1.0, self.table.copied * handed / (self.server.stream_interval * lasts))
         self.end = self.clock + lasts * self.slower
 
     def interrupt(self, at: float) -> None:
