@@ -178,6 +178,17 @@ def test_cards_without_tensor_cores_had_integer_products_before_others() -> None
     assert load_engine("llama.cpp-2024-05", "rtx-3090", "ampere").kernels.dequant > 0
 
 
+def test_factors_on_a_card_are_those_of_the_row_that_one_builds_on(tmp_path: Path) -> None:
+    """But for fields that it states itself, which are as it says on every card: a build for Metal has a gap of its own."""
+    on = ("quadro-rtx-8000", "turing")
+    gap = {name: load_engine(name, *on).host.gap for name in ("llama.cpp", "ollama", "llama.cpp-metal")}
+    assert gap["ollama"] == gap["llama.cpp"] == pytest.approx(3 * load_engine("llama.cpp").host.gap)
+    assert gap["llama.cpp-metal"] == load_engine("llama.cpp-metal").host.gap
+    more = load_engine(own(tmp_path, 'base = "ollama"\n[cards.turing]\nstream_factor = 2\n'), *on)
+    assert more.host.gap == gap["ollama"]
+    assert more.factors.stream_factor == pytest.approx(2 * load_engine("ollama").factors.stream_factor)
+
+
 def test_a_factor_may_be_none_where_the_field_may() -> None:
     assert load_engine("llama.cpp-vulkan-rocm", "rx-9070", "rdna4").kernels.brain_share == 0
 

@@ -148,19 +148,21 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     known = beside(name, "residuals")
     if known is not None:
         values["residuals"] = parse(known, label)
-    cards, others = _factors(about.cards, label), _factors(about.releases, label)
-    if is_path(name):
-        inherited = [_without(own, values) for own in (base.cards, base.releases)]
-        cards, others = {**inherited[0], **cards}, {**inherited[1], **others}
-        values = {"measured_as": base.engine.runs, "family": base.engine.family} | values if about.base else values
-    else:
-        values = {"measured_as": "", "family": ""} | values
+    cards, others = (
+        _over(inherited, _factors(given, label), values)
+        for inherited, given in ((base.cards, about.cards), (base.releases, about.releases))
+    )
+    again = {"measured_as": base.engine.runs, "family": base.engine.family} if is_path(name) and about.base else {}
+    values = {"measured_as": "", "family": "", **again, **values}
     return Row(replace(base.engine, name=canonical).but(**values), cards, others)
 
 
-def _without(factors: Factors, given: Mapping[str, Any]) -> Factors:
-    """Factors but for fields that a row gives itself: these are as it says, on every card."""
-    return {key: {k: v for k, v in own.items() if k not in given} for key, own in factors.items()}
+def _over(inherited: Factors, own: Factors, given: Mapping[str, Any]) -> Factors:
+    """A row's own factors over those of the row that it builds on, but for fields that it gives itself: these are as it
+    says, on every card."""
+    left = {key: {k: v for k, v in kin.items() if k not in given} for key, kin in inherited.items()}
+    merged = {key: {**left.get(key, {}), **own.get(key, {})} for key in (*left, *own)}
+    return {key: factors for key, factors in merged.items() if factors}
 
 
 def _constants(given: Mapping[str, Any], label: str) -> dict[str, Any]:
