@@ -1,4 +1,4 @@
-"""Fit `collectives.time` to measured collectives: `python -m rooflm_fit.collectives --data DIR --out FILE`.
+"""Fit `collectives.on_tier` to measured collectives: `python -m rooflm_fit.collectives --data DIR --out FILE`.
 
 DIR holds collective.parquet (gpu, library, version, op, dtype, ranks, bytes, time_us, interconnect).
 Errors out of sample are those of three fits that each left out every third size; the shipped constants fit all sizes.
@@ -16,8 +16,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rooflm.kernels.collectives import CollectiveConstants, time, volume
+from rooflm.kernels.collectives import CollectiveConstants, on_tier, volume
 from rooflm.kernels.constants import ANY, FitRow
+from rooflm.units import Num
 from rooflm_fit.common import CATALOGUE_GPU, GPUS, Error, Param, error, fit, fit_row, write_fits
 
 LINKS = {
@@ -77,7 +78,7 @@ TWO_RANKS = ("step", "gain_short", "gain_long")
 """Constants that one group size cannot tell; zero then."""
 SOURCE = "ai-dynamo/aiconfigurator 095f58a (2026-08-21, Apache-2.0), measured tables"
 VIDUR = "microsoft/vidur 7d47513 (2024-11-19, MIT), measured tables"
-HEADER = """Fitted constants of collectives.time, by generation (PCIe: by GPU), library and operation (`kernel`).
+HEADER = """Fitted constants of collectives.on_tier, by generation (PCIe: by GPU), library and operation (`kernel`).
 Written by: python -m rooflm_fit.collectives --data DIR --out FILE
 engine: nccl, or the engine whose all-reduce kernels they are; architecture: a generation (NVLink), "pcie" or a network.
 `_out`: three fits, each without every third message size; the constants are those of all sizes.
@@ -153,6 +154,11 @@ def params_of(library: str, op: str, tier: str, ranks: int) -> list[Param]:
     if library == "nccl" and op != "all_to_all":
         return [p._replace(prior=PRIVATE) if p.name in GAINS else p for p in chosen]
     return chosen
+
+
+def time(op: str, bytes_: Num, n: Num, **link: Any) -> Num:
+    """Seconds of a collective on one tier, by the arguments of `on_tier`."""
+    return sum(on_tier(op, bytes_, n, **link))
 
 
 def model(op: str, rows: Table, latency: float) -> Callable[[Mapping[str, float]], NDArray[Any]]:

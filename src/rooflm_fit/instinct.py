@@ -24,13 +24,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rooflm.catalogue.hardware import Device
-from rooflm.kernels import collectives
+from rooflm.kernels.collectives import CollectiveConstants, nearest
 from rooflm.kernels.constants import ANY, FitRow, lookup
 from rooflm.kernels.derating import derating
 from rooflm.kernels.gemm import GemmConstants, gemm_time
-from rooflm.kernels.moe import Hardware, MoEConstants, moe_time, routed
+from rooflm.kernels.moe import MoEConstants, moe_time, routed
 from rooflm.readers.devices import load_cluster, load_device
-from rooflm_fit import gemm, moe
+from rooflm_fit import collectives, gemm, moe
 from rooflm_fit.common import Error, Param, error, fit, fit_row, write_fits
 
 Array = NDArray[np.float64]
@@ -93,12 +93,20 @@ class Table(NamedTuple):
         return Table(tuple(column[mask] for column in self.shape), self.seconds[mask], self.fold[mask])
 
 
-def reached(device: Device, kind: Kind) -> Hardware:
+class Card(NamedTuple):
+    """Rates of a card: FLOP/s, B/s, and its compute units."""
+
+    peak: float
+    bandwidth: float
+    sms: float
+
+
+def reached(device: Device, kind: Kind) -> Card:
     """Rates of a card that the constants are shares of."""
     own = derating(device, "")
     peak = device.peak[kind.rate] * own.compute
     bandwidth = device.dram.bandwidth * own.bandwidth
-    return Hardware(float(peak), float(bandwidth), float(device.sms))
+    return Card(float(peak), float(bandwidth), float(device.sms))
 
 
 def product_tables(data: Path) -> dict[tuple[int, str], Table]:
@@ -149,7 +157,7 @@ def _table(rows: pd.DataFrame, columns: Sequence[str], groups: Sequence[str]) ->
     return Table(shape, rows["us"].to_numpy(float) * 1e-6, fold.astype(float))
 
 
-def product_time(rows: Table, kind: Kind, card: Hardware, c: Mapping[str, float]) -> Array:
+def product_time(rows: Table, kind: Kind, card: Card, c: Mapping[str, float]) -> Array:
     """The formula of a product (s)."""
     m, n, k = rows.shape
     return np.asarray(
@@ -168,7 +176,7 @@ def product_time(rows: Table, kind: Kind, card: Hardware, c: Mapping[str, float]
     )
 
 
-def expert_time(rows: Table, kind: Kind, card: Hardware, c: Mapping[str, float]) -> Array:
+def expert_time(rows: Table, kind: Kind, card: Card, c: Mapping[str, float]) -> Array:
     """The formula of experts, under even routing at random (s)."""
     tokens, hidden, width, experts, top_k = rows.shape
     routing = routed(tokens, top_k, experts)
@@ -180,7 +188,7 @@ def expert_time(rows: Table, kind: Kind, card: Hardware, c: Mapping[str, float])
             routing,
             top_k=top_k,
             experts=experts,
-            device=card,
+            **card._asdict(),
             c=MoEConstants(**c),
             weight_bytes=kind.weight_bytes,
             act_bytes=kind.act_bytes,
@@ -252,14 +260,14 @@ def reduces() -> list[FitRow]:
     link = float(load_cluster("mi300x-box").tiers[0].latency)
 
     def model(c: Mapping[str, float]) -> Array:
-        own = collectives.CollectiveConstants(**c, latency=link)
+        own = CollectiveConstants(**c, latency=link)
         return np.asarray(collectives.time("all_reduce", sizes * KIB, ranks, bandwidth=rate, latency=link, c=own))
 
     c = fit(model, us * 1e-6, REDUCE_PARAMS, starts=({}, {"eff_short": 0.05, "gain_short": 0.0}), max_nfev=300)
     inside = error(model(c), us * 1e-6)
     print(f"all-reduce {_said(inside)}, mean {inside.mape:.1f} %: {c}")
     operations = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "p2p")
-    switched = [collectives.nearest(op, gpu="", generation="", library="nccl", kind="xgmi").row for op in operations]
+    switched = [nearest(op, gpu="", generation="", library="nccl", kind="xgmi").row for op in operations]
     found = []
     for generation in ("cdna3", "cdna4"):
         for engine in ("vllm", "sglang"):

@@ -27,7 +27,9 @@ from rooflm_fit.attention import HOT_GAIN, Columns, Recipe, fit_cells, fit_famil
 from rooflm_fit.common import GPUS, Array, Param, hot_share
 
 PROJECTING = ("vllm",)
-"""Engines whose measured prefill call includes the up-projection of the latent."""
+"""Engines whose measured prefill call includes the up-projection of the latent, which a model's graph has apart."""
+PROJECTED = 512 * (192 - 64 + 128)
+"""Weights of that product a head: from the latent to keys without their rotary part, and values."""
 
 LIBRARIES = {"triton"}
 """Kernels that a server runs on any card if it is told to (`engine.attention`): they have rows under their own name."""
@@ -54,9 +56,11 @@ def columns(rows: Any) -> Columns:
 
 def predict_prefill(x: Columns, constants: Mapping[str, float]) -> Array:
     """Seconds of the measured prefill calls."""
+    c = MlaPrefillConstants(**constants)
+    project = x["project"] * 2 * x["batch"] * x["new"] * x["heads"] * PROJECTED / (c.eff * x["peak"])
     time = mla_prefill_time(
         x["batch"], x["new"], np.zeros(1), x["heads"], q_bytes=x["q_bytes"], peak=x["peak"], bandwidth=x["bandwidth"],
-        sms=x["sms"], c=MlaPrefillConstants(**constants), up_projection=x["project"],
+        sms=x["sms"], c=c, beside=project,
     )  # fmt: skip
     return np.asarray(time)
 
@@ -85,7 +89,7 @@ PREFILL = Recipe(
         Param("tail", 0.6, 0.0, 2.5, log=False),
         Param("floor_s", 1e-5, 1e-6, 1e-3),
     ),
-    {"tile": (64.0, 128.0, 256.0), "absorbed": (0.0, 1.0)},
+    {"tile": (64.0, 128.0, 256.0)},
     IDEAL_MLA_PREFILL._asdict(),
     columns,
     {},

@@ -19,11 +19,10 @@ from rooflm.kernels.collectives import (
     ideal,
     library_hops,
     ranks_in_tiers,
-    time,
     volume,
 )
 from rooflm.technology.tasks import sent_by_tier
-from rooflm_fit.collectives import Table, interpolated
+from rooflm_fit.collectives import Table, interpolated, time
 
 NCCL = CollectiveConstants(4.4e-6, 1.7e-6, 0.28, 0.0, 3.0, 0.66, 0.28, 0.2, 0.5e-6)
 

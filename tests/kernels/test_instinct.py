@@ -13,12 +13,13 @@ from rooflm.asked.assumed import build_for
 from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
 from rooflm.graph.ops import Comm
-from rooflm.kernels.collectives import fitted, time
+from rooflm.kernels.collectives import fitted
 from rooflm.kernels.constants import lookup
 from rooflm.kernels.products import _among
 from rooflm.kernels.roofline import time_comms
 from rooflm.readers.devices import load_cluster, load_device
 from rooflm.readers.engines import load_engine
+from rooflm_fit.collectives import time
 
 GENERATIONS = ("mi300x", "mi325x", "mi350x", "mi355x")
 

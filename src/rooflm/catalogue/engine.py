@@ -333,6 +333,3 @@ ABOUT: dict[str, About] = {
 }  # fmt: skip
 """Constant by its own name -> what is known of it."""
 Engine.places = PLACES
-
-IDEAL = Engine("ideal").but(kernels="", epilogue=True)
-"""No overheads at all, everything fused: the physical lower bound."""

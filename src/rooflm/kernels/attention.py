@@ -129,21 +129,25 @@ def prefill_attention_time(
     """Seconds of attention of `new` queries a sequence over `past + new` keys (causal, or over all of them).
 
     t = swap + smooth_max(launch, busy, slowest, dram) + passes, where busy = tiles / SMs x (tile_s + mean KV length (to
-    the end of the tile) x w), w = 4 tile (head_dim + softmax_dim) / (eff x peak / SMs), slowest = tail x longest KV
-    length x w, dram = least bytes / bandwidth, and passes are the engine's serial passes over the new tokens, with
-    lane_s tokens min(KV heads head_dim, 512) / (2048 SMs) for blocks of a token that write the cache. `past` >
-    0 is chunked prefill or prefix caching, which nobody measured: the same tiles with longer KV. `peak` is the rate at
-    the width of Q. Sources: tiling of FlashAttention-2 (Dao 2023) and -3 (Shah et al. 2024); the form and its constants
-    are fitted, see data/calibration/attention.toml.
+    the end of the tile) x w), w = 4 tile (head_dim + softmax_dim) / (eff x peak / SMs), throttled in long kernels,
+    slowest = tail x longest KV length x w, dram = least bytes / bandwidth, and passes are the engine's serial passes
+    over the new tokens, with lane_s tokens min(KV heads head_dim, 512) / (2048 SMs) for blocks of a token that write
+    the cache. `past` > 0 is chunked prefill or prefix caching, which nobody measured: the same tiles with longer KV.
+    `peak` is the rate at the width of Q. Sources: tiling of FlashAttention-2 (Dao 2023) and -3 (Shah et al. 2024); the
+    form and its constants are fitted, see data/calibration/attention.toml.
 
     >>> ideal = prefill_attention_time(1, 4096, 0, 32, 8, 128, q_bytes=2, kv_bytes=2, peak=1e15, bandwidth=4e12,
     ...                                sms=132, c=IDEAL_PREFILL)
     >>> round(float(ideal) * 1e6, 3)  # 4 x 32 x 128 x 4096 x 4097/2 FLOP at 1e15/s; us
     137.473
     """
-    w, tiles = _tile_rate(batch, new, past, heads, kv_heads, head_dim, peak, sms, c, causal, window)
-    mean = pick(causal, attended(new, past, window) + (c.tile - 1) / 2, smaller(past + new, window))
-    busy = tiles / sms * (c.tile_s + mean * w)
+    kv = pick(causal, attended(new, past, window), smaller(past + new, window))
+    ideal = 4 * batch * heads * new * kv * head_dim / peak
+    rate = c.eff * peak / sms * (1 - c.throttle * ideal / (THROTTLE_S + ideal))
+    w = 4 * c.tile * (head_dim + c.softmax_dim) / rate
+    packed = batch * kv_heads * ceil(new * (heads / kv_heads) / c.tile)
+    tiles = pick(new <= c.pack_to, packed, batch * heads * ceil(new / c.tile))
+    busy = tiles / sms * (c.tile_s + (kv + pick(causal, (c.tile - 1) / 2, 0.0)) * w)
     slowest = c.tail * smaller(past + new, window) * w
     nbytes = prefill_bytes(batch, new, past, heads, kv_heads, head_dim, q_bytes=q_bytes, kv_bytes=kv_bytes)
     reached = c.eff_m * bandwidth
@@ -152,19 +156,6 @@ def prefill_attention_time(
         passes = passes + c.lane_s * batch * new * smaller(kv_heads * head_dim, WRITE_THREADS) / (sms * SM_THREADS)
     swap = pick((new <= c.pack_to) & (heads > kv_heads) & (smaller(batch, kv_heads) > 1), c.swap_s, 0.0)
     return swap + smooth_max(c.sharp, c.launch_s, busy, slowest, nbytes / reached) + passes
-
-
-def _tile_rate(
-    batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, head_dim: Num,
-    peak: Num, sms: Num, c: PrefillConstants, causal: Num, window: Num,
-) -> tuple[Num, Num]:  # fmt: skip
-    """Seconds that a tile takes per KV token on its SM, throttled in long kernels; and the number of tiles."""
-    kv = pick(causal, attended(new, past, window), smaller(past + new, window))
-    ideal = 4 * batch * heads * new * kv * head_dim / peak
-    rate = c.eff * peak / sms * (1 - c.throttle * ideal / (THROTTLE_S + ideal))
-    packed = batch * kv_heads * ceil(new * (heads / kv_heads) / c.tile)
-    tiles = pick(new <= c.pack_to, packed, batch * heads * ceil(new / c.tile))
-    return 4 * c.tile * (head_dim + c.softmax_dim) / rate, tiles
 
 
 def decode_attention_time(
@@ -234,12 +225,8 @@ def decode_kernels(group: float, head_dim: float) -> tuple[str, ...]:
     >>> decode_kernels(8, 64), decode_kernels(64, 64)[0]
     (('decode-hd64', 'decode'), 'decode-wide')
     """
-    by_group = [
-        name
-        for name, taken in (("mha", group <= 1), ("few", group < TENSOR_GROUP), ("wide", group > WIDE_GROUP))
-        if taken
-    ]
-    return (*(f"decode-{name}" for name in by_group), f"decode-hd{int(head_dim)}", "decode")
+    taken = {"mha": group <= 1, "few": group < TENSOR_GROUP, "wide": group > WIDE_GROUP, f"hd{int(head_dim)}": True}
+    return (*(f"decode-{name}" for name, by in taken.items() if by), "decode")
 
 
 @lru_cache

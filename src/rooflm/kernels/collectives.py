@@ -4,7 +4,7 @@ Everything is one alpha-beta form, `steps · α + bytes / B`, in two editions:
 
 * `ideal`: the cheapest legal algorithm (tree, one-shot, two-shot, in-switch reduction) at the link's own rates. It is
   the lower bound: efficiency 1, no overhead, the hardware's link latency alone.
-* `time`: what a library reaches. Its protocols form two regimes, one of short latency and low rate (NCCL's LL, the
+* `on_tier`: what a library reaches. Its protocols form two regimes, one of short latency and low rate (NCCL's LL, the
   one-shot kernels) and one of long latency and high rate (Simple, NVLS, two-shot); the cheaper one is used, smoothly.
 
 `hierarchical` sends a group over all the tiers that it spans; `collective_constants` says which library's constants a
@@ -154,8 +154,9 @@ def ideal(op: str, bytes_: Num, n: Num, link: Link) -> Num:
     return pick(n > 1, best, 0.0)
 
 
-def time(op: str, bytes_: Num, n: Num, *, bandwidth: Num, latency: Num, c: CollectiveConstants) -> Num:
-    """Seconds that a library takes on one tier: the smooth minimum of two regimes. Zero for one rank.
+def on_tier(op: str, bytes_: Num, n: Num, *, bandwidth: Num, latency: Num, c: CollectiveConstants) -> tuple[Num, Num]:
+    """Seconds that a library takes on one tier, the smooth minimum of two regimes: its value for an empty message, and
+    the rest (tiers add the one and overlap the other). Zero for one rank.
 
         w = start + step hops(n),  rate_r = eff_r (min(n, 8)/2)^gain_r B,  r in (short, long)
         t_short = w (1 + grow V / (V + 16 KiB)) + volume(V, n) / rate_short
@@ -168,17 +169,9 @@ def time(op: str, bytes_: Num, n: Num, *, bandwidth: Num, latency: Num, c: Colle
     one- and two-shot kernels; fitted by `rooflm_fit.collectives`.
 
     >>> nccl = CollectiveConstants(4.4e-6, 1.7e-6, 0.28, 0, 3.0, 0.66, 0.28)
-    >>> round(float(time("all_reduce", 512, 8, bandwidth=450e9, latency=0, c=nccl)) * 1e6, 1)
+    >>> round(float(sum(on_tier("all_reduce", 512, 8, bandwidth=450e9, latency=0, c=nccl))) * 1e6, 1)
     16.3
     """
-    floor, body = _floor_and_body(op, bytes_, n, bandwidth, latency, c)
-    return floor + body
-
-
-def _floor_and_body(
-    op: str, bytes_: Num, n: Num, bandwidth: Num, latency: Num, c: CollectiveConstants
-) -> tuple[Num, Num]:
-    """`time` in two parts, its value for an empty message and the rest (s): tiers add the one and overlap the other."""
     many = n > 1
     n = larger(n, 1.0)  # a grid's illegal points have fractions of a rank
     hops = library_hops(n)
@@ -267,7 +260,7 @@ def hierarchical(
         else:
             pairs = rule.mesh / larger(smaller(tier.size - 1.0, rule.mesh), 1.0)  # few cards share all links
             rate = tier.bandwidth * pick(rule.mesh > 0, pairs, 1.0)
-            floor, body = _floor_and_body(op, part, ranks, rate, tier.latency, rule)
+            floor, body = on_tier(op, part, ranks, bandwidth=rate, latency=tier.latency, c=rule)
         if op == "p2p":  # a message takes one tier alone
             floor, body = 0.0, floor + body
         latency, longest = latency + floor, larger(longest, body)

@@ -1,8 +1,7 @@
 """Constants of the kernels: data/calibration/<family>.toml, a [[fit]] row for (generation, library, dtype, kernel).
 
 A row carries where its numbers come from and how far off the formula is, on shapes it was fitted on (`_in`) and on
-shapes kept aside (`_out`). `lookup` finds the nearest row to what is asked and says how near it is, so that the
-caller can widen its error band.
+shapes kept aside (`_out`). `lookup` finds the nearest row to what is asked and says how near it is.
 """
 
 from __future__ import annotations
@@ -72,15 +71,10 @@ class FitRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Match(NamedTuple):
-    """A row, how near it is (one of LEVELS) and the error in per cent to expect of it there."""
+    """A row, and how near it is (one of LEVELS)."""
 
     row: FitRow
     level: str
-    mape: float
-
-
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    fit: tuple[FitRow, ...]
 
 
 class _Entry(NamedTuple):
@@ -128,7 +122,7 @@ def text_of(name: str) -> str:
 @cache
 def _parse(family: str, text: str) -> FitRow:
     """One row from its text."""
-    return read(text, _File, family).fit[0]
+    return read(text, dict[str, tuple[FitRow]], family)["fit"][0]
 
 
 @cache
@@ -142,8 +136,7 @@ def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kern
     is none for all of its cards); 3. this GPU and dtype with another engine; 4. the set of the generation, the common
     one before another engine's; 5. the set of all GPUs; 6. the same five for the nearest dtype of DTYPE_KIN. Of several
     of a generation the one for most cards, else the one with the lowest error out of sample. `kernel` (an elementwise
-    kind, say) must match at every level. The error to expect is that of the row out of sample, or its transfer error
-    once the question is about another GPU or engine (1.5 times the error out of sample where that was not measured).
+    kind, say) must match at every level.
 
     >>> lookup("gemm", "h100-sxm-80gb", "hopper", "vllm", "bf16").level
     'exact'
@@ -166,9 +159,7 @@ def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kern
                 nearest = min(tier, key=lambda r: (ANY not in r.gpu, engine not in r.engine, ANY not in r.engine,
                                                    r.dtype != kind, 0 if gpu in r.gpu else -len(r.gpu),
                                                    r.mape_out))  # fmt: skip
-                row = _parse(family, nearest.text)
-                wide = row.mape_out if level == "exact" else row.mape_transfer or 1.5 * row.mape_out
-                return Match(row, level if number == 0 else LEVELS[-1], wide)
+                return Match(_parse(family, nearest.text), level if number == 0 else LEVELS[-1])
     raise UnknownNameError(f"dtype with {family} constants", dtype, {r.dtype for r in rows})
 
 

@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.engine import Engine, Factors
+from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant
 from rooflm.graph.context import absent_group
-from rooflm.graph.ops import Op, distinct, distinct_experts, popularity
-from rooflm.kernels import own_machine
+from rooflm.graph.ops import Op, distinct, distinct_experts, popularity, stacked
 from rooflm.kernels.attention import (
     DecodeConstants,
     PrefillConstants,
@@ -36,7 +35,7 @@ from rooflm.kernels.derating import derating, matrix_share
 from rooflm.kernels.elementwise import ADAPTER, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
 from rooflm.kernels.expert_kernels import choices
 from rooflm.kernels.gemm import GemmConstants
-from rooflm.kernels.lookup import Where, captured, constants, first_of, where
+from rooflm.kernels.lookup import Where, constants, in_graphs, where
 from rooflm.kernels.mla import (
     MlaDecodeConstants,
     MlaPrefillConstants,
@@ -44,7 +43,8 @@ from rooflm.kernels.mla import (
     mla_prefill_time,
     sparse_prefill_time,
 )
-from rooflm.kernels.moe import Hardware, moe_time, routed
+from rooflm.kernels.moe import moe_time, routed
+from rooflm.kernels.own_machine import op_time
 from rooflm.kernels.products import brain_time, expert_vectors, products
 from rooflm.kernels.rates import Rates, rates, rates_of
 from rooflm.kernels.training_factors import trained
@@ -77,21 +77,24 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
     roofline, which no kernel beats."""
     device = s.cluster.device
     if device.measured is not None:
-        return own_machine.times(ops, floor, device.measured, rates(s))
+        r = rates(s)
+        c = device.measured.of(r.dtype["half"])  # of the data type in which the rest of the model works
+        return stacked([op_time(op, c, r) for op in ops], shape)
     w, r = setting(device, s.engine, s.quant, s.efficiency)
     out = np.empty((len(ops), *shape))
-    groups: dict[tuple[str, str], list[int]] = {}
-    together = math.prod(shape) <= FEW
+    groups: dict[tuple[Any, str], list[int]] = {}
+    many = math.prod(shape) > FEW
     for index, op in enumerate(ops):
-        family = FAMILY.get(op.kind, "stream")
-        groups.setdefault((family, "" if together and family in ANY_RATE else op.rate), []).append(index)
-    for (family, rate), members in groups.items():
+        evaluate = ALONE.get(op.kind) or (products if op.kind == "gemm" else _streams)
+        groups.setdefault((evaluate, op.rate if many else ""), []).append(index)
+    for (evaluate, _), members in groups.items():
         chosen = [ops[i] for i in members]
-        own = which = range(len(chosen))  # type: Sequence[int]
-        if family in ONE_BY_ONE and len(chosen) > 1:
+        if evaluate in TOGETHER:
+            times, which = evaluate(chosen, shape, w, s, r), [*range(len(chosen))]
+        else:
             own, which = distinct([_sizes(op) for op in chosen])
-        times = EVALUATE[family]([chosen[i] for i in own], shape, rate, w, s, r)
-        lift = s.engine.factors.moe_factor if family == "moe" and s.engine.kernels.gemv else 1.0  # `_moe` undoes it
+            times = [evaluate(chosen[i], w, s, r) for i in own]
+        lift = s.engine.factors.moe_factor if evaluate is _moe and s.engine.kernels.gemv else 1.0  # `_moe` undoes it
         for index, op, at in zip(members, chosen, which, strict=True):
             out[index] = larger(times[at] * (1.0 - op.overlapped), floor[index] / lift)
     return out
@@ -99,7 +102,7 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
 
 def _sizes(op: Op) -> tuple[Any, ...]:
     """What the time of an op hangs on; its name too, as a backward kernel has constants of its own."""
-    return op.name, op.kind, op.flops, op.bytes, op.launches, *op.shape, *op.widths
+    return op.name, op.kind, op.rate, op.flops, op.bytes, op.launches, *op.shape, *op.widths
 
 
 FACTORS = {
@@ -109,72 +112,53 @@ FACTORS = {
 """Kind of kernel -> the engine's constant for it; streaming kernels take stream_factor."""
 
 
-def own_factor(kind: str, f: Factors) -> Num:
-    """Time of a kind of kernel in an engine over the time of the calibrated one.
-
-    >>> own_factor("gemm", Factors(gemm_factor=1.5)), own_factor("norm", Factors())
-    (1.5, 1.0)
-    """
-    factor: Num = getattr(f, FACTORS.get(kind, "stream_factor"))
-    return factor
-
-
-def _unfused(op: Op, rate: str, s: Scenario, r: Rates, peak: Num | None = None) -> Num:
-    """Plain batched products: a share of the roofline (FLOP/s `peak`, else that of the rate) and a floor a kernel."""
-    top = r.peak[rate] if peak is None else peak
-    roof = larger(op.flops / (UNFUSED * top), op.bytes / (UNFUSED * r.dram))
+def _unfused(op: Op, peak: Num, r: Rates) -> Num:
+    """Plain batched products: a share of the roofline (`peak` in FLOP/s) and a floor a kernel."""
+    roof = larger(op.flops / (UNFUSED * peak), op.bytes / (UNFUSED * r.dram))
     return roof + MIXED * op.launches
 
 
-def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
+def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Prefill attention: one fused kernel, or plain products where the engine has none."""
-    times: list[Num] = []
-    for op in ops:
-        sequences, new, past, heads, kv, qk, v, window, *both_ways = op.shape
-        if op.kind == "attention" and not s.engine.kernels.flash:
-            times.append(_unfused(op, rate, s, r) * s.engine.factors.bmm_factor)
-            continue
-        names = prefill_kernels(bool(highest(op.widths[1]) <= 1), highest(qk))
-        c = first_of("attention", PrefillConstants, w, w.half, names)
-        share = matrix_share(s.cluster.device)  # fewer matrix units also draw less power
-        c = c._replace(softmax_dim=c.softmax_dim * share, throttle=c.throttle * smaller(share, 1.0))
-        if s.engine.phase == "training":
-            c = trained(c, op.role == "dgrad")
-        call = partial(prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
-                       q_bytes=op.widths[0], kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
-                       sms=s.cluster.device.sms, causal=not both_ways)  # fmt: skip
-        time = call(new, past, c=c, window=window) / s.mapping.cp
-        if s.engine.phase == "training" and not absent_group(s.mapping.cp):
-            long = op.flops / r.peak["half"]
-            time = pick((window < math.inf), time, chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring))
-        times.append(time)
-    return times
+    sequences, new, past, heads, kv, qk, v, window, *both_ways = op.shape
+    if not s.engine.kernels.flash:
+        return _unfused(op, r.peak[op.rate], r) * s.engine.factors.bmm_factor
+    names = prefill_kernels(bool(highest(op.widths[1]) <= 1), highest(qk))
+    c = constants("attention", PrefillConstants, w, w.half, names)
+    share = matrix_share(s.cluster.device)  # fewer matrix units also draw less power
+    c = c._replace(softmax_dim=c.softmax_dim * share, throttle=c.throttle * smaller(share, 1.0))
+    if s.engine.phase == "training":
+        c = trained(c, op.role == "dgrad")
+    call = partial(prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
+                   q_bytes=op.widths[0], kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
+                   sms=s.cluster.device.sms, causal=not both_ways)  # fmt: skip
+    time = call(new, past, c=c, window=window) / s.mapping.cp
+    if s.engine.phase == "training" and not absent_group(s.mapping.cp):
+        long = op.flops / r.peak["half"]
+        time = pick((window < math.inf), time, chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring))
+    return time
 
 
-def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
+def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Latent attention of new tokens; the expansion of the latent is a product of its own in the graph. Where an
     indexer picks fewer tokens than there are, kernels over the latents take its place; for shorter prompts, too, where
     the engine has no other way (vLLM until its pull request 47327; SGLang had one a month after the model, 11892)."""
-    times: list[Num] = []
-    c = first_of("mla", MlaPrefillConstants, w, w.half, ("mla-prefill",))
+    c = constants("mla", MlaPrefillConstants, w, w.half, ("mla-prefill",))
     c = c._replace(floor_s=pick(s.engine.host.issue_prefill > GRAPHLESS, c.floor_s, 0.0))
-    for op in ops:
-        sequences, new, past, heads, qk, v, picked, latent, rope = op.shape
-        call = partial(mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v, q_bytes=op.widths[0],
-                       peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
-        if s.engine.phase == "training" and not absent_group(s.mapping.cp) and is_plain(picked, np.inf):
-            # kernels of a context group's chunks have equal work: that of the rank's own new / cp causal tokens
-            times.append(s.mapping.cp * call(new / s.mapping.cp, 0))
-        else:
-            time = call(new, past)
-            if s.engine.kernels.latent_prompts:  # scores of latent + rope, sums of latents: so many more FLOPs a pair
-                time = time * (2.0 * latent + rope) / (qk + v)
-            if not is_plain(picked, np.inf):
-                sparse = sparse_prefill_time(sequences, new, past, heads, picked, latent=latent, rope=rope,
-                                             peak=r.peak["half"])  # fmt: skip
-                time = pick((new + past > picked) | s.engine.kernels.sparse_prompts, sparse, time)
-            times.append(time / s.mapping.cp)
-    return times
+    sequences, new, past, heads, qk, v, picked, latent, rope = op.shape
+    call = partial(mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v, q_bytes=op.widths[0],
+                   peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
+    if s.engine.phase == "training" and not absent_group(s.mapping.cp) and is_plain(picked, np.inf):
+        # kernels of a context group's chunks have equal work: that of the rank's own new / cp causal tokens
+        return s.mapping.cp * call(new / s.mapping.cp, 0)
+    time = call(new, past)
+    if s.engine.kernels.latent_prompts:  # scores of latent + rope, sums of latents: so many more FLOPs a pair
+        time = time * (2.0 * latent + rope) / (qk + v)
+    if not is_plain(picked, np.inf):
+        sparse = sparse_prefill_time(sequences, new, past, heads, picked, latent=latent, rope=rope,
+                                     peak=r.peak["half"])  # fmt: skip
+        time = pick((new + past > picked) | s.engine.kernels.sparse_prompts, sparse, time)
+    return time / s.mapping.cp
 
 
 def _cache_width(op: Op, w: Where, s: Scenario) -> str:
@@ -182,78 +166,71 @@ def _cache_width(op: Op, w: Where, s: Scenario) -> str:
     return "fp8" if highest(op.widths[1]) <= 1 and "fp8" in s.cluster.device.peak else w.half
 
 
-def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
+def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Decode attention; older kernels read again for query heads of a group, or (PagedAttention V1) by a block a head,
     as many as L1 holds scores (fp32, of a graph's longest context), at the memory's rate, not at what products reach of
     it. A device that does not know fp8 converts such a cache on its vector units; integers any device converts. Where a
     graph's grid has blocks up to its longest sequence, those beyond a sequence's own tokens start and end at once."""
-    times: list[Num] = []
     k, unknown = s.engine.kernels, "fp8" not in s.cluster.device.peak
     dram = r.dram / pick(k.unsplit < math.inf, derating(s.cluster.device, w.engine).bandwidth, 1.0)
     waits = smaller(larger(2.0 - 4.0 * matrix_share(s.cluster.device), 0.0), 1.0)  # for units of a quarter the size
     ints = (s.quant.kind == "int") | (k.kv_convert == 0)  # an engine that converts no fp8 keeps 8 bits as integers
     longest = smaller(s.model.max_context, k.graph_length)
-    for op in ops:
-        rows, keys, heads, kv, qk, v, window = op.shape
-        group = heads / kv
-        width = _cache_width(op, w, s)
-        c = _decode_constants(group, highest(qk), width, w)
-        peak = r.peak["half"] * (s.cluster.device.peak[width] / s.cluster.device.peak[w.half]) ** waits
-        if not is_plain(k.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
-            c = c._replace(min_group=1.0)
-        call = partial(decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
-                       kv_bytes=op.widths[1], peak=peak, bandwidth=dram, sms=s.cluster.device.sms,
-                       c=c)  # fmt: skip
-        time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)
-        own = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
-        if not is_plain(k.kv_reread, 0):
-            whole = op.widths[1] * 4.0 * longest / (r.l1_size * k.block_rate)
-            a_value = pick(rows * heads > k.unsplit, whole, own * k.kv_reread * 2.0 / r.l1)
-            time = np.hypot(time, rows * keys * heads * (qk + v) * a_value)
-        integers = (op.widths[1] < 1) | ints
-        turned = pick(integers, k.int_convert * pick(own, heads, kv), unknown * k.kv_convert * kv)
-        time = time + (op.widths[1] <= 1) * turned * rows * keys * (qk + v) / r.peak["vector"]
-        if highest(k.empty_block) > 0:
-            beyond = pick((longest < math.inf) & (window == math.inf), larger(longest - keys, 0.0), 0.0)
-            time = time + k.empty_block / 256 * rows * kv * beyond
-        times.append(time)
-    return times
+    rows, keys, heads, kv, qk, v, window = op.shape
+    group = heads / kv
+    width = _cache_width(op, w, s)
+    c = _decode_constants(group, highest(qk), width, w)
+    peak = r.peak["half"] * (s.cluster.device.peak[width] / s.cluster.device.peak[w.half]) ** waits
+    if not is_plain(k.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
+        c = c._replace(min_group=1.0)
+    call = partial(decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
+                   kv_bytes=op.widths[1], peak=peak, bandwidth=dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
+    time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)
+    own = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
+    if not is_plain(k.kv_reread, 0):
+        whole = op.widths[1] * 4.0 * longest / (r.l1_size * k.block_rate)
+        a_value = pick(rows * heads > k.unsplit, whole, own * k.kv_reread * 2.0 / r.l1)
+        time = np.hypot(time, rows * keys * heads * (qk + v) * a_value)
+    integers = (op.widths[1] < 1) | ints
+    turned = pick(integers, k.int_convert * pick(own, heads, kv), unknown * k.kv_convert * kv)
+    time = time + (op.widths[1] <= 1) * turned * rows * keys * (qk + v) / r.peak["vector"]
+    if highest(k.empty_block) > 0:
+        beyond = pick((longest < math.inf) & (window == math.inf), larger(longest - keys, 0.0), 0.0)
+        time = time + k.empty_block / 256 * rows * kv * beyond
+    return time
 
 
 def _decode_constants(group: Num, size: float, width: str, w: Where) -> Any:
     """Constants of the decode kernels for groups of so many query heads a KV head, which in a grid may be several."""
     if not isinstance(group, np.ndarray):
-        return first_of("attention", DecodeConstants, w, width, decode_kernels(group, size))
+        return constants("attention", DecodeConstants, w, width, decode_kernels(group, size))
     groups = np.unique(group)
-    found = [first_of("attention", DecodeConstants, w, width, decode_kernels(one, size)) for one in groups.tolist()]
+    found = [constants("attention", DecodeConstants, w, width, decode_kernels(one, size)) for one in groups.tolist()]
     which = np.searchsorted(groups, group)
     fields = zip(*found, strict=True)
     return DecodeConstants._make(a[0] if len({*a}) == 1 else np.array(a)[which] for a in fields)
 
 
-def _mla_decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
+def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Latent attention of one query a sequence, absorbed; graphs replay it, so the host's floor is left out.
 
     Engines share its libraries (FlashMLA, FlashInfer, CUTLASS): tables measured eagerly (57 us a call) say little of a
     kernel in a graph, so there the other engines' stand in.
     """
-    times: list[Num] = []
     told = s.engine.kernels.attention
-    for op in ops:
-        rows, keys, heads, latent, rope = op.shape
-        width = w.half if told else _cache_width(op, w, s)  # Triton's widens a narrow cache
-        known = captured("mla", MlaDecodeConstants, w, width, f"mla-decode-{told}" if told else "mla-decode")
-        call = partial(mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1],
-                       peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
-        times.append(reduce(smaller, [call(c=c._replace(floor_s=0.0)) for c in known]))
-    return times
+    rows, keys, heads, latent, rope = op.shape
+    width = w.half if told else _cache_width(op, w, s)  # Triton's widens a narrow cache
+    known = in_graphs("mla", MlaDecodeConstants, w, width, f"mla-decode-{told}" if told else "mla-decode")
+    call = partial(mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1],
+                   peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
+    return reduce(smaller, [call(c=c._replace(floor_s=0.0)) for c in known])
 
 
 GRAPHLESS = 6e-6
 """s a kernel launch: from here on the host is eager, and the measured floor of a call is its."""
 
 
-def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
+def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Expert layers: sort, two grouped products, combine; of the engine's kernels the fastest at each point. An engine
     with narrow kernels of its own runs experts on those, at the datasheet's rate: what a card's share of it says is of
     dense products (sums of fp16 values on GeForce, hipBLASLt)."""
@@ -263,41 +240,37 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
     spread_out = s.mapping.ep > 1
     told = s.engine.kernels.experts, s.engine.kernels.launched
     kernels = {bool(x): choices(w.gpu, w.generation, w.kernels, w.quant, bool(x), *told) for x in np.unique(spread_out)}
-    d = s.cluster.device
-    times: list[Num] = []
-    for op in ops:
-        tokens, hidden, width, experts, local, top_k, gated = op.shape
-        ep = experts / local
-        spread = popularity(experts, top_k, s.engine.kernels.skew)
-        routing = routed(tokens, top_k, experts, ep, spread)
-        alike = s.engine.kernels.alike
-        if not is_plain(alike, 0.0):
-            touched = distinct_experts(experts, top_k, tokens, alike, spread) * routing.rows / (tokens * top_k)
-            fewer = pick(alike > 0, smaller(routing.experts, touched), routing.experts)
-            routing = routing._replace(experts=fewer)
-        call = partial(moe_time, tokens, hidden, width, routing, top_k=top_k, experts=experts, ep=ep,
-                       gated=gated, weight_bytes=op.widths[0])  # fmt: skip
-        best = {
-            parallel: reduce(smaller, [
-                call(device=Hardware(r.peak[at], r.dram, d.sms), c=kernel.constants.on(r.l2 / r.dram), act_bytes=act)
-                for kernel in known
-                for at, act in [(rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
-            ])
-            for parallel, known in kernels.items()
-        }  # fmt: skip
-        time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
-        if s.engine.kernels.gemv:
-            alone = s.engine.factors.gemm_factor * s.engine.factors.moe_vectors / s.engine.factors.moe_factor
-            flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
-            time = larger(time, brain_time(flops, s.engine.kernels.brain_experts, s, r))
-            brain = brain_time(flops, s.engine.kernels.brain_share, s, r)
-            vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r)
-            time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
-        times.append(time)
-    return times
+    tokens, hidden, width, experts, local, top_k, gated = op.shape
+    ep = experts / local
+    spread = popularity(experts, top_k, s.engine.kernels.skew)
+    routing = routed(tokens, top_k, experts, ep, spread)
+    alike = s.engine.kernels.alike
+    if not is_plain(alike, 0.0):
+        touched = distinct_experts(experts, top_k, tokens, alike, spread) * routing.rows / (tokens * top_k)
+        fewer = pick(alike > 0, smaller(routing.experts, touched), routing.experts)
+        routing = routing._replace(experts=fewer)
+    call = partial(moe_time, tokens, hidden, width, routing, top_k=top_k, experts=experts, ep=ep,
+                   gated=gated, weight_bytes=op.widths[0], bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
+    best = {
+        parallel: reduce(smaller, [
+            call(peak=r.peak[at], c=kernel.constants.on(r.l2 / r.dram), act_bytes=act)
+            for kernel in known
+            for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
+        ])
+        for parallel, known in kernels.items()
+    }  # fmt: skip
+    time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
+    if s.engine.kernels.gemv:
+        alone = s.engine.factors.gemm_factor * s.engine.factors.moe_vectors / s.engine.factors.moe_factor
+        flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
+        time = larger(time, brain_time(flops, s.engine.kernels.brain_experts, s, r))
+        brain = brain_time(flops, s.engine.kernels.brain_share, s, r)
+        vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r)
+        time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
+    return time
 
 
-def _streams(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
+def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Elementwise kernels: each launch of a chain pays its floor and moves its share of the bytes.
 
     What was measured of norms, activations and rotary embeddings are kernels of 2023 (0.35 to 0.6 of the bandwidth, a
@@ -317,16 +290,16 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
 def _stream_constants(kind: str, w: Where, vectorised: str) -> ElementwiseConstants:
     """Constants of a kind of streaming kernel."""
     measured = MEASURED_KERNEL.get(kind, "add")
-    c: ElementwiseConstants = constants("elementwise", ElementwiseConstants, w, "fp16", measured)
+    c: ElementwiseConstants = constants("elementwise", ElementwiseConstants, w, "fp16", (measured,))
     if vectorised in (measured, "all"):
-        add = constants("elementwise", ElementwiseConstants, w._replace(gpu=ANY, generation=ANY), "fp16", "add")
+        add = constants("elementwise", ElementwiseConstants, w._replace(gpu=ANY, generation=ANY), "fp16", ("add",))
         c = add._replace(t0=larger(c.t0, add.t0))  # (norms on A100 were fitted with hardly any floor)
     return c._replace(t0=larger(c.t0, ADAPTER)) if kind == "adapter" else c
 
 
-def _bmms(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
+def _bmm(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Batched products of unfused attention in training."""
-    return [_unfused(op, rate, s, r, batched_peak(op, r.peak[rate], r.peak["vector"])) for op in ops]
+    return _unfused(op, batched_peak(op, r.peak[op.rate], r.peak["vector"]), r)
 
 
 def batched_peak(op: Op, matrix: Num, vector: Num) -> Num:
@@ -345,15 +318,10 @@ def batched_peak(op: Op, matrix: Num, vector: Num) -> Num:
     return pick(whole, matrix, vector)
 
 
-FAMILY = {
-    "gemm": "gemm", "bmm": "bmm", "attention": "attention", "mla_attention": "mla_prefill",
-    "decode_attention": "decode", "mla_decode": "mla", "moe": "moe",
+ALONE: dict[str, Any] = {
+    "bmm": _bmm, "attention": _attention, "mla_attention": _mla_prefill, "decode_attention": _decode,
+    "mla_decode": _mla_decode, "moe": _moe,
 }  # fmt: skip
-EVALUATE: dict[str, Any] = {
-    "gemm": products, "bmm": _bmms, "attention": _attention, "mla_prefill": _mla_prefill, "decode": _decode,
-    "mla": _mla_decode, "moe": _moe, "stream": _streams,
-}  # fmt: skip
-ANY_RATE = ("gemm", "stream")
-"""Families whose ops of all rates are evaluated together at few points."""
-ONE_BY_ONE = ("attention", "mla_prefill", "decode", "mla", "moe")
-"""Families whose ops are evaluated one after the other, so that an op equal to another is worth finding."""
+"""Kinds whose ops are evaluated one after the other, so that an op equal to another is worth finding."""
+TOGETHER = (products, _streams)
+"""What evaluates all other ops together, those of all rates at few points."""

@@ -15,7 +15,8 @@ from rooflm.units import Num, larger
 
 
 class ElementwiseConstants(NamedTuple):
-    """Constants of `elementwise_time` for a (GPU, engine, kind), from data/calibration/elementwise.toml.
+    """Constants of `elementwise_time` for a (GPU, engine, kind), from data/calibration/elementwise.toml; the default is
+    bytes over bandwidth.
 
     t0: s, floor of a kernel; eff: share of the datasheet's DRAM bandwidth that a long kernel reaches;
     ramp: s, time lost until DRAM streams at full rate; row: bandwidth of one SM on its row over its share of the
@@ -27,9 +28,6 @@ class ElementwiseConstants(NamedTuple):
     ramp: Num = 0.0
     row: Num = np.inf
 
-
-IDEAL = ElementwiseConstants()
-"""No overheads: bytes / bandwidth."""
 
 MEASURED_KERNEL = {
     "norm": "norm", "rope": "rope", "activation": "activation", "embedding": "embedding", "softmax": "norm",
@@ -44,7 +42,7 @@ abstract), two kernels for each of 7 products in 32 layers."""
 
 
 def elementwise_time(
-    traffic: Num, *, bandwidth: Num, c: ElementwiseConstants = IDEAL, row_bytes: Num = 0.0, sms: Num = 1.0
+    traffic: Num, *, bandwidth: Num, c: ElementwiseConstants, row_bytes: Num = 0.0, sms: Num = 1.0
 ) -> Num:
     """Time in s of a kernel that moves `traffic` bytes (reads and writes together); all arguments broadcast.
 
@@ -56,7 +54,7 @@ def elementwise_time(
 
     Source: roofline (Williams et al. 2009) with a launch floor; constants fitted, see rooflm_fit.elementwise.
 
-    >>> float(elementwise_time(2e9, bandwidth=2e12))
+    >>> float(elementwise_time(2e9, bandwidth=2e12, c=ElementwiseConstants()))
     0.001
     >>> c = ElementwiseConstants(t0=2e-6, eff=0.5, ramp=3e-6)
     >>> round(float(elementwise_time(10e6, bandwidth=2e12, c=c)) * 1e6, 3)  # 2 + 10 + 3 * 10 / 15

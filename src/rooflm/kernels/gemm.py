@@ -18,7 +18,8 @@ from rooflm.units import Num, is_plain
 
 
 class GemmConstants(NamedTuple):
-    """Constants of `gemm_time` for a (generation, library, dtype), from data/calibration/gemm.toml; ideal by default.
+    """Constants of `gemm_time` for a (generation, library, dtype), from data/calibration/gemm.toml; ideal by default:
+    no overheads, efficiencies of 1 (tiles and waves stay; the roofline is the physical bound without them).
 
     t0: s, floor of a kernel, launch to launch inside a CUDA graph.
     eff_c: share of the datasheet's FLOP/s that full waves of large tiles reach before throttling.
@@ -47,9 +48,6 @@ class GemmConstants(NamedTuple):
     q_pass: Num = 0.0
     q_row: Num = 0.0
 
-
-IDEAL = GemmConstants()
-"""No overheads, efficiencies of 1. Tiles and waves stay; the roofline is the physical bound without them."""
 
 TILES = ((16, 64), (32, 64), (64, 64), (64, 128), (128, 64), (128, 128), (128, 192), (128, 256), (256, 128))
 """Candidate tiles (bm, bn). More of them changed the error by under 0.1 points."""
@@ -94,7 +92,7 @@ def gemm_time(
     constants fitted to measured kernels (see rooflm_fit.gemm for data and errors).
 
     >>> t = gemm_time(8192, 8192, 8192, weight_bytes=2, act_bytes=2, out_bytes=2, peak=1e15, bandwidth=1e13,
-    ...               sms=128, c=IDEAL)
+    ...               sms=128, c=GemmConstants())
     >>> round(float(t) * 1e6, 1)  # 2 * 8192**3 / 1e15: 2048 tiles of 128 x 256 fill 16 waves exactly
     1099.5
     """

@@ -60,9 +60,9 @@ def where(device: Device, engine: Engine, scheme: Quant, r: Rates) -> Where:
 
 
 @lru_cache(maxsize=4096)
-def constants(family: str, kind: type[Any], w: Where, dtype: str, kernel: str = "") -> Any:
-    """The typed constants of a kernel family, by the documented fall-backs of `kernels.constants.lookup`."""
-    return typed(kind, lookup(family, w.gpu, w.generation, w.kernels, dtype, kernel).row)
+def constants(family: str, kind: type[Any], w: Where, dtype: str, kernels: tuple[str, ...] = ("",)) -> Any:
+    """The typed constants of a kernel family, of the nearest of several kernels (`nearest_of`)."""
+    return typed(kind, nearest_of(family, w, dtype, kernels).row)
 
 
 def nearest_of(family: str, w: Where, dtype: str, kernels: tuple[str, ...]) -> Match:
@@ -92,23 +92,17 @@ EAGER = 5e-5
 
 
 @lru_cache(maxsize=4096)
-def captured(family: str, kind: type[Any], w: Where, dtype: str, kernel: str) -> tuple[Any, ...]:
-    """The constants of a kernel of a library that all engines bring, as measured on this very card (else on those of
-    its generation): the engine's own, but where its table was measured eagerly (or not at all) those of every other
-    engine, of which the fastest runs. Where nobody measured it so, the usual ones (`constants`)."""
+def in_graphs(family: str, kind: type[Any], w: Where, dtype: str, kernel: str) -> tuple[Any, ...]:
+    """The constants of a kernel of a library that all engines bring, in a CUDA graph, as measured on this very card
+    (else on those of its generation): the engine's own, but where its table was measured eagerly (or not at all) those
+    of every other engine, of which the fastest runs. Where nobody measured it so, the usual ones (`constants`)."""
     same = [e for e in _entries(family) if (e.dtype, e.kernel) == (dtype, kernel)]
     rows = [e for e in same if w.gpu in e.gpu] or [e for e in same if e.architecture == w.generation]
     found = {engine: typed(kind, _parse(family, e.text)) for e in rows for engine in e.engine}
     known = {engine: c for engine, c in found.items() if c.floor_s < EAGER}
     if w.kernels in known:
         return (known[w.kernels],)
-    return tuple(known.values()) or (typed(kind, lookup(family, w.gpu, w.generation, w.kernels, dtype, kernel).row),)
-
-
-@lru_cache(maxsize=4096)
-def first_of(family: str, kind: type[Any], w: Where, dtype: str, kernels: tuple[str, ...]) -> Any:
-    """The typed constants of `nearest_of`."""
-    return typed(kind, nearest_of(family, w, dtype, kernels).row)
+    return tuple(known.values()) or (typed(kind, nearest_of(family, w, dtype, (kernel,)).row),)
 
 
 COMMON = ("prefill-kv8",)

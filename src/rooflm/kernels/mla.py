@@ -1,8 +1,8 @@
 """Kernel time of multi-head latent attention (MLA, DeepSeek-V2/V3): prefill and decode over a latent KV cache.
 
 Decode absorbs the up-projections into the query: every head attends over the same latent of 512 + 64 values a token,
-so the heads are one query group and a token costs 576 values to read whatever the number of heads. Prefill either
-up-projects K and V to heads of 192 and 128 (most engines), or attends over the latent as decode does.
+so the heads are one query group and a token costs 576 values to read whatever the number of heads. Prefill up-projects
+K and V to heads of 192 and 128.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import NamedTuple
 from rooflm.graph.ops import attended
 from rooflm.kernels.attention import THROTTLE_S, split_kv_time
 from rooflm.kernels.blend import filling_soon, smooth_max
-from rooflm.units import Num, ceil, pick
+from rooflm.units import Num, ceil
 
 
 class MlaPrefillConstants(NamedTuple):
     """Constants of one MLA prefill kernel on one device; as PrefillConstants, with these of its own.
 
     floor_s: least time of a call (the host, where the engine was timed without CUDA graphs), s; passes: serial passes
-    over Q, K, V and O; absorbed: 1 where the kernel attends over the latent (heads of 576 and 512), else 0.
+    over Q, K, V and O.
     """
 
     launch_s: float
@@ -32,7 +32,6 @@ class MlaPrefillConstants(NamedTuple):
     tail: float
     floor_s: float
     tile: float
-    absorbed: float
     eff_m: float = 0.85
 
 
@@ -59,38 +58,34 @@ class MlaDecodeConstants(NamedTuple):
     resident: float = 1.0
 
 
-IDEAL_MLA_PREFILL = MlaPrefillConstants(0, 1, 0, 0, 64, 0, 0, 0, tile=1, absorbed=0, eff_m=1)
+IDEAL_MLA_PREFILL = MlaPrefillConstants(0, 1, 0, 0, 64, 0, 0, 0, tile=1, eff_m=1)
 IDEAL_MLA_DECODE = MlaDecodeConstants(0, 1, 0, 64, 1e9, 0, 0, 1, 0, block=1, max_splits=128, group_tile=1)
 
 
 def mla_prefill_time(
     batch: Num, new: Num, past: Num, heads: Num,
-    *, latent: Num = 512, rope: Num = 64, qk_head: Num = 192, v_head: Num = 128,
-    q_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: MlaPrefillConstants, up_projection: Num = 0.0,
+    *, qk_head: Num = 192, v_head: Num = 128,
+    q_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: MlaPrefillConstants, beside: Num = 0.0,
 ) -> Num:  # fmt: skip
     """Seconds of causal MLA of `new` queries a sequence over past + new keys.
 
-    Like prefill_attention_time with 2 (dims of QK + dims of V) FLOPs a score, dims 192 + 128, or 576 + 512 where the
-    kernel works on the latent (c.absorbed); then a tile holds the rows of several heads. up_projection: 1 adds the
-    GEMM from the latent to K and V of all heads, which some engines' attention call includes (a model's graph counts it
-    as a GEMM of its own: leave 0). Source: DeepSeek-V2 (2024) for the algebra; constants fitted, see mla.toml.
+    Like prefill_attention_time with 2 (dims of QK + dims of V) FLOPs a score. beside: seconds of what else a measured
+    call includes. Source: DeepSeek-V2 (2024) for the algebra; constants fitted, see mla.toml.
 
     >>> t = mla_prefill_time(1, 4096, 0, 16, q_bytes=2, peak=1e15, bandwidth=4e12, sms=132, c=IDEAL_MLA_PREFILL)
     >>> round(float(t) * 1e6, 3)  # 2 x 320 x 16 x 4096 x 4097/2 FLOP at 1e15/s; us
     85.92
     """
-    dims = pick(c.absorbed > 0, 2 * latent + rope, qk_head + v_head)
+    dims = qk_head + v_head
     mean, scores = attended(new, past, math.inf), 2 * dims * heads * batch * new
     ideal = scores * mean / peak
     rate = c.eff * peak / sms * (1 - c.throttle * ideal / (THROTTLE_S + ideal))
-    tiles = batch * pick(c.absorbed > 0, ceil(new * heads / c.tile), heads * ceil(new / c.tile))
+    tiles = batch * (heads * ceil(new / c.tile))
     a_token = 2 * c.tile * dims / rate
     busy = tiles / sms * (c.tile_s + (mean + (c.tile - 1) / 2) * a_token)
     slowest = c.tail * (past + new) * a_token
-    values = batch * new * pick(c.absorbed > 0, heads * dims + latent + rope, 2 * heads * dims)
-    move = values * q_bytes / (c.eff_m * bandwidth)
-    project = up_projection * 2 * batch * (past + new) * latent * heads * (qk_head - rope + v_head) / (c.eff * peak)
-    kernels = smooth_max(c.sharp, c.launch_s, busy, slowest, move) + c.passes * move + project
+    move = batch * new * (2 * heads * dims) * q_bytes / (c.eff_m * bandwidth)
+    kernels = smooth_max(c.sharp, c.launch_s, busy, slowest, move) + c.passes * move + beside
     return smooth_max(4.0, kernels, c.floor_s)
 
 

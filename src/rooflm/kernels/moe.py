@@ -58,14 +58,6 @@ class MoEConstants(NamedTuple):
         return self._replace(c_sm=self.c_sm * l2 / self.l2) if self.l2 else self
 
 
-class Hardware(NamedTuple):
-    """A device as these kernels see it: dense FLOP/s of the dtype, DRAM B/s, SMs."""
-
-    peak: Num
-    bandwidth: Num
-    sms: Num
-
-
 class Routing(NamedTuple):
     """Work of the busiest rank. rows: (token, expert) pairs it computes; experts: local experts with at least one row.
 
@@ -138,7 +130,7 @@ def tiles_per_expert(rows: Num, tile: Num, spread: Num) -> Num:
 
 def grouped_gemm_time(
     routing: Routing, n: Num, k: Num,
-    *, weight_bytes: Num, act_bytes: Num, device: Hardware, c: MoEConstants, fetched: Num = 1.0,
+    *, weight_bytes: Num, act_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: MoEConstants, fetched: Num = 1.0,
 ) -> NDArray[Any]:  # fmt: skip
     """Seconds of grouped GEMMs, [rows, k] x [experts, k, n], each with the best tile of the candidates.
 
@@ -151,15 +143,15 @@ def grouped_gemm_time(
     Source: tile and wave quantisation as in NVIDIA's "Matrix multiplication background" user guide; one SM's limited
     bandwidth is what few, wide experts meet (down projection: 32 tiles on 132 SMs).
     """
-    rank = _rank((*routing, n, k, fetched, weight_bytes, act_bytes, *device, *c))
+    rank = _rank((*routing, n, k, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, *c))
     bm, bn = (tile.reshape(-1, *(1,) * rank) for tile in (TILE_M, TILE_N))
     each = routing.rows / larger(routing.experts, 1e-12)
     tiles = routing.experts * ceil(n / bn) * tiles_per_expert(each, bm, routing.spread)
-    compute = bm * bn * (2.0 * device.sms * k / (c.eff_c * device.peak))
-    memory = (bm * act_bytes + bn * weight_bytes) * (k * device.sms / (c.c_sm * device.bandwidth))
-    on_sm = np.min(ceil(tiles / device.sms) * (larger(compute, memory) + c.wave), axis=0)
+    compute = bm * bn * (2.0 * sms * k / (c.eff_c * peak))
+    memory = (bm * act_bytes + bn * weight_bytes) * (k * sms / (c.c_sm * bandwidth))
+    on_sm = np.min(ceil(tiles / sms) * (larger(compute, memory) + c.wave), axis=0)
     moved = routing.experts * n * k * weight_bytes * fetched + routing.rows * (k * act_bytes + n * 2.0)
-    dram = moved / (c.eff_m * device.bandwidth)
+    dram = moved / (c.eff_m * bandwidth)
     dram = dram + filling_soon(dram, c.ramp)
     return np.asarray(smooth_max(JOINED, on_sm, dram))
 
@@ -177,14 +169,15 @@ def _stack(first: Num, second: Num, rank: int) -> NDArray[Any]:
 
 def moe_time(
     tokens: Num, hidden: Num, width: Num, routing: Routing,
-    *, top_k: Num, experts: Num, device: Hardware, c: MoEConstants, ep: Num = 1, gated: Num = 1.0,
+    *, top_k: Num, experts: Num, peak: Num, bandwidth: Num, sms: Num, c: MoEConstants, ep: Num = 1, gated: Num = 1.0,
     weight_bytes: Num = 2.0, act_bytes: Num = 2.0, fetched: Num = 1.0,
 ) -> Num:  # fmt: skip
     """Seconds of a layer's expert kernels on the busiest rank, without communication. Zero for zero tokens.
 
     tokens: of all ranks of the group; width: of an expert on the rank; gated: 1 for gate and up projections, 0 for one;
-    weight_bytes, act_bytes: bytes an element in the GEMMs, scales included; fetched: share of the weights' bytes that
-    device memory serves (an argument only fits of warm benchmarks give: both products' traffic has it).
+    peak, bandwidth, sms: dense FLOP/s of the dtype, DRAM B/s, SMs; weight_bytes, act_bytes: bytes an element in the
+    GEMMs, scales included; fetched: share of the weights' bytes that device memory serves (an argument only fits of
+    warm benchmarks give: both products' traffic has it).
 
         t = start + expert · E/ep + GEMM(gate-up) + GEMM(down) + passes / (eff_pass BW)
         passes = rows' (2 h + (2 + gated) w) 2 B + T h 4 B,   rows' = rows + stray (T k - rows)
@@ -192,23 +185,24 @@ def moe_time(
     (permute writes and finalise reads h a row; the activation reads 1 + gated and writes 1 times w.)
     Fitted by `rooflm_fit.moe`.
 
-    >>> h200 = Hardware(989e12, 4.8e12, 132)
+    >>> h200 = {"peak": 989e12, "bandwidth": 4.8e12, "sms": 132}
     >>> fused = MoEConstants(18e-6, 3e-8, 0.9, 0.97, 2.0, 7e-6, 1e-6, 0.45, 0.01)
     >>> routing = Routing(128.0, 128.0, 0.0)   # 128 experts of 3 · 2048 · 768 weights: 252 us at full bandwidth
-    >>> seconds = moe_time(16, 2048, 768, routing, top_k=8, experts=128, device=h200, c=fused)
+    >>> seconds = moe_time(16, 2048, 768, routing, top_k=8, experts=128, c=fused, **h200)
     >>> round(float(seconds) * 1e6)   # measured: 301
     311
     """
     matrices = 2.0 + gated
-    rank = _rank((*routing, width, hidden, matrices, fetched, weight_bytes, act_bytes, *device, *c))
+    rank = _rank((*routing, width, hidden, matrices, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, *c))
     n, k = _stack((1.0 + gated) * width, hidden, rank), _stack(hidden, width, rank)
     gemms = grouped_gemm_time(
-        routing, n, k, fetched=fetched, weight_bytes=weight_bytes, act_bytes=act_bytes, device=device, c=c
-    ).sum(axis=0)
+        routing, n, k, fetched=fetched, weight_bytes=weight_bytes, act_bytes=act_bytes, peak=peak, bandwidth=bandwidth,
+        sms=sms, c=c,
+    ).sum(axis=0)  # fmt: skip
     rows = routing.rows + c.stray * larger(tokens * top_k - routing.rows, 0.0)
     passes = rows * (2.0 * hidden + matrices * width) * 2.0 + tokens * hidden * 4.0
     fixed = c.start + c.expert * experts / ep
-    return pick(tokens > 0, fixed + gemms + passes / (c.eff_pass * device.bandwidth), 0.0)
+    return pick(tokens > 0, fixed + gemms + passes / (c.eff_pass * bandwidth), 0.0)
 
 
 def usual(gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False) -> Match:

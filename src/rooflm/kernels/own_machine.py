@@ -6,11 +6,9 @@ micro-benchmarks, where no kernel tables exist.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rooflm.catalogue.hardware import Measured
 from rooflm.graph.ops import Op
@@ -49,7 +47,8 @@ def attention_time(flops: Num, bytes_: Num, *, peak: Num, bandwidth: Num, share:
 
 
 def op_time(op: Op, c: Measured, r: Rates) -> Num:
-    """Seconds of one execution of an op, its launches included."""
+    """Seconds of one execution of an op, its launches included. The rates are reached ones, so that no roofline binds:
+    streams may stay in a cache."""
     time: Num
     if op.kind in ("gemm", "moe"):
         rows: Any = np.asarray(op.shape[0])
@@ -64,17 +63,6 @@ def op_time(op: Op, c: Measured, r: Rates) -> Num:
     else:
         time = op.bytes / (r.dram * c.stream)
     return time + c.launch * op.launches
-
-
-def times(ops: Sequence[Op], floor: NDArray[Any], c: Measured, r: Rates) -> NDArray[Any]:
-    """Seconds of ops in the shape of their roofline `floor`, (ops, ...), with the constants of the data type in which
-    the rest of the model works. The rates are reached ones, so that the floor does not bind: streams may stay in a
-    cache."""
-    out = np.empty_like(floor)
-    own = c.of(r.dtype["half"])
-    for index, op in enumerate(ops):
-        out[index] = op_time(op, own, r)
-    return out
 
 
 def training_factor(op: Op, c: Measured) -> Num:

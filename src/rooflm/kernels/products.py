@@ -21,7 +21,7 @@ from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, is_plain, larger, pick, smaller
 
 
-def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> NDArray[Any]:
+def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r: Rates) -> NDArray[Any]:
     """All products together, those of several data types with constants and peaks of their own each."""
     reached = derating(s.cluster.device, w.engine)
     own = s.engine.kernels.gemv and w.quant in ("int4_wo", "int8_wo")
@@ -46,7 +46,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
         best = by(c=constants("gemm", GemmConstants, w, w.quant))
         time = pick((wide[0] < 2) & _among(n, k, s.engine.kernels.tuned), best, time)
     if s.engine.kernels.gemv:
-        streamed = _vector_time(m, n, k, wide[0], c, r)
+        streamed = vector_time(n * k * wide[0], 2.0 * m * n * k, c, r)
         time = larger(time, brain_time(2.0 * m * n * k, s.engine.kernels.brain_share, s, r))
         time = time + _spread_time(n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r)
         time = pick(m > VECTOR_ROWS, time, smaller(time, streamed))
@@ -93,12 +93,12 @@ def _gemm_constants(dtype: str, w: Where, s: Scenario) -> Any:
     return c
 
 
-def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r: Rates) -> Num:
+def vector_time(weight_bytes: Num, flops: Num, c: GemmConstants, r: Rates, launches: float = 1.0) -> Num:
     """Seconds of a product of few rows by vector kernels: weights stream at the same share of the bandwidth as in a
     product, and the vector units do the arithmetic."""
-    stream = n * k * weight_bytes / (c.eff_m * r.dram)
+    stream = weight_bytes / (c.eff_m * r.dram)
     ramp = smaller(c.ramp, VECTOR_RAMP)
-    return c.t0 + larger(stream + filling(stream, ramp), 2.0 * m * n * k / r.peak["vector"])
+    return launches * c.t0 + larger(stream + filling(stream, ramp), flops / r.peak["vector"])
 
 
 def brain_time(flops: Num, share: Num, s: Scenario, r: Rates) -> Num:
@@ -113,9 +113,7 @@ def expert_vectors(op: Op, c: GemmConstants, r: Rates) -> Num:
     itself, at the share of the bandwidth of other products; three launches (llama.cpp's mul_mat_vec with ids)."""
     tokens, hidden, width, experts, local, top_k, gated = op.shape
     values = tokens * top_k * local / experts * (2.0 + gated) * hidden * width
-    stream = values * op.widths[0] / (c.eff_m * r.dram)
-    compute = 2.0 * values / r.peak["vector"]
-    return 3.0 * c.t0 + larger(stream + filling(stream, smaller(c.ramp, VECTOR_RAMP)), compute)
+    return vector_time(values * op.widths[0], 2.0 * values, c, r, launches=3.0)
 
 
 def _spread_time(n: Num, k: Num, weight_bytes: Num, s: Scenario, r: Rates) -> Num:
@@ -130,7 +128,7 @@ def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Nu
     convert = s.engine.kernels.convert
     if is_plain(convert, 0):
         return 0.0
-    c = constants("elementwise", ElementwiseConstants, w, "fp16", "add")
+    c = constants("elementwise", ElementwiseConstants, w, "fp16", ("add",))
     return sum(
         elementwise_time(convert * m * side, bandwidth=r.dram, c=c, row_bytes=convert * side,
                          sms=s.cluster.device.sms) for side in (k, n)

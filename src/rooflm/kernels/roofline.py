@@ -111,7 +111,7 @@ def time_ops(ops: Sequence[Op], s: Scenario, own: Factors = MEASURED) -> list[Ti
         alone = point and not isinstance(op.bytes, np.ndarray)
         shape = () if alone else common_shape((op.flops, op.bytes, op.overlapped, op.launches, *op.shape))
         groups.setdefault(shape, []).append(index)
-    factors = {kind: efficiency.own_factor(kind, own) for kind in {op.kind for op in ops}}
+    factors = {kind: getattr(own, efficiency.FACTORS.get(kind, "stream_factor")) for kind in {op.kind for op in ops}}
     timed: list[Timed | None] = [None] * len(ops)
     for own_shape, members in groups.items():
         shape = np.broadcast_shapes(own_shape, device_shape) if device_shape else own_shape
