@@ -48,27 +48,22 @@ def pick(flag: Any, here: Num, there: Num) -> Num:
     return here if flag else there
 
 
-def ceil(value: Num) -> Num:
-    """The next whole number upwards: `np.ceil`, but several times as fast for plain numbers.
+def whole(plain: Callable[[float], int], arrays: Callable[[Any], Any]) -> Callable[[Num], Num]:
+    """The next whole number upwards or downwards: as NumPy's, but several times as fast for plain numbers.
 
-    >>> ceil(1.5), ceil(2), ceil(math.inf), ceil(np.array([0.5])).tolist()
-    (2.0, 2.0, inf, [1.0])
+    >>> ceil(1.5), ceil(2), ceil(math.inf), ceil(np.array([0.5])).tolist(), floor(1.5), floor(math.inf)
+    (2.0, 2.0, inf, [1.0], 1.0, inf)
     """
-    if isinstance(value, np.ndarray):
-        return np.ceil(value)
-    return float(math.ceil(value)) if math.isfinite(value) else value
+
+    def call(value: Num) -> Num:
+        if isinstance(value, np.ndarray):
+            return arrays(value)
+        return float(plain(value)) if math.isfinite(value) else value
+
+    return call
 
 
-def floor(value: Num) -> Num:
-    """The next whole number downwards: `np.floor`, but several times as fast for plain numbers.
-
-    >>> floor(1.5), floor(math.inf), floor(np.array([0.5])).tolist()
-    (1.0, inf, [0.0])
-    """
-    if isinstance(value, np.ndarray):
-        return np.floor(value)
-    return float(math.floor(value)) if math.isfinite(value) else value
-
+ceil, floor = whole(math.ceil, np.ceil), whole(math.floor, np.floor)
 
 LARGEST_POWER = 709.0
 """Largest x of which e^x is a double."""

@@ -14,7 +14,7 @@ from rooflm.catalogue.model import Attention
 from rooflm.errors import RooflmError
 from rooflm.readers.engines import engines_of_adapters
 from rooflm.readers.schemes import PRESETS, nearest_schemes
-from rooflm.scenario.rules import Rule, divisors, expert_ways, experts_of, heads_of, mixers, mixtures, tensor_ways
+from rooflm.scenario.rules import Rule, divisors, expert_ways, heads_of, mixers, mixtures, tensor_ways
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.shown.numbers import shown
 from rooflm.units import REAL, Num, is_array
@@ -153,7 +153,7 @@ SENTENCES = {
         "kv_heads is {one.kv_heads}, but it must divide the {one.heads} heads: try {near}", _grouped),
     "top_k exceeds the experts": Sentence(
         "top_k is {one.top_k}, but there are only {one.experts} experts: use at most as many",
-        lambda s: {"one": next(f for f in mixtures(s) if f.top_k > f.experts)}),
+        lambda s: {"one": next(f for f in mixtures(s.model) if f.top_k > f.experts)}),
     "the indexer has no heads": Sentence(
         "index_topk is above 0, but then index_heads, index_dim and any q_rank must be at least 1"),
     "the degrees do not divide the GPUs": Sentence("gpus is {gpus}, but {given} must divide it", _given),
@@ -167,7 +167,7 @@ SENTENCES = {
     "ep needs a mixture of experts": Sentence("ep is {m.ep}, but {s.model.name} has no experts: leave ep at 1"),
     "ep does not divide the experts": Sentence(
         "ep is {m.ep}, but it must divide the {all} experts of {s.model.name}: try {near}",
-        lambda s: first_uneven(experts_of(s.model), s.mapping.ep, expert_ways(s.model))),
+        lambda s: first_uneven([f.experts for f in mixtures(s.model)], s.mapping.ep, expert_ways(s.model))),
     "ep does not divide tp x dp": _spread_over("tp", "dp"),
     "ep does not divide tp x cp x dp": _spread_over("tp", "cp", "dp"),
     "the engine serves no adapters": Sentence(

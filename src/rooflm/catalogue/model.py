@@ -6,6 +6,7 @@ Parameter counts follow from the shapes; `tests/catalogue/test_model.py` holds e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -301,13 +302,7 @@ def mixer_params(mixer: Mixer | None, hidden: Num) -> Num:
     >>> mixer_params(Attention(32, 32, 128), 4096) == 4 * 4096**2
     True
     """
-    if mixer is None:
-        return 0
-    if isinstance(mixer, Attention):
-        return attention_params(mixer, hidden)
-    if isinstance(mixer, CompressedAttention):
-        return compressed_params(mixer, hidden)
-    return latent_params(mixer, hidden) if isinstance(mixer, MLA) else recurrent_params(mixer, hidden)
+    return 0 if mixer is None else _PARAMS[type(mixer)](mixer, hidden)
 
 
 def attention_params(a: Attention, h: Num) -> Num:
@@ -366,6 +361,12 @@ def recurrent_params(a: LinearAttention, h: Num) -> Num:
         + a.heads + keys + a.head_dim,
     }  # fmt: skip
     return into[a.kind] + inner * h
+
+
+_PARAMS: dict[type[Mixer], Callable[[Any, Num], Num]] = {
+    Attention: attention_params, MLA: latent_params, CompressedAttention: compressed_params,
+    LinearAttention: recurrent_params,
+}  # fmt: skip
 
 
 def ffn_params(ffn: FeedForward | None, hidden: Num, active: bool = False) -> Num:

@@ -51,11 +51,6 @@ class Limits(NamedTuple):
         return np.asarray(np.array(names)[np.asarray(code)])
 
 
-def rank_sequences(s: Scenario) -> Num:
-    """Sequences of the fullest data-parallel rank."""
-    return ceil(s.workload.batch / s.mapping.dp)
-
-
 class Needs(NamedTuple):
     """Bytes on the fullest device: of its weights, and of the KV cache a sequence, of activations a token of a pass, of
     logits a sequence, and of what a cache that is written anew holds twice a sequence."""
@@ -143,7 +138,7 @@ def running(s: Scenario) -> Running:
     shares = larger(s.workload.batch / at_once, 1.0)
     evicts = (e.server.scheduler != "no-evict") & (largest < limit)
     rounds: Num = pick(evicts, shares, ceil(shares)) if e.room.waves else 1
-    sequences = rank_sequences(s) / rounds
+    sequences = ceil(s.workload.batch / m.dp) / rounds  # of the fullest data-parallel rank
     tokens = sequences * s.workload.new
     budget = smaller(e.room.token_budget, pick(m.pp > 1, e.stages.stage_tokens, np.inf))
     passes = larger(ceil(tokens / budget), 1.0)
@@ -160,7 +155,7 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
     """
     e, m = s.engine, s.mapping
     each = needs(s) if need is None else need
-    sequences = rank_sequences(s) if batch is None else ceil(batch / m.dp)
+    sequences = ceil((s.workload.batch if batch is None else batch) / m.dp)
     parts = {"weights": each.weights}
     if not s.adapters.off:
         parts["adapters"] = mem.adapter_bytes(s.model, m, s.adapters)

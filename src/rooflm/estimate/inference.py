@@ -197,7 +197,7 @@ class InferenceFigures(Figures):
     def bound(self) -> dict[str, Num]:
         """What bounds the prefill and the decode step: the label with the largest share of the time."""
         phases = self.passes if self.scenario.model.head else ("prefill",)
-        return {k: largest(bound_shares(self.timed[k], self.passes[k], self.scenario.axes)) for k in phases}
+        return {k: largest(bound_shares(self.passes[k], self.scenario.axes)) for k in phases}
 
     @figure
     def parts(self) -> dict[str, Num]:
@@ -224,9 +224,9 @@ def infer_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Infe
     return InferenceFigures(fast.ttft, tpot, end, fast.latency, memory, limits, fast, run, s)
 
 
-def bound_shares(timed: Sequence[Timed], pass_: Step, dims: int) -> dict[str, Num]:
+def bound_shares(pass_: Step, dims: int) -> dict[str, Num]:
     """Seconds of a pass by what bounds them: compute, each memory level, overhead, network, host."""
-    shares = {name: value * pass_.packed for name, value in by_bound(timed).items()}
+    shares = {name: value * pass_.packed for name, value in by_bound(pass_.timed).items()}
     shares["overhead"] = shares["overhead"] + pass_.parts["gaps"]
     shares["host"] = pass_.parts["host"]
     return {k: mean_step(v, dims) for k, v in shares.items()}

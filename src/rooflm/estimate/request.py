@@ -109,7 +109,9 @@ def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> 
     issue = issue_time(e, run.micro, e.host.graphed_sequences, launching=s.cluster.launching)
     tick = step(timed, e, s.cluster.device, r, issue, run.micro)
     own = 1.0 if e.residuals is None else e.residuals.factor("decode", s, run.sequences)
-    return tick if is_plain(own, 1.0) else scaled(tick, own)
+    if is_plain(own, 1.0):
+        return tick
+    return replace(tick, total=tick.total * own, device_time=tick.device_time * own, slower=tick.slower * own)
 
 
 def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:
@@ -165,8 +167,3 @@ def guessing_time(s: Scenario, run: Running) -> Num:
     d = drafting(s)
     tick = decode_step(d, timed_nodes(build(decode_context(d, run)), d), rates(d), run)
     return s.speculation.guesses * mean_step(tick.total, s.axes)
-
-
-def scaled(one: Step, factor: Num) -> Step:
-    """A pass that takes `factor` times as long in every part."""
-    return replace(one, total=one.total * factor, device_time=one.device_time * factor, slower=one.slower * factor)

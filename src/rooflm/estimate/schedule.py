@@ -22,15 +22,10 @@ def bubble_time(schedule: str, p: Num, v: Num, forward: Num, dgrad: Num, wgrad: 
     >>> [float(bubble_time(s, 4, 2, 1.0, 1.0, 1.0)) for s in ("1f1b", "interleaved", "zb-h1", "zb-h2")]
     [9.0, 4.5, 3.0, 0.0]
     """
-    if schedule == "zb-h1":
-        idle = (p - 1) * (forward + dgrad - wgrad)
-    elif schedule == "zb-h2":
-        idle = (p - 1) * (forward + dgrad - 2 * wgrad)
-    elif schedule == "dualpipe":
-        idle = (p / 2 - 1) * (forward + 2 * dgrad - 2 * wgrad)
-    else:
-        idle = (p - 1) / chunks(schedule, v) * (forward + dgrad + wgrad)
-    return larger(idle, 0.0)
+    if schedule == "dualpipe":
+        return larger((p / 2 - 1) * (forward + 2 * dgrad - 2 * wgrad), 0.0)
+    weights = {"zb-h1": -1, "zb-h2": -2}.get(schedule, 1)
+    return larger((p - 1) / chunks(schedule, v) * (forward + dgrad + weights * wgrad), 0.0)
 
 
 def chunks(schedule: str, v: Num) -> Num:
@@ -54,14 +49,9 @@ def in_flight(schedule: str, p: Num, m: Num, v: Num = 1, stage: Num = 0) -> Num:
     >>> float(in_flight("1f1b", 8, 64, stage=7)), float(in_flight("1f1b", 8, 2))
     (1.0, 2.0)
     """
-    if schedule == "gpipe":
-        return m * 1.0
-    if schedule == "zb-h2":
-        return smaller(m, 2 * p - 1 - 2 * stage) * 1.0
-    if schedule == "dualpipe":
-        return smaller(m, p + 1) * 1.0
-    if schedule == "interleaved":
+    held: dict[str, Num] = {
+        "gpipe": m, "zb-h2": 2 * p - 1 - 2 * stage, "dualpipe": p + 1,
         # warm-up of 2 (p - stage - 1) + (v - 1) p chunks, and one in work; with v = 1 it is plain 1F1B
-        held = pick(v > 1, (2 * (p - stage - 1) + (v - 1) * p + 1) / v, p - stage)
-        return smaller(m, held) * 1.0
-    return smaller(m, p - stage) * 1.0
+        "interleaved": pick(v > 1, (2 * (p - stage - 1) + (v - 1) * p + 1) / v, p - stage),
+    }  # fmt: skip
+    return smaller(m, held.get(schedule, p - stage)) * 1.0

@@ -102,7 +102,7 @@ class TrainingFigures(Figures):
         for stage in self.stages:
             growing = stage.parts["activations"] + stage.parts["logits"]
             most = smaller(most, (room - (stage.total - growing)) / larger(growing, 1.0))
-        return accepted_micro_batch(s, larger(floor(most * s.mapping.micro_batch), 0))
+        return largest_divisor(micro_batches(s) * s.mapping.micro_batch, larger(floor(most * s.mapping.micro_batch), 0))
 
     @figure
     def comm_bytes(self) -> dict[str, Num]:
@@ -244,16 +244,6 @@ def used(s: Scenario, stages: Sequence[tm.Stage]) -> Num:
 def capacity_of(s: Scenario) -> Num:
     """Bytes of a device that the framework may use."""
     return s.cluster.device.dram.size * s.engine.room.memory_fraction
-
-
-def accepted_micro_batch(s: Scenario, most: Num) -> Num:
-    """The largest micro-batch up to `most` that divides a rank's share of the batch (0 where none does).
-
-    >>> from rooflm.asked.build_training import build_training
-    >>> float(accepted_micro_batch(build_training(model="llama-7b", gpu="h100", batch=12).scenario, 5.0))
-    4.0
-    """
-    return largest_divisor(micro_batches(s) * s.mapping.micro_batch, most)
 
 
 def largest_divisor(value: Num, most: Num) -> Num:

@@ -130,29 +130,22 @@ def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
     """Forward nodes by place: embedding, layers, head."""
     layers: Nodes = []
     for block in c.model.blocks:
-        nodes = graph.block_nodes(c, block)
+        nodes = graph.mixer_nodes(c, block, block.count) + graph.ffn_nodes(c, block)
         layers += once_a_node(s, c, nodes, block.ffn) if isinstance(block.ffn, MoE) else nodes
     if any(isinstance(block.ffn, MoE) for block in c.model.blocks):
-        layers = [scaled(n, s.training.imbalance) if of_experts(n) else n for n in layers]
+        layers = [rules.times(n, s.training.imbalance) if grows_with_pairs(n) else n for n in layers]
     head = graph.head_nodes(c)
     if multi_token(s):  # every depth has a loss of its own
         h, b = c.model.hidden, c.quant.half_bytes
         rows = c.tokens / c.mapping.tp
-        head = [scaled(n, 1.0 + s.training.mtp) for n in head]
+        head = [rules.times(n, 1.0 + s.training.mtp) for n in head]
         head.append(gemm("mtp_join", "logits", s.training.mtp, rows, h, 2 * h, (b, b, b)))
     return {"embedding": graph.embedding_nodes(c), "layers": layers, "head": head}
 
 
-def of_experts(node: Op | Comm) -> bool:
+def grows_with_pairs(node: Op | Comm) -> bool:
     """Whether a node's work grows with the pairs of token and expert on the busiest rank."""
     return node.of == "experts" if isinstance(node, Op) else node.group == "ep"
-
-
-def scaled(node: Op | Comm, share: Num) -> Op | Comm:
-    """The node executed `share` times as often."""
-    if is_plain(share, 1):
-        return node
-    return node._replace(count=node.count * share)
 
 
 def once_a_node(s: Scenario, c: Context, nodes: Nodes, f: MoE) -> Nodes:
@@ -191,9 +184,9 @@ def pass_nodes(s: Scenario, c: Context, m: Num) -> dict[tuple[str, str], Nodes]:
         ("forward", "embedding"): places["embedding"],
         ("forward", "layers"): forward,
         ("forward", "head"): places["head"],
-        ("recompute", "layers"): again if t.adapters else [scaled(n, t.trainable_layers) for n in again],
+        ("recompute", "layers"): again if t.adapters else [rules.times(n, t.trainable_layers) for n in again],
     }
-    return {key: [gathered(n, s) for n in listed] for key, listed in nodes.items()} if narrow_gathers(s) else nodes
+    return {key: narrowed(listed, s) for key, listed in nodes.items()}
 
 
 def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
@@ -210,7 +203,7 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
         backward += [*rules.backward(extra, rules.Rules(grads)), *narrow]
         base = [*base, *extra, *narrow]
     else:  # frozen first layers need no backward pass at all
-        backward = [scaled(n, t.trainable_layers) for n in backward]
+        backward = [rules.times(n, t.trainable_layers) for n in backward]
     if act < 16:
         casts = rules.quantisation(base, 0.0 if asis else 1.0 / m, q.rowwise)
         backward += rules.backward(casts, rules.Rules(grads))
@@ -218,20 +211,18 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
     return base, backward
 
 
-def narrow_gathers(s: Scenario) -> bool:
-    """Whether a tensor group gathers values of the products' width: one scale a tensor, cast before they are sent.
+def narrowed(nodes: Nodes, s: Scenario) -> Nodes:
+    """Nodes whose gathers of a tensor group carry values of the products' width where the engine casts them before they
+    are sent, with one scale a tensor.
 
     Sources: torchao, Float8ColwiseParallel; Transformer Engine, ub_overlap_ag of quantised inputs.
     """
     narrow = isinstance(s.quant.act_bits, int | float) and s.quant.act_bits < 16
-    return narrow and s.engine.kernels.narrow_gather and not s.quant.rowwise
-
-
-def gathered(node: Op | Comm, s: Scenario) -> Op | Comm:
-    """A gather of the tensor group at the products' width."""
-    if not isinstance(node, Comm) or node.op != "all_gather" or node.group != "tp":
-        return node
-    return node._replace(bytes=node.bytes * s.quant.act_bytes / 2.0)
+    if not (narrow and s.engine.kernels.narrow_gather) or s.quant.rowwise:
+        return nodes
+    share = s.quant.act_bytes / 2.0
+    return [n._replace(bytes=n.bytes * share) if isinstance(n, Comm) and (n.op, n.group) == ("all_gather", "tp") else n
+            for n in nodes]  # fmt: skip
 
 
 def recomputed_share(s: Scenario) -> Num:

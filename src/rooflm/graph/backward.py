@@ -161,8 +161,12 @@ def recomputed(
     chosen = [n for n in nodes if policy in ("full", "block") or in_module(n, ("core_attn", *modules))]
     if early_stop and policy in ("full", "block"):
         chosen = without_last(chosen)
-    plain = is_plain(share, 1)
-    return chosen if plain else [n._replace(count=n.count * share) for n in chosen]
+    return [times(node, share) for node in chosen]
+
+
+def times(node: Op | Comm, share: Num) -> Op | Comm:
+    """The node executed `share` times as often."""
+    return node if is_plain(share, 1) else node._replace(count=node.count * share)
 
 
 def without_last(nodes: Sequence[Op | Comm]) -> list[Op | Comm]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rooflm.catalogue.model import CompressedAttention
-from rooflm.graph.context import Context, split
+from rooflm.graph.context import Context
 from rooflm.graph.mixers import batched, context_exchange, over_latents, scored_ops
 from rooflm.graph.ops import Comm, Op, attended, gemm, stream
-from rooflm.units import Num, is_plain, larger, smaller
+from rooflm.units import Num, ceil, is_plain, larger, smaller
 
 
 def compressed_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | Comm]:
@@ -17,7 +17,7 @@ def compressed_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | 
     bits there.
     """
     h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
-    heads, groups, entry = split(a.heads, c.mapping.tp), split(a.out_groups, c.mapping.tp), a.entry
+    heads, groups, entry = ceil(a.heads / c.mapping.tp), ceil(a.out_groups / c.mapping.tp), a.entry
     cached = 0.0 if c.training else c.quant.kv_bytes
     written = tokens * entry * (2 * b + cached) + 4 * tokens * heads * a.rope_dim * b
     nodes: list[Op | Comm] = [

@@ -13,7 +13,7 @@ from rooflm.graph.ops import Comm, Op, gemm
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
-from rooflm.units import Num, ceil, is_plain, smaller
+from rooflm.units import Num, is_plain, smaller
 
 
 class Prefill(NamedTuple):
@@ -122,15 +122,6 @@ class Context:
         m = self.mapping
         among = getattr(m, group) if ranks is None else ranks
         return Comm(name, f"{group}_comm", op, count, size, among, m.stride(group), group)
-
-
-def split(value: Num, ways: Num) -> Num:
-    """A whole number of heads (or columns) a rank, at least one: ranks share what does not divide.
-
-    >>> float(split(8, 2)), float(split(8, 16))
-    (4.0, 1.0)
-    """
-    return ceil(value / ways)
 
 
 def absent_group(degree: Num) -> bool:

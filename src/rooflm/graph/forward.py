@@ -7,14 +7,14 @@ one rank of the tensor, data, context and expert groups.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, Mixer
+from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, LinearAttention, Mixer
 from rooflm.graph.adapted import served
 from rooflm.graph.compressed import compressed_ops
 from rooflm.graph.context import Context, absent_group
 from rooflm.graph.feedforward import mlp_ops, moe_nodes
-from rooflm.graph.mixers import attention_ops, conv_ops, linear_ops, mla_ops
+from rooflm.graph.mixers import attention_ops, linear_ops, mla_ops
 from rooflm.graph.ops import Comm, Op, equal, gemm, stream
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
@@ -32,15 +32,10 @@ def build(c: Context) -> list[Op | Comm]:
     return nodes
 
 
-def mixer_ops(c: Context, count: Num, mixer: Mixer) -> list[Op | Comm]:
-    """The ops of one kind of mixer."""
-    if isinstance(mixer, Attention):
-        return attention_ops(c, count, mixer)
-    if isinstance(mixer, CompressedAttention):
-        return compressed_ops(c, count, mixer)
-    if isinstance(mixer, MLA):
-        return mla_ops(c, count, mixer)
-    return conv_ops(c, count, mixer) if mixer.kind == "conv" else linear_ops(c, count, mixer)
+MIXER_OPS: dict[type[Mixer], Callable[..., list[Op | Comm]]] = {
+    Attention: attention_ops, CompressedAttention: compressed_ops, MLA: mla_ops, LinearAttention: linear_ops,
+}  # fmt: skip
+"""Kind of mixer -> its ops, of a context, a number of layers and the mixer."""
 
 
 def mixed_layers(blocks: Sequence[Block]) -> list[tuple[Block, Num | None]]:
@@ -76,17 +71,12 @@ def embedding_nodes(c: Context) -> list[Op | Comm]:
     return nodes
 
 
-def block_nodes(c: Context, block: Block) -> list[Op | Comm]:
-    """Norms, mixer, feed-forward and their reductions of `count` equal layers."""
-    return mixer_nodes(c, block, block.count) + ffn_nodes(c, block)
-
-
 def mixer_nodes(c: Context, block: Block, layers: Num) -> list[Op | Comm]:
     """The first half of `layers` layers like the block's: norm, mixer and, but for a parallel block, its reduction."""
     if block.mixer is None:
         return []
     nodes = norm_ops(c, layers, 0.5 * block.norms if block.ffn is not None else block.norms)
-    nodes += mixer_ops(c, layers, block.mixer)
+    nodes += MIXER_OPS[type(block.mixer)](c, layers, block.mixer)
     if not (block.parallel and block.ffn is not None):
         nodes += tensor_reduce(c, "tp_all_reduce", layers, c.tokens)
     return nodes

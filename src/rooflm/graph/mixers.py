@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 
 from rooflm.catalogue.model import MLA, Attention, LinearAttention
-from rooflm.graph.context import Context, Prefill, absent_group, split
+from rooflm.graph.context import Context, Prefill, absent_group
 from rooflm.graph.ops import Comm, Op, attended, bmm, gemm, stream
-from rooflm.units import Num, is_plain, pick, smaller
+from rooflm.units import Num, ceil, is_plain, pick, smaller
 
 
 def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     """Q, K, V, rotary and cache write, attention, output, with heads split over the tensor group."""
     h, t, tokens, b, part = c.model.hidden, c.mapping.tp, c.tokens, c.quant.half_bytes, "attention"
-    heads, kv = split(a.heads, t), split(a.kv_heads, t)
+    heads, kv = ceil(a.heads / t), ceil(a.kv_heads / t)
     own = not a.shared_kv
     q_width, k_width, v_width = heads * a.head_dim, own * kv * a.head_dim, own * kv * a.v_dim
     out_width = heads * a.v_dim
@@ -162,7 +162,7 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     Source: DeepSeek-V2 (arXiv 2405.04434) section 2.1 and appendix C; absorption as in its section 2.1.2.
     """
     h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
-    heads = split(a.heads, c.mapping.tp)
+    heads = ceil(a.heads / c.mapping.tp)
     qk, latent = a.nope_dim + a.rope_dim, a.kv_rank + a.rope_dim
     nodes: list[Op | Comm] = []
     if is_plain(a.q_rank, 0):
@@ -247,7 +247,7 @@ def block_indexer_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     """The indexer beside plain attention, a head of it a KV head: queries and one key a token from the hidden state,
     every past key scored in 16 bits and only the largest of each block kept, so that no scores are written
     (transformers, modeling_minimax_m3_vl.py, MiniMaxM3VLIndexer)."""
-    heads = split(a.index_heads, c.mapping.tp)
+    heads = ceil(a.index_heads / c.mapping.tp)
     project = c.product("index_qk", "attention", count, (heads + 1) * a.index_dim, c.model.hidden)
     return [project, scored_ops(c, count, heads * a.index_dim, 2.0 * a.index_dim, 0.0, (2.0, 2.0, 4.0))]
 
@@ -287,7 +287,7 @@ def conv_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
 
     Source: transformers, modeling_lfm2.py, Lfm2ShortConv."""
     h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
-    inner = split(a.heads, c.mapping.tp) * a.head_dim
+    inner = ceil(a.heads / c.mapping.tp) * a.head_dim
     return [
         c.product("in_proj", part, count, 3 * inner, h),
         stream("conv", part, "conv", count, (4 * tokens + 2 * c.states * a.conv) * inner * b, 3),
@@ -303,8 +303,10 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     section 6; gated DeltaNet, arXiv 2412.06464). Engines keep gated DeltaNet's two gates a head as a product of their
     own, in 16 bits (in_proj_ba of modeling_qwen3_next.py).
     """
+    if a.kind == "conv":
+        return conv_ops(c, count, a)
     h, t, tokens, b, part = c.model.hidden, c.mapping.tp, c.tokens, c.quant.half_bytes, "attention"
-    heads, key_heads = split(a.heads, t), split(a.key_heads, t)
+    heads, key_heads = ceil(a.heads / t), ceil(a.key_heads / t)
     inner, keys = heads * a.head_dim, key_heads * a.state
     delta = a.kind in ("gated-delta", "kda")
     p, sequences, chain = c.work.prefill, c.states, c.kernels.delta_chain * delta

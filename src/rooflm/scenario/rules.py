@@ -39,9 +39,9 @@ def heads_of(model: Model) -> list[Num]:
     return [b.mixer.heads for b in model.scaled().blocks if b.mixer is not None]
 
 
-def experts_of(model: Model) -> list[Num]:
-    """Experts of every expert layer."""
-    return [b.ffn.experts for b in model.blocks if isinstance(b.ffn, MoE)]
+def mixtures(model: Model) -> list[MoE]:
+    """Every expert layer."""
+    return [b.ffn for b in model.blocks if isinstance(b.ffn, MoE)]
 
 
 def tensor_ways(model: Model, shared: bool = False) -> int:
@@ -59,7 +59,7 @@ def tensor_ways(model: Model, shared: bool = False) -> int:
 
 def expert_ways(model: Model) -> int:
     """The number whose divisors are the legal ep, as far as the experts go (0: no experts, ep 1 only)."""
-    return math.gcd(*(int(x) for x in experts_of(model)))
+    return math.gcd(*(int(f.experts) for f in mixtures(model)))
 
 
 def broken_by(members: Iterable[Num], ways: Num) -> Num:
@@ -78,10 +78,6 @@ def _short(s: Scenario) -> Num:
 
 def mixers(s: Scenario, kind: type[Any]) -> list[Any]:
     return [b.mixer for b in s.model.blocks if isinstance(b.mixer, kind)]
-
-
-def mixtures(s: Scenario) -> list[MoE]:
-    return [b.ffn for b in s.model.blocks if isinstance(b.ffn, MoE)]
 
 
 PICKING = (Attention, MLA)
@@ -122,8 +118,9 @@ def _kept(s: Scenario) -> Num:
 def expert_rules(*names: str) -> tuple[Rule, ...]:
     """The rules of ep, where experts are spread over the ranks of the groups named."""
     return (
-        Rule("ep needs a mixture of experts", lambda s: not experts_of(s.model) and s.mapping.ep > 1),
-        Rule("ep does not divide the experts", lambda s: broken_by(experts_of(s.model), s.mapping.ep)),
+        Rule("ep needs a mixture of experts", lambda s: not mixtures(s.model) and s.mapping.ep > 1),
+        Rule("ep does not divide the experts",
+             lambda s: broken_by([f.experts for f in mixtures(s.model)], s.mapping.ep)),
         Rule(f"ep does not divide {' x '.join(names)}",
              lambda s: math.prod(getattr(s.mapping, name) for name in names) % s.mapping.ep != 0),
     )  # fmt: skip
@@ -142,7 +139,7 @@ ENGINE = (
 SPLIT = (
     Rule("kv_heads does not divide the heads",
          lambda s: any_of([a.heads % a.kv_heads != 0 for a in mixers(s, Attention)])),
-    Rule("top_k exceeds the experts", lambda s: any_of([f.top_k > f.experts for f in mixtures(s)])),
+    Rule("top_k exceeds the experts", lambda s: any_of([f.top_k > f.experts for f in mixtures(s.model)])),
     Rule("the indexer has no heads", _blind),
     Rule("the degrees do not divide the GPUs", lambda s: s.mapping.uneven),
     Rule("tp does not divide the heads", lambda s: broken_by(heads_of(s.model), s.mapping.tp)),
@@ -158,7 +155,7 @@ DEPLOYED = (
          lambda s: (not s.engine.abilities.many_adapters) & (s.adapters.held > 0)),
     Rule("the engine runs nothing on the host",
          lambda s: (not s.engine.abilities.host_layers) & (s.offload.layers + s.offload.experts > 0)),
-    Rule("cpu_experts needs a mixture of experts", lambda s: not experts_of(s.model) and s.offload.experts > 0),
+    Rule("cpu_experts needs a mixture of experts", lambda s: not mixtures(s.model) and s.offload.experts > 0),
     Rule("the host holds more layers than there are",
          lambda s: (s.offload.layers >= s.model.layers) | (s.offload.layers + s.offload.experts > s.model.layers)),
     Rule("the engine keeps no such cache", _kept),

@@ -141,7 +141,7 @@ def run(task: Task, cluster: Cluster, chosen: Dict[str, Num], axes: int, traffic
     steps: Num = {"latency": np.maximum(s.workload.output - 1, 0) * e.waves, "ttft": 0.0, "tpot": 1.0}[task.metric]
     causes: dict[str, Num] = dict.fromkeys(CAUSES, np.zeros(()))
     for phase, times in (("prefill", 0.0 if task.metric == "tpot" else 1.0), ("decode", steps / e.waves)):
-        shares = bound_shares(e.timed[phase], e.passes[phase], axes)
+        shares = bound_shares(e.passes[phase], axes)
         for name in BOUNDS:
             cause = name if name in CAUSES else "other"
             causes[cause] = causes[cause] + times * shares[name]
