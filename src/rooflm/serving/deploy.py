@@ -261,9 +261,9 @@ def make_requests(
     limit: int | None = None, output_limit: int | None = None, output_ended: int | None = None,
 ) -> Requests:  # fmt: skip
     """The load: a closed loop (concurrency), an open loop (rate; with concurrency no more under way than that), or a
-    trace (a file or Requests; `rate` then plays it at that mean rate and `copies` repeats each request). peak: highest rate of the day over the mean one, 1 to 2.
-    output_limit: most tokens of an output, where they end by themselves and `output` is their mean; output_ended: the
-    mean of those that do, where the others run to the limit."""
+    trace (a file or Requests; `rate` then plays it at that mean rate and `copies` repeats each request). peak: highest
+    rate of the day over the mean one, 1 to 2. output_limit: most tokens of an output, where they end by themselves and
+    `output` is their mean; output_ended: the mean of those that do, where the others run to the limit."""
     if concurrency is not None and trace is not None:
         raise RooflmError("concurrency is of a closed loop or a rate: a trace has its own times, give one of them")
     if trace is not None:
