@@ -158,7 +158,7 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     else:
         passes = np.maximum(np.ceil(load.prompt / load.budget), 1)
         whole = load.budget * pool.table.slots / load.prompt
-        come = np.maximum(np.minimum(others * x * tau, MOST), 1e-9)  # prompts of a round: those that come with it share a pass
+        come = np.maximum(np.minimum(others * x * tau, MOST), 1e-9)  # prompts of a round share a pass
         with_any = np.where(passes > 1, come * passes, np.maximum(-np.expm1(-come), come / whole))
         together = np.where(passes > 1, 1.0 / passes, come / with_any)
         alone = pass_time(pool, load, load.budget, together, np.zeros(()), context)
