@@ -125,7 +125,7 @@ def load_of(clients: float | None, rate: Any, requests: int | None) -> dict[str,
         each = float(rate or "inf")
     except ValueError:
         each = float("inf")
-    paced = {"rate": each} if 0 < each < 1e12 else {}
+    paced: dict[str, Any] = {"rate": each} if 0 < each < 1e12 else {}
     if clients:
         return {"concurrency": clients} | paced | known
     return (paced or {"concurrency": requests}) | known
