@@ -63,7 +63,7 @@ def test_capacity_is_found(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (("llama-3.1-8b", "--gpu", "h100", "--trace", "none.csv"), "cannot read trace"),
         (("llama-3.1-8b", "--gpu", "h100", "--rate", "0"), "rate is 0"),
-        (("llama-3.1-8b", "--gpu", "h100", "--rate", "1", "--concurrency", "2"), "not two of them"),
+        (("llama-3.1-8b", "--gpu", "h100", "--trace", "x.csv", "--concurrency", "2"), "give one of them"),
         (("llama-3.1-8b", "--gpu", "h100", "--find", "rate"), "--slo"),
         (("llama-3.1-8b", "--gpu", "h100", "--slo", "tpot:p95=1us", "--find", "rate"), "no rate meets the limits"),
         (("llama-3.1-8b", "--gpu", "h100", "--option", "budget"), "NAME=VALUE"),

@@ -31,7 +31,7 @@ from rooflm.serving.schedulers import SCHEDULERS, Ranks
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Run, simulate, visible
 from rooflm.serving.steps import StepTable, TableSize, components
-from rooflm.serving.workload import Requests, closed_loop, open_loop, shared_prefix
+from rooflm.serving.workload import Requests, closed_loop, held, open_loop, shared_prefix
 
 SCENARIO = build_inference(model="llama-3.1-8b", gpu="h100-sxm-80gb", batch=1, prompt=512, output=128).scenario
 PARTS = components(SCENARIO, TableSize(8192 + 512, 512, 8192))
@@ -658,3 +658,25 @@ def test_an_open_burst_waits_for_its_templates_as_a_closed_one() -> None:
     assert waited[0][0] == pytest.approx(2.0) and waited[1] == pytest.approx(np.full(4, 0.5))
     closed = metrics.table(run_of(closed_loop(4, 4, 100, 4), template=0.5)).ttft
     assert metrics.table(run_of(together, template=0.5)).ttft == pytest.approx(closed)
+
+
+def test_clients_at_a_rate_send_nothing_before_it_is_due_and_no_more_at_a_time() -> None:
+    """`--request-rate` with `--max-concurrency`: a slow rate is an open loop, a fast one a closed loop that starts
+    one by one."""
+    slow, fast = open_loop(0.5, 20, 512, 64), open_loop(1000.0, 160, 512, 64)
+    lone, same = (metrics.table(run_of(load)).latency for load in (slow, held(slow, 8)))
+    assert same == pytest.approx(lone)
+    paced, closed = (metrics.table(run_of(load)) for load in (held(fast, 8), closed_loop(8, 160, 512, 64)))
+    assert bool(np.all(paced.arrival >= fast.arrival))
+    ends = paced.arrival + paced.latency
+    assert max(int(np.sum((paced.arrival <= t) & (ends > t))) for t in paced.arrival) == 8
+    assert float(np.mean(paced.latency)) == pytest.approx(float(np.mean(closed.latency)), rel=0.05)
+
+
+def test_clients_that_start_at_a_rate_do_not_wait_for_each_others_prompts() -> None:
+    """Sixteen clients on an L40S (vLLM, sixteen requests a second): 118 ms measured, 238 where all begin at once."""
+    given: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "l40s", "engine": "vllm-0.8", "quant": "fp8",
+                             "prompt": 938, "output": 512, "requests": 100, "concurrency": 16, "spread": (1.0, 1.0),
+                             "warmup": 0}  # fmt: skip
+    paced, at_once = (rooflm.serve(**given, **rate).summary.values["ttft_s"]["mean"] for rate in ({"rate": 16.0}, {}))
+    assert paced < 0.7 * at_once

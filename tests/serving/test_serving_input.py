@@ -112,7 +112,8 @@ def test_a_missing_trace_is_said() -> None:
     [
         ({"concurrency": 0}, "concurrency is 0"),
         ({"rate": -1.0}, "rate is -1"),
-        ({"rate": 1.0, "concurrency": 2}, "not two of them"),
+        ({"rate": 1.0, "concurrency": 0}, "concurrency is 0"),
+        ({"trace": "x.csv", "concurrency": 2}, "give one of them"),
         ({"concurrency": 2, "spread": (1.0, 0.5)}, "spread of prompt"),
         ({"concurrency": 2, "requests": 0}, "requests is 0"),
         ({"concurrency": 2, "options": {"schedular": "static"}}, "did you mean 'scheduler'"),

@@ -176,3 +176,12 @@ def test_a_newcomer_waits_for_a_step_only_where_one_runs(output):
     assert alone.steady.tpot == pytest.approx(alone.summary.values["tpot_s"]["mean"], rel=0.01)
     few = serve("llama-3.1-8b", **common, rate=20.0, requests=1000)
     assert few.steady.tpot == pytest.approx(few.summary.values["tpot_s"]["mean"], rel=0.2)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_client_does_not_stop_for_its_own_prompt(engine):
+    """A prompt of several passes is in the first token's time alone: of one client exactly, of two within 5 %."""
+    for clients, near in ((1, 1e-3), (2, 0.05)):
+        out = serve("llama-3.1-8b", gpu="h100", engine=engine, prompt=30000, output=500, concurrency=clients,
+                    requests=6)  # fmt: skip
+        assert out.steady.tpot == pytest.approx(out.summary.values["tpot_s"]["mean"], rel=near)

@@ -115,19 +115,20 @@ def engine_named(*names: str | None) -> str | None:
 
 
 def load_of(clients: float | None, rate: Any, requests: int | None) -> dict[str, Any]:
-    """Clients that wait, or requests a second; neither: all requests at once.
+    """Clients that wait, or requests a second, or both; neither: all requests at once.
 
     >>> load_of(None, "inf", 200), load_of(8, 2.0, 80), load_of(None, 2.0, None)
-    ({'concurrency': 200, 'requests': 200}, {'concurrency': 8, 'requests': 80}, {'rate': 2.0})
+    ({'concurrency': 200, 'requests': 200}, {'concurrency': 8, 'rate': 2.0, 'requests': 80}, {'rate': 2.0})
     """
     known = {"requests": requests} if requests else {}
     try:
         each = float(rate or "inf")
     except ValueError:
         each = float("inf")
+    paced: dict[str, Any] = {"rate": each} if 0 < each < 1e12 else {}
     if clients:
-        return {"concurrency": clients} | known
-    return ({"rate": each} if 0 < each < 1e12 else {"concurrency": requests}) | known
+        return {"concurrency": clients} | paced | known
+    return (paced or {"concurrency": requests}) | known
 
 
 def serving(data: schemas.Serving) -> Iterator[Cells]:

@@ -260,12 +260,12 @@ def make_requests(
     seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, shared_prefix: int = 0,
     limit: int | None = None, output_limit: int | None = None, output_ended: int | None = None,
 ) -> Requests:  # fmt: skip
-    """The load: a closed loop (concurrency), an open loop (rate), or a trace (a file or Requests; `rate` then plays it
-    at that mean rate and `copies` repeats each request). peak: highest rate of the day over the mean one, 1 to 2.
-    output_limit: most tokens of an output, where they end by themselves and `output` is their mean; output_ended: the
-    mean of those that do, where the others run to the limit."""
-    if concurrency is not None and (rate is not None or trace is not None):
-        raise RooflmError("concurrency is a closed loop: give it, or a rate, or a trace, not two of them")
+    """The load: a closed loop (concurrency), an open loop (rate; with concurrency no more under way than that), or a
+    trace (a file or Requests; `rate` then plays it at that mean rate and `copies` repeats each request). peak: highest
+    rate of the day over the mean one, 1 to 2. output_limit: most tokens of an output, where they end by themselves and
+    `output` is their mean; output_ended: the mean of those that do, where the others run to the limit."""
+    if concurrency is not None and trace is not None:
+        raise RooflmError("concurrency is of a closed loop or a rate: a trace has its own times, give one of them")
     if trace is not None:
         found = trace if isinstance(trace, Requests) else read_trace(trace, limit)
         speed = 1.0
@@ -280,6 +280,7 @@ def make_requests(
     elif rate is not None:
         day = workload.daily(peak, period=(requests or 1000) / rate) if peak != 1 else None
         found = workload.open_loop(rate, requests or 1000, prompt, output, spread, seed, burstiness, day)
+        found = found if concurrency is None else workload.held(found, concurrency)
     else:
         found = workload.closed_loop(16 if concurrency is None else concurrency, requests, prompt, output, spread, seed)
     if output_limit is None and output_ended is not None:

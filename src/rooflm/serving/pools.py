@@ -180,8 +180,10 @@ def steady_of(run: Run, warmup: int = 0) -> Steady | None:
     """The steady state of a deployment: of one of several equal replicas, each with its share of the load, or of two
     pools. warmup: first requests that do not count, so that a closed loop's first wave has no part in the mean."""
     requests, pools = run.requests, run.pools
+    if requests.concurrency and requests.arrival.size:
+        return None  # it knows of no clients at a rate
     if requests.hashes is not None and pools[0].server.prefix_caching:
-        return None  # it knows of no tokens that are in the cache already
+        return None  # nor of tokens that are in the cache already
     if len(pools) != 1:
         known = requests.concurrency or np.isfinite(requests.rate)
         return pools_steady(requests, pools, run.transfer) if known else None

@@ -151,11 +151,12 @@ class Loop:
         self.times: list[float] = []
         self.order: list[int] = []
         self.at = 0
+        self.due: list[float] = requests.arrival.tolist() or [0.0] * requests.count
         if self.closed:
             for _ in range(requests.concurrency):
                 self._issue(0.0)
             # an event loop fills in the templates of all that came at once before it goes on with the first
-            taken = server.template * len(self.heap) / len(self.first)
+            taken = 0.0 if requests.arrival.size else server.template * len(self.heap) / len(self.first)
             self.heap = [(max(time, taken), order, request, stage) for time, order, request, stage in self.heap]
         else:
             filled_in = requests.arrival
@@ -190,12 +191,12 @@ class Loop:
         heapq.heappush(self.heap, (time, self.pushed, request, stage))
 
     def _issue(self, now: float) -> None:
-        """A client of the closed loop sends its next request."""
+        """A client of the closed loop sends its next request, not before it is due."""
         records = self.records
         while self.next < self.requests.count:
             request = self.next
             self.next += 1
-            records.arrival[request] = now
+            records.arrival[request] = now = max(now, self.due[request])
             if not fits(self.pools, records.prompt[request], records.output[request]):
                 records.status[request] = REJECTED
                 self.ended += 1

@@ -144,10 +144,11 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     """
     server, context = pool.server, load.prompt + load.output / 2
     plain = decode_time(pool, load, running)
+    others = np.where(load.clients > 0, 1 - 1 / np.maximum(load.clients, 1.0), 1.0)
     if SCHEDULERS[server.scheduler].mixes:
         room = np.maximum(load.budget - running / pool.table.slots, 1.0)
         passes = np.maximum(np.ceil(load.prompt / room), 1)
-        each = x * tau * passes + queued  # passes with a part of a prompt that come up in a step
+        each = others * x * tau * passes + queued  # passes with a part of a prompt that come up in a step
         share = np.minimum(each, 1.0)
         mixed = pass_time(pool, load, room, np.maximum(each, 1.0) / passes, running, context)
         step, first = (1 - share) * plain + share * mixed, mixed * passes
@@ -157,7 +158,7 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     else:
         passes = np.maximum(np.ceil(load.prompt / load.budget), 1)
         whole = load.budget * pool.table.slots / load.prompt
-        come = np.maximum(np.minimum(x * tau, MOST), 1e-9)  # prompts of a round: those that come with it share a pass
+        come = np.maximum(np.minimum(others * x * tau, MOST), 1e-9)  # prompts of a round share a pass
         with_any = np.where(passes > 1, come * passes, np.maximum(-np.expm1(-come), come / whole))
         together = np.where(passes > 1, 1.0 / passes, come / with_any)
         alone = pass_time(pool, load, load.budget, together, np.zeros(()), context)
@@ -165,7 +166,6 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
         full = pass_time(pool, load, load.budget, np.maximum(whole, 1.0 / passes), np.zeros(()), context)
         most = np.where(passes > 1, 1 / first, whole / full)
         wait = (plain**2 + with_any * alone**2) / step / 2
-    others = np.where(load.clients > 0, 1 - 1 / np.maximum(load.clients, 1.0), 1.0)
     polls = (server.receive_interval - 1) / 2 * tau
     front = server.fronted(load.prompt)
     return Round(step, front + others * wait + first + polls, most / np.maximum(most * front, 1.0), whole)

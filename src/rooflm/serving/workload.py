@@ -27,7 +27,8 @@ MOST = 20_000_000
 @dataclass(frozen=True)
 class Requests:
     """Requests in the order of their arrival. arrival: s from the start (open loop); concurrency: clients of a closed
-    loop (0: open loop), each of which sends its next request when one ends, the first wave all at once.
+    loop (0: open loop), each of which sends its next request when one ends, the first wave all at once. With both,
+    clients send no request before its arrival.
 
     prompt, output: tokens; priority: small first, or None. hashes: of each request, from its start, or None: equal
     hashes are equal tokens up to there. hash_tokens: tokens that a hash covers, one number for all or one each.
@@ -49,8 +50,8 @@ class Requests:
 
     @property
     def rate(self) -> float:
-        """Mean arrivals a second (nan for a closed loop and for requests that all come at once)."""
-        if self.concurrency or self.count < 2:
+        """Mean arrivals a second (nan for a closed loop without a rate and for requests that all come at once)."""
+        if not self.arrival.size or self.count < 2:
             return math.nan
         span = float(self.arrival[-1] - self.arrival[0])
         return (self.count - 1) / span if span > 0 else math.inf
@@ -160,6 +161,18 @@ def open_loop(
     if day is not None:
         arrival = stretched(arrival, day)
     return Requests(p, o, arrival, name=f"open loop at {rate:.4g} requests/s")
+
+
+def held(requests: Requests, clients: int) -> Requests:
+    """An open loop of which `clients` requests at most are under way: the others wait in the client, where no clock
+    runs yet (--request-rate with --max-concurrency of vLLM's and SGLang's benchmarks).
+
+    >>> held(open_loop(2.0, 10), 4).concurrency
+    4
+    """
+    if clients < 1:
+        raise RooflmError(f"concurrency is {clients}, but it must be at least 1")
+    return replace(requests, concurrency=min(clients, requests.count), name=f"{requests.name}, {clients} at most")
 
 
 def daily(peak: float = 2.0, period: float = 86400.0, top: float = 0.58) -> Callable[[Array], Array]:

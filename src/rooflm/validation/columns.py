@@ -73,13 +73,14 @@ LENGTHS = [
     Column("price", "USD an hour of one device (blank: the catalogue's)", "number", "USD", EVERY),
 ]
 LOAD = [
-    Column("concurrency", "clients that wait for their answers, or max: as many as the server runs", "load", "1",
-           (SERVE,)),
+    Column("concurrency", "clients that wait for their answers, or max: as many as the server runs; with a rate: most "
+           "requests at a time", "load", "1", (SERVE,)),
     Column("rate", "requests a second that arrive on their own", "number", "1/s", (SERVE,)),
     Column("trace", "file of requests that arrive when it says (csv, jsonl, json)", "text", "", (SERVE,)),
     Column("requests", "requests of the run", "whole", "1", (SERVE,)),
     Column("warmup", "first requests that the figures leave out", "whole", "1", (SERVE,)),
-    Column("spread", "shortest and longest length over the mean, as 0.8,1 (blank: all alike)", "pair", "", (SERVE,)),
+    Column("spread", "shortest and longest length over `prompt` and `output`, as 0.8,1, uniform between "
+           "(blank: all alike)", "pair", "", (SERVE,)),
     Column("output_limit", "most tokens of an output, where they end by themselves and `output` is their mean", "whole",
            "tokens", (SERVE,)),
     Column("output_ended", "mean of the outputs that end by themselves, where the others all run to output_limit",
