@@ -161,9 +161,11 @@ def issue_time(engine: Engine, tokens: Num, held: Num, experts: Num = 0.0, launc
     return pick(tokens > held, larger(h.issue_prefill, eager), h.issue_decode)
 
 
-def of_experts(timed: Sequence[Timed]) -> Num:
-    """Share of the kernels issued in a pass that are of experts and their routing."""
-    return launches([t for t in timed if t.node.part == "moe"]) / launches(timed)
+def of_experts(timed: Sequence[Timed], s: Scenario) -> Num:
+    """Share of the kernels issued in a pass that are of experts and their routing. None counts where one library does
+    all but products of blocks (`engine.untuned`): it is called once a layer."""
+    whole = not s.engine.kernels.untuned or s.quant.block
+    return launches([t for t in timed if t.node.part == "moe"]) / launches(timed) if whole else 0.0
 
 
 def messages(timed: Sequence[Timed]) -> Num:
