@@ -383,6 +383,15 @@ def test_the_library_of_experts_is_a_cell_of_its_row() -> None:
     assert "engine.experts" not in run(**plain | {"engine": "sglang 0.5.9"}).get("sets", "")
 
 
+def test_a_server_without_aiter_has_tritons_attention_and_no_empty_blocks() -> None:
+    model = {"model": "baidu/ERNIE-4.5-21B-A3B-PT", "precision_weights": "bf16"}
+    own = {"engine": "sglang 0.5.7", "gpu": "MI300X", **model}
+    said = "online serving; server: {}python -m sglang.launch_server --tp 1; docs"
+    assert "sets" not in run(**own, note=said.format(""))
+    bare = run(**own, note=said.format("SGLANG_USE_AITER=0 "))["sets"]
+    assert {"engine.experts=triton", "engine.empty_block=0"} == set(bare.split(";"))
+
+
 def test_servers_of_the_study_of_ratios_have_all_eight_gpus() -> None:
     study = "prefill_replicas=1 decode_replicas={}, each tp 2; 1p1d_conc64_in2048_out128; pd_ratio/results.csv"
     given = {

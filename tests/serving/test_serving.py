@@ -628,6 +628,15 @@ def test_kernels_of_experts_cost_their_own_launches() -> None:
     assert ttft("qwen3-30b-a3b", 1e-3) > ttft("qwen3-30b-a3b", 0.0) + 0.1
 
 
+def test_one_call_launches_experts_where_triton_takes_nothing_but_blocks() -> None:
+    def ttft(quant: str, experts: float) -> float:
+        sets = {"engine.eager_experts": experts}
+        return float(rooflm.infer("qwen3-30b-a3b", gpu="mi300x", engine="sglang-rocm", quant=quant, sets=sets).ttft)
+
+    assert ttft("bf16", 1e-3) == ttft("bf16", 0.0)
+    assert ttft("fp8-block", 1e-3) > ttft("fp8-block", 0.0) + 0.1
+
+
 def test_only_experts_and_what_goes_to_them_are_shared_by_ranks_of_attention() -> None:
     def saved(model: str, ep: int) -> float:
         request = build_inference(model=model, gpu="h100", tp=4, dp=2, ep=ep, batch=4, prompt=512, output=64)

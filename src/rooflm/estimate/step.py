@@ -161,9 +161,10 @@ def issue_time(engine: Engine, tokens: Num, held: Num, experts: Num = 0.0, launc
     return pick(tokens > held, larger(h.issue_prefill, eager), h.issue_decode)
 
 
-def of_experts(timed: Sequence[Timed]) -> Num:
-    """Share of the kernels issued in a pass that are of experts and their routing."""
-    return launches([t for t in timed if t.node.part == "moe"]) / launches(timed)
+def of_experts(timed: Sequence[Timed], engine: Engine, block: bool) -> Num:
+    """Share of the kernels issued that are of experts and their routing: none where one call does all but blocks."""
+    whole = block or not engine.kernels.untuned
+    return launches([t for t in timed if t.node.part == "moe"]) / launches(timed) if whole else 0.0
 
 
 def messages(timed: Sequence[Timed]) -> Num:
@@ -183,9 +184,8 @@ def step(
     """The time of one pass: kernels and collectives one after the other, the gaps between them, and the host.
     The host issues every kernel; a pass takes max(device, issue) and the engine's fixed costs a step, a sequence and a
     message, which hide behind the device where the engine prepares the next step meanwhile. What the host adds is the
-    part "host"; the parts sum to the total. A gap below 0 (launches overlap in a graph, which a kernel measured alone
-    cannot show) shortens all parts alike, to half at the shortest (two kernels at a time), and no pass beats the roofs
-    of its kernels. slower: factor of all device times.
+    part "host"; the parts sum to the total. A gap below 0 (launches overlap in a graph) shortens all parts alike, to
+    half at the shortest, and no pass beats the roofs of its kernels. slower: factor of all device times.
     """
     host, shares = engine.host, by_part(timed)
     alone = add_up(shares.values())

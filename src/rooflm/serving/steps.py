@@ -185,7 +185,7 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
         attention_d[HOST] = np.asarray(many, float)
     parts = Parts(dense, attention_p, decoding, attention_d)
     kernels = (counts[0], counts[1], counts[2])
-    routed = float(np.max(of_experts(timed[0])))
+    routed = float(np.max(of_experts(timed[0], s.engine, s.quant.block)))
     return Components(s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, routed)
 
 

@@ -144,6 +144,14 @@ def on_blackwell(gpu: Any) -> bool:
         return False
 
 
+def of_amd(gpu: Any) -> bool:
+    """Whether a card runs ROCm's images."""
+    try:
+        return load_device(str(gpu)).vendor == "amd"
+    except RooflmError:
+        return False
+
+
 NEWEST = "2026-04"
 """Month from which a run without a release is taken for one of 0.5.10 or later."""
 PIECEWISE = (0, 5, 10)
@@ -218,6 +226,16 @@ def usual_windows(values: dict[str, Any]) -> dict[str, str]:
     return {"engine.window_kept": "1"} if whole else {}
 
 
+def without_aiter(note: str) -> dict[str, str]:
+    """What differs on AMD where a server's command line turns aiter off: attention is Triton's, which launches no
+    blocks beyond a sequence (SGLang 0.5.7, server_args.py: attention_backend).
+
+    >>> without_aiter("server: SGLANG_USE_AITER=0 python -m sglang.launch_server --tp 8"), without_aiter("server: x")
+    ({'engine.empty_block': '0'}, {})
+    """
+    return {"engine.empty_block": "0"} if "SGLANG_USE_AITER=0" in note else {}
+
+
 LIBRARIES = ("triton",)
 """What a server may be told to run its attention with, of which kernels were measured apart (`engine.attention`)."""
 
@@ -240,13 +258,16 @@ moe_runner_backend auto: flashinfer_trtllm on Blackwell, flashinfer_cutlass of N
 
 def usual_experts(values: dict[str, Any], note: str) -> dict[str, str]:
     """The library of experts in 16 bits that SGLang takes by itself, where its command line is printed and asks for
-    none.
+    none. AMD's images turn aiter on (SGLANG_USE_AITER=1 of docker/rocm.Dockerfile), which has its own (unquant.py).
 
     >>> run = {"engine": "sglang", "quant": "bf16", "model": "glm-4.7-flash"}
     >>> [usual_experts(run | {"quant": q}, "server: sglang serve --tp 1") for q in ("bf16", "fp8")]
     [{'engine.experts': 'triton'}, {}]
+    >>> usual_experts(run | {"gpu": "mi300x"}, "server: sglang serve --tp 1")
+    {}
     """
     told = "server: " not in note or "moe-runner-backend" in command_flags(note)
+    told = told or (of_amd(values.get("gpu")) and not without_aiter(note))
     wide = str(values.get("quant")).startswith(("bf16", "fp16")) and not str(values.get("model")).startswith(NAMED)
     return {"engine.experts": "triton"} if values.get("engine") == "sglang" and wide and not told else {}
 

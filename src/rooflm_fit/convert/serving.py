@@ -32,6 +32,7 @@ from rooflm_fit.convert.servers import (
     usual_limits,
     usual_overlap,
     usual_windows,
+    without_aiter,
 )
 
 CAMPAIGN = "aic"
@@ -467,7 +468,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     values |= {"quant": quant or None} | server_flags(note) | options | deployment_of(note)
     values |= study_cells(note)
     values |= usual_limits(values)
-    sets |= experts_said(note, model) | attention_said(note) | longest_said(note)
+    sets |= experts_said(note, model) | attention_said(note) | longest_said(note) | without_aiter(note)
     sets |= usual_experts(values, note) | usual_overlap(values, note, source != CAMPAIGN)
     sets = usual_captured(values) | usual_windows(values) | sets
     values |= {"sets": sets} if sets else {}
