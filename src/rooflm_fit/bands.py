@@ -157,8 +157,8 @@ def percentiles(ratios: Sequence[Ratio], power: float = 1.0) -> list[BandRow]:
         if len(values) >= FEWEST or (engine, architecture) == (ANY, ANY):
             ends = tails(values)
             if phase.endswith(LOAD):
-                own = len({unit for unit, _ in values}) / (len({unit for unit, _ in values}) + SOURCES)
-                ends = between(tails(sets[phase, ANY, ANY]), ends, own)
+                sources = len({unit for unit, _ in values})
+                ends = between(tails(sets[phase, ANY, ANY]), ends, sources / (sources + SOURCES))
             rows.append(BandRow(phase, engine, architecture, *(end**power for end in ends), len(values)))
     return rows
 

@@ -180,8 +180,11 @@ def others_runs(s: Scenario, *phases: str) -> str:
     and release, or where one cannot say for a list of devices).
 
     >>> from rooflm.asked.build_inference import build_inference
-    >>> [others_runs(build_inference(model="llama-7b", gpu="h100", engine=e).scenario, "request") for e in ("vllm", "tgi")]
-    ['', 'error bands of other engines on hopper cards, wider: too few runs of tgi']
+    >>> built = [build_inference(model="llama-7b", gpu="h100", engine=e) for e in ("vllm", "tgi")]
+    >>> others_runs(built[0].scenario, "decode under load")
+    ''
+    >>> others_runs(built[1].scenario, "prefill", "decode")
+    'error bands of other engines on hopper cards, wider: too few such runs of tgi'
     """
     device, engine = s.cluster.device, s.engine
     if not isinstance(device.architecture, str) or device.measured or s.efficiency.mode != "calibrated":
@@ -189,7 +192,7 @@ def others_runs(s: Scenario, *phases: str) -> str:
     found = [b.level for phase in phases if (b := band(phase, engine.runs, device.architecture))]
     nearest = min(found, key=[name for name, _ in LEVELS].index, default="")
     whose = WHOSE.get(nearest, "").format(generation=device.architecture)
-    return f"error bands of {whose}, wider: too few runs of {engine.name}" if whose else ""
+    return f"error bands of {whose}, wider: too few such runs of {engine.name}" if whose else ""
 
 
 def standing_in(s: Scenario) -> str:
