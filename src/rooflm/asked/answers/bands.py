@@ -155,7 +155,8 @@ def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num, Num]]) -> dict
             doubt = s.engine.doubt * (1.0 if usual else np.where(unseen, OFFLOADED, 1.0))
             found = found._replace(low=found.low**doubt, high=found.high**doubt)
         low, high = around(value, found) if found else (value * np.nan, value * np.nan)
-        bands[key] = {"low": larger(low, value * smaller(roof, 1.0)), "high": high, "rows": found.rows if found else 0}
+        low = larger(low, value * smaller(roof, 1.0)) if found else low
+        bands[key] = {"low": low, "high": high, "rows": found.rows if found else 0}
     return bands
 
 
@@ -168,16 +169,13 @@ def whose_constants(s: Scenario, assumed: tuple[str, ...], *phases: str) -> tupl
     return tuple(f"{a} ({told})" if a == "efficiency calibrated" else a for a in assumed)
 
 
-WHOSE = {
-    "other release, same generation": "other releases on {generation} cards", "other release": "other releases",
-    "other engines, same generation": "other engines on {generation} cards", "all rows": "all engines and cards",
-}  # fmt: skip
-"""A level of LEVELS that is not of the engine's own release -> whose runs, in words."""
+WHOSE = {"other engines, same generation": "other engines on {generation} cards", "all rows": "all engines and cards"}
+"""A level of LEVELS that is not of the engine, of any release -> whose runs, in words."""
 
 
 def others_runs(s: Scenario, *phases: str) -> str:
-    """Whose runs the error bands of phases are of, in words, of the nearest of them ("" where they are of this engine
-    and release, or where one cannot say for a list of devices).
+    """Whose runs the error bands of phases are of, in words, of the nearest of them ("" where they are of this engine,
+    or where one cannot say for a list of devices).
 
     >>> from rooflm.asked.build_inference import build_inference
     >>> built = [build_inference(model="llama-7b", gpu="h100", engine=e) for e in ("vllm", "tgi")]
