@@ -6,8 +6,8 @@ Each phase is widened until its bands hold 80 % of the rows of models that were 
 alike (split conformal prediction, Vovk et al. 2005, with models for exchangeable units).
 
 Runs under load come from --load (by constants of which few are fitted to hundreds of runs) and --aside (sources that
-nothing was fitted to), and there a source is the unit: a user's run is of a new source, with its client and its options,
-and what sources have in common is less than what models of one source have (error of a first token within 23 % for
+nothing was fitted to), and there a source is the unit: a user's run is of a new source with a client and options
+of its own, and sources have less in common than the models of one source (error of a first token within 23 % for
 eight of ten rows of the campaign that constants are fitted to, 41 % on the same engines and cards elsewhere). So every
 source counts alike, and a phase's power is the one with which sources left out in turn hold most nearly 80 %, and
 models left out whole 75 to 88 whatever the sources do. What no option names stays as the file has it.
@@ -155,11 +155,11 @@ def percentiles(ratios: Sequence[Ratio], power: float = 1.0) -> list[BandRow]:
     rows = []
     for (phase, engine, architecture), values in sorted(sets.items()):
         if len(values) >= FEWEST or (engine, architecture) == (ANY, ANY):
-            ends = tails(values)
+            low, high = tails(values)
             if phase.endswith(LOAD):
                 sources = len({unit for unit, _ in values})
-                ends = between(tails(sets[phase, ANY, ANY]), ends, sources / (sources + SOURCES))
-            rows.append(BandRow(phase, engine, architecture, *(end**power for end in ends), len(values)))
+                low, high = between(tails(sets[phase, ANY, ANY]), (low, high), sources / (sources + SOURCES))
+            rows.append(BandRow(phase, engine, architecture, low**power, high**power, len(values)))
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Error bands of answers: no lower than the roof, finite, around the prediction; and whose runs they are of, in words."""
+"""Error bands of answers: no lower than the roof, finite, around the prediction; and whose runs they are of."""
 
 import numpy as np
 import pytest

@@ -365,7 +365,8 @@ def deploy(
         assumed.append(f"KV transfer at {network.bandwidth / 1e9:.0f} GB/s")
     else:
         pools = (make_pool(s, server, longest, sequences, replicas),)
-    return Deployment(pools, router, network, (*whose_constants(s, built.assumed, "decode under load"), *assumed), built.warnings)
+    told = whose_constants(s, built.assumed, "decode under load")
+    return Deployment(pools, router, network, (*told, *assumed), built.warnings)
 
 
 def serve(
