@@ -138,7 +138,7 @@ class Task:
         request = self.build(**arguments, alone=alone)
         scenario = replace(request.scenario, axes=axes) if axes else request.scenario
         if alone:  # what was not refused keeps every rule
-            assumed = whose_constants(scenario, request.assumed)
+            assumed = whose_constants(scenario, request.assumed, *(o.phase for o in self.outputs.values() if o.phase))
             return self.estimate(scenario, assumed, request.warnings, dict.fromkeys(self.reasons, False))
         broken = flags(scenario, self.rules)
         # numbers of marked points mean nothing, and NumPy does not warn of them

@@ -217,9 +217,9 @@ class Served(Answer):
         """The numbers of --json: the summary, the error band of the mean TTFT and TPOT (10th to 90th percentile of
         measured runs under load like it), the steady state and where the two part."""
         out = {**self.summary.values, "load": self.run.requests.name}
-        asked = {"ttft_s": ("prefill under load", out["ttft_s"]["mean"]),
-                 "tpot_s": ("decode under load", out["tpot_s"]["mean"])}  # fmt: skip
-        out["error_band"] = bands_around(self.run.pools[-1].table.components.scenario, asked)
+        s = self.run.pools[-1].table.components.scenario
+        times = {"ttft_s": "prefill under load", "tpot_s": "decode under load"}
+        out["error_band"] = bands_around(s, {k: (phase, out[k]["mean"], 0.0) for k, phase in times.items()})
         if self.steady is not None:
             copies = len(self.run.replicas) if len(self.run.pools) == 1 else 1
             out["steady"] = {"ttft_s": self.steady.ttft, "tpot_s": self.steady.tpot, "latency_s": self.steady.latency,
@@ -366,7 +366,8 @@ def deploy(
         assumed.append(f"KV transfer at {network.bandwidth / 1e9:.0f} GB/s")
     else:
         pools = (make_pool(s, server, longest, sequences, replicas),)
-    return Deployment(pools, router, network, (*whose_constants(s, built.assumed), *assumed), built.warnings)
+    told = whose_constants(s, built.assumed, "decode under load")
+    return Deployment(pools, router, network, (*told, *assumed), built.warnings)
 
 
 def serve(

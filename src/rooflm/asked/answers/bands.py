@@ -24,7 +24,7 @@ from rooflm.kernels.rates import rates_of
 from rooflm.readers.engines import family_of
 from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Efficiency, Scenario
-from rooflm.units import Num
+from rooflm.units import Num, larger, smaller
 
 FEWEST = 20
 """Rows below which a set is not used: its percentiles say too little."""
@@ -42,10 +42,12 @@ of ten rows lie inside, of sources that no constant was fitted to and every sour
 QServe, TinyChat's rivals, llama.cpp on Radeon, Apple and Arm, MLX, and others (docs/decisions/0052; 1.2 to 1.5 held
 61 %)."""
 
-DISTANCE = {"step": 0.55}
+DISTANCE = {"step": 0.55, **dict.fromkeys(("prefill under load", "decode under load", "request under load"), 0.3)}
 """Share of that widening that a phase needs, where not all of it: constants of training steps mean the same in every
 framework. Of rows of sources left out whole 79 % lie inside then, every source counting alike 82 %
-(docs/decisions/0056; with all of it, all rows of most sources)."""
+(docs/decisions/0056; with all of it, all rows of most sources). Under load the next source differs more than the next
+engine or card does: of 0, 0.15, 0.3, 0.45 and 1, 0.3 holds nearest to 80 % of sources left out in turn
+(docs/decisions/0121)."""
 
 
 def widening(phase: str, power: float) -> float:
@@ -138,11 +140,12 @@ OFFLOADED = 1.6
 that were fitted."""
 
 
-def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num]]) -> dict[str, dict[str, Any]]:
-    """Key -> (phase, predicted time) to key -> ends of the error band (s) and the number of published rows behind it;
-    not-a-number and 0 rows where nothing was calibrated."""
+def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num, Num]]) -> dict[str, dict[str, Any]]:
+    """Key -> (phase, predicted time, roof: share of it that the device's peak would take alone) to key -> ends of the
+    error band (s), the lower not below the roof, and the number of published rows behind it; not-a-number and 0 rows
+    where nothing was calibrated."""
     bands: dict[str, dict[str, Any]] = {}
-    for key, (phase, value) in asked.items():
+    for key, (phase, value, roof) in asked.items():
         own = own_band(phase, s.cluster.device.measured.off) if s.cluster.device.measured else None
         found = own or band(phase, s.engine.runs, s.cluster.device.architecture)
         found = found if s.efficiency.mode == "calibrated" else None
@@ -152,16 +155,42 @@ def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num]]) -> dict[str,
             doubt = s.engine.doubt * (1.0 if usual else np.where(unseen, OFFLOADED, 1.0))
             found = found._replace(low=found.low**doubt, high=found.high**doubt)
         low, high = around(value, found) if found else (value * np.nan, value * np.nan)
+        low = larger(low, value * smaller(roof, 1.0)) if found else low
         bands[key] = {"low": low, "high": high, "rows": found.rows if found else 0}
     return bands
 
 
-def whose_constants(s: Scenario, assumed: tuple[str, ...]) -> tuple[str, ...]:
-    """What was assumed, with whose measured kernels stand in for a device that has none of its own."""
-    told = standing_in(s)
+def whose_constants(s: Scenario, assumed: tuple[str, ...], *phases: str) -> tuple[str, ...]:
+    """What was assumed, with whose measured kernels stand in for a device that has none of its own, and whose runs the
+    error bands of these phases are of where they are not of this engine."""
+    told = "; ".join(filter(None, (standing_in(s), others_runs(s, *phases))))
     if not told:
         return assumed
     return tuple(f"{a} ({told})" if a == "efficiency calibrated" else a for a in assumed)
+
+
+WHOSE = {"other engines, same generation": "other engines on {generation} cards", "all rows": "all engines and cards"}
+"""A level of LEVELS that is not of the engine, of any release -> whose runs, in words."""
+
+
+def others_runs(s: Scenario, *phases: str) -> str:
+    """Whose runs the error bands of phases are of, in words, of the nearest of them ("" where they are of this engine,
+    or where one cannot say for a list of devices).
+
+    >>> from rooflm.asked.build_inference import build_inference
+    >>> built = [build_inference(model="llama-7b", gpu="h100", engine=e) for e in ("vllm", "tgi")]
+    >>> others_runs(built[0].scenario, "decode under load")
+    ''
+    >>> others_runs(built[1].scenario, "prefill", "decode")
+    'error bands of other engines on hopper cards, wider: too few such runs of tgi'
+    """
+    device, engine = s.cluster.device, s.engine
+    if not isinstance(device.architecture, str) or device.measured or s.efficiency.mode != "calibrated":
+        return ""
+    found = [b.level for phase in phases if (b := band(phase, engine.runs, device.architecture))]
+    nearest = min(found, key=[name for name, _ in LEVELS].index, default="")
+    whose = WHOSE.get(nearest, "").format(generation=device.architecture)
+    return f"error bands of {whose}, wider: too few such runs of {engine.name}" if whose else ""
 
 
 def standing_in(s: Scenario) -> str:

@@ -7,17 +7,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rooflm.errors import RooflmError, near_matches
+from rooflm.units import larger
 
 
 class Output(NamedTuple):
     """One output. key: of --json, with its unit as its end where it has one; meaning and unit of the values (of a
-    group's members); read: how an estimate gives it; phase: of its error band, where it has one."""
+    group's members); read: how an estimate gives it; phase: of its error band, where it has one; roof: the share of it
+    that the peak of FLOPs or bytes would take alone, at which the band ends."""
 
     key: str
     meaning: str
     unit: str
     read: Callable[[Any], Any]
     phase: str = ""
+    roof: Callable[[Any], Any] = lambda e: 0.0
 
 
 Outputs = Mapping[str, Output]
@@ -37,10 +40,11 @@ PRICE = (
 )
 """What costs rest on."""
 INFER_OUTPUTS = table(
-    Output("ttft_s", "time to first token", "s", lambda e: e.ttft, "prefill"),
-    Output("tpot_s", "time per output token, mean over the output", "s", lambda e: e.tpot, "decode"),
+    Output("ttft_s", "time to first token", "s", lambda e: e.ttft, "prefill", lambda e: e.prefill_mfu),
+    Output("tpot_s", "time per output token, mean over the output", "s", lambda e: e.tpot, "decode",
+           lambda e: e.decode_mbu),
     Output("tpot_end_s", "time per output token at the end of the output", "s", lambda e: e.tpot_end),
-    Output("latency_s", "request latency", "s", lambda e: e.latency, "request"),
+    Output("latency_s", "request latency", "s", lambda e: e.latency, "request", lambda e: larger(e.mfu, e.mbu)),
     Output("output_tokens_per_s", "output tokens (of a model that embeds: embeddings) per second, all GPUs", "1/s",
            lambda e: e.output_tokens_per_s),
     Output("output_tokens_per_s_per_gpu", "output tokens per second per GPU", "1/s",
@@ -75,7 +79,8 @@ INFER_OUTPUTS = table(
 )  # fmt: skip
 """The outputs of `infer`. Costly ones (bound, reason) are worked out only when read."""
 TRAIN_OUTPUTS = table(
-    Output("step_time_s", "time of one optimiser step", "s", lambda e: e.step_time, "step"),
+    Output("step_time_s", "time of one optimiser step", "s", lambda e: e.step_time, "step",
+           lambda e: e.flops_time / e.step_time),
     Output("tokens_per_s_per_gpu", "trained tokens per second per GPU", "1/s", lambda e: e.tokens_per_s_per_gpu),
     Output("model_tflops_per_gpu", "model TFLOP/s per GPU, all pairs of tokens counted in attention", "TFLOP/s",
            lambda e: e.model_tflops_per_gpu),

@@ -47,7 +47,7 @@ class Result(Answer, Figures):
     def error_band(self) -> dict[str, dict[str, Any]]:
         """Output -> low and high end of its error band (eight of ten measurements like it lie inside) and the number
         of published rows behind it; not-a-number and 0 rows where nothing was calibrated."""
-        asked = {k: (o.phase, o.read(self)) for k, o in self.OUTPUTS.items() if o.phase}
+        asked = {k: (o.phase, o.read(self), o.roof(self)) for k, o in self.OUTPUTS.items() if o.phase}
         return {k: self.plainly(v) for k, v in bands_around(self.scenario, asked).items()}
 
     def __eq__(self, other: object) -> bool:
