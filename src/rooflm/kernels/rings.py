@@ -9,7 +9,7 @@ from rooflm.catalogue.hardware import Link
 from rooflm.graph.ops import Comm
 from rooflm.kernels.collectives import by_ring, ranks_in_tiers
 from rooflm.kernels.training_factors import ring
-from rooflm.units import Num, larger, pick, smaller
+from rooflm.units import Num, pick, smaller
 
 
 def ring_wait(comm: Comm, tiers: Sequence[Link]) -> Num:
@@ -28,8 +28,7 @@ def ring_wait(comm: Comm, tiers: Sequence[Link]) -> Num:
     if not by_ring(comm.op, tiers):
         return 0.0
     within, across, _ = ring()
-    held = ranks_in_tiers(comm.ranks, [tier.size for tier in tiers], comm.stride)[-2]
-    nodes = comm.ranks / larger(held, 1.0)
+    nodes = comm.ranks / ranks_in_tiers(comm.ranks, [tier.size for tier in tiers], comm.stride)[-2]
     hops = (comm.ranks - nodes) * within + (nodes - 1.0) * across
     return comm.count * pick(nodes > 1, hops, 0.0)
 
