@@ -42,6 +42,17 @@ def test_a_gate_of_its_own_kernel_is_kept_beside_its_input() -> None:
     assert float(apart - fused) == pytest.approx(32 * 2048 * 14336 * 2)
 
 
+def test_a_norm_of_one_kernel_saves_traffic_that_every_rank_of_a_tensor_group_has() -> None:
+    def norms(**sets: bool) -> float:
+        found = step(gpu="h100-sxm-80gb", tp=8, gpus=8, engine="nanotron", sp=False, zero=0, sets=sets)
+        timed = found.timed.passes["forward", "layers"]
+        return float(sum(t.time for t in timed if getattr(t.node, "of", "") == "norm" and t.node.name == "norm"))
+
+    chain = norms(**{"engine.norm_kernel": False})
+    assert 4.0 < chain / norms() < 26 / 4
+    assert norms(**{"engine.fused": True, "engine.norm_kernel": False}) > norms()  # with the residual add in it
+
+
 def test_attention_that_nobody_measured_on_a_generation_is_cudnns() -> None:
     """PyTorch prefers cuDNN on Blackwell: sharded training there does not beat Megatron's attention."""
 

@@ -84,6 +84,16 @@ def test_every_other_product_runs_again_and_gathers_too() -> None:
     assert [n.name for n in again if isinstance(n, Comm)] == ["tp_all_gather"] * 2
 
 
+def test_grouped_products_run_again_and_leave_nothing_behind() -> None:
+    asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "b200", "gpus": 8, "batch": 64, "micro_batch": 8}
+    asked |= {"seq": 8192, "engine": "torchtitan"}
+    found = {policy: step(**asked, recompute=policy) for policy in ("none", "selective", "full")}
+    forward = [t.node for t in found["selective"].timed.passes["forward", "layers"]]
+    assert {"experts_up", "experts_down"} <= {n.name for n in every_other(forward)}
+    kept = {policy: float(e.memory.parts["activations"]) for policy, e in found.items()}
+    assert kept["full"] < kept["selective"] < 0.35 * kept["none"]  # of 8 experts a token, nothing
+
+
 @pytest.mark.parametrize(("dtype", "share"), [("bf16", 1.0), ("fp8", 0.5), ("fp8-rowwise", 1.0)])
 def test_a_tensor_group_gathers_at_the_products_width(dtype: str, share: float) -> None:
     asked: dict[str, Any] = {"model": "llama-3-70b", "gpu": "h100-sxm-80gb", "gpus": 64, "tp": 8, "batch": 64}

@@ -234,3 +234,14 @@ def test_a_group_of_a_mesh_has_its_own_links_whatever_it_does(gpu: str, cards: i
         peers = 1 if op == "p2p" else ranks - 1
         seconds = hierarchical(op, big, ranks, [tier], constants=[own])
         assert 0.45 < volume(op, big, ranks) / (peers * tier.bandwidth / (cards - 1)) / seconds <= 1.0
+
+
+@pytest.mark.parametrize("op", ["all_gather", "reduce_scatter"])
+def test_a_ring_over_nodes_sends_what_its_own_node_holds_too(op: str) -> None:
+    node, fabric = Link("", "nvswitch", 8, 1e15, 0.0), Link("", "infiniband", 1024, 50e9, 0.0)
+    rule = CollectiveConstants(0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0)
+    run = {n: hierarchical(op, 8e9, n, (node, fabric), constants=(rule, rule)) for n in (16, 64)}
+    assert float(run[16]) == pytest.approx(15 / 16 * 8e9 / 8 / 50e9, rel=0.07)  # not 1/2: the blend of two regimes
+    assert float(run[64]) == pytest.approx(63 / 64 * 8e9 / 8 / 50e9, rel=0.07)  # not 7/8
+    pods = (Link("", "ici", 8, 1e15, 0.0), fabric)
+    assert float(hierarchical(op, 8e9, 16, pods, constants=(rule, rule))) < 0.6 * float(run[16])

@@ -144,9 +144,11 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     if not isinstance(ffn, MoE):
         return Inside(wide, again={"mlp": wide})
     pairs = c.tokens * ffn.top_k * m.expert_dp / m.ep * c.options.imbalance
-    routed = c.rows * ffn.experts * 8.0 + pairs * (ffn.inner(c.model.hidden) * (narrow + b) + width * value)
-    routed = routed + c.rows * ffn.latent * narrow  # what the projection out of the latent reads
-    return Inside(wide + routed, again={"moe_act": pairs * width * narrow, "moe": wide + routed})
+    inner = ffn.inner(c.model.hidden)  # and scores, and what the projection out of the latent reads
+    routed = c.rows * (ffn.experts * 8.0 + ffn.latent * narrow) + pairs * (inner * (narrow + b) + width * value)
+    sent = pick(m.ep > 1, 4.0, 0.0) * pairs * inner * b  # torchtitan stores what all-to-alls bring
+    again = {"moe_act": pairs * width * narrow, "moe": wide + routed, "experts": routed - sent}
+    return Inside(wide + routed, again=again)
 
 
 def layer_activations(c: Setup, block: Block) -> Layer:
@@ -171,8 +173,8 @@ def layer_activations(c: Setup, block: Block) -> Layer:
         return Layer(checkpoint / every, whole * every)
     kept: dict[str, Num] = {
         "none": whole - dropped, "selective": held - dropped, "block": checkpoint,
-        # inputs of the layer's norms, attention's output, half of the products' outputs
-        "ops": norms + 0.5 * (held - 2 * norms),
+        # inputs of the layer's norms, attention's output, half of the products' outputs, nothing within experts
+        "ops": norms + 0.5 * (held - 2 * norms - ffn.again.get("experts", 0.0)),
     }  # fmt: skip
     return Layer(kept[m.recompute], whole)
 
@@ -283,7 +285,7 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     parts = model_states(c, layers, ends)
     layer = fullest_layer(c)
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.options.flushes, m.vp, index)
-    working = 0.0 if m.recompute in ("none", "selective", "ops") else larger(layer.whole - layer.kept, 0.0)
+    working = 0.0 if m.recompute in ("none", "selective") else larger(layer.whole - layer.kept, 0.0)
     masks = first * flight * c.rows * model.hidden * c.options.dropout
     inputs = 2 * (last * c.rows + c.tokens) * model.hidden * b  # of the loss; and a layer's gradients, not yet reduced
     away = c.options.offload_activations  # a layer at work has its own at hand

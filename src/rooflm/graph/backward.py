@@ -202,9 +202,9 @@ activation, as Megatron-Core and DeepEP's users do, so that the router's gradien
 
 def every_other(nodes: Sequence[Op | Comm]) -> list[Op | Comm]:
     """What torchtitan's policy "op" runs again: of products in their order (q, k, v, out, gate, up, down) the second,
-    fourth, ...; all elementwise kernels; all-gathers, for only reductions are stored. K and V stand as one node.
+    fourth, ...; all elementwise kernels, and experts; all-gathers, for only reductions are stored. K, V: one node.
 
-    Source: torchtitan (arXiv 2410.06511), models/llama/parallelize_llama.py, `_save_list` and mm_count % 2.
+    Source: torchtitan, models/*/parallelize.py, `_op_sac_save_list` (no grouped product) and mm_count % 2.
 
     >>> names = ("q", "kv", "out", "gate", "up", "down")
     >>> [(n.name, n.count) for n in every_other([gemm(n, "x", 1, 8, 8, 8, (2, 2, 2)) for n in names])]
@@ -215,7 +215,7 @@ def every_other(nodes: Sequence[Op | Comm]) -> list[Op | Comm]:
     for node in nodes:
         if isinstance(node, Comm):
             again += [node] if node.op == "all_gather" and node.group == "tp" else []
-        elif node.kind == "gemm":
+        elif node.kind == "gemm" and node.of != "experts":
             pair = node.of == "kv"
             position += 1 + pair
             if pair:

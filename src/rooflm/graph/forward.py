@@ -97,7 +97,7 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
 
     Fused: reads x and the residual, writes the residual and the norm (in the width of the product that follows).
     Unfused (eager PyTorch): to fp32, square, mean, rsqrt, two products and back, 6 kernels and 26 bytes a value, then
-    the add with 3 values; a layer norm is one kernel there too.
+    the add with 3 values; a layer norm is one kernel there too, and any norm where the engine brings one.
     """
     values = c.residual_tokens * c.model.hidden
     b = c.quant.half_bytes
@@ -107,7 +107,7 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
         inside = 0.0 if c.training else inside_reduce(c, norms)
         rows = c.residual_tokens
         return [stream("norm", "norm", "norm", count * norms, moved, rows=rows, of="norm", overlapped=inside)]
-    rms = c.model.norm == "rms"
+    rms = c.model.norm == "rms" and not c.kernels.norm_kernel
     traffic, launches = (26.0 if rms else 2.0 * b) * values, 6 if rms and not c.training else 1
     return [
         stream("norm", "norm", "norm", count * norms, traffic, launches, of="norm"),

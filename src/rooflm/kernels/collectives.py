@@ -236,8 +236,9 @@ def hierarchical(
         p2p                              V on the slowest tier that the group crosses
 
     which for all_reduce is reduce-scatter inside, all-reduce of the shard across, all-gather inside; broadcast
-    scatters, and gathers again. Volumes add up to `volume(op, V, n)`. Latencies add; transfers of different tiers run
-    at once, in chunks (NCCL): the longest of them counts.
+    scatters, and gathers again. Volumes add up to `volume(op, V, n)`, but where a library runs `by_ring`: a
+    network then carries (n-1)/n of V / g_(i-1). Latencies add; transfers of different tiers run at once, in chunks
+    (NCCL): the longest of them counts.
     Source: Thakur et al. (2005), section 5; Ueno and Yokota, "Exhaustive study of hierarchical allreduce" (2019).
 
     >>> node, fabric = Link("", "nvlink", 8, 450e9, 1e-6), Link("", "infiniband", 1024, 50e9, 5e-6)
@@ -254,6 +255,8 @@ def hierarchical(
         inner = outer
         if isinstance(ranks, float) and ranks <= 1.0:  # the group stays inside nearer tiers
             continue
+        if rule is not None and tier is tiers[-1] and by_ring(op, tiers):
+            part = part * ((n - 1.0) / n * ranks / larger(ranks - 1.0, 1e-9))
         if rule is None:
             floor = ideal(op, 0.0, ranks, tier)
             body = ideal(op, part, ranks, tier) - floor
@@ -265,6 +268,12 @@ def hierarchical(
             floor, body = 0.0, floor + body
         latency, longest = latency + floor, larger(longest, body)
     return latency + longest
+
+
+def by_ring(op: str, tiers: Sequence[Link]) -> bool:
+    """Whether NCCL runs a ring through all ranks of all nodes (src/graph/tuning.cc: no tree; TPUs run no NCCL)."""
+    ringed = op in ("all_gather", "reduce_scatter") and len(tiers) > 1
+    return ringed and tiers[-1].kind in ("infiniband", "ethernet") and tiers[-2].kind in (*DIRECT_KINDS, "pcie")
 
 
 def part_of(op: str, bytes_: Num, n: Num, inner: Num, outer: Num) -> Num:

@@ -7,16 +7,9 @@ from typing import Any
 
 from rooflm.catalogue.hardware import Link
 from rooflm.graph.ops import Comm
-from rooflm.kernels.collectives import ranks_in_tiers
+from rooflm.kernels.collectives import by_ring, ranks_in_tiers
 from rooflm.kernels.training_factors import ring
-from rooflm.units import Num, larger, pick, smaller
-
-RING_OPS = ("all_gather", "reduce_scatter")
-"""Operations for which NCCL has no tree across nodes: each runs a ring over all ranks."""
-RING_KINDS = ("infiniband", "ethernet")
-"""Networks between nodes over which NCCL's rings run."""
-NODE_KINDS = ("nvlink", "nvswitch", "xgmi", "pcie")
-"""Links within a node from which they start: a pod of TPUs has none of them, and runs no NCCL."""
+from rooflm.units import Num, pick, smaller
 
 
 def ring_wait(comm: Comm, tiers: Sequence[Link]) -> Num:
@@ -32,13 +25,10 @@ def ring_wait(comm: Comm, tiers: Sequence[Link]) -> Num:
     >>> round(1e3 * float(ring_wait(gather, (node, fabric))), 2), float(ring_wait(gather, (node,)))
     (2.41, 0.0)
     """
-    if comm.op not in RING_OPS or len(tiers) < 2:
-        return 0.0
-    if tiers[-1].kind not in RING_KINDS or tiers[-2].kind not in NODE_KINDS:
+    if not by_ring(comm.op, tiers):
         return 0.0
     within, across, _ = ring()
-    held = ranks_in_tiers(comm.ranks, [tier.size for tier in tiers], comm.stride)[-2]
-    nodes = comm.ranks / larger(held, 1.0)
+    nodes = comm.ranks / ranks_in_tiers(comm.ranks, [tier.size for tier in tiers], comm.stride)[-2]
     hops = (comm.ranks - nodes) * within + (nodes - 1.0) * across
     return comm.count * pick(nodes > 1, hops, 0.0)
 
@@ -50,8 +40,7 @@ WHOLE_TENSORS = 9.0
 def ring_waits(comms: Sequence[Any], tiers: Sequence[Link], owners: bool = False) -> Num:
     """Seconds of all collectives, one after the other; others than collectives count nothing. owners: each is not one
     a layer but one a rank that owns tensors."""
-    total: Num = 0.0
-    for c in (c for c in comms if isinstance(c, Comm)):
-        once = c._replace(count=smaller(c.ranks, WHOLE_TENSORS * c.count)) if owners else c
-        total = total + ring_wait(once, tiers)
-    return total
+    rings = [c for c in comms if isinstance(c, Comm)]
+    if owners:
+        rings = [c._replace(count=smaller(c.ranks, WHOLE_TENSORS * c.count)) for c in rings]
+    return sum((ring_wait(c, tiers) for c in rings), 0.0)
