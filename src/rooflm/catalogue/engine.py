@@ -91,6 +91,8 @@ class Kernels:
     alike: Num = share(0.0, "share of tokens that take the same experts as others, in benchmarks that repeat a prompt")
     skew: Num = number(0.0, "how unequally popular experts are (`ops.popularity`; 0: alike)", high=8)
     shared_aside: Num = count(0, "most sequences of a decoding pass whose shared expert runs beside the others", 0)
+    gates: str = shapes("biased routers beside a shared expert that one kernel does, experts x groups: 256x8 384x1")
+    gates_on: str = word("", "generations of cards on which the others are chains of PyTorch's kernels, with commas")
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")

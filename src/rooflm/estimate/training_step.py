@@ -130,7 +130,7 @@ def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
     """Forward nodes by place: embedding, layers, head."""
     layers: Nodes = []
     for block in c.model.blocks:
-        nodes = graph.block_nodes(c, block)
+        nodes = graph.mixer_nodes(c, block, block.count) + graph.ffn_nodes(c, block)
         layers += once_a_node(s, c, nodes, block.ffn) if isinstance(block.ffn, MoE) else nodes
     if any(isinstance(block.ffn, MoE) for block in c.model.blocks):
         layers = [scaled(n, s.training.imbalance) if of_experts(n) else n for n in layers]

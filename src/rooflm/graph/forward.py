@@ -76,11 +76,6 @@ def embedding_nodes(c: Context) -> list[Op | Comm]:
     return nodes
 
 
-def block_nodes(c: Context, block: Block) -> list[Op | Comm]:
-    """Norms, mixer, feed-forward and their reductions of `count` equal layers."""
-    return mixer_nodes(c, block, block.count) + ffn_nodes(c, block)
-
-
 def mixer_nodes(c: Context, block: Block, layers: Num) -> list[Op | Comm]:
     """The first half of `layers` layers like the block's: norm, mixer and, but for a parallel block, its reduction."""
     if block.mixer is None:

@@ -33,7 +33,7 @@ from rooflm.kernels.attention import (
 )
 from rooflm.kernels.constants import ANY
 from rooflm.kernels.derating import derating, matrix_share
-from rooflm.kernels.elementwise import ADAPTER, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
+from rooflm.kernels.elementwise import LEAST, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
 from rooflm.kernels.expert_kernels import choices
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, captured, constants, first_of, where
@@ -321,7 +321,7 @@ def _stream_constants(kind: str, w: Where, vectorised: str) -> ElementwiseConsta
     if vectorised in (measured, "all"):
         add = constants("elementwise", ElementwiseConstants, w._replace(gpu=ANY, generation=ANY), "fp16", "add")
         c = add._replace(t0=larger(c.t0, add.t0))  # (norms on A100 were fitted with hardly any floor)
-    return c._replace(t0=larger(c.t0, ADAPTER)) if kind == "adapter" else c
+    return c._replace(t0=larger(c.t0, LEAST.get(kind, 0.0)))
 
 
 def _bmms(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
