@@ -193,8 +193,8 @@ def with_norms(engine: Engine, model: Model, cluster: Cluster, mapping: Mapping)
 
 
 def with_gates(engine: Engine, model: Model, device: Device) -> Engine:
-    """An engine whose biased routers that also send tokens to a shared expert are chains of kernels on some cards, but
-    for shapes that it has a kernel for: as it is for models with such routers on such cards, else without.
+    """An engine whose routers and experts are kernels of its own on some generations of cards: as it is there for a
+    model with biased routers which also send tokens to a shared expert, if none of its kernels has their shape.
 
     Source: SGLang 0.5.5 to 0.5.10, topk.py, `biased_grouped_topk_gpu`; its models, `num_fused_shared_experts`.
 
@@ -204,10 +204,12 @@ def with_gates(engine: Engine, model: Model, device: Device) -> Engine:
     >>> [with_gates(sglang, load_model(m), h200).kernels.gates_on != "" for m in ("glm-4.5", "deepseek-v3")]
     [True, False]
     """
+    if device.kernel_generation not in listed(engine.kernels.gates_on):
+        return engine.but(gates_on="", tuned_experts="") if engine.kernels.gates_on else engine
     experts = [b.ffn for b in model.blocks if isinstance(b.ffn, MoE)]
     biased = [f for f in experts if f.router_bias and not is_plain(f.shared_width, 0)]
     apart = {f"{np.max(f.experts):g}x{np.max(f.groups):g}" for f in biased} - set(engine.kernels.gates.split())
-    return engine if apart and device.kernel_generation in listed(engine.kernels.gates_on) else engine.but(gates_on="")
+    return engine if apart else engine.but(gates_on="")
 
 
 FEW = 4

@@ -45,7 +45,7 @@ from rooflm.kernels.mla import (
     sparse_prefill_time,
 )
 from rooflm.kernels.moe import Hardware, moe_time, routed
-from rooflm.kernels.products import brain_time, expert_vectors, products
+from rooflm.kernels.products import among, brain_time, expert_vectors, products
 from rooflm.kernels.rates import Rates, rates, rates_of
 from rooflm.kernels.training_factors import trained
 from rooflm.scenario.kept import kept
@@ -264,6 +264,7 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
     told = s.engine.kernels.experts, s.engine.kernels.launched
     kernels = {bool(x): choices(w.gpu, w.generation, w.kernels, w.quant, bool(x), *told) for x in np.unique(spread_out)}
     d = s.cluster.device
+    tuned = s.engine.kernels.tuned_experts if w.quant == "fp8_block" else ""
     times: list[Num] = []
     for op in ops:
         tokens, hidden, width, experts, local, top_k, gated = op.shape
@@ -277,10 +278,13 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
             routing = routing._replace(experts=fewer)
         call = partial(moe_time, tokens, hidden, width, routing, top_k=top_k, experts=experts, ep=ep,
                        gated=gated, weight_bytes=op.widths[0])  # fmt: skip
+        held = pick(among(experts, width, tuned), 1e-9, 1.0) if tuned else 1.0
         best = {
             parallel: reduce(smaller, [
-                call(device=Hardware(r.peak[at], r.dram, d.sms), c=kernel.constants.on(r.l2 / r.dram), act_bytes=act)
+                call(device=Hardware(r.peak[at], r.dram, d.sms), act_bytes=act,
+                     c=c._replace(c_sm=c.c_sm / held, wave=c.wave * held))
                 for kernel in known
+                for c in [kernel.constants.on(r.l2 / r.dram)]
                 for at, act in [(rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
             ])
             for parallel, known in kernels.items()

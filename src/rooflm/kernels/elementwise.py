@@ -39,9 +39,9 @@ MEASURED_KERNEL = {
 
 
 LEAST = {"adapter": 4.5e-6, "chain": 12e-6}
-"""Least s in a graph of a grouped low-rank product (Punica adds 2 ms to a token of a 7B model, two kernels for each of
-7 products in 32 layers: arXiv 2310.18547, abstract) and of a third of a router that PyTorch compiled: 8 kernels, which
-one call issues, take 36 us (SGLang on H200, pull requests 5371 and 13049; Megatron-LM's 6456: 16.4 us for 4)."""
+"""Least s in a graph of a grouped low-rank product (two for each of 7 products in 32 layers take 2 ms a token: Punica,
+arXiv 2310.18547, abstract), and of a third of a router that PyTorch compiled (SGLang on H200: 36 us, pull request 5371;
+8 kernels that one call issues, 13049)."""
 
 
 def elementwise_time(
