@@ -161,7 +161,7 @@ def test_radeons_of_a_generation_reach_what_its_cards_did(gpu: str, engine: str,
 
 
 def test_sglang_routes_to_one_large_group_by_a_chain_of_kernels_where_experts_are_its_own() -> None:
-    """topk.py: 8 compiled kernels for GLM, one for DeepSeek's 8 groups; TensorRT-LLM's experts and aiter's need none."""
+    """topk.py: 8 compiled kernels for GLM, 1 for DeepSeek's 8 groups; TensorRT-LLM's experts and aiter's need none."""
 
     def chained(model: str, gpu: str, **given: object) -> bool:
         e = rooflm.infer(model, **{"gpu": gpu, "tp": 8, "engine": "sglang"} | given)  # type: ignore[arg-type]
@@ -171,7 +171,8 @@ def test_sglang_routes_to_one_large_group_by_a_chain_of_kernels_where_experts_ar
     assert not any(chained(model, "h200") for model in ("deepseek-r1", "kimi-k2", "qwen3-235b-a22b", "minimax-m2"))
     assert not any(chained("glm-5", gpu) for gpu in ("b200", "mi300x")) and not chained("glm-5", "h200", engine="vllm")
     step = {"gpu": "h200", "tp": 8, "engine": "sglang", "quant": "fp8-block", "batch": 1, "prompt": 1024, "output": 64}
-    one, many = (rooflm.infer("glm-5", sets=s, **step).tpot for s in ({"engine.gates_on": ""}, {}))  # type: ignore[arg-type]
+    sets: tuple[dict[str, str], ...] = ({"engine.gates_on": ""}, {})
+    one, many = (rooflm.infer("glm-5", sets=s, **step).tpot for s in sets)  # type: ignore[arg-type]
     assert float(many - one) == pytest.approx(75 * 32e-6, rel=0.15)
 
 
