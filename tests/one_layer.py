@@ -19,7 +19,7 @@ def layer(mapping: Mapping, flash: bool = False, ffn: MLP | MoE | None = None) -
     model = Model("m", H, 100, (block,))
     work = Pass(Prefill(1, S), None, S)
     c = Context(model, work, mapping, parse_quant("bf16"), Kernels(flash=flash), Training())
-    return mixer_nodes(c, block, 1) + ffn_nodes(c, block)
+    return mixer_nodes(c, block, block.count) + ffn_nodes(c, block)
 
 
 def products(nodes: list[Op | Comm]) -> float:

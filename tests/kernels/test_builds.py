@@ -158,3 +158,29 @@ def test_cards_without_graphs_wait_between_kernels() -> None:
 def test_radeons_of_a_generation_reach_what_its_cards_did(gpu: str, engine: str, tokens: int, measured: float) -> None:
     e = rooflm.infer("llama-3.1-8b", gpu=gpu, engine=engine, quant="q4_k_m", prompt=tokens, output=1)
     assert tokens / float(e.ttft) == pytest.approx(measured, rel=0.15)
+
+
+def test_sglang_routes_to_one_large_group_by_a_chain_of_kernels_where_experts_are_its_own() -> None:
+    """topk.py: 8 compiled kernels for GLM, 1 for DeepSeek's 8 groups; TensorRT-LLM's experts and aiter's need none."""
+
+    def chained(model: str, gpu: str, **given: object) -> bool:
+        e = rooflm.infer(model, **{"gpu": gpu, "tp": 8, "engine": "sglang"} | given)  # type: ignore[arg-type]
+        return bool(e.scenario.engine.kernels.gates_on)
+
+    assert chained("glm-5", "h200") and chained("glm-4.5", "h100", engine="sglang-0.5.10")
+    assert not any(chained(model, "h200") for model in ("deepseek-r1", "kimi-k2", "qwen3-235b-a22b", "minimax-m2"))
+    assert not any(chained("glm-5", gpu) for gpu in ("b200", "mi300x")) and not chained("glm-5", "h200", engine="vllm")
+    step = {"gpu": "h200", "tp": 8, "engine": "sglang", "quant": "fp8-block", "batch": 1, "prompt": 1024, "output": 64}
+    sets: tuple[dict[str, str], ...] = ({"engine.gates_on": ""}, {})
+    one, many = (rooflm.infer("glm-5", sets=s, **step).tpot for s in sets)  # type: ignore[arg-type]
+    assert float(many - one) == pytest.approx(75 * 32e-6, rel=0.15)
+
+
+def test_experts_tuned_with_the_shared_one_among_them_read_their_weights_at_the_rate_of_memory() -> None:
+    def step(model: str, gpu: str, **sets: object) -> float:
+        given = {"gpu": gpu, "tp": 8, "engine": "sglang", "quant": "fp8-block", "batch": 16, "prompt": 1024}
+        return float(rooflm.infer(model, sets=sets, output=64, **given).tpot)  # type: ignore[arg-type]
+
+    without = {"engine.tuned_experts": ""}
+    assert step("deepseek-r1", "h200") < 0.9 * step("deepseek-r1", "h200", **without)
+    assert step("deepseek-r1", "b200") == step("deepseek-r1", "b200", **without)

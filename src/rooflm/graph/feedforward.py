@@ -52,7 +52,8 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     moved = pairs * (inner * (act + b) + width * ((mats - 1) * b + act))
     has_latent = not is_plain(f.latent, 0)
     nodes: list[Op | Comm] = [gemm("router", "moe", count, tokens, f.experts, h, (b, b, 4.0))]
-    nodes.append(stream("route", "moe", "route", count, tokens * f.experts * 8.0 + tokens * h * b, 3))
+    kind = "chain" if c.kernels.gates_on else "route"
+    nodes.append(stream("route", "moe", kind, count, tokens * f.experts * 8.0 + tokens * h * b, 3))
     if has_latent:
         nodes.append(gemm("latent_down", "moe", count, tokens, inner, h, c.widths("mlp"), c.rate("mlp")))
     nodes += exchange_nodes(c, count, f)

@@ -32,7 +32,7 @@ from rooflm.kernels.attention import (
 )
 from rooflm.kernels.constants import ANY
 from rooflm.kernels.derating import derating, matrix_share
-from rooflm.kernels.elementwise import ADAPTER, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
+from rooflm.kernels.elementwise import LEAST, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
 from rooflm.kernels.expert_kernels import choices
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, in_graphs, where
@@ -45,7 +45,7 @@ from rooflm.kernels.mla import (
 )
 from rooflm.kernels.moe import moe_time, routed
 from rooflm.kernels.own_machine import op_time
-from rooflm.kernels.products import brain_time, expert_vectors, products
+from rooflm.kernels.products import among, brain_time, expert_vectors, products
 from rooflm.kernels.rates import Rates, rates, rates_of
 from rooflm.kernels.training_factors import trained
 from rooflm.scenario.kept import kept
@@ -249,11 +249,12 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         touched = distinct_experts(experts, top_k, tokens, alike, spread) * routing.rows / (tokens * top_k)
         fewer = pick(alike > 0, smaller(routing.experts, touched), routing.experts)
         routing = routing._replace(experts=fewer)
+    tuned = w.quant == "fp8_block" and among(experts, width, s.engine.kernels.tuned_experts)
     call = partial(moe_time, tokens, hidden, width, routing, top_k=top_k, experts=experts, ep=ep,
                    gated=gated, weight_bytes=op.widths[0], bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
     best = {
         parallel: reduce(smaller, [
-            call(peak=r.peak[at], c=kernel.constants.on(r.l2 / r.dram), act_bytes=act)
+            call(peak=r.peak[at], c=kernel.constants.on(r.l2 / r.dram).for_shape(tuned), act_bytes=act)
             for kernel in known
             for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
         ])
@@ -294,7 +295,7 @@ def _stream_constants(kind: str, w: Where, vectorised: str) -> ElementwiseConsta
     if vectorised in (measured, "all"):
         add = constants("elementwise", ElementwiseConstants, w._replace(gpu=ANY, generation=ANY), "fp16", ("add",))
         c = add._replace(t0=larger(c.t0, add.t0))  # (norms on A100 were fitted with hardly any floor)
-    return c._replace(t0=larger(c.t0, ADAPTER)) if kind == "adapter" else c
+    return c._replace(t0=larger(c.t0, LEAST.get(kind, 0.0)))
 
 
 def _bmm(op: Op, w: Where, s: Scenario, r: Rates) -> Num:

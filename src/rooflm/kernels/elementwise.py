@@ -36,9 +36,10 @@ MEASURED_KERNEL = {
 """Kind of a streaming op -> the measured kernel whose constants it takes (others: "add")."""
 
 
-ADAPTER = 4.5e-6
-"""Least s of a grouped low-rank product in a graph: Punica adds 2 ms to a token of a 7B model (arXiv 2310.18547,
-abstract), two kernels for each of 7 products in 32 layers."""
+LEAST = {"adapter": 4.5e-6, "chain": 12e-6}
+"""Least s in a graph of a grouped low-rank product (two for each of 7 products in 32 layers take 2 ms a token: Punica,
+arXiv 2310.18547, abstract), and of a third of a router that PyTorch compiled (SGLang on H200: 36 us, pull request 5371;
+8 kernels that one call issues, 13049)."""
 
 
 def elementwise_time(

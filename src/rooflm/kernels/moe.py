@@ -57,6 +57,17 @@ class MoEConstants(NamedTuple):
         """
         return self._replace(c_sm=self.c_sm * l2 / self.l2) if self.l2 else self
 
+    def for_shape(self, tuned: Any) -> MoEConstants:
+        """The constants where tiles were tuned for the experts' shape: what an SM draws and waves of tiles bound none.
+
+        >>> fed = MoEConstants(0, 0, 1, 1, 2.0, 0, 3e-6, 1, 0)
+        >>> fed.for_shape(True).c_sm, fed.for_shape(True).wave, fed.for_shape(False).c_sm
+        (inf, 0.0, 2.0)
+        """
+        if tuned is False:
+            return self
+        return self._replace(c_sm=pick(tuned, np.inf, self.c_sm), wave=pick(tuned, 0.0, self.wave))
+
 
 class Routing(NamedTuple):
     """Work of the busiest rank. rows: (token, expert) pairs it computes; experts: local experts with at least one row.

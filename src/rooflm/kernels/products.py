@@ -44,21 +44,22 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     time = by(c=c)
     if s.engine.kernels.tuned and w.quant == "fp8_block":
         best = by(c=constants("gemm", GemmConstants, w, w.quant))
-        time = pick((wide[0] < 2) & _among(n, k, s.engine.kernels.tuned), best, time)
+        time = pick((wide[0] < 2) & among(n, k, s.engine.kernels.tuned), best, time)
     if s.engine.kernels.gemv:
         streamed = vector_time(n * k * wide[0], 2.0 * m * n * k, c, r)
         time = larger(time, brain_time(2.0 * m * n * k, s.engine.kernels.brain_share, s, r))
-        time = time + _spread_time(n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r)
+        spread = pick(wide[0] < 2, n * k * (wide[0] + 4.0), 0.0) / r.dram  # read, then written and read again in 2 B
+        time = time + s.engine.kernels.dequant * spread + _convert_time(m, n, k, w, s, r)
         time = pick(m > VECTOR_ROWS, time, smaller(time, streamed))
     if not is_plain(reached.few, 0.0):
         time = few_rows_time(time, m, n, k, reached.few)
     return np.asarray(time)
 
 
-def _among(n: Num, k: Num, shapes: str) -> Any:
+def among(n: Num, k: Num, shapes: str) -> Any:
     """Whether a product has one of these shapes.
 
-    >>> _among(np.array([2112, 2112]), np.array([7168, 1536]), "2112x7168 7168x2048").tolist()
+    >>> among(np.array([2112, 2112]), np.array([7168, 1536]), "2112x7168 7168x2048").tolist()
     [True, False]
     """
     known = (shape.split("x") for shape in shapes.split())
@@ -114,12 +115,6 @@ def expert_vectors(op: Op, c: GemmConstants, r: Rates) -> Num:
     tokens, hidden, width, experts, local, top_k, gated = op.shape
     values = tokens * top_k * local / experts * (2.0 + gated) * hidden * width
     return vector_time(values * op.widths[0], 2.0 * values, c, r, launches=3.0)
-
-
-def _spread_time(n: Num, k: Num, weight_bytes: Num, s: Scenario, r: Rates) -> Num:
-    """Seconds to spread narrow weights out to 16 bits: read them, write and read again 2 B each, `dequant` times."""
-    narrow = pick(weight_bytes < 2, 1.0, 0.0)
-    return s.engine.kernels.dequant * narrow * n * k * (weight_bytes + 4.0) / r.dram
 
 
 def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Num:

@@ -58,8 +58,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
                                  moe_intermediate_size=1408, n_shared_experts=2, first_k_dense_replace=1,
                                  topk_method="greedy")
     | shape(2048, 27, 16, 16, 10944, 102400, 163840),
-    "deepseek-v3": deepseek("deepseek_v3") | V3,
-    "deepseek-v3.2": deepseek("deepseek_v32", index_topk=2048, index_n_heads=64, index_head_dim=128) | V3,
+    "deepseek-v3": deepseek("deepseek_v3", n_group=8) | V3,
+    "deepseek-v3.2": deepseek("deepseek_v32", n_group=8, index_topk=2048, index_n_heads=64, index_head_dim=128) | V3,
     "kimi-k2": deepseek("kimi_k2") | V3
     | {"num_hidden_layers": 61, "num_attention_heads": 64, "vocab_size": 163840, "n_routed_experts": 384,
        "first_k_dense_replace": 1, "max_position_embeddings": 131072, "num_nextn_predict_layers": 0},

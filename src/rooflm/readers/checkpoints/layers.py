@@ -262,7 +262,8 @@ def experts(c: Config) -> MoE:
     bias = c.get("topk_method") == "noaux_tc" or c.flag(f.router_bias)
     return MoE(
         c.number("experts"), c.number("top_k"), width, shared, gated=f.gated, bias="expert_bias" in extra,
-        shared_gate=f.shared_gate and shared > 0, router_bias=bias, latent=c.number("moe_latent_size", 0, 0),
+        shared_gate=f.shared_gate and shared > 0, router_bias=bias, groups=c.number("n_group", 1, 0) or 1,
+        latent=c.number("moe_latent_size", 0, 0),
     )  # fmt: skip
 
 
