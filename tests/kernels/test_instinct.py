@@ -15,7 +15,7 @@ from rooflm.errors import RooflmError
 from rooflm.graph.ops import Comm
 from rooflm.kernels.collectives import fitted
 from rooflm.kernels.constants import lookup
-from rooflm.kernels.products import _among
+from rooflm.kernels.products import among
 from rooflm.kernels.roofline import time_comms
 from rooflm.readers.devices import load_cluster, load_device
 from rooflm.readers.engines import load_engine
@@ -68,8 +68,8 @@ def test_triton_on_cdna3_takes_a_time_of_its_own() -> None:
 
 
 def test_shapes_are_pairs() -> None:
-    assert _among(np.array([[2112.0], [2112.0]]), np.array([[7168.0], [7168.0]]), "2112x7168").all()
-    assert not _among(np.array([7168.0]), np.array([2112.0]), "2112x7168").any()
+    assert among(np.array([[2112.0], [2112.0]]), np.array([[7168.0], [7168.0]]), "2112x7168").all()
+    assert not among(np.array([7168.0]), np.array([2112.0]), "2112x7168").any()
 
 
 def test_two_ranks_have_one_link_of_seven() -> None:
