@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.errors import RooflmError
-from rooflm.readers.engines import RELEASE, family_of
+from rooflm.readers.engines import family_of
 from rooflm.serving.simulate import Pool, simulate
 from rooflm.serving.workload import Requests
 from rooflm.validation.columns import SERVE
@@ -65,8 +65,8 @@ class Case:
 
     @property
     def engine(self) -> str:
-        """The engine's row, without a release."""
-        return family_of(str(self.request.kwargs["engine"]).partition(RELEASE)[0])
+        """The engine that its row is a release of."""
+        return family_of(str(self.request.kwargs["engine"]))
 
     @property
     def release(self) -> str:

@@ -224,16 +224,15 @@ def _words(part: Any) -> str:
 
 
 def _show_engine(name: str) -> list[Block]:
-    """Every constant as predictions use it, then what multiplies some of them on a card and in a release."""
+    """Every constant as predictions use it, then what multiplies some of them on a card."""
     e, row = load_engine(name), row_of(name)
     out: list[Block] = [_described(e, e.name)]
     aside = ("habits", "overlaps") if e.phase == "inference" else ("stages", "server")
     for group in (g for g in (*GROUPS, "server") if g not in aside):
         out += [BLANK, _described(getattr(e, group), group.capitalize())]
-    for title, factors in (("Factors on a card", row.cards), (f"Factors of a release ({name}@RELEASE)", row.releases)):
-        if any(factors.values()):
-            rows = [(key, ", ".join(f"{k} {v:g}" for k, v in own.items())) for key, own in factors.items()]
-            out += [BLANK, Table(rows, "lw", title)]
+    if row.cards:
+        rows = [(key, ", ".join(f"{k} {v:g}" for k, v in own.items())) for key, own in row.cards.items()]
+        out += [BLANK, Table(rows, "lw", "Factors on a card")]
     return out
 
 

@@ -146,7 +146,6 @@ def engine() -> Schema:
         **{name: value(about) for name, about in ABOUT.items()},
         "server": table(described(ServerOptions)), "command": table(described(Command)),
         "cards": {"description": "card -> field -> factor", **factors},
-        "releases": {"description": "release -> field -> factor", **factors},
         "fitted": {"description": "what its constants were fitted to", **NUMBERS},
         "usual": {"description": "assumed where no engine of its phase is named", "type": "boolean"},
         "residuals": {"description": "one's own measurements over the predictions, by `rooflm calibrate`",

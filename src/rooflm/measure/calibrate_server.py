@@ -17,7 +17,7 @@ from rooflm.measure.compare import Key, Machine, fast_times, measured
 from rooflm.measure.gap import SHOWN, rows_of, undisturbed
 from rooflm.measure.results import Row, one
 from rooflm.readers import rows as catalogue
-from rooflm.readers.engines import RELEASE, load_engine
+from rooflm.readers.engines import load_engine
 from rooflm.serving.server import FRONT
 from rooflm.validation.cells import number
 from rooflm.validation.table import measured_of
@@ -43,7 +43,7 @@ def served_cases(path: str, model: str | None, dtype: str, quant: str, clock: st
 
 def engine_of(path: str) -> Engine:
     """The engine that a file of runs names; one without any habit where it names none that is known."""
-    engines = (cells.get("engine", "").partition(RELEASE)[0] for cells in rows_of(path, {})[1])
+    engines = (cells.get("engine", "") for cells in rows_of(path, {})[1])
     known = next((e for e in engines if e in catalogue.names("engine")), "")
     return load_engine(known) if known else Engine("own")
 

@@ -22,7 +22,7 @@ from rooflm.asked.paths import get
 from rooflm.errors import RooflmError
 from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import load_device
-from rooflm.readers.engines import RELEASE, family_of, load_engine, releases
+from rooflm.readers.engines import family_of, load_engine
 from rooflm.serving.deploy import server_for
 from rooflm.validation import under_load
 from rooflm.validation.columns import SERVE, TRAIN
@@ -86,11 +86,10 @@ def levels_of(s: Suspect, requests: Sequence[Request]) -> tuple[str, ...]:
     if not isinstance(s.levels, str):
         return s.levels
     own = {str(r.kwargs["engine"]) for r in requests}
-    families = {family_of(name.partition(RELEASE)[0]) for name in own}
+    families = {family_of(name) for name in own}
     devices = [load_device(str(r.kwargs["gpu"])) for r in requests]
-    rows = [row for row in catalogue.names("engine") if family_of(row) in families
-            and all(built_for(load_engine(row), d) for d in devices)]  # fmt: skip
-    return tuple(n for row in rows for n in (row, *(f"{row}{RELEASE}{r}" for r in releases(row))) if n not in own)
+    return tuple(row for row in catalogue.names("engine") if row not in own and family_of(row) in families
+                 and all(built_for(load_engine(row), d) for d in devices))  # fmt: skip
 
 
 def applies(s: Suspect, r: Request) -> bool:

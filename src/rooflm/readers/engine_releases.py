@@ -72,12 +72,13 @@ def row_of_release(plain: str, release: str) -> str | None:
 
 
 def parted(name: str) -> tuple[str, str]:
-    """The engine and the release of "NAME-RELEASE", by the longest name or alias that it begins with; else "" and "".
+    """The engine and the release of "NAME-RELEASE" ("NAME@RELEASE", "NAME==RELEASE", "NAME:RELEASE"), by the longest
+    name or alias that it begins with; else "" and "".
 
-    >>> parted("trt-llm 1.0"), parted("llama.cpp-rocm-b7000"), parted("vllm-nightly")
-    (('trtllm', '1.0'), ('llama.cpp-rocm', 'b7000'), ('', ''))
+    >>> parted("trt-llm 1.0"), parted("llama.cpp-rocm-b7000"), parted("vllm==0.10.1"), parted("vllm-nightly")
+    (('trtllm', '1.0'), ('llama.cpp-rocm', 'b7000'), ('vllm', '0.10.1'), ('', ''))
     """
-    pieces = normalise(name).split("-")
+    pieces = re.split("-|@|==|:", normalise(name))
     for size in range(len(pieces) - 1, 0, -1):
         plain, release = aliases("engine").get("-".join(pieces[:size])), "-".join(pieces[size:])
         if plain:

@@ -14,7 +14,7 @@ from rooflm.catalogue.abilities import KINDS, listed
 from rooflm.catalogue.command import Command
 from rooflm.catalogue.engine import ABOUT, BY_CARD, Engine, ServerOptions
 from rooflm.catalogue.fields import About
-from rooflm.errors import RooflmError, UnknownNameError, near_matches, one_of
+from rooflm.errors import RooflmError, UnknownNameError, one_of
 from rooflm.kernels.constants import _entries
 from rooflm.readers.residuals import parse
 from rooflm.readers.rows import Said, beside, is_path, names, raw_row, resolve, said, where, words_of
@@ -22,17 +22,14 @@ from rooflm.readers.tables import bounded, held, known_field
 from rooflm.readers.tables import values as values_of
 
 Factors = Mapping[str, Mapping[str, float]]
-"""Card, generation of cards or release -> field of the engine -> factor."""
-RELEASE = "@"
-"""Between an engine's name and a release of it whose constants were fitted: "vllm@0.19.0"."""
+"""Card or generation of cards -> field of the engine -> factor."""
 
 
 class Row(NamedTuple):
-    """An engine as its row says it, and what multiplies its constants on a card and in a release."""
+    """An engine as its row says it, and what multiplies its constants on a card."""
 
     engine: Engine
     cards: Factors
-    releases: Factors
 
 
 class EngineSaid(Said):
@@ -43,40 +40,31 @@ class EngineSaid(Said):
     command: dict[str, Any] = msgspec.field(default_factory=dict)
     usual: bool = False
     cards: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
-    releases: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
     fitted: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 def load_engine(name: str, gpu: str = "", generation: str = "") -> Engine:
     """An engine by name, alias or path, on a card by its catalogue name, else by its generation
-    (`Device.kernel_generation`; none: before any card's factors); with "@RELEASE" after it, as that release. A user's
-    file is read each time. Raises RooflmError for unknown names and bad rows.
+    (`Device.kernel_generation`; none: before any card's factors). A user's file is read each time. Raises RooflmError
+    for unknown names and bad rows.
 
     >>> load_engine("ideal").host.step, load_engine("vllm", "h100-sxm-80gb").name
     (0.0, 'vllm')
     """
     if is_path(name):
-        return _on(_read(name), "", (gpu, generation))
+        return _on(_read(name), (gpu, generation))
     return _loaded(name, (gpu, generation))
 
 
 @lru_cache(maxsize=4096)
 def _loaded(name: str, cards: tuple[str, ...]) -> Engine:
     """`load_engine` of a row of the catalogue."""
-    plain, _, release = name.partition(RELEASE)
-    row = _packaged(resolve("engine", plain))
-    if release and release not in row.releases:
-        near = near_matches(release, row.releases) or list(row.releases) or ["none"]
-        raise RooflmError(f"nothing was fitted of {plain} {release}: known releases are {', '.join(near)}")
-    return _on(row, release, cards)
+    return _on(_packaged(resolve("engine", name)), cards)
 
 
-def _on(row: Row, release: str, cards: tuple[str, ...]) -> Engine:
-    """The engine of a row as a release, on a card: by the first of these that the row has factors of."""
-    e = scaled(row.engine, next((row.cards[key] for key in cards if key in row.cards), {}))
-    if not release:
-        return e
-    return replace(scaled(e, row.releases[release]), name=f"{e.name}{RELEASE}{release}", measured_as=e.runs)
+def _on(row: Row, cards: tuple[str, ...]) -> Engine:
+    """The engine of a row on a card: by the first of these that the row has factors of."""
+    return scaled(row.engine, next((row.cards[key] for key in cards if key in row.cards), {}))
 
 
 def scaled(engine: Engine, factors: Mapping[str, float]) -> Engine:
@@ -86,11 +74,6 @@ def scaled(engine: Engine, factors: Mapping[str, float]) -> Engine:
     3.0
     """
     return engine.but(**{k: engine.value(k) * v for k, v in factors.items()}) if factors else engine
-
-
-def releases(name: str) -> list[str]:
-    """The releases of an engine of which constants were fitted."""
-    return sorted(row_of(name).releases)
 
 
 def family_of(name: str) -> str:
@@ -118,7 +101,7 @@ def engines_of_adapters() -> tuple[str, ...]:
 
 
 def row_of(name: str, above: tuple[str, ...] = ()) -> Row:
-    """An engine by name, alias or path with its factors by card and release. above: the files that build on it."""
+    """An engine by name, alias or path with its factors by card. above: the files that build on it."""
     if name in above:
         raise RooflmError(f"{name}, engine: it builds on itself")
     return _read(name, above) if is_path(name) else _packaged(resolve("engine", name))
@@ -135,7 +118,7 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     raw, canonical = raw_row("engine", name)
     label = where("engine", name)
     about, own = said(raw, label, EngineSaid)
-    base = row_of(about.base, (*above, name)) if about.base else Row(Engine(canonical), {}, {})
+    base = row_of(about.base, (*above, name)) if about.base else Row(Engine(canonical), {})
     values = _constants(own, label)
     widths = [w.strip() for w in str(values.get("caches", "")).split(",") if w]
     if not all(w.isdecimal() for w in widths):
@@ -148,13 +131,10 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     known = beside(name, "residuals")
     if known is not None:
         values["residuals"] = parse(known, label)
-    cards, others = (
-        _over(inherited, _factors(given, label), values)
-        for inherited, given in ((base.cards, about.cards), (base.releases, about.releases))
-    )
+    cards = _over(base.cards, _factors(about.cards, label), values)
     again = {"measured_as": base.engine.runs, "family": base.engine.family} if is_path(name) and about.base else {}
     values = {"measured_as": "", "family": "", **again, **values}
-    return Row(replace(base.engine, name=canonical).but(**values), cards, others)
+    return Row(replace(base.engine, name=canonical).but(**values), cards)
 
 
 def _over(inherited: Factors, own: Factors, given: Mapping[str, Any]) -> Factors:

@@ -23,7 +23,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceFigures, infer_scenario
 from rooflm.kernels.constants import ANY, _entries
 from rooflm.readers.devices import load_device
-from rooflm.readers.engines import RELEASE, family_of, load_engine
+from rooflm.readers.engines import family_of, load_engine
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
 from rooflm.validation.columns import INFER as INFERENCE
@@ -66,8 +66,8 @@ class Scored(NamedTuple):
 
 
 def engine_of(request: Request) -> str:
-    """The engine row of a request, without a release."""
-    return str(request.kwargs["engine"]).partition(RELEASE)[0]
+    """The engine row of a request."""
+    return str(request.kwargs["engine"])
 
 
 def family(request: Request) -> tuple[Any, ...]:

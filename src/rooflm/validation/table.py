@@ -23,7 +23,7 @@ from rooflm.readers import outside
 from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import load_device
 from rooflm.readers.engine_releases import nearest_by_range, row_named, rows_of_releases
-from rooflm.readers.engines import RELEASE, load_engine, releases
+from rooflm.readers.engines import load_engine
 from rooflm.validation import sizes
 from rooflm.validation.cells import LONGEST, arguments, number
 from rooflm.validation.columns import (
@@ -286,8 +286,8 @@ def nearest_by_date(plain: str, date: str) -> str:
 
 
 def engine_row(name: str, release: str, date: str = "") -> str | None:
-    """The engine's row of a release: with "@RELEASE" where constants of it were fitted; else that of its name, or whose
-    range holds it or is nearest. Without a release, or without numbers in it, that nearest in date.
+    """The engine's row of a release: that of its name, or whose range holds it or is nearest. Without a release, or
+    without numbers in it, that nearest in date.
 
     >>> engine_row("trtllm", "0.9.0"), engine_row("vllm", "2024"), engine_row("vllm", "0.18.0"), engine_row("x", "")
     ('trtllm-0.9', 'vllm-2024', 'vllm', None)
@@ -298,8 +298,6 @@ def engine_row(name: str, release: str, date: str = "") -> str | None:
     """
     known = catalogue.aliases("engine")
     plain = known.get(catalogue.normalise(name)) or row_named(name)
-    if plain is not None and release in releases(plain):
-        return f"{plain}{RELEASE}{release}"
     if plain is None or not release:
         return plain and nearest_by_date(plain, date)
     exact = known.get(catalogue.normalise(f"{name}-{release}"))
