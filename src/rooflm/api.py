@@ -658,7 +658,7 @@ def serve(
       cpu_layers: Whole layers in the host's memory, on its CPU (llama.cpp: all less -ngl).
       cpu_experts: Layers whose experts alone are there (llama.cpp: --n-cpu-moe).
       host_bandwidth (B/s): What the host's memory reaches, such as 60GB/s.
-      concurrency: Closed loop: clients that wait for their answer.
+      concurrency: Closed loop: clients that wait for their answer; with a rate: requests at a time.
       rate (1/s): Open loop: requests/s (of a trace: its mean rate).
       trace: Requests from a .csv, .jsonl or .json file.
       requests: Requests in all (default 10 a client, or 1000).
