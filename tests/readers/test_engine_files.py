@@ -152,7 +152,8 @@ def test_a_neutral_number_is_neutral_whatever_object_it_is() -> None:
 def test_bad_rows_say_what_is_wrong(tmp_path: Path) -> None:
     for text, rule in (
         ('[x]\nstep = "fast"', "step"), ("[x.server]\nbugdet = 1", "did you mean 'budget'?"),
-        ("[x.cards.h100]\nkernels = 2", "no number of an engine"), ("[x.cards.h100]\ngemm_factor = 0", "above 0"),
+        ("[x.cards.hopper]\nkernels = 2", "no number of an engine"), ("[x.cards.hopper]\ngemm_factor = 0", "above 0"),
+        ("[x.cards.hoper]\ngemm_factor = 2", "did you mean 'hopper'?"),
         ("[x]\nstepp = 1", "stepp"), ("[x]\nbase = 3", "base"),
     ):  # fmt: skip
         path = tmp_path / "bad.toml"

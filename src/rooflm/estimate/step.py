@@ -162,9 +162,9 @@ def issue_time(engine: Engine, tokens: Num, held: Num, experts: Num = 0.0, launc
 
 
 def of_experts(timed: Sequence[Timed], engine: Engine, block: bool) -> Num:
-    """Share of the kernels issued that are of experts and their routing: none where one call does all but blocks."""
-    whole = block or not engine.kernels.untuned
-    return launches([t for t in timed if t.node.part == "moe"]) / launches(timed) if whole else 0.0
+    """Share of the kernels issued that are of experts and their routing: none where one call issues all of them."""
+    once = engine.host.experts_once and not block and not engine.kernels.experts
+    return 0.0 if once else launches([t for t in timed if t.node.part == "moe"]) / launches(timed)
 
 
 def messages(timed: Sequence[Timed]) -> Num:

@@ -104,11 +104,14 @@ class Setup(NamedTuple):
 
 class Inside(NamedTuple):
     """Bytes that half a layer keeps beside its input, the scores of unfused attention apart; and by module (MODULES)
-    those of them that need not be kept where it runs again."""
+    those of them that need not be kept where it runs again. Where single products are kept ("ops"): bytes that are made
+    anew all the same, and those kept for good."""
 
     held: Num = 0.0
     scores: Num = 0.0
     again: Dict[str, Num] = MappingProxyType({})
+    anew: Num = 0.0
+    sent: Num = 0.0
 
 
 def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
@@ -137,18 +140,17 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
         return Inside()
     m, (narrow, b) = c.mapping, c.widths
     dense, _, width = local_ffn(ffn, m)
-    # the gate's activation is a tensor of its own beside its input where each is one kernel
-    apart = ffn.gated and not c.kernels.fused and m.recompute != "ops"
+    apart = 1.0 * (ffn.gated and not c.kernels.fused)  # the gate's activation beside its input, each one kernel
     value = (1.0 + ffn.gated + apart) * b + narrow
-    wide = c.tokens * dense * value
+    wide, gates = c.tokens * dense * value, c.tokens * dense * apart * b
     if not isinstance(ffn, MoE):
-        return Inside(wide, again={"mlp": wide})
+        return Inside(wide, again={"mlp": wide}, anew=gates)
     pairs = c.tokens * ffn.top_k * m.expert_dp / m.ep * c.options.imbalance
     inner = ffn.inner(c.model.hidden)  # and scores, and what the projection out of the latent reads
     routed = c.rows * (ffn.experts * 8.0 + ffn.latent * narrow) + pairs * (inner * (narrow + b) + width * value)
-    sent = pick(m.ep > 1, 4.0, 0.0) * pairs * inner * b  # torchtitan stores what all-to-alls bring
-    again = {"moe_act": pairs * width * narrow, "moe": wide + routed, "experts": routed - sent}
-    return Inside(wide + routed, again=again)
+    sent = pick(m.ep > 1, 2.0, 0.0) * pairs * inner * b  # torchtitan stores what both all-to-alls bring
+    again = {"moe_act": pairs * width * narrow, "moe": wide + routed}
+    return Inside(wide + routed, again=again, anew=gates + routed, sent=sent)
 
 
 def layer_activations(c: Setup, block: Block) -> Layer:
@@ -173,8 +175,8 @@ def layer_activations(c: Setup, block: Block) -> Layer:
         return Layer(checkpoint / every, whole * every)
     kept: dict[str, Num] = {
         "none": whole - dropped, "selective": held - dropped, "block": checkpoint,
-        # inputs of the layer's norms, attention's output, half of the products' outputs, nothing within experts
-        "ops": norms + 0.5 * (held - 2 * norms - ffn.again.get("experts", 0.0)),
+        # inputs of the layer's norms, attention's output, half of the products' outputs; of experts what was sent
+        "ops": norms + 0.5 * (held - 2 * norms - ffn.anew) + ffn.sent,
     }  # fmt: skip
     return Layer(kept[m.recompute], whole)
 

@@ -78,11 +78,11 @@ def parted(name: str) -> tuple[str, str]:
     >>> parted("trt-llm 1.0"), parted("llama.cpp-rocm-b7000"), parted("vllm==0.10.1"), parted("vllm-nightly")
     (('trtllm', '1.0'), ('llama.cpp-rocm', 'b7000'), ('vllm', '0.10.1'), ('', ''))
     """
-    pieces = re.split("-|@|==|:", normalise(name))
+    pieces = re.sub("@|==|:", "-", normalise(name), count=1).split("-")
     for size in range(len(pieces) - 1, 0, -1):
         plain, release = aliases("engine").get("-".join(pieces[:size])), "-".join(pieces[size:])
         if plain:
-            return (plain, release) if re.match(r"[vb]?\d", release) else ("", "")
+            return (plain, release) if re.fullmatch(r"[vb]?\d[\w.+-]*", release) else ("", "")
     return "", ""
 
 

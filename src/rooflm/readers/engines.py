@@ -195,8 +195,9 @@ def device_words() -> set[str]:
 
 
 def _factors(given: Mapping[str, Mapping[str, float]], label: str) -> Factors:
-    """Factors by card or release, of fields that hold numbers; above 0 where the field is."""
+    """Factors by card or generation, of fields that hold numbers; above 0 where the field is."""
     for key, own in given.items():
+        one_of(f"{label}: cards", key, sorted({*names("gpu"), *generations()}))
         for name, value in own.items():
             if name not in ABOUT or ABOUT[name].kind != "number":
                 raise RooflmError(f"{label}: {key} has a factor of {name!r}, which is no number of an engine")
