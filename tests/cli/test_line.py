@@ -41,6 +41,8 @@ def test_an_option_is_given_once(words: list[str], said: str, capsys: pytest.Cap
         ([*INFER, "--set", "engine.step=1e-2", "--set", "engine.host.step=1e-1"], "engine.step and engine.host"),
         ([*INFER, "--set", "engine.padded=foo"], "engine.padded is 'foo': it must be one of bf16"),
         ([*INFER, "--set", "engine.reduce_norm_on=foo"], "engine.reduce_norm_on is 'foo': it must be one of ada"),
+        ([*INFER, "--set", "engine.gates_on=foo"], "engine.gates_on is 'foo': it must be one of ada"),
+        ([*INFER, "--set", "engine.tuned_experts_on=foo"], "engine.tuned_experts_on is 'foo': it must be one of a"),
         ([*INFER, "--set", "engine.reduce_norm_on=-foo"], "engine.reduce_norm_on is '-foo', but no card has that name"),
     ],
 )
@@ -63,6 +65,7 @@ def test_help_may_be_asked_for_twice(words: list[str], capsys: pytest.CaptureFix
 
 def test_words_of_an_engine_are_known(capsys: pytest.CaptureFixture[str]) -> None:
     sets = ["--set", "engine.padded=fp8 bf16", "--set", "engine.reduce_norm_on=hopper, -h20-sxm-96gb"]
+    sets += ["--set", "engine.gates_on=ampere, hopper", "--set", "engine.tuned_experts_on=h200-sxm-141gb"]
     assert main([*INFER, *sets, "--json"]) == 0
 
 

@@ -1,5 +1,7 @@
 """Builds of one engine: products of bf16 without matrix units, latents over prompts, stages that wait."""
 
+from pathlib import Path
+
 import pytest
 
 import rooflm
@@ -160,27 +162,42 @@ def test_radeons_of_a_generation_reach_what_its_cards_did(gpu: str, engine: str,
     assert tokens / float(e.ttft) == pytest.approx(measured, rel=0.15)
 
 
+STEP = {"gpu": "h200", "tp": 8, "engine": "sglang", "quant": "fp8-block", "batch": 1, "prompt": 1024, "output": 64}
+
+
+def step(model: str, sets: dict[str, str] | None = None, **given: object) -> float:
+    """Time per output token in ms."""
+    return float(rooflm.infer(model, **STEP | given, sets=sets).tpot) * 1e3  # type: ignore[arg-type]
+
+
+def chained(model: str, **given: object) -> bool:
+    """Whether this model's routers take longer than where no router is a chain."""
+    return step(model, **given) > step(model, {"engine.gates_on": ""}, **given)  # type: ignore[arg-type]
+
+
 def test_sglang_routes_to_one_large_group_by_a_chain_of_kernels_where_experts_are_its_own() -> None:
     """topk.py: 8 compiled kernels for GLM, 1 for DeepSeek's 8 groups; TensorRT-LLM's experts and aiter's need none."""
+    assert chained("glm-5") and chained("glm-4.5", gpu="h100", engine="sglang-0.5.10")
+    assert not any(chained(model) for model in ("deepseek-r1", "kimi-k2", "qwen3-235b-a22b", "minimax-m2"))
+    assert not any(chained("glm-5", gpu=gpu) for gpu in ("b200", "mi300x")) and not chained("glm-5", engine="vllm")
+    assert step("glm-5") - step("glm-5", {"engine.gates_on": ""}) == pytest.approx(75 * 32e-3, rel=0.15)
 
-    def chained(model: str, gpu: str, **given: object) -> bool:
-        e = rooflm.infer(model, **{"gpu": gpu, "tp": 8, "engine": "sglang"} | given)  # type: ignore[arg-type]
-        return bool(e.scenario.engine.kernels.gates_on)
 
-    assert chained("glm-5", "h200") and chained("glm-4.5", "h100", engine="sglang-0.5.10")
-    assert not any(chained(model, "h200") for model in ("deepseek-r1", "kimi-k2", "qwen3-235b-a22b", "minimax-m2"))
-    assert not any(chained("glm-5", gpu) for gpu in ("b200", "mi300x")) and not chained("glm-5", "h200", engine="vllm")
-    step = {"gpu": "h200", "tp": 8, "engine": "sglang", "quant": "fp8-block", "batch": 1, "prompt": 1024, "output": 64}
-    sets: tuple[dict[str, str], ...] = ({"engine.gates_on": ""}, {})
-    one, many = (rooflm.infer("glm-5", sets=s, **step).tpot for s in sets)  # type: ignore[arg-type]
-    assert float(many - one) == pytest.approx(75 * 32e-6, rel=0.15)
+def test_what_is_set_of_routers_is_what_an_engine_file_of_it_gives(tmp_path: Path) -> None:
+    usual, one = step("glm-4.5"), step("glm-4.5", {"engine.gates_on": ""})
+    file = tmp_path / "own.toml"
+    for field, value, expected in (("gates", "160x1", one), ("gates_on", "blackwell", one), ("gates", "64x1", usual)):
+        file.write_text(f'base = "sglang"\n{field} = "{value}"\n')
+        assert one < usual and step("glm-4.5", {f"engine.{field}": value}) == pytest.approx(expected)
+        assert step("glm-4.5", engine=str(file)) == pytest.approx(expected)
+    assert step("qwen3-235b-a22b", {"engine.gates_on": "hopper"}) == step("qwen3-235b-a22b")  # no bias
+    assert step("deepseek-r1", {"model.blocks.1.ffn.groups": "1"}) > 1.1 * step("deepseek-r1")
 
 
 def test_experts_tuned_with_the_shared_one_among_them_read_their_weights_at_the_rate_of_memory() -> None:
-    def step(model: str, gpu: str, **sets: object) -> float:
-        given = {"gpu": gpu, "tp": 8, "engine": "sglang", "quant": "fp8-block", "batch": 16, "prompt": 1024}
-        return float(rooflm.infer(model, sets=sets, output=64, **given).tpot)  # type: ignore[arg-type]
-
+    """Of the cards whose file the wheels have: H200 and H20, not H100."""
     without = {"engine.tuned_experts": ""}
-    assert step("deepseek-r1", "h200") < 0.9 * step("deepseek-r1", "h200", **without)
-    assert step("deepseek-r1", "b200") == step("deepseek-r1", "b200", **without)
+    for gpu, tuned in (("h200", True), ("h20-sxm-141gb", True), ("h100", False), ("b200", False)):
+        for sets in ({}, {"engine.tuned_experts": "256x256"}):
+            share = step("deepseek-r1", sets, gpu=gpu, batch=16) / step("deepseek-r1", without, gpu=gpu, batch=16)
+            assert share < 0.9 if tuned else share == 1

@@ -35,6 +35,14 @@ def test_a_case_is_predicted_as_infer_does() -> None:
     assert found[case.key, "memory_bytes"] == pytest.approx(float(est.memory.total), rel=1e-9)
 
 
+@pytest.mark.parametrize("gpu, model", [("b200", "qwen3-30b-a3b"), ("l40s", "llama-3.1-8b")])
+def test_an_engine_that_hangs_on_model_and_card_is_predicted_as_infer_does(gpu: str, model: str) -> None:
+    case = Case(model=model, dtype="bf16", batch=16, prompt=128, output=32, tp=2)
+    found = predictions({case: ""}, machine_of(gpu, "sglang"))
+    est = rooflm.infer(model, gpu=gpu, engine="sglang", batch=16, prompt=128, output=32, tp=2, quant="bf16")
+    assert found[case.key, "tpot_s"] == pytest.approx(float(est.tpot), rel=1e-9)
+
+
 def test_together_is_one_by_one() -> None:
     machine = machine_of("h100-sxm-80gb", "hf-eager")
     cases = [Case(model="m", dtype="bf16", batch=b, prompt=p, tp=t) for b in (1, 8) for p in (32, 512) for t in (1, 2)]

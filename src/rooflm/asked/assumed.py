@@ -10,7 +10,7 @@ import numpy as np
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Cluster, Device
-from rooflm.catalogue.model import Model, MoE
+from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.errors import RooflmError
 from rooflm.kernels.rates import rates
@@ -20,7 +20,7 @@ from rooflm.readers.engines import family_of, load_engine
 from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row, rows_with
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, is_plain, pick
+from rooflm.units import Num, pick
 
 
 def _saying(field: str, phase: str) -> dict[str, Any]:
@@ -190,26 +190,6 @@ def with_norms(engine: Engine, model: Model, cluster: Cluster, mapping: Mapping)
         return engine.but(reduce_norm=0.0)
     apart = ((mapping.dp > 1) & (mapping.ep > 1)) | (mapping.tp * mapping.pp > cluster.tiers[0].size)
     return engine.but(reduce_norm=pick(apart, 0.0, k.reduce_norm))
-
-
-def with_gates(engine: Engine, model: Model, device: Device) -> Engine:
-    """An engine whose routers and experts are kernels of its own on some generations of cards: as it is there for a
-    model with biased routers which also send tokens to a shared expert, if none of its kernels has their shape.
-
-    Source: SGLang 0.5.5 to 0.5.10, topk.py, `biased_grouped_topk_gpu`; its models, `num_fused_shared_experts`.
-
-    >>> from rooflm.readers.checkpoints.load import load_model
-    >>> from rooflm.readers.devices import load_device
-    >>> sglang, h200 = load_engine("sglang"), load_device("h200")
-    >>> [with_gates(sglang, load_model(m), h200).kernels.gates_on != "" for m in ("glm-4.5", "deepseek-v3")]
-    [True, False]
-    """
-    if device.kernel_generation not in listed(engine.kernels.gates_on):
-        return engine.but(gates_on="", tuned_experts="") if engine.kernels.gates_on else engine
-    experts = [b.ffn for b in model.blocks if isinstance(b.ffn, MoE)]
-    biased = [f for f in experts if f.router_bias and not is_plain(f.shared_width, 0)]
-    apart = {f"{np.max(f.experts):g}x{np.max(f.groups):g}" for f in biased} - set(engine.kernels.gates.split())
-    return engine if apart else engine.but(gates_on="")
 
 
 FEW = 4

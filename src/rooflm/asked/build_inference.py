@@ -24,7 +24,6 @@ from rooflm.asked.assumed import (
     built_for,
     computed_wider,
     other_releases,
-    with_gates,
     with_graphs,
     with_norms,
 )
@@ -365,8 +364,7 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     assumed += [text.replace(f"quant {named}", f"quant {scheme.name}") for text in told]
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     last = mapping if ranks is None or isinstance(ranks, str) else replace(mapping, tp=ranks)
-    runner = with_graphs(with_gates(runner, found, machine.device), machine.device, last.tp)
-    runner = with_norms(runner, found, machine, last)
+    runner = with_norms(with_graphs(runner, machine.device, last.tp), found, machine, last)
     guessed = fields_at("speculation", "infer", given)
     draft = generating(given["draft"], "draft") if given["draft"] else None
     spec = drafting(Speculation(**guessed, draft=draft))

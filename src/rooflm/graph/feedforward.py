@@ -52,8 +52,9 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     moved = pairs * (inner * (act + b) + width * ((mats - 1) * b + act))
     has_latent = not is_plain(f.latent, 0)
     nodes: list[Op | Comm] = [gemm("router", "moe", count, tokens, f.experts, h, (b, b, 4.0))]
-    kind = "chain" if c.kernels.gates_on else "route"
-    nodes.append(stream("route", "moe", kind, count, tokens * f.experts * 8.0 + tokens * h * b, 3))
+    route = stream("route", "moe", "route", count, tokens * f.experts * 8.0 + tokens * h * b, 3)
+    gate = f.router_bias and not is_plain(f.shared_width, 0) and not c.training
+    nodes.append(route._replace(kind="gate", shape=(f.experts, f.groups)) if gate else route)
     if has_latent:
         nodes.append(gemm("latent_down", "moe", count, tokens, inner, h, c.widths("mlp"), c.rate("mlp")))
     nodes += exchange_nodes(c, count, f)

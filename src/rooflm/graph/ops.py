@@ -21,7 +21,7 @@ class Op(NamedTuple):
 
     part: the row of the breakdown it belongs to. kind: "gemm", "bmm" (batched products of unfused attention in
     training), "attention", "decode_attention", "mla_attention", "mla_decode", "moe", "scan" or a streaming kind
-    (norm, rope, activation, add, embedding, kv_write, sample, softmax, conv, route, chain: a long route). flops, read
+    (norm, rope, activation, add, embedding, kv_write, sample, softmax, conv, route, gate: a biased route). flops, read
     and written bytes are of one execution. shape: what the kernel formula of that kind needs. widths: bytes a value of
     the operands. rate: "quant", "half" or "vector", which compute rate applies. launches: kernels issued by the host
     for one execution. overlapped: 1 where its kernels run beside longer ones, on a second stream or as a part of the

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant
@@ -32,7 +33,7 @@ from rooflm.kernels.attention import (
 )
 from rooflm.kernels.constants import ANY
 from rooflm.kernels.derating import derating, matrix_share
-from rooflm.kernels.elementwise import LEAST, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
+from rooflm.kernels.elementwise import CHAIN, LEAST, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
 from rooflm.kernels.expert_kernels import choices
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, in_graphs, where
@@ -249,7 +250,9 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         touched = distinct_experts(experts, top_k, tokens, alike, spread) * routing.rows / (tokens * top_k)
         fewer = pick(alike > 0, smaller(routing.experts, touched), routing.experts)
         routing = routing._replace(experts=fewer)
-    tuned = w.quant == "fp8_block" and among(experts, width, s.engine.kernels.tuned_experts)
+    cards = listed(s.engine.kernels.tuned_experts_on)
+    there = w.quant == "fp8_block" and (not cards or s.cluster.device.name in cards)
+    tuned = there and among(experts, width, s.engine.kernels.tuned_experts)
     call = partial(moe_time, tokens, hidden, width, routing, top_k=top_k, experts=experts, ep=ep,
                    gated=gated, weight_bytes=op.widths[0], bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
     best = {
@@ -272,17 +275,26 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
 
 def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r: Rates) -> list[Num]:
-    """Elementwise kernels: each launch of a chain pays its floor and moves its share of the bytes.
+    """Elementwise kernels: each launch of a chain pays its floor and moves its share of the bytes. A biased router
+    beside a shared expert is a longer chain where the engine's own kernels run and none of them has its shape.
 
     What was measured of norms, activations and rotary embeddings are kernels of 2023 (0.35 to 0.6 of the bandwidth, a
     quarter of an SM's share on a row); engines that have since vectorised them stream as the sum of two tensors does.
     """
     times: list[Num] = []
-    known = {kind: _stream_constants(kind, w, s.engine.kernels.vectorised) for kind in {op.kind for op in ops}}
+    k = s.engine.kernels
+    known = {kind: _stream_constants(kind, w, k.vectorised) for kind in {op.kind for op in ops}}
+    compiles = s.cluster.device.kernel_generation in listed(k.gates_on)
     for op in ops:
         traffic = op.bytes / larger(op.launches, 1)
-        row = traffic / larger(op.shape[0], 1) if op.shape else 0.0
-        one = elementwise_time(traffic, bandwidth=r.dram, c=known[op.kind], row_bytes=row, sms=s.cluster.device.sms)
+        c = known[op.kind]
+        row: Num = 0.0
+        if op.kind == "gate":
+            alone = among(op.shape[0], op.shape[1], k.gates) | (not compiles)
+            c = c._replace(t0=pick(alone, c.t0, larger(c.t0, CHAIN)))
+        elif op.shape:
+            row = traffic / larger(op.shape[0], 1)
+        one = elementwise_time(traffic, bandwidth=r.dram, c=c, row_bytes=row, sms=s.cluster.device.sms)
         times.append(one * op.launches)
     return times
 

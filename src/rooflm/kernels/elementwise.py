@@ -36,10 +36,12 @@ MEASURED_KERNEL = {
 """Kind of a streaming op -> the measured kernel whose constants it takes (others: "add")."""
 
 
-LEAST = {"adapter": 4.5e-6, "chain": 12e-6}
+LEAST = {"adapter": 4.5e-6}
 """Least s in a graph of a grouped low-rank product (two for each of 7 products in 32 layers take 2 ms a token: Punica,
-arXiv 2310.18547, abstract), and of a third of a router that PyTorch compiled (SGLang on H200: 36 us, pull request 5371;
-8 kernels that one call issues, 13049)."""
+arXiv 2310.18547, abstract)."""
+CHAIN = 12e-6
+"""Least s of each of the three launches that a router counts, where PyTorch compiled it (SGLang on H200: 36 us, pull
+request 5371; 8 kernels, 13049), before the engine's stream_factor."""
 
 
 def elementwise_time(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.assumed import with_graphs, with_norms
 from rooflm.asked.build_inference import find_cluster
 from rooflm.asked.quantities import parse_efficiency
 from rooflm.catalogue.engine import Engine
@@ -93,6 +94,7 @@ def scenario(cases: Sequence[Case], shape: str, machine: Machine) -> Scenario:
     mapping = Mapping(tp=column("tp"), pp=column("pp"), dp=column("dp"))
     work = Workload(batch=column("batch"), prompt=column("prompt"), output=column("output"))
     model, quant = model_of(first, shape), parse_quant(first.scheme)
+    engine = with_norms(with_graphs(engine, machine.cluster.device, mapping.tp), model, machine.cluster, mapping)
     return Scenario(model, work, mapping, machine.cluster, engine, quant, machine.efficiency, axes=1)
 
 
