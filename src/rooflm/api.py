@@ -630,7 +630,7 @@ def serve(
 ) -> Served | xarray.Dataset:  # fmt: skip
     """Simulate a deployment under load: what users see (TTFT, TPOT, latency), throughput, occupancy, cost and energy.
 
-    model: as in `infer`. The load is concurrency (closed loop), rate (open loop), or a trace.
+    model: as in `infer`. The load is concurrency (closed loop), rate (open loop) or both, or a trace.
     Arguments:
       gpu: GPU name or .toml (see `rooflm list gpus`).
       gpus: GPUs of one replica; split into tp, then pp, unless given.

@@ -87,3 +87,31 @@ def test_a_rate_that_cannot_be_served_is_said(capsys: pytest.CaptureFixture[str]
     words = ("llama-3.1-70b", "--gpu", "h100", "--tp", "4", "--rate", "60", "--prompt", "1024", "--requests", "1500")
     status, out, _ = _run(capsys, *words)
     assert status == 0 and "GROWS WITHOUT BOUND" in out
+
+
+def test_a_rate_that_its_clients_do_not_hold_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("llama-3.1-8b", "--gpu", "h100", "--rate", "100", "--concurrency", "8", "--requests", "300")
+    status, out, _ = _run(capsys, *words)
+    assert status == 0 and "THE RATE IS NOT HELD" in out and "at most 8" in " ".join(out.split())
+
+
+def test_a_rate_is_sought_with_the_limit_of_clients(capsys: pytest.CaptureFixture[str]) -> None:
+    """One client holds as many requests a second as it has answers; what is sought is dropped, its limit is not."""
+    words = ("llama-3.1-8b", "--gpu", "h100", "--requests", "100", "--slo", "ttft:p95=10s", "--find", "rate", "--json")
+    found = {}
+    for more in (("--concurrency", "1"), ("--concurrency", "1", "--rate", "3"), ()):
+        status, out, _ = _run(capsys, *words, *more)
+        assert status == 0
+        found[more] = json.loads(out)["found"]["rate"]
+    one, same, free = found.values()
+    assert one == same and one < 0.3 * free
+
+
+@pytest.mark.parametrize(("more", "says"), [
+    (("--rate", "5", "--find", "concurrency"), "leave --rate out"),
+    (("--concurrency", "4", "--requests", "40", "--find", "rate"), "at least 50 requests"),
+])  # fmt: skip
+def test_a_search_of_a_load_that_has_both_halves(more: tuple[str, ...], says: str,
+                                                 capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    status, out, err = _run(capsys, "llama-3.1-8b", "--gpu", "h100", "--slo", "ttft:p95=1s", *more)
+    assert status == 2 and out == "" and says in err and len(err.splitlines()) == 1

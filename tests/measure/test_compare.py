@@ -14,6 +14,7 @@ import rooflm
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
 from rooflm.measure import results
+from rooflm.measure.calibrate_server import served_cases
 from rooflm.measure.case import Case
 from rooflm.measure.compare import machine_of, pairs, predictions
 from rooflm.measure.figures import as_grid
@@ -174,6 +175,16 @@ def test_a_cause_staged_on_vllm_is_named(staged: str, tmp_path: Path) -> None:
     given = {"shared_prefix": 128, "prefix_caching": "true"} if staged == "cacheoff" else {}  # the server told: false
     found = rooflm.compare(str(more), gpu=own, clock="cpu", **given).causes
     assert found[0].name == STAGED[staged] and found[0].share > 0.6
+
+
+def test_clients_at_a_rate_are_no_batch(tmp_path: Path) -> None:
+    """How many of them are under way is not known; what a run is called says both."""
+    head = "model,gpu,concurrency,rate,requests,prompt,output,metric,value,unit\n"
+    (tmp_path / "r.csv").write_text(head + "llama-3.1-8b,h100,4,2,20,128,16,tpot,9,ms\n", encoding="utf-8")
+    with pytest.raises(RooflmError, match="a run at a rate"):
+        served_cases(str(tmp_path / "r.csv"), None, "bf16", "none")
+    point = rooflm.compare(str(tmp_path / "r.csv"), gpu="h100", explain=False).points[0]
+    assert "4 clients, 2" in point.label
 
 
 @pytest.mark.parametrize("tool", [rooflm.compare, rooflm.calibrate])

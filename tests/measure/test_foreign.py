@@ -107,6 +107,13 @@ def test_files_that_the_tools_made_are_read(name: str, ttft: float, requests: st
     assert float(row["value"]) == pytest.approx(ttft, abs=1e-3) and float(row["p99"]) > float(row["p10"])
 
 
+def test_a_rate_of_guidellm_keeps_its_limit_of_clients(tmp_path: Path) -> None:
+    data = json.loads((DATA / "guidellm-0.8.1.json").read_text(encoding="utf-8"))
+    data["benchmarks"][0]["config"]["strategy"] = {"type_": "poisson", "rate": 2.0, "max_concurrency": 4}
+    row = read_foreign(write(tmp_path, data))[0]
+    assert (row["rate"], row["concurrency"]) == ("2.0", "4")
+
+
 def test_a_file_that_vllm_made_is_read() -> None:
     rows = {r["metric"]: r for r in read_foreign(str(DATA / "vllm-0.32.0.json"))}
     told = {m: (round(float(r["value"]), 3), r["unit"]) for m, r in rows.items()}

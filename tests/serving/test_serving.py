@@ -682,6 +682,17 @@ def test_clients_at_a_rate_send_nothing_before_it_is_due_and_no_more_at_a_time()
     assert float(np.mean(paced.latency)) == pytest.approx(float(np.mean(closed.latency)), rel=0.05)
 
 
+@pytest.mark.parametrize("rate", [100.0, 1e5])
+def test_a_rate_that_few_clients_do_not_hold_grows_in_the_client(rate: float) -> None:
+    """The server has eight requests at most: what waits is due and not sent yet."""
+    load = held(open_loop(rate, 500, 512, 64), 8)
+    values = metrics.summarise(run_of(load)).values
+    assert values["queue_grows"] and values["requests_per_s"] < 0.9 * rate
+    assert values["queue_growth_per_s"] == pytest.approx(rate - values["requests_per_s"], rel=0.1)
+    slow = metrics.summarise(run_of(held(open_loop(0.5 * values["requests_per_s"], 500, 512, 64), 8))).values
+    assert not slow["queue_grows"]
+
+
 def test_clients_that_start_at_a_rate_do_not_wait_for_each_others_prompts() -> None:
     """Sixteen clients on an L40S (vLLM, sixteen requests a second): 118 ms measured, 238 where all begin at once."""
     given: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "l40s", "engine": "vllm-0.8", "quant": "fp8",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rooflm.errors import RooflmError
-from rooflm.serving.deploy import make_requests, make_server, serve
+from rooflm.serving.deploy import make_requests, make_server, serve, usual_load
 from rooflm.serving.highest import fewest, highest
 from rooflm.serving.metrics import parse_limits
 from rooflm.serving.traces import read_trace
@@ -42,6 +42,12 @@ def test_open_loop_rate_and_burstiness() -> None:
         assert gap.mean() == pytest.approx(0.1, rel=0.05)
         assert gap.std() / gap.mean() == pytest.approx(shape**-0.5, rel=0.05)
     assert set(np.round(np.diff(open_loop(10.0, 20, burstiness=float("inf")).arrival), 9)) == {0.1}
+
+
+def test_an_infinite_rate_with_a_limit_of_clients_is_a_closed_loop() -> None:
+    load = make_requests(concurrency=4, rate=float("inf"))
+    assert load.concurrency == 4 and not load.arrival.size and load.count == 40
+    assert usual_load({"concurrency": 4, "rate": float("inf")}) == usual_load({"concurrency": 4})
 
 
 def test_the_rate_of_the_day_changes_and_its_mean_stays() -> None:
@@ -113,6 +119,9 @@ def test_a_missing_trace_is_said() -> None:
         ({"concurrency": 0}, "concurrency is 0"),
         ({"rate": -1.0}, "rate is -1"),
         ({"rate": 1.0, "concurrency": 0}, "concurrency is 0"),
+        ({"rate": 1.0, "concurrency": 2.5}, "concurrency is 2.5, but it must be a whole number"),
+        ({"rate": 1.0, "concurrency": "x"}, "concurrency is 'x', but it must be a whole number"),
+        ({"rate": float("inf")}, "rate is inf requests/s, but it must be above 0 and finite"),
         ({"trace": "x.csv", "concurrency": 2}, "give one of them"),
         ({"concurrency": 2, "spread": (1.0, 0.5)}, "spread of prompt"),
         ({"concurrency": 2, "requests": 0}, "requests is 0"),

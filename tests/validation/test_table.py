@@ -51,6 +51,12 @@ def test_a_load_makes_it_a_run_of_serve_and_its_options_are_the_servers() -> Non
     assert got.kwargs["options"] == {"budget": 4096, "static_fraction": 0.85, "prefix_caching": True}
     assert (got.kwargs["concurrency"], got.kwargs["spread"]) == (16, (0.8, 1.0))
     assert request(rate="2.5").kwargs["rate"] == 2.5
+    both = request(rate="2.5", concurrency="16")
+    assert both.task == "serve" and (both.kwargs["rate"], both.kwargs["concurrency"]) == (2.5, 16)
+    endless = request(rate="inf", concurrency="16").kwargs
+    assert endless["concurrency"] == 16 and "rate" not in endless
+    with pytest.raises(AssertionError, match="must be finite"):
+        request(rate="inf")
     assert request(task="serve").kwargs["concurrency"] == "max"
     assert request(concurrency="max").assumed == () != request(task="serve").assumed
 

@@ -92,18 +92,23 @@ def search(model: str, arguments: dict[str, Any], what: str, slo: str) -> Found:
     """The highest rate or concurrency, or the fewest replicas, within the limits."""
     from rooflm.api import serve as simulate
     from rooflm.serving.highest import fewest, highest
+    from rooflm.serving.metrics import FEWEST
 
     if what not in ("rate", "concurrency", "replicas"):
         raise RooflmError(f"find is {what!r}, but it must be rate, concurrency or replicas")
     if not slo:
         raise RooflmError("find needs limits: give them with --slo, such as ttft:p95=500ms,tpot:p95=50ms")
-    rest = {k: v for k, v in arguments.items() if k not in (what, "concurrency" if what == "rate" else "rate")}
+    rest = {k: v for k, v in arguments.items() if k != what}
     if what == "replicas":
         if "rate" not in arguments and "trace" not in arguments:
             raise RooflmError("find replicas needs a load: give --rate or --trace")
         return fewest(lambda n: simulate(model, **{**arguments, "replicas": int(n)}))
     if what == "concurrency":
+        if "rate" in arguments:
+            raise RooflmError("find concurrency is of clients that wait for their answers: leave --rate out")
         return highest(lambda c: simulate(model, **rest, concurrency=int(c)), whole=True)
+    if "concurrency" in arguments and int(arguments.get("requests") or FEWEST) < FEWEST:
+        raise RooflmError(f"find rate with a limit of clients needs at least {FEWEST} requests, to see if they wait")
     return highest(lambda r: simulate(model, **rest, rate=r))
 
 

@@ -227,7 +227,7 @@ def guide(data: schemas.Guide) -> Iterator[Cells]:
         seen = of(m.request_concurrency)
         model = (config.backend.model if config.backend else None) or (bench.args.model if bench.args else None)
         done = (m.request_totals.successful if m.request_totals else None) or of(m.request_latency).count
-        clients = how.streams or how.max_concurrency if how.rate is None else None
+        clients = how.streams or how.max_concurrency
         seen_then = first(seen.mean, seen.median, 1.0) if how.rate is None and not clients else None
         prompt, output = (of(t) for t in (m.prompt_token_count, m.output_token_count))
         lengths = {"prompt": first(prompt.mean, prompt.median), "output": first(output.mean, output.median)}

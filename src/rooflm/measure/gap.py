@@ -185,8 +185,8 @@ def strategy(kwargs: Mapping[str, Any]) -> str:
 def label(x: Scored) -> str:
     """What a run was, in a few words."""
     k = x.request.kwargs
-    load = next((f"{k[n]} {w}" for n, w in (("concurrency", "clients"), ("rate", "requests/s"), ("batch", "at a time"))
-                 if k.get(n)), "a trace" if k.get("trace") else "")  # fmt: skip
+    kinds = {"concurrency": "clients", "rate": "requests/s", "batch": "at a time"}
+    load = ", ".join(f"{k[n]} {w}" for n, w in kinds.items() if k.get(n)) or ("a trace" if k.get("trace") else "")
     size = f"{k['prompt']}+{k['output']}" if "prompt" in k else f"{k.get('seq', '')} tokens"
     options = [f"{n} {v}" for n, v in k.get("options", {}).items() if n in SERVER_OPTIONS]
     return ", ".join(

@@ -60,7 +60,7 @@ def usual_load(given: Dict[str, Any]) -> dict[str, Any]:
     >>> usual_load({"concurrency": 50}), usual_load({"concurrency": 1}), usual_load({"rate": 2.0})
     ({'spread': (0.8, 1.2), 'warmup': 50}, {'warmup': 0}, {'spread': (0.8, 1.2), 'warmup': 0})
     """
-    closed = given.get("rate") is None and given.get("trace") is None
+    closed = given.get("rate") in (None, math.inf) and given.get("trace") is None
     clients = int(given.get("concurrency") or 16) if closed else 0
     many = clients > 1 and int(given.get("requests") or 10 * clients) >= 2 * clients
     spread = {"spread": SPREAD} if given.get("trace") is None and clients != 1 else {}
@@ -260,12 +260,13 @@ def make_requests(
     seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, shared_prefix: int = 0,
     limit: int | None = None, output_limit: int | None = None, output_ended: int | None = None,
 ) -> Requests:  # fmt: skip
-    """The load: a closed loop (concurrency), an open loop (rate; with concurrency no more under way than that), or a
+    """The load: a closed loop (concurrency), an open loop (rate; with concurrency no more under way than that, an infinite rate being none), or a
     trace (a file or Requests; `rate` then plays it at that mean rate and `copies` repeats each request). peak: highest
     rate of the day over the mean one, 1 to 2. output_limit: most tokens of an output, where they end by themselves and
     `output` is their mean; output_ended: the mean of those that do, where the others run to the limit."""
     if concurrency is not None and trace is not None:
         raise RooflmError("concurrency is of a closed loop or a rate: a trace has its own times, give one of them")
+    rate = None if rate == math.inf and concurrency is not None else rate
     if trace is not None:
         found = trace if isinstance(trace, Requests) else read_trace(trace, limit)
         speed = 1.0
@@ -382,8 +383,8 @@ def serve(
     """Simulate a deployment under load: what users see (TTFT, TPOT, latency), throughput, occupancy, cost and energy.
 
     model, gpu, gpus, tp, pp, dp, ep, cp, quant, engine, efficiency, cluster, sets: as for `infer`.
-    Load: concurrency (closed loop), or rate (requests/s), or trace (file); prompt, output, spread (shares of both),
-    requests, seed, burstiness, peak, copies, shared_prefix, limit (see `make_requests`).
+    Load: concurrency (closed loop), or rate (requests/s), or both, or trace (file); prompt, output, spread (shares of
+    prompt and output), requests, seed, burstiness, peak, copies, shared_prefix, limit (see `make_requests`).
     Deployment: replicas behind a router ("round-robin", "least-loaded", "prefix-aware"); prefill_replicas makes
     separate prefill and decode pools (prefill_gpu, prefill_price, prefill_purchase: another card for the
     first; prefill_tp, ..: its own split).

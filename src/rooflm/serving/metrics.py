@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rooflm.errors import RooflmError
 from rooflm.readers.prices import told
 from rooflm.serving.meter import BUCKETS, ORIGIN
-from rooflm.serving.replica import FINISHED
+from rooflm.serving.replica import FINISHED, REJECTED
 from rooflm.serving.simulate import Run
 from rooflm.serving.steps import energy_fit
 
@@ -272,25 +272,48 @@ def ramp(samples: Array, times: Array) -> tuple[Array, Array]:
     return between, np.where(exact, after[np.maximum(hit, 0)], between)
 
 
-def queue_growth(run: Run) -> tuple[float, float] | None:
-    """(time from which it grows, requests a second) when an open loop's queue grows without bound, else None.
+FEWEST = 50
+"""Fewest requests at a rate of which it is told whether their queue grows."""
 
-    Requests inside count as growing when, over the second half of the arrivals, a straight line through their number
-    rises by more than a tenth of the requests that came meanwhile (and by more than 20); from: when the queue was last
-    empty.
+
+def queue_growth(run: Run) -> tuple[float, float] | None:
+    """(time from which it grows, requests a second) when the queue of a rate grows without bound, else None: the
+    server's, and with a limit of clients that of requests which are due and wait in the client.
+
+    Requests that are due and have not ended count as growing when, over the second half of the arrivals, a straight
+    line through their number rises by more than a tenth of the requests that came meanwhile (and by more than 20);
+    from: when the queue was last empty.
     """
     requests = run.requests
-    if requests.concurrency or requests.count < 50 or not requests.rate < math.inf:
+    if requests.count < FEWEST or not requests.rate < math.inf:
         return None
     last = float(requests.arrival[-1])
-    line = timeline(run)
-    time, waiting = line["time_s"], line["waiting"] + line["running"]
+    time, inside, waiting = in_client(run) if requests.concurrency else in_server(run)
     half = (time >= last / 2) & (time <= last)
     if half.sum() < 5:
         return None
-    slope = float(np.polyfit(time[half], waiting[half], 1)[0])
+    slope = float(np.polyfit(time[half], inside[half], 1)[0])
     came = requests.count - int(np.searchsorted(requests.arrival, last / 2))
     if slope * last / 2 < max(0.1 * came, 20):
         return None
-    empty = time[(line["waiting"] <= 0) & (time <= last)]
+    empty = time[(waiting <= 0) & (time <= last)]
     return (float(empty[-1]) if empty.size else 0.0), slope
+
+
+def in_server(run: Run) -> tuple[Array, Array, Array]:
+    """Times (s), and how many requests are in the server and how many of them wait."""
+    line = timeline(run)
+    return line["time_s"], line["waiting"] + line["running"], line["waiting"]
+
+
+def in_client(run: Run) -> tuple[Array, Array, Array]:
+    """Times (s) at which requests are due, and how many have not ended then and how many of them are not sent."""
+    due = run.requests.arrival
+    r = run.records
+    sent, end = (np.frombuffer(x, dtype=float) for x in (r.arrival, r.end))
+    sent = np.where(sent < due, np.inf, sent)  # never sent: the run stopped before
+    end = np.where(np.frombuffer(bytes(r.status), dtype=np.uint8) == REJECTED, sent, end)
+    time = due[due <= run.duration]
+    came = np.searchsorted(due, time, side="right")
+    ended, left = (np.searchsorted(np.sort(x), time, side="right") for x in (end, sent))
+    return time, came - ended + 0.0, came - left + 0.0

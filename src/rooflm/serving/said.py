@@ -79,9 +79,12 @@ def verdicts(values: dict[str, Any], served: Served) -> list[Block]:
     if values["interrupted"]:
         out.append(Say("INTERRUPTED: the numbers are of what was done until then.", "bad"))
     if values["queue_grows"]:
+        growth = f"from {seconds(values['queue_grows_from_s'])} on, by {values['queue_growth_per_s']:.3g} requests/s"
+        clients = served.run.requests.concurrency
         out.append(Say(
-            f"THE QUEUE GROWS WITHOUT BOUND from {seconds(values['queue_grows_from_s'])} on, by "
-            f"{values['queue_growth_per_s']:.3g} requests/s: this load cannot be served.", "bad"
+            f"THE RATE IS NOT HELD: requests wait in the client {growth}, of which no time here tells; with at most "
+            f"{clients} under way {values['requests_per_s']:.3g} requests/s are served." if clients else
+            f"THE QUEUE GROWS WITHOUT BOUND {growth}: this load cannot be served.", "bad"
         ))  # fmt: skip
     if "found" in values:
         what, load = next(iter(values["found"].items()))

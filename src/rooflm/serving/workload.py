@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.checks import whole
 from rooflm.errors import RooflmError
 from rooflm.shown.numbers import counted
 
@@ -129,8 +130,7 @@ def closed_loop(
     >>> r = closed_loop(4, prompt=16, output=8); r.count, r.concurrency
     (40, 4)
     """
-    if concurrency < 1:
-        raise RooflmError(f"concurrency is {concurrency}, but it must be at least 1")
+    whole("concurrency", concurrency)
     total = _count(requests if requests is not None else 10 * concurrency)
     p, o = _both(prompt, output, spread, total, seed)
     return Requests(p, o, concurrency=min(concurrency, total), name=f"closed loop of {counted(concurrency, 'client')}")
@@ -148,7 +148,7 @@ def open_loop(
     True
     """
     if not (rate > 0 and math.isfinite(rate)):
-        raise RooflmError(f"rate is {rate:g} requests/s, but it must be above 0")
+        raise RooflmError(f"rate is {rate:g} requests/s, but it must be above 0 and finite")
     if not burstiness > 0:
         raise RooflmError(f"burstiness is {burstiness:g}, but it must be above 0")
     total = _count(requests)
@@ -170,8 +170,7 @@ def held(requests: Requests, clients: int) -> Requests:
     >>> held(open_loop(2.0, 10), 4).concurrency
     4
     """
-    if clients < 1:
-        raise RooflmError(f"concurrency is {clients}, but it must be at least 1")
+    whole("concurrency", clients)
     return replace(requests, concurrency=min(clients, requests.count), name=f"{requests.name}, {clients} at most")
 
 

@@ -51,6 +51,8 @@ def value_of(column: Column, cell: str) -> Any:
         return ends[0], ends[1]
     if column.kind == "load" and cell.lower() == "max":
         return "max"
+    if column.kind == "rate" and cell.lower() == "inf":
+        return math.inf
     found = number(cell)
     if found is None or found < 0:
         raise Unusable(f"{column.name} is not a number of at least 0")

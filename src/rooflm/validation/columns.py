@@ -17,7 +17,7 @@ EVERY = (INFER, SERVE, TRAIN)
 
 @dataclass(frozen=True)
 class Column:
-    """One column. kind: text, whole, number, flag, pair, names or pairs (how a cell is read). read: the commands that
+    """One column. kind: text, whole, number, load, rate, flag, pair, names or pairs (how a cell is read). read: the commands that
     take it as an argument ("row": none, it describes the row)."""
 
     name: str
@@ -75,7 +75,7 @@ LENGTHS = [
 LOAD = [
     Column("concurrency", "clients that wait for their answers, or max: as many as the server runs; with a rate: most "
            "requests at a time", "load", "1", (SERVE,)),
-    Column("rate", "requests a second that arrive on their own", "number", "1/s", (SERVE,)),
+    Column("rate", "requests a second that arrive on their own", "rate", "1/s", (SERVE,)),
     Column("trace", "file of requests that arrive when it says (csv, jsonl, json)", "text", "", (SERVE,)),
     Column("requests", "requests of the run", "whole", "1", (SERVE,)),
     Column("warmup", "first requests that the figures leave out", "whole", "1", (SERVE,)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import sys
 import tomllib
@@ -324,6 +325,10 @@ def fill_inference(kwargs: dict[str, Any], task: str, metric: str, assumed: list
     if task == SERVE:
         for name in ("batch", "cached"):
             kwargs.pop(name, None)
+        if kwargs.get("rate") == math.inf:
+            if "concurrency" not in kwargs:
+                raise Unusable("rate is inf, but without a limit of clients it must be finite")
+            del kwargs["rate"]
         if not {"concurrency", "rate", "trace"} & kwargs.keys():
             assumed.append("load not stated: as many clients as the server runs")
             kwargs["concurrency"] = "max"
