@@ -171,7 +171,7 @@ def _show_gpu(name: str) -> list[Block]:
     rows += [("TDP", text(float(d.tdp), "W"), "tdp"), ("idle", text(float(d.idle), "W"), "idle"),
              ("price", f"{float(d.price):.2f} USD/h", "price"), ("to buy", told_price(name), ""),
              ("cluster", default_cluster(name), "")]  # fmt: skip
-    return [_titled(d.name, [(a, b, _kind_of(found, c)) for a, b, c in rows], "lrw"), *_source_lines(found)]
+    return [_titled(d.name, [(a, b, _kind_of(found, c)) for a, b, c in rows], "lww"), *_source_lines(found)]
 
 
 def told_price(name: str) -> str:

@@ -89,7 +89,8 @@ def make_server(options: Dict[str, Any]) -> Server:
     for name in options:
         if name not in about:
             near = near_matches(name, about)
-            raise RooflmError(f"unknown server option {name!r}" + (f": did you mean {near[0]!r}?" if near else ""))
+            tail = f"did you mean {near[0]!r}?" if near else f"it must be one of {', '.join(about)}"
+            raise RooflmError(f"unknown server option {name!r}: {tail}")
     server = Server(**{name: held(name, value, about[name]) for name, value in options.items()})
     for name in USUAL:
         if name in options and options[name] < 1:
@@ -265,8 +266,12 @@ def make_requests(
     rate of the day over the mean one, 1 to 2. output_limit: most tokens of an output, where they end by themselves and
     `output` is their mean; output_ended: the mean of those that do, where the others run to the limit."""
     if concurrency is not None and trace is not None:
+<<<<<<< ours
         raise RooflmError("concurrency is of a closed loop or a rate: a trace has its own times, give one of them")
     rate = None if rate == math.inf and concurrency is not None else rate
+=======
+        raise RooflmError("a trace has its own times and takes no concurrency: leave one of the two out")
+>>>>>>> theirs
     if trace is not None:
         found = trace if isinstance(trace, Requests) else read_trace(trace, limit)
         speed = 1.0
@@ -409,6 +414,8 @@ def serve(
            "price": prefill_price, "purchase": prefill_purchase}  # fmt: skip
     first = prefill_built(common, {k: v for k, v in own.items() if v is not None}, prefill_replicas)
     d = deploy(built, load, replicas, router, options, prefill_replicas, first, transfer_bandwidth)
+    if warmup and warmup >= load.count:
+        raise RooflmError(f"warmup is {warmup}, but it must be below the {load.count} requests of the run")
     limits = metrics.parse_limits(slo) if slo else ()
     run = simulate(load, d.pools, d.router, d.transfer, horizon, progress)
     told = [f"the first {warmup} requests are warm-up"] * (warmup > 0)

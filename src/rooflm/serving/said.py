@@ -42,8 +42,8 @@ def blocks(served: Served, values: dict[str, Any]) -> list[Block]:
         ("output tokens/s", count(values["output_tokens_per_s"])),
         ("  per GPU", count(values["output_tokens_per_s_per_gpu"])),
         ("goodput (requests/s)", count(values["goodput_per_s"])),
-        ("USD per million tokens", dollars(values["cost_usd_per_million_tokens"])),
-        ("energy per token", text(values["energy_j_per_token"], "J")),
+        ("USD per million tokens", dollars(values["cost_usd_per_million_tokens"]) if values["finished"] else "-"),
+        ("energy per token", text(values["energy_j_per_token"], "J") if values["finished"] else "-"),
     ]
     right = [
         ("running (mean)", count(values["running_mean"])),
@@ -97,6 +97,8 @@ def verdicts(values: dict[str, Any], served: Served) -> list[Block]:
         share = values["good_share"]
         out.append(Say(f"{100 * share:.1f} % of the requests meet all limits.", "good" if share > 0.95 else "bad"))
     dropped = f", {values['rejected']} rejected (longer than the KV memory or the context)" * bool(values["rejected"])
+    if values["rejected"] == values["requests"]:
+        dropped += "; more GPUs (--gpus), a narrower quantisation (--quant) or shorter requests would help"
     left = f", {values['running']} running and {values['waiting']} waiting at the end"
     left = left if values["running"] or values["waiting"] else ""
     fine = "" if values["queue_grows"] or values["interrupted"] or values["rejected"] else "good"
@@ -107,10 +109,11 @@ def verdicts(values: dict[str, Any], served: Served) -> list[Block]:
 def steady_line(values: dict[str, Any]) -> list[Block]:
     """The steady-state estimate, and whether it agrees."""
     steady = values.get("steady")
-    if not steady or not steady["stable"]:
+    if not values["finished"] or not steady or not steady["stable"]:
         return []
+    each = f"TPOT {seconds(steady['tpot_s'])}, " * (steady["tpot_s"] > 0)
     same = "agrees" if steady["agrees"] else "PARTS FROM THE SIMULATION (waves in step, bursts or a full cache)"
     return [Say(
-        f"Steady-state estimate: TTFT {seconds(steady['ttft_s'])}, TPOT {seconds(steady['tpot_s'])}, "
+        f"Steady-state estimate: TTFT {seconds(steady['ttft_s'])}, {each}"
         f"{steady['requests_per_s']:.3g} requests/s; it {same}.", "faint"
     )]  # fmt: skip
