@@ -266,12 +266,7 @@ def make_requests(
     rate of the day over the mean one, 1 to 2. output_limit: most tokens of an output, where they end by themselves and
     `output` is their mean; output_ended: the mean of those that do, where the others run to the limit."""
     if concurrency is not None and trace is not None:
-<<<<<<< ours
-        raise RooflmError("concurrency is of a closed loop or a rate: a trace has its own times, give one of them")
-    rate = None if rate == math.inf and concurrency is not None else rate
-=======
         raise RooflmError("a trace has its own times and takes no concurrency: leave one of the two out")
->>>>>>> theirs
     if trace is not None:
         found = trace if isinstance(trace, Requests) else read_trace(trace, limit)
         speed = 1.0
