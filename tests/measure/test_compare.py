@@ -181,7 +181,7 @@ def test_clients_at_a_rate_are_no_batch(tmp_path: Path) -> None:
     """How many of them are under way is not known; what a run is called says both."""
     head = "model,gpu,concurrency,rate,requests,prompt,output,metric,value,unit\n"
     (tmp_path / "r.csv").write_text(head + "llama-3.1-8b,h100,4,2,20,128,16,tpot,9,ms\n", encoding="utf-8")
-    with pytest.raises(RooflmError, match="a run at a rate"):
+    with pytest.raises(RooflmError, match="clients of a run at a rate"):
         served_cases(str(tmp_path / "r.csv"), None, "bf16", "none")
     point = rooflm.compare(str(tmp_path / "r.csv"), gpu="h100", explain=False).points[0]
     assert "4 clients, 2" in point.label

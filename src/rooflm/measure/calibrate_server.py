@@ -34,9 +34,7 @@ def served_cases(path: str, model: str | None, dtype: str, quant: str, clock: st
         counts: dict[str, Any] = {name: int(number(text) or 0) for name, text in sizes.items()}
         lacking = [name for name, value in counts.items() if not value] + ["model"] * (not cells.get("model"))
         if number(cells.get("rate", "")) and cells.get("concurrency"):
-            raise RooflmError(
-                f"{path}: a run at a rate has fewer under way than its clients: give runs of clients alone"
-            )
+            raise RooflmError(f"{path}: how many clients of a run at a rate are busy is not known: leave it out")
         if lacking:
             raise RooflmError(f"{path}: a run does not say {lacking[0]}: give --{lacking[0]}")
         metric, value = measured_of(cells)

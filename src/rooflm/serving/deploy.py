@@ -261,12 +261,14 @@ def make_requests(
     seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, shared_prefix: int = 0,
     limit: int | None = None, output_limit: int | None = None, output_ended: int | None = None,
 ) -> Requests:  # fmt: skip
-    """The load: a closed loop (concurrency), an open loop (rate; with concurrency no more under way than that, an infinite rate being none), or a
-    trace (a file or Requests; `rate` then plays it at that mean rate and `copies` repeats each request). peak: highest
-    rate of the day over the mean one, 1 to 2. output_limit: most tokens of an output, where they end by themselves and
-    `output` is their mean; output_ended: the mean of those that do, where the others run to the limit."""
+    """The load: a closed loop (concurrency), an open loop (rate; with concurrency no more under way than that, an
+    infinite rate being none), or a trace (a file or Requests; `rate` then plays it at that mean rate and `copies`
+    repeats each request). peak: highest rate of the day over the mean one, 1 to 2. output_limit: most tokens of an
+    output, where they end by themselves and `output` is their mean; output_ended: the mean of those that do, where the
+    others run to the limit."""
     if concurrency is not None and trace is not None:
         raise RooflmError("a trace has its own times and takes no concurrency: leave one of the two out")
+    rate = None if rate == math.inf and concurrency is not None else rate
     if trace is not None:
         found = trace if isinstance(trace, Requests) else read_trace(trace, limit)
         speed = 1.0

@@ -316,4 +316,4 @@ def in_client(run: Run) -> tuple[Array, Array, Array]:
     time = due[due <= run.duration]
     came = np.searchsorted(due, time, side="right")
     ended, left = (np.searchsorted(np.sort(x), time, side="right") for x in (end, sent))
-    return time, came - ended + 0.0, came - left + 0.0
+    return time, (came - ended).astype(float), (came - left).astype(float)

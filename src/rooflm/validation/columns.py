@@ -17,8 +17,8 @@ EVERY = (INFER, SERVE, TRAIN)
 
 @dataclass(frozen=True)
 class Column:
-    """One column. kind: text, whole, number, load, rate, flag, pair, names or pairs (how a cell is read). read: the commands that
-    take it as an argument ("row": none, it describes the row)."""
+    """One column. kind: text, whole, number, load, rate, flag, pair, names or pairs (how a cell is read). read: the
+    commands that take it as an argument ("row": none, it describes the row)."""
 
     name: str
     meaning: str
