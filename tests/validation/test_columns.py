@@ -57,7 +57,7 @@ def test_what_a_run_guesses_is_the_scenarios_and_no_option_of_the_server() -> No
 def test_a_column_says_what_it_means_and_who_reads_it() -> None:
     for c in COLUMNS.values():
         assert c.meaning and not c.meaning.endswith(".") and c.read
-        assert c.kind in ("text", "whole", "number", "flag", "pair", "pairs", "names", "load")
+        assert c.kind in ("text", "whole", "number", "flag", "pair", "pairs", "names", "load", "rate")
     assert all(METRIC_NAMES[n] is m for m in METRICS.values() for n in (m.name, *m.other))
     assert {m.unit for m in METRICS.values() if m.unit} <= {base for base, _ in UNITS.values()}
 

@@ -316,7 +316,7 @@ def search_serve(
     more |= hosted(cpu_layers, cpu_experts, host_bandwidth)
     goal = goal_of(objective, GOALS)
     if concurrency is not None and rate is not None:
-        raise RooflmError("a search takes one load: give concurrency or rate, not both")
+        raise RooflmError("a search takes one load, concurrency or rate: give one of them")
     refuse_lists({**more, "prompt": prompt, "output": output})
     found = generating(model, "search")
     lengths: dict[str, Any] = {"prompt": int(prompt), "output": int(output)}

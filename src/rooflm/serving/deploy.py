@@ -267,7 +267,7 @@ def make_requests(
     output, where they end by themselves and `output` is their mean; output_ended: the mean of those that do, where the
     others run to the limit."""
     if concurrency is not None and trace is not None:
-        raise RooflmError("a trace has its own times and takes no concurrency: leave one of the two out")
+        raise RooflmError("a trace has its own times and takes no concurrency: give one of them")
     rate = None if rate == math.inf and concurrency is not None else rate
     if trace is not None:
         found = trace if isinstance(trace, Requests) else read_trace(trace, limit)
