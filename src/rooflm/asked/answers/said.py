@@ -79,16 +79,16 @@ def in_use(memory: Memory) -> str:
     return f"{total.removesuffix(' GiB') if usable.endswith(' GiB') else total} of {usable} a GPU"
 
 
-def verdict(e: Any, what: str, largest: Any, runs: str = "") -> list[Block]:
+def verdict(e: Any, what: str, largest: Any, runs: str = "", untried: str = "") -> list[Block]:
     """Whether an estimate of either kind fits, by how much, the largest batch (or `what` it is) that does, and what
-    would make it fit. runs: what else is said of that batch."""
+    would make it fit. runs: what else is said of that batch; untried: what tries more than the changes named."""
     margin, used = float(e.memory.margin), in_use(e.memory)
     most = f"the largest {what} that fits is {count(largest)}" if float(largest) else f"no {what} fits"
     if bool(e.fits):
         return [Say(f"FITS: {used}, {gib(margin)} to spare; {most}{runs}.", "good")]
     if margin < 0:
         words = "; ".join(r.words for r in e.would_fit)
-        would = f"Would fit: {words}." if words else "No change that was tried makes it fit."
+        would = f"Would fit: {words}." if words else f"No change that was tried makes it fit{untried}."
         return [Say(f"DOES NOT FIT: {used}, {gib(-margin)} too much; {most}.", "bad"), Say(would)]
     return [Say(f"CANNOT RUN: {e.reason}.", "bad")]
 
