@@ -95,9 +95,11 @@ def _space(asked: Mapping[str, Any]) -> Space:
     from rooflm.technology.explore import Space
 
     listed = []
-    for path, value in assignments(asked.get("sets")).items():
-        if not path.startswith("technology."):
+    for pair in asked.get("sets") or []:
+        if not pair.strip().startswith("technology."):
+            path = pair.partition("=")[0].strip()
             raise RooflmError(f"--set path {path!r} must start with technology., such as technology.budget.power")
+    for path, value in assignments(asked.get("sets")).items():
         listed.append((path, tuple(value) if isinstance(value, list) else (value,)))
     node, dram = _names(asked.get("node")), _names(asked.get("dram"))
     return Space(asked["die"], node, dram, tuple(names_in(asked["network"])), tuple(listed))

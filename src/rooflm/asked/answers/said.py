@@ -34,7 +34,7 @@ MEANT = {
 }
 """Part of a time -> what it is, where its name alone does not say."""
 BOUND = {"dram": "memory bandwidth", "l2": "L2 bandwidth", "l1": "L1 bandwidth", "overhead": "kernel overheads",
-         "host": "the CPU that launches"}  # fmt: skip
+         "host": "the CPU that launches", "schedule": "idle pipeline stages", "other": "overheads"}  # fmt: skip
 """What bounds a phase -> in words, where its name alone does not say."""
 
 
