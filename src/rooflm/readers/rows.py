@@ -219,9 +219,21 @@ def resolve(kind: str, name: str) -> str:
         found, releases = row_named(name), by_range(*parted(name))
     if found is None:
         known = aliases(kind)
-        near = releases or [known[alias] for alias in near_matches(normalise(name), known, limit=6)]
-        raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, near=list(dict.fromkeys(near))[:3])
+        count, one = several(name) if kind == "gpu" else (1, name)
+        near = releases or [known[alias] for alias in near_matches(normalise(one), known, limit=6)]
+        hint = f" ({count} of them: gpus {count})" if count > 1 else ""
+        raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, hint, list(dict.fromkeys(near))[:3])
     return found
+
+
+def several(name: str) -> tuple[int, str]:
+    """How many of which device such a name says.
+
+    >>> several("4x H100 80GB"), several("h100")
+    ((4, 'H100 80GB'), (1, 'h100'))
+    """
+    found = re.fullmatch(r"(\d{1,6}) ?[x×*] ?(.+)", name.strip())
+    return (int(found[1]), found[2]) if found else (1, name)
 
 
 def _user_row(kind: str, name: str) -> tuple[dict[str, Any], str]:

@@ -10,7 +10,6 @@ import csv
 import io
 import math
 import os
-import re
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflm.asked.assumed import build_for
-from rooflm.asked.synonyms import meanings
+from rooflm.asked.synonyms import OTHERWISE, meanings, plain
 from rooflm.errors import RooflmError, near_matches, one_of
 from rooflm.readers import outside
 from rooflm.readers import rows as catalogue
@@ -131,7 +130,7 @@ def own_name(name: str, header: Sequence[str], label: str) -> str:
     if name.lower() in COLUMNS:
         return name.lower()
     meant = columns_meant(name)
-    if len(meant) != 1 or meant[0] in header or metric_at(name):
+    if len(meant) != 1 or meant[0] in header or metric_at(name) or plain(name) in OTHERWISE.split():
         return name
     print(f"rooflm: {label}: column {name!r} is read as {meant[0]!r}", file=sys.stderr)
     return meant[0]
@@ -314,9 +313,9 @@ def known_device(name: str) -> str | None:
 def device_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -> str:
     """Put the `gpu` argument in place (and its own figures as settings); the name by which rows group."""
     printed = str(kwargs.get("gpu", ""))
-    several = re.fullmatch(r"(\d+) ?[x×*] ?(.+)", printed)
-    if several and known_device(printed) is None and known_device(several[2]):
-        printed, kwargs["gpus"] = several[2], kwargs.get("gpus") or int(several[1])
+    count, one = catalogue.several(printed)
+    if count > 1 and known_device(one):
+        printed, kwargs["gpus"] = one, kwargs.get("gpus") or count
     found = known_device(printed)
     figures = {k: float(own[k]) for k in ("peak", "bandwidth", "memory") if own.get(k)}
     if found is None and catalogue.is_path(printed):
