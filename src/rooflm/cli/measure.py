@@ -138,7 +138,7 @@ def cases(model: str, asked: dict[str, Any]) -> None:
     if asked["json"]:
         print(dumps({"environment": results.environment(), "rows": [results.flat(r) for r in mine]}))
     else:
-        show([table(mine)])
+        show(table(mine))
 
 
 def load(model: str, asked: dict[str, Any]) -> None:
@@ -223,22 +223,25 @@ def cell(value: float, unit: str) -> str:
     return quantity(value, unit) if unit in ("s", "B") else f"{value:.4g}"
 
 
-def table(rows: list[Any]) -> Table:
-    """Medians, one line a case: those of the rank with the most where ranks differ."""
+def table(rows: list[Any]) -> list[Block]:
+    """Medians, one line a case: those of the rank with the most where ranks differ; then what was not measured, and
+    why."""
     cases = {r.case.key: r.case for r in rows}
     if any(c.task == "micro" for c in cases.values()):
         lines = [(r.metric.removesuffix("_s"), *(str(x or "") for x in (r.m, r.n, r.k)), cell(r.stat.value, r.unit))
                  for r in rows if r.status == "ok"]  # fmt: skip
-        return Table([("benchmark", "m", "n", "k", "median"), *lines], "lrrrr", head=True)
-    shown = [m for m in SHOWN if any(r.metric == m and r.stat.value for r in rows)] or ["status"]
-    head = ("case", *(m.removesuffix("_s").removesuffix("_bytes") for m in shown))
-    lines = [head]
+        return [Table([("benchmark", "m", "n", "k", "median"), *lines], "lrrrr", head=True)]
+    shown = [m for m in SHOWN if any(r.metric == m and r.stat.value for r in rows)]
+    named = {"output_tokens_per_s": "tokens/s"}
+    lines = [("case", *(named.get(m, m.removesuffix("_s").removesuffix("_bytes")) for m in shown))]
+    left: list[tuple[str, str]] = []
     for key, case in cases.items():
         mine = [r for r in rows if r.case.key == key]
         bad = next((r for r in mine if r.status != "ok"), None)
         if bad is not None:
-            lines.append((case.label, f"{bad.status}: {bad.reason}"[:60], *[""] * (len(shown) - 1)))
+            left.append((case.label, f"{bad.status}: {bad.reason}"))
             continue
         best = {m: max(((r.stat.value, r.unit) for r in mine if r.metric == m), default=None) for m in shown}
         lines.append((case.label, *("" if b is None else cell(*b) for b in best.values())))
-    return Table(lines, "l" + "r" * len(shown), head=True)
+    measured: list[Block] = [Table(lines, "l" + "r" * len(shown), head=True)] if lines[1:] else []
+    return [*measured, *([BLANK, Table(left, "lw", "Not measured")] if left else [])]

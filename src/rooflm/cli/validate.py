@@ -201,8 +201,9 @@ def skipped_blocks(outcomes: Sequence[Any], scored: Sequence[Any]) -> list[Block
         by_reason.setdefault(reason, []).append(name)
     rows = []
     for reason, names in sorted(by_reason.items(), key=lambda kv: (-len(kv[1]), kv[0])):
+        count, names = len(names), list(dict.fromkeys(names))
         more = [f"{len(names) - FEW} more"] if len(names) > FEW else []
-        rows.append((str(len(names)), f"{reason}: {', '.join([*names[:FEW], *more])}"))
+        rows.append((str(count), f"{reason}: {', '.join([*names[:FEW], *more])}"))
     return [BLANK, Table(rows, "rw", "Skipped")] if rows else []
 
 

@@ -91,13 +91,13 @@ def several(value: Num, unit: str) -> str:
 def gib(value: float) -> str:
     """Bytes as GiB with two places (MiB under a hundredth of a GiB, KiB under a tenth of a MiB).
 
-    >>> gib(80 * 2**30), gib(5 * 2**20), gib(10240), gib(math.nan)
-    ('80.00 GiB', '5.0 MiB', '10.0 KiB', '-')
+    >>> gib(80 * 2**30), gib(5 * 2**20), gib(10240), gib(math.nan), gib(2**44)
+    ('80.00 GiB', '5.0 MiB', '10.0 KiB', '-', '16,384.00 GiB')
     """
     if math.isnan(value):
         return "-"
     if abs(value) >= 0.01 * GIB or value == 0:
-        return f"{value / GIB:.2f} GiB"
+        return f"{value / GIB:{',' if abs(value) >= 1e4 * GIB else ''}.2f} GiB"
     return f"{value / MIB:.1f} MiB" if abs(value) >= 0.1 * MIB else f"{value / KIB:.1f} KiB"
 
 
