@@ -20,9 +20,6 @@ from rooflm.technology.description import Shares, Technology
 from rooflm.technology.explore import CAUSES, Columns
 from rooflm.technology.load import die_device, load_technology
 
-RATES = ("compute", "dram", "l2", "l1", "network")
-"""Causes that hardware can speed up; the rest is of the schedule or the software."""
-
 
 def shares(table: Columns) -> Columns:
     """Share of the time by cause at each row; they sum to 1 where it fits.

@@ -77,7 +77,7 @@ def family(request: Request) -> tuple[Any, ...]:
     return json.dumps(rest, sort_keys=True, default=str), given, request.task
 
 
-def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
+def scenario_of(requests: Sequence[Request]) -> Scenario:
     """One scenario for requests of one family: their numbers as arrays along one axis. RooflmError if it has none."""
     first = as_run(requests[0].kwargs)
     for name in NUMBERS:
@@ -86,8 +86,6 @@ def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
     if np.all(first.get("ep", 1) == 1):
         first.pop("ep", None)  # without it, expert parallelism is left out of the graph
     first["model"] = model_argument(first["model"])
-    if engine:
-        first["engine"] = engine
     built = build_inference(**{"efficiency": "calibrated", **first})
     return replace(built.scenario, axes=1)
 
