@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rooflm.catalogue.command import Command
-from rooflm.catalogue.engine import ABOUT, GROUPS, ServerOptions
+from rooflm.catalogue.engine import ABOUT, GROUPS, PLACES, ServerOptions
 from rooflm.catalogue.fields import About, abouts
 
 PAGE = Path(__file__).parents[2] / "docs" / "nomenclature.md"
@@ -27,10 +27,11 @@ def engine_part() -> str:
     groups: dict[str, dict[str, About]] = {"": {n: ABOUT[n] for n in own if n != "kernels"}}
     groups |= {name: dict(abouts(kind)) for name, kind in GROUPS.items()}
     groups |= {"server": dict(abouts(ServerOptions)), "command": dict(abouts(Command))}
+    names = {place: name for name, place in PLACES.items()}
     for name, fields in groups.items():
         head = f"`engine.{name}`" if name else "`engine`"
         out += [f"{head}:", "", "| name | meaning | unit | rule |", "| --- | --- | --- | --- |"]
-        out += [*(line(n, a) for n, a in fields.items()), ""]
+        out += [*(line(names.get(f"{name}.{n}", n), a) for n, a in fields.items()), ""]
     return "\n".join([*out, END])
 
 
