@@ -20,6 +20,7 @@ from rooflm.catalogue.model import (
     Model,
     MoE,
     ffn_params,
+    matrix_params,
     mixer_params,
     norm_params,
 )
@@ -72,10 +73,8 @@ def block_shard(model: Model, block: Block, mapping: Mapping) -> dict[str, Num]:
         mlp = ffn_params(replace(block.ffn, width=dense_width), h)
     elif isinstance(block.ffn, MoE):
         f = block.ffn
-        mats = 3 if f.gated else 2
-        inner = f.inner(h)
-        mlp, shared = 2 * h * f.latent, mats * h * dense_width
-        experts = count * (mats * inner * width + f.bias * ((mats - 1) * width + inner))
+        mlp, shared = 2 * h * f.latent, matrix_params(h, dense_width, f.gated)
+        experts = count * matrix_params(f.inner(h), width, f.gated, f.bias)
         plain = plain + f.experts * h + f.shared_gate * h + f.bias * f.experts
     attention = mixer_params(local_mixer(block.mixer, mapping.tp), h)
     return {"attention": attention, "mlp": mlp, "shared": shared, "experts": experts, "plain": plain}

@@ -9,7 +9,7 @@ from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import UnknownNameError
-from rooflm.kernels.constants import LEVELS, Match, _entries, _parse, lookup, typed
+from rooflm.kernels.constants import LEVELS, Match, entries_of, lookup, parsed, typed
 from rooflm.kernels.rates import Rates
 from rooflm.units import highest
 
@@ -96,9 +96,9 @@ def in_graphs(family: str, kind: type[Any], w: Where, dtype: str, kernel: str) -
     """The constants of a kernel of a library that all engines bring, in a CUDA graph, as measured on this very card
     (else on those of its generation): the engine's own, but where its table was measured eagerly (or not at all) those
     of every other engine, of which the fastest runs. Where nobody measured it so, the usual ones (`constants`)."""
-    same = [e for e in _entries(family) if (e.dtype, e.kernel) == (dtype, kernel)]
+    same = [e for e in entries_of(family) if (e.dtype, e.kernel) == (dtype, kernel)]
     rows = [e for e in same if w.gpu in e.gpu] or [e for e in same if e.architecture == w.generation]
-    found = {engine: typed(kind, _parse(family, e.text)) for e in rows for engine in e.engine}
+    found = {engine: typed(kind, parsed(family, e.text)) for e in rows for engine in e.engine}
     known = {engine: c for engine, c in found.items() if c.floor_s < EAGER}
     if w.kernels in known:
         return (known[w.kernels],)

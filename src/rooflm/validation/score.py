@@ -21,7 +21,7 @@ from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceFigures, infer_scenario
-from rooflm.kernels.constants import ANY, _entries
+from rooflm.kernels.constants import ANY, entries_of
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.scenario.scenario import Scenario
@@ -369,7 +369,7 @@ def measured_cards(family: str) -> frozenset[str]:
     >>> "h100-sxm-80gb" in measured_cards("gemm")
     True
     """
-    return frozenset(gpu for r in _entries(family) for gpu in r.gpu if gpu != ANY)
+    return frozenset(gpu for r in entries_of(family) for gpu in r.gpu if gpu != ANY)
 
 
 def why(x: Scored) -> str:
