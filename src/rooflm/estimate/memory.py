@@ -120,8 +120,9 @@ def shards(model: Model, mapping: Mapping) -> dict[str, Num]:
 
 
 def extra_share(model: Model, mapping: Mapping) -> Num:
-    """Parameters of `extra_params` on one rank: all of what no block holds; of what is missing (below 0: a token table
-    narrower than the hidden width) its share, for the table is split over the tensor group.
+    """Parameters on one rank of what no block holds (`extra_params`): all of it on every rank. A negative number stands
+    for parameters that the token table lacks, where it is narrower than the hidden width; of these a rank has its
+    share, as of the table.
 
     >>> float(extra_share(Model("m", 64, 100, (), extra_params=-80), Mapping(tp=8)))
     -10.0
