@@ -159,7 +159,7 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
 
 
 def a_token(s: Scenario, step_time: Num, beside: Mapping[str, Num]) -> Num:
-    """Seconds of an output token: a decode step with what comes beside it, over the tokens that a sequence gains in it."""
+    """Seconds of an output token: a decode step with what comes beside it, over the tokens that it gains a sequence."""
     seconds = step_time + add_up(beside.values()) if beside else step_time
     return seconds if s.speculation.off else seconds / s.speculation.gained
 
