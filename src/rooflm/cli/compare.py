@@ -227,6 +227,3 @@ def why(found: Comparison) -> list[Block]:
         off = f"{100 * (math.exp(c.base) - 1):.0f} % off on average would be {100 * (math.exp(c.loss) - 1):.0f} %"
         blocks.append(Say(f"{c.says}; {off}", label=f"{rank}. {c.name}"))
     return blocks
-
-
-__all__ = ["compare_command"]

@@ -11,32 +11,14 @@ from rooflm.asked.answers.inference import InferenceEstimate
 from rooflm.asked.arguments import arguments
 from rooflm.asked.bounds import with_unit
 from rooflm.asked.build_inference import prices_told
-from rooflm.cli.console import dumps, width
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
 from rooflm.shown.answer import assumptions
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.shown.numbers import count, gib, percent, text
-from rooflm.shown.terminal import lines
+from rooflm.shown.numbers import count, gib, percent, seconds, text
 
 if TYPE_CHECKING:
     from rooflm.asked.answers.training import TrainingEstimate
-
-__all__ = ["columns", "count", "dumps", "gib", "percent", "seconds"]
-
-
-def columns(rows: Iterable[Sequence[str]], sides: str, indent: int = 2) -> list[str]:
-    """Rows of cells as aligned lines. sides: one letter a column, "r" for numbers, "l" for names.
-
-    >>> columns([("a", "1 ms"), ("bcd", "22 ms")], "lr")
-    ['  a     1 ms', '  bcd  22 ms']
-    """
-    return lines([Table([tuple(r) for r in rows], sides, indent=indent)], width())
-
-
-def seconds(value: Any) -> str:
-    """A time for people."""
-    return text(float(value), "s")
 
 
 def op_rows(e: InferenceEstimate, phase: str) -> list[dict[str, Any]]:

@@ -10,8 +10,8 @@ from rooflm.shown.numbers import text
 
 
 class Limit(NamedTuple):
-    """A constraint: an output, its bound, and whether it is an upper one. label and unit are for people, and endless is
-    what they are told of an output without bound (empty: that it grows)."""
+    """A constraint: an output, its bound, and whether the bound is an upper one. label and unit: for people; endless:
+    what to say of an output that is infinite ("": that it grows without bound)."""
 
     key: str
     bound: float

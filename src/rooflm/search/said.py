@@ -11,15 +11,10 @@ from typing import Any
 from rooflm.asked.answers.said import dollars
 from rooflm.search.search import thinned
 from rooflm.shown.blocks import BLANK, Block, Code, Say, Table, listed
-from rooflm.shown.numbers import count, gib, percent, text, watt_hours
+from rooflm.shown.numbers import count, gib, percent, seconds, text, watt_hours
 
 Column = tuple[str, str, Callable[[Any], str]]
 """Key of an output, heading, how it is written."""
-
-
-def seconds(value: Any) -> str:
-    """A time for people."""
-    return text(float(value), "s")
 
 
 SERVING: tuple[Column, ...] = (

@@ -7,15 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.answers.said import banded, dollars, headline
 from rooflm.shown.blocks import BLANK, Beside, Block, Say, Table
-from rooflm.shown.numbers import count, counted, percent, text
+from rooflm.shown.numbers import count, counted, percent, seconds, text
 
 if TYPE_CHECKING:
     from rooflm.serving.deploy import Served
-
-
-def seconds(value: float) -> str:
-    """A time for people."""
-    return text(float(value), "s")
 
 
 def blocks(served: Served, values: dict[str, Any]) -> list[Block]:

@@ -65,6 +65,15 @@ def _scale(value: float, unit: str, digits: int = 3) -> tuple[float, str]:
     return scale, f"{_PREFIX[scale]}{unit}"
 
 
+def seconds(value: Any) -> str:
+    """A time (s) for people.
+
+    >>> seconds(0.0123), seconds(7200)
+    ('12.3 ms', '2.0 hours')
+    """
+    return text(float(value), "s")
+
+
 def between(low: float, high: float, value: float, unit: str = "s") -> str:
     """Two ends in words, in the unit in which the value between them is said.
 

@@ -6,16 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rooflm.shown.blocks import Fact, Parts, amount
-from rooflm.shown.numbers import between, said, text
+from rooflm.shown.numbers import between, said, seconds, text
 from rooflm.shown.palette import colours
 
 LEAST = 0.004
 """Share of the whole below which a part is counted as other."""
-
-
-def seconds(value: Any) -> str:
-    """A time."""
-    return text(float(value), "s")
 
 
 def dollars(value: Any) -> str:
