@@ -23,7 +23,7 @@ def numbers(release: str) -> tuple[int, ...]:
 
 
 def said_of(row: str, field: str) -> str:
-    """A field of a row of the catalogue (`version`, `date`), or of the row that it builds on; "" where none gives it."""
+    """A field of a row (`version`, `date`), or of the row that it builds on; "" where none gives it."""
     own, _ = raw_row("engine", row)
     return str(own[field]) if field in own else said_of(own["base"], field) if "base" in own else ""
 

@@ -270,7 +270,12 @@ def goal_of(name: str, goals: Mapping[str, Goal]) -> Goal:
     return goals[name]
 
 
-def split_axes(splits: Sequence[Sequence[int]], names: Sequence[str] = ("tp", "pp", "dp", "ep")) -> tuple[Axis, ...]:
-    """The degrees as one axis of legal combinations."""
-    columns = [Axis(n, tuple(s[i] for s in splits)) for i, n in enumerate(names)]
-    return (columns[0]._replace(partners=tuple(columns[1:])),)
+def joined(rows: Sequence[Sequence[int]], names: Sequence[str]) -> Axis:
+    """Combinations of the values of several names, a row each, as one axis.
+
+    >>> axis = joined([(1, 8), (2, 4)], ("tp", "dp"))
+    >>> axis.values, axis.partners[0].values
+    ((1, 2), (8, 4))
+    """
+    columns = [Axis(name, tuple(row[i] for row in rows)) for i, name in enumerate(names)]
+    return columns[0]._replace(partners=tuple(columns[1:]))
