@@ -109,8 +109,9 @@ def prices_told(gpus: Iterable[str | Device | None], cluster: Any, *given: Dict[
 
 def _money(given: Dict[str, Any]) -> Dict[str, Any]:
     """Every argument of what an hour costs, those not given as they are by default."""
-    money = {"price": None, "owned": False, "purchase": None, "electricity": 0.15}
-    asked = {k: v if given.get(k) is None else given[k] for k, v in money.items()}
+    usual = defaults("infer")
+    names = ("price", "owned", "purchase", "electricity")
+    asked = {k: usual[k] if given.get(k) is None else given[k] for k in names}
     return asked | {"price": (given.get("sets") or {}).get("cluster.device.price", asked["price"])}
 
 

@@ -9,7 +9,7 @@ import typer
 
 from rooflm.asked.arguments import Argument
 from rooflm.asked.purchase import affordable, purchase
-from rooflm.catalogue.engine import GROUPS
+from rooflm.catalogue.engine import GROUPS, PLACES
 from rooflm.catalogue.fields import abouts
 from rooflm.cli.console import dumps, show
 from rooflm.cli.options import command, completing, known, word
@@ -229,16 +229,18 @@ def _show_engine(name: str) -> list[Block]:
     out: list[Block] = [_described(e, e.name)]
     aside = ("habits", "overlaps") if e.phase == "inference" else ("stages", "server")
     for group in (g for g in (*GROUPS, "server") if g not in aside):
-        out += [BLANK, _described(getattr(e, group), group.capitalize())]
+        out += [BLANK, _described(getattr(e, group), group.capitalize(), group)]
     if row.cards:
         rows = [(key, ", ".join(f"{k} {v:g}" for k, v in own.items())) for key, own in row.cards.items()]
         out += [BLANK, Table(rows, "lw", "Factors on a card")]
     return out
 
 
-def _described(part: Any, title: str) -> Table:
-    """The described fields of a dataclass: value with its unit, and what it means."""
+def _described(part: Any, title: str, group: str = "") -> Table:
+    """The described fields of a dataclass: value with its unit, and what it means. group: that of an engine's fields,
+    which go by the names that a file and --set take."""
     units = {"s": "s", "bytes": "B", "bytes/s": "B/s"}
+    names = {place: name for name, place in PLACES.items()}
     rows = []
     for field, about in abouts(type(part)).items():
         value = getattr(part, field)
@@ -249,7 +251,7 @@ def _described(part: Any, title: str) -> Table:
             size = gib(float(value)) if unit == "B" and value >= 2**20 else text(abs(value), unit, 4) if unit else None
             value = f"{'-' if value < 0 else ''}{size}" if size else f"{float(value):g}"
             value = "no limit" if value.endswith("inf") or value.startswith("inf ") else value
-        rows.append((field, str(value or "-"), about.meaning))
+        rows.append((names.get(f"{group}.{field}", field), str(value or "-"), about.meaning))
     return Table(rows, "lww", title)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rooflm.asked.answers.outputs import INFER_OUTPUTS, Output, Outputs
 from rooflm.errors import RooflmError, near_matches
+from rooflm.plots.picture import SIZE
 
 Array = NDArray[Any]
 WIDE = 8.0
@@ -124,13 +125,13 @@ def even_ticks(low: float, high: float, most: int = 6) -> list[float]:
     return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
 
 
-def thinned(values: Sequence[float], pixels: float, size: float = 11.0) -> list[float]:
+def thinned(values: Sequence[float], pixels: float) -> list[float]:
     """Those of the values, as ticks of a logarithmic axis so many pixels long, whose labels keep apart."""
     at = sorted(set(map(float, values)))
     long = math.log(at[-1] / at[0]) or 1.0
     kept: list[float] = []
     for value in at:
-        room = 0.6 * size * (len(number(value)) + 1)
+        room = 0.6 * SIZE * (len(number(value)) + 1)
         if not kept or math.log(value / kept[-1]) / long * pixels >= room + 6:
             kept.append(value)
     return kept

@@ -236,13 +236,13 @@ def whole(served: Served) -> Served:
     return served
 
 
-def agrees(served: Served, within: float = 0.25) -> bool:
+def agrees(served: Served) -> bool:
     """True when steady state and simulation give the same TPOT and TTFT to within a quarter."""
     s, v = served.steady, served.summary.values
     if s is None or not s.stable:
         return False
     pairs = ((s.ttft, v["ttft_s"]["mean"]), (s.tpot, v["tpot_s"]["mean"]))
-    return all(abs(a - b) <= within * b for a, b in pairs if math.isfinite(b))
+    return all(abs(a - b) <= 0.25 * b for a, b in pairs if math.isfinite(b))
 
 
 class Deployment(NamedTuple):

@@ -21,7 +21,7 @@ from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceFigures, infer_scenario
-from rooflm.kernels.constants import ANY, _entries
+from rooflm.kernels.constants import ANY, entries_of
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.scenario.scenario import Scenario
@@ -77,7 +77,7 @@ def family(request: Request) -> tuple[Any, ...]:
     return json.dumps(rest, sort_keys=True, default=str), given, request.task
 
 
-def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
+def scenario_of(requests: Sequence[Request]) -> Scenario:
     """One scenario for requests of one family: their numbers as arrays along one axis. RooflmError if it has none."""
     first = as_run(requests[0].kwargs)
     for name in NUMBERS:
@@ -86,8 +86,6 @@ def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
     if np.all(first.get("ep", 1) == 1):
         first.pop("ep", None)  # without it, expert parallelism is left out of the graph
     first["model"] = model_argument(first["model"])
-    if engine:
-        first["engine"] = engine
     built = build_inference(**{"efficiency": "calibrated", **first})
     return replace(built.scenario, axes=1)
 
@@ -371,7 +369,7 @@ def measured_cards(family: str) -> frozenset[str]:
     >>> "h100-sxm-80gb" in measured_cards("gemm")
     True
     """
-    return frozenset(gpu for r in _entries(family) for gpu in r.gpu if gpu != ANY)
+    return frozenset(gpu for r in entries_of(family) for gpu in r.gpu if gpu != ANY)
 
 
 def why(x: Scored) -> str:

@@ -47,8 +47,9 @@ def _word(value: Any) -> str:
 
 
 def serving_remedies(s: Scenario) -> tuple[Remedy, ...]:
-    """Changes that make serving fit, those that cost least first: an 8-bit cache, the widest narrower scheme that the
-    engine runs, the largest batch, the fewest GPUs; a scheme and an 8-bit cache together where neither does alone."""
+    """Changes with which serving would fit, the cheapest first: an 8-bit cache, the widest narrower scheme that the
+    engine runs, the largest batch that fits, the fewest GPUs that hold it; a narrower scheme and an 8-bit cache
+    together where neither is enough."""
     plain = [replace(s, quant=q) for q in narrower(s)]
     small = [r for r in (replace(s, quant=q) for q in eight_bit_cache(s, [s.quant])) if _left(r) >= 0]
     first = next((r for r in plain if _left(r) >= 0), None)
@@ -138,7 +139,7 @@ def runnable(s: Scenario) -> list[Quant]:
 
 
 def narrower(s: Scenario) -> list[Quant]:
-    """Those of them whose weights are narrower than the scenario's."""
+    """The presets of `runnable` whose weights are narrower than the scenario's."""
     return [q for q in runnable(s) if q.weight_bytes < 0.95 * s.quant.weight_bytes]
 
 
@@ -160,8 +161,9 @@ def eight_bit_cache(s: Scenario, schemes: Iterable[Quant]) -> Iterator[Quant]:
 def training_remedies(
     s: Scenario, left: Callable[[Scenario], float], most: float, rules: Iterable[Rule]
 ) -> tuple[Remedy, ...]:
-    """Changes that make training fit: single ones, else pairs of them, else more GPUs beside them. left: bytes left on
-    the fullest device of a scenario; most: the largest micro-batch; rules: those that a split keeps."""
+    """Changes with which training would fit: single ones, else pairs of them; and the fewest further GPUs. left: bytes
+    left on the fullest device of a scenario; most: the largest micro-batch that fits; rules: those that a split must
+    keep."""
     rules = tuple(rules)
 
     def tried(changes: Mapping[str, Any]) -> Remedy | None:
@@ -202,8 +204,8 @@ MOST_GPUS = 65536
 
 
 def more_gpus(s: Scenario) -> Iterator[dict[str, Any]]:
-    """More GPUs, by powers of two: data parallel with the states of the optimiser (or all) sharded, as the engine may,
-    then with full recomputation too, at a micro-batch of one sequence."""
+    """Larger numbers of GPUs, by powers of two: more data-parallel ranks with the widest sharding that the engine
+    allows, at a micro-batch of one sequence, then the same with full recomputation."""
     m, habits = s.mapping, s.engine.habits
     top = 3 if m.pp == 1 else int(habits.pipeline_zero)
     dp = float(m.dp)

@@ -52,14 +52,14 @@ def banded(value: Any, found: Mapping[str, Any]) -> str:
 
 
 def sure(bands: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]) -> list[Block]:
-    """How many measured runs stand behind each error band. names: output -> in words."""
+    """How many published runs stand behind each error band. names: output -> what it is called."""
     rows = [f"{names[k]} {b['rows']}" for k, b in bands.items() if b["rows"] and k in names]
     told = "published runs on this kind of engine and architecture behind the error bands"
     return [BLANK, Say("; ".join(rows), label=told)] if rows else []
 
 
 def noted(*parts: Mapping[str, Any]) -> list[Block]:
-    """What those parts are whose names alone do not say, if they take a share worth a word."""
+    """What parts of a time mean whose names do not say it, for parts of at least NOTED of their total."""
     seen = dict.fromkeys(
         k for p in parts for k, v in p.items() if k in MEANT and float(v) > NOTED * sum(map(float, p.values()))
     )
@@ -80,8 +80,8 @@ def in_use(memory: Memory) -> str:
 
 
 def verdict(e: Any, what: str, largest: Any, runs: str = "") -> list[Block]:
-    """Whether an estimate of either kind fits, by how much, the largest batch (or `what` it is) that does, and what
-    would make it fit. runs: what else is said of that batch."""
+    """Whether an estimate fits and by how much, the largest batch that fits, and changes with which it would fit. what:
+    name of the batch that counts (batch, micro-batch); largest: that batch; runs: a clause that follows it."""
     margin, used = float(e.memory.margin), in_use(e.memory)
     most = f"the largest {what} that fits is {count(largest)}" if float(largest) else f"no {what} fits"
     if bool(e.fits):
