@@ -424,8 +424,6 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
         scenario = replace(scenario, speculation=drafting(scenario.speculation))
     if not scenario.model.head:
         assumed = (*assumed, "it embeds texts: prompts alone, no output")
-    if alone and given["draft"] and scenario.speculation.off:
-        raise RooflmError("draft is given, but it guesses nothing: give guesses, such as 3")
     effective(scenario, sets, training=False)
     if alone:
         refuse(scenario, ASKED if known else INFERENCE)

@@ -101,6 +101,7 @@ def verdicts(values: dict[str, Any], served: Served) -> list[Block]:
         dropped += "; more GPUs (--gpus), a narrower quantisation (--quant) or shorter requests would help"
     left = f", {values['running']} running and {values['waiting']} waiting at the end"
     left = left if values["running"] or values["waiting"] else ""
+    left += f"; {values['unsent']} were not sent until then" * bool(values["unsent"])
     fine = "" if values["queue_grows"] or values["interrupted"] or values["rejected"] else "good"
     out.append(Say(f"{values['finished']} of {values['requests']} requests finished{dropped}{left}.", fine))
     return [*out, *steady_line(values)]
