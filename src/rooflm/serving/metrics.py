@@ -170,7 +170,7 @@ def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm",
     for limit in limits:
         column = t.tpot if limit.measure == "itl" else getattr(t, limit.measure)
         good &= ~(column > limit.seconds)
-    counted = (np.arange(len(done)) >= warmup) & (t.status != "unsent")
+    counted = (np.arange(len(done)) >= warmup) & (done | (t.status == "rejected"))
     late = done & counted
     gpus = sum(p.gpus * p.replicas for p in run.pools)
     finished = int(done.sum())
