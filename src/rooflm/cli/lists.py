@@ -118,8 +118,8 @@ def matching(kind: str, match: str) -> list[str]:
     """Names of a list that contain a text, or have an alias that does; of GPUs also by vendor, architecture, family and
     usual cluster.
 
-    >>> matching("gpu", "RTX 4080"), matching("model", "zai-org/GLM-5-FP8"), matching("gpu", "neoverse")
-    (['rtx-4080', 'rtx-4080-laptop', 'rtx-4080-super'], ['glm-5'], ['grace-72'])
+    >>> matching("gpu", "RTX 4080"), matching("model", "moonshotai/Kimi-K2-I"), matching("gpu", "neoverse")
+    (['rtx-4080', 'rtx-4080-laptop', 'rtx-4080-super'], ['kimi-k2'], ['grace-72'])
     """
     text_ = catalogue.normalise(match)
     told = {name: [name] for name in known(kind)}
@@ -185,7 +185,8 @@ def _show_gpu(name: str) -> list[Block]:
             (f"{level} size", size, f"{level}.size"),
             (f"{level} bandwidth", text(float(m.bandwidth), "B/s"), f"{level}.bandwidth"),
         ]
-    rows += [("TDP", text(float(d.tdp), "W"), "tdp"), ("idle", text(float(d.idle), "W"), "idle"),
+    kept = [("  kept by the system", gib(float(d.system_memory)), "system_memory")]
+    rows += [*kept * bool(d.system_memory), ("TDP", text(float(d.tdp), "W"), "tdp"), ("idle", text(float(d.idle), "W"), "idle"),
              ("price", f"{float(d.price):.2f} USD/h", "price"), ("to buy", told_price(name), ""),
              ("cluster", default_cluster(name), "")]  # fmt: skip
     return [_titled(d.name, [(a, b, _kind_of(found, c)) for a, b, c in rows], "lww"), *_source_lines(found)]
