@@ -294,6 +294,24 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
     return scenario
 
 
+def guessing(s: Scenario) -> list[str]:
+    """What speculative decoding rests on, in words, where anything is guessed.
+
+    >>> guessing(build_inference("llama-3.1-70b", gpu="h100", tp=4, guesses=3).scenario)
+    ['acceptance 0.7 (a step gains 2.53 tokens)', 'one layer guesses, as EAGLE: llama-3.1-70b has no heads of its own']
+    >>> guessing(build_inference("deepseek-v3", gpu="h200", tp=8, guesses=1, accepted=1.8).scenario)
+    []
+    """
+    spec = s.speculation
+    if spec.off:
+        return []
+    one = not any(map(is_array, (spec.guesses, spec.branches, s.model.mtp_params)))
+    rate = [] if is_array(spec.acceptance) or np.any(spec.accepted) else [f"acceptance {spec.acceptance:g}"]
+    rate = [f"{told} (a step gains {float(spec.gained):.3g} tokens)" if one else told for told in rate]
+    own = f"one layer guesses, as EAGLE: {s.model.name} has no heads of its own"
+    return [*rate, *[own] * (one and spec.draft is None and not s.model.mtp_params)]
+
+
 class Opened(NamedTuple):
     """What any call begins with. own_engine: the card's file, where it holds an engine too; assumed: to be added to."""
 
@@ -434,7 +452,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     scenario = apply_sets(replace(start, workload=work), sets)
     if scenario.speculation.draft is not start.speculation.draft:
         scenario = replace(scenario, speculation=drafting(scenario.speculation))
-    assumed = (*assumed, *kept_back(scenario.cluster.device))
+    assumed = (*assumed, *guessing(scenario), *kept_back(scenario.cluster.device))
     if not scenario.model.head:
         assumed = (*assumed, "it embeds texts: prompts alone, no output")
     effective(scenario, sets, training=False)

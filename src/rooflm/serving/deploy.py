@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.asked.answers.bands import bands_around, whose_constants
-from rooflm.asked.answers.said import headline
 from rooflm.asked.arguments import REPLICAS
 from rooflm.asked.assumed import of_card
 from rooflm.asked.build_inference import Built, build_inference, generating
@@ -160,9 +159,11 @@ class Served(Answer):
 
     def lines(self) -> list[str]:
         """What runs on what; the load; times; rates and memory."""
-        s, v = self.run.pools[-1].table.components.scenario, self.values()
+        from rooflm.serving import said
+
+        v = self.values()
         return [
-            f"{headline(s, v['gpus'])}, replicas {v['replicas']}",
+            said.title(self.run.pools),
             f"{v['load']}: {v['requests']} requests in {timespan(v['duration_s'])}, {v['finished']} finished",
             f"TTFT mean {timespan(v['ttft_s']['mean'])}, p95 {timespan(v['ttft_s']['p95'])}; "
             f"TPOT mean {timespan(v['tpot_s']['mean'])}, p95 {timespan(v['tpot_s']['p95'])}",

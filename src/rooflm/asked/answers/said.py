@@ -95,9 +95,14 @@ def verdict(e: Any, what: str, largest: Any, runs: str = "") -> list[Block]:
 
 def headline(s: Scenario, gpus: Num) -> str:
     """What runs on what, and how it is split."""
+    return f"{s.model.name} on {machines(s, gpus)}, {s.engine.name}, {s.quant.name}"
+
+
+def machines(s: Scenario, gpus: Num) -> str:
+    """How many of which GPU, and how the model is split over them."""
     degrees = [f"{k} {shown(getattr(s.mapping, k))}" for k in SPLIT if np.any(np.asarray(getattr(s.mapping, k)) != 1)]
     split = f" ({', '.join(degrees)})" if degrees else ""
-    return f"{s.model.name} on {shown(gpus)} x {s.cluster.device.name}{split}, {s.engine.name}, {s.quant.name}"
+    return f"{shown(gpus)} x {s.cluster.device.name}{split}"
 
 
 SPLIT = ("tp", "pp", "vp", "dp", "cp", "ep")
