@@ -79,15 +79,15 @@ def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tup
 
 
 def kept_back(device: Device) -> list[str]:
-    """What the system keeps of a memory that it shares with the device, in words, where it keeps any (of a list nothing).
+    """What the system leaves of a memory that it shares with the device, in words (of a list nothing).
 
     >>> [kept_back(load_device(name)) for name in ("h100", "m4-max")]
-    [[], ['the system keeps 20.48 of 128 GiB from the GPU']]
+    [[], ['memory 107.5 of 128 GiB (the system keeps the rest)']]
     """
     kept, size = device.system_memory, device.dram.size
     if is_array(kept) or is_array(size) or not kept:
         return []
-    return [f"the system keeps {kept / 2**30:.4g} of {size / 2**30:.4g} GiB from the GPU"]
+    return [f"memory {(size - kept) / 2**30:.4g} of {size / 2**30:.4g} GiB (the system keeps the rest)"]
 
 
 def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Cluster:
