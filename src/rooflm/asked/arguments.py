@@ -352,12 +352,18 @@ def refuse_unknown(call: str, names: Iterable[str], known: Collection[str] | Non
     Traceback (most recent call last):
     ...
     rooflm.errors.RooflmError: infer has no argument 'bach': did you mean 'batch' or 'branches'?
+    >>> refuse_unknown("search_infer", {"concurrency": 8})
+    Traceback (most recent call last):
+    ...
+    rooflm.errors.RooflmError: search_infer has no argument 'concurrency': it is of serve, search_serve
     """
     asked = arguments(call) if known is None else known
     for name in names:
         if name not in asked and name != "model":
             near = near_matches(name, asked)
             tail = f"did you mean {' or '.join(map(repr, near[:2]))}?" if near else f"it has {', '.join(asked)}"
+            others = [other for other in EVERY if name in arguments(other)]
+            tail = f"it is of {', '.join(others)}" if others else tail
             raise RooflmError(f"{call} has no argument {name!r}: {tail}")
 
 
