@@ -33,7 +33,7 @@ from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import shown, timespan
 from rooflm.shown.blocks import BLANK, Beside, Block, Parts, Say, Table
-from rooflm.shown.numbers import count, counted, percent, text
+from rooflm.shown.numbers import count, counted, gib, percent, text
 from rooflm.units import Num
 
 
@@ -110,7 +110,7 @@ def blocks(e: InferenceEstimate, verbose: bool = False) -> list[Block]:
     asked = f"batch {count(w.batch)}, prompt {lengths}"
     limit = float(running_limit(e.scenario))
     runs = f"; {e.scenario.engine.name} runs {count(limit)} at a time" if limit < float(e.max_batch) else ""
-    fits = [*verdict(e, "batch", e.max_batch, runs), *_widened(e)]
+    fits = [*verdict(e, "batch", e.max_batch, runs), *_on_host(e), *_widened(e)]
     out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(asked), BLANK, *fits, BLANK]
     likely = LIKELY if any(b["rows"] for b in bands.values()) else ""
     speed = [("Speed" if e.fits else "Speed, if it did", "", likely), *(_spoken(e) if head else _embedded(e))]
@@ -121,6 +121,11 @@ def blocks(e: InferenceEstimate, verbose: bool = False) -> list[Block]:
         out.append(remembered(e.memory))
     return out + (sure(bands, {"ttft_s": "first token", "tpot_s": "output token", "latency_s": "request"})
                   if verbose else [])  # fmt: skip
+
+
+def _on_host(e: InferenceEstimate) -> list[Block]:
+    """What the host's memory has to hold, where it holds any."""
+    return [Say(f"The host holds {gib(float(e.host_memory))} beside it.")] if float(e.host_memory) else []
 
 
 def _widened(e: InferenceEstimate) -> list[Block]:

@@ -19,6 +19,7 @@ LIKELY = "in four of five like cases"
 """What an error band says: from the 10th to the 90th percentile of measurements like it."""
 MEANT = {
     "request": "what the server does once a request (parse, tokenise, schedule, send the first token), off the GPU",
+    "host layers": "layers or experts in the host's memory, read there, or for a prompt sent to the GPU",
     "gaps": "the GPU idle between two kernels",
     "host": "the GPU waiting for the CPU that launches kernels",
     "norm": "norms, residuals, rotary and activations",
