@@ -36,8 +36,10 @@ def blocks(served: Served, values: dict[str, Any]) -> list[Block]:
         Say(f"{values['load']}: {counted(values['requests'], 'request')}, {seconds(values['duration_s'])} simulated"),
         BLANK,
         *verdicts(values, served),
-        BLANK,
     ]
+    if values["rejected"] == values["requests"]:
+        return out
+    out.append(BLANK)
     head = ("", "mean", "p50", "p90", "p95", "p99", "max")
     names = {
         "ttft_s": "time to first token",
@@ -106,7 +108,9 @@ def verdicts(values: dict[str, Any], served: Served) -> list[Block]:
     if served.limits:
         share = values["good_share"]
         out.append(Say(f"{100 * share:.1f} % of the requests meet all limits.", "good" if share > 0.95 else "bad"))
-    dropped = f", {values['rejected']} rejected (longer than the KV memory or the context)" * bool(values["rejected"])
+    holds = min(p.capacity.tokens / p.table.ranks for p in served.run.pools)
+    room = f"longer than the {count(holds)} tokens of KV memory or the model's context"
+    dropped = f", {values['rejected']} rejected ({room})" * bool(values["rejected"])
     if values["rejected"] == values["requests"]:
         dropped += "; more GPUs (--gpus), a narrower quantisation (--quant) or shorter requests would help"
     left = f", {values['running']} running and {values['waiting']} waiting at the end"
