@@ -66,7 +66,7 @@ def test_a_search_that_finds_nothing_says_so_with_status_1(capsys: pytest.Captur
 def test_a_table_says_which_load_is_not_served(capsys: pytest.CaptureFixture[str]) -> None:
     """A queue that grows, requests that never fit and limits that are broken stand beside the times."""
     common = ("llama-3.1-8b", "--gpu", "rtx-4090", "--output", "64")
-    status, out, _ = _run(capsys, *common, "--rate", "2,50", "--prompt", "2k", "--slo", "ttft:p95=1s")
+    status, out, _ = _run(capsys, *common, "--rate", "1,50", "--prompt", "2k", "--slo", "ttft:p95=3s")
     rows = [line.split() for line in out.splitlines()[:3]]
     assert status == 0 and rows[0][:4] == ["rate", "served", "meet", "limits"]
     assert rows[1][1:3] == ["yes", "100.0"] and rows[2][1:3] == ["queue", "grows"]
