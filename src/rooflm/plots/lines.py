@@ -148,7 +148,8 @@ def _domain(scale: Scale, values: Sequence[float]) -> Spec:
     return {"scale": {"domain": [low, top], "nice": not (scale.percent and top == 100.0)}, "axis": axis}
 
 
-NUMBER = "abs(datum.value) >= 1e5 ? format(datum.value, '.3~s') : format(datum.value, ',.4~r')"
+NUMBER = ("abs(datum.value) >= 1e6 ? format(datum.value, '.3~s') : "
+          "format(datum.value, datum.value == floor(datum.value) ? ',d' : ',.4~r')")  # fmt: skip
 """How Vega writes numbers on axes: 0.5, 2,048, 200k."""
 
 

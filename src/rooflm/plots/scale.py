@@ -73,10 +73,20 @@ def by_factors(values: Sequence[float]) -> bool:
 
 
 def number(value: Any) -> str:
+    """A number as it was given: whole ones below a million in full, others with at most four digits that matter.
+
+    >>> number(16384), number(0.5), number(2e12), number(128), number(4096)
+    ('16,384', '0.5', '2T', '128', '4096')
+    """
+    whole = 1e4 <= abs(float(value)) < 1e6 and float(value) == int(value)
+    return f"{int(value):,}" if whole else prefixed(value)
+
+
+def prefixed(value: Any) -> str:
     """A number with at most four digits that matter, large ones with a prefix.
 
-    >>> number(16384), number(0.5), number(2e12), number(128)
-    ('16.4k', '0.5', '2T', '128')
+    >>> prefixed(16384), prefixed(128)
+    ('16.4k', '128')
     """
     size = abs(float(value))
     steps = ((1e15, 1e15, "P"), (1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
@@ -95,7 +105,7 @@ def cell(value: float, scale: Scale) -> str:
     if scale.percent:
         return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"
     if abs(value) >= 1e4:
-        return number(value)
+        return prefixed(value)
     return f"{value:.0f}" if abs(value) >= 100 else (f"{value:.1f}" if abs(value) >= 1 else f"{value:#.2g}")
 
 

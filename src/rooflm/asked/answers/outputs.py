@@ -53,6 +53,7 @@ INFER_OUTPUTS = table(
     Output("memory_bytes", "peak memory per GPU", "B", lambda e: e.memory.total),
     Output("memory_capacity_bytes", "memory that the engine may use per GPU", "B", lambda e: e.memory.capacity),
     Output("memory", "memory per GPU by part", "B", lambda e: e.memory.parts),
+    Output("host_memory_bytes", "memory of the host that layers held there take", "B", lambda e: e.host_memory),
     Output("fits", "fits in memory and the mapping is legal", "", lambda e: e.fits),
     Output("reason", "why it cannot run", "", lambda e: e.reason),
     Output("max_batch", "largest batch that fits", "1", lambda e: e.max_batch),

@@ -19,6 +19,7 @@ LIKELY = "in four of five like cases"
 """What an error band says: from the 10th to the 90th percentile of measurements like it."""
 MEANT = {
     "request": "what the server does once a request (parse, tokenise, schedule, send the first token), off the GPU",
+    "host layers": "layers or experts in the host's memory, read there, or for a prompt sent to the GPU",
     "gaps": "the GPU idle between two kernels",
     "host": "the GPU waiting for the CPU that launches kernels",
     "norm": "norms, residuals, rotary and activations",
@@ -95,9 +96,14 @@ def verdict(e: Any, what: str, largest: Any, runs: str = "") -> list[Block]:
 
 def headline(s: Scenario, gpus: Num) -> str:
     """What runs on what, and how it is split."""
+    return f"{s.model.name} on {machines(s, gpus)}, {s.engine.name}, {s.quant.name}"
+
+
+def machines(s: Scenario, gpus: Num) -> str:
+    """How many of which GPU, and how the model is split over them."""
     degrees = [f"{k} {shown(getattr(s.mapping, k))}" for k in SPLIT if np.any(np.asarray(getattr(s.mapping, k)) != 1)]
     split = f" ({', '.join(degrees)})" if degrees else ""
-    return f"{s.model.name} on {shown(gpus)} x {s.cluster.device.name}{split}, {s.engine.name}, {s.quant.name}"
+    return f"{shown(gpus)} x {s.cluster.device.name}{split}"
 
 
 SPLIT = ("tp", "pp", "vp", "dp", "cp", "ep")
