@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.asked.answers.outputs import INFER_OUTPUTS, Output, Outputs
-from rooflm.errors import RooflmError, near_matches
+from rooflm.asked.answers.outputs import INFER_OUTPUTS, Output, Outputs, like_keys
+from rooflm.errors import RooflmError
 from rooflm.plots.picture import SIZE
 
 Array = NDArray[Any]
@@ -185,7 +185,5 @@ def scale_of(key: str, values: Array, outputs: Outputs = INFER_OUTPUTS) -> Scale
 def check_value(key: str, known: Any) -> str:
     """The output to plot, if the answer has it; RooflmError with near names otherwise."""
     if key not in known:
-        near = near_matches(key, known) or [k for k in ("latency_s", "tpot_s", "output_tokens_per_s") if k in known]
-        tail = f"did you mean {' or '.join(map(repr, near))}?"
-        raise RooflmError(f"--plot-value is {key!r}, which the answer does not have: {tail}")
+        raise RooflmError(f"--plot-value is {key!r}, which the answer does not have: {like_keys(key, known)}")
     return key
