@@ -55,8 +55,10 @@ def reading_blocks(table: Columns) -> list[Block]:
             times = table["times"][(table["formats"] == formats) & (table["split"] == split)]
             rows.append((formats, split, *(f"{f(times):.1f}x" for f in (np.min, np.median, np.max))))
     first, last = ends()
-    told = f"times faster a sequence from {first} to {last}, over batch and efficiency"
-    return [Table(rows, "llrrr", told, head=True)]
+    few, most = (f"{f(table['gpus'])}" for f in (np.min, np.max))
+    told = f"times faster a sequence from {first} to {last}, over {few} to {most} GPUs,"
+    over = "a step's sequences as stated or one a GPU, and efficiency (calibrated, flat, ideal)"
+    return [Say(told), Say(over), BLANK, Table(rows, "llrrr", head=True)]
 
 
 def ladder_picture(ladder: Ladder) -> Picture:

@@ -102,7 +102,7 @@ def ladder() -> Table:
         "1024 GPUs, tp 8, pp 8, selective recomputation, 1024 sequences a step (L: four times as many).",
         "one width: bytes of all kernels and messages, and all products, in the narrowest format, as a tool counts that"
         " has one precision; no training runs so. `rooflm explore generations MODEL --readings` varies what the paper"
-        " leaves open: 6 to 25 times with real formats, 27 to 37 with one width and best splits.",
+        " leaves open.",
     )
     return Table("ladder", "Figure 5: times faster a sequence than A100 with HDR", columns, tuple(rows), notes)
 

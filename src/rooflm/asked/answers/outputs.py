@@ -53,6 +53,7 @@ INFER_OUTPUTS = table(
     Output("memory_bytes", "peak memory per GPU", "B", lambda e: e.memory.total),
     Output("memory_capacity_bytes", "memory that the engine may use per GPU", "B", lambda e: e.memory.capacity),
     Output("memory", "memory per GPU by part", "B", lambda e: e.memory.parts),
+    Output("host_memory_bytes", "memory of the host that layers held there take", "B", lambda e: e.host_memory),
     Output("fits", "fits in memory and the mapping is legal", "", lambda e: e.fits),
     Output("reason", "why it cannot run", "", lambda e: e.reason),
     Output("max_batch", "largest batch that fits", "1", lambda e: e.max_batch),
@@ -138,8 +139,19 @@ def key_of(name: str, known: Outputs) -> str:
     for found in ([head] if head in known else [], units, parts):
         if len(found) == 1:
             return found[0] + dot + member
-    near = near_matches(name, known) or list(known)[:6]
-    raise RooflmError(f"unknown output {name!r}: did you mean {' or '.join(map(repr, near))}?")
+    raise RooflmError(f"unknown output {name!r}: {like_keys(name, known)}")
+
+
+def like_keys(name: str, known: Iterable[str]) -> str:
+    """Which keys of an answer are like a name that is none; a few of them where none is.
+
+    >>> like_keys("mfus", ["step_time_s", "mfu"]), like_keys("speed", ["step_time_s", "mfu", "days"])
+    ("did you mean 'mfu'?", "it must be a key of --json, such as 'step_time_s', 'mfu', 'days'")
+    """
+    keys = list(known)
+    near = near_matches(name, keys)
+    some = ", ".join(map(repr, keys[:5]))
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else f"it must be a key of --json, such as {some}"
 
 
 def check_outputs(names: Iterable[str], known: Outputs) -> tuple[str, ...]:
