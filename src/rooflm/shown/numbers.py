@@ -74,6 +74,15 @@ def seconds(value: Any) -> str:
     return text(float(value), "s")
 
 
+def days(value: Any) -> str:
+    """A number of days for people, as minutes to years.
+
+    >>> days(0.5), days(400)
+    ('12 hours', '400 days')
+    """
+    return seconds(86400 * float(value))
+
+
 def between(low: float, high: float, value: float, unit: str = "s") -> str:
     """Two ends in words, in the unit in which the value between them is said.
 
