@@ -88,6 +88,13 @@ def test_experts_on_the_cpu_are_told_to_the_server() -> None:
     assert begun is not None and "--n-gpu-layers 999 --n-cpu-moe 30 " in begun.text
 
 
+@pytest.mark.parametrize("model", ["bge-m3", "falcon-h1-7b", "qwen3-30b-a3b"])
+def test_models_of_every_kind_run_on_the_host(model: str) -> None:
+    """One that embeds, one whose layers are two blocks each, one of experts: an answer, and what bounds it."""
+    e = rooflm.infer(model, gpu="rtx-4090", engine="llama.cpp", quant="q8_0", cpu_layers=3)
+    assert e.host_memory > 0 and set(e.bound) <= {"prefill", "decode"} and "The host holds" in str(e)
+
+
 def test_what_the_host_holds_is_the_rest_of_the_model() -> None:
     """Device and host hold the weights of the whole together; where most of a step is the host's it is what bounds."""
     asked = {"gpu": "rtx-4090", "engine": "llama.cpp", "quant": "q4_k_m", "prompt": 512, "output": 128}
