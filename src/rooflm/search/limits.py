@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.shown.numbers import text
+from rooflm.shown.numbers import said, text
 
 
 class Limit(NamedTuple):
@@ -47,6 +47,8 @@ class Limit(NamedTuple):
         """A value with its unit."""
         if self.unit == "share":
             return f"{100 * value:.1f} %"
+        if self.unit == "USD":
+            return said(value, "USD")
         return text(value, self.unit) if self.unit else f"{value:.4g}"
 
 

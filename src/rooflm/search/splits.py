@@ -91,8 +91,11 @@ def legal_splits(model: Model, totals: Sequence[int], given: Mapping[str, Any]) 
     """All `degrees`; RooflmError where there are none."""
     found = list(degrees(model, totals, given))
     if not found:
-        counts = ", ".join(map(str, totals))
-        raise RooflmError(f"no split of {model.name} over {counts} GPUs is legal with these degrees")
+        counts = str(totals[0]) if len(totals) == 1 else f"{min(totals)} to {max(totals)}"
+        asked = ", ".join(f"{k} {' or '.join(map(str, listed(v)))}" for k, v in given.items() if v is not None)
+        rules = [f"tp divides {tensor_ways(model)}", f"pp is at most {int(model.layers)}"]
+        rules += [f"ep divides {expert_ways(model) or 1} and tp x dp", "tp x pp x dp are the GPUs"]
+        raise RooflmError(f"no split of {model.name} over {counts} GPUs has {asked}: {', '.join(rules)}")
     return found
 
 
