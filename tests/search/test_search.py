@@ -248,3 +248,15 @@ def test_what_is_not_finite_is_never_best():
         "llama-7b", gpu="a100-sxm-80gb", gpus=1, batch=[1], output=1, objective="tpot", efficiency="ideal"
     )
     assert np.isfinite(found.best.outputs["tpot_s"])
+
+
+def test_degrees_that_no_split_has_are_told_with_the_rules() -> None:
+    with pytest.raises(
+        RooflmError, match="over 1 to 8 GPUs has tp 3: tp divides 32, pp is at most 32, .* are the GPUs"
+    ):
+        rooflm.search_infer("llama-3.1-8b", gpu="h100", tp=3)
+
+
+def test_a_limit_of_cost_is_in_dollars() -> None:
+    found = rooflm.search_infer("llama-3.1-8b", gpu="h100", gpus=1, cost=0.1)
+    assert found.best is None and "cost of a million tokens (0.10 USD)" in str(found)

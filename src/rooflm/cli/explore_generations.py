@@ -61,12 +61,12 @@ def reading_blocks(table: Columns) -> list[Block]:
     return [Say(told), Say(over), BLANK, Table(rows, "llrrr", head=True)]
 
 
-def ladder_picture(ladder: Ladder, mode: str = "calibrated") -> Picture:
+def ladder_picture(ladder: Ladder) -> Picture:
     """Time a sequence over that of the last rung, by segment."""
-    found = ladder.segments(mode)
+    found = ladder.segments()
     last = ends()[1]
     unit = sum(found[last].values())
     made = [Bar(f"{name}, {rungs()[name]['dtype']}", {k: v / unit for k, v in parts.items()})
             for name, parts in found.items()]  # fmt: skip
     return bars(f"{ladder.model} training on {ladder.gpus} GPUs", Scale(f"time a sequence, {last} = 1"), made,
-                f"{mode} kernels; the split and the micro-batches as stated")  # fmt: skip
+                "calibrated kernels; the split and the micro-batches as stated")  # fmt: skip

@@ -244,4 +244,4 @@ def table(rows: list[Any]) -> list[Block]:
         best = {m: max(((r.stat.value, r.unit) for r in mine if r.metric == m), default=None) for m in shown}
         lines.append((case.label, *("" if b is None else cell(*b) for b in best.values())))
     measured: list[Block] = [Table(lines, "l" + "r" * len(shown), head=True)] if lines[1:] else []
-    return [*measured, *([BLANK, Table(left, "lw", "Not measured")] if left else [])]
+    return [*measured, BLANK, Table(left, "lw", "Not measured")] if left else measured

@@ -127,7 +127,7 @@ def nowhere(parts: Sequence[Panel]) -> list[str]:
     return [f"no size fits in memory: {'; '.join(found)}"] if found else []
 
 
-def timeline(title: str, x: Side, parts: Sequence[Panel], subtitle: str = "", notes: Sequence[str] = ()) -> Picture:
+def timeline(title: str, x: Side, parts: Sequence[Panel], subtitle: str = "") -> Picture:
     """Courses over time, one quantity a panel, one below the other on the same axis of time."""
     made = [
         _panel(
@@ -136,7 +136,7 @@ def timeline(title: str, x: Side, parts: Sequence[Panel], subtitle: str = "", no
         for i, p in enumerate(parts)
     ]
     body = arranged(made, 1) | {"spacing": 10, "resolve": {"scale": {"color": "independent"}}}
-    return finished(body, title, subtitle, 640, notes)
+    return finished(body, title, subtitle)
 
 
 def reached(panel: Panel) -> list[float]:
@@ -163,13 +163,14 @@ def _domain(scale: Scale, values: Sequence[float]) -> Spec:
     return {"scale": {"domain": [low, top], "nice": not (scale.percent and top == 100.0)}, "axis": axis}
 
 
-NUMBER = "abs(datum.value) >= 1e5 ? format(datum.value, '.3~s') : format(datum.value, ',.4~r')"
+NUMBER = ("abs(datum.value) >= 1e6 ? format(datum.value, '.3~s') : "
+          "format(datum.value, datum.value == floor(datum.value) ? ',d' : ',.4~r')")  # fmt: skip
 """How Vega writes numbers on axes: 0.5, 2,048, 200k."""
 
 
-def x_of(side: Side, pixels: float, field: str = "x") -> Spec:
+def x_of(side: Side, pixels: float) -> Spec:
     """The x axis of a side: names as names, sizes linear or logarithmic with ticks at round values."""
-    base: Spec = {"field": field, "title": side.label}
+    base: Spec = {"field": "x", "title": side.label}
     if not side.numeric:
         room = pixels / max(len(side.values), 1)
         turned = max((text_width(str(v)) for v in side.values), default=0.0) > room - 4

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.shown.numbers import text
+from rooflm.shown.numbers import said, text
 
 
 class Limit(NamedTuple):
-    """A constraint: an output, its bound, and whether it is an upper one. label and unit are for people, and endless is
-    what they are told of an output without bound (empty: that it grows)."""
+    """A constraint: an output, its bound, and whether the bound is an upper one. label and unit: for people; endless:
+    what to say of an output that is infinite ("": that it grows without bound)."""
 
     key: str
     bound: float
@@ -47,6 +47,8 @@ class Limit(NamedTuple):
         """A value with its unit."""
         if self.unit == "share":
             return f"{100 * value:.1f} %"
+        if self.unit == "USD":
+            return said(value, "USD")
         return text(value, self.unit) if self.unit else f"{value:.4g}"
 
 

@@ -21,13 +21,13 @@ from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceFigures, infer_scenario
-from rooflm.kernels.constants import ANY, _entries
+from rooflm.kernels.constants import ANY, entries_of
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
 from rooflm.validation.columns import INFER as INFERENCE
-from rooflm.validation.columns import METRICS, SERVE, TRAIN, UNITS
+from rooflm.validation.columns import METRICS, SERVE, UNITS
 from rooflm.validation.metrics import describe, summarise
 from rooflm.validation.request import Outcome, Request, Skip, as_run
 from rooflm.validation.sizes import model_argument
@@ -77,7 +77,7 @@ def family(request: Request) -> tuple[Any, ...]:
     return json.dumps(rest, sort_keys=True, default=str), given, request.task
 
 
-def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
+def scenario_of(requests: Sequence[Request]) -> Scenario:
     """One scenario for requests of one family: their numbers as arrays along one axis. RooflmError if it has none."""
     first = as_run(requests[0].kwargs)
     for name in NUMBERS:
@@ -86,8 +86,6 @@ def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
     if np.all(first.get("ep", 1) == 1):
         first.pop("ep", None)  # without it, expert parallelism is left out of the graph
     first["model"] = model_argument(first["model"])
-    if engine:
-        first["engine"] = engine
     built = build_inference(**{"efficiency": "calibrated", **first})
     return replace(built.scenario, axes=1)
 
@@ -380,7 +378,7 @@ def measured_cards(family: str) -> frozenset[str]:
     >>> "h100-sxm-80gb" in measured_cards("gemm")
     True
     """
-    return frozenset(gpu for r in _entries(family) for gpu in r.gpu if gpu != ANY)
+    return frozenset(gpu for r in entries_of(family) for gpu in r.gpu if gpu != ANY)
 
 
 def other_unit(x: Scored) -> str:
@@ -416,6 +414,3 @@ def why(x: Scored) -> str:
 def requests_of(outcomes: Iterable[Outcome]) -> list[Request]:
     """The rows that can be scored."""
     return [o for o in outcomes if not isinstance(o, Skip)]
-
-
-__all__ = ["TRAIN", "Scored", "Skip", "report", "requests_of", "score", "verdicts", "why"]

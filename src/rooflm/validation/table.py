@@ -18,7 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from rooflm.asked.assumed import build_for
+from rooflm.asked.assumed import build_for, usual_engine
 from rooflm.asked.synonyms import OTHERWISE, meanings, plain
 from rooflm.errors import RooflmError, near_matches, one_of
 from rooflm.readers import outside
@@ -47,7 +47,7 @@ from rooflm.validation.request import Outcome, Request, Skip, Unusable
 
 OLDER = {"precision_weights", "zero_fsdp"}
 """Columns of the format that `scripts/convert-published` reads."""
-DEFAULT_ENGINE = {INFER: "vllm", SERVE: "vllm", TRAIN: "megatron"}
+TASKS = (INFER, SERVE, TRAIN)
 """The engine that each command takes where none is named."""
 LOADS = ("concurrency", "rate", "trace", "replicas", "prefill_replicas", "spread", "requests", "output_limit",
          "output_ended")  # fmt: skip
@@ -268,7 +268,7 @@ def task_of(cells: Mapping[str, str], metric: str) -> str:
     """The command that predicts a row: as the row says, or as its metric or its load do."""
     said = cells.get("task", "").lower()
     if said:
-        if said not in DEFAULT_ENGINE:
+        if said not in TASKS:
             raise Unusable("task is none of infer, serve, train")
         return said
     if METRIC_NAMES[metric].task:
@@ -314,7 +314,7 @@ def device_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -
     """Put the `gpu` argument in place (and its own figures as settings); the name by which rows group."""
     printed = str(kwargs.get("gpu", ""))
     count, one = catalogue.several(printed)
-    if count > 1 and known_device(one):
+    if count and known_device(printed) is None and known_device(one):
         printed, kwargs["gpus"] = one, kwargs.get("gpus") or count
     found = known_device(printed)
     figures = {k: float(own[k]) for k in ("peak", "bandwidth", "memory") if own.get(k)}
@@ -381,7 +381,7 @@ def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: l
     if found is None and catalogue.is_path(printed):
         return printed
     if found is None:
-        found = DEFAULT_ENGINE[task]
+        found = usual_engine("training" if task == TRAIN else "inference")
         why = f"engine {printed} is not in the catalogue" if printed else "engine not stated"
         assumed.append(f"{why}: {found}")
     software = "" if catalogue.is_path(str(kwargs["gpu"])) else load_device(str(kwargs["gpu"])).software
