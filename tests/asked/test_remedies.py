@@ -58,9 +58,7 @@ def test_both_commands_say_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Would fit: base-bits 4; recompute full; 2 GPUs (dp 2) and zero 3" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("batch", "scheme", "faster"), [(256, "w4a16", True), (1, "w4a16", False), (256, "fp8", False)]
-)
+@pytest.mark.parametrize(("batch", "scheme", "faster"), [(256, "w4a16", True), (1, "w4a16", False), (256, "fp8", False)])
 def test_where_16_bits_are_faster_than_narrow_weights_it_is_said(batch, scheme, faster):
     asked = {"gpu": "h100", "batch": batch, "prompt": 1024, "output": 256}
     narrow = rooflm.infer("llama-3.1-8b", quant=scheme, **asked)

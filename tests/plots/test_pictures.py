@@ -352,3 +352,10 @@ def test_sizes_on_an_axis_are_as_they_were_given(tmp_path):
         grid_picture(INFER.grid({"model": "llama-3.1-8b", **asked}), kind, None).save(str(path))
         written = path.read_text()
         assert all(f">{size}<" in written for size in ("16,384", "65,536")), kind
+
+
+def test_a_legend_gives_way_to_words_beyond_the_end():
+    """OOM at the end of a bar of 100 % once stood under the legend."""
+    whole, marked = (Bar("tp 1", {"mlp": 60.0, "attention": 40.0}, mark=mark) for mark in ("", "OOM"))
+    free, pushed = (str(bars("Shares", Scale("%", percent=True), [bar]).spec) for bar in (whole, marked))
+    assert "'offset': 18}" in free and "'offset': 18}" not in pushed

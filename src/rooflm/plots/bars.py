@@ -57,7 +57,9 @@ def bars(
     ends = [_end(b, scale) for b in what]
     room = max(map(text_width, ends), default=0.0) + 10
     domain: list[float] = [0, 100] if scale.percent and top <= 100.5 else [0, top * WIDTH / (WIDTH - room)]
-    layers = [_parts(what, scale, colour, domain), *_limits(what), *_bands(what),
+    beyond = [_after(b, t, WIDTH / domain[1]) * WIDTH / domain[1] + 6 + text_width(t) - WIDTH
+              for b, t in zip(what, ends, strict=True) if t]  # fmt: skip
+    layers = [_parts(what, scale, colour, domain, max([0.0, *beyond])), *_limits(what), *_bands(what),
               *_ends(what, ends, WIDTH / domain[1])]  # fmt: skip
     told = list(notes)
     if limit and any(math.isfinite(b.limit) for b in what):
@@ -95,8 +97,10 @@ def _only(kind: str) -> list[Spec]:
     return [{"filter": f"datum.kind === '{kind}'"}]
 
 
-def _parts(what: Sequence[Bar], scale: Scale, colour: Mapping[str, str], domain: Sequence[float]) -> Spec:
-    """The segments."""
+def _parts(
+    what: Sequence[Bar], scale: Scale, colour: Mapping[str, str], domain: Sequence[float], beyond: float
+) -> Spec:
+    """The segments. beyond: pixels by which words at the ends leave the picture, where the legend gives way."""
     flat = [(b, p, b.parts[p], i) for b in what for i, p in enumerate(colour) if p in b.parts]
     shown = [p.replace("_", " ") for p in colour]
     values = rows(
@@ -104,7 +108,7 @@ def _parts(what: Sequence[Bar], scale: Scale, colour: Mapping[str, str], domain:
         part=[p.replace("_", " ") for _, p, *_ in flat], value=[float(v) for _, _, v, _ in flat],
         order=[i for *_, i in flat],
     )  # fmt: skip
-    legend = {"title": None} if len(shown) > 1 else None
+    legend = {"title": None, "offset": 18 + math.ceil(beyond)} if len(shown) > 1 else None
     written = any(_end(b, scale) for b in what)  # numbers at the ends say more than lines that would cross them
     axis = {"tickCount": 6, "labelExpr": "format(datum.value, ',.4~r')", "grid": not written}
     return {
