@@ -160,7 +160,7 @@ def test_nothing_legal_names_the_nearest():
     found = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus=1, tpot=1e-3, efficiency="0.7,0.9")
     one = rooflm.infer("llama-7b", gpu="a100-sxm-80gb", batch=1, efficiency="0.7,0.9")
     assert found.best is None and found.feasible == 0 and found.nearest.candidate.inputs["batch"] == 1
-    assert f"{100 * (one.tpot / 1e-3 - 1):.0f} % above" in found.nearest.why[0] and "No point at all" in found.alone[0]
+    assert f"{one.tpot / 1e-3:.3g} times 1.00 ms" in found.nearest.why[0] and "No point at all" in found.alone[0]
 
 
 def test_two_limits_that_only_together_cannot_be_met():
@@ -240,7 +240,7 @@ def test_command_line(capsys):
     import json
 
     answer = json.loads(capsys.readouterr().out)
-    assert answer["best"] is None and "above" in answer["nearest"]["why"][0]
+    assert answer["best"] is None and "times 1.00 µs" in answer["nearest"]["why"][0]
 
 
 def test_what_is_not_finite_is_never_best():

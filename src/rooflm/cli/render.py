@@ -16,7 +16,7 @@ from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
 from rooflm.shown.answer import assumptions
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.shown.numbers import count, gib, percent, seconds, text
+from rooflm.shown.numbers import count, exactly, gib, percent, seconds, text
 
 if TYPE_CHECKING:
     from rooflm.asked.answers.training import TrainingEstimate
@@ -181,7 +181,9 @@ def fixed_sizes(grid: Any) -> list[Block]:
     """What all points of a grid are asked."""
     known = ((name, grid.fixed.get(name)) for name in SAME)
     told = [
-        v if isinstance(v, str) else f"{name} {count(v)}" for name, v in known if v and isinstance(v, int | float | str)
+        v if isinstance(v, str) else f"{name} {exactly(v, '') if v >= 1e9 else count(v)}"
+        for name, v in known
+        if v and isinstance(v, int | float | str)
     ]
     return [BLANK, Say("; ".join(told), "faint", "all of them")] if told else []
 
@@ -208,7 +210,7 @@ def judgement(grid: Any, place: tuple[int, ...]) -> str:
 
 def column(key: str, outputs: Any) -> tuple[str, str, Any]:
     """Key, heading and writer of an output: the usual ones where it has them, else by its unit."""
-    known = {c[0]: c for c in (*GRID_COLUMNS, *TRAIN_COLUMNS, *COST_COLUMNS)}
+    known = {c[0]: c for c in (*GRID_COLUMNS, *RUN_COLUMNS, *TRAIN_COLUMNS, *COST_COLUMNS)}
     row = outputs.get(key.split(".")[0])
     return known.get(key) or (key, key, lambda v: written(v, row.unit if row else ""))
 
@@ -216,8 +218,8 @@ def column(key: str, outputs: Any) -> tuple[str, str, Any]:
 def written(value: Any, unit: str) -> str:
     """A number or a word of any output, for people.
 
-    >>> written(0.0108, "s"), written(2.0**30, "B"), written(True, ""), written(0.5, "1")
-    ('10.8 ms', '1.00 GiB', 'yes', '0.5')
+    >>> written(0.0108, "s"), written(2.0**30, "B"), written(True, ""), written(0.5, "1"), written(96930.4, "USD")
+    ('10.8 ms', '1.00 GiB', 'yes', '0.5', '96,930')
     """
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
@@ -225,4 +227,6 @@ def written(value: Any, unit: str) -> str:
         return str(value) if value == value else "-"
     if unit == "B":
         return gib(float(value))
-    return text(float(value), unit) if unit in ("s", "W", "J") else f"{float(value):.4g}"
+    if unit in ("s", "W", "J"):
+        return text(float(value), unit)
+    return count(value) if abs(float(value)) >= 1e4 else f"{float(value):.4g}"
