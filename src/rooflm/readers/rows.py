@@ -223,22 +223,25 @@ def resolve(kind: str, name: str) -> str:
         found, releases = row_named(name), by_range(*parted(name))
     if found is None:
         known = aliases(kind)
-        count, one = several(name)
-        if kind == "gpu" and count and (found := known.get(normalise(one)) or _device_of(one)):
-            raise UnknownNameError("GPU", name, (), f" How many is gpus: {count}.", [found])
-        near = releases or [known[alias] for alias in near_matches(normalise(name), known, limit=6)]
-        raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, near=list(dict.fromkeys(near))[:3])
+        count, one = several(name) if kind == "gpu" else (1, name)
+        exact = [known[normalise(one)]] if count > 1 and normalise(one) in known else []
+        near = releases or exact or [known[alias] for alias in near_matches(normalise(one), known, limit=6)]
+        hint = f" ({count} of them: gpus {count})" if count > 1 else ""
+        raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, hint, list(dict.fromkeys(near))[:3])
     return found
 
 
 def several(name: str) -> tuple[int, str]:
-    """How many (0: it does not say) of which device such a name says.
+    """How many of which device such a name says.
 
     >>> several("4x H100 80GB"), several("h100:8"), several("h100")
-    ((4, 'H100 80GB'), (8, 'h100'), (0, 'h100'))
+    ((4, 'H100 80GB'), (8, 'h100'), (1, 'h100'))
     """
-    found = re.fullmatch(r"(?:(\d{1,6}) ?[x×*] ?)?(.+?)(?: ?[x×:*] ?(\d{1,3}))?", name.strip())
-    return (int(found[1] or found[3] or 0), found[2]) if found else (0, name)
+    before = re.fullmatch(r"(\d{1,6}) ?[x×*] ?(.+)", name.strip())
+    after = re.fullmatch(r"(.+?) ?[x×*:] ?(\d{1,3})", name.strip())
+    if before:
+        return int(before[1]), before[2]
+    return (int(after[2]), after[1]) if after else (1, name)
 
 
 def _user_row(kind: str, name: str) -> tuple[dict[str, Any], str]:

@@ -48,7 +48,7 @@ from rooflm.validation.request import Outcome, Request, Skip, Unusable
 OLDER = {"precision_weights", "zero_fsdp"}
 """Columns of the format that `scripts/convert-published` reads."""
 TASKS = (INFER, SERVE, TRAIN)
-"""The engine that each command takes where none is named."""
+"""What a row may be of."""
 LOADS = ("concurrency", "rate", "trace", "replicas", "prefill_replicas", "spread", "requests", "output_limit",
          "output_ended")  # fmt: skip
 ONLY_TRAINING = tuple(c.name for c in of_task(TRAIN) if c.read == (TRAIN,))
