@@ -314,7 +314,7 @@ def device_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -
     """Put the `gpu` argument in place (and its own figures as settings); the name by which rows group."""
     printed = str(kwargs.get("gpu", ""))
     count, one = catalogue.several(printed)
-    if count and known_device(printed) is None and known_device(one):
+    if count > 1 and known_device(one):
         printed, kwargs["gpus"] = one, kwargs.get("gpus") or count
     found = known_device(printed)
     figures = {k: float(own[k]) for k in ("peak", "bandwidth", "memory") if own.get(k)}
