@@ -155,6 +155,13 @@ def test_an_option_without_effect_is_said(train):
     ]  # fmt: skip
 
 
+def test_a_zero_stage_that_goes_with_no_pipeline_is_said(train):
+    _, _, err = train(*GPT, "--zero", "3")
+    assert err == "rooflm: warning: zero 3 with a pipeline is none of megatron: it has at most zero 1\n"
+    _, _, err = train(*GPT, "--schedule", "interleaved")
+    assert err == "rooflm: warning: schedule interleaved has no effect: vp is 1\n"
+
+
 def test_large_clusters_are_written_out(train):
     _, out, _ = train(
         "llama-3.1-405b", "--gpu", "h100", "--gpus", "16384", "--tp", "8", "--pp", "16", "--batch", "2048"

@@ -101,17 +101,28 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
 def idle(m: Mapping) -> list[str]:
     """Warnings of what was given and does nothing in such a split.
 
-    >>> idle(Mapping(vp=2)), idle(Mapping(recompute_layers=4))
-    (['vp 2 has no effect: pp is 1'], ['recompute_layers 4 has no effect: recompute is none, not full or block'])
+    >>> idle(Mapping(vp=2)), idle(Mapping(pp=4, schedule="interleaved"))
+    (['vp 2 has no effect: pp is 1'], ['schedule interleaved has no effect: vp is 1'])
     """
     out = []
-    if np.any(np.asarray(m.vp) > 1) and (m.schedule != "interleaved" or np.all(np.asarray(m.pp) <= 1)):
-        lone = "pp is 1" if np.all(np.asarray(m.pp) <= 1) else f"schedule {m.schedule} does not interleave"
+    alone, virtual = np.all(np.asarray(m.pp) <= 1), np.any(np.asarray(m.vp) > 1)
+    if virtual and (m.schedule != "interleaved" or alone):
+        lone = "pp is 1" if alone else f"schedule {m.schedule} does not interleave"
         out.append(f"vp {shown(np.max(m.vp))} has no effect: {lone}")
+    elif m.schedule != "1f1b" and (alone or (m.schedule == "interleaved" and not virtual)):
+        out.append(f"schedule {m.schedule} has no effect: {'pp' if alone else 'vp'} is 1")
     if np.any(np.asarray(m.recompute_layers) > 0) and m.recompute not in ("full", "block"):
         layers = shown(np.max(m.recompute_layers))
         out.append(f"recompute_layers {layers} has no effect: recompute is {m.recompute}, not full or block")
     return out
+
+
+def beyond(m: Mapping, runner: Engine) -> list[str]:
+    """A warning of a ZeRO stage that the framework does not run with a pipeline."""
+    most = runner.habits.pipeline_zero
+    if not np.any((np.asarray(m.pp) > 1) & (np.asarray(m.zero) > most)):
+        return []
+    return [f"zero {shown(np.max(m.zero))} with a pipeline is none of {runner.name}: it has at most zero {shown(most)}"]
 
 
 def training_options(given: Dict[str, Any], runner: Engine, options: Training | None) -> Training:
@@ -181,7 +192,7 @@ def build_training(
     if given["batch"] is None:
         raise RooflmError("batch is missing: give the sequences of one step with --batch")
     mapping = training_mapping(given, degrees, runner, assumed)
-    warnings += idle(mapping)
+    warnings += [*idle(mapping), *beyond(mapping, runner)]
     if given["dtype"] is None:
         given["dtype"] = next((name for name in ("bf16", "fp16") if name in machine.device.peak), "bf16")
         assumed += [] if given["dtype"] == "bf16" else ["dtype fp16"]
