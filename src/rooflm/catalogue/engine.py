@@ -130,7 +130,7 @@ class Host:
     issue_prefill: Num = number(0.0, "host time a kernel launch of a pass with prompts", "s")
     issue_decode: Num = number(0.0, "host time a kernel launch in decoding (a CUDA graph makes it small)", "s")
     eager: Num = number(0.0, "the same, from Python, of a pass that no CUDA graph holds, where it is above that", "s")
-    eager_experts: Num = number(0.0, "the same of kernels of experts, in passes with prompts", "s")
+    eager_experts: Num = number(0.0, "the same of experts' kernels and recurrent scans, in passes with prompts", "s")
     experts_once: bool = flag(False, "one call issues its own experts' kernels, but those of weights in blocks (aiter)")
     captured: Num = count(0, "most tokens of a pass with prompts that CUDA graphs hold", 0)
     captured_latent: Num = count(INF, "the same of models with latent attention (MLA), where that is fewer", 0)
