@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Device
+from rooflm.catalogue.model import MoE
 from rooflm.catalogue.quant import Quant
 from rooflm.graph.context import absent_group
 from rooflm.graph.ops import Op, distinct, distinct_experts, popularity, stacked
@@ -275,7 +276,10 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
 
 def routed_inside(s: Scenario) -> bool:
-    """Whether the kernels of experts choose the experts as well (data/calibration/experts.toml, `routing`)."""
+    """Whether the kernels of experts choose the experts as well (data/calibration/experts.toml, `routing`): those have
+    a gate projection each."""
+    if not all(b.ffn.gated for b in s.model.blocks if isinstance(b.ffn, MoE)):
+        return False
     w, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
     told = s.engine.kernels.experts, s.engine.kernels.launched
     spread_out = bool(np.max(s.mapping.ep) > 1)
