@@ -14,7 +14,7 @@ from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MLA, Model
 from rooflm.graph.ops import Comm, Op
-from rooflm.kernels.dispatch import routed_inside
+from rooflm.kernels.dispatch import called_once, routed_inside
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
 from rooflm.scenario.scenario import Scenario
@@ -189,8 +189,8 @@ def of_experts(timed: Sequence[Timed], s: Scenario) -> Experts:
 
     Source: FlashInfer, fused_moe/core.py (one call takes the router's scores); SGLang and vLLM, fla/ops.
     """
-    once = s.engine.host.experts_once and not s.quant.block and not s.engine.kernels.experts
-    moe = [t for t in timed if t.node.part == "moe" and not once]
+    moe = [t for t in timed if t.node.part == "moe"]
+    moe = [] if moe and called_once(s) else moe
     apart = [*moe, *(t for t in timed if isinstance(t.node, Op) and t.node.name == "scan")]
     layers = add_up(t.node.count for t in moe if isinstance(t.node, Op) and t.node.kind == "moe")
     inside = bool(moe) and s.efficiency.mode == "calibrated" and routed_inside(s)

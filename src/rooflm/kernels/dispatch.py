@@ -275,16 +275,26 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     return time
 
 
-def routed_inside(s: Scenario) -> bool:
-    """Whether the kernels of experts choose the experts as well (data/calibration/experts.toml, `routing`): those have
-    a gate projection each."""
-    if not all(b.ffn.gated for b in s.model.blocks if isinstance(b.ffn, MoE)):
-        return False
+def expert_families(s: Scenario) -> set[str]:
+    """Families of the kernels that experts run on."""
     w, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
     told = s.engine.kernels.experts, s.engine.kernels.launched
     spread_out = bool(np.max(s.mapping.ep) > 1)
-    families = {c.family for c in choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, *told)}
-    return families <= libraries()["routing"]
+    return {c.family for c in choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, *told)}
+
+
+def routed_inside(s: Scenario) -> bool:
+    """Whether the kernels of experts choose the experts as well (data/calibration/experts.toml, `routing`): those have
+    a gate projection each."""
+    gated = all(b.ffn.gated for b in s.model.blocks if isinstance(b.ffn, MoE))
+    return gated and expert_families(s) <= libraries()["routing"]
+
+
+def called_once(s: Scenario) -> bool:
+    """Whether one call of the engine issues all kernels of experts: not Triton's (data/calibration/experts.toml,
+    `python`), nor where Triton's products of blocks stand beside them."""
+    triton = libraries()["python"] & ({*listed(s.engine.kernels.experts)} | expert_families(s))
+    return s.engine.host.experts_once and not triton and not (s.quant.block and s.engine.kernels.untuned == "triton")
 
 
 def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r: Rates) -> list[Num]:
