@@ -185,7 +185,8 @@ def test_sglang_routes_to_one_large_group_by_a_chain_of_kernels_where_experts_ar
 
 @pytest.mark.parametrize(("engine", "model", "chain"), [
     ("trtllm", "glm-4.5", True), ("trtllm", "kimi-k2", True), ("trtllm", "deepseek-r1", False),
-    ("trtllm-1.1.0rc2", "deepseek-r1", True), ("vllm-0.9.1", "deepseek-r1", True), ("vllm-0.11.0", "deepseek-r1", False),
+    ("trtllm-1.1.0rc2", "deepseek-r1", True), ("vllm-0.9.1", "deepseek-r1", True),
+    ("vllm-0.11.0", "deepseek-r1", False),
 ])  # fmt: skip
 def test_routers_are_chains_where_a_release_has_no_kernel_for_them(engine: str, model: str, chain: bool) -> None:
     """TensorRT-LLM, fused_moe/routing.py (one group: PyTorch's); vLLM, pull request 23274."""
