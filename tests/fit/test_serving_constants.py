@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rooflm import infer
-from rooflm.estimate.step import captured, issue_time
+from rooflm.estimate.step import Experts, captured, issue_time
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_cluster
 from rooflm.readers.engines import load_engine
@@ -61,7 +61,8 @@ def test_a_machine_whose_hosts_launch_faster_shows_the_first_token_earlier() -> 
     slow, fast = (load_cluster(name, "b200-sxm-180gb") for name in ("dgx-b200", "dgx-b300"))
     assert (slow.launching, fast.launching) == (1.0, 0.5)
     e = load_engine("sglang")
-    assert issue_time(e, 1024, 0, 0.3, fast.launching) == 0.5 * issue_time(e, 1024, 0, 0.3, slow.launching)
+    each = [issue_time(e, 1024, 0, Experts(0.3), c.launching) for c in (slow, fast)]
+    assert each[1] == 0.5 * each[0]
     first = [infer("glm-5", gpu="b200", cluster=c, tp=8, quant="fp8-block", prompt=1024, engine="sglang")
              for c in ("dgx-b200", "dgx-b300")]  # fmt: skip
     assert float(first[1].ttft) < 0.75 * float(first[0].ttft) and float(first[1].tpot) == float(first[0].tpot)

@@ -183,6 +183,16 @@ def test_sglang_routes_to_one_large_group_by_a_chain_of_kernels_where_experts_ar
     assert step("glm-5") - step("glm-5", {"engine.gates_on": ""}) == pytest.approx(75 * 32e-3, rel=0.15)
 
 
+@pytest.mark.parametrize(("engine", "model", "chain"), [
+    ("trtllm", "glm-4.5", True), ("trtllm", "kimi-k2", True), ("trtllm", "deepseek-r1", False),
+    ("trtllm-1.1.0rc2", "deepseek-r1", True), ("vllm-0.9.1", "deepseek-r1", True),
+    ("vllm-0.11.0", "deepseek-r1", False),
+])  # fmt: skip
+def test_routers_are_chains_where_a_release_has_no_kernel_for_them(engine: str, model: str, chain: bool) -> None:
+    """TensorRT-LLM, fused_moe/routing.py (one group: PyTorch's); vLLM, pull request 23274."""
+    assert chained(model, engine=engine) == chain
+
+
 def test_what_is_set_of_routers_is_what_an_engine_file_of_it_gives(tmp_path: Path) -> None:
     usual, one = step("glm-4.5"), step("glm-4.5", {"engine.gates_on": ""})
     file = tmp_path / "own.toml"

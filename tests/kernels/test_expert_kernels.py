@@ -117,3 +117,24 @@ def test_an_old_release_starts_them_as_the_engine_was_measured() -> None:
     given = {"gpu": "h100", "batch": 4, "prompt": 1024, "sets": {"engine.experts": "marlin"}}
     steps = [rooflm.infer("gpt-oss-120b", engine=engine, **given).tpot for engine in ("vllm", "vllm-0.8")]
     assert 36 * 40e-6 < float(steps[1] - steps[0]) < 36 * 120e-6
+
+
+def first(model: str, gpu: str, engine: str, **given: object) -> float:
+    """ms of the first token of one prompt of 512 tokens, of eight cards."""
+    return 1e3 * float(rooflm.infer(model, gpu=gpu, gpus=8, engine=engine, prompt=512, output=8, **given).ttft)  # type: ignore[arg-type]
+
+
+def test_experts_that_choose_by_themselves_are_launched_with_one_call() -> None:
+    """GLM-5's first tokens in SGLang: 312 ms on H200, 216 on B200, where Triton's kernels and their router's are one of
+    TensorRT-LLM's: 75 layers x 6 launches x 180 us = 81 ms less."""
+    triton, own = (first("glm-5", gpu, "sglang", quant="fp8-block") for gpu in ("h200", "b200"))
+    assert triton - own == pytest.approx(81, rel=0.15)
+    told = first("glm-5", "b200", "sglang", quant="fp8-block", sets={"engine.experts": "triton"})
+    assert told == pytest.approx(triton, rel=0.1)
+
+
+def test_openai_s_kernels_of_experts_are_launched_from_python_in_tensorrt_llm_too() -> None:
+    hopper = first("gpt-oss-120b", "h200", "trtllm")
+    assert hopper - first("gpt-oss-120b", "h200", "trtllm", sets={"engine.eager_experts": 0}) > 30  # 36 x 8 x 122 us
+    own = first("deepseek-v3", "h200", "trtllm", quant="fp8-block")
+    assert own == first("deepseek-v3", "h200", "trtllm", quant="fp8-block", sets={"engine.eager_experts": 0})

@@ -194,7 +194,7 @@ def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:
         ("vllm", "0.4.2", "vllm-2024"),
         ("vllm", "0.6.3", "vllm-2024-11"),
         ("vllm", "0.8.0", "vllm-0.8"),
-        ("vllm", "0.10.2", "vllm-0.8"),
+        ("vllm", "0.10.2", "vllm-0.10.2"),
         ("sglang", "0.5.12", "sglang-0.5.10"),
         ("llama.cpp-rocm", "b7423", "llama.cpp-rocm-2025-12"),
         ("llama.cpp-rocm", "b9187", "llama.cpp-rocm"),

@@ -130,10 +130,10 @@ def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:
 
 def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     """Timed passes and the engine's host costs -> TTFT, TPOT and latency."""
-    e, m, block = host_of(s), s.mapping, s.quant.block
+    e, m = host_of(s), s.mapping
     sequences = run.sequences / run.passes
     held = captured(e, s.model)
-    issue = issue_time(e, sequences * s.workload.new, held, of_experts(timed.prefill, e, block), s.cluster.launching)
+    issue = issue_time(e, sequences * s.workload.new, held, of_experts(timed.prefill, s), s.cluster.launching)
     one = step(timed.prefill, e, s.cluster.device, r, issue, sequences, e.factors.prompt)
     # passes follow each other through the stages: the times of all at one stage, of the largest at the others
     busy = run.passes + (m.pp - 1) * run.fullest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,26 @@ from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MLA, Model
 from rooflm.graph.ops import Comm, Op
+from rooflm.kernels.dispatch import called_once, routed_inside
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
+from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, is_plain, larger, pick, smaller
 
 MEMORY_POWER = 0.6
 """Share of the dynamic power that streaming device memory at full rate draws (inferred: HBM GPUs draw 55 to 65 % of
 their TDP in decoding; Patel et al., "Characterizing power management opportunities for LLMs in the cloud", 2024)."""
+
+
+class Experts(NamedTuple):
+    """What Python launches one by one, experts above all: its share of a pass's launches, and the share of the pass's
+    that one call of their kernels spares."""
+
+    share: Num = 0.0
+    spared: Num = 0.0
+
+
+NO_EXPERTS = Experts()
 
 
 @dataclass(frozen=True)
@@ -148,23 +161,40 @@ def captured(engine: Engine, model: Model) -> Num:
     return smaller(engine.host.captured, engine.host.captured_latent) if latent else engine.host.captured
 
 
-def issue_time(engine: Engine, tokens: Num, held: Num, experts: Num = 0.0, launching: Num = 1.0) -> Num:
+def issue_time(engine: Engine, tokens: Num, held: Num, experts: Experts = NO_EXPERTS, launching: Num = 1.0) -> Num:
     """Host time a launch of a pass that has so many tokens in all: a graph's where one holds them (at most `held`).
-    experts: share of the launches that are of experts and their routing; launching: the machine's (`Cluster`).
+    experts: what is launched for them; launching: the machine's (`Cluster`).
 
     >>> e = Engine("").but(issue_prefill=4e-6, issue_decode=1e-6, eager=6e-5, eager_experts=8e-5)
-    >>> [round(1e6 * float(issue_time(e, n, 512, 0.5))) for n in (512, 513)]
+    >>> [round(1e6 * float(issue_time(e, n, 512, Experts(0.5)))) for n in (512, 513)]
     [1, 70]
+    >>> round(1e6 * float(issue_time(e, 513, 512, Experts(0.5, spared=0.2))))  # 0.8 x 60 + 0.3 x 20
+    54
     """
     h = engine.host
-    eager = launching * (h.eager + experts * larger(h.eager_experts - h.eager, 0.0))
+    more = larger(h.eager_experts - h.eager, 0.0)
+    spared = pick(more > 0, experts.spared, 0.0)
+    eager = launching * (h.eager * (1.0 - spared) + (experts.share - spared) * more)
     return pick(tokens > held, larger(h.issue_prefill, eager), h.issue_decode)
 
 
-def of_experts(timed: Sequence[Timed], engine: Engine, block: bool) -> Num:
-    """Share of the kernels issued that are of experts and their routing: none where one call issues all of them."""
-    once = engine.host.experts_once and not block and not engine.kernels.experts
-    return 0.0 if once else launches([t for t in timed if t.node.part == "moe"]) / launches(timed)
+SPARED = 6
+"""Launches a layer that experts which choose by themselves need not: three of the router, three of the four of their
+products."""
+
+
+def of_experts(timed: Sequence[Timed], s: Scenario) -> Experts:
+    """What Python launches one by one: experts and their routing, and a prompt's recurrent scans. No experts where one
+    call of an engine's own issues all their kernels, and fewer where they choose by themselves.
+
+    Source: FlashInfer, fused_moe/core.py (one call takes the router's scores); SGLang and vLLM, fla/ops.
+    """
+    moe = [t for t in timed if t.node.part == "moe"]
+    moe = [] if moe and called_once(s) else moe
+    apart = [*moe, *(t for t in timed if isinstance(t.node, Op) and t.node.name == "scan")]
+    layers = add_up(t.node.count for t in moe if isinstance(t.node, Op) and t.node.kind == "moe")
+    inside = bool(moe) and s.efficiency.mode == "calibrated" and routed_inside(s)
+    return Experts(launches(apart) / launches(timed), SPARED * inside * layers / launches(timed))
 
 
 def messages(timed: Sequence[Timed]) -> Num:

@@ -307,7 +307,8 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     The state (heads x head_dim x state, fp32) is read and written once a pass, and copied before and after where an
     engine runs a chain of kernels (`delta_chain`); a prefill multiplies chunks of 64 tokens (Mamba-2, arXiv 2405.21060
     section 6; gated DeltaNet, arXiv 2412.06464). Engines keep gated DeltaNet's two gates a head as a product of their
-    own, in 16 bits (in_proj_ba of modeling_qwen3_next.py).
+    own, in 16 bits (in_proj_ba of modeling_qwen3_next.py), and scan a prompt with eight of Triton's kernels (fla/ops,
+    chunk.py: norms of q and k, cumsum, k k^T, its inverse, w and u, states, output).
     """
     if a.kind == "conv":
         return conv_ops(c, count, a)
@@ -323,12 +324,13 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     apart = a.kind == "gated-delta" and not c.training and not c.kernels.epilogue
     width = 2 * inner + 2 * keys + gates * (not apart)
     mixed = inner + 2 * keys
+    kernels = 8 if a.kind == "gated-delta" and p and not c.training and is_plain(chain, 0) else 2
     return [
         c.product("in_proj", part, count, width, h),
         *([gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if apart else []),
         stream("conv", part, "conv", count, 2 * (tokens + sequences * a.conv) * mixed * b, 1 + chain),
         Op("scan", part, "scan", count, state_flops + chunk_flops, state_bytes + tokens * (mixed + inner) * b, (),
-           (b, 4.0, b), "half", 2),
+           (b, 4.0, b), "half", kernels),
         stream("gated_norm", part, "norm", count, 3 * tokens * inner * b),
         c.product("out", part, count, h, inner),
     ]  # fmt: skip

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Device
+from rooflm.catalogue.model import MoE
 from rooflm.catalogue.quant import Quant
 from rooflm.graph.context import absent_group
 from rooflm.graph.ops import Op, distinct, distinct_experts, popularity, stacked
@@ -34,7 +35,7 @@ from rooflm.kernels.attention import (
 from rooflm.kernels.constants import ANY
 from rooflm.kernels.derating import derating, matrix_share
 from rooflm.kernels.elementwise import CHAIN, LEAST, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
-from rooflm.kernels.expert_kernels import choices
+from rooflm.kernels.expert_kernels import choices, libraries
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, in_graphs, where
 from rooflm.kernels.mla import (
@@ -274,6 +275,28 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     return time
 
 
+def expert_families(s: Scenario) -> set[str]:
+    """Families of the kernels that experts run on."""
+    w, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
+    told = s.engine.kernels.experts, s.engine.kernels.launched
+    spread_out = bool(np.max(s.mapping.ep) > 1)
+    return {c.family for c in choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, *told)}
+
+
+def routed_inside(s: Scenario) -> bool:
+    """Whether the kernels of experts choose the experts as well (data/calibration/experts.toml, `routing`): those have
+    a gate projection each."""
+    gated = all(b.ffn.gated for b in s.model.blocks if isinstance(b.ffn, MoE))
+    return gated and expert_families(s) <= libraries()["routing"]
+
+
+def called_once(s: Scenario) -> bool:
+    """Whether one call of the engine issues all kernels of experts: not Triton's (data/calibration/experts.toml,
+    `python`), nor where Triton's products of blocks stand beside them."""
+    triton = libraries()["python"] & ({*listed(s.engine.kernels.experts)} | expert_families(s))
+    return s.engine.host.experts_once and not triton and not (s.quant.block and s.engine.kernels.untuned == "triton")
+
+
 def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Elementwise kernels: each launch of a chain pays its floor and moves its share of the bytes. A biased router
     beside a shared expert is a longer chain where the engine's own kernels run and none of them has its shape.
@@ -294,6 +317,9 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
             c = c._replace(t0=pick(alone, c.t0, larger(c.t0, CHAIN)))
         elif op.shape:
             row = traffic / larger(op.shape[0], 1)
+        if op.name == "route" and routed_inside(s):
+            times.append(0.0 * row)
+            continue
         one = elementwise_time(traffic, bandwidth=r.dram, c=c, row_bytes=row, sms=s.cluster.device.sms)
         times.append(one * op.launches)
     return times

@@ -34,6 +34,7 @@ class Choice(NamedTuple):
 
     dtype: str
     constants: MoEConstants
+    family: str = ""
 
 
 def _tuned(entries: list[Entry], expert_parallel: bool) -> list[Entry]:
@@ -101,4 +102,5 @@ def _read(entries: list[Entry], shared: list[Entry]) -> tuple[Choice, ...]:
     type has of it."""
     read = [(e, typed(MoEConstants, parsed("moe", e.text))) for e in (*entries, *shared)]
     least = [min([c.start, *(o.start for k, o in read[len(entries) :] if k.family == e.family)]) for e, c in read]
-    return tuple(Choice(e.dtype, c._replace(start=s)) for (e, c), s in zip(read[: len(entries)], least, strict=False))
+    found = zip(read[: len(entries)], least, strict=False)
+    return tuple(Choice(e.dtype, c._replace(start=start), e.family) for (e, c), start in found)

@@ -33,7 +33,7 @@ def span(row: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The first and the last release of a row, () and () where it says none.
 
     >>> span("vllm-0.8"), span("ideal")
-    (((0, 8), (0, 11, 0)), ((), ()))
+    (((0, 8), (0, 10, 1)), ((), ()))
     """
     first, _, last = said_of(row, "version").partition(" to ")
     return numbers(first), numbers(last or first)

@@ -25,7 +25,17 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import most_in_flight
 from rooflm.estimate.memory import stage_share
 from rooflm.estimate.offloaded import decode_seconds, device_part, prompt_seconds
-from rooflm.estimate.step import MEMORY_POWER, captured, hosted, issue_time, launches, of_experts, unfitted
+from rooflm.estimate.step import (
+    MEMORY_POWER,
+    NO_EXPERTS,
+    Experts,
+    captured,
+    hosted,
+    issue_time,
+    launches,
+    of_experts,
+    unfitted,
+)
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
 from rooflm.graph.ops import Op
@@ -105,7 +115,7 @@ class Components:
     """What a scenario's passes are made of, before the engine's factors and host costs (see `Parts`).
 
     tokens, pasts, sequences, contexts: the axes; launches: kernels issued in a prefill-only, a decode-only and a mixed
-    pass; draft: time of drafting over the verifying step's; experts: share of the launches that are of experts.
+    pass; draft: time of drafting over the verifying step's; experts: what is launched for them.
     """
 
     scenario: Scenario
@@ -116,7 +126,7 @@ class Components:
     parts: Parts = field(repr=False)
     launches: tuple[float, float, float] = (0.0, 0.0, 0.0)
     draft: float = 0.0
-    experts: float = 0.0
+    experts: Experts = NO_EXPERTS
 
 
 def factor_name(t: Timed) -> str:
@@ -185,8 +195,8 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
         attention_d[HOST] = np.asarray(many, float)
     parts = Parts(dense, attention_p, decoding, attention_d)
     kernels = (counts[0], counts[1], counts[2])
-    routed = float(np.max(of_experts(timed[0], s.engine, s.quant.block)))
-    return Components(s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, routed)
+    apart = Experts(*(float(np.max(n)) for n in of_experts(timed[0], s)))
+    return Components(s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, apart)
 
 
 def total(parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, shape: tuple[int, ...]) -> Array:
