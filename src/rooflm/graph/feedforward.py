@@ -122,10 +122,12 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
     arrived = pairs * reached_ranks(c, f) / f.top_k
     moved, sorts = (2 * (pairs + arrived), 2) if c.kernels.dedup else (6 * pairs, 3)
     launches = 1 if c.kernels.grouped else local
-    copied = stream("index", "moe", "route", count, pairs * h * c.kernels.route_copies, 6, rows=pairs, of="experts")
+    each = c.kernels.route_copies
+    steps = pick(each > 0, 6.0, 0.0)
+    copied = stream("index", "moe", "route", count, pairs * h * each, steps, rows=pairs, of="experts")
     return [
         stream("permute", "moe", "route", count, moved * h * b, sorts, rows=pairs, of="experts"),
-        *([] if is_plain(c.kernels.route_copies, 0) else [copied]),
+        *([] if is_plain(each, 0) else [copied]),
         grouped("experts_up", "moe", count, pairs, wide, h, local, (w, act, b), "quant", launches, of="experts"),
         stream("experts_activation", "moe", "activation", count, values, rows=pairs, of="experts"),
         grouped("experts_down", "moe", count, pairs, h, width, local, (w, act, b), "quant", launches, of="experts"),
