@@ -28,6 +28,7 @@ from rooflm.kernels.attention import (
     prefill_bytes,
 )
 from rooflm.kernels.constants import ANY, FitRow
+from rooflm.kernels.derating import EXPONENTIALS
 from rooflm.validation.folds import held_out
 from rooflm_fit.common import (
     CATALOGUE_GPU,
@@ -86,6 +87,7 @@ def predict_prefill(x: Columns, constants: Mapping[str, float]) -> Array:
     serves of Q, K, V, O and the cache."""
     c, warm = split_warm(PrefillConstants, constants)
     q, kv = x["q_bytes"], x["kv_bytes"]
+    c = c._replace(softmax_dim=c.softmax_dim * x["softmax"])
     shape = (x["batch"], x["new"], np.zeros(1), x["heads"], x["kv_heads"], x["head_dim"])
     cached = 2 * x["batch"] * x["new"] * x["kv_heads"] * x["head_dim"] * kv
     hot = hot_share(prefill_bytes(*shape, q_bytes=q, kv_bytes=kv) + cached, x["l2"], warm)
@@ -139,6 +141,7 @@ def columns(rows: Any) -> Columns:
     x["peak"] = np.array([GPUS[g].peak(d) for g, d in pairs])
     for name in ("bandwidth", "sms", "l2"):
         x[name] = np.array([float(getattr(GPUS[g], name)) for g, _ in pairs])
+    x["softmax"] = np.array([EXPONENTIALS / GPUS[g].exponentials for g, _ in pairs])
     x["q_bytes"] = np.where(rows.dtype == "fp8", 1.0, 2.0)
     x["kv_bytes"] = np.where(rows.kv_dtype == "fp8", 1.0, 2.0)
     return x

@@ -422,16 +422,17 @@ def test_a_host_that_is_slower_than_the_device_sets_the_time_of_experts() -> Non
 
 @pytest.mark.parametrize(
     ("engine", "waits"),
-    [("megatron-bridge", True), ("megatron", False), ("nemo", False), ("megatron-2021", False), ("gpt-neox", False),
-     ("nanotron", False), ("internevo", False), ("paddle", False), ("fsdp", False), ("peft", False), ("pax", False)],
+    [("megatron-bridge", True), ("megatron", True), ("nemo", True), ("megatron-2021", True), ("gpt-neox", True),
+     ("nanotron", True), ("internevo", True), ("paddle", True), ("fsdp", False), ("peft", False), ("pax", False)],
 )  # fmt: skip
 def test_short_dense_layers_wait_for_the_host_where_it_was_measured(engine: str, waits: bool) -> None:
-    """Qwen3-8B in Megatron-Bridge on H100: 4.35 ms a layer at TP 4 and at TP 8. Nobody measured other code's host."""
+    """Qwen3-8B in Megatron-Bridge on H100: 4.35 ms a layer at TP 4 and at TP 8; 4 to 7 ms in Megatron-LM's own tests,
+    Transformer Engine's GPT-2 XL and nanotron: layers of the same kind without graphs. Compiled ones wait for less."""
     asked: dict[str, Any] = {"model": "qwen3-8b", "gpu": "h100", "dp": 8, "batch": 8, "seq": 128}
     asked |= {"engine": engine, "efficiency": "calibrated"}
     layer, issued = (run(**asked, sets=sets).step_time / 36 for sets in ({}, {"engine.layer_host": 0}))
     assert (layer > issued) == waits
-    assert 3.5e-3 < layer < 7e-3 if waits else layer == issued
+    assert layer > 3.5e-3 and layer - issued < 4.1e-3 if waits else layer == issued
 
 
 def test_a_host_that_issues_slower_than_the_device_runs_sets_the_time_of_small_models() -> None:

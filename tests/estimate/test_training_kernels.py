@@ -11,7 +11,7 @@ def step(**arguments: object) -> "rooflm.TrainingEstimate":
 
 
 def test_products_of_a_power_bound_card_take_the_cube_root_of_its_power() -> None:
-    paths = ({"cluster.device.tdp": 1200.0}, {"cluster.device.tdp": 600.0})
+    paths = ({"cluster.device.tdp": watts, "engine.logit_bytes": 4.0} for watts in (1200.0, 600.0))
     full, half = (step(gpu="gb200", sets=sets).detail["forward"]["logits"] for sets in paths)
     assert float(half / full) == pytest.approx(2 ** (1 / 3), rel=0.02)
 
@@ -116,3 +116,43 @@ def test_routers_of_many_kernels_and_packed_documents_take_the_host_longer() -> 
     assert step(**{"engine.router_apart": True}) - plain == pytest.approx(48 * host.router_host, rel=0.02)
     packed = step(**{"training.packed_mean": 32, "training.packed_square": 1024})
     assert packed - plain == pytest.approx(48 * host.packed_host, rel=0.05)
+
+
+def named(name: str, place: str, **arguments: object) -> list[object]:
+    """Kernels of this name in a place of a step."""
+    timed = step(gpu="h100", **arguments).timed.passes
+    return [t for (phase, layers), found in timed.items() if layers == place for t in found if t.node.name == name]
+
+
+def test_a_loss_whose_logits_stand_whole_in_fp32_is_a_chain_of_kernels() -> None:
+    chain, fused = (
+        sum(t.node.bytes for t in named("loss", "head", sets={"engine.logit_bytes": kept})) for kept in (12.0, 8.0)
+    )
+    assert chain / fused == pytest.approx(4.5, rel=0.05)
+
+
+def test_fsdp2_copies_what_it_gathers_and_reduces() -> None:
+    """Read and write of 16 bits in both passes under ZeRO 3, in none under ZeRO 1; gradients of 16 bits to fp32."""
+    gathered = named("gather_copy", "layers", zero=3, sets={"engine.copies": True})
+    assert len(gathered) == 2 and len(named("reduce_copy", "layers", zero=2, sets={"engine.copies": True})) == 1
+    assert gathered[0].node.count * gathered[0].node.bytes == pytest.approx(2 * 2 * 6.98e9, rel=0.01)
+    for kept in ({"zero": 1}, {"gpus": 1, "zero": 3}, {"engine": "llm-foundry", "zero": 3}):
+        assert not sum(t.node.count * t.node.bytes for t in named("gather_copy", "layers", **kept))
+
+
+def test_experts_without_kernels_for_routing_index_tensors_step_by_step() -> None:
+    def seconds(**sets: float) -> float:
+        given = {"gpu": "b200", "gpus": 8, "batch": 64, "micro_batch": 8, "seq": 8192, "engine": "torchtitan"}
+        return float(rooflm.train("qwen3-30b-a3b", **given, zero=3, recompute="selective", sets=sets).step_time)
+
+    fused, indexed = seconds(**{"engine.route_copies": 0}), seconds()
+    pairs = 65536 * 8 * 2048 * 48  # 32 bytes forward, again, and 2.8 times as many backward
+    assert indexed - fused == pytest.approx(32 * 4.8 * pairs / 7.7e12 / 0.9389, rel=0.05)
+
+
+def test_exponentials_of_blackwell_ultra_take_half_the_time() -> None:
+    def core(**sets: float) -> float:
+        timed = step(gpu="b300", seq=8192, micro_batch=1, sets=sets).timed.passes["forward", "layers"]
+        return float(next(t.time for t in timed if getattr(t.node, "kind", "") == "attention"))
+
+    assert core(**{"cluster.device.exponentials": 16.0}) > 1.15 * core()

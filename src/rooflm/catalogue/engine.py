@@ -114,6 +114,7 @@ class Kernels:
     )
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
     grouped: bool = flag(False, "training: one kernel holds the products of all experts, else each expert has its own")
+    route_copies: Num = count(0, "training: bytes a value of a pair that indexing moves beside sorts", 0)
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
     norm_kernel: bool = flag(False, "where kernels are plain, a norm is one kernel all the same (Triton's, apex')")
     norm_kept: Num = number(1.0, "training: what a norm keeps over its input (with an fp32 copy and the norm: 3)")
@@ -200,6 +201,7 @@ class Habits:
     """What a training framework does unless told otherwise."""
 
     zero: Num = count(1, "ZeRO stage unless told otherwise", 0, 3)
+    copies: bool = flag(False, "training: parameters are sharded one by one, and copied around each collective (FSDP2)")
     zero_one: bool = flag(True, "it shards optimiser states apart from gradients (FSDP shards both: no ZeRO-1)")
     pipeline_zero: Num = count(3, "highest ZeRO stage that goes with its pipelines (Megatron-LM, DeepSpeed: 1)", 0, 3)
     sequence_parallel: bool = flag(True, "sequence parallelism unless told otherwise")

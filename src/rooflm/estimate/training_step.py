@@ -134,13 +134,28 @@ def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
         layers += once_a_node(s, c, nodes, block.ffn) if isinstance(block.ffn, MoE) else nodes
     if any(isinstance(block.ffn, MoE) for block in c.model.blocks):
         layers = [rules.times(n, s.training.imbalance) if grows_with_pairs(n) else n for n in layers]
-    head = graph.head_nodes(c)
+    head = [whole_logits(node, s) for node in graph.head_nodes(c)]
     if multi_token(s):  # every depth has a loss of its own
         h, b = c.model.hidden, c.quant.half_bytes
         rows = c.tokens / c.mapping.tp
         head = [rules.times(n, 1.0 + s.training.mtp) for n in head]
         head.append(gemm("mtp_join", "logits", s.training.mtp, rows, h, 2 * h, (b, b, b)))
     return {"embedding": graph.embedding_nodes(c), "layers": layers, "head": head}
+
+
+FUSED_LOGIT = 8.0
+"""Most bytes a logit (engine.logit_bytes) at which one kernel makes the loss: logits of 16 bits and what it keeps."""
+
+
+def whole_logits(node: Op | Comm, s: Scenario) -> Op | Comm:
+    """The loss by the engine's own kernels where it holds fp32 copies of all logits, whatever its layers are made of:
+    18 bytes a logit (`graph.forward.loss_nodes`), not the 4 of one fused pass.
+
+    Sources: torchtitan, pull request 1033 (the loss compiled apart from layers); Megatron-Core, cross_entropy.py.
+    """
+    if node.name != "loss" or not s.engine.kernels.fused:
+        return node
+    return node._replace(bytes=node.bytes * pick(s.engine.room.logit_bytes > FUSED_LOGIT, 4.5, 1.0))
 
 
 def grows_with_pairs(node: Op | Comm) -> bool:
@@ -186,7 +201,30 @@ def pass_nodes(s: Scenario, c: Context, m: Num) -> dict[tuple[str, str], Nodes]:
         ("forward", "head"): places["head"],
         ("recompute", "layers"): again if t.adapters else [rules.times(n, t.trainable_layers) for n in again],
     }
+    for phase, copies in sharded_copies(s, c).items():
+        nodes[phase, "layers"] = [*nodes[phase, "layers"], *copies]
     return {key: narrowed(listed, s) for key, listed in nodes.items()}
+
+
+def sharded_copies(s: Scenario, c: Context) -> dict[str, Nodes]:
+    """Copies of a micro-batch by engines that shard parameter by parameter (FSDP2): what was gathered into each weight
+    (read and write, in both passes under ZeRO 3), gradients into the buffer that is reduced. They wait on compute's own
+    stream, however few ranks there are; with a pipeline weights stay gathered and gradients whole.
+
+    Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_all_gather_copy_out,
+    foreach_reduce_scatter_copy_in).
+    """
+    m, t, half = s.mapping, s.training, s.quant.half_bytes
+    zero, alone = np.asarray(m.zero), np.asarray(m.pp) <= 1
+    if not s.engine.habits.copies or not np.any((zero >= 2) & alone):
+        return {}
+    experts, others = tm.layer_params(c.model, m)
+    gathered = others * (np.asarray(tm.shard_ranks(m)) > 1) + experts * (np.asarray(tm.expert_replicas(m)) > 1)
+    share = adapter_params(s, c) / (experts + others) if t.adapters else t.trainable_layers
+    out = stream("gather_copy", "copies", "copy", c.model.layers, gathered * 2.0 * half, 1)
+    back = stream("reduce_copy", "copies", "copy", c.model.layers, gathered * share * (half + grad_bytes(s)), 1)
+    twice = [rules.times(out, 1.0 * (alone & (zero >= 3)))]
+    return {"forward": twice, "backward": [*twice, rules.times(back, 1.0 * alone * (zero >= 2))]}
 
 
 def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:

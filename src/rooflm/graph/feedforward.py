@@ -113,7 +113,8 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
     Tokens that are sent once for each of their experts are sorted three times (by rank, by expert, and back), all pairs
     read and written; those sent once a rank (dedup) are spread out over their experts there and added up again, which
     reads and writes the pairs once and the arrived tokens once. Sources: Megatron-Core, moe/README.md (alltoall and
-    flex dispatchers); DeepEP's README; Transformer Engine, GroupedLinear (a loop of cuBLAS products).
+    flex dispatchers); DeepEP's README; Transformer Engine, GroupedLinear (a loop of cuBLAS products). Engines without
+    kernels of their own for it index tensors, and read and write the pairs once more for each step (route_copies).
     """
     w, act, b = c.quant.weight_bytes, smaller(c.quant.act_bytes, c.quant.half_bytes), c.quant.half_bytes
     wide = width * (1 + f.gated)
@@ -121,8 +122,12 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
     arrived = pairs * reached_ranks(c, f) / f.top_k
     moved, sorts = (2 * (pairs + arrived), 2) if c.kernels.dedup else (6 * pairs, 3)
     launches = 1 if c.kernels.grouped else local
+    each = c.kernels.route_copies
+    steps = pick(each > 0, 6.0, 0.0)
+    copied = stream("index", "moe", "route", count, pairs * h * each, steps, rows=pairs, of="experts")
     return [
         stream("permute", "moe", "route", count, moved * h * b, sorts, rows=pairs, of="experts"),
+        *([] if is_plain(each, 0) else [copied]),
         grouped("experts_up", "moe", count, pairs, wide, h, local, (w, act, b), "quant", launches, of="experts"),
         stream("experts_activation", "moe", "activation", count, values, rows=pairs, of="experts"),
         grouped("experts_down", "moe", count, pairs, h, width, local, (w, act, b), "quant", launches, of="experts"),

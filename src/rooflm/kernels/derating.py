@@ -19,6 +19,8 @@ from rooflm.units import Num, smaller
 
 ROWS = 512.0
 """Rows of a product at which the library takes its usual kernels."""
+EXPONENTIALS = 16.0
+"""Exponentials that an SM usually makes a clock (Device.exponentials)."""
 POOR = 1e14 * 8192**0.5
 """FLOPs over 8192 inner values whose time on poor kernels is a card's `few`: most of it idles then: no peak counts."""
 
@@ -112,6 +114,17 @@ def matrix_share(device: Device, generation: str = "") -> Num:
     """
     known = card_file().matrix.get(generation or device.kernel_generation)
     return 1.0 if known is None else _a_clock(device) / known
+
+
+def softmax_share(device: Device) -> Num:
+    """Time of an exponential over that of the usual 16 a clock of an SM: what softmax takes beside products. Kernel
+    tables of a generation are fitted with it, as its cards differ.
+
+    >>> from rooflm.readers.devices import load_device
+    >>> [softmax_share(load_device(name)) for name in ("b200", "b300")]
+    [1.0, 0.5]
+    """
+    return EXPONENTIALS / device.exponentials
 
 
 def warp_share(device: Device) -> Num:

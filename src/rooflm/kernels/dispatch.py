@@ -33,7 +33,7 @@ from rooflm.kernels.attention import (
     prefill_kernels,
 )
 from rooflm.kernels.constants import ANY
-from rooflm.kernels.derating import derating, matrix_share
+from rooflm.kernels.derating import derating, matrix_share, softmax_share
 from rooflm.kernels.elementwise import CHAIN, LEAST, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
 from rooflm.kernels.expert_kernels import choices, libraries
 from rooflm.kernels.gemm import GemmConstants
@@ -128,7 +128,8 @@ def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     names = prefill_kernels(bool(highest(op.widths[1]) <= 1), highest(qk))
     c = constants("attention", PrefillConstants, w, w.half, names)
     share = matrix_share(s.cluster.device)  # fewer matrix units also draw less power
-    c = c._replace(softmax_dim=c.softmax_dim * share, throttle=c.throttle * smaller(share, 1.0))
+    softmax = c.softmax_dim * share * softmax_share(s.cluster.device)
+    c = c._replace(softmax_dim=softmax, throttle=c.throttle * smaller(share, 1.0))
     if s.engine.phase == "training":
         c = trained(c, op.role == "dgrad")
     call = partial(prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
