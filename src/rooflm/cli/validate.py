@@ -222,7 +222,7 @@ def row_table(scored: Sequence[Any]) -> Table:
     rows: list[Sequence[str]] = [head]
     for x in scored:
         r = x.request
-        remark = x.reason or r.apart or "; ".join(r.assumed)
+        remark = x.reason or r.apart or "; ".join(x.assumed)
         figures = (f"{x.ratio:.2f}" if x.ratio == x.ratio else "-", _cell(r.measured), _cell(x.predicted) or "-")
         rows.append((*figures, r.metric, r.id, *r.group, r.engine, remark))
     return Table(rows, "rrrlllllw", head=True, stub=5)
@@ -233,7 +233,7 @@ def rows_json(scored: Sequence[Any]) -> list[dict[str, Any]]:
     return [
         {"id": x.request.id, "source": x.request.source, "metric": x.request.metric, "measured": x.request.measured,
          "predicted": _number(x.predicted), "low": _number(x.low), "high": _number(x.high), "skipped": x.reason,
-         "apart": x.request.apart, "assumed": list(x.request.assumed)}
+         "apart": x.request.apart, "assumed": list(x.assumed)}
         for x in scored
     ]  # fmt: skip
 
@@ -264,7 +264,7 @@ def write_rows(path: str, outcomes: Sequence[Any], scored: Sequence[Any]) -> Non
                 r = x.request
                 figures = [_cell(v) for v in (r.measured, x.predicted, x.ratio, x.low, x.high)]
                 writer.writerow([r.id, r.source, r.trust, *r.group, r.engine, r.metric, *figures, x.reason, r.apart,
-                                 "; ".join(r.assumed)])  # fmt: skip
+                                 "; ".join(x.assumed)])  # fmt: skip
 
     write_whole(Path(path), write)
 

@@ -111,7 +111,7 @@ def engine(name: str, source: str = "") -> tuple[str, str]:
 
     >>> engine("TensorRT-LLM v0.9.0"), engine("vllm 0.18.0"), engine("vLLM", "argonne"), engine("sglang ")
     (('trtllm', '0.9.0'), ('vllm', '0.18.0'), ('vllm', '2024'), ('sglang', ''))
-    >>> engine("lmsysorg/sglang:v0.5.5.post1-cu129-amd64"), engine("vLLM main"), engine("rocm/vllm:rocm6.4.1_vllm_0.9.1")
+    >>> engine("lmsysorg/sglang:v0.5.5.post1-cu129-amd64"), engine("vLLM main"), engine("rocm6.4.1_vllm_0.9.1")
     (('sglang', '0.5.5.post1'), ('vllm', ''), ('vllm', '0.9.1'))
     """
     if not name or name.startswith("unstated"):

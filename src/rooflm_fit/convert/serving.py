@@ -76,7 +76,7 @@ the benchmarks of earlier ones run a batch at a time."""
 def prefix_under_load(row: Row, prefix: str) -> str:
     """The prefix of a row's id, or that of the campaign which the row names.
 
-    >>> prefix_under_load({"note": "silicon measurement in NVIDIA aiconfigurator"}, "mine"), prefix_under_load({}, "nim")
+    >>> prefix_under_load({"note": "silicon measurement in NVIDIA aiconfigurator"}, "x"), prefix_under_load({}, "nim")
     ('aic', 'nim')
     """
     own = _OF_CAMPAIGN.search(text(row, "source") + " " + text(row, "note"))
