@@ -1121,3 +1121,12 @@ def test_a_model_whose_script_is_unknown_has_what_the_others_share() -> None:
     said = SERVED | {"id": "aic-1", "engine": "sglang 0.5.9", "gpu": "B200-180GB", "model": "Qwen/Qwen3-235B-A22B"}
     cells = [inference_rows([said | {"batch": n}])[0] for n in ("4", "64")]
     assert [(c["receive_interval"], c["quant"]) for c in cells] == [("10", "fp8-blockkv8"), ("30", "fp8-blockkv8")]
+
+
+@pytest.mark.parametrize(
+    ("said", "engine"),
+    [("MosaicML LLM Foundry README", "llm-foundry"), ("pytorch/torchtitan", "torchtitan"), ("a blog", "")],
+)
+def test_a_training_source_that_names_its_framework_has_it(said: str, engine: str) -> None:
+    cells = training_rows([TRAIN | {"id": "ZZ-1", "source": said, "precision": "bf16-mixed"}])[0]
+    assert (cells.get("engine", ""), cells["dtype"]) == (engine, "bf16")

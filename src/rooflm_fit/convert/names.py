@@ -97,6 +97,16 @@ def precision(cell: str) -> str:
     return str(table()["precisions"].get(catalogue.normalise(plain), plain))
 
 
+def framework(said: str) -> str:
+    """The training framework that a table's source names; "" where it names none that is known.
+
+    >>> framework("MosaicML LLM Foundry README"), framework("pytorch/torchtitan docs"), framework("a blog")
+    ('llm-foundry', 'torchtitan', '')
+    """
+    found = (rule["name"] for rule in table()["frameworks"] if re.search(rule["match"], said, re.IGNORECASE))
+    return str(next(found, ""))
+
+
 def rule_of(name: str, source: str = "") -> dict[str, Any]:
     """The first rule of aliases.toml that an engine's text matches (empty where none does)."""
     for rule in table()["engines"]:
