@@ -52,6 +52,7 @@ def test_every_output_is_explained() -> None:
 
 
 def test_the_engines_part_is_what_its_fields_say() -> None:
-    from rooflm_fit.nomenclature import PAGE, page
+    from rooflm_fit.pages import DOCS, pages
 
-    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m rooflm_fit.nomenclature"
+    path = DOCS / "nomenclature.md"
+    assert path.read_text(encoding="utf-8") == pages()[path], "run python -m rooflm_fit.pages"

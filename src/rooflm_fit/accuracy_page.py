@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 
 from rooflm.validation.score import Scored, counted, is_rate, queues, requests_of, score, verdicts
 from rooflm.validation.table import published_tables, read_rows, source_names
+from rooflm_fit.pages import put
 from rooflm_fit.runs import DISTRUSTED, read
 
 SOURCES = {
@@ -170,18 +170,6 @@ def own(scored: Sequence[Scored]) -> str:
         mean, median, p90 = figures([x.predicted for x in items], [x.request.measured for x in items])
         rows.append((SOURCES.get(name) or source_names().get(name, name), str(len(items)), mean, median, p90))
     return markdown(("source", "rows", "mean", "median", "p90"), rows)
-
-
-def put(page: str, tables: Mapping[str, str]) -> str:
-    """The page with each table between its marks.
-
-    >>> put("<!-- x -->old<!-- end x -->", {"x": "new"})
-    '<!-- x -->\\nnew\\n<!-- end x -->'
-    """
-    for name, text in tables.items():
-        mark = re.compile(rf"<!-- {name} -->.*?<!-- end {name} -->", re.DOTALL)
-        page = mark.sub(lambda _, n=name, t=text: f"<!-- {n} -->\n{t}\n<!-- end {n} -->", page)  # type: ignore[misc]
-    return page
 
 
 def verdict_text(scored: Sequence[Scored]) -> str:

@@ -8,7 +8,6 @@ One row of constants for each (generation, engine, dtype, kernel), fitted to all
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,6 +38,7 @@ from rooflm_fit.common import (
     error,
     fit,
     fit_row,
+    folders,
     hot_share,
     write_fits,
 )
@@ -396,10 +396,7 @@ Benchmarks ran with a warm cache; the fits know what it saved, a model's step ha
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Fit all kinds and write the file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args(argv)
+    args = folders(__doc__, argv)
     done: list[FitRow] = []
     for recipe in (PREFILL, DECODE):
         rows = load(args.data / f"attention_{recipe.kind}.parquet")

@@ -7,7 +7,6 @@ Rows a GPU and library, then a generation, all NVLink GPUs, PCIe and the network
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from rooflm.kernels.collectives import CollectiveConstants, on_tier, volume
 from rooflm.kernels.constants import ANY, FitRow
 from rooflm.units import Num
-from rooflm_fit.common import CATALOGUE_GPU, GPUS, Error, Param, error, fit, fit_row, write_fits
+from rooflm_fit.common import CATALOGUE_GPU, GPUS, Error, Param, error, fit, fit_row, folders, write_fits
 
 LINKS = {
     "a100-sxm-80gb": 300e9,
@@ -263,10 +262,7 @@ def _for_groups(constants: Mapping[str, float], kernel: str) -> dict[str, float]
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of the fit."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder of collective.parquet")
-    parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
-    options = parser.parse_args(argv)
+    options = folders(__doc__, argv)
     measured = read(options.data)
     rows = fit_all(measured)
     write_fits(options.out, rows, HEADER)

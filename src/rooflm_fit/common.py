@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -237,6 +238,14 @@ def dated(path: Path, rows: Iterable[FitRow]) -> list[FitRow]:
         msgspec.structs.replace(row, date=known.get(repr(msgspec.structs.replace(row, date="")), row.date))
         for row in rows
     ]
+
+
+def folders(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """What every fit of kernels is told: --data, the folder of measured tables, and --out, the file to write."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of measured tables (*.parquet)")
+    parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
+    return parser.parse_args(argv)
 
 
 def write_fits(path: Path, rows: Iterable[FitRow], header: str) -> None:

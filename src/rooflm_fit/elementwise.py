@@ -8,7 +8,6 @@ are kept aside by a hash. Left out: quantising kernels, which no prediction asks
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +19,19 @@ from numpy.typing import NDArray
 from rooflm.kernels.constants import ANY, FitRow
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.validation.folds import held_out
-from rooflm_fit.common import CATALOGUE_GPU, GPUS, L2_SAVES, Array, Param, error, fit, fit_row, warm_share, write_fits
+from rooflm_fit.common import (
+    CATALOGUE_GPU,
+    GPUS,
+    L2_SAVES,
+    Array,
+    Param,
+    error,
+    fit,
+    fit_row,
+    folders,
+    warm_share,
+    write_fits,
+)
 from rooflm_fit.gemm import warm_fraction
 
 KIND = {
@@ -158,10 +169,7 @@ of 2024, times rounded to 1 us). Errors are mean absolute percentage errors; 30 
 
 def main() -> None:
     """Fit everything and write the calibration file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with elementwise.parquet")
-    parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
-    arguments = parser.parse_args()
+    arguments = folders(__doc__)
     write_fits(arguments.out, fit_all(load_tables(arguments.data)), HEADER)
 
 

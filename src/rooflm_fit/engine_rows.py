@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rooflm.catalogue.engine import ABOUT
-from rooflm.readers.rows import row_files, rows_of
+from rooflm.readers.rows import raw_row, row_files, rows_of
 
 TIMES = tuple(name for name, about in ABOUT.items() if about.unit == "s")
 """Fields that are written as text with a unit."""
@@ -105,6 +105,15 @@ def file_of(engine: str) -> Path:
     ('inference.toml', 'published')
     """
     return next(path for path in row_files("engine") for row in rows_of(path) if row.name == engine)
+
+
+def base_of(engine: str) -> str:
+    """The row that an engine's row builds on; "" where it stands by itself.
+
+    >>> base_of("nemo"), base_of("megatron")
+    ('megatron', '')
+    """
+    return str(raw_row("engine", engine)[0].get("base", ""))
 
 
 def write(path: Path, text: str) -> None:

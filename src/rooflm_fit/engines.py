@@ -36,7 +36,7 @@ from rooflm.validation import Request
 from rooflm.validation.folds import held_out
 from rooflm.validation.score import engine_of, family, scenario_of
 from rooflm_fit.common import Array, Param, fit
-from rooflm_fit.engine_rows import file_of, held, updated, write
+from rooflm_fit.engine_rows import base_of, file_of, held, updated, write
 from rooflm_fit.generations import kin, line, places
 from rooflm_fit.jobs import FREE, JOBS, Job
 from rooflm_fit.runs import DISTRUSTED, read
@@ -341,12 +341,13 @@ GENERAL = (
 
 
 def write_engines(results: Mapping[str, Fitted]) -> None:
-    """Put the fitted constants into the engines' rows, in place; what is not fitted stays."""
+    """Put the fitted constants into the engines' rows, in place; what is not fitted stays. What the engines of a job
+    share goes into the row that the others build on, or into each that stands by itself."""
     for name, found in results.items():
         for engine in JOBS[name].engines:
-            runs = load_engine(engine).runs
+            alone = load_engine(engine).runs == engine and base_of(engine) not in JOBS[name].engines
             own = own_of(found.constants, engine)
-            shared = {k: v for k, v in found.constants.items() if k.isidentifier() and runs == engine}
+            shared = {k: v for k, v in found.constants.items() if k.isidentifier() and alone}
             path = file_of(engine)
             write(path, updated(path.read_text(encoding="utf-8"), engine, shared | own))
 

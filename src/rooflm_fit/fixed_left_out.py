@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from rooflm.validation.request import Request
-from rooflm_fit.accuracy_page import figures, markdown, put
+from rooflm_fit.accuracy_page import figures, markdown
 from rooflm_fit.common import Array
 from rooflm_fit.engines import families, fit_to, predict
 from rooflm_fit.jobs import JOBS
+from rooflm_fit.pages import put
 from rooflm_fit.runs import DISTRUSTED, read
 from rooflm_fit.transfer import rows_of
 

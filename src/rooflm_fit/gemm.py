@@ -18,7 +18,6 @@ rows and which tune none.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -41,6 +40,7 @@ from rooflm_fit.common import (
     error,
     fit,
     fit_row,
+    folders,
     ideal_gemm_time,
     warm_share,
     write_fits,
@@ -351,10 +351,7 @@ rooflm_fit.common.GPUS. Errors are mean absolute percentage errors; 30 % of (n, 
 
 def main() -> None:
     """Fit everything and write the calibration file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with gemm.parquet")
-    parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
-    arguments = parser.parse_args()
+    arguments = folders(__doc__)
     write_fits(arguments.out, fit_all(load_tables(arguments.data)), HEADER)
 
 

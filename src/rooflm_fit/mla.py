@@ -6,9 +6,7 @@ vLLM's rows were timed from the host without CUDA graphs: their floor (floor_s) 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,7 @@ from rooflm.kernels.mla import (
 )
 from rooflm.validation.folds import held_out
 from rooflm_fit.attention import HOT_GAIN, Columns, Recipe, fit_cells, fit_families, load, split_warm, summary, write
-from rooflm_fit.common import GPUS, Array, Param, hot_share
+from rooflm_fit.common import GPUS, Array, Param, folders, hot_share
 
 PROJECTING = ("vllm",)
 """Engines whose measured prefill call includes the up-projection of the latent, which a model's graph has apart."""
@@ -150,10 +148,7 @@ floor_s of vLLM's rows is the host's time of a call without CUDA graphs: set it 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Fit both phases and write the file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args(argv)
+    args = folders(__doc__, argv)
     table = load(args.data / "mla.parquet")
     table = table.groupby([c for c in table.columns if c not in ("time", "time_us", "tp")], observed=True)
     rows = table.time.median().reset_index()

@@ -11,7 +11,6 @@ are kept, the fit is robust.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +34,7 @@ from rooflm_fit.common import (
     error,
     fit,
     fit_row,
+    folders,
     hot_share,
     write_fits,
 )
@@ -331,10 +331,7 @@ def l2_share(gpus: Sequence[str]) -> float:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of the fit."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder of moe.parquet")
-    parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
-    options = parser.parse_args(argv)
+    options = folders(__doc__, argv)
     write_fits(options.out, fit_all(read(options.data)), HEADER)
 
 

@@ -30,16 +30,12 @@ from rooflm.validation.folds import held_out
 from rooflm.validation.request import Request
 from rooflm.validation.score import TRAINED, training_scenario
 from rooflm_fit import engine_rows, runs
-from rooflm_fit.engine_rows import file_of, updated
+from rooflm_fit.engine_rows import base_of, file_of, updated
 
 Array = NDArray[np.float64]
 
 OLD = "megatron-2021 megatron-2022 megatron-deepspeed"
-INHERIT = "internevo nanotron"
-"""Rows that take every fitted habit from their base, megatron: nothing is written to them."""
-DATED = "torchtitan-2024 nemo-2024"
-"""Rows of older releases that take every fitted habit from the newer row they stand on."""
-NEW = f"nemo nemo-2024 megatron-bridge megatron {INHERIT}"
+NEW = "nemo nemo-2024 megatron-bridge megatron internevo nanotron"
 FOUNDRY = "llm-foundry llm-foundry-0.0"
 FSDP = f"{FOUNDRY} torchtitan torchtitan-2024 fsdp nemo-automodel pax"
 
@@ -265,15 +261,15 @@ def crossed(table_path: Path, constants: Sequence[Constant], rounds: int, parts:
 
 
 def write(constants: Sequence[Constant], logs: Array) -> None:
-    """Put the fitted constants into the calibration file and the engines' rows."""
+    """Put the fitted constants into the calibration file and the engines' rows: into a row, but not into those fitted
+    with it that build on it."""
     kernels = CALIBRATION / "training.toml"
     for constant, log in zip(constants, logs, strict=True):
         value = float(np.exp(log))
         if constant.engines:
             value = min(value, MOST_SHARE) if constant.path.endswith("share") else value
-            bare = f"{INHERIT} {DATED}".split()
-            names = [name for name in constant.engines.split() if name not in bare]
-            places = [(file_of(name), name, constant.path) for name in names]
+            names = constant.engines.split()
+            places = [(file_of(name), name, constant.path) for name in names if base_of(name) not in names]
         else:
             section, _, name = constant.path.rpartition(".")
             places = [(kernels, section, name)]

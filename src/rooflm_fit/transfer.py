@@ -18,10 +18,11 @@ import numpy as np
 
 from rooflm.validation import Request
 from rooflm.validation.score import engine_of
-from rooflm_fit.accuracy_page import figures, markdown, put
+from rooflm_fit.accuracy_page import figures, markdown
 from rooflm_fit.common import Array
 from rooflm_fit.engines import SPEEDS, Family, families, fit_to, predict
 from rooflm_fit.jobs import JOBS, Job
+from rooflm_fit.pages import put
 from rooflm_fit.runs import DISTRUSTED, read
 
 PLAIN = ("vllm-2024", "trtllm-2024", "trtllm", "trtllm-nemo")

@@ -48,3 +48,11 @@ def test_served_times_say_it_too() -> None:
     for key in ("ttft_s", "tpot_s"):
         band, mean = served.values()["error_band"][key], served.values()[key]["mean"]
         assert band["low"] < mean < band["high"] < np.inf
+
+
+def test_a_request_of_one_token_has_the_band_of_its_first():
+    for output, same in ((1, True), (2, False), ([1, 2], [True, False])):
+        bands = rooflm.infer("llama-3.1-8b", gpu="h100", output=output)
+        whole = bands.error_band if not isinstance(output, list) else {
+            k: {e: bands[f"error_band.{k}.{e}"].values for e in ("low", "high")} for k in ("ttft_s", "latency_s")}  # fmt: skip
+        assert np.array_equal(whole["ttft_s"]["high"] == whole["latency_s"]["high"], same)

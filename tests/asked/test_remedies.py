@@ -56,3 +56,13 @@ def test_both_commands_say_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Would fit: quant " in capsys.readouterr().out
     main(["train", "llama-3.1-8b", "--gpu", "rtx-4090", "--lora-rank", "16", "--batch", "16"])
     assert "Would fit: base-bits 4; recompute full; 2 GPUs (dp 2) and zero 3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("batch", "scheme", "faster"), [(256, "w4a16", True), (1, "w4a16", False), (256, "fp8", False)])
+def test_where_16_bits_are_faster_than_narrow_weights_it_is_said(batch, scheme, faster):
+    asked = {"gpu": "h100", "batch": batch, "prompt": 1024, "output": 256}
+    narrow = rooflm.infer("llama-3.1-8b", quant=scheme, **asked)
+    wide = rooflm.infer("llama-3.1-8b", **asked)
+    assert (narrow.wider is not None) == faster == ("With weights of 16 bits it would take" in str(narrow))
+    if narrow.wider:
+        assert narrow.wider.latency == wide.latency < narrow.latency

@@ -232,7 +232,7 @@ def test_a_grid_says_what_each_of_its_cards_runs(capsys: pytest.CaptureFixture[s
     assert same.strip() == "all of them: llama-3.1-8b; prompt 512; output 128"
     told = " ".join(assumed.split())
     assert "engine vllm (m3-max: llama.cpp);" in told
-    assert told.endswith("computed in fp16 (v100-sxm-32gb has no units for bf16)")
+    assert "; computed in fp16 (v100-sxm-32gb has no units for bf16); memory 51.84 of 64 GiB (the system keeps the rest)" in told
     assert main(["--quiet", *words]) == 0
     assert "assumed" not in capsys.readouterr().out
 

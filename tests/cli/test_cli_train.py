@@ -147,6 +147,19 @@ def test_an_option_without_effect_is_said(train):
     status, _, err = train(*GPT, "--vp", "2", "--schedule", "1f1b")
     assert status == 0
     assert err == "rooflm: warning: vp 2 has no effect: schedule 1f1b does not interleave\n"
+    _, _, err = train(*GPT, "--vp", "2", "--pp", "1", "--recompute-layers", "4", "--lora-modules", "qkv")
+    assert err.splitlines() == [
+        *("rooflm: warning: vp 2 has no effect: pp is 1",
+          "rooflm: warning: recompute_layers 4 has no effect: recompute is none, not full or block",
+          "rooflm: warning: lora_modules has no effect: lora_rank is 0"),
+    ]  # fmt: skip
+
+
+def test_large_clusters_are_written_out(train):
+    _, out, _ = train(
+        "llama-3.1-405b", "--gpu", "h100", "--gpus", "16384", "--tp", "8", "--pp", "16", "--batch", "2048"
+    )
+    assert out.startswith("llama-3.1-405b on 16,384 x h100-sxm-80gb")
 
 
 def test_help_names_every_choice(train, monkeypatch):

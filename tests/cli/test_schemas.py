@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from rooflm.cli.app import main
 from rooflm.cli.schemas import SCHEMAS, schema
 from rooflm.readers.rows import DATA, names, raw_row
-from rooflm_fit.schema import FOLDER, texts
+from rooflm_fit.pages import DOCS, pages
 
 ROOT = Path(__file__).parents[2]
 VALID = {kind: Draft202012Validator(schema(kind)) for kind in SCHEMAS}
@@ -30,8 +30,8 @@ def wrong(kind: str, instance: Any) -> list[str]:
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_it_is_a_schema_of_today(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     Draft202012Validator.check_schema(schema(kind))
-    path = FOLDER / f"{kind}.json"
-    assert path.read_text(encoding="utf-8") == texts()[path], "run python -m rooflm_fit.schema"
+    path = DOCS / "schema" / f"{kind}.json"
+    assert path.read_text(encoding="utf-8") == pages()[path], "run python -m rooflm_fit.pages"
     assert main(["show", "schema", kind]) == 0
     assert json.loads(capsys.readouterr().out) == schema(kind)
 

@@ -58,14 +58,29 @@ def test_capacity_is_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert values["tpot_s"]["p95"] <= 0.015
 
 
+def test_a_search_that_finds_nothing_says_so_with_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = _run(capsys, "llama-3.1-8b", "--gpu", "h100", "--slo", "tpot:p95=1us", "--find", "rate")
+    assert status == 1 and out == "" and "no rate meets the limits: tpot:p95 is " in err
+
+
+def test_a_table_says_which_load_is_not_served(capsys: pytest.CaptureFixture[str]) -> None:
+    """A queue that grows, requests that never fit and limits that are broken stand beside the times."""
+    common = ("llama-3.1-8b", "--gpu", "rtx-4090", "--output", "64")
+    status, out, _ = _run(capsys, *common, "--rate", "1,50", "--prompt", "2k", "--slo", "ttft:p95=3s")
+    rows = [line.split() for line in out.splitlines()[:3]]
+    assert status == 0 and rows[0][:4] == ["rate", "served", "meet", "limits"]
+    assert rows[1][1:3] == ["yes", "100.0"] and rows[2][1:3] == ["queue", "grows"]
+    status, out, _ = _run(capsys, *common, "--concurrency", "2", "--prompt", "2k,60k", "--requests", "8")
+    assert status == 0 and "8 of 8 rejected" in out
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (("llama-3.1-8b", "--gpu", "h100", "--trace", "none.csv"), "cannot read trace"),
         (("llama-3.1-8b", "--gpu", "h100", "--rate", "0"), "rate is 0"),
-        (("llama-3.1-8b", "--gpu", "h100", "--trace", "x.csv", "--concurrency", "2"), "give one of them"),
+        (("llama-3.1-8b", "--gpu", "h100", "--trace", "x.csv", "--concurrency", "2"), "trace has its own concurrency"),
         (("llama-3.1-8b", "--gpu", "h100", "--find", "rate"), "--slo"),
-        (("llama-3.1-8b", "--gpu", "h100", "--slo", "tpot:p95=1us", "--find", "rate"), "no rate meets the limits"),
         (("llama-3.1-8b", "--gpu", "h100", "--option", "budget"), "NAME=VALUE"),
         (("llama-3.1-8b", "--gpu", "h100", "--spread", "wide"), "LOW,HIGH"),
         (("llama-3.1-8b", "--gpu", "h100", "--out", "table.xls"), "must end in"),

@@ -86,3 +86,17 @@ def test_experts_on_the_cpu_are_told_to_the_server() -> None:
     found = rooflm.search_infer("gpt-oss-120b", gpus=1, **given)
     begun = start_of("gpt-oss-120b", found, {"prompt": 512, "output": 128, **given})
     assert begun is not None and "--n-gpu-layers 999 --n-cpu-moe 30 " in begun.text
+
+
+def test_what_the_host_holds_is_the_rest_of_the_model() -> None:
+    """Device and host hold the weights of the whole together; where most of a step is the host's it is what bounds."""
+    asked = {"gpu": "rtx-4090", "engine": "llama.cpp", "quant": "q4_k_m", "prompt": 512, "output": 128}
+    whole = rooflm.infer("llama-3.3-70b", **asked)
+    split = rooflm.infer("llama-3.3-70b", cpu_layers=40, **asked)
+    held = ("weights", "kv_cache")
+    assert split.host_memory + sum(split.memory.parts[k] for k in held) == pytest.approx(
+        sum(whole.memory.parts[k] for k in held), rel=0.02)  # fmt: skip
+    assert split.bound["decode"] == "host layers" and "The host holds 19." in str(split)
+    assert whole.host_memory == 0 and "The host holds" not in str(whole)
+    grid = rooflm.infer("llama-3.3-70b", cpu_layers=[0, 40], **asked)
+    assert grid["host_memory_bytes"].values.tolist() == [0.0, split.host_memory]

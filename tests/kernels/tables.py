@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rooflm.kernels.constants import FitRow, _entries, _parse
+from rooflm.kernels.constants import FitRow, entries_of, parsed
 
 
 def load_constants(family: str) -> tuple[FitRow, ...]:
     """The rows of data/calibration/<family>.toml."""
-    return tuple(_parse(family, entry.text) for entry in _entries(family))
+    return tuple(parsed(family, entry.text) for entry in entries_of(family))

@@ -69,7 +69,7 @@ def test_the_command_compares_and_draws(tmp_path: Path, capsys: pytest.CaptureFi
     results.write(table, rows)
     assert main(["compare", str(table), "--gpu", "a100", "--plot", str(plot), "--out", str(out)]) == 0
     said = capsys.readouterr().out
-    assert "1 cases" in said and "tpot_s" in said
+    assert "1 case;" in said and "tpot_s" in said
     assert plot.stat().st_size > 5000 and len(out.read_text(encoding="utf-8").splitlines()) == 3
     assert main(["compare", str(table), "--gpu", "a100", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -13,7 +13,7 @@ from measuring import tiny
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
 from rooflm.measure import results
-from rooflm.measure.case import Case, check, grid
+from rooflm.measure.case import Case, check
 from rooflm.measure.plan import plan
 from rooflm.measure.results import Row
 from rooflm.measure.runs import runner, worker
@@ -233,8 +233,6 @@ def test_cases_are_checked() -> None:
     for bad, said in wrong:
         with pytest.raises(RooflmError, match=said):
             check(Case(model="m", **bad))  # type: ignore[arg-type]
-    with pytest.raises(RooflmError, match="did you mean 'batch'"):
-        grid({"bach": [1]})
 
 
 def test_a_plan_leaves_out_what_makes_no_sense() -> None:

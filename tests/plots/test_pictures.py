@@ -33,6 +33,7 @@ from rooflm.plot import (
     timeline,
 )
 from rooflm.plots import choose, point
+from rooflm.plots.choose import grid_picture
 from rooflm.plots.picture import Picture
 from rooflm.shown import palette
 
@@ -341,3 +342,13 @@ def test_a_curve_beneath_another_is_seen():
     ]).spec  # fmt: skip
     widths = [layer["mark"]["strokeWidth"] for layer in spec["layer"] if layer["mark"]["type"] == "line"]
     assert widths[0] > 2 * widths[1]
+
+
+def test_sizes_on_an_axis_are_as_they_were_given(tmp_path):
+    """Ticks of a list of prompts are those prompts, to the token, in lines as in maps."""
+    asked = {"gpu": "h100", "prompt": [1024, 4096, 16384, 65536], "batch": [1, 2]}
+    for kind in ("lines", "heatmap"):
+        path = tmp_path / f"{kind}.svg"
+        grid_picture(INFER.grid({"model": "llama-3.1-8b", **asked}), kind, None).save(str(path))
+        written = path.read_text()
+        assert all(f">{size}<" in written for size in ("16,384", "65,536")), kind

@@ -13,13 +13,13 @@ from rooflm import infer
 from rooflm.catalogue.model import parameters
 from rooflm.estimate.memory import shards
 from rooflm.readers.checkpoints.load import load_model
-from rooflm.readers.models import model_names
+from rooflm.readers.rows import names
 from rooflm.scenario.mapping import Mapping
 
 GPUS = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "l40s", "rtx-3090", "mi300x", "tpu-v5e")
 MODES = ("ideal", "0.5,0.8", "calibrated")
 relaxed = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-WRITERS = [name for name in model_names() if load_model(name).head]
+WRITERS = [name for name in names("model") if load_model(name).head]
 """Models that write tokens: those that embed have a prefill alone."""
 models = st.sampled_from(WRITERS)
 modes = st.sampled_from(MODES)

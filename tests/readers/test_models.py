@@ -12,10 +12,10 @@ from rooflm.catalogue.model import INF, MLA, Attention, LinearAttention, MoE, pa
 from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.readers import rows as catalogue
 from rooflm.readers.checkpoints.load import load_model
-from rooflm.readers.models import model_names
+from rooflm.readers.rows import names
 from rooflm.readers.schemes import parse_quant
 
-NAMES = model_names()
+NAMES = names("model")
 FAMILIES = {
     "gpt2", "gpt3-125m", "gpt3-175b", "megatron-1.7b", "megatron-22b", "mt-nlg-530b", "megatron-1t", "opt-175b",
     "bloom-176b", "gpt-j-6b", "gpt-neox-20b", "pythia-12b", "llama-7b", "llama-33b", "llama-65b", "vicuna-13b",

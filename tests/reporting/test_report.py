@@ -83,6 +83,11 @@ def test_to_run_it_says_all_that_was_asked(change, told, first) -> None:
     assert not [words for words in told if words not in command], command
 
 
+def test_a_search_of_inference_with_a_load_is_one_under_load() -> None:
+    made = rooflm.report({"task": "search infer", "model": "llama-3.1-8b", "gpu": "h100", "gpus": 1, "concurrency": 8})
+    assert made.question == "llama-3.1-8b: how is it served best under load?"
+
+
 def test_of_a_load_from_a_file(tmp_path) -> None:
     (tmp_path / "s.toml").write_text("".join(f"{k} = {v!r}\n" for k, v in LOAD.items()))
     assert main(["report", str(tmp_path / "s.toml"), "-o", str(tmp_path / "r.html")]) == 0

@@ -16,7 +16,7 @@ from rooflm.search.splits import degrees
 
 SERVED = [
     ("llama-7b", {"tp": 3}, "tp does not divide the heads", "try 2 or 4"),
-    ("llama-7b", {"gpus": 6, "tp": 4}, "the degrees do not divide the GPUs", "gpus is 6, but tp 4 must divide it"),
+    ("llama-7b", {"gpus": 6, "tp": 4}, "the degrees do not divide the GPUs", "tp 4 must divide it: try 4 or 8"),
     ("llama-7b", {"gpus": 8, "tp": 4, "dp": 4, "batch": 4}, "the degrees make another number of GPUs",
      "tp x pp x dp x cp is 16"),
     ("llama-7b", {"pp": 33}, "pp exceeds the layers", "use at most 32"),
@@ -56,6 +56,7 @@ TRAINED = [
     ("gpt3-175b", {"pp": 8, "sets": {"training.last_layers": 90}}, "the last stage leaves none to the others", "89"),
     ("gpt3-175b", {"dp": 3}, "dp x micro_batch does not divide the batch", "try 63"),
     ("gpt3-175b", {"cp": 3}, "cp does not divide seq", "try 2 or 4"),
+    ("gpt3-175b", {"dp": 8, "fsdp_group": 3}, "fsdp_group does not divide dp x cp", "dp x cp = 8: try 2 or 4"),
     ("gpt3-175b", {"pp": 8, "vp": 2, "batch": 12}, "interleaving needs a multiple of pp micro-batches",
      "make batch a multiple of 8"),
     ("gpt3-175b", {"sets": {"training.flushes": 3}}, "flushes does not divide the micro-batches", "try 2 or 4"),

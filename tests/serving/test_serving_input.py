@@ -122,7 +122,6 @@ def test_a_missing_trace_is_said() -> None:
         ({"rate": 1.0, "concurrency": 2.5}, "concurrency is 2.5, but it must be a whole number"),
         ({"rate": 1.0, "concurrency": "x"}, "concurrency is 'x', but it must be a whole number"),
         ({"rate": float("inf")}, "rate is inf requests/s, but it must be above 0 and finite"),
-        ({"trace": "x.csv", "concurrency": 2}, "give one of them"),
         ({"concurrency": 2, "spread": (1.0, 0.5)}, "spread of prompt"),
         ({"concurrency": 2, "requests": 0}, "requests is 0"),
         ({"concurrency": 2, "options": {"schedular": "static"}}, "did you mean 'scheduler'"),

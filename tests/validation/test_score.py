@@ -151,7 +151,7 @@ def test_the_command_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["validate", str(path), "--json", "--out", str(out), "--rows", "--by", "release"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["rows"], result["scored"], result["counted"]) == (5, 3, 1)
-    lacks = "missing: sizes of a model not in the catalogue (layers, hidden, heads, ffn; or params)"
+    lacks = "model nobody is not in the catalogue: give layers, hidden, heads and ffn, or params"
     assert result["skipped"] == {lacks: 1, "value is not a number above 0": 1}
     for key in ("all", "by_source", "by_gpu", "by_engine", "by_model", "by_metric"):
         assert key in result
@@ -187,9 +187,18 @@ def test_the_text_is_80_columns(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["validate", str(table(tmp_path / "t.csv", {}, *odd)), "--plot", str(figure)]) == 0
     text = capsys.readouterr().out
     assert max(len(line) for line in text.splitlines()) <= 80
-    assert "by engine" in text
+    assert "by engine" not in text  # one engine: its figures are those of all
+    assert "gpu x is not in the catalogue: give peak, bandwidth and memory, or like: t-2" in " ".join(text.split())
     assert "Worst rows" in text
     assert figure.stat().st_size > 5000
+
+
+def test_values_that_fit_in_another_unit_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"id": "t-1", "value": "1500", "unit": ""}, {"id": "t-2", "value": "1500000", "unit": "us"}]
+    assert main(["validate", str(table(tmp_path / "t.csv", *rows)), "--rows"]) == 0
+    text = capsys.readouterr().out
+    assert "1 value without a unit would fit in ms: give a column unit." in text
+    assert text.count("no unit: read in s, but it fits in ms") == 1 and "1.50 s" in text
 
 
 def test_bad_files_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,4 +226,4 @@ def test_a_picture_has_sources_by_name_and_a_title() -> None:
     found = picture(score(requests_of(read_tables(sources=["cluster-perf"]))))
     drawn = json.dumps(found.spec)
     assert '"llm-cluster-perf"' in drawn and '"cluster-perf"' not in drawn
-    assert found.title == "Predictions over published measurements"
+    assert found.title == "Predictions over measurements"

@@ -86,20 +86,21 @@ def test_paths_are_set_by_one_column_or_by_a_column_each() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"metric": ""}, "metric not stated"),
-        ({"metric": "joy"}, "unknown metric joy"),
+        ({"metric": ""}, "metric is blank"),
+        ({"metric": "tpots"}, "metric is 'tpots': did you mean 'tpot'?"),
         ({"value": "nan"}, "value is not a number above 0"),
         ({"value": "-1"}, "value is not a number above 0"),
-        ({"unit": "GB"}, "unit GB is none of tpot"),
-        ({"model": ""}, "missing: model"),
-        ({"gpu": ""}, "missing: gpu"),
+        ({"unit": "GB"}, "unit GB is none of tpot: it must be one of s, ms, us, min"),
+        ({"model": ""}, "model is blank"),
+        ({"gpu": ""}, "gpu is blank"),
         (
             {"model": "nobody"},
-            "missing: sizes of a model not in the catalogue (layers, hidden, heads, ffn; or params)",
+            "model nobody is not in the catalogue: give layers, hidden, heads and ffn, or params",
         ),
-        ({"gpu": "Abacus"}, "missing: figures of a gpu not in the catalogue (peak, bandwidth, memory; or like)"),
-        ({"tp": "two"}, "tp is not a number of at least 0"),
-        ({"tp": "1.5"}, "tp is not a whole number"),
+        ({"gpu": "Abacus"}, "gpu Abacus is not in the catalogue: give peak, bandwidth and memory, or like"),
+        ({"tp": "two"}, "tp is not a whole number of at least 0"),
+        ({"tp": "1.5"}, "tp is not a whole number of at least 0"),
+        ({"acceptance": "-1"}, "acceptance is not a number of at least 0"),
         ({"sets": "engine.step"}, "sets is not PATH=VALUE;PATH=VALUE"),
         ({"cached": "128"}, "cached is not below prompt"),
         ({"task": "dance"}, "task is none of infer, serve, train"),
@@ -107,6 +108,21 @@ def test_paths_are_set_by_one_column_or_by_a_column_each() -> None:
 )
 def test_what_cannot_be_scored_says_what_is_missing(changes: dict[str, str], why: str) -> None:
     assert reason(**changes) == why
+
+
+def test_a_table_of_ones_own_may_be_wide_and_its_headings_in_any_case() -> None:
+    rows = parse("Model,GPU,Engine,Batch,Prompt,Output,TTFT_ms,TPOT_ms\n\nllama-2-7b,h100,vllm,4,128,32,90,\n"
+                 "llama-2-7b,h100,vllm,4,128,32,80,7\n")  # fmt: skip
+    told = [(r.id, r.metric, r.measured, r.assumed) for r in rows if isinstance(r, Request)]
+    assert told == [("line 3", "ttft", 0.09, ()), ("line 4", "ttft", 0.08, ()), ("line 4", "tpot", 0.007, ())]
+    one = read_row({k: v for k, v in RUN.items() if k != "unit"} | {"metric": "tpot_ms"})
+    assert isinstance(one, Request) and one.measured == 0.005  # the unit in the name of the metric
+
+
+def test_a_run_on_one_card_has_no_split_to_state() -> None:
+    alone = read_row({"model": "llama-2-7b", "gpu": "a100", "gpus": "1", "batch": "8", "seq": "2048",
+                      "recompute": "full", "micro_batch": "1", "metric": "step_time", "value": "3"})  # fmt: skip
+    assert isinstance(alone, Request) and alone.assumed == ("engine not stated: megatron",)
 
 
 def test_what_a_row_leaves_out_is_said_and_such_rows_are_counted_apart() -> None:
@@ -259,7 +275,9 @@ def test_own_tables_hold_a_citation_a_row_and_documented_columns() -> None:
 
 def test_a_file_that_is_no_table_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,y\n1,2\n", encoding="utf-8")
-    with pytest.raises(RooflmError, match="lacks the column metric and value and model"):
+    with pytest.raises(
+        RooflmError, match="lacks the column model and metric and value, or a column of a metric, such as tpot_ms"
+    ):
         read_rows(tmp_path / "a.csv")
     with pytest.raises(RooflmError, match="cannot read table"):
         read_rows(tmp_path / "missing.csv")

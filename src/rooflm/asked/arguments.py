@@ -352,12 +352,18 @@ def refuse_unknown(call: str, names: Iterable[str], known: Collection[str] | Non
     Traceback (most recent call last):
     ...
     rooflm.errors.RooflmError: infer has no argument 'bach': did you mean 'batch' or 'branches'?
+    >>> refuse_unknown("search_infer", {"concurrency": 8})
+    Traceback (most recent call last):
+    ...
+    rooflm.errors.RooflmError: search_infer has no argument 'concurrency': it is of serve, search_serve
     """
     asked = arguments(call) if known is None else known
     for name in names:
         if name not in asked and name != "model":
             near = near_matches(name, asked)
             tail = f"did you mean {' or '.join(map(repr, near[:2]))}?" if near else f"it has {', '.join(asked)}"
+            others = [other for other in EVERY if name in arguments(other)]
+            tail = f"it is of {', '.join(others)}" if others else tail
             raise RooflmError(f"{call} has no argument {name!r}: {tail}")
 
 
@@ -389,8 +395,14 @@ BELONGS = {
     "adapter_modules": ("adapters",), "branches": ("guesses",),
     "host_bandwidth": ("cpu_layers", "cpu_experts"), "transfer_bandwidth": ("prefill_replicas",),
     "prefill_price": ("prefill_gpu",), "prefill_purchase": ("prefill_gpu",),
+    "acceptance": ("guesses",), "draft": ("guesses",), "burstiness": ("rate",), "peak": ("rate",),
+    "output_ended": ("output_limit",), "copies": ("trace",), "limit": ("trace",),
 }  # fmt: skip
 """Argument -> those of which it says more: where none of them is given it would have no effect."""
+IN_ITS_PLACE = {
+    "trace": ("concurrency", "requests", "prompt", "output", "spread", "output_limit", "burstiness", "peak"),
+}
+"""Argument -> those that have no effect beside it, as it says the same."""
 
 
 def idle(call: str, given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -402,10 +414,8 @@ def idle(call: str, given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     known, set_ = arguments(call), tuple(given.get("sets") or ())
     found = {}
     for name, own in _belonging(call).items():
-        value = given.get(name)
-        if value is None or (not is_array(value) and value == known[name].default):
-            continue
-        if not any(np.any(np.asarray(given.get(o) or 0)) or known[o].path in set_ for o in own):
+        whose = (o for o in own if np.any(np.asarray(given.get(o) or 0)) or known[o].path in set_)
+        if _said(known[name], given) and not any(whose):
             found[name] = own
     return found
 
@@ -428,6 +438,17 @@ def refuse_idle(call: str, given: Mapping[str, Any]) -> None:
     """
     for name, own in idle(call, given).items():
         raise RooflmError(f"{name} is of {' or '.join(own)}: give {own[0]} too")
+    known = arguments(call)
+    for name, others in IN_ITS_PLACE.items():
+        twice = [o for o in others if name in known and given.get(name) is not None and _said(known[o], given)]
+        if twice:
+            raise RooflmError(f"{name} has its own {twice[0]}: leave one of them out")
+
+
+def _said(a: Argument, given: Mapping[str, Any]) -> bool:
+    """Whether an argument was given, and not as it is by default."""
+    value = given.get(a.name)
+    return value is not None and (is_array(value) or bool(value != a.default))
 
 
 def refuse_wrong(call: str, given: Mapping[str, Any]) -> None:

@@ -24,7 +24,8 @@ from rooflm.units import Num, pick
 
 
 def _saying(field: str, phase: str) -> dict[str, Any]:
-    """Engine -> what its row gives for a field, of those that serve ("inference") or that train."""
+    """Engine -> the value of a field in its row, of the engines of a phase ("inference", "training") whose row gives
+    it."""
     found = {name: raw_row("engine", name)[0].get(field) for name in rows_with("engine", field)}
     return {name: said for name, said in found.items() if said and load_engine(name).phase == phase}
 
@@ -60,13 +61,13 @@ def other_releases(name: str) -> tuple[str, ...]:
 
 
 def _build(name: str, family: str) -> str:
-    """What a row's name says beside its family and release, such as rocm; "" where it says nothing."""
+    """The part of a row's name that names its build, such as rocm: what is left without family and release."""
     return "-".join(piece for piece in name.removeprefix(family).split("-") if piece.isalpha())
 
 
 @cache
 def usual_engine(phase: str) -> str:
-    """The engine that is assumed where none is named, of a phase ("inference", "training"): the row that says `usual`.
+    """The engine that is assumed where none is named: of the phase ("inference" or "training"), the row with `usual`.
 
     >>> usual_engine("inference"), usual_engine("training")
     ('vllm', 'megatron')
@@ -76,7 +77,8 @@ def usual_engine(phase: str) -> str:
 
 @cache
 def engines_instead(phase: str, of: str = "instead") -> tuple[str, ...]:
-    """Engines that are assumed where the usual one of a phase cannot run what is asked, by the field that says so.
+    """Engines to assume where the usual one of a phase cannot run what is asked, in the order of the field `of` of
+    their rows.
 
     >>> engines_instead("inference")[0], engines_instead("training", "for_adapters")
     ('llama.cpp', ('peft',))
@@ -95,8 +97,8 @@ def engines_on_host() -> tuple[str, ...]:
 
 
 def computed(s: Scenario) -> list[str]:
-    """The data types that the device multiplies in: of the scheme's products, and of the rest where it is another;
-    nothing of files whose own kernels multiply as they are.
+    """The data types that the device multiplies in: that of the scheme's products, and that of all else where it
+    differs. Empty for GGUF files in an engine whose own kernels multiply them as they are.
 
     >>> from rooflm.asked.build_inference import build_inference
     >>> [computed(build_inference("llama-7b", gpu="v100", quant=q).scenario) for q in ("w16a16", "int8", "q4_k_m")]
@@ -134,8 +136,9 @@ def built_for(engine: Engine, device: Device) -> bool:
 
 
 def of_card(text: str, device: Device, usual: Num) -> Num:
-    """What a server's documents give a card: the first of "GiB:value" whose memory it does not reach, or of
-    "generation:value" or "family:value" that is its own; else the usual value.
+    """The limit that a server documents for a card. text: parts such as "35:2048 ampere:4096", of which the first that
+    applies to the card counts: GiB:LIMIT applies to cards with less memory than that, NAME:LIMIT to cards of that
+    generation or product family. Where none does, `usual`.
 
     >>> from rooflm.readers.devices import load_device
     >>> a100, l40s, h100 = map(load_device, ("a100-sxm-80gb", "l40s", "h100-sxm-80gb"))
@@ -156,7 +159,8 @@ def of_card(text: str, device: Device, usual: Num) -> Num:
 
 
 def with_graphs(engine: Engine, device: Device, tp: Num) -> Engine:
-    """An engine with the most decoding sequences that its graphs hold on a card, where its server's options say so.
+    """The engine with the number of decoding sequences that its CUDA graphs hold on this card, where its server
+    documents that by card.
 
     >>> from rooflm.readers.devices import load_device
     >>> [int(with_graphs(load_engine("sglang"), load_device("l40s"), n).host.graphed_sequences) for n in (1, 4)]
@@ -170,10 +174,10 @@ def with_graphs(engine: Engine, device: Device, tp: Num) -> Engine:
 
 
 def with_norms(engine: Engine, model: Model, cluster: Cluster, mapping: Mapping) -> Engine:
-    """An engine that puts norms inside all-reduces for some models on some cards alone, and neither beside attention
-    data parallelism nor over nodes, as it is for these, else without.
+    """The engine with norms fused into its all-reduces only where it does so by itself: for the model families and card
+    generations that its row names, within a node, and without attention data parallelism.
 
-    Source: SGLang, server_args.py, `enable_flashinfer_allreduce_fusion`, which it sets by itself.
+    Source: SGLang, server_args.py, `enable_flashinfer_allreduce_fusion`.
 
     >>> from rooflm.readers.checkpoints.load import load_model
     >>> from rooflm.readers.devices import load_cluster
@@ -197,7 +201,8 @@ FEW = 4
 
 
 def kernel_unmeasured(s: Scenario) -> list[str]:
-    """What stands for the kernel of attention in training where nobody measured it on the device's generation.
+    """A sentence where the attention kernel asked for in training was not measured on the device's generation: which
+    kernel stands in.
 
     >>> from rooflm.asked.build_training import build_training
     >>> of = {"gpu": "b200", "batch": 1, "sets": {"engine.attention_kernel": "fa1"}}
@@ -211,9 +216,9 @@ def kernel_unmeasured(s: Scenario) -> list[str]:
 
 
 def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = False, host: bool = False) -> str:
-    """The engine that is assumed where none is named: that of the card's own measurements, else the usual one, or where
-    it does not run the scheme or is not built for the card, one that does and is. files: it reads
-    files of its own format, as Ollama's library holds; host: it runs layers on the host's CPU.
+    """The engine to assume where none is named: the one in the card's own file, else the usual one; where that does not
+    run the scheme or is not built for the card, the first that does and is. files: it must read files of its own
+    format, as Ollama's library holds; host: it must run layers on the host's CPU.
 
     >>> from rooflm.readers.devices import load_device
     >>> from rooflm.readers.schemes import PRESETS

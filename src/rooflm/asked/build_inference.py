@@ -78,6 +78,18 @@ def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tup
     return found, [f"cluster {name}", *own]
 
 
+def kept_back(device: Device) -> list[str]:
+    """What the system leaves of a memory that it shares with the device, in words (of a list nothing).
+
+    >>> [kept_back(load_device(name)) for name in ("h100", "m4-max")]
+    [[], ['memory 107.5 of 128 GiB (the system keeps the rest)']]
+    """
+    kept, size = device.system_memory, device.dram.size
+    if is_array(kept) or is_array(size) or not kept:
+        return []
+    return [f"memory {(size - kept) / 2**30:.4g} of {size / 2**30:.4g} GiB (the system keeps the rest)"]
+
+
 def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Cluster:
     """The cluster with the price of a device's hour (USD) that was asked for: the one given, or that of a device of
     one's own (`purchase.owned_hour`)."""
@@ -109,8 +121,9 @@ def prices_told(gpus: Iterable[str | Device | None], cluster: Any, *given: Dict[
 
 def _money(given: Dict[str, Any]) -> Dict[str, Any]:
     """Every argument of what an hour costs, those not given as they are by default."""
-    money = {"price": None, "owned": False, "purchase": None, "electricity": 0.15}
-    asked = {k: v if given.get(k) is None else given[k] for k, v in money.items()}
+    usual = defaults("infer")
+    names = ("price", "owned", "purchase", "electricity")
+    asked = {k: usual[k] if given.get(k) is None else given[k] for k in names}
     return asked | {"price": (given.get("sets") or {}).get("cluster.device.price", asked["price"])}
 
 
@@ -282,6 +295,24 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
     return scenario
 
 
+def guessing(s: Scenario) -> list[str]:
+    """What speculative decoding rests on, in words, where anything is guessed.
+
+    >>> guessing(build_inference("llama-3.1-70b", gpu="h100", tp=4, guesses=3).scenario)
+    ['acceptance 0.7 (a step gains 2.53 tokens)', 'one layer guesses, as EAGLE: llama-3.1-70b has no heads of its own']
+    >>> guessing(build_inference("deepseek-v3", gpu="h200", tp=8, guesses=1, accepted=1.8).scenario)
+    []
+    """
+    spec = s.speculation
+    if spec.off:
+        return []
+    one = not any(map(is_array, (spec.guesses, spec.branches, s.model.mtp_params)))
+    rate = [] if is_array(spec.acceptance) or np.any(spec.accepted) else [f"acceptance {spec.acceptance:g}"]
+    rate = [f"{told} (a step gains {float(spec.gained):.3g} tokens)" if one else told for told in rate]
+    own = f"one layer guesses, as EAGLE: {s.model.name} has no heads of its own"
+    return [*rate, *[own] * (one and spec.draft is None and not s.model.mtp_params)]
+
+
 class Opened(NamedTuple):
     """What any call begins with. own_engine: the card's file, where it holds an engine too; assumed: to be added to."""
 
@@ -422,10 +453,9 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     scenario = apply_sets(replace(start, workload=work), sets)
     if scenario.speculation.draft is not start.speculation.draft:
         scenario = replace(scenario, speculation=drafting(scenario.speculation))
+    assumed = (*assumed, *guessing(scenario), *kept_back(scenario.cluster.device))
     if not scenario.model.head:
         assumed = (*assumed, "it embeds texts: prompts alone, no output")
-    if alone and given["draft"] and scenario.speculation.off:
-        raise RooflmError("draft is given, but it guesses nothing: give guesses, such as 3")
     effective(scenario, sets, training=False)
     if alone:
         refuse(scenario, ASKED if known else INFERENCE)

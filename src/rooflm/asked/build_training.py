@@ -54,7 +54,7 @@ def zero_stage(value: Any) -> Any:
         return words[one_of("zero", value, words)]
     stage = whole("zero", int(value) if isinstance(value, str) else value, 0)
     if np.any(np.asarray(stage) > 3):
-        raise RooflmError(f"zero is {shown(np.max(stage))}, but it must be 0, 1, 2 or 3")
+        raise RooflmError(f"zero is {shown(np.max(stage))}, but it must be 0, 1, 2 or 3 (fsdp)")
     return stage
 
 
@@ -96,6 +96,22 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
     if policy == "selective" and runner.habits.selective == "ops" and not again:
         policy = "ops"
     return Mapping(**asked | {"recompute": policy, "order": group_order(given["order"])})
+
+
+def idle(m: Mapping) -> list[str]:
+    """Warnings of what was given and does nothing in such a split.
+
+    >>> idle(Mapping(vp=2)), idle(Mapping(recompute_layers=4))
+    (['vp 2 has no effect: pp is 1'], ['recompute_layers 4 has no effect: recompute is none, not full or block'])
+    """
+    out = []
+    if np.any(np.asarray(m.vp) > 1) and (m.schedule != "interleaved" or np.all(np.asarray(m.pp) <= 1)):
+        lone = "pp is 1" if np.all(np.asarray(m.pp) <= 1) else f"schedule {m.schedule} does not interleave"
+        out.append(f"vp {shown(np.max(m.vp))} has no effect: {lone}")
+    if np.any(np.asarray(m.recompute_layers) > 0) and m.recompute not in ("full", "block"):
+        layers = shown(np.max(m.recompute_layers))
+        out.append(f"recompute_layers {layers} has no effect: recompute is {m.recompute}, not full or block")
+    return out
 
 
 def training_options(given: Dict[str, Any], runner: Engine, options: Training | None) -> Training:
@@ -165,9 +181,7 @@ def build_training(
     if given["batch"] is None:
         raise RooflmError("batch is missing: give the sequences of one step with --batch")
     mapping = training_mapping(given, degrees, runner, assumed)
-    if mapping.schedule != "interleaved" and np.any(np.asarray(mapping.vp) > 1):
-        many = shown(np.max(mapping.vp))
-        warnings.append(f"vp {many} has no effect: schedule {mapping.schedule} does not interleave")
+    warnings += idle(mapping)
     if given["dtype"] is None:
         given["dtype"] = next((name for name in ("bf16", "fp16") if name in machine.device.peak), "bf16")
         assumed += [] if given["dtype"] == "bf16" else ["dtype fp16"]
@@ -175,6 +189,8 @@ def build_training(
     if options is None:
         assumed += adapter_of(found, given)
     chosen = training_options(given, runner, options)
+    if given["lora_modules"] and not chosen.adapters:
+        warnings.append("lora_modules has no effect: lora_rank is 0")
     work = Workload(**fields_at("workload", "train", given))
     scenario = Scenario(found, work, mapping, machine, runner, quant, mode, training=chosen)
     scenario = apply_sets(scenario, given["sets"] or {})

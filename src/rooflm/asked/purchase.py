@@ -69,11 +69,11 @@ def affordable(budget: float) -> tuple[str, ...]:
     return tuple(name for _, name in found)
 
 
-def owned_hour(usd: Num, watts: Num, electricity: Num, years: Num = YEARS, duty: Num = DUTY) -> Num:
-    """USD an hour in use of one's own card: its price over the hours that it is used until it is written off, and its
-    electricity (USD a kWh) at full power while it is used.
+def owned_hour(usd: Num, watts: Num, electricity: Num) -> Num:
+    """USD an hour in use of one's own card: its price (USD) over the hours that it is used until it is written off, and
+    its electricity (USD a kWh) at full power (W) while it is used.
 
     >>> round(owned_hour(1599, 450, 0.15), 4)  # 1599 / (4 x 8766 x 0.8) + 0.45 x 0.15
     0.1245
     """
-    return usd / (years * HOURS * duty) + watts / 1000 * electricity
+    return usd / (YEARS * HOURS * DUTY) + watts / 1000 * electricity

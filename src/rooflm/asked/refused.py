@@ -71,10 +71,12 @@ def first_uneven(members: Iterable[Num], ways: Num, common: int) -> dict[str, An
 
 
 def _given(s: Scenario) -> dict[str, Any]:
-    """Devices that uneven degrees make, and the whole degrees among them."""
+    """Devices that uneven degrees make, the whole degrees among them, and the numbers of devices nearest by."""
     degrees = {k: getattr(s.mapping, k) for k in ("tp", "pp", "dp", "cp")}
-    whole = [f"{k} {shown(v)}" for k, v in degrees.items() if v != 1 and float(v).is_integer()]
-    return {"gpus": round(float(s.mapping.devices), 6), "given": " x ".join(whole)}
+    whole = {k: int(v) for k, v in degrees.items() if v != 1 and float(v).is_integer()}
+    gpus, each = round(float(s.mapping.devices), 6), math.prod(whole.values())
+    near = " or ".join(str(n * each) for n in (int(gpus // each), int(gpus // each) + 1) if n)
+    return {"gpus": gpus, "given": " x ".join(f"{k} {v}" for k, v in whole.items()), "near": near}
 
 
 def _grouped(s: Scenario) -> dict[str, Any]:
@@ -156,7 +158,7 @@ SENTENCES = {
         lambda s: {"one": next(f for f in mixtures(s.model) if f.top_k > f.experts)}),
     "the indexer has no heads": Sentence(
         "index_topk is above 0, but then index_heads, index_dim and any q_rank must be at least 1"),
-    "the degrees do not divide the GPUs": Sentence("gpus is {gpus}, but {given} must divide it", _given),
+    "the degrees do not divide the GPUs": Sentence("gpus is {gpus}, but {given} must divide it: try {near}", _given),
     "tp does not divide the heads": Sentence(
         "tp is {m.tp}, but it must divide the {all} attention heads of {s.model.name}: try {near}",
         lambda s: first_uneven(heads_of(s.model), s.mapping.tp, tensor_ways(s.model))),
@@ -216,5 +218,9 @@ SENTENCES = {
     "cp does not divide seq": Sentence(
         "cp is {m.cp}, but it must divide seq {w.seq}: try {near}",
         lambda s: first_uneven([s.workload.seq], s.mapping.cp, int(s.workload.seq))),
+    "fsdp_group does not divide dp x cp": Sentence(
+        "fsdp_group is {m.fsdp_group}, but it must divide dp x cp = {ranks}: try {near}",
+        lambda s: {"ranks": s.mapping.dp * s.mapping.cp,
+                   "near": nearest(divisors(int(s.mapping.dp * s.mapping.cp)), s.mapping.fsdp_group)}),
 }  # fmt: skip
 """Reason of a rule -> its sentence."""

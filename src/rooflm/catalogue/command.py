@@ -9,7 +9,7 @@ from rooflm.catalogue.fields import count, flag, word
 
 @dataclass(frozen=True)
 class Command:
-    """How it is started: what each part of a search's answer is in words of its command line.
+    """How it is started: how each part of a search's answer is written on its command line.
 
     In braces: `model`, `tp`, `pp`, `dp`, `ep`, `batch` (sequences), `each` (of a rank), `length`, `context` (of all
     sequences together), `budget`, `memory_fraction`, `free_fraction`, `port`, `layers` (of the device), `experts`
@@ -19,6 +19,7 @@ class Command:
 
     start: str = word("", "the program that serves (none: no command is known)")
     train: str = word("", "the program that trains: a key of `search.train_command.PROGRAMS`")
+    configs: str = word("", "models that it has a configuration of: MODEL=MODULE/CONFIGURATION, with commas")
     tp: str = word("", "a tensor group above 1")
     pp: str = word("", "pipeline stages above 1")
     dp: str = word("", "data-parallel ranks above 1")

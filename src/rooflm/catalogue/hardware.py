@@ -106,7 +106,7 @@ class Device:
     generation: str = word("", "generation as the kernel tables know it (none: its architecture)")
     kernels_of: str = word("", "measured card of the same die, whose constants hold (none: its own, its generation's)")
     software: str = word("", "suffix of the engine rows that are builds for it (none: the plain rows)")
-    system_memory: Num = number(0.0, "memory that the operating system holds, where host and device share it", "bytes")
+    system_memory: Num = number(0.0, "memory that the operating system keeps from programs on the device, where host and device share it", "bytes")
     """2 GiB on laptops and desktops: published runs of llama.cpp fill 13 of 16 GiB and 6.0 of 8, but not 6.1 of 8."""
     priced: str = ""
     """What its price is: its kind and date in words."""

@@ -370,6 +370,16 @@ _PARAMS: dict[type[Mixer], Callable[[Any, Num], Num]] = {
 }  # fmt: skip
 
 
+def matrix_params(hidden: Num, width: Num, gated: bool, bias: bool = False) -> Num:
+    """Parameters of the matrices of one feed-forward or expert, up (and gate) and down, with their biases.
+
+    >>> matrix_params(4096, 11008, gated=True) == 3 * 4096 * 11008
+    True
+    """
+    matrices = 3 if gated else 2
+    return matrices * hidden * width + bias * ((matrices - 1) * width + hidden)
+
+
 def ffn_params(ffn: FeedForward | None, hidden: Num, active: bool = False) -> Num:
     """Parameters of a feed-forward; `active`: only those that one token uses.
 
@@ -378,13 +388,11 @@ def ffn_params(ffn: FeedForward | None, hidden: Num, active: bool = False) -> Nu
     """
     if ffn is None:
         return 0
-    mats = 3 if ffn.gated else 2
-    inner = ffn.inner(hidden) if isinstance(ffn, MoE) else hidden
-    each = mats * inner * ffn.width + ffn.bias * ((mats - 1) * ffn.width + inner)
     if isinstance(ffn, MLP):
-        return each
+        return matrix_params(hidden, ffn.width, ffn.gated, ffn.bias)
+    each = matrix_params(ffn.inner(hidden), ffn.width, ffn.gated, ffn.bias)
     routed = (ffn.top_k if active else ffn.experts) * each + 2 * hidden * ffn.latent
-    shared = mats * hidden * ffn.shared_width + ffn.shared_gate * hidden
+    shared = matrix_params(hidden, ffn.shared_width, ffn.gated) + ffn.shared_gate * hidden
     return routed + shared + ffn.experts * (hidden + (ffn.bias or ffn.router_bias))
 
 

@@ -11,8 +11,9 @@ from rooflm.asked.arguments import Argument, arguments, grouped
 from rooflm.cli.console import dumps, show, tell, working
 from rooflm.cli.options import command, files
 from rooflm.cli.serve import server_options
-from rooflm.cli.validate import percent, signed
+from rooflm.cli.validate import percent, signed, times
 from rooflm.shown.blocks import BLANK, Block, Say, Table, listed
+from rooflm.shown.numbers import counted, gib
 from rooflm.shown.numbers import text as quantity
 
 if TYPE_CHECKING:
@@ -90,10 +91,12 @@ def picture(found: Comparison, gpu: str) -> Picture:
 
     drawn = []
     for p in found.points:
-        how = " ".join(p.at[k] for k in ("dtype", "strategy", "optimisation") if p.at[k] != "none")
+        how = " ".join(
+            p.at[k] for k in ("engine", "dtype", "strategy", "optimisation") if p.at.get(k, "none") != "none"
+        )
         if p.measured > 0 and p.metric in SHOWN:
             drawn.append((f"{p.at['model']}, {how}", SHOWN[p.metric], p.ratio))
-    about = f"{len({p.label for p in found.points})} cases" + (f", predicted for {gpu}" if gpu else "")
+    about = counted(len({p.label for p in found.points}), "case") + (f", predicted for {gpu}" if gpu else "")
     return ratios("Predictions over measurements", drawn, about, near=0.15)
 
 
@@ -116,10 +119,10 @@ def write(out: str, found: Comparison) -> None:
 
 def grouping(name: str) -> Callable[[Point], str]:
     """What errors are grouped by."""
-    return (lambda p: p.metric) if name == "metric" else (lambda p: str(p.at[name]))
+    return (lambda p: p.metric) if name == "metric" else (lambda p: str(p.at.get(name, "none")))
 
 
-GROUPS = ("metric", "strategy", "optimisation", "dtype", "model")
+GROUPS = ("metric", "strategy", "optimisation", "dtype", "engine", "model")
 
 
 def errors(points: Sequence[Point], by: Callable[[Point], str]) -> dict[str, dict[str, Any]]:
@@ -155,7 +158,7 @@ def cell(value: float, metric: str) -> str:
     """
     if metric.endswith("per_s") or not metric.endswith(("_s", "_bytes")):
         return f"{value:.4g}"
-    return quantity(value, "B" if metric.endswith("_bytes") else "s")
+    return gib(value) if metric == "memory_bytes" else quantity(value, "B" if metric.endswith("_bytes") else "s")
 
 
 def report(found: Comparison) -> list[Block]:
@@ -163,7 +166,7 @@ def report(found: Comparison) -> list[Block]:
     points = found.points
     labels = list(dict.fromkeys(p.label for p in points))
     common = shared(labels)
-    title = ", ".join([*common, f"{len(labels)} cases; predicted over measured"])
+    title = ", ".join([*common, f"{counted(len(labels), 'case')}; predicted over measured"])
     blocks: list[Block] = [Say(title, "title"), BLANK, both(found, common)]
     for name in GROUPS:
         groups = errors(points, grouping(name))
@@ -200,11 +203,11 @@ def both(found: Comparison, common: Sequence[str]) -> Table:
     told = dict(zip([id(x) for x in found.rows], first.predicted, strict=True)) if first else {}
     head = ("run" if few else "furthest off", "", "measured", "predicted", "ratio", "band", "if 1.")
     own = {p.label: ", ".join(x for x in p.label.split(", ") if x not in common) for p in points}
-    body = [(own[p.label][-30:], p.metric.removesuffix("_s").replace("output_tokens_per", "tok/s"),
-             cell(p.measured, p.metric), cell(p.predicted, p.metric), f"{p.ratio:.2f}", band(p),
+    body = [(own[p.label], p.metric.removesuffix("_s").replace("output_tokens_per", "tok/s"),
+             cell(p.measured, p.metric), cell(p.predicted, p.metric), times(p.ratio), band(p),
              cell(told[id(p)], p.metric) if id(p) in told else "") for p in worst]  # fmt: skip
     kept = [i for i in range(7) if i < 5 or any(row[i] for row in body)]
-    return Table([[row[i] for i in kept] for row in (head, *body)], "".join("llrrrlr"[i] for i in kept), head=True,
+    return Table([[row[i] for i in kept] for row in (head, *body)], "".join("wlrrrlr"[i] for i in kept), head=True,
                  spare=("band",), indent=0)  # fmt: skip
 
 
@@ -224,7 +227,8 @@ def why(found: Comparison) -> list[Block]:
         return [BLANK, Say("No single cause that is known explains a tenth of the gap.")] if found.rows else []
     blocks: list[Block] = [BLANK, Say("Why: what explains the gap, over all runs together", "title")]
     for rank, c in enumerate(found.causes[:TOLD], start=1):
-        off = f"{100 * (math.exp(c.base) - 1):.0f} % off on average would be {100 * (math.exp(c.loss) - 1):.0f} %"
+        now, then = (f"{100 * (math.exp(x) - 1):.0f} %" for x in (c.base, c.loss))
+        off = f"with that the runs would be {then} off on average, as they are {now}"
         blocks.append(Say(f"{c.says}; {off}", label=f"{rank}. {c.name}"))
     return blocks
 

@@ -10,14 +10,18 @@ from rooflm.errors import RooflmError
 from rooflm.shown.blocks import Block, Table
 
 
-def check_files(out: str | None, plot: str | None, plot_kind: str | None, axes: bool) -> None:
+def check_files(
+    out: str | None, plot: str | None, plot_kind: str | None, axes: bool, plot_value: str | None = None
+) -> None:
     """Refuse a file that could not be written, before any work is done."""
     if out:
         from rooflm.sweep.files import check_target
 
         check_target(out)
-    if plot_kind and not plot:
-        raise RooflmError("--plot-kind needs a picture to draw: give --plot FILE")
+    if (plot_kind or plot_value) and not plot:
+        raise RooflmError(f"--plot-{'kind' if plot_kind else 'value'} needs a picture to draw: give --plot FILE")
+    if plot_value and not axes:
+        raise RooflmError(f"--plot-value is {plot_value!r}, but one prediction is drawn by its parts: give a list")
     if plot:
         from rooflm.plots.choose import check_plot
 

@@ -13,7 +13,7 @@ from rooflm.cli.examples import exemplified
 from rooflm.cli.options import command, group
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.shown.numbers import count, text
+from rooflm.shown.numbers import count, counted, text
 
 if TYPE_CHECKING:
     from rooflm.technology.explore import Columns, Space, Task
@@ -95,9 +95,11 @@ def _space(asked: Mapping[str, Any]) -> Space:
     from rooflm.technology.explore import Space
 
     listed = []
-    for path, value in assignments(asked.get("sets")).items():
-        if not path.startswith("technology."):
+    for pair in asked.get("sets") or []:
+        if not pair.strip().startswith("technology."):
+            path = pair.partition("=")[0].strip()
             raise RooflmError(f"--set path {path!r} must start with technology., such as technology.budget.power")
+    for path, value in assignments(asked.get("sets")).items():
         listed.append((path, tuple(value) if isinstance(value, list) else (value,)))
     node, dram = _names(asked.get("node")), _names(asked.get("dram"))
     return Space(asked["die"], node, dram, tuple(names_in(asked["network"])), tuple(listed))
@@ -131,8 +133,17 @@ def _varied(table: Columns, axes: Sequence[str]) -> tuple[list[str], list[str]]:
     return shown, [a.removeprefix("technology.").removeprefix("budget.") for a in shown]
 
 
+def _amount(value: float) -> str:
+    """A number of a table, in full where it is large.
+
+    >>> _amount(0.12345), _amount(2.5e7)
+    ('0.1235', '25,000,000')
+    """
+    return count(value) if abs(value) >= 1e4 else f"{value:.4g}"
+
+
 def _cells(table: Columns, shown: Sequence[str], i: int) -> list[str]:
-    return [f"{table[a][i]:.4g}" if isinstance(table[a][i], float) else str(table[a][i]) for a in shown]
+    return [_amount(table[a][i]) if isinstance(table[a][i], float) else str(table[a][i]) for a in shown]
 
 
 def _table(rows: Sequence[Sequence[str]], sides: str, spare: tuple[str, ...], left: int) -> list[Block]:
@@ -159,6 +170,8 @@ def _rows(table: Columns, axes: Sequence[str], most: int = 60) -> list[Block]:
 
 KINDS = ("seconds", "shares")
 """What the bars of a grid show."""
+LEAST = 1e-4
+"""Share of a time from which a cause is drawn."""
 
 
 def _draw(table: Columns, axes: Sequence[str], title: str, about: str, path: str, kind: str | None) -> None:
@@ -182,7 +195,11 @@ def _draw(table: Columns, axes: Sequence[str], title: str, about: str, path: str
     scale = Scale(f"share of {name} (%)", percent=True) if shares else Scale(f"{name} ({unit})")
     made = []
     for i in order:
-        parts = {c: float(table[f"{c}_s"][i]) for c in CAUSES if table["fits"][i] and table[f"{c}_s"][i] > 0}
+        parts = {
+            c: float(table[f"{c}_s"][i])
+            for c in CAUSES
+            if table["fits"][i] and table[f"{c}_s"][i] > LEAST * table["time_s"][i]
+        }
         own = 100 / sum(parts.values()) if shares and parts else factor
         told = [_word(a, table[a][i]) for a in inner] + (
             [text(float(table["time_s"][i]), "s")] if shares and parts else []
@@ -228,7 +245,7 @@ def _made(report: Columns) -> list[Block]:
             f"{text(r['dram_bandwidth'], 'B/s')}"),
         Say(f"{1e6 * r['area_used_m2']:.0f} of {1e6 * r['die_m2']:.0f} mm2, {r['power_used_w']:.0f} of "
             f"{r['tdp_w']:.0f} W; {r['device_usd']:.0f} USD a device"),
-        Say(f"{r['tokens_per_j']:.3g} tokens/J with the network; {r['tco_usd']:.3g} USD over its years"),
+        Say(f"{r['tokens_per_j']:.3g} tokens/J with the network; {count(r['tco_usd'])} USD over its years"),
     ]  # fmt: skip
 
 
@@ -240,8 +257,18 @@ MEANING = {"step_time": "step time", "latency": "request latency", "ttft": "time
 """Metric of an exploration -> what people call it."""
 
 
-def _title(model: str, task: Task, asked: Mapping[str, Any]) -> Say:
-    return Say(f"{model}, {MEANING[task.metric]}, {_hardware(asked)}", "title")
+def _title(model: str, task: Task, asked: Mapping[str, Any]) -> list[Block]:
+    """What is explored: the model, what counts, the hardware, and the work."""
+    return [Say(f"{model}, {MEANING[task.metric]}, {_hardware(asked)}", "title"), Say(_work(task)), NOTE, BLANK]
+
+
+def _work(task: Task) -> str:
+    """What runs, in a line."""
+    s, w = task.scenario, task.scenario.workload
+    if task.phase == "train":
+        again = f"recompute {s.mapping.recompute}"
+        return f"{counted(w.batch, 'sequence')} of {counted(w.seq, 'token')} a step, {again}, {s.quant.name}"
+    return f"batch {count(w.batch)}, prompt {count(w.prompt)}, output {count(w.output)} tokens, {s.quant.name}"
 
 
 def _hardware(asked: Mapping[str, Any]) -> str:
@@ -263,14 +290,13 @@ def grid(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
         check_picture(shown["plot"])
     with working("designs worked out"):
         table = _front(worked_out(task, space, on=asked["on"]), asked.get("front"))
-    title = _title(model, task, asked)
     if shown["plot"]:
         name = MEANING[task.metric].capitalize()
         about = f"{model}, {_hardware(asked)}"
         _draw(table, space.names, f"{name} by cause", about, shown["plot"], shown["plot_kind"])
     head = {"model": model, "phase": asked["phase"], "metric": task.metric, "mappings": task.choices,
             "axes": list(space.names)}  # fmt: skip
-    _emit(table, head, shown, [title, NOTE, BLANK, *_rows(table, space.names)])
+    _emit(table, head, shown, [*_title(model, task, asked), *_rows(table, space.names)])
 
 
 def split(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -280,7 +306,8 @@ def split(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     method, goal, seed = asked["method"], asked["goal"], asked["seed"]
     if method not in METHODS:
         raise RooflmError(f"method is {method!r}, but it must be one of {', '.join(METHODS)}")
-    p = problem(_task(model, asked), _space(asked), goal, _limits(asked.get("limit")))
+    task = _task(model, asked)
+    p = problem(task, _space(asked), goal, _limits(asked.get("limit")))
     with working("designs tried"):
         found = METHODS[method](p, seed)
     value, start = (text(v, "s") if goal == "time_s" else count(v) for v in (found.value, found.start))
@@ -289,9 +316,10 @@ def split(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
         edge = found.shares["edge"].get(name)
         power = found.shares["watts"][name]
         rows.append((name, f"{100 * share:.1f} %", f"{100 * power:.1f} %", f"{100 * edge:.1f} %" if edge else ""))
-    title = f"{model}, {goal}: {value}, from {start} ({method}, {found.evaluations} designs)"
-    blocks = [Say(title, "title"), NOTE, BLANK, Table(rows, "lrrr", head=True), BLANK, *_rows(found.report, ()), BLANK,
-              *_made(found.report)]  # fmt: skip
+    name = MEANING[task.metric] if goal == "time_s" else goal
+    told = f"{name}: {value}, from {start} of the die as it is ({method}, {found.evaluations:,} designs)"
+    blocks = [*_title(model, task, asked), Say(told), BLANK, Table(rows, "lrrr", head=True), BLANK,
+              *_rows(found.report, ()), BLANK, *_made(found.report)]  # fmt: skip
     head = {"model": model, "goal": goal, "value": found.value, "start": found.start, "evaluations": found.evaluations,
             "method": method, "seed": seed, "shares": found.shares}  # fmt: skip
     _emit({k: v for k, v in found.report.items() if v.dtype != object}, head, shown, blocks)
@@ -309,12 +337,12 @@ def front(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     axes, heads = _varied(t, space.names)
     rows: list[Sequence[str]] = [(*heads, "bound", *found.goals)]
     for i in range(min(len(t["time_s"]), most)):
-        rows.append((*_cells(t, axes, i), str(t["bottleneck"][i]), *(f"{t[g][i]:.4g}" for g in found.goals)))
+        rows.append((*_cells(t, axes, i), str(t["bottleneck"][i]), *(_amount(t[g][i]) for g in found.goals)))
     sides = "l" * (len(axes) + 1) + "r" * len(found.goals)
     spread = f"{count(len(t['time_s']))} designs of {found.evaluations} tried, none beaten in {', '.join(found.goals)}"
     head = {"model": model, "phase": asked["phase"], "metric": task.metric, "goals": list(found.goals),
             "seed": asked["seed"], "evaluations": found.evaluations, "space": space.size}  # fmt: skip
-    _emit(t, head, shown, [_title(model, task, asked), Say(spread), NOTE, BLANK,
+    _emit(t, head, shown, [*_title(model, task, asked), Say(spread), BLANK,
                            *_table(rows, sides, ("bound",), len(t["time_s"]) - most)])  # fmt: skip
 
 
@@ -324,12 +352,17 @@ def gemms(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
 
     prompt, batch = asked["prompt"], asked["batch"]
     t = gemm_bounds(model, tuple(asked["gpu"]), prompt, batch, asked["efficiency"])
-    rows: list[Sequence[str]] = [("GPU", "product", "m", "n", "k", "time", "bound by", "FLOP/B", "GPU's")]
+    rows: list[Sequence[str]] = [("GPU", "product", "m", "n", "k", "time", "bound by", "FLOP/B", "balance")]
     rows += [(str(t["gpu"][i]), str(t["product"][i]), *(f"{t[k][i]:.0f}" for k in "mnk"), text(t["time_s"][i], "s"),
               str(t["bound"][i]), count(t["flop_per_byte"][i]), count(t["balance"][i]))
              for i in range(len(t["gpu"]))]  # fmt: skip
+    told = [
+        Say(f"{model}, products of a prefill layer: batch {batch}, prompt {prompt}, 16 bits, {asked['efficiency']}",
+            "title"),
+        Say("FLOP/B: arithmetic per byte moved; below the GPU's balance (peak FLOP/s over B/s) memory is the bound."),
+    ]  # fmt: skip
     _emit(t, {"model": model, "prompt": prompt, "batch": batch}, shown,
-          _table(rows, "llrrrrlrr", ("GPU's", "FLOP/B"), 0))  # fmt: skip
+          [*told, BLANK, *_table(rows, "llrrrrlrr", ("balance", "FLOP/B"), 0)])  # fmt: skip
 
 
 def generations(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -344,7 +377,7 @@ def generations(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> Non
     head = {k: asked[k] for k in ("gpus", "tp", "pp", "batch", "seq", "micro_batch")}
     ladder = Ladder(model, **head)
     readings = asked["readings"]
-    table = ladder.readings((ladder.gpus,)) if readings else ladder_table(ladder)
+    table = ladder.readings([ladder.gpus * n for n in (1, 2, 4, 8)]) if readings else ladder_table(ladder)
     if shown["plot"]:
         ladder_picture(ladder).save(shown["plot"])
     worth = {} if readings else {"worth": {mode: ladder.worth(mode) for mode in ("calibrated", "ideal")}}

@@ -55,16 +55,18 @@ def reading_blocks(table: Columns) -> list[Block]:
             times = table["times"][(table["formats"] == formats) & (table["split"] == split)]
             rows.append((formats, split, *(f"{f(times):.1f}x" for f in (np.min, np.median, np.max))))
     first, last = ends()
-    told = f"times faster a sequence from {first} to {last}, over batch and efficiency"
-    return [Table(rows, "llrrr", told, head=True)]
+    few, most = (f"{f(table['gpus'])}" for f in (np.min, np.max))
+    told = f"times faster a sequence from {first} to {last}, over {few} to {most} GPUs,"
+    over = "a step's sequences as stated or one a GPU, and efficiency (calibrated, flat, ideal)"
+    return [Say(told), Say(over), BLANK, Table(rows, "llrrr", head=True)]
 
 
-def ladder_picture(ladder: Ladder, mode: str = "calibrated") -> Picture:
+def ladder_picture(ladder: Ladder) -> Picture:
     """Time a sequence over that of the last rung, by segment."""
-    found = ladder.segments(mode)
+    found = ladder.segments()
     last = ends()[1]
     unit = sum(found[last].values())
     made = [Bar(f"{name}, {rungs()[name]['dtype']}", {k: v / unit for k, v in parts.items()})
             for name, parts in found.items()]  # fmt: skip
     return bars(f"{ladder.model} training on {ladder.gpus} GPUs", Scale(f"time a sequence, {last} = 1"), made,
-                f"{mode} kernels; the split and the micro-batches as stated")  # fmt: skip
+                "calibrated kernels; the split and the micro-batches as stated")  # fmt: skip

@@ -9,7 +9,7 @@ import typer
 
 from rooflm.asked.arguments import Argument
 from rooflm.asked.purchase import affordable, purchase
-from rooflm.catalogue.engine import GROUPS
+from rooflm.catalogue.engine import GROUPS, PLACES
 from rooflm.catalogue.fields import abouts
 from rooflm.cli.console import dumps, show
 from rooflm.cli.options import command, completing, known, word
@@ -114,11 +114,28 @@ KIND = word("kind", "gpus, models, clusters, engines, quants, nodes, drams, link
             completing(lambda: KINDS))  # fmt: skip
 
 
+def matching(kind: str, match: str) -> list[str]:
+    """Names of a list that contain a text, or have an alias that does; of GPUs also by vendor, architecture, family and
+    usual cluster.
+
+    >>> matching("gpu", "RTX 4080"), matching("model", "moonshotai/Kimi-K2-I"), matching("gpu", "neoverse")
+    (['rtx-4080', 'rtx-4080-laptop', 'rtx-4080-super'], ['kimi-k2'], ['grace-72'])
+    """
+    text_ = catalogue.normalise(match)
+    told = {name: [name] for name in known(kind)}
+    for alias, name in catalogue.aliases(kind).items() if kind not in ("quant", "schema") else ():
+        told.get(name, []).append(alias)
+    for name in told if kind == "gpu" else ():
+        d = load_device(name)
+        told[name] += [d.vendor, d.architecture, d.product_family, default_cluster(name)]
+    return [name for name, words in told.items() if any(text_ in word for word in words)]
+
+
 def list_rows(begun: tuple[str, str], asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm list` does with its arguments."""
     kind, match = begun
     singular = _kind(kind)
-    names = [n for n in known(singular) if match.lower() in n]
+    names = matching(singular, match)
     if "under" in asked:
         if singular != "gpu":
             raise RooflmError(f"under is of what cards cost, not of {kind}")
@@ -151,7 +168,7 @@ def list_rows(begun: tuple[str, str], asked: dict[str, Any], shown: dict[str, An
 
 list_command = command(
     "list", [], list_rows, "List what the catalogue holds.",
-    first=(KIND, word("match", "Only names that contain this.", lambda: [], "")),
+    first=(KIND, word("match", "Only names (of GPUs: or vendors, architectures) that contain this.", lambda: [], "")),
     own=(Argument("under", "number", "Only cards that cost at most so many USD to buy.", (), unit="USD", above=True),),
 )  # fmt: skip
 
@@ -168,7 +185,8 @@ def _show_gpu(name: str) -> list[Block]:
             (f"{level} size", size, f"{level}.size"),
             (f"{level} bandwidth", text(float(m.bandwidth), "B/s"), f"{level}.bandwidth"),
         ]
-    rows += [("TDP", text(float(d.tdp), "W"), "tdp"), ("idle", text(float(d.idle), "W"), "idle"),
+    kept = [("  kept by the system", gib(float(d.system_memory)), "system_memory")]
+    rows += [*kept * bool(d.system_memory), ("TDP", text(float(d.tdp), "W"), "tdp"), ("idle", text(float(d.idle), "W"), "idle"),
              ("price", f"{float(d.price):.2f} USD/h", "price"), ("to buy", told_price(name), ""),
              ("cluster", default_cluster(name), "")]  # fmt: skip
     return [_titled(d.name, [(a, b, _kind_of(found, c)) for a, b, c in rows], "lww"), *_source_lines(found)]
@@ -229,16 +247,18 @@ def _show_engine(name: str) -> list[Block]:
     out: list[Block] = [_described(e, e.name)]
     aside = ("habits", "overlaps") if e.phase == "inference" else ("stages", "server")
     for group in (g for g in (*GROUPS, "server") if g not in aside):
-        out += [BLANK, _described(getattr(e, group), group.capitalize())]
+        out += [BLANK, _described(getattr(e, group), group.capitalize(), group)]
     if row.cards:
         rows = [(key, ", ".join(f"{k} {v:g}" for k, v in own.items())) for key, own in row.cards.items()]
         out += [BLANK, Table(rows, "lw", "Factors on a card")]
     return out
 
 
-def _described(part: Any, title: str) -> Table:
-    """The described fields of a dataclass: value with its unit, and what it means."""
+def _described(part: Any, title: str, group: str = "") -> Table:
+    """The described fields of a dataclass: value with its unit, and what it means. group: that of an engine's fields,
+    which go by the names that a file and --set take."""
     units = {"s": "s", "bytes": "B", "bytes/s": "B/s"}
+    names = {place: name for name, place in PLACES.items()}
     rows = []
     for field, about in abouts(type(part)).items():
         value = getattr(part, field)
@@ -249,7 +269,7 @@ def _described(part: Any, title: str) -> Table:
             size = gib(float(value)) if unit == "B" and value >= 2**20 else text(abs(value), unit, 4) if unit else None
             value = f"{'-' if value < 0 else ''}{size}" if size else f"{float(value):g}"
             value = "no limit" if value.endswith("inf") or value.startswith("inf ") else value
-        rows.append((field, str(value or "-"), about.meaning))
+        rows.append((names.get(f"{group}.{field}", field), str(value or "-"), about.meaning))
     return Table(rows, "lww", title)
 
 

@@ -61,7 +61,7 @@ def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written
     """A point or a grid to where it was asked for. written: an estimate to the values of --json and its blocks."""
     axes, _, outputs = task.request(arguments)
     json_, out, plot, kind = shown["json"], shown["out"], shown["plot"], shown["plot_kind"]
-    check_files(out, plot, kind, bool(axes))
+    check_files(out, plot, kind, bool(axes), shown["plot_value"])
     if axes:
         for name in ("sensitivity", "ops", "parts", "flops_only"):
             if shown.get(name):

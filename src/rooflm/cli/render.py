@@ -137,6 +137,8 @@ TRAIN_COLUMNS = (
 """Columns of the table of a grid of `train`."""
 RUN_COLUMNS = (("days", "days", count), ("gpu_hours", "GPU-hours", count), ("cost_usd", "USD", count))
 """Those before them where tokens of a whole run are asked for."""
+LIMIT_COLUMNS = (("good_share", "meet limits", percent),)
+"""That before them where a simulation has limits."""
 SPARE = ("latency", "memory", "TTFT", "tokens/s", "TFLOP/s/GPU", "MFU")
 """Columns that go first where there is no room."""
 MOST_ROWS = 200
@@ -155,10 +157,12 @@ def grid_table(grid: Any) -> list[Block]:
         known: tuple[Any, ...] = TRAIN_COLUMNS if "step_time_s" in grid.outputs else GRID_COLUMNS
         if any(m.name == "tokens" for m in members) or grid.fixed.get("tokens"):
             known = (*RUN_COLUMNS, *known)
+        known = (*LIMIT_COLUMNS, *known) if grid.fixed.get("slo") else known
         shown = [c for c in known if c[0] in grid.arrays] or [column(k, grid.outputs) for k in grid.arrays]
     why = np.asarray(grid.arrays.get("reason", ""), dtype=object)
     judged = "fits" not in grid.asked and ("fits" in grid.arrays or np.any(why != ""))
-    head = (*(m.name.rsplit(".", 1)[-1] for m in members), *(["fits"] if judged else []), *(h for _, h, _ in shown))
+    verdict = ["fits" if "fits" in grid.arrays else "served"] * bool(judged)
+    head = (*(m.name.rsplit(".", 1)[-1] for m in members), *verdict, *(h for _, h, _ in shown))
     own = arguments("train" if "step_time_s" in grid.outputs else "infer")
     paths = [own[m.name].path if m.name in own else m.name for m in members]
     rows = []

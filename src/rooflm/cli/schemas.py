@@ -24,7 +24,6 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 QUANTITY = r"^\s*[+$-]?(\d|\.\d)"
 """How a quantity written as text begins."""
 TEXT: Schema = {"type": "string"}
-NUMBER: Schema = {"type": "number"}
 
 
 def value(about: About) -> Schema:

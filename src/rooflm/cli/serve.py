@@ -9,6 +9,7 @@ import typer
 
 from rooflm.cli.console import Voice, dumps, show, tell, warn, working
 from rooflm.cli.deliver import deliver_grid
+from rooflm.cli.found import NOTHING
 from rooflm.cli.guard import INTERRUPTED
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
@@ -41,7 +42,8 @@ def serve(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
             found = search(model, arguments, find, slo)
         served = found.served
         if served is None:
-            raise RooflmError(f"no {find} meets the limits: {'; '.join(found.broken) or 'none was tried'}")
+            tell(f"no {find} meets the limits: {'; '.join(found.broken)}")
+            raise typer.Exit(NOTHING)
     else:
         found = None
         with working("simulating") as told:

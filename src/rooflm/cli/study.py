@@ -171,7 +171,7 @@ def cell(value: Any, c: Column) -> str:
     if c.written == "GiB":
         return f"{value / 2**30:.2f}"
     if c.written == "MB":
-        return f"{value / 1e6:.3g} MB"
+        return f"{value / 1e6:,.1f} MB"
     if c.unit == "B":
         return gib(float(value))
     if c.unit in ("h", "USD") and abs(value) >= 1000:

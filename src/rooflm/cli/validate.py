@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rooflm.asked.arguments import Argument, grouped
 from rooflm.cli.console import dumps, show, tell, working
 from rooflm.cli.options import command, files
-from rooflm.shown.blocks import BLANK, Block, Say, Table, listed
+from rooflm.shown.blocks import BLANK, Block, Say, Table, amount, listed
+from rooflm.shown.numbers import counted
 
 if TYPE_CHECKING:
     from rooflm.plots.picture import Picture
@@ -61,7 +63,7 @@ def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, An
     elif asked["brief"] and result["counted"]:
         show([*table("all", {"all": result["all"]}), *by_groups(result, by or ("source",))])
     else:
-        show(text(result, scored, by, asked["rows"]))
+        show(text(result, outcomes, scored, by, asked["rows"], shipped=not files))
 
 
 def named(groups: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,9 +84,7 @@ def picture(scored: Sequence[Any]) -> Picture:
     kept = [x for x in scored if not x.reason and x.request.metric != "oom" and x.predicted > 0]
     words = {m: METRICS[m].meaning.split(" (")[0].split(",")[0].replace("`", "") for m in METRICS}
     found = [(names.get(x.request.source, x.request.source), words[x.request.metric], x.ratio) for x in kept]
-    return ratios(
-        "Predictions over published measurements", found, f"{len(kept)} rows, by source and what was measured"
-    )
+    return ratios("Predictions over measurements", found, f"{len(kept)} rows, by source and what was measured")
 
 
 validate_command = command(
@@ -99,7 +99,8 @@ def columns_blocks() -> list[Block]:
     from rooflm.validation.columns import metrics_listed
 
     head = ("column", "meaning", "unit", "read by")
-    return [Say("A row is a measured run; a blank cell takes the default of the command that reads it."), BLANK,
+    return [Say("A row is a measured run; a blank cell takes the default of the command that reads it. In place of "
+                "metric, value and unit there may be a column a metric, such as ttft and tpot_ms."), BLANK,
             Table([head, *columns_listed()], "lwlw", head=True), BLANK,
             Table([("metric", "meaning", "unit", "of"), *metrics_listed()], "lwlw", head=True)]  # fmt: skip
 
@@ -120,7 +121,7 @@ def percent(value: Any) -> str:
     >>> percent(0.1234), percent(None)
     ('12.3', '-')
     """
-    return "-" if value is None else f"{100 * value:.1f}"
+    return "-" if value is None else f"{100 * value:.1f}" if value < 100 else f"{100 * value:.0e}"
 
 
 def signed(value: Any) -> str:
@@ -129,7 +130,7 @@ def signed(value: Any) -> str:
     >>> signed(0.05)
     '+5.0'
     """
-    return "-" if value is None else f"{100 * value:+.1f}"
+    return "-" if value is None else f"{100 * value:+.1f}" if value < 100 else f"{100 * value:+.0e}"
 
 
 def table(title: str, groups: Mapping[str, Mapping[str, Any]], most: int = MOST) -> list[Block]:
@@ -155,22 +156,58 @@ def by_groups(result: Mapping[str, Any], names: Iterable[str]) -> list[Block]:
 NONE = "No row counts: what stands in for unstated conditions, and what sets rows apart, is below."
 
 
-def text(result: Mapping[str, Any], scored: Sequence[Any], groups: Sequence[str], rows: bool) -> list[Block]:
-    """The report for people."""
+def text(
+    result: Mapping[str, Any], outcomes: Sequence[Any], scored: Sequence[Any], groups: Sequence[str], rows: bool,
+    shipped: bool = False,
+) -> list[Block]:  # fmt: skip
+    """The report for people. shipped: of the project's own tables."""
     head = f"{result['rows']} rows, {result['scored']} scored, {result['counted']} counted"
-    out: list[Block] = [Say(f"{head}; errors of predicted over measured in per cent"), BLANK]
-    out += table("all", {"all": result["all"]}) if result["counted"] else [Say(NONE)]
-    out += by_groups(result, groups or ("source", "gpu", "engine", "metric", "model")) if result["counted"] else []
-    out += load_blocks(result["under_load"])
+    out: list[Block] = [Say(f"{head}; errors of predicted over measured in per cent"), *units(scored), BLANK]
+    whole = {"all": result["all"]} if result["counted"] == result["scored"] else {"scored": result["all_scored"]}
+    if result["counted"] < result["scored"]:
+        whole |= {"counted": result["all"]} if result["counted"] else {}
+    out += [] if result["counted"] else [Say(NONE if result["scored"] else "No row can be predicted.")]
+    out += [*([] if result["counted"] else [BLANK]), *table("all", whole)] if result["scored"] else []
+    out += by_groups(result, groups or (b for b in BY if len(result[f"by_{b}"]) > 1)) if result["counted"] else []
+    out += load_blocks(result["under_load"]) if shipped or len(result["by_engine"]) > 1 else []
+    out += [BLANK, *map(Say, AICONFIGURATOR)] if shipped else []
     for title, key in (("something stands in", "assumed"), ("set apart", "apart")):
         if result[key]:
             out += [BLANK, *table(f"not counted: {title}", result[key])]
-    if result["skipped"]:
-        out += [BLANK, Table([(str(n), r) for r, n in result["skipped"].items()], "rw", "Skipped")]
-    out += [BLANK, *verdict_blocks(result["verdicts"]), BLANK]
-    return [*out, *([row_table(scored)] if rows else worst_blocks(scored))]
+    out += skipped_blocks(outcomes, scored)
+    out += verdict_blocks(result["verdicts"])
+    return [*out, *(row_blocks(scored) if rows else worst_blocks(scored))]
 
 
+BY = ("source", "gpu", "engine", "metric", "model")
+"""What errors are grouped by where nothing else is asked."""
+
+
+def units(scored: Sequence[Any]) -> list[Block]:
+    """A warning where values without a unit look like values in another one than their metric's own."""
+    from rooflm.validation.score import other_unit, predicted
+
+    found = Counter(filter(None, (other_unit(x) for x in predicted(scored))))
+    told = " and ".join(f"{counted(n, 'value')} without a unit would fit in {unit}" for unit, n in found.items())
+    return [Say(f"{told}: give a column unit.", "bad")] if found else []
+
+
+def skipped_blocks(outcomes: Sequence[Any], scored: Sequence[Any]) -> list[Block]:
+    """Why rows are skipped, and which."""
+    from rooflm.validation.score import left_out
+
+    by_reason: dict[str, list[str]] = {}
+    for reason, name in left_out(outcomes, scored):
+        by_reason.setdefault(reason, []).append(name)
+    rows = []
+    for reason, names in sorted(by_reason.items(), key=lambda kv: (-len(kv[1]), kv[0])):
+        more = [f"{len(names) - FEW} more"] if len(names) > FEW else []
+        rows.append((str(len(names)), f"{reason}: {', '.join([*names[:FEW], *more])}"))
+    return [BLANK, Table(rows, "rw", "Skipped")] if rows else []
+
+
+FEW = 4
+"""Skipped rows of a reason that are named."""
 AICONFIGURATOR = (
     "AIConfigurator on 2,389 rows of the same kind: tpot mean 29, median 17;",
     "ttft mean 54, median 48 (its own published comparison).",
@@ -180,15 +217,17 @@ AICONFIGURATOR = (
 
 def load_blocks(groups: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     """Errors of rows measured under load by engine and metric; nothing where there is no such row."""
-    return [BLANK, *table("under load", groups), *map(Say, AICONFIGURATOR)] if groups else []
+    return [BLANK, *table("under load", groups)] if groups else []
 
 
 def verdict_blocks(v: Mapping[str, Any]) -> list[Block]:
     """Verdicts on memory: how many were right, and which were not."""
     wrong, near = v["wrong"], v["borderline"]
     total = v["right"] + len(wrong) + len(near)
+    if not total:
+        return []
     right = f"{v['right']} of {total} right, {len(near)} within 5 % of the capacity"
-    out: list[Block] = [Say(f"Verdicts on memory: {right}")]
+    out: list[Block] = [BLANK, Say(f"Verdicts on memory: {right}")]
     for label, items in (("wrong", wrong), ("borderline", near)):
         told = [f"{i} ({100 * float(m):+.1f} %)" for i, m in items.items()]
         more = [f"{len(told) - MOST_NAMED} more (see --json)"] if len(told) > MOST_NAMED else []
@@ -209,23 +248,46 @@ def worst_blocks(scored: Sequence[Any]) -> list[Block]:
     usable = [x for x in scored if not x.reason and x.request.metric != "oom" and x.predicted > 0]
     usable = [x for x in usable if not x.request.apart] or usable
     worst = sorted(usable, key=lambda x: -abs(math.log(x.ratio)))[:WORST]
-    rows = []
-    for x in worst:
-        r = x.request
-        rows += [(f"{x.ratio:.2f}", f"{r.id}  {r.group[0]} on {r.group[1]}, {r.engine}, {r.metric}"), ("", why(x))]
-    return [Table(rows, "rw", "Worst rows (predicted over measured)")]
+    return told("Worst rows (predicted over measured)", [(x, why(x)) for x in worst])
 
 
-def row_table(scored: Sequence[Any]) -> Table:
-    """Every row: predicted over measured, both, what it is, and what sets it apart."""
-    head = ("ratio", "measured", "predicted", "metric", "id", "model", "gpu", "engine", "remark")
-    rows: list[Sequence[str]] = [head]
-    for x in scored:
+def row_blocks(scored: Sequence[Any]) -> list[Block]:
+    """Every row, with what sets it apart."""
+    from rooflm.validation.score import why
+
+    return told("Rows", [(x, x.reason or why(x)) for x in scored])
+
+
+def told(title: str, rows: Sequence[tuple[Any, str]]) -> list[Block]:
+    """Rows with their remarks: predicted over measured, both, and what it is."""
+    from rooflm.validation.columns import METRICS
+
+    lines: list[Sequence[str]] = [("ratio", "measured", "predicted", "row")]
+    for x, remark in rows:
         r = x.request
-        remark = x.reason or r.apart or "; ".join(x.assumed)
-        figures = (f"{x.ratio:.2f}" if x.ratio == x.ratio else "-", _cell(r.measured), _cell(x.predicted) or "-")
-        rows.append((*figures, r.metric, r.id, *r.group, r.engine, remark))
-    return Table(rows, "rrrlllllw", head=True, stub=5)
+        unit = METRICS[r.metric].unit
+        values = (times(x.ratio), valued(r.measured, unit), valued(x.predicted, unit))
+        lines.append((*values, f"{r.id}  {r.group[0]} on {r.group[1]}, {r.engine}, {r.metric}"))
+        lines += [("", "", "", remark)] if remark else []
+    return [BLANK, Table(lines, "rrrw", title, head=True)] if rows else []
+
+
+def times(ratio: float) -> str:
+    """A ratio with two places, or as a power of ten where it is far off.
+
+    >>> times(1.234), times(0.00079), times(float("nan"))
+    ('1.23', '8e-04', '-')
+    """
+    return "-" if ratio != ratio else f"{ratio:.2f}" if 0.01 <= ratio < 1000 else f"{ratio:.0e}"
+
+
+def valued(value: float, unit: str) -> str:
+    """A figure for people.
+
+    >>> valued(0.0091, "s"), valued(2**34, "B"), valued(1234.5, "1/s"), valued(float("nan"), "s")
+    ('9.10 ms', '16.00 GiB', '1234', '-')
+    """
+    return amount(value, unit) if unit in ("s", "B") else "-" if value != value else f"{value:.4g}"
 
 
 def rows_json(scored: Sequence[Any]) -> list[dict[str, Any]]:

@@ -52,8 +52,9 @@ class Limits(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """Bytes on the fullest device: of its weights, and of the KV cache a sequence, of activations a token of a pass, of
-    logits a sequence, and of what a cache that is written anew holds twice a sequence."""
+    """Bytes on the fullest device. weights: of the weights; sequence: KV cache of one sequence at its full length;
+    token: activations of one token of a pass; logit: logits of one sequence; copy: of one sequence, what an eager cache
+    update holds twice."""
 
     weights: Num
     sequence: Num
@@ -63,7 +64,7 @@ class Needs(NamedTuple):
 
 
 def needs(s: Scenario) -> Needs:
-    """What memory is made of, whatever the batch."""
+    """Bytes that memory is made of, each for one sequence or token."""
     half, weights = s.quant.half_bytes, held_weights(s.model, s.mapping, s.quant, s.engine)
     need = Needs(weights, sequence_bytes(s), token_bytes(s, half), logit_bytes(s, half), copy_bytes(s))
     if s.speculation.off:
@@ -231,5 +232,6 @@ def running_limit(s: Scenario) -> Num:
 
 
 def check(broken: Dict[str, Num], used: Num, capacity: Num) -> Limits:
-    """The rules that are broken (`rules.flags`), and memory (bytes), each a flag with its reason."""
+    """The limits of a scenario: the rules that it breaks (`rules.flags`), and whether it uses more bytes than the
+    capacity."""
     return Limits({**broken, OUT_OF_MEMORY: (used <= capacity) == 0})

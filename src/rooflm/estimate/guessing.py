@@ -19,8 +19,8 @@ ONCE = ("decode_attention", "mla_decode")
 def verifying(
     plain: Sequence[Op | Comm], s: Scenario, wide: Callable[[Num], Sequence[Op | Comm]]
 ) -> list[Op | Comm]:  # fmt: skip
-    """The nodes of a decode pass that verifies the guesses. plain: of a pass of one token a sequence; wide: of one with
-    so many rows a sequence. Attention keeps its one read of the cache."""
+    """The nodes of a decode pass that verifies guesses. plain: those of a pass with one token a sequence; wide(rows):
+    those of a pass with so many tokens a sequence. Attention still reads a sequence's cache once."""
     if s.speculation.off:
         return list(plain)
     rows = s.speculation.verified
@@ -30,8 +30,8 @@ def verifying(
 
 
 def drafting(s: Scenario) -> Scenario:
-    """The scenario of the passes that guess: the draft's model (in its own scheme) on the same devices; the host costs
-    of a step come once, with the pass that verifies."""
+    """The scenario of a pass that guesses: the draft model in its own scheme on the same devices, without the host's
+    costs of a step, which the verifying pass has once."""
     model = guessing_model(s.model, s.speculation)
     own = replace(s.speculation.scheme or s.quant, kv_bits=s.quant.kv_bits)
     mapping = replace(s.mapping, pp=1, ep=s.mapping.ep if s.speculation.draft is None else 1)
@@ -41,8 +41,8 @@ def drafting(s: Scenario) -> Scenario:
 
 
 def held(s: Scenario, sequence_bytes: Callable[[Scenario], Num]) -> tuple[Num, Num]:
-    """Bytes that guessing adds on a device, of weights and of the cache a sequence: a draft model's; of the model's own
-    heads those layers that its checkpoint holds for it, else one layer, with its cache."""
+    """(bytes of weights, bytes of cache a sequence) that guessing adds on a device: those of a draft model; for the
+    model's own heads those of the extra layers in its checkpoint, else of one layer."""
     d = drafting(s)
     each = sequence_bytes(d)
     if s.speculation.draft is None:

@@ -11,7 +11,7 @@ import numpy as np
 from rooflm.estimate.bounds import by_bound, largest
 from rooflm.estimate.capacity import Limits, Running, check, memory_use, running
 from rooflm.estimate.figures import Figures, Memory, figure
-from rooflm.estimate.offloaded import device_part
+from rooflm.estimate.offloaded import device_part, host_bytes
 from rooflm.estimate.request import (
     Speed,
     a_token,
@@ -196,7 +196,18 @@ class InferenceFigures(Figures):
     def bound(self) -> dict[str, Num]:
         """What bounds the prefill and the decode step: the label with the largest share of the time."""
         phases = self.passes if self.scenario.model.head else ("prefill",)
-        return {k: largest(bound_shares(self.passes[k], self.scenario.axes)) for k in phases}
+        shares = {k: bound_shares(self.passes[k], self.scenario.axes) for k in phases}
+        if not self.scenario.offload.off:
+            shares["prefill"]["host layers"] = self.prefill_parts["host layers"] / self.running.passes
+            shares["decode"]["host layers"] = self.decode_parts["host layers"] * self.gained
+        return {k: largest(v) for k, v in shares.items()}
+
+    @figure
+    def host_memory(self) -> Num:
+        """Bytes of the host's memory that layers held there take, with their cache."""
+        s = self.scenario
+        weights, cache = host_bytes(s, np.inf, s.workload.prompt + s.workload.output)
+        return weights + s.workload.batch * cache
 
     @figure
     def parts(self) -> dict[str, Num]:

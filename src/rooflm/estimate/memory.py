@@ -20,6 +20,7 @@ from rooflm.catalogue.model import (
     Model,
     MoE,
     ffn_params,
+    matrix_params,
     mixer_params,
     norm_params,
 )
@@ -72,10 +73,8 @@ def block_shard(model: Model, block: Block, mapping: Mapping) -> dict[str, Num]:
         mlp = ffn_params(replace(block.ffn, width=dense_width), h)
     elif isinstance(block.ffn, MoE):
         f = block.ffn
-        mats = 3 if f.gated else 2
-        inner = f.inner(h)
-        mlp, shared = 2 * h * f.latent, mats * h * dense_width
-        experts = count * (mats * inner * width + f.bias * ((mats - 1) * width + inner))
+        mlp, shared = 2 * h * f.latent, matrix_params(h, dense_width, f.gated)
+        experts = count * matrix_params(f.inner(h), width, f.gated, f.bias)
         plain = plain + f.experts * h + f.shared_gate * h + f.bias * f.experts
     attention = mixer_params(local_mixer(block.mixer, mapping.tp), h)
     return {"attention": attention, "mlp": mlp, "shared": shared, "experts": experts, "plain": plain}
@@ -121,8 +120,9 @@ def shards(model: Model, mapping: Mapping) -> dict[str, Num]:
 
 
 def extra_share(model: Model, mapping: Mapping) -> Num:
-    """Parameters of `extra_params` on one rank: all of what no block holds; of what is missing (below 0: a token table
-    narrower than the hidden width) its share, for the table is split over the tensor group.
+    """Parameters on one rank of what no block holds (`extra_params`): all of it on every rank. A negative number stands
+    for parameters that the token table lacks, where it is narrower than the hidden width; of these a rank has its
+    share, as of the table.
 
     >>> float(extra_share(Model("m", 64, 100, (), extra_params=-80), Mapping(tp=8)))
     -10.0

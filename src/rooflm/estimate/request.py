@@ -85,8 +85,9 @@ def timed_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:
 
 
 class Speed(NamedTuple):
-    """Times of a request (s). one, tick: a pass of each phase; repeat: prefill passes that follow each other; before,
-    beside: what comes before the first token and to each step beside them, by part; latency covers all waves."""
+    """Times of a request (s). one: a prefill pass; tick: a decode step; repeat: prefill passes until the first token;
+    before: other seconds before the first token, by part; beside: other seconds of each decode step, by part; latency
+    covers all rounds in which the batch runs."""
 
     one: Step
     tick: Step
@@ -99,7 +100,8 @@ class Speed(NamedTuple):
 
 
 def host_of(s: Scenario) -> Engine:
-    """The engine whose host costs count: as fitted where efficiency is calibrated."""
+    """The engine with the host costs that count: all as fitted where efficiency is calibrated, else those of
+    `unfitted`."""
     return s.engine if s.efficiency.mode == "calibrated" else unfitted(s.engine)
 
 
@@ -157,7 +159,7 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
 
 
 def a_token(s: Scenario, step_time: Num, beside: Mapping[str, Num]) -> Num:
-    """Seconds of an output token: of a decode step and what comes beside it, shared by the tokens that it gains."""
+    """Seconds of an output token: a decode step with what comes beside it, over the tokens that it gains a sequence."""
     seconds = step_time + add_up(beside.values()) if beside else step_time
     return seconds if s.speculation.off else seconds / s.speculation.gained
 

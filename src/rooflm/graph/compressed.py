@@ -36,8 +36,8 @@ def compressed_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | 
 
 
 def entry_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | Comm]:
-    """What makes entries: values and weights of each series, their weighted sums (written to the state in fp32, read
-    for the sum), and where they are picked the indexer's own, with every query against every entry's key."""
+    """What makes compressed entries: values and weights of each series of tokens and their weighted sums, which pass
+    through an fp32 state. Where an indexer picks among the entries, also its keys and the scores of every query."""
     tokens, part, b = c.tokens, "attention", c.quant.half_bytes
     picks = not is_plain(a.index_topk, 0)
     made = 2 * a.series * (a.entry + picks * a.index_dim)
@@ -53,9 +53,10 @@ def entry_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | Comm]
 
 
 def over_prompt(c: Context, count: Num, a: CompressedAttention, heads: Num) -> list[Op | Comm]:
-    """Attention of new tokens over the window, and over the entries: as many pairs as of one `ratio`th of the sequences
-    over all tokens, or over ratio x index_topk of them. Both read lists of entries, as sparse latent attention does: a
-    reach that is shorter than the sequence (by one where all is read) says so to its kernel's formula."""
+    """Attention of new tokens over the window and over the compressed entries. Of the entries a query reads one for
+    every `ratio` tokens, or `index_topk` of them. Both are read through lists of entries, as in sparse latent
+    attention, so the op's shape gives a reach shorter than the sequence (by at least one token), by which its kernel is
+    told."""
     p, b, entry = c.work.prefill, c.quant.half_bytes, a.entry
     if not p:
         return []

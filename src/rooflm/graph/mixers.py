@@ -94,7 +94,7 @@ def over_prompts(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> l
     scores = full * heads
     core = Op("attention", part, "attention", count, 2.0 * full * heads * pair, moved + 2 * scores * b, shape,
               (b, kv_b, b), launches=2)  # fmt: skip
-    return [*nodes, core, stream("softmax", part, "softmax", count, scores * (6 * b + 8.0), 4, 5.0 * scores)]
+    return [*nodes, core, plain_softmax(c, count, scores)]
 
 
 def over_cached(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:
@@ -110,8 +110,14 @@ def over_cached(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> li
               (b, kv_b, b), launches=1 if c.kernels.decode_flash else 2)  # fmt: skip
     if c.kernels.decode_flash:
         return [core]
-    scores = d.sequences * keys * heads
-    return [core, stream("softmax", part, "softmax", count, scores * (6 * b + 8.0), 4, 5.0 * scores)]
+    return [core, plain_softmax(c, count, d.sequences * keys * heads)]
+
+
+def plain_softmax(c: Context, count: Num, scores: Num) -> Op:
+    """Softmax of so many scores in memory by plain kernels when serving: scale, mask, softmax in fp32 and back, 4
+    kernels that move 3 times two 16-bit values and two fp32 values a score, with 5 FLOPs."""
+    moved = scores * (6 * c.quant.half_bytes + 8.0)
+    return stream("softmax", "attention", "softmax", count, moved, 4, 5.0 * scores)
 
 
 def _reach(a: Attention) -> Num:

@@ -77,7 +77,7 @@ class Match(NamedTuple):
     level: str
 
 
-class _Entry(NamedTuple):
+class Entry(NamedTuple):
     """What a row is found by, and its text: rows are parsed only when they are picked (a family has up to 200)."""
 
     gpu: tuple[str, ...]
@@ -94,7 +94,7 @@ _KEY = re.compile(r'^(gpu|architecture|engine|dtype|kernel|family|mape_out) = "?
 
 
 @cache
-def _entries(family: str) -> tuple[_Entry, ...]:
+def entries_of(family: str) -> tuple[Entry, ...]:
     """The rows of data/calibration/<family>.toml, unparsed."""
     if not (CALIBRATION / f"{family}.toml").is_file():
         raise UnknownNameError("kernel family", family, [p.stem for p in CALIBRATION.glob("*.toml")])
@@ -102,7 +102,7 @@ def _entries(family: str) -> tuple[_Entry, ...]:
     for text in "".join(text_of(p.stem) for p in sorted(CALIBRATION.glob(f"{family}*.toml"))).split("[[fit]]")[1:]:
         keys = {"kernel": "", "family": "", **dict(_KEY.findall(text))}
         many = {name: tuple(keys[name].split()) for name in ("gpu", "engine")}
-        found.append(_Entry(**{**keys, **many, "mape_out": float(keys["mape_out"])}, text="[[fit]]" + text))
+        found.append(Entry(**{**keys, **many, "mape_out": float(keys["mape_out"])}, text="[[fit]]" + text))
     return tuple(found)
 
 
@@ -120,7 +120,7 @@ def text_of(name: str) -> str:
 
 
 @cache
-def _parse(family: str, text: str) -> FitRow:
+def parsed(family: str, text: str) -> FitRow:
     """One row from its text."""
     return read(text, dict[str, tuple[FitRow]], family)["fit"][0]
 
@@ -141,9 +141,9 @@ def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kern
     >>> lookup("gemm", "h100-sxm-80gb", "hopper", "vllm", "bf16").level
     'exact'
     """
-    rows = [r for r in _entries(family) if r.kernel == kernel]
+    rows = [r for r in entries_of(family) if r.kernel == kernel]
     if not rows:
-        raise UnknownNameError(f"{family} kernel", kernel, {r.kernel for r in _entries(family)})
+        raise UnknownNameError(f"{family} kernel", kernel, {r.kernel for r in entries_of(family)})
     for number, kind in enumerate((dtype, *DTYPE_KIN.get(dtype, ()))):
         same = [r for r in rows if r.dtype in (kind, TWINS.get(kind))]
         kin = [r for r in same if r.architecture == generation]
@@ -159,7 +159,7 @@ def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kern
                 nearest = min(tier, key=lambda r: (ANY not in r.gpu, engine not in r.engine, ANY not in r.engine,
                                                    r.dtype != kind, 0 if gpu in r.gpu else -len(r.gpu),
                                                    r.mape_out))  # fmt: skip
-                return Match(_parse(family, nearest.text), level if number == 0 else LEVELS[-1])
+                return Match(parsed(family, nearest.text), level if number == 0 else LEVELS[-1])
     raise UnknownNameError(f"dtype with {family} constants", dtype, {r.dtype for r in rows})
 
 

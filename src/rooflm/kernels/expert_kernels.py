@@ -14,7 +14,7 @@ from functools import cache
 from typing import NamedTuple
 
 from rooflm.catalogue.abilities import listed
-from rooflm.kernels.constants import _entries, _Entry, _parse, read, text_of, typed
+from rooflm.kernels.constants import Entry, entries_of, parsed, read, text_of, typed
 from rooflm.kernels.moe import MoEConstants, usual
 
 OTHER = ("plain", "untuned")
@@ -36,9 +36,10 @@ class Choice(NamedTuple):
     constants: MoEConstants
 
 
-def _tuned(entries: list[_Entry], expert_parallel: bool) -> list[_Entry]:
-    """One entry an engine and family: without expert parallelism the fit to such rows, where there is one."""
-    kinds: dict[tuple[tuple[str, ...], str, str], dict[str, _Entry]] = {}
+def _tuned(entries: list[Entry], expert_parallel: bool) -> list[Entry]:
+    """Of an engine's entries for one library and data type, one: that fitted to rows without expert parallelism ("tp")
+    where no expert parallelism is asked for and there is one, else the general one."""
+    kinds: dict[tuple[tuple[str, ...], str, str], dict[str, Entry]] = {}
     for e in entries:
         kinds.setdefault((e.engine, e.family, e.dtype), {})[e.kernel] = e
     return [
@@ -46,8 +47,9 @@ def _tuned(entries: list[_Entry], expert_parallel: bool) -> list[_Entry]:
     ]  # fmt: skip
 
 
-def _widest(entries: list[_Entry]) -> list[_Entry]:
-    """Of the sets of one kernel in an engine for several cards of a generation the one for most cards."""
+def _widest(entries: list[Entry]) -> list[Entry]:
+    """Of the entries of one engine, library, data type and kernel for several cards of a generation, that for most
+    cards."""
     ranked = sorted(entries, key=lambda e: len(e.gpu))
     return list({(e.engine, e.family, e.dtype, e.kernel): e for e in ranked}.values())
 
@@ -57,10 +59,13 @@ def choices(
     gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False, family: str = "",
     launched: bool = False,
 ) -> tuple[Choice, ...]:  # fmt: skip
-    """The kernels from which an engine picks on a card: those of its generation's cards where none was measured on it,
-    and where none was on those either the nearest set (`kernels.moe.usual`). family: those that the server was told to
-    use, each as measured in the engine, else as in others; where nobody measured them its usual ones of each table,
-    less those that its release lacks ("-"). launched: shared families start as measured in the engine itself.
+    """The expert kernels from which an engine picks the fastest on a card: those measured on the card, else on its
+    generation's cards, else the nearest set (`kernels.moe.usual`).
+
+    dtype: of the experts' weights, as the tables know it. family: libraries that the server was told to use, with
+    commas, each as measured in this engine or else in another; "-NAME" is one that the release lacks. Where none of the
+    named was measured, the engine's usual kernels serve. launched: kernels of shared libraries keep the start time that
+    was measured in the engine itself, instead of the least of all engines.
 
     >>> [c.dtype for c in choices("h100-sxm-80gb", "hopper", "sglang", "fp8_block")]
     ['fp8_block']
@@ -70,9 +75,9 @@ def choices(
     1
     """
     told = listed(family)
-    of_use = [e for e in _entries("moe") if e.kernel not in OTHER]
+    of_use = [e for e in entries_of("moe") if e.kernel not in OTHER]
     here = [e for e in of_use if gpu in e.gpu] or _widest([e for e in of_use if e.architecture == generation])
-    found: list[_Entry] = []
+    found: list[Entry] = []
     for kind in (dtype, *WIDER.get(dtype, ())):
         same = [e for e in here if e.dtype == kind]
         here_too = {e.family for e in same if engine in e.engine}  # measured in the engine itself: that counts
@@ -91,8 +96,9 @@ def choices(
     return (Choice(dtype, typed(MoEConstants, row)), *_read(found, shared))
 
 
-def _read(entries: list[_Entry], shared: list[_Entry]) -> tuple[Choice, ...]:
-    """Entries with their constants; those of a shared family with its least start, in any engine and data type."""
-    read = [(e, typed(MoEConstants, _parse("moe", e.text))) for e in (*entries, *shared)]
+def _read(entries: list[Entry], shared: list[Entry]) -> tuple[Choice, ...]:
+    """Entries with their constants. A kernel of a shared library takes the least start time that any engine or data
+    type has of it."""
+    read = [(e, typed(MoEConstants, parsed("moe", e.text))) for e in (*entries, *shared)]
     least = [min([c.start, *(o.start for k, o in read[len(entries) :] if k.family == e.family)]) for e, c in read]
     return tuple(Choice(e.dtype, c._replace(start=s)) for (e, c), s in zip(read[: len(entries)], least, strict=False))

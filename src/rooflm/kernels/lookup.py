@@ -9,13 +9,13 @@ from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import UnknownNameError
-from rooflm.kernels.constants import LEVELS, Match, _entries, _parse, lookup, typed
+from rooflm.kernels.constants import LEVELS, Match, entries_of, lookup, parsed, typed
 from rooflm.kernels.rates import Rates
 from rooflm.units import highest
 
 
 class Where(NamedTuple):
-    """What picks constants."""
+    """What the look-up of constants goes by."""
 
     gpu: str
     """The card whose kernels these are (`Device.kernels_from`)."""
@@ -53,7 +53,7 @@ def weight_dtype(q: Quant, computed: str) -> str:
 
 
 def where(device: Device, engine: Engine, scheme: Quant, r: Rates) -> Where:
-    """What picks the constants of a scheme in an engine on a device."""
+    """The key of the look-up for a scheme in an engine on a device."""
     quant = weight_dtype(scheme, r.dtype["quant"])
     own, generation = device.kernels_from, device.kernel_generation
     return Where(own, generation, engine.kernels.whose, quant, r.dtype["half"], engine.runs)
@@ -61,15 +61,14 @@ def where(device: Device, engine: Engine, scheme: Quant, r: Rates) -> Where:
 
 @lru_cache(maxsize=4096)
 def constants(family: str, kind: type[Any], w: Where, dtype: str, kernels: tuple[str, ...] = ("",)) -> Any:
-    """The typed constants of a kernel family, of the nearest of several kernels (`nearest_of`)."""
+    """Constants of a kernel family as its NamedTuple `kind`: of the first of `kernels` that `nearest_of` finds."""
     return typed(kind, nearest_of(family, w, dtype, kernels).row)
 
 
 def nearest_of(family: str, w: Where, dtype: str, kernels: tuple[str, ...]) -> Match:
-    """The row of the first of these kernels (most special first) that this engine gives the work to.
-
-    A special kernel counts where this very engine was measured with it, at a level no farther than the plain kernel's
-    (the last one); but a kernel for an 8-bit cache (prefill-kv8) also where another engine's stands in.
+    """The calibration row of the first of these kernels, most special first, that was measured in this very engine, at
+    a level no farther than that of the last one, the plain kernel. Kernels of COMMON also count where they were
+    measured in another engine.
 
     >>> w = Where("h200-sxm-141gb", "hopper", "trtllm", "bf16", "bf16")
     >>> nearest_of("attention", w, "fp8", ("decode-mha", "decode")).row.kernel
@@ -93,12 +92,12 @@ EAGER = 5e-5
 
 @lru_cache(maxsize=4096)
 def in_graphs(family: str, kind: type[Any], w: Where, dtype: str, kernel: str) -> tuple[Any, ...]:
-    """The constants of a kernel of a library that all engines bring, in a CUDA graph, as measured on this very card
-    (else on those of its generation): the engine's own, but where its table was measured eagerly (or not at all) those
-    of every other engine, of which the fastest runs. Where nobody measured it so, the usual ones (`constants`)."""
-    same = [e for e in _entries(family) if (e.dtype, e.kernel) == (dtype, kernel)]
+    """The constants of a library's kernel as it runs inside a CUDA graph, of which the fastest is to be taken. They are
+    from this very card, else from cards of its generation: the engine's own where its table was measured in graphs,
+    else those of every other engine that was. Without any, the usual look-up (`constants`)."""
+    same = [e for e in entries_of(family) if (e.dtype, e.kernel) == (dtype, kernel)]
     rows = [e for e in same if w.gpu in e.gpu] or [e for e in same if e.architecture == w.generation]
-    found = {engine: typed(kind, _parse(family, e.text)) for e in rows for engine in e.engine}
+    found = {engine: typed(kind, parsed(family, e.text)) for e in rows for engine in e.engine}
     known = {engine: c for engine, c in found.items() if c.floor_s < EAGER}
     if w.kernels in known:
         return (known[w.kernels],)

@@ -18,12 +18,12 @@ KINDS = {"fp8": "fp8", "int8": "fp8", "fp4": "fp4", "int4": "fp4"}
 
 @cache
 def table() -> dict[str, Any]:
-    """The constants as read."""
+    """The tables of data/calibration/training.toml."""
     return tomllib.loads(text_of("training"))
 
 
 def found(rows: dict[str, Any], device: str, architecture: str) -> dict[str, float]:
-    """The row of the generation with what the device has of its own; empty where there is neither.
+    """The row of a device's generation, with the values of a row of the device itself over it; empty without either.
 
     >>> found({"hopper": {"half": 1.2, "fp8": 1.0}, "h20": {"half": 1.1}}, "h20", "hopper"), found({}, "x", "y")
     ({'half': 1.1, 'fp8': 1.0}, {})
@@ -32,10 +32,9 @@ def found(rows: dict[str, Any], device: str, architecture: str) -> dict[str, flo
 
 
 def gemm(device: str, architecture: str, dtype: str, scheme: str = "") -> float:
-    """Factor of matrix products of a computed data type, by its kind (KINDS), or of a scheme by name (mxfp8: matrix
-    units apply its scales themselves); times that of a scheme with kernels of its own (fp8-rowwise: CUTLASS instead of
-    cuBLAS).
-    """
+    """Time of matrix products in a training step over their time alone. dtype: that they are computed in (KINDS);
+    scheme: of the training run, which counts where it has a factor of its own (mxfp8, whose scales the matrix units
+    apply) or kernels of its own (fp8-rowwise: CUTLASS instead of cuBLAS)."""
     kind = KINDS.get(dtype, "half")
     row = found(table()["gemm"], device, architecture)
     factor = row.get(scheme if kind != "half" else kind, row.get(kind, row.get("half", 1.0)))
@@ -43,7 +42,8 @@ def gemm(device: str, architecture: str, dtype: str, scheme: str = "") -> float:
 
 
 def early(architecture: str, dtype: str) -> float:
-    """Factor of products of libraries that came before a generation's had ripened: 1 where none is known.
+    """Time of products with the libraries of a generation's first releases over that with later ones; 1 where none is
+    known.
 
     >>> early("blackwell", "fp8") > early("blackwell", "half") > 1 == early("hopper", "fp8")
     True
@@ -71,8 +71,8 @@ def factor(family: str, name: str, device: str, architecture: str) -> float:
 
 
 def standing(kernel: str, device: str, architecture: str) -> str:
-    """The attention kernel that stands for one: itself, the usual one where nobody measured it on a generation (cuDNN:
-    torchtitan, models/attention.py: CUDNN first), or "" where nobody measured either.
+    """The attention kernel whose factors serve: the one asked for; where nobody measured it on the generation, the
+    engines' default (cuDNN: torchtitan, models/attention.py: CUDNN first); "" where nobody measured either.
 
     >>> standing("fa2", "h100-sxm-80gb", "hopper"), standing("fa1", "b200-sxm-180gb", "blackwell")
     ('fa2', 'cudnn')
@@ -82,14 +82,15 @@ def standing(kernel: str, device: str, architecture: str) -> str:
 
 
 def attention(kernel: str, device: str, architecture: str) -> tuple[float, float]:
-    """(forward, backward) factors of an attention kernel: its time, and the backward's a FLOP over the forward's."""
+    """(time of an attention kernel's forward pass over its calibrated time, time of a FLOP of its backward pass over
+    one of the forward pass)."""
     row = found(table()["attention"].get(standing(kernel, device, architecture), {}), device, architecture)
     return row.get("forward", 1.0), row.get("backward", 1.0)
 
 
 def ring() -> tuple[float, float, float]:
-    """(seconds of a hop within a node, and between nodes) of a library's ring, and the share of its hops that a step
-    waits for, whatever compute runs beside it."""
+    """Of a ring of NCCL: seconds of a hop within a node, seconds of a hop between nodes, and the share of its hops that
+    a step waits for whatever it computes meanwhile."""
     row = table()["ring"]
     return float(row["within"]), float(row["across"]), min(float(row["shown"]), 1.0)
 

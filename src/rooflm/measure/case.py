@@ -1,16 +1,13 @@
-"""What is measured: a Case (one cell of the grid), and the grid made of lists."""
+"""What is measured: a Case, one cell of the grid that `plan` makes of lists."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
-import itertools
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from rooflm.asked.checks import whole
 from rooflm.errors import RooflmError, near_matches
@@ -173,18 +170,3 @@ def known(name: str) -> str:
 
         load_model(name)
     return name
-
-
-def grid(given: Mapping[str, Any]) -> list[Case]:
-    """Every combination of the lists among the fields, the first list outermost.
-
-    >>> [(c.batch, c.tp) for c in grid({"model": "smollm2-135m", "batch": [1, 8], "tp": [1, 2]})]
-    [(1, 1), (1, 2), (8, 1), (8, 2)]
-    """
-    names = {f.name for f in fields(Case)}
-    for name in given:
-        if name not in names:
-            near = near_matches(name, sorted(names))
-            raise RooflmError(f"a case has no field {name!r}" + (f": did you mean {near[0]!r}?" if near else ""))
-    lists = [v if isinstance(v, Sequence) and not isinstance(v, str) else [v] for v in given.values()]
-    return [check(Case(**dict(zip(given, point, strict=True)))) for point in itertools.product(*lists)]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import Model
-from rooflm.estimate.memory import weight_bytes
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
 from rooflm.graph.ops import Comm, Op
@@ -104,9 +103,3 @@ def stage_layers(layers: int, stages: int) -> list[int]:
     [8, 8, 7, 7]
     """
     return [layers // stages + (i < layers % stages) for i in range(stages)]
-
-
-def weights(case: Case, model: Model) -> float:
-    """Bytes of weights on the fullest rank."""
-    mapping: Any = Mapping(tp=case.tp, pp=case.pp, dp=case.dp)
-    return float(weight_bytes(model, mapping, parse_quant(case.scheme), float(BYTES[case.dtype])))

@@ -70,7 +70,7 @@ def rows_of(path: str, given: Cells) -> tuple[list[results.Row], list[Cells]]:
     if "run:key" in header:
         return results.read(path), []
     table.check_header(header, path)
-    return [], [{k: v for k, v in row.items() if v} | given for row in listed]
+    return [], [{k: v for k, v in row.items() if v} | given for _, row in listed]
 
 
 def cells_of(given: Mapping[str, Any]) -> Cells:
@@ -169,7 +169,7 @@ def point(x: Scored) -> Point:
     r = x.request
     metric = METRIC_NAMES[r.metric].name
     at = {"model": r.group[0], "strategy": strategy(r.kwargs), "optimisation": str(r.kwargs.get("quant", "none")),
-          "dtype": r.engine, "task": r.task}  # fmt: skip
+          "dtype": "none", "engine": r.engine, "task": r.task}  # fmt: skip
     return Point(label(x), SHOWN.get(metric, metric), r.measured, x.predicted, x.low, x.high, at)
 
 

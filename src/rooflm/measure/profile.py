@@ -197,15 +197,6 @@ def _processes(pids: Iterable[int]) -> Iterator[Any]:
             yield process
 
 
-def means(samples: Iterable[Sample], label: str) -> dict[tuple[str, str], float]:
-    """Mean of each metric of what was observed, over the samples of a label."""
-    found: dict[tuple[str, str], list[float]] = {}
-    for s in samples:
-        if s.label == label:
-            found.setdefault((s.what, s.metric), []).append(s.value)
-    return {key: float(np.mean(values)) for key, values in found.items()}
-
-
 def cores(samples: Iterable[Sample], label: str) -> float | None:
     """Cores that the observed processes had together while they worked (a twentieth of a core or more), over the
     samples of a label; None where they did not."""

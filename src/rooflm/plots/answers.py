@@ -12,6 +12,7 @@ from rooflm.plots.front import Cloud, front
 from rooflm.plots.lines import Curve, Panel, timeline
 from rooflm.plots.picture import Picture
 from rooflm.plots.scale import Scale, Side
+from rooflm.serving.said import title
 
 
 def load_picture(served: Any) -> Picture:
@@ -23,8 +24,7 @@ def load_picture(served: Any) -> Picture:
     counts = tuple(Curve(name, line[name], steps=True) for name in ("waiting", "running"))
     share = Scale("KV memory (% of capacity)", percent=True)
     panels = [Panel("", Scale("requests"), counts), Panel("", share, (Curve("KV memory", held, x=twice),))]
-    s = served.run.pools[-1].table.components.scenario
-    about = f"{s.model.name} on {s.cluster.device.name}, {s.engine.name}: {served.run.requests.name}"
+    about = f"{title(served.run.pools)}: {served.run.requests.name}"
     return timeline("Requests and KV memory over time", Side("time (s)", times, time=True), panels, about)
 
 

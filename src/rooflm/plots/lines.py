@@ -108,11 +108,26 @@ def panels(
         for i, p in enumerate(parts)
     ]
     crossed = any(_end(c, x.values) for p in parts for c in p.curves)
-    told = (*notes, LOST) if crossed else tuple(notes)
+    told = [*notes, *([LOST] if crossed else []), *nowhere(parts)]
     return finished(arranged(made, across), title, subtitle, (wide + 60.0) * across + 120, told)
 
 
-def timeline(title: str, x: Side, parts: Sequence[Panel], subtitle: str = "", notes: Sequence[str] = ()) -> Picture:
+def nowhere(parts: Sequence[Panel]) -> list[str]:
+    """The note on curves of which no point fits, so that they cannot be seen: whole panels by their titles.
+
+    >>> none, some = (np.array(flags) for flags in ([True, True], [False, True]))
+    >>> nowhere([Panel("", Scale("ms"), (Curve("a100", none * 1.0, lost=none), Curve("h200", some * 1.0, lost=some)))])
+    ['no size fits in memory: a100']
+    """
+    found = []
+    for p in parts:
+        lost = [c.name for c in p.curves if c.lost is not None and np.size(c.lost) and np.all(c.lost)]
+        whole = p.title and len(lost) == len(p.curves)
+        found += [p.title] if whole else [f"{p.title}, {name}" if p.title else name for name in lost]
+    return [f"no size fits in memory: {'; '.join(found)}"] if found else []
+
+
+def timeline(title: str, x: Side, parts: Sequence[Panel], subtitle: str = "") -> Picture:
     """Courses over time, one quantity a panel, one below the other on the same axis of time."""
     made = [
         _panel(
@@ -121,7 +136,7 @@ def timeline(title: str, x: Side, parts: Sequence[Panel], subtitle: str = "", no
         for i, p in enumerate(parts)
     ]
     body = arranged(made, 1) | {"spacing": 10, "resolve": {"scale": {"color": "independent"}}}
-    return finished(body, title, subtitle, 640, notes)
+    return finished(body, title, subtitle)
 
 
 def reached(panel: Panel) -> list[float]:
@@ -148,13 +163,14 @@ def _domain(scale: Scale, values: Sequence[float]) -> Spec:
     return {"scale": {"domain": [low, top], "nice": not (scale.percent and top == 100.0)}, "axis": axis}
 
 
-NUMBER = "abs(datum.value) >= 1e5 ? format(datum.value, '.3~s') : format(datum.value, ',.4~r')"
+NUMBER = ("abs(datum.value) >= 1e6 ? format(datum.value, '.3~s') : "
+          "format(datum.value, datum.value == floor(datum.value) ? ',d' : ',.4~r')")  # fmt: skip
 """How Vega writes numbers on axes: 0.5, 2,048, 200k."""
 
 
-def x_of(side: Side, pixels: float, field: str = "x") -> Spec:
+def x_of(side: Side, pixels: float) -> Spec:
     """The x axis of a side: names as names, sizes linear or logarithmic with ticks at round values."""
-    base: Spec = {"field": field, "title": side.label}
+    base: Spec = {"field": "x", "title": side.label}
     if not side.numeric:
         room = pixels / max(len(side.values), 1)
         turned = max((text_width(str(v)) for v in side.values), default=0.0) > room - 4
@@ -226,7 +242,7 @@ def _panel(
     layers = _marks(x, panel.marks, place, size[0])
     layers += [layer for c in panel.curves for layer in _band(x, c, place, hue)]
     for i, c in enumerate(panel.curves):
-        hidden = any(_alike(c, other) for other in panel.curves[i + 1 :])
+        hidden = sum(_alike(c, other) for other in panel.curves[i + 1 :])
         layers += _layers(x, c, place, hue, names, hidden)
     layers += [layer for c in panel.curves for layer in _lost(x, c, place, hue)]
     out: Spec = {"width": size[0], "height": size[1], "layer": layers}
@@ -286,19 +302,19 @@ def _band(x: Side, curve: Curve, place: Spec, hue: Spec) -> list[Spec]:
     return [_layer({"type": "area", "opacity": 0.14, "line": False}, kept, place, hue, **more)]
 
 
-def _layers(x: Side, curve: Curve, place: Spec, hue: Spec, names: list[str], hidden: bool) -> list[Spec]:
-    """A curve's line and markers; hidden: another lies on it, beneath which it is drawn wider."""
+def _layers(x: Side, curve: Curve, place: Spec, hue: Spec, names: list[str], hidden: int) -> list[Spec]:
+    """A curve's line and markers; hidden: how many others lie on it, beneath which it is drawn wider."""
     xs = _xs(x, curve.x or x.values)
     values = rows(x=xs, y=list(map(float, curve.y)), name=[curve.name] * len(xs))
     out = []
     if not curve.dots:
-        line: Spec = {"type": "line", "strokeWidth": 6 if hidden else 1.2 if x.time else 2, "clip": True}
+        line: Spec = {"type": "line", "strokeWidth": 2 + 4 * hidden if hidden or not x.time else 1.2, "clip": True}
         line |= {"interpolate": "step-after"} if curve.steps else {}
         line |= {"strokeDash": [5, 4]} if curve.dash else {}
         out.append(_layer(line, values, place, hue))
     if curve.dots or (curve.marked and len(xs) <= MOST_MARKED and not x.time):
         shown = [row for row in values if row["y"] is not None]
-        mark: Spec = {"type": "point", "filled": not curve.dots, "size": 60 if curve.dots else 110 if hidden else 34}
+        mark: Spec = {"type": "point", "filled": not curve.dots, "size": 60 if curve.dots else 34 + 76 * hidden}
         mark["opacity"] = 1
         shapes = [SHAPES[i % len(SHAPES)] for i in range(len(names))]
         shape = {**{k: hue[k] for k in ("field", "type", "legend")}, "scale": {"domain": names, "range": shapes}}

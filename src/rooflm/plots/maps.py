@@ -31,9 +31,8 @@ class Map:
 
 
 def heatmap(
-    title: str, x: Side, y: Side, scale: Scale, maps: Sequence[Map], subtitle: str = "", notes: Sequence[str] = (),
-    across: int = 0,
-) -> Picture:  # fmt: skip
+    title: str, x: Side, y: Side, scale: Scale, maps: Sequence[Map], subtitle: str = "", across: int = 0
+) -> Picture:
     """Maps over the same two axes and on one range of colours (0 to 100 for per cents), so many in a row.
 
     >>> m = Map("a100", np.array([[1.0, np.nan]]), np.array([["", "OOM"]]))
@@ -50,11 +49,11 @@ def heatmap(
     wide = max(max(map(text_width, words), default=0.0) + 6 if written else 9.0, 330 / across / max(len(x.values), 1))
     size = (math.ceil(min(wide, 70.0)), 24.0 if written else 12.0)
     made = [_map(m, x, y, scale, (low, high), size, i % across == 0) for i, m in enumerate(maps)]
-    told = [*notes, *(text for word, text in WHY.items() if any((m.why == word).any() for m in maps))]
+    notes = [text for word, text in WHY.items() if any((m.why == word).any() for m in maps)]
     body = arranged(made, across)
     if len(made) > 1:
         body["resolve"] = {"scale": {"color": "shared"}}
-    return finished(body, title, subtitle, size[0] * len(x.values) * across + 160, told)
+    return finished(body, title, subtitle, size[0] * len(x.values) * across + 160, notes)
 
 
 def _word(m: Map, scale: Scale, row: int, column: int) -> str:

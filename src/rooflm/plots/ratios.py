@@ -27,7 +27,6 @@ def ratios(
     found: Sequence[tuple[str, str, float]],
     subtitle: str = "",
     near: float = 0.25,
-    notes: Sequence[str] = (),
 ) -> Picture:
     """Predicted over measured, by metric (panels) and source (rows): one tick a run, a dot at the median.
 
@@ -52,11 +51,11 @@ def ratios(
              "title": "predicted over measured" if i >= len(ranked) - across else None,
              "scale": {"type": "log", "domain": list(ends), "nice": False}}  # fmt: skip
         made.append(_ratio(metric, values, near, (wide, room), x))
-    told = (f"shaded: within {100 * near:.0f} %", "one tick a run, dot: the median, line: eight of ten runs", *notes)
+    notes = [f"shaded: within {100 * near:.0f} %", "one tick a run, dot: the median, line: eight of ten runs"]
     if np.any((every < ends[0]) | (every > ends[1])):
-        told = (*told, f"at the edge: beyond {ends[0]:g} or {ends[1]:g}")
+        notes.append(f"at the edge: beyond {ends[0]:g} or {ends[1]:g}")
     body = arranged(made, across) | ({"spacing": {"row": 14, "column": 30}} if len(made) > 1 else {})
-    return finished(body, title, subtitle, across * (wide + room + 20), told)
+    return finished(body, title, subtitle, across * (wide + room + 20), notes)
 
 
 def _ratio(metric: str, values: Mapping[str, Sequence[float]], near: float, size: tuple[float, float], x: Spec) -> Spec:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.asked.answers.outputs import INFER_OUTPUTS, Output, Outputs
-from rooflm.errors import RooflmError, near_matches
+from rooflm.asked.answers.outputs import INFER_OUTPUTS, Output, Outputs, like_keys
+from rooflm.errors import RooflmError
+from rooflm.plots.picture import SIZE
 
 Array = NDArray[Any]
 WIDE = 8.0
@@ -72,10 +73,20 @@ def by_factors(values: Sequence[float]) -> bool:
 
 
 def number(value: Any) -> str:
+    """A number as it was given: whole ones below a million in full, others with at most four digits that matter.
+
+    >>> number(16384), number(0.5), number(2e12), number(128), number(4096)
+    ('16,384', '0.5', '2T', '128', '4096')
+    """
+    whole = 1e4 <= abs(float(value)) < 1e6 and float(value) == int(value)
+    return f"{int(value):,}" if whole else prefixed(value)
+
+
+def prefixed(value: Any) -> str:
     """A number with at most four digits that matter, large ones with a prefix.
 
-    >>> number(16384), number(0.5), number(2e12), number(128)
-    ('16.4k', '0.5', '2T', '128')
+    >>> prefixed(16384), prefixed(128)
+    ('16.4k', '128')
     """
     size = abs(float(value))
     steps = ((1e15, 1e15, "P"), (1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
@@ -94,7 +105,7 @@ def cell(value: float, scale: Scale) -> str:
     if scale.percent:
         return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"
     if abs(value) >= 1e4:
-        return number(value)
+        return prefixed(value)
     return f"{value:.0f}" if abs(value) >= 100 else (f"{value:.1f}" if abs(value) >= 1 else f"{value:#.2g}")
 
 
@@ -124,13 +135,13 @@ def even_ticks(low: float, high: float, most: int = 6) -> list[float]:
     return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
 
 
-def thinned(values: Sequence[float], pixels: float, size: float = 11.0) -> list[float]:
+def thinned(values: Sequence[float], pixels: float) -> list[float]:
     """Those of the values, as ticks of a logarithmic axis so many pixels long, whose labels keep apart."""
     at = sorted(set(map(float, values)))
     long = math.log(at[-1] / at[0]) or 1.0
     kept: list[float] = []
     for value in at:
-        room = 0.6 * size * (len(number(value)) + 1)
+        room = 0.6 * SIZE * (len(number(value)) + 1)
         if not kept or math.log(value / kept[-1]) / long * pixels >= room + 6:
             kept.append(value)
     return kept
@@ -174,7 +185,5 @@ def scale_of(key: str, values: Array, outputs: Outputs = INFER_OUTPUTS) -> Scale
 def check_value(key: str, known: Any) -> str:
     """The output to plot, if the answer has it; RooflmError with near names otherwise."""
     if key not in known:
-        near = near_matches(key, known) or [k for k in ("latency_s", "tpot_s", "output_tokens_per_s") if k in known]
-        tail = f"did you mean {' or '.join(map(repr, near))}?"
-        raise RooflmError(f"--plot-value is {key!r}, which the answer does not have: {tail}")
+        raise RooflmError(f"--plot-value is {key!r}, which the answer does not have: {like_keys(key, known)}")
     return key

@@ -15,7 +15,7 @@ from rooflm.catalogue.command import Command
 from rooflm.catalogue.engine import ABOUT, BY_CARD, Engine, ServerOptions
 from rooflm.catalogue.fields import About
 from rooflm.errors import RooflmError, UnknownNameError, one_of
-from rooflm.kernels.constants import _entries
+from rooflm.kernels.constants import entries_of
 from rooflm.readers.residuals import parse
 from rooflm.readers.rows import Said, beside, is_path, names, raw_row, resolve, said, where, words_of
 from rooflm.readers.tables import bounded, held, known_field
@@ -174,12 +174,12 @@ def known_words(field: str, value: Any, label: str) -> None:
 
 def experts_libraries() -> set[str]:
     """Families of measured kernels of experts."""
-    return {e.family for e in _entries("moe")} - {"", "plain"}
+    return {e.family for e in entries_of("moe")} - {"", "plain"}
 
 
 def product_types() -> set[str]:
     """Data types of measured products."""
-    return {e.dtype for e in _entries("gemm")}
+    return {e.dtype for e in entries_of("gemm")}
 
 
 @lru_cache

@@ -10,7 +10,7 @@ from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.model import Attention, Model, MoE
 from rooflm.errors import RooflmError
 from rooflm.readers import released
-from rooflm.readers.rows import names, normalise, raw_row
+from rooflm.readers.rows import normalise, raw_row
 from rooflm.readers.tables import held, values
 
 SAID = ("aliases", "note", "name")
@@ -39,15 +39,6 @@ def as_released(name: str, checkpoint: released.Checkpoint) -> Model:
         max_context=checkpoint.max_context or row.max_context,
         source=checkpoint.source or (f"https://huggingface.co/{name}" if "/" in name else row.source),
     )  # fmt: skip
-
-
-def model_names() -> list[str]:
-    """The names of every model in the catalogue, sorted.
-
-    >>> "llama-2-7b" in model_names()
-    True
-    """
-    return names("model")
 
 
 def _bounds(part: Any, at: str) -> None:

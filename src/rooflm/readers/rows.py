@@ -219,6 +219,10 @@ def resolve(kind: str, name: str) -> str:
         found, releases = row_named(name), by_range(*parted(name))
     if found is None:
         known = aliases(kind)
+        many = re.fullmatch(r"(?:(\d+) ?x ?)?(.+?)(?: ?[x:*] ?(\d{1,3}))?", name.strip().lower())
+        one = many and (known.get(normalise(many[2])) or _device_of(many[2]))
+        if kind == "gpu" and one and (many[1] or many[3]):
+            raise UnknownNameError("GPU", name, (), f" How many is gpus: {many[1] or many[3]}.", [one])
         near = releases or [known[alias] for alias in near_matches(normalise(name), known, limit=6)]
         raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, near=list(dict.fromkeys(near))[:3])
     return found

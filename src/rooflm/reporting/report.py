@@ -84,6 +84,9 @@ def report(scenario: str | Mapping[str, Any], path: str | Path | None = None) ->
     if task not in MAKERS:
         near = near_matches(task, MAKERS) or list(MAKERS)
         raise RooflmError(f"task is {task!r}, but it must be one of {', '.join(MAKERS)}: did you mean {near[0]!r}?")
+    loads = table_of("search_serve").keys() - table_of("search_infer").keys()
+    if task == "search infer" and loads & {name.replace("-", "_") for name in table}:
+        task = "search serve"  # as on the command line: who asks for a load searches under load
     call, make = MAKERS[task]
     given = arguments_of(str(label), table, table_of(call))
     if isinstance(table["model"], list) or "zip" in given:

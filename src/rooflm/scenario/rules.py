@@ -14,7 +14,7 @@ from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.model import MLA, Attention, Model, MoE
 from rooflm.catalogue.quant import compute_dtype
 from rooflm.scenario.scenario import Scenario, micro_batches
-from rooflm.units import Num, any_of
+from rooflm.units import Num, any_of, larger
 
 
 class Rule(NamedTuple):
@@ -189,6 +189,8 @@ TRAINING = (
     Rule("flushes does not divide the micro-batches", lambda s: micro_batches(s) % s.training.flushes != 0),
     Rule("interleaving needs a multiple of pp micro-batches", _short),
     Rule("cp does not divide seq", lambda s: s.workload.seq % s.mapping.cp != 0),
+    Rule("fsdp_group does not divide dp x cp",
+         lambda s: (s.mapping.fsdp_group > 0) & (s.mapping.dp * s.mapping.cp % larger(s.mapping.fsdp_group, 1) != 0)),
 )  # fmt: skip
 """Rules of training. Embedding and head may take a place of a virtual stage each (Llama 3, arXiv 2407.21783)."""
 

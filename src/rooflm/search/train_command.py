@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import MLA, Model, MoE
 from rooflm.search.finetune_command import axolotl, trl, unsloth
@@ -45,12 +46,6 @@ OPTIMIZERS = {
     "sgd-momentum": "sgd",
 }
 """Optimisers and their words; moments of bf16 need a release whose --exp-avg-dtype takes it (early ones do not)."""
-RECIPES = {
-    "llama-3.1-8b": ("llama3", "llama3_8b"), "llama-3-8b": ("llama3", "llama3_8b"),
-    "llama-3.1-70b": ("llama3", "llama3_70b"), "llama-3-70b": ("llama3", "llama3_70b"),
-    "llama-3.1-405b": ("llama3", "llama3_405b"),
-}  # fmt: skip
-"""Model -> torchtitan's module and configuration (torchtitan/models/llama3/config_registry.py)."""
 
 
 def train_command(model: Model, engine: Engine, chosen: Mapping[str, Any], fixed: Mapping[str, Any]) -> str:
@@ -174,8 +169,9 @@ def _torchtitan(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[s
     node = int(v.get("node") or 8)
     gpus = int(v.get("gpus") or node)
     words = [f"NGPU={min(gpus, node)}"]
-    if model.name in RECIPES:
-        module, config = RECIPES[model.name]
+    known = dict(pair.split("=") for pair in listed(engine.command.configs))
+    if model.name in known:
+        module, _, config = known[model.name].partition("/")
         words += [f"MODULE={module}", f"CONFIG={config}"]
     words.append("./run_train.sh")
     zero, pp = int(v.get("zero") or 0), n["pp"]

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.asked.answers.bands import bands_around, whose_constants
-from rooflm.asked.answers.said import headline
 from rooflm.asked.arguments import REPLICAS
 from rooflm.asked.assumed import of_card
 from rooflm.asked.build_inference import Built, build_inference, generating
@@ -160,9 +159,11 @@ class Served(Answer):
 
     def lines(self) -> list[str]:
         """What runs on what; the load; times; rates and memory."""
-        s, v = self.run.pools[-1].table.components.scenario, self.values()
+        from rooflm.serving import said
+
+        v = self.values()
         return [
-            f"{headline(s, v['gpus'])}, replicas {v['replicas']}",
+            said.title(self.run.pools),
             f"{v['load']}: {v['requests']} requests in {timespan(v['duration_s'])}, {v['finished']} finished",
             f"TTFT mean {timespan(v['ttft_s']['mean'])}, p95 {timespan(v['ttft_s']['p95'])}; "
             f"TPOT mean {timespan(v['tpot_s']['mean'])}, p95 {timespan(v['tpot_s']['p95'])}",
@@ -236,13 +237,13 @@ def whole(served: Served) -> Served:
     return served
 
 
-def agrees(served: Served, within: float = 0.25) -> bool:
+def agrees(served: Served) -> bool:
     """True when steady state and simulation give the same TPOT and TTFT to within a quarter."""
     s, v = served.steady, served.summary.values
-    if s is None or not s.stable:
+    if s is None or not s.stable or not v["finished"]:
         return False
     pairs = ((s.ttft, v["ttft_s"]["mean"]), (s.tpot, v["tpot_s"]["mean"]))
-    return all(abs(a - b) <= within * b for a, b in pairs if math.isfinite(b))
+    return all(abs(a - b) <= 0.25 * b for a, b in pairs if math.isfinite(b))
 
 
 class Deployment(NamedTuple):
@@ -266,8 +267,6 @@ def make_requests(
     repeats each request). peak: highest rate of the day over the mean one, 1 to 2. output_limit: most tokens of an
     output, where they end by themselves and `output` is their mean; output_ended: the mean of those that do, where the
     others run to the limit."""
-    if concurrency is not None and trace is not None:
-        raise RooflmError("a trace has its own times and takes no concurrency: give one of them")
     rate = None if rate == math.inf and concurrency is not None else rate
     if trace is not None:
         found = trace if isinstance(trace, Requests) else read_trace(trace, limit)
@@ -286,11 +285,7 @@ def make_requests(
         found = found if concurrency is None else workload.held(found, concurrency)
     else:
         found = workload.closed_loop(16 if concurrency is None else concurrency, requests, prompt, output, spread, seed)
-    if output_limit is None and output_ended is not None:
-        raise RooflmError("output_ended is of outputs that end before output_limit: give that too")
     if output_limit is not None:
-        if trace is not None:
-            raise RooflmError("output_limit draws lengths of outputs, but a trace has its own: leave one of them out")
         found = replace(found, output=workload.ending(output, output_limit, found.count, [seed, 2], output_ended))
     workload.lasting(found)
     return workload.shared_prefix(found, shared_prefix) if shared_prefix else found

@@ -20,6 +20,17 @@ def _of(name: str, part: str) -> Callable[[Mapping[str, Any]], Any]:
     return lambda v: v[name][part]
 
 
+def unserved(v: Mapping[str, Any]) -> str:
+    """Why a load is not served as it comes, in a few words ("" where it is).
+
+    >>> unserved({"rejected": 3, "requests": 40, "queue_grows": False})
+    '3 of 40 rejected'
+    """
+    if v["rejected"]:
+        return f"{v['rejected']} of {v['requests']} rejected"
+    return "queue grows" if v["queue_grows"] else ""
+
+
 SERVE_OUTPUTS = table(
     Output("ttft_s", "time to first token, mean", "s", _of("ttft_s", "mean")),
     Output("ttft_p95_s", "time to first token, 95th percentile", "s", _of("ttft_s", "p95")),
@@ -37,7 +48,7 @@ SERVE_OUTPUTS = table(
     Output("energy_j_per_token", "energy per output token", "J", lambda v: v["energy_j_per_token"]),
     Output("gpus", "GPUs used", "1", lambda v: v["gpus"]),
     Output("queue_grows", "the queue grows without bound", "", lambda v: v["queue_grows"]),
-    Output("reason", "why it cannot run", "", lambda v: ""),
+    Output("reason", "why it is not served", "", lambda v: unserved(v)),
 )  # fmt: skip
 """What a grid of simulations keeps of each."""
 EMPTY: dict[str, Any] = {"queue_grows": False, "reason": np.array("", dtype=object)}

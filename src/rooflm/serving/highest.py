@@ -40,7 +40,7 @@ def broken(served: Served) -> tuple[str, ...]:
     return tuple(out)
 
 
-def highest(trial: Trial, start: float = 1.0, whole: bool = False) -> Found:
+def highest(trial: Trial, whole: bool = False) -> Found:
     """The highest load whose run meets its limits: doubling, then halving the gap (in log).
 
     Latency is taken as rising with load, which holds but for chance; the same seed keeps chance the same.
@@ -48,7 +48,7 @@ def highest(trial: Trial, start: float = 1.0, whole: bool = False) -> Found:
     low, high = 0.0, math.inf
     best: Served | None = None
     why: tuple[str, ...] = ()
-    load = start
+    load = 1.0
     while high / max(low, 1e-12) > CLOSE and MOST > load > 1e-4 and not (whole and high - low <= 1):
         served = complete(trial(load))
         if served.summary.meets(served.limits):

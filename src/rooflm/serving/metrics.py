@@ -29,7 +29,8 @@ MEASURES = ("ttft", "tpot", "itl", "latency")
 
 
 class RequestTable(NamedTuple):
-    """One row a request; times in s. status: finished, rejected, running or waiting."""
+    """One row a request; times in s. status: finished, rejected, running, waiting, or unsent (its time had not come
+    when the run was stopped; nor is it known, of the client of a closed loop)."""
 
     arrival: Array
     prompt: NDArray[np.int64]
@@ -56,9 +57,10 @@ def table(run: Run, definitions: str = "vllm") -> RequestTable:
     latency = np.where(done, end - arrival, np.nan)
     steps = np.where(output > 1, output - 1, 1)
     tpot = latency / output if definitions == "guidellm" else np.where(output > 1, (latency - ttft) / steps, np.nan)
-    names = np.array(["waiting", "running", "finished", "rejected"])
+    names = np.array(["waiting", "running", "finished", "rejected", "unsent"])
+    status = np.where((arrival > run.duration) & (status != REJECTED), len(names) - 1, status)
     return RequestTable(
-        arrival + 0.0, np.asarray(r.prompt, dtype=np.int64), output, np.array(r.cached, dtype=np.int64), names[status],
+        np.where(np.isfinite(arrival), arrival, np.nan), np.asarray(r.prompt, dtype=np.int64), output, np.array(r.cached, dtype=np.int64), names[status],
         np.array(r.replica, dtype=np.int64), np.array(r.preempted, dtype=np.int64), ttft, tpot, latency,
     )  # fmt: skip
 
@@ -142,8 +144,8 @@ class Summary:
             raise AttributeError(name) from None
 
     def meets(self, limits: tuple[Slo, ...]) -> bool:
-        """True when every limit holds, nothing was rejected or left, and no queue grows without bound."""
-        if self.values["finished"] < self.values["requests"] or self.values["queue_grows"]:
+        """True when every limit holds of requests that finished, none was rejected, and no queue grows without bound."""
+        if self.values["rejected"] or not self.values["finished"] or self.values["queue_grows"]:
             return False
         return all(self.measure(m) <= m.seconds for m in limits)
 
@@ -168,7 +170,7 @@ def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm",
     for limit in limits:
         column = t.tpot if limit.measure == "itl" else getattr(t, limit.measure)
         good &= ~(column > limit.seconds)
-    counted = np.arange(len(done)) >= warmup
+    counted = (np.arange(len(done)) >= warmup) & (done | (t.status == "rejected"))
     late = done & counted
     gpus = sum(p.gpus * p.replicas for p in run.pools)
     finished = int(done.sum())
@@ -179,7 +181,7 @@ def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm",
     devices = [p.table.components.scenario.cluster.device for p in run.pools]
     hour = sum(p.gpus * p.replicas * float(d.price) for p, d in zip(run.pools, devices, strict=True))
     price = hour / 3600 * seconds
-    count = {name: int((t.status == name).sum()) for name in ("finished", "rejected", "running", "waiting")}
+    count = {name: int((t.status == name).sum()) for name in ("finished", "rejected", "running", "waiting", "unsent")}
     growth = queue_growth(run)
     steps = sum(r.decoding.steps for r in run.replicas)
     values: dict[str, Any] = {
@@ -198,13 +200,22 @@ def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm",
         "preemptions": sum(r.meter.preemptions for r in run.replicas),
         "cached_share": float(t.cached[done].sum()) / max(float(t.prompt[done].sum()), 1.0),
         "gpus": gpus, "replicas": len(run.replicas),
-        "cost_usd_per_request": price / max(finished, 1), "cost_usd_per_million_tokens": price / max(tokens, 1) * 1e6,
+        "cost_usd_per_request": each(price, finished), "cost_usd_per_million_tokens": each(price, tokens) * 1e6,
         "price_usd_per_hour": hour / gpus, "price_basis": told(devices),
-        "energy_j_per_request": joules / max(finished, 1), "energy_j_per_token": joules / max(tokens, 1),
+        "energy_j_per_request": each(joules, finished), "energy_j_per_token": each(joules, tokens),
         "queue_grows": growth is not None, "queue_grows_from_s": growth[0] if growth else None,
         "queue_growth_per_s": growth[1] if growth else 0.0,
     }  # fmt: skip
     return Summary(values)
+
+
+def each(whole: float, parts: float) -> float:
+    """What one of the parts takes of a whole; not-a-number where there is none.
+
+    >>> each(6.0, 2), each(6.0, 0)
+    (3.0, nan)
+    """
+    return whole / parts if parts else math.nan
 
 
 def energy(run: Run) -> float:
@@ -282,18 +293,18 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
 
     Requests that are due and have not ended count as growing when, over the second half of the arrivals, a straight
     line through their number rises by more than a tenth of the requests that came meanwhile (and by more than 20);
-    from: when the queue was last empty.
+    from: when the queue was last empty. Of a run that was stopped, the arrivals until then.
     """
     requests = run.requests
     if requests.count < FEWEST or not requests.rate < math.inf:
         return None
-    last = float(requests.arrival[-1])
+    last = min(float(requests.arrival[-1]), run.duration)
     time, inside, waiting = in_client(run) if requests.concurrency else in_server(run)
     half = (time >= last / 2) & (time <= last)
     if half.sum() < 5:
         return None
     slope = float(np.polyfit(time[half], inside[half], 1)[0])
-    came = requests.count - int(np.searchsorted(requests.arrival, last / 2))
+    came = int(np.sum((requests.arrival >= last / 2) & (requests.arrival <= last)))
     if slope * last / 2 < max(0.1 * came, 20):
         return None
     empty = time[(waiting <= 0) & (time <= last)]
@@ -311,7 +322,6 @@ def in_client(run: Run) -> tuple[Array, Array, Array]:
     due = run.requests.arrival
     r = run.records
     sent, end = (np.frombuffer(x, dtype=float) for x in (r.arrival, r.end))
-    sent = np.where(sent < due, np.inf, sent)  # never sent: the run stopped before
     end = np.where(np.frombuffer(bytes(r.status), dtype=np.uint8) == REJECTED, sent, end)
     time = due[due <= run.duration]
     came = np.searchsorted(due, time, side="right")

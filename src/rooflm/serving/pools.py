@@ -3,7 +3,8 @@
 A prompt goes to a prefill replica, its KV cache over the network to a decode replica, which shows the first token. The
 pools meet in one number, the requests a second X: prefill replicas are a queue of prompts alone, decode replicas hold
 D = X n tau(D) / replicas sequences (Little's law, n steps of tau). Clients of a closed loop are at one of them or on
-the way: N = X (TTFT(X) + n tau). Loads and numbers of replicas may be arrays.
+the way: N = X (T(X) + n tau), T being the TTFT without what reaches the client later (`simulate.reach_clients`). Loads
+and numbers of replicas may be arrays.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Prompts:
     request: float
 
     def ttft(self, each: Array, replicas: Any = 1.0, clients: Any = np.inf) -> Array:
-        """Mean time to first token at `each` requests/s: the own passes, half of the pass that runs, the queue.
+        """Mean time to first token at `each` requests/s, but for `request`: the own passes, half of the pass that runs,
+        the queue.
 
         A router that serves its replicas in turn evens out what comes: gaps vary by 1 / replicas, and the wait with
         them (Allen and Cunneen, 1978, of equal services).
@@ -52,7 +54,7 @@ class Prompts:
         busy, many = each / self.most, np.maximum(clients, 1.0)
         queue = queueing(busy, np.asarray(self.most), np.asarray(self.whole), many)
         waited = (np.minimum(busy, 1.0) * self.first / 2 + queue) / replicas
-        return np.asarray(self.front + self.first + (1.0 - 1.0 / many) * waited + self.request)
+        return np.asarray(self.front + self.first + (1.0 - 1.0 / many) * waited)
 
 
 class Decoding(NamedTuple):
@@ -153,7 +155,7 @@ def pools_state(
     x = (low + high) / 2
     ttft, rest = times(x)
     waits = np.where(closed, np.maximum(clients / np.maximum(x, 1e-30) - ttft - rest, 0.0), 0.0)
-    ttft = ttft + waits
+    ttft = ttft + waits + prompts.request
     stable = closed | (rate <= most)
     ttft = np.where(stable, ttft, np.inf)
     tpot = rest / max(output - 1, 1)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from rooflm.asked.answers.said import banded, dollars, headline
+from rooflm.asked.answers.said import banded, dollars, headline, machines
 from rooflm.shown.blocks import BLANK, Beside, Block, Say, Table
 from rooflm.shown.numbers import count, counted, percent, text
 
 if TYPE_CHECKING:
     from rooflm.serving.deploy import Served
+    from rooflm.serving.simulate import Pool
 
 
 def seconds(value: float) -> str:
@@ -18,16 +19,27 @@ def seconds(value: float) -> str:
     return text(float(value), "s")
 
 
+def title(pools: tuple[Pool, ...]) -> str:
+    """What runs on what: one pool, or where prompts are worked on and where tokens are made."""
+    of = [p.table.components.scenario for p in pools]
+    counts = " and ".join(f"{p.replicas}" for p in pools)
+    if len(pools) == 1:
+        return f"{headline(of[0], pools[0].gpus * pools[0].replicas)}, replicas {counts}"
+    parts = [f"{machines(s, p.gpus * p.replicas)} for {p.role}" for s, p in zip(of, pools, strict=True)]
+    return f"{of[-1].model.name} on {' and '.join(parts)}, {of[-1].engine.name}, {of[-1].quant.name}, replicas {counts}"
+
+
 def blocks(served: Served, values: dict[str, Any]) -> list[Block]:
     """A run in words: what can be served first. values: its numbers, and where a load was sought what was found."""
-    s = served.run.pools[-1].table.components.scenario
     out: list[Block] = [
-        Say(f"{headline(s, values['gpus'])}, replicas {values['replicas']}", "title"),
+        Say(title(served.run.pools), "title"),
         Say(f"{values['load']}: {counted(values['requests'], 'request')}, {seconds(values['duration_s'])} simulated"),
         BLANK,
         *verdicts(values, served),
-        BLANK,
     ]
+    if values["rejected"] == values["requests"]:
+        return out
+    out.append(BLANK)
     head = ("", "mean", "p50", "p90", "p95", "p99", "max")
     names = {
         "ttft_s": "time to first token",
@@ -96,11 +108,14 @@ def verdicts(values: dict[str, Any], served: Served) -> list[Block]:
     if served.limits:
         share = values["good_share"]
         out.append(Say(f"{100 * share:.1f} % of the requests meet all limits.", "good" if share > 0.95 else "bad"))
-    dropped = f", {values['rejected']} rejected (longer than the KV memory or the context)" * bool(values["rejected"])
+    holds = min(p.capacity.tokens / p.table.ranks for p in served.run.pools)
+    room = f"longer than the {count(holds)} tokens of KV memory or the model's context"
+    dropped = f", {values['rejected']} rejected ({room})" * bool(values["rejected"])
     if values["rejected"] == values["requests"]:
         dropped += "; more GPUs (--gpus), a narrower quantisation (--quant) or shorter requests would help"
     left = f", {values['running']} running and {values['waiting']} waiting at the end"
     left = left if values["running"] or values["waiting"] else ""
+    left += f"; {values['unsent']} were not sent until then" * bool(values["unsent"])
     fine = "" if values["queue_grows"] or values["interrupted"] or values["rejected"] else "good"
     out.append(Say(f"{values['finished']} of {values['requests']} requests finished{dropped}{left}.", fine))
     return [*out, *steady_line(values)]

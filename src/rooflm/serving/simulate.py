@@ -99,7 +99,7 @@ def simulate(
     if roles not in ({"both"}, {"prefill", "decode"}):
         raise RooflmError("a deployment is made of pools of role both, or of prefill and decode pools")
     records = Records(
-        requests.arrival if not requests.concurrency else np.zeros(requests.count), requests.prompt.tolist(),
+        requests.arrival if not requests.concurrency else np.full(requests.count, INFINITY), requests.prompt.tolist(),
         requests.output.tolist(), requests.hashes, requests.priority, requests.hash_tokens,
     )  # fmt: skip
     replicas: list[Replica] = []
@@ -117,7 +117,8 @@ def simulate(
         interrupted = True
     reach_clients(records, pools[0].server.seen(requests.prompt))
     ends = [e for e in records.end if e == e]
-    duration = max(max(ends, default=0.0), *(r.clock for r in replicas)) if horizon == INFINITY else horizon
+    ended = max(max(ends, default=0.0), *(r.clock for r in replicas))
+    duration = ended if interrupted or loop.over else horizon
     return Run(requests, records, replicas, pools, float(duration), interrupted, sent)
 
 
@@ -148,6 +149,7 @@ class Loop:
         self.heap: list[tuple[float, int, int, int]] = []
         self.pushed = self.ended = self.next = 0
         self.closed = requests.concurrency > 0
+        self.over = False
         self.times: list[float] = []
         self.order: list[int] = []
         self.at = 0
@@ -248,7 +250,8 @@ class Loop:
                 if r.end < end:
                     best, end = r, r.end
             else:
-                if min(now, end) > self.horizon or (now == INFINITY and best is None):
+                self.over = now == INFINITY and best is None
+                if self.over or min(now, end) > self.horizon:
                     return
                 if now <= end:
                     if dynamic:

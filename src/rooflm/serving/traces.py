@@ -15,12 +15,12 @@ from rooflm.errors import RooflmError
 from rooflm.readers import outside
 from rooflm.serving.workload import MOST, Requests
 
-TIME = ("timestamp", "arrival", "arrival_time", "arrived_at", "start_time", "time", "request_start")
+TIME = ("timestamp", "arrival", "arrival_s", "arrival_time", "arrived_at", "start_time", "time", "request_start")
 PROMPT = ("contexttokens", "input_length", "prompt_len", "prompt_tokens", "input_tokens", "num_prefill_tokens",
-          "input_len", "prompt_tokens_count")  # fmt: skip
+          "input_len", "prompt_tokens_count", "prompt")  # fmt: skip
 OUTPUT = ("generatedtokens", "output_length", "output_len", "output_tokens", "completion_tokens", "num_decode_tokens",
           "output", "expected_output_len", "output_tokens_count")  # fmt: skip
-"""Column names by meaning (lower case): Azure, Mooncake, Vidur, vLLM's and guidellm's benchmark files."""
+"""Column names by meaning (lower case): Azure, Mooncake, Vidur, vLLM's and guidellm's benchmark files, our own."""
 
 
 LONGEST = 2**31

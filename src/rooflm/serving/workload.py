@@ -174,15 +174,19 @@ def held(requests: Requests, clients: int) -> Requests:
     return replace(requests, concurrency=min(clients, requests.count), name=f"{requests.name}, {clients} at most")
 
 
-def daily(peak: float = 2.0, period: float = 86400.0, top: float = 0.58) -> Callable[[Array], Array]:
-    """A rate over the day: 1 + (peak - 1) cos around its top, never below 0; top: where in the period (0.58: 14 h).
+TOP = 0.58
+"""Where in a day its rate is highest: at 14 h."""
+
+
+def daily(peak: float = 2.0, period: float = 86400.0) -> Callable[[Array], Array]:
+    """A rate over the day (s) as a share of its mean: 1 + (peak - 1) cos around TOP, never below 0.
 
     >>> float(daily(1.5)(np.array([0.58 * 86400]))[0])
     1.5
     """
     if not 1 <= peak <= 2:
         raise RooflmError(f"peak is {peak:g} times the mean rate, but it must be from 1 to 2")
-    return lambda t: 1 + (peak - 1) * np.cos(2 * np.pi * (t / period - top))
+    return lambda t: 1 + (peak - 1) * np.cos(2 * np.pi * (t / period - TOP))
 
 
 def stretched(arrival: Array, day: Callable[[Array], Array]) -> Array:

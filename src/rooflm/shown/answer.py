@@ -75,14 +75,15 @@ def broadcast(flat: Mapping[str, Any]) -> dict[str, Any]:
 def shown(value: Any) -> str:
     """A value for people: four digits, and of an array its ends.
 
-    >>> shown(0.123456), shown(np.array([1.0, 2.0])), shown("fits")
-    ('0.1235', '1 to 2', 'fits')
+    >>> shown(0.123456), shown(np.array([1.0, 2.0])), shown("fits"), shown(16384)
+    ('0.1235', '1 to 2', 'fits', '16,384')
     """
     flat = np.asarray(np.nan if value is None else value)
     if flat.dtype.kind not in "fiu" or not flat.size:
         return str(value)
     low, high = float(np.min(flat)), float(np.max(flat))
-    return f"{low:.4g}" if low == high or np.isnan(low) else f"{low:.4g} to {high:.4g}"
+    ends = [f"{v:,.0f}" if 1e4 <= abs(v) < 1e15 and v == int(v) else f"{v:.4g}" for v in (low, high)]
+    return ends[0] if low == high or np.isnan(low) else " to ".join(ends)
 
 
 def timespan(value: Num) -> str:

@@ -223,14 +223,3 @@ def most_by_device() -> float:
     """
     old, new = (load_cluster(rungs()[n]["cluster"]).device for n in ends())
     return float(new.peak["fp4"]) / float(old.peak["bf16"])
-
-
-def lost_outside(times: float) -> float:
-    """The least share of the first rung's step that is not the device's, if the last is to be `times` faster.
-
-    With c the device's share: times <= 1 / (c / most), so 1 - c >= 1 - most / times, even if the last loses nothing.
-
-    >>> round(lost_outside(35.0), 3)
-    0.176
-    """
-    return 1.0 - most_by_device() / times

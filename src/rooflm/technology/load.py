@@ -89,6 +89,7 @@ class _DieRow(_Row, kw_only=True, rename={"origin": "from"}):
     rates: dict[str, float]
     area: dict[str, float] = {}
     power: dict[str, float] = {}
+    off: dict[str, str] = {}
 
 
 def _read(kind: str, name: str, schema: type[T]) -> tuple[T, str]:
@@ -183,3 +184,12 @@ def die_device(name: str) -> str:
     'h100-sxm-80gb'
     """
     return _read("die", name, _DieRow)[0].device
+
+
+def why_off(name: str) -> dict[str, str]:
+    """Quantity -> why the engine is more than 15 % off the product that a die became.
+
+    >>> list(why_off("b200")), why_off("h100")
+    (['clock'], {})
+    """
+    return _read("die", name, _DieRow)[0].off

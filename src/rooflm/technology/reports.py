@@ -18,10 +18,7 @@ from rooflm.kernels.roofline import BOUNDS, time_ops
 from rooflm.technology.build import build
 from rooflm.technology.description import Shares, Technology
 from rooflm.technology.explore import CAUSES, Columns
-from rooflm.technology.load import die_device, load_technology
-
-RATES = ("compute", "dram", "l2", "l1", "network")
-"""Causes that hardware can speed up; the rest is of the schedule or the software."""
+from rooflm.technology.load import die_device, load_technology, why_off
 
 
 def shares(table: Columns) -> Columns:
@@ -108,12 +105,6 @@ def gemm_bounds(
     return {k: np.array(v) for k, v in rows.items()}
 
 
-REASONS = {
-    ("b200", "clock"): "the engine stays within the TDP at full load, a boost clock does not; it has more SMs at less",
-}  # fmt: skip
-"""Why the engine is more than 15 % off the catalogue."""
-
-
 def with_shares_of(t: Technology, others: Sequence[Technology]) -> Technology:
     """The technology with the mean plan of other dies, of area and of power; means of shares sum to 1 as they do."""
 
@@ -137,6 +128,7 @@ def reconstruction(dies: Sequence[str], left_out: bool = False) -> Columns:
         plans = {d: with_shares_of(t, [o for other, o in plans.items() if other != d]) for d, t in plans.items()}
     rows: dict[str, list[Any]] = {k: [] for k in ("die", "quantity", "unit", "engine", "catalogue", "error", "reason")}
     for die in dies:
+        reasons = {} if left_out else why_off(die)
         built, known = build(plans[die]).device, load_device(die_device(die))
         pairs = (
             ("16-bit compute", "FLOP/s", built.peak["fp16"], known.peak["fp16"]), ("SMs", "", built.sms, known.sms),
@@ -149,7 +141,7 @@ def reconstruction(dies: Sequence[str], left_out: bool = False) -> Columns:
         )  # fmt: skip
         for name, unit, mine, theirs in pairs:
             values = (die, name, unit, float(mine), float(theirs), float(mine) / float(theirs) - 1.0,
-                      "" if left_out else REASONS.get((die, name), ""))  # fmt: skip
+                      reasons.get(name, ""))  # fmt: skip
             for key, value in zip(rows, values, strict=True):
                 rows[key].append(value)
     return {k: np.array(v) for k, v in rows.items()}

@@ -54,7 +54,6 @@ class Problem(NamedTuple):
     fabric: Wire
     goal: str
     limits: dict[str, float]
-    prices: tco.Prices
 
 
 def normal(x: Array) -> Array:
@@ -105,7 +104,7 @@ def with_shares(t: Technology, x: Array) -> Technology:
 
 def report(p: Problem, x: Array) -> Columns:
     """The report of n splits (SIZE, n), each with its best mapping."""
-    return columns(p.task, with_shares(p.base, x), p.fabric, x.shape[1], p.prices)
+    return columns(p.task, with_shares(p.base, x), p.fabric, x.shape[1], tco.Prices())
 
 
 def values(p: Problem, x: Array) -> Array:
@@ -119,8 +118,7 @@ def values(p: Problem, x: Array) -> Array:
     return np.where(good, GOALS[p.goal] * np.where(found["fits"], found[p.goal], 0.0), FAR)
 
 
-def problem(task: Task, space: Space, goal: str = "time_s", limits: Mapping[str, float] | None = None,
-            prices: tco.Prices | None = None) -> Problem:  # fmt: skip
+def problem(task: Task, space: Space, goal: str = "time_s", limits: Mapping[str, float] | None = None) -> Problem:
     """A problem from a space of a single point. Raises RooflmError for an unknown goal."""
     if goal not in GOALS:
         raise RooflmError(f"goal is {goal!r}, but it must be one of {', '.join(GOALS)}")
@@ -128,7 +126,7 @@ def problem(task: Task, space: Space, goal: str = "time_s", limits: Mapping[str,
         raise RooflmError(f"a split is sought for one node, memory and network, but {space.size} points were given")
     intra, fabric = network(space.networks[0])
     base = place(technology_at(space, np.zeros(1, dtype=int)), intra, fabric)
-    return Problem(task, base, fabric, goal, dict(limits or {}), prices or tco.Prices())
+    return Problem(task, base, fabric, goal, dict(limits or {}))
 
 
 def _answer(p: Problem, x: Array, evaluations: int, history: Sequence[float]) -> Split:

@@ -23,13 +23,14 @@ from rooflm.estimate.training import train_scenario
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.collectives import part_of, ranks_in_tiers, volume
 from rooflm.kernels.roofline import BOUNDS
+from rooflm.readers.rows import row_files, rows_of
 from rooflm.scenario.rules import divisors, tensor_ways
 from rooflm.scenario.scenario import Scenario
 from rooflm.technology.load import die_device
 from rooflm.units import Num, pick
 
 METRICS = {"train": ("step_time",), "infer": ("latency", "ttft", "tpot")}
-DIES = ("v100", "a100", "h100", "b200")
+DIES = tuple(row.name for path in row_files("die") for row in rows_of(path))
 """Dies that a study may start from (`technology_rows.load_technology` takes a user's .toml as well)."""
 
 

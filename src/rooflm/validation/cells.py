@@ -54,13 +54,10 @@ def value_of(column: Column, cell: str) -> Any:
     if column.kind == "rate" and cell.lower() == "inf":
         return math.inf
     found = number(cell)
-    if found is None or found < 0:
-        raise Unusable(f"{column.name} is not a number of at least 0")
-    if column.kind in ("whole", "load"):
-        if found != int(found) or found > 1e15:
-            raise Unusable(f"{column.name} is not a whole number")
-        return int(found)
-    return found
+    whole = column.kind in ("whole", "load")
+    if found is None or found < 0 or (whole and (found != int(found) or found > 1e15)):
+        raise Unusable(f"{column.name} is not a {'whole ' * whole}number of at least 0")
+    return int(found) if whole else found
 
 
 def plain_value(text: str) -> Any:

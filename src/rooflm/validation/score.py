@@ -21,17 +21,17 @@ from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceFigures, infer_scenario
-from rooflm.kernels.constants import ANY, _entries
+from rooflm.kernels.constants import ANY, entries_of
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
 from rooflm.validation.columns import INFER as INFERENCE
-from rooflm.validation.columns import SERVE, TRAIN
+from rooflm.validation.columns import METRICS, SERVE, TRAIN, UNITS
 from rooflm.validation.metrics import describe, summarise
 from rooflm.validation.request import Outcome, Request, Skip, as_run
 from rooflm.validation.sizes import model_argument
-from rooflm.validation.table import label, labels
+from rooflm.validation.table import label, labels, unit_of
 from rooflm.validation.under_load import predict_load
 
 NUMBERS = ("gpus", "tp", "pp", "dp", "ep", "cp", "batch", "prompt", "output", "cached")
@@ -83,7 +83,7 @@ def family(request: Request) -> tuple[Any, ...]:
     return json.dumps(rest, sort_keys=True, default=str), given, request.task
 
 
-def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
+def scenario_of(requests: Sequence[Request]) -> Scenario:
     """One scenario for requests of one family: their numbers as arrays along one axis. RooflmError if it has none."""
     first = as_run(requests[0].kwargs)
     for name in NUMBERS:
@@ -92,8 +92,6 @@ def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
     if np.all(first.get("ep", 1) == 1):
         first.pop("ep", None)  # without it, expert parallelism is left out of the graph
     first["model"] = model_argument(first["model"])
-    if engine:
-        first["engine"] = engine
     built = build_inference(**{"efficiency": "calibrated", **first})
     return replace(built.scenario, axes=1)
 
@@ -305,20 +303,29 @@ def counted(x: Scored) -> bool:
     return not x.request.apart and not x.assumed
 
 
+def left_out(outcomes: Sequence[Outcome], scored: Sequence[Scored]) -> list[tuple[str, str]]:
+    """(reason, id) of every row without a figure to compare."""
+    found = [(o.reason, o.id) for o in outcomes if isinstance(o, Skip)]
+    good = {id(x) for x in predicted(scored)}
+    for x in scored:
+        if id(x) not in good:
+            none = VERDICT if x.request.metric == "oom" else "no prediction"
+            found.append((generic(x.reason) if x.reason else none, x.request.id))
+    return found
+
+
 def report(outcomes: Sequence[Outcome], scored: Sequence[Scored], by: Sequence[str] = ()) -> dict[str, Any]:
     """The object that `rooflm validate --json` prints: `summarise` of the rows that count, then by what stands in
     and by what sets rows apart, and the verdicts on memory. scored: all rows that have a prediction."""
-    skipped = [o.reason for o in outcomes if isinstance(o, Skip)]
-    skipped += [generic(x.reason) for x in scored if x.reason]
-    skipped += [VERDICT for x in scored if x.request.metric == "oom" and not x.reason]
+    skipped = [reason for reason, _ in left_out(outcomes, scored)]
     good = predicted(scored)
-    skipped += ["no prediction"] * (sum(not x.reason and x.request.metric != "oom" for x in scored) - len(good))
     kept = [x for x in good if counted(x)]
     result = summarise(
         [x.request.measured for x in kept], [x.predicted for x in kept], labels(x.request for x in kept), skipped,
         [x.low for x in kept], [x.high for x in kept],
     )  # fmt: skip
     result |= {"rows": len(outcomes), "scored": len(good), "counted": len(kept)}
+    result["all_scored"] = figures(good)
     result["assumed"] = grouped((x for x in good if x.assumed and not x.request.apart), by_assumed)
     result["apart"] = grouped((x for x in good if x.request.apart), lambda x: x.request.apart.split("; "))
     result |= {f"by_{name}": grouped(kept, partial(labelled, name)) for name in by}
@@ -360,7 +367,7 @@ def by_load(scored: Sequence[Scored]) -> dict[str, Any]:
 def figures(scored: Sequence[Scored]) -> dict[str, float | int | None]:
     """`describe` of scored rows."""
     values = [(x.request.measured, x.predicted, x.low, x.high) for x in scored]
-    return describe(*zip(*values, strict=True))
+    return describe(*zip(*values, strict=True)) if values else describe([], [])
 
 
 def queues(request: Request) -> bool:
@@ -380,19 +387,37 @@ def measured_cards(family: str) -> frozenset[str]:
     >>> "h100-sxm-80gb" in measured_cards("gemm")
     True
     """
-    return frozenset(gpu for r in _entries(family) for gpu in r.gpu if gpu != ANY)
+    return frozenset(gpu for r in entries_of(family) for gpu in r.gpu if gpu != ANY)
+
+
+def other_unit(x: Scored) -> str:
+    """The unit in which a value that states none would be within a factor of ten of its prediction, where in the
+    metric's own it is off by a hundred; "" for all others.
+
+    >>> from rooflm.validation.table import read_row
+    >>> row = {"model": "llama-2-7b", "gpu": "a100", "engine": "vllm", "metric": "tpot", "value": "11", "batch": "1"}
+    >>> other_unit(Scored(read_row(row), 0.011)), other_unit(Scored(read_row(row), 11.0))
+    ('ms', '')
+    """
+    own = METRICS[x.request.metric].unit
+    if unit_of(x.request.cells) or 0.01 <= x.ratio <= 100:
+        return ""
+    units = ((name, UNITS[name.lower()]) for name in ("ms", "us", "GiB", "MiB", "%"))
+    return next((name for name, (base, scale) in units if base == own and 0.1 <= x.ratio / scale <= 10), "")
 
 
 def why(x: Scored) -> str:
     """What sets a row apart, in words: its doubt, rounds of its batch, what nobody measured, what had to stand in."""
     facts = [x.request.apart] if x.request.apart else []
+    unit = other_unit(x)
+    facts += [f"no unit: read in {METRICS[x.request.metric].unit}, but it fits in {unit}"] if unit else []
     if x.waves > 1:
         facts.append(f"the batch runs in {x.waves:.2g} rounds")
     gpu = str(x.request.kwargs.get("gpu", ""))
     if load_device(gpu).kernels_from not in measured_cards("gemm"):
         facts.append(f"no kernels of {gpu} were measured")
     facts += x.assumed
-    return "; ".join(facts) or "nothing: within what the sources contradict each other, or a missing mechanism"
+    return "; ".join(facts)
 
 
 def requests_of(outcomes: Iterable[Outcome]) -> list[Request]:

@@ -18,8 +18,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from rooflm.asked.assumed import build_for
-from rooflm.errors import RooflmError, near_matches
+from rooflm.asked.assumed import build_for, usual_engine
+from rooflm.errors import RooflmError, near_matches, one_of
 from rooflm.readers import outside
 from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import load_device
@@ -32,19 +32,21 @@ from rooflm.validation.columns import (
     COLUMNS,
     INFER,
     METRIC_NAMES,
+    METRICS,
     MODEL_SIZES,
     RUN,
     SERVE,
     SETTING,
     TRAIN,
     UNITS,
+    Metric,
     of_task,
 )
 from rooflm.validation.request import Outcome, Request, Skip, Unusable
 
 OLDER = {"input_len", "output_len", "precision_weights", "global_batch", "zero_fsdp"}
 """Columns of the format that `scripts/convert-published` reads."""
-DEFAULT_ENGINE = {INFER: "vllm", SERVE: "vllm", TRAIN: "megatron"}
+TASKS = (INFER, SERVE, TRAIN)
 """The engine that each command takes where none is named."""
 LOADS = ("concurrency", "rate", "trace", "replicas", "prefill_replicas", "spread", "requests", "output_limit",
          "output_ended")  # fmt: skip
@@ -93,18 +95,47 @@ def parse(content: str, label: str = "table") -> list[Outcome]:
     """As `read_rows`, from the text of a table; `label` names it in messages."""
     header, rows = records(content, label)
     check_header(header, label)
-    return [read_row(row, index) for index, row in enumerate(rows, 2)]
+    return [read_row(row, line) for line, row in rows]
 
 
-def records(content: str, label: str) -> tuple[list[str], list[dict[str, str]]]:
-    """(header, rows by column) of the text of a table; RooflmError where it is none."""
+def records(content: str, label: str) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    """(header, rows by column with their lines) of the text of a table; RooflmError where it is none. A column of a
+    metric (ttft, tpot_ms) in place of `metric` and `value` makes a row of each of its cells.
+
+    >>> records("Model,tpot_ms,ttft\\nllama-2-7b,9,\\n", "mine.csv")
+    (['model', 'metric', 'value'], [(2, {'model': 'llama-2-7b', 'metric': 'tpot_ms', 'value': '9'})])
+    """
     try:
         csv.field_size_limit(outside.WIDEST)
         lines = list(csv.reader(io.StringIO(content, newline="")))
     except csv.Error as error:
         raise RooflmError(f"{label} is not a table of comma-separated values: {error}") from None
     header = [name.strip() for name in lines[0]] if lines else []
-    return header, [dict(zip(header, line, strict=False)) for line in lines[1:] if any(c.strip() for c in line)]
+    header = [name.lower() if name.lower() in COLUMNS else name for name in header]
+    rows = [(n, dict(zip(header, line, strict=False))) for n, line in enumerate(lines[1:], 2)]
+    rows = [(n, row) for n, row in rows if any(cell.strip() for cell in row.values())]
+    wide = [] if {"metric", "value"} & {*header} else [n for n in header if n not in COLUMNS and metric_at(n)]
+    if not wide:
+        return header, rows
+    shared = [name for name in header if name not in wide]
+    return [*shared, "metric", "value"], [
+        (n, {k: row[k] for k in shared if k in row} | {"metric": name, "value": row[name]})
+        for n, row in rows for name in wide if row.get(name, "").strip()
+    ]  # fmt: skip
+
+
+def metric_at(name: str) -> tuple[Metric, str] | None:
+    """A metric by a name that may end in a unit, and that unit; None where there is none.
+
+    >>> [f"{m.name} {unit}" for m, unit in (metric_at("TPOT_ms"), metric_at("step_time_s"))], metric_at("speed")
+    (['tpot ms', 'step_time_s '], None)
+    """
+    low = name.strip().lower()
+    stem, _, unit = low.rpartition("_")
+    found = METRIC_NAMES.get(stem)
+    if low in METRIC_NAMES or found is None or UNITS.get(unit, ("", 0.0))[0] != found.unit:
+        return (METRIC_NAMES[low], "") if low in METRIC_NAMES else None
+    return found, unit
 
 
 def check_header(header: list[str], label: str) -> None:
@@ -114,10 +145,11 @@ def check_header(header: list[str], label: str) -> None:
             f"{label} has the columns of the older format ({', '.join(sorted(OLDER & set(header)))}): "
             f"convert it with scripts/convert-published {label} NEW.csv"
         )
-    lacking = [name for name in ("metric", "value", "model") if name not in header]
+    lacking = [name for name in ("model", "metric", "value") if name not in header]
     if lacking:
+        wide = "" if lacking == ["model"] else ", or a column of a metric, such as tpot_ms"
         raise RooflmError(
-            f"{label} is no table of measured runs: it lacks the column {' and '.join(lacking)} "
+            f"{label} is no table of measured runs: it lacks the column {' and '.join(lacking)}{wide} "
             "(see `rooflm validate --columns`)"
         )
     for name in dict.fromkeys(header):
@@ -176,6 +208,16 @@ def request_of(cells: Mapping[str, str], row_id: str) -> Request:
     )
 
 
+def unit_of(cells: Mapping[str, str]) -> str:
+    """The unit that a row states, by itself or in the name of its metric.
+
+    >>> unit_of({"metric": "tpot", "unit": "ms"}), unit_of({"metric": "tpot_us"}), unit_of({"metric": "tpot"})
+    ('ms', 'us', '')
+    """
+    named = metric_at(cells.get("metric", ""))
+    return cells.get("unit") or (named[1] if named else "")
+
+
 def measured_of(cells: Mapping[str, str]) -> tuple[str, float]:
     """(metric, value in its unit).
 
@@ -184,17 +226,19 @@ def measured_of(cells: Mapping[str, str]) -> tuple[str, float]:
     """
     printed = cells.get("metric", "")
     if not printed:
-        raise Unusable("metric not stated")
-    metric = METRIC_NAMES.get(printed.lower())
-    if metric is None:
-        raise Unusable(f"unknown metric {printed}")
+        raise Unusable("metric is blank")
+    try:
+        metric = named[0] if (named := metric_at(printed)) else METRICS[one_of("metric", printed, METRICS)]
+    except RooflmError as why:
+        raise Unusable(str(why)) from None
     value = number(cells.get("value", ""))
     if value is None or value <= 0:
         raise Unusable("value is not a number above 0")
-    unit = cells.get("unit", "")
+    unit = unit_of(cells)
     base, scale = UNITS.get(unit.lower(), ("", 0.0)) if unit else (metric.unit, 1.0)
     if base != metric.unit:
-        raise Unusable(f"unit {unit} is none of {metric.name}")
+        own = ", ".join(name for name, (one, _) in UNITS.items() if one == metric.unit)
+        raise Unusable(f"unit {unit} is none of {metric.name}: it must be one of {own}")
     return metric.name, value * scale
 
 
@@ -202,7 +246,7 @@ def task_of(cells: Mapping[str, str], metric: str) -> str:
     """The command that predicts a row: as the row says, or as its metric or its load do."""
     said = cells.get("task", "").lower()
     if said:
-        if said not in DEFAULT_ENGINE:
+        if said not in TASKS:
             raise Unusable("task is none of infer, serve, train")
         return said
     if METRIC_NAMES[metric].task:
@@ -220,14 +264,14 @@ def model_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) ->
         kwargs["model"] = {"name": printed or "unnamed", **given}
         return str(kwargs["model"]["name"])
     if not printed:
-        raise Unusable("missing: model")
+        raise Unusable("model is blank")
     found = catalogue.aliases("model").get(catalogue.normalise(printed))
     if found is None and (catalogue.is_path(printed) or printed.endswith(".json")):
         return printed
     if found is None:
         counts = {**sizes.sizes_in_name(printed), **given}
         if not counts.get("params"):
-            raise Unusable("missing: sizes of a model not in the catalogue (layers, hidden, heads, ffn; or params)")
+            raise Unusable(f"model {printed} is not in the catalogue: give layers, hidden, heads and ffn, or params")
         found = sizes.nearest_model(float(counts["params"]), float(counts.get("active", 0)), printed)
         assumed.append(f"model {printed} is not in the catalogue: {found} stands in")
         kwargs["model"] = found
@@ -253,10 +297,10 @@ def device_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -
         return printed
     if found is None:
         if not printed and not figures:
-            raise Unusable("missing: gpu")
+            raise Unusable("gpu is blank")
         like = known_device(str(own.get("like", "")))
         if like is None and not figures:
-            raise Unusable("missing: figures of a gpu not in the catalogue (peak, bandwidth, memory; or like)")
+            raise Unusable(f"gpu {printed} is not in the catalogue: give peak, bandwidth and memory, or like")
         found = like or sizes.nearest_device(figures)
         assumed.append(
             f"gpu {printed} is not in the catalogue: kernels of {found}" + (", own rates" if figures else "")
@@ -312,7 +356,7 @@ def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: l
     if found is None and catalogue.is_path(printed):
         return printed
     if found is None:
-        found = DEFAULT_ENGINE[task]
+        found = usual_engine("training" if task == TRAIN else "inference")
         why = f"engine {printed} is not in the catalogue" if printed else "engine not stated"
         assumed.append(f"{why}: {found}")
     software = "" if catalogue.is_path(str(kwargs["gpu"])) else load_device(str(kwargs["gpu"])).software
@@ -354,7 +398,7 @@ def fill_training(kwargs: dict[str, Any], assumed: list[str]) -> None:
         kwargs["dp"] = max(1, -(-ways["ep"] // (ways["tp"] * ways["cp"])))
         assumed.append(f"gpus not stated: {kwargs['dp'] * inner}, the fewest of the split")
     elif kwargs.get("gpus") and not kwargs.get("tp") and not kwargs.get("pp"):
-        assumed.append("split not stated: data parallel alone")
+        assumed += ["split not stated: data parallel alone"] if kwargs["gpus"] > 1 else []
         kwargs["tp"] = kwargs["pp"] = 1
     if kwargs.get("gpus") and kwargs.get("dp") and kwargs["gpus"] != kwargs["dp"] * inner:
         raise Unusable("gpus is not tp x pp x dp x cp")

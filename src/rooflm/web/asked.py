@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from rooflm.asked.arguments import arguments
 from rooflm.asked.build_inference import find_model
 from rooflm.errors import RooflmError
-from rooflm.web.fields import BY_KEY, Field, value_of
+from rooflm.web.fields import BY_KEY, value_of
 
 
 class FieldError(RooflmError):
@@ -98,8 +98,3 @@ class Asked:
 def read_query(tab: str, keys: Iterable[str], query: Mapping[str, str]) -> Asked:
     """What an address asks of a tab. Names that no field has are left out."""
     return Asked(tab, tuple(keys), {k: v for k, v in query.items() if k in BY_KEY})
-
-
-def shown_fields(keys: Iterable[str]) -> list[Field]:
-    """The fields of a tab, in its order."""
-    return [BY_KEY[k] for k in keys]

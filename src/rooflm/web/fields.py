@@ -3,7 +3,7 @@ it at first, and the stops of its slider. What a person types is read and checke
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -208,8 +208,3 @@ def names_of(kind: str, text: str) -> Any:
 def read(a: Argument, text: str) -> Any:
     """The text of an argument as its value."""
     return READ.get(a.kind, as_it_is)(text, a.name)
-
-
-def usual(keys: Iterable[str]) -> dict[str, str]:
-    """What stands in fields at first."""
-    return {k: BY_KEY[k].usual for k in keys}

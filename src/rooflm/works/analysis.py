@@ -29,7 +29,6 @@ TODAY: tuple[tuple[str, str], ...] = (
 )  # fmt: skip
 NEWER = {"llama-65b": 1.4e12, "llama-3.1-8b": 15e12, "llama-3.1-70b": 15e12}
 """Model -> tokens of its own training."""
-SCHEMES = ("w16a16e16", "w8a8e16", "w4a16e16", "w4a8e16", "w4a4e16")
 PARTS = {
     "attn": "attention", "mlp": "mlp", "layernorm": "norm", "tp_comm": "tp_comm", "input_embedding": "embedding",
     "output_embedding_loss": "logits",

@@ -57,12 +57,12 @@ def latency(model: str, gpu: str, share: float) -> xarray.Dataset:
                       outputs=["latency_s", "fits", "tpot_s"], **SETUP)  # fmt: skip
 
 
-def curve(case: tuple[str, str, float], variant: str, output: int, key: str = "latency_s") -> np.ndarray[Any, Any]:
-    """A value over the batch, not-a-number where memory ends."""
+def curve(case: tuple[str, str, float], variant: str, output: int) -> np.ndarray[Any, Any]:
+    """Latency (s) over the batch, not-a-number where memory ends."""
     grid = latency(*case)
-    axis = next(d for d in grid[key].dims if d not in ("batch", "output"))
+    axis = next(d for d in grid["latency_s"].dims if d not in ("batch", "output"))
     at = grid.isel({axis: VARIANTS.index(variant)}).sel(output=output)
-    values: np.ndarray[Any, Any] = np.where(at.fits.values, at[key].values, np.nan)
+    values: np.ndarray[Any, Any] = np.where(at.fits.values, at["latency_s"].values, np.nan)
     return values
 
 

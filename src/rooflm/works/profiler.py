@@ -52,10 +52,10 @@ def sent(found: xarray.Dataset) -> np.ndarray[Any, Any]:
     return whole
 
 
-def by_hand(strategy: str, batch: int, layers: int = 32, hidden: int = 4096) -> float:
+def by_hand(strategy: str, batch: int) -> float:
     """Bytes that one of four GPUs sends for a request of Llama-2 7B, counted by hand: two all-reduces a layer of 16-bit
     hidden values, 2 (n-1)/n of them each; or one message a stage border, from three of four stages."""
-    tokens = batch * (PROMPT + OUTPUT - 1)
+    layers, hidden, tokens = 32, 4096, batch * (PROMPT + OUTPUT - 1)
     if strategy == "tensor":
         return 2 * layers * 2 * (GPUS - 1) / GPUS * tokens * hidden * 2
     return float(tokens * hidden * 2)

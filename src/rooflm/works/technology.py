@@ -80,7 +80,9 @@ def memory() -> Table:
     return Table("memory", "Figure 4: GiB of the fullest A100-80GB by recomputation", columns, tuple(rows), notes)
 
 
-LADDERS = {"gpt3-175b": Ladder("gpt3-175b"), "llama-3.1-70b": Ladder("llama-3.1-70b", seq=8192)}
+DRAWN = "gpt3-175b"
+"""The model of its pictures."""
+LADDERS = {DRAWN: Ladder(DRAWN), "llama-3.1-70b": Ladder("llama-3.1-70b", seq=8192)}
 """Model -> the stated configuration, of the work's model and of one of today's."""
 
 
@@ -90,7 +92,7 @@ def ladder() -> Table:
     for model, own in LADDERS.items():
         times = {mode: own.times(mode) for mode in MODES} | {"one width": own.times("ideal", "one width")}
         for name in rungs():
-            last = PRINTED if (model, name) == ("gpt3-175b", ends()[1]) else None
+            last = PRINTED if (model, name) == (DRAWN, ends()[1]) else None
             rows.append({"model": model, "system": name, "products": rungs()[name]["dtype"],
                          **{k: v[name] for k, v in times.items()}, "printed": last})  # fmt: skip
     columns = (Column("model", "model"), Column("system", "system"), Column("products", "products"),
@@ -100,7 +102,7 @@ def ladder() -> Table:
         "1024 GPUs, tp 8, pp 8, selective recomputation, 1024 sequences a step (L: four times as many).",
         "one width: bytes of all kernels and messages, and all products, in the narrowest format, as a tool counts that"
         " has one precision; no training runs so. `rooflm explore generations MODEL --readings` varies what the paper"
-        " leaves open: 6 to 25 times with real formats, 27 to 37 with one width and best splits.",
+        " leaves open.",
     )
     return Table("ladder", "Figure 5: times faster a sequence than A100 with HDR", columns, tuple(rows), notes)
 
@@ -153,23 +155,23 @@ def memory_picture(table: Table) -> Picture:
                 "tp 8, Korthikanti et al.'s four configurations", "the card's 80 GiB")  # fmt: skip
 
 
-def ladder_picture(model: str = "gpt3-175b") -> Picture:
+def ladder_picture() -> Picture:
     """Time a sequence over that of the last rung, by segment."""
-    found = LADDERS[model].segments()
+    found = LADDERS[DRAWN].segments()
     unit = sum(found[ends()[1]].values())
     made = [Bar(f"{k}, {rungs()[k]['dtype']}", {p: s / unit for p, s in v.items()}) for k, v in found.items()]
-    return bars(f"{model} training on 1024 GPUs, A100 to B200", Scale(f"time a sequence, {ends()[1]} = 1"), made,
+    return bars(f"{DRAWN} training on 1024 GPUs, A100 to B200", Scale(f"time a sequence, {ends()[1]} = 1"), made,
                 "calibrated, tp 8, pp 8; the paper prints about 35 for the first bar")  # fmt: skip
 
 
-def times_picture(table: Table, model: str = "gpt3-175b") -> Picture:
+def times_picture(table: Table) -> Picture:
     """Times faster than the first rung, a line a way of reading the kernels' rates, and what the paper prints."""
-    mine = [r for r in table.rows if r["model"] == model]
+    mine = [r for r in table.rows if r["model"] == DRAWN]
     made = [Curve(mode, np.array([float(r[mode]) for r in mine])) for mode in (*MODES, "one width")]
     printed = [r for r in mine if r["printed"]]
     made.append(Curve("the paper", np.array([float(r["printed"]) for r in printed]),
                       tuple(r["system"] for r in printed), dots=True))  # fmt: skip
-    return lines(f"{model} training on 1024 GPUs: times faster than {ends()[0]}",
+    return lines(f"{DRAWN} training on 1024 GPUs: times faster than {ends()[0]}",
                  Side("system", tuple(r["system"] for r in mine)), Scale("times faster a sequence", log=True), made,
                  "rates of the kernels: calibrated, flat shares of the peak, or ideal; one width: all in the"
                  " narrowest format")  # fmt: skip
@@ -182,7 +184,7 @@ def study() -> Study:
     error = {n: errors_of(t.rows) for n, t in (("steps", steps), ("requests", requests))}
     said = {n: f"{100 * e.mean:.1f} %, at most {100 * e.most:.1f} %" for n, e in error.items()}
     apart = errors_of(steps.pairs(fitted="no"))
-    whole = LADDERS["gpt3-175b"].gain("calibrated")
+    whole = LADDERS[DRAWN].gain("calibrated")
     return Study(
         "technology", "Training and inference from A100 to B200, and the technology beneath",
         "Optimus: Kundu, Guo, BanaGozar, De Alwis, Sengupta, Gupta and Mallik, IISWC 2024, arXiv 2407.14645; ladder and"

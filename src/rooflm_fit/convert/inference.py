@@ -28,7 +28,6 @@ SOURCES = {
 LLAMA_BENCH = ("llamacpp", "llamacpp-multi", "llamacpp-apple", "strix")
 """Sources whose decode rows start from a single token where they print no context (llama-bench)."""
 TINYCHAT_OUTPUT = 200  # tinychat/benchmark.py: 4 context tokens, 200 generated, median step time
-LENGTH = "prompt or output length not stated"
 
 
 def source_of(row: Row) -> str:

@@ -91,8 +91,6 @@ UNKNOWN = Source("", "", trust="")
 """A source of which nothing is known: its columns say what they say."""
 WHOLE_RUNS = {"LLA", "LL2", "LL3", "DSV3", "RUN", "MISC", "MGL"}
 ANALYTIC = ("CALF", "CALF1", "CALF7")
-SPEED = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "hfu", "mfu", "gpu_hours")
-"""Metrics of a run's speed, the one to score first. Never two of one run."""
 
 DTYPES = {
     "fp16": "fp16",
@@ -242,9 +240,6 @@ def degrees(row: Row, source: str) -> dict[str, int]:
     return {"gpus": gpus, "tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "dp": dp}
 
 
-DEPTH = "interleaving depth left blank, printed for the same run of other releases"
-
-
 def depth_left_blank(table: list[Row]) -> set[int]:
     """Rows of a pipeline without an interleaving depth, where the table prints one for the same model, card, number of
     GPUs, precision and split: their configuration is incomplete.
@@ -258,15 +253,6 @@ def depth_left_blank(table: list[Row]) -> set[int]:
     printed = {key for key, row in zip(of, table, strict=True) if (number(row, "vp") or 0) > 1}
     blank = [i for i, row in enumerate(table) if not text(row, "vp") and (number(row, "pp") or 1) > 1]
     return {i for i in blank if of[i] in printed}
-
-
-def micro_batch(row: Row, batch: int, split: dict[str, int], source: str) -> tuple[int, tuple[str, ...]]:
-    """(sequences a micro-batch, notes). torchtitan cuts a local batch into pp micro-batches unless told otherwise."""
-    if text(row, "micro_batch"):
-        return count(row, "micro_batch", "micro-batch is not a whole number above 0"), ()
-    if source == "TT" and batch % (split["dp"] * split["pp"]) == 0:
-        return batch // (split["dp"] * split["pp"]), ("micro-batch: local batch / pp, torchtitan's default",)
-    raise Unusable("micro-batch not stated")
 
 
 def facts_of(row: Row, source: str, about: Source) -> dict[str, Any]:

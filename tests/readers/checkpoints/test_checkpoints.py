@@ -8,8 +8,7 @@ from rooflm.errors import UnknownNameError
 from rooflm.estimate.memory import weight_bytes
 from rooflm.readers import released
 from rooflm.readers.checkpoints.load import load_model
-from rooflm.readers.models import model_names
-from rooflm.readers.rows import aliases, provenance, resolve
+from rooflm.readers.rows import aliases, names, provenance, resolve
 from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.mapping import Mapping
 
@@ -67,7 +66,7 @@ def test_glm_5_in_fp8_is_half_of_its_row() -> None:
 
 
 def test_every_entry_of_the_table_stands() -> None:
-    known = set(model_names())
+    known = set(names("model"))
     for name, row in released.listed().items():
         assert row.model in known, name
         assert not row.quant or parse_quant(row.quant)

@@ -87,7 +87,7 @@ def _rows() -> dict[tuple[str, str, str], _Row]:
 
 
 def asked(engine: str, architecture: str) -> tuple[tuple[str, str], ...]:
-    """The sets of rows that a prediction may be like, in the order of LEVELS.
+    """The (engine, architecture) pairs whose error bands may serve a prediction, nearest first, in the order of LEVELS.
 
     >>> asked("vllm-2024", "hopper")[2]
     ('vllm*', 'hopper')
@@ -98,8 +98,8 @@ def asked(engine: str, architecture: str) -> tuple[tuple[str, str], ...]:
 
 @cache
 def band(phase: str, engine: str, architecture: str) -> Band | None:
-    """The band of a prediction: phase "prefill", "decode", "request", "memory" or "step". None where no row exists.
-    None is wider than that of all rows.
+    """The error band of a phase ("prefill", "decode", "request", "memory" or "step") for an engine and an architecture;
+    None where the file has no row for it. No band is wider than that of all rows, widened as its level asks.
 
     >>> found = band("decode", "no-such-engine", "no-such-generation")
     >>> found is not None and found.low < 1 < found.high
@@ -116,7 +116,8 @@ def band(phase: str, engine: str, architecture: str) -> Band | None:
 
 
 def own_band(phase: str, off: Mapping[str, float]) -> Band | None:
-    """The band of a calibrated machine, by its own runs kept aside (`hardware.Measured.off`), which nine of ten lie in.
+    """The error band of a calibrated machine: from its own runs that were kept out of the calibration
+    (`hardware.Measured.off`: 90th percentiles of their errors).
 
     >>> own_band("decode", {"decode": 0.25, "cases": 12})
     Band(low=0.8, high=1.3333333333333333, rows=12, level='own runs')
@@ -127,7 +128,7 @@ def own_band(phase: str, off: Mapping[str, float]) -> Band | None:
 
 
 def around(time: Num, found: Band, rate: bool = False) -> tuple[Num, Num]:
-    """The band's ends around a predicted time (or, with `rate`, around what is inverse to a time).
+    """The ends of a band around a predicted time, or with `rate` around a predicted rate, which is inverse to a time.
 
     >>> around(10.0, Band(0.8, 1.25, 30, "engine")), around(10.0, Band(0.8, 1.25, 30, "engine"), rate=True)
     ((8.0, 12.5), (8.0, 12.5))
@@ -141,9 +142,9 @@ that were fitted."""
 
 
 def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num, Num]]) -> dict[str, dict[str, Any]]:
-    """Key -> (phase, predicted time, roof: share of it that the device's peak would take alone) to key -> ends of the
-    error band (s), the lower not below the roof, and the number of published rows behind it; not-a-number and 0 rows
-    where nothing was calibrated."""
+    """Error bands of several outputs. asked: output -> (phase, predicted time in s, and the share of it that the work
+    takes at the device's peak). Returns output -> ends of the band (s), the lower one never below that share, and the
+    number of published rows behind it; not-a-number and 0 rows where nothing was calibrated."""
     bands: dict[str, dict[str, Any]] = {}
     for key, (phase, value, roof) in asked.items():
         own = own_band(phase, s.cluster.device.measured.off) if s.cluster.device.measured else None
@@ -161,8 +162,8 @@ def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num, Num]]) -> dict
 
 
 def whose_constants(s: Scenario, assumed: tuple[str, ...], *phases: str) -> tuple[str, ...]:
-    """What was assumed, with whose measured kernels stand in for a device that has none of its own, and whose runs the
-    error bands of these phases are of where they are not of this engine."""
+    """What was assumed, and beside "efficiency calibrated" whose constants and error bands stand in, where the device
+    or the engine has none of its own."""
     told = "; ".join(filter(None, (standing_in(s), others_runs(s, *phases))))
     if not told:
         return assumed
@@ -174,8 +175,8 @@ WHOSE = {"other engines, same generation": "other engines on {generation} cards"
 
 
 def others_runs(s: Scenario, *phases: str) -> str:
-    """Whose runs the error bands of phases are of, in words, of the nearest of them ("" where they are of this engine,
-    or where one cannot say for a list of devices).
+    """In words, the engines and cards whose runs the error bands of these phases come from; "" where they are this
+    engine's own, where there is no band, and for a list of devices.
 
     >>> from rooflm.asked.build_inference import build_inference
     >>> built = [build_inference(model="llama-7b", gpu="h100", engine=e) for e in ("vllm", "tgi")]
@@ -194,8 +195,8 @@ def others_runs(s: Scenario, *phases: str) -> str:
 
 
 def standing_in(s: Scenario) -> str:
-    """Whose measured kernels stand in for a device that has none of its own, in words ("" where its own were measured,
-    or where one cannot say for a list of devices).
+    """In words, the cards whose measured kernels stand in for a device that has none of its own; "" where it has, and
+    for a list of devices.
 
     >>> from rooflm.asked.build_inference import build_inference
     >>> [standing_in(build_inference(model="llama-7b", gpu=name).scenario) for name in ("h100", "arc-b580")]
@@ -205,7 +206,7 @@ def standing_in(s: Scenario) -> str:
 
 
 def own_row(device: Device) -> bool:
-    """Whether factors were fitted to runs on this very card, or on the one whose kernels it takes.
+    """Whether the calibration has factors fitted to runs on this very card, or on the card whose kernels it takes.
 
     >>> from rooflm.readers.devices import load_device
     >>> own_row(load_device("rtx-4090")), own_row(load_device("rtx-4060"))

@@ -4,8 +4,9 @@ then speeds with their error band, memory, cost and the parts of prefill and dec
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from rooflm.asked.answers.said import (
     banded,
     dollars,
     headline,
+    in_use,
     noted,
     remembered,
     short_verdict,
@@ -27,10 +29,11 @@ from rooflm.asked.answers.said import (
 from rooflm.estimate.capacity import running_limit
 from rooflm.estimate.inference import InferenceFigures, infer_scenario
 from rooflm.readers.prices import told
+from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import shown, timespan
 from rooflm.shown.blocks import BLANK, Beside, Block, Parts, Say, Table
-from rooflm.shown.numbers import count, counted, percent, text
+from rooflm.shown.numbers import count, counted, gib, percent, text
 from rooflm.units import Num
 
 
@@ -67,6 +70,29 @@ class InferenceEstimate(Result, InferenceFigures):
             return ()
         return serving_remedies(self.scenario)
 
+    @property
+    def error_band(self) -> dict[str, dict[str, Any]]:
+        """As of any answer; a request of one output token is its first token, so its band is that of the first."""
+        bands = super().error_band
+        alone = np.asarray(self.scenario.workload.output) <= 1
+        first = bands["ttft_s"]
+        bands["latency_s"] = {k: self.plainly(np.where(alone, first[k], v)) for k, v in bands["latency_s"].items()}
+        return bands
+
+    @cached_property
+    def wider(self) -> InferenceEstimate | None:
+        """The answer at 16 bits of a single point whose weights alone are narrower (not as the model was released),
+        where that is faster and fits: narrow weights are widened again for every pass."""
+        s, q = self.scenario, self.scenario.quant
+        if s.axes or q.act_bits < 16 or q.weight_bits >= 16 or s.model.quant or s.model.dtype == "fp32":
+            return None
+        wide = infer(replace(s, quant=replace(parse_quant("w16a16kv16"), kv_bits=q.kv_bits)))
+        return wide if wide.fits and wide.latency < FASTER * self.latency else None
+
+
+FASTER = 0.97
+"""Share of a request's time from which another scheme is called faster."""
+
 
 def infer(
     s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = (),
@@ -84,7 +110,7 @@ def blocks(e: InferenceEstimate, verbose: bool = False) -> list[Block]:
     asked = f"batch {count(w.batch)}, prompt {lengths}"
     limit = float(running_limit(e.scenario))
     runs = f"; {e.scenario.engine.name} runs {count(limit)} at a time" if limit < float(e.max_batch) else ""
-    fits = verdict(e, "batch", e.max_batch, runs)
+    fits = [*verdict(e, "batch", e.max_batch, runs), *_on_host(e), *_widened(e)]
     out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(asked), BLANK, *fits, BLANK]
     likely = LIKELY if any(b["rows"] for b in bands.values()) else ""
     speed = [("Speed" if e.fits else "Speed, if it did", "", likely), *(_spoken(e) if head else _embedded(e))]
@@ -95,6 +121,20 @@ def blocks(e: InferenceEstimate, verbose: bool = False) -> list[Block]:
         out.append(remembered(e.memory))
     return out + (sure(bands, {"ttft_s": "first token", "tpot_s": "output token", "latency_s": "request"})
                   if verbose else [])  # fmt: skip
+
+
+def _on_host(e: InferenceEstimate) -> list[Block]:
+    """What the host's memory has to hold, where it holds any."""
+    return [Say(f"The host holds {gib(float(e.host_memory))} beside it.")] if float(e.host_memory) else []
+
+
+def _widened(e: InferenceEstimate) -> list[Block]:
+    """Where 16 bits are faster than narrow weights, how much."""
+    if not e.fits or (wide := e.wider) is None:
+        return []
+    took, whole, first, each = (text(float(t), "s") for t in (e.latency, wide.latency, wide.ttft, wide.tpot))
+    parts = f" (first token {first}, then {each} each)" if float(e.scenario.workload.output) > 1 else ""
+    return [Say(f"With weights of 16 bits it would take {whole}{parts}, not {took}, in {in_use(wide.memory)}.")]
 
 
 def _spoken(e: InferenceEstimate) -> list[tuple[str, str, str]]:

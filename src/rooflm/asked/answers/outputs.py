@@ -11,9 +11,9 @@ from rooflm.units import larger
 
 
 class Output(NamedTuple):
-    """One output. key: of --json, with its unit as its end where it has one; meaning and unit of the values (of a
-    group's members); read: how an estimate gives it; phase: of its error band, where it has one; roof: the share of it
-    that the peak of FLOPs or bytes would take alone, at which the band ends."""
+    """One output. key: in --json, ending in its unit where it has one; meaning and unit of its values (or of those of
+    its members); read: takes it from an estimate; phase: of its error band, "" without one; roof: takes from an
+    estimate the share of the value that the work takes at the device's peak, below which no band reaches."""
 
     key: str
     meaning: str
@@ -53,6 +53,7 @@ INFER_OUTPUTS = table(
     Output("memory_bytes", "peak memory per GPU", "B", lambda e: e.memory.total),
     Output("memory_capacity_bytes", "memory that the engine may use per GPU", "B", lambda e: e.memory.capacity),
     Output("memory", "memory per GPU by part", "B", lambda e: e.memory.parts),
+    Output("host_memory_bytes", "memory of the host that layers held there take", "B", lambda e: e.host_memory),
     Output("fits", "fits in memory and the mapping is legal", "", lambda e: e.fits),
     Output("reason", "why it cannot run", "", lambda e: e.reason),
     Output("max_batch", "largest batch that fits", "1", lambda e: e.max_batch),
@@ -138,12 +139,23 @@ def key_of(name: str, known: Outputs) -> str:
     for found in ([head] if head in known else [], units, parts):
         if len(found) == 1:
             return found[0] + dot + member
-    near = near_matches(name, known) or list(known)[:6]
-    raise RooflmError(f"unknown output {name!r}: did you mean {' or '.join(map(repr, near))}?")
+    raise RooflmError(f"unknown output {name!r}: {like_keys(name, known)}")
+
+
+def like_keys(name: str, known: Iterable[str]) -> str:
+    """Which keys of an answer are like a name that is none; a few of them where none is.
+
+    >>> like_keys("mfus", ["step_time_s", "mfu"]), like_keys("speed", ["step_time_s", "mfu", "days"])
+    ("did you mean 'mfu'?", "it must be a key of --json, such as 'step_time_s', 'mfu', 'days'")
+    """
+    keys = list(known)
+    near = near_matches(name, keys)
+    some = ", ".join(map(repr, keys[:5]))
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else f"it must be a key of --json, such as {some}"
 
 
 def check_outputs(names: Iterable[str], known: Outputs) -> tuple[str, ...]:
-    """Keys of the outputs asked for (a key, the short of one, or a member of a group such as "memory.weights").
+    """Keys of the outputs asked for by key, by a short form of it, or as a member of a group such as "memory.weights".
 
     >>> check_outputs(["tpot", "memory.weights"], table(Output("tpot_s", "", "s", id), Output("memory", "", "B", id)))
     ('tpot_s', 'memory.weights')
@@ -152,7 +164,7 @@ def check_outputs(names: Iterable[str], known: Outputs) -> tuple[str, ...]:
 
 
 def chosen(flat: Mapping[str, Any], names: Collection[str] | None) -> dict[str, Any]:
-    """The outputs named, a group's name standing for its members; all without names.
+    """The named outputs of flat ones, where the name of a group means all its members; all of them where names is None.
 
     >>> chosen({"memory.weights": 1, "memory.context": 2, "tpot_s": 3}, ("memory.weights", "tpot_s"))
     {'memory.weights': 1, 'tpot_s': 3}

@@ -16,7 +16,7 @@ from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.estimate.capacity import max_batch, memory_use
 from rooflm.estimate.offloaded import device_part
 from rooflm.readers.schemes import PRESETS, native, parse_quant, without_cache
-from rooflm.scenario.rules import ENGINE, Rule, divisors, tensor_ways
+from rooflm.scenario.rules import ENGINE, INFERENCE, Rule, divisors, tensor_ways
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import any_of
 
@@ -34,12 +34,16 @@ class Remedy(NamedTuple):
         >>> Remedy({"quant": "fp8", "batch": 4}, 0.0).words, Remedy({"gpus": 2, "tp": 2, "pp": 1}, 0.0).words
         ('quant fp8 and batch 4', '2 GPUs (tp 2)')
         """
-        split = {k: v for k, v in self.change.items() if k in ("tp", "pp", "dp") and v != 1}
+        split = {k: v for k, v in self.change.items() if k in SPLIT and v != 1}
         gpus = self.change.get("gpus")
         inside = f" ({', '.join(f'{k} {v:g}' for k, v in split.items())})" if split else ""
         told = [f"{gpus:g} GPUs{inside}"] if gpus else []
-        rest = {k: v for k, v in self.change.items() if k not in ("gpus", "tp", "pp", "dp")}
+        rest = {k: v for k, v in self.change.items() if k not in ("gpus", *SPLIT)}
         return " and ".join([*told, *(f"{k.replace('_', '-')} {_word(v)}" for k, v in rest.items())])
+
+
+SPLIT = ("tp", "pp", "dp", "ep")
+"""Degrees that are said beside the number of GPUs."""
 
 
 def _word(value: Any) -> str:
@@ -47,14 +51,16 @@ def _word(value: Any) -> str:
 
 
 def serving_remedies(s: Scenario) -> tuple[Remedy, ...]:
-    """Changes that make serving fit, those that cost least first: an 8-bit cache, the widest narrower scheme that the
-    engine runs, the largest batch, the fewest GPUs; a scheme and an 8-bit cache together where neither does alone."""
+    """Changes with which serving would fit, the cheapest first: an 8-bit cache, the widest narrower scheme that the
+    engine runs, attention data parallel, the largest batch that fits, the fewest GPUs that hold it; a narrower scheme
+    and an 8-bit cache together where neither is enough."""
     plain = [replace(s, quant=q) for q in narrower(s)]
     small = [r for r in (replace(s, quant=q) for q in eight_bit_cache(s, [s.quant])) if _left(r) >= 0]
     first = next((r for r in plain if _left(r) >= 0), None)
     both = (replace(s, quant=q) for q in eight_bit_cache(s, [p.quant for p in plain]))
     found = [*small[:1], *([first] if first else [])] or [r for r in both if _left(r) >= 0][:1]
     out = [Remedy({"quant": r.quant.name}, _left(r)) for r in found]
+    out += [r for r in (data_parallel(s),) if r]
     most = float(max_batch(s))
     if most >= max(float(s.mapping.dp), 1):
         fewer = replace(s, workload=replace(s.workload, batch=most))
@@ -101,6 +107,18 @@ def fewest_gpus(s: Scenario) -> Split | None:
     return Split(int(best), int(ways[row]), int(best / ways[row]))
 
 
+def data_parallel(s: Scenario) -> Remedy | None:
+    """The same GPUs with attention data parallel and experts spread over them, which holds a sequence's cache once, where
+    a tensor group holds one of few heads (MLA: one) on each of its ranks."""
+    m, ranks = s.mapping, int(s.mapping.tp)
+    if ranks == 1 or m.dp != 1 or not any(isinstance(b.ffn, MoE) for b in s.model.blocks):
+        return None
+    other = replace(s, mapping=replace(m, tp=1, dp=ranks, ep=ranks, gpus=0))
+    if _left(other) < 0 or bool(np.any(any_of(rule.broken(other) for rule in INFERENCE))):
+        return None
+    return Remedy({"gpus": int(m.devices), "tp": 1, "dp": ranks, "ep": ranks}, _left(other))
+
+
 def on_the_host(s: Scenario, name: str) -> Remedy | None:
     """The fewest layers (or layers' experts) that must stay in the host's memory, where the engine runs some there."""
     experts = sum(float(b.count) for b in s.model.blocks if isinstance(b.ffn, MoE))
@@ -132,18 +150,18 @@ def runnable(s: Scenario) -> list[Quant]:
         return bool(q.act_bits >= 16) or compute_dtype(q.act_bits, q.kind, device.peak)[1]
 
     known = [q for q in PRESETS.values() if not q.wide and q.weight_bits < 16 and able.runs(q) and fast(q)]
-    ranked = sorted((native(q, device.peak) for q in known), key=lambda q: (-round(float(q.weight_bytes), 2),
+    ranked = sorted((native(q, device.peak) for q in known), key=lambda q: (-round(8 * float(q.weight_bytes)),
                     POPULAR.index(q.name) if q.name in POPULAR else len(POPULAR)))  # fmt: skip
     return [replace(q, kv_bits=s.quant.kv_bits) if s.quant.kv_bits != 16 else q for q in ranked]
 
 
 def narrower(s: Scenario) -> list[Quant]:
-    """Those of them whose weights are narrower than the scenario's."""
+    """The presets of `runnable` whose weights are narrower than the scenario's."""
     return [q for q in runnable(s) if q.weight_bytes < 0.95 * s.quant.weight_bytes]
 
 
-POPULAR = ("fp8", "int8", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "awq", "int4", "nvfp4")
-"""Which of schemes of one width is named."""
+POPULAR = ("fp8", "int8", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "nvfp4", "awq", "int4")
+"""Which of schemes of one width (to the bit) is named."""
 
 
 def eight_bit_cache(s: Scenario, schemes: Iterable[Quant]) -> Iterator[Quant]:
@@ -160,8 +178,9 @@ def eight_bit_cache(s: Scenario, schemes: Iterable[Quant]) -> Iterator[Quant]:
 def training_remedies(
     s: Scenario, left: Callable[[Scenario], float], most: float, rules: Iterable[Rule]
 ) -> tuple[Remedy, ...]:
-    """Changes that make training fit: single ones, else pairs of them, else more GPUs beside them. left: bytes left on
-    the fullest device of a scenario; most: the largest micro-batch; rules: those that a split keeps."""
+    """Changes with which training would fit: single ones, else pairs of them; and the fewest further GPUs. left: bytes
+    left on the fullest device of a scenario; most: the largest micro-batch that fits; rules: those that a split must
+    keep."""
     rules = tuple(rules)
 
     def tried(changes: Mapping[str, Any]) -> Remedy | None:
@@ -202,8 +221,8 @@ MOST_GPUS = 65536
 
 
 def more_gpus(s: Scenario) -> Iterator[dict[str, Any]]:
-    """More GPUs, by powers of two: data parallel with the states of the optimiser (or all) sharded, as the engine may,
-    then with full recomputation too, at a micro-batch of one sequence."""
+    """Larger numbers of GPUs, by powers of two: more data-parallel ranks with the widest sharding that the engine
+    allows, at a micro-batch of one sequence, then the same with full recomputation."""
     m, habits = s.mapping, s.engine.habits
     top = 3 if m.pp == 1 else int(habits.pipeline_zero)
     dp = float(m.dp)

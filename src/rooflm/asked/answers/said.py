@@ -19,6 +19,7 @@ LIKELY = "in four of five like cases"
 """What an error band says: from the 10th to the 90th percentile of measurements like it."""
 MEANT = {
     "request": "what the server does once a request (parse, tokenise, schedule, send the first token), off the GPU",
+    "host layers": "layers or experts in the host's memory, read there, or for a prompt sent to the GPU",
     "gaps": "the GPU idle between two kernels",
     "host": "the GPU waiting for the CPU that launches kernels",
     "norm": "norms, residuals, rotary and activations",
@@ -34,7 +35,7 @@ MEANT = {
 }
 """Part of a time -> what it is, where its name alone does not say."""
 BOUND = {"dram": "memory bandwidth", "l2": "L2 bandwidth", "l1": "L1 bandwidth", "overhead": "kernel overheads",
-         "host": "the CPU that launches"}  # fmt: skip
+         "host": "the CPU that launches", "schedule": "idle pipeline stages", "other": "overheads"}  # fmt: skip
 """What bounds a phase -> in words, where its name alone does not say."""
 
 
@@ -52,14 +53,14 @@ def banded(value: Any, found: Mapping[str, Any]) -> str:
 
 
 def sure(bands: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]) -> list[Block]:
-    """How many measured runs stand behind each error band. names: output -> in words."""
+    """How many published runs stand behind each error band. names: output -> what it is called."""
     rows = [f"{names[k]} {b['rows']}" for k, b in bands.items() if b["rows"] and k in names]
     told = "published runs on this kind of engine and architecture behind the error bands"
     return [BLANK, Say("; ".join(rows), label=told)] if rows else []
 
 
 def noted(*parts: Mapping[str, Any]) -> list[Block]:
-    """What those parts are whose names alone do not say, if they take a share worth a word."""
+    """What parts of a time mean whose names do not say it, for parts of at least NOTED of their total."""
     seen = dict.fromkeys(
         k for p in parts for k, v in p.items() if k in MEANT and float(v) > NOTED * sum(map(float, p.values()))
     )
@@ -79,25 +80,31 @@ def in_use(memory: Memory) -> str:
     return f"{total.removesuffix(' GiB') if usable.endswith(' GiB') else total} of {usable} a GPU"
 
 
-def verdict(e: Any, what: str, largest: Any, runs: str = "") -> list[Block]:
-    """Whether an estimate of either kind fits, by how much, the largest batch (or `what` it is) that does, and what
-    would make it fit. runs: what else is said of that batch."""
+def verdict(e: Any, what: str, largest: Any, runs: str = "", untried: str = "") -> list[Block]:
+    """Whether an estimate fits and by how much, the largest batch that fits, and changes with which it would fit. what:
+    name of the batch that counts (batch, micro-batch); largest: that batch; runs: a clause that follows it; untried:
+    what tries more than the changes named."""
     margin, used = float(e.memory.margin), in_use(e.memory)
     most = f"the largest {what} that fits is {count(largest)}" if float(largest) else f"no {what} fits"
     if bool(e.fits):
         return [Say(f"FITS: {used}, {gib(margin)} to spare; {most}{runs}.", "good")]
     if margin < 0:
         words = "; ".join(r.words for r in e.would_fit)
-        would = f"Would fit: {words}." if words else "No change that was tried makes it fit."
+        would = f"Would fit: {words}." if words else f"No change that was tried makes it fit{untried}."
         return [Say(f"DOES NOT FIT: {used}, {gib(-margin)} too much; {most}.", "bad"), Say(would)]
     return [Say(f"CANNOT RUN: {e.reason}.", "bad")]
 
 
 def headline(s: Scenario, gpus: Num) -> str:
     """What runs on what, and how it is split."""
+    return f"{s.model.name} on {machines(s, gpus)}, {s.engine.name}, {s.quant.name}"
+
+
+def machines(s: Scenario, gpus: Num) -> str:
+    """How many of which GPU, and how the model is split over them."""
     degrees = [f"{k} {shown(getattr(s.mapping, k))}" for k in SPLIT if np.any(np.asarray(getattr(s.mapping, k)) != 1)]
     split = f" ({', '.join(degrees)})" if degrees else ""
-    return f"{s.model.name} on {shown(gpus)} x {s.cluster.device.name}{split}, {s.engine.name}, {s.quant.name}"
+    return f"{shown(gpus)} x {s.cluster.device.name}{split}"
 
 
 SPLIT = ("tp", "pp", "vp", "dp", "cp", "ep")

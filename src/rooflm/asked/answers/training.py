@@ -126,7 +126,7 @@ def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     )
     band = banded(e.step_time, e.error_band["step_time_s"])
     step = f"A step takes {text(float(e.step_time), 's')}" + (f", {band} {LIKELY}." if band else ".")
-    fits = verdict(e, "micro-batch", e.max_micro_batch)
+    fits = verdict(e, "micro-batch", e.max_micro_batch, untried="; `rooflm search train` tries every split")
     out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(asked), BLANK, *fits,
                         Say(step if e.fits else f"If it did: {step[0].lower()}{step[1:]}"), *run(e), BLANK]  # fmt: skip
     sent = [(k.replace("_", " "), text(float(v), "B")) for k, v in e.comm_bytes.items() if float(v) > 0]
@@ -147,7 +147,7 @@ def speed(e: TrainingEstimate) -> list[tuple[str, str]]:
         ("MFU (all pairs of tokens)", percent(e.mfu)),
         ("MFU (causal pairs only)", percent(e.mfu_causal)),
         ("HFU", percent(e.hfu)),
-        ("bubble", percent(e.bubble_fraction)),
+        ("bubble over busy time", percent(e.bubble_fraction)),
         ("micro-batches", count(e.micro_batches)),
         ("power per GPU", text(float(e.power), "W")),
     ]

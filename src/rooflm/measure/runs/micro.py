@@ -34,22 +34,23 @@ SHORT = 0.02
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "p2p")
 
 
+def mean_seconds(call: Callable[[], Any], device: torch.device, times: int) -> float:
+    """Mean seconds of so many calls, with what was queued before and by them done when the clock is read."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    start = time.perf_counter()
+    for _ in range(times):
+        call()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return (time.perf_counter() - start) / times
+
+
 def timed(call: Callable[[], Any], device: torch.device, repeats: int, least: float = SHORT) -> Stat:
     """Seconds of one call: each sample is the mean over as many calls as last `least` seconds, clock read in sync."""
-
-    def sample(times: int) -> float:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        start = time.perf_counter()
-        for _ in range(times):
-            call()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return (time.perf_counter() - start) / times
-
     call()
-    many = max(int(least / max(sample(1), 1e-9)), 1)
-    return stat([sample(many) for _ in range(repeats)])
+    many = max(int(least / max(mean_seconds(call, device, 1), 1e-9)), 1)
+    return stat([mean_seconds(call, device, many) for _ in range(repeats)])
 
 
 @torch.inference_mode()
@@ -142,12 +143,5 @@ def together(call: Callable[[], Any], device: torch.device, repeats: int) -> Sta
     samples = []
     for _ in range(repeats):
         dist.barrier()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        start = time.perf_counter()
-        for _ in range(times):
-            call()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        samples.append((time.perf_counter() - start) / times)
+        samples.append(mean_seconds(call, device, times))
     return stat(samples)

@@ -31,10 +31,8 @@ class Plain:
         del self.loss
 
 
-class Tensor:
+class Tensor(Plain):
     """A tensor rank's share: Megatron's split (arXiv 1909.08053) with its cross-entropy over a split vocabulary."""
-
-    value: float | None = None
 
     def __init__(self, model: Any, case: Case, at: Place, ids: torch.Tensor) -> None:
         llama_like(model)
@@ -50,12 +48,6 @@ class Tensor:
         hidden = self.model.model(self.ids, use_cache=False).last_hidden_state
         logits = functional.linear(Copy.apply(hidden, self.group), self.model.lm_head.weight)
         self.loss = split_loss(logits, following(self.ids), self.first, self.group)
-
-    def backward(self) -> None:
-        """Gradients."""
-        self.loss.backward()
-        self.value = float(self.loss.detach())
-        del self.loss
 
 
 class Pipeline:
