@@ -1124,3 +1124,19 @@ def test_a_model_whose_script_is_unknown_has_what_the_others_share() -> None:
 def test_a_training_source_that_names_its_framework_has_it(said: str, engine: str) -> None:
     cells = training_rows([TRAIN | {"id": "ZZ-1", "source": said, "precision": "bf16-mixed"}])[0]
     assert (cells.get("engine", ""), cells["dtype"]) == (engine, "bf16")
+
+
+@pytest.mark.parametrize(
+    ("changes", "want"),
+    [
+        ({"gpus": "8", "tp": "1", "note": "DP-attention, EP8"}, {"tp": "1", "dp": "8", "ep": "8"}),
+        ({"gpus": "8", "tp": "8", "note": "server: sglang serve --tp 8 --dp 8 --enable-dp-attention; docs"},
+         {"tp": "1", "dp": "8", "ep": "8"}),
+        ({"gpus": "8", "tp": "8", "note": "8 clients"}, {"tp": "8", "dp": "1", "ep": "1"}),
+        ({"gpus": "8", "tp": "", "note": "NVIDIA aiconfigurator"}, {"gpus": "8", "tp": ""}),
+    ],
+)  # fmt: skip
+def test_ranks_of_attention_in_words(changes: dict[str, str], want: dict[str, str]) -> None:
+    cells = inference_rows([SERVED | {"model": "deepseek-ai/DeepSeek-V3", "engine": "sglang 0.5.9"} | changes])[0]
+    assert {name: cells.get(name, "") for name in want} == want
+    read(cells)

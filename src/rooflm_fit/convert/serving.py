@@ -25,6 +25,7 @@ from rooflm_fit.convert.servers import (
     experts_said,
     longest_said,
     note_number,
+    ranks_said,
     server_flags,
     slow_text,
     study_cells,
@@ -174,7 +175,7 @@ def plain_split(row: Row, devices: int = 1) -> dict[str, Any]:
     found |= {"tp": devices * found["tp"]} if "tp" in found else {}
     printed_gpus = number(row, "gpus")
     gpus = printed_gpus and devices * printed_gpus
-    attn_dp, moe_ep = note_number(note, "attn_dp") or 1, note_number(note, "moe_ep") or 1
+    attn_dp, moe_ep = ranks_said(note, gpus, found.get("tp", 1) * found.get("pp", 1))
     if "MoE with attention DP" in note and found.get("tp", 1) > 1:  # INFERRED: experts spread over the same GPUs
         return {"tp": 1, "pp": found.get("pp", 1), "dp": found["tp"], "ep": found["tp"]}
     inner = found.get("tp", 0) * found.get("pp", 1)
@@ -438,7 +439,7 @@ def split_under_load(row: Row, source: str) -> tuple[dict[str, Any], str]:
             return campaign_split(row)
         return plain_split(row, names.devices(text(row, "gpu"), source)), ""
     except Unusable as why:
-        return {}, str(why)
+        return printed(row, ("gpus",)), str(why)
 
 
 def lengths_under_load(row: Row, values: dict[str, Any]) -> dict[str, Any]:
