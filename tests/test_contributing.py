@@ -34,6 +34,18 @@ def test_every_formula_is_where_the_page_says(place: str) -> None:
     assert found.__doc__
 
 
+FORMULAS = (Path(__file__).parents[1] / "docs" / "how-it-works.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("place", re.findall(r"`((?:graph|kernels|estimate)\.[\w.]+)`", FORMULAS))
+def test_every_formula_is_where_its_page_says(place: str) -> None:
+    folder, file, *names = place.split(".")
+    found = import_module(f"rooflm.{folder}.{file}")
+    for name in names:
+        found = getattr(found, name)
+    assert found.__doc__
+
+
 def test_a_gpu_is_one_file(tmp_path: Path) -> None:
     path = tmp_path / "my-card.toml"
     path.write_text(block("gpu"))

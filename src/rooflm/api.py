@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 import numpy as np
 
 from rooflm.asked.answers import inference
-from rooflm.asked.answers.bands import whose_constants
+from rooflm.asked.answers.bands import borrowed, whose_constants
 from rooflm.asked.answers.inference import InferenceEstimate
 from rooflm.asked.answers.outputs import INFER_OUTPUTS, TRAIN_OUTPUTS, Outputs, check_outputs, chosen
 from rooflm.asked.answers.result import Result
@@ -128,6 +128,11 @@ class Task:
         """Of its rules."""
         return tuple(rule.reason for rule in self.rules)
 
+    @cached_property
+    def phases(self) -> tuple[str, ...]:
+        """Of its outputs' error bands."""
+        return tuple(o.phase for o in self.outputs.values() if o.phase)
+
     def __reduce__(self) -> str:
         """Workers know it by its name, INFER or TRAIN."""
         return self.name.upper()
@@ -138,7 +143,7 @@ class Task:
         request = self.build(**arguments, alone=alone)
         scenario = replace(request.scenario, axes=axes) if axes else request.scenario
         if alone:  # what was not refused keeps every rule
-            assumed = whose_constants(scenario, request.assumed, *(o.phase for o in self.outputs.values() if o.phase))
+            assumed = whose_constants(scenario, request.assumed, *self.phases)
             return self.estimate(scenario, assumed, request.warnings, dict.fromkeys(self.reasons, False))
         broken = flags(scenario, self.rules)
         # numbers of marked points mean nothing, and NumPy does not warn of them
@@ -224,7 +229,7 @@ class Task:
         for names in every:
             request = self.build(**nest({**asked, **names}), alone=False)
             labels = {name: str(getattr(value, "name", value)) for name, value in names.items()}
-            told.append((labels, request.assumed))
+            told.append((labels, [*request.assumed, *borrowed(request.scenario, *self.phases)]))
         return of_points(told)
 
     def answer(self, given: Point) -> Any:

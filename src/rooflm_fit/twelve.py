@@ -15,12 +15,12 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from rooflm.shown.numbers import count, gib, percent
+from rooflm.shown.numbers import count, days, gib, percent, seconds
 from rooflm.web.asked import Asked, read_query
 from rooflm.web.blocks import Answer
 from rooflm.web.tabs.speed import BOUND, per_million
 from rooflm.web.tabs.table import TABS
-from rooflm.web.words import days, dollars, seconds
+from rooflm.web.words import dollars
 
 PAGE = Path(__file__).parents[2] / "docs" / "twelve-questions.md"
 Objects = Sequence[Mapping[str, Any]]

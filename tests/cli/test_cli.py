@@ -204,12 +204,18 @@ def test_every_output_that_was_asked_for_is_printed_in_that_order(capsys):
     heads = [line.split() for line in out.splitlines() if line.startswith("tp ")]
     shown = [w for head in heads for w in head if w not in ("tp", "pp", "batch")]
     assert shown == ["comm_bytes.prefill", "comm_bytes.decode", "memory", "latency", "max_batch", "fits",
-                     "cost_usd_per_million_tokens", "TPOT"]  # fmt: skip
+                     "USD/M", "TPOT"]  # fmt: skip
     assert main(words) == 0
     rows = [line.split()[0] for line in capsys.readouterr().out.split("\n\n")[0].splitlines()]
     assert rows == ["comm_bytes.prefill", "comm_bytes.decode", *asked[1:]]
     assert main([*words, "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)) == asked
+
+
+def test_a_list_of_prices_shows_what_tokens_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["infer", "llama-2-7b", "--gpu", "a100", "--price", "1,2"]) == 0
+    head, one, two = (line.split() for line in capsys.readouterr().out.splitlines()[:3])
+    assert head[2] == "USD/M" and float(two[2]) == pytest.approx(2 * float(one[2]), rel=0.01)
 
 
 def test_values_of_an_axis_have_their_units(capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,7 +238,9 @@ def test_a_grid_says_what_each_of_its_cards_runs(capsys: pytest.CaptureFixture[s
     assert same.strip() == "all of them: llama-3.1-8b; prompt 512; output 128"
     told = " ".join(assumed.split())
     assert "engine vllm (m3-max: llama.cpp);" in told
-    assert "; computed in fp16 (v100-sxm-32gb has no units for bf16); memory 51.84 of 64 GiB (the system keeps the rest)" in told
+    assert "; computed in fp16 (v100-sxm-32gb has no units for bf16);" in told
+    assert "constants of all measured cards for want of its own (v100)" in told
+    assert "memory 51.84 of 64 GiB (the system keeps the rest) (m3-max)" in told
     assert main(["--quiet", *words]) == 0
     assert "assumed" not in capsys.readouterr().out
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer.main
 
+from rooflm.asked.synonyms import OTHER_NAMES
 from rooflm.cli.app import made
-from rooflm.cli.synonyms import OTHER_NAMES
 
 
 def test_every_name_leads_to_an_option_that_exists() -> None:

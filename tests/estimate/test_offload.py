@@ -82,10 +82,19 @@ def test_served_and_searched_as_predicted() -> None:
 
 
 def test_experts_on_the_cpu_are_told_to_the_server() -> None:
-    given = {"gpu": "rtx-4090", "engine": "llama.cpp", "cpu_experts": 30, "batch": 1}
-    found = rooflm.search_infer("gpt-oss-120b", gpus=1, **given)
-    begun = start_of("gpt-oss-120b", found, {"prompt": 512, "output": 128, **given})
-    assert begun is not None and "--n-gpu-layers 999 --n-cpu-moe 30 " in begun.text
+    for more in ({"engine": "llama.cpp"}, {}):  # the engine that is assumed is the one that starts
+        given = {"gpu": "rtx-4090", "cpu_experts": 30, "batch": 1, **more}
+        found = rooflm.search_infer("gpt-oss-120b", gpus=1, **given)
+        begun = start_of("gpt-oss-120b", found, {"prompt": 512, "output": 128, **given})
+        assert begun is not None and "--n-gpu-layers 999 --n-cpu-moe 30 " in begun.text
+        assert "llama-quantize gpt-oss-120b-F16.gguf gpt-oss-120b-MXFP4_MOE.gguf MXFP4_MOE" in begun.note
+
+
+@pytest.mark.parametrize("model", ["bge-m3", "falcon-h1-7b", "qwen3-30b-a3b"])
+def test_models_of_every_kind_run_on_the_host(model: str) -> None:
+    """One that embeds, one whose layers are two blocks each, one of experts: an answer, and what bounds it."""
+    e = rooflm.infer(model, gpu="rtx-4090", engine="llama.cpp", quant="q8_0", cpu_layers=3)
+    assert e.host_memory > 0 and set(e.bound) <= {"prefill", "decode"} and "The host holds" in str(e)
 
 
 def test_what_the_host_holds_is_the_rest_of_the_model() -> None:

@@ -23,6 +23,7 @@ from rooflm.cli.app import main
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.engines import engine_names, load_engine
+from rooflm.readers.rows import raw_row
 from rooflm.readers.schemes import PRESETS, parse_quant
 from rooflm.search.checkpoint import weights_for
 from rooflm.search.deploy_file import deployment_text
@@ -40,8 +41,12 @@ def test_every_parser_is_cited() -> None:
 
 
 def parser_of(engine: str) -> str:
-    """Whose parser reads an engine's flags: its own, or that of the engine of which it is a build."""
-    return engine if engine in PARSERS else parser_of(engine.rpartition("-")[0])
+    """Whose parser reads an engine's flags: its own, or that of the engine of which it is a build, or builds on."""
+    if engine in PARSERS:
+        return engine
+    other = engine.rpartition("-")[0] or raw_row("engine", engine)[0].get("base")
+    assert other, f"{engine} has a command: cite the parser of its flags in flags.toml"
+    return parser_of(other)
 
 
 SERVERS = sorted(n for n in engine_names() if load_engine(n).command.start and not load_engine(n).family)

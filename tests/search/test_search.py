@@ -160,7 +160,7 @@ def test_nothing_legal_names_the_nearest():
     found = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus=1, tpot=1e-3, efficiency="0.7,0.9")
     one = rooflm.infer("llama-7b", gpu="a100-sxm-80gb", batch=1, efficiency="0.7,0.9")
     assert found.best is None and found.feasible == 0 and found.nearest.candidate.inputs["batch"] == 1
-    assert f"{100 * (one.tpot / 1e-3 - 1):.0f} % above" in found.nearest.why[0] and "No point at all" in found.alone[0]
+    assert f"{one.tpot / 1e-3:.3g} times 1.00 ms" in found.nearest.why[0] and "No point at all" in found.alone[0]
 
 
 def test_two_limits_that_only_together_cannot_be_met():
@@ -240,7 +240,7 @@ def test_command_line(capsys):
     import json
 
     answer = json.loads(capsys.readouterr().out)
-    assert answer["best"] is None and "above" in answer["nearest"]["why"][0]
+    assert answer["best"] is None and "times 1.00 µs" in answer["nearest"]["why"][0]
 
 
 def test_what_is_not_finite_is_never_best():
@@ -248,3 +248,13 @@ def test_what_is_not_finite_is_never_best():
         "llama-7b", gpu="a100-sxm-80gb", gpus=1, batch=[1], output=1, objective="tpot", efficiency="ideal"
     )
     assert np.isfinite(found.best.outputs["tpot_s"])
+
+
+def test_degrees_that_no_split_has_are_told_with_the_rules() -> None:
+    with pytest.raises(RooflmError, match="over 1 to 8 GPUs has tp 3: tp divides 32, pp is at most 32, .* are the GPUs"):
+        rooflm.search_infer("llama-3.1-8b", gpu="h100", tp=3)
+
+
+def test_a_limit_of_cost_is_in_dollars() -> None:
+    found = rooflm.search_infer("llama-3.1-8b", gpu="h100", gpus=1, cost=0.1)
+    assert found.best is None and "cost of a million tokens (0.10 USD)" in str(found)

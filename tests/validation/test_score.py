@@ -173,7 +173,7 @@ def test_sources_and_columns_pick_and_group(tmp_path: Path, capsys: pytest.Captu
     path = str(table(tmp_path / "t.csv", {}, {"id": "t-2", "source": "yours", "batch": "8"}))
     assert main(["validate", path, "--source", "yours", "--by", "batch,tp", "--rows"]) == 0
     text = capsys.readouterr().out
-    assert "1 rows, 1 scored, 1 counted" in text and "by batch" in text and "by source" not in text
+    assert "1 row, 1 scored, 1 counted" in text and "by batch" in text and "by source" not in text
     assert "t-2" in text and "t-1" not in text
     for arguments, words in ((["--source", "hers"], "source is 'hers'"), (["--by", "prmpt"], "did you mean 'prompt'")):
         assert main(["validate", path, *arguments]) == 2
@@ -203,7 +203,7 @@ def test_values_that_fit_in_another_unit_are_told(tmp_path: Path, capsys: pytest
 
 def test_bad_files_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     older = tmp_path / "older.csv"
-    older.write_text("id,model,gpu,engine,input_len,output_len,metric,value,note\n", encoding="utf-8")
+    older.write_text("id,model,gpu,engine,precision_weights,input_len,output_len,metric,value,note\n", encoding="utf-8")
     for arguments, words in (
         (["validate", str(tmp_path / "none.csv")], "cannot read table"),
         (["validate", "--out", str(tmp_path / "x.txt")], "must end in .csv"),

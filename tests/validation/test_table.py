@@ -119,6 +119,17 @@ def test_a_table_of_ones_own_may_be_wide_and_its_headings_in_any_case() -> None:
     assert isinstance(one, Request) and one.measured == 0.005  # the unit in the name of the metric
 
 
+def test_names_of_other_tools_are_read_as_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    (got,) = parse("Model,accelerator,framework,batch_size,isl,osl,seq_len,nodes,tpot_ms\n"
+                   "llama-2-7b,2x A100 80GB,vllm,4,128,32,9,4,7\n", "mine.csv")  # fmt: skip
+    assert isinstance(got, Request)
+    assert got.kwargs | {"gpu": "a100-sxm-80gb", "gpus": 2, "batch": 4, "prompt": 128, "output": 32} == got.kwargs
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "rooflm: mine.csv: column 'accelerator' is read as 'gpu'" and len(said) == 7
+    assert said[-2:] == ["rooflm: mine.csv: column 'seq_len' is not read: did you mean 'prompt' or 'seq'?",
+                         "rooflm: mine.csv: column 'nodes' is not read: did you mean 'gpus'?"]  # fmt: skip
+
+
 def test_a_run_on_one_card_has_no_split_to_state() -> None:
     alone = read_row({"model": "llama-2-7b", "gpu": "a100", "gpus": "1", "batch": "8", "seq": "2048",
                       "recompute": "full", "micro_batch": "1", "metric": "step_time", "value": "3"})  # fmt: skip

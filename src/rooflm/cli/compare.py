@@ -231,6 +231,3 @@ def why(found: Comparison) -> list[Block]:
         off = f"with that the runs would be {then} off on average, as they are {now}"
         blocks.append(Say(f"{c.says}; {off}", label=f"{rank}. {c.name}"))
     return blocks
-
-
-__all__ = ["compare_command"]

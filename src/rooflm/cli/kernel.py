@@ -12,9 +12,8 @@ from rooflm.asked.written import amounts, numbers
 from rooflm.cli.console import dumps, show
 from rooflm.cli.examples import exemplified
 from rooflm.cli.options import group
-from rooflm.cli.render import seconds
 from rooflm.shown.blocks import Block, Say, Table, listed
-from rooflm.shown.numbers import percent, text
+from rooflm.shown.numbers import percent, seconds, text
 
 if TYPE_CHECKING:
     from rooflm.asked.kernel import Kernel

@@ -186,7 +186,8 @@ def _show_gpu(name: str) -> list[Block]:
             (f"{level} bandwidth", text(float(m.bandwidth), "B/s"), f"{level}.bandwidth"),
         ]
     kept = [("  kept by the system", gib(float(d.system_memory)), "system_memory")]
-    rows += [*kept * bool(d.system_memory), ("TDP", text(float(d.tdp), "W"), "tdp"), ("idle", text(float(d.idle), "W"), "idle"),
+    rows += [*kept * bool(d.system_memory),
+             ("TDP", text(float(d.tdp), "W"), "tdp"), ("idle", text(float(d.idle), "W"), "idle"),
              ("price", f"{float(d.price):.2f} USD/h", "price"), ("to buy", told_price(name), ""),
              ("cluster", default_cluster(name), "")]  # fmt: skip
     return [_titled(d.name, [(a, b, _kind_of(found, c)) for a, b, c in rows], "lww"), *_source_lines(found)]

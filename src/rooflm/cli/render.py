@@ -8,35 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rooflm.asked.answers.inference import InferenceEstimate
+from rooflm.asked.answers.said import dollars
 from rooflm.asked.arguments import arguments
 from rooflm.asked.bounds import with_unit
 from rooflm.asked.build_inference import prices_told
-from rooflm.cli.console import dumps, width
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
 from rooflm.shown.answer import assumptions
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.shown.numbers import count, gib, percent, text
-from rooflm.shown.terminal import lines
+from rooflm.shown.numbers import count, exactly, gib, percent, seconds, text
 
 if TYPE_CHECKING:
     from rooflm.asked.answers.training import TrainingEstimate
-
-__all__ = ["columns", "count", "dumps", "gib", "percent", "seconds"]
-
-
-def columns(rows: Iterable[Sequence[str]], sides: str, indent: int = 2) -> list[str]:
-    """Rows of cells as aligned lines. sides: one letter a column, "r" for numbers, "l" for names.
-
-    >>> columns([("a", "1 ms"), ("bcd", "22 ms")], "lr")
-    ['  a     1 ms', '  bcd  22 ms']
-    """
-    return lines([Table([tuple(r) for r in rows], sides, indent=indent)], width())
-
-
-def seconds(value: Any) -> str:
-    """A time for people."""
-    return text(float(value), "s")
 
 
 def op_rows(e: InferenceEstimate, phase: str) -> list[dict[str, Any]]:
@@ -137,6 +120,10 @@ TRAIN_COLUMNS = (
 """Columns of the table of a grid of `train`."""
 RUN_COLUMNS = (("days", "days", count), ("gpu_hours", "GPU-hours", count), ("cost_usd", "USD", count))
 """Those before them where tokens of a whole run are asked for."""
+COST_COLUMNS = (("cost_usd_per_million_tokens", "USD/M", dollars),)
+"""That before them where the price of an hour is swept."""
+MONEY = ("price", "purchase", "electricity", "cluster.device.price")
+"""Inputs that say what an hour of a GPU costs."""
 LIMIT_COLUMNS = (("good_share", "meet limits", percent),)
 """That before them where a simulation has limits."""
 SPARE = ("latency", "memory", "TTFT", "tokens/s", "TFLOP/s/GPU", "MFU")
@@ -158,6 +145,7 @@ def grid_table(grid: Any) -> list[Block]:
         if any(m.name == "tokens" for m in members) or grid.fixed.get("tokens"):
             known = (*RUN_COLUMNS, *known)
         known = (*LIMIT_COLUMNS, *known) if grid.fixed.get("slo") else known
+        known = (*COST_COLUMNS, *known) if any(m.name in MONEY for m in members) else known
         shown = [c for c in known if c[0] in grid.arrays] or [column(k, grid.outputs) for k in grid.arrays]
     why = np.asarray(grid.arrays.get("reason", ""), dtype=object)
     judged = "fits" not in grid.asked and ("fits" in grid.arrays or np.any(why != ""))
@@ -193,7 +181,9 @@ def fixed_sizes(grid: Any) -> list[Block]:
     """What all points of a grid are asked."""
     known = ((name, grid.fixed.get(name)) for name in SAME)
     told = [
-        v if isinstance(v, str) else f"{name} {count(v)}" for name, v in known if v and isinstance(v, int | float | str)
+        v if isinstance(v, str) else f"{name} {exactly(v, '') if v >= 1e9 else count(v)}"
+        for name, v in known
+        if v and isinstance(v, int | float | str)
     ]
     return [BLANK, Say("; ".join(told), "faint", "all of them")] if told else []
 
@@ -203,7 +193,7 @@ def grid_prices(grid: Any, keys: Iterable[str]) -> str:
     if not any(key.startswith("cost_usd") for key in keys):
         return ""
     listed = {m.name: m.values for a in grid.axes for m in a.members}
-    swept = any(name in listed for name in ("price", "purchase", "electricity", "cluster.device.price"))
+    swept = any(name in listed for name in MONEY)
     gpus = listed.get("gpu", (grid.fixed.get("gpu"),))
     path = "cluster.device.price"
     given = grid.fixed | ({"sets": {path: grid.fixed[path]}} if path in grid.fixed else {})
@@ -220,7 +210,7 @@ def judgement(grid: Any, place: tuple[int, ...]) -> str:
 
 def column(key: str, outputs: Any) -> tuple[str, str, Any]:
     """Key, heading and writer of an output: the usual ones where it has them, else by its unit."""
-    known = {c[0]: c for c in (*GRID_COLUMNS, *TRAIN_COLUMNS)}
+    known = {c[0]: c for c in (*GRID_COLUMNS, *RUN_COLUMNS, *TRAIN_COLUMNS, *COST_COLUMNS)}
     row = outputs.get(key.split(".")[0])
     return known.get(key) or (key, key, lambda v: written(v, row.unit if row else ""))
 
@@ -228,8 +218,8 @@ def column(key: str, outputs: Any) -> tuple[str, str, Any]:
 def written(value: Any, unit: str) -> str:
     """A number or a word of any output, for people.
 
-    >>> written(0.0108, "s"), written(2.0**30, "B"), written(True, ""), written(0.5, "1")
-    ('10.8 ms', '1.00 GiB', 'yes', '0.5')
+    >>> written(0.0108, "s"), written(2.0**30, "B"), written(True, ""), written(0.5, "1"), written(96930.4, "USD")
+    ('10.8 ms', '1.00 GiB', 'yes', '0.5', '96,930')
     """
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
@@ -237,4 +227,6 @@ def written(value: Any, unit: str) -> str:
         return str(value) if value == value else "-"
     if unit == "B":
         return gib(float(value))
-    return text(float(value), unit) if unit in ("s", "W", "J") else f"{float(value):.4g}"
+    if unit in ("s", "W", "J"):
+        return text(float(value), unit)
+    return count(value) if abs(float(value)) >= 1e4 else f"{float(value):.4g}"

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from rooflm.asked.answers.training import TrainingEstimate
-from rooflm.cli.render import seconds
 from rooflm.estimate.training_step import PHASES
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, comm_volume
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.shown.numbers import count, percent, text
+from rooflm.shown.numbers import count, percent, seconds, text
 
 
 def part_rows(e: TrainingEstimate) -> list[dict[str, Any]]:

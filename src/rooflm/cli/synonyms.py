@@ -1,45 +1,8 @@
-"""What other tools call our options: a user who types their name is told ours.
-
-The names are those of llm-analysis, vLLM, SGLang, TensorRT-LLM, llama.cpp, AIConfigurator, GenZ, Megatron-LM and
-Hugging Face's trainer.
-"""
+"""Another tool's name for an option: a user who types it is told ours."""
 
 from __future__ import annotations
 
-OTHER_NAMES = {
-    "model": "hf-id hf-model model model-id model-name model-path pretrained",
-    "gpu": "accelerator card chip device gpu-name gpu-type hardware hw system system-name",
-    "gpus": "devices gpu-count n-gpus ngpus num-devices num-gpus nproc-per-node total-gpus world-size",
-    "cluster": "network node-type topology",
-    "engine": "backend framework runtime",
-    "batch": "batch-size bs bsz concurrency global-batch-size max-batch-size max-num-seqs total-batch-size "
-    "train-batch-size",
-    "micro-batch": "batch-size-per-gpu mbs micro-batch-size per-device-train-batch-size",
-    "prompt": "input input-len input-length input-size input-tokens isl n-prompt prefill-len prompt-len "
-    "prompt-tokens random-input-len seq-len",
-    "output": "decode-len max-new-tokens max-tokens n-gen num-tokens-to-generate osl output-len output-length "
-    "output-size output-tokens random-output-len",
-    "seq": "block-size max-length max-seq-len max-seq-length seq-len seq-length sequence-length",
-    "concurrency": "batch batch-size clients max-concurrency max-num-seqs num-clients parallel users",
-    "rate": "arrival-rate qps request-rate rps",
-    "requests": "num-prompts num-requests",
-    "tp": "tensor-parallel tensor-parallel-size tensor-model-parallel-size tp-size",
-    "pp": "pipeline-model-parallel-size pipeline-parallel pipeline-parallel-size pp-size",
-    "dp": "data-parallel data-parallel-size dp-size",
-    "ep": "ep-size expert-model-parallel-size expert-parallel expert-parallel-size",
-    "cp": "context-parallel-size cp-size",
-    "vp": "num-virtual-stages virtual-pipeline virtual-pipeline-model-parallel-size",
-    "quant": "dtype precision quantization quantisation weight-dtype weights",
-    "dtype": "bf16 fp8 precision quant",
-    "zero": "use-distributed-optimizer zero-stage",
-    "recompute": "activation-checkpointing activation-recomputation gradient-checkpointing recompute-granularity",
-    "cpu-experts": "cpu-moe n-cpu-moe",
-    "cpu-layers": "n-gpu-layers offload-layers",
-    "slo": "goodput itl-sla tpot ttft",
-    "price": "cost cost-per-hour gpu-price",
-    "out": "csv file output-file save",
-}
-"""Names elsewhere, by the option of ours that means the same."""
+from rooflm.asked.synonyms import meanings
 
 
 def ours(error: Exception) -> str:
@@ -56,7 +19,5 @@ def ours(error: Exception) -> str:
         for option in context.command.params
         for name in option.opts
     }
-    asked = theirs.strip("-").replace("_", "-")
-    meant = [name for name, others in OTHER_NAMES.items() if asked in others.split()]
-    named = " or ".join(has[name] for of in meant for name in (f"--{of}", of) if name in has)
+    named = " or ".join(has[name] for of in meanings(theirs) for name in (f"--{of}", of) if name in has)
     return f"No such option: {theirs}; {context.info_name} calls it {named}" if named else ""

@@ -161,7 +161,7 @@ def text(
     shipped: bool = False,
 ) -> list[Block]:  # fmt: skip
     """The report for people. shipped: of the project's own tables."""
-    head = f"{result['rows']} rows, {result['scored']} scored, {result['counted']} counted"
+    head = f"{counted(result['rows'], 'row')}, {result['scored']} scored, {result['counted']} counted"
     out: list[Block] = [Say(f"{head}; errors of predicted over measured in per cent"), *units(scored), BLANK]
     whole = {"all": result["all"]} if result["counted"] == result["scored"] else {"scored": result["all_scored"]}
     if result["counted"] < result["scored"]:

@@ -198,14 +198,17 @@ class InferenceFigures(Figures):
         phases = self.passes if self.scenario.model.head else ("prefill",)
         shares = {k: bound_shares(self.passes[k], self.scenario.axes) for k in phases}
         if not self.scenario.offload.off:
-            shares["prefill"]["host layers"] = self.prefill_parts["host layers"] / self.running.passes
-            shares["decode"]["host layers"] = self.decode_parts["host layers"] * self.gained
+            often = {"prefill": 1 / self.running.passes, "decode": self.gained}
+            parts = {"prefill": self.prefill_parts, "decode": self.decode_parts}
+            shares = {k: {**v, "host layers": parts[k]["host layers"] * often[k]} for k, v in shares.items()}
         return {k: largest(v) for k, v in shares.items()}
 
     @figure
     def host_memory(self) -> Num:
         """Bytes of the host's memory that layers held there take, with their cache."""
         s = self.scenario
+        if s.offload.off:
+            return 0.0 * s.workload.batch
         weights, cache = host_bytes(s, np.inf, s.workload.prompt + s.workload.output)
         return weights + s.workload.batch * cache
 

@@ -40,7 +40,7 @@ def host_bytes(s: Scenario, tokens: Num, context: Num) -> tuple[Num, Num]:
             picked = routed * (1.0 - (1.0 - f.top_k / f.experts) ** larger(tokens, 1.0))
         rest = mixer_params(block.mixer, model.hidden) + ffn_params(f, model.hidden) - routed
         weights = weights + (whole * (rest + picked) + alone * picked) * q.weight_bytes
-        one = replace(model, blocks=(replace(block, count=1),))
+        one = replace(model, blocks=(replace(block, count=1, layers=1),))
         cache = cache + whole * mem.kv_bytes_per_sequence(one, Mapping(), q, context)
     return weights, cache
 

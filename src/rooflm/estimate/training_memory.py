@@ -35,6 +35,10 @@ STATE_BYTES = {
 arXiv 2110.02861), row and column sums only (Adafactor), one fp32 momentum (SGD with momentum, Muon)."""
 
 
+SCALE_BITS = 0.127
+"""Bits a weight of the scales of a frozen 4-bit base, themselves quantised (QLoRA, arXiv 2305.14314, section 3)."""
+
+
 def zero_bytes(zero: Num, d: Num, weight: Num = 2.0, grad: Num = 2.0, state: Num = 12.0) -> tuple[Num, Num, Num]:
     """(weights, gradients, optimiser) bytes a parameter on one of d data-parallel ranks under ZeRO stage 0 to 3.
 
@@ -260,7 +264,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     dense, experts = layers * each + ends, layers * each_experts
     share = t.trainable_layers * (not t.adapters)
     trained = layers * each * share + ends * (t.embeddings and not t.adapters) + layers * c.adapters
-    base = t.base_bits / 8 * (1 + 0.127 / 4 * (t.base_bits < 8))
+    base = t.base_bits / 8 * (1 + SCALE_BITS / 4 * (t.base_bits < 8))
     weight = base if t.adapters else c.weight + 1.0 * t.fp8_weights
     grad, half = c.grad_bytes, c.quant.half_bytes
     w, g, o = zero_bytes(m.zero, d, weight, grad, state_bytes(t))

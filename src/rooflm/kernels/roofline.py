@@ -14,7 +14,7 @@ import numpy as np
 
 from rooflm.catalogue.engine import Factors
 from rooflm.graph.ops import Comm, Op, columns, distinct, stacked
-from rooflm.kernels import dispatch as efficiency
+from rooflm.kernels import dispatch
 from rooflm.kernels.collectives import collective_constants, hierarchical, in_engine
 from rooflm.kernels.collectives import volume as sent_volume
 from rooflm.kernels.rates import Rates, rates
@@ -32,7 +32,7 @@ REGISTER_TILE = 256
 
 
 MEASURED = Factors()
-"""Of kernels as they were calibrated."""
+"""Factors of kernels as they were measured alone: 1."""
 
 
 class Timed(NamedTuple):
@@ -100,10 +100,10 @@ def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> tuple[An
     return out.swapaxes(0, 1), roofs, np.maximum(roofs, np.maximum(out[2], out[3]))
 
 
-def time_ops(ops: Sequence[Op], s: Scenario, own: Factors = MEASURED) -> list[Timed]:
-    """Every op timed, an engine's `own` factor of its kind times its kernel's time; ops of equal broadcast shape are
-    evaluated together. No factor lifts a kernel above its roof: what was fitted on one card is carried to others, where
-    less may be left to win."""
+def time_ops(ops: Sequence[Op], s: Scenario, engine: Factors = MEASURED) -> list[Timed]:
+    """Every op timed: its kernel's time, times the engine's factor of its kind of kernel. Ops of equal broadcast shape
+    are evaluated together. No factor makes a kernel faster than its roof, since factors fitted on one card also serve
+    others, where less may be left to win."""
     r, point = rates(s), s.axes == 0
     device_shape = () if point else common_shape(arrays_in((r, s.cluster.device, s.engine)))
     groups: dict[tuple[int, ...], list[int]] = {}
@@ -111,14 +111,14 @@ def time_ops(ops: Sequence[Op], s: Scenario, own: Factors = MEASURED) -> list[Ti
         alone = point and not isinstance(op.bytes, np.ndarray)
         shape = () if alone else common_shape((op.flops, op.bytes, op.overlapped, op.launches, *op.shape))
         groups.setdefault(shape, []).append(index)
-    factors = {kind: getattr(own, efficiency.FACTORS.get(kind, "stream_factor")) for kind in {op.kind for op in ops}}
+    factors = {kind: getattr(engine, dispatch.FACTORS.get(kind, "stream_factor")) for kind in {op.kind for op in ops}}
     timed: list[Timed | None] = [None] * len(ops)
     for own_shape, members in groups.items():
         shape = np.broadcast_shapes(own_shape, device_shape) if device_shape else own_shape
         chosen = [ops[i] for i in members]
         levels, roofs, times = level_times(chosen, shape, r)
         if s.efficiency.mode == "calibrated":
-            times = efficiency.kernel_times(chosen, shape, np.asarray(times), s)
+            times = dispatch.kernel_times(chosen, shape, np.asarray(times), s)
             times = times if shape else times.tolist()
         for index, op, time, level, roof in zip(members, chosen, times, levels, roofs, strict=True):
             factor = factors[op.kind]
@@ -156,9 +156,9 @@ def _comm_time(comm: Comm, tiers: Sequence[Any], s: Scenario) -> Num:
     return time if constants is None else in_engine(time, comm, constants, s)
 
 
-def time_nodes(nodes: Sequence[Op | Comm], s: Scenario, own: Factors = MEASURED) -> list[Timed]:
-    """Every node timed, in the order given, ops by `time_ops`."""
-    ops = iter(time_ops([n for n in nodes if isinstance(n, Op)], s, own))
+def time_nodes(nodes: Sequence[Op | Comm], s: Scenario, engine: Factors = MEASURED) -> list[Timed]:
+    """Every node timed, in the order given; engine: factors of ops as in `time_ops`."""
+    ops = iter(time_ops([n for n in nodes if isinstance(n, Op)], s, engine))
     comms = iter(time_comms([n for n in nodes if isinstance(n, Comm)], s))
     return [next(ops) if isinstance(n, Op) else next(comms) for n in nodes]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 from rooflm.asked.checks import whole
 from rooflm.errors import RooflmError, near_matches
 from rooflm.measure.case import Case, check
+from rooflm.sweep.workers import cores
 
 OPTIMISATIONS: dict[str, dict[str, Any]] = {
     "none": {}, "eager-attention": {"attention": "eager"}, "compile": {"compiled": True}, "graphs": {"graphs": True},
@@ -61,11 +61,6 @@ def optimisation(text: str) -> dict[str, Any]:
 def listed(value: Any) -> list[Any]:
     """A value, or a list of them, as a list."""
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-
-
-def cores() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 def plan(

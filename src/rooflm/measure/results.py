@@ -22,6 +22,7 @@ from rooflm.readers import outside
 from rooflm.shown.numbers import shown
 from rooflm.shown.version import __version__
 from rooflm.sweep.files import check_target, locked, table, write_text, write_whole
+from rooflm.sweep.workers import cores
 from rooflm.validation.columns import RUN
 
 FORMATS = ("csv", "parquet")
@@ -204,7 +205,7 @@ def environment() -> dict[str, Any]:
     """Hardware, clocks, drivers, library versions and commit."""
     found: dict[str, Any] = {"rooflm": __version__, "python": platform.python_version(), "system": platform.platform()}
     found["cpu"] = _cpu()
-    found["cores"] = _cores()
+    found["cores"] = cores()
     for package in PACKAGES:
         try:
             found[package] = metadata.version(package)
@@ -233,12 +234,6 @@ def _cpu() -> str:
     except OSError:
         return platform.processor()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
-
-
-def _cores() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 def _memory() -> int:

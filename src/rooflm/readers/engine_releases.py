@@ -23,7 +23,7 @@ def numbers(release: str) -> tuple[int, ...]:
 
 
 def said_of(row: str, field: str) -> str:
-    """What a row of the catalogue says of its release (`version`, `date`), or the row that it builds on."""
+    """A field of a row (`version`, `date`), or of the row that it builds on; "" where none gives it."""
     own, _ = raw_row("engine", row)
     return str(own[field]) if field in own else said_of(own["base"], field) if "base" in own else ""
 
@@ -41,7 +41,7 @@ def span(row: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 @lru_cache
 def rows_of_releases(plain: str) -> tuple[str, ...]:
-    """The rows of an engine and of its releases, its builds for a software apart; the newest first.
+    """The rows of an engine and of its releases, without builds for a software such as ROCm; the newest first.
 
     >>> rows_of_releases("ollama"), "llama.cpp-metal" in rows_of_releases("llama.cpp")
     (('ollama',), False)
@@ -97,9 +97,9 @@ def row_named(name: str) -> str | None:
 
 
 def by_range(plain: str, release: str) -> list[str]:
-    """An engine's rows, the nearest to a release first: farther where an earlier number differs, then by how much, then
-    by the rest (of two neighbours the later is nearer); the newest first of a release above all of them; none where
-    either says no numbers.
+    """An engine's rows, the nearest to a release first. A row is nearer the later the first number that differs stands,
+    then the less it differs; of a row below and one above at the same distance the later one is nearer. For a release
+    above all of them the newest is first; empty where no numbers are known.
 
     >>> by_range("vllm", "0.99")[:2], by_range("megatron", "99")[0], by_range("vllm", "nightly")
     (['vllm', 'vllm-0.11.1'], 'megatron', [])

@@ -26,14 +26,16 @@ Factors = Mapping[str, Mapping[str, float]]
 
 
 class Row(NamedTuple):
-    """An engine as its row says it, and what multiplies its constants on a card."""
+    """An engine as its row describes it, and the factors of its constants by card."""
 
     engine: Engine
     cards: Factors
 
 
 class EngineSaid(Said):
-    """What is said of an engine beside its constants. base: the row that it builds on; fitted: what to, for people."""
+    """What a row says of an engine beside its constants. base: the row that it builds on; usual: it is the engine
+    assumed where none is named; cards: factors of constants by card; fitted: errors of its fit in per cent, for people.
+    """
 
     base: str | None = None
     server: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -63,7 +65,8 @@ def _loaded(name: str, cards: tuple[str, ...]) -> Engine:
 
 
 def _on(row: Row, cards: tuple[str, ...]) -> Engine:
-    """The engine of a row on a card: by the first of these that the row has factors of."""
+    """The engine of a row on a card, scaled by the factors of the first of these keys (card, generation) that the row
+    has."""
     return scaled(row.engine, next((row.cards[key] for key in cards if key in row.cards), {}))
 
 
@@ -77,7 +80,7 @@ def scaled(engine: Engine, factors: Mapping[str, float]) -> Engine:
 
 
 def family_of(name: str) -> str:
-    """The engine that one is a release of; a name that no row has, as it is.
+    """The engine of which this one is a release; the name itself where no row has it.
 
     >>> family_of("vllm-2024-rocm"), family_of("llama.cpp-2024-05"), family_of("hf-eager"), family_of("nobody")
     ('vllm', 'llama.cpp', 'hf-eager', 'nobody')
@@ -91,7 +94,7 @@ def family_of(name: str) -> str:
 
 @lru_cache
 def engines_of_adapters() -> tuple[str, ...]:
-    """Engines, without their older releases, whose command says how many adapters are served beside each other.
+    """Engines that serve several adapters at once and whose command line can say so, without their older releases.
 
     >>> engines_of_adapters()
     ('sglang', 'trtllm', 'vllm')
@@ -113,8 +116,8 @@ def _packaged(canonical: str) -> Row:
 
 
 def _read(name: str, above: tuple[str, ...] = ()) -> Row:
-    """A row read and checked. One of the catalogue was measured as itself; a user's own is what it builds on, but for
-    what it says otherwise."""
+    """A row read and checked, over the row that it builds on. `measured_as` and `family` are not taken from the base by
+    a row of the catalogue, but they are by a user's file."""
     raw, canonical = raw_row("engine", name)
     label = where("engine", name)
     about, own = said(raw, label, EngineSaid)
@@ -138,8 +141,8 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
 
 
 def _over(inherited: Factors, own: Factors, given: Mapping[str, Any]) -> Factors:
-    """A row's own factors over those of the row that it builds on, but for fields that it gives itself: these are as it
-    says, on every card."""
+    """Factors by card of a row over those of its base. A field that the row gives itself keeps that value on every
+    card, so the base's factors of it are dropped."""
     left = {key: {k: v for k, v in kin.items() if k not in given} for key, kin in inherited.items()}
     merged = {key: {**left.get(key, {}), **own.get(key, {})} for key in (*left, *own)}
     return {key: factors for key, factors in merged.items() if factors}
@@ -156,8 +159,9 @@ def _constants(given: Mapping[str, Any], label: str) -> dict[str, Any]:
 
 
 def known_words(field: str, value: Any, label: str) -> None:
-    """Nothing where every word of an engine's field is known, else RooflmError: whose kernels these are, kinds of
-    schemes, devices that it is not built for, libraries of experts' products, types of products, generations."""
+    """Nothing where every word of an engine's text field is known, else RooflmError. Checked are: kernels, kinds of
+    schemes, devices that it is not built for, libraries of experts' kernels, data types of products, generations and
+    cards."""
     if field == "kernels":
         known_kernels(label, value)
     among: dict[str, Callable[[], Collection[str]]] = {

@@ -53,7 +53,7 @@ def _peak16(peak: Mapping[str, Any], label: str) -> float:
 
 
 def figures(row: Mapping[str, Any], label: str) -> Figures:
-    """The logarithms by which a row is compared with others."""
+    """The figures of a row by which cards are compared."""
     dram = row["dram"]
     for name in ("dram", "peak"):
         if not isinstance(row[name], Mapping) or not row[name]:
@@ -78,7 +78,7 @@ def nearest(own: Figures) -> str:
 
 
 def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The base's fields with the own ones over them, tables field by field.
+    """The fields of `base` with those of `own` over them, and tables field by field.
 
     >>> merged({"a": {"x": 1, "y": 2}, "b": 3}, {"a": {"y": 4}})
     {'a': {'x': 1, 'y': 4}, 'b': 3}

@@ -25,7 +25,8 @@ def basis(found: Source | None) -> str:
 
 
 def told(devices: Iterable[Device]) -> str:
-    """Prices of devices with what they rest on; those alike in one clause. "" for lists of prices.
+    """Prices of devices and what they rest on, in words, those with the same basis together. "" where all prices are
+    lists.
 
     >>> from rooflm.readers.devices import load_device
     >>> told([load_device("l4"), load_device("rtx-4090")])

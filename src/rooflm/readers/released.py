@@ -52,7 +52,8 @@ def listed() -> dict[str, Checkpoint]:
 
 
 def stem(name: str) -> str:
-    """What tells a model from others in the last piece of an id: no word of its table, a family apart from its release.
+    """The part of the last piece of a hub id that identifies a model: without the words of its table, a family and its
+    release apart.
 
     >>> stem("meta-llama/Meta-Llama-3.1-8B-Instruct"), stem("llama3.1:8b"), stem("Llama-2-13B-chat")
     ('llama-3.1-8b', 'llama-3.1-8b', 'llama-2-13b')

@@ -52,7 +52,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RawRow:
-    """A row before it is read: `text` is its TOML alone, moved down so that line numbers are those of `path`."""
+    """A row before it is parsed. text: its TOML alone, with as many empty lines above it as the file has, so that line
+    numbers in messages are those of `path`."""
 
     name: str
     path: Path
@@ -149,7 +150,8 @@ def _naming() -> _Naming:
 
 
 def product(name: str) -> str:
-    """What tells a device from others in a product name: no maker, line or trade mark, words of one spelling.
+    """The part of a device's product name that identifies it: without maker, product line and trade marks, in one
+    spelling.
 
     >>> [product(n) for n in ("NVIDIA GeForce RTX 4090 Laptop GPU", "rtx4070tisuper", "Intel(R) Arc(TM) A770 Graphics")]
     ['4090-laptop', '4070-ti-super', 'a770']
@@ -171,7 +173,8 @@ def products() -> dict[str, str]:
 
 
 def _device_of(name: str) -> str | None:
-    """The device that a product name means; a stated memory ("24 GB") must be that of the row, as sold or as usable."""
+    """The device that a product name means, None where it is unknown. A memory stated in the name ("24 GB") must be
+    that of the row, as sold or as programs may use it."""
     short = product(name)
     stated = _MEMORY.search(short)
     if short in products() or stated is None:
@@ -195,8 +198,9 @@ def names(kind: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def resolve(kind: str, name: str) -> str:
-    """The canonical name behind a name or an alias, in any case, with spaces or underscores for hyphens; devices by any
-    spelling of their product name (see `product`), engines with a release that a row's range holds.
+    """The canonical name behind a name or an alias, in any case, with spaces or underscores for hyphens. Devices are
+    also known by any spelling of their product name (see `product`), models by the hub ids of listed checkpoints,
+    engines by a release that is in a row's range.
 
     >>> resolve("gpu", "NVIDIA A100-SXM4-80GB"), resolve("gpu", "GeForce RTX 4090 24 GB")
     ('a100-sxm-80gb', 'rtx-4090')
@@ -219,13 +223,25 @@ def resolve(kind: str, name: str) -> str:
         found, releases = row_named(name), by_range(*parted(name))
     if found is None:
         known = aliases(kind)
-        many = re.fullmatch(r"(?:(\d+) ?x ?)?(.+?)(?: ?[x:*] ?(\d{1,3}))?", name.strip().lower())
-        one = many and (known.get(normalise(many[2])) or _device_of(many[2]))
-        if kind == "gpu" and one and (many[1] or many[3]):
-            raise UnknownNameError("GPU", name, (), f" How many is gpus: {many[1] or many[3]}.", [one])
-        near = releases or [known[alias] for alias in near_matches(normalise(name), known, limit=6)]
-        raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, near=list(dict.fromkeys(near))[:3])
+        count, one = several(name) if kind == "gpu" else (1, name)
+        exact = [known[normalise(one)]] if count > 1 and normalise(one) in known else []
+        near = releases or exact or [known[alias] for alias in near_matches(normalise(one), known, limit=6)]
+        hint = f" ({count} of them: gpus {count})" if count > 1 else ""
+        raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, hint, list(dict.fromkeys(near))[:3])
     return found
+
+
+def several(name: str) -> tuple[int, str]:
+    """How many of which device such a name says.
+
+    >>> several("4x H100 80GB"), several("h100:8"), several("h100")
+    ((4, 'H100 80GB'), (8, 'h100'), (1, 'h100'))
+    """
+    before = re.fullmatch(r"(\d{1,6}) ?[x×*] ?(.+)", name.strip())
+    after = re.fullmatch(r"(.+?) ?[x×*:] ?(\d{1,3})", name.strip())
+    if before:
+        return int(before[1]), before[2]
+    return (int(after[2]), after[1]) if after else (1, name)
 
 
 def _user_row(kind: str, name: str) -> tuple[dict[str, Any], str]:
@@ -248,7 +264,8 @@ def _user_row(kind: str, name: str) -> tuple[dict[str, Any], str]:
 
 
 def own_row(kind: str, name: str | None) -> str | None:
-    """The path of a machine's file (with a table [gpu]), if it also holds a table [kind]: [cluster], [engine]."""
+    """The path of a user's file that holds a table [gpu], if it also holds a table [kind] (cluster or engine); else
+    None."""
     if name is None or not is_path(name):
         return None
     try:
@@ -259,7 +276,8 @@ def own_row(kind: str, name: str | None) -> str | None:
 
 
 def beside(name: str, table: str) -> dict[str, Any] | None:
-    """A table of a user's file beside its row, such as [residuals]; None where there is none, or `name` is no file."""
+    """A table of a user's file other than the row itself, such as [residuals]; None where there is none, or `name` is
+    no file."""
     if not is_path(name):
         return None
     found = outside.read_toml(name, "file").get(table)
@@ -287,7 +305,7 @@ def raw_row(kind: str, name: str) -> tuple[dict[str, Any], str]:
 
 
 def where(kind: str, name: str) -> str:
-    """What an error message calls a row: the file and the row."""
+    """What error messages call a row: its file and its name."""
     path = name if is_path(name) else str(_rows(kind)[resolve(kind, name)].path.name)
     return f"{path}, {kind} {Path(name).stem if is_path(name) else resolve(kind, name)!r}"
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from rooflm import api
 from rooflm.asked.answers.inference import InferenceEstimate
+from rooflm.asked.answers.said import LIKELY
 from rooflm.asked.answers.training import TrainingEstimate
 from rooflm.asked.arguments import arguments as table_of
 from rooflm.asked.build_inference import find_model
@@ -203,7 +204,7 @@ def sure(made: Any) -> list[Section]:
         low, high, rows = (band[k] for k in ("low", "high", "rows"))
         if rows and not math.isfinite(low):  # of a model that embeds texts
             continue
-        known = f"between {timespan(low)} and {timespan(high)} in four of five like cases ({rows} measured rows)"
+        known = f"between {timespan(low)} and {timespan(high)} {LIKELY} ({rows} measured rows)"
         blocks.append(Say(known if rows else "nothing like it was measured: no band", label=name))
     blocks += listed("assumed", getattr(made, "assumed", ()))
     blocks += [Say(text, "bad", "warning") for text in getattr(made, "warnings", ())]

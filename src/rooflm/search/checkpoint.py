@@ -54,7 +54,7 @@ def weights_for(named: str, model: Model, quant: Quant, engine: Engine) -> Weigh
     if engine.command.weights == "gguf":
         if home.lower().endswith(".gguf"):
             return Weights(home)
-        kind = "F16" if wide else asked.upper()
+        kind = "F16" if wide else asked.upper().replace("-", "_")
         file = f"{stem}-{kind}.gguf"
         made = f"python convert_hf_to_gguf.py {home} --outfile {stem}-F16.gguf"
         made += "" if wide else f" && llama-quantize {stem}-F16.gguf {file} {kind}"

@@ -29,7 +29,7 @@ def held_bytes(pool: Pool, running: Array, passes: Array, room: Array, longest: 
 
 
 def decode_joules(pool: Pool, running: Array, load: Load) -> Array:
-    """Dynamic joules of a request's decode steps, shared by what runs."""
+    """Dynamic joules of a request's decode steps, each step shared by the sequences that run."""
     (decode, _), ranks = energy_fit(pool.table.components), pool.table.ranks
     steps = max(load.output - 1, 0.0) / pool.server.tokens_a_step
     shared = np.maximum(running, 1.0)

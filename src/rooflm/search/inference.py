@@ -22,6 +22,7 @@ from rooflm.search.splits import (
     goal_of,
     guessed,
     hosted,
+    joined,
     legal_splits,
     limits_of,
     listed,
@@ -31,7 +32,6 @@ from rooflm.search.splits import (
     refuse_none,
     runnable,
     searched_prices,
-    split_axes,
     to_buy,
     totals,
 )  # fmt: skip
@@ -166,7 +166,7 @@ def search_infer(
     for axis in free:
         if "." in axis.name:
             paths.get(request.scenario, axis.name)
-    grid = Grid((*free, *split_axes(splits), Axis("batch", listed(batch, BATCHES))), fixed)
+    grid = Grid((*free, joined(splits, ("tp", "pp", "dp", "ep")), Axis("batch", listed(batch, BATCHES))), fixed)
     outputs = (*SHOWN, *(k for k in (goal.key, *("purchase_usd",) * (under is not None)) if k not in SHOWN))
     task = SearchTask(evaluate, (grid,), goal, limits, outputs, ("batch",), TWIN_OUTPUTS)
     done = search(task, on, assumed=of_all(request.assumed, gpu))

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.shown.numbers import text
+from rooflm.shown.numbers import said, text
 
 
 class Limit(NamedTuple):
-    """A constraint: an output, its bound, and whether it is an upper one. label and unit are for people, and endless is
-    what they are told of an output without bound (empty: that it grows)."""
+    """A constraint: an output, its bound, and whether the bound is an upper one. label and unit: for people; endless:
+    what to say of an output that is infinite ("": that it grows without bound)."""
 
     key: str
     bound: float
@@ -39,14 +39,16 @@ class Limit(NamedTuple):
         """
         if value == np.inf:
             return self.endless or f"{self.label} grows without bound, beyond {self.written(self.bound)}"
-        off = value / self.bound - 1
-        share = f"{percent(abs(off))} {'above' if off > 0 else 'below'}"
+        ratio = value / self.bound
+        share = times(ratio) if ratio >= 2 else f"{percent(abs(ratio - 1))} {'above' if ratio > 1 else 'below'}"
         return f"{self.label} is {self.written(value)}, {share} {self.written(self.bound)}"
 
     def written(self, value: float) -> str:
         """A value with its unit."""
         if self.unit == "share":
             return f"{100 * value:.1f} %"
+        if self.unit == "USD":
+            return said(value, "USD")
         return text(value, self.unit) if self.unit else f"{value:.4g}"
 
 
@@ -61,3 +63,12 @@ def percent(share: float) -> str:
     ('1.2 %', '235 %')
     """
     return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:,.0f} %"
+
+
+def times(ratio: float) -> str:
+    """How many times as much, for people.
+
+    >>> times(2.0), times(11.29)
+    ('2 times', '11.3 times')
+    """
+    return f"{ratio:,.0f} times" if ratio >= 100 or ratio == int(ratio) else f"{ratio:.3g} times"

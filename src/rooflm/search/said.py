@@ -11,15 +11,10 @@ from typing import Any
 from rooflm.asked.answers.said import dollars
 from rooflm.search.search import thinned
 from rooflm.shown.blocks import BLANK, Block, Code, Say, Table, listed
-from rooflm.shown.numbers import count, gib, percent, text, watt_hours
+from rooflm.shown.numbers import count, days, gib, percent, seconds, text, watt_hours
 
 Column = tuple[str, str, Callable[[Any], str]]
 """Key of an output, heading, how it is written."""
-
-
-def seconds(value: Any) -> str:
-    """A time for people."""
-    return text(float(value), "s")
 
 
 SERVING: tuple[Column, ...] = (
@@ -41,7 +36,7 @@ STEP: tuple[Column, ...] = (
 """Of how to split a training step."""
 RUN: tuple[Column, ...] = (
     *STEP[:2],
-    ("days", "time", lambda v: text(86400 * float(v), "s")),
+    ("days", "time", days),
     ("cost_usd", "USD", lambda v: text(float(v), "")),
     ("gpu_hours", "GPU-h", lambda v: text(float(v), "")),
     ("energy_j", "energy", watt_hours),

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError
-from rooflm.search.limits import MEMORY, Limit, percent
+from rooflm.search.limits import MEMORY, Limit, percent, times
 from rooflm.shown.answer import Answer as Shown
 from rooflm.shown.answer import frame, pictures, plain, shown
 from rooflm.shown.blocks import Block
@@ -430,6 +430,6 @@ def _alone(limits: Sequence[Limit], digests: Sequence[Digest]) -> list[str]:
     for i, limit in enumerate(limits):
         least = min((d.least[i] for d in digests), default=np.inf)
         if 0 < least < np.inf:
-            nearest = f"the nearest is {percent(least)} off"
+            nearest = f"the nearest is {f'{percent(least)} off' if least < 1 else f'off by {times(1 + least)}'}"
             out.append(f"No point at all meets {limit.label} ({limit.written(limit.bound)}): {nearest}")
     return out

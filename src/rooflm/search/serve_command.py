@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from rooflm.asked.arguments import defaults
 from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.abilities import listed
@@ -95,6 +97,8 @@ def start_of(model: str | Model, found: Any, given: Mapping[str, Any], named: st
         chosen["token_budget"] = chosen["engine.token_budget"]
     rest = {k: given[k] for k in ("gpu", "engine", "quant", "cluster") if k in given}
     one = {k: v for k, v in (rest | chosen).items() if k in ("gpu", "engine", "quant", "cluster") and v is not None}
+    for name in ("cpu_layers", "cpu_experts"):  # of which one engine runs all points
+        one[name] = int(np.max(given[name]))
     s = build_inference(model=model, **nest({k: v[0] if isinstance(v, list) else v for k, v in one.items()}),
                         alone=False).scenario  # fmt: skip
     beside = ("guesses", "draft", "adapters", "adapter_rank", "cpu_layers", "cpu_experts")

@@ -91,8 +91,11 @@ def legal_splits(model: Model, totals: Sequence[int], given: Mapping[str, Any]) 
     """All `degrees`; RooflmError where there are none."""
     found = list(degrees(model, totals, given))
     if not found:
-        counts = ", ".join(map(str, totals))
-        raise RooflmError(f"no split of {model.name} over {counts} GPUs is legal with these degrees")
+        counts = str(totals[0]) if len(totals) == 1 else f"{min(totals)} to {max(totals)}"
+        asked = ", ".join(f"{k} {' or '.join(map(str, listed(v)))}" for k, v in given.items() if v is not None)
+        rules = [f"tp divides {tensor_ways(model)}", f"pp is at most {int(model.layers)}"]
+        rules += [f"ep divides {expert_ways(model) or 1} and tp x dp", "tp x pp x dp are the GPUs"]
+        raise RooflmError(f"no split of {model.name} over {counts} GPUs has {asked}: {', '.join(rules)}")
     return found
 
 
@@ -270,7 +273,12 @@ def goal_of(name: str, goals: Mapping[str, Goal]) -> Goal:
     return goals[name]
 
 
-def split_axes(splits: Sequence[Sequence[int]], names: Sequence[str] = ("tp", "pp", "dp", "ep")) -> tuple[Axis, ...]:
-    """The degrees as one axis of legal combinations."""
-    columns = [Axis(n, tuple(s[i] for s in splits)) for i, n in enumerate(names)]
-    return (columns[0]._replace(partners=tuple(columns[1:])),)
+def joined(rows: Sequence[Sequence[int]], names: Sequence[str]) -> Axis:
+    """Combinations of the values of several names, a row each, as one axis.
+
+    >>> axis = joined([(1, 8), (2, 4)], ("tp", "dp"))
+    >>> axis.values, axis.partners[0].values
+    ((1, 2), (8, 4))
+    """
+    columns = [Axis(name, tuple(row[i] for row in rows)) for i, name in enumerate(names)]
+    return columns[0]._replace(partners=tuple(columns[1:]))

@@ -24,7 +24,7 @@ from rooflm.readers.rows import own_row
 from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
 from rooflm.search.limits import Limit
 from rooflm.search.search import Goal, Grid, SearchResult, SearchTask, search
-from rooflm.search.splits import goal_of, listed, money, searched_prices
+from rooflm.search.splits import goal_of, joined, listed, money, searched_prices
 from rooflm.sweep.axes import Axis, find_axes, from_columns, is_list
 
 if TYPE_CHECKING:
@@ -234,9 +234,9 @@ def search_train(
                 axes = (
                     *free,
                     names,
-                    _joined(outer, ("pp", "vp")),
+                    joined(outer, ("pp", "vp")),
                     stages,
-                    _joined(inner, ("tp", "cp", "ep", "micro_batch")),
+                    joined(inner, ("tp", "cp", "ep", "micro_batch")),
                 )
                 named = ("gpu", "engine", "batch", "schedule", *(["gpus"] if len(counts) > 1 else []))
                 grids.append(Grid(axes, {**fixed, "gpus": count, "schedule": kind}, named))
@@ -310,9 +310,3 @@ RUN = {
     "energy_j": ("energy", "J"),
 }
 """Output of the run -> its name and unit as a constraint."""
-
-
-def _joined(rows: Sequence[Sequence[int]], names: Sequence[str]) -> Axis:
-    """Combinations as one axis of several names."""
-    columns = [Axis(n, tuple(r[i] for r in rows)) for i, n in enumerate(names)]
-    return columns[0]._replace(partners=tuple(columns[1:]))

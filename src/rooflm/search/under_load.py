@@ -27,7 +27,7 @@ from rooflm.estimate.capacity import memory_use
 from rooflm.search import pools as pooled
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
 from rooflm.search.limits import Limit
-from rooflm.search.search import Candidate, Goal, Grid, SearchResult, SearchTask, search
+from rooflm.search.search import Candidate, Grid, SearchResult, SearchTask, search
 from rooflm.search.splits import (
     GOALS,
     SHOWN,
@@ -106,7 +106,7 @@ class LoadResult(SearchResult):
 
 
 def means(served: Served) -> dict[str, float]:
-    """A simulation's numbers by their names, of times the mean."""
+    """Outputs of a simulation by their names; of times and other spreads, the mean."""
     values = served.summary.values
     return {k: float(v["mean"] if isinstance(v, dict) else v) for k, v in values.items() if k in (*SHOWN, *KEYS)}
 
@@ -190,8 +190,8 @@ def _mean(mean: int, spread: tuple[float, float]) -> float:
 
 
 def budgets(server: Server, prompt: int, asked: Array) -> Array:
-    """New tokens that a pass may take: the budget asked for; without chunks (infinity) the server's own, or the whole
-    prompt where that is longer."""
+    """New tokens that a pass may take for each budget asked for; where that is infinite (no chunked prefill), the
+    server's own budget, or the whole prompt if that is longer."""
     return np.where(np.isfinite(asked), asked, max(server.budget, prompt))
 
 
@@ -417,6 +417,3 @@ def confirmation(candidate: Candidate, load: Axis, run: Any) -> Confirmed:
         else:
             high, why = middle, broken(tried)
     return Confirmed(candidate, load.values[low if low >= 0 else at], kept, low >= 0, why)
-
-
-__all__ = ["Confirmed", "Goal", "LoadResult", "search_serve"]

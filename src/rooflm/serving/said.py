@@ -7,16 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.answers.said import banded, dollars, headline, machines
 from rooflm.shown.blocks import BLANK, Beside, Block, Say, Table
-from rooflm.shown.numbers import count, counted, percent, text
+from rooflm.shown.numbers import count, counted, percent, seconds, text
 
 if TYPE_CHECKING:
     from rooflm.serving.deploy import Served
     from rooflm.serving.simulate import Pool
-
-
-def seconds(value: float) -> str:
-    """A time for people."""
-    return text(float(value), "s")
 
 
 def title(pools: tuple[Pool, ...]) -> str:

@@ -65,6 +65,24 @@ def _scale(value: float, unit: str, digits: int = 3) -> tuple[float, str]:
     return scale, f"{_PREFIX[scale]}{unit}"
 
 
+def seconds(value: Any) -> str:
+    """A time (s) for people.
+
+    >>> seconds(0.0123), seconds(7200)
+    ('12.3 ms', '2.0 hours')
+    """
+    return text(float(value), "s")
+
+
+def days(value: Any) -> str:
+    """A number of days for people, as minutes to years.
+
+    >>> days(0.5), days(400)
+    ('12 hours', '400 days')
+    """
+    return seconds(86400 * float(value))
+
+
 def between(low: float, high: float, value: float, unit: str = "s") -> str:
     """Two ends in words, in the unit in which the value between them is said.
 

@@ -248,6 +248,3 @@ def listed(columns: Iterable[Column] | None = None) -> list[tuple[str, str, str,
 def metrics_listed() -> list[tuple[str, str, str, str]]:
     """(name, meaning, unit, commands) of every metric."""
     return [(m.name, m.meaning, m.unit, m.task or f"{INFER} {SERVE}") for m in METRICS.values()]
-
-
-__all__ = ["COLUMNS", "METRICS", "METRIC_NAMES", "UNITS", "Column", "Metric", "listed", "metrics_listed", "of_task"]

@@ -27,7 +27,7 @@ from rooflm.readers.engines import family_of, load_engine
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
 from rooflm.validation.columns import INFER as INFERENCE
-from rooflm.validation.columns import METRICS, SERVE, TRAIN, UNITS
+from rooflm.validation.columns import METRICS, SERVE, UNITS
 from rooflm.validation.metrics import describe, summarise
 from rooflm.validation.request import Outcome, Request, Skip, as_run
 from rooflm.validation.sizes import model_argument
@@ -423,6 +423,3 @@ def why(x: Scored) -> str:
 def requests_of(outcomes: Iterable[Outcome]) -> list[Request]:
     """The rows that can be scored."""
     return [o for o in outcomes if not isinstance(o, Skip)]
-
-
-__all__ = ["TRAIN", "Scored", "Skip", "report", "requests_of", "score", "verdicts", "why"]

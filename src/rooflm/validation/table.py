@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflm.asked.assumed import build_for, usual_engine
+from rooflm.asked.synonyms import OTHERWISE, meanings, plain
 from rooflm.errors import RooflmError, near_matches, one_of
 from rooflm.readers import outside
 from rooflm.readers import rows as catalogue
@@ -44,10 +45,10 @@ from rooflm.validation.columns import (
 )
 from rooflm.validation.request import Outcome, Request, Skip, Unusable
 
-OLDER = {"input_len", "output_len", "precision_weights", "global_batch", "zero_fsdp"}
+OLDER = {"precision_weights", "zero_fsdp"}
 """Columns of the format that `scripts/convert-published` reads."""
 TASKS = (INFER, SERVE, TRAIN)
-"""The engine that each command takes where none is named."""
+"""What a row may be of."""
 LOADS = ("concurrency", "rate", "trace", "replicas", "prefill_replicas", "spread", "requests", "output_limit",
          "output_ended")  # fmt: skip
 ONLY_TRAINING = tuple(c.name for c in of_task(TRAIN) if c.read == (TRAIN,))
@@ -111,7 +112,7 @@ def records(content: str, label: str) -> tuple[list[str], list[tuple[int, dict[s
     except csv.Error as error:
         raise RooflmError(f"{label} is not a table of comma-separated values: {error}") from None
     header = [name.strip() for name in lines[0]] if lines else []
-    header = [name.lower() if name.lower() in COLUMNS else name for name in header]
+    header = header if OLDER & {*header} else [own_name(name, header, label) for name in header]
     rows = [(n, dict(zip(header, line, strict=False))) for n, line in enumerate(lines[1:], 2)]
     rows = [(n, row) for n, row in rows if any(cell.strip() for cell in row.values())]
     wide = [] if {"metric", "value"} & {*header} else [n for n in header if n not in COLUMNS and metric_at(n)]
@@ -122,6 +123,27 @@ def records(content: str, label: str) -> tuple[list[str], list[tuple[int, dict[s
         (n, {k: row[k] for k in shared if k in row} | {"metric": name, "value": row[name]})
         for n, row in rows for name in wide if row.get(name, "").strip()
     ]  # fmt: skip
+
+
+def own_name(name: str, header: Sequence[str], label: str) -> str:
+    """The column that a heading means: in any case, or by another tool's name where that means one of ours alone."""
+    if name.lower() in COLUMNS:
+        return name.lower()
+    meant = columns_meant(name)
+    if len(meant) != 1 or meant[0] in header or metric_at(name) or plain(name) in OTHERWISE.split():
+        return name
+    print(f"rooflm: {label}: column {name!r} is read as {meant[0]!r}", file=sys.stderr)
+    return meant[0]
+
+
+def columns_meant(name: str) -> list[str]:
+    """Columns that another tool's name may mean; a batch size is a batch, not a load.
+
+    >>> columns_meant("framework"), columns_meant("batch_size"), columns_meant("seq_len")
+    (['engine'], ['batch'], ['prompt', 'seq'])
+    """
+    found = [column for own in meanings(name) if (column := own.replace("-", "_")) in COLUMNS]
+    return ["batch"] if "batch" in found else found
 
 
 def metric_at(name: str) -> tuple[Metric, str] | None:
@@ -140,7 +162,7 @@ def metric_at(name: str) -> tuple[Metric, str] | None:
 
 def check_header(header: list[str], label: str) -> None:
     """RooflmError where a table has no columns of ours; columns that nobody reads are said on standard error."""
-    if len(OLDER & set(header)) >= 2:
+    if OLDER & set(header):
         raise RooflmError(
             f"{label} has the columns of the older format ({', '.join(sorted(OLDER & set(header)))}): "
             f"convert it with scripts/convert-published {label} NEW.csv"
@@ -154,9 +176,9 @@ def check_header(header: list[str], label: str) -> None:
         )
     for name in dict.fromkeys(header):
         if name and name not in COLUMNS and not name.startswith((SETTING, RUN)):
-            near = near_matches(name, COLUMNS)
-            print(f"rooflm: {label}: column {name!r} is not read" + (f": did you mean {near[0]!r}?" if near else ""),
-                  file=sys.stderr)  # fmt: skip
+            near = columns_meant(name) or near_matches(name, COLUMNS)[:1]
+            tail = f": did you mean {' or '.join(map(repr, near))}?" if near else ""
+            print(f"rooflm: {label}: column {name!r} is not read{tail}", file=sys.stderr)
 
 
 def read_row(row: Mapping[str, str | None], line: int = 0) -> Outcome:
@@ -291,6 +313,9 @@ def known_device(name: str) -> str | None:
 def device_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -> str:
     """Put the `gpu` argument in place (and its own figures as settings); the name by which rows group."""
     printed = str(kwargs.get("gpu", ""))
+    count, one = catalogue.several(printed)
+    if count > 1 and known_device(one):
+        printed, kwargs["gpus"] = one, kwargs.get("gpus") or count
     found = known_device(printed)
     figures = {k: float(own[k]) for k in ("peak", "bandwidth", "memory") if own.get(k)}
     if found is None and catalogue.is_path(printed):

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rooflm.asked.answers.said import LIKELY
 from rooflm.shown.blocks import Fact, Parts, amount
-from rooflm.shown.numbers import between, said, text
+from rooflm.shown.numbers import between, said, seconds
 from rooflm.shown.palette import colours
 
 LEAST = 0.004
 """Share of the whole below which a part is counted as other."""
-
-
-def seconds(value: Any) -> str:
-    """A time."""
-    return text(float(value), "s")
 
 
 def dollars(value: Any) -> str:
@@ -23,17 +19,12 @@ def dollars(value: Any) -> str:
     return said(value, "USD")
 
 
-def days(value: Any) -> str:
-    """A number of days as people say it: minutes, hours, days or years."""
-    return text(86400 * float(value), "s")
-
-
 def band(value: Any, found: Mapping[str, Any]) -> str:
     """An error band in words; where nothing was measured, that."""
     if not found["rows"]:
         return "nothing like it was measured: no error band"
     ends = between(float(found["low"]), float(found["high"]), float(value))
-    return f"{ends} in four of five like cases ({found['rows']} measured)"
+    return f"{ends} {LIKELY} ({found['rows']} measured)"
 
 
 class Drawn(NamedTuple):

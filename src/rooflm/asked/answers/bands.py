@@ -170,6 +170,17 @@ def whose_constants(s: Scenario, assumed: tuple[str, ...], *phases: str) -> tupl
     return tuple(f"{a} ({told})" if a == "efficiency calibrated" else a for a in assumed)
 
 
+def borrowed(s: Scenario, *phases: str) -> list[str]:
+    """The same without the names of a point's own card and engine, as it is told of many points.
+
+    >>> from rooflm.asked.build_inference import build_inference
+    >>> borrowed(build_inference("llama-7b", gpu="arc-b580").scenario, "decode")
+    ['constants of all measured cards for want of its own', 'error bands of all engines and cards, wider']
+    """
+    constants, bands = (told.partition(":")[0] for told in (standing_in(s), others_runs(s, *phases)))
+    return [*[f"{constants} for want of its own"] * bool(constants), *[bands] * bool(bands)]
+
+
 WHOSE = {"other engines, same generation": "other engines on {generation} cards", "all rows": "all engines and cards"}
 """A level of LEVELS that is not of the engine, of any release -> whose runs, in words."""
 

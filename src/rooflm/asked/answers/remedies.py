@@ -75,6 +75,7 @@ def serving_remedies(s: Scenario) -> tuple[Remedy, ...]:
 
 
 MOST_STAGES = 64
+"""Most pipeline stages that are tried."""
 
 
 class Split(NamedTuple):
@@ -218,6 +219,7 @@ def steps(s: Scenario, most: float) -> Iterator[dict[str, Any]]:
 
 
 MOST_GPUS = 65536
+"""Most GPUs that are tried."""
 
 
 def more_gpus(s: Scenario) -> Iterator[dict[str, Any]]:

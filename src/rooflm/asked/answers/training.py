@@ -23,7 +23,7 @@ from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import shown, timespan
 from rooflm.shown.blocks import BLANK, Beside, Block, Parts, Say, Table
-from rooflm.shown.numbers import count, counted, percent, said, text, watt_hours
+from rooflm.shown.numbers import count, counted, days, percent, said, text, watt_hours
 from rooflm.units import Num
 
 
@@ -111,9 +111,6 @@ def train(
     return TrainingEstimate.of(train_scenario(s, broken), assumed, warnings)
 
 
-DAY = 86400.0
-
-
 def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     """The answer."""
     w, m, t = e.scenario.workload, e.scenario.mapping, e.scenario.training
@@ -160,11 +157,11 @@ def run(e: TrainingEstimate) -> list[Block]:
         return [Say("For days, GPU-hours and cost of a run, give its tokens: --tokens 300B.", "faint")]
     job = e.job
     line = (
-        f"{said(tokens)} tokens take {text(float(e.days) * DAY, 's')}: {said(e.steps)} steps, {said(e.gpu_hours)} "
+        f"{said(tokens)} tokens take {days(e.days)}: {said(e.steps)} steps, {said(e.gpu_hours)} "
         f"GPU-hours, {said(e.cost, 'USD')}, {watt_hours(e.energy)}"
     )
     price = Say(told([e.scenario.cluster.device]), "faint", "price")
     if float(job.goodput) >= 1:
         return [Say(f"{line}, if nothing disturbs it."), price]
-    failing = text(float(job.days_with_failures) * DAY, "s")
+    failing = days(job.days_with_failures)
     return [Say(f"{line}; with failures and checkpoints {failing} (goodput {percent(job.goodput)})."), price]

@@ -10,13 +10,12 @@ import rooflm
 from rooflm.asked.arguments import arguments
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import Table, folded
-from rooflm.shown.numbers import count, gib, percent
+from rooflm.shown.numbers import count, gib, percent, seconds
 from rooflm.web.asked import Asked, FieldError
 from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python
 from rooflm.web.figures import compared
 from rooflm.web.tabs import fits
-from rooflm.web.words import seconds
 
 SIDES = ("b", "c", "d")
 CHANGED = ("model", "gpu", "gpus", "quant", "engine", "batch")

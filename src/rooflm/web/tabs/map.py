@@ -11,7 +11,7 @@ import numpy as np
 import rooflm
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import Fold, Table
-from rooflm.shown.numbers import count, percent
+from rooflm.shown.numbers import count, percent, seconds
 from rooflm.web.asked import Asked, FieldError
 from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python
@@ -19,7 +19,6 @@ from rooflm.web.fields import BY_KEY, value_of
 from rooflm.web.figures import heat
 from rooflm.web.memo import kept
 from rooflm.web.tabs import fits
-from rooflm.web.words import seconds
 
 KEYS = (*fits.KEYS, "map.x", "map.xs", "map.y", "map.ys", "map.value")
 SLIDERS = ()

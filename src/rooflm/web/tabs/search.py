@@ -8,13 +8,13 @@ from typing import Any
 import rooflm
 from rooflm.search.serve_command import start_of
 from rooflm.shown.blocks import Code, Fact, Facts, Table, folded
-from rooflm.shown.numbers import count, gib
+from rooflm.shown.numbers import count, gib, seconds
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python
 from rooflm.web.figures import front
 from rooflm.web.memo import kept
-from rooflm.web.words import dollars, seconds
+from rooflm.web.words import dollars
 
 KEYS = ("model", "gpu", "quant", "engine", "prompt", "output", "find.concurrency", "ttft", "tpot", "find.gpus_max",
         "find.objective", "tp", "pp", "dp", "ep", "efficiency")  # fmt: skip

@@ -8,14 +8,14 @@ from typing import Any
 
 import rooflm
 from rooflm.shown.blocks import Fact, Facts, Fold, Table, folded
-from rooflm.shown.numbers import count, percent
+from rooflm.shown.numbers import count, percent, seconds
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python
 from rooflm.web.fields import LOADS
 from rooflm.web.figures import served
 from rooflm.web.memo import kept
-from rooflm.web.words import band, dollars, seconds
+from rooflm.web.words import band, dollars
 
 KEYS = ("model", "gpu", "gpus", "engine", "quant", "prompt", "output", "ttft", "tpot", "concurrency", "tp", "pp", "dp",
         "ep", "cluster", "efficiency")  # fmt: skip

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import rooflm
 from rooflm.readers.prices import told
 from rooflm.shown.blocks import Fact, Facts, Parts, folded
-from rooflm.shown.numbers import count, percent, watt_hours
+from rooflm.shown.numbers import count, percent, seconds, watt_hours
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python
 from rooflm.web.figures import roofline
 from rooflm.web.tabs.fits import KEYS
-from rooflm.web.words import banded, dollars, seconds
+from rooflm.web.words import banded, dollars
 
 if TYPE_CHECKING:
     from rooflm.asked.answers.inference import InferenceEstimate

@@ -12,13 +12,13 @@ from rooflm.readers.prices import told as told_prices
 from rooflm.search.said import named
 from rooflm.search.train_start import trained_by
 from rooflm.shown.blocks import Code, Fact, Facts, Parts, Say, folded
-from rooflm.shown.numbers import count, gib, percent
+from rooflm.shown.numbers import count, days, gib, percent, seconds
 from rooflm.web.asked import Asked, FieldError
 from rooflm.web.blocks import Answer, Choice, Choices
 from rooflm.web.code import as_command, as_python
 from rooflm.web.memo import kept
 from rooflm.web.tabs.fits import memory_parts, remedies
-from rooflm.web.words import banded, days, dollars, seconds
+from rooflm.web.words import banded, dollars
 
 KEYS = ("model", "gpu", "train.gpus", "train.batch", "train.seq", "train.tokens", "train.micro_batch",
         "train.recompute", "train.zero", "train.lora_rank", "train.base_bits", "train.dtype", "train.optimizer",

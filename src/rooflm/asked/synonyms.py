@@ -1,0 +1,72 @@
+"""What other tools call our arguments, so that who writes their name is told ours.
+
+The names are those of llm-analysis, vLLM, SGLang, TensorRT-LLM, llama.cpp, AIConfigurator, GenZ, Megatron-LM and
+Hugging Face's trainer.
+"""
+
+from __future__ import annotations
+
+OTHER_NAMES = {
+    "model": "hf-id hf-model model model-id model-name model-path pretrained",
+    "gpu": "accelerator card chip device gpu-name gpu-type hardware hw system system-name",
+    "gpus": "devices gpu-count n-gpus ngpus nnodes nodes num-devices num-gpus num-nodes nproc-per-node total-gpus "
+    "world-size",
+    "cluster": "network node-type topology",
+    "engine": "backend framework runtime",
+    "batch": "batch-size bs bsz concurrency global-batch global-batch-size max-batch-size max-num-seqs "
+    "gradient-accumulation-steps total-batch-size train-batch-size",
+    "micro-batch": "batch-size-per-gpu mbs micro-batch-size per-device-train-batch-size",
+    "prompt": "input input-len input-length input-size input-tokens isl n-prompt prefill-len prompt-len "
+    "prompt-tokens random-input-len seq-len",
+    "output": "decode-len max-new-tokens max-tokens n-gen num-tokens-to-generate osl output-len output-length "
+    "output-size output-tokens random-output-len",
+    "seq": "block-size max-length max-seq-len max-seq-length seq-len seq-length sequence-length",
+    "concurrency": "batch batch-size clients max-concurrency max-num-seqs num-clients parallel users",
+    "rate": "arrival-rate qps request-rate rps",
+    "requests": "num-prompts num-requests",
+    "tp": "tensor-parallel tensor-parallel-size tensor-model-parallel-size tp-size",
+    "pp": "pipeline-model-parallel-size pipeline-parallel pipeline-parallel-size pp-size",
+    "dp": "data-parallel data-parallel-size dp-size",
+    "ep": "ep-size expert-model-parallel-size expert-parallel expert-parallel-size",
+    "cp": "context-parallel-size cp-size",
+    "vp": "num-virtual-stages virtual-pipeline virtual-pipeline-model-parallel-size",
+    "quant": "dtype precision quantization quantisation weight-dtype weights",
+    "dtype": "bf16 fp8 precision quant",
+    "zero": "deepspeed fsdp use-distributed-optimizer zero-stage",
+    "base-bits": "bnb-4bit load-in-4bit load-in-8bit qlora",
+    "lora-rank": "adapter-rank lora lora-r peft-rank rank use-lora",
+    "lora-modules": "lora-target-modules target-modules",
+    "tokens": "epochs iters max-steps num-epochs num-train-epochs steps train-iters train-tokens",
+    "optimizer": "optim optimiser",
+    "recompute": "activation-checkpointing activation-recomputation gradient-checkpointing recompute-granularity",
+    "cpu-experts": "cpu-moe n-cpu-moe",
+    "cpu-layers": "n-gpu-layers offload-layers",
+    "slo": "goodput itl-sla tpot ttft",
+    "price": "cost cost-per-hour gpu-price",
+    "out": "csv file output-file save",
+}
+"""Names elsewhere, by the argument of ours that means the same."""
+OTHERWISE = (
+    "bf16 bnb-4bit cost deepspeed epochs fp8 fsdp gradient-accumulation-steps iters load-in-4bit load-in-8bit lora "
+    "max-batch-size max-num-seqs max-steps n-gpu-layers network nnodes nodes nproc-per-node num-epochs num-nodes "
+    "num-train-epochs offload-layers qlora steps train-iters use-distributed-optimizer use-lora"
+)
+"""Those of them that say it in other numbers: who writes one is told ours, its value is never taken as it stands."""
+
+
+def meanings(theirs: str) -> list[str]:
+    """Our arguments that another tool's name may mean.
+
+    >>> meanings("Tensor_Parallel_Size"), meanings("seq-len"), meanings("joy")
+    (['tp'], ['prompt', 'seq'], [])
+    """
+    return [name for name, others in OTHER_NAMES.items() if plain(theirs) in others.split()]
+
+
+def plain(theirs: str) -> str:
+    """A name as the table above has it.
+
+    >>> plain("--Load_in_4bit") in OTHERWISE.split()
+    True
+    """
+    return theirs.strip("- ").lower().replace("_", "-").replace(" ", "-")
