@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rooflm
 from rooflm.asked.answers.outputs import TRAIN_OUTPUTS
 from rooflm.asked.answers.training import TrainingEstimate, train
 from rooflm.asked.build_training import build_training
@@ -619,3 +620,17 @@ def test_instincts_of_one_generation_differ_by_their_power() -> None:
     asked = ADAPTED | {"gpus": 8, "batch": 8}
     ratio = run(**asked, gpu="mi350x").step_time / run(**asked, gpu="mi355x").step_time
     assert ratio == pytest.approx(1.643 / 1.362, rel=0.08)
+
+
+def test_selective_recomputation_runs_no_more_than_full() -> None:
+    asked: dict[str, Any] = {
+        "gpu": "h200",
+        "gpus": 2,
+        "dp": 2,
+        "batch": 32,
+        "seq": 4096,
+        "micro_batch": 4,
+        "engine": "torchtitan",
+    }
+    some, full = (rooflm.train("mixtral-8x7b", recompute=r, **asked) for r in ("selective", "full"))
+    assert float(some.step_time) < float(full.step_time)

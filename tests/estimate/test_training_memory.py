@@ -329,3 +329,10 @@ def test_a_narrow_base_readied_for_training_keeps_fp32_between_layers() -> None:
     assert kept(0, base_bits=4) - kept(0) == pytest.approx(31 * 8 * 4096 * 4096 * 2.0)
     assert kept(3, base_bits=4) == kept(3) == kept(0)  # TRL does not ready a sharded base
     assert kept(0, base_bits=4, sets={"engine.narrow_residual": 2}) == kept(0)
+
+
+@pytest.mark.parametrize(("engine", "tp", "pp"), [("fsdp", 1, 1), ("nanotron", 4, 4)])
+def test_one_rank_gathers_nothing(engine: str, tp: int, pp: int) -> None:
+    asked: dict[str, Any] = {"gpu": "h200", "gpus": tp * pp, "tp": tp, "pp": pp, "dp": 1, "batch": 8, "engine": engine}
+    plain, sharded = (rooflm.train("llama-3.1-8b", zero=z, **asked).memory for z in (0, 3))
+    assert float(sharded.total) == pytest.approx(float(plain.total))

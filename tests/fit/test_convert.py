@@ -1060,3 +1060,83 @@ def test_what_a_sources_page_says_of_all_its_rows_is_in_them() -> None:
         [home | {"engine": "ollama", "note": pi.replace("Pi CM5 - 16GB", "Intel 265K Custom PC")}]
     )
     assert "doubt" not in whole and whole["output"] == "400"
+
+
+SERVED = {
+    "id": "mine-1",
+    "source": "a page",
+    "model": "Qwen/Qwen3-32B",
+    "gpu": "NVIDIA H200",
+    "gpus": "2",
+    "tp": "2",
+    "pp": "1",
+    "engine": "vllm/vllm-openai:v0.11.0",
+    "precision_weights": "FP8 (E4M3)",
+    "batch": "64",
+    "input_len": "1024",
+    "output_len": "512",
+    "metric": "ttft_ms",
+    "value": "900",
+    "note": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "want"),
+    [
+        ({}, {"task": "serve", "concurrency": "64", "engine": "vllm", "release": "0.11.0", "quant": "fp8-blockkv8"}),
+        ({"engine": "SGLang main", "note": "8 clients"}, {"engine": "sglang", "release": "main"}),
+        ({"engine": "dynamo-trt 0.8.1", "note": "bench_serving"}, {"engine": "trtllm", "release": ""}),
+        ({"precision_weights": "bfloat16"}, {"quant": "bf16"}),
+        ({"precision_weights": "awq"}, {"quant": "awq"}),
+        ({"precision_weights": "fp8 block"}, {"quant": "fp8-blockkv8"}),
+        ({"gpu": "8xH100 SXM"}, {"gpu": "h100-sxm-80gb"}),
+        ({"gpu": "b200-trt"}, {"gpu": "b200-sxm-180gb"}),
+        ({"metric": "mean_itl_ms"}, {"metric": "tpot", "unit": "ms"}),
+        ({"metric": "tokens/s/user", "value": "50"}, {"metric": "tpot", "unit": "s", "value": "0.02"}),
+        ({"metric": "output tok/s/gpu", "value": "500"}, {"metric": "output_tokens_per_s", "value": "1000"}),
+        ({"metric": "median_ttft_ms"}, {"metric": "ttft", "doubt": "a median, which stands for the mean"}),
+    ],
+)
+def test_what_others_write_is_read(changes: dict[str, str], want: dict[str, str]) -> None:
+    cells = inference_rows([SERVED | changes])[0]
+    assert {name: cells.get(name, "") for name in want} == want
+    read(cells)
+
+
+def test_a_campaign_is_known_by_what_its_rows_say() -> None:
+    said = {"note": "silicon measurement in NVIDIA aiconfigurator; moe_tp=1 moe_ep=1 attn_dp=1; batch = concurrency"}
+    own, other = (inference_rows([SERVED | said | {"id": name}])[0] for name in ("aic-1", "mine-1"))
+    assert own | {"id": ""} == other | {"id": ""}
+    assert own["spread"] == "0.8,1"
+
+
+def test_a_model_whose_script_is_unknown_has_what_the_others_share() -> None:
+    said = SERVED | {"id": "aic-1", "engine": "sglang 0.5.9", "gpu": "B200-180GB", "model": "Qwen/Qwen3-235B-A22B"}
+    cells = [inference_rows([said | {"batch": n}])[0] for n in ("4", "64")]
+    assert [(c["receive_interval"], c["quant"]) for c in cells] == [("10", "fp8-blockkv8"), ("30", "fp8-blockkv8")]
+
+
+@pytest.mark.parametrize(
+    ("said", "engine"),
+    [("MosaicML LLM Foundry README", "llm-foundry"), ("pytorch/torchtitan", "torchtitan"), ("a blog", "")],
+)
+def test_a_training_source_that_names_its_framework_has_it(said: str, engine: str) -> None:
+    cells = training_rows([TRAIN | {"id": "ZZ-1", "source": said, "precision": "bf16-mixed"}])[0]
+    assert (cells.get("engine", ""), cells["dtype"]) == (engine, "bf16")
+
+
+@pytest.mark.parametrize(
+    ("changes", "want"),
+    [
+        ({"gpus": "8", "tp": "1", "note": "DP-attention, EP8"}, {"tp": "1", "dp": "8", "ep": "8"}),
+        ({"gpus": "8", "tp": "8", "note": "server: sglang serve --tp 8 --dp 8 --enable-dp-attention; docs"},
+         {"tp": "1", "dp": "8", "ep": "8"}),
+        ({"gpus": "8", "tp": "8", "note": "8 clients"}, {"tp": "8", "dp": "1", "ep": "1"}),
+        ({"gpus": "8", "tp": "", "note": "NVIDIA aiconfigurator"}, {"gpus": "8", "tp": ""}),
+    ],
+)  # fmt: skip
+def test_ranks_of_attention_in_words(changes: dict[str, str], want: dict[str, str]) -> None:
+    cells = inference_rows([SERVED | {"model": "deepseek-ai/DeepSeek-V3", "engine": "sglang 0.5.9"} | changes])[0]
+    assert {name: cells.get(name, "") for name in want} == want
+    read(cells)

@@ -43,6 +43,12 @@ def test_no_pass_beats_its_roof_on_any_card(engine: str) -> None:
             assert float(figure) <= 1 + 1e-9, (engine, gpu, figure)
 
 
+@pytest.mark.parametrize("gpu", ["b300", "gb300"])
+def test_long_attention_does_not_beat_the_peak_of_slow_integers(gpu: str) -> None:
+    e = rooflm.infer("olmo-1b", gpu=gpu, engine="sglang", quant="int8", batch=16, prompt=32768, output=16)
+    assert float(e.mfu) <= 1 and float(e.prefill_mfu) <= 1
+
+
 @pytest.mark.parametrize("engine", CURRENT)
 @pytest.mark.parametrize(("model", "tp"), MODELS)
 def test_the_next_generation_is_never_slower_at_the_same_format(engine: str, model: str, tp: int) -> None:

@@ -65,10 +65,25 @@ def test_a_run_that_hardly_fits_ran_one_sequence_at_a_time() -> None:
     wide = FULL | {"quant": "bf16"}  # its weights alone exceed the card
     judged = wide | {"metric": "oom", "value": "1"}
     assert predict_load([run(**judged), run(**(judged | {"model": "yi-6b"}))]) == [(1.0, ""), (0.0, "")]
-    (_, why), *_ = predict_load([run(**(FULL | {"concurrency": "4"}))])
-    (_, far), *_ = predict_load([run(**wide)])
-    assert far == why
-    assert why.startswith("no request fits in the KV memory")
+    for name, why in (("weights", wide), ("clients", wide | {"concurrency": "4"})):
+        (_, far), *_ = predict_load([run(**why)])
+        assert "no memory for a KV cache" in far or "no request fits in the KV memory" in far, name
+
+
+@pytest.mark.parametrize(
+    "run_of",
+    [FULL | {"concurrency": "4"}, {"model": "qwen3-32b", "tp": "4", "prompt": "65536", "concurrency": "2"}],
+    ids=["memory", "context"],
+)
+def test_a_run_that_ran_is_predicted_though_it_would_not_by_our_count(run_of: dict[str, str]) -> None:
+    asked = run(**run_of, metric="tpot") if "metric" not in run_of else run(**run_of)
+    (value, told), *_ = predict_load([asked])
+    assert value > 0
+    assert told == load.LIFTED
+    (row,) = score([asked])
+    assert not row.reason
+    assert row.assumed == (load.LIFTED,)
+    assert report([asked], [row])["counted"] == 0
 
 
 def test_an_option_of_the_row_reaches_the_server() -> None:

@@ -52,7 +52,7 @@ from rooflm.scenario.rules import ASKED, DEPLOYED, INFERENCE, divisors, tensor_w
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.speculation import Speculation
 from rooflm.shown.numbers import shown
-from rooflm.units import Num, highest, is_array
+from rooflm.units import Num, highest, is_array, larger
 
 
 class Built(NamedTuple):
@@ -313,6 +313,23 @@ def guessing(s: Scenario) -> list[str]:
     return [*rate, *[own] * (one and spec.draft is None and not s.model.mtp_params)]
 
 
+BUDGET = "engine.token_budget"
+
+
+def whole_prompts(s: Scenario, sets: Dict[str, Any]) -> Scenario:
+    """The scenario with room in a pass for a prompt, where its engine takes prompts whole and no budget was asked for:
+    as in `serving.deploy.room_for_prompts`, whose sources hold here, so that one request is served as it is inferred.
+
+    >>> [float(build_inference("llama-7b", gpu="h100", prompt=32768, engine=e).scenario.engine.room.token_budget)
+    ...  for e in ("trtllm", "vllm")]
+    [32768.0, 8192.0]
+    """
+    asked = {paths.in_full(s, path) for path in sets}
+    if s.engine.server.scheduler != "no-evict" or paths.in_full(s, BUDGET) in asked:
+        return s
+    return replace(s, engine=s.engine.but(token_budget=larger(s.engine.room.token_budget, s.workload.new)))
+
+
 class Opened(NamedTuple):
     """What any call begins with. own_engine: the card's file, where it holds an engine too; assumed: to be added to."""
 
@@ -450,7 +467,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     found = start.model
     asked["output"] = output_of(found, asked["output"])
     work = Workload(**fields_at("workload", "infer", asked))
-    scenario = apply_sets(replace(start, workload=work), sets)
+    scenario = whole_prompts(apply_sets(replace(start, workload=work), sets), sets)
     if scenario.speculation.draft is not start.speculation.draft:
         scenario = replace(scenario, speculation=drafting(scenario.speculation))
     assumed = (*assumed, *guessing(scenario), *kept_back(scenario.cluster.device))

@@ -296,7 +296,7 @@ def rows_json(scored: Sequence[Any]) -> list[dict[str, Any]]:
     return [
         {"id": x.request.id, "source": x.request.source, "metric": x.request.metric, "measured": x.request.measured,
          "predicted": _number(x.predicted), "low": _number(x.low), "high": _number(x.high), "skipped": x.reason,
-         "apart": x.request.apart, "assumed": list(x.request.assumed)}
+         "apart": x.request.apart, "assumed": list(x.assumed)}
         for x in scored
     ]  # fmt: skip
 
@@ -327,7 +327,7 @@ def write_rows(path: str, outcomes: Sequence[Any], scored: Sequence[Any]) -> Non
                 r = x.request
                 figures = [_cell(v) for v in (r.measured, x.predicted, x.ratio, x.low, x.high)]
                 writer.writerow([r.id, r.source, r.trust, *r.group, r.engine, r.metric, *figures, x.reason, r.apart,
-                                 "; ".join(r.assumed)])  # fmt: skip
+                                 "; ".join(x.assumed)])  # fmt: skip
 
     write_whole(Path(path), write)
 

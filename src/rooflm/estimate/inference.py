@@ -24,7 +24,7 @@ from rooflm.estimate.request import (
     timed_passes,
 )
 from rooflm.estimate.step import Step, volumes
-from rooflm.kernels.rates import rates
+from rooflm.kernels.rates import matrix_peak, rates
 from rooflm.kernels.roofline import Timed
 from rooflm.scenario.rules import INFERENCE, flags
 from rooflm.scenario.scenario import Scenario
@@ -151,10 +151,9 @@ class InferenceFigures(Figures):
 
     @cached_property
     def _peaks(self) -> tuple[Num, Num]:
-        """FLOP/s in the data type of the products, and B/s, of all stages together."""
+        """FLOP/s in the data types of the products, and B/s, of all stages together."""
         s = self.scenario
-        device = s.cluster.device
-        return s.mapping.pp * device.peak[rates(s).dtype["quant"]], s.mapping.pp * device.dram.bandwidth
+        return s.mapping.pp * matrix_peak(s), s.mapping.pp * s.cluster.device.dram.bandwidth
 
     @figure
     def mfu(self) -> Num:

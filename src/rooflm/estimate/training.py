@@ -30,7 +30,7 @@ from rooflm.estimate.training_step import (
 )
 from rooflm.estimate.training_time import TrainingStep, time_step
 from rooflm.graph.ops import Comm, Op
-from rooflm.kernels.rates import rates
+from rooflm.kernels.rates import matrix_peak, rates
 from rooflm.kernels.roofline import Timed, comm_volume
 from rooflm.scenario.rules import TRAINING, divisors, flags
 from rooflm.scenario.scenario import Scenario, micro_batches
@@ -170,7 +170,7 @@ class TrainingFigures(Figures):
     def _peak_work(self) -> Num:
         """FLOPs of a step at the peak of the products' data type."""
         s = self.scenario
-        return self._device_seconds * s.cluster.device.peak[rates(s).dtype["quant"]]
+        return self._device_seconds * matrix_peak(s)
 
     @figure
     def bubble_fraction(self) -> Num:

@@ -275,8 +275,10 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     extra = c.grad_extra * (trained + experts * share)
     apart = ends * (zero_bytes(m.zero, d, half)[0] - w)  # embedding and head stay in 16 bits
     weights = dense * w + apart + experts * we + layers * c.adapters * 2.0
-    one = 2.0 * weight * (each + each_experts)
-    gathered = pick(kept, weight * (dense + experts) + ends * (half - weight), pick(m.zero >= 3, one, 0.0))
+    several, some = 1.0 * (d > 1), 1.0 * (e > 1)  # of one rank there is nothing to gather
+    one = 2.0 * weight * (each * several + each_experts * some)
+    whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
+    gathered = pick(kept, whole, pick(m.zero >= 3, one, 0.0))
     return {
         "weights": weights * (1 - t.offload_params),
         "gradients": trained * g + experts * share * ge + extra,

@@ -150,7 +150,8 @@ def recomputed(
     layers), and those of modules that run again by themselves.
 
     "ops" is torchtitan's selective policy: attention, reductions and every other product are stored; the rest runs
-    again, gathers of a tensor group too (`every_other`). early_stop: see `without_last`.
+    again, gathers of a tensor group too (`every_other`). early_stop: see `without_last`; of "ops" experts alone, which
+    keep nothing, stop so.
 
     >>> from rooflm.graph.ops import bmm
     >>> core = bmm("scores", "attention", 1, 8, 8, 8, 1, 2); other = gemm("up", "mlp", 1, 8, 8, 8, (2, 2, 2))
@@ -160,7 +161,7 @@ def recomputed(
     if policy == "none":
         return [n for n in nodes if in_module(n, modules)] if modules else []
     if policy == "ops":
-        return every_other(nodes)
+        return [n for n in every_other(nodes) if not (early_stop and n.name in EXPERTS_CLOSING)]
     chosen = [n for n in nodes if policy in ("full", "block") or in_module(n, ("core_attn", *modules))]
     if early_stop and policy in ("full", "block"):
         chosen = without_last(chosen)
@@ -198,7 +199,8 @@ def without_last(nodes: Sequence[Op | Comm]) -> list[Op | Comm]:
     return kept
 
 
-CLOSING = ("down", "down_cast", "experts_down", "experts_down_cast", "ep_combine", "combine", "latent_up")
+EXPERTS_CLOSING = ("experts_down", "experts_down_cast", "ep_combine", "combine", "latent_up")
+CLOSING = ("down", "down_cast", *EXPERTS_CLOSING)
 """What follows the last tensor that a feed-forward layer's backward pass needs (experts weigh their pairs at the
 activation, as Megatron-Core and DeepEP's users do, so that the router's gradient needs no output of theirs)."""
 

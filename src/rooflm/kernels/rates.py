@@ -8,7 +8,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Efficiency, Scenario
-from rooflm.units import REAL, Num
+from rooflm.units import REAL, Num, larger
 
 
 class Rates(NamedTuple):
@@ -26,6 +26,20 @@ class Rates(NamedTuple):
 def rates(s: Scenario) -> Rates:
     """The device's rates for the scenario's data types."""
     return rates_of(s.cluster.device, s.quant, s.efficiency)
+
+
+def matrix_peak(s: Scenario) -> Num:
+    """FLOP/s of a device, whatever the efficiency, in the faster of the types that its products take: that of the
+    scheme, or what attention runs in (a card may multiply 8-bit integers more slowly than 16-bit floats).
+
+    >>> from rooflm.asked.build_inference import build_inference
+    >>> s = build_inference("llama-7b", gpu="b300", quant="int8").scenario
+    >>> peak = s.cluster.device.peak
+    >>> matrix_peak(s) == peak["bf16"] > peak["int8"]
+    True
+    """
+    names, peak = rates(s).dtype, s.cluster.device.peak
+    return larger(peak[names["quant"]], peak[names["half"]])
 
 
 @kept

@@ -48,7 +48,7 @@ class Scored(NamedTuple):
     """A row and its prediction (in the unit of its metric); nan where there is none, with the reason.
 
     margin: free memory of the predicted run over the capacity (negative: missing); waves: rounds in which the batch
-    runs; low, high: error band.
+    runs; low, high: error band; stands_on: what the prediction had to assume of the run, in words.
     """
 
     request: Request
@@ -58,6 +58,12 @@ class Scored(NamedTuple):
     waves: float = 1.0
     low: float = float("nan")
     high: float = float("nan")
+    stands_on: str = ""
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What the row does not state, or no catalogue holds, and what its prediction had to assume."""
+        return (*self.request.assumed, *filter(None, [self.stands_on]))
 
     @property
     def ratio(self) -> float:
@@ -187,7 +193,10 @@ def score_training(request: Request) -> Scored:
 def score_load(requests: Sequence[Request], tell: Callable[[int], None] | None = None) -> list[Scored]:
     """Predictions of rows measured under load, in order."""
     found = predict_load(requests, tell)
-    return [Scored(r, predicted, reason) for r, (predicted, reason) in zip(requests, found, strict=True)]
+    return [
+        Scored(r, value, stands_on=told) if np.isfinite(value) else Scored(r, value, told)
+        for r, (value, told) in zip(requests, found, strict=True)
+    ]
 
 
 def score(requests: Iterable[Request], tell: Callable[[int], None] | None = None) -> list[Scored]:
@@ -246,7 +255,7 @@ def banded(x: Scored) -> Scored:
     found = band(band_phase(r.metric, r.task), load_engine(str(r.kwargs["engine"])).runs, device.architecture)
     if found is None:
         return x
-    if r.assumed:
+    if x.assumed:
         found = found._replace(low=found.low**STAND_IN, high=found.high**STAND_IN)
     low, high = around(x.predicted, found, is_rate(r.metric))
     return x._replace(low=float(low), high=float(high))
@@ -291,7 +300,7 @@ def predicted(scored: Iterable[Scored]) -> list[Scored]:
 
 def counted(x: Scored) -> bool:
     """True for a row whose conditions are complete and known to the catalogue, and that nothing sets apart."""
-    return not x.request.apart and not x.request.assumed
+    return not x.request.apart and not x.assumed
 
 
 def left_out(outcomes: Sequence[Outcome], scored: Sequence[Scored]) -> list[tuple[str, str]]:
@@ -317,7 +326,7 @@ def report(outcomes: Sequence[Outcome], scored: Sequence[Scored], by: Sequence[s
     )  # fmt: skip
     result |= {"rows": len(outcomes), "scored": len(good), "counted": len(kept)}
     result["all_scored"] = figures(good)
-    result["assumed"] = grouped((x for x in good if x.request.assumed and not x.request.apart), by_assumed)
+    result["assumed"] = grouped((x for x in good if x.assumed and not x.request.apart), by_assumed)
     result["apart"] = grouped((x for x in good if x.request.apart), lambda x: x.request.apart.split("; "))
     result |= {f"by_{name}": grouped(kept, partial(labelled, name)) for name in by}
     load = [x for x in kept if x.request.task == SERVE]
@@ -333,7 +342,7 @@ def labelled(column: str, x: Scored) -> list[str]:
 def by_assumed(x: Scored) -> list[str]:
     """What stands in for something in a row, without the names of one row."""
     found = []
-    for text in x.request.assumed:
+    for text in x.assumed:
         lacks = text.split(" ", 1)[0] + " not in the catalogue" if " is not in the catalogue" in text else text
         found.append(text.split(":", 1)[0] if " not stated" in text else lacks)
     return found
@@ -407,7 +416,7 @@ def why(x: Scored) -> str:
     gpu = str(x.request.kwargs.get("gpu", ""))
     if load_device(gpu).kernels_from not in measured_cards("gemm"):
         facts.append(f"no kernels of {gpu} were measured")
-    facts += x.request.assumed
+    facts += x.assumed
     return "; ".join(facts)
 
 

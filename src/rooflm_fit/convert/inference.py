@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rooflm.errors import RooflmError
+from rooflm.readers import rows as catalogue
+from rooflm.readers.schemes import parse_quant
 from rooflm_fit.convert import names
 from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, count, number, prefix_of, slug, text
@@ -113,7 +116,7 @@ def quant_of(row: Row) -> dict[str, Any]:
     >>> quant_of({"precision_weights": "Q4_K_M", "precision_activations": "f16", "precision_kv": "f16"})["quant"]
     'q4_k_m'
     """
-    weights, acts, kv = (text(row, f"precision_{part}").lower() for part in ("weights", "activations", "kv"))
+    weights, acts, kv = (names.precision(text(row, f"precision_{part}")) for part in ("weights", "activations", "kv"))
     if weights == "unstated" and "consistent with 16-bit" in text(row, "note"):
         return {"quant": "w16a16kv16"}
     plain = weights.replace("_", "-")
@@ -130,7 +133,7 @@ def quant_of(row: Row) -> dict[str, Any]:
             sets["quant.table_bits"] = sum(bits_scales)
         return {"quant": "int4", "sets": sets}
     if weights not in WIDTHS:
-        raise Unusable("precision not stated" if weights in ("", "unstated") else f"unknown precision {weights}")
+        return {"quant": own_scheme(weights, cache)}
     if weights == "bf16" and acts in ("", "f16", "bf16") and kv in ("", "f16", "bf16"):
         return {"quant": "bf16"}  # which not every library multiplies as it does fp16
     w = WIDTHS[weights]
@@ -141,6 +144,20 @@ def quant_of(row: Row) -> dict[str, Any]:
     if acts == "int8":
         return {"quant": f"w{w}a{a}kv{k}", "sets": {"quant.kind": "int"}}
     return {"quant": f"w{w}a{a}kv{k}"}
+
+
+def own_scheme(weights: str, cache: str) -> str:
+    """A printed type that is a scheme of the catalogue by its own name, with the cache's; Unusable where it is none.
+
+    >>> own_scheme("w4a16", ""), own_scheme("awq", "kv8"), own_scheme("mxfp8", "")
+    ('w4a16', 'awqkv8', 'mxfp8')
+    """
+    if weights in ("", "unstated"):
+        raise Unusable("precision not stated")
+    try:
+        return parse_quant(weights).name + ("" if "kv" in weights else cache)
+    except RooflmError:
+        raise Unusable(f"unknown precision {weights}") from None
 
 
 def split_of(row: Row, devices: int = 1) -> dict[str, int]:
@@ -205,13 +222,22 @@ DECIMAL = ("mlx",)
 
 def measured_of(row: Row, source: str) -> dict[str, Any]:
     """metric, value and unit."""
-    printed = text(row, "metric")
+    printed, value = text(row, "metric"), text(row, "value")
     metric, unit = METRICS.get(printed, (printed, ""))
-    return {
-        "metric": metric,
-        "value": text(row, "value"),
-        "unit": "GB" if unit == "GiB" and source in DECIMAL else unit,
-    }
+    if printed not in METRICS:
+        metric, unit, turned = names.table()["metrics"].get(catalogue.normalise(printed), (printed, "", ""))
+        figure, gpus = number(row, "value"), number(row, "gpus")
+        if figure and turned == "inverse":
+            value = f"{1 / figure:.6g}"
+        elif turned == "each":
+            metric, value = (metric, f"{figure * gpus:.6g}") if figure and gpus else (printed, value)
+    return {"metric": metric, "value": value, "unit": "GB" if unit == "GiB" and source in DECIMAL else unit}
+
+
+def middle(row: Row) -> str:
+    """Why a row is set apart whose figure is a median; "" for the others."""
+    kind = names.table()["metrics"].get(catalogue.normalise(text(row, "metric")), ("", "", ""))[2]
+    return "a median, which stands for the mean" if kind == "middle" else ""
 
 
 def machine_of(row: Row) -> dict[str, Any]:
@@ -268,7 +294,7 @@ def tidy_inference(row: Row) -> Cells:
     """The cells of one row of fixed batch and lengths."""
     source = source_of(row)
     metric = text(row, "metric")
-    doubts = [known_wrong(row)]
+    doubts = [known_wrong(row), middle(row)]
     values = origin(row, source)
     model, of_model = model_cells(text(row, "model"), number(row, "params_b"))
     maker = source.removesuffix("-amd")

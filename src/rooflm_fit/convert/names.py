@@ -18,7 +18,7 @@ from rooflm_fit.convert.cells import Unusable
 def table() -> dict[str, Any]:
     """aliases.toml, with the keys of its name tables normalised."""
     raw = tomllib.loads((Path(__file__).parent / "aliases.toml").read_text(encoding="utf-8"))
-    for section in ("models", "gpus", "counts"):
+    for section in ("models", "gpus", "counts", "precisions", "metrics"):
         raw[section] = {catalogue.normalise(k): v for k, v in raw[section].items()}
     for section in ("gpus_of", "devices"):
         raw[section] = {s: {catalogue.normalise(k): v for k, v in t.items()} for s, t in raw[section].items()}
@@ -87,6 +87,26 @@ def devices(name: str, source: str) -> int:
     return int(table()["devices"].get(source, {}).get(catalogue.normalise(name), 1))
 
 
+def precision(cell: str) -> str:
+    """A printed type of weights in the words that the tables share; what has no other name, as printed.
+
+    >>> precision("BFloat16"), precision("FP8 (E4M3)"), precision("fp8_per_block"), precision("Q4_K_M")
+    ('bf16', 'fp8', 'fp8-block', 'q4_k_m')
+    """
+    plain = cell.strip().lower()
+    return str(table()["precisions"].get(catalogue.normalise(plain), plain))
+
+
+def framework(said: str) -> str:
+    """The training framework that a table's source names; "" where it names none that is known.
+
+    >>> framework("MosaicML LLM Foundry README"), framework("pytorch/torchtitan docs"), framework("a blog")
+    ('llm-foundry', 'torchtitan', '')
+    """
+    found = (rule["name"] for rule in table()["frameworks"] if re.search(rule["match"], said, re.IGNORECASE))
+    return str(next(found, ""))
+
+
 def rule_of(name: str, source: str = "") -> dict[str, Any]:
     """The first rule of aliases.toml that an engine's text matches (empty where none does)."""
     for rule in table()["engines"]:
@@ -101,6 +121,8 @@ def engine(name: str, source: str = "") -> tuple[str, str]:
 
     >>> engine("TensorRT-LLM v0.9.0"), engine("vllm 0.18.0"), engine("vLLM", "argonne"), engine("sglang ")
     (('trtllm', '0.9.0'), ('vllm', '0.18.0'), ('vllm', '2024'), ('sglang', ''))
+    >>> engine("lmsysorg/sglang:v0.5.5.post1-cu129-amd64"), engine("vLLM main"), engine("rocm6.4.1_vllm_0.9.1")
+    (('sglang', '0.5.5.post1'), ('vllm', ''), ('vllm', '0.9.1'))
     """
     if not name or name.startswith("unstated"):
         raise Unusable("engine not stated")
@@ -109,4 +131,8 @@ def engine(name: str, source: str = "") -> tuple[str, str]:
         if match and source in rule.get("sources", [source]):
             groups = match.groupdict()
             return rule["name"], (groups.get("version") or rule.get("version", "")).strip()
+    for rule in table()["images"]:
+        match = re.search(rule["match"], name, re.IGNORECASE)
+        if match:
+            return rule["name"], match.groupdict().get("version") or ""
     raise Unusable(f"unknown engine {name}")

@@ -44,6 +44,29 @@ def server_flags(note: str) -> dict[str, Any]:
     return found
 
 
+_RANKS = re.compile(r"\bdp[-_ ]?att(n|ention)|\batt(n|ention)[-_ ]?(dp\b|data[- ]parallel)", re.I)
+
+
+def ranks_said(note: str, gpus: float | None, inner: int) -> tuple[int, int]:
+    """(ranks of attention in data parallel, those over which experts are spread; 1 where a note says nothing of them).
+    Where it says that there are such ranks, but not how many, they are what tensors and stages leave of the GPUs; where
+    not how experts are split, all ranks share them, as none has them whole.
+
+    >>> ranks_said("moe_tp=1 moe_ep=8 attn_dp=8", 8, 8), ranks_said("DP-attention, EP8", 8, 1), ranks_said("tp 8", 8, 8)
+    ((8, 8), (8, 8), (1, 1))
+    >>> ranks_said("server: sglang serve --tp 8 --dp 8 --enable-dp-attention", 8, 8)
+    (8, 8)
+    """
+    flags = command_flags(note)
+    told = next((flags[f] for f in ("dp", "dp-size", "data-parallel-size") if flags.get(f, "").isdigit()), "")
+    ranks, experts = note_number(note, "attn_dp"), note_number(note, "moe_ep")
+    if ranks is not None or not _RANKS.search(note):
+        return ranks or 1, experts or 1
+    ranks = int(told) if told else max(1, int(gpus or 1) // max(inner, 1))
+    named = re.search(r"\bEP[-= ]?(\d{1,3})\b", note)
+    return ranks, experts or (int(named[1]) if named else ranks)
+
+
 def longest_said(note: str) -> dict[str, str]:
     """The longest sequence that a server was started for, for which its decoding graphs are captured.
 

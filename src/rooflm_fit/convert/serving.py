@@ -11,12 +11,13 @@ from typing import Any
 
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.engine_releases import numbers
 from rooflm.readers.released import find
 from rooflm.readers.schemes import parse_quant
 from rooflm_fit.convert import bench, names
 from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin, printed
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, text
-from rooflm_fit.convert.inference import PLAIN, measured_of, quant_of
+from rooflm_fit.convert.inference import PLAIN, measured_of, middle, quant_of
 from rooflm_fit.convert.repeats import earlier_prompts, from_pool, sent_before
 from rooflm_fit.convert.servers import (
     attention_said,
@@ -24,6 +25,7 @@ from rooflm_fit.convert.servers import (
     experts_said,
     longest_said,
     note_number,
+    ranks_said,
     server_flags,
     slow_text,
     study_cells,
@@ -65,6 +67,35 @@ _LOADED = re.compile(
 """What sources and notes say of runs under load."""
 _FIXED = ("decode_tok_s", "prefill_tok_s", "memory_gb", "oom")
 """Metrics that runs under load do not have."""
+_OF_CAMPAIGN = re.compile(r"aiconfigurator|InferenceX|InferenceMAX", re.I)
+"""What its rows say of themselves, whatever their ids."""
+SERVERS = {"vllm": (0, 6), "sglang": (0, 4), "trtllm": (0, 20)}
+"""Engine -> first release whose users measure a server with clients, where a row gives times of tokens and no more:
+the benchmarks of earlier ones run a batch at a time."""
+
+
+def prefix_under_load(row: Row, prefix: str) -> str:
+    """The prefix of a row's id, or that of the campaign which the row names.
+
+    >>> prefix_under_load({"note": "silicon measurement in NVIDIA aiconfigurator"}, "x"), prefix_under_load({}, "nim")
+    ('aic', 'nim')
+    """
+    own = _OF_CAMPAIGN.search(text(row, "source") + " " + text(row, "note"))
+    return CAMPAIGN if own else prefix
+
+
+def of_server(row: Row) -> bool:
+    """True for times of tokens by a release that is a server, of which a row says no more.
+
+    >>> row = {"engine": "vllm 0.11.0", "metric": "ttft_ms", "batch": "64"}
+    >>> of_server(row), of_server(row | {"engine": "vLLM"}), of_server(row | {"metric": "latency_s"})
+    (True, False, False)
+    """
+    try:
+        engine, release = names.engine(text(row, "engine"))
+    except Unusable:
+        return False
+    return text(row, "metric") in ("ttft_ms", "tpot_ms") and numbers(release) >= SERVERS.get(engine, (10**6,))
 
 
 def is_serving(prefix: str, row: Row) -> bool:
@@ -75,7 +106,7 @@ def is_serving(prefix: str, row: Row) -> bool:
     >>> is_serving("new", {"note": "vllm bench serve, request rate 4/s", "metric": "ttft_ms"})
     True
     """
-    loaded = bool(_LOADED.search(text(row, "source") + " " + text(row, "note")))
+    loaded = bool(_LOADED.search(text(row, "source") + " " + text(row, "note"))) or of_server(row)
     return prefix.lower() in PREFIXES or (loaded and text(row, "metric") not in _FIXED)
 
 
@@ -144,7 +175,7 @@ def plain_split(row: Row, devices: int = 1) -> dict[str, Any]:
     found |= {"tp": devices * found["tp"]} if "tp" in found else {}
     printed_gpus = number(row, "gpus")
     gpus = printed_gpus and devices * printed_gpus
-    attn_dp, moe_ep = note_number(note, "attn_dp") or 1, note_number(note, "moe_ep") or 1
+    attn_dp, moe_ep = ranks_said(note, gpus, found.get("tp", 1) * found.get("pp", 1))
     if "MoE with attention DP" in note and found.get("tp", 1) > 1:  # INFERRED: experts spread over the same GPUs
         return {"tp": 1, "pp": found.get("pp", 1), "dp": found["tp"], "ep": found["tp"]}
     inner = found.get("tp", 0) * found.get("pp", 1)
@@ -160,7 +191,7 @@ def plain_split(row: Row, devices: int = 1) -> dict[str, Any]:
 def quant_under_load(row: Row, source: str, model: str) -> str | None:
     """The scheme of weights and activations with that of the cache where it is printed; None when not stated. A
     checkpoint that is known to be quantised runs so, whatever type a table took it for."""
-    cell = text(row, "precision_weights").lower().replace("_", "-")
+    cell = names.precision(text(row, "precision_weights")).replace("_", "-")
     kv = {"fp8": "kv8", "int8": "kv8"}.get(text(row, "precision_kv").lower(), "")
     released = find(text(row, "model"))
     if released and released.quant and cell in ("bf16", "fp16"):
@@ -408,7 +439,7 @@ def split_under_load(row: Row, source: str) -> tuple[dict[str, Any], str]:
             return campaign_split(row)
         return plain_split(row, names.devices(text(row, "gpu"), source)), ""
     except Unusable as why:
-        return {}, str(why)
+        return printed(row, ("gpus",)), str(why)
 
 
 def lengths_under_load(row: Row, values: dict[str, Any]) -> dict[str, Any]:
@@ -472,7 +503,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     sets |= usual_experts(values, note) | usual_overlap(values, note, source != CAMPAIGN)
     sets = usual_captured(values) | usual_windows(values) | sets
     values |= {"sets": sets} if sets else {}
-    doubts = [uneven, unknown, *doubts_of(row, values, quant)]
+    doubts = [middle(row), uneven, unknown, *doubts_of(row, values, quant)]
     if source == "trtserve":
         doubts = [d for d in doubts if d not in SCORED_ANYWAY]
     if source == "mlperf":

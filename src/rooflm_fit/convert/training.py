@@ -108,6 +108,13 @@ DTYPES = {
     "mxfp8": "mxfp8",
     "fp8-mx": "mxfp8",
     "nvfp4": "nvfp4",
+    "bf16-mixed": "bf16",
+    "fp16-mixed": "fp16",
+    "fp8 hybrid": "fp8",
+    "fp8_cs": "fp8",
+    "fp8-delayed": "fp8",
+    "fp8_mx": "mxfp8",
+    "fp32": "fp32",
 }
 _UNGATED = re.compile(r"^(gpt|megatron|mt-nlg|1t\b|mpt|bloom|pythia)", re.IGNORECASE)
 _ALIBI = re.compile(r"^bloom", re.IGNORECASE)
@@ -569,6 +576,7 @@ def framework_cells(row: Row, source: str) -> tuple[Source, dict[str, Any], str]
     if source == "LLMF" and mode_of(row) == "pure":
         framework = "llm-foundry 0.0"
     engine, _, release = framework.partition(" ")
+    engine = engine or ("" if source in SOURCES else names.framework(text(row, "source")))
     if not engine and text(row, "zero_fsdp").lower() == "fsdp":
         engine = "fsdp"
     return (
@@ -591,6 +599,7 @@ def tidy_training(row: Row) -> Cells:
     values |= split | batch_of(row, source, split) | adapters_of(row, source)
     zero, shard = sharding(row, about) if about is not UNKNOWN or text(row, "zero_fsdp") else (None, {})
     precision = text(row, "precision").lower()
+    precision = precision if precision in DTYPES else names.precision(precision)
     dtype = DTYPES.get(precision or about.dtype) or ("bf16" if precision.startswith("bnb.") else None)
     dtype = "int8" if in_int8(row, source) else dtype
     if dtype is None and (precision or source in SOURCES):

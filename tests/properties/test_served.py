@@ -1,0 +1,34 @@
+"""One client at a time is served as one request is inferred: the same passes, whatever the prompt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import rooflm
+
+POINTS = [
+    ("llama-3.1-8b", "h100", "vllm", "bf16", 1, 32768),
+    ("llama-3.1-8b", "b200", "sglang", "fp8", 1, 12000),
+    ("gpt-oss-120b", "b200", "trtllm", "mxfp4", 1, 8193),
+    ("kimi-k2", "gb300", "trtllm", "fp8kv8", 8, 32768),
+]
+
+
+@pytest.mark.parametrize(("model", "gpu", "engine", "quant", "tp", "prompt"), POINTS)
+def test_a_client_alone_waits_as_long_as_infer_says(
+    model: str, gpu: str, engine: str, quant: str, tp: int, prompt: int
+) -> None:
+    asked: dict[str, Any] = {"gpu": gpu, "engine": engine, "quant": quant, "tp": tp, "prompt": prompt, "output": 8}
+    alone = rooflm.infer(model, batch=1, **asked)
+    served = rooflm.serve(model, concurrency=1, requests=3, **asked)
+    assert served.ttft_s["mean"] == pytest.approx(float(alone.ttft), rel=0.03)
+    assert served.tpot_s["mean"] == pytest.approx(float(alone.tpot), rel=0.03)
+
+
+def test_a_budget_that_was_asked_for_cuts_prompts() -> None:
+    asked: dict[str, Any] = {"gpu": "b200", "engine": "trtllm", "quant": "mxfp4", "prompt": 32768, "output": 2}
+    whole = rooflm.infer("gpt-oss-120b", **asked)
+    cut = rooflm.infer("gpt-oss-120b", sets={"engine.token_budget": 8192}, **asked)
+    assert float(cut.ttft) > float(whole.ttft)
