@@ -110,7 +110,7 @@ def blocks(e: InferenceEstimate, verbose: bool = False) -> list[Block]:
     asked = f"batch {count(w.batch)}, prompt {lengths}"
     limit = float(running_limit(e.scenario))
     runs = f"; {e.scenario.engine.name} runs {count(limit)} at a time" if limit < float(e.max_batch) else ""
-    fits = [*verdict(e, "batch", e.max_batch, runs), *_on_host(e), *_widened(e)]
+    fits = [*verdict(e, "batch", e.max_batch, runs), *_asking(e), *_on_host(e), *_widened(e)]
     out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(asked), BLANK, *fits, BLANK]
     likely = LIKELY if any(b["rows"] for b in bands.values()) else ""
     speed = [("Speed" if e.fits else "Speed, if it did", "", likely), *(_spoken(e) if head else _embedded(e))]
@@ -121,6 +121,15 @@ def blocks(e: InferenceEstimate, verbose: bool = False) -> list[Block]:
         out.append(remembered(e.memory))
     return out + (sure(bands, {"ttft_s": "first token", "tpot_s": "output token", "latency_s": "request"})
                   if verbose else [])  # fmt: skip
+
+
+def _asking(e: InferenceEstimate) -> list[Block]:
+    """Where it fits only if the system is asked for more than it gives of itself."""
+    device, used = e.scenario.cluster.device, float(e.memory.total)
+    if not e.fits or not 0 < float(device.unasked) < used:
+        return []
+    return [Say(f"That is beyond the {gib(float(device.unasked))} that the system gives the GPU unasked: 'rooflm show "
+                f"gpu {device.name}' says how to ask for more.")]  # fmt: skip
 
 
 def _on_host(e: InferenceEstimate) -> list[Block]:
