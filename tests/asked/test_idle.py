@@ -19,11 +19,20 @@ IDLE = [
     ("serve", {"transfer_bandwidth": 5e9}, "transfer_bandwidth is of prefill_replicas: give prefill_replicas too"),
     ("infer", {"batch": [1, 8], "adapter_rank": [8, 16]}, "adapter_rank is of adapters"),
     *((call, {"acceptance": 0.9}, "acceptance is of guesses: give guesses too") for call in SERVED),
-    *(("serve", {name: 2}, f"{name} is of {of}: give {of} too") for name, of in (
-        ("burstiness", "rate"), ("peak", "rate"), ("copies", "trace"), ("limit", "trace"),
-        ("output_ended", "output_limit"))),
-    *(("serve", {"trace": "t.csv", name: value}, f"trace has its own {name}: leave one of them out")
-      for name, value in (("prompt", 99), ("requests", 9), ("concurrency", 3), ("spread", (0.5, 1.5)))),
+    *(
+        ("serve", {name: 2}, f"{name} is of {of}: give {of} too")
+        for name, of in (
+            ("burstiness", "rate"),
+            ("peak", "rate"),
+            ("copies", "trace"),
+            ("limit", "trace"),
+            ("output_ended", "output_limit"),
+        )
+    ),
+    *(
+        ("serve", {"trace": "t.csv", name: value}, f"trace has its own {name}: leave one of them out")
+        for name, value in (("prompt", 99), ("requests", 9), ("concurrency", 3), ("spread", (0.5, 1.5)))
+    ),
 ]
 
 

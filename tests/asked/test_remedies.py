@@ -58,7 +58,9 @@ def test_both_commands_say_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Would fit: base-bits 4; recompute full; 2 GPUs (dp 2) and zero 3" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("batch", "scheme", "faster"), [(256, "w4a16", True), (1, "w4a16", False), (256, "fp8", False)])
+@pytest.mark.parametrize(
+    ("batch", "scheme", "faster"), [(256, "w4a16", True), (1, "w4a16", False), (256, "fp8", False)]
+)
 def test_where_16_bits_are_faster_than_narrow_weights_it_is_said(batch, scheme, faster):
     asked = {"gpu": "h100", "batch": batch, "prompt": 1024, "output": 256}
     narrow = rooflm.infer("llama-3.1-8b", quant=scheme, **asked)
@@ -66,3 +68,10 @@ def test_where_16_bits_are_faster_than_narrow_weights_it_is_said(batch, scheme, 
     assert (narrow.wider is not None) == faster == ("With weights of 16 bits it would take" in str(narrow))
     if narrow.wider:
         assert narrow.wider.latency == wide.latency < narrow.latency
+
+
+def test_beyond_what_a_system_gives_unasked_it_is_said() -> None:
+    """A Mac's GPU may hold more than macOS gives it by default, once that is asked for: both fit, one with a word."""
+    few, many = (rooflm.infer("gpt-oss-20b", gpu="m4", prompt=n) for n in (512, 8192))
+    assert few.fits and many.fits and many.memory.total > many.scenario.cluster.device.unasked
+    assert "that the system gives the GPU unasked" in str(many) and "unasked" not in str(few)

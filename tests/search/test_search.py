@@ -251,7 +251,7 @@ def test_what_is_not_finite_is_never_best():
 
 
 def test_degrees_that_no_split_has_are_told_with_the_rules() -> None:
-    with pytest.raises(RooflmError, match="over 1 to 8 GPUs has tp 3: tp divides 32, pp is at most 32, .* are the GPUs"):
+    with pytest.raises(RooflmError, match="over 1 to 8 GPUs has tp 3: tp divides 32, pp is at most 32"):
         rooflm.search_infer("llama-3.1-8b", gpu="h100", tp=3)
 
 

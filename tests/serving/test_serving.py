@@ -725,3 +725,8 @@ def test_clients_that_start_at_a_rate_do_not_wait_for_each_others_prompts() -> N
                              "warmup": 0}  # fmt: skip
     paced, at_once = (rooflm.serve(**given, **rate).summary.values["ttft_s"]["mean"] for rate in ({"rate": 16.0}, {}))
     assert paced < 0.7 * at_once
+
+
+def test_where_only_warm_up_finished_nothing_agrees() -> None:
+    out = serve("llama-3.1-8b", gpu="h100-sxm-80gb", concurrency=8, requests=80, horizon=1.0, warmup=8)
+    assert out.finished and not out.values()["steady"]["agrees"] and "Steady-state" not in str(out)

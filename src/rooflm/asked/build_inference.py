@@ -78,18 +78,6 @@ def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tup
     return found, [f"cluster {name}", *own]
 
 
-def kept_back(device: Device) -> list[str]:
-    """What the system leaves of a memory that it shares with the device, in words (of a list nothing).
-
-    >>> [kept_back(load_device(name)) for name in ("h100", "m4-max")]
-    [[], ['memory 107.5 of 128 GiB (the system keeps the rest)']]
-    """
-    kept, size = device.system_memory, device.dram.size
-    if is_array(kept) or is_array(size) or not kept:
-        return []
-    return [f"memory {(size - kept) / 2**30:.4g} of {size / 2**30:.4g} GiB (the system keeps the rest)"]
-
-
 def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Cluster:
     """The cluster with the price of a device's hour (USD) that was asked for: the one given, or that of a device of
     one's own (`purchase.owned_hour`)."""
@@ -470,7 +458,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     scenario = whole_prompts(apply_sets(replace(start, workload=work), sets), sets)
     if scenario.speculation.draft is not start.speculation.draft:
         scenario = replace(scenario, speculation=drafting(scenario.speculation))
-    assumed = (*assumed, *guessing(scenario), *kept_back(scenario.cluster.device))
+    assumed = (*assumed, *guessing(scenario))
     if not scenario.model.head:
         assumed = (*assumed, "it embeds texts: prompts alone, no output")
     effective(scenario, sets, training=False)

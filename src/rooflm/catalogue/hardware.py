@@ -106,10 +106,12 @@ class Device:
     generation: str = word("", "generation as the kernel tables know it (none: its architecture)")
     kernels_of: str = word("", "measured card of the same die, whose constants hold (none: its own, its generation's)")
     software: str = word("", "suffix of the engine rows that are builds for it (none: the plain rows)")
-    system_memory: Num = number(0.0, "memory that the operating system keeps from programs on the device, where host and device share it", "bytes")
+    system_memory: Num = number(0.0, "memory that the operating system holds, where host and device share it", "bytes")
     """2 GiB on laptops and desktops: published runs of llama.cpp fill 13 of 16 GiB and 6.0 of 8, but not 6.1 of 8."""
     exponentials: Num = number(16.0, "exponentials that an SM makes a clock")
     """16 in all generations of NVIDIA's but Blackwell Ultra (CUDA C++ programming guide, arithmetic instructions)."""
+    unasked: Num = number(0.0, "memory that the system gives programs on the device unasked (0: all)", "bytes")
+    """Beyond it some runs of the same size went well and others were ended by the system: it is told, not refused."""
     priced: str = ""
     """What its price is: its kind and date in words."""
     attention_share: Num = share(0.0, "share of the peak that attention reaches in training on a few big cores")

@@ -185,8 +185,8 @@ def _show_gpu(name: str) -> list[Block]:
             (f"{level} size", size, f"{level}.size"),
             (f"{level} bandwidth", text(float(m.bandwidth), "B/s"), f"{level}.bandwidth"),
         ]
-    kept = [("  kept by the system", gib(float(d.system_memory)), "system_memory")]
-    rows += [*kept * bool(d.system_memory),
+    given = [("  given unasked", gib(float(d.unasked)), "unasked")] * bool(d.unasked)
+    rows += [*given,
              ("TDP", text(float(d.tdp), "W"), "tdp"), ("idle", text(float(d.idle), "W"), "idle"),
              ("price", f"{float(d.price):.2f} USD/h", "price"), ("to buy", told_price(name), ""),
              ("cluster", default_cluster(name), "")]  # fmt: skip

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.model import Attention, Model, MoE
-from rooflm.errors import RooflmError
+from rooflm.errors import RooflmError, RooflmWarning
 from rooflm.readers import released
 from rooflm.readers.rows import normalise, raw_row
 from rooflm.readers.tables import held, values
@@ -32,8 +33,12 @@ def packaged(canonical: str) -> Model:
 
 
 def as_released(name: str, checkpoint: released.Checkpoint) -> Model:
-    """The row's model as a checkpoint of it was released: its own name, scheme, context and page."""
+    """The row's model as a checkpoint of it was released: its own name, scheme, context and page; a RooflmWarning where
+    it is a part of the checkpoint."""
     row = packaged(checkpoint.model)
+    if checkpoint.towers:
+        warnings.warn(f"{name}: its language model alone, without its vision or audio towers, which its config.json "
+                      "would count in memory", RooflmWarning, stacklevel=3)  # fmt: skip
     return replace(
         row, name=normalise(name).rpartition("/")[2], quant=checkpoint.quant or row.quant,
         max_context=checkpoint.max_context or row.max_context,

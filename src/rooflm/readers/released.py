@@ -20,7 +20,8 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What sets a checkpoint apart from its model's row.
 
     model: the row; quant: its scheme ("": the row's); max_context: tokens (0: the row's); bytes: of its weight files
-    and size_source: where that is published; source: page of its config ("": the hub's, made from the id).
+    and size_source: where that is published; source: page of its config ("": the hub's, made from the id). towers: it
+    has vision or audio towers beside its language model, which is the row.
     """
 
     model: str
@@ -29,6 +30,7 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bytes: int = 0
     size_source: str = ""
     source: str = ""
+    towers: bool = False
 
 
 class _Table(msgspec.Struct, forbid_unknown_fields=True):

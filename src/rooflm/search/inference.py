@@ -18,6 +18,7 @@ from rooflm.search.splits import (
     SHOWN,
     TWIN_OUTPUTS,
     adapted,
+    assumed_of,
     bought,
     goal_of,
     guessed,
@@ -27,7 +28,6 @@ from rooflm.search.splits import (
     limits_of,
     listed,
     money,
-    of_all,
     refuse_lists,
     refuse_none,
     runnable,
@@ -169,5 +169,6 @@ def search_infer(
     grid = Grid((*free, joined(splits, ("tp", "pp", "dp", "ep")), Axis("batch", listed(batch, BATCHES))), fixed)
     outputs = (*SHOWN, *(k for k in (goal.key, *("purchase_usd",) * (under is not None)) if k not in SHOWN))
     task = SearchTask(evaluate, (grid,), goal, limits, outputs, ("batch",), TWIN_OUTPUTS)
-    done = search(task, on, assumed=of_all(request.assumed, gpu))
+    shared = {"model": model, "gpu": first, "batch": 1, **one}
+    done = search(task, on, assumed=assumed_of(shared, engine, quant, gpu))
     return replace(done, prices=searched_prices(listed(gpu), cluster, more))

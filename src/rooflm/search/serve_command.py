@@ -96,7 +96,8 @@ def start_of(model: str | Model, found: Any, given: Mapping[str, Any], named: st
     if "engine.token_budget" in chosen:
         chosen["token_budget"] = chosen["engine.token_budget"]
     rest = {k: given[k] for k in ("gpu", "engine", "quant", "cluster") if k in given}
-    one = {k: v for k, v in (rest | chosen).items() if k in ("gpu", "engine", "quant", "cluster") and v is not None}
+    known = ("gpu", "engine", "quant", "cluster")
+    one: dict[str, Any] = {k: v for k, v in (rest | chosen).items() if k in known and v is not None}
     for name in ("cpu_layers", "cpu_experts"):  # of which one engine runs all points
         one[name] = int(np.max(given[name]))
     s = build_inference(model=model, **nest({k: v[0] if isinstance(v, list) else v for k, v in one.items()}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.asked.build_inference import prices_told
+from rooflm.asked.build_inference import build_inference, prices_told
 from rooflm.asked.purchase import affordable, purchase
 from rooflm.asked.refused import told
 from rooflm.catalogue.hardware import Device
@@ -19,6 +20,7 @@ from rooflm.scenario.rules import ENGINE, divisors, expert_ways, tensor_ways
 from rooflm.scenario.scenario import Scenario
 from rooflm.search.limits import Limit
 from rooflm.search.search import Goal
+from rooflm.sweep.assumed import of_points
 from rooflm.sweep.axes import Axis, is_list
 
 SPEED: tuple[tuple[str, bool], tuple[str, bool]] = (("tpot_s", True), ("output_tokens_per_s_per_gpu", False))
@@ -118,24 +120,34 @@ def guessed(guesses: Any, draft: str | None, acceptance: Any, accepted: Any, bra
     return {k: v for k, v in given.items() if v is not None}
 
 
+MONEY = ("price", "owned", "purchase", "electricity")
+"""Arguments of what an hour of a GPU costs."""
+
+
 def searched_prices(gpus: Sequence[Any], cluster: Any, *given: Mapping[str, Any]) -> str:
     """What the costs of a search rest on; "" where a price is searched itself. given: as of `prices_told`."""
     swept = any(is_list(each.get(name)) for each in given for name in MONEY)
     return "" if swept else prices_told([g for g in gpus if g is not None] or (None,), cluster, *given)
 
 
-def of_all(assumed: Iterable[str], gpus: Any) -> tuple[str, ...]:
-    """What was assumed of every card of a search: of several, each has a cluster of its own.
+def assumed_of(given: Mapping[str, Any], engine: Any, quant: Any, gpu: Any) -> tuple[str, ...]:
+    """What is assumed of every engine and scheme of a search, on one card; of several cards each has a cluster of its
+    own, which is not told. given: the other arguments of `infer`.
 
-    >>> of_all(["cluster l40s-pcie", "engine vllm"], ["l40s", "h100"]), of_all(["cluster dgx-h100"], "h100")
-    (('engine vllm',), ('cluster dgx-h100',))
+    >>> assumed_of({"model": "llama-7b", "gpu": "h100", "batch": 1}, None, ["fp8", "q4_k_m"], ["h100", "l40s"])
+    ('engine vllm (q4_k_m: llama.cpp)', 'efficiency calibrated')
     """
-    several = len(listed(gpus)) > 1
-    return tuple(each for each in assumed if not (several and each.startswith("cluster ")))
+    names = itertools.product(listed(engine, (None,)), listed(quant, (None,)))
+    every = []
+    for e, q in itertools.islice(names, MOST_NAMES):
+        built = build_inference(**{**given, "engine": e, "quant": q}, alone=False)
+        every.append(({k: str(v) for k, v in (("engine", e), ("quant", q)) if v is not None}, built.assumed))
+    several = len(listed(gpu)) > 1
+    return tuple(each for each in of_points(every) if not (several and each.startswith("cluster ")))
 
 
-MONEY = ("price", "owned", "purchase", "electricity")
-"""Arguments of what an hour of a GPU costs."""
+MOST_NAMES = 64
+"""Most pairs of an engine and a scheme whose assumptions are told."""
 
 
 def money(given: Mapping[str, Any]) -> dict[str, Any]:

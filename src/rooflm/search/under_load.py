@@ -33,6 +33,7 @@ from rooflm.search.splits import (
     SHOWN,
     TWIN_OUTPUTS,
     adapted,
+    assumed_of,
     bought,
     goal_of,
     guessed,
@@ -41,7 +42,6 @@ from rooflm.search.splits import (
     limits_of,
     listed,
     money,
-    of_all,
     refuse_lists,
     refuse_none,
     runnable,
@@ -347,7 +347,7 @@ def search_serve(
     task = SearchTask(partial(evaluate, spread=spread, **lengths), grids, goal, limits, outputs, best_of, TWIN_OUTPUTS)
     first = {k: v for k, v in grids[0].fixed.items() if k not in pooled.SPLIT}
     assumed = (
-        *of_all(build_inference(batch=1, alone=False, **nest(first)).assumed, gpu),
+        *assumed_of({"batch": 1, **nest(first)}, more.get("engine"), more.get("quant"), gpu),
         f"lengths {spread[0]:g} to {spread[1]:g} of these",
     )
     answer = search(task, on, assumed=assumed, first=alone)

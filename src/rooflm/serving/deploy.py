@@ -240,10 +240,11 @@ def whole(served: Served) -> Served:
 def agrees(served: Served) -> bool:
     """True when steady state and simulation give the same TPOT and TTFT to within a quarter."""
     s, v = served.steady, served.summary.values
-    if s is None or not s.stable or not v["finished"]:
+    if s is None or not s.stable:
         return False
     pairs = ((s.ttft, v["ttft_s"]["mean"]), (s.tpot, v["tpot_s"]["mean"]))
-    return all(abs(a - b) <= 0.25 * b for a, b in pairs if math.isfinite(b))
+    near = [abs(a - b) <= 0.25 * b for a, b in pairs if math.isfinite(b)]
+    return bool(near) and all(near)
 
 
 class Deployment(NamedTuple):

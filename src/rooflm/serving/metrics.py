@@ -60,7 +60,8 @@ def table(run: Run, definitions: str = "vllm") -> RequestTable:
     names = np.array(["waiting", "running", "finished", "rejected", "unsent"])
     status = np.where((arrival > run.duration) & (status != REJECTED), len(names) - 1, status)
     return RequestTable(
-        np.where(np.isfinite(arrival), arrival, np.nan), np.asarray(r.prompt, dtype=np.int64), output, np.array(r.cached, dtype=np.int64), names[status],
+        np.where(np.isfinite(arrival), arrival, np.nan), np.asarray(r.prompt, dtype=np.int64), output,
+        np.array(r.cached, dtype=np.int64), names[status],
         np.array(r.replica, dtype=np.int64), np.array(r.preempted, dtype=np.int64), ttft, tpot, latency,
     )  # fmt: skip
 
@@ -144,7 +145,7 @@ class Summary:
             raise AttributeError(name) from None
 
     def meets(self, limits: tuple[Slo, ...]) -> bool:
-        """True when every limit holds of requests that finished, none was rejected, and no queue grows without bound."""
+        """True when every limit holds of what finished, nothing was rejected, and no queue grows without bound."""
         if self.values["rejected"] or not self.values["finished"] or self.values["queue_grows"]:
             return False
         return all(self.measure(m) <= m.seconds for m in limits)

@@ -119,7 +119,7 @@ def verdicts(values: dict[str, Any], served: Served) -> list[Block]:
 def steady_line(values: dict[str, Any]) -> list[Block]:
     """The steady-state estimate, and whether it agrees."""
     steady = values.get("steady")
-    if not values["finished"] or not steady or not steady["stable"]:
+    if math.isnan(values["ttft_s"]["mean"]) or not steady or not steady["stable"]:
         return []
     each = f"TPOT {seconds(steady['tpot_s'])}, " * (steady["tpot_s"] > 0)
     same = "agrees" if steady["agrees"] else "PARTS FROM THE SIMULATION (waves in step, bursts or a full cache)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rooflm.errors import UnknownNameError
+from rooflm.errors import RooflmWarning, UnknownNameError
 from rooflm.estimate.memory import weight_bytes
 from rooflm.readers import released
 from rooflm.readers.checkpoints.load import load_model
@@ -87,3 +87,9 @@ def test_no_two_models_are_told_apart_by_words_alone() -> None:
     for name, row in aliases("model").items():
         rows.setdefault(released.stem(name), set()).add(row)
     assert not {stem: found for stem, found in rows.items() if len(found) > 1}
+
+
+def test_a_checkpoint_whose_row_is_its_language_model_says_so() -> None:
+    with pytest.warns(RooflmWarning, match=r"Qwen2.5-VL-7B-Instruct: its language model alone, without its vision"):
+        model = load_model("Qwen/Qwen2.5-VL-7B-Instruct")
+    assert model.max_context == 128000 and not model.tower_params

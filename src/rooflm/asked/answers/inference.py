@@ -105,13 +105,11 @@ def infer(
 
 def blocks(e: InferenceEstimate, verbose: bool = False) -> list[Block]:
     """The answer; of what does not fit, its speeds are only outlined unless verbose."""
-    w, bands, head = e.scenario.workload, e.error_band, e.scenario.model.head
-    lengths = f"{count(w.prompt)}, output {counted(w.output, 'token')}" if head else counted(w.prompt, "token")
-    asked = f"batch {count(w.batch)}, prompt {lengths}"
+    bands, head = e.error_band, e.scenario.model.head
     limit = float(running_limit(e.scenario))
     runs = f"; {e.scenario.engine.name} runs {count(limit)} at a time" if limit < float(e.max_batch) else ""
-    fits = [*verdict(e, "batch", e.max_batch, runs), *_on_host(e), *_widened(e)]
-    out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(asked), BLANK, *fits, BLANK]
+    fits = [*verdict(e, "batch", e.max_batch, runs), *_asking(e), *_on_host(e), *_widened(e)]
+    out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(_asked(e.scenario)), BLANK, *fits, BLANK]
     likely = LIKELY if any(b["rows"] for b in bands.values()) else ""
     speed = [("Speed" if e.fits else "Speed, if it did", "", likely), *(_spoken(e) if head else _embedded(e))]
     out += [Table(speed, "lrl", head=True, indent=0), BLANK]
@@ -121,6 +119,35 @@ def blocks(e: InferenceEstimate, verbose: bool = False) -> list[Block]:
         out.append(remembered(e.memory))
     return out + (sure(bands, {"ttft_s": "first token", "tpot_s": "output token", "latency_s": "request"})
                   if verbose else [])  # fmt: skip
+
+
+def _asked(s: Scenario) -> str:
+    """The work in words, and what goes on beside it.
+
+    >>> from rooflm.asked.build_inference import build_inference
+    >>> _asked(build_inference("llama-7b", gpu="h100", prompt=1024, cached=512, guesses=3, adapters=4).scenario)
+    'batch 1, prompt 1024 (512 cached), output 128 tokens; 3 guesses a step; 4 adapters of rank 16'
+    """
+    w, guessed, lora, away = s.workload, s.speculation, s.adapters, s.offload
+    prompt = f"prompt {count(w.prompt)}" + f" ({count(w.cached)} cached)" * bool(w.cached)
+    lengths = f"{prompt}, output {counted(w.output, 'token')}" if s.model.head else f"{prompt} tokens"
+    by = f" by {guessed.draft.name}" if guessed.draft else ""
+    beside = [
+        (guessed.guesses, f"{count(guessed.guesses)} guesses a step{by}"),
+        (lora.held, f"{counted(lora.held, 'adapter')} of rank {count(lora.rank)}"),
+        (away.layers, f"{counted(away.layers, 'layer')} on the host"),
+        (away.experts, f"experts of {counted(away.experts, 'layer')} on the host"),
+    ]
+    return "; ".join([f"batch {count(w.batch)}, {lengths}", *(told for many, told in beside if many)])
+
+
+def _asking(e: InferenceEstimate) -> list[Block]:
+    """Where it fits only if the system is asked for more than it gives of itself."""
+    device, used = e.scenario.cluster.device, float(e.memory.total)
+    if not e.fits or not 0 < float(device.unasked) < used:
+        return []
+    return [Say(f"That is beyond the {gib(float(device.unasked))} that the system gives the GPU unasked: 'rooflm show "
+                f"gpu {device.name}' says how to ask for more.")]  # fmt: skip
 
 
 def _on_host(e: InferenceEstimate) -> list[Block]:

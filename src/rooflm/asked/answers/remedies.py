@@ -109,8 +109,8 @@ def fewest_gpus(s: Scenario) -> Split | None:
 
 
 def data_parallel(s: Scenario) -> Remedy | None:
-    """The same GPUs with attention data parallel and experts spread over them, which holds a sequence's cache once, where
-    a tensor group holds one of few heads (MLA: one) on each of its ranks."""
+    """The same GPUs with attention data parallel and experts spread over them, which holds a sequence's cache once,
+    where a tensor group holds one of few heads (MLA: one) on each of its ranks."""
     m, ranks = s.mapping, int(s.mapping.tp)
     if ranks == 1 or m.dp != 1 or not any(isinstance(b.ffn, MoE) for b in s.model.blocks):
         return None
