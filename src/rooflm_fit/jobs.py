@@ -87,8 +87,8 @@ def wide_experts(r: Request) -> bool:
 
 
 SMS = Param("sm_stream", 6.5, 1.0, 60.0, prior=0.3)
-"""Bytes a clock that an SM takes in CUDA's kernels for few rows: 20 cards of four families agree, whatever their memory,
-so that they need no share of the bandwidth of their own (decision 126)."""
+"""Bytes a clock that an SM takes in CUDA's kernels for few rows: 20 cards of four families agree, whatever their
+memory, so that they need no share of the bandwidth of their own (decision 126)."""
 
 METAL = (Param("gap", 7e-6, 1e-7, 5e-5, prior=0.5),)
 """Time between kernels on Metal: 27 of Apple's rows agree on some 10 us, 1 us is CUDA's."""
@@ -146,7 +146,7 @@ JOBS: dict[str, Job] = {
                                    Param("dequant", 1.0, 0.01, 20.0, prior=1.0))}
             | dict.fromkeys(("llama.cpp-2024-05-metal", "llama.cpp-metal-2025-02", "ollama-metal"), METAL),
         cards=dict.fromkeys(APPLE, Card(0.4, 0.2)) | {"*": Card(0.4, 0)},
-        kin=Card(0.5, 0.3), generation=Card(0.3, 0),
+        kin=Card(0.5, 0.3), generation=Card(0.3, 0.2),
         bound={"apple-m1-max-32core-64gb": "llama.cpp-2024-05"},  # 8B: 36 tokens/s, 46 in 2026 (normiebench)
         skip=("mlc",),  # of 2023: several GPUs cut every product by rows, layers came later
     ),

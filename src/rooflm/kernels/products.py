@@ -146,8 +146,8 @@ def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Nu
 SHARP = 6.0
 """How sharply a kernel for few rows turns from the memory's rate to its SMs'."""
 VECTOR_SHARE = 0.95
-"""Share of the bandwidth that such kernels reach where it and not their SMs binds (llama.cpp's runs of 20 cards with GDDR
-and LPDDR; decision 126)."""
+"""Share of the bandwidth that such kernels reach where it and not their SMs binds (llama.cpp's runs of 20 cards with
+GDDR and LPDDR; decision 126)."""
 VECTOR_RAMP = 2e-6
 """s: most that filling and draining such a kernel costs (no tiles, no split of K)."""
 DOTS = 0.41
