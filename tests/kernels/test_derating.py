@@ -165,7 +165,9 @@ def test_a_plain_framework_starts_every_expert_one_by_one() -> None:
     assert float(found.latency) == pytest.approx(1084.127, rel=0.25)
 
 
-@pytest.mark.parametrize(("engine", "by"), [("llama.cpp", 1.02), ("trtllm-0.5", 1.1), ("vllm", 1.1), ("vllm-2024", 1.1)])
+@pytest.mark.parametrize(
+    ("engine", "by"), [("llama.cpp", 1.02), ("trtllm-0.5", 1.1), ("vllm", 1.1), ("vllm-2024", 1.1)]
+)
 def test_a_cards_power_does_not_hide_what_its_twin_reaches_in_an_engine(engine: str, by: float) -> None:
     """A100's cards for slots have a factor in any engine; the one with less bandwidth decodes more slowly in each, if
     hardly where their SMs bind (llama.cpp)."""

@@ -78,7 +78,7 @@ class Kernels:
     unsplit: Num = count(INF, "decoding, query heads of all sequences above which a block reads a whole sequence", 0)
     block_rate: Num = number(1e9, "what such a block reads (it holds a score a token in L1)", "bytes/s", above=True)
     head_rate: Num = number(
-        0.0, "decoding, what a block reads that has a head of a sequence to itself (0: several share)", "bytes/s"
+        0.0, "decoding, what a block with a head of a sequence reads (0: caches are cut)", "bytes/s"
     )
     graph_length: Num = count(INF, "longest sequence that its decoding graphs are captured for (none: the model's)", 1)
     empty_block: Num = number(0.0, "decoding, time of a block of 256 tokens of graph_length beyond a sequence", "s")
@@ -100,7 +100,9 @@ class Kernels:
     tuned_experts_on: str = word("", "cards on which these are so (none: all), with commas")
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     sm_stream: Num = number(
-        0.0, "bytes a clock that an SM takes in such kernels at most (0: what memory gives)", "bytes"
+        0.0,
+        "bytes of weights a clock that an SM takes at most, in such kernels or, without, of few bits alone",
+        "bytes",
     )
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")

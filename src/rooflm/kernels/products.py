@@ -52,6 +52,8 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         time = time + s.engine.kernels.dequant * spread + _convert_time(m, n, k, w, s, r)
         few = pick(m > 1, smaller(time, streamed), streamed)  # of one row, no other product runs
         time = pick(m > VECTOR_ROWS, time, few)
+    elif not is_plain(s.engine.kernels.sm_stream, 0.0):  # kernels of weights alone, before Marlin
+        time = larger(time, pick((wide[0] < 2) & (wide[1] >= 2), n * k * wide[0], 0.0) / taken(s))
     if not is_plain(reached.few, 0.0):
         time = few_rows_time(time, m, n, k, reached.few)
     return np.asarray(time)
@@ -96,7 +98,7 @@ def _gemm_constants(dtype: str, w: Where, s: Scenario) -> Any:
 
 
 def taken(s: Scenario) -> Num:
-    """Bytes/s that the SMs of a card take in kernels for few rows (inf: as many as memory gives)."""
+    """Bytes/s of weights that the SMs of a card take in kernels for few rows (inf: as many as memory gives)."""
     each = s.engine.kernels.sm_stream
     if is_plain(each, 0.0):
         return np.inf
