@@ -107,7 +107,7 @@ JOBS: dict[str, Job] = {
         ("vllm-2024-rocm",),
         (*host(2e-3, 60e-6, 50e-3), Param("collective_factor", 1.0, 0.3, 20.0, prior=1.0),  # RCCL's over NCCL's
          reread(4.0), Param("block_rate", 2e9, 1e8, 1e11, prior=0.5), *kernel("stream_factor", width=0.5, high=10.0)),
-        cards=dict.fromkeys(("mi250-gcd", "mi300x"), Card(0, 0.1, few=0.3)), kin=Card(0.5, 0.3, few=0.7),
+        cards=dict.fromkeys(("mi250-gcd", "mi300x"), Card(0, 0.1, few=0.15)), kin=Card(0, 0.3, few=0.25),
     ),
     "trtllm-2024": Job(
         ("trtllm-2024",),
@@ -162,7 +162,7 @@ JOBS: dict[str, Job] = {
                                       *kernel("gemm_factor", "attention_factor", "decode_factor", width=0.7))}),
     "tinychat": Job(
         ("tinychat", "tinychat-2.0"),
-        (Param("step", 0.5e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5)),
+        (Param("step", 0.5e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5), SMS),
         own={"tinychat-2.0": kernel("gemm_factor", "attention_factor", width=0.5)},
         cards={"rtx-4090": Card(0.4, 0.3), "jetson-agx-orin-64gb": Card(0.3, 0.3), "a100-sxm-80gb": Card(0.1, 0.2)},
     ),
@@ -174,7 +174,7 @@ JOBS: dict[str, Job] = {
     ),
     "exllamav2": Job(
         ("exllamav2",),
-        (Param("gap", 1e-6, 1e-8, 1e-4, prior=0.8), Param("request", 5e-3, 1e-5, 1.0, prior=0.8)),
+        (Param("gap", 1e-6, 1e-8, 1e-4, prior=0.8), Param("request", 5e-3, 1e-5, 1.0, prior=0.8), SMS),
         cards={"rtx-4090": Card(0.5, 0.1)},
     ),
 }  # fmt: skip
