@@ -120,7 +120,7 @@ JOBS: dict[str, Job] = {
          *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor"), EXPERTS),
         own={"trtllm-0.5": (reread(4.5),), "trtllm-0.6": (reread(4.5),),
              "trtllm-0.9": (reread(4.5), ALIKE)},
-        skip=("trtllm09-mixtral-fp8",),
+        cards={"l40s": Card(0.2, 0.15), "*": Card(0.1, 0.1)}, skip=("trtllm09-mixtral-fp8",),
     ),
     "trtllm-nemo": Job(
         ("trtllm-nemo",),
