@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from rooflm import infer
 from rooflm.catalogue.engine import INF
 from rooflm.kernels.gemm import GemmConstants
@@ -16,7 +17,7 @@ def tokens(model: str, gpu: str, engine: str, prompt: int, output: int, **more: 
 
 
 def test_few_rows_stream_as_memory_gives_or_as_the_sms_take() -> None:
-    """By hand: 1 GB at 0.95 of 1 TB/s is 1,053 us; at 0.5 TB/s that SMs take 2,000 us, and 8 us more where both join."""
+    """By hand: 1 GB at 0.95 of 1 TB/s is 1,053 us; at 0.5 TB/s that SMs take 2,000 us, 8 us more where both join."""
     s = infer("llama-2-7b", gpu="rtx-4090", engine="llama.cpp", batch=1).scenario
     r = rates(s)._replace(dram=1e12)
     alone = vector_time(1e9, 0.0, GemmConstants(eff_m=VECTOR_SHARE), r, np.inf)
@@ -33,7 +34,7 @@ def test_few_rows_stream_as_memory_gives_or_as_the_sms_take() -> None:
     [("h100", 68), ("h200", 71), ("b300", 75), ("a100", 43), ("rtx-4090", 35), ("v100-pcie-32gb", 28)],
 )
 def test_llama_cpp_decodes_by_its_sms_whatever_the_memory(gpu: str, measured: float) -> None:
-    """gemma-4-31B in Q4_K_M, one request (Khmel, June 2026); by bandwidth alone B300 and H200 were 1.6 and 1.3 times it."""
+    """gemma-4-31B in Q4_K_M, one request (Khmel, 2026-06); by bandwidth alone B300 and H200 were 1.6 and 1.3 times it."""
     found = tokens("gemma-4-31b", gpu, "llama.cpp", 64, 512, quant="q4_k_m")
     assert found == pytest.approx(measured, rel=0.2)
 
