@@ -34,7 +34,7 @@ def test_few_rows_stream_as_memory_gives_or_as_the_sms_take() -> None:
     [("h100", 68), ("h200", 71), ("b300", 75), ("a100", 43), ("rtx-4090", 35), ("v100-pcie-32gb", 28)],
 )
 def test_llama_cpp_decodes_by_its_sms_whatever_the_memory(gpu: str, measured: float) -> None:
-    """gemma-4-31B in Q4_K_M, one request (Khmel, 2026-06); by bandwidth alone B300 and H200 were 1.6 and 1.3 times it."""
+    """gemma-4-31B in Q4_K_M, one request (Khmel, 2026-06); by bandwidth alone B300 was 1.6 times it."""
     found = tokens("gemma-4-31b", gpu, "llama.cpp", 64, 512, quant="q4_k_m")
     assert found == pytest.approx(measured, rel=0.2)
 
