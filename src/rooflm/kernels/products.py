@@ -48,7 +48,8 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     if s.engine.kernels.gemv:
         streamed = vector_time(n * k * wide[0], 2.0 * m * n * k, c, r, taken(s))
         time = larger(time, brain_time(2.0 * m * n * k, s.engine.kernels.brain_share, s, r))
-        spread = pick(wide[0] < 2, n * k * (wide[0] + 4.0), 0.0) / r.dram  # read, then written and read again in 2 B
+        slow = larger(1.0 / r.dram, 1.0 / taken(s))
+        spread = pick(wide[0] < 2, n * k * ((wide[0] + 2.0) * slow + 2.0 / r.dram), 0.0)  # read, written, read in 2 B
         time = time + s.engine.kernels.dequant * spread + _convert_time(m, n, k, w, s, r)
         few = pick(m > 1, smaller(time, streamed), streamed)  # of one row, no other product runs
         time = pick(m > VECTOR_ROWS, time, few)
@@ -74,13 +75,15 @@ def _elsewhere(dtype: str, w: Where, s: Scenario, r: Rates, reached: Num) -> tup
     alone in few bits reach at most, which multiply warp by warp (taken for Machete's and TensorRT-LLM's on Hopper too,
     which do not: converting the weights keeps these as low, docs/decisions/0108); matrix units of an SM over those of
     that card (at most 1); the fewest rows of a tile. A reached share of the peak that was fitted has the last two."""
+    if s.engine.kernels.gemv:
+        return warp_share(s.cluster.device), 1.0, 0.0
     row = lookup("gemm", w.gpu, w.generation, w.kernels, dtype).row
     if w.gpu in row.gpu.split():
         return 1.0, 1.0, 0.0
     alone = dtype == w.quant and row.dtype.endswith("_wo") and r.dtype["quant"] in ("bf16", "fp16")
     share = warp_share(s.cluster.device) if alone and row.architecture != w.generation else 1.0
-    if s.engine.kernels.gemv or not is_plain(reached, 1.0):
-        return (1.0 if s.engine.kernels.gemv else share), 1.0, 0.0
+    if not is_plain(reached, 1.0):
+        return share, 1.0, 0.0
     rows = card_file().rows.get(w.generation, 0.0) if dtype in s.engine.kernels.padded.split() else 0.0
     return share, smaller(1.0, matrix_share(s.cluster.device, row.architecture)), rows
 
