@@ -174,7 +174,7 @@ JOBS: dict[str, Job] = {
     ),
     "exllamav2": Job(
         ("exllamav2",),
-        (Param("gap", 1e-6, 1e-8, 1e-4, prior=0.8), Param("request", 5e-3, 1e-5, 1.0, prior=0.8), SMS),
+        (Param("gap", 1e-6, 1e-8, 1e-4, prior=0.8), Param("request", 5e-3, 1e-5, 1.0, prior=0.8)),
         cards={"rtx-4090": Card(0.5, 0.1)},
     ),
 }  # fmt: skip
