@@ -28,6 +28,7 @@ from rooflm.graph.ops import Op
 from rooflm.kernels.constants import CALIBRATION
 from rooflm.kernels.derating import card_file, derating, on_file
 from rooflm.kernels.dispatch import FACTORS
+from rooflm.kernels.products import VECTOR_SHARE
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
 from rooflm.readers.engines import load_engine
@@ -45,7 +46,7 @@ FOLDS = 3
 """Parts of the groups (model, GPU, number of GPUs), each predicted by a fit to the other two."""
 SCALE = 0.06
 """Log ratio at which a row's weight turns from square to linear."""
-KERNEL_FIELDS = ("brain_share", "kv_reread", "block_rate", "kv_convert", "bmm_factor", "alike", "dequant")
+KERNEL_FIELDS = ("brain_share", "sm_stream", "kv_reread", "block_rate", "kv_convert", "bmm_factor", "alike", "dequant")
 """Constants that enter a kernel's formula: kernels are timed again for them."""
 
 
@@ -326,6 +327,9 @@ def table(found: Fitted, label: str) -> list[str]:
 FP32_SUMS = 0.5
 """Power of a GeForce's compute factor in llama.cpp that carries over to other engines: llama.cpp sums in fp16, at twice
 the rate of fp32 sums (RTX 4090: 1.89, of which this leaves 1.37; TensorRT-LLM's five rows there want 1.33)."""
+FEW_ROWS = VECTOR_SHARE / 0.82
+"""What a share of the bandwidth in kernels for few rows, over VECTOR_SHARE, is over what tensor cores' products reach of
+it (`eff_m` in 16 bits: 0.78 to 0.88, in the mean 0.82): engines without runs have those."""
 GENERAL = (
     "~geforce",
     "~apple",
@@ -392,6 +396,8 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
                 rows += [row] if of_whom(row) not in said else []
             if name == "llama.cpp" and "~geforce" in keys:
                 factors["compute"] **= FP32_SUMS
+            if load_engine(JOBS[name].engines[0]).kernels.sm_stream and "~apple" not in keys:
+                factors = {k: v * (FEW_ROWS if k == "bandwidth" else 1.0) for k, v in factors.items()}
             if place.startswith(GENERAL):
                 plain = {k: v for k, v in factors.items() if k != "few"}
                 general.append(card_row(named, plain, count, f"as fitted to runs of {name}; {GENERALLY}"))

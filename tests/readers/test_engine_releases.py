@@ -126,8 +126,8 @@ def test_every_release_of_an_engine_with_a_build_for_rocm_has_one(plain: str) ->
 
 
 def test_releases_of_one_engine_know_each_other() -> None:
-    assert other_releases("hf-eager") == ("hf-eager-4.28",)
-    assert other_releases("hf-eager-4.28") == ("hf-eager",)
+    assert other_releases("hf-eager") == ("hf-eager-4.28", "hf-eager-4.32")
+    assert other_releases("hf-eager-4.28") == ("hf-eager", "hf-eager-4.32")
 
 
 @pytest.mark.parametrize("gpu", ["tpu-v5e", "trainium1", "gaudi2"])

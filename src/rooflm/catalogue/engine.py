@@ -77,6 +77,9 @@ class Kernels:
     kv_shared: Num = number(1.0, "largest group of query heads that shares a read of the cache (no window)", low=1)
     unsplit: Num = count(INF, "decoding, query heads of all sequences above which a block reads a whole sequence", 0)
     block_rate: Num = number(1e9, "what such a block reads (it holds a score a token in L1)", "bytes/s", above=True)
+    head_rate: Num = number(
+        0.0, "decoding, what a block with a head of a sequence reads (0: caches are cut)", "bytes/s"
+    )
     graph_length: Num = count(INF, "longest sequence that its decoding graphs are captured for (none: the model's)", 1)
     empty_block: Num = number(0.0, "decoding, time of a block of 256 tokens of graph_length beyond a sequence", "s")
     kv_convert: Num = number(0.0, "vector operations of an 8-bit cached value where the device does not know fp8")
@@ -96,6 +99,11 @@ class Kernels:
     tuned_experts: str = shapes("experts x width on a rank, whose 8-bit products memory alone holds, so well tuned")
     tuned_experts_on: str = word("", "cards on which these are so (none: all), with commas")
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
+    sm_stream: Num = number(
+        0.0,
+        "bytes of weights a clock that an SM takes at most, in such kernels or, without, of few bits alone",
+        "bytes",
+    )
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
     delta_chain: Num = count(0, "more kernels of a gated delta layer, around whose state they copy it in and out", 0)

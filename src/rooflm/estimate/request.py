@@ -12,7 +12,7 @@ from rooflm.catalogue.engine import Engine
 from rooflm.estimate.capacity import Running
 from rooflm.estimate.guessing import drafting, verifying
 from rooflm.estimate.offloaded import decode_seconds, prompt_seconds
-from rooflm.estimate.step import Step, add_up, captured, issue_time, launches, of_experts, step, unfitted
+from rooflm.estimate.step import Step, add_up, captured, graphed, issue_time, launches, of_experts, step, unfitted
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
 from rooflm.graph.ops import Comm, Op
@@ -39,12 +39,16 @@ def decode_nodes(s: Scenario, run: Running) -> list[Op | Comm]:
     return verifying(build(decode_context(s, run)), s, lambda rows: build(decode_context(s, run, rows)))
 
 
+def contexts_of(s: Scenario) -> Num:
+    """Tokens of a sequence at the first, middle and last step of its output: a leading axis of 3."""
+    w = s.workload
+    return w.prompt + 1 + larger(w.output - 2, 0) * OUTPUT_SHARES.reshape((3,) + (1,) * s.axes)
+
+
 def decode_context(s: Scenario, run: Running, rows: Num = 1) -> Context:
     """The decode pass of the largest micro-batch, at the first, middle and last context: a leading axis of 3. rows: of
     each sequence."""
-    w = s.workload
-    contexts = w.prompt + 1 + larger(w.output - 2, 0) * OUTPUT_SHARES.reshape((3,) + (1,) * s.axes)
-    work = Pass(None, Decode(run.micro * rows, contexts, rows), run.micro * rows)
+    work = Pass(None, Decode(run.micro * rows, contexts_of(s), rows), run.micro * rows)
     return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters)
 
 
@@ -108,7 +112,8 @@ def host_of(s: Scenario) -> Engine:
 def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> Step:
     """The time of a decode pass of one micro-batch."""
     e = host_of(s)
-    issue = issue_time(e, run.micro, e.host.graphed_sequences, launching=s.cluster.launching)
+    held = graphed(e, contexts_of(s))
+    issue = issue_time(e, run.micro, held, launching=s.cluster.launching)
     tick = step(timed, e, s.cluster.device, r, issue, run.micro)
     own = 1.0 if e.residuals is None else e.residuals.factor("decode", s, run.sequences)
     if is_plain(own, 1.0):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.engine import INF, Engine
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MLA, Model
 from rooflm.graph.ops import Comm, Op
@@ -159,6 +159,17 @@ def captured(engine: Engine, model: Model) -> Num:
     """
     latent = any(isinstance(b.mixer, MLA) for b in model.blocks)
     return smaller(engine.host.captured, engine.host.captured_latent) if latent else engine.host.captured
+
+
+def graphed(engine: Engine, context: Num) -> Num:
+    """Most sequences of a decoding pass that graphs hold, of so many tokens each: none beyond those captured for.
+
+    >>> e = Engine("").but(graphed_sequences=256, graph_length=8192)
+    >>> [int(graphed(e, n)) for n in (8192, 8193)]
+    [256, 0]
+    """
+    most, longest = engine.host.graphed_sequences, engine.kernels.graph_length
+    return most if is_plain(longest, INF) else pick(context > longest, 0.0, most)
 
 
 def issue_time(engine: Engine, tokens: Num, held: Num, experts: Experts = NO_EXPERTS, launching: Num = 1.0) -> Num:

@@ -104,13 +104,20 @@ def over_cached(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> li
         return []
     pair, reach = a.head_dim + a.v_dim, _reach(a)
     keys = smaller(d.context, reach) / c.mapping.cp
+    spread: list[Op | Comm] = []
+    if (
+        not c.kernels.fused
+    ):  # repeat_kv: every query head has keys and values of its own (transformers, modeling_llama.py)
+        more, each = pick(heads > kv, 1.0, 0.0), d.sequences * keys * pair * kv_b
+        spread = [stream("kv_repeat", part, "kv_write", count, more * each * (kv + heads), 2 * more)]
+        kv = heads
     moved = d.sequences * (keys * kv * pair * kv_b + heads * pair * b)
     shape = (d.sequences, keys, heads, kv, a.head_dim, a.v_dim, reach)
     core = Op("attention", part, "decode_attention", count, 2.0 * d.sequences * keys * heads * pair, moved, shape,
               (b, kv_b, b), launches=1 if c.kernels.decode_flash else 2)  # fmt: skip
     if c.kernels.decode_flash:
-        return [core]
-    return [core, plain_softmax(c, count, d.sequences * keys * heads)]
+        return [*spread, core]
+    return [*spread, core, plain_softmax(c, count, d.sequences * keys * heads)]
 
 
 def plain_softmax(c: Context, count: Num, scores: Num) -> Op:

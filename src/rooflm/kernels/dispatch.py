@@ -47,7 +47,7 @@ from rooflm.kernels.mla import (
 )
 from rooflm.kernels.moe import moe_time, routed
 from rooflm.kernels.own_machine import op_time
-from rooflm.kernels.products import among, brain_time, expert_vectors, products
+from rooflm.kernels.products import among, brain_time, expert_vectors, products, taken
 from rooflm.kernels.rates import Rates, rates, rates_of
 from rooflm.kernels.training_factors import trained
 from rooflm.scenario.kept import kept
@@ -194,6 +194,9 @@ def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         whole = op.widths[1] * 4.0 * longest / (r.l1_size * k.block_rate)
         a_value = pick(rows * heads > k.unsplit, whole, own * k.kv_reread * 2.0 / r.l1)
         time = np.hypot(time, rows * keys * heads * (qk + v) * a_value)
+    if not is_plain(k.head_rate, 0):
+        blocks = smaller(rows * heads, s.cluster.device.sms)
+        time = larger(time, rows * keys * heads * (qk + v) * op.widths[1] / (k.head_rate * blocks))
     integers = (op.widths[1] < 1) | ints
     turned = pick(integers, k.int_convert * pick(own, heads, kv), unknown * k.kv_convert * kv)
     time = time + (op.widths[1] <= 1) * turned * rows * keys * (qk + v) / r.peak["vector"]
@@ -271,7 +274,7 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
         time = larger(time, brain_time(flops, s.engine.kernels.brain_experts, s, r))
         brain = brain_time(flops, s.engine.kernels.brain_share, s, r)
-        vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r)
+        vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r, taken(s))
         time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
     return time
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.graph.ops import Op, columns, stacked
-from rooflm.kernels.blend import filling
+from rooflm.kernels.blend import filling, smooth_max
 from rooflm.kernels.constants import lookup
 from rooflm.kernels.derating import card_file, derating, few_rows_time, matrix_share, warp_share
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
@@ -46,11 +46,15 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         best = by(c=constants("gemm", GemmConstants, w, w.quant))
         time = pick((wide[0] < 2) & among(n, k, s.engine.kernels.tuned), best, time)
     if s.engine.kernels.gemv:
-        streamed = vector_time(n * k * wide[0], 2.0 * m * n * k, c, r)
+        streamed = vector_time(n * k * wide[0], 2.0 * m * n * k, c, r, taken(s))
         time = larger(time, brain_time(2.0 * m * n * k, s.engine.kernels.brain_share, s, r))
-        spread = pick(wide[0] < 2, n * k * (wide[0] + 4.0), 0.0) / r.dram  # read, then written and read again in 2 B
+        slow = larger(1.0 / r.dram, 1.0 / taken(s))
+        spread = pick(wide[0] < 2, n * k * ((wide[0] + 2.0) * slow + 2.0 / r.dram), 0.0)  # read, written, read in 2 B
         time = time + s.engine.kernels.dequant * spread + _convert_time(m, n, k, w, s, r)
-        time = pick(m > VECTOR_ROWS, time, smaller(time, streamed))
+        few = pick(m > 1, smaller(time, streamed), streamed)  # of one row, no other product runs
+        time = pick(m > VECTOR_ROWS, time, few)
+    elif not is_plain(s.engine.kernels.sm_stream, 0.0):  # kernels of weights alone, before Marlin
+        time = larger(time, pick((wide[0] < 2) & (wide[1] >= 2), n * k * wide[0], 0.0) / taken(s))
     if not is_plain(reached.few, 0.0):
         time = few_rows_time(time, m, n, k, reached.few)
     return np.asarray(time)
@@ -71,13 +75,15 @@ def _elsewhere(dtype: str, w: Where, s: Scenario, r: Rates, reached: Num) -> tup
     alone in few bits reach at most, which multiply warp by warp (taken for Machete's and TensorRT-LLM's on Hopper too,
     which do not: converting the weights keeps these as low, docs/decisions/0108); matrix units of an SM over those of
     that card (at most 1); the fewest rows of a tile. A reached share of the peak that was fitted has the last two."""
+    if s.engine.kernels.gemv:
+        return warp_share(s.cluster.device), 1.0, 0.0
     row = lookup("gemm", w.gpu, w.generation, w.kernels, dtype).row
     if w.gpu in row.gpu.split():
         return 1.0, 1.0, 0.0
     alone = dtype == w.quant and row.dtype.endswith("_wo") and r.dtype["quant"] in ("bf16", "fp16")
     share = warp_share(s.cluster.device) if alone and row.architecture != w.generation else 1.0
-    if s.engine.kernels.gemv or not is_plain(reached, 1.0):
-        return (1.0 if s.engine.kernels.gemv else share), 1.0, 0.0
+    if not is_plain(reached, 1.0):
+        return share, 1.0, 0.0
     rows = card_file().rows.get(w.generation, 0.0) if dtype in s.engine.kernels.padded.split() else 0.0
     return share, smaller(1.0, matrix_share(s.cluster.device, row.architecture)), rows
 
@@ -94,10 +100,22 @@ def _gemm_constants(dtype: str, w: Where, s: Scenario) -> Any:
     return c
 
 
-def vector_time(weight_bytes: Num, flops: Num, c: GemmConstants, r: Rates, launches: float = 1.0) -> Num:
-    """Seconds of a product of few rows by vector kernels: weights stream at the same share of the bandwidth as in a
-    product, and the vector units do the arithmetic."""
-    stream = weight_bytes / (c.eff_m * r.dram)
+def taken(s: Scenario) -> Num:
+    """Bytes/s of weights that the SMs of a card take in kernels for few rows (inf: as many as memory gives)."""
+    each = s.engine.kernels.sm_stream
+    if is_plain(each, 0.0):
+        return np.inf
+    device = s.cluster.device
+    return each * device.sms * device.clock
+
+
+def vector_time(weight_bytes: Num, flops: Num, c: GemmConstants, r: Rates, most: Num, launches: float = 1.0) -> Num:
+    """Seconds of a product of few rows by vector kernels, whose vector units do the arithmetic: weights stream at the
+    same share of the bandwidth as in a product or, where it is known what the SMs take (`most` bytes/s), at nearly all
+    of it and no faster than that."""
+    known = most < np.inf
+    share = pick(known, VECTOR_SHARE, c.eff_m)
+    stream = weight_bytes * smooth_max(SHARP, 1.0 / (share * r.dram), 1.0 / most)
     ramp = smaller(c.ramp, VECTOR_RAMP)
     return launches * c.t0 + larger(stream + filling(stream, ramp), flops / r.peak["vector"])
 
@@ -109,12 +127,12 @@ def brain_time(flops: Num, share: Num, s: Scenario, r: Rates) -> Num:
     return flops / (share * r.peak["vector"])
 
 
-def expert_vectors(op: Op, c: GemmConstants, r: Rates) -> Num:
+def expert_vectors(op: Op, c: GemmConstants, r: Rates, most: Num) -> Num:
     """Seconds of experts' products by vector kernels: every pair of token and expert streams that expert's weights by
     itself, at the share of the bandwidth of other products; three launches (llama.cpp's mul_mat_vec with ids)."""
     tokens, hidden, width, experts, local, top_k, gated = op.shape
     values = tokens * top_k * local / experts * (2.0 + gated) * hidden * width
-    return vector_time(values * op.widths[0], 2.0 * values, c, r, launches=3.0)
+    return vector_time(values * op.widths[0], 2.0 * values, c, r, most, launches=3.0)
 
 
 def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Num:
@@ -130,6 +148,11 @@ def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Nu
     )  # fmt: skip
 
 
+SHARP = 6.0
+"""How sharply a kernel for few rows turns from the memory's rate to its SMs'."""
+VECTOR_SHARE = 0.95
+"""Share of the bandwidth that such kernels reach where it and not their SMs binds (llama.cpp's runs of 20 cards with
+GDDR and LPDDR; decision 126)."""
 VECTOR_RAMP = 2e-6
 """s: most that filling and draining such a kernel costs (no tiles, no split of K)."""
 DOTS = 0.41

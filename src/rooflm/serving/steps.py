@@ -30,6 +30,7 @@ from rooflm.estimate.step import (
     NO_EXPERTS,
     Experts,
     captured,
+    graphed,
     hosted,
     issue_time,
     launches,
@@ -290,7 +291,7 @@ class StepTable:
         issue = (eager, e.host.issue_decode, eager)
         self._issued = [n * float(each) for n, each in zip(counts, issue, strict=True)]
         ungraphed = float(issue_time(e, np.inf, 0, launching=s.cluster.launching))
-        self._graphed, self._ungraphed = float(e.host.graphed_sequences), counts[1] * ungraphed
+        self._ungraphed = counts[1] * ungraphed
         self.copied = float(e.host.copied)
         self._step, self._sequence, self._overlap = float(e.host.step), float(e.host.sequence), e.host.overlap
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
@@ -329,7 +330,8 @@ class StepTable:
             device = self._decode[here] + self._spread(self._attention, here) + self._gaps[1]
             device = np.maximum(device, self._spread(self._least, here))
             device = self.full(device, self._spread(self._head, here), min(sequences, self.flight))
-            issued = self._ungraphed if here > self._graphed else self._issued[1]
+            held = graphed(self.engine, self.components.contexts)
+            issued = np.where(here > np.asarray(held), self._ungraphed, self._issued[1])
             times = np.asarray(hosted(device, issued, self._step + self._sequence * here, self._overlap))
             cell = self._cell
             slopes = np.append(np.diff(times) / cell, (times[-1] - times[-2]) / cell)
