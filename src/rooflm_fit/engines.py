@@ -337,7 +337,6 @@ GENERAL = (
     "rtx-3",
     "rtx-4070",
     "rtx-4080",
-    "rtx-4090",
     "apple",
     "jetson",
 )
