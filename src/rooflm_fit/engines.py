@@ -326,10 +326,10 @@ def table(found: Fitted, label: str) -> list[str]:
 
 FP32_SUMS = 0.5
 """Power of a GeForce's compute factor in llama.cpp that carries over to other engines: llama.cpp sums in fp16, at twice
-the rate of fp32 sums (RTX 4090: 1.89, of which this leaves 1.37; TensorRT-LLM's five rows there want 1.33)."""
+the rate of fp32 sums (RTX 4090: 2.1, of which this leaves 1.45; TensorRT-LLM's five rows there wanted 1.33)."""
 FEW_ROWS = VECTOR_SHARE / 0.82
-"""What a share of the bandwidth in kernels for few rows, over VECTOR_SHARE, is over what tensor cores' products reach of
-it (`eff_m` in 16 bits: 0.78 to 0.88, in the mean 0.82): engines without runs have those."""
+"""What a share of the bandwidth in kernels for few rows, over VECTOR_SHARE, is over what tensor cores' products reach
+of it (`eff_m` in 16 bits: 0.78 to 0.88, in the mean 0.82): engines without runs have those."""
 GENERAL = (
     "~geforce",
     "~apple",
@@ -337,7 +337,6 @@ GENERAL = (
     "rtx-3",
     "rtx-4070",
     "rtx-4080",
-    "rtx-4090",
     "apple",
     "jetson",
 )

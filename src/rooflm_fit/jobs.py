@@ -112,7 +112,7 @@ JOBS: dict[str, Job] = {
     "trtllm-2024": Job(
         ("trtllm-2024",),
         (*host(0.3e-3, 10e-6, 5e-3), COLLECTIVE, ALIKE, CONVERT, reread(2.0), *kernel("gemm_factor"), EXPERTS),
-        cards={"gh200-96gb": Card(), "rtx-4090": Card(0.3, 0.3)},
+        cards={"gh200-96gb": Card()},
     ),
     "trtllm": Job(
         ("trtllm-0.5", "trtllm-0.6", "trtllm-0.9"),

@@ -1,5 +1,7 @@
 """Kernels for few rows: what SMs take, memory gives and frameworks copy; graphs that end at a length."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,9 +12,9 @@ from rooflm.kernels.products import VECTOR_SHARE, taken, vector_time
 from rooflm.kernels.rates import rates
 
 
-def tokens(model: str, gpu: str, engine: str, prompt: int, output: int, **more: object) -> float:
+def tokens(model: str, gpu: str, engine: str, prompt: int, output: int, **more: Any) -> float:
     """Tokens a second of one sequence, the prompt included."""
-    found = infer(model, gpu=gpu, engine=engine, batch=1, prompt=prompt, output=output, **more)  # type: ignore[arg-type]
+    found = infer(model, gpu=gpu, engine=engine, batch=1, prompt=prompt, output=output, **more)
     return output / float(found.latency)
 
 
@@ -47,10 +49,10 @@ def test_a_card_without_integer_dot_products_takes_half() -> None:
 
 def test_graphs_of_2024_end_at_a_length() -> None:
     """Qwen2-0.5B on A100 in vLLM 0.4.2: 256 tokens a second at 6,144 tokens of prompt, 109 at 14,336."""
-    known = {"model": "qwen2-0.5b", "gpu": "a100", "engine": "vllm-2024", "output": 2048}
-    short, long = (tokens(prompt=p, **known) for p in (6144, 14336))  # type: ignore[arg-type]
+    known: dict[str, Any] = {"model": "qwen2-0.5b", "gpu": "a100", "engine": "vllm-2024", "output": 2048}
+    short, long = (tokens(prompt=p, **known) for p in (6144, 14336))
     assert short == pytest.approx(256, rel=0.15) and long == pytest.approx(109, rel=0.15)
-    lifted = tokens(prompt=14336, sets={"engine.graph_length": INF}, **known)  # type: ignore[arg-type]
+    lifted = tokens(prompt=14336, sets={"engine.graph_length": INF}, **known)
     assert lifted > 2 * long
 
 

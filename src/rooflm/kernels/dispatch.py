@@ -195,8 +195,8 @@ def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         a_value = pick(rows * heads > k.unsplit, whole, own * k.kv_reread * 2.0 / r.l1)
         time = np.hypot(time, rows * keys * heads * (qk + v) * a_value)
     if not is_plain(k.head_rate, 0):
-        blocks = smaller(rows * heads, s.cluster.device.sms)
-        time = larger(time, rows * keys * heads * (qk + v) * op.widths[1] / (k.head_rate * blocks))
+        blocks, read = smaller(rows * heads, s.cluster.device.sms), rows * keys * heads * (qk + v) * op.widths[1]
+        time = larger(time, pick(k.head_rate > 0, read / (larger(k.head_rate, 1.0) * blocks), 0.0))
     integers = (op.widths[1] < 1) | ints
     turned = pick(integers, k.int_convert * pick(own, heads, kv), unknown * k.kv_convert * kv)
     time = time + (op.widths[1] <= 1) * turned * rows * keys * (qk + v) / r.peak["vector"]

@@ -106,7 +106,7 @@ def taken(s: Scenario) -> Num:
     if is_plain(each, 0.0):
         return np.inf
     device = s.cluster.device
-    return each * device.sms * device.clock
+    return pick(each > 0, each * device.sms * device.clock, np.inf)
 
 
 def vector_time(weight_bytes: Num, flops: Num, c: GemmConstants, r: Rates, most: Num, launches: float = 1.0) -> Num:
