@@ -313,9 +313,10 @@ def whole_prompts(s: Scenario, sets: Dict[str, Any]) -> Scenario:
     [32768.0, 8192.0]
     """
     asked = {paths.in_full(s, path) for path in sets}
-    if s.engine.server.scheduler != "no-evict" or paths.in_full(s, BUDGET) in asked:
+    new, budget = s.workload.new, s.engine.room.token_budget
+    if s.engine.server.scheduler != "no-evict" or paths.in_full(s, BUDGET) in asked or not np.any(new > budget):
         return s
-    return replace(s, engine=s.engine.but(token_budget=larger(s.engine.room.token_budget, s.workload.new)))
+    return replace(s, engine=s.engine.but(token_budget=larger(budget, new)))
 
 
 class Opened(NamedTuple):
