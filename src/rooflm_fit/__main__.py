@@ -79,7 +79,7 @@ STEPS: dict[str, Step] = {
     ),
     "bands": Step(
         "bands",
-        "--rows {work}/rows.csv --data {data}/published/inference.csv "
+        "--rows {work}/rows.csv --data {data}/published/inference.csv {data}/published/inference-2.csv "
         "--tables {data}/published/training.csv {data}/published/inference.csv "
         "--load {data}/published/inference.csv --aside {data}/published/inference-2.csv "
         "--out {package}/calibration/bands.toml",

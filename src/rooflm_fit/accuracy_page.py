@@ -186,7 +186,7 @@ def static_tables(args: argparse.Namespace) -> dict[str, str]:
     if not (args.rows and args.data):
         return {}
     mine = [r for p in published_tables() for r in requests_of(read_rows(p)) if r.task == "infer"]
-    all_rows = [r for r in read(args.data, DISTRUSTED) if r.task == "infer"]
+    all_rows = [r for path in args.data for r in read(path, DISTRUSTED) if r.task == "infer"]
     memory = score([r for r in all_rows if not queues(r)])
     doubtful = {r.id for r in all_rows if r.apart}
     return {
@@ -214,7 +214,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path, nargs="+", required=True)
     parser.add_argument("--rows", type=Path, help="rows of rooflm_fit.engines")
-    parser.add_argument("--data", type=Path, help="the table that --rows was made from")
+    parser.add_argument("--data", type=Path, nargs="*", default=[], help="the tables that --rows was made from")
     parser.add_argument("--load", type=Path, nargs="*", default=[], help="rows of rooflm_fit.serving")
     parser.add_argument("--aside", type=Path, nargs="*", default=[], help="tables that nothing was fitted to")
     args = parser.parse_args(argv)

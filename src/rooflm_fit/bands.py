@@ -263,7 +263,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Make the bands of the phases asked for; print the coverage of models left out whole."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=Path, help="rows of `rooflm_fit.engines --rows`")
-    parser.add_argument("--data", type=Path, help="the table that --rows was made from")
+    parser.add_argument("--data", type=Path, nargs="*", default=[], help="the tables that --rows was made from")
     parser.add_argument("--tables", type=Path, nargs="*", default=[], help="tables of training and of memory")
     parser.add_argument("--load", type=Path, nargs="*", default=[], help="tables of runs under load")
     parser.add_argument("--aside", type=Path, nargs="*", default=[], help="tables under load that nothing is fitted to")
@@ -272,7 +272,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     ratios = from_tables(args.tables) + from_load(args.load)
     if args.rows:
-        ratios += from_fit(args.rows, {r.id: r for r in read(args.data, DISTRUSTED) if r.task == "infer"})
+        requests = [r for path in args.data for r in read(path, DISTRUSTED) if r.task == "infer"]
+        ratios += from_fit(args.rows, {r.id: r for r in requests})
     made = rows_of(ratios, from_load(args.aside), args.by_source)
     kept = tomllib.loads(args.out.read_text(encoding="utf-8")).get("band", []) if args.out.exists() else []
     phases = {b.phase for b in made}
