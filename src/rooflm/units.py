@@ -48,23 +48,6 @@ def pick(flag: Any, here: Num, there: Num) -> Num:
     return here if flag else there
 
 
-def whole(plain: Callable[[float], int], arrays: Callable[[Any], Any]) -> Callable[[Num], Num]:
-    """The next whole number upwards or downwards: as NumPy's, but several times as fast for plain numbers.
-
-    >>> ceil(1.5), ceil(2), ceil(math.inf), ceil(np.array([0.5])).tolist(), floor(1.5), floor(math.inf)
-    (2.0, 2.0, inf, [1.0], 1.0, inf)
-    """
-
-    def call(value: Num) -> Num:
-        if isinstance(value, np.ndarray):
-            return arrays(value)
-        return float(plain(value)) if math.isfinite(value) else value
-
-    return call
-
-
-ceil, floor = whole(math.ceil, np.ceil), whole(math.floor, np.floor)
-
 LARGEST_POWER = 709.0
 """Largest x of which e^x is a double."""
 
@@ -74,6 +57,8 @@ def either(plain: Callable[[float], float], arrays: Callable[[Any], Any]) -> Cal
 
     >>> sqrt(4.0), sqrt(np.array([4.0])).tolist(), log1p(0.0), log2(8.0), expm1(1e3)
     (2.0, [2.0], 0.0, 3.0, inf)
+    >>> ceil(1.5), ceil(2), ceil(math.inf), ceil(np.array([0.5])).tolist(), floor(1.5), floor(math.inf)
+    (2.0, 2.0, inf, [1.0], 1.0, inf)
     """
 
     def call(value: Num) -> Num:
@@ -83,6 +68,8 @@ def either(plain: Callable[[float], float], arrays: Callable[[Any], Any]) -> Cal
 
 
 log1p, log2, sqrt = either(math.log1p, np.log1p), either(math.log2, np.log2), either(math.sqrt, np.sqrt)
+ceil = either(lambda x: float(math.ceil(x)) if math.isfinite(x) else x, np.ceil)
+floor = either(lambda x: float(math.floor(x)) if math.isfinite(x) else x, np.floor)
 expm1 = either(lambda x: math.expm1(x) if x < LARGEST_POWER else math.inf, np.expm1)
 
 REAL = (int, float)

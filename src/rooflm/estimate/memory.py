@@ -6,6 +6,7 @@ The device is the fullest one: with a pipeline, the stage with the most layers a
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from rooflm.catalogue.model import (
@@ -256,9 +257,6 @@ def layer_widths(model: Model, mapping: Mapping) -> Num:
 
 def score_bytes(model: Model, mapping: Mapping, keys: Num, half_bytes: float = 2.0) -> Num:
     """Bytes a query token of unfused attention's scores: every head of the widest layer, 16-bit and fp32 copies."""
-    heads: Num = 0.0
-    for b in model.scaled().blocks:
-        mixer = local_mixer(b.mixer, mapping.tp)
-        if isinstance(mixer, Attention):
-            heads = larger(heads, mixer.heads)
-    return heads * keys * (half_bytes + 4.0)
+    local = (local_mixer(b.mixer, mapping.tp) for b in model.scaled().blocks)
+    heads: list[Num] = [0.0, *(mixer.heads for mixer in local if isinstance(mixer, Attention))]
+    return reduce(larger, heads) * keys * (half_bytes + 4.0)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rooflm.catalogue.model import MoE, ffn_params, mixer_params
+from rooflm.catalogue.model import MoE, ffn_params, matrix_params, mixer_params
 from rooflm.estimate import memory as mem
+from rooflm.graph.ops import distinct_experts
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import away, on_device
 from rooflm.scenario.scenario import Scenario
@@ -36,8 +37,8 @@ def host_bytes(s: Scenario, tokens: Num, context: Num) -> tuple[Num, Num]:
         routed: Num = 0.0
         picked: Num = 0.0
         if isinstance(f, MoE):
-            routed = f.experts * (2 + f.gated) * model.hidden * f.width
-            picked = routed * (1.0 - (1.0 - f.top_k / f.experts) ** larger(tokens, 1.0))
+            each = matrix_params(model.hidden, f.width, f.gated)
+            routed, picked = f.experts * each, distinct_experts(f.experts, f.top_k, larger(tokens, 1.0)) * each
         rest = mixer_params(block.mixer, model.hidden) + ffn_params(f, model.hidden) - routed
         weights = weights + (whole * (rest + picked) + alone * picked) * q.weight_bytes
         one = replace(model, blocks=(replace(block, count=1, layers=1),))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rooflm.catalogue.model import MoE
-from rooflm.graph.ops import Op
+from rooflm.graph.ops import Comm, Op
 from rooflm.kernels import training_factors as factors
 from rooflm.kernels.derating import matrix_share
 from rooflm.kernels.own_machine import training_factor
@@ -104,21 +104,15 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
     """Calibrated times of kernels measured alone, times what training steps take over them."""
     if s.efficiency.mode != "calibrated":
         return list(timed)
-    r = rates(s)
-    if s.cluster.device.measured is not None:
-        c = s.cluster.device.measured.of(r.dtype["half"])
-        return [
-            t._replace(time=t.time * training_factor(t.node, c) * stream_factor(t.node))
-            if isinstance(t.node, Op)
-            else t
-            for t in timed
-        ]
-    out: list[Timed] = []
+    r, own, out = rates(s), s.cluster.device.measured, list[Timed]()
     for t in timed:
-        if isinstance(t.node, Op):
+        if isinstance(t.node, Comm):
+            time = t.time * (s.engine.factors.dp_factor if own is None and t.node.group == "dp" else 1.0)
+        elif own is not None:  # on a machine that its owner calibrated
+            time = t.time * training_factor(t.node, own.of(r.dtype["half"])) * stream_factor(t.node)
+        else:
             known = t.node.kind in PRODUCTS
             seconds = alone(t, s) * kernel_factor(t.node, s, r.dtype) if known else stream_time(t.node, s, r.dram)
-            out.append(t._replace(time=seconds + expert_launches(t.node, s)))
-        else:
-            out.append(t._replace(time=t.time * s.engine.factors.dp_factor) if t.node.group == "dp" else t)
+            time = seconds + expert_launches(t.node, s)
+        out.append(t._replace(time=time))
     return out

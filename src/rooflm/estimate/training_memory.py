@@ -187,17 +187,11 @@ def layer_activations(c: Setup, block: Block) -> Layer:
 
 def fullest_layer(c: Setup) -> Layer:
     """Mean bytes kept a layer over all blocks, and the most that any one layer holds at work."""
-    kept: Num = 0.0
-    whole: Num = 0.0
-    mean: Num = 0.0
-    for block in c.model.blocks:
-        layer = layer_activations(c, block)
-        kept = kept + block.count * layer.kept
-        mean = mean + block.count * layer.whole
-        whole = larger(whole, layer.whole)
-    layers = c.model.layers
-    if c.mapping.recompute == "block":
-        # N layers of each stage are recomputed, the others keep everything
+    each = [(block.count, layer_activations(c, block)) for block in c.model.blocks]
+    kept, layers = sum(n * layer.kept for n, layer in each), c.model.layers
+    whole = reduce(larger, (layer.whole for _, layer in each))
+    if c.mapping.recompute == "block":  # N layers of each stage are recomputed, the others keep everything
+        mean = sum(n * layer.whole for n, layer in each)
         share = smaller(c.mapping.recompute_layers * c.mapping.pp / layers, 1.0)
         kept = share * kept + (1 - share) * mean
     return Layer(kept / layers, whole)

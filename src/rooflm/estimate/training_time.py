@@ -70,16 +70,11 @@ def exposed(c: Section, s: Scenario) -> dict[str, Num]:
     The extra gathers of a backward pass (regather) hide behind the input gradients whatever the engine; exchanges of a
     context group behind the attention that runs beside them (`context_window`).
     """
-    e = s.engine
-    shares = {
-        "tp_comm": e.overlaps.tp_overlap,
-        "cp_comm": e.overlaps.cp_overlap,
-        "ep_comm": e.overlaps.ep_overlap,
-        "tp_regather": 1.0,
-        "cp_regather": e.overlaps.cp_overlap,
-    }
+    o, ring = s.engine.overlaps, s.engine.kernels.ring
+    shares = {"tp_comm": o.tp_overlap, "cp_comm": o.cp_overlap, "ep_comm": o.ep_overlap, "tp_regather": 1.0}
+    shares["cp_regather"] = o.cp_overlap
     bound = s.efficiency.mode == "ideal"  # an exchange cut fine enough hides behind all of attention
-    left, beside = c.compute, c.core if bound else context_window(c.core, s.mapping.cp, e.kernels.ring)
+    left, beside = c.compute, c.core if bound else context_window(c.core, s.mapping.cp, ring)
     out: dict[str, Num] = {}
     for group, seconds in c.comm.items():
         hidden = smaller(shares[group] * seconds, left)

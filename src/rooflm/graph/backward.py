@@ -86,20 +86,15 @@ def product_backward(op: Op, rules: Rules) -> list[Op | Comm]:
     """
     m, n, k, *rest = op.shape
     groups = rest[0] if rest else 1.0
-    act = op.widths[1]
-    count, widths = op.count * rules.weights, (act, act, 2.0 * rules.grad_bytes)
-    dgrad = grouped(
-        f"{op.name}_dgrad", op.part, op.count, m, k, n, groups, (op.widths[0], op.widths[1], op.widths[2]), op.rate,
-        op.launches, op.of,
-    )._replace(role="dgrad")  # fmt: skip
+    (weight, act, out), own = op.widths, (op.rate, op.launches, op.of)
+    dgrad = grouped(f"{op.name}_dgrad", op.part, op.count, m, k, n, groups, (weight, act, out), *own)
+    dgrad, widths = dgrad._replace(role="dgrad"), (act, act, 2.0 * rules.grad_bytes)
     # one product a group, of m / groups rows each: together as many rows of output as groups x k
-    wgrad = gemm(f"{op.name}_wgrad", op.part, count, k * groups, n, m / groups, widths, op.rate, op.launches, op.of)
+    wgrad = gemm(f"{op.name}_wgrad", op.part, op.count * rules.weights, k * groups, n, m / groups, widths, *own)
     wgrad = wgrad._replace(role="wgrad")
     if rest:
         wgrad = wgrad._replace(bytes=wgrad.bytes + (m - m / groups) * n * act)
-    if is_plain(rules.weights, 0):
-        return [dgrad]
-    return [dgrad, wgrad]
+    return [dgrad] if is_plain(rules.weights, 0) else [dgrad, wgrad]
 
 
 def backward_comm(comm: Comm, rules: Rules) -> list[Op | Comm]:
@@ -109,14 +104,13 @@ def backward_comm(comm: Comm, rules: Rules) -> list[Op | Comm]:
     >>> [c.op for c in backward_comm(Comm("x", "tp_comm", "reduce_scatter", 1, 8.0, 2, 1), Rules())]
     ['all_gather']
     """
+    if comm.name == "loss_all_reduce":
+        return []
     name = f"{comm.name}_backward" if comm.op in ("all_reduce", "all_to_all", "p2p") else comm.name
     mirrored = comm._replace(name=name, op=MIRROR[comm.op])
-    if comm.op == "all_reduce" and comm.name == "loss_all_reduce":
-        return []
     if comm.name in ("tp_reduce_scatter", "tp_all_gather", "cp_all_gather"):
         mirrored = mirrored._replace(name=comm.name.replace(comm.op, mirrored.op))
-    if comm.group == "cp" and comm.op == "p2p":
-        # dK and dV travel with K and V
+    if comm.group == "cp" and comm.op == "p2p":  # dK and dV travel with K and V
         mirrored = mirrored._replace(bytes=comm.bytes * 2)
     again = comm.name in ("tp_all_gather", "cp_all_gather")
     if again and (rules.sequence_parallel or comm.group == "cp"):
@@ -223,10 +217,8 @@ def every_other(nodes: Sequence[Op | Comm]) -> list[Op | Comm]:
         elif node.kind == "gemm" and node.of != "experts":
             pair = node.of == "kv"
             position += 1 + pair
-            if pair:
-                again.append(node._replace(count=node.count * 0.5))
-            elif position % 2 == 0:
-                again.append(node)
+            if pair or position % 2 == 0:
+                again.append(times(node, 0.5 if pair else 1))
         elif node.kind not in ("attention", "mla_attention", "bmm"):
             again.append(node)
     return again

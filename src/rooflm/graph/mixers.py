@@ -60,13 +60,8 @@ def turned_and_cached(c: Context, count: Num, a: Attention, turned: Num, k_width
 
 def _cache_copy(c: Context, width: Num) -> Num:
     """Bytes of an eager cache update: torch.cat reads the past and writes it again with the new tokens."""
-    moved: Num = 0.0
-    if c.work.prefill:
-        p = c.work.prefill
-        moved = moved + p.sequences * (2 * p.past + 2 * p.new)
-    if c.work.decode:
-        d = c.work.decode
-        moved = moved + d.sequences * 2 * d.context
+    p, d = c.work.prefill, c.work.decode
+    moved = (p.sequences * (2 * p.past + 2 * p.new) if p else 0.0) + (d.sequences * 2 * d.context if d else 0.0)
     return moved * width * c.quant.kv_bytes
 
 
@@ -105,9 +100,7 @@ def over_cached(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> li
     pair, reach = a.head_dim + a.v_dim, _reach(a)
     keys = smaller(d.context, reach) / c.mapping.cp
     spread: list[Op | Comm] = []
-    if (
-        not c.kernels.fused
-    ):  # repeat_kv: every query head has keys and values of its own (transformers, modeling_llama.py)
+    if not c.kernels.fused:  # repeat_kv: each query head has keys and values (transformers, modeling_llama.py)
         more, each = pick(heads > kv, 1.0, 0.0), d.sequences * keys * pair * kv_b
         spread = [stream("kv_repeat", part, "kv_write", count, more * each * (kv + heads), 2 * more)]
         kv = heads
@@ -281,16 +274,10 @@ def scored_ops(
 ) -> Op:  # fmt: skip
     """Every query against every past key of an indexer: `width` products and `score_bytes` a pair (written in fp32 and
     read by the top-k: 8), `key_bytes` read a key; there is a key for every `ratio` tokens."""
-    scored: Num = 0.0
-    keys_read: Num = 0.0
-    if c.work.prefill:
-        p = c.work.prefill
-        scored = scored + p.sequences * p.new / c.mapping.cp * attended(p.new, p.past, math.inf)
-        keys_read = keys_read + p.sequences * (p.new + p.past)
-    if c.work.decode:
-        scored = scored + c.work.decode.sequences * c.work.decode.context
-        keys_read = keys_read + c.work.decode.sequences * c.work.decode.context
-    scored, keys_read = scored / ratio, keys_read / ratio
+    p, d = c.work.prefill, c.work.decode
+    cached = d.sequences * d.context if d else 0.0
+    keys_read = ((p.sequences * (p.new + p.past) if p else 0.0) + cached) / ratio
+    scored = ((p.sequences * p.new / c.mapping.cp * attended(p.new, p.past, math.inf) if p else 0.0) + cached) / ratio
     traffic = keys_read * key_bytes + scored * score_bytes
     return Op("index_scores", "attention", "scan", count, 2.0 * scored * width, traffic, (), widths, "half", 2)
 

@@ -15,20 +15,16 @@ from rooflm.units import highest
 
 
 class Where(NamedTuple):
-    """What the look-up of constants goes by."""
+    """What the look-up of constants goes by. gpu: the card whose kernels these are (`Device.kernels_from`); generation:
+    whose sets stand in for a card without any; kernels: whose, a key of the calibration tables; quant: data type of
+    quantised products as the tables know it; half: of the rest; engine: its row."""
 
     gpu: str
-    """The card whose kernels these are (`Device.kernels_from`)."""
     generation: str
-    """The generation whose sets stand in for a card without any."""
     kernels: str
-    """Whose kernels: a key of the calibration tables."""
     quant: str
-    """Data type of quantised products as the tables know it."""
     half: str
-    """Data type of the rest."""
     engine: str = ""
-    """The engine's row."""
 
 
 def weight_dtype(q: Quant, computed: str) -> str:

@@ -54,8 +54,7 @@ def rates_of(d: Device, q: Quant, e: Efficiency) -> Rates:
     quant, _ = compute_dtype(max(wide, act), q.kind if max(wide, act) < 16 else "any", d.peak)
     vector = "fp32" if "fp32" in d.peak else half
     names = {"quant": quant, "half": half, "vector": vector}
-    flat = e.mode == "flat"
-    compute, memory = (e.compute, e.memory) if flat else (1.0, 1.0)
+    compute, memory = (e.compute, e.memory) if e.mode == "flat" else (1.0, 1.0)
     peak = {k: d.peak[v] * compute for k, v in names.items()}
     return Rates(
         peak, names, d.dram.bandwidth * memory, d.l2.bandwidth * memory, d.l1.bandwidth * memory, d.l2.size,

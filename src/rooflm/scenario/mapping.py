@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from rooflm.catalogue.fields import count, flag, word
@@ -90,13 +91,8 @@ class Mapping:
         >>> Mapping(tp=8, dp=4, pp=2).stride("pp")
         32
         """
-        if group == "ep":
-            return 1
-        inner = self.order[: self.order.index(group)]
-        stride: Num = 1
-        for name in inner:
-            stride = stride * getattr(self, name)
-        return stride
+        inner = () if group == "ep" else self.order[: self.order.index(group)]
+        return math.prod(getattr(self, name) for name in inner)
 
     @property
     def expert_tp(self) -> Num:

@@ -108,11 +108,8 @@ def _spread(s: Scenario) -> Num:
 
 def _kept(s: Scenario) -> Num:
     """True where the engine keeps no cached values of such a width."""
-    known = s.engine.abilities.caches
-    broken: Any = bool(known)
-    for width in listed(known):
-        broken = broken & (s.quant.kv_bits != float(width))
-    return broken
+    known = listed(s.engine.abilities.caches)
+    return bool(known) and any_of(s.quant.kv_bits == float(width) for width in known) == 0
 
 
 def expert_rules(*names: str) -> tuple[Rule, ...]:
