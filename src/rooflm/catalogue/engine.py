@@ -77,9 +77,7 @@ class Kernels:
     kv_shared: Num = number(1.0, "largest group of query heads that shares a read of the cache (no window)", low=1)
     unsplit: Num = count(INF, "decoding, query heads of all sequences above which a block reads a whole sequence", 0)
     block_rate: Num = number(1e9, "what such a block reads (it holds a score a token in L1)", "bytes/s", above=True)
-    head_rate: Num = number(
-        0.0, "decoding, what a block with a head of a sequence reads (0: caches are cut)", "bytes/s"
-    )
+    head_rate: Num = number(0.0, "decoding, what a block a head of a sequence reads (0: caches are cut)", "bytes/s")
     graph_length: Num = count(INF, "longest sequence that its decoding graphs are captured for (none: the model's)", 1)
     empty_block: Num = number(0.0, "decoding, time of a block of 256 tokens of graph_length beyond a sequence", "s")
     kv_convert: Num = number(0.0, "vector operations of an 8-bit cached value where the device does not know fp8")
@@ -99,11 +97,7 @@ class Kernels:
     tuned_experts: str = shapes("experts x width on a rank, whose 8-bit products memory alone holds, so well tuned")
     tuned_experts_on: str = word("", "cards on which these are so (none: all), with commas")
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
-    sm_stream: Num = number(
-        0.0,
-        "bytes of weights a clock that an SM takes at most, in such kernels or, without, of few bits alone",
-        "bytes",
-    )
+    sm_stream: Num = number(0.0, "most bytes of weights a clock that an SM takes (without gemv: of few bits)", "bytes")
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
     delta_chain: Num = count(0, "more kernels of a gated delta layer, around whose state they copy it in and out", 0)
@@ -157,11 +151,8 @@ class Host:
     deliver: Num = number(0.0, "time a decoding sequence under load: its token goes out before the next pass runs", "s")
     overlap: bool = flag(False, "the host prepares a step while the device runs: its costs show where it is later")
     gap: Num = number(
-        0.0,
-        "device idle time between two dependent kernels (negative: launches overlap; the shortest kernels take 1.3 us)",
-        "s",
-        low=-1.25e-6,
-    )
+        0.0, "device idle time between two dependent kernels (negative: launches overlap)", "s", low=-1.25e-6
+    )  # the shortest kernels take 1.3 us
     expert_launch: Num = number(0.0, "training: time of each expert's own kernels over that of its work", "s")
     moe_host: Num = number(0.0, "training: host time of a layer of experts and a micro-batch, kernel by kernel", "s")
     router_apart: bool = flag(False, "training: the router is many kernels (Megatron-Core without moe_router_fusion)")

@@ -9,7 +9,8 @@ from rooflm.catalogue.fields import count, flag, word
 from rooflm.units import Num, is_plain, larger
 
 RECOMPUTE = ("none", "selective", "ops", "full", "block")
-"""Recomputation policies by name."""
+"""Recomputation policies by name: nothing runs again, the attention core, all but attention and every second product,
+all, or all of some layers."""
 MODULES = ("core_attn", "layernorm", "mla_up_proj", "moe_act", "mlp", "moe")
 """Parts of a layer that can run again by themselves, by their names in Megatron-Core (TransformerConfig,
 recompute_modules). core_attn is the policy "selective"."""
@@ -33,14 +34,8 @@ class Mapping:
     vp: Num = count(1, "virtual pipeline stages a device")
     sp: bool = flag(False, "Megatron's sequence parallelism")
     micro_batch: Num = count(1, "sequences a micro-batch in training")
-    recompute: str = word(
-        "none",
-        "what runs again: nothing, the attention core, all but attention and every second product, all",
-        RECOMPUTE,
-    )
-    recompute_layers: Num = count(
-        0, "with block the layers recomputed a stage, with full the layers between checkpoints (0: 1)", low=0
-    )
+    recompute: str = word("none", "what runs again in the backward pass", RECOMPUTE)
+    recompute_layers: Num = count(0, "layers recomputed a stage (block), or between checkpoints (full; 0: 1)", low=0)
     recompute_modules: tuple[str, ...] = ()
     """Parts of a layer that run again beside what the policy says (MODULES)."""
     zero: Num = count(0, "ZeRO stage", low=0, high=3)

@@ -21,42 +21,24 @@ class Training:
 
     optimizer: str = word("adam", "what updates the weights", OPTIMIZERS)
     master: bool = flag(True, "an fp32 master copy of 16-bit weights is kept")
-    remainders: bool = flag(
-        False,
-        "of that copy only the 16 bits that the bf16 weight lacks are kept (store_param_remainders of apex and of "
-        "Megatron-Core's precision-aware optimizer)",
-    )
+    remainders: bool = flag(False, "of that copy only the 16 bits that the bf16 weight lacks are kept")
+    """Apex' and Megatron-Core's store_param_remainders (precision-aware optimizer)."""
     grad_bytes: Num = number(0, "bytes a gradient (0: the engine's habit: 4 with fp32 accumulation, else 2)", "bytes")
     clip: bool = flag(True, "gradients are clipped by their global norm")
     loss_scaling: bool = flag(False, "fp16 losses are scaled: gradients are unscaled and checked (set with dtype fp16)")
     dropout: bool = flag(False, "masks on attention scores and both outputs of a layer")
-    imbalance: Num = number(
-        1.0,
-        "tokens of the busiest expert rank over the mean (dropless); with a capacity factor, that factor",
-        above=True,
-    )
-    consecutive: bool = flag(
-        False, "a token's experts are neighbours, so that it goes to few ranks (the balanced gates of benchmarks)"
-    )
-    flushes: Num = count(
-        1, "times that a step fills and drains its pipeline (where gradients are accumulated over whole pipelines)"
-    )
+    imbalance: Num = number(1.0, "tokens of the busiest expert rank over the mean (or the capacity factor)", above=True)
+    consecutive: bool = flag(False, "a token's experts are neighbours, on few ranks (balanced gates of benchmarks)")
+    flushes: Num = count(1, "times that a step fills and drains its pipeline (gradients accumulated over whole ones)")
     mtp: Num = count(0, "layers that predict tokens further ahead, each with a loss of its own (DeepSeek-V3: 1)", low=0)
-    last_layers: Num = count(
-        0, "layers of a last stage laid out by hand, those that predict ahead among them (0: even; time only)", 0
-    )
-    trainable_layers: Num = share(
-        1.0,
-        "share of the layers that are trained (the last ones; the first are frozen, need no backward pass, and their "
-        "activations are counted as if kept)",
-    )
+    last_layers: Num = count(0, "layers of a last stage laid out by hand, with those ahead (0: even; time only)", 0)
+    trainable_layers: Num = share(1.0, "share of the layers that are trained, the last ones")
+    """The first need no backward pass; their activations are counted as if kept."""
     embeddings: bool = flag(True, "the token table and head are trained too")
     lora_rank: Num = count(0, "rank of adapters on lora_modules, everything else frozen (0: none)", low=0)
     lora_modules: tuple[str, ...] = MODULES
     """Products that have adapters, by name."""
-    base_bits: Num = number(
-        16, "stored bits of a frozen base weight (4 with scales is QLoRA, arXiv 2305.14314)", low=2, high=16
-    )
+    base_bits: Num = number(16, "stored bits of a frozen base weight (4 with scales is QLoRA)", low=2, high=16)
     packed_mean: Num = number(0, "mean length of the documents packed in a sequence (0: a sequence is one document)")
     packed_square: Num = number(0, "mean square of these lengths: attention sees only its own document")
     offload_params: Num = share(0.0, "share of the weights kept in host memory and moved as needed")
