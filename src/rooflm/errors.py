@@ -39,9 +39,7 @@ class UnknownNameError(RooflmError):
         self, what: str, name: str, known: Iterable[str], hint: str = "", near: list[str] | None = None
     ) -> None:
         near = near_matches(name, known) if near is None else near
-        tail = (
-            f": did you mean {' or '.join(repr(n) for n in near)}?" if near else f"; see `rooflm list {what.lower()}s`"
-        )
+        tail = f": did you mean {' or '.join(map(repr, near))}?" if near else f"; see `rooflm list {what.lower()}s`"
         super().__init__(f"unknown {what} {name!r}{tail}{hint}")
         self.near = near
 
@@ -77,9 +75,5 @@ def one_of(name: str, value: Any, known: Collection[str]) -> str:
     if low in known:
         return low
     near = near_matches(low, list(known))
-    tail = (
-        f"did you mean {' or '.join(map(repr, near))}?"
-        if near
-        else f"it must be one of {', '.join(k or 'none' for k in known)}"
-    )
-    raise RooflmError(f"{name} is {value!r}: {tail}")
+    among = f"it must be one of {', '.join(k or 'none' for k in known)}"
+    raise RooflmError(f"{name} is {value!r}: " + (f"did you mean {' or '.join(map(repr, near))}?" if near else among))

@@ -86,22 +86,19 @@ def _kinds_of(q: Quant) -> frozenset[str]:
     if q.kind == "float":
         return frozenset({_float(weight, act, q)})
     width = 8 if weight >= 8 else 4 if weight >= 4 else 3
-    narrow, also = _WIDTHS[width, 16 if act >= 16 else 4 if act <= 4 else 8]
+    narrow, also = _WIDTHS.get((width, 16 if act >= 16 else 4 if act <= 4 else 8), (f"int{width}", ()))
     return frozenset({narrow} if q.kind == "int" else {narrow, *also})
 
 
 _WIDTHS: dict[tuple[int, int], tuple[str, tuple[str, ...]]] = {
     (8, 16): ("int8-weights", ("fp8-weights", "gguf")),
     (8, 8): ("int8", ("fp8", "fp8-block", "mxfp8")),
-    (8, 4): ("int8", ()),
     (4, 16): ("int4", ("mxfp4", "gguf")),
     (4, 8): ("w4a8", ("mxfp4",)),
     (4, 4): ("w4a4", ("nvfp4",)),
     (3, 16): ("int3", ("gguf",)),
-    (3, 8): ("int3", ()),
-    (3, 4): ("int3", ()),
 }
-"""Widths of weights and activations -> the kind of integers, and what widths alone may also be."""
+"""Widths of weights and activations -> the kind of integers (where none is given: intN), and what else it may be."""
 
 
 def _float(weight: float, act: float, q: Quant) -> str:

@@ -187,11 +187,7 @@ def sequence_bytes(s: Scenario) -> Num:
 
 def copy_bytes(s: Scenario) -> Num:
     """Bytes a sequence that an eager cache update holds twice: torch.cat makes a layer's keys and values anew while the
-    old ones are still there. 0 where the cache is written in place.
-
-    The cells of Shortened LLaMA's maps bear one layer out: 7B, batch 256, 512 tokens runs out of memory on 80 GB, while
-    13B, batch 128, 512 tokens does not, which all layers twice would.
-    """
+    old ones are still there (docs/decisions/0046). 0 where the cache is written in place."""
     k = s.engine.kernels
     if k.fused or k.epilogue or k.rope_inside:
         return 0.0

@@ -16,9 +16,7 @@ ONCE = ("decode_attention", "mla_decode")
 """Kinds of kernels that read a sequence's cache once, however many of its tokens are verified."""
 
 
-def verifying(
-    plain: Sequence[Op | Comm], s: Scenario, wide: Callable[[Num], Sequence[Op | Comm]]
-) -> list[Op | Comm]:  # fmt: skip
+def verifying(plain: Sequence[Op | Comm], s: Scenario, wide: Callable[[Num], Sequence[Op | Comm]]) -> list[Op | Comm]:
     """The nodes of a decode pass that verifies guesses. plain: those of a pass with one token a sequence; wide(rows):
     those of a pass with so many tokens a sequence. Attention still reads a sequence's cache once."""
     if s.speculation.off:

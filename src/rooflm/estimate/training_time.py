@@ -239,17 +239,14 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num) -> Num:
 
 
 SHARDED_TAX = 0.1
-"""Compute time lost a second of hidden communication where gradients or parameters are sharded: a prior, as of the
-engines built on FSDP (data/engines/training.toml, overlap_tax)."""
+"""Least `overlap_tax` where gradients or parameters are sharded: a prior, that of the engines built on FSDP."""
 
 
 def overlap_tax(s: Scenario) -> Num:
     """Compute time lost a second of hidden data-parallel communication: the engine's; at ZeRO 2 and 3, whose gathers
     and reductions run beside every micro-batch, at least SHARDED_TAX (their kernels take SMs and memory bandwidth)."""
-    if s.efficiency.mode != "calibrated":
-        return s.engine.overlaps.overlap_tax
-    least = pick(s.mapping.zero >= 2, SHARDED_TAX, 0.0)
-    return larger(s.engine.overlaps.overlap_tax, least)
+    tax, least = s.engine.overlaps.overlap_tax, pick(s.mapping.zero >= 2, SHARDED_TAX, 0.0)
+    return larger(tax, least) if s.efficiency.mode == "calibrated" else tax
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,7 @@ gradient and writes two (5 to 3); softmax reads its output and the gradient and 
 the mask and the gradient and writes one; a rotation is undone; the loss writes its gradient over its input; an
 embedding reads the gradient and adds to fp32 rows; where a context group merges partial outputs, it adds up partial
 gradients of the queries; an adapter also adds its input's gradient to the product's; indexing adds rows up one by one
-(indexing_backward_kernel: 1.85 ms for 196,608 rows of 2,048 values on B200, 4.4 times its bytes; pytorch/ao, pull
-request 4623)."""
+(PyTorch's indexing_backward_kernel; docs/decisions/0122)."""
 
 MIRROR = {
     "all_reduce": "all_reduce", "reduce_scatter": "all_gather", "all_gather": "reduce_scatter",
@@ -172,8 +171,7 @@ def without_last(nodes: Sequence[Op | Comm]) -> list[Op | Comm]:
     a dense feed-forward layer and its reduction are not run again, for nothing but the next layer reads their result.
 
     Sources: PyTorch 2.1, torch.utils.checkpoint.set_checkpoint_early_stop (on by default without re-entry); a compiler
-    that drops dead code (XLA) does the same. Seen in llm-foundry's tables for A100-80GB before and after that release:
-    +8 % with full recomputation, +1 % without.
+    that drops dead code (XLA) does the same. Seen in llm-foundry's tables (docs/decisions/0027).
 
     >>> from rooflm.graph.ops import Comm
     >>> mlp = [gemm(n, "mlp", 1, 8, 8, 8, (2, 2, 2)) for n in ("up", "down")]

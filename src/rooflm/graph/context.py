@@ -94,20 +94,14 @@ class Context:
         return (p.sequences if p else 0) + (d.sequences / d.verified if d else 0)
 
     @cached_property
-    def _narrow(self) -> tuple[Num, Num, Num]:
-        """`widths` of the parts whose products are quantised."""
-        half = self.quant.half_bytes
-        return (self.quant.weight_bytes, smaller(self.quant.act_bytes, half), half)
-
-    @cached_property
-    def _wide(self) -> tuple[Num, Num, Num]:
-        """`widths` of the other parts."""
-        half = self.quant.half_bytes
-        return (self.quant.rest_bytes(half), half, half)
+    def _widths(self) -> dict[bool, tuple[Num, Num, Num]]:
+        """`widths` of the parts whose products are quantised (True), and of the others."""
+        q, half = self.quant, self.quant.half_bytes
+        return {True: (q.weight_bytes, smaller(q.act_bytes, half), half), False: (q.rest_bytes(half), half, half)}
 
     def widths(self, part: str) -> tuple[Num, Num, Num]:
         """Bytes a value of weights, activations and outputs of the products of a part of a layer (`quant.PARTS`)."""
-        return self._narrow if self.quant.narrows(part) else self._wide
+        return self._widths[self.quant.narrows(part)]
 
     def rate(self, part: str) -> str:
         """Which compute rate the products of a part of a layer run at."""

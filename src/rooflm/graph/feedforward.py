@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from rooflm.catalogue.model import MLP, MoE
 from rooflm.graph.context import Context, absent_group
 from rooflm.graph.ops import Comm, Op, distinct_experts, distinct_ranks, gemm, grouped, popularity, stream
@@ -81,14 +79,12 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
 def overlapping(c: Context, nodes: list[Op | Comm]) -> list[Op | Comm]:
     """The shared expert's ops, marked where a decoding pass of few tokens runs them beside the routed experts.
 
-    Source: vLLM documentation, VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD 256; SGLang, qwen2_moe.py and deepseek_v2.py,
-    DUAL_STREAM_TOKEN_THRESHOLD 1024 while graphs are captured, or one fused expert more; TensorRT-LLM,
-    multi_stream_utils.py, only in CUDA graphs.
+    Source: vLLM, VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD; SGLang, DUAL_STREAM_TOKEN_THRESHOLD in qwen2_moe.py and
+    deepseek_v2.py; TensorRT-LLM, multi_stream_utils.py (in CUDA graphs).
     """
     if c.work.prefill is not None or is_plain(c.kernels.shared_aside, 0):
         return nodes
     few: Num = pick(c.tokens <= c.kernels.shared_aside, 1.0, 0.0)
-    few = few if np.ndim(few) else float(few)
     return [node._replace(overlapped=few) if isinstance(node, Op) else node for node in nodes]
 
 

@@ -221,9 +221,7 @@ def absorbed_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
     ]
 
 
-def over_latents(
-    c: Context, count: Num, sequences: Num, keys: Num, heads: Num, rank: Num, rope: Num, value: Num
-) -> Op:  # fmt: skip
+def over_latents(c: Context, count: Num, sequences: Num, keys: Num, heads: Num, rank: Num, rope: Num, value: Num) -> Op:
     """Attention of a token a sequence over `keys` cached latents (rank + rope values each), which all heads read as
     they are: scores of a latent's width, and weighted sums of `value` of its values."""
     b, latent = c.quant.half_bytes, rank + rope

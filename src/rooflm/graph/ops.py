@@ -211,8 +211,7 @@ def popularity(experts: Num, top_k: Num, skew: Num) -> Num:
     A router takes the top k of E logits, each a bias of the expert (normal) plus what the token adds (normal). The
     logarithm of an expert's probability moves by the bias times the hazard rate of the normal law at the quantile k/E,
     which goes as sqrt(ln(E/k)); popularity is then log-normal with the variance skew^2 ln(E/k) of its logarithm. All
-    experts taken: 0. `distinct_experts` takes a gamma of the same variation, which reaches up to 12 % fewer experts (8
-    of 256, skew 0.5, 64 to 256 tokens): the constants are fitted with it.
+    experts taken: 0. `distinct_experts` takes a gamma of the same variation (docs/decisions/0032).
 
     >>> popularity(256, 8, 0.0), round(float(popularity(256, 8, 0.5)), 2), round(float(popularity(8, 2, 0.5)), 2)
     (0.0, 1.17, 0.64)

@@ -106,7 +106,8 @@ def by_algorithm(op: str, bytes_: Num, n: Num, algorithm: str, bandwidth: Num, l
         ring    volume / B + 2(n-1) α      double binary tree    volume / B + 2 log2(n) α
 
     for all_reduce, half of the hops for reduce_scatter, all_gather and broadcast; all_to_all and p2p take one hop.
-    Source: Patarasuk and Yuan (2009); Sanders, Speck and Träff (2009).
+    Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce" (2009); Sanders, Speck and Träff, "Two-tree algorithms"
+    (2009), in NCCL since 2.4.
 
     >>> [round(float(by_algorithm("all_reduce", 1e9, 1024, a, 25e9, 5e-6)) * 1e3, 2) for a in ("ring", "tree")]
     [90.15, 80.02]
@@ -120,20 +121,14 @@ def by_algorithm(op: str, bytes_: Num, n: Num, algorithm: str, bandwidth: Num, l
 def ideal(op: str, bytes_: Num, n: Num, link: Link) -> Num:
     """Seconds of the cheapest legal algorithm at full link rate: the lower bound. Zero for one rank.
 
-    With V bytes, n ranks, B one way a rank and α a hop:
+    The tree of `by_algorithm` has the ring's volume and never more hops. With V bytes, n ranks, B one way a rank and α
+    a hop, all_reduce may also be
 
-        ring             2(n-1)/n V/B + 2(n-1) α       double binary tree   2(n-1)/n V/B + 2 log2(n) α
-        two-shot         2(n-1)/n V/B + 3 α            one-shot             (n-1) V/B + 2 α
-        in-switch        V/B + 2 α
+        two-shot    2(n-1)/n V/B + 3 α        one-shot    (n-1) V/B + 2 α        in-switch    V/B + 2 α
 
-    for all_reduce (half of the first two for reduce_scatter, all_gather; broadcast is a pipelined tree V/B +
-    log2(n) α; all_to_all and p2p take one hop). The tree has the ring's volume and never more hops, so the ring itself
-    needs no candidate. One- and two-shot are legal where ranks read each other's memory (DIRECT_KINDS), in-switch where
-    the switch adds up (IN_SWITCH_KINDS).
-
-    Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce" (2009); Sanders, Speck and Träff, "Two-tree
-    algorithms" (2009), in NCCL since 2.4; Thakur et al. (2005); one- and two-shot as in TensorRT-LLM's and vLLM's
-    custom all-reduce.
+    One- and two-shot (reduce_scatter, all_gather: half the volume, one α) are legal where ranks read each other's
+    memory (DIRECT_KINDS), in-switch where the switch adds up (IN_SWITCH_KINDS).
+    Source: TensorRT-LLM's and vLLM's custom all-reduce; NCCL's NVLS (SHARP).
 
     >>> tree, direct = Link("", "infiniband", 8, 450e9, 1e-6), Link("", "nvlink", 8, 450e9, 1e-6)
     >>> round(float(ideal("all_reduce", 1e9, 8, tree)) * 1e6, 1)   # 3888.9 + 6 hops
@@ -228,8 +223,8 @@ def hierarchical(
 ) -> Num:
     """Seconds of a collective of a group that may span several tiers. Zero for one rank.
 
-    tiers: nearest first; constants: one a tier (None: `ideal`); stride: as in
-    `ranks_in_tiers`. With g_i ranks in tier i, r_i = g_i / g_(i-1) and g_0 = 1, tier i does
+    tiers: nearest first; constants: one a tier (None: `ideal`); stride: as in `ranks_in_tiers`. With g_i ranks in tier
+    i, r_i = g_i / g_(i-1) and g_0 = 1, tier i does
 
         all_reduce, reduce_scatter, all_gather, broadcast    op among r_i ranks on V / g_(i-1) bytes
         all_to_all                       the share (g_i - g_(i-1)) / n of V that leaves tier i-1 and stays in i

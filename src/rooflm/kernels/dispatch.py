@@ -75,8 +75,7 @@ def setting(device: Device, engine: Engine, scheme: Quant, efficiency: Efficienc
 
 
 def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any], s: Scenario) -> NDArray[Any]:
-    """Seconds of ops of one broadcast shape, (ops, *shape), before the engine's factors. floor: their
-    roofline, which no kernel beats."""
+    """Seconds of ops of one broadcast shape, (ops, *shape), before the engine's factors. floor: their roofline."""
     device = s.cluster.device
     if device.measured is not None:
         r = rates(s)
@@ -145,7 +144,7 @@ def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Latent attention of new tokens; the expansion of the latent is a product of its own in the graph. Where an
     indexer picks fewer tokens than there are, kernels over the latents take its place; for shorter prompts, too, where
-    the engine has no other way (vLLM until its pull request 47327; SGLang had one a month after the model, 11892)."""
+    the engine has no other way (docs/decisions/0111)."""
     c = constants("mla", MlaPrefillConstants, w, w.half, ("mla-prefill",))
     c = c._replace(floor_s=pick(s.engine.host.issue_prefill > GRAPHLESS, c.floor_s, 0.0))
     sequences, new, past, heads, qk, v, picked, latent, rope = op.shape
@@ -349,8 +348,7 @@ def batched_peak(op: Op, matrix: Num, vector: Num) -> Num:
     """FLOP/s of the units that a batched product runs on: tensor cores where its rows are whole multiples of 16 bytes,
     else fp32 units (heads of 108 16-bit values: 216 bytes).
 
-    Source: NVIDIA, Matrix Multiplication Background User's Guide, "Tensor Core requirements"; seen in four published
-    BLOOM candidates with 128 heads of 108, a quarter slower than their like with 64 or 96.
+    Source: NVIDIA, Matrix Multiplication Background User's Guide, "Tensor Core requirements".
 
     >>> from rooflm.graph.ops import bmm
     >>> [float(batched_peak(bmm("scores", "attention", 1, 64, 64, d, 1, 2), 312e12, 19.5e12)) for d in (104, 108)]

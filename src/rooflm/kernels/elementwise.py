@@ -40,8 +40,7 @@ LEAST = {"adapter": 4.5e-6}
 """Least s in a graph of a grouped low-rank product (two for each of 7 products in 32 layers take 2 ms a token: Punica,
 arXiv 2310.18547, abstract)."""
 CHAIN = 12e-6
-"""Least s of each of the three launches that a router counts, where PyTorch compiled it (SGLang on H200: 36 us, pull
-request 5371; 8 kernels, 13049), before the engine's stream_factor."""
+"""Least s of each of a router's three launches where PyTorch compiled it, stream_factor apart (docs/decisions/0117)."""
 
 
 def elementwise_time(

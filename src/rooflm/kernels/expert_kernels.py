@@ -38,8 +38,8 @@ class Choice(NamedTuple):
 
 
 def _tuned(entries: list[Entry], expert_parallel: bool) -> list[Entry]:
-    """Of an engine's entries for one library and data type, one: that fitted to rows without expert parallelism ("tp")
-    where no expert parallelism is asked for and there is one, else the general one."""
+    """Of an engine's entries for one library and data type one: without expert parallelism that fitted to such rows
+    ("tp") if there is one, else the general one."""
     kinds: dict[tuple[tuple[str, ...], str, str], dict[str, Entry]] = {}
     for e in entries:
         kinds.setdefault((e.engine, e.family, e.dtype), {})[e.kernel] = e

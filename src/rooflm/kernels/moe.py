@@ -104,9 +104,7 @@ def imbalance(tokens: Num, top_k: Num, experts: Num, ep: Num, skew: Num = 0.0) -
 
 WITHIN = 0.76
 """Variation of popularity among the experts of the busiest of several ranks, over that among all: the rest is between
-ranks, and it is the busiest because its experts are popular together. From routers drawn by `ops.popularity`'s own law
-(128 to 512 experts, 4 to 10 taken, 2 to 8 ranks, 4 to 1024 tokens): experts touched there within 7 %; with the whole
-variation they came out 3 to 15 % too few."""
+ranks. From routers drawn by `ops.popularity`'s own law: experts touched there within 7 % (docs/decisions/0055)."""
 
 
 def routed(tokens: Num, top_k: Num, experts: Num, ep: Num = 1, skew: Num = 0.0) -> Routing:
@@ -187,8 +185,7 @@ def moe_time(
 
     tokens: of all ranks of the group; width: of an expert on the rank; gated: 1 for gate and up projections, 0 for one;
     peak, bandwidth, sms: dense FLOP/s of the dtype, DRAM B/s, SMs; weight_bytes, act_bytes: bytes an element in the
-    GEMMs, scales included; fetched: share of the weights' bytes that device memory serves (an argument only fits of
-    warm benchmarks give: both products' traffic has it).
+    GEMMs, scales included; fetched: as in `grouped_gemm_time` (only fits of warm benchmarks give it).
 
         t = start + expert · E/ep + GEMM(gate-up) + GEMM(down) + passes / (eff_pass BW)
         passes = rows' (2 h + (2 + gated) w) 2 B + T h 4 B,   rows' = rows + stray (T k - rows)
