@@ -206,10 +206,7 @@ class Habits:
     sequence_parallel: bool = flag(True, "sequence parallelism unless told otherwise")
     dropout: bool = flag(False, "the framework's recipes train with it")
     selective: str = word(
-        "core",
-        "what selective recomputation means: the attention core, or all but attention and every other product (as in "
-        "torchtitan)",
-        ("core", "ops"),
+        "core", "what selective recomputation means: the attention core, or (ops) torchtitan's policy", ("core", "ops")
     )
     early_stop: bool = flag(False, "recomputation leaves out the last product of a layer (PyTorch from 2.1, XLA)")
     bucket: Num = number(INF, "below ZeRO 3: gradients of a message at least", low=1)

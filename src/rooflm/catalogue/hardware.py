@@ -82,8 +82,7 @@ class Device:
     """One accelerator as software sees it (a GPU, a GCD, a TPU chip, a CPU socket).
 
     peak: dense FLOP/s by data type (never the sparse figure); a missing key means that the type is not supported.
-    l1: shared memory and L1 of all SMs together; l2: last-level cache; dram: device memory. measured: constants of
-    one's own machine.
+    l1: shared memory and L1 of all SMs; l2: last-level cache; dram: device memory; measured: of one's own machine.
     """
 
     name: str

@@ -178,8 +178,7 @@ def usable(device: Device) -> Num:
 
 
 def sequence_bytes(s: Scenario) -> Num:
-    """KV cache (and recurrent state) of one sequence at its full length, on the fullest device (context ranks
-    share)."""
+    """Bytes of one sequence's cache and state at its full length, on the fullest device (context ranks share)."""
     length = (s.workload.prompt + s.workload.output) / s.mapping.cp
     room = s.engine.room
     return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, length, room.block, room.window_kept)
@@ -228,6 +227,5 @@ def running_limit(s: Scenario) -> Num:
 
 
 def check(broken: Dict[str, Num], used: Num, capacity: Num) -> Limits:
-    """The limits of a scenario: the rules that it breaks (`rules.flags`), and whether it uses more bytes than the
-    capacity."""
+    """Limits of a scenario: the rules that it breaks (`rules.flags`), and whether it uses more bytes than it may."""
     return Limits({**broken, OUT_OF_MEMORY: (used <= capacity) == 0})

@@ -46,8 +46,7 @@ def contexts_of(s: Scenario) -> Num:
 
 
 def decode_context(s: Scenario, run: Running, rows: Num = 1) -> Context:
-    """The decode pass of the largest micro-batch, at the first, middle and last context: a leading axis of 3. rows: of
-    each sequence."""
+    """The decode pass of the largest micro-batch, of `rows` tokens a sequence, at the contexts of `contexts_of`."""
     work = Pass(None, Decode(run.micro * rows, contexts_of(s), rows), run.micro * rows)
     return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters)
 
@@ -104,8 +103,7 @@ class Speed(NamedTuple):
 
 
 def host_of(s: Scenario) -> Engine:
-    """The engine with the host costs that count: all as fitted where efficiency is calibrated, else those of
-    `unfitted`."""
+    """The engine with the host costs that count: as fitted where efficiency is calibrated, else `unfitted`."""
     return s.engine if s.efficiency.mode == "calibrated" else unfitted(s.engine)
 
 

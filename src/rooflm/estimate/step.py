@@ -190,8 +190,7 @@ def issue_time(engine: Engine, tokens: Num, held: Num, experts: Experts = NO_EXP
 
 
 SPARED = 6
-"""Launches a layer that experts which choose by themselves need not: three of the router, three of the four of their
-products."""
+"""Launches a layer that experts which choose by themselves need not: three of the router, three of their own four."""
 
 
 def of_experts(timed: Sequence[Timed], s: Scenario) -> Experts:

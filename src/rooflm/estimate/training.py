@@ -133,8 +133,7 @@ class TrainingFigures(Figures):
 
     @figure
     def mfu(self) -> Num:
-        """Model FLOP/s over the peak of the products' data type, all pairs of tokens counted in attention, as most
-        published figures are."""
+        """Model FLOP/s over the peak of the products' data type, all pairs counted in attention, as most published."""
         return self._model_flops / self._peak_work
 
     @figure

@@ -118,9 +118,8 @@ def backward_comm(comm: Comm, rules: Rules) -> list[Op | Comm]:
 
 
 def in_module(node: Op | Comm, modules: tuple[str, ...]) -> bool:
-    """Whether a node belongs to one of these modules: the core of unfused attention, the norms before attention and
-    feed-forward, the up-projections of latent attention, the activation of experts, a dense feed-forward layer, or all
-    of a layer of experts.
+    """Whether a node belongs to one of these modules (`mapping.MODULES`): the core of unfused attention, norms, the
+    up-projections of latent attention, the activation of experts, a dense feed-forward layer, a layer of experts.
 
     >>> up = gemm("up", "mlp", 1, 8, 8, 8, (2, 2, 2))
     >>> in_module(up, ("mlp",)), in_module(up, ("moe", "layernorm"))
@@ -226,8 +225,7 @@ def quantisation(nodes: Sequence[Op | Comm], weight_passes: Num, rowwise: bool =
     """Casts that 8- and 4-bit training adds to the forward products: each reads its 16-bit input and writes it narrow,
     straight and transposed; the weights' casts are spread over the micro-batches that share them (`weight_passes` is
     the share of passes that cast them). Backward casts of the output's gradient come from the rule for "cast". With a
-    scale for every row, the transposed copy has other scales: columns are read twice more, for the largest value and
-    for the cast.
+    scale for every row, the transposed copy has other scales: columns are read twice more, for these and for the cast.
 
     Sources: NVIDIA Transformer Engine user guide, "FP8 primer" (scaled casts, transposes kept for the backward);
     torchao.float8, recipe "rowwise".

@@ -13,8 +13,7 @@ def compressed_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | 
     """Low-rank queries and one entry a token, what makes and picks compressed entries, attention over the window and
     the entries with all heads at once, the output in groups of heads.
 
-    Source: transformers, modeling_deepseek_v4.py (DeepseekV4Attention); the projections that make entries stay at 16
-    bits there.
+    Source: transformers, modeling_deepseek_v4.py (DeepseekV4Attention), which makes entries in 16 bits.
     """
     h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
     heads, groups, entry = ceil(a.heads / c.mapping.tp), ceil(a.out_groups / c.mapping.tp), a.entry
@@ -55,8 +54,7 @@ def entry_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | Comm]
 def over_prompt(c: Context, count: Num, a: CompressedAttention, heads: Num) -> list[Op | Comm]:
     """Attention of new tokens over the window and over the compressed entries. Of the entries a query reads one for
     every `ratio` tokens, or `index_topk` of them. Both are read through lists of entries, as in sparse latent
-    attention, so the op's shape gives a reach shorter than the sequence (by at least one token), by which its kernel is
-    told."""
+    attention, whose kernel is told by a reach shorter than the sequence (by at least one token) in the op's shape."""
     p, b, entry = c.work.prefill, c.quant.half_bytes, a.entry
     if not p:
         return []

@@ -147,8 +147,7 @@ def grouped(
 
 
 def bmm(name: str, part: str, count: Num, m: Num, n: Num, k: Num, batch: Num, width: Num) -> Op:
-    """`batch` products of the attention core in one kernel, together [m, k] by [k, n] each: m rows in all, as many B
-    matrices as `batch`.
+    """`batch` products of the attention core in one kernel, [m / batch, k] by [k, n] each: m rows in all.
 
     shape: (m / batch, n, k, batch). Every operand has `width` bytes a value.
 

@@ -69,8 +69,7 @@ class PrefillConstants(NamedTuple):
 
 
 class DecodeConstants(NamedTuple):
-    """Constants of one decode kernel on one device: eight fitted (one of swap_s and seq_s is 0), four picked from a
-    list."""
+    """Constants of one decode kernel on one device: eight fitted (one of swap_s and seq_s is 0), four from a list."""
 
     launch_s: float
     """s of an empty call."""

@@ -56,8 +56,7 @@ def filling(transfer: Num, most: Num) -> Num:
 
 
 def filling_soon(transfer: Num, most: Num) -> Num:
-    """The same where it saturates sooner: most (1 - e^(-T / 5 us)). Attention's and experts' kernels are fitted with
-    it.
+    """The same where it saturates sooner: most (1 - e^(-T / 5 us)), as attention's and experts' kernels were fitted.
 
     >>> round(float(filling_soon(5e-6, 1.0)), 2)
     0.63

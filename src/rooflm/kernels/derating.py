@@ -105,8 +105,7 @@ def _nearest(family: str, architecture: str, year: int, engine: str) -> str:
 
 def matrix_share(device: Device, generation: str = "") -> Num:
     """FLOPs a clock of an SM over those of the cards that stand for a generation's kernels, its own unless another is
-    given (1: no one does). Softmax takes so much less of a product's time: SMs of all generations have alike units for
-    exponentials.
+    given (1: no one does). Softmax takes so much less of a product's time, as SMs have alike units for exponentials.
 
     >>> from rooflm.readers.devices import load_device
     >>> [round(float(matrix_share(load_device(name))), 2) for name in ("h200", "h20")]

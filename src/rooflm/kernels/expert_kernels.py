@@ -49,8 +49,7 @@ def _tuned(entries: list[Entry], expert_parallel: bool) -> list[Entry]:
 
 
 def _widest(entries: list[Entry]) -> list[Entry]:
-    """Of the entries of one engine, library, data type and kernel for several cards of a generation, that for most
-    cards."""
+    """Of the entries of one engine, library, data type and kernel for cards of a generation, that for most cards."""
     ranked = sorted(entries, key=lambda e: len(e.gpu))
     return list({(e.engine, e.family, e.dtype, e.kernel): e for e in ranked}.values())
 
@@ -98,8 +97,7 @@ def choices(
 
 
 def _read(entries: list[Entry], shared: list[Entry]) -> tuple[Choice, ...]:
-    """Entries with their constants. A kernel of a shared library takes the least start time that any engine or data
-    type has of it."""
+    """Entries with their constants. A shared library's kernel has the least start time of any engine and data type."""
     read = [(e, typed(MoEConstants, parsed("moe", e.text))) for e in (*entries, *shared)]
     least = [min([c.start, *(o.start for k, o in read[len(entries) :] if k.family == e.family)]) for e, c in read]
     found = zip(read[: len(entries)], least, strict=False)

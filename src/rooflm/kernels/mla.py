@@ -19,8 +19,7 @@ from rooflm.units import Num, ceil
 class MlaPrefillConstants(NamedTuple):
     """Constants of one MLA prefill kernel on one device; as PrefillConstants, with these of its own.
 
-    floor_s: least time of a call (the host, where the engine was timed without CUDA graphs), s; passes: serial passes
-    over Q, K, V and O.
+    floor_s: least s of a call (the host, where it was timed without CUDA graphs); passes: serial, over Q, K, V and O.
     """
 
     launch_s: float

@@ -2,8 +2,7 @@
 
 A rank holds `experts / ep` experts, or its tensor group's share of each. Its kernels sort the tokens by expert, run two
 grouped GEMMs (gate-up, down) over the experts that received rows, with the activation between them, and put the rows
-back. Every numeric argument is a number or an array; the tile candidates are one extra leading axis that is minimised
-away.
+back. Every numeric argument is a number or an array; tile candidates are an extra leading axis, minimised away.
 """
 
 from __future__ import annotations

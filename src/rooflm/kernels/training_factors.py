@@ -42,8 +42,7 @@ def gemm(device: str, architecture: str, dtype: str, scheme: str = "") -> float:
 
 
 def early(architecture: str, dtype: str) -> float:
-    """Time of products with the libraries of a generation's first releases over that with later ones; 1 where none is
-    known.
+    """Time of products with a generation's first libraries over that with later ones; 1 where none is known.
 
     >>> early("blackwell", "fp8") > early("blackwell", "half") > 1 == early("hopper", "fp8")
     True

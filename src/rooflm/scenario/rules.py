@@ -1,6 +1,5 @@
 """The rules that a split keeps: one list for a point, a grid and a search. A rule is True where it is broken, over
-plain numbers or arrays; its reason marks the points of a grid, and finds the sentence (`asked.refused`) of a single
-one."""
+plain numbers or arrays; its reason marks the points of a grid, and finds a single one's sentence (`asked.refused`)."""
 
 from __future__ import annotations
 

@@ -77,8 +77,7 @@ class Scenario:
 
     @property
     def asked(self) -> Num:
-        """Tokens of a batch that its cost and energy are told by: of the outputs, or where the model embeds texts, of
-        the prompts."""
+        """Tokens of a batch that its cost and energy are told by: its outputs', of a model that embeds its prompts'."""
         w = self.workload
         return w.batch * (w.output if self.model.head else w.prompt)
 
