@@ -76,8 +76,8 @@ def find(name: str) -> Checkpoint | None:
 
     >>> find("zai-org/GLM-5-FP8").quant, find("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8").max_context
     ('fp8-block', 262144)
-    >>> find("RedHatAI/Meta-Llama-3.1-70B-Instruct-quantized.w4a16")
-    Checkpoint(model='llama-3.1-70b', quant='int4', max_context=0, bytes=0, size_source='', source='')
+    >>> find("RedHatAI/Meta-Llama-3.1-70B-Instruct-quantized.w4a16")  # doctest: +ELLIPSIS
+    Checkpoint(model='llama-3.1-70b', quant='int4', max_context=0, bytes=0, ...)
     >>> find("Qwen/Qwen3-8B") is None, find("somebody/else-AWQ") is None
     (True, True)
     """
