@@ -92,6 +92,17 @@ def find(name: str) -> Checkpoint | None:
     return None
 
 
+def scheme_in_name(name: str) -> str:
+    """The scheme that the end of a hub id tells, of whatever model ("": none).
+
+    >>> scheme_in_name("somebody/New-32B-FP8"), scheme_in_name("somebody/New-32B")
+    ('fp8', '')
+    """
+    publisher, _, rest = normalise(name).rpartition("/")
+    ends = _table().endings["any"] | _table().endings.get(publisher, {})
+    return next((quant for end, quant in ends.items() if end and quant and rest.endswith(end)), "")
+
+
 def published(model: str, scheme: str) -> str:
     """The hub id of a listed checkpoint of a model in a scheme, whatever its cache's width ("": none is listed).
 
