@@ -33,7 +33,7 @@ def outcomes(path: str | PathLike[str]) -> list[Outcome]:
     except OSError as error:
         raise RooflmError(f"{where} cannot be read: {error.strerror}") from None
     header = {name.strip() for name in content.partition("\n")[0].split(",")}
-    if len(OLDER & header) >= 2:
+    if OLDER & header:
         content = text_of(converted(content, str(where)))
     return parse(content.replace("\0", ""), str(where))
 

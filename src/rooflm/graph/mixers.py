@@ -316,7 +316,7 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     apart = a.kind == "gated-delta" and not c.training and not c.kernels.epilogue
     width = 2 * inner + 2 * keys + gates * (not apart)
     mixed = inner + 2 * keys
-    kernels = 8 if a.kind == "gated-delta" and p and not c.training and is_plain(chain, 0) else 2
+    kernels = pick(chain > 0, 2, 8) if a.kind == "gated-delta" and p and not c.training else 2
     return [
         c.product("in_proj", part, count, width, h),
         *([gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if apart else []),

@@ -76,8 +76,8 @@ def find(name: str) -> Checkpoint | None:
 
     >>> find("zai-org/GLM-5-FP8").quant, find("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8").max_context
     ('fp8-block', 262144)
-    >>> find("RedHatAI/Meta-Llama-3.1-70B-Instruct-quantized.w4a16")
-    Checkpoint(model='llama-3.1-70b', quant='int4', max_context=0, bytes=0, size_source='', source='')
+    >>> find("RedHatAI/Meta-Llama-3.1-70B-Instruct-quantized.w4a16")  # doctest: +ELLIPSIS
+    Checkpoint(model='llama-3.1-70b', quant='int4', max_context=0, bytes=0, ...)
     >>> find("Qwen/Qwen3-8B") is None, find("somebody/else-AWQ") is None
     (True, True)
     """
@@ -90,6 +90,17 @@ def find(name: str) -> Checkpoint | None:
         if base is not None:
             return msgspec.structs.replace(base, quant=quant or base.quant, bytes=0, size_source="") if end else base
     return None
+
+
+def scheme_in_name(name: str) -> str:
+    """The scheme that the end of a hub id tells, of whatever model ("": none).
+
+    >>> scheme_in_name("somebody/New-32B-FP8"), scheme_in_name("somebody/New-32B")
+    ('fp8', '')
+    """
+    publisher, _, rest = normalise(name).rpartition("/")
+    ends = _table().endings["any"] | _table().endings.get(publisher, {})
+    return next((quant for end, quant in ends.items() if end and quant and rest.endswith(end)), "")
 
 
 def published(model: str, scheme: str) -> str:

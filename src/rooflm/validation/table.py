@@ -26,6 +26,7 @@ from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import load_device
 from rooflm.readers.engine_releases import nearest_by_range, row_named, rows_of_releases
 from rooflm.readers.engines import load_engine
+from rooflm.readers.released import scheme_in_name
 from rooflm.validation import sizes
 from rooflm.validation.cells import LONGEST, arguments, number
 from rooflm.validation.columns import (
@@ -297,6 +298,8 @@ def model_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) ->
         found = sizes.nearest_model(float(counts["params"]), float(counts.get("active", 0)), printed)
         assumed.append(f"model {printed} is not in the catalogue: {found} stands in")
         kwargs["model"] = found
+        if scheme := scheme_in_name(printed):
+            kwargs.setdefault("quant", scheme)
         return printed
     kwargs["model"] = found
     return found
