@@ -308,9 +308,9 @@ def whole_prompts(s: Scenario, sets: Dict[str, Any]) -> Scenario:
     """The scenario with room in a pass for a prompt, where its engine takes prompts whole and no budget was asked for:
     as in `serving.deploy.room_for_prompts`, whose sources hold here, so that one request is served as it is inferred.
 
-    >>> own = "engine.server.scheduler"
-    >>> long = [build_inference("llama-7b", gpu="h100", prompt=32768, sets={own: k}) for k in ("no-evict", "continuous")]
-    >>> [float(built.scenario.engine.room.token_budget) for built in long]
+    >>> path = "engine.server.scheduler"
+    >>> ways = [build_inference("llama-7b", gpu="h100", prompt=32768, sets={path: k}) for k in ("no-evict", "static")]
+    >>> [float(built.scenario.engine.room.token_budget) for built in ways]
     [32768.0, 8192.0]
     """
     asked = {paths.in_full(s, path) for path in sets}
