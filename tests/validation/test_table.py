@@ -179,6 +179,13 @@ def test_own_figures_make_a_device_out_of_the_nearest() -> None:
     assert score([like])[0].predicted > 1.05 * score([wider])[0].predicted
 
 
+def test_a_card_that_nobody_knows_is_the_nearest_of_its_series() -> None:
+    got = request(gpu="H300 SXM 192GB", tp="1")
+    assert got.kwargs["gpu"] == "h200-sxm-141gb" and got.group[1] == "H300 SXM 192GB"
+    assert got.assumed == ("gpu H300 SXM 192GB is not in the catalogue: h200-sxm-141gb stands in",)
+    assert request(gpu="H300", tp="1", like="b200").kwargs["gpu"] == "b200-sxm-180gb"
+
+
 def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:
     got = request(engine="mystery")
     assert got.kwargs["engine"] == "vllm" and got.assumed == ("engine mystery is not in the catalogue: vllm",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Any
 
@@ -148,6 +149,32 @@ def nearest_device(own: dict[str, float]) -> str:
         return sum(abs(math.log(own[k] / _figures()[name][k])) for k in own)
 
     return min(_figures(), key=lambda name: (far(name), name))
+
+
+_NUMBERED = re.compile(r"(.*?[a-z])[ -]?(\d+)")
+
+
+def device_in_series(name: str) -> str | None:
+    """The device of the catalogue in the series that a name begins with: of the same class (last two digits) first,
+    then of the nearest number; None where no series has such a name.
+
+    >>> [device_in_series(n) for n in ("h300-sxm-192gb", "RTX 6090", "MI400X", "abacus")]
+    ['h200-sxm-141gb', 'rtx-5090', 'mi300x', None]
+    """
+
+    def read(text: str) -> tuple[str, int] | None:
+        found = _NUMBERED.match(catalogue.normalise(text))
+        return (found[1], int(found[2])) if found and int(found[2]) else None
+
+    own = read(name)
+    kin = {alias: row for alias, row in catalogue.aliases("gpu").items() if own and (read(alias) or ("",))[0] == own[0]}
+
+    def far(alias: str) -> tuple[bool, float, float, str]:
+        number, wanted = (read(alias) or ("", 1))[1], own[1] if own else 1
+        unlike = -SequenceMatcher(None, catalogue.normalise(name), alias).ratio()
+        return number % 100 != wanted % 100, abs(math.log(number / wanted)), unlike, alias
+
+    return kin[min(kin, key=far)] if kin else None
 
 
 def device_settings(like: str, own: dict[str, float]) -> dict[str, float]:

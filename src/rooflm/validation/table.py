@@ -326,13 +326,12 @@ def device_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -
     if found is None:
         if not printed and not figures:
             raise Unusable("gpu is blank")
-        like = known_device(str(own.get("like", "")))
+        like = known_device(str(own.get("like", ""))) or (None if figures else sizes.device_in_series(printed))
         if like is None and not figures:
             raise Unusable(f"gpu {printed} is not in the catalogue: give peak, bandwidth and memory, or like")
         found = like or sizes.nearest_device(figures)
-        assumed.append(
-            f"gpu {printed} is not in the catalogue: kernels of {found}" + (", own rates" if figures else "")
-        )
+        stands = f"kernels of {found}, own rates" if figures else f"{found} stands in"
+        assumed.append(f"gpu {printed} is not in the catalogue: {stands}")
         kwargs["gpu"] = found
         kwargs["sets"] = sizes.device_settings(found, figures) | kwargs.get("sets", {})
         return printed or found
