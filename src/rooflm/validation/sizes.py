@@ -154,6 +154,7 @@ def nearest_device(own: dict[str, float]) -> str:
 _NUMBERED = re.compile(r"(.*?[a-z])[ -]?(\d+)")
 
 
+@lru_cache
 def device_in_series(name: str) -> str | None:
     """The device of the catalogue in the series that a name begins with: of the same class (last two digits) first,
     then of the nearest number; None where no series has such a name.
