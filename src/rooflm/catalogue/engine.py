@@ -94,6 +94,7 @@ class Kernels:
     shared_aside: Num = count(0, "most sequences of a decoding pass whose shared expert runs beside the others", 0)
     gates: str = shapes("biased routers beside a shared expert that one kernel does, experts x groups: 256x8 384x1")
     gates_on: str = word("", "generations of cards on which other such routers are PyTorch's chains, with commas")
+    inner_gates: bool = flag(True, "routers inside experts' kernels take no time beyond what was measured of those")
     tuned_experts: str = shapes("experts x width on a rank, whose 8-bit products memory alone holds, so well tuned")
     tuned_experts_on: str = word("", "cards on which these are so (none: all), with commas")
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
