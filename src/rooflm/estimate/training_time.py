@@ -284,7 +284,7 @@ def time_step(s: Scenario, c: Context) -> TrainingStep:
     dgrad = larger(micro.backward - micro.wgrad, 0.0)
     flushes, chunks = s.training.flushes, schedule.chunks(m.schedule, m.vp)
     idle = schedule.bubble_time(m.schedule, m.pp, m.vp, micro.forward, dgrad, micro.wgrad)
-    if e.habits.in_step and s.efficiency.mode == "calibrated":
+    if e.habits.lockstep and s.efficiency.mode == "calibrated":
         idle = idle + schedule.table_time(m.pp, chunks, count / flushes, micro.forward, micro.backward)
     bubble = flushes * idle
     crossings = pick(m.pp > 1, 2.0 * chunks, 0.0)
