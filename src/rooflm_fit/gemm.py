@@ -4,12 +4,12 @@
 
 DIR holds gemm.parquet: source gpu backend version kernel dtype m n k time_us, one row a measured kernel. 30 % of the
 (n, k) pairs are kept aside by a hash. One set comes out for each generation of cards, library and data type, fitted to
-all its tables at once, and one a data type over everything. SMs draw operands from L2, so a generation's set
-holds `c_sm` at the mean of its measured cards' bandwidth of L2 over DRAM's, and a card's goes by its own. In 16 bits every
-engine calls cuBLAS; in narrower types
-engines differ in what they time (quantising) and in how their kernels split the work. Of one card's tables the feed and
-the peak of full tiles cannot be told apart: in 16 bits they take the feed of the generation's set of several cards. Cards whose units for a data type
-are not those of their generation (B300's for 4 bits) have a set of their own.
+all its tables at once, and one a data type over everything. SMs draw operands from L2, so a generation's set holds
+`c_sm` at the mean of its measured cards' bandwidth of L2 over DRAM's, and a card's goes by its own. In 16 bits every
+engine calls cuBLAS; in narrower types engines differ in what they time (quantising) and in how their kernels split the
+work. Of one card's tables the feed and the peak of full tiles cannot be told apart: in 16 bits they take the feed of
+the generation's set of several cards. Cards whose units for a data type are not those of their generation (B300's for
+4 bits) have a set of their own.
 
 Left out, because the times are not those of a kernel on that GPU: vLLM's fp8_block (timed without CUDA graphs, so the
 host's launch shows), SGLang on B300 (a copy of another GPU's table), Intel B60 (not in this formula's reach), and what
@@ -266,7 +266,8 @@ def fit_tables(
     starts: Sequence[Mapping[str, float]] = STARTS,
     held: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
-    """Constants fitted to the rows of `tables` that are not kept aside (`rows` of each, drawn with seed 0), but `held`."""
+    """Constants fitted to the rows of `tables` that are not kept aside (`rows` of each, drawn with seed 0); held: those
+    that stay."""
     own = dict(held or {})
     params = PARAMS
     if tables[0].dtype not in SIXTEEN:
@@ -280,10 +281,11 @@ def fit_tables(
         parts.append(table.take(index))
     measured = np.concatenate([p.time for p in parts])
     weights = np.concatenate([np.where(is_large(p), LARGE_WEIGHT, 1.0) / p.time.size for p in parts])
-    found = fit(
-        lambda c: np.concatenate([predict(p, {**c, **own}) for p in parts]), measured, params, weights=weights, starts=starts
-    )
-    return found | own
+
+    def model(c: Mapping[str, float]) -> Array:
+        return np.concatenate([predict(p, {**c, **own}) for p in parts])
+
+    return fit(model, measured, params, weights=weights, starts=starts) | own
 
 
 def errors(tables: Sequence[Table], constants: Mapping[str, float]) -> tuple[Error, Error, float]:
@@ -308,8 +310,8 @@ def joint_row(
     feed: Mapping[str, float] | None = None,
 ) -> FitRow:  # fmt: skip
     """One set of constants for several tables; transfer error by leaving out one group (`groups`: GPU -> group), or one
-    engine's tables where there is one group. cards: those that it holds for; feed: its constants of operands (c_sm, l2),
-    where others' tables tell them."""
+    engine's tables where there is one group. cards: those that it holds for; feed: c_sm and l2 where
+    others' tables tell them."""
     out = throttled(tables) if architecture != ANY else []
     tables = [t for t in tables if t not in out]
     several = len({t.gpu for t in tables}) > 1
@@ -363,10 +365,10 @@ def fit_all(tables: Sequence[Table]) -> list[FitRow]:
 
 
 def told(rows: Sequence[FitRow], architecture: str, dtype: str) -> dict[str, float]:
-    """c_sm and l2 of a generation's set of several cards in 16 bits, for another set in 16 bits; empty where none is."""
-    sixteen = (r.constants for r in rows if r.architecture == architecture and r.dtype in SIXTEEN and "l2" in r.constants)
-    known = next(sixteen, None) if dtype in SIXTEEN else None
-    return {name: known[name] for name in ("c_sm", "l2")} if known else {}
+    """c_sm and l2 of a generation's set of several cards in 16 bits, for another set in 16 bits; empty without one."""
+    mine = [r for r in rows if r.architecture == architecture and r.dtype in SIXTEEN]
+    sixteen = [r.constants for r in mine if "l2" in r.constants]
+    return {name: sixteen[0][name] for name in ("c_sm", "l2")} if sixteen and dtype in SIXTEEN else {}
 
 
 def _report(r: FitRow) -> None:
