@@ -12,7 +12,7 @@ from rooflm.graph.context import Context
 from rooflm.graph.ops import Comm, Op, stream
 from rooflm.units import Num, is_plain, smaller
 
-SEVERAL = {"qkv": ("q", "kv", "k", "v"), "kv": ("k", "v"), "gate_up": ("gate", "up")}
+SEVERAL = {"qkv": ("q", "k", "v"), "kv": ("k", "v"), "gate_up": ("gate", "up")}
 """One name of several products -> these products."""
 SUM = 4.0
 """Bytes a value of the low-rank product between the two (vLLM's Triton kernels and Punica's keep it in fp32)."""
@@ -23,12 +23,13 @@ SLICES = {"qkv": 3, "kv": 2, "gate_up": 2}
 def chosen(modules: Sequence[str]) -> dict[str, float]:
     """Products that modules mean, fused or apart, and the share of their columns (keys or values alone: half of both).
 
-    >>> chosen(["q", "v"]), sorted(chosen(["qkv"]))
-    ({'q': 1.0, 'kv': 0.5}, ['kv', 'q', 'qkv'])
+    >>> chosen(["q", "v"])["kv"], sorted(chosen(["qkv"])) == sorted(chosen(["q", "k", "v"]))
+    (0.5, True)
     """
-    named = dict.fromkeys(own for module in modules for own in (module, *SEVERAL.get(module, ())))
-    halves = named.keys() & {"k", "v"}
-    return {name: 1.0 for name in named if name not in halves} | ({"kv": len(halves) / 2} if halves else {})
+    named = {own for module in modules for own in (module, *SEVERAL.get(module, ()))}
+    half = {"kv": 0.5} if named & {"k", "v"} else {}
+    whole = {*named, *(fused for fused, parts in SEVERAL.items() if named.issuperset(parts))}
+    return half | dict.fromkeys(whole, 1.0)
 
 
 def adapter_params(model: Model, rank: Num, targets: Sequence[str], tp: Num = 1) -> Num:
