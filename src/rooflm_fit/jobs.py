@@ -107,7 +107,7 @@ JOBS: dict[str, Job] = {
         ("vllm-2024-rocm",),
         (*host(2e-3, 60e-6, 50e-3), Param("collective_factor", 1.0, 0.3, 20.0, prior=1.0),  # RCCL's over NCCL's
          reread(4.0), Param("block_rate", 2e9, 1e8, 1e11, prior=0.5), *kernel("stream_factor", width=0.5, high=10.0)),
-        cards=dict.fromkeys(("mi250-gcd", "mi300x"), Card(0, 0.1, few=0.15)), kin=Card(0, 0.3, few=0.25),
+        cards=dict.fromkeys(("mi250-gcd", "mi300x"), Card(0, 0.1)), kin=Card(0, 1.0, few=1.0),
     ),
     "trtllm-2024": Job(
         ("trtllm-2024",),
