@@ -100,7 +100,7 @@ JOBS: dict[str, Job] = {
     "vllm-2024": Job(  # the runs of 2023 are of a release before CUDA graphs, which its row only stands in for
         ("vllm-2024",),
         (*host(1.6e-3, 60e-6, 20e-3), COLLECTIVE, reread(2.0), CONVERT,
-         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor"), EXPERTS),
+         *kernel("gemm_factor"), EXPERTS),
         cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1)}, skip=("mlc",),
     ),
     "vllm-2024-rocm": Job(  # libraries reach much the same on two generations: of one left out the other tells
