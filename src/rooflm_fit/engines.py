@@ -190,7 +190,7 @@ def params_of(job: Job, members: Sequence[Family]) -> list[Param]:
         widths = job.cards.get(gpu) or job.cards.get("*")
         for name, width in widths._asdict().items() if widths else ():
             if width:
-                start = 1.0 if job.kin else FREE[name].start  # a share of its family's
+                start = 1.0 if job.kin else getattr(elsewhere(gpu), name) or FREE[name].start  # a share of its family's
                 listed.append(FREE[name]._replace(name=f"{gpu}|{name}", start=start, prior=width))
     lines = [line(f.gpu) for f in members]
     for name, width in job.kin._asdict().items() if job.kin else ():
@@ -236,16 +236,20 @@ def on_hand(f: Family) -> bool:
     return any((r.gpu, r.engine) == (f.gpu, runs) and not r.source.startswith(FITTED) for r in card_file().card)
 
 
+def elsewhere(gpu: str) -> Derating:
+    """What llama.cpp's runs gave a GeForce for other engines: a card's factors start there in a fit without families,
+    and a card that such a fit never saw has them."""
+    own = kin(gpu).removeprefix("~")
+    return on_file(gpu, "", own, "", 0, "") if own == "geforce" else Derating()
+
+
 def reach_of(f: Family, theta: Mapping[str, float]) -> Derating:
     """A card's factors in a fit: its own times its family's where the fit has cards at all (one that it never saw has
     its family's alone; a GeForce in a fit without families what llama.cpp's runs gave it), else those on file."""
     if on_hand(f) or not any("|" in key for key in theta):
         return derating(f.scenario.cluster.device, f.engine)
     families_too = any(key.startswith("~") for key in theta)
-    general = Derating()
-    if f.kin == "~geforce" and not families_too:
-        general = on_file(f.gpu, "", f.kin.removeprefix("~"), "", 0, "")
-    found = asdict(general)
+    found = asdict(Derating() if families_too else elsewhere(f.gpu))
     for name in found:
         parts = [theta[f"{key}|{name}"] for key in (f.gpu, *line(f.gpu)) if f"{key}|{name}" in theta]
         if parts:

@@ -141,7 +141,7 @@ JOBS: dict[str, Job] = {
         (Param("step", 0.2e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5),
          *kernel("attention_factor", "stream_factor", width=0.5),
          Param("collective_factor", 1.0, 0.1, 20.0, prior=0.6),
-         reread(4.0), SMS),
+         reread(4.0), SMS, Param("message", 0.15e-3, 1e-6, 5e-3, prior=0.8)),  # a graph a stage, and the copy between
         own={"llama.cpp-2024-05": (*kernel("decode_factor", width=0.5),
                                    Param("dequant", 1.0, 0.01, 20.0, prior=1.0))}
             | dict.fromkeys(("llama.cpp-2024-05-metal", "llama.cpp-metal-2025-02", "ollama-metal"), METAL),

@@ -47,7 +47,7 @@ from rooflm.kernels.mla import (
 )
 from rooflm.kernels.moe import moe_time, routed
 from rooflm.kernels.own_machine import op_time
-from rooflm.kernels.products import among, brain_time, expert_vectors, products, taken
+from rooflm.kernels.products import among, brain_time, expert_vectors, products
 from rooflm.kernels.rates import Rates, rates, rates_of
 from rooflm.kernels.training_factors import trained
 from rooflm.scenario.kept import kept
@@ -273,7 +273,7 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
         time = larger(time, brain_time(flops, s.engine.kernels.brain_experts, s, r))
         brain = brain_time(flops, s.engine.kernels.brain_share, s, r)
-        vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r, taken(s))
+        vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r, s)
         time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
     return time
 
