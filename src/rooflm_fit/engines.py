@@ -195,7 +195,8 @@ def params_of(job: Job, members: Sequence[Family]) -> list[Param]:
     lines = [line(f.gpu) for f in members]
     for name, width in job.kin._asdict().items() if job.kin else ():
         if width:
-            listed += [FREE[name]._replace(name=f"{k}|{name}", prior=width) for k in sorted({x[0] for x in lines})]
+            keys = sorted({f"{x[0]}|{name}" for x in lines})
+            listed += [FREE[name]._replace(name=k, start=job.start.get(k, FREE[name].start), prior=width) for k in keys]
     for name, width in job.generation._asdict().items() if job.generation else ():
         if width:
             kinds = sorted({key for own in lines for key in own[1:]})

@@ -56,6 +56,8 @@ from rooflm.units import Num, each, highest, is_plain, larger, pick, smaller
 
 UNFUSED = 0.7
 """Share of either roof that plain batched products reach (the rest is the engine's bmm_factor)."""
+HEAD = 128
+"""Values of a head up to which kernels of attention keep all they add up in registers."""
 ALIGNED = 16
 """Bytes of which the rows of operands are multiples where cuBLAS' batched products use tensor cores."""
 MIXED = 5e-6
@@ -134,7 +136,7 @@ def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     call = partial(prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
                    q_bytes=op.widths[0], kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
                    sms=s.cluster.device.sms, causal=not both_ways)  # fmt: skip
-    time = call(new, past, c=c, window=window) / s.mapping.cp
+    time = call(new, past, c=c, window=window) * pick(qk > HEAD, s.engine.kernels.wide_heads, 1.0) / s.mapping.cp
     if s.engine.phase == "training" and not absent_group(s.mapping.cp):
         long = op.flops / r.peak["half"]
         time = pick((window < math.inf), time, chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring))
