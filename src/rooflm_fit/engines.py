@@ -380,7 +380,8 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
     so, of the first of JOBS that has it (engines that serve stand before llama.cpp). A row that states its factors
     stays."""
     head, *blocks = (b.rstrip() for b in path.read_text(encoding="utf-8").split("[[card]]"))
-    gone = [f'engine = "{e}"' for name in results for e in JOBS[name].engines]
+    runs = {name: dict.fromkeys(load_engine(e).runs for e in JOBS[name].engines) for name in results}
+    gone = [f'engine = "{e}"' for own in runs.values() for e in own]
     gone += [f'"as fitted to runs of {name};' for name in results]
     said = {of_whom(block) for block in blocks if not any(f'source = "{how}' in block for how in FITTED)}
     kept = [block for block in blocks if of_whom(block) in said or not any(mark in block for mark in gone)]
@@ -393,7 +394,7 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
             bound = JOBS[name].bound.get(place, "")
             factors = factors_of(parts, place if bound else "")
             sources = ", ".join(sorted({r.source for r in found.requests}))
-            for engine in (e for e in JOBS[name].engines if load_engine(e).runs == e):
+            for engine in runs[name]:
                 note = f"fitted to runs of {name}: {sources}"
                 here = factors_of(parts) if engine == bound else factors
                 row = card_row([*named, f'engine = "{engine}"'], here, count, note)

@@ -158,7 +158,8 @@ JOBS: dict[str, Job] = {
                                 LAUNCH),
              "llama.cpp-vulkan-rocm": (*kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
                                        Param("brain_share", 0.3, 0.02, 1.0, prior=0.5), LAUNCH)},
-        kin=Card(0.15, 0.3), start={"~radeon|compute": 0.6}, odd=wide_experts,  # what four other cards reach
+        kin=Card(0.15, 0.3), generation=Card(0, 0), odd=wide_experts,  # other generations' factors are stated
+        start={"~radeon|compute": 0.6},  # which these reach: 0.66 and 0.66 by HIP, 0.59 and 0.52 by Vulkan
     ),
     "mlx": Job(("mlx",), own={"mlx": (Param("gap", 2e-6, 1e-7, 5e-5, prior=0.8),
                                       *kernel("gemm_factor", "attention_factor", "decode_factor", width=0.7))}),
