@@ -25,8 +25,9 @@ class Job:
     """One joint fit. rows: sources and (released) engine rows; shared: constants that all its engine rows have in
     common; own: constants that each has for itself; cards: GPU -> which of its factors are free ("*": every GPU); kin:
     the same of a family of cards (`Device.product_family`), whose factors multiply those of its cards; generation: of
-    one generation of a family over the one before it; odd: which of its rows ran kernels that no other row did, so
-    that they are predicted and not fitted; bound: cards whose own factors hold in one engine row of it alone."""
+    one generation of a family over the one before it; start: where a family's factor starts, if not at 1; odd: which of
+    its rows ran kernels that no other row did, so that they are predicted and not fitted; bound: cards whose own
+    factors hold in one engine row of it alone."""
 
     engines: tuple[str, ...]
     shared: tuple[Param, ...] = ()
@@ -35,6 +36,7 @@ class Job:
     skip: tuple[str, ...] = ()
     kin: Card | None = None
     generation: Card | None = None
+    start: Mapping[str, float] = field(default_factory=dict)
     odd: Callable[[Request], bool] = lambda request: False
     bound: Mapping[str, str] = field(default_factory=dict)
 
@@ -141,7 +143,7 @@ JOBS: dict[str, Job] = {
         (Param("step", 0.2e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5),
          *kernel("attention_factor", "stream_factor", width=0.5),
          Param("collective_factor", 1.0, 0.1, 20.0, prior=0.6),
-         reread(4.0), SMS),
+         reread(4.0), SMS, Param("message", 0.15e-3, 1e-6, 5e-3, prior=0.8)),  # a graph a stage, and the copy between
         own={"llama.cpp-2024-05": (*kernel("decode_factor", width=0.5),
                                    Param("dequant", 1.0, 0.01, 20.0, prior=1.0))}
             | dict.fromkeys(("llama.cpp-2024-05-metal", "llama.cpp-metal-2025-02", "ollama-metal"), METAL),
@@ -156,7 +158,8 @@ JOBS: dict[str, Job] = {
                                 LAUNCH),
              "llama.cpp-vulkan-rocm": (*kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
                                        Param("brain_share", 0.3, 0.02, 1.0, prior=0.5), LAUNCH)},
-        kin=Card(0.5, 0.3), odd=wide_experts,
+        kin=Card(0.15, 0.3), generation=Card(0, 0), odd=wide_experts,  # other generations' factors are stated
+        start={"~radeon|compute": 0.6},  # which these reach: 0.66 and 0.66 by HIP, 0.59 and 0.52 by Vulkan
     ),
     "mlx": Job(("mlx",), own={"mlx": (Param("gap", 2e-6, 1e-7, 5e-5, prior=0.8),
                                       *kernel("gemm_factor", "attention_factor", "decode_factor", width=0.7))}),

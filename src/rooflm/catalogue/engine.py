@@ -104,6 +104,7 @@ class Kernels:
     delta_chain: Num = count(0, "more kernels of a gated delta layer, around whose state they copy it in and out", 0)
     index_chain: Num = count(0, "more kernels of latent attention's indexer than its products, scores and choice", 0)
     latent_prompts: bool = flag(False, "attention over a prompt reads latents (MLA) as decoding does, not expanded")
+    wide_heads: Num = number(1.0, "attention over a prompt: time of heads of more than 128 values, over its formula's")
     sparse_prompts: bool = flag(False, "prompts no longer than what an indexer picks go through its kernel, too")
     own_files: bool = flag(False, "reads files of its own format (a scheme's `in_files`)")
     dequant: Num = number(0.0, "passes that spread narrow weights out to 16 bits before the products of many rows")
