@@ -72,7 +72,8 @@ class Layer:
 class Setup(NamedTuple):
     """What the memory of a stage depends on; `adapters`: parameters of low-rank adapters on one layer of a rank; span:
     keys that unfused attention scores for a query; weight: bytes of a trained one; fleeting: gradients do not stand;
-    residual: bytes of a value between layers."""
+    residual: bytes of a value between layers; copied: bytes a trained parameter that the update makes anew; lone: ZeRO 3
+    shards no weights beside the master copy (FSDP); copies: each layer is copied around its collectives (FSDP2)."""
 
     model: Model
     mapping: Mapping
@@ -89,6 +90,9 @@ class Setup(NamedTuple):
     weight: Num = 2.0
     fleeting: Num = 0.0
     residual: Num = 2.0
+    copied: Num = 0.0
+    lone: bool = False
+    copies: bool = False
 
     @property
     def tokens(self) -> Num:
@@ -269,8 +273,10 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     extra = c.grad_extra * (trained + experts * share)
     apart = ends * (zero_bytes(m.zero, d, half)[0] - w)  # embedding and head stay in 16 bits
     weights = dense * w + apart + experts * we + layers * c.adapters * 2.0
+    weights = weights - c.lone * t.master * (m.zero >= 3) * (trained * w + experts * share * we) * (not t.adapters)
     several, some = 1.0 * (d > 1), 1.0 * (e > 1)  # of one rank there is nothing to gather
-    one = 2.0 * weight * (each * several + each_experts * some)
+    root = c.lone * half * ends * several * (0.5 if c.copies and not c.model.tied else 1.0)  # tables stay gathered
+    one = 2.0 * weight * (each * several + each_experts * some) + root
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
     gathered = pick(kept, whole, pick(m.zero >= 3, one, 0.0))
     return {
@@ -278,6 +284,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
         "gradients": trained * g + experts * share * ge + extra,
         "optimizer": (trained * o + experts * share * oe) * (1 - t.offload_optimizer),
         "buffers": gathered + 0.0,
+        "update": (trained * zero_bytes(m.zero, d)[2] + experts * share * zero_bytes(m.zero, e)[2]) * c.copied / 12.0,
     }
 
 
@@ -294,8 +301,10 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
     columns = ceil(model.vocab / m.tp)
     parts["logits"] = last * c.tokens * columns * c.logit_bytes
-    if not is_plain(c.fleeting, 0):  # gradients take the room of the activations that a backward pass has used up
-        parts["gradients"] = larger(parts["gradients"] - c.fleeting * (parts["activations"] + parts["logits"]), 0.0)
+    # gradients take the room of the activations that a backward pass has used up, and so does what an update makes
+    grads, update = parts["gradients"], parts.pop("update") * (1 - c.options.offload_optimizer)
+    used_up = parts["activations"] + parts["logits"] + parts["buffers"] * c.lone
+    parts["gradients"] = larger(grads * (1.0 - c.fleeting), grads + update - used_up)
     return Stage(parts)
 
 

@@ -112,8 +112,11 @@ def multi_token(s: Scenario) -> bool:
 
 
 def grad_bytes(s: Scenario) -> Num:
-    """Bytes a gradient value: as asked, else as the engine accumulates them."""
-    return pick(s.training.grad_bytes > 0, s.training.grad_bytes, s.engine.room.grad_bytes)
+    """Bytes a gradient value: as asked, else as the engine accumulates them; engines without buffers of their own (FSDP,
+    autograd) keep it in its parameter's type, which without a master copy has 16 bits."""
+    own = s.engine.room.grad_bytes
+    kept = own if s.engine.habits.zero_one else smaller(own, 2.0 + 2.0 * s.training.master)
+    return pick(s.training.grad_bytes > 0, s.training.grad_bytes, kept)
 
 
 def stored_bytes(s: Scenario) -> tuple[Num, Num]:
@@ -310,14 +313,25 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     A readied narrow base has norms in fp32 (PEFT, prepare_model_for_kbit_training; TRL calls it unless sharded)."""
     e, m, t, count = s.engine, s.mapping, s.training, micro_batches(s)
     grad_extra = e.room.grad_extra_bf16 if s.quant.half == "bf16" else 0.0
-    buckets = (np.asarray(m.zero) < 2) * (np.asarray(m.dp * m.cp) > 1)
+    apart = (np.asarray(m.zero) < 2) | (np.asarray(e.room.fragmentation) > 1)
+    buckets = apart * (np.asarray(m.dp * m.cp) > 1)
     readied = not is_plain(t.base_bits, 16) and (np.asarray(t.base_bits) < 16) * (np.asarray(m.zero) < 3)
     fleeting = 0.0 if e.habits.zero_one else (np.asarray(count) <= 1) * (1.0 - buckets)
     return tm.Setup(
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
         grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0], fleeting,
-        pick(readied, e.kernels.narrow_residual, 2.0),
+        pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s), not e.habits.zero_one,
+        e.habits.copies,
     )  # fmt: skip
+
+
+def copied_bytes(s: Scenario) -> Num:
+    """Bytes of a trained value where Adam runs operation by operation over all tensors at once: its denominators are a
+    copy of all of them, and 20 values a parameter move where one kernel moves 7 (parameter, gradient, two moments).
+
+    Source: PyTorch, torch/optim/adam.py, _multi_tensor_adam ("uses ~ sizeof(params) more peak memory").
+    """
+    return s.engine.habits.foreach * (s.training.optimizer in ("adam", "adam-bf16")) * (2.0 + 2.0 * s.training.master)
 
 
 def optimizer_nodes(s: Scenario, own: Held) -> Nodes:
@@ -335,7 +349,7 @@ def optimizer_nodes(s: Scenario, own: Held) -> Nodes:
     nodes: Nodes = [update(name, shard * 2 * g) for name, asked in read.items() if asked]
     nodes.append(update("zero_grad", full * g))
     written = own.dense_bytes / d + own.expert_bytes / e
-    nodes.append(update("update", shard * (2 * tm.state_bytes(t) + g) + written))
+    nodes.append(update("update", shard * (2 * tm.state_bytes(t) + g + 13 * copied_bytes(s)) + written))
     if t.optimizer == "muon":
         flops = 30.0 * s.model.scaled().hidden * (own.dense + own.experts) / (m.dp * m.cp)
         nodes.append(update("orthogonalise", shard * 40.0)._replace(flops=flops, widths=(2.0, 2.0, 2.0), rate="half"))
