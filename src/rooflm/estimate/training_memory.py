@@ -73,7 +73,7 @@ class Setup(NamedTuple):
     """What the memory of a stage depends on; `adapters`: parameters of low-rank adapters on one layer of a rank; span:
     keys that unfused attention scores for a query; weight: bytes of a trained one; fleeting: gradients do not stand;
     residual: bytes of a value between layers; copied: bytes a trained parameter that the update makes anew; lone: ZeRO 3
-    shards no weights beside the master copy (FSDP); copies: each layer is copied around its collectives (FSDP2)."""
+    shards no weights beside the master copy, and the tables of embedding and head stay gathered (FSDP's root)."""
 
     model: Model
     mapping: Mapping
@@ -92,7 +92,6 @@ class Setup(NamedTuple):
     residual: Num = 2.0
     copied: Num = 0.0
     lone: bool = False
-    copies: bool = False
 
     @property
     def tokens(self) -> Num:
@@ -267,16 +266,17 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     grad, half = c.grad_bytes, c.quant.half_bytes
     w, g, o = zero_bytes(m.zero, d, weight, grad, state_bytes(t))
     we, ge, oe = zero_bytes(m.zero, e, weight, grad, state_bytes(t))
-    # under a pipeline, which does not gather again, a stage keeps its weights whole, and its gradients until the end
+    # under a pipeline, which does not gather again, a stage keeps its weights whole, and its gradients until the end,
+    # beside the shards that they are reduced into (the pool of another stream)
     kept = (m.zero >= 3) & (m.pp > 1)
-    g, ge = pick(kept, grad, g), pick(kept, grad, ge)
+    g, ge = g + pick(kept, grad, 0.0), ge + pick(kept, grad, 0.0)
     extra = c.grad_extra * (trained + experts * share)
     apart = ends * (zero_bytes(m.zero, d, half)[0] - w)  # embedding and head stay in 16 bits
     weights = dense * w + apart + experts * we + layers * c.adapters * 2.0
-    weights = weights - c.lone * t.master * (m.zero >= 3) * (trained * w + experts * share * we) * (not t.adapters)
+    if not t.adapters:
+        weights = weights - c.lone * t.master * (m.zero >= 3) * (trained * w + experts * share * we)
     several, some = 1.0 * (d > 1), 1.0 * (e > 1)  # of one rank there is nothing to gather
-    root = c.lone * half * ends * several * (0.5 if c.copies and not c.model.tied else 1.0)  # tables stay gathered
-    one = 2.0 * weight * (each * several + each_experts * some) + root
+    one = several * (2.0 * weight * each + c.lone * half * ends) + some * 2.0 * weight * each_experts  # two layers, root
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
     gathered = pick(kept, whole, pick(m.zero >= 3, one, 0.0))
     return {

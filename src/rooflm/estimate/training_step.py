@@ -309,7 +309,8 @@ def adapter_params(s: Scenario, c: Context) -> Num:
 
 def setup_of(s: Scenario, c: Context) -> tm.Setup:
     """What the memory of a scenario's stages depends on. Gradients of engines built on FSDP are made anew each step
-    (PyTorch, zero_grad: set_to_none) and stand only where micro-batches add up, or in DDP's buckets (no sharding).
+    (PyTorch, zero_grad: set_to_none) and stand only where micro-batches add up, in DDP's buckets (no sharding), or, for
+    all that the framework holds (fragmentation), in the pool of the stream that reduces them.
     A readied narrow base has norms in fp32 (PEFT, prepare_model_for_kbit_training; TRL calls it unless sharded)."""
     e, m, t, count = s.engine, s.mapping, s.training, micro_batches(s)
     grad_extra = e.room.grad_extra_bf16 if s.quant.half == "bf16" else 0.0
@@ -321,7 +322,6 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
         grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0], fleeting,
         pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s), not e.habits.zero_one,
-        e.habits.copies,
     )  # fmt: skip
 
 
