@@ -39,6 +39,11 @@ SCALE_BITS = 0.127
 """Bits a weight of the scales of a frozen 4-bit base, themselves quantised (QLoRA, arXiv 2305.14314, section 3)."""
 
 
+ADAPTER_KEPT = 3.0
+"""Bytes a value that PEFT keeps of an adapter's input: its own copy of 16 bits, for each product, and dropout's mask
+(tuners/lora/layer.py casts x to the adapter's type, autocast back)."""
+
+
 def zero_bytes(zero: Num, d: Num, weight: Num = 2.0, grad: Num = 2.0, state: Num = 12.0) -> tuple[Num, Num, Num]:
     """(weights, gradients, optimiser) bytes a parameter on one of d data-parallel ranks under ZeRO stage 0 to 3.
 
@@ -72,8 +77,9 @@ class Layer:
 class Setup(NamedTuple):
     """What the memory of a stage depends on; `adapters`: parameters of low-rank adapters on one layer of a rank; span:
     keys that unfused attention scores for a query; weight: bytes of a trained one; fleeting: gradients do not stand;
-    residual: bytes of a value between layers; copied: bytes a trained parameter that the update makes anew; lone: ZeRO 3
-    shards no weights beside the master copy, and the tables of embedding and head stay gathered (FSDP's root)."""
+    residual: bytes of a value between layers; copied: bytes a trained parameter that the update makes anew; lone: ZeRO
+    3 shards no weights beside the master copy, and the tables of embedding and head stay gathered (FSDP's root);
+    inputs: width of what a layer's adapters read."""
 
     model: Model
     mapping: Mapping
@@ -92,6 +98,7 @@ class Setup(NamedTuple):
     residual: Num = 2.0
     copied: Num = 0.0
     lone: bool = False
+    inputs: Num = 0.0
 
     @property
     def tokens(self) -> Num:
@@ -176,12 +183,12 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     modules = {*m.recompute_modules} - ({"moe_act"} if "moe" in m.recompute_modules else set())
     again = {"layernorm": normed, **mixer.again, **ffn.again}
     dropped = sum(again.get(module, 0.0) for module in modules)
-    checkpoint = c.rows * h * b * c.residual / 2.0
+    checkpoint, beside = c.rows * h * b * c.residual / 2.0, c.tokens * c.inputs * ADAPTER_KEPT
     if m.recompute == "full":
         every = larger(m.recompute_layers, 1)
         return Layer(checkpoint / every, whole * every)
     kept: dict[str, Num] = {
-        "none": whole - dropped, "selective": held - dropped, "block": checkpoint,
+        "none": whole - dropped + beside, "selective": held - dropped + beside, "block": checkpoint,
         # inputs of the layer's norms, attention's output, half of the products' outputs; of experts what was sent
         "ops": norms + 0.5 * (held - 2 * norms - ffn.anew) + ffn.sent,
     }  # fmt: skip
@@ -266,17 +273,16 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     grad, half = c.grad_bytes, c.quant.half_bytes
     w, g, o = zero_bytes(m.zero, d, weight, grad, state_bytes(t))
     we, ge, oe = zero_bytes(m.zero, e, weight, grad, state_bytes(t))
+    several, some = 1.0 * (d > 1), 1.0 * (e > 1)  # of one rank there is nothing to gather
     # under a pipeline, which does not gather again, a stage keeps its weights whole, and its gradients until the end,
     # beside the shards that they are reduced into (the pool of another stream)
-    kept = (m.zero >= 3) & (m.pp > 1)
-    g, ge = g + pick(kept, grad, 0.0), ge + pick(kept, grad, 0.0)
+    kept, alone = (m.zero >= 3) & (m.pp > 1), c.lone * t.master * (m.zero >= 3) * (not t.adapters)
+    g, ge = pick(kept, grad + several * g, g), pick(kept, grad + some * ge, ge)
     extra = c.grad_extra * (trained + experts * share)
     apart = ends * (zero_bytes(m.zero, d, half)[0] - w)  # embedding and head stay in 16 bits
     weights = dense * w + apart + experts * we + layers * c.adapters * 2.0
-    if not t.adapters:
-        weights = weights - c.lone * t.master * (m.zero >= 3) * (trained * w + experts * share * we)
-    several, some = 1.0 * (d > 1), 1.0 * (e > 1)  # of one rank there is nothing to gather
-    one = several * (2.0 * weight * each + c.lone * half * ends) + some * 2.0 * weight * each_experts  # two layers, root
+    weights = weights - alone * (several * trained * w + some * experts * share * we)
+    one = several * (2.0 * weight * each + c.lone * half * ends) + some * 2.0 * weight * each_experts
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
     gathered = pick(kept, whole, pick(m.zero >= 3, one, 0.0))
     return {
@@ -301,10 +307,11 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
     columns = ceil(model.vocab / m.tp)
     parts["logits"] = last * c.tokens * columns * c.logit_bytes
-    # gradients take the room of the activations that a backward pass has used up, and so does what an update makes
     grads, update = parts["gradients"], parts.pop("update") * (1 - c.options.offload_optimizer)
-    used_up = parts["activations"] + parts["logits"] + parts["buffers"] * c.lone
-    parts["gradients"] = larger(grads * (1.0 - c.fleeting), grads + update - used_up)
+    if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0)):
+        # gradients take the room of the activations that a backward pass has used up, and so do an update's copies
+        used_up = parts["activations"] + parts["logits"] + parts["buffers"] * c.lone
+        parts["gradients"] = larger(grads * (1.0 - c.fleeting), grads + update - used_up)
     return Stage(parts)
 
 

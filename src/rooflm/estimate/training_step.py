@@ -112,8 +112,8 @@ def multi_token(s: Scenario) -> bool:
 
 
 def grad_bytes(s: Scenario) -> Num:
-    """Bytes a gradient value: as asked, else as the engine accumulates them; engines without buffers of their own (FSDP,
-    autograd) keep it in its parameter's type, which without a master copy has 16 bits."""
+    """Bytes a gradient value: as asked, else as the engine accumulates them; engines without buffers of their own
+    (FSDP, autograd) keep it in its parameter's type, which without a master copy has 16 bits."""
     own = s.engine.room.grad_bytes
     kept = own if s.engine.habits.zero_one else smaller(own, 2.0 + 2.0 * s.training.master)
     return pick(s.training.grad_bytes > 0, s.training.grad_bytes, kept)
@@ -307,6 +307,14 @@ def adapter_params(s: Scenario, c: Context) -> Num:
     return total / c.model.layers
 
 
+def adapter_inputs(s: Scenario, c: Context) -> Num:
+    """Width of all inputs of a mean layer's adapters on one rank, where they are kernels of their own (PEFT)."""
+    if not s.training.adapters or is_plain(s.engine.kernels.adapter_in, 0):
+        return 0.0
+    nodes = rules.adapters(forward_nodes(s, c)["layers"], s.training)
+    return sum(n.count * n.shape[2] for n in nodes if isinstance(n, Op) and n.name == "lora_a") / c.model.layers
+
+
 def setup_of(s: Scenario, c: Context) -> tm.Setup:
     """What the memory of a scenario's stages depends on. Gradients of engines built on FSDP are made anew each step
     (PyTorch, zero_grad: set_to_none) and stand only where micro-batches add up, in DDP's buckets (no sharding), or, for
@@ -322,6 +330,7 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
         grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0], fleeting,
         pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s), not e.habits.zero_one,
+        adapter_inputs(s, c),
     )  # fmt: skip
 
 
