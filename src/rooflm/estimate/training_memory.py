@@ -40,8 +40,7 @@ SCALE_BITS = 0.127
 
 
 ADAPTER_KEPT = 3.0
-"""Bytes a value that PEFT keeps of an adapter's input: its own copy of 16 bits, for each product, and dropout's mask
-(tuners/lora/layer.py casts x to the adapter's type, autocast back)."""
+"""Bytes a value that PEFT keeps of each adapter's input: a copy of 16 bits, dropout's mask (tuners/lora/layer.py)."""
 
 
 def zero_bytes(zero: Num, d: Num, weight: Num = 2.0, grad: Num = 2.0, state: Num = 12.0) -> tuple[Num, Num, Num]:
@@ -78,8 +77,8 @@ class Setup(NamedTuple):
     """What the memory of a stage depends on; `adapters`: parameters of low-rank adapters on one layer of a rank; span:
     keys that unfused attention scores for a query; weight: bytes of a trained one; fleeting: gradients do not stand;
     residual: bytes of a value between layers; copied: bytes a trained parameter that the update makes anew; lone: ZeRO
-    3 shards no weights beside the master copy, and the tables of embedding and head stay gathered (FSDP's root);
-    inputs: width of what a layer's adapters read."""
+    3 shards no weights beside the master copy, and the tables of embedding and head stay gathered (FSDP's
+    root); inputs: width of what a layer's adapters read."""
 
     model: Model
     mapping: Mapping
@@ -91,6 +90,7 @@ class Setup(NamedTuple):
     micro_batches: Num
     grad_bytes: Num
     adapters: Num = 0.0
+    inputs: Num = 0.0
     logit_bytes: Num = 6.0
     grad_extra: Num = 0.0
     weight: Num = 2.0
@@ -98,7 +98,6 @@ class Setup(NamedTuple):
     residual: Num = 2.0
     copied: Num = 0.0
     lone: bool = False
-    inputs: Num = 0.0
 
     @property
     def tokens(self) -> Num:
@@ -168,11 +167,8 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
 
 
 def layer_activations(c: Setup, block: Block) -> Layer:
-    """Activations of one layer for a micro-batch of c.mapping.micro_batch sequences of `seq` tokens.
-
-    Kept are the inputs of products, norms and activations, masks of one byte, and the softmax with its dropout where
-    attention is unfused. For a GPT layer with dropout these are exactly Korthikanti's formulas (see `korthikanti`).
-    """
+    """Activations of one layer and micro-batch: inputs of products, norms and activations, masks of one byte, and the
+    softmax with its dropout where attention is unfused; of a GPT layer exactly Korthikanti's (tests: `korthikanti`)."""
     m, h, (narrow, b) = c.mapping, c.model.hidden, c.widths
     mixer, ffn = inside_mixer(c, local_mixer(block.mixer, m.tp)), inside_ffn(c, block.ffn)
     halves = (block.mixer is not None) + (block.ffn is not None)
@@ -213,8 +209,6 @@ def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
 
     >>> [float(x) for x in stage_layers(126, 16)], [float(x) for x in stage_layers(96, 8)]
     ([7.0, 8.0], [12.0, 12.0])
-    >>> [float(x) for x in stage_layers(47, 2)]
-    [24.0, 24.0]
     """
     fewer, most = floor(layers / pp), ceil(layers / pp)
     held = pick(pp > 1, (pp - 2) * most + 2 * fewer, fewer)
@@ -235,11 +229,7 @@ def end_params(model: Model, m: Mapping) -> tuple[Num, Num]:
 
 
 def expert_replicas(m: Mapping) -> Num:
-    """Ranks that hold the same experts, over which their gradients are reduced: devices of a stage / (ep x expert tp).
-
-    >>> float(expert_replicas(Mapping(tp=2, dp=32, ep=8)))
-    8.0
-    """
+    """Ranks that hold the same experts, over which gradients are reduced: devices of a stage / (ep x expert tp)."""
     return larger(m.tp * m.cp * m.dp / (m.ep * m.expert_tp), 1)
 
 
@@ -274,8 +264,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     w, g, o = zero_bytes(m.zero, d, weight, grad, state_bytes(t))
     we, ge, oe = zero_bytes(m.zero, e, weight, grad, state_bytes(t))
     several, some = 1.0 * (d > 1), 1.0 * (e > 1)  # of one rank there is nothing to gather
-    # under a pipeline, which does not gather again, a stage keeps its weights whole, and its gradients until the end,
-    # beside the shards that they are reduced into (the pool of another stream)
+    # a pipeline does not gather again: a stage keeps weights whole, and gradients, beside the shards they end up in
     kept, alone = (m.zero >= 3) & (m.pp > 1), c.lone * t.master * (m.zero >= 3) * (not t.adapters)
     g, ge = pick(kept, grad + several * g, g), pick(kept, grad + some * ge, ge)
     extra = c.grad_extra * (trained + experts * share)
