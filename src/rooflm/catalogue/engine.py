@@ -206,6 +206,7 @@ class Habits:
     copies: bool = flag(False, "training: parameters are sharded one by one, and copied around each collective (FSDP2)")
     lockstep: bool = flag(False, "interleaved stages exchange at each step of a table (torch.distributed.pipelining)")
     zero_one: bool = flag(True, "it shards optimiser states apart from gradients (FSDP shards both: no ZeRO-1)")
+    foreach: bool = flag(False, "training: Adam runs operation by operation over all tensors (PyTorch, foreach)")
     pipeline_zero: Num = count(3, "highest ZeRO stage that goes with its pipelines (Megatron-LM, DeepSpeed: 1)", 0, 3)
     sequence_parallel: bool = flag(True, "sequence parallelism unless told otherwise")
     dropout: bool = flag(False, "the framework's recipes train with it")

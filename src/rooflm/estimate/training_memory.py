@@ -39,6 +39,10 @@ SCALE_BITS = 0.127
 """Bits a weight of the scales of a frozen 4-bit base, themselves quantised (QLoRA, arXiv 2305.14314, section 3)."""
 
 
+ADAPTER_KEPT = 3.0
+"""Bytes a value that PEFT keeps of each adapter's input: a copy of 16 bits, dropout's mask (tuners/lora/layer.py)."""
+
+
 def zero_bytes(zero: Num, d: Num, weight: Num = 2.0, grad: Num = 2.0, state: Num = 12.0) -> tuple[Num, Num, Num]:
     """(weights, gradients, optimiser) bytes a parameter on one of d data-parallel ranks under ZeRO stage 0 to 3.
 
@@ -72,7 +76,9 @@ class Layer:
 class Setup(NamedTuple):
     """What the memory of a stage depends on; `adapters`: parameters of low-rank adapters on one layer of a rank; span:
     keys that unfused attention scores for a query; weight: bytes of a trained one; fleeting: gradients do not stand;
-    residual: bytes of a value between layers."""
+    residual: bytes of a value between layers; copied: bytes a trained parameter that the update makes anew; lone: ZeRO
+    3 shards no weights beside the master copy, and the tables of embedding and head stay gathered (FSDP's
+    root); inputs: width of what a layer's adapters read."""
 
     model: Model
     mapping: Mapping
@@ -84,11 +90,14 @@ class Setup(NamedTuple):
     micro_batches: Num
     grad_bytes: Num
     adapters: Num = 0.0
+    inputs: Num = 0.0
     logit_bytes: Num = 6.0
     grad_extra: Num = 0.0
     weight: Num = 2.0
     fleeting: Num = 0.0
     residual: Num = 2.0
+    copied: Num = 0.0
+    lone: bool = False
 
     @property
     def tokens(self) -> Num:
@@ -158,11 +167,8 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
 
 
 def layer_activations(c: Setup, block: Block) -> Layer:
-    """Activations of one layer for a micro-batch of c.mapping.micro_batch sequences of `seq` tokens.
-
-    Kept are the inputs of products, norms and activations, masks of one byte, and the softmax with its dropout where
-    attention is unfused. For a GPT layer with dropout these are exactly Korthikanti's formulas (see `korthikanti`).
-    """
+    """Activations of one layer and micro-batch: inputs of products, norms and activations, masks of one byte, and the
+    softmax with its dropout where attention is unfused; of a GPT layer exactly Korthikanti's (tests: `korthikanti`)."""
     m, h, (narrow, b) = c.mapping, c.model.hidden, c.widths
     mixer, ffn = inside_mixer(c, local_mixer(block.mixer, m.tp)), inside_ffn(c, block.ffn)
     halves = (block.mixer is not None) + (block.ffn is not None)
@@ -173,12 +179,12 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     modules = {*m.recompute_modules} - ({"moe_act"} if "moe" in m.recompute_modules else set())
     again = {"layernorm": normed, **mixer.again, **ffn.again}
     dropped = sum(again.get(module, 0.0) for module in modules)
-    checkpoint = c.rows * h * b * c.residual / 2.0
+    checkpoint, beside = c.rows * h * b * c.residual / 2.0, c.tokens * c.inputs * ADAPTER_KEPT
     if m.recompute == "full":
         every = larger(m.recompute_layers, 1)
         return Layer(checkpoint / every, whole * every)
     kept: dict[str, Num] = {
-        "none": whole - dropped, "selective": held - dropped, "block": checkpoint,
+        "none": whole - dropped + beside, "selective": held - dropped + beside, "block": checkpoint,
         # inputs of the layer's norms, attention's output, half of the products' outputs; of experts what was sent
         "ops": norms + 0.5 * (held - 2 * norms - ffn.anew) + ffn.sent,
     }  # fmt: skip
@@ -203,8 +209,6 @@ def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
 
     >>> [float(x) for x in stage_layers(126, 16)], [float(x) for x in stage_layers(96, 8)]
     ([7.0, 8.0], [12.0, 12.0])
-    >>> [float(x) for x in stage_layers(47, 2)]
-    [24.0, 24.0]
     """
     fewer, most = floor(layers / pp), ceil(layers / pp)
     held = pick(pp > 1, (pp - 2) * most + 2 * fewer, fewer)
@@ -225,11 +229,7 @@ def end_params(model: Model, m: Mapping) -> tuple[Num, Num]:
 
 
 def expert_replicas(m: Mapping) -> Num:
-    """Ranks that hold the same experts, over which their gradients are reduced: devices of a stage / (ep x expert tp).
-
-    >>> float(expert_replicas(Mapping(tp=2, dp=32, ep=8)))
-    8.0
-    """
+    """Ranks that hold the same experts, over which gradients are reduced: devices of a stage / (ep x expert tp)."""
     return larger(m.tp * m.cp * m.dp / (m.ep * m.expert_tp), 1)
 
 
@@ -263,14 +263,15 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     grad, half = c.grad_bytes, c.quant.half_bytes
     w, g, o = zero_bytes(m.zero, d, weight, grad, state_bytes(t))
     we, ge, oe = zero_bytes(m.zero, e, weight, grad, state_bytes(t))
-    # under a pipeline, which does not gather again, a stage keeps its weights whole, and its gradients until the end
-    kept = (m.zero >= 3) & (m.pp > 1)
-    g, ge = pick(kept, grad, g), pick(kept, grad, ge)
+    several, some = 1.0 * (d > 1), 1.0 * (e > 1)  # of one rank there is nothing to gather
+    # a pipeline does not gather again: a stage keeps weights whole, and gradients, beside the shards they end up in
+    kept, alone = (m.zero >= 3) & (m.pp > 1), c.lone * t.master * (m.zero >= 3) * (not t.adapters)
+    g, ge = pick(kept, grad + several * g, g), pick(kept, grad + some * ge, ge)
     extra = c.grad_extra * (trained + experts * share)
     apart = ends * (zero_bytes(m.zero, d, half)[0] - w)  # embedding and head stay in 16 bits
     weights = dense * w + apart + experts * we + layers * c.adapters * 2.0
-    several, some = 1.0 * (d > 1), 1.0 * (e > 1)  # of one rank there is nothing to gather
-    one = 2.0 * weight * (each * several + each_experts * some)
+    weights = weights - alone * (several * trained * w + some * experts * share * we)
+    one = several * (2.0 * weight * each + c.lone * half * ends) + some * 2.0 * weight * each_experts
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
     gathered = pick(kept, whole, pick(m.zero >= 3, one, 0.0))
     return {
@@ -278,6 +279,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
         "gradients": trained * g + experts * share * ge + extra,
         "optimizer": (trained * o + experts * share * oe) * (1 - t.offload_optimizer),
         "buffers": gathered + 0.0,
+        "update": (trained * zero_bytes(m.zero, d)[2] + experts * share * zero_bytes(m.zero, e)[2]) * c.copied / 12.0,
     }
 
 
@@ -294,8 +296,11 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
     columns = ceil(model.vocab / m.tp)
     parts["logits"] = last * c.tokens * columns * c.logit_bytes
-    if not is_plain(c.fleeting, 0):  # gradients take the room of the activations that a backward pass has used up
-        parts["gradients"] = larger(parts["gradients"] - c.fleeting * (parts["activations"] + parts["logits"]), 0.0)
+    grads, update = parts["gradients"], parts.pop("update") * (1 - c.options.offload_optimizer)
+    if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0)):
+        # gradients take the room of the activations that a backward pass has used up, and so do an update's copies
+        used_up = parts["activations"] + parts["logits"] + parts["buffers"] * c.lone
+        parts["gradients"] = larger(grads * (1.0 - c.fleeting), grads + update - used_up)
     return Stage(parts)
 
 

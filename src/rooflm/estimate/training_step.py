@@ -112,8 +112,11 @@ def multi_token(s: Scenario) -> bool:
 
 
 def grad_bytes(s: Scenario) -> Num:
-    """Bytes a gradient value: as asked, else as the engine accumulates them."""
-    return pick(s.training.grad_bytes > 0, s.training.grad_bytes, s.engine.room.grad_bytes)
+    """Bytes a gradient value: as asked, else as the engine accumulates them; engines without buffers of their own
+    (FSDP, autograd) keep it in its parameter's type, which without a master copy has 16 bits."""
+    own = s.engine.room.grad_bytes
+    kept = own if s.engine.habits.zero_one else smaller(own, 2.0 + 2.0 * s.training.master)
+    return pick(s.training.grad_bytes > 0, s.training.grad_bytes, kept)
 
 
 def stored_bytes(s: Scenario) -> tuple[Num, Num]:
@@ -150,9 +153,7 @@ FUSED_LOGIT = 8.0
 def whole_logits(node: Op | Comm, s: Scenario) -> Op | Comm:
     """The loss by the engine's own kernels where it holds fp32 copies of all logits, whatever its layers are made of:
     18 bytes a logit (`graph.forward.loss_nodes`), not the 4 of one fused pass.
-
-    Sources: torchtitan, pull request 1033 (the loss compiled apart from layers); Megatron-Core, cross_entropy.py.
-    """
+    Sources: torchtitan, pull request 1033 (the loss compiled apart from layers); Megatron-Core, cross_entropy.py."""
     if node.name != "loss" or not s.engine.kernels.fused:
         return node
     return node._replace(bytes=node.bytes * pick(s.engine.room.logit_bytes > FUSED_LOGIT, 4.5, 1.0))
@@ -220,7 +221,7 @@ def sharded_copies(s: Scenario, c: Context) -> dict[str, Nodes]:
         return {}
     experts, others = tm.layer_params(c.model, m)
     gathered = others * (np.asarray(tm.shard_ranks(m)) > 1) + experts * (np.asarray(tm.expert_replicas(m)) > 1)
-    share = adapter_params(s, c) / (experts + others) if t.adapters else t.trainable_layers
+    share = adapter_sizes(s, c)[0] / (experts + others) if t.adapters else t.trainable_layers
     out = stream("gather_copy", "copies", "copy", c.model.layers, gathered * 2.0 * half, 1)
     back = stream("reduce_copy", "copies", "copy", c.model.layers, gathered * share * (half + grad_bytes(s)), 1)
     twice = [rules.times(out, 1.0 * (alone & (zero >= 3)))]
@@ -252,9 +253,7 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
 def narrowed(nodes: Nodes, s: Scenario) -> Nodes:
     """Nodes whose gathers of a tensor group carry values of the products' width where the engine casts them before they
     are sent, with one scale a tensor.
-
-    Sources: torchao, Float8ColwiseParallel; Transformer Engine, ub_overlap_ag of quantised inputs.
-    """
+    Sources: torchao, Float8ColwiseParallel; Transformer Engine, ub_overlap_ag of quantised inputs."""
     narrow = isinstance(s.quant.act_bits, int | float) and s.quant.act_bits < 16
     if not (narrow and s.engine.kernels.narrow_gather) or s.quant.rowwise:
         return nodes
@@ -287,37 +286,44 @@ def held(s: Scenario, c: Context) -> Held:
     first, last = tm.end_params(model, m)
     ends = pick(m.pp > 1, larger(first, last), first + last) * t.embeddings
     if t.adapters:
-        ends, others, experts = 0.0, adapter_params(s, c), 0.0
+        ends, others, experts = 0.0, adapter_sizes(s, c)[0], 0.0
     else:  # frozen first layers
         others, experts = others * t.trainable_layers, experts * t.trainable_layers
     return Held(layers * others + ends, layers * experts, layers * others * each + ends * half, layers * experts * each)
 
 
-def adapter_params(s: Scenario, c: Context) -> Num:
-    """Parameters of the adapters of a mean layer on one rank: rank x (inputs + outputs) a product."""
+def adapter_sizes(s: Scenario, c: Context) -> tuple[Num, Num]:
+    """Of the adapters of a mean layer on one rank: parameters, rank x (inputs + outputs) a product; and the width of
+    all inputs, where they are kernels of their own (PEFT)."""
     if not s.training.adapters:
-        return 0.0
-    total: Num = 0.0
-    for node in rules.adapters(forward_nodes(s, c)["layers"], s.training):
-        if isinstance(node, Op) and node.kind == "gemm":
-            total = total + node.count * node.shape[1] * node.shape[2]
-    return total / c.model.layers
+        return 0.0, 0.0
+    nodes = [n for n in rules.adapters(forward_nodes(s, c)["layers"], s.training) if isinstance(n, Op)]
+    own = [n for n in nodes if n.name == "lora_a" and not is_plain(s.engine.kernels.adapter_in, 0)]
+    params = sum(n.count * n.shape[1] * n.shape[2] for n in nodes if n.kind == "gemm")
+    return params / c.model.layers, sum(n.count * n.shape[2] for n in own) / c.model.layers
 
 
 def setup_of(s: Scenario, c: Context) -> tm.Setup:
     """What the memory of a scenario's stages depends on. Gradients of engines built on FSDP are made anew each step
-    (PyTorch, zero_grad: set_to_none) and stand only where micro-batches add up, or in DDP's buckets (no sharding).
-    A readied narrow base has norms in fp32 (PEFT, prepare_model_for_kbit_training; TRL calls it unless sharded)."""
+    (PyTorch, zero_grad: set_to_none) and stand only where micro-batches add up, in DDP's buckets (no sharding), or, of
+    what the framework holds (fragmentation), in the pool of the stream that reduces them. A readied narrow base has
+    norms in fp32 (PEFT, prepare_model_for_kbit_training; TRL calls it unless sharded)."""
     e, m, t, count = s.engine, s.mapping, s.training, micro_batches(s)
     grad_extra = e.room.grad_extra_bf16 if s.quant.half == "bf16" else 0.0
-    buckets = (np.asarray(m.zero) < 2) * (np.asarray(m.dp * m.cp) > 1)
+    buckets = ((np.asarray(m.zero) < 2) | (np.asarray(e.room.fragmentation) > 1)) * (np.asarray(m.dp * m.cp) > 1)
     readied = not is_plain(t.base_bits, 16) and (np.asarray(t.base_bits) < 16) * (np.asarray(m.zero) < 3)
     fleeting = 0.0 if e.habits.zero_one else (np.asarray(count) <= 1) * (1.0 - buckets)
     return tm.Setup(
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
-        grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0], fleeting,
-        pick(readied, e.kernels.narrow_residual, 2.0),
+        grad_bytes(s), *adapter_sizes(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0], fleeting,
+        pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s), not e.habits.zero_one,
     )  # fmt: skip
+
+
+def copied_bytes(s: Scenario) -> Num:
+    """Bytes of a trained value where Adam runs operation by operation over all tensors: its denominators are a copy of
+    them, and 20 values a parameter move where one kernel moves 7 (PyTorch, torch/optim/adam.py, _multi_tensor_adam)."""
+    return s.engine.habits.foreach * (s.training.optimizer in ("adam", "adam-bf16")) * (2.0 + 2.0 * s.training.master)
 
 
 def optimizer_nodes(s: Scenario, own: Held) -> Nodes:
@@ -335,7 +341,7 @@ def optimizer_nodes(s: Scenario, own: Held) -> Nodes:
     nodes: Nodes = [update(name, shard * 2 * g) for name, asked in read.items() if asked]
     nodes.append(update("zero_grad", full * g))
     written = own.dense_bytes / d + own.expert_bytes / e
-    nodes.append(update("update", shard * (2 * tm.state_bytes(t) + g) + written))
+    nodes.append(update("update", shard * (2 * tm.state_bytes(t) + g + 13 * copied_bytes(s)) + written))
     if t.optimizer == "muon":
         flops = 30.0 * s.model.scaled().hidden * (own.dense + own.experts) / (m.dp * m.cp)
         nodes.append(update("orthogonalise", shard * 40.0)._replace(flops=flops, widths=(2.0, 2.0, 2.0), rate="half"))
