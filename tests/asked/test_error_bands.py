@@ -33,21 +33,52 @@ def test_no_band_of_a_step_passes_the_roof() -> None:
         assert min(e.flops_time, e.step_time) <= band["low"] <= e.step_time <= band["high"] < np.inf
 
 
-def test_an_answer_says_that_its_band_is_of_other_engines() -> None:
-    def told(engine: str, **given: object) -> str:
-        return " ".join(rooflm.infer("llama-3.1-8b", gpu="h100", engine=engine, **given).assumed)
-
-    assert "error bands of other engines on hopper cards, wider: too few such runs of tgi" in told("tgi")
-    assert "error bands" not in told("vllm")
-    assert "error bands" not in told("tgi", efficiency="0.7,0.9")
+@pytest.mark.parametrize(
+    ("engine", "gpu", "lacks"),
+    [
+        ("tgi", "h100", "no run of tgi was fitted"),
+        ("vllm", "mi355x", "no run of vllm on cdna4 cards was fitted"),
+        ("vllm", "arc-b580", "no run on xe2 cards was fitted"),
+        ("tgi", "arc-b580", "no run of tgi and none on xe2 cards was fitted"),
+        ("vllm", "h100", ""),
+    ],
+)
+def test_an_answer_says_what_no_fitted_run_has(engine: str, gpu: str, lacks: str) -> None:
+    told = " ".join(rooflm.infer("llama-3.1-8b", gpu=gpu, engine=engine).assumed)
+    assert f"wider error bands: {lacks}" in told if lacks else "error bands" not in told
+    assert "error bands" not in " ".join(
+        rooflm.infer("llama-3.1-8b", gpu=gpu, engine=engine, efficiency="0.7,0.9").assumed
+    )
 
 
 def test_served_times_say_it_too() -> None:
     served = rooflm.serve("llama-3.1-8b", gpu="h100", engine="tgi", concurrency=2, requests=4)
-    assert "error bands of all engines and cards, wider: too few such runs of tgi" in " ".join(served.assumed)
+    assert "wider error bands: no run of tgi was fitted" in " ".join(served.assumed)
     for key in ("ttft_s", "tpot_s"):
         band, mean = served.values()["error_band"][key], served.values()[key]["mean"]
         assert band["low"] < mean < band["high"] < np.inf
+
+
+def width(e: object, key: str) -> float:
+    band = e.error_band[key]  # type: ignore[attr-defined]
+    return float(band["high"] / band["low"])
+
+
+def test_farther_scenarios_have_wider_bands() -> None:
+    asked = [("vllm", "h100"), ("vllm", "mi355x"), ("tgi", "arc-b580")]
+    near, kin, far = (rooflm.infer("llama-7b", gpu=gpu, engine=engine, batch=8) for engine, gpu in asked)
+    for key in TIMES:
+        assert width(near, key) <= width(kin, key) * 1.05 and width(kin, key) <= width(far, key) * 1.05
+    assert width(near, "tpot_s") < width(far, "tpot_s")
+
+
+def test_parts_that_nobody_fitted_are_far() -> None:
+    plain, held = (rooflm.infer("llama-7b", gpu="h100", set={"offload.layers": n}) for n in (0, 4))
+    assert width(held, "latency_s") > width(plain, "latency_s")
+    grid = rooflm.infer("llama-7b", gpu="h100", set={"offload.layers": [0, 4]})
+    for key, alone in (("latency_s", [plain, held]),):
+        ends = grid[f"error_band.{key}.high"].values
+        assert np.allclose(ends, [e.error_band[key]["high"] for e in alone])
 
 
 def test_a_request_of_one_token_has_the_band_of_its_first():
