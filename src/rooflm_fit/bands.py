@@ -1,4 +1,4 @@
-"""Error bands out of scored rows, and what they hold of what is left out: python -m rooflm_fit.bands --out bands.toml ...
+"""Error bands out of scored rows, and what they hold of what is left out: python -m rooflm_fit.bands --data TABLE ...
 
 A band is the 10th and 90th percentile of measured over predicted time, of all rows of a phase that are as far from the
 runs that constants were fitted to (`bands.DISTANCES`). The source is the unit: a user's run is of a new source, and
@@ -72,7 +72,8 @@ def ratio_of(r: Request, predicted: float, assumed: bool = False) -> Ratio:
     phase = band_phase(r.metric, r.task).replace("request", "decode")
     over = (r.measured / predicted) ** (-1.0 if is_rate(r.metric) else 1.0)
     card = load_device(str(r.kwargs["gpu"]))
-    return Ratio(phase, load_engine(engine_of(r)).runs, card.architecture, over, r.group[0], card.name, r.source, assumed)
+    engine = load_engine(engine_of(r)).runs
+    return Ratio(phase, engine, card.architecture, over, r.group[0], card.name, r.source, assumed)
 
 
 def from_fit(path: Path, requests: dict[str, Request]) -> list[Ratio]:
@@ -103,7 +104,8 @@ def from_tables(requests: Iterable[Request]) -> list[Ratio]:
         seen[r.source] += r.task == "serve"
         if not r.apart and r.metric != "oom" and (r.task != "serve" or seen[r.source] <= MOST):
             chosen.append(r)
-    return [ratio_of(x.request, x.predicted, bool(x.assumed)) for x in score(chosen) if not x.reason and x.predicted > 0]
+    good = [x for x in score(chosen) if not x.reason and x.predicted > 0]
+    return [ratio_of(x.request, x.predicted, bool(x.assumed)) for x in good]
 
 
 def tails(values: Sequence[tuple[str, float]], unseen: int = 0) -> tuple[float, float]:
@@ -122,15 +124,14 @@ def tails(values: Sequence[tuple[str, float]], unseen: int = 0) -> tuple[float, 
 
 def bands_of(ratios: Sequence[Ratio], known: Known) -> list[BandRow]:
     """The bands of every phase that has rows: near ones of near rows, kin ones of all others (few are just so far), far
-    ones of far rows and a source more that nobody has seen: what is as far as that is like none of those that are."""
+    ones of far rows; beyond near a source more is counted that nobody has seen, as what is so far is like none."""
     made = []
     for phase in sorted({r.phase for r in ratios}):
         at = [(r.distance(known), (r.source, r.ratio)) for r in ratios if r.phase == phase]
-        near, far = ([x for d, x in at if d == where] for where in (DISTANCES[0], DISTANCES[-1]))
         low = high = 1.0
-        for where, own in zip(DISTANCES, (near, [x for d, x in at if d != DISTANCES[0]], far), strict=True):
-            if own:
-                ends = tails(own, unseen=int(own is far))
+        for step, (where, of) in enumerate(zip(DISTANCES, (DISTANCES[:1], DISTANCES[1:], DISTANCES[2:]), strict=True)):
+            if own := [x for d, x in at if d in of]:
+                ends = tails(own, unseen=int(step > 0))
                 low, high = min(low, ends[0]), max(high, ends[1])
             made.append(BandRow(phase, where, low, high, len(own), len({source for source, _ in own})))
     return made
@@ -149,8 +150,8 @@ def held(ratios: Sequence[Ratio], known: Known, group: Callable[[Ratio], str]) -
 
 
 def report(ratios: Sequence[Ratio], known: Known, fitted: set[str], by_source: bool = False) -> None:
-    """Print the share of rows in their band, of models, cards and sources left out whole: of fitted sources and of others
-    (rows; sources alike), and by distance."""
+    """Print the share of rows in their band, of models, cards and sources left out whole: of fitted sources and of
+    others (rows; sources alike), and by distance."""
     ways: dict[str, Callable[[Ratio], str]] = {
         "model": lambda r: r.model, "card": lambda r: r.card, "source": lambda r: r.source,
     }  # fmt: skip
@@ -158,7 +159,10 @@ def report(ratios: Sequence[Ratio], known: Known, fitted: set[str], by_source: b
         found = held(ratios, known, group)
         for phase in sorted({r.phase for r in ratios}):
             own = [(r, ok) for r, ok in found if r.phase == phase]
-            parts = {who: [x for x in own if (x[0].source in fitted) == yes] for who, yes in (("fitted", True), ("others", False))}
+            parts = {
+                "fitted": [x for x in own if x[0].source in fitted],
+                "others": [x for x in own if x[0].source not in fitted],
+            }
             parts |= {where: [x for x in own if x[0].distance(known) == where] for where in DISTANCES}
             told = [f"{name} {share(some)} of {len(some)}" for name, some in parts.items() if some]
             print(f"{phase:20s} {way} left out: {'; '.join(told)}")
@@ -179,8 +183,8 @@ def share(found: Sequence[tuple[Ratio, bool]]) -> str:
     return f"{100 * np.mean(rows):.0f}/{100 * np.mean([np.mean(own) for own in hits.values()]):.0f} %" if rows else "-"
 
 
-HEADER = """# Error bands: 10th and 90th percentile of measured over predicted time, by phase and distance from the runs that constants
-# were fitted to (rooflm.asked.answers.bands), every source counting alike; by python -m rooflm_fit.bands."""
+HEADER = """# Error bands: 10th and 90th percentile of measured over predicted time, by phase and distance from the
+# runs that constants were fitted to (rooflm.asked.answers.bands), every source counting alike; by rooflm_fit.bands."""
 
 
 def written(bands: Sequence[BandRow], known: Known) -> str:

@@ -1,5 +1,7 @@
 """Error bands out of scored rows: how wide they are made."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -45,7 +47,7 @@ def test_farther_bands_are_no_narrower_and_all_hold_the_prediction() -> None:
     made = of(bands_of([*rows(9, 0.2), *late, *rows(9, 0.01, engine="tgi")], KNOWN))
     assert tuple(made) == DISTANCES
     ends = [(made[d].low, made[d].high) for d in DISTANCES]
-    assert all(a[0] >= b[0] and a[1] <= b[1] for a, b in zip(ends, ends[1:], strict=False))
+    assert all(a[0] >= b[0] and a[1] <= b[1] for a, b in pairwise(ends))
     assert all(low <= 1 <= high for low, high in ends)
     assert made["kin"].high > 1.5
 

@@ -1,8 +1,8 @@
 """How far to trust a prediction: the band in which eight of ten measured values lie that are as far from what constants
 were fitted to, how many those are, and whose measured kernels stand in where a device has none of its own.
 
-data/calibration/bands.toml holds the 10th and 90th percentile of measured over predicted time, by phase and distance, and
-which engines' constants were fitted to runs on which generations of cards (`rooflm_fit.bands`).
+data/calibration/bands.toml holds the 10th and 90th percentile of measured over predicted time, by phase and distance,
+and which engines' constants were fitted to runs on which generations of cards (`rooflm_fit.bands`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from rooflm.scenario.scenario import Efficiency, Scenario
 from rooflm.units import Num, larger, smaller
 
 DISTANCES = ("near", "kin", "far")
-"""How far a scenario lies from the runs that constants were fitted to. near: some are of its engine on its generation of
-cards; kin: some are of a release of its engine, and some of its generation, but none of both; far: none is of its engine,
-or none of its generation, or something else of it was never fitted (a part on the host, adapters, embeddings; conditions
-that nobody states)."""
+"""How far a scenario lies from the runs that constants were fitted to. near: some are of its engine on its generation
+of cards; kin: some are of a release of its engine and some of its generation, none of both; far: none is of its engine,
+or none of its generation, or something else of it was never fitted (a part on the host, adapters, embeddings;
+conditions that nobody states)."""
 
 
 class Band(NamedTuple):
@@ -96,8 +96,8 @@ def distance(engine: str, generation: str, known: Known) -> str:
 
 @cache
 def band(phase: str, engine: str, generation: str, far: bool = False) -> Band | None:
-    """The error band of a phase ("prefill", "decode", "request", "memory" or "step", the first three also " under load")
-    for an engine and a generation of cards; far: whatever these are. None where the file has none.
+    """The error band of a phase ("prefill", "decode", "request", each also " under load", "memory" or "step") for an
+    engine and a generation of cards; far: whatever these are. None where the file has none.
 
     >>> found = band("decode", "no-such-engine", "no-such-generation")
     >>> found is not None and found.low < 1 < found.high
@@ -136,8 +136,9 @@ def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num, Num]]) -> dict
     takes at the device's peak). Returns output -> ends of the band (s), the lower one never below that share, and the
     number of published rows behind it; not-a-number and 0 rows where nothing was calibrated."""
     bands: dict[str, dict[str, Any]] = {}
-    device, usual = s.cluster.device, s.offload.off and s.adapters.off and s.model.head
-    odd = False if usual else np.asarray(s.offload.layers + s.offload.experts + s.adapters.held + (not s.model.head)) > 0
+    device, away = s.cluster.device, s.offload
+    usual = away.off and s.adapters.off and s.model.head
+    odd = False if usual else away.layers + away.experts + s.adapters.held + (not s.model.head) > np.zeros(())
     for key, (phase, value, roof) in asked.items():
         own = own_band(phase, device.measured.off) if device.measured else None
         found = own or band(phase, s.engine.runs, device.architecture)
@@ -153,8 +154,8 @@ def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num, Num]]) -> dict
 
 
 def whose_constants(s: Scenario, assumed: tuple[str, ...]) -> tuple[str, ...]:
-    """What was assumed, and beside "efficiency calibrated" whose constants stand in where the device has none of its own,
-    and what of the scenario no fitted run has, so that its error bands are wider."""
+    """What was assumed, and beside "efficiency calibrated" whose constants stand in where the device has none of its
+    own, and what of the scenario no fitted run has, so that its error bands are wider."""
     told = "; ".join(filter(None, (standing_in(s), not_fitted(s))))
     if not told:
         return assumed
@@ -169,7 +170,8 @@ def borrowed(s: Scenario) -> list[str]:
     ['constants of all measured cards for want of its own', 'wider error bands for want of fitted runs']
     """
     constants, bands = (told.partition(":")[0] for told in (standing_in(s), not_fitted(s)))
-    return [*[f"{constants} for want of its own"] * bool(constants), *[f"{bands} for want of fitted runs"] * bool(bands)]
+    told = {"its own": constants, "fitted runs": bands}
+    return [f"{what} for want of {whose}" for whose, what in told.items() if what]
 
 
 def not_fitted(s: Scenario) -> str:
