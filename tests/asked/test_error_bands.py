@@ -73,12 +73,20 @@ def test_farther_scenarios_have_wider_bands() -> None:
 
 
 def test_parts_that_nobody_fitted_are_far() -> None:
-    plain, held = (rooflm.infer("llama-7b", gpu="h100", set={"offload.layers": n}) for n in (0, 4))
-    assert width(held, "latency_s") > width(plain, "latency_s")
-    grid = rooflm.infer("llama-7b", gpu="h100", set={"offload.layers": [0, 4]})
-    for key, alone in (("latency_s", [plain, held]),):
-        ends = grid[f"error_band.{key}.high"].values
-        assert np.allclose(ends, [e.error_band[key]["high"] for e in alone])
+    """Layers on the host: alone and in a grid."""
+    given = {"gpu": "rtx-4090", "quant": "q4_k_m", "engine": "llama.cpp", "cpu_layers": [0, 45]}
+    grid = rooflm.infer("llama-3.1-70b", **given)
+    for i, layers in enumerate((0, 45)):
+        alone = rooflm.infer("llama-3.1-70b", **{**given, "cpu_layers": layers})
+        assert np.isclose(grid["error_band.tpot_s.high"].values[i], alone.error_band["tpot_s"]["high"])
+        assert (width(alone, "tpot_s") > 1.5) == bool(layers)
+
+
+def test_the_band_of_a_request_has_no_step() -> None:
+    """From the band of a first token to that of the others as the output grows."""
+    grid = rooflm.infer("llama-3.1-8b", gpu="h100", output=[1, 2, 3, 5, 9, 17, 33, 65, 129, 257, 513])
+    ends = grid["error_band.latency_s.high"].values / grid["latency_s"].values
+    assert np.all(np.diff(ends) < 0) and np.max(-np.diff(ends)) < 0.06
 
 
 def test_a_request_of_one_token_has_the_band_of_its_first():
