@@ -160,6 +160,7 @@ def report(ratios: Sequence[Ratio], known: Known, fitted: set[str], by_source: b
         for phase in sorted({r.phase for r in ratios}):
             own = [(r, ok) for r, ok in found if r.phase == phase]
             parts = {
+                "all": own,
                 "fitted": [x for x in own if x[0].source in fitted],
                 "others": [x for x in own if x[0].source not in fitted],
             }
