@@ -133,7 +133,8 @@ def bands_of(ratios: Sequence[Ratio], known: Known) -> list[BandRow]:
             if own := [x for d, x in at if d in of]:
                 ends = tails(own, unseen=int(step > 0))
                 low, high = min(low, ends[0]), max(high, ends[1])
-            made.append(BandRow(phase, where, low, high, len(own), len({source for source, _ in own})))
+            if low < high:
+                made.append(BandRow(phase, where, low, high, len(own), len({source for source, _ in own})))
     return made
 
 
