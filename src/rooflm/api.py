@@ -128,11 +128,6 @@ class Task:
         """Of its rules."""
         return tuple(rule.reason for rule in self.rules)
 
-    @cached_property
-    def phases(self) -> tuple[str, ...]:
-        """Of its outputs' error bands."""
-        return tuple(o.phase for o in self.outputs.values() if o.phase)
-
     def __reduce__(self) -> str:
         """Workers know it by its name, INFER or TRAIN."""
         return self.name.upper()
@@ -143,7 +138,7 @@ class Task:
         request = self.build(**arguments, alone=alone)
         scenario = replace(request.scenario, axes=axes) if axes else request.scenario
         if alone:  # what was not refused keeps every rule
-            assumed = whose_constants(scenario, request.assumed, *self.phases)
+            assumed = whose_constants(scenario, request.assumed)
             return self.estimate(scenario, assumed, request.warnings, dict.fromkeys(self.reasons, False))
         broken = flags(scenario, self.rules)
         # numbers of marked points mean nothing, and NumPy does not warn of them
@@ -229,7 +224,7 @@ class Task:
         for names in every:
             request = self.build(**nest({**asked, **names}), alone=False)
             labels = {name: str(getattr(value, "name", value)) for name, value in names.items()}
-            told.append((labels, [*request.assumed, *borrowed(request.scenario, *self.phases)]))
+            told.append((labels, [*request.assumed, *borrowed(request.scenario)]))
         return of_points(told)
 
     def answer(self, given: Point) -> Any:

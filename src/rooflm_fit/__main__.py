@@ -69,7 +69,10 @@ STEPS: dict[str, Step] = {
         "engines/*.toml, published/engines.toml, calibration/devices.toml",
     ),
     "serving": Step(
-        "serving", "{data}/published/inference.csv --most 8 --write", "engines under load", "engines/inference.toml"
+        "serving",
+        "{data}/published/inference.csv --most 8 --write --rows {work}/load_rows.csv",
+        "engines under load",
+        "engines/inference.toml",
     ),
     "training": Step(
         "training",
@@ -79,11 +82,10 @@ STEPS: dict[str, Step] = {
     ),
     "bands": Step(
         "bands",
-        "--rows {work}/rows.csv --data {data}/published/inference.csv {data}/published/inference-2.csv "
-        "--tables {data}/published/training.csv {data}/published/inference.csv "
-        "--load {data}/published/inference.csv --aside {data}/published/inference-2.csv "
+        "--data {data}/published/inference.csv {data}/published/inference-2.csv {data}/published/training.csv "
+        "{data}/published/training-2.csv --rows {work}/rows.csv --load {work}/load_rows.csv "
         "--out {package}/calibration/bands.toml",
-        "error bands (after engines)",
+        "error bands (after engines and serving)",
         "calibration/bands.toml",
     ),
 }

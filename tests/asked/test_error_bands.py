@@ -33,21 +33,60 @@ def test_no_band_of_a_step_passes_the_roof() -> None:
         assert min(e.flops_time, e.step_time) <= band["low"] <= e.step_time <= band["high"] < np.inf
 
 
-def test_an_answer_says_that_its_band_is_of_other_engines() -> None:
-    def told(engine: str, **given: object) -> str:
-        return " ".join(rooflm.infer("llama-3.1-8b", gpu="h100", engine=engine, **given).assumed)
-
-    assert "error bands of other engines on hopper cards, wider: too few such runs of tgi" in told("tgi")
-    assert "error bands" not in told("vllm")
-    assert "error bands" not in told("tgi", efficiency="0.7,0.9")
+@pytest.mark.parametrize(
+    ("engine", "gpu", "lacks"),
+    [
+        ("tgi", "h100", "no run of tgi was fitted"),
+        ("vllm", "rtx-3090", "no run of vllm on ampere cards was fitted"),
+        ("vllm", "arc-b580", "no run on xe2 cards was fitted"),
+        ("tgi", "arc-b580", "no run of tgi and none on xe2 cards was fitted"),
+        ("vllm", "h100", ""),
+    ],
+)
+def test_an_answer_says_what_no_fitted_run_has(engine: str, gpu: str, lacks: str) -> None:
+    told = " ".join(rooflm.infer("llama-3.1-8b", gpu=gpu, engine=engine).assumed)
+    assert f"wider error bands: {lacks}" in told if lacks else "error bands" not in told
+    assert "error bands" not in " ".join(
+        rooflm.infer("llama-3.1-8b", gpu=gpu, engine=engine, efficiency="0.7,0.9").assumed
+    )
 
 
 def test_served_times_say_it_too() -> None:
     served = rooflm.serve("llama-3.1-8b", gpu="h100", engine="tgi", concurrency=2, requests=4)
-    assert "error bands of all engines and cards, wider: too few such runs of tgi" in " ".join(served.assumed)
+    assert "wider error bands: no run of tgi was fitted" in " ".join(served.assumed)
     for key in ("ttft_s", "tpot_s"):
         band, mean = served.values()["error_band"][key], served.values()[key]["mean"]
         assert band["low"] < mean < band["high"] < np.inf
+
+
+def width(e: object, key: str) -> float:
+    band = e.error_band[key]  # type: ignore[attr-defined]
+    return float(band["high"] / band["low"])
+
+
+def test_farther_scenarios_have_wider_bands() -> None:
+    asked = [("vllm", "h100"), ("vllm", "a100"), ("tgi", "arc-b580")]
+    near, kin, far = (rooflm.infer("llama-7b", gpu=gpu, engine=engine, batch=8) for engine, gpu in asked)
+    for key in TIMES:
+        assert width(near, key) <= width(kin, key) * 1.05 and width(kin, key) <= width(far, key) * 1.05
+    assert width(near, "tpot_s") < width(far, "tpot_s")
+
+
+def test_parts_that_nobody_fitted_are_far() -> None:
+    """Layers on the host: alone and in a grid."""
+    given = {"gpu": "rtx-4090", "quant": "q4_k_m", "engine": "llama.cpp", "cpu_layers": [0, 45]}
+    grid = rooflm.infer("llama-3.1-70b", **given)
+    for i, layers in enumerate((0, 45)):
+        alone = rooflm.infer("llama-3.1-70b", **{**given, "cpu_layers": layers})
+        assert np.isclose(grid["error_band.tpot_s.high"].values[i], alone.error_band["tpot_s"]["high"])
+        assert (width(alone, "tpot_s") > 1.5) == bool(layers)
+
+
+def test_the_band_of_a_request_has_no_step() -> None:
+    """From the band of a first token to that of the others as the output grows."""
+    grid = rooflm.infer("llama-3.1-8b", gpu="h100", output=[1, 2, 3, 5, 9, 17, 33, 65, 129, 257, 513])
+    ends = grid["error_band.latency_s.high"].values / grid["latency_s"].values
+    assert np.all(np.diff(ends) < 0) and np.max(-np.diff(ends)) < 0.06
 
 
 def test_a_request_of_one_token_has_the_band_of_its_first():

@@ -1,88 +1,73 @@
 """Error bands out of scored rows: how wide they are made."""
 
+from itertools import pairwise
+
 import numpy as np
+import pytest
 
-from rooflm.kernels.constants import ANY
-from rooflm_fit.bands import (
-    GOAL,
-    RANGE,
-    Ratio,
-    coverage,
-    inside,
-    models_out,
-    percentiles,
-    sources_out,
-    tails,
-    widening,
-)
+from rooflm.asked.answers.bands import DISTANCES
+from rooflm_fit.bands import BandRow, Ratio, bands_of, held, share, tails, written
+
+KNOWN = frozenset({("vllm", "hopper"), ("mlc", "ada")})
 
 
-def rows(models: int, spread: float, phase: str = "decode under load", engine: str = "vllm") -> list[Ratio]:
-    """Thirty ratios of every model, each model with an error of its own beside that of its rows; all of one source."""
+def rows(sources: int, spread: float, engine: str = "vllm", on: str = "hopper", many: int = 30) -> list[Ratio]:
+    """Ratios of many sources, each with an error of its own beside that of its rows."""
     drawn = np.random.default_rng(7)
-    own = drawn.normal(0, spread, models)
     return [
-        Ratio(phase, engine, "hopper", float(np.exp(e + drawn.normal(0, 0.02))), (f"m{i}", "h100-sxm-80gb"), "campaign")
-        for i, e in enumerate(own)
-        for _ in range(30)
+        Ratio("decode", engine, on, float(np.exp(e + drawn.normal(0, 0.02))), f"m{i % 5}", "h100", f"{engine}-{on}-{i}")
+        for i, e in enumerate(drawn.normal(0, spread, sources))
+        for _ in range(many)
     ]
 
 
-def others(count: int, spread: float, engine: str = "vllm") -> list[Ratio]:
-    """The same, each model of a source of its own."""
-    return [r._replace(source=f"of {r.group[0]}") for r in rows(count, spread, engine=engine)]
+def of(bands: list[BandRow]) -> dict[str, BandRow]:
+    return {b.distance: b for b in bands}
 
 
-def test_bands_hold_eight_of_ten_rows_of_models_left_out() -> None:
-    made = models_out(rows(40, 0.1, "decode"))
-    power = widening(made)
-    count, _, share = coverage(made, power)
-    assert count == 40 * 30
-    assert GOAL <= share < 0.9
-    assert coverage(made, power - 0.05)[2] < GOAL or power == 1.0
+@pytest.mark.parametrize("way", ["source", "model"])
+def test_bands_hold_eight_of_ten_rows_of_what_was_left_out(way: str) -> None:
+    made = rows(40, 0.1)
+    found = held(made, KNOWN, lambda r: str(getattr(r, way)))
+    assert len(found) == len(made)
+    assert 0.72 < np.mean([ok for _, ok in found]) < 0.88
 
 
-def test_under_load_every_source_counts_alike() -> None:
+def test_every_source_counts_alike() -> None:
     """A campaign of a thousand rows says as much as a source of thirty."""
-    near, far = rows(40, 0.05), others(20, 0.3)
-    low, high = tails([(r.unit, r.ratio) for r in far])
-    (band,) = [b for b in percentiles([*near, *far]) if b.engine == ANY]
-    assert band.high / band.low > 0.8 * high / low
-    assert {b.architecture for b in percentiles([*near, *far])} == {ANY}
+    campaign = [r._replace(source="campaign") for r in rows(40, 0.0)]
+    wide = of(bands_of(rows(20, 0.3), KNOWN))["near"]
+    both = of(bands_of([*campaign, *rows(20, 0.3)], KNOWN))["near"]
+    assert np.log(both.high / both.low) > 0.8 * np.log(wide.high / wide.low)
+    assert both.sources == 21
 
 
-def test_sources_left_out_hold_their_share_while_models_do() -> None:
-    made, farther = rows(40, 0.1), others(40, 0.12)
-    models, sources = models_out(made, farther), sources_out(made, farther)
-    power = widening(models, sources)
-    assert abs(coverage(sources, power)[1] - GOAL) < 0.06
-    assert RANGE[0] <= coverage(models, power)[1] <= RANGE[1]
+def test_farther_bands_are_no_narrower_and_all_hold_the_prediction() -> None:
+    late = [r._replace(ratio=2 * r.ratio) for r in rows(9, 0.1, on="ada")]  # kin: both fitted, never together
+    made = of(bands_of([*rows(9, 0.2), *late, *rows(9, 0.01, engine="tgi")], KNOWN))
+    assert tuple(made) == DISTANCES
+    ends = [(made[d].low, made[d].high) for d in DISTANCES]
+    assert all(a[0] >= b[0] and a[1] <= b[1] for a, b in pairwise(ends))
+    assert all(low <= 1 <= high for low, high in ends)
+    assert made["kin"].high > 1.5
 
 
-def test_models_have_the_last_word() -> None:
-    """Whatever sources hold, bands are not so wide that nearly all models lie inside."""
-    made, farther = rows(40, 0.1), others(20, 0.15)
-    models, sources = models_out(made, farther), sources_out(made, farther)
-    none = [([r._replace(ratio=9.0) for r in left], bands) for left, bands in sources]
-    assert coverage(models, widening(models, none))[1] <= RANGE[1]
+def test_a_far_band_counts_a_source_that_nobody_saw() -> None:
+    values = [(f"s{i}", float(i)) for i in range(10)]
+    assert tails(values) == (0.0, 8.0)
+    assert tails(values, unseen=1) == (0.0, 9.0)
+
+
+def test_what_assumes_something_is_far() -> None:
+    assert rows(1, 0.1)[0].distance(KNOWN) == "near"
+    assert rows(1, 0.1)[0]._replace(assumed=True).distance(KNOWN) == "far"
 
 
 def test_a_source_is_not_in_the_band_that_it_is_judged_by() -> None:
-    made, farther = rows(5, 0.1), others(20, 0.2)
-    for left, bands in sources_out(made, farther):
-        assert len({r.source for r in left}) == 1
-        assert max(b.rows for b in bands) == len(made) + len(farther) - len(left)
+    near, odd = rows(30, 0.01), [r._replace(source="odd", ratio=3.0) for r in rows(1, 0.0)]
+    assert share([x for x in held([*near, *odd], KNOWN, lambda r: r.source) if x[0].source == "odd"]) == "0/0 %"
 
 
-def test_one_source_says_little_of_an_engine() -> None:
-    """Its band stays half that of all engines."""
-    narrow = [r._replace(engine="sglang", source="one") for r in rows(3, 0.0)]
-    made = percentiles([*narrow, *others(20, 0.3)])
-    ends = {b.engine: np.log(b.high / b.low) for b in made}
-    assert 0.45 * ends[ANY] < ends["sglang"] < 0.65 * ends[ANY]
-
-
-def test_a_row_without_a_band_is_not_counted() -> None:
-    made = rows(3, 0.1)
-    assert inside([made[0]._replace(phase="step")], percentiles(made)) == []
-    assert len(inside(made, percentiles(made))) == len(made)
+def test_the_file_reads_as_it_was_written() -> None:
+    text = written([BandRow("decode", "near", 0.9, 1.1, 10, 2)], KNOWN)
+    assert '"vllm" = "hopper"' in text and "sources = 2" in text

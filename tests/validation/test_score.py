@@ -118,7 +118,8 @@ def test_bands_widen_where_less_is_known() -> None:
     assert near is not None
     assert far is not None
     assert far.high / far.low > near.high / near.low
-    assert far.level == "all rows"
+    assert far.distance == "far"
+    assert band("request", "vllm-2024", "hopper", far=True) == far
     assert family_of("trtllm-0.9") == "trtllm"
     assert around(2.0, Band(0.5, 2.0, 1, ""), rate=True) == (1.0, 4.0)
 

@@ -268,7 +268,6 @@ class Engine:
     phase: str = word("inference", "what it does", ("inference", "training"))
     family: str = word("", "engine that it is a release of (none: itself)")
     measured_as: str = word("", "engine whose runs its card factors and error bands were fitted to (none: itself)")
-    doubt: Num = number(1.0, "power by which error bands are widened where nothing was fitted", low=1.0, high=10.0)
     kernels: Kernels = Kernels()
     host: Host = Host()
     room: Room = Room()

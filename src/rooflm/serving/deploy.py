@@ -365,7 +365,7 @@ def deploy(
         assumed.append(f"KV transfer at {network.bandwidth / 1e9:.0f} GB/s")
     else:
         pools = (make_pool(s, server, longest, sequences, replicas),)
-    told = whose_constants(s, built.assumed, "decode under load")
+    told = whose_constants(s, built.assumed)
     return Deployment(pools, router, network, (*told, *assumed), built.warnings)
 
 

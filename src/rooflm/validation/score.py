@@ -39,9 +39,6 @@ NUMBERS = ("gpus", "tp", "pp", "dp", "ep", "cp", "batch", "prompt", "output", "c
 BORDER = 0.05
 """Share of the capacity within which a verdict on memory is borderline."""
 VERDICT = "verdict on memory: see verdicts"
-STAND_IN = 1.5
-"""Power by which the band of a row is widened for which something stands in (its model, device or conditions): as the
-widest of `bands.LEVELS`."""
 
 
 class Scored(NamedTuple):
@@ -252,11 +249,10 @@ def banded(x: Scored) -> Scored:
     if x.reason or r.metric == "oom":
         return x
     device = load_device(str(r.kwargs["gpu"]))
-    found = band(band_phase(r.metric, r.task), load_engine(str(r.kwargs["engine"])).runs, device.architecture)
+    engine = load_engine(str(r.kwargs["engine"])).runs
+    found = band(band_phase(r.metric, r.task), engine, device.architecture, far=bool(x.assumed))
     if found is None:
         return x
-    if x.assumed:
-        found = found._replace(low=found.low**STAND_IN, high=found.high**STAND_IN)
     low, high = around(x.predicted, found, is_rate(r.metric))
     return x._replace(low=float(low), high=float(high))
 

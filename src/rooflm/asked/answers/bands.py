@@ -1,8 +1,8 @@
-"""How far to trust a prediction: the band in which eight of ten measured values like it lie, how many there are, and
-whose measured kernels stand in where a device has none of its own.
+"""How far to trust a prediction: the band in which eight of ten measured values lie that are as far from what constants
+were fitted to, how many those are, and whose measured kernels stand in where a device has none of its own.
 
-data/calibration/bands.toml holds the 10th and 90th percentile of measured over predicted time, by phase, engine row and
-architecture of the device, of predictions whose own group of rows had no part in the fit (`rooflm_fit.bands`).
+data/calibration/bands.toml holds the 10th and 90th percentile of measured over predicted time, by phase and distance,
+and which engines' constants were fitted to runs on which generations of cards (`rooflm_fit.bands`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Derating, Device
 from rooflm.catalogue.quant import Quant
-from rooflm.kernels.constants import ANY, lookup, read, text_of
+from rooflm.kernels.constants import lookup, read, text_of
 from rooflm.kernels.derating import card_file, derating
 from rooflm.kernels.lookup import where
 from rooflm.kernels.rates import rates_of
@@ -26,92 +26,87 @@ from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Efficiency, Scenario
 from rooflm.units import Num, larger, smaller
 
-FEWEST = 20
-"""Rows below which a set is not used: its percentiles say too little."""
-LEVELS = (
-    ("engine and generation", 1.0),
-    ("engine", 1.4),
-    ("other release, same generation", 2.0),
-    ("other release", 4.5),
-    ("other engines, same generation", 2.5),
-    ("all rows", 3.5),
-)
-"""How near the rows are to the question, nearest first, and the power by which their band is widened (the logarithm of
-its ends times so much: where nothing like the scenario was measured, more goes wrong than where it was). So that eight
-of ten rows lie inside, of sources that no constant was fitted to and every source counting alike: MLC, exllamav2,
-QServe, TinyChat's rivals, llama.cpp on Radeon, Apple and Arm, MLX, and others (docs/decisions/0052; 1.2 to 1.5 held
-61 %)."""
-
-DISTANCE = {"step": 0.55, **dict.fromkeys(("prefill under load", "decode under load", "request under load"), 0.3)}
-"""Share of that widening that a phase needs, where not all of it: constants of training steps mean the same in every
-framework. Of rows of sources left out whole 79 % lie inside then, every source counting alike 82 %
-(docs/decisions/0056; with all of it, all rows of most sources). Under load the next source differs more than the next
-engine or card does: of 0, 0.15, 0.3, 0.45 and 1, 0.3 holds nearest to 80 % of sources left out in turn
-(docs/decisions/0121)."""
-
-
-def widening(phase: str, power: float) -> float:
-    """The power of one of LEVELS as it holds for a phase.
-
-    >>> widening("decode", 2.0), widening("step", 2.0)
-    (2.0, 1.55)
-    """
-    return 1.0 + (power - 1.0) * DISTANCE.get(phase, 1.0)
+DISTANCES = ("near", "kin", "far")
+"""How far a scenario lies from the runs that constants were fitted to. near: some are of its engine on its generation
+of cards; kin: some are of a release of its engine and some of its generation, none of both; far: none is of its engine,
+or none of its generation, or something else of it was never fitted (a part on the host, adapters, embeddings;
+conditions that nobody states)."""
 
 
 class Band(NamedTuple):
-    """Measured over predicted time: low and high end of the band, number of rows, which of LEVELS."""
+    """Measured over predicted time: low and high end of the band, number of rows, which of DISTANCES."""
 
     low: Num
     high: Num
     rows: int
-    level: str
+    distance: str
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     phase: str
-    engine: str = ANY
-    architecture: str = ANY
+    distance: str
     low: float
     high: float
     rows: int
+    sources: int
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    fitted: dict[str, str] = {}
     band: tuple[_Row, ...] = ()
 
 
+Known = frozenset[tuple[str, str]]
+"""Engines, each with a generation of cards on which runs of it were fitted."""
+
+
 @cache
-def _rows() -> dict[tuple[str, str, str], _Row]:
-    return {(r.phase, r.engine, r.architecture): r for r in read(text_of("bands"), _File, "bands").band}
+def fitted() -> Known:
+    """What the constants that ship were fitted to.
 
-
-def asked(engine: str, architecture: str) -> tuple[tuple[str, str], ...]:
-    """The (engine, architecture) pairs whose error bands may serve a prediction, nearest first, in the order of LEVELS.
-
-    >>> asked("vllm-2024", "hopper")[2]
-    ('vllm*', 'hopper')
+    >>> ("vllm", "hopper") in fitted()
+    True
     """
-    kin = f"{family_of(engine)}{ANY}"
-    return (engine, architecture), (engine, ANY), (kin, architecture), (kin, ANY), (ANY, architecture), (ANY, ANY)
+    file = read(text_of("bands"), _File, "bands")
+    return frozenset((engine, generation) for engine, on in file.fitted.items() for generation in on.split())
 
 
 @cache
-def band(phase: str, engine: str, architecture: str) -> Band | None:
-    """The error band of a phase ("prefill", "decode", "request", "memory" or "step") for an engine and an architecture;
-    None where the file has no row for it. No band is wider than that of all rows, widened as its level asks.
+def unknown(engine: str, generation: str, known: Known) -> tuple[bool, bool]:
+    """Whether no run of an engine, of any release, was fitted; and none on a generation of cards.
+
+    >>> known = frozenset({("vllm", "hopper")})
+    >>> unknown("tgi", "hopper", known), unknown("vllm-2024", "volta", known)
+    ((True, False), (False, True))
+    """
+    return family_of(engine) not in {family_of(e) for e, _ in known}, generation not in {g for _, g in known}
+
+
+def distance(engine: str, generation: str, known: Known) -> str:
+    """Which of DISTANCES lies between an engine on a generation of cards and those that are known.
+
+    >>> known = frozenset({("vllm", "hopper"), ("mlc", "ada")})
+    >>> [distance(*at, known) for at in (("vllm", "hopper"), ("vllm", "ada"), ("x", "ada"))]
+    ['near', 'kin', 'far']
+    """
+    if (engine, generation) in known:
+        return "near"
+    return "far" if any(unknown(engine, generation, known)) else "kin"
+
+
+@cache
+def band(phase: str, engine: str, generation: str, far: bool = False) -> Band | None:
+    """The error band of a phase ("prefill", "decode", "request", each also " under load", "memory" or "step") for an
+    engine and a generation of cards; far: whatever these are. None where the file has none.
 
     >>> found = band("decode", "no-such-engine", "no-such-generation")
     >>> found is not None and found.low < 1 < found.high
     True
     """
-    every = _rows().get((phase, ANY, ANY))
-    for (name, wider), (who, on) in zip(LEVELS, asked(engine, architecture), strict=True):
-        row = _rows().get((phase, who, on))
-        if row is not None and every is not None and (row.rows >= FEWEST or row is every):
-            power, most = widening(phase, wider), widening(phase, LEVELS[-1][1])
-            low, high = max(row.low**power, every.low**most), min(row.high**power, every.high**most)
-            return Band(low, high, row.rows, name)
+    where = "far" if far else distance(engine, generation, fitted())
+    for row in read(text_of("bands"), _File, "bands").band:
+        if (row.phase, row.distance) == (phase.replace("request", "decode"), where):
+            return Band(row.low, row.high, row.rows, where)
     return None
 
 
@@ -120,7 +115,7 @@ def own_band(phase: str, off: Mapping[str, float]) -> Band | None:
     (`hardware.Measured.off`: 90th percentiles of their errors).
 
     >>> own_band("decode", {"decode": 0.25, "cases": 12})
-    Band(low=0.8, high=1.3333333333333333, rows=12, level='own runs')
+    Band(low=0.8, high=1.3333333333333333, rows=12, distance='own runs')
     """
     if phase not in off:
         return None
@@ -136,73 +131,67 @@ def around(time: Num, found: Band, rate: bool = False) -> tuple[Num, Num]:
     return (time / found.high, time / found.low) if rate else (time * found.low, time * found.high)
 
 
-OFFLOADED = 1.6
-"""Power by which bands are wider where the host holds layers, adapters are served or texts embedded: nobody's runs of
-that were fitted."""
-
-
 def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num, Num]]) -> dict[str, dict[str, Any]]:
     """Error bands of several outputs. asked: output -> (phase, predicted time in s, and the share of it that the work
     takes at the device's peak). Returns output -> ends of the band (s), the lower one never below that share, and the
     number of published rows behind it; not-a-number and 0 rows where nothing was calibrated."""
     bands: dict[str, dict[str, Any]] = {}
+    device, away = s.cluster.device, s.offload
+    usual = away.off and s.adapters.off and s.model.head
+    odd = False if usual else away.layers + away.experts + s.adapters.held + (not s.model.head) > np.zeros(())
     for key, (phase, value, roof) in asked.items():
-        own = own_band(phase, s.cluster.device.measured.off) if s.cluster.device.measured else None
-        found = own or band(phase, s.engine.runs, s.cluster.device.architecture)
-        found = found if s.efficiency.mode == "calibrated" else None
-        if found and found is not own:
-            unseen = np.asarray(s.offload.layers + s.offload.experts + s.adapters.held + (not s.model.head)) > 0
-            usual = s.offload.off and s.adapters.off and s.model.head
-            doubt = s.engine.doubt * (1.0 if usual else np.where(unseen, OFFLOADED, 1.0))
-            found = found._replace(low=found.low**doubt, high=found.high**doubt)
-        low, high = around(value, found) if found else (value * np.nan, value * np.nan)
-        low = larger(low, value * smaller(roof, 1.0)) if found else low
-        bands[key] = {"low": low, "high": high, "rows": found.rows if found else 0}
+        own = own_band(phase, device.measured.off) if device.measured else None
+        found = own or band(phase, s.engine.runs, device.architecture)
+        if s.efficiency.mode != "calibrated" or found is None:
+            bands[key] = {"low": value * np.nan, "high": value * np.nan, "rows": 0}
+            continue
+        far = band(phase, "", "", far=True)
+        if far and found is not own and np.any(odd):
+            found = found._replace(low=np.where(odd, far.low, found.low), high=np.where(odd, far.high, found.high))
+        low, high = around(value, found)
+        bands[key] = {"low": larger(low, value * smaller(roof, 1.0)), "high": high, "rows": found.rows}
     return bands
 
 
-def whose_constants(s: Scenario, assumed: tuple[str, ...], *phases: str) -> tuple[str, ...]:
-    """What was assumed, and beside "efficiency calibrated" whose constants and error bands stand in, where the device
-    or the engine has none of its own."""
-    told = "; ".join(filter(None, (standing_in(s), others_runs(s, *phases))))
+def whose_constants(s: Scenario, assumed: tuple[str, ...]) -> tuple[str, ...]:
+    """What was assumed, and beside "efficiency calibrated" whose constants stand in where the device has none of its
+    own, and what of the scenario no fitted run has, so that its error bands are wider."""
+    told = "; ".join(filter(None, (standing_in(s), not_fitted(s))))
     if not told:
         return assumed
     return tuple(f"{a} ({told})" if a == "efficiency calibrated" else a for a in assumed)
 
 
-def borrowed(s: Scenario, *phases: str) -> list[str]:
+def borrowed(s: Scenario) -> list[str]:
     """The same without the names of a point's own card and engine, as it is told of many points.
 
     >>> from rooflm.asked.build_inference import build_inference
-    >>> borrowed(build_inference("llama-7b", gpu="arc-b580").scenario, "decode")
-    ['constants of all measured cards for want of its own', 'error bands of all engines and cards, wider']
+    >>> borrowed(build_inference("llama-7b", gpu="arc-b580").scenario)
+    ['constants of all measured cards for want of its own', 'wider error bands for want of fitted runs']
     """
-    constants, bands = (told.partition(":")[0] for told in (standing_in(s), others_runs(s, *phases)))
-    return [*[f"{constants} for want of its own"] * bool(constants), *[bands] * bool(bands)]
+    constants, bands = (told.partition(":")[0] for told in (standing_in(s), not_fitted(s)))
+    told = {"its own": constants, "fitted runs": bands}
+    return [f"{what} for want of {whose}" for whose, what in told.items() if what]
 
 
-WHOSE = {"other engines, same generation": "other engines on {generation} cards", "all rows": "all engines and cards"}
-"""A level of LEVELS that is not of the engine, of any release -> whose runs, in words."""
-
-
-def others_runs(s: Scenario, *phases: str) -> str:
-    """In words, the engines and cards whose runs the error bands of these phases come from; "" where they are this
-    engine's own, where there is no band, and for a list of devices.
+def not_fitted(s: Scenario) -> str:
+    """In words, what of a scenario no run has that constants were fitted to; "" where some run has its engine and its
+    generation of cards, where there is no band, and for a list of devices.
 
     >>> from rooflm.asked.build_inference import build_inference
     >>> built = [build_inference(model="llama-7b", gpu="h100", engine=e) for e in ("vllm", "tgi")]
-    >>> others_runs(built[0].scenario, "decode under load")
-    ''
-    >>> others_runs(built[1].scenario, "prefill", "decode")
-    'error bands of other engines on hopper cards, wider: too few such runs of tgi'
+    >>> [not_fitted(b.scenario) for b in built]
+    ['', 'wider error bands: no run of tgi was fitted']
     """
     device, engine = s.cluster.device, s.engine
-    if not isinstance(device.architecture, str) or device.measured or s.efficiency.mode != "calibrated":
+    on = device.architecture
+    if not isinstance(on, str) or device.measured or s.efficiency.mode != "calibrated" or not engine.kernels.whose:
         return ""
-    found = [b.level for phase in phases if (b := band(phase, engine.runs, device.architecture))]
-    nearest = min(found, key=[name for name, _ in LEVELS].index, default="")
-    whose = WHOSE.get(nearest, "").format(generation=device.architecture)
-    return f"error bands of {whose}, wider: too few such runs of {engine.name}" if whose else ""
+    where = distance(engine.runs, on, fitted())
+    of, cards = f"of {engine.name}", f"on {on or 'such'} cards"
+    lacks = [text for text, gone in zip((of, cards), unknown(engine.runs, on, fitted()), strict=True) if gone]
+    lacks = {"near": [], "kin": [f"of {engine.name} {cards}"]}.get(where, lacks)
+    return f"wider error bands: no run {' and none '.join(lacks)} was fitted" if lacks else ""
 
 
 def standing_in(s: Scenario) -> str:

@@ -34,7 +34,7 @@ from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import shown, timespan
 from rooflm.shown.blocks import BLANK, Beside, Block, Parts, Say, Table
 from rooflm.shown.numbers import count, counted, gib, percent, text
-from rooflm.units import Num
+from rooflm.units import Num, larger, smaller
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,11 +72,12 @@ class InferenceEstimate(Result, InferenceFigures):
 
     @property
     def error_band(self) -> dict[str, dict[str, Any]]:
-        """As of any answer; a request of one output token is its first token, so its band is that of the first."""
+        """As of any answer; a request's ends are those of its first token and, of the rest, its own."""
         bands = super().error_band
-        alone = np.asarray(self.scenario.workload.output) <= 1
-        first = bands["ttft_s"]
-        bands["latency_s"] = {k: self.plainly(np.where(alone, first[k], v)) for k, v in bands["latency_s"].items()}
+        first, whole, roof = bands["ttft_s"], bands["latency_s"], self.OUTPUTS["latency_s"].roof(self)
+        rest = 1.0 - smaller(self.ttft / self.latency, 1.0)
+        whole |= {end: self.plainly(first[end] + rest * whole[end]) for end in ("low", "high")}
+        whole["low"] = self.plainly(larger(whole["low"], self.latency * smaller(roof, 1.0)))
         return bands
 
     @cached_property

@@ -55,7 +55,7 @@ def banded(value: Any, found: Mapping[str, Any]) -> str:
 def sure(bands: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]) -> list[Block]:
     """How many published runs stand behind each error band. names: output -> what it is called."""
     rows = [f"{names[k]} {b['rows']}" for k, b in bands.items() if b["rows"] and k in names]
-    told = "published runs on this kind of engine and architecture behind the error bands"
+    told = "published values as far from what was fitted, behind the error bands"
     return [BLANK, Say("; ".join(rows), label=told)] if rows else []
 
 
