@@ -86,7 +86,7 @@ def compare(
 
 def calibrate(
     *results: str, out: str | None = None, held_out: float = 0.3, clock: str = "wall", base: str | None = None,
-    apart: bool = False, model: str | None = None, dtype: str = "bf16", quant: str = "none",
+    apart: bool = False, model: str | None = None, dtype: str = "bf16", quant: str = "bf16",
 ) -> Calibration:  # fmt: skip
     """The constants of a machine fitted to its measurements, and its errors on cases kept aside.
 

@@ -78,7 +78,8 @@ def test_want_of_memory_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("words", "names"),
     [("show schema", "it must be one of device, cluster, model, engine, scenario, measured"),
-     ("show", "it must be one of gpus, models, "), ("show gpu", " names, such as "), ("infer", " names, such as ")],
+     ("show", "it must be one of gpus, models, "), ("show gpu", " names are known, such as "),
+     ("infer", "name, Hugging Face id, config.json"), ("report", "file")],
 )  # fmt: skip
 def test_what_is_missing_is_told_with_what_it_may_be(
     words: str, names: str, capsys: pytest.CaptureFixture[str]

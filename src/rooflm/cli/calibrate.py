@@ -29,7 +29,7 @@ ROWS = grouped((
     Argument("apart", "flag", "With --base: few rows are multiplied one by one (llama.cpp).", ()),
     Argument("model", "text", "With --base: model of the results.", ()),
     Argument("dtype", "text", "With --base: data type of the results.", (), "bf16"),
-    Argument("quant", "text", "With --base: weights: none, int8-wo or int4-wo.", (), "none"),
+    Argument("quant", "text", "With --base: scheme of the weights: bf16, int8-wo or int4.", (), "bf16"),
 ))  # fmt: skip
 """Arguments of `rooflm calibrate`."""
 

@@ -27,7 +27,8 @@ DESIGNS = (GRID, SPLIT, FRONT)
 A = Argument
 ROWS = grouped((
     "Which hardware",
-    A("die", "text", "Die to start from: v100, a100, h100, b200 or a .toml.", DESIGNS, "a100"),
+    A("die", "text", "Die to start from: v100, a100, h100, b200, or a .toml: base = 'h100' and what differs.", DESIGNS,
+      "a100"),
     A("node", "text", "Logic nodes, such as n12,n7,n5,n3,n2,a10 or uniform-7.", DESIGNS),
     A("dram", "text", "Memories, such as hbm2e,hbm3,hbm4,gddr7.", DESIGNS),
     A("network", "text", "Links inside and between nodes: nvlink3+hdr,nvlink5+xdr.", DESIGNS, "nvlink3+hdr"),

@@ -63,21 +63,26 @@ MOST_NAMED = 16
 
 
 def choices(error: Exception) -> str:
-    """What an argument that is missing, or a command that is unknown, may be; nothing of any other fault.
+    """What a missing argument or an unknown command could be, as the end of its message; "" of any other error.
 
     >>> choices(ValueError("no"))
     ''
     """
     argument, context = getattr(error, "param", None), getattr(error, "ctx", None)
-    said = getattr(error, "format_message", str)()
+    message = getattr(error, "format_message", str)()
+    meaning = ""
     names: list[str] = []
-    if argument is not None and context is not None and "Missing" in said:
+    if argument is not None and context is not None and "Missing" in message:
         names = [found.value for found in argument.shell_complete(context, "")]
-    elif "No such command" in said and "Did you mean" not in said:
+        meaning = (getattr(argument, "help", None) or "").removesuffix(".")
+    elif "No such command" in message and "Did you mean" not in message:
         names = list(getattr(context.command, "commands", ())) if context is not None else []
     if len(names) > MOST_NAMED:
-        return f": one of {len(names)} names, such as {', '.join(names[:3])}"
-    return f": it must be one of {', '.join(names)}" if names else ""
+        some = ", ".join(names[i * len(names) // 4] for i in (1, 2, 3))
+        meaning = f"{meaning}; {len(names)} names are known, such as {some}".removeprefix("; ")
+    elif names:
+        meaning = f"it must be one of {', '.join(names)}"
+    return f": {meaning[:1].lower()}{meaning[1:]}" if meaning else ""
 
 
 def _said(message: str, status: int = 2) -> int:

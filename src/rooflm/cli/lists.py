@@ -115,20 +115,21 @@ KIND = word("kind", "gpus, models, clusters, engines, quants, nodes, drams, link
 
 
 def matching(kind: str, match: str) -> list[str]:
-    """Names of a list that contain a text, or have an alias that does; of GPUs also by vendor, architecture, family and
-    usual cluster.
+    """Names of a list in which a word begins with a text (without any: that contain it), in the name or an alias; of
+    GPUs also by vendor, architecture, family and usual cluster.
 
     >>> matching("gpu", "RTX 4080"), matching("model", "moonshotai/Kimi-K2-I"), matching("gpu", "neoverse")
     (['rtx-4080', 'rtx-4080-laptop', 'rtx-4080-super'], ['kimi-k2'], ['grace-72'])
     """
     text_ = catalogue.normalise(match)
-    told = {name: [name] for name in known(kind)}
+    words = {name: [name] for name in known(kind)}
     for alias, name in catalogue.aliases(kind).items() if kind not in ("quant", "schema") else ():
-        told.get(name, []).append(alias)
-    for name in told if kind == "gpu" else ():
+        words.get(name, []).append(alias)
+    for name in words if kind == "gpu" else ():
         d = load_device(name)
-        told[name] += [d.vendor, d.architecture, d.product_family, default_cluster(name)]
-    return [name for name, words in told.items() if any(text_ in word for word in words)]
+        words[name] += [d.vendor, d.architecture, d.product_family, default_cluster(name)]
+    begins = [name for name, of in words.items() if any(f"-{text_}" in f"-{word}" for word in of)]
+    return begins or [name for name, of in words.items() if any(text_ in word for word in of)]
 
 
 def list_rows(begun: tuple[str, str], asked: dict[str, Any], shown: dict[str, Any]) -> None:

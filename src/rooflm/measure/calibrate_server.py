@@ -12,7 +12,7 @@ from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Measured
 from rooflm.errors import RooflmError
 from rooflm.measure.calibrate import FITTED, Array, Calibration, Constant, deviations, errors
-from rooflm.measure.case import Case
+from rooflm.measure.case import Case, weights_of
 from rooflm.measure.compare import Key, Machine, fast_times, measured
 from rooflm.measure.gap import SHOWN, rows_of, undisturbed
 from rooflm.measure.results import Row, one
@@ -38,7 +38,7 @@ def served_cases(path: str, model: str | None, dtype: str, quant: str, clock: st
         if lacking:
             raise RooflmError(f"{path}: a run does not say {lacking[0]}: give --{lacking[0]}")
         metric, value = measured_of(cells)
-        case = Case(model=cells["model"], dtype=dtype, quant=quant, **counts)
+        case = Case(model=cells["model"], dtype=dtype, quant=weights_of(quant), **counts)
         found.append(Row(case, SHOWN.get(metric, metric), "s", one(value)))
     return found
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from rooflm.asked.checks import whole
 from rooflm.errors import RooflmError, near_matches
 from rooflm.readers.outside import placed
+from rooflm.readers.schemes import parse_quant
 
 TASKS = ("infer", "train", "accuracy", "micro")
 DTYPES = ("fp32", "bf16", "fp16")
@@ -96,6 +97,21 @@ class Case:
         name = self.model.rstrip("/").rsplit("/", 1)[-1] or self.size
         sizes = "" if self.task in ("micro", "accuracy") else f"b{self.batch} {self.prompt}+{self.output}"
         return " ".join([self.task, name, self.dtype, *split, *extra, sizes]).strip()
+
+
+def weights_of(scheme: str) -> str:
+    """How a case quantises its weights (one of QUANTS), from the name of a scheme.
+
+    >>> weights_of("bf16"), weights_of("int4"), weights_of("w8a16"), weights_of("int8-wo")
+    ('none', 'int4-wo', 'int8-wo', 'int8-wo')
+    """
+    if scheme in QUANTS:
+        return scheme
+    q = parse_quant(scheme)
+    widths = {32: "none", 16: "none", 8: "int8-wo", 4: "int4-wo"}
+    if q.act_bits < 16 or q.weight_bits not in widths:
+        raise RooflmError(f"quant is {scheme!r}, but it must be bf16 (weights as they are), int8-wo or int4")
+    return widths[int(q.weight_bits)]
 
 
 def check(case: Case) -> Case:

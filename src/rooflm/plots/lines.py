@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -168,6 +167,10 @@ NUMBER = ("abs(datum.value) >= 1e6 ? format(datum.value, '.3~s') : "
 """How Vega writes numbers on axes: 0.5, 2,048, 200k."""
 
 
+MOST_TICKS = 12
+"""Values of an axis up to which each may be a tick; more have ticks at round numbers."""
+
+
 def x_of(side: Side, pixels: float) -> Spec:
     """The x axis of a side: names as names, sizes linear or logarithmic with ticks at round values."""
     base: Spec = {"field": "x", "title": side.label}
@@ -180,15 +183,17 @@ def x_of(side: Side, pixels: float) -> Spec:
                        "scale": {"type": "point", "padding": 0.3, "domain": order}}  # fmt: skip
     low, high = float(min(side.values)), float(max(side.values))
     if side.log:
-        at = side.values if len(set(side.values)) <= 12 else round_ticks(low, high)
+        at = side.values if len(set(side.values)) <= MOST_TICKS else round_ticks(low, high)
         seen = thinned([v for v in at if low <= v <= high], pixels)
         return base | {"type": "quantitative", "axis": {"values": seen, "labelExpr": NUMBER},
                        "scale": {"type": "log", "domain": [low, high], "nice": False, "padding": 8}}  # fmt: skip
     at = sorted(set(side.values))
     low = min(low, 0.0) if side.time else low
     axis: Spec = {"labelExpr": NUMBER, "tickCount": 8}
-    if len(at) <= 12 and len({round(b - a, 9) for a, b in pairwise(at)}) == 1:
-        axis |= {"values": [float(v) for v in at]}
+    if not side.time and len(at) <= MOST_TICKS:
+        axis |= {"values": thinned(at, pixels, log=False)}
+    elif all(float(v).is_integer() for v in at):
+        axis |= {"tickMinStep": 1}  # no half GPUs
     scale = {"domain": [low, high], "nice": False, "zero": False, "padding": 0 if side.time else 8}
     return base | {"type": "quantitative", "axis": axis, "scale": scale}  # fmt: skip
 

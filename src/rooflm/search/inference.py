@@ -20,6 +20,7 @@ from rooflm.search.splits import (
     adapted,
     assumed_of,
     bought,
+    counts_assumed,
     goal_of,
     guessed,
     hosted,
@@ -170,5 +171,6 @@ def search_infer(
     outputs = (*SHOWN, *(k for k in (goal.key, *("purchase_usd",) * (under is not None)) if k not in SHOWN))
     task = SearchTask(evaluate, (grid,), goal, limits, outputs, ("batch",), TWIN_OUTPUTS)
     shared = {"model": model, "gpu": first, "batch": 1, **one}
-    done = search(task, on, assumed=assumed_of(shared, engine, quant, gpu))
+    assumed = (*assumed_of(shared, engine, quant, gpu), *counts_assumed(gpus, gpus_max, counts, machine))
+    done = search(task, on, assumed=assumed)
     return replace(done, prices=searched_prices(listed(gpu), cluster, more))

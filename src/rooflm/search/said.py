@@ -206,7 +206,7 @@ def simulated(found: Any) -> list[Block]:
         told = [] if c.held else ["the limits hold at no load that was searched: " + "; ".join(c.broken)]
         if c.held and c.load != asked:
             told = [f"by the estimate {count(asked)} {of}; just above {count(c.load)}, {'; '.join(c.broken)}"]
-        told += [] if c.agrees else ["estimate and simulation PART by more than a quarter"]
+        told += [] if c.agrees else ["estimate and simulation DIFFER by more than a quarter"]
         notes += [Say(t, label=name) for t in told]
     head = ("Simulated (estimate)", of, "TTFT", "TPOT", *(m.name for m in percentiles), "tok/s/GPU")
     return [Table([head, *rows], "l" + "r" * (len(head) - 1), head=True, spare=head[-1:], indent=0), *notes]

@@ -13,7 +13,7 @@ import numpy as np
 from rooflm.asked.build_inference import build_inference, prices_told
 from rooflm.asked.purchase import affordable, purchase
 from rooflm.asked.refused import told
-from rooflm.catalogue.hardware import Device
+from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError, near_matches
 from rooflm.scenario.rules import ENGINE, divisors, expert_ways, tensor_ways
@@ -244,6 +244,13 @@ def totals(gpus: Any, gpus_max: Any, node: int) -> list[int]:
 
 NODE = 128
 """GPUs up to which a search looks unless told, where a node has more."""
+
+
+def counts_assumed(gpus: Any, gpus_max: Any, counts: Sequence[int], machine: Cluster) -> tuple[str, ...]:
+    """How many GPUs a search looks at where nobody said, as an assumption."""
+    if gpus is not None or gpus_max is not None or len(counts) == 1:
+        return ()
+    return (f"gpus 1 to {max(counts)} (a node of {machine.name})",)
 
 
 def limits_of(given: Mapping[str, Any]) -> tuple[Limit, ...]:

@@ -148,7 +148,7 @@ def search_train(
     """The best way to train a model on so many GPUs, over every legal TP x PP x VP x DP x CP x EP x micro-batch x
     recomputation x ZeRO stage x schedule.
 
-    Arguments (tp ... schedule: values allowed, by default all legal ones, schedules 1f1b and interleaved; bounds of
+    Arguments (tp ... schedule: values allowed, by default all legal ones; days, cost and the like need tokens):
       gpu: GPU, or a list of which the best is chosen.
       gpus: Exactly so many GPUs, or a list.
       gpus_max: Instead: 1, 2, 4, ... GPUs up to this many.

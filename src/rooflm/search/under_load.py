@@ -35,6 +35,7 @@ from rooflm.search.splits import (
     adapted,
     assumed_of,
     bought,
+    counts_assumed,
     goal_of,
     guessed,
     hosted,
@@ -348,6 +349,7 @@ def search_serve(
     first = {k: v for k, v in grids[0].fixed.items() if k not in pooled.SPLIT}
     assumed = (
         *assumed_of({"batch": 1, **nest(first)}, more.get("engine"), more.get("quant"), gpu),
+        *counts_assumed(gpus, gpus_max, counts, machine),
         f"lengths {spread[0]:g} to {spread[1]:g} of these",
     )
     answer = search(task, on, assumed=assumed, first=alone)

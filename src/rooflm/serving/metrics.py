@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from rooflm.errors import RooflmError
 from rooflm.readers.prices import told
 from rooflm.serving.meter import BUCKETS, ORIGIN
+from rooflm.serving.pools import steady_of
 from rooflm.serving.replica import FINISHED, REJECTED
 from rooflm.serving.simulate import Run
 from rooflm.serving.steps import energy_fit
@@ -285,16 +286,20 @@ def ramp(samples: Array, times: Array) -> tuple[Array, Array]:
 
 
 FEWEST = 50
-"""Fewest requests at a rate of which it is told whether their queue grows."""
+"""Fewest requests of an open loop from which a growing queue is told."""
+ENOUGH = 256
+"""Fewest requests that, all running at once, are taken for a rate that is beyond the server."""
 
 
 def queue_growth(run: Run) -> tuple[float, float] | None:
-    """(time from which it grows, requests a second) when the queue of a rate grows without bound, else None: the
-    server's, and with a limit of clients that of requests which are due and wait in the client.
+    """(time from which it grows, requests a second) when the queue of an open loop grows without bound, else None. The
+    queue is the server's, or with a limit of clients the requests that are due and wait in the client.
 
-    Requests that are due and have not ended count as growing when, over the second half of the arrivals, a straight
-    line through their number rises by more than a tenth of the requests that came meanwhile (and by more than 20);
-    from: when the queue was last empty. Of a run that was stopped, the arrivals until then.
+    It grows when, over the second half of the arrivals, a straight line through the number of unfinished requests rises
+    by more than a tenth of the arrivals (and by more than 20). A short run that only fills up (the requests run, few
+    wait) does not count where the steady-state estimate says that the rate can be served, nor where it cannot tell, as
+    all of fewer than ENOUGH requests would run at once. The time is when the queue was last empty. Of a run that was
+    stopped, the arrivals until then count.
     """
     requests = run.requests
     if requests.count < FEWEST or not requests.rate < math.inf:
@@ -308,6 +313,10 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
     came = int(np.sum((requests.arrival >= last / 2) & (requests.arrival <= last)))
     if slope * last / 2 < max(0.1 * came, 20):
         return None
+    if np.polyfit(time[half], waiting[half], 1)[0] < slope / 2:
+        steady, few = steady_of(run), requests.count < ENOUGH
+        if steady is not None and (steady.stable or (few and steady.running > requests.count - 1)):
+            return None
     empty = time[(waiting <= 0) & (time <= last)]
     return (float(empty[-1]) if empty.size else 0.0), slope
 

@@ -89,8 +89,9 @@ def verdicts(values: dict[str, Any], served: Served) -> list[Block]:
         growth = f"from {seconds(values['queue_grows_from_s'])} on, by {values['queue_growth_per_s']:.3g} requests/s"
         clients = served.run.requests.concurrency
         out.append(Say(
-            f"THE RATE IS NOT HELD: requests wait in the client {growth}, of which no time here tells; with at most "
-            f"{clients} under way {values['requests_per_s']:.3g} requests/s are served." if clients else
+            f"THE RATE IS NOT REACHED: with at most {clients} requests at a time {values['requests_per_s']:.3g} "
+            f"requests/s are served. The others wait in the client {growth}; the times below leave that wait out."
+            if clients else
             f"THE QUEUE GROWS WITHOUT BOUND {growth}: this load cannot be served.", "bad"
         ))  # fmt: skip
     if "found" in values:
@@ -122,7 +123,7 @@ def steady_line(values: dict[str, Any]) -> list[Block]:
     if math.isnan(values["ttft_s"]["mean"]) or not steady or not steady["stable"]:
         return []
     each = f"TPOT {seconds(steady['tpot_s'])}, " * (steady["tpot_s"] > 0)
-    same = "agrees" if steady["agrees"] else "PARTS FROM THE SIMULATION (waves in step, bursts or a full cache)"
+    same = "agrees" if steady["agrees"] else "DIFFERS FROM THE SIMULATION (waves in step, bursts or a full cache)"
     return [Say(
         f"Steady-state estimate: TTFT {seconds(steady['ttft_s'])}, {each}"
         f"{steady['requests_per_s']:.3g} requests/s; it {same}.", "faint"
