@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rooflm.asked.checks import whole
 from rooflm.errors import RooflmError, near_matches
-from rooflm.readers.outside import placed
+from rooflm.readers.outside import checked_path
 from rooflm.readers.schemes import parse_quant
 
 TASKS = ("infer", "train", "accuracy", "micro")
@@ -148,9 +148,9 @@ def check(case: Case) -> Case:
 
 
 def gguf_of(name: str) -> Path:
-    """The .gguf file behind `path.gguf` or `gguf:PACKAGE`."""
+    """The .gguf file that `path.gguf` or `gguf:PACKAGE` refers to."""
     if not name.startswith("gguf:"):
-        path = placed(name, "model")
+        path = checked_path(name, "model")
         if not path.is_file():
             raise RooflmError(f"model is {name!r}, but there is no such file")
         return path
@@ -167,7 +167,7 @@ def source(name: str) -> tuple[str, Path | None]:
     """("gguf", file), ("folder", folder with weights), ("config", config.json) or ("catalogue", None)."""
     if name.startswith("gguf:") or name.lower().endswith(".gguf"):
         return "gguf", gguf_of(name)
-    path = placed(name, "model")
+    path = checked_path(name, "model")
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise RooflmError(f"model is {name!r}, but the folder holds no config.json")
@@ -179,8 +179,8 @@ def source(name: str) -> tuple[str, Path | None]:
     return "catalogue", None
 
 
-def known(name: str) -> str:
-    """The name of a model that can be built, before anything is started; RooflmError of any other."""
+def check_model(name: str) -> str:
+    """A model's name that can be built; RooflmError for any other, before anything is started."""
     if source(name)[0] == "catalogue":
         from rooflm.readers.checkpoints.load import load_model
 

@@ -164,7 +164,7 @@ def scale_of(key: str, values: Array, outputs: Outputs = INFER_OUTPUTS) -> Scale
     """
     root = key.split(".")[0]
     row = outputs.get(root) or Output(root, key.replace("_", " "), "", str)
-    meaning, unit = row.meaning, row.unit
+    meaning, unit = row.meaning.partition(" (of a model that embeds")[0], row.unit
     if "." in key:
         meaning = f"{meaning}: {key.split('.', 1)[1].replace('_', ' ')}"
     real = values[np.isfinite(values)] if values.dtype.kind == "f" else values.astype(float).reshape(-1)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError
-from rooflm.readers.prices import told
+from rooflm.readers.prices import price_note
 from rooflm.serving.meter import BUCKETS, ORIGIN
 from rooflm.serving.pools import steady_of
 from rooflm.serving.replica import FINISHED, REJECTED
@@ -68,7 +68,7 @@ def table(run: Run, definitions: str = "vllm") -> RequestTable:
 
 
 def spread(values: Array) -> dict[str, float]:
-    """Mean, percentiles and maximum of the numbers among values (nan where there are none).
+    """Mean, percentiles and maximum, ignoring NaN (all NaN if nothing is left).
 
     >>> spread(np.array([1.0, 3.0, np.nan]))["mean"]
     2.0
@@ -203,7 +203,7 @@ def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm",
         "cached_share": float(t.cached[done].sum()) / max(float(t.prompt[done].sum()), 1.0),
         "gpus": gpus, "replicas": len(run.replicas),
         "cost_usd_per_request": each(price, finished), "cost_usd_per_million_tokens": each(price, tokens) * 1e6,
-        "price_usd_per_hour": hour / gpus, "price_basis": told(devices),
+        "price_usd_per_hour": hour / gpus, "price_basis": price_note(devices),
         "energy_j_per_request": each(joules, finished), "energy_j_per_token": each(joules, tokens),
         "queue_grows": growth is not None, "queue_grows_from_s": growth[0] if growth else None,
         "queue_growth_per_s": growth[1] if growth else 0.0,
@@ -212,7 +212,7 @@ def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm",
 
 
 def each(whole: float, parts: float) -> float:
-    """What one of the parts takes of a whole; not-a-number where there is none.
+    """A total divided by a count; NaN if the count is 0.
 
     >>> each(6.0, 2), each(6.0, 0)
     (3.0, nan)

@@ -10,7 +10,7 @@ import msgspec
 
 from rooflm.errors import RooflmError
 from rooflm.readers.own_card import merged
-from rooflm.readers.rows import convert, is_path, raw_row, resolve, where
+from rooflm.readers.rows import convert, is_path, raw_row, resolve, row_label
 from rooflm.technology.description import AREA, POWER, Budget, Dram, Node, Shares, Style, Technology, Wire
 from rooflm.units import GIB
 
@@ -96,7 +96,7 @@ class _DieRow(_Row, kw_only=True, rename={"origin": "from"}):
 def _read(kind: str, name: str, schema: type[T]) -> tuple[T, str]:
     """A checked row and its canonical name (of a file its path). A file may name a row to build on with `base`."""
     canonical = name if is_path(name) else resolve(kind, name)
-    row, label = raw_row(kind, canonical)[0], where(kind, canonical)
+    row, label = raw_row(kind, canonical)[0], row_label(kind, canonical)
     if is_path(name) and "base" in row:
         base = row["base"]
         if not isinstance(base, str) or is_path(base):

@@ -77,8 +77,8 @@ FITTED, KEPT = "fitted", "no"
 """Whether constants were fitted on a row: the words in its column."""
 
 
-def beside(published: float | None, ours: float | None, fitted: str = KEPT) -> dict[str, Any]:
-    """The four cells of a comparison.
+def comparison(published: float | None, ours: float | None, fitted: str = KEPT) -> dict[str, Any]:
+    """The four cells of a comparison with a published number.
 
     >>> beside(10.0, 11.0)["off"] == 11.0 / 10.0 - 1
     True
@@ -87,7 +87,7 @@ def beside(published: float | None, ours: float | None, fitted: str = KEPT) -> d
     return {"published": published, "ours": ours, "off": off, "fitted": fitted if published is not None else ""}
 
 
-def compared(unit: str, published: str = "published", ours: str = "ours") -> tuple[Column, ...]:
+def comparison_columns(unit: str, published: str = "published", ours: str = "ours") -> tuple[Column, ...]:
     """The columns of `beside`."""
     return (Column("published", published, unit), Column("ours", ours, unit), Column("off", "off", "change"),
             Column("fitted", "in a fit"))  # fmt: skip
