@@ -137,7 +137,7 @@ def _varying_axes(table: Columns, axes: Sequence[str]) -> tuple[list[str], list[
 def _number_text(value: float) -> str:
     """A number of a table, in full where it is large.
 
-    >>> _amount(0.12345), _amount(2.5e7)
+    >>> _number_text(0.12345), _number_text(2.5e7)
     ('0.1235', '25,000,000')
     """
     return count(value) if abs(value) >= 1e4 else f"{value:.4g}"

@@ -8,7 +8,7 @@ from rooflm.asked.synonyms import meanings
 def other_tools_option(error: Exception) -> str:
     """Our name for an option that another tool calls differently; "" for any other error.
 
-    >>> ours(ValueError("no"))
+    >>> other_tools_option(ValueError("no"))
     ''
     """
     theirs, context = getattr(error, "option_name", None), getattr(error, "ctx", None)

@@ -276,7 +276,7 @@ def detailed_rows(title: str, rows: Sequence[tuple[Any, str]]) -> list[Block]:
 def ratio_text(ratio: float) -> str:
     """A ratio with two places, or as a power of ten where it is far off.
 
-    >>> times(1.234), times(0.00079), times(float("nan"))
+    >>> ratio_text(1.234), ratio_text(0.00079), ratio_text(float("nan"))
     ('1.23', '8e-04', '-')
     """
     return "-" if ratio != ratio else f"{ratio:.2f}" if 0.01 <= ratio < 1000 else f"{ratio:.0e}"
@@ -285,7 +285,7 @@ def ratio_text(ratio: float) -> str:
 def value_text(value: float, unit: str) -> str:
     """A figure for people.
 
-    >>> valued(0.0091, "s"), valued(2**34, "B"), valued(1234.5, "1/s"), valued(float("nan"), "s")
+    >>> value_text(0.0091, "s"), value_text(2**34, "B"), value_text(1234.5, "1/s"), value_text(float("nan"), "s")
     ('9.10 ms', '16.00 GiB', '1234', '-')
     """
     return amount(value, unit) if unit in ("s", "B") else "-" if value != value else f"{value:.4g}"

@@ -97,7 +97,7 @@ def http_get(url: str) -> str | None:
 def field_at(data: Any, path: str) -> Any:
     """A field by its dotted path, or None.
 
-    >>> at({"data": [{"id": "m"}]}, "data.0.id"), at({}, "a.b")
+    >>> field_at({"data": [{"id": "m"}]}, "data.0.id"), field_at({}, "a.b")
     ('m', None)
     """
     for key in path.split("."):

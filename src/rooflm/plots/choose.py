@@ -83,9 +83,9 @@ def grid_picture(grid: Any, kind: str | None = None, value: str | None = None) -
 def kind_for(axes: Sequence[Axis]) -> str:
     """The kind of picture that suits a grid's axes.
 
-    >>> choose([Axis("batch", (1, 2, 4)), Axis("output", (16, 32, 64))]), choose([Axis("gpu", ("a", "b"))])
+    >>> kind_for([Axis("batch", (1, 2, 4)), Axis("output", (16, 32, 64))]), kind_for([Axis("gpu", ("a", "b"))])
     ('heatmap', 'parts')
-    >>> choose([Axis("gpu", ("a", "b")), Axis("batch", (1, 2, 4)), Axis("output", (128, 512))])
+    >>> kind_for([Axis("gpu", ("a", "b")), Axis("batch", (1, 2, 4)), Axis("output", (128, 512))])
     'lines'
     """
     numeric = [a for a in axes if not a.structural]
@@ -121,9 +121,9 @@ NEUTRAL = {"width_prune": 0, "depth_prune": 0, "width_scale": 1, "depth_scale": 
 def axis_text(axis: Axis, place: int) -> str:
     """A value of an axis as text: "batch 8", "h100-sxm-80gb", "width prune 0.27" or "original".
 
-    >>> words(Axis("model.width_prune", (0, 0.27), (Axis("model.depth_prune", (0, 0)),)), 1)
+    >>> axis_text(Axis("model.width_prune", (0, 0.27), (Axis("model.depth_prune", (0, 0)),)), 1)
     'width prune 0.27'
-    >>> words(Axis("engine.fused", (False, True)), 0)
+    >>> axis_text(Axis("engine.fused", (False, True)), 0)
     'not fused'
     """
     telling = [m for m in axis.members if m.name in NAMELESS and len(set(m.values)) == len(m.values)]

@@ -115,7 +115,8 @@ def nothing_fits_note(parts: Sequence[Panel]) -> list[str]:
     """A note on curves that are invisible because none of their points fits; whole panels by title.
 
     >>> none, some = (np.array(flags) for flags in ([True, True], [False, True]))
-    >>> nowhere([Panel("", Scale("ms"), (Curve("a100", none * 1.0, lost=none), Curve("h200", some * 1.0, lost=some)))])
+    >>> curves = (Curve("a100", none * 1.0, lost=none), Curve("h200", some * 1.0, lost=some))
+    >>> nothing_fits_note([Panel("", Scale("ms"), curves)])
     ['no size fits in memory: a100']
     """
     found = []

@@ -138,7 +138,7 @@ def _page(picture: Picture) -> bytes:
 def escaped(value: Any) -> Any:
     """A specification whose text cannot end the script element that holds it in a page.
 
-    >>> unmarked({"text": ["a</script>", 1]})
+    >>> escaped({"text": ["a</script>", 1]})
     {'text': ['a‹/script>', 1]}
     """
     if isinstance(value, dict):

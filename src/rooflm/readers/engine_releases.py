@@ -54,7 +54,7 @@ def rows_of_releases(plain: str) -> tuple[str, ...]:
 def in_range(row: str, asked: tuple[int, ...]) -> bool:
     """Whether a row's range includes a release. An end that is not stated is open.
 
-    >>> holds("vllm-0.11.1", (0, 13, 2)), holds("vllm-0.11.1", (0, 14))
+    >>> in_range("vllm-0.11.1", (0, 13, 2)), in_range("vllm-0.11.1", (0, 14))
     (True, False)
     """
     low, high = span(row)
@@ -75,8 +75,10 @@ def split_release(name: str) -> tuple[str, str]:
     """Split "NAME-RELEASE" (also "NAME@RELEASE", "NAME==RELEASE", "NAME:RELEASE") into engine and release, by the
     longest known name or alias; ("", "") if there is none.
 
-    >>> parted("trt-llm 1.0"), parted("llama.cpp-rocm-b7000"), parted("vllm==0.10.1"), parted("vllm-nightly")
-    (('trtllm', '1.0'), ('llama.cpp-rocm', 'b7000'), ('vllm', '0.10.1'), ('', ''))
+    >>> split_release("trt-llm 1.0"), split_release("llama.cpp-rocm-b7000")
+    (('trtllm', '1.0'), ('llama.cpp-rocm', 'b7000'))
+    >>> split_release("vllm==0.10.1"), split_release("vllm-nightly")
+    (('vllm', '0.10.1'), ('', ''))
     """
     pieces = re.sub("@|==|:", "-", normalise(name), count=1).split("-")
     for size in range(len(pieces) - 1, 0, -1):

@@ -33,7 +33,7 @@ Source = str | os.PathLike[str]
 def checked_path(path: Source, what: str) -> Path:
     """A path with `~` expanded; RooflmError for one that no file can have.
 
-    >>> placed("a\\0b", "trace")
+    >>> checked_path("a\\0b", "trace")
     Traceback (most recent call last):
     rooflm.errors.RooflmError: trace is 'a\\x00b', but no file can have that name
     """
@@ -52,7 +52,7 @@ def checked_path(path: Source, what: str) -> Path:
 def os_reason(error: Exception) -> str:
     """The operating system's reason for an error, in lower case; "" if it gave none.
 
-    >>> reason(FileNotFoundError(2, "No such file or directory"))
+    >>> os_reason(FileNotFoundError(2, "No such file or directory"))
     'no such file or directory'
     """
     said = str(getattr(error, "strerror", None) or "")

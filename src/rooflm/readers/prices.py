@@ -28,7 +28,7 @@ def price_note(devices: Iterable[Device]) -> str:
     """The hourly prices of devices and their basis in words, grouped by basis; "" if every price is a list.
 
     >>> from rooflm.readers.devices import load_device
-    >>> told([load_device("l4"), load_device("rtx-4090")])
+    >>> price_note([load_device("l4"), load_device("rtx-4090")])
     'l4 0.7 and rtx-4090 0.45 USD an hour (rough on-demand price of one device an hour, inferred, 2026-05)'
     """
     groups: dict[str, list[str]] = {}

@@ -234,7 +234,7 @@ def resolve(kind: str, name: str) -> str:
 def count_and_name(name: str) -> tuple[int, str]:
     """Split a name such as "4x H100" into the number of devices and the device's name.
 
-    >>> several("4x H100 80GB"), several("h100:8"), several("h100")
+    >>> count_and_name("4x H100 80GB"), count_and_name("h100:8"), count_and_name("h100")
     ((4, 'H100 80GB'), (8, 'h100'), (1, 'h100'))
     """
     before = re.fullmatch(r"(\d{1,6}) ?[x×*] ?(.+)", name.strip())

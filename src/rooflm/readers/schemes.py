@@ -36,11 +36,11 @@ def as_run(q: Quant, peaks: dict[str, Num], own_files: bool = False) -> Quant:
     Blackwell); SGLang, server_args.py, flashinfer_mxfp4_moe_precision "default"; vLLM, the gpt-oss recipe,
     VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8; its documentation of NVFP4 (LLM Compressor): weight-only before Blackwell.
 
-    >>> native(PRESETS["mxfp4"], {"bf16": 1.0, "fp8": 2.0, "fp4": 4.0}).act_bits
+    >>> as_run(PRESETS["mxfp4"], {"bf16": 1.0, "fp8": 2.0, "fp4": 4.0}).act_bits
     8
-    >>> [native(PRESETS[q], {"bf16": 1.0, "fp8": 2.0}).act_bits for q in ("mxfp4", "nvfp4")]
+    >>> [as_run(PRESETS[q], {"bf16": 1.0, "fp8": 2.0}).act_bits for q in ("mxfp4", "nvfp4")]
     [16, 16]
-    >>> native(PRESETS["mxfp4"], {"bf16": 1.0}, own_files=True).rest_bits
+    >>> as_run(PRESETS["mxfp4"], {"bf16": 1.0}, own_files=True).rest_bits
     8.5
     """
     if own_files and q.in_files:

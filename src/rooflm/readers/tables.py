@@ -21,7 +21,7 @@ from rooflm.units import is_array
 def check_bounds(name: str, value: Any, about: About) -> None:
     """RooflmError if a number (or any element of an array) is out of bounds.
 
-    >>> bounded("engine.memory_fraction", 1.7, About("", high=1.0))
+    >>> check_bounds("engine.memory_fraction", 1.7, About("", high=1.0))
     Traceback (most recent call last):
     rooflm.errors.RooflmError: engine.memory_fraction is 1.7, but it must be from 0 to 1
     """
@@ -45,7 +45,7 @@ def field_value(name: str, value: Any, about: About) -> Any:
     """A value of a file or of --set converted for its field: text with a unit becomes a number. RooflmError if it
     breaks the field's rule.
 
-    >>> held("step", "2 ms", About("", "s"))
+    >>> field_value("step", "2 ms", About("", "s"))
     0.002
     """
     if about.kind == "flag":
@@ -73,7 +73,8 @@ def field_value(name: str, value: Any, about: About) -> Any:
 def rising_numbers(name: str, value: Any, about: About) -> str:
     """Increasing whole numbers as text separated by spaces; RooflmError for anything else.
 
-    >>> rising("graphs", "1, 2,4", About("", low=1, high=8)), rising("graphs", [1, 8], About("", low=1, high=8))
+    >>> about = About("", low=1, high=8)
+    >>> rising_numbers("graphs", "1, 2,4", about), rising_numbers("graphs", [1, 8], about)
     ('1 2 4', '1 8')
     """
     given = str(value).strip("[]").replace(",", " ").split()
@@ -121,9 +122,9 @@ def dataclass_fields(kind: Any, table: Any, label: str, at: str = "", but: Colle
     RooflmError names the field that is unknown, missing or invalid.
 
     >>> from rooflm.catalogue.hardware import Memory
-    >>> values(Memory, {"size": "1 KiB", "bandwidth": 3}, "x.toml", "dram")
+    >>> dataclass_fields(Memory, {"size": "1 KiB", "bandwidth": 3}, "x.toml", "dram")
     {'size': 1024.0, 'bandwidth': 3.0}
-    >>> values(Memory, {"sise": 3}, "x.toml", "dram")
+    >>> dataclass_fields(Memory, {"sise": 3}, "x.toml", "dram")
     Traceback (most recent call last):
     rooflm.errors.RooflmError: x.toml: dram has the unknown field 'sise': did you mean 'size'?
     """

@@ -60,7 +60,8 @@ DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
 def point_text(inputs: dict[str, Any]) -> str:
     """A point as text: names, degrees above one, sizes; for training the splits in their usual order.
 
-    >>> named({"schedule": "interleaved", "recompute": "none", "pp": 8, "vp": 12, "zero": 1, "tp": 4, "micro_batch": 2})
+    >>> split = {"pp": 8, "vp": 12, "zero": 1, "tp": 4, "micro_batch": 2}
+    >>> point_text({"schedule": "interleaved", "recompute": "none", **split})
     'tp 4 pp 8 vp 12 zero 1 mb 2'
     """
     if "prefill_replicas" in inputs:
@@ -82,7 +83,7 @@ def point_text(inputs: dict[str, Any]) -> str:
 def _pools(inputs: dict[str, Any]) -> str:
     """A point with separate pools in words.
 
-    >>> named({"quant": "fp8", "prefill_replicas": 2, "prefill_tp": 4, "replicas": 1, "tp": 8, "concurrency": 64})
+    >>> point_text({"quant": "fp8", "prefill_replicas": 2, "prefill_tp": 4, "replicas": 1, "tp": 8, "concurrency": 64})
     'fp8 prefill 2 x tp 4, decode 1 x tp 8, clients 64'
     """
     before = {k.removeprefix("prefill_"): v for k, v in inputs.items() if k in POOL and k.startswith("prefill_")}
@@ -215,8 +216,10 @@ def simulated(found: Any) -> list[Block]:
 def with_estimate(measured: float, estimate: float) -> str:
     """A simulated time and its estimate in the same unit.
 
-    >>> beside(0.05, 0.0425), beside(0.85, 0.9999), beside(0.05, math.inf), beside(math.nan, 0.05)
-    ('50.0 (42.5) ms', '850 (1000) ms', '50.0 ms', '-')
+    >>> with_estimate(0.05, 0.0425), with_estimate(0.85, 0.9999)
+    ('50.0 (42.5) ms', '850 (1000) ms')
+    >>> with_estimate(0.05, math.inf), with_estimate(math.nan, 0.05)
+    ('50.0 ms', '-')
     """
     told = seconds(measured)
     if not (math.isfinite(estimate) and math.isfinite(measured) and measured > 0):

@@ -113,7 +113,7 @@ def speculation_arguments(
 ) -> dict[str, Any]:
     """Arguments of speculative decoding; empty if it is off.
 
-    >>> guessed(0, None, 0.7, 0, 1), guessed(3, None, 0.7, 0, 1)["guesses"]
+    >>> speculation_arguments(0, None, 0.7, 0, 1), speculation_arguments(3, None, 0.7, 0, 1)["guesses"]
     ({}, 3)
     """
     if draft is None and not np.any(np.asarray(guesses)):
@@ -136,7 +136,7 @@ def assumptions_of(given: Mapping[str, Any], engine: Any, quant: Any, gpu: Any) 
     """Assumptions shared by every engine and scheme of a search. With several cards, each has its own cluster, which is
     left out. given: the other arguments of `infer`.
 
-    >>> assumed_of({"model": "llama-7b", "gpu": "h100", "batch": 1}, None, ["fp8", "q4_k_m"], ["h100", "l40s"])
+    >>> assumptions_of({"model": "llama-7b", "gpu": "h100", "batch": 1}, None, ["fp8", "q4_k_m"], ["h100", "l40s"])
     ('engine vllm (q4_k_m: llama.cpp)', 'efficiency calibrated')
     """
     names = itertools.product(listed(engine, (None,)), listed(quant, (None,)))
@@ -155,7 +155,7 @@ MOST_NAMES = 64
 def money_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     """The search's arguments on prices; empty if none was given.
 
-    >>> money({"price": None, "owned": True, "purchase": None, "electricity": 0.15, "gpu": "l4"})
+    >>> money_arguments({"price": None, "owned": True, "purchase": None, "electricity": 0.15, "gpu": "l4"})
     {'owned': True, 'electricity': 0.15}
     """
     own = given["owned"] or any(given.get(k) is not None for k in ("purchase", "prefill_purchase"))
@@ -184,7 +184,7 @@ def purchase_usd(device: Device, paid: Any = None) -> Any:
 def adapter_arguments(adapters: Any, rank: Any, modules: Any) -> dict[str, Any]:
     """Arguments of served adapters; empty without adapters.
 
-    >>> adapted(0, 16, None), adapted(4, 16, None)
+    >>> adapter_arguments(0, 16, None), adapter_arguments(4, 16, None)
     ({}, {'adapters': 4, 'adapter_rank': 16})
     """
     if not np.any(np.asarray(adapters)):
@@ -196,7 +196,7 @@ def adapter_arguments(adapters: Any, rank: Any, modules: Any) -> dict[str, Any]:
 def host_arguments(layers: Any, experts: Any, bandwidth: Any) -> dict[str, Any]:
     """Arguments of host offload; empty without offload.
 
-    >>> hosted(0, [0, 8], None)
+    >>> host_arguments(0, [0, 8], None)
     {'cpu_layers': 0, 'cpu_experts': [0, 8]}
     """
     if not np.any(np.asarray(layers)) and not np.any(np.asarray(experts)):
@@ -232,7 +232,7 @@ def gpu_totals(gpus: Any, gpus_max: Any, node: int) -> list[int]:
     """The numbers of GPUs to search: those given, or all up to the largest allowed (default: one node, at most NODE
     devices).
 
-    >>> totals(8, None, 8), totals(None, 4, 8)
+    >>> gpu_totals(8, None, 8), gpu_totals(None, 4, 8)
     ([8], [1, 2, 3, 4])
     """
     if gpus is not None:
@@ -297,7 +297,7 @@ def goal_of(name: str, goals: Mapping[str, Goal]) -> Goal:
 def joint_axis(rows: Sequence[Sequence[int]], names: Sequence[str]) -> Axis:
     """Combinations of several arguments' values, one per row, as a single axis.
 
-    >>> axis = joined([(1, 8), (2, 4)], ("tp", "dp"))
+    >>> axis = joint_axis([(1, 8), (2, 4)], ("tp", "dp"))
     >>> axis.values, axis.partners[0].values
     ((1, 2), (8, 4))
     """

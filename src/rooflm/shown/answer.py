@@ -76,7 +76,7 @@ def broadcast(flat: Mapping[str, Any]) -> dict[str, Any]:
 def value_text(value: Any) -> str:
     """A value for people: four significant digits; of an array its range.
 
-    >>> shown(0.123456), shown(np.array([1.0, 2.0])), shown("fits"), shown(16384)
+    >>> value_text(0.123456), value_text(np.array([1.0, 2.0])), value_text("fits"), value_text(16384)
     ('0.1235', '1 to 2', 'fits', '16,384')
     """
     flat = np.asarray(np.nan if value is None else value)

@@ -161,7 +161,7 @@ def fit_width(t: Table, room: int) -> list[Block]:
     tables.
 
     >>> t = Table([("name", "long one", "other"), ("a", "1", "2")], "lrr", head=True, spare=("other",), indent=0)
-    >>> [b.text if isinstance(b, Say) else b.rows[0] for b in fitted(t, 16)]
+    >>> [b.text if isinstance(b, Say) else b.rows[0] for b in fit_width(t, 16)]
     [['name', 'long one'], '(no room for other: a wider terminal, --json and --out have it)']
     """
     dropped = []

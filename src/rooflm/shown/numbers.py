@@ -42,8 +42,10 @@ def chosen_text(value: float, unit: str) -> str:
     """A number that a person chose, with its unit and all its digits and no others; bytes in powers of 1024, counts
     from a billion on with a suffix.
 
-    >>> exactly(3.35e12, "B/s"), exactly(80 * 2**30, "B"), exactly(5e-6, "s"), exactly(0, "s"), exactly(1.5e13, "")
-    ('3.35 TB/s', '80 GiB', '5 µs', '0 s', '15T')
+    >>> chosen_text(3.35e12, "B/s"), chosen_text(80 * 2**30, "B"), chosen_text(5e-6, "s")
+    ('3.35 TB/s', '80 GiB', '5 µs')
+    >>> chosen_text(0, "s"), chosen_text(1.5e13, "")
+    ('0 s', '15T')
     """
     value = float(value)
     if not unit or not math.isfinite(value) or value == 0:
@@ -99,7 +101,7 @@ def between(low: float, high: float, value: float, unit: str = "s") -> str:
 def text_range(value: Num, unit: str) -> str:
     """A number with its unit; of an array its range.
 
-    >>> several(3e12, "B/s"), several(np.array([1e12, 3e12]), "B/s")
+    >>> text_range(3e12, "B/s"), text_range(np.array([1e12, 3e12]), "B/s")
     ('3.00 TB/s', '1.00 TB/s to 3.00 TB/s')
     """
     low, high = float(np.min(value)), float(np.max(value))
@@ -146,7 +148,7 @@ def count(value: Any) -> str:
 def plural(value: Any, what: str) -> str:
     """A count with its noun.
 
-    >>> counted(1, "request"), counted(20000, "token")
+    >>> plural(1, "request"), plural(20000, "token")
     ('1 request', '20,000 tokens')
     """
     return f"{count(value)} {what}{'s' * (float(value) != 1)}"
@@ -155,7 +157,7 @@ def plural(value: Any, what: str) -> str:
 def spoken(value: Any, unit: str = "") -> str:
     """A number as it would be written in a sentence.
 
-    >>> said(1.134e6, "USD"), said(0.5921, "USD"), said(15e12), said(8)
+    >>> spoken(1.134e6, "USD"), spoken(0.5921, "USD"), spoken(15e12), spoken(8)
     ('1.13 million USD', '0.59 USD', '15 trillion', '8')
     """
     number = float(value)
@@ -179,7 +181,7 @@ def watt_hours(joules: Any) -> str:
 def plain_number(value: Any) -> str:
     """A number without a unit, as short as possible.
 
-    >>> shown(2.0), shown(-2e-6), shown(float("inf"))
+    >>> plain_number(2.0), plain_number(-2e-6), plain_number(float("inf"))
     ('2', '-2e-06', 'inf')
     """
     value = float(value)

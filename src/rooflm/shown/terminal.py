@@ -142,7 +142,7 @@ def side_by_side(block: Columns, width: int) -> RenderableType:
 def shell_lines(text: str, width: int) -> list[str]:
     """A command split into lines that end in a backslash; quoted text is never split.
 
-    >>> command("echo 'a  b' > file", 80), command("one two three", 12)
+    >>> shell_lines("echo 'a  b' > file", 80), shell_lines("one two three", 12)
     (["echo 'a  b' > file"], ['one two \\\\', '    three'])
     """
     wrapped = [""]

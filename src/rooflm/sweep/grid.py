@@ -24,7 +24,7 @@ CELLS = 20_000_000
 def refuse_too_large(points: int, outputs: int, where: str) -> None:
     """RooflmError if a grid is too large to be printed or held. outputs: number per point; where: in what.
 
-    >>> spelled_out(10**6, 100, "JSON")
+    >>> refuse_too_large(10**6, 100, "JSON")
     Traceback (most recent call last):
     rooflm.errors.RooflmError: a grid of 1,000,000 points with 100 outputs is too large for JSON: name the outputs ...
     """

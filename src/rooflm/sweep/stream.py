@@ -57,7 +57,7 @@ def full_repr(value: Any) -> str:
     """A value with all its fields, for rows whose own `repr` is abbreviated.
 
     >>> from rooflm.catalogue.hardware import Link
-    >>> whole(Link("nvlink", "nvlink", 8, 3e11, 2e-6)), whole(8)
+    >>> full_repr(Link("nvlink", "nvlink", 8, 3e11, 2e-6)), full_repr(8)
     ("{'name': 'nvlink', 'kind': 'nvlink', 'size': 8, 'bandwidth': 300000000000.0, 'latency': 2e-06}", '8')
     """
     return repr(asdict(value)) if is_dataclass(value) and not isinstance(value, type) else repr(value)

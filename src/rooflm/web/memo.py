@@ -18,7 +18,7 @@ _lock = threading.Lock()
 def memoised(key: str, make: Callable[[], T]) -> T:
     """The cached value of a key, computed on first use; concurrent callers wait for the same computation.
 
-    >>> kept("a", lambda: 1), kept("a", lambda: 2)
+    >>> memoised("a", lambda: 1), memoised("a", lambda: 2)
     (1, 1)
     """
     with _lock:
