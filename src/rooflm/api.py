@@ -502,7 +502,7 @@ def train(
       optimizer: adam, adam-bf16, adam8bit, adafactor, muon, sgd or sgd-momentum.
       dropout: Masks on attention and both outputs of a layer (default: the engine's).
       lora_rank: Train adapters of this rank, everything else frozen.
-      lora_modules: Products with adapters, such as qkv,out.
+      lora_modules: Products with adapters, such as q,v or qkv,out.
       base_bits (bit): Stored bits of a frozen weight (4: QLoRA).
       engine: Engine row (default: megatron).
       efficiency: calibrated, ideal, or factors such as 0.7,0.9.

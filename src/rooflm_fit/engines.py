@@ -190,12 +190,13 @@ def params_of(job: Job, members: Sequence[Family]) -> list[Param]:
         widths = job.cards.get(gpu) or job.cards.get("*")
         for name, width in widths._asdict().items() if widths else ():
             if width:
-                start = 1.0 if job.kin else FREE[name].start  # a share of its family's
+                start = 1.0 if job.kin else getattr(elsewhere(gpu), name) or FREE[name].start  # a share of its family's
                 listed.append(FREE[name]._replace(name=f"{gpu}|{name}", start=start, prior=width))
     lines = [line(f.gpu) for f in members]
     for name, width in job.kin._asdict().items() if job.kin else ():
         if width:
-            listed += [FREE[name]._replace(name=f"{k}|{name}", prior=width) for k in sorted({x[0] for x in lines})]
+            keys = sorted({f"{x[0]}|{name}" for x in lines})
+            listed += [FREE[name]._replace(name=k, start=job.start.get(k, FREE[name].start), prior=width) for k in keys]
     for name, width in job.generation._asdict().items() if job.generation else ():
         if width:
             kinds = sorted({key for own in lines for key in own[1:]})
@@ -236,16 +237,24 @@ def on_hand(f: Family) -> bool:
     return any((r.gpu, r.engine) == (f.gpu, runs) and not r.source.startswith(FITTED) for r in card_file().card)
 
 
+def elsewhere(gpu: str) -> Derating:
+    """What llama.cpp's runs gave a GeForce for other engines: a card's factors start there in a fit without families,
+    and a card that such a fit never saw has them.
+
+    >>> elsewhere("rtx-4090").compute > 1.2, elsewhere("a100-sxm-80gb").compute
+    (True, 1.0)
+    """
+    own = kin(gpu).removeprefix("~")
+    return on_file(gpu, "", own, "", 0, "") if own == "geforce" else Derating()
+
+
 def reach_of(f: Family, theta: Mapping[str, float]) -> Derating:
     """A card's factors in a fit: its own times its family's where the fit has cards at all (one that it never saw has
     its family's alone; a GeForce in a fit without families what llama.cpp's runs gave it), else those on file."""
     if on_hand(f) or not any("|" in key for key in theta):
         return derating(f.scenario.cluster.device, f.engine)
     families_too = any(key.startswith("~") for key in theta)
-    general = Derating()
-    if f.kin == "~geforce" and not families_too:
-        general = on_file(f.gpu, "", f.kin.removeprefix("~"), "", 0, "")
-    found = asdict(general)
+    found = asdict(Derating() if families_too else elsewhere(f.gpu))
     for name in found:
         parts = [theta[f"{key}|{name}"] for key in (f.gpu, *line(f.gpu)) if f"{key}|{name}" in theta]
         if parts:
@@ -375,7 +384,8 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
     so, of the first of JOBS that has it (engines that serve stand before llama.cpp). A row that states its factors
     stays."""
     head, *blocks = (b.rstrip() for b in path.read_text(encoding="utf-8").split("[[card]]"))
-    gone = [f'engine = "{e}"' for name in results for e in JOBS[name].engines]
+    runs = {name: dict.fromkeys(load_engine(e).runs for e in JOBS[name].engines) for name in results}
+    gone = [f'engine = "{e}"' for own in runs.values() for e in own]
     gone += [f'"as fitted to runs of {name};' for name in results]
     said = {of_whom(block) for block in blocks if not any(f'source = "{how}' in block for how in FITTED)}
     kept = [block for block in blocks if of_whom(block) in said or not any(mark in block for mark in gone)]
@@ -388,7 +398,7 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
             bound = JOBS[name].bound.get(place, "")
             factors = factors_of(parts, place if bound else "")
             sources = ", ".join(sorted({r.source for r in found.requests}))
-            for engine in (e for e in JOBS[name].engines if load_engine(e).runs == e):
+            for engine in runs[name]:
                 note = f"fitted to runs of {name}: {sources}"
                 here = factors_of(parts) if engine == bound else factors
                 row = card_row([*named, f'engine = "{engine}"'], here, count, note)

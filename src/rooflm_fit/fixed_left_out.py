@@ -33,7 +33,9 @@ def without(job_name: str, chosen: Sequence[Request]) -> dict[str, Array]:
         found[name] = np.full(rows, np.nan)
         for each in sorted(set(groups)) if len(set(groups)) > 1 else ():
             own = np.array([g == each for g in groups])
-            found[name][own] = predict(members, rows, fit_to(job, members, chosen, ~own, theta))[own]
+            fitted = fit_to(job, members, chosen, ~own, theta)
+            unread = {"|": 1.0} if any("|" in key for key in theta) else {}  # or a card's row on file told of itself
+            found[name][own] = predict(members, rows, fitted | unread)[own]
     return found
 
 

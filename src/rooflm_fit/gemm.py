@@ -4,9 +4,12 @@
 
 DIR holds gemm.parquet: source gpu backend version kernel dtype m n k time_us, one row a measured kernel. 30 % of the
 (n, k) pairs are kept aside by a hash. One set comes out for each generation of cards, library and data type, fitted to
-all its tables at once, and one a data type over everything. In 16 bits every engine calls cuBLAS; in narrower types
-engines differ in what they time (quantising) and in how their kernels split the work. Cards whose units for a data type
-are not those of their generation (B300's for 4 bits) have a set of their own.
+all its tables at once, and one a data type over everything. SMs draw operands from L2, so a generation's set holds
+`c_sm` at the mean of its measured cards' bandwidth of L2 over DRAM's, and a card's goes by its own. In 16 bits every
+engine calls cuBLAS; in narrower types engines differ in what they time (quantising) and in how their kernels split the
+work. Of one card's tables the feed and the peak of full tiles cannot be told apart: in 16 bits they take the feed of
+the generation's set of several cards. Cards whose units for a data type are not those of their generation (B300's for
+4 bits) have a set of their own.
 
 Left out, because the times are not those of a kernel on that GPU: vLLM's fp8_block (timed without CUDA graphs, so the
 host's launch shows), SGLang on B300 (a copy of another GPU's table), Intel B60 (not in this formula's reach), and what
@@ -19,6 +22,7 @@ rows and which tune none.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +32,7 @@ from numpy.typing import NDArray
 
 from rooflm.kernels.constants import ANY, FitRow
 from rooflm.kernels.gemm import GemmConstants, gemm_time
+from rooflm.readers.devices import load_device
 from rooflm.validation.folds import held_out
 from rooflm_fit.common import (
     CATALOGUE_GPU,
@@ -141,6 +146,18 @@ def _footprint_act(engine: str, gpu: str, once: Array, source: Array, quantised:
     return (once + source * quantised) * (6.0 if engine == "sglang" else 1.0)
 
 
+@cache
+def l2_rate(gpu: str) -> float:
+    """B/s of a card's L2, by the catalogue."""
+    return float(load_device(gpu).l2.bandwidth)
+
+
+def mean_feed(tables: Sequence[Table]) -> float:
+    """Bandwidth of L2 over DRAM's of the cards of these tables (geometric mean)."""
+    ratios = [l2_rate(gpu) / GPUS[gpu].bandwidth for gpu in sorted({t.gpu for t in tables})]
+    return float(f"{np.exp(np.mean(np.log(ratios))):.4g}")
+
+
 def warm_fraction(gpu: str, engine: str) -> float:
     """The share of L2 that the engine's loop keeps warm on a GPU (see WARM_L2)."""
     generation = GPUS[gpu].architecture
@@ -227,7 +244,7 @@ def predict(table: Table, constants: Mapping[str, float]) -> Array:
     return np.asarray(
         gemm_time(
             table.m, table.n, table.k, weight_bytes=weight_bytes, act_bytes=act_bytes, out_bytes=OUT_BYTES,
-            peak=g.peak(table.dtype), bandwidth=g.bandwidth, sms=g.sms, c=warm,
+            peak=g.peak(table.dtype), bandwidth=g.bandwidth, l2=l2_rate(table.gpu), sms=g.sms, c=warm,
         )
     )  # fmt: skip
 
@@ -244,12 +261,18 @@ def is_large(table: Table) -> NDArray[np.bool_]:
 
 
 def fit_tables(
-    tables: Sequence[Table], rows: int | None = None, starts: Sequence[Mapping[str, float]] = STARTS
+    tables: Sequence[Table],
+    rows: int | None = None,
+    starts: Sequence[Mapping[str, float]] = STARTS,
+    held: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
-    """Constants fitted to the rows of `tables` that are not kept aside (`rows` of each, drawn with seed 0)."""
+    """Constants fitted to the rows of `tables` that are not kept aside (`rows` of each, drawn with seed 0); held: those
+    that stay."""
+    own = dict(held or {})
     params = PARAMS
     if tables[0].dtype not in SIXTEEN:
         params = tuple(p._replace(high=EFF_C_LOW) if p.name == "eff_c" else p for p in PARAMS) + LOW_PRECISION
+    params = tuple(p for p in params if p.name not in own)
     parts = []
     for table in tables:
         index = np.flatnonzero(~table.aside)
@@ -258,9 +281,11 @@ def fit_tables(
         parts.append(table.take(index))
     measured = np.concatenate([p.time for p in parts])
     weights = np.concatenate([np.where(is_large(p), LARGE_WEIGHT, 1.0) / p.time.size for p in parts])
-    return fit(
-        lambda c: np.concatenate([predict(p, c) for p in parts]), measured, params, weights=weights, starts=starts
-    )
+
+    def model(c: Mapping[str, float]) -> Array:
+        return np.concatenate([predict(p, {**c, **own}) for p in parts])
+
+    return fit(model, measured, params, weights=weights, starts=starts) | own
 
 
 def errors(tables: Sequence[Table], constants: Mapping[str, float]) -> tuple[Error, Error, float]:
@@ -272,28 +297,32 @@ def errors(tables: Sequence[Table], constants: Mapping[str, float]) -> tuple[Err
     return error(p[~aside], t[~aside]), error(p[aside], t[aside]), error(p[aside & large], t[aside & large]).mape
 
 
-def transfer(fitted: Sequence[Table], others: Sequence[Table], constants: Mapping[str, float] | None = None) -> float:
+def transfer(fitted: Sequence[Table], others: Sequence[Table], held: Mapping[str, float] | None = None) -> float:
     """Error in per cent on `others` of constants fitted to `fitted` (0 where either is empty)."""
     if not fitted or not others:
         return 0.0
-    c = constants or fit_tables(fitted, JOINT_ROWS, STARTS[::4])
+    c = fit_tables(fitted, JOINT_ROWS, STARTS[::4], held)
     return float(np.mean([error(predict(t, c), t.time).mape for t in others]))
 
 
 def joint_row(
-    tables: Sequence[Table], architecture: str, engine: str, cards: Sequence[str], groups: Mapping[str, str]
-) -> FitRow:
+    tables: Sequence[Table], architecture: str, engine: str, cards: Sequence[str], groups: Mapping[str, str],
+    feed: Mapping[str, float] | None = None,
+) -> FitRow:  # fmt: skip
     """One set of constants for several tables; transfer error by leaving out one group (`groups`: GPU -> group), or one
-    engine's tables where there is one group. cards: those that it holds for."""
+    engine's tables where there is one group. cards: those that it holds for; feed: c_sm and l2 where
+    others' tables tell them."""
     out = throttled(tables) if architecture != ANY else []
     tables = [t for t in tables if t not in out]
-    c = fit_tables(tables, JOINT_ROWS)
+    several = len({t.gpu for t in tables}) > 1
+    held = {"l2": mean_feed(tables)} if architecture != ANY and several else dict(feed or {}) if not several else {}
+    c = fit_tables(tables, JOINT_ROWS, held=held)
     inside, outside, large = errors(tables, c)
-    several = len({groups[t.gpu] for t in tables}) > 1
-    label = [groups[t.gpu] if several else t.engine for t in tables]
+    apart = len({groups[t.gpu] for t in tables}) > 1
+    label = [groups[t.gpu] if apart else t.engine for t in tables]
     left = [
         transfer([t for t, o in zip(tables, label, strict=True) if o != g],
-                 [t for t, o in zip(tables, label, strict=True) if o == g])
+                 [t for t, o in zip(tables, label, strict=True) if o == g], held)
         for g in sorted(set(label))
     ]  # fmt: skip
     names = {"gpu": " ".join(cards), "architecture": architecture, "engine": engine, "dtype": tables[0].dtype}
@@ -314,7 +343,7 @@ def units(gpu: str, dtype: str) -> tuple[str, float]:
 def fit_all(tables: Sequence[Table]) -> list[FitRow]:
     """Every row of the calibration file, in its order. A set holds for the cards of its generation that no other set of
     its engines was measured on."""
-    rows = []
+    rows: list[FitRow] = []
     for dtype in dict.fromkeys(t.dtype for t in tables):
         same = [t for t in tables if t.dtype == dtype]
         sets: dict[tuple[tuple[str, float], str], list[Table]] = {}
@@ -325,7 +354,7 @@ def fit_all(tables: Sequence[Table]) -> list[FitRow]:
             others = {t.gpu for (_, whose), found in sets.items() if whose == engine for t in found} - own
             cards = [gpu for gpu, card in GPUS.items() if card.architecture == kind[0] and gpu not in others]
             where = kind[0] if len(sets) > 1 else ANY
-            rows.append(joint_row(mine, where, engine, cards, {name: name for name in GPUS}))
+            rows.append(joint_row(mine, where, engine, cards, {name: name for name in GPUS}, told(rows, where, dtype)))
             _report(rows[-1])
         for engine in [ANY] if dtype in SIXTEEN else [ANY, *dict.fromkeys(t.engine for t in same)]:
             part = [t for t in same if engine in (ANY, t.engine)]
@@ -333,6 +362,13 @@ def fit_all(tables: Sequence[Table]) -> list[FitRow]:
                 rows.append(joint_row(part, ANY, engine, [ANY], {name: g.architecture for name, g in GPUS.items()}))
                 _report(rows[-1])
     return rows
+
+
+def told(rows: Sequence[FitRow], architecture: str, dtype: str) -> dict[str, float]:
+    """c_sm and l2 of a generation's set of several cards in 16 bits, for another set in 16 bits; empty without one."""
+    mine = [r for r in rows if r.architecture == architecture and r.dtype in SIXTEEN]
+    sixteen = [r.constants for r in mine if "l2" in r.constants]
+    return {name: sixteen[0][name] for name in ("c_sm", "l2")} if sixteen and dtype in SIXTEEN else {}
 
 
 def _report(r: FitRow) -> None:

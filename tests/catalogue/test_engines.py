@@ -253,17 +253,29 @@ def derated(s: Scenario, factors: Derating) -> Scenario:
 
 def test_products_of_few_rows() -> None:
     m = np.array([1.0, 64.0, 4096.0])
-    slow = few_rows_time(np.ones(3), m, 1e14 / (16384.0 * m), 8192.0, 30.0)
+    slow = few_rows_time(np.ones(3), m, 1e14 / (16384.0 * m), 8192.0, 30.0, 0.0)
     assert slow[0] == pytest.approx(30.0, rel=1e-3)
     assert slow[2] == pytest.approx(1.0, rel=0.1)
-    assert few_rows_time(1.0, 1.0, 64.0, 8192.0, 0.0) == 1.0
-    short, long = (few_rows_time(1e-9, 64.0, 4096.0, inner, 2.0) for inner in (2048.0, 8192.0))
-    assert long == pytest.approx(8 * short, rel=1e-3)  # four times the FLOPs, at half the rate
+    assert few_rows_time(1.0, 1.0, 64.0, 8192.0, 0.0, 304.0) == 1.0
+    short, long = (few_rows_time(1e-9, 64.0, 4096.0, inner, 2.0, 0.0) for inner in (2048.0, 8192.0))
+    assert long == pytest.approx(4**1.7 * short, rel=1e-3)  # four times the FLOPs, at 0.38 of the rate
+    one, whole = (few_rows_time(1e-9, 64.0, columns, 8192.0, 2.0, 304.0) for columns in (608.0, 4864.0))
+    assert whole == pytest.approx(2 * 4864 / (608 + 4864) * one, rel=1e-3)  # an eighth of them: half the time
+
+
+def test_8_bit_weights_have_products_of_their_own_where_those_of_16_are_poor() -> None:
+    by = {
+        quant: [tpot(derated(scenario("llama-3-8b", gpu="mi300x", engine="vllm-2024-11-rocm", quant=quant, batch=64),
+                             Derating(few=few))) for few in (0.0, 4.0)]
+        for quant in ("bf16", "fp8")
+    }  # fmt: skip
+    assert by["bf16"][1] > 1.5 * by["bf16"][0]
+    assert by["fp8"][1] < 1.2 * by["fp8"][0]  # its head is of 16 bits
 
 
 def test_cards() -> None:
     assert derating(load_device("a100-sxm-80gb"), "no-such-engine") == Derating()
-    assert derating(load_device("mi300x"), "vllm-2024-rocm").few > 2
+    assert derating(load_device("mi300x"), "vllm-2024-rocm").few > 1.5
     assert derating(load_device("mi300x"), "no-such-engine").few == 0
     assert derating(load_device("rtx-4080"), "no-such-engine").bandwidth > 1  # its product family's
     s = scenario(engine="vllm")

@@ -265,3 +265,13 @@ def test_placement_by_the_order_of_groups(capsys: pytest.CaptureFixture[str]) ->
     assert steps[1] > 1.2 * steps[0]  # tensor groups across nodes
     assert main([*words, "--order", "tp-dp"]) == 2
     assert "must name tp, cp, dp and pp once each" in capsys.readouterr().err
+
+
+def test_what_waits_for_the_host_is_said_with_what_would_not(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["train", "llama-3.1-70b", "--gpu", "b200", "--gpus", "64", "--tp", "8", "--batch", "128"]
+    assert main(asked) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "for the CPU that launches their kernels, 4.09 ms a layer and micro-batch" in shown
+    assert "with micro-batch 16" in shown and "(--set engine.graphed=1)" in shown
+    assert main([*asked, "--micro-batch", "16"]) == 0
+    assert "for the CPU that launches" not in " ".join(capsys.readouterr().out.split())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
-from rooflm.estimate.schedule import bubble_time, in_flight
+from rooflm.estimate.schedule import bubble_time, in_flight, table_time
 from rooflm.scenario.mapping import SCHEDULES
 
 
@@ -31,3 +33,56 @@ def test_in_flight() -> None:
     assert float(in_flight("interleaved", 35, 280, 3)) == pytest.approx(35 * (1 + 34 / (35 * 3)))
     assert float(in_flight("interleaved", 8, 64, 1)) == 8
     assert np.all(in_flight("1f1b", np.array([2, 8, 32]), 8) == np.array([2, 8, 8]))
+
+
+Action = tuple[str, int, int]
+"""F or B, virtual stage, micro-batch."""
+
+
+def in_order(p: int, v: int, m: int) -> list[list[Action]]:
+    """What each rank does, in order: Narayanan et al. 2021, figure 4 (bottom)."""
+    chunks, count, ranks = v * p, v * m, []
+    for r in range(p):
+        forward = [("F", k % chunks // p * p + r, k // chunks * p + k % p) for k in range(count)]
+        backward = [("B", (v - 1 - k % chunks // p) * p + r, k // chunks * p + k % p) for k in range(count)]
+        warm = min(count, (v - 1) * p + 2 * (p - 1 - r))
+        steady = [action for pair in zip(forward[warm:], backward, strict=False) for action in pair]
+        ranks.append([*forward[:warm], *steady, *backward[count - warm :]])
+    return ranks
+
+
+def steps(ranks: Sequence[list[Action]], stages: int) -> list[list[Action | None]]:
+    """The table: at each step what each rank does, as soon as what it needs was done at a step before."""
+    done: dict[Action, int] = {}
+    at, table = [0] * len(ranks), []
+    while any(i < len(own) for i, own in zip(at, ranks, strict=True)):
+        row: list[Action | None] = []
+        for i, own in zip(at, ranks, strict=True):
+            kind, stage, batch = own[i] if i < len(own) else ("", 0, 0)
+            before = {("F", stage - 1, batch)} if kind == "F" else {("F", stage, batch), ("B", stage + 1, batch)}
+            need = {a for a in before if 0 <= a[1] < stages}
+            row.append(own[i] if kind and need <= done.keys() else None)
+        for rank, action in enumerate(row):
+            if action:
+                done[action], at[rank] = len(table), at[rank] + 1
+        table.append(row)
+    return table
+
+
+def stepped(p: int, v: int, m: int, forward: float, backward: float) -> float:
+    """Seconds of the table where at every step both ends of an exchange wait for each other."""
+    end = [0.0] * p
+    for row in steps(in_order(p, v, m), p * v):
+        done = [t + {"F": forward, "B": backward}[a[0]] if a else t for t, a in zip(end, row, strict=True)]
+        end = list(done)
+        for rank, action in enumerate(row):
+            if action and action[:2] not in (("F", p * v - 1), ("B", 0)):
+                other = (rank + (1 if action[0] == "F" else -1)) % p
+                end[rank], end[other] = max(end[rank], done[other]), max(end[other], done[rank])
+    return max(end)
+
+
+@pytest.mark.parametrize(("p", "v", "m"), [(2, 2, 8), (4, 1, 16), (4, 2, 32), (4, 8, 8), (8, 2, 8), (8, 4, 32)])
+def test_a_table_whose_ranks_exchange_at_every_step(p: int, v: int, m: int) -> None:
+    plain = m * 4.0 + float(bubble_time("interleaved", p, v, 1.0, 2.0, 1.0))
+    assert plain + float(table_time(p, v, m, 1.0, 3.0)) == pytest.approx(stepped(p, v, m, 1.0 / v, 3.0 / v))

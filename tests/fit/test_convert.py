@@ -614,6 +614,20 @@ def test_a_running_limit_is_never_carried_to_another_card() -> None:
     assert limits == {"H200-SXM-141GB": "128", "H100-SXM-80GB": "256", "GB200-192GB": None, "MI300X": None}
 
 
+def test_a_running_limit_below_the_clients_is_of_another_form_of_the_script() -> None:
+    """InferenceX dsr1_fp8_b200.sh with four GPUs: 32 sequences; no run has more clients than its limit."""
+    four = {"engine": "sglang 0.5.9", "gpu": "B200-180GB", "tp": "4", "gpus": "4"}
+    four |= {"note": "trust=B; moe_tp=4 moe_ep=1 attn_dp=1"}
+    found = {n: run(**four, batch=n).get("max_sequences") for n in ("32", "64")}
+    assert found == {"32": "32", "64": None}
+
+
+def test_four_bits_are_those_of_the_checkpoint_that_the_script_names() -> None:
+    fp4 = {"engine": "sglang 0.5.9", "gpu": "B200-180GB", "precision_weights": "nvfp4"}
+    models = ("deepseek-ai/DeepSeek-R1", "Qwen/Qwen3.5-397B-A17B", "zhipuai/GLM-5")
+    assert [run(**fp4, model=m)["quant"] for m in models] == ["nvfp4-ffn-kv8", "nvfp4-experts-kv8", "nvfp4-ffn-kv8"]
+
+
 def test_cache_and_release_come_from_the_script_where_it_says_them() -> None:
     minimax = {"model": "MiniMaxAI/MiniMax-M2.5", "engine": "vllm 0.18.0", "note": "trust=B"}
     assert run(**minimax)["quant"] == "fp8-block"

@@ -127,3 +127,17 @@ def test_a_backward_kernel_is_timed_by_its_own_constants() -> None:
     assert len(distinct([_sizes(op) for op in (forward, forward, twice)])[0]) == 2
     assert len(distinct([_sizes(op) for op in (forward, forward._replace(count=7.0))])[0]) == 1
     assert len(distinct([_sizes(op) for op in (forward, forward._replace(flops=forward.flops * 2))])[0]) == 2
+
+
+def test_adapters_of_keys_and_values_stand_alone() -> None:
+    # Llama 2 7B: q is 4096 x 4096, keys and values are one product of 4096 x 8192, with an adapter each
+    ops = [gemm("q", "attention", 1, 8, 4096, 4096, (2, 2, 2)), gemm("kv", "attention", 1, 8, 8192, 4096, (2, 2, 2))]
+
+    def params(*modules: str) -> float:
+        made = adapters(ops, Training(lora_rank=16, lora_modules=modules))
+        return sum(float(n.count * n.shape[1] * n.shape[2]) for n in made if isinstance(n, Op) and n.kind == "gemm")
+
+    assert params("q") == params("v") == params("k") == 16 * 8192
+    assert params("q", "v") == 2 * 16 * 8192
+    assert params("kv") == params("k", "v") == 2 * 16 * 8192
+    assert params("qkv") == params("q", "kv") == 3 * 16 * 8192

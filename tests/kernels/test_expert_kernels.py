@@ -108,6 +108,8 @@ def test_a_shared_kernel_starts_as_fast_as_in_the_engine_that_issues_it_best() -
     told = choices("h200-sxm-141gb", "hopper", "vllm", "mxfp4", family="marlin")
     assert [c.constants.start for c in told] == [constants("int4_wo", "h200-sxm-141gb", "sglang", "").start]
     assert told[0].constants.eff_c == constants("mxfp4", "h200-sxm-141gb", "vllm", "marlin").eff_c
+    whole, spread = (choices("h200-sxm-141gb", "hopper", "trtllm", "mxfp4", parallel) for parallel in (False, True))
+    assert {c.constants.start for c in whole} == {c.constants.start for c in spread}  # whichever way they are split
 
 
 def test_an_old_release_starts_them_as_the_engine_was_measured() -> None:

@@ -32,7 +32,7 @@ ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
         ("vllm-0.13.0", "vllm-0.11.1"),
         ("vLLM 0.18", "vllm"),
         ("sglang-0.4", "sglang-0.5.5"),
-        ("sglang-0.5.7", "sglang"),
+        ("sglang-0.5.7", "sglang-0.5.6"),
         ("sglang-0.5.17", "sglang-0.5.10"),
         ("trtllm-1.0", "trtllm-1.0"),
         ("trtllm-1.2.0rc6", "trtllm"),
@@ -72,7 +72,7 @@ def test_a_release_out_of_all_ranges_is_refused() -> None:
 
 def test_a_release_takes_its_build_for_the_card() -> None:
     found = [build_for(name, "rocm") for name in ("vllm-0.10.1", "vllm-0.18", "llama.cpp-b7000", "sglang-0.5.7")]
-    assert found == ["vllm-0.8-rocm", "vllm-rocm", "llama.cpp-rocm-2025-12", "sglang-rocm"]
+    assert found == ["vllm-0.8-rocm", "vllm-rocm", "llama.cpp-rocm-2025-12", "sglang-0.5.6-rocm"]
 
 
 def test_an_older_build_is_not_faster_than_a_newer_one() -> None:
@@ -92,7 +92,7 @@ def test_ranges_of_releases_do_not_overlap() -> None:
 
 
 def test_other_releases_are_of_the_same_build() -> None:
-    assert other_releases("sglang-0.5.5-rocm") == ("sglang-0.5.10-rocm", "sglang-rocm")
+    assert other_releases("sglang-0.5.5-rocm") == ("sglang-0.5.10-rocm", "sglang-0.5.6-rocm", "sglang-rocm")
     assert not [name for name in other_releases("vllm") if "rocm" in name]
     said = rooflm.infer("llama-3-8b", gpu="mi300x", engine="sglang").assumed
     assert any("other releases: sglang-0.5.10-rocm" in line for line in said)

@@ -91,3 +91,12 @@ def test_launch_costs_move_kernels_that_know_them():
     """DeepSeek's prefill attention has another floor where launches are slow: a comparison of values, not a branch."""
     table = sensitivity(rooflm.infer("deepseek-v3.2", gpu="h200", gpus=8))
     assert np.isfinite(table["ttft_s"]["compute"])
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+def test_two_cards_of_one_chip_gain_alike_from_compute(dtype: str) -> None:
+    # H100 and H200 multiply alike: no operand feed stands below the datasheet's rate of one of them
+    case = {"gpus": 8, "batch": 64, "seq": 8192, "dtype": dtype, "recompute": "full"}
+    steps = [sensitivity(rooflm.train("llama-3.1-8b", gpu=gpu, **case))["step_time_s"] for gpu in ("h100", "h200")]
+    assert steps[0]["compute"] == pytest.approx(steps[1]["compute"], abs=0.1)
+    assert max(step["compute"] for step in steps) < -0.5  # products run at the power limit: the cube root of W a FLOP/s

@@ -107,6 +107,7 @@ class Device:
     software: str = word("", "suffix of the engine rows that are builds for it (none: the plain rows)")
     system_memory: Num = number(0.0, "memory that the operating system holds, where host and device share it", "bytes")
     """2 GiB on laptops and desktops: published runs of llama.cpp fill 13 of 16 GiB and 6.0 of 8, but not 6.1 of 8."""
+    check_bits: Num = share(0.0, "share of its memory that holds check bits, whose traffic takes the same (GDDR's ECC)")
     exponentials: Num = number(16.0, "exponentials that an SM makes a clock")
     """16 in all generations of NVIDIA's but Blackwell Ultra (CUDA C++ programming guide, arithmetic instructions)."""
     unasked: Num = number(0.0, "memory that the system gives programs on the device unasked (0: all)", "bytes")

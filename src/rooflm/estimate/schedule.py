@@ -28,6 +28,22 @@ def bubble_time(schedule: str, p: Num, v: Num, forward: Num, dgrad: Num, wgrad: 
     return larger((p - 1) / chunks(schedule, v) * (forward + dgrad + weights * wgrad), 0.0)
 
 
+def table_time(p: Num, v: Num, m: Num, forward: Num, backward: Num) -> Num:
+    """Seconds that interleaved 1F1B takes longer where ranks exchange at every step of its table (PyTorch): beside a
+    neighbour's backward pass a forward pass takes as long, and around the ring of virtual stages nobody can run ahead.
+
+        ((p-1) + (m-p) (v-1/2)) (B-F)/v    with v > 1 (else the ring is open), for m a multiple of p
+
+    Source: torch/distributed/pipelining/schedules.py, PipelineScheduleMulti (each step's sends and receives are one
+    batch that is waited for); the sum is that of its table, stepped through for p, m/p and v from 1 to 16.
+
+    >>> float(table_time(4, 2, 32, 1.0, 3.0)), float(table_time(4, 1, 32, 1.0, 3.0))
+    (45.0, 0.0)
+    """
+    steps = (p - 1) + larger(m - p, 0) * (v - 0.5)
+    return pick((v > 1) & (p > 1), steps * larger(backward - forward, 0.0) / v, 0.0)
+
+
 def chunks(schedule: str, v: Num) -> Num:
     """Virtual stages that the schedule really interleaves.
 

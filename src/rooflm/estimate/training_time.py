@@ -282,11 +282,14 @@ def time_step(s: Scenario, c: Context) -> TrainingStep:
     micro = micro_batch_time({key: section(group) for key, group in timed.passes.items()}, s, c.model.layers)
     sync = sync_time(s, timed, micro, count, ceil(c.model.layers / m.pp))
     dgrad = larger(micro.backward - micro.wgrad, 0.0)
-    bubble = s.training.flushes * schedule.bubble_time(m.schedule, m.pp, m.vp, micro.forward, dgrad, micro.wgrad)
-    chunks = schedule.chunks(m.schedule, m.vp)
+    flushes, chunks = s.training.flushes, schedule.chunks(m.schedule, m.vp)
+    idle = schedule.bubble_time(m.schedule, m.pp, m.vp, micro.forward, dgrad, micro.wgrad)
+    if e.habits.lockstep and s.efficiency.mode == "calibrated":
+        idle = idle + schedule.table_time(m.pp, chunks, count / flushes, micro.forward, micro.backward)
+    bubble = flushes * idle
     crossings = pick(m.pp > 1, 2.0 * chunks, 0.0)
     hides = pick(chunks > 1, 1.0 * (e.overlaps.pp_overlap and m.schedule != "gpipe"), 0.0)
-    sends = 2.0 * (m.pp - 1) * s.training.flushes + (1.0 - hides) * count * crossings
+    sends = 2.0 * (m.pp - 1) * flushes + (1.0 - hides) * count * crossings
     parts = {name: count * x for name, x in micro.parts.items()}
     parts |= {
         "imbalance": count * (micro.slowest - micro.mean),

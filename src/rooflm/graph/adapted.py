@@ -12,7 +12,7 @@ from rooflm.graph.context import Context
 from rooflm.graph.ops import Comm, Op, stream
 from rooflm.units import Num, is_plain, smaller
 
-SEVERAL = {"qkv": ("q", "kv"), "gate_up": ("gate", "up")}
+SEVERAL = {"qkv": ("q", "k", "v"), "kv": ("k", "v"), "gate_up": ("gate", "up")}
 """One name of several products -> these products."""
 SUM = 4.0
 """Bytes a value of the low-rank product between the two (vLLM's Triton kernels and Punica's keep it in fp32)."""
@@ -20,13 +20,16 @@ SLICES = {"qkv": 3, "kv": 2, "gate_up": 2}
 """Products of several matrices, each of which has an adapter of its own."""
 
 
-def chosen(modules: Sequence[str]) -> set[str]:
-    """Names of the products that modules mean, fused or apart.
+def chosen(modules: Sequence[str]) -> dict[str, float]:
+    """Products that modules mean, fused or apart, and the share of their columns (keys or values alone: half of both).
 
-    >>> sorted(chosen(["qkv", "out"]))
-    ['kv', 'out', 'q', 'qkv']
+    >>> chosen(["q", "v"])["kv"], sorted(chosen(["qkv"])) == sorted(chosen(["q", "k", "v"]))
+    (0.5, True)
     """
-    return {own for module in modules for own in (module, *SEVERAL.get(module, ()))}
+    named = {own for module in modules for own in (module, *SEVERAL.get(module, ()))}
+    half = {"kv": 0.5} if named & {"k", "v"} else {}
+    whole = {*named, *(fused for fused, parts in SEVERAL.items() if named.issuperset(parts))}
+    return half | dict.fromkeys(whole, 1.0)
 
 
 def adapter_params(model: Model, rank: Num, targets: Sequence[str], tp: Num = 1) -> Num:
@@ -43,9 +46,9 @@ def adapter_params(model: Model, rank: Num, targets: Sequence[str], tp: Num = 1)
         if isinstance(b.mixer, Attention):
             m = b.mixer
             heads, groups = np.ceil(m.heads / tp), np.ceil(m.kv_heads / tp)
-            q, kv = h + heads * m.head_dim * (1 + m.gate), 2 * h + groups * (m.head_dim + m.v_dim)
-            sizes = {"q": q, "kv": kv, "out": heads * m.v_dim + h}
-            sizes["qkv"] = q + kv - 2 * h
+            q, k, v = h + heads * m.head_dim * (1 + m.gate), h + groups * m.head_dim, h + groups * m.v_dim
+            sizes = {"q": q, "k": k, "v": v, "kv": k + v, "out": heads * m.v_dim + h}
+            sizes["qkv"] = q + k + v - 2 * h
         elif isinstance(b.mixer, MLA):
             heads, qk = np.ceil(b.mixer.heads / tp), b.mixer.nope_dim + b.mixer.rope_dim
             sizes = {"q": (h + heads * qk) * (b.mixer.q_rank == 0), "out": heads * b.mixer.value_dim + h}
@@ -84,7 +87,8 @@ def served(nodes: Sequence[Op | Comm], c: Context) -> list[Op | Comm]:
         if not (isinstance(op, Op) and op.kind == "gemm" and op.of in names):
             continue
         m, n, k, *_ = op.shape
-        r, wide, half = a.rank, a.rank * SLICES.get(op.of, 1), c.quant.half_bytes
+        r, wide, half = a.rank, a.rank * SLICES.get(op.of, 1) * names[op.of], c.quant.half_bytes
+        n = n * names[op.of]
         shrink = (m * k + different * k * wide) * half + m * wide * SUM
         expand = m * wide * SUM + (different * r * n + 2.0 * m * n) * half
         for name, moved, flops in (("lora_shrink", shrink, m * wide * k), ("lora_expand", expand, m * r * n)):

@@ -265,11 +265,13 @@ def adapters(nodes: Sequence[Op | Comm], t: Training, before: Num = 0.0, after: 
     for op in nodes:
         if isinstance(op, Op) and op.kind == "gemm" and op.of in names:
             m, n, k, *_ = op.shape
+            each = 2.0 * names["kv"] if op.of == "kv" else 1.0  # keys and values have an adapter each
+            count, n = op.count * each, n * names[op.of] / each
             if not is_plain(before, 0):
-                extra.append(stream("lora_in", op.part, "lora_in", op.count, m * k * moved))
-            extra.append(gemm("lora_a", op.part, op.count, m, t.lora_rank, k, half))
-            extra.append(gemm("lora_b", op.part, op.count, m, n, t.lora_rank, half))
-            extra.append(stream("lora_add", op.part, "add", op.count, m * n * added))
+                extra.append(stream("lora_in", op.part, "lora_in", count, m * k * moved))
+            extra.append(gemm("lora_a", op.part, count, m, t.lora_rank, k, half))
+            extra.append(gemm("lora_b", op.part, count, m, n, t.lora_rank, half))
+            extra.append(stream("lora_add", op.part, "add", count, m * n * added))
     return extra
 
 

@@ -257,9 +257,12 @@ def block_indexer_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
 
 
 def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
-    """The light indexer of sparse attention: every query scores every past token in fp8 (arXiv 2512.02556)."""
-    width = a.index_heads * a.index_dim
+    """The light indexer of sparse attention: every query scores every past token in fp8 (arXiv 2512.02556), before
+    which an engine may rotate, quantise and store queries and keys in kernels of their own (`index_chain`)."""
+    width, kernels = a.index_heads * a.index_dim, c.kernels.index_chain
+    moved = 6.0 * c.tokens * (width + a.index_dim) * c.quant.half_bytes * smaller(kernels, 1)
     return [
+        *([] if is_plain(kernels, 0) else [stream("index_chain", "attention", "index", count, moved, kernels)]),
         c.product("index_q", "attention", count, width, a.q_rank),
         c.product("index_k", "attention", count, a.index_dim + a.index_heads, c.model.hidden),
         scored_ops(c, count, width, a.index_dim + 4.0, 8.0, (1.0, 1.0, 4.0)),

@@ -21,20 +21,23 @@ ROWS = 512.0
 """Rows of a product at which the library takes its usual kernels."""
 EXPONENTIALS = 16.0
 """Exponentials that an SM usually makes a clock (Device.exponentials)."""
-POOR = 1e14 * 8192**0.5
-"""FLOPs over 8192 inner values whose time on poor kernels is a card's `few`: most of it idles then: no peak counts."""
+POOR, LONGER, WIDER = 1e14, 0.7, 16.0
+"""FLOP/s over 8192 inner values of a poor kernel where `few` is 1 (most of a card idles then: no peak counts); the
+power by which a longer inner dimension, left whole, takes longer still; and columns that each SM costs besides those of
+the product, as the last of its tiles are partly empty (both chosen by leaving models out, docs/decisions/0132)."""
 
 
-def few_rows_time(usual: Num, rows: Num, columns: Num, inner: Num, few: Num) -> Num:
+def few_rows_time(usual: Num, rows: Num, columns: Num, inner: Num, few: Num, sms: Num) -> Num:
     """Seconds of a product where kernels for few rows are poor: (usual³ + (few F/POOR / (1 + (rows/512)⁴))³)^(1/3), F =
-    2 rows columns inner^1.5: they leave the inner dimension whole (a power chosen by leaving models out).
+    2 rows (columns + 16 SMs) inner (inner/8192)^0.7: they leave the inner dimension whole, and columns fill few SMs.
 
     usual: s of the fitted kernel. In place of kernels nobody measured (rocBLAS on MI300X in 2024: 3 % of its peak).
 
-    >>> round(float(few_rows_time(1.0, 16.0, 1e14 / 2**18, 8192.0, 10.0)), 2)
+    >>> round(float(few_rows_time(1.0, 16.0, 1e14 / 2**18 - 16.0 * 304, 8192.0, 10.0, 304)), 2)
     10.0
     """
-    return smooth_max(3.0, usual, few * 2.0 * rows * columns * inner**1.5 / POOR / (1.0 + (rows / ROWS) ** 4))
+    flops = 2.0 * rows * (columns + WIDER * sms) * inner * (inner / 8192.0) ** LONGER
+    return smooth_max(3.0, usual, few * flops / POOR / (1.0 + (rows / ROWS) ** 4))
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

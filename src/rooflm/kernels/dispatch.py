@@ -47,7 +47,7 @@ from rooflm.kernels.mla import (
 )
 from rooflm.kernels.moe import moe_time, routed
 from rooflm.kernels.own_machine import op_time
-from rooflm.kernels.products import among, brain_time, expert_vectors, products, taken
+from rooflm.kernels.products import among, brain_time, expert_vectors, products
 from rooflm.kernels.rates import Rates, rates, rates_of
 from rooflm.kernels.training_factors import trained
 from rooflm.scenario.kept import kept
@@ -56,6 +56,8 @@ from rooflm.units import Num, each, highest, is_plain, larger, pick, smaller
 
 UNFUSED = 0.7
 """Share of either roof that plain batched products reach (the rest is the engine's bmm_factor)."""
+HEAD = 128
+"""Values of a head up to which kernels of attention keep all they add up in registers."""
 ALIGNED = 16
 """Bytes of which the rows of operands are multiples where cuBLAS' batched products use tensor cores."""
 MIXED = 5e-6
@@ -134,7 +136,7 @@ def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     call = partial(prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
                    q_bytes=op.widths[0], kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
                    sms=s.cluster.device.sms, causal=not both_ways)  # fmt: skip
-    time = call(new, past, c=c, window=window) / s.mapping.cp
+    time = call(new, past, c=c, window=window) * pick(qk > HEAD, s.engine.kernels.wide_heads, 1.0) / s.mapping.cp
     if s.engine.phase == "training" and not absent_group(s.mapping.cp):
         long = op.flops / r.peak["half"]
         time = pick((window < math.inf), time, chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring))
@@ -273,7 +275,7 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
         time = larger(time, brain_time(flops, s.engine.kernels.brain_experts, s, r))
         brain = brain_time(flops, s.engine.kernels.brain_share, s, r)
-        vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r, taken(s))
+        vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r, s)
         time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
     return time
 
@@ -320,7 +322,7 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
             c = c._replace(t0=pick(alone, c.t0, larger(c.t0, CHAIN)))
         elif op.shape:
             row = traffic / larger(op.shape[0], 1)
-        if op.name == "route" and routed_inside(s):
+        if op.name == "route" and k.inner_gates and routed_inside(s):
             times.append(0.0 * row)
             continue
         one = elementwise_time(traffic, bandwidth=r.dram, c=c, row_bytes=row, sms=s.cluster.device.sms)

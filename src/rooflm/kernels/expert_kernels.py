@@ -89,7 +89,7 @@ def choices(
         wanted = [e for e in same if e.family in told and (e in own or e.family not in brought)]
         legal = [e for e in own if f"-{e.family}" not in told]
         found += _tuned(wanted or [e for e in legal if e.kernel in ("", "tp")] or legal, expert_parallel)
-    shared = _tuned([e for e in here if e.family in libraries()["shared"] and not launched], expert_parallel)
+    shared = [e for e in here if e.family in libraries()["shared"] and not launched]
     if any(e.dtype == dtype for e in found):
         return _read(found, shared)
     row = usual(gpu, generation, engine, dtype, expert_parallel).row

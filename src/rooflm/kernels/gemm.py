@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.kernels.blend import filling, part_overlap
-from rooflm.units import Num, is_plain
+from rooflm.units import Num, is_plain, larger, pick
+
+Floats = NDArray[np.float64]
 
 
 class GemmConstants(NamedTuple):
@@ -28,6 +30,7 @@ class GemmConstants(NamedTuple):
     k0: elements of k that the prologue and epilogue of a tile cost.
     pen: a tile computes at (bm bn / 32768)^pen of the rate: a small one reuses its operands less.
     c_sm: operand bandwidth of all SMs together (from L2) over the DRAM's.
+    l2: bandwidth of L2 over DRAM's on the cards that `c_sm` was fitted to: a card's goes by its own (0: by DRAM's).
     mix: how little the SMs' work and DRAM traffic overlap: 0 gives their maximum, 1 their sum.
     split: s, fixed cost of adding up the parts of split-K (their traffic comes on top).
     ramp: s, time lost until DRAM streams at full rate.
@@ -47,6 +50,7 @@ class GemmConstants(NamedTuple):
     ramp: Num = 0.0
     q_pass: Num = 0.0
     q_row: Num = 0.0
+    l2: Num = 0.0
 
 
 TILES = ((16, 64), (32, 64), (64, 64), (64, 128), (128, 64), (128, 128), (128, 192), (128, 256), (256, 128))
@@ -73,15 +77,16 @@ def gemm_time(
     bandwidth: Num,
     sms: Num,
     c: GemmConstants,
+    l2: Num = np.inf,
     units: Num = 1.0,
     least: Num = 0.0,
 ) -> Num:
     """Time in s of C[m, n] = A[m, k] B[n, k]ᵀ; every argument and constant may be an array, all broadcast.
 
     weight_bytes, act_bytes, out_bytes: B an element of B, A and C; peak: dense FLOP/s and bandwidth: B/s of the
-    datasheet; sms: streaming multiprocessors; units: matrix units of an SM over those of the cards that `c` was fitted
-    on (at most 1). What tiles lose (operands that come too slowly, other instructions, their ends) is time that
-    smaller units do not stretch. least: rows that a tile computes at least, whether they are there or not.
+    datasheet, l2: of L2; sms: streaming multiprocessors; units: matrix units of an SM over those of the cards that `c`
+    was fitted on (at most 1). What tiles lose (operands that come too slowly, other instructions, their ends) is time
+    that smaller units do not stretch. least: rows that a tile computes at least, whether they are there or not.
 
       t = t0 + part_overlap(t_sm / (1 - thr x / (1 + x)), t_mem + ramp t_mem / (t_mem + 5 us)) + t_quantise
       x = (2 m n k / peak / 400 us)²,  t_sm from `_sm_time`
@@ -100,7 +105,8 @@ def gemm_time(
     mn = m * n
     mnk = mn * k
     x = (mnk * (2.0 / (LONG * peak))) ** 2
-    t_sm = _sm_time(m, n, k, mn, weight_bytes, peak, bandwidth, sms, c, units, least) / (1.0 - c.thr * x / (1.0 + x))
+    feed = c.c_sm * pick(c.l2 > 0, l2 / larger(c.l2, 1e-9), bandwidth)
+    t_sm = _sm_time(m, n, k, weight_bytes, peak, feed, sms, c, units, least) / (1.0 - c.thr * x / (1.0 + x))
     t_mem = (n * k * weight_bytes + mn * out_bytes + m * k * act_bytes) / (c.eff_m * bandwidth)
     t_mem = t_mem + filling(t_mem, c.ramp)
     t: Num = c.t0 + part_overlap(t_sm, t_mem, c.mix)
@@ -108,42 +114,33 @@ def gemm_time(
 
 
 def _sm_time(
-    m: NDArray[np.float64],
-    n: NDArray[np.float64],
-    k: NDArray[np.float64],
-    mn: NDArray[np.float64],
-    operand_bytes: Num,
-    peak: Num,
-    bandwidth: Num,
-    sms: Num,
-    c: GemmConstants,
-    units: Num,
-    least: Num,
+    m: Floats, n: Floats, k: Floats, wide: Num, peak: Num, feed: Num, sms: Num, c: GemmConstants, units: Num, least: Num
 ) -> Num:
-    """Time in s that the SMs need, the best over tiles and splits of k (arguments as in `gemm_time`, mn = m n).
+    """Time in s that the SMs need, the best over tiles and splits of k (as in `gemm_time`; wide: B an operand; feed:
+    B/s of operands).
 
-      t = min over (bm, bn), s of  waves u (k / s + units k0) + [s > 1] (split + 8 s m n / (c_sm bandwidth))
+      t = min over (bm, bn), s of  waves u (k / s + units k0) + [s > 1] (split + 8 s m n / feed)
       waves = ceil(s tiles / sms), tiles = ceil(m / bm) ceil(n / bn), s in {1, f, 4 f}, f = floor(sms / tiles) in 1..64
-      u = max(2 bm bn lost sms / peak, (bm + bn) operand_bytes sms / (c_sm bandwidth))
+      u = max(2 bm bn lost sms / peak, (bm + bn) wide sms / feed)
       lost = max(1 + units (1 / eff_c - 1), units (32768 / (bm bn))^pen / eff_c)
 
     u is the time that one SM spends on one element of k: multiply-adds of its tile, or fetching its operands. f fills
     one wave; 4 f also evens out a partly empty last wave, as stream-K kernels do.
     """
-    others = (x for x in (peak, bandwidth, sms, operand_bytes, units, least, *c) if isinstance(x, np.ndarray))
+    others = (x for x in (peak, feed, sms, wide, units, least, *c) if isinstance(x, np.ndarray))
     shape = np.broadcast(m, n, k, *others)
-    fetch = np.asarray(sms / (c.c_sm * bandwidth))
+    fetch = np.asarray(sms / feed)
     multiply = np.asarray(2.0 * sms / peak)
     whole_tile, small_tile = 1.0 + units * (1.0 / c.eff_c - 1.0), units / c.eff_c
     k0 = c.k0 * units
-    reduce = mn * (PARTIAL_BYTES / (c.c_sm * bandwidth))
+    reduce = m * n * (PARTIAL_BYTES / feed)
     best: Num = np.inf
     step = max(1, BLOCK // max(shape.size, 1))
     for first in range(0, len(TILES), step):
         bm, bn = _TILE_AXIS[:, first : first + step].reshape((2, -1) + (1,) * shape.ndim)
         area = np.maximum(bm, least) * bn
         lost = np.maximum(whole_tile, small_tile * (FULL_TILE / area) ** c.pen)
-        u = np.maximum(multiply * area * lost, fetch * operand_bytes * (bm + bn))
+        u = np.maximum(multiply * area * lost, fetch * wide * (bm + bn))
         load = np.ceil(m / bm) * (np.ceil(n / bn) / sms)
         whole = np.minimum.reduce(np.ceil(load) * u) * (k + k0)
         s = _SPLITS[:, *(None,) * (shape.ndim + 1)] * np.minimum(np.maximum(np.floor(1.0 / load), 1.0), MAX_SPLIT)

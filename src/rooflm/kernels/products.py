@@ -40,23 +40,24 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         dots = DOTS * reached.compute * s.cluster.device.peak.get("int8", 0.0) * (r.peak["half"] <= r.peak["vector"])
         peak = pick(wide[0] < 2, larger(peak, dots), peak)
     by = partial(gemm_time, m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
-                 bandwidth=r.dram, sms=s.cluster.device.sms, units=units, least=least)  # fmt: skip
+                 bandwidth=r.dram, l2=r.l2, sms=s.cluster.device.sms, units=units, least=least)  # fmt: skip
     time = by(c=c)
     if s.engine.kernels.tuned and w.quant == "fp8_block":
         best = by(c=constants("gemm", GemmConstants, w, w.quant))
         time = pick((wide[0] < 2) & among(n, k, s.engine.kernels.tuned), best, time)
     if s.engine.kernels.gemv:
-        streamed = vector_time(n * k * wide[0], 2.0 * m * n * k, c, r, taken(s))
+        streamed = vector_time(n * k * wide[0], 2.0 * m * n * k, c, r, s)
         time = larger(time, brain_time(2.0 * m * n * k, s.engine.kernels.brain_share, s, r))
         slow = larger(1.0 / r.dram, 1.0 / taken(s))
         spread = pick(wide[0] < 2, n * k * ((wide[0] + 2.0) * slow + 2.0 / r.dram), 0.0)  # read, written, read in 2 B
         time = time + s.engine.kernels.dequant * spread + _convert_time(m, n, k, w, s, r)
-        few = pick(m > 1, smaller(time, streamed), streamed)  # of one row, no other product runs
+        library = (m > 1) | ((wide[0] >= 2) & (not s.engine.kernels.own_files))  # of one row of its own format: never
+        few = pick(library, smaller(time, streamed), streamed)
         time = pick(m > VECTOR_ROWS, time, few)
     elif not is_plain(s.engine.kernels.sm_stream, 0.0):  # kernels of weights alone, before Marlin
         time = larger(time, pick((wide[0] < 2) & (wide[1] >= 2), n * k * wide[0], 0.0) / taken(s))
     if not is_plain(reached.few, 0.0):
-        time = few_rows_time(time, m, n, k, reached.few)
+        time = few_rows_time(time, m, n, k, pick(wide[0] < 2, 0.0, reached.few), s.cluster.device.sms)
     return np.asarray(time)
 
 
@@ -109,12 +110,12 @@ def taken(s: Scenario) -> Num:
     return pick(each > 0, each * device.sms * device.clock, np.inf)
 
 
-def vector_time(weight_bytes: Num, flops: Num, c: GemmConstants, r: Rates, most: Num, launches: float = 1.0) -> Num:
+def vector_time(weight_bytes: Num, flops: Num, c: GemmConstants, r: Rates, s: Scenario, launches: float = 1.0) -> Num:
     """Seconds of a product of few rows by vector kernels, whose vector units do the arithmetic: weights stream at the
-    same share of the bandwidth as in a product or, where it is known what the SMs take (`most` bytes/s), at nearly all
-    of it and no faster than that."""
-    known = most < np.inf
-    share = pick(known, VECTOR_SHARE, c.eff_m)
+    same share of the bandwidth as in a product or, where it is known what the SMs take, at nearly all that check bits
+    leave of it and no faster than that."""
+    most = taken(s)
+    share = pick(most < np.inf, VECTOR_SHARE * (1.0 - s.cluster.device.check_bits), c.eff_m)
     stream = weight_bytes * smooth_max(SHARP, 1.0 / (share * r.dram), 1.0 / most)
     ramp = smaller(c.ramp, VECTOR_RAMP)
     return launches * c.t0 + larger(stream + filling(stream, ramp), flops / r.peak["vector"])
@@ -127,12 +128,12 @@ def brain_time(flops: Num, share: Num, s: Scenario, r: Rates) -> Num:
     return flops / (share * r.peak["vector"])
 
 
-def expert_vectors(op: Op, c: GemmConstants, r: Rates, most: Num) -> Num:
+def expert_vectors(op: Op, c: GemmConstants, r: Rates, s: Scenario) -> Num:
     """Seconds of experts' products by vector kernels: every pair of token and expert streams that expert's weights by
     itself, at the share of the bandwidth of other products; three launches (llama.cpp's mul_mat_vec with ids)."""
     tokens, hidden, width, experts, local, top_k, gated = op.shape
     values = tokens * top_k * local / experts * (2.0 + gated) * hidden * width
-    return vector_time(values * op.widths[0], 2.0 * values, c, r, most, launches=3.0)
+    return vector_time(values * op.widths[0], 2.0 * values, c, r, s, launches=3.0)
 
 
 def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Num:

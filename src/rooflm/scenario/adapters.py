@@ -9,7 +9,7 @@ import numpy as np
 from rooflm.catalogue.fields import count
 from rooflm.units import Num, expm1, is_plain, larger, log1p, smaller
 
-MODULES = ("qkv", "q", "kv", "out", "gate_up", "gate", "up", "down")
+MODULES = ("qkv", "q", "kv", "k", "v", "out", "gate_up", "gate", "up", "down")
 """Products of a layer that may have adapters, by name (routed experts have none)."""
 
 

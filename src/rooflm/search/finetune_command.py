@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 MODULES = {
-    "qkv": ("q_proj", "k_proj", "v_proj"), "q": ("q_proj",), "kv": ("k_proj", "v_proj"), "out": ("o_proj",),
+    "qkv": ("q_proj", "k_proj", "v_proj"), "q": ("q_proj",), "kv": ("k_proj", "v_proj"), "k": ("k_proj",),
+    "v": ("v_proj",), "out": ("o_proj",),
     "gate_up": ("gate_proj", "up_proj"), "gate": ("gate_proj",), "up": ("up_proj",), "down": ("down_proj",),
 }  # fmt: skip
 """Products -> the modules that Hugging Face's models call them."""

@@ -174,7 +174,7 @@ def search_train(
       dtype: bf16, fp16, fp8 or fp32.
       optimizer: adam (default), adam-bf16, adam8bit, adafactor, muon, sgd or sgd-momentum.
       lora_rank: Train adapters of this rank, everything else frozen.
-      lora_modules: Products with adapters, such as qkv,out.
+      lora_modules: Products with adapters, such as q,v or qkv,out.
       base_bits (bit): Stored bits of a frozen weight (4: QLoRA).
       step_time (s): Longest step.
       days (d): Longest run.

@@ -340,11 +340,15 @@ def amount(given: Any, values: dict[str, Any]) -> Any:
 
 def campaign_options(values: dict[str, Any], model: str, scheme: str, facts: dict[str, int]) -> dict[str, Any]:
     """What the scripts of a row's campaign set, as cells (with the cache's type under "cache"): of every recipe whose
-    conditions hold, later ones over earlier ones."""
+    conditions hold, later ones over earlier ones. A limit on running sequences below the run's clients is of another
+    form of the script (INFERRED: campaigns sweep the clients up to it; of 2,034 rows with a limit none goes beyond)."""
     found: dict[str, Any] = {}
     for recipe in recipes():
         if fits(recipe, values | {"guesses": found.get("guesses")}, model, scheme, facts):
             found |= {k: amount(v, values) for k, v in recipe["set"].items()}
+    clients, limit = values.get("concurrency"), found.get("max_sequences")
+    if isinstance(clients, int) and limit and clients > limit * int(values.get("dp") or 1):
+        del found["max_sequences"]
     return {k: v for k, v in found.items() if v is not None}
 
 

@@ -171,7 +171,7 @@ def test_an_adapter_folder_is_its_base_with_adapters(tmp_path: Path) -> None:
     base = load_model("llama-3.1-8b")
     assert model.name == "llama-3.1-8b+mine" and model.blocks == base.blocks
     assert int(parameters(model)) - int(parameters(base)) == 13_631_488
-    assert (model.lora_rank, model.lora_modules) == (16, ("q", "kv", "out"))
+    assert (model.lora_rank, model.lora_modules) == (16, ("q", "k", "v", "out"))
     assert load_model(tmp_path / "mine" / "adapter_config.json") == model
 
 

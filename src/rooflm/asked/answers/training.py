@@ -4,20 +4,21 @@ the step, the run, whether it fits, memory, communication and parts."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from rooflm.asked.answers.job import Job, job
 from rooflm.asked.answers.outputs import TRAIN_OUTPUTS
-from rooflm.asked.answers.remedies import Remedy, training_remedies
+from rooflm.asked.answers.remedies import Remedy, changed, training_remedies
 from rooflm.asked.answers.result import Result
 from rooflm.asked.answers.said import BOUND, LIKELY, banded, headline, noted, remembered, short_verdict, sure, verdict
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.figures import figure
 from rooflm.estimate.training import TrainingFigures, capacity_of, train_scenario, used
 from rooflm.estimate.training_step import context, setup_of
+from rooflm.estimate.training_time import layers_host
 from rooflm.readers.prices import price_note
 from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario
@@ -126,7 +127,8 @@ def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     step = f"A step takes {text(float(e.step_time), 's')}" + (f", {band} {LIKELY}." if band else ".")
     fits = verdict(e, "micro-batch", e.max_micro_batch, untried="; `rooflm search train` tries every split")
     out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(asked), BLANK, *fits,
-                        Say(step if e.fits else f"If it did: {step[0].lower()}{step[1:]}"), *run(e), BLANK]  # fmt: skip
+                        Say(step if e.fits else f"If it did: {step[0].lower()}{step[1:]}"), *waiting(e), *run(e),
+                        BLANK]  # fmt: skip
     sent = [(k.replace("_", " "), text(float(v), "B")) for k, v in e.comm_bytes.items() if float(v) > 0]
     right: list[Block] = [Table(speed(e), "lr", "Speed")]
     right += [BLANK, Table(sent, "lr", "Bytes sent by one GPU a step")] if sent else []
@@ -135,6 +137,29 @@ def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     shown = e.fits or verbose
     out += [Columns([remembered(e.memory), right, *([parts] if shown else [])]), *(noted(e.parts) if shown else [])]
     return out + (sure(e.error_band, {"step_time_s": "step"}) if verbose else [])
+
+
+WAITS = 0.05
+"""Share of a step from which it is said what keeps the GPUs waiting for their host."""
+
+
+def waiting(e: TrainingEstimate) -> list[Block]:
+    """Where the GPUs wait for the CPU that launches their kernels: for how long, and what larger micro-batches and CUDA
+    graphs would make of the step."""
+    s, parts = e.scenario, {name: float(seconds) for name, seconds in e.parts.items()}
+    if not e.fits or parts["host"] < WAITS * float(e.step_time):
+        return []
+    layer = float(layers_host(s)) / float(np.sum(s.model.layers))
+    kept = f", {text(layer, 's')} a layer and micro-batch" if layer else ""
+    most, now = float(e.max_micro_batch), float(s.mapping.micro_batch)
+    sizes = [now * 2**n for n in range(1, 8) if now * 2**n <= most and float(e.micro_batches) % 2**n == 0]
+    others = [(f"micro-batch {count(n)}", changed(s, {"micro_batch": n})) for n in sizes]
+    timed = sorted((float(train_scenario(other).step_time), name) for name, other in others)[:1]
+    held = train_scenario(replace(s, engine=s.engine.but(graphed=1.0)))
+    timed.append((float(held.step_time), "its layers in CUDA graphs (--set engine.graphed=1)"))
+    better = [f"{text(t, 's')} with {name}" for t, name in timed if t < float(e.step_time)]
+    return [Say(f"The GPUs wait {text(parts['host'], 's')} of it for the CPU that launches their kernels{kept}"
+                + (f"; a step takes {', '.join(better)}." if better else "."))]  # fmt: skip
 
 
 def speed(e: TrainingEstimate) -> list[tuple[str, str]]:

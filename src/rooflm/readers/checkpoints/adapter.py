@@ -17,7 +17,7 @@ from rooflm.readers.checkpoints.config import read_json
 
 FILE = "adapter_config.json"
 MODULES = {
-    "q_proj": "q", "k_proj": "kv", "v_proj": "kv", "qkv_proj": "qkv", "query_key_value": "qkv", "c_attn": "qkv",
+    "q_proj": "q", "k_proj": "k", "v_proj": "v", "qkv_proj": "qkv", "query_key_value": "qkv", "c_attn": "qkv",
     "o_proj": "out", "out_proj": "out", "dense": "out", "gate_proj": "gate", "up_proj": "up", "gate_up_proj": "gate_up",
     "fc1": "up", "dense_h_to_4h": "up", "down_proj": "down", "fc2": "down", "dense_4h_to_h": "down", "w1": "gate",
     "w2": "down", "w3": "up",
@@ -30,7 +30,7 @@ def modules(targets: Any) -> tuple[str, ...]:
     """The products that target_modules names: a list, a pattern, or "all-linear".
 
     >>> modules(["q_proj", "v_proj"]), modules("all-linear") == ALL
-    (('q', 'kv'), True)
+    (('q', 'v'), True)
     """
     if not isinstance(targets, list):
         text = str(targets or "all-linear")
