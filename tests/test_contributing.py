@@ -13,7 +13,7 @@ from rooflm import RooflmError, infer, load_device, load_engine, load_model
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.fields import abouts, number
 from rooflm.readers.checkpoints.families import Family, families
-from rooflm.readers.tables import bounded
+from rooflm.readers.tables import check_bounds
 from rooflm.units import Num
 
 TEXT = (Path(__file__).parents[1] / "docs" / "contributing.md").read_text(encoding="utf-8")
@@ -77,4 +77,4 @@ def test_a_constant_is_one_field() -> None:
     about = abouts(space["Mine"])["warm_up"]
     assert (about.unit, about.high) == ("s", 10.0)
     with pytest.raises(RooflmError, match=r"engine\.warm_up is 11, but it must be from 0 to 10"):
-        bounded("engine.warm_up", 11.0, about)
+        check_bounds("engine.warm_up", 11.0, about)

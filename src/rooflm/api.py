@@ -30,7 +30,7 @@ from rooflm.errors import RooflmError
 from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, flags
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import flatten
-from rooflm.shown.progress import noticed
+from rooflm.shown.progress import notebook_clock
 from rooflm.sweep.assumed import of_points
 from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest, numeric_point
 from rooflm.sweep.grid import Grid
@@ -178,7 +178,7 @@ class Task:
     def grid(self, arguments: Point) -> Grid:
         """A grid over the lists among the arguments (of one point where there are none)."""
         axes, fixed, outputs = self.request(arguments)
-        with noticed("working out points"):
+        with notebook_clock("working out points"):
             arrays = run(self.flat, axes, fixed, outputs, arguments.get("on") or "local", self.block)
         return Grid(axes, fixed, arrays, self.outputs, outputs or ())
 
@@ -721,7 +721,7 @@ def serve(
     given |= chosen
     if isinstance(server, Server):
         given["server"] = asdict(server)
-    with noticed("simulating"):
+    with notebook_clock("simulating"):
         served = simulate(**{"options" if k == "server" else k: v for k, v in given.items()})
     told = [f"lengths {chosen['spread'][0]:g} to {chosen['spread'][1]:g} of these"] if "spread" in chosen else []
     return replace(served, assumed=(*served.assumed, *told))

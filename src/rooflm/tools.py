@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflm.errors import RooflmError, near_matches
-from rooflm.shown.progress import noticed
+from rooflm.shown.progress import notebook_clock
 
 if TYPE_CHECKING:
     from rooflm.measure.calibrate import Calibration
@@ -28,7 +28,7 @@ def validate(
     columns to group errors by; progress: told how many more rows are done. Errors are fractions, of predicted over
     measured; RooflmError for a file that cannot be read.
     """
-    with noticed("predicting measured runs"):
+    with notebook_clock("predicting measured runs"):
         return scored(files, source, by, progress).report
 
 
@@ -86,7 +86,7 @@ def compare(
 
 def calibrate(
     *results: str, out: str | None = None, held_out: float = 0.3, clock: str = "wall", base: str | None = None,
-    apart: bool = False, model: str | None = None, dtype: str = "bf16", quant: str = "none",
+    apart: bool = False, model: str | None = None, dtype: str = "bf16", quant: str = "bf16",
 ) -> Calibration:  # fmt: skip
     """The constants of a machine fitted to its measurements, and its errors on cases kept aside.
 
@@ -130,7 +130,7 @@ def measure(
     repeats, warmup, threads, device, size, text, tokens, context), of which a list is an axis.
     """
     from rooflm.asked.checks import amount
-    from rooflm.measure.case import known
+    from rooflm.measure.case import check_model
     from rooflm.measure.plan import listed, plan
     from rooflm.measure.runs import runner
 
@@ -138,7 +138,7 @@ def measure(
     asked = [[v] if isinstance(v, str) else list(v) for v in (strategy, optimise)]
     made = plan({"task": task, "model": model, **case}, *asked)
     for name in filter(None, listed(model)):
-        known(name)
+        check_model(name)
     if left_out:
         for label, why in made.left_out:
             left_out(label, why)

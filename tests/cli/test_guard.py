@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rooflm.cli.app import main
-from rooflm.cli.guard import ended_by, guarded
+from rooflm.cli.guard import exit_on_signal, run_guarded
 
 LONG = {
     "serve --find": "serve llama-7b --gpu h100 --find rate --slo ttft:p95=1s --requests 20000",
@@ -60,25 +60,26 @@ def test_being_ended_runs_what_cleans_up() -> None:
 
     def work() -> None:
         try:
-            ended_by(signal.SIGTERM, None)
+            exit_on_signal(signal.SIGTERM, None)
         finally:
             cleaned.append(True)
 
-    assert guarded(work) == 143 and cleaned
+    assert run_guarded(work) == 143 and cleaned
 
 
 def test_want_of_memory_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     def work() -> None:
         raise MemoryError("Unable to allocate 74.5 GiB")
 
-    assert guarded(work) == 2
+    assert run_guarded(work) == 2
     assert capsys.readouterr().err == "rooflm: not enough memory: Unable to allocate 74.5 GiB; ask for less at once\n"
 
 
 @pytest.mark.parametrize(
     ("words", "names"),
     [("show schema", "it must be one of device, cluster, model, engine, scenario, measured"),
-     ("show", "it must be one of gpus, models, "), ("show gpu", " names, such as "), ("infer", " names, such as ")],
+     ("show", "it must be one of gpus, models, "), ("show gpu", " names are known, such as "),
+     ("infer", "name, Hugging Face id, config.json"), ("report", "file")],
 )  # fmt: skip
 def test_what_is_missing_is_told_with_what_it_may_be(
     words: str, names: str, capsys: pytest.CaptureFixture[str]
@@ -90,7 +91,7 @@ def test_what_is_missing_is_told_with_what_it_may_be(
 
 def test_a_fault_of_ours_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
-        guarded(lambda: 1 / 0)
+        run_guarded(lambda: 1 / 0)
 
 
 def test_a_name_is_no_markup(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_a_rate_that_cannot_be_served_is_said(capsys: pytest.CaptureFixture[str]
 def test_a_rate_that_its_clients_do_not_hold_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("llama-3.1-8b", "--gpu", "h100", "--rate", "100", "--concurrency", "8", "--requests", "300")
     status, out, _ = _run(capsys, *words)
-    assert status == 0 and "THE RATE IS NOT HELD" in out and "at most 8" in " ".join(out.split())
+    assert status == 0 and "THE RATE IS NOT REACHED" in out and "at most 8" in " ".join(out.split())
 
 
 def test_a_rate_is_sought_with_the_limit_of_clients(capsys: pytest.CaptureFixture[str]) -> None:

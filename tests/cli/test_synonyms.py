@@ -5,13 +5,13 @@ from __future__ import annotations
 import typer.main
 
 from rooflm.asked.synonyms import OTHER_NAMES
-from rooflm.cli.app import made
+from rooflm.cli.app import build_app
 
 
 def test_every_name_leads_to_an_option_that_exists() -> None:
     names = {}
     for one in ("infer", "train", "serve"):
-        commands = typer.main.get_command(made([one])).commands  # type: ignore[attr-defined]
+        commands = typer.main.get_command(build_app([one])).commands  # type: ignore[attr-defined]
         names[one] = {name for option in commands[one].params for name in option.opts}
     for ours, theirs in OTHER_NAMES.items():
         having = [one for one, has in names.items() if {f"--{ours}", ours} & has]

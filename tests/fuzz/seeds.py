@@ -8,7 +8,7 @@ from typing import Any
 
 from rooflm.measure import results
 from rooflm.measure.case import Case
-from rooflm.measure.results import Row, one
+from rooflm.measure.results import Row, constant_stat
 from rooflm.readers.rows import raw_row
 from rooflm.validation.table import published_tables
 
@@ -104,11 +104,11 @@ _SHAPE = "hidden=4096 vocab=32000 layers=32 heads=32 kv_heads=32 head_dim=128 wi
 _CASES = (Case(model="llama-7b", dtype="bf16"), Case(model="llama-7b", dtype="bf16", batch=4, tp=2, prompt=64))
 RESULTS: tuple[Any, ...] = (
     [
-        results.flat(Row(case, metric, "s", one(0.05), _SHAPE))
+        results.flat(Row(case, metric, "s", constant_stat(0.05), _SHAPE))
         for case in _CASES
         for metric in ("ttft_s", "tpot_s", "latency_s")
     ],
-    [results.flat(Row(case, "memory_bytes", "B", one(2e10), _SHAPE)) for case in _CASES],
+    [results.flat(Row(case, "memory_bytes", "B", constant_stat(2e10), _SHAPE)) for case in _CASES],
 )
 
 _STATS = {"mean": 100.0, "median": 100.0, "p50": 100.0, "p90": 120.0, "p99": 130.0}

@@ -19,7 +19,7 @@ from rooflm.measure.calibrate import Calibration, build, calibrate, kept_aside, 
 from rooflm.measure.calibrate_server import serving
 from rooflm.measure.case import Case
 from rooflm.measure.compare import Machine, machine_of, pairs, predictions, training, undisturbed
-from rooflm.measure.results import Row, one
+from rooflm.measure.results import Row, constant_stat
 from rooflm.measure.shape import Shape
 
 SMALL = Shape(512, 32000, 8, 8, 4, 64, 1408)
@@ -42,7 +42,7 @@ def trained(true: dict[str, float], context: float = 3e7) -> list[Row]:
     cases = [
         Case(task="train", model="m", batch=b, prompt=p, tp=tp) for b in (1, 4) for p in (64, 256) for tp in (1, 2)
     ]
-    return [Row(case, metric, UNITS.get(metric, "s"), one(value), SMALL.text())
+    return [Row(case, metric, UNITS.get(metric, "s"), constant_stat(value), SMALL.text())
             for case in cases for metric, value in training(case, SMALL.text(), machine).items()]  # fmt: skip
 
 
@@ -61,13 +61,14 @@ def rows_of(noise: float = 0.0, context: float = 3e7, true: dict[str, float] = T
     for (key, metric), value in told.items():
         case, shape_text = by_key[key]
         near = value * float(np.exp(noise * draw.standard_normal()))
-        rows.append(Row(case, metric, UNITS.get(metric, "s"), one(near), shape_text))
-    small = [Row(Case(task="micro", dtype=d), "gemm_s", "s", one(1.0), m=m, n=4096, k=4096)
+        rows.append(Row(case, metric, UNITS.get(metric, "s"), constant_stat(near), shape_text))
+    small = [Row(Case(task="micro", dtype=d), "gemm_s", "s", constant_stat(1.0), m=m, n=4096, k=4096)
              for d in ("fp32", "bf16") for m in (1, 4, 16, 64, 256)]  # fmt: skip
-    small += [Row(Case(task="micro", tp=2), "all_reduce_s", "s", one(1.0), m=4**i, n=2) for i in range(5, 13)]
+    small += [Row(Case(task="micro", tp=2), "all_reduce_s", "s", constant_stat(1.0), m=4**i, n=2) for i in range(5, 13)]
     times = micro_times(small, machine)
     return rows + [
-        Row(r.case, r.metric, "s", one(float(t)), m=r.m, n=r.n, k=r.k) for r, t in zip(small, times, strict=True)
+        Row(r.case, r.metric, "s", constant_stat(float(t)), m=r.m, n=r.n, k=r.k)
+        for r, t in zip(small, times, strict=True)
     ]
 
 
@@ -163,7 +164,7 @@ def test_phases_of_a_training_step_are_fitted() -> None:
 def test_a_server_takes_two_constants_and_few_rows_apart(tmp_path: Path) -> None:
     base = build({**TRUE, "matrix": 0.5})
     case = Case(model="m", dtype="bf16", quant="int4-wo", prompt=128, output=32)
-    rows = [Row(case, m, "s", one(v), SMALL.text()) for m, v in (("ttft_s", 0.1), ("tpot_s", 0.008))]
+    rows = [Row(case, m, "s", constant_stat(v), SMALL.text()) for m, v in (("ttft_s", 0.1), ("tpot_s", 0.008))]
     found = serving(rows, base, apart=True)
     assert found.inside["ttft_s"]["p90_ape"] < 1e-4 and found.inside["tpot_s"]["p90_ape"] < 1e-4
     assert found.machine.engine.host.step == 0 and set(found.constants) == {"peak.bf16", "vector.bf16"}
@@ -183,14 +184,14 @@ def test_a_server_takes_two_constants_and_few_rows_apart(tmp_path: Path) -> None
 def test_cpu_time_stands_for_an_undisturbed_machine() -> None:
     def told(case: Case) -> dict[str, float]:
         rows = [
-            Row(case, f"{m}_cpu_s", "s", one(v), rank=r)
+            Row(case, f"{m}_cpu_s", "s", constant_stat(v), rank=r)
             for r, a in enumerate((1.0, 1.5))
             for m, v in (("ttft", a), ("tpot", a / 10))
         ]
         return {m: v for (_, m), v in undisturbed(rows).items()}
 
     together = told(Case(model="m", tp=2, output=3))
-    step = [Row(Case(task="train", model="m", pp=2), f"{m}_cpu_s", "s", one(1.0), rank=r)
+    step = [Row(Case(task="train", model="m", pp=2), f"{m}_cpu_s", "s", constant_stat(1.0), rank=r)
             for r in (0, 1) for m in ("forward", "backward", "optimizer")]  # fmt: skip
     assert {m: v for (_, m), v in undisturbed(step).items()}["step_time_s"] == 2 + 2 + 1  # both update at once
     assert together["ttft_s"] == 1.5 and together["latency_s"] == pytest.approx(1.5 + 2 * 0.15)

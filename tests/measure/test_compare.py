@@ -19,7 +19,7 @@ from rooflm.measure.case import Case
 from rooflm.measure.compare import machine_of, pairs, predictions
 from rooflm.measure.figures import as_grid
 from rooflm.measure.gap import compare
-from rooflm.measure.results import Row, one
+from rooflm.measure.results import Row, constant_stat
 from rooflm.measure.shape import Shape
 from rooflm.readers.engines import load_engine
 
@@ -64,7 +64,10 @@ def test_communication_of_uneven_heads_is_that_of_the_whole() -> None:
 
 def test_the_command_compares_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     case = Case(model="llama-7b", dtype="bf16")
-    rows = [Row(case, "ttft_s", "s", one(0.05), LLAMA.text()), Row(case, "tpot_s", "s", one(0.03), LLAMA.text())]
+    rows = [
+        Row(case, "ttft_s", "s", constant_stat(0.05), LLAMA.text()),
+        Row(case, "tpot_s", "s", constant_stat(0.03), LLAMA.text()),
+    ]
     table, plot, out = tmp_path / "r.csv", tmp_path / "p.png", tmp_path / "pairs.csv"
     results.write(table, rows)
     assert main(["compare", str(table), "--gpu", "a100", "--plot", str(plot), "--out", str(out)]) == 0
@@ -78,14 +81,16 @@ def test_the_command_compares_and_draws(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_nothing_to_compare_is_told() -> None:
-    row = Row(Case(task="micro"), "gemm_s", "s", one(1.0), m=1, n=1, k=1)
+    row = Row(Case(task="micro"), "gemm_s", "s", constant_stat(1.0), m=1, n=1, k=1)
     with pytest.raises(RooflmError, match="no case that can be predicted"):
         pairs([row], machine_of("a100-sxm-80gb"))
 
 
 def test_figures_show_cells_that_failed() -> None:
     def row(batch: int, prompt: int, status: str = "ok") -> Row:
-        return Row(Case(model="m", batch=batch, prompt=prompt), "latency_s", "s", one(batch * 1.0), status=status)
+        return Row(
+            Case(model="m", batch=batch, prompt=prompt), "latency_s", "s", constant_stat(batch * 1.0), status=status
+        )
 
     grid = as_grid([row(1, 8), row(2, 8), row(1, 16), row(2, 16, "oom")])
     assert [a.name for a in grid.axes] == ["batch", "prompt"]

@@ -30,7 +30,7 @@ def generator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "bin"
     generator_in(folder)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
-    monkeypatch.setattr(load, "beside", lambda name: folder / name)
+    monkeypatch.setattr(load, "program_path", lambda name: folder / name)
 
 
 def test_a_server_tells_its_engine_release_and_options(url: str) -> None:

@@ -253,7 +253,7 @@ def test_tables_that_are_none_are_told(tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     with pytest.raises(RooflmError, match="no table of `rooflm measure`"):
         results.read(tmp_path / "other.csv")
-    row = Row(Case(model="m"), "memory_bytes", "B", results.one(-2.0))
+    row = Row(Case(model="m"), "memory_bytes", "B", results.constant_stat(-2.0))
     results.write(tmp_path / "r.csv", [row])
     with pytest.raises(RooflmError, match=r"value of memory_bytes is -2\.0, but it must be a finite"):
         results.read(tmp_path / "r.csv")

@@ -14,7 +14,7 @@ from rooflm.cli.app import main
 from rooflm.cli.measure import table
 from rooflm.measure import results
 from rooflm.measure.case import Case, gguf_of
-from rooflm.measure.results import Row, one
+from rooflm.measure.results import Row, constant_stat
 from rooflm.measure.runs import runner
 from rooflm.shown.terminal import plain
 
@@ -25,7 +25,7 @@ CASES = [Case(model="m", batch=b, prompt=p) for b in (1, 2, 4) for p in range(8,
 def measured(case: Case, _: float) -> runner.Outcome:
     """A case measured at once."""
     time.sleep(0.002)
-    return runner.Outcome([Row(case, metric, "s", one(1.0)) for metric in ("ttft_s", "tpot_s")])
+    return runner.Outcome([Row(case, metric, "s", constant_stat(1.0)) for metric in ("ttft_s", "tpot_s")])
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +121,7 @@ def test_what_was_not_measured_is_told_whole_below_what_was() -> None:
     """A reason longer than its column once lost its end."""
     why = "tp is 3, but it must divide the vocabulary of 32000 and the heads of every layer"
     ran, failed = Case(model="llama-7b"), Case(model="llama-7b", tp=3)
-    rows = [Row(ran, "latency_s", "s", one(0.5)), Row(ran, "output_tokens_per_s", "1/s", one(20.0)),
-            Row(failed, "status", "", one(0.0), status="failed", reason=why)]  # fmt: skip
+    rows = [Row(ran, "latency_s", "s", constant_stat(0.5)), Row(ran, "output_tokens_per_s", "1/s", constant_stat(20.0)),
+            Row(failed, "status", "", constant_stat(0.0), status="failed", reason=why)]  # fmt: skip
     text = " ".join(plain(table(rows)).split())
     assert "tokens/s" in text and f"Not measured {failed.label} failed: {why}" in text

@@ -159,7 +159,7 @@ def test_bars_of_policies_stand_under_their_model():
     models, policies = ("gpt3-175b", "mt-nlg-530b"), ("none", "selective", "full")
     assert list(totals(picture)) == [(model, f"recompute {policy}") for model in models for policy in policies]
     assert np.allclose(list(totals(picture).values()), made.arrays["memory_bytes"].reshape(-1) / 2**30)
-    assert choose.choose(made.axes) == "parts"
+    assert choose.kind_for(made.axes) == "parts"
     steps = choose.grid_picture(made)
     assert steps.title == "Step time by part"
     assert np.allclose(list(totals(steps).values()), made.arrays["step_time_s"].reshape(-1))

@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 
 from rooflm.catalogue.quant import PARTS, Quant
-from rooflm.readers.schemes import PRESETS, native, parse_quant, without_cache
+from rooflm.readers.schemes import PRESETS, as_run, parse_quant, without_cache
 
 WIDTHS = ("weight_bits", "act_bits", "kv_bits", "scale_bits", "table_bits", "rest_bits")
 
@@ -29,6 +29,6 @@ def test_a_width_of_the_cache_changes_nothing_else(name: str) -> None:
 
 def test_what_an_engine_of_its_own_files_reads_keeps_the_cache() -> None:
     peaks = {"bf16": 1.0}
-    assert native(parse_quant("mxfp4kv8"), peaks, own_files=True).kv_bits == 8
-    assert native(parse_quant("mxfp4kv8"), peaks, own_files=True).rest_bits == 8.5
-    assert native(parse_quant("fp8kv8"), peaks, own_files=True) == parse_quant("fp8kv8")
+    assert as_run(parse_quant("mxfp4kv8"), peaks, own_files=True).kv_bits == 8
+    assert as_run(parse_quant("mxfp4kv8"), peaks, own_files=True).rest_bits == 8.5
+    assert as_run(parse_quant("fp8kv8"), peaks, own_files=True) == parse_quant("fp8kv8")

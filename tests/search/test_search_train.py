@@ -125,6 +125,7 @@ def test_what_cannot_be_met_is_named_with_by_how_much() -> None:
     assert none.best is None and none.nearest is not None
     assert any("GPU-hours is" in w and ", 2 times " in w for w in none.nearest.why)
     assert none.alone[0].startswith("No point at all meets GPU-hours")
+    assert not any("memory in use" in w for w in none.nearest.why)  # the nearest is one that fits
     full = rooflm.search_train("gpt3-175b", **TRAIN)
     assert full.best is None and full.nearest is not None and "memory in use" in full.nearest.why[0]
     assert len([w for w in full.nearest.why if "memory" in w]) == 1

@@ -486,6 +486,14 @@ def test_the_queue_that_grows_is_said() -> None:
     assert not serve("llama-3.1-70b", gpu="h100-sxm-80gb", tp=4, rate=2.0, requests=300).queue_grows
 
 
+@pytest.mark.parametrize("requests", [60, 100])
+def test_a_short_run_that_only_fills_up_has_no_growing_queue(requests: int) -> None:
+    """Answers of 1,000 tokens take longer than all arrivals: nothing waits, and the rate is served in the long run."""
+    asked = {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "output": 1000, "requests": requests}
+    assert not serve(**asked, rate=7.0).queue_grows
+    assert serve(**{**asked, "requests": 300}, rate=50.0).queue_grows
+
+
 def test_the_horizon_leaves_requests_inside() -> None:
     out = serve("llama-3.1-8b", gpu="h100-sxm-80gb", rate=40.0, requests=400, horizon=3.0)
     v = out.summary.values

@@ -7,9 +7,9 @@ import pytest
 
 import rooflm
 from rooflm.shown import progress
-from rooflm.shown.blocks import BLANK, Beside, Code, Fact, Facts, Parts, Say, Table, folded
+from rooflm.shown.blocks import BLANK, Code, Columns, Fact, Facts, Parts, Say, Table, folded
 from rooflm.shown.notebook import drawn, html
-from rooflm.shown.numbers import between, said, text, watt_hours
+from rooflm.shown.numbers import between, spoken, text, watt_hours
 from rooflm.shown.terminal import lines
 
 LONG = Table([("name", *(f"column {i}" for i in range(9))), ("a", *map(str, range(9)))], "l" + "r" * 9, head=True)
@@ -32,7 +32,7 @@ def test_spare_columns_go_first_and_are_named():
 
 
 def test_blocks_stand_beside_each_other_where_there_is_room():
-    blocks = [Beside([Table([("a", "1")], "lr", "left"), Table([("b", "2")], "lr", "right")])]
+    blocks = [Columns([Table([("a", "1")], "lr", "left"), Table([("b", "2")], "lr", "right")])]
     assert len(lines(blocks, 80)) == 2 and len(lines(blocks, 40)) == 5
 
 
@@ -120,7 +120,7 @@ def test_rows_are_short():
 
 def test_units_that_a_person_says():
     assert [text(s, "s") for s in (1260, 0.0548 * 86400, 2.47e7)] == ["21 minutes", "1.3 hours", "286 days"]
-    assert said(1.3e6, "USD") == "1.3 million USD" and said(0.592, "USD") == "0.59 USD"
+    assert spoken(1.3e6, "USD") == "1.3 million USD" and spoken(0.592, "USD") == "0.59 USD"
     assert between(0.006, 0.008, 0.007) == "between 6.00 and 8.00 ms"
     assert between(1200, 1500, 1300) == "between 20 and 25 minutes"
     assert watt_hours(0.000423 * 3.6e9) == "423 Wh"
@@ -138,12 +138,12 @@ def test_progress_in_a_notebook(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=lambda h, display_id: place))
     monkeypatch.setattr(progress, "SLOW", 0.02)
     until = time.monotonic() + 60
-    with progress.noticed("searching"):
+    with progress.notebook_clock("searching"):
         while not told and time.monotonic() < until:
             time.sleep(0.01)
     assert re.search(r"rooflm: searching, \d+ s", told[0]) and told[-1] == ""
     told.clear()
-    with progress.noticed("searching"):
+    with progress.notebook_clock("searching"):
         pass
     assert told == [""]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -321,3 +322,15 @@ def test_cost_of_ownership_sums_and_grows_with_power() -> None:
     # the same money by the second
     seconds = 4.0 * tco.HOURS * 3600 * 0.8
     assert float(tco.usd_per_second(b, 700.0, tco.Prices())) * 8 * seconds == pytest.approx(cheap["total"])
+
+
+def test_a_die_of_ones_own_says_what_differs(tmp_path: Path) -> None:
+    own = tmp_path / "mine.toml"
+    own.write_text('base = "h100"\ntdp_w = 500\n[rates]\nfp8 = 3\n', encoding="utf-8")
+    mine, known = load_technology(str(own)), load_technology("h100")
+    assert mine.budget.power == 500 != known.budget.power and mine.style.rates["fp8"] == 3 != known.style.rates["fp8"]
+    assert replace(mine, name="h100", budget=known.budget, style=known.style) == known
+    own = tmp_path / "typo.toml"
+    own.write_text('base = "h1000"\n', encoding="utf-8")
+    with pytest.raises(RooflmError, match="unknown die 'h1000'"):
+        load_technology(str(own))

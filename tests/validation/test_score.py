@@ -17,7 +17,7 @@ from rooflm.cli.validate import picture
 from rooflm.estimate.inference import infer_scenario
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.validation import Request, published_tables, read_rows
-from rooflm.validation.score import BORDER, Scored, report, requests_of, score, verdicts, why
+from rooflm.validation.score import BORDER, Scored, remarks, report, requests_of, score, verdicts
 from rooflm.validation.table import read_tables
 
 KWARGS = {
@@ -75,7 +75,7 @@ def test_a_batch_beyond_the_cache_runs_in_rounds() -> None:
     assert small.waves == 1
     assert large.waves > 8
     assert large.predicted > 8 * small.predicted
-    assert "rounds" in why(large)
+    assert "rounds" in remarks(large)
 
 
 def test_rounds_overlap_where_sequences_are_evicted_and_are_whole_where_they_end_together() -> None:

@@ -14,7 +14,7 @@ from jsonschema import Draft7Validator
 
 from rooflm import infer
 from rooflm.cli import main
-from rooflm.cli.study import cell, page, told
+from rooflm.cli.study import cell, page, study_blocks
 from rooflm.shown import blocks
 from rooflm.shown.terminal import lines
 from rooflm.works.study import FITTED, WORKS, Study, errors_of, published, study
@@ -50,7 +50,7 @@ def test_rows_are_tidy_and_say_whether_they_were_fitted(made: dict[str, Study], 
 
 @pytest.mark.parametrize("name", MADE)
 def test_text_fits_a_terminal(made: dict[str, Study], name: str) -> None:
-    drawn = told(made[name], 40)
+    drawn = study_blocks(made[name], 40)
     assert not [line for line in lines(drawn, 80) if len(line) > 80]
     assert not [b.title for b in drawn if isinstance(b, blocks.Table) and blocks.width(b) > 80]  # none is cut in two
 

@@ -16,7 +16,7 @@ import numpy as np
 from rooflm.asked.checks import amount, choices, reals, whole
 from rooflm.catalogue.fields import LARGEST, About
 from rooflm.errors import RooflmError, near_matches, one_of
-from rooflm.readers.tables import bounded
+from rooflm.readers.tables import check_bounds
 from rooflm.scenario.adapters import MODULES as ADAPTED
 from rooflm.scenario.mapping import MODULES, RECOMPUTE, SCHEDULES
 from rooflm.scenario.training import OPTIMIZERS
@@ -496,7 +496,7 @@ def checked(a: Argument, value: Any) -> Any:
     if a.kind == "numbers" and a.path:
         from rooflm.asked.bounds import about_at  # of catalogues that a table of arguments does without
 
-        bounded(a.name, reals(a.name, value), about_at(a.path) or ANY)
+        check_bounds(a.name, reals(a.name, value), about_at(a.path) or ANY)
     if a.kind == "joined" and a.words:
         return choices(a.name, value, a.words)
     return one_of(a.name, value, a.words) if a.words else value

@@ -15,7 +15,7 @@ from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.errors import RooflmError
 from rooflm.kernels.rates import rates
 from rooflm.kernels.training_factors import standing
-from rooflm.readers.engine_releases import holds, numbers, parted, row_named, row_of_release, rows_of_releases
+from rooflm.readers.engine_releases import in_range, numbers, row_named, row_of_release, rows_of_releases, split_release
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row, rows_with
 from rooflm.scenario.mapping import Mapping
@@ -40,11 +40,11 @@ def build_for(name: str, software: str) -> str:
         return name
     known = aliases("engine")
     own = known.get(normalise(name))
-    plain, release = ("", "") if own else parted(name)
+    plain, release = ("", "") if own else split_release(name)
     build = known.get(f"{plain}-{software}")
     builds = [row for usual in rows_of_releases(plain) if (row := known.get(f"{usual}-{software}"))] if plain else []
     found = row_of_release(build, release) if build else None  # of builds that have releases of their own
-    found = found or next((row for row in builds if holds(row, numbers(release))), None)
+    found = found or next((row for row in builds if in_range(row, numbers(release))), None)
     return found or known.get(f"{own or row_named(name) or name}-{software}", name)
 
 

@@ -17,14 +17,14 @@ from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError
 from rooflm.readers.engines import known_words
 from rooflm.readers.quantities import WRITTEN
-from rooflm.readers.tables import bounded, held
+from rooflm.readers.tables import check_bounds, field_value
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.speculation import Speculation
 from rooflm.scenario.training import Training
-from rooflm.shown.numbers import exactly
+from rooflm.shown.numbers import chosen_text
 
 DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency, "training": Training,
              "speculation": Speculation, "offload": Offload, "adapters": Adapters, "quant": Quant}  # fmt: skip
@@ -87,7 +87,7 @@ def with_unit(path: str, value: float) -> str:
     >>> with_unit("cluster.device.dram.bandwidth", 3.35e12), with_unit("engine.step", 1e-3), with_unit("mapping.tp", 8)
     ('3.35 TB/s', '1 ms', '8')
     """
-    return exactly(value, written_unit(path))
+    return chosen_text(value, written_unit(path))
 
 
 def allowed(root: Any, path: str, value: Any) -> Any:
@@ -97,11 +97,11 @@ def allowed(root: Any, path: str, value: Any) -> Any:
     owner, name = paths.found(root, path)
     about = abouts(type(owner)).get(name) if is_dataclass(owner) else None
     if about is not None:
-        value = held(path, value, about)
+        value = field_value(path, value, about)
         if path.startswith("engine."):
             known_words("kernels" if name == "whose" else name, value, path)
     elif not isinstance(value, str | bool) and not is_dataclass(paths.get(root, path)):
-        bounded(path, value, rule_of(owner, name))
+        check_bounds(path, value, rule_of(owner, name))
     return value
 
 

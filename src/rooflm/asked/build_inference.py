@@ -42,16 +42,16 @@ from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import default_cluster, load_cluster, load_device
 from rooflm.readers.engines import load_engine
 from rooflm.readers.prices import GIVEN, OWN
-from rooflm.readers.prices import told as told_prices
+from rooflm.readers.prices import price_note as told_prices
 from rooflm.readers.rows import aliases, is_path, normalise, own_row
-from rooflm.readers.schemes import narrowed, native, nearest_schemes, parse_quant
+from rooflm.readers.schemes import as_run, narrowed, nearest_schemes, parse_quant
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
 from rooflm.scenario.rules import ASKED, DEPLOYED, INFERENCE, divisors, tensor_ways
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.speculation import Speculation
-from rooflm.shown.numbers import shown
+from rooflm.shown.numbers import plain_number
 from rooflm.units import Num, highest, is_array, larger
 
 
@@ -117,7 +117,7 @@ def _money(given: Dict[str, Any]) -> Dict[str, Any]:
 
 def own_terms(electricity: Num) -> str:
     """What stands behind an hour of a GPU of one's own, in words; of lists, what they share."""
-    each = "" if is_array(electricity) else f", electricity {shown(electricity)} USD a kWh at full power"
+    each = "" if is_array(electricity) else f", electricity {plain_number(electricity)} USD a kWh at full power"
     return f"GPUs used for {YEARS:g} years {100 * DUTY:g} % of the time{each}, without the rest of the machine"
 
 
@@ -183,11 +183,11 @@ def split_degrees(
         left = "pp" if able.stage_groups or "dp" in degrees else "dp"
         degrees |= {"tp": tp, left: rest // tp if isinstance(rest, int) else rest / tp}
         if not is_array(rest):
-            assumed.append(f"tp {degrees['tp']}, {left} {shown(degrees[left])}")
+            assumed.append(f"tp {degrees['tp']}, {left} {plain_number(degrees[left])}")
     elif "dp" not in degrees:
         degrees["dp"] = rest
         if not is_array(rest) and rest != 1:
-            assumed.append(f"dp {shown(rest)}")
+            assumed.append(f"dp {plain_number(rest)}")
     elif is_array(rest) or rest != 1:
         degrees["gpus"] = gpus  # the rules say where the degrees make another number
     return degrees
@@ -343,8 +343,8 @@ def too_long(model: Model, what: str, tokens: Num) -> tuple[str, ...]:
     longest = highest(tokens)
     if not highest(longest > model.max_context):
         return ()
-    made_for = f"beyond the {shown(np.min(model.max_context))} that {model.name} was made for"
-    return (f"{what} is {shown(longest)} tokens, {made_for}",)
+    made_for = f"beyond the {plain_number(np.min(model.max_context))} that {model.name} was made for"
+    return (f"{what} is {plain_number(longest)} tokens, {made_for}",)
 
 
 def other_phase(s: Scenario, phase: str) -> tuple[str, ...]:
@@ -398,7 +398,7 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     assumed += [f"{runner.name} {runner.version} (other releases: {', '.join(others)})"] * bool(others)
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)
     degrees = split_degrees(found, machine, given, assumed, runner.abilities)
-    named, scheme = scheme.name, native(scheme, machine.device.peak, runner.kernels.own_files)
+    named, scheme = scheme.name, as_run(scheme, machine.device.peak, runner.kernels.own_files)
     assumed += [text.replace(f"quant {named}", f"quant {scheme.name}") for text in told]
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     last = mapping if ranks is None or isinstance(ranks, str) else replace(mapping, tp=ranks)

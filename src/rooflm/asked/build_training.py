@@ -32,7 +32,7 @@ from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario, Workload
 from rooflm.scenario.training import Training
-from rooflm.shown.numbers import shown
+from rooflm.shown.numbers import plain_number
 from rooflm.units import is_array
 
 DTYPES: dict[str, Quant] = {
@@ -54,7 +54,7 @@ def zero_stage(value: Any) -> Any:
         return words[one_of("zero", value, words)]
     stage = whole("zero", int(value) if isinstance(value, str) else value, 0)
     if np.any(np.asarray(stage) > 3):
-        raise RooflmError(f"zero is {shown(np.max(stage))}, but it must be 0, 1, 2 or 3 (fsdp)")
+        raise RooflmError(f"zero is {plain_number(np.max(stage))}, but it must be 0, 1, 2 or 3 (fsdp)")
     return stage
 
 
@@ -82,7 +82,7 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
         if asked["sp"]:
             assumed.append("sp on")
     if "zero" not in asked:
-        assumed.append(f"zero {shown(runner.habits.zero)}")
+        assumed.append(f"zero {plain_number(runner.habits.zero)}")
     asked["zero"] = zero_stage(asked.get("zero", runner.habits.zero))
     asked.setdefault("schedule", "interleaved" if is_array(vp) or vp > 1 else "1f1b")
     again = asked.setdefault("recompute_modules", ())
@@ -108,11 +108,11 @@ def idle(m: Mapping) -> list[str]:
     alone, virtual = np.all(np.asarray(m.pp) <= 1), np.any(np.asarray(m.vp) > 1)
     if virtual and (m.schedule != "interleaved" or alone):
         lone = "pp is 1" if alone else f"schedule {m.schedule} does not interleave"
-        out.append(f"vp {shown(np.max(m.vp))} has no effect: {lone}")
+        out.append(f"vp {plain_number(np.max(m.vp))} has no effect: {lone}")
     elif m.schedule != "1f1b" and (alone or (m.schedule == "interleaved" and not virtual)):
         out.append(f"schedule {m.schedule} has no effect: {'pp' if alone else 'vp'} is 1")
     if np.any(np.asarray(m.recompute_layers) > 0) and m.recompute not in ("full", "block"):
-        layers = shown(np.max(m.recompute_layers))
+        layers = plain_number(np.max(m.recompute_layers))
         out.append(f"recompute_layers {layers} has no effect: recompute is {m.recompute}, not full or block")
     return out
 
@@ -122,7 +122,8 @@ def beyond(m: Mapping, runner: Engine) -> list[str]:
     most = runner.habits.pipeline_zero
     if not np.any((np.asarray(m.pp) > 1) & (np.asarray(m.zero) > most)):
         return []
-    return [f"zero {shown(np.max(m.zero))} with a pipeline is none of {runner.name}: it has at most zero {shown(most)}"]
+    stage = plain_number(np.max(m.zero))
+    return [f"zero {stage} with a pipeline is none of {runner.name}: it has at most zero {plain_number(most)}"]
 
 
 def training_options(given: Dict[str, Any], runner: Engine, options: Training | None) -> Training:
@@ -135,9 +136,8 @@ def training_options(given: Dict[str, Any], runner: Engine, options: Training | 
     if given["dtype"].strip().lower() == "fp16":
         chosen = replace(chosen, loss_scaling=True)
     if float(np.min(chosen.base_bits)) < 16 and not chosen.adapters:
-        raise RooflmError(
-            f"base_bits is {shown(np.min(chosen.base_bits))}, but only a frozen base may be narrow: give lora_rank"
-        )
+        bits = plain_number(np.min(chosen.base_bits))
+        raise RooflmError(f"base_bits is {bits}, but only a frozen base may be narrow: give lora_rank")
     return chosen
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rooflm.catalogue.fields import LARGEST
 from rooflm.errors import RooflmError, one_of
-from rooflm.shown.numbers import shown
+from rooflm.shown.numbers import plain_number
 from rooflm.units import Num, is_array
 
 HIGHEST = 1e30
@@ -30,8 +30,8 @@ def whole(name: str, value: Any, least: int = 1, most: float = LARGEST) -> Num:
     flat = reals(name, value)
     bad = flat[~((flat == np.floor(flat)) & (flat >= least) & (flat <= most))]
     if bad.size:
-        rule = f"at least {least}" + f" and at most {shown(most)}" * bool(np.any(bad > most))
-        raise RooflmError(f"{name} is {shown(bad.flat[0])}, but it must be a whole number of {rule}")
+        rule = f"at least {least}" + f" and at most {plain_number(most)}" * bool(np.any(bad > most))
+        raise RooflmError(f"{name} is {plain_number(bad.flat[0])}, but it must be a whole number of {rule}")
     return flat if flat.ndim else int(flat)
 
 
@@ -59,7 +59,7 @@ def amount(name: str, value: Any, above: bool = False, endless: bool = False) ->
     good = ((flat > 0) if above else (flat >= 0)) & ((flat <= HIGHEST) | (endless & (flat == np.inf)))
     if not np.all(good):
         rule = f"{'above' if above else 'of at least'} 0" + f" and at most {HIGHEST:g}" * bool(np.any(flat > HIGHEST))
-        raise RooflmError(f"{name} is {shown(flat[~good].flat[0])}, but it must be a number {rule}")
+        raise RooflmError(f"{name} is {plain_number(flat[~good].flat[0])}, but it must be a number {rule}")
     return value
 
 

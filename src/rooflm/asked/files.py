@@ -36,9 +36,9 @@ def read_table(path: str) -> dict[str, Any] | None:
     Raises RooflmError where it cannot be read.
     """
     suffix = Path(path).suffix.lower()
-    if suffix in ALONE and not outside.placed(path, "scenario").exists():
+    if suffix in ALONE and not outside.checked_path(path, "scenario").exists():
         raise RooflmError(f"cannot read the scenarios of {path!r}: there is no such file")
-    if suffix not in ENDS or not outside.placed(path, "scenario").is_file():
+    if suffix not in ENDS or not outside.checked_path(path, "scenario").is_file():
         return None
     found = PARSERS[suffix](outside.text(path, "scenario", "toml"), path)
     return found if isinstance(found, dict) and isinstance(found.get("model"), str | list) else None
@@ -50,7 +50,7 @@ def _yaml(text: str, path: str) -> Any:
     except ImportError:
         raise RooflmError(f"{path!r} is YAML, which needs PyYAML: pip install 'rooflm[yaml]', or write TOML") from None
     try:
-        return outside.shallow(yaml.safe_load(text), path)
+        return outside.refuse_nested(yaml.safe_load(text), path)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         if isinstance(error, RooflmError):
             raise

@@ -16,7 +16,7 @@ from rooflm.readers.engines import engines_of_adapters
 from rooflm.readers.schemes import PRESETS, nearest_schemes
 from rooflm.scenario.rules import Rule, divisors, expert_ways, heads_of, mixers, mixtures, tensor_ways
 from rooflm.scenario.scenario import Scenario, micro_batches
-from rooflm.shown.numbers import shown
+from rooflm.shown.numbers import plain_number
 from rooflm.units import REAL, Num, is_array
 
 
@@ -29,7 +29,7 @@ class Template(string.Formatter):
 
     def format_field(self, value: Any, format_spec: str) -> str:
         """A value of the template."""
-        return shown(value) if isinstance(value, REAL) else str(value)
+        return plain_number(value) if isinstance(value, REAL) else str(value)
 
 
 class Sentence(NamedTuple):
@@ -40,7 +40,7 @@ class Sentence(NamedTuple):
     more: Callable[[Scenario], Mapping[str, Any]] = lambda s: {}
 
 
-def told(rule: Rule, s: Scenario) -> str:
+def sentence(rule: Rule, s: Scenario) -> str:
     """The sentence on a rule that a point breaks."""
     sentence = SENTENCES[rule.reason]
     template = sentence.template if isinstance(sentence.template, str) else sentence.template(s)
@@ -52,7 +52,7 @@ def refuse(s: Scenario, rules: Iterable[Rule]) -> None:
     for rule in rules:
         broken = rule.broken(s)
         if not is_array(broken) and broken:
-            raise RooflmError(told(rule, s))
+            raise RooflmError(sentence(rule, s))
 
 
 def nearest(ways: Iterable[int], near: Num) -> str:

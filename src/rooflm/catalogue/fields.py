@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from rooflm.shown.numbers import shown
+from rooflm.shown.numbers import plain_number
 
 
 class About(NamedTuple):
@@ -45,7 +45,7 @@ class About(NamedTuple):
         >>> About("", low=0, above=True).rule, About("", high=1).rule, About("", low=1, whole=True).rule
         ('above 0', 'from 0 to 1', 'a whole number of at least 1')
         """
-        low, high = shown(self.low), shown(self.high)
+        low, high = plain_number(self.low), plain_number(self.high)
         if self.whole:
             return f"a whole number of at least {low}" + f" and at most {high}" * (self.high < LARGEST)
         if self.high < LARGEST:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.catalogue.fields import number, part, share, si, text, word
-from rooflm.shown.numbers import gib, several
+from rooflm.shown.numbers import gib, text_range
 from rooflm.units import Num
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4")
@@ -126,9 +126,10 @@ class Device:
         <Device a100-sxm-80gb: 312 TFLOP/s bf16, 80.00 GiB at 2.04 TB/s, 400 W>
         """
         best = "bf16" if "bf16" in self.peak else next(iter(self.peak), "")
-        rate = f"{several(self.peak[best], 'FLOP/s')} {best}, " if best else ""
+        rate = f"{text_range(self.peak[best], 'FLOP/s')} {best}, " if best else ""
         size = gib(float(np.max(self.dram.size)))
-        return f"<Device {self.name}: {rate}{size} at {several(self.dram.bandwidth, 'B/s')}, {several(self.tdp, 'W')}>"
+        bandwidth, power = text_range(self.dram.bandwidth, "B/s"), text_range(self.tdp, "W")
+        return f"<Device {self.name}: {rate}{size} at {bandwidth}, {power}>"
 
     @property
     def kernel_generation(self) -> str:
@@ -169,5 +170,5 @@ class Cluster:
 
     def __repr__(self) -> str:
         """Name, device and tiers."""
-        tiers = "; ".join(f"{t.name} {several(t.bandwidth, 'B/s')}" for t in self.tiers)
+        tiers = "; ".join(f"{t.name} {text_range(t.bandwidth, 'B/s')}" for t in self.tiers)
         return f"<Cluster {self.name} of {self.device.name}{': ' * bool(tiers)}{tiers}>"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.catalogue.fields import LARGEST, count, flag, number, part, size, text, word
-from rooflm.shown.numbers import several
+from rooflm.shown.numbers import text_range
 from rooflm.units import Num, is_plain, pick
 
 INF = float("inf")
@@ -215,9 +215,9 @@ class Model:
         >>> Model("llama-7b", 4096, 32000, (Block(32, Attention(32, 32, 128), MLP(11008)),))
         <Model llama-7b: 6.74 G parameters, 32 layers, hidden 4096>
         """
-        total, active = several(self.parameters, ""), several(self.active_parameters, "")
+        total, active = text_range(self.parameters, ""), text_range(self.active_parameters, "")
         used = f" ({active} for a token)" if active != total else ""
-        layers, hidden = (several(v, "") if np.ndim(v) else f"{v:g}" for v in (self.layers, self.hidden))
+        layers, hidden = (text_range(v, "") if np.ndim(v) else f"{v:g}" for v in (self.layers, self.hidden))
         return f"<Model {self.name}: {total} parameters{used}, {layers} layers, hidden {hidden}>"
 
     @property

@@ -11,10 +11,10 @@ from importlib import import_module
 
 import typer
 
-from rooflm.cli.console import Voice, open_ended, tell
+from rooflm.cli.console import Voice, never_fail_to_encode, tell
 from rooflm.cli.examples import START, below, exemplified
-from rooflm.cli.guard import guarded, heed
-from rooflm.cli.options import bare, group
+from rooflm.cli.guard import install_signal_handlers, run_guarded
+from rooflm.cli.options import group, help_if_alone
 from rooflm.shown.version import __version__
 
 PREDICT, CHOOSE, TRUST, LOOK = "Predict", "Choose", "Measure, and how far to trust it", "What is known"
@@ -43,8 +43,8 @@ STATUS = (
 )
 
 
-def made(words: Sequence[str]) -> typer.Typer:
-    """The application for these words: only the command that they begin with is loaded, all where they name none."""
+def build_app(words: Sequence[str]) -> typer.Typer:
+    """The Typer application. Only the command that the words name is imported; all of them if they name none."""
     app = group("rooflm", "Predict and measure the performance of large language models.",
                 [*below(*START), *(f" {line}" for line in STATUS)], [*COMMANDS], complete=True)  # fmt: skip
     app.callback(invoke_without_command=True)(_root)
@@ -60,8 +60,8 @@ def made(words: Sequence[str]) -> typer.Typer:
     return app
 
 
-def completed() -> list[str]:
-    """The words of a command line that a shell asks to complete; none where none does."""
+def completion_words() -> list[str]:
+    """The words of a command line that a shell wants completed; empty in a normal run."""
     line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""
     try:
         return shlex.split(line)[1:]
@@ -83,7 +83,7 @@ def _root(
 ) -> None:
     """Predict and measure the performance of large language models."""
     Voice.quiet, Voice.verbose = quiet, verbose
-    bare(context)
+    help_if_alone(context)
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
@@ -93,13 +93,15 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status (see STATUS and `guard`). Errors go to standard error."""
     warnings.showwarning = _warn
-    open_ended()
+    never_fail_to_encode()
     Voice.quiet = Voice.verbose = False
     words = sys.argv[1:] if arguments is None else list(arguments)
-    return guarded(lambda: made(completed() or words)(args=words, prog_name="rooflm", standalone_mode=False))
+    return run_guarded(
+        lambda: build_app(completion_words() or words)(args=words, prog_name="rooflm", standalone_mode=False)
+    )
 
 
 def run() -> None:
     """Entry point of the `rooflm` script."""
-    heed()
+    install_signal_handlers()
     raise SystemExit(main())

@@ -29,7 +29,7 @@ ROWS = grouped((
     Argument("apart", "flag", "With --base: few rows are multiplied one by one (llama.cpp).", ()),
     Argument("model", "text", "With --base: model of the results.", ()),
     Argument("dtype", "text", "With --base: data type of the results.", (), "bf16"),
-    Argument("quant", "text", "With --base: weights: none, int8-wo or int4-wo.", (), "none"),
+    Argument("quant", "text", "With --base: scheme of the weights: bf16, int8-wo or int4.", (), "bf16"),
 ))  # fmt: skip
 """Arguments of `rooflm calibrate`."""
 
@@ -46,12 +46,12 @@ def calibrate(results: list[str], asked: dict[str, Any], shown: dict[str, Any]) 
     if bool(gpu) != bool(engine) or (gpu and not interpolate):
         raise RooflmError("--gpu, --engine and --interpolate go together: whose predictions to correct, and how")
     if gpu and engine:
-        correct(results, gpu, engine, out, shown["json"])
+        write_corrected_engine(results, gpu, engine, out, shown["json"])
         return
     with working("fitting"):
         found = fitted(*results, **asked)
     if interpolate:
-        extend(out, [row for path in results for row in tables.read(path)], found.machine, asked["clock"])
+        add_residuals(out, [row for path in results for row in tables.read(path)], found.machine, asked["clock"])
     tell(f"wrote {out}")
     if shown["json"]:
         constants = {k: {"value": c.value, "sigma": c.sigma} for k, c in found.constants.items()}
@@ -77,8 +77,8 @@ calibrate_command = command(
 )  # fmt: skip
 
 
-def extend(out: str, rows: Sequence[Any], machine: Any, clock: str) -> None:
-    """Add the residuals of measured cases to the file of the machine that was fitted to them; say what they gain."""
+def add_residuals(out: str, rows: Sequence[Any], machine: Any, clock: str) -> None:
+    """Append the residuals of measured cases to the fitted machine's file, and print what they gain."""
     from rooflm.measure.compare import measured
     from rooflm.measure.residuals import from_cases, lines
     from rooflm.readers.outside import text
@@ -87,22 +87,22 @@ def extend(out: str, rows: Sequence[Any], machine: Any, clock: str) -> None:
     known = from_cases(*measured(rows, clock), machine)
     fitted = text(out, "machine", "toml")
     write_text(Path(out), fitted + "\n".join(lines(known)) + "\n")
-    print(gained(known), file=sys.stderr)
+    print(gain_table(known), file=sys.stderr)
 
 
-def correct(results: list[str], gpu: str, engine: str, out: str, json_: bool) -> None:
-    """Write an engine's file with the residuals of measured tables over a known GPU and engine."""
+def write_corrected_engine(results: list[str], gpu: str, engine: str, out: str, json_: bool) -> None:
+    """Write an engine file with the residuals of measured tables over a known GPU and engine."""
     from rooflm.measure.residuals import engine_file, from_tables, gains
     from rooflm.sweep.files import check_target, write_text
 
     known = from_tables(results, gpu, engine)
     write_text(check_target(out, ("toml",)), engine_file(engine, known, ", ".join(results)))
     tell(f"wrote {out}, for --gpu {gpu} --engine {out}")
-    print(dumps({k: g._asdict() for k, g in gains(known).items()}) if json_ else gained(known))
+    print(dumps({k: g._asdict() for k, g in gains(known).items()}) if json_ else gain_table(known))
 
 
-def gained(known: Any) -> str:
-    """What interpolation gains on points kept aside, as a table."""
+def gain_table(known: Any) -> str:
+    """A table of what interpolation gains on held-out points."""
     from rooflm.measure.residuals import gains
 
     lines = [("mean error on points kept aside", "points", "constants", "interpolated")]

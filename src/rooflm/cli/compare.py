@@ -11,9 +11,9 @@ from rooflm.asked.arguments import Argument, arguments, grouped
 from rooflm.cli.console import dumps, show, tell, working
 from rooflm.cli.options import command, files
 from rooflm.cli.serve import server_options
-from rooflm.cli.validate import percent, signed, times
+from rooflm.cli.validate import percent, ratio_text, signed
 from rooflm.shown.blocks import BLANK, Block, Say, Table, listed
-from rooflm.shown.numbers import counted, gib
+from rooflm.shown.numbers import gib, plural
 from rooflm.shown.numbers import text as quantity
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ def compare(results: list[str], asked: dict[str, Any], shown: dict[str, Any]) ->
     explain = asked.pop("why")
     with working("runs and causes played") as advance:
 
-        def said(number: int, count: int, name: str) -> None:
-            advance(said=f"cause {number} of {count}: {name}")
+        def progress(number: int, count: int, name: str) -> None:
+            advance(progress=f"cause {number} of {count}: {name}")
 
-        found = played(*results, explain=explain, progress=said, **asked, **server_options(options, None))
+        found = played(*results, explain=explain, progress=progress, **asked, **server_options(options, None))
     if out:
         write(out, found)
         tell(f"wrote {out}")
@@ -96,7 +96,7 @@ def picture(found: Comparison, gpu: str) -> Picture:
         )
         if p.measured > 0 and p.metric in SHOWN:
             drawn.append((f"{p.at['model']}, {how}", SHOWN[p.metric], p.ratio))
-    about = counted(len({p.label for p in found.points}), "case") + (f", predicted for {gpu}" if gpu else "")
+    about = plural(len({p.label for p in found.points}), "case") + (f", predicted for {gpu}" if gpu else "")
     return ratios("Predictions over measurements", drawn, about, near=0.15)
 
 
@@ -139,13 +139,13 @@ def errors(points: Sequence[Point], by: Callable[[Point], str]) -> dict[str, dic
 def values(found: Comparison) -> dict[str, Any]:
     """The object of --json."""
 
-    def known(x: float) -> float | None:
+    def finite(x: float) -> float | None:
         return x if math.isfinite(x) else None
 
     pairs = [{"case": p.label, "metric": p.metric, "measured": p.measured, "predicted": p.predicted,
-              "low": known(p.low), "high": known(p.high)} for p in found.points]  # fmt: skip
+              "low": finite(p.low), "high": finite(p.high)} for p in found.points]  # fmt: skip
     causes = [{"name": c.name, "level": c.level, "says": c.says, "explains": c.share, "loss": c.loss, "base": c.base,
-               "predicted": [known(x) for x in c.predicted]} for c in found.causes]  # fmt: skip
+               "predicted": [finite(x) for x in c.predicted]} for c in found.causes]  # fmt: skip
     figures = {f"by_{name}": errors(found.points, grouping(name)) for name in GROUPS}
     return {"pairs": pairs, "skipped": dict(found.skipped), "causes": causes, "assumed": list(found.assumed), **figures}
 
@@ -166,8 +166,8 @@ def report(found: Comparison) -> list[Block]:
     points = found.points
     labels = list(dict.fromkeys(p.label for p in points))
     common = shared(labels)
-    title = ", ".join([*common, f"{counted(len(labels), 'case')}; predicted over measured"])
-    blocks: list[Block] = [Say(title, "title"), BLANK, both(found, common)]
+    title = ", ".join([*common, f"{plural(len(labels), 'case')}; predicted over measured"])
+    blocks: list[Block] = [Say(title, "title"), BLANK, times_table(found, common)]
     for name in GROUPS:
         groups = errors(points, grouping(name))
         if groups and (len(groups) > 1 or name == "metric"):
@@ -179,7 +179,7 @@ def report(found: Comparison) -> list[Block]:
     blocks += [BLANK] if left or found.assumed else []
     blocks += listed("left out", [f"{reason} ({n})" for reason, n in left])
     blocks += listed("assumed", found.assumed[:6])
-    return blocks + why(found)
+    return blocks + causes_table(found)
 
 
 def shared(labels: Sequence[str]) -> list[str]:
@@ -194,8 +194,8 @@ def shared(labels: Sequence[str]) -> list[str]:
     return [p for p in parts[0] if all(p in other for other in parts)] if parts else []
 
 
-def both(found: Comparison, common: Sequence[str]) -> Table:
-    """Both times of each run, their ratio, the band, and what it would be if the first cause held."""
+def times_table(found: Comparison, common: Sequence[str]) -> Table:
+    """Measured and predicted times of each run, their ratio, the band, and the prediction if the top cause held."""
     points = found.points
     few = len(points) <= LINES
     worst = points if few else sorted(points, key=lambda p: -abs(math.log(max(p.ratio, 1e-12))))[:LINES]
@@ -204,7 +204,7 @@ def both(found: Comparison, common: Sequence[str]) -> Table:
     head = ("run" if few else "furthest off", "", "measured", "predicted", "ratio", "band", "if 1.")
     own = {p.label: ", ".join(x for x in p.label.split(", ") if x not in common) for p in points}
     body = [(own[p.label], p.metric.removesuffix("_s").replace("output_tokens_per", "tok/s"),
-             cell(p.measured, p.metric), cell(p.predicted, p.metric), times(p.ratio), band(p),
+             cell(p.measured, p.metric), cell(p.predicted, p.metric), ratio_text(p.ratio), band(p),
              cell(told[id(p)], p.metric) if id(p) in told else "") for p in worst]  # fmt: skip
     kept = [i for i in range(7) if i < 5 or any(row[i] for row in body)]
     return Table([[row[i] for i in kept] for row in (head, *body)], "".join("wlrrrlr"[i] for i in kept), head=True,
@@ -221,8 +221,8 @@ def band(p: Point) -> str:
     return f"{low.split()[0] if same else low}-{high.split()[0] if same else high}{' out' if outside else ''}"
 
 
-def why(found: Comparison) -> list[Block]:
-    """What explains the gap, best first."""
+def causes_table(found: Comparison) -> list[Block]:
+    """The causes that would explain the gap, best first."""
     if not found.causes:
         return [BLANK, Say("No single cause that is known explains a tenth of the gap.")] if found.rows else []
     blocks: list[Block] = [BLANK, Say("Why: what explains the gap, over all runs together", "title")]

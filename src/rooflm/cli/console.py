@@ -1,5 +1,5 @@
-"""What a command says and where: answers on standard output, as wide as the terminal; warnings and progress on standard
-error; every encoding survives."""
+"""Output of commands: answers to standard output at the terminal's width, warnings and progress to standard error, in
+any encoding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rooflm.shown.answer import plain
 from rooflm.shown.blocks import Block
 from rooflm.shown.terminal import lines
 
-SPELLED = {"µ": "u", "²": "2", "×": "x", "–": "-", "—": "-", "…": "...", "→": "->", "≤": "<=", "≥": ">=", "±": "+-",
+SPELLING = {"µ": "u", "²": "2", "×": "x", "–": "-", "—": "-", "…": "...", "→": "->", "≤": "<=", "≥": ">=", "±": "+-",
            "•": "*", "╭": "+", "╮": "+", "╰": "+", "╯": "+", "─": "-", "│": "|"}  # fmt: skip
 """How characters are written that an encoding does not have; all others become a question mark."""
 SLOW = 2.0
@@ -28,25 +28,25 @@ EVERY = 5.0
 
 
 class Voice:
-    """How much is said, for the command that runs. quiet: neither warnings nor progress nor assumptions; verbose: also
-    what stands behind the figures."""
+    """Verbosity of the running command. quiet: no warnings, progress or assumptions; verbose: also the details behind
+    the figures."""
 
     quiet = False
     verbose = False
 
 
-def spelled(error: UnicodeError) -> tuple[str, int]:
-    """The handler of characters that an encoding does not have."""
+def replace_unencodable(error: UnicodeError) -> tuple[str, int]:
+    """Codec error handler: a similar ASCII spelling for a character that the encoding lacks."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    return "".join(SPELLED.get(c, "?") for c in error.object[error.start : error.end]), error.end
+    return "".join(SPELLING.get(c, "?") for c in error.object[error.start : error.end]), error.end
 
 
-codecs.register_error("spelled", spelled)
+codecs.register_error("spelled", replace_unencodable)
 
 
-def open_ended() -> None:
-    """Let standard output and error take any character, whatever their encoding (cp936, cp932, ascii)."""
+def never_fail_to_encode() -> None:
+    """Make standard output and error replace characters that their encoding (cp936, cp932, ascii) lacks."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="spelled")
@@ -57,7 +57,7 @@ def width() -> int:
     return max(shutil.get_terminal_size().columns, 40)
 
 
-def coloured() -> bool:
+def has_colours() -> bool:
     """Whether standard output is a terminal that shows colours and wants them (NO_COLOR)."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
@@ -68,7 +68,7 @@ def coloured() -> bool:
 
 def show(blocks: Iterable[Block]) -> None:
     """Print an answer."""
-    print("\n".join(lines(blocks, width(), coloured())))
+    print("\n".join(lines(blocks, width(), has_colours())))
 
 
 def dumps(values: dict[str, Any]) -> str:
@@ -90,35 +90,36 @@ def warn(messages: Iterable[Any]) -> None:
 
 @contextmanager
 def working(what: str, total: int = 0) -> Iterator[Callable[..., None]]:
-    """Progress of work that takes over two seconds: a bar or a clock on a terminal, elsewhere a line now and then.
+    """Show progress once work takes over two seconds: a bar or a clock on a terminal, otherwise a line now and then.
 
-    Gives the function that is told how much more is done, or `said=...`, what to say of it. total: of what; 0: unknown.
+    Yields a function that takes how much more is done, or `said=...`, a message. total: the amount of work (0:
+    unknown).
     """
     state = {"done": 0, "said": ""}
 
-    def told(more: int = 0, said: str = "") -> None:
+    def advance(more: int = 0, said: str = "") -> None:
         state["done"] += more  # type: ignore[operator]
         state["said"] = said or state["said"]
 
     stop = threading.Event()
-    teller = threading.Thread(target=_telling, args=(what, total, state, stop), daemon=True)
+    teller = threading.Thread(target=_report_progress, args=(what, total, state, stop), daemon=True)
     if not Voice.quiet:
         teller.start()
     try:
-        yield told
+        yield advance
     finally:
         stop.set()
         if teller.is_alive():
             teller.join()
 
 
-def _telling(what: str, total: int, state: dict[str, Any], stop: threading.Event) -> None:
-    """Tell of work until it is done."""
+def _report_progress(what: str, total: int, state: dict[str, Any], stop: threading.Event) -> None:
+    """Report progress until the work is done."""
     start = time.monotonic()
     if stop.wait(SLOW):
         return
     if sys.stderr.isatty():
-        _drawing(what, total, state, stop)
+        _progress_bar(what, total, state, stop)
         return
     while True:
         clock = f"{time.monotonic() - start:.0f} s"
@@ -128,7 +129,7 @@ def _telling(what: str, total: int, state: dict[str, Any], stop: threading.Event
             return
 
 
-def _drawing(what: str, total: int, state: dict[str, Any], stop: threading.Event) -> None:
+def _progress_bar(what: str, total: int, state: dict[str, Any], stop: threading.Event) -> None:
     """A bar on a terminal (a clock where nobody knows how much there is)."""
     from rich import progress as p
     from rich.console import Console

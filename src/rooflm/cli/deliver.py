@@ -1,4 +1,4 @@
-"""What every predicting command does with its answer: warnings, files, pictures, JSON or text."""
+"""Deliver an answer: warnings, files, pictures, and JSON or text."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def deliver_point(
     plot: str | None,
     kind: str | None,
 ) -> None:
-    """One prediction to where it was asked for."""
+    """Write and print one prediction."""
     warn(estimate.warnings)
     if out:
         from rooflm.sweep.files import write_values
@@ -54,7 +54,7 @@ def deliver_point(
 def deliver_grid(
     grid: Any, *, json_: bool, out: str | None, plot: str | None, kind: str | None, value: str | None
 ) -> None:
-    """A grid to where it was asked for."""
+    """Write and print a grid."""
     if out:
         from rooflm.sweep.files import write_grid
 

@@ -7,8 +7,8 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 from rooflm.cli.console import width
-from rooflm.cli.options import shown
-from rooflm.shown.terminal import command
+from rooflm.cli.options import command_class
+from rooflm.shown.terminal import shell_lines
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "infer": (
@@ -59,11 +59,11 @@ START = ("rooflm infer llama-3.1-8b --gpu rtx-4090", *(EXAMPLES[name][0] for nam
 
 def below(*examples: str) -> list[str]:
     """Examples at the end of a command's help."""
-    lines = [line for e in examples for line in command(e, width() - 4)]
+    lines = [line for e in examples for line in shell_lines(e, width() - 4)]
     return [" Examples", *(f"   {line}" for line in lines), ""]
 
 
 def exemplified(name: str) -> Any:
     """The kind of a command whose help ends in its examples."""
     own = [e for key, examples in EXAMPLES.items() if f"{key} ".startswith(f"{name} ") for e in examples]
-    return shown(TyperCommand if name in EXAMPLES else TyperGroup, below(*own))
+    return command_class(TyperCommand if name in EXAMPLES else TyperGroup, below(*own))

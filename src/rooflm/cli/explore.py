@@ -13,7 +13,7 @@ from rooflm.cli.examples import exemplified
 from rooflm.cli.options import command, group
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.shown.numbers import count, counted, text
+from rooflm.shown.numbers import count, plural, text
 
 if TYPE_CHECKING:
     from rooflm.technology.explore import Columns, Space, Task
@@ -27,7 +27,8 @@ DESIGNS = (GRID, SPLIT, FRONT)
 A = Argument
 ROWS = grouped((
     "Which hardware",
-    A("die", "text", "Die to start from: v100, a100, h100, b200 or a .toml.", DESIGNS, "a100"),
+    A("die", "text", "Die to start from: v100, a100, h100, b200, or a .toml: base = 'h100' and what differs.", DESIGNS,
+      "a100"),
     A("node", "text", "Logic nodes, such as n12,n7,n5,n3,n2,a10 or uniform-7.", DESIGNS),
     A("dram", "text", "Memories, such as hbm2e,hbm3,hbm4,gddr7.", DESIGNS),
     A("network", "text", "Links inside and between nodes: nvlink3+hdr,nvlink5+xdr.", DESIGNS, "nvlink3+hdr"),
@@ -105,7 +106,7 @@ def _space(asked: Mapping[str, Any]) -> Space:
     return Space(asked["die"], node, dram, tuple(names_in(asked["network"])), tuple(listed))
 
 
-def _emit(table: Columns, head: dict[str, Any], shown: Mapping[str, Any], blocks: Sequence[Block]) -> None:
+def _deliver(table: Columns, head: dict[str, Any], shown: Mapping[str, Any], blocks: Sequence[Block]) -> None:
     """Write, then print."""
     from rooflm.shown.answer import plain
     from rooflm.sweep.files import check_target, write_text
@@ -127,23 +128,23 @@ def _share(table: Columns, i: int, names: Sequence[str]) -> str:
     return f"{100 * sum(float(table[f'{c}_s'][i]) for c in names) / float(table['time_s'][i]):.0f}"
 
 
-def _varied(table: Columns, axes: Sequence[str]) -> tuple[list[str], list[str]]:
+def _varying_axes(table: Columns, axes: Sequence[str]) -> tuple[list[str], list[str]]:
     """The axes that vary, and their headings."""
     shown = [a for a in axes if len(set(map(str, table[a].tolist()))) > 1]
     return shown, [a.removeprefix("technology.").removeprefix("budget.") for a in shown]
 
 
-def _amount(value: float) -> str:
+def _number_text(value: float) -> str:
     """A number of a table, in full where it is large.
 
-    >>> _amount(0.12345), _amount(2.5e7)
+    >>> _number_text(0.12345), _number_text(2.5e7)
     ('0.1235', '25,000,000')
     """
     return count(value) if abs(value) >= 1e4 else f"{value:.4g}"
 
 
 def _cells(table: Columns, shown: Sequence[str], i: int) -> list[str]:
-    return [_amount(table[a][i]) if isinstance(table[a][i], float) else str(table[a][i]) for a in shown]
+    return [_number_text(table[a][i]) if isinstance(table[a][i], float) else str(table[a][i]) for a in shown]
 
 
 def _table(rows: Sequence[Sequence[str]], sides: str, spare: tuple[str, ...], left: int) -> list[Block]:
@@ -153,7 +154,7 @@ def _table(rows: Sequence[Sequence[str]], sides: str, spare: tuple[str, ...], le
 
 def _rows(table: Columns, axes: Sequence[str], most: int = 60) -> list[Block]:
     """The table for people: the axes that vary, time, what bounds it, shares in per cent, the split, cost."""
-    shown, heads = _varied(table, axes)
+    shown, heads = _varying_axes(table, axes)
     rows: list[Sequence[str]] = [(*heads, "time", "bound", "comp%", "mem%", "net%", "tp pp dp", "USD/Mtok")]
     for i in range(min(len(table["time_s"]), most)):
         cells = _cells(table, shown, i)
@@ -174,7 +175,7 @@ LEAST = 1e-4
 """Share of a time from which a cause is drawn."""
 
 
-def _draw(table: Columns, axes: Sequence[str], title: str, about: str, path: str, kind: str | None) -> None:
+def _draw_bars(table: Columns, axes: Sequence[str], title: str, about: str, path: str, kind: str | None) -> None:
     """Bars of the time by cause, in seconds or as shares of it, a group for each value of the last axis that varies, or
     of the first of two."""
     from rooflm.plots.bars import Bar, bars
@@ -236,7 +237,7 @@ def _limits(limit: list[str] | None) -> dict[str, float]:
     return {k: float(numbers(v, k)) for k, _, v in (pair.partition("=") for pair in limit or [])}
 
 
-def _made(report: Columns) -> list[Block]:
+def _design_summary(report: Columns) -> list[Block]:
     """What a design is made of and what it costs, in three lines."""
     r = {k: float(v[0]) for k, v in report.items() if v.dtype.kind == "f"}
     return [
@@ -267,7 +268,7 @@ def _work(task: Task) -> str:
     s, w = task.scenario, task.scenario.workload
     if task.phase == "train":
         again = f"recompute {s.mapping.recompute}"
-        return f"{counted(w.batch, 'sequence')} of {counted(w.seq, 'token')} a step, {again}, {s.quant.name}"
+        return f"{plural(w.batch, 'sequence')} of {plural(w.seq, 'token')} a step, {again}, {s.quant.name}"
     return f"batch {count(w.batch)}, prompt {count(w.prompt)}, output {count(w.output)} tokens, {s.quant.name}"
 
 
@@ -293,10 +294,10 @@ def grid(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     if shown["plot"]:
         name = MEANING[task.metric].capitalize()
         about = f"{model}, {_hardware(asked)}"
-        _draw(table, space.names, f"{name} by cause", about, shown["plot"], shown["plot_kind"])
+        _draw_bars(table, space.names, f"{name} by cause", about, shown["plot"], shown["plot_kind"])
     head = {"model": model, "phase": asked["phase"], "metric": task.metric, "mappings": task.choices,
             "axes": list(space.names)}  # fmt: skip
-    _emit(table, head, shown, [*_title(model, task, asked), *_rows(table, space.names)])
+    _deliver(table, head, shown, [*_title(model, task, asked), *_rows(table, space.names)])
 
 
 def split(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -319,10 +320,10 @@ def split(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     name = MEANING[task.metric] if goal == "time_s" else goal
     told = f"{name}: {value}, from {start} of the die as it is ({method}, {found.evaluations:,} designs)"
     blocks = [*_title(model, task, asked), Say(told), BLANK, Table(rows, "lrrr", head=True), BLANK,
-              *_rows(found.report, ()), BLANK, *_made(found.report)]  # fmt: skip
+              *_rows(found.report, ()), BLANK, *_design_summary(found.report)]  # fmt: skip
     head = {"model": model, "goal": goal, "value": found.value, "start": found.start, "evaluations": found.evaluations,
             "method": method, "seed": seed, "shares": found.shares}  # fmt: skip
-    _emit({k: v for k, v in found.report.items() if v.dtype != object}, head, shown, blocks)
+    _deliver({k: v for k, v in found.report.items() if v.dtype != object}, head, shown, blocks)
 
 
 def front(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -334,15 +335,15 @@ def front(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     with working("designs tried"):
         found = search(task, space, _names(asked["goals"]), limits=_limits(asked.get("limit")), **how)
     t, most = found.report, 40
-    axes, heads = _varied(t, space.names)
+    axes, heads = _varying_axes(t, space.names)
     rows: list[Sequence[str]] = [(*heads, "bound", *found.goals)]
     for i in range(min(len(t["time_s"]), most)):
-        rows.append((*_cells(t, axes, i), str(t["bottleneck"][i]), *(_amount(t[g][i]) for g in found.goals)))
+        rows.append((*_cells(t, axes, i), str(t["bottleneck"][i]), *(_number_text(t[g][i]) for g in found.goals)))
     sides = "l" * (len(axes) + 1) + "r" * len(found.goals)
     spread = f"{count(len(t['time_s']))} designs of {found.evaluations} tried, none beaten in {', '.join(found.goals)}"
     head = {"model": model, "phase": asked["phase"], "metric": task.metric, "goals": list(found.goals),
             "seed": asked["seed"], "evaluations": found.evaluations, "space": space.size}  # fmt: skip
-    _emit(t, head, shown, [*_title(model, task, asked), Say(spread), BLANK,
+    _deliver(t, head, shown, [*_title(model, task, asked), Say(spread), BLANK,
                            *_table(rows, sides, ("bound",), len(t["time_s"]) - most)])  # fmt: skip
 
 
@@ -361,7 +362,7 @@ def gemms(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
             "title"),
         Say("FLOP/B: arithmetic per byte moved; below the GPU's balance (peak FLOP/s over B/s) memory is the bound."),
     ]  # fmt: skip
-    _emit(t, {"model": model, "prompt": prompt, "batch": batch}, shown,
+    _deliver(t, {"model": model, "prompt": prompt, "batch": batch}, shown,
           [*told, BLANK, *_table(rows, "llrrrrlrr", ("balance", "FLOP/B"), 0)])  # fmt: skip
 
 
@@ -382,7 +383,7 @@ def generations(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> Non
         ladder_picture(ladder).save(shown["plot"])
     worth = {} if readings else {"worth": {mode: ladder.worth(mode) for mode in ("calibrated", "ideal")}}
     blocks = reading_blocks(table) if readings else ladder_blocks(ladder, table, worth["worth"])
-    _emit(table, {"model": model} | head | worth, shown, blocks)
+    _deliver(table, {"model": model} | head | worth, shown, blocks)
 
 
 def dies(_: None, asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -396,7 +397,7 @@ def dies(_: None, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     rows += [(str(t["die"][i]), str(t["quantity"][i]), text(t["engine"][i], str(t["unit"][i])),
               text(t["catalogue"][i], str(t["unit"][i])), f"{100 * t['error'][i]:+.0f} %")
              for i in range(len(t["die"]))]  # fmt: skip
-    _emit(t, {}, shown, [*_table(rows, "llrrr", (), 0), BLANK, *map(Say, notes)])
+    _deliver(t, {}, shown, [*_table(rows, "llrrr", (), 0), BLANK, *map(Say, notes)])
 
 
 for name, run, told in (

@@ -1,4 +1,4 @@
-"""What a search found, printed and as JSON; the exit status says whether anything was."""
+"""Print the result of a search, as text or JSON, and set the exit status."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NOTHING = 1
 """Exit status of a search that finds nothing."""
 
 
-def found_shown(found: Any, command: str, seconds: float, json_: bool, note: str = "", first: str = "") -> None:
-    """Print a search's answer. command: runs it; note: what its figures are of; first: what to do before it runs. Exits
-    1 where nothing was found."""
+def print_result(found: Any, command: str, seconds: float, json_: bool, note: str = "", first: str = "") -> None:
+    """Print a search's result. command: starts the best answer; note: what its figures mean; first: what to do before
+    starting it. Exits with status 1 if nothing was found."""
     if json_:
-        print(dumps({**found_json(found, command, seconds), "first": first}))
+        print(dumps({**result_json(found, command, seconds), "first": first}))
     else:
         took = [Say(f"searched in {seconds:.2f} s", "faint")] if Voice.verbose else []
         show([*blocks(found, command, "" if Voice.quiet else note, first), *took,
@@ -28,10 +28,10 @@ def found_shown(found: Any, command: str, seconds: float, json_: bool, note: str
         raise typer.Exit(NOTHING)
 
 
-def found_json(found: Any, command: str, seconds: float) -> dict[str, Any]:
+def result_json(found: Any, command: str, seconds: float) -> dict[str, Any]:
     """The object of --json."""
 
-    def told(c: Any) -> dict[str, Any]:
+    def inputs_and_outputs(c: Any) -> dict[str, Any]:
         return {"inputs": c.inputs, **c.outputs}
 
     return {
@@ -40,12 +40,14 @@ def found_json(found: Any, command: str, seconds: float) -> dict[str, Any]:
         "points": found.points,
         "feasible": found.feasible,
         "seconds": seconds,
-        "best": told(found.best) if found.best else None,
-        "top": [told(c) for c in found.top],
-        "front": [told(c) for c in found.front],
-        **({"without_pools": found_json(found.beside, "", seconds)} if found.beside else {}),
-        "blocked": [{**told(b.candidate), "why": list(b.why)} for b in found.blocked],
-        "nearest": {**told(found.nearest.candidate), "why": list(found.nearest.why)} if found.nearest else None,
+        "best": inputs_and_outputs(found.best) if found.best else None,
+        "top": [inputs_and_outputs(c) for c in found.top],
+        "front": [inputs_and_outputs(c) for c in found.front],
+        **({"without_pools": result_json(found.beside, "", seconds)} if found.beside else {}),
+        "blocked": [{**inputs_and_outputs(b.candidate), "why": list(b.why)} for b in found.blocked],
+        "nearest": {**inputs_and_outputs(found.nearest.candidate), "why": list(found.nearest.why)}
+        if found.nearest
+        else None,
         "unmet": list(found.alone),
         "prices": found.prices,
         "assumed": list(found.assumed),

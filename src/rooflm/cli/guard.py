@@ -1,7 +1,7 @@
-"""What becomes of a command that does not end well: one sentence on standard error and an exit status.
+"""Turn errors into one sentence on standard error and an exit status.
 
-0 an answer (also where who reads it has gone: `rooflm ... | head -1`); 1 an answer that could not be written; 2 bad
-input, or too little memory; 128 + a signal that ended it.
+0: answered (also if the reader of a pipe has gone: `rooflm ... | head -1`); 1: the answer could not be written; 2: bad
+input or too little memory; 128 + n: ended by signal n.
 """
 
 from __future__ import annotations
@@ -14,47 +14,47 @@ from typing import Any
 
 import typer
 
-from rooflm.cli.synonyms import ours
+from rooflm.cli.synonyms import other_tools_option
 from rooflm.errors import RooflmError
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
 
 
-def guarded(work: Callable[[], Any]) -> int:
-    """The exit status of a command. Whatever is no bad input, no want of memory and no fault of a file or terminal is a
-    fault of ours, and comes with its traceback."""
+def run_guarded(work: Callable[[], Any]) -> int:
+    """Run a command and return its exit status. Anything other than bad input, lack of memory or a problem with a file
+    or terminal is a bug and keeps its traceback."""
     try:
         ended = work()
         sys.stdout.flush()
     except RooflmError as error:
-        return _said(str(error))
+        return print_error(str(error))
     except typer.Exit as stop:
         return stop.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        return _said("interrupted", INTERRUPTED)
+        return print_error("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        _deaf()
+        silence_stdout()
         return 0
     except SystemExit as stop:
         if not isinstance(stop.__context__, BrokenPipeError):  # a shell that completes
             return int(stop.code or 0)
-        _deaf()  # typer has made this of a closed pipe
+        silence_stdout()  # typer has made this of a closed pipe
         return 0
     except MemoryError as error:
-        return _said(f"not enough memory{': ' * bool(str(error))}{error}; ask for less at once")
+        return print_error(f"not enough memory{': ' * bool(str(error))}{error}; ask for less at once")
     except OSError as error:
-        _deaf()
+        silence_stdout()
         what = error.filename or "the answer"
-        return _said(f"cannot read or write {what}: {error.strerror or error}", 2 if error.filename else 1)
+        return print_error(f"cannot read or write {what}: {error.strerror or error}", 2 if error.filename else 1)
     except Exception as error:
         usage = getattr(error, "format_message", None)
         if usage is None:
             raise
-        told, names = ours(error) or " ".join(usage().split()), choices(error)
-        return _said(told.removesuffix(".") + names if names else told)
+        told, names = other_tools_option(error) or " ".join(usage().split()), choices(error)
+        return print_error(told.removesuffix(".") + names if names else told)
     if ended == INTERRUPTED:  # typer gives back the status of what was interrupted
-        return _said("interrupted", INTERRUPTED)
+        return print_error("interrupted", INTERRUPTED)
     return ended if isinstance(ended, int) else 0
 
 
@@ -63,44 +63,49 @@ MOST_NAMED = 16
 
 
 def choices(error: Exception) -> str:
-    """What an argument that is missing, or a command that is unknown, may be; nothing of any other fault.
+    """What a missing argument or an unknown command could be, as the end of its message; "" of any other error.
 
     >>> choices(ValueError("no"))
     ''
     """
     argument, context = getattr(error, "param", None), getattr(error, "ctx", None)
-    said = getattr(error, "format_message", str)()
+    message = getattr(error, "format_message", str)()
+    meaning = ""
     names: list[str] = []
-    if argument is not None and context is not None and "Missing" in said:
+    if argument is not None and context is not None and "Missing" in message:
         names = [found.value for found in argument.shell_complete(context, "")]
-    elif "No such command" in said and "Did you mean" not in said:
+        meaning = (getattr(argument, "help", None) or "").removesuffix(".")
+    elif "No such command" in message and "Did you mean" not in message:
         names = list(getattr(context.command, "commands", ())) if context is not None else []
     if len(names) > MOST_NAMED:
-        return f": one of {len(names)} names, such as {', '.join(names[:3])}"
-    return f": it must be one of {', '.join(names)}" if names else ""
+        some = ", ".join(names[i * len(names) // 4] for i in (1, 2, 3))
+        meaning = f"{meaning}; {len(names)} names are known, such as {some}".removeprefix("; ")
+    elif names:
+        meaning = f"it must be one of {', '.join(names)}"
+    return f": {meaning[:1].lower()}{meaning[1:]}" if meaning else ""
 
 
-def _said(message: str, status: int = 2) -> int:
+def print_error(message: str, status: int = 2) -> int:
     print(f"rooflm: {message}", file=sys.stderr)
     return status
 
 
-def _deaf() -> None:
-    """Send what is still to be printed nowhere, so that Python does not fail once more when it ends."""
+def silence_stdout() -> None:
+    """Discard what is still to be printed, so that Python does not fail again on exit."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError, AttributeError):
         return
 
 
-def ended_by(number: int, _: Any) -> None:
-    """A signal that asks to end: as an exit, so that workers are ended and temporary files removed on the way out."""
+def exit_on_signal(number: int, _: Any) -> None:
+    """Exit on a signal in the normal way, so that workers are ended and temporary files removed."""
     raise SystemExit(128 + number)
 
 
-def heed() -> None:
-    """End in order when asked to (SIGTERM, a closed terminal)."""
+def install_signal_handlers() -> None:
+    """Exit in order on SIGTERM and SIGHUP."""
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, ended_by)
+            signal.signal(number, exit_on_signal)

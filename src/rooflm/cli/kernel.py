@@ -28,18 +28,18 @@ Efficiency = Annotated[str | None, typer.Option(help="calibrated, ideal, or fact
 Json = Annotated[bool, typer.Option("--json", help="Print JSON in SI units: an object, or a list of them.")]
 
 
-def every(call: Callable[..., Kernel], sizes: dict[str, str], as_json: bool, read: Any = numbers) -> None:
-    """A prediction for every combination of the sizes; one alone is told at length, more are a table."""
+def predict_all(call: Callable[..., Kernel], sizes: dict[str, str], as_json: bool, read: Any = numbers) -> None:
+    """Predict every combination of the sizes; a single one is shown in detail, several as a table."""
     lists = {k: (v if isinstance(v, list) else [v]) for k, v in ((k, read(t, k)) for k, t in sizes.items())}
     points = [dict(zip(lists, p, strict=True)) for p in itertools.product(*lists.values())]
     found = [call(**p) for p in points]
     if as_json:
         print(dumps(found[0].to_dict() if len(found) == 1 else {"kernels": [f.to_dict() for f in found]}))
         return
-    show(one(found[0]) if len(found) == 1 else many(points, found))
+    show(single_blocks(found[0]) if len(found) == 1 else table_blocks(points, found))
 
 
-def one(found: Kernel) -> list[Block]:
+def single_blocks(found: Kernel) -> list[Block]:
     """A single kernel for people."""
     rows = [("time", seconds(found.time_s)), ("at the datasheet's rates", seconds(found.roofline_s)),
             ("bound by", found.bound)]  # fmt: skip
@@ -53,7 +53,7 @@ def one(found: Kernel) -> list[Block]:
     return [title, Table(rows, "lr"), *listed("assumed", found.assumed)]
 
 
-def many(points: list[dict[str, float]], found: list[Kernel]) -> list[Block]:
+def table_blocks(points: list[dict[str, float]], found: list[Kernel]) -> list[Block]:
     """Several kernels as a table."""
     names = list(points[0])
     rows = [(*names, "time", "roofline", "bound", "of FLOP/s", "of B/s")]
@@ -74,7 +74,7 @@ def gemm_command(
     def call(**sizes: float) -> Kernel:
         return predict_gemm(**sizes, gpu=gpu, quant=quant, engine=engine, efficiency=efficiency)
 
-    every(call, {"m": m, "n": n, "k": k}, json_)
+    predict_all(call, {"m": m, "n": n, "k": k}, json_)
 
 
 @app.command("attention", cls=exemplified("predict attention"))
@@ -92,7 +92,7 @@ def attention_command(
         return predict_attention(phase, **sizes, heads=heads, kv_heads=kv_heads, head_dim=head_dim, gpu=gpu,
                                  quant=quant, engine=engine, efficiency=efficiency)  # fmt: skip
 
-    every(call, {"batch": batch, "tokens": tokens}, json_)
+    predict_all(call, {"batch": batch, "tokens": tokens}, json_)
 
 
 @app.command("collective", cls=exemplified("predict collective"))
@@ -111,4 +111,4 @@ def collective_command(
         return predict_collective(operation.replace("-", "_"), **sizes, gpu=gpu, cluster=cluster, algorithm=algorithm,
                                   engine=engine, efficiency=efficiency)  # fmt: skip
 
-    every(call, {"size": size, "ranks": ranks}, json_, amounts)
+    predict_all(call, {"size": size, "ranks": ranks}, json_, amounts)

@@ -1,4 +1,4 @@
-"""How a command reads its line: each option once, and text as it stands."""
+"""Checks of the raw command line: repeated options; and a fast path for text values."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from rooflm.errors import RooflmError
 
 
-def once(command: Any, context: Any, words: Sequence[str]) -> None:
-    """Nothing where a line gives each option once, and each name of a repeated NAME=VALUE, or asks for help or the
-    version; else RooflmError."""
+def refuse_repeated(command: Any, context: Any, words: Sequence[str]) -> None:
+    """RooflmError if an option is given twice, or a name twice in NAME=VALUE options. Skipped for --help and
+    --version."""
     values, _, order = command.make_parser(context).parse_args(args=[*words])
     if any(option.is_eager for option in order):
         return
@@ -25,9 +25,9 @@ def once(command: Any, context: Any, words: Sequence[str]) -> None:
             raise RooflmError(f"{name} is given {times} times, but it may be given once")
 
 
-def as_it_stands(parameter: Any) -> Callable[[Any, Any], Any]:
-    """What processes the value of a parameter: text needs no reading, for which typer would import pydantic (a fifth of
-    a short command's time); all else is left to typer, and everything where it does not say what a value is."""
+def without_conversion(parameter: Any) -> Callable[[Any, Any], Any]:
+    """A `process_value` that passes text through unchanged; typer would import pydantic for it, a fifth of a short
+    command's time. Other types are left to typer."""
     usual, many = parameter.process_value, parameter.multiple or parameter.nargs == -1
     texts = getattr(getattr(parameter, "type_descriptor", None), "annotation", None) in (str, list[str])
 

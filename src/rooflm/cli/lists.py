@@ -12,7 +12,7 @@ from rooflm.asked.purchase import affordable, purchase
 from rooflm.catalogue.engine import GROUPS, PLACES
 from rooflm.catalogue.fields import abouts
 from rooflm.cli.console import dumps, show
-from rooflm.cli.options import command, completing, known, word
+from rooflm.cli.options import command, completing, completions, word
 from rooflm.errors import RooflmError, near_matches, one_of
 from rooflm.readers import rows as catalogue
 from rooflm.readers.checkpoints.load import load_model
@@ -43,10 +43,10 @@ def _gpu_row(name: str) -> tuple[str, ...]:
     peak, rate = text(float(d.peak[best]) / 1e12, ""), text(float(d.dram.bandwidth), "B/s")
     size = f"{float(d.dram.size) / 2**30:.4g} GiB"
     return (name, peak, best, size, rate, text(float(d.tdp), "W"), f"{float(d.price):.2f}",
-            bought(name))  # fmt: skip
+            purchase_text(name))  # fmt: skip
 
 
-def bought(name: str) -> str:
+def purchase_text(name: str) -> str:
     """The purchase price of a card in whole USD, "-" where none is public."""
     found = purchase(name)
     return f"{found.usd:,.0f}" if found else "-"
@@ -115,20 +115,21 @@ KIND = word("kind", "gpus, models, clusters, engines, quants, nodes, drams, link
 
 
 def matching(kind: str, match: str) -> list[str]:
-    """Names of a list that contain a text, or have an alias that does; of GPUs also by vendor, architecture, family and
-    usual cluster.
+    """Names of a list in which a word begins with a text (without any: that contain it), in the name or an alias; of
+    GPUs also by vendor, architecture, family and usual cluster.
 
     >>> matching("gpu", "RTX 4080"), matching("model", "moonshotai/Kimi-K2-I"), matching("gpu", "neoverse")
     (['rtx-4080', 'rtx-4080-laptop', 'rtx-4080-super'], ['kimi-k2'], ['grace-72'])
     """
     text_ = catalogue.normalise(match)
-    told = {name: [name] for name in known(kind)}
+    words = {name: [name] for name in completions(kind)}
     for alias, name in catalogue.aliases(kind).items() if kind not in ("quant", "schema") else ():
-        told.get(name, []).append(alias)
-    for name in told if kind == "gpu" else ():
+        words.get(name, []).append(alias)
+    for name in words if kind == "gpu" else ():
         d = load_device(name)
-        told[name] += [d.vendor, d.architecture, d.product_family, default_cluster(name)]
-    return [name for name, words in told.items() if any(text_ in word for word in words)]
+        words[name] += [d.vendor, d.architecture, d.product_family, default_cluster(name)]
+    begins = [name for name, of in words.items() if any(f"-{text_}" in f"-{word}" for word in of)]
+    return begins or [name for name, of in words.items() if any(text_ in word for word in of)]
 
 
 def list_rows(begun: tuple[str, str], asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -149,7 +150,7 @@ def list_rows(begun: tuple[str, str], asked: dict[str, Any], shown: dict[str, An
         print(dumps({f"{singular}s": names}))
         return
     if not names:
-        near = near_matches(match, known(singular))
+        near = near_matches(match, completions(singular))
         tail = f": did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise RooflmError(f"no {singular} has {match!r} in its name{tail}")
     if singular == "schema":
@@ -188,12 +189,12 @@ def _show_gpu(name: str) -> list[Block]:
     given = [("  given unasked", gib(float(d.unasked)), "unasked")] * bool(d.unasked)
     rows += [*given,
              ("TDP", text(float(d.tdp), "W"), "tdp"), ("idle", text(float(d.idle), "W"), "idle"),
-             ("price", f"{float(d.price):.2f} USD/h", "price"), ("to buy", told_price(name), ""),
+             ("price", f"{float(d.price):.2f} USD/h", "price"), ("to buy", purchase_note(name), ""),
              ("cluster", default_cluster(name), "")]  # fmt: skip
     return [_titled(d.name, [(a, b, _kind_of(found, c)) for a, b, c in rows], "lww"), *_source_lines(found)]
 
 
-def told_price(name: str) -> str:
+def purchase_note(name: str) -> str:
     """What a card costs to buy, or that no price is public."""
     found = purchase(name)
     whole = " for the whole machine" if found and found.of == "machine" else ""
@@ -314,7 +315,7 @@ SHOWS: dict[str, tuple[Any, Any]] = {
 
 def _names(context: typer.Context, incomplete: str) -> list[str]:
     kind = KINDS.get(str(context.params.get("kind")), str(context.params.get("kind")))
-    return [n for n in known(kind) if n.startswith(incomplete.lower())] if kind in KINDS.values() else []
+    return [n for n in completions(kind) if n.startswith(incomplete.lower())] if kind in KINDS.values() else []
 
 
 def show_row(begun: tuple[str, str], _: dict[str, Any], shown: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from rooflm.asked.arguments import INFER, KINDS, TRAIN, Argument, arguments, gro
 from rooflm.asked.files import arguments_of, read_table
 from rooflm.asked.written import READ, as_it_is, texts
 from rooflm.cli.console import Voice
-from rooflm.cli.line import as_it_stands, once
+from rooflm.cli.line import refuse_repeated, without_conversion
 
 
 class Written(NamedTuple):
@@ -94,8 +94,8 @@ SHELL = grouped((
 MODEL = "Name, Hugging Face id, config.json, .gguf, or a scenario file (.toml, .yaml, .csv)"
 
 
-def known(kind: str) -> list[str]:
-    """Names of a list, for completion."""
+def completions(kind: str) -> list[str]:
+    """Names of a list, for shell completion."""
     if kind == "quant":
         from rooflm.readers.schemes import PRESETS
 
@@ -123,7 +123,7 @@ def completion(a: Argument) -> Callable[[str], list[str]] | None:
     """What completes an argument: the names of its list, or its words; None for what has none."""
     kind = WRITTEN[a.kind].completes
     if kind:
-        return completing(lambda: known(kind))
+        return completing(lambda: completions(kind))
     return completing(lambda: a.words) if a.words else None
 
 
@@ -156,7 +156,7 @@ def parameter(a: Argument, unset: bool = False) -> inspect.Parameter:
 def model(axes: bool = False) -> inspect.Parameter:
     """The model, which comes first. axes: it may be a comma list."""
     help_ = f"{MODEL}; a comma list makes an axis." if axes else f"{MODEL}."
-    made = typer.Argument(help=help_, metavar="MODEL", autocompletion=completing(lambda: known("model")))
+    made = typer.Argument(help=help_, metavar="MODEL", autocompletion=completing(lambda: completions("model")))
     return inspect.Parameter("model", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Annotated[str, made])
 
 
@@ -237,16 +237,16 @@ def on_the_line(context: typer.Context | None, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def shown(base: Any, below: Sequence[str], order: Sequence[str] = ()) -> Any:
+def command_class(base: Any, below: Sequence[str], order: Sequence[str] = ()) -> Any:
     """A kind of command that reads its line by `cli.line`, and whose help ends in these lines; of a group, its commands
     in this order."""
 
     class Shown(base):  # type: ignore[misc]
         def parse_args(self, context: Any, words: list[str]) -> list[str]:
             for p in self.get_params(context):
-                p.process_value = as_it_stands(p)
+                p.process_value = without_conversion(p)
             if not context.resilient_parsing:
-                once(self, context, words)
+                refuse_repeated(self, context, words)
             found: list[str] = super().parse_args(context, words)
             return found
 
@@ -268,14 +268,14 @@ def group(
     end of its help; complete: with the options that install completion in a shell."""
     made = typer.Typer(
         name=name, help=told, add_completion=complete, pretty_exceptions_enable=False, rich_markup_mode="rich",
-        context_settings={"help_option_names": ["-h", "--help"]}, cls=shown(TyperGroup, below, order),
+        context_settings={"help_option_names": ["-h", "--help"]}, cls=command_class(TyperGroup, below, order),
     )  # fmt: skip
-    made.callback(invoke_without_command=True)(bare)
+    made.callback(invoke_without_command=True)(help_if_alone)
     return made
 
 
-def bare(context: typer.Context) -> None:
-    """Show the help of a command that was given no sub-command."""
+def help_if_alone(context: typer.Context) -> None:
+    """Print the help of a group that is called without a sub-command."""
     if context.invoked_subcommand is None and (told := context.get_help()):
         print(told)
 

@@ -11,7 +11,7 @@ from rooflm.cli.options import command
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.sweep.axes import size_of
-from rooflm.sweep.grid import spelled_out
+from rooflm.sweep.grid import refuse_too_large
 
 
 def infer(model: Any, asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -21,7 +21,7 @@ def infer(model: Any, asked: dict[str, Any], shown: dict[str, Any]) -> None:
 
     def written(estimate: Any) -> tuple[dict[str, Any], list[Block]]:
         extra = render.op_tables(estimate) if shown["ops"] else []
-        return render.infer_json(estimate, shown["ops"]), [] if shown["json"] else [*told(estimate), *extra]
+        return render.infer_json(estimate, shown["ops"]), [] if shown["json"] else [*estimate_blocks(estimate), *extra]
 
     predict(INFER, {"model": model, **asked}, shown, written)
 
@@ -41,13 +41,13 @@ def train(model: Any, asked: dict[str, Any], shown: dict[str, Any]) -> None:
             return render_step.flops_json(estimate), render_step.flops_blocks(estimate)
         values = train_json(estimate) | {name: render_step.ROWS[name](estimate) for name in added}
         tables = [block for name in added for block in (BLANK, *render_step.BLOCKS[name](estimate))]
-        return values, [] if shown["json"] else [*told(estimate), *tables]
+        return values, [] if shown["json"] else [*estimate_blocks(estimate), *tables]
 
     predict(TRAIN, {"model": model, **asked}, shown, written)
 
 
-def told(estimate: Any) -> list[Block]:
-    """An estimate in words, and what it assumes unless quiet."""
+def estimate_blocks(estimate: Any) -> list[Block]:
+    """An estimate as blocks, with its assumptions unless quiet."""
     from rooflm.shown.answer import assumptions
 
     return [*estimate.blocks(Voice.verbose), *([] if Voice.quiet else assumptions(estimate))]
@@ -58,7 +58,7 @@ USUAL = 100
 
 
 def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written: Any) -> None:
-    """A point or a grid to where it was asked for. written: an estimate to the values of --json and its blocks."""
+    """Predict a point or a grid and deliver it. written: turns an estimate into the values of --json and its blocks."""
     axes, _, outputs = task.request(arguments)
     json_, out, plot, kind = shown["json"], shown["out"], shown["plot"], shown["plot_kind"]
     check_files(out, plot, kind, bool(axes), shown["plot_value"])
@@ -68,7 +68,7 @@ def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written
                 more = "; of a grid, --outputs names flops_time_s and flops_gpu_hours" if name == "flops_only" else ""
                 raise RooflmError(f"--{name.replace('_', '-')} is for a single prediction: leave out the lists{more}")
         if not out or out.endswith(".json"):
-            spelled_out(size_of(axes), len(outputs) if outputs else USUAL, "a table" if not json_ else "JSON")
+            refuse_too_large(size_of(axes), len(outputs) if outputs else USUAL, "a table" if not json_ else "JSON")
         if out and streams.wanted(out, axes):
             print(streams.run(task.stream, arguments, out, axes, json_))
             return
@@ -94,13 +94,13 @@ def only(estimate: Any, outputs: tuple[str, ...]) -> tuple[dict[str, Any], list[
     """The outputs that were asked for: as values, and as a table of their keys, values and units."""
     from rooflm.asked.answers.outputs import chosen
     from rooflm.cli.render import written
-    from rooflm.readers.prices import told
+    from rooflm.readers.prices import price_note
     from rooflm.shown.answer import flatten, unflatten
 
     flat = flatten(estimate.values({name.split(".")[0] for name in outputs}))
     found = {k: v for name in outputs for k, v in chosen(flat, (name,)).items()}
     rows = [(k, written(v, estimate.OUTPUTS[k.split(".")[0]].unit)) for k, v in found.items()]
-    price = told([estimate.scenario.cluster.device]) if any(k.startswith("cost_usd") for k in found) else ""
+    price = price_note([estimate.scenario.cluster.device]) if any(k.startswith("cost_usd") for k in found) else ""
     return unflatten(found), [Table(rows, "lr", indent=0), *([BLANK, Say(price, "faint", "price")] if price else [])]
 
 

@@ -16,7 +16,7 @@ from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
 from rooflm.shown.answer import assumptions
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.shown.numbers import count, exactly, gib, percent, seconds, text
+from rooflm.shown.numbers import chosen_text, count, gib, percent, seconds, text
 
 if TYPE_CHECKING:
     from rooflm.asked.answers.training import TrainingEstimate
@@ -181,7 +181,7 @@ def fixed_sizes(grid: Any) -> list[Block]:
     """What all points of a grid are asked."""
     known = ((name, grid.fixed.get(name)) for name in SAME)
     told = [
-        v if isinstance(v, str) else f"{name} {exactly(v, '') if v >= 1e9 else count(v)}"
+        v if isinstance(v, str) else f"{name} {chosen_text(v, '') if v >= 1e9 else count(v)}"
         for name, v in known
         if v and isinstance(v, int | float | str)
     ]
@@ -189,7 +189,7 @@ def fixed_sizes(grid: Any) -> list[Block]:
 
 
 def grid_prices(grid: Any, keys: Iterable[str]) -> str:
-    """What the costs among these outputs rest on; "" without costs."""
+    """The basis of the costs among these outputs; "" without costs."""
     if not any(key.startswith("cost_usd") for key in keys):
         return ""
     listed = {m.name: m.values for a in grid.axes for m in a.members}
@@ -201,7 +201,7 @@ def grid_prices(grid: Any, keys: Iterable[str]) -> str:
 
 
 def judgement(grid: Any, place: tuple[int, ...]) -> str:
-    """Whether a point runs, and why not."""
+    """Whether a point can run, and if not why."""
     if "fits" in grid.arrays and bool(grid.arrays["fits"][place]):
         return "yes"
     why = str(grid.arrays["reason"][place]) if "reason" in grid.arrays else "no"
@@ -209,7 +209,7 @@ def judgement(grid: Any, place: tuple[int, ...]) -> str:
 
 
 def column(key: str, outputs: Any) -> tuple[str, str, Any]:
-    """Key, heading and writer of an output: the usual ones where it has them, else by its unit."""
+    """Key, heading and formatter of an output."""
     known = {c[0]: c for c in (*GRID_COLUMNS, *RUN_COLUMNS, *TRAIN_COLUMNS, *COST_COLUMNS)}
     row = outputs.get(key.split(".")[0])
     return known.get(key) or (key, key, lambda v: written(v, row.unit if row else ""))

@@ -7,7 +7,7 @@ from typing import Any
 
 from rooflm.cli.console import working
 from rooflm.cli.examples import exemplified
-from rooflm.cli.found import found_shown
+from rooflm.cli.found import print_result
 from rooflm.cli.options import command, group
 from rooflm.cli.search_infer import infer_command
 
@@ -22,7 +22,7 @@ def train(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     start = time.perf_counter()
     with working("searching"):
         found = search_train(model, **asked)
-    found_shown(found, trained_by(model, found, asked), time.perf_counter() - start, shown["json"])
+    print_result(found, trained_by(model, found, asked), time.perf_counter() - start, shown["json"])
 
 
 app.command("infer", cls=exemplified("search infer"))(infer_command)

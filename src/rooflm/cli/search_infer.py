@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import arguments
 from rooflm.cli.console import working
-from rooflm.cli.found import found_shown
+from rooflm.cli.found import print_result
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
 
@@ -40,7 +40,7 @@ def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
         deployed(shown["deploy"], begun, found, asked)
     note = LOAD_NOTE if under_load else BATCH_NOTE
     command, first = (begun.text, begun.note) if begun else ("", "")
-    found_shown(found, command, time.perf_counter() - start, shown["json"], note, first)
+    print_result(found, command, time.perf_counter() - start, shown["json"], note, first)
 
 
 LOAD_ALONE = tuple(arguments("search_serve").keys() - arguments("search_infer").keys())

@@ -72,7 +72,7 @@ serve_command = command("serve", ["serve"], serve, "Simulate users on a deployme
 
 
 def server_options(pairs: list[str] | None, scheduler: str | None) -> dict[str, Any]:
-    """--option NAME=VALUE pairs: numbers, true or false, names."""
+    """Parse --option NAME=VALUE pairs into numbers, booleans and names."""
     found: dict[str, Any] = {} if scheduler is None else {"scheduler": scheduler}
     for pair in pairs or []:
         name, equals, value = (p.strip() for p in pair.partition("="))

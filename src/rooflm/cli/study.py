@@ -60,7 +60,7 @@ def study(name: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     if shown["json"]:
         print(dumps({s.name: s.to_dict() for s in found} if name == "all" else found[0].to_dict()))
     else:
-        show([b for s in found for b in (*([BLANK, BLANK] if s is not found[0] else []), *told(s, MOST_ROWS))])
+        show([b for s in found for b in (*([BLANK, BLANK] if s is not found[0] else []), *study_blocks(s, MOST_ROWS))])
 
 
 def works() -> list[str]:
@@ -79,12 +79,12 @@ study_command = command(
 
 def check(plot: str | None, out: str | None) -> None:
     """Refuse what could not be written, before any work is done."""
-    from rooflm.plots.picture import check_picture, drawer
+    from rooflm.plots.picture import check_picture, vl_convert
 
     if plot:
         check_picture(plot)
     if out:
-        drawer()
+        vl_convert()
         if Path(out).exists() and not Path(out).is_dir():
             raise RooflmError(f"--out is {out!r}, but it must be a folder, and a file of that name is there")
 
@@ -139,8 +139,8 @@ def page(found: Study) -> str:
     return "\n".join(out)
 
 
-def told(found: Study, most: int) -> list[Block]:
-    """The study as blocks, at most so many rows of a table."""
+def study_blocks(found: Study, most: int) -> list[Block]:
+    """The study as blocks, each table cut to `most` rows."""
     out: list[Block] = [Say(found.title, "title"), Say(found.source, label="source")]
     out += [Say(line) for line in found.conditions] + [BLANK] + [Say(f"- {line}") for line in found.findings]
     for table in found.tables:

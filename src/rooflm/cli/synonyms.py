@@ -5,10 +5,10 @@ from __future__ import annotations
 from rooflm.asked.synonyms import meanings
 
 
-def ours(error: Exception) -> str:
-    """Which option of the command was meant by one that it does not have; nothing of any other fault.
+def other_tools_option(error: Exception) -> str:
+    """Our name for an option that another tool calls differently; "" for any other error.
 
-    >>> ours(ValueError("no"))
+    >>> other_tools_option(ValueError("no"))
     ''
     """
     theirs, context = getattr(error, "option_name", None), getattr(error, "ctx", None)

@@ -12,7 +12,7 @@ from rooflm.asked.arguments import Argument, grouped
 from rooflm.cli.console import dumps, show, tell, working
 from rooflm.cli.options import command, files
 from rooflm.shown.blocks import BLANK, Block, Say, Table, amount, listed
-from rooflm.shown.numbers import counted
+from rooflm.shown.numbers import plural
 
 if TYPE_CHECKING:
     from rooflm.plots.picture import Picture
@@ -66,8 +66,8 @@ def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, An
         show(text(result, outcomes, scored, by, asked["rows"], shipped=not files))
 
 
-def named(groups: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures by source, under the names of the sources."""
+def by_source_name(groups: Mapping[str, Any]) -> dict[str, Any]:
+    """Group figures under the readable names of their sources."""
     from rooflm.validation.table import source_names
 
     names = source_names()
@@ -147,7 +147,7 @@ def table(title: str, groups: Mapping[str, Mapping[str, Any]], most: int = MOST)
 def by_groups(result: Mapping[str, Any], names: Iterable[str]) -> list[Block]:
     """Error figures by each of these columns."""
     tables = (
-        table(f"by {name}", named(result[f"by_{name}"]) if name == "source" else result[f"by_{name}"])
+        table(f"by {name}", by_source_name(result[f"by_{name}"]) if name == "source" else result[f"by_{name}"])
         for name in dict.fromkeys(names)
     )
     return [block for one in tables for block in (BLANK, *one)]
@@ -161,7 +161,7 @@ def text(
     shipped: bool = False,
 ) -> list[Block]:  # fmt: skip
     """The report for people. shipped: of the project's own tables."""
-    head = f"{counted(result['rows'], 'row')}, {result['scored']} scored, {result['counted']} counted"
+    head = f"{plural(result['rows'], 'row')}, {result['scored']} scored, {result['counted']} counted"
     out: list[Block] = [Say(f"{head}; errors of predicted over measured in per cent"), *units(scored), BLANK]
     whole = {"all": result["all"]} if result["counted"] == result["scored"] else {"scored": result["all_scored"]}
     if result["counted"] < result["scored"]:
@@ -184,11 +184,11 @@ BY = ("source", "gpu", "engine", "metric", "model")
 
 
 def units(scored: Sequence[Any]) -> list[Block]:
-    """A warning where values without a unit look like values in another one than their metric's own."""
+    """A warning if values without a unit look as if they were in another unit than their metric's."""
     from rooflm.validation.score import other_unit, predicted
 
     found = Counter(filter(None, (other_unit(x) for x in predicted(scored))))
-    told = " and ".join(f"{counted(n, 'value')} without a unit would fit in {unit}" for unit, n in found.items())
+    told = " and ".join(f"{plural(n, 'value')} without a unit would fit in {unit}" for unit, n in found.items())
     return [Say(f"{told}: give a column unit.", "bad")] if found else []
 
 
@@ -244,48 +244,48 @@ def worst_blocks(scored: Sequence[Any]) -> list[Block]:
     """The rows that are furthest off, with what sets them apart."""
     import math
 
-    from rooflm.validation.score import why
+    from rooflm.validation.score import remarks
 
     usable = [x for x in scored if not x.reason and x.request.metric != "oom" and x.predicted > 0]
     usable = [x for x in usable if not x.request.apart] or usable
     worst = sorted(usable, key=lambda x: -abs(math.log(x.ratio)))[:WORST]
-    return told("Worst rows (predicted over measured)", [(x, why(x)) for x in worst])
+    return detailed_rows("Worst rows (predicted over measured)", [(x, remarks(x)) for x in worst])
 
 
 def row_blocks(scored: Sequence[Any]) -> list[Block]:
     """Every row, with what sets it apart."""
-    from rooflm.validation.score import why
+    from rooflm.validation.score import remarks
 
-    return told("Rows", [(x, x.reason or why(x)) for x in scored])
+    return detailed_rows("Rows", [(x, x.reason or remarks(x)) for x in scored])
 
 
-def told(title: str, rows: Sequence[tuple[Any, str]]) -> list[Block]:
-    """Rows with their remarks: predicted over measured, both, and what it is."""
+def detailed_rows(title: str, rows: Sequence[tuple[Any, str]]) -> list[Block]:
+    """Rows in detail: predicted over measured, both values, and remarks."""
     from rooflm.validation.columns import METRICS
 
     lines: list[Sequence[str]] = [("ratio", "measured", "predicted", "row")]
     for x, remark in rows:
         r = x.request
         unit = METRICS[r.metric].unit
-        values = (times(x.ratio), valued(r.measured, unit), valued(x.predicted, unit))
+        values = (ratio_text(x.ratio), value_text(r.measured, unit), value_text(x.predicted, unit))
         lines.append((*values, f"{r.id}  {r.group[0]} on {r.group[1]}, {r.engine}, {r.metric}"))
         lines += [("", "", "", remark)] if remark else []
     return [BLANK, Table(lines, "rrrw", title, head=True)] if rows else []
 
 
-def times(ratio: float) -> str:
+def ratio_text(ratio: float) -> str:
     """A ratio with two places, or as a power of ten where it is far off.
 
-    >>> times(1.234), times(0.00079), times(float("nan"))
+    >>> ratio_text(1.234), ratio_text(0.00079), ratio_text(float("nan"))
     ('1.23', '8e-04', '-')
     """
     return "-" if ratio != ratio else f"{ratio:.2f}" if 0.01 <= ratio < 1000 else f"{ratio:.0e}"
 
 
-def valued(value: float, unit: str) -> str:
+def value_text(value: float, unit: str) -> str:
     """A figure for people.
 
-    >>> valued(0.0091, "s"), valued(2**34, "B"), valued(1234.5, "1/s"), valued(float("nan"), "s")
+    >>> value_text(0.0091, "s"), value_text(2**34, "B"), value_text(1234.5, "1/s"), value_text(float("nan"), "s")
     ('9.10 ms', '16.00 GiB', '1234', '-')
     """
     return amount(value, unit) if unit in ("s", "B") else "-" if value != value else f"{value:.4g}"

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from rooflm.asked.checks import whole
 from rooflm.errors import RooflmError, near_matches
-from rooflm.readers.outside import placed
+from rooflm.readers.outside import checked_path
+from rooflm.readers.schemes import parse_quant
 
 TASKS = ("infer", "train", "accuracy", "micro")
 DTYPES = ("fp32", "bf16", "fp16")
@@ -98,6 +99,21 @@ class Case:
         return " ".join([self.task, name, self.dtype, *split, *extra, sizes]).strip()
 
 
+def weights_of(scheme: str) -> str:
+    """How a case quantises its weights (one of QUANTS), from the name of a scheme.
+
+    >>> weights_of("bf16"), weights_of("int4"), weights_of("w8a16"), weights_of("int8-wo")
+    ('none', 'int4-wo', 'int8-wo', 'int8-wo')
+    """
+    if scheme in QUANTS:
+        return scheme
+    q = parse_quant(scheme)
+    widths = {32: "none", 16: "none", 8: "int8-wo", 4: "int4-wo"}
+    if q.act_bits < 16 or q.weight_bits not in widths:
+        raise RooflmError(f"quant is {scheme!r}, but it must be bf16 (weights as they are), int8-wo or int4")
+    return widths[int(q.weight_bits)]
+
+
 def check(case: Case) -> Case:
     """The case, if it makes sense; RooflmError names the field, the value and the rule otherwise."""
     for field, known in MAKES.items():
@@ -132,9 +148,9 @@ def check(case: Case) -> Case:
 
 
 def gguf_of(name: str) -> Path:
-    """The .gguf file behind `path.gguf` or `gguf:PACKAGE`."""
+    """The .gguf file that `path.gguf` or `gguf:PACKAGE` refers to."""
     if not name.startswith("gguf:"):
-        path = placed(name, "model")
+        path = checked_path(name, "model")
         if not path.is_file():
             raise RooflmError(f"model is {name!r}, but there is no such file")
         return path
@@ -151,7 +167,7 @@ def source(name: str) -> tuple[str, Path | None]:
     """("gguf", file), ("folder", folder with weights), ("config", config.json) or ("catalogue", None)."""
     if name.startswith("gguf:") or name.lower().endswith(".gguf"):
         return "gguf", gguf_of(name)
-    path = placed(name, "model")
+    path = checked_path(name, "model")
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise RooflmError(f"model is {name!r}, but the folder holds no config.json")
@@ -163,8 +179,8 @@ def source(name: str) -> tuple[str, Path | None]:
     return "catalogue", None
 
 
-def known(name: str) -> str:
-    """The name of a model that can be built, before anything is started; RooflmError of any other."""
+def check_model(name: str) -> str:
+    """A model's name that can be built; RooflmError for any other, before anything is started."""
     if source(name)[0] == "catalogue":
         from rooflm.readers.checkpoints.load import load_model
 

@@ -45,7 +45,7 @@ METRICS = (*TIMES, "output_tokens_per_s", "memory_bytes", *COMM, "step_time_s")
 
 
 class Pair(NamedTuple):
-    """One metric of one case: measured and predicted, in SI units."""
+    """A metric of a case: measured and predicted value, SI units."""
 
     case: Case
     metric: str
@@ -99,7 +99,7 @@ def scenario(cases: Sequence[Case], shape: str, machine: Machine) -> Scenario:
 
 
 def structure(case: Case, shape: str) -> tuple[Any, ...]:
-    """What cases must share to be evaluated together."""
+    """The properties that cases must share to be evaluated together."""
     return (shape or case.model, case.layers, case.scheme, case.dtype, case.attention, case.compiled, case.task)
 
 

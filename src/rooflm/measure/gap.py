@@ -74,7 +74,7 @@ def rows_of(path: str, given: Cells) -> tuple[list[results.Row], list[Cells]]:
 
 
 def cells_of(given: Mapping[str, Any]) -> Cells:
-    """Arguments as cells of a table. RooflmError for one that is no column."""
+    """Arguments as cells of a table; RooflmError for an argument that is not a column."""
     cells: Cells = {}
     for name, value in given.items():
         if name == "sets":
@@ -120,7 +120,7 @@ def compare(
         said = "; ".join(f"{reason} ({n})" for reason, n in skipped.most_common(3))
         raise RooflmError(f"nothing can be compared: {said or 'the files hold no measured value'}")
     causes = why.causes(good, tell) if explain and good else []
-    kept = {id(x) for x in why.chosen(good)}
+    kept = {id(x) for x in why.worst_rows(good)}
     rows_played = tuple(p for x, p in zip(good, played, strict=True) if id(x) in kept)
     assumed = tuple(dict.fromkeys(a for x in good for a in x.request.assumed))
     return Comparison(tuple(points), dict(skipped), tuple(causes), rows_played, assumed)

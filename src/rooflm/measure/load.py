@@ -149,7 +149,7 @@ def program(name: str, kind: str = "clients") -> tuple[Generator, str]:
     found = GENERATORS[name]
     if kind not in found.loads:
         raise RooflmError(f"load is {name!r}, which makes no load of kind {kind}: take {next(iter(GENERATORS))}")
-    own = beside(found.program)
+    own = program_path(found.program)
     where = str(own) if own.is_file() else shutil.which(found.program)
     if where is None:
         raise RooflmError(f"the program {found.program} was not found: pip install 'rooflm[load]', or put it on PATH "
@@ -157,8 +157,8 @@ def program(name: str, kind: str = "clients") -> tuple[Generator, str]:
     return found, where
 
 
-def beside(name: str) -> Path:
-    """Where a program of this Python's environment would be."""
+def program_path(name: str) -> Path:
+    """Where a program installed in this Python environment would be."""
     return Path(sys.executable).parent / name
 
 
@@ -192,7 +192,7 @@ def run(plan: Plan, out: str | None = None, tell: Tell | None = None) -> Run:
     with tempfile.TemporaryDirectory(prefix="rooflm-") as folder:
         tokenizer = tokenizer_of(plan.tokenizer or told.root, folder)
         try:
-            wake(base, told.name)
+            warm_up(base, told.name)
             if watch:
                 watch.__enter__()
             for number, level in enumerate(todo, start=1):
@@ -203,7 +203,7 @@ def run(plan: Plan, out: str | None = None, tell: Tell | None = None) -> Run:
                         watch.label = level.label
                     had = len(found.rows)
                     status = one_level(plan, level, name, common, base, told.name, tokenizer, found)
-                    got = worked(watch.samples, level.label) if watch else {}
+                    got = cores_used(watch.samples, level.label) if watch else {}
                     found.rows[had:] = [r | got for r in found.rows[had:]]
                     save(out, found)
                 if tell:
@@ -229,7 +229,7 @@ def one_level(
                   "clients": "", "trace": "", "seed": seed_of(level.label)} | level.values  # fmt: skip
         words = [w.format(**values) for w in (*generator.words, *generator.loads[level.kind])]
         before, start = server.counters(base), time.perf_counter()
-        why = ended([where, *words], plan.seconds + GRACE)
+        why = run_program([where, *words], plan.seconds + GRACE)
         report = Path(folder) / generator.report
         if not report.is_file():
             found.failed[level.label] = why or "it left no report"
@@ -248,19 +248,19 @@ def one_level(
         return "ok"
 
 
-def worked(samples: Sequence[profile.Sample], label: str) -> Cells:
-    """What the server's processes had of the machine in a level: all together, and the one that worked most."""
+def cores_used(samples: Sequence[profile.Sample], label: str) -> Cells:
+    """CPU cores that the server's processes used during a level: all together, and the busiest one."""
     found = {"cores": profile.cores(samples, label), "busiest": profile.busiest(samples, label)}
     return {RUN + name: f"{value:.3f}" for name, value in found.items() if value}
 
 
 def seed_of(label: str) -> int:
-    """A seed for a level, the same in every run, so that no two levels share prompts."""
+    """A seed per level, the same in every run, so that no two levels share prompts."""
     return sum(label.encode()) % 10_000 + 1
 
 
-def ended(command: list[str], limit: float) -> str:
-    """Run a program to its end, or end it and all that it started; why it failed ("": it did not)."""
+def run_program(command: list[str], limit: float) -> str:
+    """Run a program; after the time limit kill it with its children. Returns why it failed ("" if it did not)."""
     quiet = {"HF_HUB_DISABLE_TELEMETRY": "1", "GUIDELLM__LOGGING__DISABLED": "true"}
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                start_new_session=True, env={**os.environ, **quiet})  # fmt: skip
@@ -288,14 +288,14 @@ def reason(said: str) -> str:
 
 
 def stated(plan: Plan, told: server.Told) -> Cells:
-    """Columns that hold for every row: what the caller states, else what the server told."""
+    """Columns shared by all rows: given by the caller, else reported by the server."""
     model = {"model": plan.model or told.root}
     when = {"date": datetime.now(UTC).strftime("%Y-%m-%d")}
     return {"source": server.base_of(plan.url), **when, **told.columns, **model, **plan.cells}
 
 
-def wake(base: str, name: str) -> None:
-    """One short request, so that the first level does not pay for what a server does once."""
+def warm_up(base: str, name: str) -> None:
+    """Send one short request, so that one-time costs of the server do not count in the first level."""
     body = json.dumps({"model": name, "prompt": "hello", "max_tokens": 2}).encode()
     with suppress(OSError, ValueError):
         request = urllib.request.Request(f"{base}/v1/completions", body, {"Content-Type": "application/json"})

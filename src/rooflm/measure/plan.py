@@ -20,7 +20,7 @@ OPTIMISATIONS: dict[str, dict[str, Any]] = {
 
 
 class Plan(NamedTuple):
-    """Cases to run, and those left out: (label, why)."""
+    """Cases to run, and those left out: (label, reason)."""
 
     cases: list[Case]
     left_out: list[tuple[str, str]]

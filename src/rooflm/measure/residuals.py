@@ -75,7 +75,7 @@ def from_tables(paths: Sequence[str], gpu: str, engine: str) -> Residuals:
 
 
 def bare(machine: Machine) -> Machine:
-    """The machine without residuals."""
+    """The machine without its residuals."""
     return machine._replace(engine=replace(machine.engine, residuals=None))
 
 
@@ -94,7 +94,7 @@ def from_cases(known: Mapping[Case, str], values: Mapping[Key, float], machine: 
                 if value > 0:
                     ratio = float(np.log(value / told[case.key, metric]))
                     found[phase].append(Point(tuple(float(x[i]) for x in at), ratio))
-    return kept(found)
+    return averaged(found)
 
 
 def from_requests(requests: Iterable[Request]) -> Residuals:
@@ -114,11 +114,11 @@ def from_requests(requests: Iterable[Request]) -> Residuals:
                 at = np.broadcast_arrays(*place(plain, phase, running(plain).sequences), np.zeros(len(members)))[:-1]
                 ratio = np.log(r.measured / x.predicted) * (-1.0 if is_rate(r.metric) else 1.0)
                 found[phase].append(Point(tuple(float(a[i]) for a in at), float(ratio)))
-    return kept(found)
+    return averaged(found)
 
 
-def kept(found: Mapping[str, Sequence[Point]]) -> Residuals:
-    """Points by phase, those at one place averaged; RooflmError where there is none."""
+def averaged(found: Mapping[str, Sequence[Point]]) -> Residuals:
+    """Points by phase, with points at one position averaged; RooflmError if there are none."""
     done: dict[str, tuple[Point, ...]] = {}
     for phase, points in found.items():
         places: dict[tuple[float, ...], list[float]] = {}

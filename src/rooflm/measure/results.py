@@ -19,7 +19,7 @@ from rooflm.errors import RooflmError
 from rooflm.measure.case import Case, check
 from rooflm.measure.shape import parse
 from rooflm.readers import outside
-from rooflm.shown.numbers import shown
+from rooflm.shown.numbers import plain_number
 from rooflm.shown.version import __version__
 from rooflm.sweep.files import check_target, locked, table, write_text, write_whole
 from rooflm.sweep.workers import cores
@@ -29,7 +29,7 @@ FORMATS = ("csv", "parquet")
 
 
 class Stat(NamedTuple):
-    """What N repeats gave: median, percentiles, and N."""
+    """Statistics of N repeats: median, percentiles, and N."""
 
     value: float
     p10: float
@@ -52,8 +52,8 @@ def stat(samples: Sequence[float]) -> Stat:
     return Stat(float(p50), float(p10), float(p90), float(p99), len(samples))
 
 
-def one(value: float) -> Stat:
-    """A value that does not vary."""
+def constant_stat(value: float) -> Stat:
+    """Statistics of a single value."""
     return Stat(float(value), float(value), float(value), float(value), 1)
 
 
@@ -142,7 +142,7 @@ def _whole(value: Any, column: str) -> int:
     """A size of a micro-benchmark, or a rank (-1: all of them)."""
     number = int(value)
     if not -1 <= number <= LARGEST:
-        raise RooflmError(f"{column} is {number}, but it must be a whole number from -1 to {shown(LARGEST)}")
+        raise RooflmError(f"{column} is {number}, but it must be a whole number from -1 to {plain_number(LARGEST)}")
     return number
 
 
@@ -161,9 +161,9 @@ def _parquet(path: str | Path) -> list[dict[str, Any]]:
     except ImportError as error:
         raise RooflmError("reading parquet needs pyarrow: pip install 'rooflm[parquet]'") from error
     try:
-        records: list[dict[str, Any]] = parquet.read_table(outside.placed(path, "results")).to_pylist()
+        records: list[dict[str, Any]] = parquet.read_table(outside.checked_path(path, "results")).to_pylist()
     except (OSError, ArrowException) as error:
-        said = outside.reason(error) or " ".join(str(error).split())[:200]
+        said = outside.os_reason(error) or " ".join(str(error).split())[:200]
         raise RooflmError(f"cannot read results {str(path)!r}: {said}") from error
     return records
 
@@ -212,16 +212,16 @@ def environment() -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             continue
     found["memory_bytes"] = _memory()
-    found["commit"] = _said("git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD")
-    gpus = _said("nvidia-smi", "--query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem,power.limit,memory.total",
-                 "--format=csv,noheader")  # fmt: skip
+    found["commit"] = command_output("git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD")
+    asked = "name,driver_version,clocks.max.sm,clocks.max.mem,power.limit,memory.total"
+    gpus = command_output("nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader")
     if gpus:
         found["gpus"] = gpus.splitlines()
     return {k: v for k, v in found.items() if v}
 
 
-def _said(*command: str) -> str:
-    """What a command prints, or nothing where it cannot run."""
+def command_output(*command: str) -> str:
+    """The output of a command, "" if it cannot run."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):

@@ -62,7 +62,7 @@ class Told(NamedTuple):
 
 
 @cache
-def known() -> Known:
+def endpoints() -> Known:
     """Where servers are asked."""
     text = resources.files("rooflm").joinpath("data/servers/told.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text), Known)
@@ -85,8 +85,8 @@ def base_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1')}"
 
 
-def got(url: str) -> str | None:
-    """The body of an answer, or None where there is none."""
+def http_get(url: str) -> str | None:
+    """The body of a response, or None."""
     try:
         with urllib.request.urlopen(url, timeout=PATIENCE) as reply:
             return str(reply.read(LONGEST).decode("utf-8", "replace"))
@@ -94,10 +94,10 @@ def got(url: str) -> str | None:
         return None
 
 
-def at(data: Any, path: str) -> Any:
-    """A field by its keys, or None.
+def field_at(data: Any, path: str) -> Any:
+    """A field by its dotted path, or None.
 
-    >>> at({"data": [{"id": "m"}]}, "data.0.id"), at({}, "a.b")
+    >>> field_at({"data": [{"id": "m"}]}, "data.0.id"), field_at({}, "a.b")
     ('m', None)
     """
     for key in path.split("."):
@@ -133,7 +133,7 @@ def samples(text: str) -> list[tuple[str, dict[str, str], float]]:
 
 def counters(base: str) -> dict[str, float]:
     """Every finite number of /metrics but histogram buckets, by name with labels."""
-    rows = samples(got(f"{base}/metrics") or "")
+    rows = samples(http_get(f"{base}/metrics") or "")
     return {name + ("{" + ",".join(f"{k}={v}" for k, v in labels.items()) + "}" if labels else ""): value
             for name, labels, value in rows if "le" not in labels and abs(value) < 1e300}  # fmt: skip
 
@@ -156,18 +156,18 @@ def ask(url: str) -> Told:
     base = base_of(url)
     raw: dict[str, Any] = {}
     columns: dict[str, str] = {}
-    for point in known().endpoint:
-        text = got(base + point.path)
+    for point in endpoints().endpoint:
+        text = http_get(base + point.path)
         try:
             data = json.loads(text) if text else None
         except (ValueError, RecursionError):
             data = None
         if data is not None:
-            fill(columns, {c: at(data, path) for path, c in point.columns.items()}, point.engine)
+            fill(columns, {c: field_at(data, path) for path, c in point.columns.items()}, point.engine)
             raw[point.path] = data
-    text = got(f"{base}/metrics") or ""
+    text = http_get(f"{base}/metrics") or ""
     for name, labels, _ in samples(text):
-        for metric in known().metric:
+        for metric in endpoints().metric:
             if metric.name == name:
                 fill(columns, {c: labels.get(label) for label, c in metric.columns.items()}, metric.engine)
     name, root = columns.pop("name", ""), columns.pop("root", "")

@@ -1,7 +1,7 @@
-"""Why measured runs part from their predictions: what the times would be if a suspect held, ranked over all rows.
+"""Why predictions differ from measured runs: test hypotheses on all rows and rank them.
 
-A suspect is a row of data/causes/suspects.toml: changes of the scenario's inputs by their own names, at one level or
-several. Each is played on every run; the one whose predictions come nearest to all rows together explains them best.
+A hypothesis is a row of data/causes/suspects.toml: changes to the scenario's inputs at one or several levels. The one
+whose predictions come closest to all rows explains them best.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ MOST_RUNS = 12
 
 
 class Suspect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One row. name; says: what it would mean, `{}` being the level; changes: input -> value; levels: what is tried
-    ("releases": the other rows of the engine); tasks: of which runs; needs: least values of arguments."""
+    """A hypothesis. name; says: its meaning, `{}` being the level; changes: input -> value; levels: values to try
+    ("releases": the engine's other rows); tasks: which runs; needs: least values of arguments."""
 
     name: str
     says: str
@@ -92,8 +92,8 @@ def levels_of(s: Suspect, requests: Sequence[Request]) -> tuple[str, ...]:
                  and all(built_for(load_engine(row), d) for d in devices))  # fmt: skip
 
 
-def applies(s: Suspect, r: Request) -> bool:
-    """True where a suspect may hold for a run."""
+def may_apply(s: Suspect, r: Request) -> bool:
+    """Whether a hypothesis can hold for a run."""
     return (not s.tasks or r.task in s.tasks) and all((r.kwargs.get(k) or 0) >= v for k, v in s.needs.items())
 
 
@@ -120,13 +120,13 @@ def ends(text: str) -> tuple[float, float]:
 
 
 def changed(r: Request, s: Suspect, level: str, scene: Callable[[], Any]) -> Request:
-    """A run as it would be if a suspect held. scene: its scenario, for values that are multiplied."""
+    """A run under a hypothesis. scene: its scenario, for values to be multiplied."""
     k = {**r.kwargs, "sets": dict(r.kwargs.get("sets", {})), "options": dict(r.kwargs.get("options", {}))}
     for key, written in s.changes.items():
         value = written.replace(LEVEL, level)
         if key.startswith(SETTING):
             path = key.removeprefix(SETTING)
-            for one in several(path, scene):
+            for one in wildcard_paths(path, scene):
                 old = k["sets"].get(one)
                 k["sets"][one] = scaled(value, lambda: get(scene(), one) if old is None else old)  # noqa: B023
         elif key.startswith(OPTION):
@@ -142,8 +142,8 @@ def changed(r: Request, s: Suspect, level: str, scene: Callable[[], Any]) -> Req
     return replace(r, kwargs={name: v for name, v in k.items() if v != {}})
 
 
-def several(path: str, scene: Callable[[], Any]) -> list[str]:
-    """The paths that one ending in `.*` means."""
+def wildcard_paths(path: str, scene: Callable[[], Any]) -> list[str]:
+    """The paths that one ending in `.*` stands for."""
     if not path.endswith(SEVERAL):
         return [path]
     stem = path.removesuffix(SEVERAL)
@@ -151,7 +151,7 @@ def several(path: str, scene: Callable[[], Any]) -> list[str]:
 
 
 def scaled(value: str, old: Callable[[], Any]) -> Any:
-    """What is written, or "*F" times what stood there."""
+    """The new value, or for "*F" the old one times F."""
     return old() * float(value[1:]) if value.startswith(FACTOR) else plain(value)
 
 
@@ -174,8 +174,8 @@ def loss(requests: Sequence[Request], predicted: Iterable[float]) -> float:
     return value if math.isfinite(value) else math.inf
 
 
-def chosen(scored: Sequence[Scored]) -> list[Scored]:
-    """The rows that suspects are played on: of runs under load only those furthest off."""
+def worst_rows(scored: Sequence[Scored]) -> list[Scored]:
+    """The rows on which hypotheses are tried; of runs under load only those that are off most."""
     good = [x for x in scored if not x.reason and x.predicted > 0 and x.request.measured > 0]
     worst: dict[str, float] = {}
     for x in good:
@@ -187,11 +187,11 @@ def chosen(scored: Sequence[Scored]) -> list[Scored]:
 
 
 def causes(scored: Sequence[Scored], tell: Callable[[int, int, str], None] | None = None) -> list[Cause]:
-    """Suspects that bring the predictions nearer to what was measured, best first.
+    """Hypotheses that bring predictions closer to the measurements, best first.
 
-    tell: called with (number, of how many, name) before each. An interrupt ends the search with what is known.
+    tell: called with (number, total, name) before each. An interrupt ends the search with the results so far.
     """
-    rows = chosen(scored)
+    rows = worst_rows(scored)
     requests = [x.request for x in rows]
     base = loss(requests, [x.predicted for x in rows])
     if not rows or base <= 0:
@@ -202,7 +202,7 @@ def causes(scored: Sequence[Scored], tell: Callable[[int, int, str], None] | Non
         for number, s in enumerate(suspects(), start=1):
             if tell:
                 tell(number, len(suspects()), s.name)
-            held = [applies(s, r) for r in requests]
+            held = [may_apply(s, r) for r in requests]
             best = best_level(s, rows, scenes, held, base) if any(held) else None
             if best is not None:
                 found.append(best)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rooflm.plots.picture import INK, QUIET, Picture, Spec, finished, rows, text_width
+from rooflm.plots.picture import INK, QUIET, Picture, Spec, rows, text_width, with_heading
 from rooflm.plots.scale import Scale, cell
 from rooflm.shown.palette import LIMIT, colours
 
@@ -20,10 +20,10 @@ NAN = math.nan
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar: its parts (name -> value; a single part for a plain bar) under `label`, in `group`.
+    """One bar: its parts (name -> value; a single part for a plain bar), its `label` and its `group`.
 
-    limit: a line across it; mark: a word at its end, such as OOM; low, high: the error band of its total; end: what is
-    written at its end instead of the total.
+    limit: a line across it; mark: text at its end, such as OOM; low, high: error band of the total; end: text at its
+    end in place of the total.
     """
 
     label: str
@@ -76,7 +76,7 @@ def bars(
         facet = {"row": {"field": "group", "type": "nominal", "sort": groups, "header": header}}
         body = {"facet": facet, "spec": body, "spacing": 12, "resolve": {"scale": {"y": "independent"}}}
     labels = max(text_width(b.label) for b in what) if what else 0.0
-    return finished({"data": data, **body}, title, subtitle, WIDTH + labels + 150, told)
+    return with_heading({"data": data, **body}, title, subtitle, WIDTH + labels + 150, told)
 
 
 def _end(bar: Bar, scale: Scale) -> str:

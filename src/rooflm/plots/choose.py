@@ -71,7 +71,7 @@ def grid_picture(grid: Any, kind: str | None = None, value: str | None = None) -
     axes: list[Axis] = list(grid.axes)
     if kind is not None and kind not in GRID_KINDS:
         raise RooflmError(f"kind is {kind!r}, but of a grid it must be {', '.join(GRID_KINDS)}")
-    chosen = kind or choose(axes)
+    chosen = kind or kind_for(axes)
     if chosen == "pareto":
         return pareto(grid)
     if chosen in ("parts", "shares", "memory"):
@@ -80,12 +80,12 @@ def grid_picture(grid: Any, kind: str | None = None, value: str | None = None) -
     return heatmap(grid, shown) if chosen == "heatmap" else lines(grid, shown)
 
 
-def choose(axes: Sequence[Axis]) -> str:
-    """The kind of picture that suits a grid.
+def kind_for(axes: Sequence[Axis]) -> str:
+    """The kind of picture that suits a grid's axes.
 
-    >>> choose([Axis("batch", (1, 2, 4)), Axis("output", (16, 32, 64))]), choose([Axis("gpu", ("a", "b"))])
+    >>> kind_for([Axis("batch", (1, 2, 4)), Axis("output", (16, 32, 64))]), kind_for([Axis("gpu", ("a", "b"))])
     ('heatmap', 'parts')
-    >>> choose([Axis("gpu", ("a", "b")), Axis("batch", (1, 2, 4)), Axis("output", (128, 512))])
+    >>> kind_for([Axis("gpu", ("a", "b")), Axis("batch", (1, 2, 4)), Axis("output", (128, 512))])
     'lines'
     """
     numeric = [a for a in axes if not a.structural]
@@ -118,12 +118,12 @@ NEUTRAL = {"width_prune": 0, "depth_prune": 0, "width_scale": 1, "depth_scale": 
 """Changes to a model that change nothing at this value, which therefore need no word."""
 
 
-def words(axis: Axis, place: int) -> str:
-    """One value of an axis for people: "batch 8", "h100-sxm-80gb", "width prune 0.27" or "original".
+def axis_text(axis: Axis, place: int) -> str:
+    """A value of an axis as text: "batch 8", "h100-sxm-80gb", "width prune 0.27" or "original".
 
-    >>> words(Axis("model.width_prune", (0, 0.27), (Axis("model.depth_prune", (0, 0)),)), 1)
+    >>> axis_text(Axis("model.width_prune", (0, 0.27), (Axis("model.depth_prune", (0, 0)),)), 1)
     'width prune 0.27'
-    >>> words(Axis("engine.fused", (False, True)), 0)
+    >>> axis_text(Axis("engine.fused", (False, True)), 0)
     'not fused'
     """
     telling = [m for m in axis.members if m.name in NAMELESS and len(set(m.values)) == len(m.values)]
@@ -161,7 +161,7 @@ def subject(grid: Any) -> str:
 
 
 def _masked(grid: Any, key: str) -> tuple[Array, Array]:
-    """Values with not-a-number where the point cannot run, and a word saying why ("OOM", or "no")."""
+    """Values with NaN at points that cannot run, and the reason there ("OOM" or "no")."""
     shape = shape_of(grid.axes)
     values = np.broadcast_to(np.asarray(grid.arrays[key], dtype=float), shape)
     fits = np.broadcast_to(np.asarray(grid.arrays.get("fits", True), dtype=bool), shape)
@@ -176,10 +176,10 @@ def _order(axes: Sequence[Axis], first: Sequence[Axis]) -> list[int]:
 
 
 def _others(axes: Sequence[Axis], shown: Sequence[Axis]) -> list[tuple[tuple[int, ...], str]]:
-    """Every place of the axes not shown, with its words."""
+    """All points of the axes that are not shown, with their text."""
     rest = [a for a in axes if a not in shown]
     places = itertools.product(*(range(len(a.values)) for a in rest))
-    return [(p, ", ".join(words(a, i) for a, i in zip(rest, p, strict=True))) for p in places]
+    return [(p, ", ".join(axis_text(a, i) for a, i in zip(rest, p, strict=True))) for p in places]
 
 
 def heatmap(grid: Any, key: str) -> Picture:
@@ -242,12 +242,12 @@ def _curves(grid: Any, key: str, x: Axis, pages: list[Axis], drawn: list[Axis]) 
     bands = [np.transpose(_masked(grid, k)[0], order) for k in ends if k in grid.arrays and count <= MOST_BANDS]
     made = []
     for place in itertools.product(*(range(len(a.values)) for a in pages)):
-        name = ", ".join(words(a, i) for a, i in zip(pages, place, strict=True))
+        name = ", ".join(axis_text(a, i) for a, i in zip(pages, place, strict=True))
         curves = []
         for spot in itertools.product(*(range(len(a.values)) for a in drawn)):
             at = (*place, *spot)
             low, high = (b[at] * scale.factor for b in bands) if bands else (None, None)
-            own = ", ".join(words(a, i) for a, i in zip(drawn, spot, strict=True))
+            own = ", ".join(axis_text(a, i) for a, i in zip(drawn, spot, strict=True))
             band = {"low": low, "high": high} if low is not None and np.isfinite(low).any() else {}
             curves.append(Curve(own, values[at] * scale.factor, lost=why[at] == "OOM", **band))
         made.append(Panel(name, scale, tuple(curves)))
@@ -286,7 +286,7 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Picture:
     outer = _outer(axes)
     made = []
     for i, place in enumerate(np.ndindex(*shape)):
-        told = {a.name: words(a, p) for a, p in zip(axes, place, strict=True)}
+        told = {a.name: axis_text(a, p) for a, p in zip(axes, place, strict=True)}
         head = told.pop(outer.name) if outer else ""
         own = held[i] if sums[i] > 0 else {}  # a point that breaks a rule has no parts
         sum_ = [text(float(sums[i]), unit)] if own and kind == "shares" else []
@@ -328,10 +328,12 @@ def pareto(grid: Any) -> Picture:
         spots = np.flatnonzero(keep)
         best = front(x, y)
         marks = [
-            ", ".join(words(a, i) for a, i in zip(numeric, np.unravel_index(spots[b], shape_of(numeric)), strict=True))
+            ", ".join(
+                axis_text(a, i) for a, i in zip(numeric, np.unravel_index(spots[b], shape_of(numeric)), strict=True)
+            )
             for b in best
         ]
-        name = ", ".join(words(a, i) for a, i in zip(named, place, strict=True)) or "Pareto front"
+        name = ", ".join(axis_text(a, i) for a, i in zip(named, place, strict=True)) or "Pareto front"
         clouds.append(Cloud(name, x, y, np.asarray(best, dtype=int), tuple(marks)))
     clouds = [c for c in clouds if len(c.x)]
     if not clouds:

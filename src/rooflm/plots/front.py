@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rooflm.plots.labels import Frame, along, placed, words
+from rooflm.plots.labels import Frame, along, place_labels, words
 from rooflm.plots.lines import LEGEND, NUMBER
-from rooflm.plots.picture import Picture, Spec, finished, rows
+from rooflm.plots.picture import Picture, Spec, rows, with_heading
 from rooflm.plots.scale import Array, Scale, round_ticks
 from rooflm.shown.palette import series
 
@@ -54,7 +54,7 @@ def front(
     if len(clouds) <= MOST_LABELLED:
         layers += _labels(clouds, frame, place, hue)
     told = (*notes, "dots: points that fit; lines: those that no other beats")
-    return finished({"width": WIDE, "height": TALL, "layer": layers}, title, subtitle, WIDE + 120, told)
+    return with_heading({"width": WIDE, "height": TALL, "layer": layers}, title, subtitle, WIDE + 120, told)
 
 
 def _cloud(cloud: Cloud, place: Spec, frame: Frame) -> list[Spec]:
@@ -87,6 +87,6 @@ def _labels(clouds: Sequence[Cloud], frame: Frame, place: Spec, hue: Spec) -> li
         asked += [(float(c.x[c.best[i]]), float(c.y[c.best[i]]), c.labels[i]) for i in some]
         owners += [c.name] * len(some)
     busy = [along(frame, c.x[c.best], c.y[c.best]) for c in clouds] + [frame.at(*_seen(c, frame)) for c in clouds]
-    found = placed(frame, asked, busy)
+    found = place_labels(frame, asked, busy)
     told = [(x, y, asked[i][2], owners[i]) for x, y, i in found]
     return [words(told, place | {"color": hue})] if found else []

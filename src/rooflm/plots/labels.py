@@ -56,20 +56,19 @@ def _value(share: float, ends: tuple[float, float], log: bool) -> float:
 
 
 def along(frame: Frame, x: Any, y: Any) -> Array:
-    """Pixels along a line through points in data units, near enough to each other that no label slips between."""
+    """Pixels along a line through points in data units, close enough that no label fits in between."""
     ends = frame.at(x, y)
     pieces = [np.linspace(a, b, max(int(np.hypot(*(b - a)) / 4), 2)) for a, b in pairwise(ends)]
     return np.concatenate(pieces) if pieces else ends
 
 
-def placed(
+def place_labels(
     frame: Frame, labels: Sequence[tuple[float, float, str]], busy: Sequence[Array], radii: Sequence[float] = ()
 ) -> list[tuple[float, float, int]]:
-    """Labels (x, y, text in data units) as (x, y, number of the label) of their middles, beside their points: where
-    their boxes cover nothing of `busy` (arrays of pixels), no label before them and nothing outside of the frame. Those
-    that find no such place are left out.
+    """Positions for labels (x, y, text in data units) as (x, y, index) of their centres, next to their points and clear
+    of `busy` (arrays of pixels), of earlier labels and of the frame's edge. Labels that cannot be placed are left out.
 
-    radii: pixels from each point that its own mark takes (default: 5).
+    radii: size of each point's mark in pixels (default: 5).
     """
     taken = np.concatenate([np.empty((0, 2)), *busy])
     boxes: list[tuple[float, float, float, float]] = []

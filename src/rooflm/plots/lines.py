@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,11 @@ from rooflm.plots.picture import (
     Picture,
     Spec,
     across_of,
-    arranged,
-    finished,
     heading,
+    in_rows,
     rows,
     text_width,
+    with_heading,
     wrapped,
 )
 from rooflm.plots.scale import Array, Scale, Side, round_ticks, thinned
@@ -94,12 +93,12 @@ def panels(
     across = across_of(len(parts))
     wide = WIDTH if len(parts) == 1 else (300 if across == 2 else 230)
     tall = HEIGHT if len(parts) == 1 else 200
-    whole = [v for p in parts for v in reached(p)] if shared else []
+    whole = [v for p in parts for v in axis_values(p)] if shared else []
     made = [
         _panel(
             x,
             p,
-            _domain(p.scale, whole or reached(p)),
+            _domain(p.scale, whole or axis_values(p)),
             parts,
             (wide, tall),
             first=i % across == 0 or not shared,
@@ -108,15 +107,16 @@ def panels(
         for i, p in enumerate(parts)
     ]
     crossed = any(_end(c, x.values) for p in parts for c in p.curves)
-    told = [*notes, *([LOST] if crossed else []), *nowhere(parts)]
-    return finished(arranged(made, across), title, subtitle, (wide + 60.0) * across + 120, told)
+    told = [*notes, *([LOST] if crossed else []), *nothing_fits_note(parts)]
+    return with_heading(in_rows(made, across), title, subtitle, (wide + 60.0) * across + 120, told)
 
 
-def nowhere(parts: Sequence[Panel]) -> list[str]:
-    """The note on curves of which no point fits, so that they cannot be seen: whole panels by their titles.
+def nothing_fits_note(parts: Sequence[Panel]) -> list[str]:
+    """A note on curves that are invisible because none of their points fits; whole panels by title.
 
     >>> none, some = (np.array(flags) for flags in ([True, True], [False, True]))
-    >>> nowhere([Panel("", Scale("ms"), (Curve("a100", none * 1.0, lost=none), Curve("h200", some * 1.0, lost=some)))])
+    >>> curves = (Curve("a100", none * 1.0, lost=none), Curve("h200", some * 1.0, lost=some))
+    >>> nothing_fits_note([Panel("", Scale("ms"), curves)])
     ['no size fits in memory: a100']
     """
     found = []
@@ -131,16 +131,23 @@ def timeline(title: str, x: Side, parts: Sequence[Panel], subtitle: str = "") ->
     """Courses over time, one quantity a panel, one below the other on the same axis of time."""
     made = [
         _panel(
-            x, p, _domain(p.scale, reached(p)), parts, (560, 120), first=True, shared=False, named=i == len(parts) - 1
+            x,
+            p,
+            _domain(p.scale, axis_values(p)),
+            parts,
+            (560, 120),
+            first=True,
+            shared=False,
+            named=i == len(parts) - 1,
         )
         for i, p in enumerate(parts)
     ]
-    body = arranged(made, 1) | {"spacing": 10, "resolve": {"scale": {"color": "independent"}}}
-    return finished(body, title, subtitle)
+    body = in_rows(made, 1) | {"spacing": 10, "resolve": {"scale": {"color": "independent"}}}
+    return with_heading(body, title, subtitle)
 
 
-def reached(panel: Panel) -> list[float]:
-    """Every finite value that the axis of a panel must reach, with room above for names along the lines of marks."""
+def axis_values(panel: Panel) -> list[float]:
+    """All finite values that a panel's axis must cover, with room above for the names of marks."""
     found = [*panel.values]
     for curve in panel.curves:
         for values in (curve.y, curve.low, curve.high):
@@ -168,6 +175,10 @@ NUMBER = ("abs(datum.value) >= 1e6 ? format(datum.value, '.3~s') : "
 """How Vega writes numbers on axes: 0.5, 2,048, 200k."""
 
 
+MOST_TICKS = 12
+"""Values of an axis up to which each may be a tick; more have ticks at round numbers."""
+
+
 def x_of(side: Side, pixels: float) -> Spec:
     """The x axis of a side: names as names, sizes linear or logarithmic with ticks at round values."""
     base: Spec = {"field": "x", "title": side.label}
@@ -180,21 +191,24 @@ def x_of(side: Side, pixels: float) -> Spec:
                        "scale": {"type": "point", "padding": 0.3, "domain": order}}  # fmt: skip
     low, high = float(min(side.values)), float(max(side.values))
     if side.log:
-        at = side.values if len(set(side.values)) <= 12 else round_ticks(low, high)
+        at = side.values if len(set(side.values)) <= MOST_TICKS else round_ticks(low, high)
         seen = thinned([v for v in at if low <= v <= high], pixels)
         return base | {"type": "quantitative", "axis": {"values": seen, "labelExpr": NUMBER},
                        "scale": {"type": "log", "domain": [low, high], "nice": False, "padding": 8}}  # fmt: skip
     at = sorted(set(side.values))
     low = min(low, 0.0) if side.time else low
     axis: Spec = {"labelExpr": NUMBER, "tickCount": 8}
-    if len(at) <= 12 and len({round(b - a, 9) for a, b in pairwise(at)}) == 1:
-        axis |= {"values": [float(v) for v in at]}
+    if not side.time and len(at) <= MOST_TICKS:
+        axis |= {"values": thinned(at, pixels, log=False)}
+    elif all(float(v).is_integer() for v in at):
+        axis |= {"tickMinStep": 1}  # no half GPUs
     scale = {"domain": [low, high], "nice": False, "zero": False, "padding": 0 if side.time else 8}
     return base | {"type": "quantitative", "axis": axis, "scale": scale}  # fmt: skip
 
 
 def _end(curve: Curve, xs: Sequence[Any]) -> tuple[Any, Any, float] | None:
-    """The last x that fits, the first that does not, and the height of the last; None for a curve that does not end."""
+    """The last x that fits, the first that does not, and the curve's height at the last; None for a curve that does not
+    end."""
     if curve.lost is None or not np.any(curve.lost):
         return None
     good = np.flatnonzero(np.isfinite(np.asarray(curve.y, float)))
@@ -242,7 +256,7 @@ def _panel(
     layers = _marks(x, panel.marks, place, size[0])
     layers += [layer for c in panel.curves for layer in _band(x, c, place, hue)]
     for i, c in enumerate(panel.curves):
-        hidden = sum(_alike(c, other) for other in panel.curves[i + 1 :])
+        hidden = sum(hides(c, other) for other in panel.curves[i + 1 :])
         layers += _layers(x, c, place, hue, names, hidden)
     layers += [layer for c in panel.curves for layer in _lost(x, c, place, hue)]
     out: Spec = {"width": size[0], "height": size[1], "layer": layers}
@@ -280,8 +294,8 @@ def _layer(mark: Spec, values: list[Spec], place: Spec, hue: Spec, **more: Any) 
     return {"data": {"values": values}, "mark": mark, "encoding": place | {"color": hue, "tooltip": told} | more}
 
 
-def _alike(a: Curve, b: Curve) -> bool:
-    """Whether one curve would hide the other: three hundredths of their values apart at most."""
+def hides(a: Curve, b: Curve) -> bool:
+    """Whether one curve would hide the other: their values differ by at most 3 %."""
     if a.dots or b.dots or a.x != b.x or np.shape(a.y) != np.shape(b.y):
         return False
     one, other = np.asarray(a.y, float), np.asarray(b.y, float)

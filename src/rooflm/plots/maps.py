@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rooflm.plots.picture import Picture, Spec, across_of, arranged, finished, heading, rows, text_width
+from rooflm.plots.picture import Picture, Spec, across_of, heading, in_rows, rows, text_width, with_heading
 from rooflm.plots.scale import Array, Scale, Side, cell, even_ticks, round_ticks
 from rooflm.shown.palette import EMPTY
 
@@ -50,10 +50,10 @@ def heatmap(
     size = (math.ceil(min(wide, 70.0)), 24.0 if written else 12.0)
     made = [_map(m, x, y, scale, (low, high), size, i % across == 0) for i, m in enumerate(maps)]
     notes = [text for word, text in WHY.items() if any((m.why == word).any() for m in maps)]
-    body = arranged(made, across)
+    body = in_rows(made, across)
     if len(made) > 1:
         body["resolve"] = {"scale": {"color": "shared"}}
-    return finished(body, title, subtitle, size[0] * len(x.values) * across + 160, notes)
+    return with_heading(body, title, subtitle, size[0] * len(x.values) * across + 160, notes)
 
 
 def _word(m: Map, scale: Scale, row: int, column: int) -> str:

@@ -90,7 +90,7 @@ class Picture:
         """What a notebook shows: the interactive figure where it can draw one, and the same as svg."""
         shown: dict[str, Any] = {"application/vnd.vegalite.v6+json": dict(self.spec), "text/plain": repr(self)}
         try:
-            return shown | {"image/svg+xml": drawer().vegalite_to_svg(dict(self.spec))}
+            return shown | {"image/svg+xml": vl_convert().vegalite_to_svg(dict(self.spec))}
         except RooflmError:
             return shown
 
@@ -111,8 +111,8 @@ def _apart(part: Any, data: dict[str, list[Spec]]) -> Any:
     return {k: _apart(v, data) for k, v in part.items()}
 
 
-def drawer() -> Any:
-    """vl-convert. Raises RooflmError when it is not installed."""
+def vl_convert() -> Any:
+    """The vl-convert module; RooflmError if it is not installed."""
     try:
         import vl_convert
     except ImportError as error:
@@ -124,33 +124,33 @@ def check_picture(path: str) -> Path:
     """The target, if a picture can be written there: asked before any work is done."""
     target = check_target(path, FORMATS, "--plot")
     if target.suffix.lower() != ".json":
-        drawer()
+        vl_convert()
     return target
 
 
 def _page(picture: Picture) -> bytes:
     """One page that holds the picture and all that draws it."""
-    page = drawer().vegalite_to_html(unmarked(dict(picture.spec)), bundle=True)
+    page = vl_convert().vegalite_to_html(escaped(dict(picture.spec)), bundle=True)
     head = f"<head><title>{escape(picture.title)}</title>"
     return str(page).replace("<head>", head, 1).encode()
 
 
-def unmarked(value: Any) -> Any:
-    """A specification whose texts hold no mark-up: a page has it inside a script, which "</script>" would end.
+def escaped(value: Any) -> Any:
+    """A specification whose text cannot end the script element that holds it in a page.
 
-    >>> unmarked({"text": ["a</script>", 1]})
+    >>> escaped({"text": ["a</script>", 1]})
     {'text': ['a‹/script>', 1]}
     """
     if isinstance(value, dict):
-        return {unmarked(k): unmarked(v) for k, v in value.items()}
+        return {escaped(k): escaped(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [unmarked(v) for v in value]
+        return [escaped(v) for v in value]
     return re.sub(r"(?i)<(?=/|!--|script)", "‹", value) if isinstance(value, str) else value
 
 
 WRITERS: dict[str, Any] = {
-    ".png": lambda p: drawer().vegalite_to_png(dict(p.spec), scale=2),
-    ".svg": lambda p: drawer().vegalite_to_svg(dict(p.spec)).encode(),
+    ".png": lambda p: vl_convert().vegalite_to_png(dict(p.spec), scale=2),
+    ".svg": lambda p: vl_convert().vegalite_to_svg(dict(p.spec)).encode(),
     ".html": _page,
     ".json": lambda p: json.dumps(p.spec, indent=1).encode() + b"\n",
 }
@@ -160,11 +160,12 @@ def _put(name: str, data: bytes) -> None:
     Path(name).write_bytes(data)
 
 
-def finished(body: Spec, title: str, subtitle: str = "", width: float = 640.0, notes: Iterable[str] = ()) -> Picture:
-    """A picture of a body (layers, concatenation, facets) with its heading, in the project's one style.
+def with_heading(
+    body: Spec, title: str, subtitle: str = "", width: float = 640.0, notes: Iterable[str] = ()
+) -> Picture:
+    """A picture with title, subtitle and notes in the project's style.
 
-    title says what was asked; subtitle of what; notes below it explain marks. width:
-    pixels of the body, to which the heading is wrapped.
+    width: pixels of the body, to which the heading is wrapped.
     """
     below = [line for text in (subtitle, "; ".join(notes)) if text for line in wrapped(text, width, SIZE)]
     head: Spec = {"text": wrapped(title, width, 15)}
@@ -174,7 +175,7 @@ def finished(body: Spec, title: str, subtitle: str = "", width: float = 640.0, n
 
 
 def text_width(text: str, size: float = SIZE) -> float:
-    """Pixels that a text takes, rather more than less (Helvetica's widths by class of letter).
+    """Estimated width of a text in pixels, on the safe side (Helvetica's widths by class of letter).
 
     >>> text_width("ill", 10) < text_width("MWM", 10)
     True
@@ -212,8 +213,8 @@ def heading(text: str, width: float) -> Spec:
             "frame": "group"}  # fmt: skip
 
 
-def arranged(panels: Sequence[Spec], across: int) -> Spec:
-    """Panels side by side, so many in a row; a single one without a heading as it is."""
+def in_rows(panels: Sequence[Spec], across: int) -> Spec:
+    """Panels side by side, `across` per row; a single one as it is, without a heading."""
     if len(panels) == 1 and "title" not in panels[0]:
         return dict(panels[0])
     return {"concat": list(panels), "columns": across, "spacing": 26}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rooflm.plots.lines import NUMBER
-from rooflm.plots.picture import INK, Picture, Spec, arranged, finished, heading, rows, text_width
+from rooflm.plots.picture import INK, Picture, Spec, heading, in_rows, rows, text_width, with_heading
 from rooflm.shown.palette import GOOD, PARTS
 
 AXES = (
@@ -54,8 +54,8 @@ def ratios(
     notes = [f"shaded: within {100 * near:.0f} %", "one tick a run, dot: the median, line: eight of ten runs"]
     if np.any((every < ends[0]) | (every > ends[1])):
         notes.append(f"at the edge: beyond {ends[0]:g} or {ends[1]:g}")
-    body = arranged(made, across) | ({"spacing": {"row": 14, "column": 30}} if len(made) > 1 else {})
-    return finished(body, title, subtitle, across * (wide + room + 20), notes)
+    body = in_rows(made, across) | ({"spacing": {"row": 14, "column": 30}} if len(made) > 1 else {})
+    return with_heading(body, title, subtitle, across * (wide + room + 20), notes)
 
 
 def _ratio(metric: str, values: Mapping[str, Sequence[float]], near: float, size: tuple[float, float], x: Spec) -> Spec:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rooflm.plots.labels import Frame, along, placed, words
-from rooflm.plots.picture import Picture, Spec, finished, rows
+from rooflm.plots.labels import Frame, along, place_labels, words
+from rooflm.plots.picture import Picture, Spec, rows, with_heading
 from rooflm.plots.scale import Array
 from rooflm.shown.palette import SHAPES, series
 
@@ -59,7 +59,7 @@ def roofline(title: str, roofs: Sequence[Roof], ops: Sequence[Ops], subtitle: st
     found = _labels(frame, roofs, ops)
     layers = [*_roofs(roofs, place), *_ops(ops, place), *([words(found, place)] if found else [])]
     body: Spec = {"width": WIDE, "height": TALL, "layer": layers, "resolve": {"scale": {"strokeDash": "shared"}}}
-    return finished(body, title, subtitle, WIDE + 160, ["area of a point: its share of the time of its phase"])
+    return with_heading(body, title, subtitle, WIDE + 160, ["area of a point: its share of the time of its phase"])
 
 
 PLAIN = "format(datum.value, ',.4~r')"
@@ -130,5 +130,5 @@ def _labels(frame: Frame, roofs: Sequence[Roof], ops: Sequence[Ops]) -> list[tup
     for roof in roofs:
         busy.append(along(frame, roof.x, roof.y))
     told = [(x, y, ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")) for x, y, _, names in spots]
-    found = placed(frame, told, busy, [_radius(share) for _, _, share, _ in spots])
+    found = place_labels(frame, told, busy, [_radius(share) for _, _, share, _ in spots])
     return [(x, y, told[i][2], "") for x, y, i in found]

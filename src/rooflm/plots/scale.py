@@ -135,16 +135,21 @@ def even_ticks(low: float, high: float, most: int = 6) -> list[float]:
     return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
 
 
-def thinned(values: Sequence[float], pixels: float) -> list[float]:
-    """Those of the values, as ticks of a logarithmic axis so many pixels long, whose labels keep apart."""
+def thinned(values: Sequence[float], pixels: float, log: bool = True) -> list[float]:
+    """Those of the values that can be ticks of an axis so many pixels long without their labels touching.
+
+    >>> thinned([1, 2, 4], 300, log=False), thinned([1000, 1001, 2000], 300, log=False)
+    ([1.0, 2.0, 4.0], [1000.0, 2000.0])
+    """
     at = sorted(set(map(float, values)))
-    long = math.log(at[-1] / at[0]) or 1.0
-    kept: list[float] = []
-    for value in at:
-        room = 0.6 * SIZE * (len(number(value)) + 1)
-        if not kept or math.log(value / kept[-1]) / long * pixels >= room + 6:
-            kept.append(value)
-    return kept
+    place = np.log(at) if log else np.asarray(at)
+    along = (place - place[0]) / ((place[-1] - place[0]) or 1.0) * pixels
+    kept: list[int] = []
+    for i, value in enumerate(at):
+        label = 0.6 * SIZE * (len(number(value)) + 1)
+        if not kept or along[i] - along[kept[-1]] >= label + 6:
+            kept.append(i)
+    return [at[i] for i in kept]
 
 
 SHARES = ("mfu", "mfu_causal", "hfu", "mbu", "prefill_mfu", "decode_mbu", "busy", "bubble_fraction", "goodput")
@@ -159,7 +164,7 @@ def scale_of(key: str, values: Array, outputs: Outputs = INFER_OUTPUTS) -> Scale
     """
     root = key.split(".")[0]
     row = outputs.get(root) or Output(root, key.replace("_", " "), "", str)
-    meaning, unit = row.meaning, row.unit
+    meaning, unit = row.meaning.partition(" (of a model that embeds")[0], row.unit
     if "." in key:
         meaning = f"{meaning}: {key.split('.', 1)[1].replace('_', ' ')}"
     real = values[np.isfinite(values)] if values.dtype.kind == "f" else values.astype(float).reshape(-1)

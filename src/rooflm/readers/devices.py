@@ -10,8 +10,18 @@ from rooflm.catalogue.hardware import DTYPES, OFF, Cluster, Device, Measured
 from rooflm.errors import RooflmError
 from rooflm.readers.own_card import completed
 from rooflm.readers.prices import basis
-from rooflm.readers.rows import Said, Source, is_path, own_row, raw_row, resolve, said, source_named, where
-from rooflm.readers.tables import held, known_field, quantity, tabled, values
+from rooflm.readers.rows import (
+    Description,
+    Source,
+    descriptive_fields,
+    is_path,
+    own_row,
+    raw_row,
+    resolve,
+    row_label,
+    source_named,
+)
+from rooflm.readers.tables import check_field_name, dataclass_fields, field_value, quantity, require_table
 from rooflm.units import Num
 
 ANY_DEVICE = "*"
@@ -23,28 +33,28 @@ TABLES = ("own", "off")
 
 def _device(name: str) -> Device:
     raw, canonical = raw_row("gpu", name)
-    label = where("gpu", name)
+    label = row_label("gpu", name)
     raw, inferred = completed(raw, label) if is_path(name) else (raw, "")
-    about, own = said(raw, label, Said)
+    about, own = descriptive_fields(raw, label, Description)
     measured = own.pop("measured", None)
     peak = _rates(own.pop("peak", None), label)
     return Device(
         canonical, peak=peak, measured=None if measured is None else _measured(measured, label),
-        priced=_price_basis(about.origin), inferred=inferred, **values(Device, own, label, but=NOT_IN_ROWS),
+        priced=_price_basis(about.origin), inferred=inferred, **dataclass_fields(Device, own, label, but=NOT_IN_ROWS),
     )  # fmt: skip
 
 
 def _rates(given: Any, label: str) -> dict[str, Num]:
     """Dense FLOP/s by data type."""
-    if not tabled(f"{label}: peak", given):
+    if not require_table(f"{label}: peak", given):
         raise RooflmError(f"{label}: peak is empty, but it must give the FLOP/s of at least one data type")
     for dtype in given:
-        known_field(dtype, DTYPES, f"{label}: peak")
+        check_field_name(dtype, DTYPES, f"{label}: peak")
     return {dtype: quantity(rate, "flop/s", f"{label}: peak.{dtype}") for dtype, rate in given.items()}
 
 
 def _price_basis(origin: dict[str, str | Source]) -> str:
-    """What a row's price rests on: its source, "" for a file of one's own without one."""
+    """The source of a row's price; "" for a user's file that states none."""
     source = origin.get("price", origin.get("default"))
     return basis(source_named("gpu", source) if isinstance(source, str) else source)
 
@@ -52,13 +62,15 @@ def _price_basis(origin: dict[str, str | Source]) -> str:
 def _measured(given: Any, label: str) -> Measured:
     """The constants of a calibrated machine, under `own` those of a data type, under `off` how far it is off."""
     at = f"{label}: measured"
-    left = dict(tabled(at, given))
-    own, off = (tabled(f"{at}.{name}", left.pop(name, {})) for name in TABLES)
+    left = dict(require_table(at, given))
+    own, off = (require_table(f"{at}.{name}", left.pop(name, {})) for name in TABLES)
     for name, value in off.items():
-        known_field(name, OFF, f"{at}.off")
-        held(f"{at}.off.{name}", value, About(""))
-    parts = {dtype: values(Measured, table, label, f"measured.own.{dtype}", TABLES) for dtype, table in own.items()}
-    return Measured(**values(Measured, left, label, "measured", TABLES), own=parts, off=off)
+        check_field_name(name, OFF, f"{at}.off")
+        field_value(f"{at}.off.{name}", value, About(""))
+    parts = {
+        dtype: dataclass_fields(Measured, table, label, f"measured.own.{dtype}", TABLES) for dtype, table in own.items()
+    }
+    return Measured(**dataclass_fields(Measured, left, label, "measured", TABLES), own=parts, off=off)
 
 
 _packaged_device = lru_cache(_device)
@@ -90,10 +102,10 @@ def default_cluster(device: str) -> str:
 def cluster_parts(name: str) -> tuple[str, str, dict[str, Any]]:
     """Name and device of a cluster's row (ANY_DEVICE: of any), and the fields of a `Cluster` that it gives."""
     raw, canonical = raw_row("cluster", name)
-    label = where("cluster", name)
-    own = said(raw, label, Said)[1]
-    device = held(f"{label}: device", own.pop("device", None), About("", kind="word"))
-    found = values(Cluster, own, label, but=("name", "device"))
+    label = row_label("cluster", name)
+    own = descriptive_fields(raw, label, Description)[1]
+    device = field_value(f"{label}: device", own.pop("device", None), About("", kind="word"))
+    found = dataclass_fields(Cluster, own, label, but=("name", "device"))
     sizes = [float(tier.size) for tier in found.get("tiers", ())]
     if not sizes:
         raise RooflmError(f"{label}: tiers is an empty list, but a cluster has at least one network")

@@ -1,4 +1,4 @@
-"""Which row of an engine a release is: by the range of releases that the rows say (`version`)."""
+"""Find the engine row for a release, by the range of releases that each row covers (`version`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NUMBERS = re.compile(r"(?:^|[\s_-])[vb]?(\d{1,5}(?:\.\d+)*)(?!\d)")
 
 
 def numbers(release: str) -> tuple[int, ...]:
-    """The first numbers of a release or of an end of a range; dates and hashes of nightly builds are none.
+    """The numeric parts of a release or of one end of a range; dates and hashes of nightly builds are ignored.
 
     >>> numbers("1.2.0rc6.post1"), numbers("v0.10.1"), numbers("Megatron-Core 0.12"), numbers("b4000")
     ((1, 2, 0), (0, 10, 1), (0, 12), (4000,))
@@ -22,10 +22,10 @@ def numbers(release: str) -> tuple[int, ...]:
     return tuple(int(part) for part in found[1].split(".")) if found else ()
 
 
-def said_of(row: str, field: str) -> str:
-    """A field of a row (`version`, `date`), or of the row that it builds on; "" where none gives it."""
+def inherited_field(row: str, field: str) -> str:
+    """A field of a row (`version`, `date`), or of the row that it builds on; "" if neither has it."""
     own, _ = raw_row("engine", row)
-    return str(own[field]) if field in own else said_of(own["base"], field) if "base" in own else ""
+    return str(own[field]) if field in own else inherited_field(own["base"], field) if "base" in own else ""
 
 
 @lru_cache
@@ -35,7 +35,7 @@ def span(row: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     >>> span("vllm-0.8"), span("ideal")
     (((0, 8), (0, 10, 1)), ((), ()))
     """
-    first, _, last = said_of(row, "version").partition(" to ")
+    first, _, last = inherited_field(row, "version").partition(" to ")
     return numbers(first), numbers(last or first)
 
 
@@ -48,13 +48,13 @@ def rows_of_releases(plain: str) -> tuple[str, ...]:
     """
     own = re.compile(rf"{re.escape(plain)}(-[\d.-]+)?")
     rows = sorted(row for row in set(aliases("engine").values()) if own.fullmatch(row))
-    return tuple(sorted(rows, key=lambda row: said_of(row, "date"), reverse=True))
+    return tuple(sorted(rows, key=lambda row: inherited_field(row, "date"), reverse=True))
 
 
-def holds(row: str, asked: tuple[int, ...]) -> bool:
-    """Whether a release is in a row's range, as far as both are stated.
+def in_range(row: str, asked: tuple[int, ...]) -> bool:
+    """Whether a row's range includes a release. An end that is not stated is open.
 
-    >>> holds("vllm-0.11.1", (0, 13, 2)), holds("vllm-0.11.1", (0, 14))
+    >>> in_range("vllm-0.11.1", (0, 13, 2)), in_range("vllm-0.11.1", (0, 14))
     (True, False)
     """
     low, high = span(row)
@@ -68,15 +68,17 @@ def row_of_release(plain: str, release: str) -> str | None:
     ('vllm-0.8', 'llama.cpp', None)
     """
     asked = numbers(release)
-    return next((row for row in rows_of_releases(plain) if holds(row, asked)), None)
+    return next((row for row in rows_of_releases(plain) if in_range(row, asked)), None)
 
 
-def parted(name: str) -> tuple[str, str]:
-    """The engine and the release of "NAME-RELEASE" ("NAME@RELEASE", "NAME==RELEASE", "NAME:RELEASE"), by the longest
-    name or alias that it begins with; else "" and "".
+def split_release(name: str) -> tuple[str, str]:
+    """Split "NAME-RELEASE" (also "NAME@RELEASE", "NAME==RELEASE", "NAME:RELEASE") into engine and release, by the
+    longest known name or alias; ("", "") if there is none.
 
-    >>> parted("trt-llm 1.0"), parted("llama.cpp-rocm-b7000"), parted("vllm==0.10.1"), parted("vllm-nightly")
-    (('trtllm', '1.0'), ('llama.cpp-rocm', 'b7000'), ('vllm', '0.10.1'), ('', ''))
+    >>> split_release("trt-llm 1.0"), split_release("llama.cpp-rocm-b7000")
+    (('trtllm', '1.0'), ('llama.cpp-rocm', 'b7000'))
+    >>> split_release("vllm==0.10.1"), split_release("vllm-nightly")
+    (('vllm', '0.10.1'), ('', ''))
     """
     pieces = re.sub("@|==|:", "-", normalise(name), count=1).split("-")
     for size in range(len(pieces) - 1, 0, -1):
@@ -87,12 +89,12 @@ def parted(name: str) -> tuple[str, str]:
 
 
 def row_named(name: str) -> str | None:
-    """The row whose range holds what "NAME-RELEASE" says, or None.
+    """The row whose range includes the release in "NAME-RELEASE", or None.
 
     >>> row_named("vllm-0.8.5"), row_named("llama.cpp-rocm-b7000"), row_named("vllm-9.0")
     ('vllm-0.8', 'llama.cpp-rocm-2025-12', None)
     """
-    plain, release = parted(name)
+    plain, release = split_release(name)
     return row_of_release(plain, release) if plain else None
 
 

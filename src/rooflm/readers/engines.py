@@ -17,9 +17,19 @@ from rooflm.catalogue.fields import About
 from rooflm.errors import RooflmError, UnknownNameError, one_of
 from rooflm.kernels.constants import entries_of
 from rooflm.readers.residuals import parse
-from rooflm.readers.rows import Said, beside, is_path, names, raw_row, resolve, said, where, words_of
-from rooflm.readers.tables import bounded, held, known_field
-from rooflm.readers.tables import values as values_of
+from rooflm.readers.rows import (
+    Description,
+    descriptive_fields,
+    extra_table,
+    is_path,
+    names,
+    raw_row,
+    resolve,
+    row_label,
+    words_of,
+)
+from rooflm.readers.tables import check_bounds, check_field_name, field_value
+from rooflm.readers.tables import dataclass_fields as values_of
 
 Factors = Mapping[str, Mapping[str, float]]
 """Card or generation of cards -> field of the engine -> factor."""
@@ -32,10 +42,9 @@ class Row(NamedTuple):
     cards: Factors
 
 
-class EngineSaid(Said):
-    """What a row says of an engine beside its constants. base: the row that it builds on; usual: it is the engine
-    assumed where none is named; cards: factors of constants by card; fitted: errors of its fit in per cent, for people.
-    """
+class EngineDescription(Description):
+    """What a row holds besides the constants. base: the row that it builds on; usual: the default engine of its phase;
+    cards: factors on constants per card; fitted: errors of its fit in per cent, for people."""
 
     base: str | None = None
     server: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -54,18 +63,18 @@ def load_engine(name: str, gpu: str = "", generation: str = "") -> Engine:
     (0.0, 'vllm')
     """
     if is_path(name):
-        return _on(_read(name), (gpu, generation))
+        return on_card(_read(name), (gpu, generation))
     return _loaded(name, (gpu, generation))
 
 
 @lru_cache(maxsize=4096)
 def _loaded(name: str, cards: tuple[str, ...]) -> Engine:
     """`load_engine` of a row of the catalogue."""
-    return _on(_packaged(resolve("engine", name)), cards)
+    return on_card(_packaged(resolve("engine", name)), cards)
 
 
-def _on(row: Row, cards: tuple[str, ...]) -> Engine:
-    """The engine of a row on a card, scaled by the factors of the first of these keys (card, generation) that the row
+def on_card(row: Row, cards: tuple[str, ...]) -> Engine:
+    """The engine of a row on a card, scaled by the row's factors for the first of these keys (card, generation) that it
     has."""
     return scaled(row.engine, next((row.cards[key] for key in cards if key in row.cards), {}))
 
@@ -119,8 +128,8 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     """A row read and checked, over the row that it builds on. `measured_as` and `family` are not taken from the base by
     a row of the catalogue, but they are by a user's file."""
     raw, canonical = raw_row("engine", name)
-    label = where("engine", name)
-    about, own = said(raw, label, EngineSaid)
+    label = row_label("engine", name)
+    about, own = descriptive_fields(raw, label, EngineDescription)
     base = row_of(about.base, (*above, name)) if about.base else Row(Engine(canonical), {})
     values = _constants(own, label)
     widths = [w.strip() for w in str(values.get("caches", "")).split(",") if w]
@@ -131,18 +140,18 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     server |= values_of(ServerOptions, about.server, label, "server")
     values["server"] = replace(base.engine.server, **server)
     values["command"] = replace(base.engine.command, **values_of(Command, about.command, label, "command"))
-    known = beside(name, "residuals")
+    known = extra_table(name, "residuals")
     if known is not None:
         values["residuals"] = parse(known, label)
-    cards = _over(base.cards, _factors(about.cards, label), values)
+    cards = merge_card_factors(base.cards, _factors(about.cards, label), values)
     again = {"measured_as": base.engine.runs, "family": base.engine.family} if is_path(name) and about.base else {}
     values = {"measured_as": "", "family": "", **again, **values}
     return Row(replace(base.engine, name=canonical).but(**values), cards)
 
 
-def _over(inherited: Factors, own: Factors, given: Mapping[str, Any]) -> Factors:
-    """Factors by card of a row over those of its base. A field that the row gives itself keeps that value on every
-    card, so the base's factors of it are dropped."""
+def merge_card_factors(inherited: Factors, own: Factors, given: Mapping[str, Any]) -> Factors:
+    """A row's factors per card merged over its base's. A field that the row sets itself has that value on every card,
+    so the base's factors on it are dropped."""
     left = {key: {k: v for k, v in kin.items() if k not in given} for key, kin in inherited.items()}
     merged = {key: {**left.get(key, {}), **own.get(key, {})} for key in (*left, *own)}
     return {key: factors for key, factors in merged.items() if factors}
@@ -151,17 +160,16 @@ def _over(inherited: Factors, own: Factors, given: Mapping[str, Any]) -> Factors
 def _constants(given: Mapping[str, Any], label: str) -> dict[str, Any]:
     """Constants of a row by their own names, each checked against its field."""
     for name in given:
-        known_field(name, [*ABOUT, "base"], f"{label}: the row")  # base is taken out of a row before
-    found = {name: held(f"{label}: {name}", value, ABOUT[name]) for name, value in given.items()}
+        check_field_name(name, [*ABOUT, "base"], f"{label}: the row")  # base is taken out of a row before
+    found = {name: field_value(f"{label}: {name}", value, ABOUT[name]) for name, value in given.items()}
     for name, value in found.items():
         known_words(name, value, f"{label}: {name}")
     return found
 
 
 def known_words(field: str, value: Any, label: str) -> None:
-    """Nothing where every word of an engine's text field is known, else RooflmError. Checked are: kernels, kinds of
-    schemes, devices that it is not built for, libraries of experts' kernels, data types of products, generations and
-    cards."""
+    """RooflmError if a word of an engine's text field is unknown: a kernel library, kind of scheme, excluded device,
+    library of experts' kernels, data type of products, generation or card."""
     if field == "kernels":
         known_kernels(label, value)
     among: dict[str, Callable[[], Collection[str]]] = {
@@ -205,7 +213,7 @@ def _factors(given: Mapping[str, Mapping[str, float]], label: str) -> Factors:
         for name, value in own.items():
             if name not in ABOUT or ABOUT[name].kind != "number":
                 raise RooflmError(f"{label}: {key} has a factor of {name!r}, which is no number of an engine")
-            bounded(f"{label}: {key}, {name}", value, About("", above=ABOUT[name].above))
+            check_bounds(f"{label}: {key}, {name}", value, About("", above=ABOUT[name].above))
     return given
 
 

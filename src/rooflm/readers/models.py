@@ -12,7 +12,7 @@ from rooflm.catalogue.model import Attention, Model, MoE
 from rooflm.errors import RooflmError, RooflmWarning
 from rooflm.readers import released
 from rooflm.readers.rows import normalise, raw_row
-from rooflm.readers.tables import held, values
+from rooflm.readers.tables import dataclass_fields, field_value
 
 SAID = ("aliases", "note", "name")
 """What a row may say beside the model."""
@@ -20,7 +20,7 @@ SAID = ("aliases", "note", "name")
 
 def from_row(row: dict[str, Any], name: str, label: str) -> Model:
     """A Model from a parsed TOML table; RooflmError names the file, the field, the value and the rule."""
-    read = values(Model, {k: v for k, v in row.items() if k not in SAID}, label, but=("name",))
+    read = dataclass_fields(Model, {k: v for k, v in row.items() if k not in SAID}, label, but=("name",))
     same = {b.mixer: b.mixer for b in reversed(read["blocks"])}  # equal mixers are one object: a graph holds them once
     read["blocks"] = tuple(replace(b, mixer=same[b.mixer]) for b in read["blocks"])
     return checked(Model(name, **read), label)
@@ -47,7 +47,7 @@ def as_released(name: str, checkpoint: released.Checkpoint) -> Model:
 
 
 def _bounds(part: Any, at: str) -> None:
-    """RooflmError for the first value of a model or a part of it that breaks the rule of its field."""
+    """RooflmError for the first value of a model or of one of its parts that is out of bounds."""
     known = abouts(type(part))
     for f in fields(part):
         value, name = getattr(part, f.name), f"{at}{f.name}"
@@ -57,7 +57,7 @@ def _bounds(part: Any, at: str) -> None:
             for i, block in enumerate(value):
                 _bounds(block, f"{name}[{i}].")
         elif f.name in known:
-            held(name, value, known[f.name])
+            field_value(name, value, known[f.name])
 
 
 def checked(model: Model, label: str) -> Model:

@@ -1,5 +1,5 @@
-"""Files from outside, the one door through which they come: text, TOML, JSON and csv, with limits on
-size and depth. Whatever is wrong with a file is one sentence.
+"""The only place that reads files from outside: text, TOML, JSON and csv, with limits on size and nesting. Every
+problem with a file becomes a one-sentence RooflmError.
 
 Nothing here runs what it reads: no pickle, no YAML tags, no import.
 """
@@ -30,10 +30,10 @@ WIDEST = 10**6
 Source = str | os.PathLike[str]
 
 
-def placed(path: Source, what: str) -> Path:
-    """A path that the system can be asked for, with `~` spelled out; RooflmError for one that no file can have.
+def checked_path(path: Source, what: str) -> Path:
+    """A path with `~` expanded; RooflmError for one that no file can have.
 
-    >>> placed("a\\0b", "trace")
+    >>> checked_path("a\\0b", "trace")
     Traceback (most recent call last):
     rooflm.errors.RooflmError: trace is 'a\\x00b', but no file can have that name
     """
@@ -43,14 +43,16 @@ def placed(path: Source, what: str) -> Path:
             raise ValueError
         found.exists()
     except (OSError, ValueError, RuntimeError) as error:
-        raise RooflmError(f"{what} is {_short(path)}, but {reason(error) or 'no file can have that name'}") from error
+        raise RooflmError(
+            f"{what} is {_short(path)}, but {os_reason(error) or 'no file can have that name'}"
+        ) from error
     return found
 
 
-def reason(error: Exception) -> str:
-    """Why the system refused, in its words without their capital; "" where it has none.
+def os_reason(error: Exception) -> str:
+    """The operating system's reason for an error, in lower case; "" if it gave none.
 
-    >>> reason(FileNotFoundError(2, "No such file or directory"))
+    >>> os_reason(FileNotFoundError(2, "No such file or directory"))
     'no such file or directory'
     """
     said = str(getattr(error, "strerror", None) or "")
@@ -71,10 +73,10 @@ def text(path: Source, what: str, kind: str = "json", errors: str = "strict") ->
     """
     most = LARGEST[kind]
     try:
-        with placed(path, what).open("rb") as file:
+        with checked_path(path, what).open("rb") as file:
             data = file.read(most + 1)
     except OSError as error:
-        raise RooflmError(f"cannot read {what} {_short(path)}: {reason(error) or error}") from error
+        raise RooflmError(f"cannot read {what} {_short(path)}: {os_reason(error) or error}") from error
     if len(data) > most:
         raise RooflmError(f"{what} {_short(path)} is larger than the {most // MIB} MiB that such a file may have")
     try:
@@ -89,8 +91,8 @@ def toml(content: str, label: Source) -> dict[str, Any]:
     try:
         found = tomllib.loads(content)
     except (ValueError, RecursionError) as error:  # a TOMLDecodeError, too long a number, too deep a nesting
-        raise RooflmError(f"{label} is not valid TOML: {_said(error)}") from error
-    return dict(shallow(found, str(label)))
+        raise RooflmError(f"{label} is not valid TOML: {_one_line(error)}") from error
+    return dict(refuse_nested(found, str(label)))
 
 
 def read_toml(path: Source, what: str) -> dict[str, Any]:
@@ -106,8 +108,8 @@ def from_json(content: str, label: Source) -> Any:
         where = f"line {error.lineno}: {error.msg}"
         raise RooflmError(f"{label} is not valid JSON: {where}") from error
     except (ValueError, RecursionError) as error:
-        raise RooflmError(f"{label} is not valid JSON: {_said(error)}") from error
-    return shallow(found, str(label))
+        raise RooflmError(f"{label} is not valid JSON: {_one_line(error)}") from error
+    return refuse_nested(found, str(label))
 
 
 def read_json(path: Source, what: str) -> Any:
@@ -132,8 +134,8 @@ def csv_rows(content: str, label: Source) -> Iterator[tuple[int, dict[str, str]]
         raise RooflmError(f"{label}, line {reader.line_num}: not a row of comma-separated values: {error}") from error
 
 
-def shallow(found: Any, label: str) -> Any:
-    """What was read, if it is not nested too deep and its numbers are numbers of a computer; RooflmError otherwise."""
+def refuse_nested(found: Any, label: str) -> Any:
+    """The parsed value; RooflmError if it is nested too deeply or holds numbers that a float cannot."""
     level, seen = [found], 0
     for _ in range(DEEPEST):
         seen += len(level)
@@ -155,6 +157,6 @@ def shallow(found: Any, label: str) -> Any:
     raise RooflmError(f"{label}: tables and lists are nested more than {DEEPEST} deep")
 
 
-def _said(error: Exception) -> str:
-    """What a parser said, in one line."""
+def _one_line(error: Exception) -> str:
+    """A parser's error message on one line."""
     return "it is nested too deep" if isinstance(error, RecursionError) else " ".join(str(error).split())[:200]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from rooflm.catalogue.hardware import Device
 from rooflm.errors import RooflmError
-from rooflm.readers.rows import names, raw_row, where
+from rooflm.readers.rows import names, raw_row, row_label
 from rooflm.readers.tables import quantity
 
 SHORT = {"memory": ("dram", "size"), "bandwidth": ("dram", "bandwidth")}
@@ -78,7 +78,7 @@ def nearest(own: Figures) -> str:
 
 
 def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `base` with those of `own` over them, and tables field by field.
+    """The fields of `own` laid over those of `base`; tables are merged field by field.
 
     >>> merged({"a": {"x": 1, "y": 2}, "b": 3}, {"a": {"y": 4}})
     {'a': {'x': 1, 'y': 4}, 'b': 3}
@@ -91,7 +91,7 @@ def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def spelled_out(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The short spellings as the fields that they stand for."""
+    """A row with short spellings (peak, memory, bandwidth) replaced by the full fields."""
     out = dict(row)
     for short, (table, field) in SHORT.items():
         if short in out and isinstance(out.get(table, {}), Mapping):
@@ -110,9 +110,10 @@ def _fields(row: Mapping[str, Any]) -> set[str]:
 
 
 def completed(row: Mapping[str, Any], label: str) -> tuple[dict[str, Any], str]:
-    """The whole row of an own card, and in words what was taken from which card ("" where nothing was).
+    """A complete device row from a user's partial one, and a sentence on which fields came from which card ("" if none
+    did).
 
-    Raises RooflmError naming every figure that is missing, or the base that is not known.
+    RooflmError lists every missing figure, or says that the base is unknown.
     """
     own = spelled_out(row)
     if "base" in own:
@@ -121,7 +122,7 @@ def completed(row: Mapping[str, Any], label: str) -> tuple[dict[str, Any], str]:
             raise RooflmError(f"{label}: base is {base!r}, but it must be the name of a card")
         start, name = raw_row("gpu", base)
         if isinstance(own.get("peak"), Mapping) and set(own["peak"]) == {"bf16"} and isinstance(row.get("peak"), str):
-            own["peak"] = _rescaled(start["peak"], own["peak"]["bf16"], where("gpu", base))
+            own["peak"] = _rescaled(start["peak"], own["peak"]["bf16"], row_label("gpu", base))
         taken = {k: v for k, v in start.items() if k not in NOT_TAKEN} | {"price": start["price"]}
         return merged({"kernels_of": name} | taken, own), f"all but {', '.join(sorted(_fields(own)))} of {name}"
     if all(name in own for name in REQUIRED):

@@ -1,4 +1,4 @@
-"""What the price of a device's hour is: its kind and date, said wherever a cost is."""
+"""The basis of a device's hourly price (its kind and date), shown next to every cost."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ def basis(found: Source | None) -> str:
     return ", ".join(word for word in (what[:1].lower() + what[1:], found.kind, found.date) if word)
 
 
-def told(devices: Iterable[Device]) -> str:
-    """Prices of devices and what they rest on, in words, those with the same basis together. "" where all prices are
-    lists.
+def price_note(devices: Iterable[Device]) -> str:
+    """The hourly prices of devices and their basis in words, grouped by basis; "" if every price is a list.
 
     >>> from rooflm.readers.devices import load_device
-    >>> told([load_device("l4"), load_device("rtx-4090")])
+    >>> price_note([load_device("l4"), load_device("rtx-4090")])
     'l4 0.7 and rtx-4090 0.45 USD an hour (rough on-demand price of one device an hour, inferred, 2026-05)'
     """
     groups: dict[str, list[str]] = {}

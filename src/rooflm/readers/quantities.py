@@ -81,7 +81,7 @@ def parse(text: str, unit: str, field: str = "value") -> float:
 
 
 def standing(text: str, unit: str) -> tuple[str, float]:
-    """A text with the unit that stands for its own, and how many of them that is.
+    """A text with our unit in place of the one written, and the factor between them.
 
     >>> standing("2.5 Gb/s", "bytes/s"), standing("$1,000", "usd")
     (('2.5 GB/s', 0.125), ('1000', 1.0))

@@ -96,7 +96,7 @@ def rows_of(path: Path) -> Iterator[RawRow]:
 
 
 def words_of(kind: str, *fields: str) -> set[str]:
-    """The words that any row of a kind gives for these fields, found in its text.
+    """All values that rows of a kind give for these fields, found by searching their text.
 
     >>> sorted(words_of("gpu", "vendor"))[:3]
     ['amd', 'apple', 'aws']
@@ -106,7 +106,7 @@ def words_of(kind: str, *fields: str) -> set[str]:
 
 
 def rows_with(kind: str, field: str) -> list[str]:
-    """Names of the rows of a kind that give a field, found in their text, sorted.
+    """Sorted names of the rows of a kind that set a field, found by searching their text.
 
     >>> rows_with("engine", "usual")
     ['megatron', 'vllm']
@@ -218,12 +218,12 @@ def resolve(kind: str, name: str) -> str:
         found = checkpoint.model if checkpoint is not None else None
     releases: list[str] = []
     if found is None and kind == "engine":
-        from rooflm.readers.engine_releases import by_range, parted, row_named
+        from rooflm.readers.engine_releases import by_range, row_named, split_release
 
-        found, releases = row_named(name), by_range(*parted(name))
+        found, releases = row_named(name), by_range(*split_release(name))
     if found is None:
         known = aliases(kind)
-        count, one = several(name) if kind == "gpu" else (1, name)
+        count, one = count_and_name(name) if kind == "gpu" else (1, name)
         exact = [known[normalise(one)]] if count > 1 and normalise(one) in known else []
         near = releases or exact or [known[alias] for alias in near_matches(normalise(one), known, limit=6)]
         hint = f" ({count} of them: gpus {count})" if count > 1 else ""
@@ -231,10 +231,10 @@ def resolve(kind: str, name: str) -> str:
     return found
 
 
-def several(name: str) -> tuple[int, str]:
-    """How many of which device such a name says.
+def count_and_name(name: str) -> tuple[int, str]:
+    """Split a name such as "4x H100" into the number of devices and the device's name.
 
-    >>> several("4x H100 80GB"), several("h100:8"), several("h100")
+    >>> count_and_name("4x H100 80GB"), count_and_name("h100:8"), count_and_name("h100")
     ((4, 'H100 80GB'), (8, 'h100'), (1, 'h100'))
     """
     before = re.fullmatch(r"(\d{1,6}) ?[x×*] ?(.+)", name.strip())
@@ -275,9 +275,8 @@ def own_row(kind: str, name: str | None) -> str | None:
     return name if isinstance(table.get("gpu"), dict) and isinstance(table.get(kind), dict) else None
 
 
-def beside(name: str, table: str) -> dict[str, Any] | None:
-    """A table of a user's file other than the row itself, such as [residuals]; None where there is none, or `name` is
-    no file."""
+def extra_table(name: str, table: str) -> dict[str, Any] | None:
+    """A further table of a user's file, such as [residuals]; None if there is none or `name` is not a file."""
     if not is_path(name):
         return None
     found = outside.read_toml(name, "file").get(table)
@@ -304,8 +303,8 @@ def raw_row(kind: str, name: str) -> tuple[dict[str, Any], str]:
     return _packaged_row(kind, canonical), canonical
 
 
-def where(kind: str, name: str) -> str:
-    """What error messages call a row: its file and its name."""
+def row_label(kind: str, name: str) -> str:
+    """How error messages refer to a row: its file and its name."""
     path = name if is_path(name) else str(_rows(kind)[resolve(kind, name)].path.name)
     return f"{path}, {kind} {Path(name).stem if is_path(name) else resolve(kind, name)!r}"
 
@@ -343,8 +342,8 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Literal["vendor", "measured", "inferred"]
 
 
-class Said(msgspec.Struct, forbid_unknown_fields=True, rename={"origin": "from"}):
-    """What may be said of any row beside its values. cluster: in which a device is usually found."""
+class Description(msgspec.Struct, forbid_unknown_fields=True, rename={"origin": "from"}):
+    """Fields of any row that are not values. cluster: the cluster a device usually comes in."""
 
     aliases: list[str] = []
     note: str = ""
@@ -353,11 +352,11 @@ class Said(msgspec.Struct, forbid_unknown_fields=True, rename={"origin": "from"}
     origin: dict[str, str | Source] = {}
 
 
-S = TypeVar("S", bound=Said)
+S = TypeVar("S", bound=Description)
 
 
-def said(row: Mapping[str, Any], label: str, kind: type[S]) -> tuple[S, dict[str, Any]]:
-    """What is said of a row, and its values."""
+def descriptive_fields(row: Mapping[str, Any], label: str, kind: type[S]) -> tuple[S, dict[str, Any]]:
+    """Split a row into its description (source, date, note, ...) and its values."""
     names = {f.encode_name for f in msgspec.structs.fields(kind)}
     about = convert({k: v for k, v in row.items() if k in names}, kind, label)
     return about, {k: v for k, v in row.items() if k not in names}
@@ -408,14 +407,14 @@ def provenance(kind: str, name: str) -> dict[str, Source]:
         whole["kind"] = "vendor"
     origin = row.get("from", {"default": whole} if "source" in row or is_path(name) else {})
     if not isinstance(origin, dict):
-        raise RooflmError(f"{where(kind, name)}: from is {origin!r}, but it must be a table of sources")
+        raise RooflmError(f"{row_label(kind, name)}: from is {origin!r}, but it must be a table of sources")
 
     def source_of(path: str) -> Source:
         pieces = path.split(".")
         keys = [".".join(pieces[:count]) for count in range(len(pieces), 0, -1)]
         found = next((origin[key] for key in [*keys, "default"] if key in origin), None)
         if isinstance(found, dict):
-            return convert(found, Source, f"{where(kind, name)}, source of {path}")
+            return convert(found, Source, f"{row_label(kind, name)}, source of {path}")
         known = source_named(kind, found) if isinstance(found, str) else None
         if known is None:
             raise RooflmError(f"{kind} {canonical!r}: {path} has no source, but every value must have one")

@@ -26,21 +26,21 @@ PRESETS = {
 """Named schemes; each takes a suffix such as `fp8kv8` or `int4kv8`."""
 
 
-def native(q: Quant, peaks: dict[str, Num], own_files: bool = False) -> Quant:
-    """The scheme as engines run it on a device: where matrix units multiply 4-bit floats, 4-bit float weights of a
-    checkpoint that leaves its activations wide meet activations that are cast to 8 bits on the way; where they do not,
-    activations stay in 16 bits, whatever the checkpoint has. own_files: the engine reads files of its own format, in
-    which what such a checkpoint leaves wide has 8.5 bits (mxfp4-moe).
+def as_run(q: Quant, peaks: dict[str, Num], own_files: bool = False) -> Quant:
+    """The scheme as an engine runs it on a device. On devices with 4-bit float matrix units, 4-bit float weights with
+    wide activations run with activations cast to 8 bits; on others activations stay at 16 bits, whatever the checkpoint
+    says. own_files: the engine reads its own file format, in which parts that such a checkpoint leaves wide have 8.5
+    bits.
 
     Sources: TensorRT-LLM documentation, "Deployment guide for gpt-oss" (W4A8, MXFP4 weights times MXFP8 activations on
     Blackwell); SGLang, server_args.py, flashinfer_mxfp4_moe_precision "default"; vLLM, the gpt-oss recipe,
     VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8; its documentation of NVFP4 (LLM Compressor): weight-only before Blackwell.
 
-    >>> native(PRESETS["mxfp4"], {"bf16": 1.0, "fp8": 2.0, "fp4": 4.0}).act_bits
+    >>> as_run(PRESETS["mxfp4"], {"bf16": 1.0, "fp8": 2.0, "fp4": 4.0}).act_bits
     8
-    >>> [native(PRESETS[q], {"bf16": 1.0, "fp8": 2.0}).act_bits for q in ("mxfp4", "nvfp4")]
+    >>> [as_run(PRESETS[q], {"bf16": 1.0, "fp8": 2.0}).act_bits for q in ("mxfp4", "nvfp4")]
     [16, 16]
-    >>> native(PRESETS["mxfp4"], {"bf16": 1.0}, own_files=True).rest_bits
+    >>> as_run(PRESETS["mxfp4"], {"bf16": 1.0}, own_files=True).rest_bits
     8.5
     """
     if own_files and q.in_files:
@@ -127,7 +127,7 @@ def _widths(name: str, low: str, match: re.Match[str], wide: tuple[str, ...]) ->
 
 
 def narrowed(q: Quant) -> str:
-    """The parts of a layer that a scheme narrows, in words.
+    """The parts of a layer that a scheme quantises, as text.
 
     >>> narrowed(PRESETS["mxfp4"]), narrowed(parse_quant("nvfp4-ffn"))
     ('experts', 'mlp, shared, experts')
@@ -144,8 +144,8 @@ def nearest_schemes(able: Abilities, quant: Quant) -> list[str]:
     known = [p for p in PRESETS.values() if able.runs(p) and not p.wide]
     other = 0.05  # bytes that another width of activations counts for
 
-    def apart(p: Quant) -> float:
+    def width_distance(p: Quant) -> float:
         return abs(float(p.weight_bytes - quant.weight_bytes)) + other * (p.act_bits != quant.act_bits)
 
-    near = sorted(known, key=apart)
+    near = sorted(known, key=width_distance)
     return [p.name for p in near[:2]]

@@ -1,5 +1,5 @@
-"""Tables of files as dataclasses, by what the fields say of themselves (`catalogue.fields`): values checked against
-their bounds, text with a unit as a number, parts as dataclasses of their own."""
+"""Build dataclasses from tables of files, by what their fields declare (`catalogue.fields`): bounds are checked, text
+with a unit becomes a number, nested tables become dataclasses."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import numpy as np
 from rooflm.catalogue.fields import HUGE, KEY, PART, TINY, About, abouts
 from rooflm.errors import RooflmError, near_matches, one_of
 from rooflm.readers.quantities import parse
-from rooflm.shown.numbers import shown
+from rooflm.shown.numbers import plain_number
 from rooflm.units import is_array
 
 
-def bounded(name: str, value: Any, about: About) -> None:
-    """Nothing where a number (or every one of an array) is within its bounds, else RooflmError.
+def check_bounds(name: str, value: Any, about: About) -> None:
+    """RooflmError if a number (or any element of an array) is out of bounds.
 
-    >>> bounded("engine.memory_fraction", 1.7, About("", high=1.0))
+    >>> check_bounds("engine.memory_fraction", 1.7, About("", high=1.0))
     Traceback (most recent call last):
     rooflm.errors.RooflmError: engine.memory_fraction is 1.7, but it must be from 0 to 1
     """
@@ -35,17 +35,17 @@ def bounded(name: str, value: Any, about: About) -> None:
         bad = float(broken.flat[0]) if broken.size else None
     if bad is not None:
         rule = f"finite and {about.rule}" if bad == math.inf else about.rule
-        raise RooflmError(f"{name} is {shown(bad)}, but it must be {rule}")
+        raise RooflmError(f"{name} is {plain_number(bad)}, but it must be {rule}")
     far = flat[np.isfinite(flat) & (flat != 0) & ((np.abs(flat) < TINY) | (np.abs(flat) > HUGE))]
     if far.size:
         raise RooflmError(f"{name} is {float(far.flat[0]):g}, but it must be 0 or from {TINY:g} to {HUGE:g}")
 
 
-def held(name: str, value: Any, about: About) -> Any:
-    """A value of a file or of --set as its field holds it: text with a unit becomes a number. RooflmError where it
+def field_value(name: str, value: Any, about: About) -> Any:
+    """A value of a file or of --set converted for its field: text with a unit becomes a number. RooflmError if it
     breaks the field's rule.
 
-    >>> held("step", "2 ms", About("", "s"))
+    >>> field_value("step", "2 ms", About("", "s"))
     0.002
     """
     if about.kind == "flag":
@@ -57,7 +57,7 @@ def held(name: str, value: Any, about: About) -> Any:
             raise RooflmError(f"{name} is {value!r}, but it must be a name")
         return one_of(name, value, about.among) if about.among else value
     if about.kind == "sizes":
-        return rising(name, value, about)
+        return rising_numbers(name, value, about)
     if about.kind == "shapes":
         if not all(re.fullmatch(r"[1-9]\d{0,8}x[1-9]\d{0,8}", piece) for piece in str(value).split()):
             raise RooflmError(f"{name} is {str(value)[:80]!r}, but it must be shapes such as '2112x7168 7168x2048'")
@@ -66,20 +66,21 @@ def held(name: str, value: Any, about: About) -> Any:
         value = parse(value, about.unit, name)
     if isinstance(value, bool) or not (is_array(value) or isinstance(value, int | float)):
         raise RooflmError(f"{name} is {value!r}, but it must be a number")
-    bounded(name, value, about)
+    check_bounds(name, value, about)
     return value
 
 
-def rising(name: str, value: Any, about: About) -> str:
-    """Whole numbers that rise, as text with spaces between them; RooflmError where they are no such numbers.
+def rising_numbers(name: str, value: Any, about: About) -> str:
+    """Increasing whole numbers as text separated by spaces; RooflmError for anything else.
 
-    >>> rising("graphs", "1, 2,4", About("", low=1, high=8)), rising("graphs", [1, 8], About("", low=1, high=8))
+    >>> about = About("", low=1, high=8)
+    >>> rising_numbers("graphs", "1, 2,4", about), rising_numbers("graphs", [1, 8], about)
     ('1 2 4', '1 8')
     """
     given = str(value).strip("[]").replace(",", " ").split()
     found = [int(n) for n in given if n.isdecimal() and about.low <= int(n) <= about.high]
     if len(found) < len(given) or found != sorted(set(found)):
-        rule = f"whole numbers from {about.low} to {shown(about.high)} that rise, such as '1 2 4 8'"
+        rule = f"whole numbers from {about.low} to {plain_number(about.high)} that rise, such as '1 2 4 8'"
         raise RooflmError(f"{name} is {str(value)[:80]!r}, but it must be {rule}")
     return " ".join(map(str, found))
 
@@ -90,11 +91,11 @@ def quantity(value: Any, unit: str, name: str) -> float:
     >>> quantity("400 W", "w", "tdp"), quantity(400, "w", "tdp")
     (400.0, 400.0)
     """
-    return float(held(name, value, About("", unit, above=True)))
+    return float(field_value(name, value, About("", unit, above=True)))
 
 
-def tabled(name: str, value: Any) -> Mapping[str, Any]:
-    """A value of a file that is a table, else RooflmError."""
+def require_table(name: str, value: Any) -> Mapping[str, Any]:
+    """The value if it is a table; RooflmError otherwise."""
     if not isinstance(value, Mapping):
         raise RooflmError(f"{name} is {value!r}, but it must be a table")
     return value
@@ -104,8 +105,8 @@ MOST_NAMED = 24
 """Most fields that a sentence names."""
 
 
-def known_field(name: str, known: Collection[str], label: str) -> None:
-    """Nothing where a table may have a field of that name, else RooflmError with the nearest ones."""
+def check_field_name(name: str, known: Collection[str], label: str) -> None:
+    """RooflmError with the nearest names if a table has no field of that name."""
     if name not in known:
         near = near_matches(name, known)
         few = len(known) <= MOST_NAMED
@@ -114,23 +115,23 @@ def known_field(name: str, known: Collection[str], label: str) -> None:
         raise RooflmError(f"{label} has the unknown field {name!r}{tail}")
 
 
-def values(kind: Any, table: Any, label: str, at: str = "", but: Collection[str] = ()) -> dict[str, Any]:
-    """Field -> value of a dataclass, out of a table of a file; parts are read as dataclasses of their own.
+def dataclass_fields(kind: Any, table: Any, label: str, at: str = "", but: Collection[str] = ()) -> dict[str, Any]:
+    """Field -> value for a dataclass, from a table of a file; nested parts become dataclasses.
 
-    label: what messages call the file and row; at: where in it the table is; but: fields that it does not have.
-    Raises RooflmError naming the field that is unknown, is missing or breaks its rule.
+    label: how messages name the file and row; at: path of the table within it; but: fields that must not appear.
+    RooflmError names the field that is unknown, missing or invalid.
 
     >>> from rooflm.catalogue.hardware import Memory
-    >>> values(Memory, {"size": "1 KiB", "bandwidth": 3}, "x.toml", "dram")
+    >>> dataclass_fields(Memory, {"size": "1 KiB", "bandwidth": 3}, "x.toml", "dram")
     {'size': 1024.0, 'bandwidth': 3.0}
-    >>> values(Memory, {"sise": 3}, "x.toml", "dram")
+    >>> dataclass_fields(Memory, {"sise": 3}, "x.toml", "dram")
     Traceback (most recent call last):
     rooflm.errors.RooflmError: x.toml: dram has the unknown field 'sise': did you mean 'size'?
     """
-    given = tabled(f"{label}: {at}", table)
+    given = require_table(f"{label}: {at}", table)
     own = {f.name: f for f in fields(kind) if f.name not in but}
     for name in given:
-        known_field(name, own, f"{label}: {at or 'the row'}")
+        check_field_name(name, own, f"{label}: {at or 'the row'}")
     lacking = [f.name for f in own.values() if f.default is MISSING and f.default_factory is MISSING]
     for name in lacking:
         if name not in given:
@@ -142,7 +143,7 @@ def values(kind: Any, table: Any, label: str, at: str = "", but: Collection[str]
 def _value(told: Mapping[str, Any], value: Any, label: str, at: str) -> Any:
     """The value of one field of a table, by the metadata of the field."""
     if KEY in told:
-        found = held(f"{label}: {at}", value, told[KEY])
+        found = field_value(f"{label}: {at}", value, told[KEY])
         return float(found) if isinstance(found, int) and told[KEY].kind == "number" and not told[KEY].whole else found
     kind, many = told[PART]
     if not many:
@@ -157,10 +158,10 @@ def _value(told: Mapping[str, Any], value: Any, label: str, at: str) -> Any:
 def _table(kind: Any, value: Any, label: str, at: str) -> Any:
     """A part as its dataclass: the one that it calls its `kind`, where there are several."""
     if kind is str:
-        return held(f"{label}: {at}", value, About("", kind="word"))
+        return field_value(f"{label}: {at}", value, About("", kind="word"))
     if isinstance(kind, Mapping) and isinstance(value, Mapping):
         called = value.get("kind")
         kind = kind[one_of(f"{label}: {at}.kind", called, kind)]
         if "kind" not in abouts(kind):
             value = {name: one for name, one in value.items() if name != "kind"}
-    return kind(**values(kind, value, label, at))
+    return kind(**dataclass_fields(kind, value, label, at))

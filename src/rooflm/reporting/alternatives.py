@@ -1,4 +1,4 @@
-"""What else one could do: the same scenario with one thing changed, beside what was asked."""
+"""Alternatives to a scenario: the same with one thing changed, for comparison."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ WAYS: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = {
 
 
 def changes(given: dict[str, Any], s: Scenario, phase: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each alternative by name with the arguments that it changes. Degrees that were given go with the GPUs. Schemes
-    are the usual ones that the scenario's engine and card run."""
+    """Name of each alternative -> the arguments that it changes. Given degrees are dropped when the number of GPUs
+    changes; schemes are the common ones that the engine and card support."""
     yield "as asked", {}
     for name, change in WAYS.items():
         found = change(given)

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rooflm.plots.picture import Picture, drawer
+from rooflm.plots.picture import Picture, vl_convert
 from rooflm.shown.notebook import drawn
 from rooflm.shown.version import __version__
 from rooflm.sweep.files import check_target, write_whole
@@ -68,7 +68,7 @@ def _section(s: Section, numbers: Any) -> str:
 
 
 def _script(pictures: list[Picture]) -> str:
-    """What draws the pictures, and their specifications as data that cannot close the script."""
+    """The drawing library, and the specifications as data that cannot close the script element."""
     if not pictures:
         return ""
     specs = json.dumps([p.to_dict() for p in pictures]).replace("<", "\\u003c")
@@ -78,8 +78,8 @@ def _script(pictures: list[Picture]) -> str:
 
 @lru_cache
 def _drawn() -> str:
-    """What draws, with all that it needs: the same for every page."""
-    return str(drawer().javascript_bundle(DRAW)).replace("</script", "<\\/script")
+    """The drawing library with its dependencies, the same for every page."""
+    return str(vl_convert().javascript_bundle(DRAW)).replace("</script", "<\\/script")
 
 
 def write(report: Report, path: str | Path) -> Path:

@@ -1,4 +1,4 @@
-"""One page for whoever pays: the question, the answer first, alternatives, what bounds it, how sure, how to run it."""
+"""A one-page report for decision makers: question, answer, alternatives, bottleneck, confidence, and how to run it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rooflm.scenario.scenario import Scenario
 from rooflm.search import said
 from rooflm.search.checkpoint import home_of
 from rooflm.search.inference import search_infer
-from rooflm.search.said import columns_of, named
+from rooflm.search.said import columns_of, point_text
 from rooflm.search.search import SearchResult
 from rooflm.search.serve_command import Start, start, start_of
 from rooflm.search.train_start import trained_by, training_start
@@ -135,8 +135,8 @@ def of_serving(model: str, given: dict[str, Any]) -> tuple[list[Block], list[Sec
 
 
 def served(model: str, made: Estimate | Served, given: Mapping[str, Any]) -> Section:
-    """What starts the server of an estimate of inference or of a simulated load (of separate pools the servers that
-    prefill, then those that decode), and what to do first."""
+    """The commands that start the servers of an estimate or of a simulated load (with separate pools the prefill
+    servers first), and any step to take before."""
     pools = made.run.pools if isinstance(made, Served) else ()
     known = [p.table.components.scenario for p in pools] if isinstance(made, Served) else [made.scenario]
     begun: Start | None = None
@@ -151,8 +151,8 @@ def served(model: str, made: Estimate | Served, given: Mapping[str, Any]) -> Sec
 
 
 def asked_of(s: Scenario, model: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a command that serves the scenario says: split, batch, and where they are asked for adapters, guesses and
-    what the host holds (`search.serve_command.serve_command`)."""
+    """The options of the start command that follow from the scenario: split, batch, and any adapters, speculation and
+    host offload (`search.serve_command.serve_command`)."""
     own: dict[str, Any] = {k: int(getattr(s.mapping, k)) for k in ("tp", "pp", "dp", "ep")}
     own["batch"] = int(given.get("batch") or given.get("concurrency") or 1)
     own |= {"adapters": int(s.adapters.held), "adapter_rank": int(s.adapters.rank)}
@@ -183,20 +183,20 @@ def of_search(run: Callable[..., SearchResult]) -> Callable[[str, dict[str, Any]
 
 
 def single(made: Any, call: str) -> Estimate:
-    """The estimate, where it is one: a report answers one question."""
+    """The estimate; RooflmError for a grid, since a report answers one question."""
     if not isinstance(made, InferenceEstimate | TrainingEstimate):
         raise RooflmError(f"a report on {call} is of one scenario, not of a list: name one of each, or use a search")
     return made
 
 
 def moved(made: Estimate) -> Table:
-    """What one per cent more of each rate and overhead gives, the strongest first."""
+    """The effect of one per cent more of each rate and overhead, the strongest first."""
     rows = sensitivity_rows(sensitivity(made))
     return Table(rows, "l" + "r" * (len(rows[0]) - 1), "Per cent of change for one per cent more", head=True)
 
 
 def sure(made: Any) -> list[Section]:
-    """How sure it is and why, and what was taken for granted."""
+    """The error band with its reason, and the assumptions."""
     blocks: list[Block] = []
     for key, band in getattr(made, "error_band", {}).items():
         name = key.removesuffix("_s").replace("_", " ").replace("ttft", "time to first token").replace(
@@ -212,7 +212,7 @@ def sure(made: Any) -> list[Section]:
 
 
 def tradeoff(drawn: Mapping[str, Mapping[str, Any]], key: str, title: str, unit: str, factor: float) -> Picture:
-    """A bar an alternative; what does not fit is marked, not drawn."""
+    """A bar per alternative; those that do not fit are marked instead of drawn."""
     made = [Bar(name, {"time": factor * float(v[key])} if v["fits"] else {}, mark="" if v["fits"] else "does not fit")
             for name, v in drawn.items()]  # fmt: skip
     return bars(title, Scale(f"{title.split(' by ')[0].lower()} ({unit})"), made)
@@ -221,7 +221,7 @@ def tradeoff(drawn: Mapping[str, Mapping[str, Any]], key: str, title: str, unit:
 def front_of(found: SearchResult) -> Picture:
     """The points of the trade-off as bars of what is sought, in their order."""
     key, heading, _ = columns_of(found.best.outputs)[0] if found.best else ("", "", str)
-    made = [Bar(named(c.inputs), {"time": float(c.outputs[key])}) for c in found.front[:MOST]]
+    made = [Bar(point_text(c.inputs), {"time": float(c.outputs[key])}) for c in found.front[:MOST]]
     return bars(f"{heading} along the trade-off", Scale(f"{heading} (s)"), made)
 
 

@@ -1,4 +1,4 @@
-"""What a steady state holds and uses: bytes of the fullest device, joules of a token."""
+"""Memory and energy of a steady state: bytes of the fullest device, joules of a token."""
 
 from __future__ import annotations
 

@@ -17,26 +17,27 @@ from rooflm.search.splits import (
     GOALS,
     SHOWN,
     TWIN_OUTPUTS,
-    adapted,
-    assumed_of,
-    bought,
+    adapter_arguments,
+    assumptions_of,
+    cards_to_search,
+    counts_assumed,
     goal_of,
-    guessed,
-    hosted,
-    joined,
+    gpu_totals,
+    host_arguments,
+    joint_axis,
     legal_splits,
     limits_of,
     listed,
-    money,
+    money_arguments,
+    purchase_usd,
     refuse_lists,
     refuse_none,
-    runnable,
+    runnable_splits,
     searched_prices,
-    to_buy,
-    totals,
+    speculation_arguments,
 )  # fmt: skip
 from rooflm.shown.answer import flatten
-from rooflm.sweep.axes import Axis, find_axes, from_columns, is_list
+from rooflm.sweep.axes import Axis, accept_columns, find_axes, is_list
 
 if TYPE_CHECKING:
     from rooflm.api import Devices, Engines, Names, Numbers, Schemes
@@ -54,12 +55,12 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
     names = None if outputs is None else {name.split(".")[0] for name in outputs}
     found = chosen(flatten(e.values(names)), outputs)
     if outputs is not None and "purchase_usd" in outputs:
-        found["purchase_usd"] = e.gpus * to_buy(e.scenario.cluster.device, arguments.get("purchase"))
+        found["purchase_usd"] = e.gpus * purchase_usd(e.scenario.cluster.device, arguments.get("purchase"))
     return {**found, "memory_share": e.memory.total / e.memory.capacity, "legal": ~e.limits.illegal}
 
 
 @named
-@from_columns
+@accept_columns
 def search_infer(
     model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
     price: Numbers | None = None, owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15,
@@ -134,11 +135,13 @@ def search_infer(
     refuse_wrong("search_infer", locals())
     asked = {"cluster": cluster, "prompt": prompt, "output": output, "cached": cached, "logits": logits,
              "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets,
-             **money(locals())}  # fmt: skip
-    gpu = bought(gpu, under, purchase)
+             **money_arguments(locals())}  # fmt: skip
+    gpu = cards_to_search(gpu, under, purchase)
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
-    more |= guessed(guesses, draft, acceptance, accepted, branches) | adapted(adapters, adapter_rank, adapter_modules)
-    more |= hosted(cpu_layers, cpu_experts, host_bandwidth)
+    more |= speculation_arguments(guesses, draft, acceptance, accepted, branches) | adapter_arguments(
+        adapters, adapter_rank, adapter_modules
+    )
+    more |= host_arguments(cpu_layers, cpu_experts, host_bandwidth)
     if token_budget is not None:
         more["sets"] = {**(more.get("sets") or {}), "engine.token_budget": token_budget}
     goal = goal_of(objective, GOALS)
@@ -149,7 +152,7 @@ def search_infer(
     found = generating(model, "search infer")
     first = next(iter(listed(gpu)), None)
     machine, _ = find_cluster(first, cluster)
-    counts = totals(gpus, gpus_max, node_size(machine))
+    counts = gpu_totals(gpus, gpus_max, node_size(machine))
     splits = legal_splits(found, counts, {"tp": tp, "pp": pp, "dp": dp, "ep": ep})
     free, fixed = find_axes({"model": model, "gpu": gpu} | more)
     one = {k: v for k, v in more.items() if not is_list(v) and k not in ("sets", "zip")}
@@ -160,15 +163,17 @@ def search_infer(
     names = [(e, q) for e in listed(engine, (None,)) for q in listed(quant, (None,))]
     pairs = [{**one, "engine": e, "quant": q} for e, q in names]
     able = [
-        runnable(build_inference(model=model, gpu=first, batch=1, alone=False, **p).scenario, splits) for p in pairs
+        runnable_splits(build_inference(model=model, gpu=first, batch=1, alone=False, **p).scenario, splits)
+        for p in pairs
     ]
     refuse_none(any(kept for kept, _ in able), (why for _, why in able))
     for axis in free:
         if "." in axis.name:
             paths.get(request.scenario, axis.name)
-    grid = Grid((*free, joined(splits, ("tp", "pp", "dp", "ep")), Axis("batch", listed(batch, BATCHES))), fixed)
+    grid = Grid((*free, joint_axis(splits, ("tp", "pp", "dp", "ep")), Axis("batch", listed(batch, BATCHES))), fixed)
     outputs = (*SHOWN, *(k for k in (goal.key, *("purchase_usd",) * (under is not None)) if k not in SHOWN))
     task = SearchTask(evaluate, (grid,), goal, limits, outputs, ("batch",), TWIN_OUTPUTS)
     shared = {"model": model, "gpu": first, "batch": 1, **one}
-    done = search(task, on, assumed=assumed_of(shared, engine, quant, gpu))
+    assumed = (*assumptions_of(shared, engine, quant, gpu), *counts_assumed(gpus, gpus_max, counts, machine))
+    done = search(task, on, assumed=assumed)
     return replace(done, prices=searched_prices(listed(gpu), cluster, more))

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.shown.numbers import said, text
+from rooflm.shown.numbers import spoken, text
 
 
 class Limit(NamedTuple):
-    """A constraint: an output, its bound, and whether the bound is an upper one. label and unit: for people; endless:
-    what to say of an output that is infinite ("": that it grows without bound)."""
+    """A constraint: an output, its bound, and whether the bound is an upper one. label and unit: for messages; endless:
+    the message for an infinite output ("": that it grows without bound)."""
 
     key: str
     bound: float
@@ -32,7 +32,7 @@ class Limit(NamedTuple):
             return value / self.bound - 1 if self.at_most else self.bound / value - 1
 
     def described(self, value: float) -> str:
-        """A broken bound in words.
+        """The message for a violated bound.
 
         >>> Limit("tpot_s", 0.05, "TPOT", "s").described(0.06)
         'TPOT is 60.0 ms, 20 % above 50.0 ms'
@@ -48,7 +48,7 @@ class Limit(NamedTuple):
         if self.unit == "share":
             return f"{100 * value:.1f} %"
         if self.unit == "USD":
-            return said(value, "USD")
+            return spoken(value, "USD")
         return text(value, self.unit) if self.unit else f"{value:.4g}"
 
 

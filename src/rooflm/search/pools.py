@@ -21,7 +21,7 @@ from rooflm.estimate.capacity import memory_use
 from rooflm.scenario.rules import divisors
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
 from rooflm.search.search import Grid
-from rooflm.search.splits import degrees, runnable, to_buy
+from rooflm.search.splits import degrees, purchase_usd, runnable_splits
 from rooflm.serving.capacity import capacity
 from rooflm.serving.deploy import attention_dp, make_pool, room_for_prompts, server_for
 from rooflm.serving.pools import Decoding, Prompts, apart, decoding_of, pools_state, prompts_of, sent_bytes, transfer_of
@@ -119,7 +119,7 @@ def evaluate(
     gpus, x = each[0] + each[1], found.requests_per_s
     tokens = x * load.output
     bill = sum(
-        n * to_buy(side.device, given.get("purchase"))
+        n * purchase_usd(side.device, given.get("purchase"))
         for n, side, given in zip(each, (first, second), (before, arguments), strict=True)
     )
     dollars = each[0] * first.device.price + each[1] * second.device.price
@@ -138,7 +138,7 @@ def evaluate(
 
 
 def before_of(arguments: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of prefill replicas. own: those of `BEFORE` that are given.
+    """The arguments of prefill replicas. own: those of `BEFORE` that were given.
 
     >>> before_of({"gpu": "h100", "price": 2.0}, {"prefill_gpu": "l4", "prefill_price": 0.5})
     {'gpu': 'l4', 'price': 0.5}
@@ -183,7 +183,7 @@ def grids_of(
         if not scenario.engine.command.pools:
             continue
         sizes = sizes_of(max(totals) - 1, node_size(scenario.cluster))
-        splits = runnable(scenario, [s for s in degrees(model, sizes, given) if shares or s[2] == 1])[0]
+        splits = runnable_splits(scenario, [s for s in degrees(model, sizes, given) if shares or s[2] == 1])[0]
         for before, after in itertools.product(splits, splits):
             pairs = replicas_of(totals, math.prod(before[:3]), math.prod(after[:3]))
             if pairs:

@@ -1,5 +1,5 @@
-"""What a search found in words: the best and how to run it, the ten best, the trade-off, and what would be better but
-is not legal."""
+"""A search's result as text: the best answer and its command, the ten best, the trade-off, and better points that
+violate a constraint."""
 
 from __future__ import annotations
 
@@ -57,10 +57,11 @@ DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
 """Inputs that need no word where they are one."""
 
 
-def named(inputs: dict[str, Any]) -> str:
-    """A point in words: names, degrees above one, sizes; of training, splits in their usual order.
+def point_text(inputs: dict[str, Any]) -> str:
+    """A point as text: names, degrees above one, sizes; for training the splits in their usual order.
 
-    >>> named({"schedule": "interleaved", "recompute": "none", "pp": 8, "vp": 12, "zero": 1, "tp": 4, "micro_batch": 2})
+    >>> split = {"pp": 8, "vp": 12, "zero": 1, "tp": 4, "micro_batch": 2}
+    >>> point_text({"schedule": "interleaved", "recompute": "none", **split})
     'tp 4 pp 8 vp 12 zero 1 mb 2'
     """
     if "prefill_replicas" in inputs:
@@ -82,7 +83,7 @@ def named(inputs: dict[str, Any]) -> str:
 def _pools(inputs: dict[str, Any]) -> str:
     """A point with separate pools in words.
 
-    >>> named({"quant": "fp8", "prefill_replicas": 2, "prefill_tp": 4, "replicas": 1, "tp": 8, "concurrency": 64})
+    >>> point_text({"quant": "fp8", "prefill_replicas": 2, "prefill_tp": 4, "replicas": 1, "tp": 8, "concurrency": 64})
     'fp8 prefill 2 x tp 4, decode 1 x tp 8, clients 64'
     """
     before = {k.removeprefix("prefill_"): v for k, v in inputs.items() if k in POOL and k.startswith("prefill_")}
@@ -90,11 +91,11 @@ def _pools(inputs: dict[str, Any]) -> str:
     sides = []
     for name, side in (("prefill", before), ("decode", after)):
         split = {k: v for k, v in side.items() if k != "replicas"}
-        sides.append(f"{name} {count(side.get('replicas', 1))} x {named(split)}")
+        sides.append(f"{name} {count(side.get('replicas', 1))} x {point_text(split)}")
     rest = {k: v for k, v in inputs.items() if k not in POOL}
     names, numbers = ({k: v for k, v in rest.items() if isinstance(v, str) == text} for text in (True, False))
-    first = f"{named(names)} " if names else ""
-    return first + ", ".join([*sides, *([named(numbers)] if numbers else [])])
+    first = f"{point_text(names)} " if names else ""
+    return first + ", ".join([*sides, *([point_text(numbers)] if numbers else [])])
 
 
 POOL = ("prefill_gpu", *(f"{p}{k}" for p in ("prefill_", "") for k in ("replicas", "tp", "pp", "dp", "ep")))
@@ -117,13 +118,13 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
     if found.best is None:
         out: list[Block] = [Say("No point meets every constraint.", "bad"), *(Say(line) for line in found.alone)]
         if found.nearest is not None:
-            out += [Say(f"The nearest: {named(found.nearest.candidate.inputs)}"),
+            out += [Say(f"The nearest: {point_text(found.nearest.candidate.inputs)}"),
                     *(Say(f"  {w}") for w in found.nearest.why)]  # fmt: skip
         return [*out, Say(count, "faint")]
     first, columns = best_of(found), columns_of(found.best.outputs)
     figures = ", ".join(f"{h} {w(first.outputs[k])}" for k, h, w in columns)
     how = " by simulation (the table ranks estimates)" if first.inputs != found.best.inputs else ""
-    out = [Say(f"Best {found.goal.name}{how}: {named(first.inputs)}", "good"), Say(figures), Say(count, "faint")]
+    out = [Say(f"Best {found.goal.name}{how}: {point_text(first.inputs)}", "good"), Say(figures), Say(count, "faint")]
     out += without_pools(found, columns)
     run: list[Block] = (
         [
@@ -139,14 +140,14 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
     if getattr(found, "confirmed", ()):
         out += [*simulated(found), BLANK]
     for b in found.blocked:
-        out += [Say(f"Better, but ruled out: {named(b.candidate.inputs)}"), *(Say(f"  {w}") for w in b.why)]
+        out += [Say(f"Better, but ruled out: {point_text(b.candidate.inputs)}"), *(Say(f"  {w}") for w in b.why)]
     out += [*([BLANK] if found.blocked else []), *listed("figures", [note] if note else [])]
     out += [Say(told, "faint", short) for key, (short, told) in LEGEND.items() if key in first.inputs]
     return [*out, *([BLANK] if found.same else []), *listed("without effect", found.same)]
 
 
 def without_pools(found: Any, columns: Sequence[Column]) -> list[Block]:
-    """The best of the deployments without separate pools, where there are both kinds."""
+    """The best deployment without separate pools, if the search compared both kinds."""
     beside = found.beside
     if beside is None:
         return []
@@ -155,7 +156,7 @@ def without_pools(found: Any, columns: Sequence[Column]) -> list[Block]:
     if beside.best.inputs == best_of(found).inputs:
         return [Say("Separate prefill and decode pools are no better.", "faint")]
     figures = ", ".join(f"{h} {w(beside.best.outputs[k])}" for k, h, w in columns)
-    return [Say(f"{named(beside.best.inputs)}: {figures}", label="without pools")]
+    return [Say(f"{point_text(beside.best.inputs)}: {figures}", label="without pools")]
 
 
 def best_of(found: Any) -> Any:
@@ -174,13 +175,13 @@ def tables(found: Any, columns: Sequence[Column]) -> list[Block]:
     same = {k: v for k, v in points[0].items()
             if k not in apart and all(p.get(k) == v for p in points) and len(points) > 1}  # fmt: skip
     told = {k: v for k, v in same.items() if (k not in DEGREES or v != 1) and (k, v) not in PLAIN}
-    out: list[Block] = listed("all of them", [named({k: v}) for k, v in told.items()])
+    out: list[Block] = listed("all of them", [point_text({k: v}) for k, v in told.items()])
     kinds = [("Ten best", found.top), ("Trade-off", edge)]
     if found.beside is not None and found.beside.front:
         rest = found.beside.front
         kinds.append(("Without pools", [rest[i] for i in thinned(range(len(rest)), 6)]))
     for title, candidates in kinds:
-        rows = [(named({k: v for k, v in c.inputs.items() if k not in same}),
+        rows = [(point_text({k: v for k, v in c.inputs.items() if k not in same}),
                  *(w(c.outputs[key]) for key, _, w in columns)) for c in candidates]  # fmt: skip
         head = (title, *(h for _, h, _ in columns))
         spare = tuple(reversed(head[3:]))
@@ -199,24 +200,26 @@ def simulated(found: Any) -> list[Block]:
     for c in found.confirmed:
         v, s = c.served.summary.values, c.served.steady
         asked = c.candidate.inputs[found.kind]
-        name = named({k: x for k, x in c.candidate.inputs.items() if k != found.kind and k not in same})
-        pairs = [beside(v["ttft_s"]["mean"], s.ttft), beside(v["tpot_s"]["mean"], s.tpot)]
+        name = point_text({k: x for k, x in c.candidate.inputs.items() if k != found.kind and k not in same})
+        pairs = [with_estimate(v["ttft_s"]["mean"], s.ttft), with_estimate(v["tpot_s"]["mean"], s.tpot)]
         measured = [seconds(c.served.summary.measure(m)) for m in percentiles]
         rows.append((name, count(c.load), *pairs, *measured, count(v["output_tokens_per_s_per_gpu"])))
         told = [] if c.held else ["the limits hold at no load that was searched: " + "; ".join(c.broken)]
         if c.held and c.load != asked:
             told = [f"by the estimate {count(asked)} {of}; just above {count(c.load)}, {'; '.join(c.broken)}"]
-        told += [] if c.agrees else ["estimate and simulation PART by more than a quarter"]
+        told += [] if c.agrees else ["estimate and simulation DIFFER by more than a quarter"]
         notes += [Say(t, label=name) for t in told]
     head = ("Simulated (estimate)", of, "TTFT", "TPOT", *(m.name for m in percentiles), "tok/s/GPU")
     return [Table([head, *rows], "l" + "r" * (len(head) - 1), head=True, spare=head[-1:], indent=0), *notes]
 
 
-def beside(measured: float, estimate: float) -> str:
-    """A simulated time and the estimate in the same unit.
+def with_estimate(measured: float, estimate: float) -> str:
+    """A simulated time and its estimate in the same unit.
 
-    >>> beside(0.05, 0.0425), beside(0.85, 0.9999), beside(0.05, math.inf), beside(math.nan, 0.05)
-    ('50.0 (42.5) ms', '850 (1000) ms', '50.0 ms', '-')
+    >>> with_estimate(0.05, 0.0425), with_estimate(0.85, 0.9999)
+    ('50.0 (42.5) ms', '850 (1000) ms')
+    >>> with_estimate(0.05, math.inf), with_estimate(math.nan, 0.05)
+    ('50.0 ms', '-')
     """
     told = seconds(measured)
     if not (math.isfinite(estimate) and math.isfinite(measured) and measured > 0):

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from rooflm.errors import RooflmError
 from rooflm.search.limits import MEMORY, Limit, percent, times
 from rooflm.shown.answer import Answer as Shown
-from rooflm.shown.answer import frame, pictures, plain, shown
+from rooflm.shown.answer import data_frame, plain, plotting, value_text
 from rooflm.shown.blocks import Block
-from rooflm.shown.progress import noticed
+from rooflm.shown.progress import notebook_clock
 from rooflm.sweep.axes import Axis, Point, grids, size_of
 from rooflm.sweep.pareto import front
 from rooflm.sweep.sweep import BLOCK, Evaluate, GridBlock, Values, block_point, blocks
@@ -50,7 +50,7 @@ class Goal(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """One grid of a space: its axes and what does not vary. named: fixed inputs that an answer states."""
+    """One grid of the space: its axes and fixed arguments. named: fixed inputs to show with an answer."""
 
     axes: tuple[Axis, ...]
     fixed: Point
@@ -58,14 +58,14 @@ class Grid(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A point of the space: what was chosen and what came out."""
+    """A point: the inputs chosen and the resulting outputs."""
 
     inputs: dict[str, Any]
     outputs: dict[str, float]
 
 
 class Blocked(NamedTuple):
-    """A better point that is not legal, and why."""
+    """A point better than the best, and the constraints that it violates."""
 
     candidate: Candidate
     why: tuple[str, ...]
@@ -100,7 +100,7 @@ class SearchResult(Shown):
         """What was searched, and the best point with what it gives; without one, the nearest and why."""
         lines = [f"best {self.goal.name} of {self.points:,} points, of which {self.feasible:,} meet every constraint"]
         if self.best is not None:
-            return [*lines, _words(self.best.inputs), _words({k: shown(v) for k, v in self.best.outputs.items()})]
+            return [*lines, _words(self.best.inputs), _words({k: value_text(v) for k, v in self.best.outputs.items()})]
         return [*lines, _words(self.nearest.candidate.inputs), *self.nearest.why[:2]] if self.nearest else lines
 
     def blocks(self, verbose: bool = False) -> list[Block]:
@@ -111,7 +111,7 @@ class SearchResult(Shown):
 
     def plot(self, path: str | None = None, kind: str | None = None) -> Any:
         """The trade-off, or of training the best steps; path: write it there too."""
-        return pictures().search(self, path)
+        return plotting().search(self, path)
 
     def to_dict(self) -> dict[str, Any]:
         """The best points and the trade-off, in plain Python values."""
@@ -124,11 +124,11 @@ class SearchResult(Shown):
     def to_pandas(self) -> pandas.DataFrame:
         """The best points: one a row, inputs then outputs."""
         rows = [{**c.inputs, **c.outputs} for c in self.top]
-        return frame({k: [r[k] for r in rows] for k in (rows[0] if rows else ())})
+        return data_frame({k: [r[k] for r in rows] for k in (rows[0] if rows else ())})
 
 
 def _words(values: Mapping[str, Any]) -> str:
-    """Names and values in one line of at most 100 characters, whole pairs only."""
+    """Names and values on one line of at most 100 characters, cut between pairs."""
     line = ""
     for k, v in values.items():
         pair = f"{', ' if line else ''}{k} {v}"
@@ -144,7 +144,7 @@ is the best of (of several batches, say)."""
 
 
 class Location(NamedTuple):
-    """Where a point is: the number of its grid, its block, its flat index inside the block."""
+    """Position of a point: number of its grid, its block, and its flat index inside the block."""
 
     grid: int
     block: GridBlock
@@ -163,7 +163,7 @@ class Ranked(NamedTuple):
 
 
 class Digest(NamedTuple):
-    """What is kept of a block."""
+    """What a worker keeps of an evaluated block."""
 
     points: int
     feasible: int
@@ -171,7 +171,7 @@ class Digest(NamedTuple):
     front: list[tuple[float, float, Location, dict[str, float]]]
     blocked: Array
     blocked_at: Array
-    nearest: tuple[float, Location] | None
+    nearest: tuple[tuple[bool, float], Location] | None
     least: tuple[float, ...]
     where: Location
 
@@ -230,11 +230,13 @@ class SearchTask:
         trade = [np.asarray(values[k], dtype=float) * (-1 if less else 1) for k, less in ((x, less_x), (y, less_y))]
         edge = at[front(trade[0][at], trade[1][at])] if at.size else at
         out = np.flatnonzero(legal & ~met)
-        near = int(out[np.argmin(worst[out])]) if out.size else None
+        memory = next(e for e, limit in zip(excess, self.rules, strict=True) if limit.key == MEMORY.key)
+        fits = out[memory[out] <= 0]  # a point that fits but is slow says more than one that does not fit
+        near = int(min(fits if fits.size else out, key=worst.__getitem__)) if out.size else None
         return Digest(
             len(score), len(at), top,
             [(float(trade[0][i]), float(trade[1][i]), spot(i), outputs_at(values, int(i))) for i in edge],
-            score[out], out, None if near is None else (float(worst[near]), spot(near)),
+            score[out], out, None if near is None else ((not fits.size, float(worst[near])), spot(near)),
             tuple(float(np.min(e[legal], initial=np.inf)) for e in excess), spot(0),
         )  # fmt: skip
 
@@ -318,7 +320,7 @@ def search(task: SearchTask, on: str = "local", assumed: Iterable[str] = (), fir
         )
     parts = [(i, b) for i, grid in enumerate(task.grids) for b in blocks(grid.axes, BLOCK)]
     order = {part: i for i, part in enumerate(parts)}
-    with noticed("searching"):
+    with notebook_clock("searching"):
         digests = [d for _, d in sorted(spread(task, parts, on), key=lambda pair: order[pair[0]])]
     answer = concluded(task, digests, assumed)
     if not 0 < first < len(task.grids):
@@ -347,7 +349,7 @@ def concluded(task: SearchTask, digests: Sequence[Digest], assumed: Iterable[str
 
 
 def thinned(indices: Any, most: int) -> list[int]:
-    """At most `most` of the indices, evenly spread, ends included.
+    """At most `most` of the indices, evenly spaced, including both ends.
 
     >>> thinned(range(5), 3)
     [0, 2, 4]
@@ -359,7 +361,7 @@ def thinned(indices: Any, most: int) -> list[int]:
 
 
 def near_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether two points of a front are the same trade-off: an option without effect lies between them."""
+    """Whether two points of a front are the same trade-off, differing only in an option without effect."""
     return bool(np.allclose(one[:2], other[:2], rtol=1e-9, atol=0.0))
 
 
@@ -382,7 +384,8 @@ def merged(task: SearchTask, digests: Sequence[Digest]) -> tuple[list[Ranked], l
 
 
 def without_effect(points: Sequence[tuple[dict[str, Any], Sequence[dict[str, Any]]]]) -> tuple[str, ...]:
-    """Options in which points of one answer differ, in words. points: the inputs of each, and of its twins.
+    """Options that differ between points with the same outputs, in words. points: the inputs of each point and of its
+    twins.
 
     >>> without_effect([({"tp": 8, "zero": 0}, [{"tp": 8, "zero": 1}]), ({"tp": 4, "zero": 0}, [])])
     ('zero 1 is as 0 in 1 of 2',)

@@ -28,9 +28,9 @@ OPTIONS = "extra.yaml"
 
 @dataclass(frozen=True)
 class Start:
-    """How a deployment starts. server: words of its command line; environment: before them; options: lines of its file
-    of options; after: what is run once it is up; note: what to do first; gpus: of one server; replicas: servers;
-    before: the prefill servers of separate pools, whose decode servers these are; role: prefill or decode, of pools."""
+    """How to start a deployment. server: words of the server's command line; environment: variables before them;
+    options: lines of its options file; after: commands to run once it is up; note: what to do first; gpus: per server;
+    replicas: number of servers; before: for separate pools, how the prefill servers start; role: prefill or decode."""
 
     engine: Engine
     server: str
@@ -59,13 +59,13 @@ class Start:
         """What stands in front of servers of these hosts, as a line of a shell."""
         c = self.engine.command
 
-        def told(each: str, hosts: Sequence[str]) -> str:
+        def fill(each: str, hosts: Sequence[str]) -> str:
             return " ".join(each.format(host=host, port=c.port) for host in hosts)
 
         return c.router.format(
-            prefills=told(c.router_prefill, prefills), decodes=told(c.router_decode, decodes),
+            prefills=fill(c.router_prefill, prefills), decodes=fill(c.router_decode, decodes),
             prefill_hosts=" ".join(prefills), decode_hosts=" ".join(decodes),
-            prefill_ports=told("{port}", prefills), decode_ports=told("{port}", decodes),
+            prefill_ports=fill("{port}", prefills), decode_ports=fill("{port}", decodes),
             prefill_count=len(prefills), decode_count=len(decodes),
         )  # fmt: skip
 

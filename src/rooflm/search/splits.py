@@ -12,8 +12,8 @@ import numpy as np
 
 from rooflm.asked.build_inference import build_inference, prices_told
 from rooflm.asked.purchase import affordable, purchase
-from rooflm.asked.refused import told
-from rooflm.catalogue.hardware import Device
+from rooflm.asked.refused import sentence
+from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError, near_matches
 from rooflm.scenario.rules import ENGINE, divisors, expert_ways, tensor_ways
@@ -74,18 +74,18 @@ def degrees(model: Model, totals: Sequence[int], given: Mapping[str, Any]) -> It
         k: {int(v) for v in (given[k] if is_list(given[k]) else [given[k]])} for k in given if given[k] is not None
     }
 
-    def may(name: str, value: int) -> bool:
+    def allowed_value(name: str, value: int) -> bool:
         return name not in allowed or value in allowed[name]
 
     for total in totals:
-        for tp in (d for d in divisors(math.gcd(heads, total)) if may("tp", d)):
+        for tp in (d for d in divisors(math.gcd(heads, total)) if allowed_value("tp", d)):
             rest = total // tp
-            for pp in (d for d in divisors(rest, layers) if may("pp", d)):
+            for pp in (d for d in divisors(rest, layers) if allowed_value("pp", d)):
                 dp = rest // pp
-                if not may("dp", dp):
+                if not allowed_value("dp", dp):
                     continue
                 for ep in divisors(math.gcd(experts, tp * dp)) if experts else [1]:
-                    if may("ep", ep):
+                    if allowed_value("ep", ep):
                         yield tp, pp, dp, ep
 
 
@@ -102,16 +102,18 @@ def legal_splits(model: Model, totals: Sequence[int], given: Mapping[str, Any]) 
 
 
 def refuse_lists(inputs: Mapping[str, Any]) -> None:
-    """RooflmError where what a search answers for (SINGLE) is a list."""
+    """RooflmError if an argument that must have one value (SINGLE) is a list."""
     for name in SINGLE:
         if is_list(inputs.get(name)):
             raise RooflmError(f"{name} is a list, but a search answers for one {name}: use a sweep for several")
 
 
-def guessed(guesses: Any, draft: str | None, acceptance: Any, accepted: Any, branches: Any) -> dict[str, Any]:
-    """Arguments of speculative decoding, none where nothing is guessed.
+def speculation_arguments(
+    guesses: Any, draft: str | None, acceptance: Any, accepted: Any, branches: Any
+) -> dict[str, Any]:
+    """Arguments of speculative decoding; empty if it is off.
 
-    >>> guessed(0, None, 0.7, 0, 1), guessed(3, None, 0.7, 0, 1)["guesses"]
+    >>> speculation_arguments(0, None, 0.7, 0, 1), speculation_arguments(3, None, 0.7, 0, 1)["guesses"]
     ({}, 3)
     """
     if draft is None and not np.any(np.asarray(guesses)):
@@ -130,11 +132,11 @@ def searched_prices(gpus: Sequence[Any], cluster: Any, *given: Mapping[str, Any]
     return "" if swept else prices_told([g for g in gpus if g is not None] or (None,), cluster, *given)
 
 
-def assumed_of(given: Mapping[str, Any], engine: Any, quant: Any, gpu: Any) -> tuple[str, ...]:
-    """What is assumed of every engine and scheme of a search, on one card; of several cards each has a cluster of its
-    own, which is not told. given: the other arguments of `infer`.
+def assumptions_of(given: Mapping[str, Any], engine: Any, quant: Any, gpu: Any) -> tuple[str, ...]:
+    """Assumptions shared by every engine and scheme of a search. With several cards, each has its own cluster, which is
+    left out. given: the other arguments of `infer`.
 
-    >>> assumed_of({"model": "llama-7b", "gpu": "h100", "batch": 1}, None, ["fp8", "q4_k_m"], ["h100", "l40s"])
+    >>> assumptions_of({"model": "llama-7b", "gpu": "h100", "batch": 1}, None, ["fp8", "q4_k_m"], ["h100", "l40s"])
     ('engine vllm (q4_k_m: llama.cpp)', 'efficiency calibrated')
     """
     names = itertools.product(listed(engine, (None,)), listed(quant, (None,)))
@@ -150,19 +152,19 @@ MOST_NAMES = 64
 """Most pairs of an engine and a scheme whose assumptions are told."""
 
 
-def money(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the arguments of a search those of what an hour costs; none where nothing was said.
+def money_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The search's arguments on prices; empty if none was given.
 
-    >>> money({"price": None, "owned": True, "purchase": None, "electricity": 0.15, "gpu": "l4"})
+    >>> money_arguments({"price": None, "owned": True, "purchase": None, "electricity": 0.15, "gpu": "l4"})
     {'owned': True, 'electricity': 0.15}
     """
     own = given["owned"] or any(given.get(k) is not None for k in ("purchase", "prefill_purchase"))
     return {k: given[k] for k in MONEY if given[k] is not None and (own or k == "price")}
 
 
-def bought(gpu: Any, under: float | None, paid: Any = None) -> Any:
-    """The cards of a search: those named, else with a budget every one of which one is within it. RooflmError where
-    there is a budget, but no price of any card named. paid: the price that was given for one of them."""
+def cards_to_search(gpu: Any, under: float | None, paid: Any = None) -> Any:
+    """The cards to search: the given ones, or with a budget and no card every one within it. paid: a purchase price
+    given by the caller. RooflmError if there is a budget but no price of any given card is known."""
     if gpu is None and under is not None:
         return list(affordable(under))
     names = [str(getattr(g, "name", g)) for g in listed(gpu)]
@@ -171,18 +173,18 @@ def bought(gpu: Any, under: float | None, paid: Any = None) -> Any:
     return gpu
 
 
-def to_buy(device: Device, paid: Any = None) -> Any:
-    """USD that a card costs to buy: what was given (paid), else the public price, infinity where none is known."""
+def purchase_usd(device: Device, paid: Any = None) -> Any:
+    """Purchase price of a card in USD: the given one (paid), else the public one, else infinity."""
     if paid is not None:
         return np.asarray(paid, float)
     known = purchase(device.name)
     return known.usd if known else math.inf
 
 
-def adapted(adapters: Any, rank: Any, modules: Any) -> dict[str, Any]:
-    """Arguments of served adapters, none where none is served.
+def adapter_arguments(adapters: Any, rank: Any, modules: Any) -> dict[str, Any]:
+    """Arguments of served adapters; empty without adapters.
 
-    >>> adapted(0, 16, None), adapted(4, 16, None)
+    >>> adapter_arguments(0, 16, None), adapter_arguments(4, 16, None)
     ({}, {'adapters': 4, 'adapter_rank': 16})
     """
     if not np.any(np.asarray(adapters)):
@@ -191,10 +193,10 @@ def adapted(adapters: Any, rank: Any, modules: Any) -> dict[str, Any]:
     return {k: v for k, v in given.items() if v is not None}
 
 
-def hosted(layers: Any, experts: Any, bandwidth: Any) -> dict[str, Any]:
-    """Arguments of what the host holds, none where it holds nothing.
+def host_arguments(layers: Any, experts: Any, bandwidth: Any) -> dict[str, Any]:
+    """Arguments of host offload; empty without offload.
 
-    >>> hosted(0, [0, 8], None)
+    >>> host_arguments(0, [0, 8], None)
     {'cpu_layers': 0, 'cpu_experts': [0, 8]}
     """
     if not np.any(np.asarray(layers)) and not np.any(np.asarray(experts)):
@@ -207,8 +209,8 @@ Split = tuple[int, int, int, int]
 """Degrees tp, pp, dp, ep."""
 
 
-def runnable(s: Scenario, splits: Sequence[Split]) -> tuple[list[Split], str]:
-    """The splits that the engine of a scenario can run, and the sentence on the first that it cannot."""
+def runnable_splits(s: Scenario, splits: Sequence[Split]) -> tuple[list[Split], str]:
+    """The splits that a scenario's engine can run, and the reason why it cannot run the first of the others."""
     kept: list[Split] = []
     why = ""
     for tp, pp, dp, ep in splits:
@@ -216,7 +218,7 @@ def runnable(s: Scenario, splits: Sequence[Split]) -> tuple[list[Split], str]:
         broken = next((rule for rule in ENGINE if np.any(rule.broken(one))), None)
         if broken is None:
             kept.append((tp, pp, dp, ep))
-        why = why or ("" if broken is None else told(broken, one))
+        why = why or ("" if broken is None else sentence(broken, one))
     return kept, why
 
 
@@ -226,11 +228,11 @@ def refuse_none(kept: bool, reasons: Iterable[str]) -> None:
         raise RooflmError(f"nothing of this search can run: {next((r for r in reasons if r), 'no split is left')}")
 
 
-def totals(gpus: Any, gpus_max: Any, node: int) -> list[int]:
-    """Numbers of GPUs that an answer may use: those given, or all up to the largest allowed (default: one node, or the
-    first NODE devices of a larger one, such as a pod of TPUs).
+def gpu_totals(gpus: Any, gpus_max: Any, node: int) -> list[int]:
+    """The numbers of GPUs to search: those given, or all up to the largest allowed (default: one node, at most NODE
+    devices).
 
-    >>> totals(8, None, 8), totals(None, 4, 8)
+    >>> gpu_totals(8, None, 8), gpu_totals(None, 4, 8)
     ([8], [1, 2, 3, 4])
     """
     if gpus is not None:
@@ -244,6 +246,13 @@ def totals(gpus: Any, gpus_max: Any, node: int) -> list[int]:
 
 NODE = 128
 """GPUs up to which a search looks unless told, where a node has more."""
+
+
+def counts_assumed(gpus: Any, gpus_max: Any, counts: Sequence[int], machine: Cluster) -> tuple[str, ...]:
+    """How many GPUs a search looks at where nobody said, as an assumption."""
+    if gpus is not None or gpus_max is not None or len(counts) == 1:
+        return ()
+    return (f"gpus 1 to {max(counts)} (a node of {machine.name})",)
 
 
 def limits_of(given: Mapping[str, Any]) -> tuple[Limit, ...]:
@@ -285,10 +294,10 @@ def goal_of(name: str, goals: Mapping[str, Goal]) -> Goal:
     return goals[name]
 
 
-def joined(rows: Sequence[Sequence[int]], names: Sequence[str]) -> Axis:
-    """Combinations of the values of several names, a row each, as one axis.
+def joint_axis(rows: Sequence[Sequence[int]], names: Sequence[str]) -> Axis:
+    """Combinations of several arguments' values, one per row, as a single axis.
 
-    >>> axis = joined([(1, 8), (2, 4)], ("tp", "dp"))
+    >>> axis = joint_axis([(1, 8), (2, 4)], ("tp", "dp"))
     >>> axis.values, axis.partners[0].values
     ((1, 2), (8, 4))
     """

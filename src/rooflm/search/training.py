@@ -24,8 +24,8 @@ from rooflm.readers.rows import own_row
 from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
 from rooflm.search.limits import Limit
 from rooflm.search.search import Goal, Grid, SearchResult, SearchTask, search
-from rooflm.search.splits import goal_of, joined, listed, money, searched_prices
-from rooflm.sweep.axes import Axis, find_axes, from_columns, is_list
+from rooflm.search.splits import goal_of, joint_axis, listed, money_arguments, searched_prices
+from rooflm.sweep.axes import Axis, accept_columns, find_axes, is_list
 
 if TYPE_CHECKING:
     from rooflm.api import Devices, Engines, Names, Numbers
@@ -131,7 +131,7 @@ much, and an answer that fills the last bytes runs out of memory on the first lo
 
 
 @named
-@from_columns
+@accept_columns
 def search_train(
     model: str | Model, *, gpu: Devices = "a100-sxm-80gb", gpus: Numbers | None = None, gpus_max: int | None = None,
     price: Numbers | None = None, owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15,
@@ -148,7 +148,7 @@ def search_train(
     """The best way to train a model on so many GPUs, over every legal TP x PP x VP x DP x CP x EP x micro-batch x
     recomputation x ZeRO stage x schedule.
 
-    Arguments (tp ... schedule: values allowed, by default all legal ones, schedules 1f1b and interleaved; bounds of
+    Arguments (tp ... schedule: values allowed, by default all legal ones; days, cost and the like need tokens):
       gpu: GPU, or a list of which the best is chosen.
       gpus: Exactly so many GPUs, or a list.
       gpus_max: Instead: 1, 2, 4, ... GPUs up to this many.
@@ -199,7 +199,7 @@ def search_train(
     refuse_wrong("search_train", locals())
     asked = {"cluster": cluster, "order": order, "dtype": dtype, "optimizer": optimizer, "lora_rank": lora_rank,
              "lora_modules": lora_modules, "base_bits": base_bits, "engine": engine, "efficiency": efficiency,
-             "sets": sets, **money(locals())}  # fmt: skip
+             "sets": sets, **money_arguments(locals())}  # fmt: skip
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
     goal = goal_of(objective, GOALS)
     counts = gpu_counts(gpus, gpus_max)
@@ -234,9 +234,9 @@ def search_train(
                 axes = (
                     *free,
                     names,
-                    joined(outer, ("pp", "vp")),
+                    joint_axis(outer, ("pp", "vp")),
                     stages,
-                    joined(inner, ("tp", "cp", "ep", "micro_batch")),
+                    joint_axis(inner, ("tp", "cp", "ep", "micro_batch")),
                 )
                 named = ("gpu", "engine", "batch", "schedule", *(["gpus"] if len(counts) > 1 else []))
                 grids.append(Grid(axes, {**fixed, "gpus": count, "schedule": kind}, named))

@@ -32,22 +32,23 @@ from rooflm.search.splits import (
     GOALS,
     SHOWN,
     TWIN_OUTPUTS,
-    adapted,
-    assumed_of,
-    bought,
+    adapter_arguments,
+    assumptions_of,
+    cards_to_search,
+    counts_assumed,
     goal_of,
-    guessed,
-    hosted,
+    gpu_totals,
+    host_arguments,
     legal_splits,
     limits_of,
     listed,
-    money,
+    money_arguments,
+    purchase_usd,
     refuse_lists,
     refuse_none,
-    runnable,
+    runnable_splits,
     searched_prices,
-    to_buy,
-    totals,
+    speculation_arguments,
 )
 from rooflm.serving import metrics, workload
 from rooflm.serving.capacity import capacity
@@ -55,7 +56,7 @@ from rooflm.serving.deploy import SPREAD, Served, agrees, attention_dp, make_poo
 from rooflm.serving.highest import broken
 from rooflm.serving.server import Server
 from rooflm.serving.steady import Load, states
-from rooflm.sweep.axes import Axis, Point, find_axes, from_columns, is_list, nest
+from rooflm.sweep.axes import Axis, Point, accept_columns, find_axes, is_list, nest
 
 if TYPE_CHECKING:
     from rooflm.api import Devices, Engines, Names, Numbers, Schemes
@@ -162,7 +163,7 @@ def evaluate(
     load = Load(_mean(prompt, spread), _mean(output, spread), clients / used, arrivals / used, none, budget,
                 np.maximum(room, 1.0))  # fmt: skip
     found = states(pool, load)
-    gpus, each = copies * pool.gpus, to_buy(s.cluster.device, arguments.get("purchase"))
+    gpus, each = copies * pool.gpus, purchase_usd(s.cluster.device, arguments.get("purchase"))
     x = found.requests_per_s * used
     tokens = x * load.output
     held = held_bytes(pool, found.running, passes, room, sum(longest))
@@ -207,7 +208,7 @@ def grids_of(
         names = {m.name: m.values[i] for a, i in zip(free, places, strict=True) for m in a.members}
         arguments = nest(fixed | names)
         request = build_inference(batch=1, alone=False, **{k: v for k, v in arguments.items() if v is not None})
-        kept, why = runnable(request.scenario, splits)
+        kept, why = runnable_splits(request.scenario, splits)
         reasons, any_runs = [*reasons, why], any_runs or bool(kept)
         groups: dict[tuple[int, ...], list[int]] = {}
         for tp, pp, dp, ep in kept:
@@ -227,7 +228,7 @@ def grids_of(
 
 
 @named
-@from_columns
+@accept_columns
 def search_serve(
     model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
     price: Numbers | None = None, owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15,
@@ -309,11 +310,13 @@ def search_serve(
     """
     refuse_wrong("search_serve", locals())
     asked = {"cluster": cluster, "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets,
-             **money(locals())}  # fmt: skip
-    gpu = bought(gpu, under, purchase)
+             **money_arguments(locals())}  # fmt: skip
+    gpu = cards_to_search(gpu, under, purchase)
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
-    more |= guessed(guesses, draft, acceptance, accepted, branches) | adapted(adapters, adapter_rank, adapter_modules)
-    more |= hosted(cpu_layers, cpu_experts, host_bandwidth)
+    more |= speculation_arguments(guesses, draft, acceptance, accepted, branches) | adapter_arguments(
+        adapters, adapter_rank, adapter_modules
+    )
+    more |= host_arguments(cpu_layers, cpu_experts, host_bandwidth)
     goal = goal_of(objective, GOALS)
     if concurrency is not None and rate is not None:
         raise RooflmError("a search takes one load, concurrency or rate: give one of them")
@@ -326,7 +329,7 @@ def search_serve(
     if longest > float(np.max(found.max_context)):
         raise RooflmError(f"prompt + output reach {longest} tokens, beyond the {found.max_context:g} of {found.name}")
     machine, _ = find_cluster(next(iter(listed(gpu)), None), cluster)
-    counts = totals(gpus, gpus_max, node_size(machine))
+    counts = gpu_totals(gpus, gpus_max, node_size(machine))
     degrees_given = {"tp": tp, "pp": pp, "dp": dp, "ep": ep}
     splits = legal_splits(found, counts, degrees_given)
     pooled.check_pools(pools, prefill_gpu, transfer_bandwidth, counts)
@@ -347,7 +350,8 @@ def search_serve(
     task = SearchTask(partial(evaluate, spread=spread, **lengths), grids, goal, limits, outputs, best_of, TWIN_OUTPUTS)
     first = {k: v for k, v in grids[0].fixed.items() if k not in pooled.SPLIT}
     assumed = (
-        *assumed_of({"batch": 1, **nest(first)}, more.get("engine"), more.get("quant"), gpu),
+        *assumptions_of({"batch": 1, **nest(first)}, more.get("engine"), more.get("quant"), gpu),
+        *counts_assumed(gpus, gpus_max, counts, machine),
         f"lengths {spread[0]:g} to {spread[1]:g} of these",
     )
     answer = search(task, on, assumed=assumed, first=alone)

@@ -23,7 +23,7 @@ from rooflm.catalogue.model import Model, MoE
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.offloaded import device_part
-from rooflm.readers.tables import held
+from rooflm.readers.tables import field_value
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
 from rooflm.serving.capacity import capacity
@@ -34,7 +34,7 @@ from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
 from rooflm.serving.steps import StepTable, TableSize, components, padded
 from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
-from rooflm.shown.answer import Answer, frame, pictures, plain, shown, timespan
+from rooflm.shown.answer import Answer, data_frame, plain, plotting, timespan, value_text
 from rooflm.shown.blocks import Block
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def make_server(options: Dict[str, Any]) -> Server:
             near = near_matches(name, about)
             tail = f"did you mean {near[0]!r}?" if near else f"it must be one of {', '.join(about)}"
             raise RooflmError(f"unknown server option {name!r}: {tail}")
-    server = Server(**{name: held(name, value, about[name]) for name, value in options.items()})
+    server = Server(**{name: field_value(name, value, about[name]) for name, value in options.items()})
     for name in USUAL:
         if name in options and options[name] < 1:
             raise RooflmError(f"{name} is {options[name]}, but it must be at least 1")
@@ -167,8 +167,8 @@ class Served(Answer):
             f"{v['load']}: {v['requests']} requests in {timespan(v['duration_s'])}, {v['finished']} finished",
             f"TTFT mean {timespan(v['ttft_s']['mean'])}, p95 {timespan(v['ttft_s']['p95'])}; "
             f"TPOT mean {timespan(v['tpot_s']['mean'])}, p95 {timespan(v['tpot_s']['p95'])}",
-            f"{shown(v['requests_per_s'])} requests/s, {shown(v['output_tokens_per_s'])} output tokens/s; "
-            f"KV memory {shown(100 * v['kv_occupancy'])} %",
+            f"{value_text(v['requests_per_s'])} requests/s, {value_text(v['output_tokens_per_s'])} output tokens/s; "
+            f"KV memory {value_text(100 * v['kv_occupancy'])} %",
         ]
 
     def blocks(self, verbose: bool = False) -> list[Block]:
@@ -179,7 +179,7 @@ class Served(Answer):
 
     def plot(self, path: str | None = None, kind: str | None = None) -> Any:
         """Requests and KV memory over time; path: write it there too."""
-        return pictures().load(self, path)
+        return plotting().load(self, path)
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers of --json in plain Python values."""
@@ -188,7 +188,7 @@ class Served(Answer):
 
     def to_pandas(self) -> pandas.DataFrame:
         """The requests: one a row, times in s."""
-        return frame(self.table._asdict())
+        return data_frame(self.table._asdict())
 
     @cached_property
     def summary(self) -> metrics.Summary:

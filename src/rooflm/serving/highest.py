@@ -26,7 +26,7 @@ class Found(NamedTuple):
 
 
 def broken(served: Served) -> tuple[str, ...]:
-    """Which limits a run breaks, in words."""
+    """The violated limits of a run, in words."""
     summary = served.summary
     out = [
         f"{m.name} is {summary.measure(m) * 1e3:.4g} ms, above {m.seconds * 1e3:.4g} ms"

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError
-from rooflm.readers.prices import told
+from rooflm.readers.prices import price_note
 from rooflm.serving.meter import BUCKETS, ORIGIN
+from rooflm.serving.pools import steady_of
 from rooflm.serving.replica import FINISHED, REJECTED
 from rooflm.serving.simulate import Run
 from rooflm.serving.steps import energy_fit
@@ -67,7 +68,7 @@ def table(run: Run, definitions: str = "vllm") -> RequestTable:
 
 
 def spread(values: Array) -> dict[str, float]:
-    """Mean, percentiles and maximum of the numbers among values (nan where there are none).
+    """Mean, percentiles and maximum, ignoring NaN (all NaN if nothing is left).
 
     >>> spread(np.array([1.0, 3.0, np.nan]))["mean"]
     2.0
@@ -202,7 +203,7 @@ def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm",
         "cached_share": float(t.cached[done].sum()) / max(float(t.prompt[done].sum()), 1.0),
         "gpus": gpus, "replicas": len(run.replicas),
         "cost_usd_per_request": each(price, finished), "cost_usd_per_million_tokens": each(price, tokens) * 1e6,
-        "price_usd_per_hour": hour / gpus, "price_basis": told(devices),
+        "price_usd_per_hour": hour / gpus, "price_basis": price_note(devices),
         "energy_j_per_request": each(joules, finished), "energy_j_per_token": each(joules, tokens),
         "queue_grows": growth is not None, "queue_grows_from_s": growth[0] if growth else None,
         "queue_growth_per_s": growth[1] if growth else 0.0,
@@ -211,7 +212,7 @@ def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm",
 
 
 def each(whole: float, parts: float) -> float:
-    """What one of the parts takes of a whole; not-a-number where there is none.
+    """A total divided by a count; NaN if the count is 0.
 
     >>> each(6.0, 2), each(6.0, 0)
     (3.0, nan)
@@ -285,16 +286,20 @@ def ramp(samples: Array, times: Array) -> tuple[Array, Array]:
 
 
 FEWEST = 50
-"""Fewest requests at a rate of which it is told whether their queue grows."""
+"""Fewest requests of an open loop from which a growing queue is told."""
+ENOUGH = 256
+"""Fewest requests that, all running at once, are taken for a rate that is beyond the server."""
 
 
 def queue_growth(run: Run) -> tuple[float, float] | None:
-    """(time from which it grows, requests a second) when the queue of a rate grows without bound, else None: the
-    server's, and with a limit of clients that of requests which are due and wait in the client.
+    """(time from which it grows, requests a second) when the queue of an open loop grows without bound, else None. The
+    queue is the server's, or with a limit of clients the requests that are due and wait in the client.
 
-    Requests that are due and have not ended count as growing when, over the second half of the arrivals, a straight
-    line through their number rises by more than a tenth of the requests that came meanwhile (and by more than 20);
-    from: when the queue was last empty. Of a run that was stopped, the arrivals until then.
+    It grows when, over the second half of the arrivals, a straight line through the number of unfinished requests rises
+    by more than a tenth of the arrivals (and by more than 20). A short run that only fills up (the requests run, few
+    wait) does not count where the steady-state estimate says that the rate can be served, nor where it cannot tell, as
+    all of fewer than ENOUGH requests would run at once. The time is when the queue was last empty. Of a run that was
+    stopped, the arrivals until then count.
     """
     requests = run.requests
     if requests.count < FEWEST or not requests.rate < math.inf:
@@ -308,6 +313,10 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
     came = int(np.sum((requests.arrival >= last / 2) & (requests.arrival <= last)))
     if slope * last / 2 < max(0.1 * came, 20):
         return None
+    if np.polyfit(time[half], waiting[half], 1)[0] < slope / 2:
+        steady, few = steady_of(run), requests.count < ENOUGH
+        if steady is not None and (steady.stable or (few and steady.running > requests.count - 1)):
+            return None
     empty = time[(waiting <= 0) & (time <= last)]
     return (float(empty[-1]) if empty.size else 0.0), slope
 

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.answers.said import banded, dollars, headline, machines
-from rooflm.shown.blocks import BLANK, Beside, Block, Say, Table
-from rooflm.shown.numbers import count, counted, percent, seconds, text
+from rooflm.shown.blocks import BLANK, Block, Columns, Say, Table
+from rooflm.shown.numbers import count, percent, plural, seconds, text
 
 if TYPE_CHECKING:
     from rooflm.serving.deploy import Served
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def title(pools: tuple[Pool, ...]) -> str:
-    """What runs on what: one pool, or where prompts are worked on and where tokens are made."""
+    """Model, machines, engine and scheme: of one pool, or of separate prefill and decode pools."""
     of = [p.table.components.scenario for p in pools]
     counts = " and ".join(f"{p.replicas}" for p in pools)
     if len(pools) == 1:
@@ -28,7 +28,7 @@ def blocks(served: Served, values: dict[str, Any]) -> list[Block]:
     """A run in words: what can be served first. values: its numbers, and where a load was sought what was found."""
     out: list[Block] = [
         Say(title(served.run.pools), "title"),
-        Say(f"{values['load']}: {counted(values['requests'], 'request')}, {seconds(values['duration_s'])} simulated"),
+        Say(f"{values['load']}: {plural(values['requests'], 'request')}, {seconds(values['duration_s'])} simulated"),
         BLANK,
         *verdicts(values, served),
     ]
@@ -62,7 +62,7 @@ def blocks(served: Served, values: dict[str, Any]) -> list[Block]:
     ]
     if values["cached_share"] > 0:
         right.append(("prompt tokens cached", percent(values["cached_share"])))
-    return [*out, Beside([Table(left, "lr"), Table(right, "lr")]), BLANK, Say(values["price_basis"], "faint", "price")]
+    return [*out, Columns([Table(left, "lr"), Table(right, "lr")]), BLANK, Say(values["price_basis"], "faint", "price")]
 
 
 def band_lines(values: dict[str, Any]) -> list[Block]:
@@ -81,7 +81,7 @@ def _cell(value: float) -> str:
 
 
 def verdicts(values: dict[str, Any], served: Served) -> list[Block]:
-    """Sentences: whether the queue grows, limits, what did not finish, and the steady state."""
+    """The leading sentences: growing queue, limits, unfinished requests, and the steady state."""
     out: list[Block] = []
     if values["interrupted"]:
         out.append(Say("INTERRUPTED: the numbers are of what was done until then.", "bad"))
@@ -89,8 +89,9 @@ def verdicts(values: dict[str, Any], served: Served) -> list[Block]:
         growth = f"from {seconds(values['queue_grows_from_s'])} on, by {values['queue_growth_per_s']:.3g} requests/s"
         clients = served.run.requests.concurrency
         out.append(Say(
-            f"THE RATE IS NOT HELD: requests wait in the client {growth}, of which no time here tells; with at most "
-            f"{clients} under way {values['requests_per_s']:.3g} requests/s are served." if clients else
+            f"THE RATE IS NOT REACHED: with at most {clients} requests at a time {values['requests_per_s']:.3g} "
+            f"requests/s are served. The others wait in the client {growth}; the times below leave that wait out."
+            if clients else
             f"THE QUEUE GROWS WITHOUT BOUND {growth}: this load cannot be served.", "bad"
         ))  # fmt: skip
     if "found" in values:
@@ -122,7 +123,7 @@ def steady_line(values: dict[str, Any]) -> list[Block]:
     if math.isnan(values["ttft_s"]["mean"]) or not steady or not steady["stable"]:
         return []
     each = f"TPOT {seconds(steady['tpot_s'])}, " * (steady["tpot_s"] > 0)
-    same = "agrees" if steady["agrees"] else "PARTS FROM THE SIMULATION (waves in step, bursts or a full cache)"
+    same = "agrees" if steady["agrees"] else "DIFFERS FROM THE SIMULATION (waves in step, bursts or a full cache)"
     return [Say(
         f"Steady-state estimate: TTFT {seconds(steady['ttft_s'])}, {each}"
         f"{steady['requests_per_s']:.3g} requests/s; it {same}.", "faint"

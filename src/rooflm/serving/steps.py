@@ -296,6 +296,9 @@ class StepTable:
         self._step, self._sequence, self._overlap = float(e.host.step), float(e.host.sequence), e.host.overlap
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
         self._decays: dict[int, list[float]] = {}
+        # a fixed point asks for the same steps and passes round after round
+        self._steps: dict[float, Array] = {}
+        self._passes: dict[tuple[float, ...], float] = {}
 
     def _spread(self, values: Array, sequences: float) -> Any:
         """A table over sequences read between its points."""
@@ -449,17 +452,27 @@ class StepTable:
     def decode_times(self, sequences: Array, context: float) -> Array:
         """`decode_time` of each of these whole numbers of sequences, of no more than the table holds."""
         most = self.size.sequences * self.slots
-        return _each(lambda d: self.decode_time(min(int(d), most), context), sequences)
+        known = self._steps.setdefault(context, np.full(most + 1, np.nan))
+        at = np.minimum(sequences, most).astype(int)
+        for d in np.unique(at[np.isnan(known[at])]):
+            known[d] = self.decode_time(int(d), context)
+        return np.asarray(known[at])
 
     def mixed_times(self, prompts: Array, each: Array, past: Array, sequences: Array, context: float) -> Array:
         """`mixed` of each of these passes: `prompts` chunks of `each` tokens after `past` ones beside `sequences`
         decoding ones (whole numbers but for the past), of no more than the table holds."""
         most = self.size.sequences * self.slots
+        known = self._passes
 
         def one(chunks: float, new: float, before: float, decoding: float) -> float:
-            n = min(int(new), self.size.tokens)
-            a = self.attend(n, before) - self._floor
-            return self._pass_time(chunks, chunks * n, chunks * a, n, a, min(int(decoding), most), context)
+            key = (chunks, new, before, decoding, context)
+            time = known.get(key)
+            if time is None:
+                n = min(int(new), self.size.tokens)
+                a = self.attend(n, before) - self._floor
+                time = self._pass_time(chunks, chunks * n, chunks * a, n, a, min(int(decoding), most), context)
+                known[key] = time
+            return time
 
         return _each(one, prompts, each, past, sequences)
 

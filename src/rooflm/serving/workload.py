@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rooflm.asked.checks import whole
 from rooflm.errors import RooflmError
-from rooflm.shown.numbers import counted
+from rooflm.shown.numbers import plural
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -133,7 +133,7 @@ def closed_loop(
     whole("concurrency", concurrency)
     total = _count(requests if requests is not None else 10 * concurrency)
     p, o = _both(prompt, output, spread, total, seed)
-    return Requests(p, o, concurrency=min(concurrency, total), name=f"closed loop of {counted(concurrency, 'client')}")
+    return Requests(p, o, concurrency=min(concurrency, total), name=f"closed loop of {plural(concurrency, 'client')}")
 
 
 def open_loop(

@@ -1,4 +1,4 @@
-"""What says itself: in a few lines, as blocks, in a notebook; and its values as plain names and numbers."""
+"""Base class of answers: how they print in a terminal and a notebook, and their values as plain names and numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Say, listed
 from rooflm.shown.notebook import html
-from rooflm.shown.numbers import several
+from rooflm.shown.numbers import text_range
 from rooflm.shown.terminal import plain as plain_text
 from rooflm.units import Num
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class Answer:
-    """What says itself in a few lines, here and in a notebook."""
+    """An answer that prints itself: in a few lines, in full, and as HTML in a notebook."""
 
     def lines(self) -> list[str]:
         """The answer in at most four lines."""
         raise NotImplementedError
 
     def blocks(self, verbose: bool = False) -> list[Block]:
-        """The whole answer, verdict first. verbose: what stands behind it too."""
+        """The whole answer, verdict first. verbose: also the details behind it."""
         return [Say(line) for line in self.lines()]
 
     def to_dict(self) -> dict[str, Any]:
@@ -35,8 +35,9 @@ class Answer:
         raise NotImplementedError
 
     def plot(self, path: str | None = None, kind: str | None = None) -> Any:
-        """The picture that `rooflm.plot` draws of it; path: write it there too; kind: as of `--plot-kind`."""
-        return pictures().estimate(self, path, kind)
+        """The picture that `rooflm.plot` draws of this answer. path: also write it there; kind: as for
+        `--plot-kind`."""
+        return plotting().estimate(self, path, kind)
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
@@ -47,35 +48,35 @@ class Answer:
 
     def _repr_html_(self) -> str:
         """The same for a notebook, parts as bars, and folded below them every number."""
-        rows = {k: shown(v) for k, v in flatten(self.to_dict()).items()}
+        rows = {k: value_text(v) for k, v in flatten(self.to_dict()).items()}
         return html([*self.blocks(), *assumptions(self)], rows)
 
 
-def pictures() -> Any:
-    """`rooflm.plot` by its public name: pictures stand above the answers that they draw."""
+def plotting() -> Any:
+    """The public module `rooflm.plot`, imported late because it depends on the answers."""
     return import_module(__name__.partition(".")[0]).plot
 
 
 def assumptions(answer: Any) -> list[Block]:
-    """What an answer takes for granted, in a paragraph."""
+    """What an answer assumes, as one paragraph."""
     return [BLANK, *listed("assumed", answer.assumed)] if answer.assumed else []
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two outputs are equal; not-a-number equals itself."""
+    """Whether two outputs are equal; NaN equals NaN."""
     x, y = np.asarray(a), np.asarray(b)
     return np.array_equal(x, y, equal_nan=x.dtype.kind == "f" and y.dtype.kind == "f")
 
 
 def broadcast(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Every value over the shape of all of them."""
+    """All values broadcast to their common shape."""
     return dict(zip(flat, np.broadcast_arrays(*flat.values()), strict=True))
 
 
-def shown(value: Any) -> str:
-    """A value for people: four digits, and of an array its ends.
+def value_text(value: Any) -> str:
+    """A value for people: four significant digits; of an array its range.
 
-    >>> shown(0.123456), shown(np.array([1.0, 2.0])), shown("fits"), shown(16384)
+    >>> value_text(0.123456), value_text(np.array([1.0, 2.0])), value_text("fits"), value_text(16384)
     ('0.1235', '1 to 2', 'fits', '16,384')
     """
     flat = np.asarray(np.nan if value is None else value)
@@ -87,15 +88,15 @@ def shown(value: Any) -> str:
 
 
 def timespan(value: Num) -> str:
-    """A time for people, and of an array its ends.
+    """A time for people; of an array its range.
 
     >>> timespan(0.0331), timespan(np.array([0.5, 2.0]))
     ('33.1 ms', '500 ms to 2.00 s')
     """
-    return several(value, "s")
+    return text_range(value, "s")
 
 
-def frame(columns: Mapping[str, Any]) -> pandas.DataFrame:
+def data_frame(columns: Mapping[str, Any]) -> pandas.DataFrame:
     """Columns as a pandas.DataFrame; RooflmError where pandas is not installed."""
     try:
         import pandas as pd
@@ -137,7 +138,7 @@ def unflatten(flat: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """NumPy numbers, arrays and nested dicts as what JSON knows; not-a-number and infinity become null."""
+    """A value as JSON can hold it: NumPy numbers and arrays become Python ones, NaN and infinity become null."""
     if isinstance(value, dict):
         return {k: plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What an answer is made of, whoever draws it: sentences, tables, parts of a whole, and blocks beside each other."""
+"""The building blocks of an answer, independent of where it is drawn: sentences, tables, breakdowns, columns."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LEAST = 24
 
 
 class Say(NamedTuple):
-    """A sentence or a line. mood: "title", "good", "bad", "faint", or "" for plain; label: "LABEL: " before it, below
-    whose first two characters further lines are indented."""
+    """A sentence. mood: "title", "good", "bad", "faint" or "" (plain). label: printed as "LABEL: " before the text,
+    whose further lines are then indented by two."""
 
     text: str
     mood: str = ""
@@ -24,10 +24,10 @@ class Say(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows of cells. sides: a letter a column: "l" names, "r" numbers, "w" words that may take several lines; title: a
-    line above; head: whether the first row holds headings; spare: headings of columns that go first where there is no
-    room; stub: columns that stand again where a table is continued below itself; indent: blanks before each line; best:
-    places (row without the headings, column) that stand out where a page has the means."""
+    """Rows of cells. sides: a letter per column, "l" (names, left), "r" (numbers, right), "w" (words that may wrap);
+    title: a line above; head: the first row is a heading; spare: headings of columns that are dropped first on a narrow
+    terminal; stub: leading columns repeated when a table is continued; indent: blanks before each line; best: cells
+    (row without the heading, column) to highlight."""
 
     rows: Sequence[Sequence[str]]
     sides: str
@@ -40,8 +40,8 @@ class Table(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """A whole and its parts (name -> amount in `unit`), the largest first. capacity: what the whole should not exceed
-    (None: nothing)."""
+    """A breakdown: name -> amount in `unit`, shown largest first. capacity: what the sum should not exceed (None: no
+    limit)."""
 
     title: str
     parts: Mapping[str, Num]
@@ -50,14 +50,14 @@ class Parts(NamedTuple):
     capacity: Num | None = None
 
 
-class Beside(NamedTuple):
-    """Blocks beside each other as far as there is room; each item is a block or a pile of them."""
+class Columns(NamedTuple):
+    """Blocks side by side as far as there is room; each item is a block or a list of blocks."""
 
     items: Sequence[Any]
 
 
 class Code(NamedTuple):
-    """A command, broken at blanks by a backslash. title: a line above; note: a sentence below."""
+    """A shell command, wrapped with backslashes. title: a line above; note: a sentence below."""
 
     text: str
     title: str = ""
@@ -80,39 +80,39 @@ class Facts(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """Blocks below a title, which a page folds away."""
+    """Blocks under a title, which a page shows folded."""
 
     title: str
     blocks: Sequence[Any]
 
 
 def folded(title: str, sentences: Iterable[str]) -> Fold:
-    """Sentences that a page folds away: what was assumed, what to beware of."""
+    """Sentences that a page shows folded: assumptions and warnings."""
     return Fold(title, [Say(text) for text in sentences])
 
 
 BLANK = Say("")
-Block = Say | Table | Parts | Beside | Code | Facts | Fold
+Block = Say | Table | Parts | Columns | Code | Facts | Fold
 
 
 def listed(label: str, items: Sequence[str]) -> list[Block]:
-    """A label and its items in one paragraph; nothing without items."""
+    """A label and its items as one paragraph; nothing without items."""
     return [Say("; ".join(items), label=label)] if items else []
 
 
-def listing(f: Facts) -> Table:
+def facts_table(f: Facts) -> Table:
     """Facts as a table."""
     return Table([tuple(row) for row in f.rows], "lrw", f.title)
 
 
-def pile(block: Fold | Code) -> list[Block]:
-    """A block with a title, or with a note below it, as plain ones."""
+def flattened(block: Fold | Code) -> list[Block]:
+    """The blocks inside a Fold, or a Code without its title and note, with the title and note as sentences."""
     inner = block.blocks if isinstance(block, Fold) else [Code(block.text), *([Say(block.note)] if block.note else [])]
     return [*([Say(block.title, "title")] if block.title else []), *inner]
 
 
 def amount(value: Any, unit: str) -> str:
-    """A part of a whole for people.
+    """An amount of a breakdown for people.
 
     >>> amount(2.0**30, "B"), amount(0.5, "s")
     ('1.00 GiB', '500 ms')
@@ -138,29 +138,30 @@ def largest(p: Parts) -> tuple[list[tuple[str, float]], float]:
 
 
 def widths(t: Table) -> list[int]:
-    """Characters that each column needs."""
+    """The width that each column needs, in characters."""
     cells = zip(*t.rows, strict=True) if t.rows else [()] * len(t.sides)
     return [min(max(map(len, column), default=0), LEAST) if side == "w" else max(map(len, column), default=0)
             for column, side in zip(cells, t.sides, strict=True)]  # fmt: skip
 
 
 def width(t: Table) -> int:
-    """Characters of its longest line."""
+    """The width of the whole table, in characters."""
     own = widths(t)
     return t.indent + sum(own) + GAP * (len(own) - 1)
 
 
-def only(t: Table, kept: Iterable[int]) -> Table:
+def keep_columns(t: Table, kept: Iterable[int]) -> Table:
     """Some of its columns."""
     kept = list(kept)
     return t._replace(rows=[[r[i] for i in kept] for r in t.rows], sides="".join(t.sides[i] for i in kept))
 
 
-def fitted(t: Table, room: int) -> list[Block]:
-    """A table as it fits into so many columns: without its spare columns, which is said, else in several tables.
+def fit_width(t: Table, room: int) -> list[Block]:
+    """A table made to fit `room` characters: spare columns are dropped (and named below), then it is split into several
+    tables.
 
     >>> t = Table([("name", "long one", "other"), ("a", "1", "2")], "lrr", head=True, spare=("other",), indent=0)
-    >>> [b.text if isinstance(b, Say) else b.rows[0] for b in fitted(t, 16)]
+    >>> [b.text if isinstance(b, Say) else b.rows[0] for b in fit_width(t, 16)]
     [['name', 'long one'], '(no room for other: a wider terminal, --json and --out have it)']
     """
     dropped = []
@@ -169,7 +170,7 @@ def fitted(t: Table, room: int) -> list[Block]:
             break
         if t.rows and name in t.rows[0]:
             at = list(t.rows[0]).index(name)
-            t = only(t, (i for i in range(len(t.sides)) if i != at))
+            t = keep_columns(t, (i for i in range(len(t.sides)) if i != at))
             dropped.append(name)
     told = (
         f"(no room for {', '.join(dropped)}: a wider terminal, --json and --out have {'them' if dropped[1:] else 'it'})"
@@ -180,11 +181,11 @@ def fitted(t: Table, room: int) -> list[Block]:
 
 
 def _cut(t: Table, room: int) -> list[Block]:
-    """A table in pieces that fit, its first columns in each of them."""
+    """Split a table that is too wide; each piece repeats the first columns."""
     if width(t) <= room or len(t.sides) <= t.stub + 1:
         return [t]
     most = len(t.sides) - 1
-    while most > t.stub + 1 and width(only(t, range(most))) > room:
+    while most > t.stub + 1 and width(keep_columns(t, range(most))) > room:
         most -= 1
-    rest = only(t, (*range(t.stub), *range(most, len(t.sides))))._replace(title="")
-    return [only(t, range(most)), BLANK, *_cut(rest, room)]
+    rest = keep_columns(t, (*range(t.stub), *range(most, len(t.sides))))._replace(title="")
+    return [keep_columns(t, range(most)), BLANK, *_cut(rest, room)]

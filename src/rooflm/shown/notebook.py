@@ -1,4 +1,4 @@
-"""Blocks as a fragment of HTML for a notebook: sentences, tables, parts as bars (inline SVG); light or dark."""
+"""Blocks as an HTML fragment for a notebook: sentences, tables, and breakdowns as bars (inline SVG)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,20 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
-from rooflm.shown.blocks import Beside, Block, Code, Facts, Fold, Parts, Say, Table, amount, largest, listing, pile
+from rooflm.shown.blocks import (
+    Block,
+    Code,
+    Columns,
+    Facts,
+    Fold,
+    Parts,
+    Say,
+    Table,
+    amount,
+    facts_table,
+    flattened,
+    largest,
+)
 from rooflm.shown.numbers import percent
 from rooflm.shown.palette import colours
 
@@ -34,14 +47,14 @@ def drawn(block: Any) -> str:
         label = f"<b>{escape(block.label)}:</b> " if block.label else ""
         return f'<div style="{MOODS[block.mood]}">{label}{escape(block.text) or "&nbsp;"}</div>'
     if isinstance(block, Facts):
-        return tabled(listing(block))
+        return tabled(facts_table(block))
     if isinstance(block, Fold) or (isinstance(block, Code) and (block.title or block.note)):
-        return "".join(map(drawn, pile(block)))
+        return "".join(map(drawn, flattened(block)))
     if isinstance(block, Code):
         return f"<pre>{escape(block.text)}</pre>"
     if isinstance(block, Parts):
         return bar(block)
-    if isinstance(block, Beside):
+    if isinstance(block, Columns):
         piles = ["".join(map(drawn, [i] if isinstance(i, Block) else i)) for i in block.items if i]
         inner = "".join(f"<div>{one}</div>" for one in piles)
         return f'<div style="display:flex;flex-wrap:wrap;gap:1em 3em">{inner}</div>'

@@ -1,4 +1,4 @@
-"""Numbers for people: an SI prefix, three digits that matter, GiB, per cent, and words for the largest."""
+"""Numbers as text for people: SI prefixes, three significant digits, GiB, per cent, words for large ones."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
 
 
 def _digits(value: float, digits: int) -> str:
-    """A number with so many digits that matter, zeros kept."""
+    """A number with this many significant digits, trailing zeros kept."""
     size = float(f"{abs(value):.{digits - 1}e}")
     return f"{value:.{max(digits - 1 - math.floor(math.log10(size) + 1e-12), 0)}f}" if size else "0"
 
 
 def text(value: float, unit: str, digits: int = 3) -> str:
-    """A number with its unit for people: an SI prefix, and minutes to years for a long time.
+    """A number with its unit and an SI prefix; long times in minutes to years.
 
     >>> text(2.039e12, "B/s"), text(0.00673, "s"), text(0.0, "s")
     ('2.04 TB/s', '6.73 ms', '0 s')
@@ -38,12 +38,14 @@ def text(value: float, unit: str, digits: int = 3) -> str:
     return f"{_digits(value / scale, digits if scale < 60 or unit != 's' else 2)} {name}".strip()
 
 
-def exactly(value: float, unit: str) -> str:
-    """A number that somebody chose, with its unit and no digit that was not chosen; bytes in powers of 1024, counts
-    from a billion on as they are written.
+def chosen_text(value: float, unit: str) -> str:
+    """A number that a person chose, with its unit and all its digits and no others; bytes in powers of 1024, counts
+    from a billion on with a suffix.
 
-    >>> exactly(3.35e12, "B/s"), exactly(80 * 2**30, "B"), exactly(5e-6, "s"), exactly(0, "s"), exactly(1.5e13, "")
-    ('3.35 TB/s', '80 GiB', '5 µs', '0 s', '15T')
+    >>> chosen_text(3.35e12, "B/s"), chosen_text(80 * 2**30, "B"), chosen_text(5e-6, "s")
+    ('3.35 TB/s', '80 GiB', '5 µs')
+    >>> chosen_text(0, "s"), chosen_text(1.5e13, "")
+    ('0 s', '15T')
     """
     value = float(value)
     if not unit or not math.isfinite(value) or value == 0:
@@ -84,7 +86,7 @@ def days(value: Any) -> str:
 
 
 def between(low: float, high: float, value: float, unit: str = "s") -> str:
-    """Two ends in words, in the unit in which the value between them is said.
+    """A range in words, in the unit that suits `value`.
 
     >>> between(0.0112, 0.0141, 0.0124), between(0.92, 1.1, 0.98)
     ('between 11.2 and 14.1 ms', 'between 920 and 1100 ms')
@@ -96,10 +98,10 @@ def between(low: float, high: float, value: float, unit: str = "s") -> str:
     return f"between {low_} and {high_} {name}".strip()
 
 
-def several(value: Num, unit: str) -> str:
-    """A number with its unit, and of an array its ends.
+def text_range(value: Num, unit: str) -> str:
+    """A number with its unit; of an array its range.
 
-    >>> several(3e12, "B/s"), several(np.array([1e12, 3e12]), "B/s")
+    >>> text_range(3e12, "B/s"), text_range(np.array([1e12, 3e12]), "B/s")
     ('3.00 TB/s', '1.00 TB/s to 3.00 TB/s')
     """
     low, high = float(np.min(value)), float(np.max(value))
@@ -143,19 +145,19 @@ def count(value: Any) -> str:
     return str(int(number)) if whole else f"{number:.0f}" if abs(number) >= 999.5 else f"{number:.3g}"
 
 
-def counted(value: Any, what: str) -> str:
-    """So many of something.
+def plural(value: Any, what: str) -> str:
+    """A count with its noun.
 
-    >>> counted(1, "request"), counted(20000, "token")
+    >>> plural(1, "request"), plural(20000, "token")
     ('1 request', '20,000 tokens')
     """
     return f"{count(value)} {what}{'s' * (float(value) != 1)}"
 
 
-def said(value: Any, unit: str = "") -> str:
-    """A number as a person says it in a sentence.
+def spoken(value: Any, unit: str = "") -> str:
+    """A number as it would be written in a sentence.
 
-    >>> said(1.134e6, "USD"), said(0.5921, "USD"), said(15e12), said(8)
+    >>> spoken(1.134e6, "USD"), spoken(0.5921, "USD"), spoken(15e12), spoken(8)
     ('1.13 million USD', '0.59 USD', '15 trillion', '8')
     """
     number = float(value)
@@ -168,7 +170,7 @@ def said(value: Any, unit: str = "") -> str:
 
 
 def watt_hours(joules: Any) -> str:
-    """An energy as a meter shows it.
+    """An energy in Wh; below 0.1 kWh in joules.
 
     >>> watt_hours(5.7e11), watt_hours(0.9)
     ('158 MWh', '900 mJ')
@@ -176,10 +178,10 @@ def watt_hours(joules: Any) -> str:
     return text(float(joules) / 3600, "Wh") if float(joules) >= 3.6e5 else text(float(joules), "J")
 
 
-def shown(value: Any) -> str:
-    """A number as a person writes it.
+def plain_number(value: Any) -> str:
+    """A number without a unit, as short as possible.
 
-    >>> shown(2.0), shown(-2e-6), shown(float("inf"))
+    >>> plain_number(2.0), plain_number(-2e-6), plain_number(float("inf"))
     ('2', '-2e-06', 'inf')
     """
     value = float(value)

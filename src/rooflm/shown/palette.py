@@ -1,8 +1,8 @@
-"""One colour a part: what a part of the model, of memory, of time or of traffic is drawn in, in every picture.
+"""The colour of every part (of a model, of memory, of time, of traffic), the same in all pictures.
 
-Hues say what kind of thing a part is: blues and oranges the kernels of a model, greens the passes of a training step,
-purples traffic between GPUs, greys what computes nothing; memory has hues of its own. Parts that stand side by side
-differ in lightness too, so that they stay apart without colour vision and in grey print.
+Blues and oranges are a model's kernels, greens the passes of a training step, purples traffic between GPUs, greys idle
+time; memory has its own colours. Neighbours also differ in lightness, so that they can be told apart without colour
+vision and in grey print.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def in_notebook() -> bool:
 
 
 @contextmanager
-def noticed(what: str) -> Iterator[None]:
+def notebook_clock(what: str) -> Iterator[None]:
     """Say in a notebook that work goes on, and for how long it has."""
     if not in_notebook():
         yield
@@ -32,7 +32,7 @@ def noticed(what: str) -> Iterator[None]:
     shown: Any = import_module("IPython.display")
     html, display = shown.HTML, shown.display
     place, stop = display(html(""), display_id=True), threading.Event()
-    teller = threading.Thread(target=_telling, args=(what, place, html, stop), daemon=True)
+    teller = threading.Thread(target=tick, args=(what, place, html, stop), daemon=True)
     teller.start()
     try:
         yield
@@ -42,7 +42,7 @@ def noticed(what: str) -> Iterator[None]:
         place.update(html(""))
 
 
-def _telling(what: str, place: Any, html: Any, stop: threading.Event) -> None:
+def tick(what: str, place: Any, html: Any, stop: threading.Event) -> None:
     start = time.monotonic()
     wait = SLOW
     while not stop.wait(wait):

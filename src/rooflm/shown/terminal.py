@@ -1,4 +1,4 @@
-"""Blocks as lines of text, laid out by rich: for a terminal with colours, for files and pipes without."""
+"""Blocks as lines of text, laid out by rich: in colour on a terminal, plain in files and pipes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,21 @@ from collections.abc import Iterable
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from rooflm.shown.blocks import GAP, Beside, Block, Code, Facts, Fold, Parts, Say, Table, fitted, listing, pile, shares
+from rooflm.shown.blocks import (
+    GAP,
+    Block,
+    Code,
+    Columns,
+    Facts,
+    Fold,
+    Parts,
+    Say,
+    Table,
+    facts_table,
+    fit_width,
+    flattened,
+    shares,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,24 +60,24 @@ def renderable(block: Block, width: int) -> RenderableType:
     from rich.text import Text
 
     if isinstance(block, Say):
-        return said(block)
+        return sentence(block)
     if isinstance(block, Facts):
-        return renderable(listing(block), width)
+        return renderable(facts_table(block), width)
     if isinstance(block, Fold) or (isinstance(block, Code) and (block.title or block.note)):
-        return Group(*(renderable(b, width) for b in pile(block)))
+        return Group(*(renderable(b, width) for b in flattened(block)))
     if isinstance(block, Code):
-        return Text("\n".join(command(block.text, width)), overflow="ignore", no_wrap=True)
+        return Text("\n".join(shell_lines(block.text, width)), overflow="ignore", no_wrap=True)
     if isinstance(block, Parts):
         return renderable(shares(block), width)
-    if isinstance(block, Beside):
-        return beside(block, width)
-    pieces = fitted(block, width)
-    drawn = [tabled(p) if isinstance(p, Table) else renderable(p, width) for p in pieces]
+    if isinstance(block, Columns):
+        return side_by_side(block, width)
+    pieces = fit_width(block, width)
+    drawn = [table(p) if isinstance(p, Table) else renderable(p, width) for p in pieces]
     return Group(*([Text(block.title, "bold")] if block.title else []), *drawn)
 
 
-def said(s: Say) -> RenderableType:
-    """A sentence; of a labelled one, further lines are indented."""
+def sentence(s: Say) -> RenderableType:
+    """A sentence; further lines of a labelled one are indented."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -87,7 +101,7 @@ class _Hanging:
             yield Text("  ") + line if number else line
 
 
-def tabled(t: Table) -> RenderableType:
+def table(t: Table) -> RenderableType:
     """A table that fits, its columns aligned."""
     from rich.padding import Padding
     from rich.table import Table as Rich
@@ -102,8 +116,8 @@ def tabled(t: Table) -> RenderableType:
     return Padding(made, (0, 0, 0, t.indent), expand=False)
 
 
-def beside(block: Beside, width: int) -> RenderableType:
-    """Blocks from left to right, as many in a row as there is room for; the first keeps to half of 80 columns."""
+def side_by_side(block: Columns, width: int) -> RenderableType:
+    """Blocks from left to right, as many per row as fit; the first takes at most half of 80 columns."""
     from rich.console import Group
     from rich.table import Table as Rich
     from rich.text import Text
@@ -125,10 +139,10 @@ def beside(block: Beside, width: int) -> RenderableType:
     return Group(*rows)
 
 
-def command(text: str, width: int) -> list[str]:
-    """A command in lines that a shell takes, each but the last ended by a backslash; quoted text stays whole.
+def shell_lines(text: str, width: int) -> list[str]:
+    """A command split into lines that end in a backslash; quoted text is never split.
 
-    >>> command("echo 'a  b' > file", 80), command("one two three", 12)
+    >>> shell_lines("echo 'a  b' > file", 80), shell_lines("one two three", 12)
     (["echo 'a  b' > file"], ['one two \\\\', '    three'])
     """
     wrapped = [""]

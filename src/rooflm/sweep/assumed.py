@@ -1,4 +1,5 @@
-"""What the points of a grid take for granted: said once where all do, else by the names that tell them apart."""
+"""The assumptions of a grid's points: stated once if shared by all, otherwise by the axis values that tell points
+apart."""
 
 from __future__ import annotations
 

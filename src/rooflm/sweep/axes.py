@@ -59,12 +59,12 @@ LISTS = (list, tuple, range)
 
 
 def is_list(value: Any) -> bool:
-    """True for what makes an axis: a list, tuple, range or one-dimensional array."""
+    """Whether a value makes an axis: a list, tuple, range or one-dimensional array."""
     return isinstance(value, LISTS) or (isinstance(value, np.ndarray) and value.ndim == 1)
 
 
 def columns(value: Any) -> Any:
-    """A column of a table (pandas, polars, Arrow) as a list; anything else as it is.
+    """A table column (pandas, polars, Arrow) as a list; other values unchanged.
 
     >>> columns((1, 2)), columns("a100")
     ((1, 2), 'a100')
@@ -77,8 +77,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def from_columns(call: Callable[P, T]) -> Callable[P, T]:
-    """A call whose arguments may be columns of tables."""
+def accept_columns(call: Callable[P, T]) -> Callable[P, T]:
+    """Decorator: arguments of the call may be columns of tables."""
 
     @wraps(call)
     def read(*given: P.args, **named: P.kwargs) -> T:
@@ -145,7 +145,7 @@ def _zipped(axes: list[Axis], groups: Any) -> list[Axis]:
 
 
 def column_name(output: str, axes: Iterable[Axis]) -> str:
-    """Name of an output beside the axes: one that is an axis as well gets a word (GPUs asked for, GPUs used).
+    """Name of an output next to the axes; an output with the name of an axis gets a suffix (GPUs asked for, GPUs used).
 
     >>> column_name("gpus", [Axis("gpus", (4, 8))]), column_name("tpot_s", [Axis("gpus", (4, 8))])
     ('gpus_used', 'tpot_s')
@@ -154,7 +154,7 @@ def column_name(output: str, axes: Iterable[Axis]) -> str:
 
 
 def nest(point: Point) -> Point:
-    """Arguments as the request builders take them: dotted names go into `sets`."""
+    """Arguments as the request builders take them: dotted names are moved into `sets`."""
     sets = {k: v for k, v in point.items() if "." in k}
     rest = {k: v for k, v in point.items() if "." not in k}
     return {**rest, "sets": sets} if sets else rest

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError
-from rooflm.readers.outside import placed
+from rooflm.readers.outside import checked_path
 from rooflm.shown.answer import flatten, plain
 from rooflm.sweep.axes import column_name
-from rooflm.sweep.grid import spelled_out
+from rooflm.sweep.grid import refuse_too_large
 
 FORMATS = ("csv", "parquet", "xlsx", "md", "nc", "json")
 TABLES = ("csv", "parquet", "xlsx", "md")
@@ -46,7 +46,7 @@ def needs_library(ending: str) -> None:
 
 def check_target(path: str, formats: tuple[str, ...] = FORMATS, option: str = "--out") -> Path:
     """The path, if something can be written there; RooflmError with the rule otherwise, before any work is done."""
-    target = placed(path, option)
+    target = checked_path(path, option)
     if target.suffix.lstrip(".").lower() not in formats:
         raise RooflmError(f"{option} is {path!r}, but it must end in {', '.join('.' + f for f in formats)}")
     needs_library(target.suffix.lower())
@@ -61,17 +61,17 @@ def check_target(path: str, formats: tuple[str, ...] = FORMATS, option: str = "-
 
 
 def write_whole(path: Path, write: Callable[[str], None]) -> None:
-    """Write through a temporary file beside the target, then rename: whatever happens (an error, a full disk, a kill, a
-    power loss), the target is what it was or the whole new file. Two that write to one target each write a whole file.
+    """Write to a temporary file next to the target, then rename it. After an error, a full disk, a kill or a power loss
+    the target holds either the old or the complete new content. Concurrent writers each write a whole file.
 
-    What a killed process left of its own temporary files goes with the next write to the same target.
+    Temporary files left by killed processes are removed on the next write to the same target.
     """
     name = f".{path.stem[:100]}-{os.getpid()}-{threading.get_ident()}{TEMPORARY}{path.suffix}"
     made = path.with_name(name)
-    _sweep(path)
+    remove_stale(path)
     try:
         write(str(made))
-        _synced(made)
+        fsync(made)
         mask = os.umask(0)
         os.umask(mask)
         made.chmod(0o666 & ~mask)
@@ -87,15 +87,15 @@ TEMPORARY = ".part"
 _LEFT = re.compile(r"-(\d+)-\d+" + re.escape(TEMPORARY))
 
 
-def _sweep(path: Path) -> None:
-    """Remove the temporary files of this target that killed processes left behind."""
+def remove_stale(path: Path) -> None:
+    """Remove this target's temporary files that killed processes left behind."""
     for old in path.parent.glob(f".{glob.escape(path.stem[:100])}-*{TEMPORARY}{glob.escape(path.suffix)}"):
         found = _LEFT.search(old.name)
-        if found and not _alive(int(found[1])):
+        if found and not process_runs(int(found[1])):
             old.unlink(missing_ok=True)
 
 
-def _alive(process: int) -> bool:
+def process_runs(process: int) -> bool:
     """Whether a process of this machine runs."""
     try:
         os.kill(process, 0)
@@ -106,16 +106,16 @@ def _alive(process: int) -> bool:
     return True
 
 
-def _synced(path: Path) -> None:
-    """Wait until a file is on its disk, so that a rename never comes before its content."""
+def fsync(path: Path) -> None:
+    """Wait until a file is on disk, so that it is not renamed before its content is there."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
 
 @contextmanager
 def locked(folder: Path, wait: bool = True) -> Iterator[bool]:
-    """A folder locked against other processes that lock it; gives whether it is (wait: until it is). The system lets go
-    of the lock when a process dies. Where there are no such locks, nobody is kept out."""
+    """A folder locked against other processes; yields whether the lock was obtained (wait: block until it is). The
+    system releases the lock when a process dies. Without such locks nobody is kept out."""
     try:
         import fcntl
     except ImportError:  # pragma: no cover - Windows
@@ -150,11 +150,9 @@ def write_text(path: Path, text: str) -> None:
     write_whole(path, write)
 
 
-def reserve(name: str, size: int) -> None:
-    """See that there is room for a file of about this many bytes; OSError where there is not.
-
-    The netCDF library ends the process by a signal when a disk fills up under it; so it is asked for before.
-    """
+def ensure_space(name: str, size: int) -> None:
+    """OSError if a file of about this many bytes would not fit on the disk. The netCDF library crashes the process on a
+    full disk, so space is checked first."""
     with Path(name).open("wb") as file:
         if size > 0 and hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)
@@ -169,7 +167,7 @@ def netcdf_size(arrays: Iterable[NDArray[Any]], points: int = 0) -> int:
 
 def write_netcdf(name: str, data: Any) -> None:
     """An xarray.Dataset to a netCDF file."""
-    reserve(name, netcdf_size(v.values for v in data.variables.values()))
+    ensure_space(name, netcdf_size(v.values for v in data.variables.values()))
     data.to_netcdf(name, engine="h5netcdf")
 
 
@@ -185,7 +183,7 @@ def table(columns: Mapping[str, list[Any]]) -> str:
 def grid_columns(grid: Any) -> dict[str, list[Any]]:
     """A grid as tidy columns: one row a point, the axes first."""
     shape = tuple(len(a.values) for a in grid.axes)
-    spelled_out(math.prod(shape), len(grid.arrays), "a table of rows")
+    refuse_too_large(math.prod(shape), len(grid.arrays), "a table of rows")
     places = np.indices(shape).reshape(len(shape), -1)
     columns: dict[str, list[Any]] = {
         m.name: [m.values[i] for i in place] for a, place in zip(grid.axes, places, strict=True) for m in a.members

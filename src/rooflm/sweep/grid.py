@@ -1,4 +1,4 @@
-"""A grid of predictions that is worked out: every output over its axes, with labels, units and long names."""
+"""An evaluated grid of predictions: all outputs over its axes, with labels, units and long names."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ CELLS = 20_000_000
 """Most values that are spelled out one by one, in text, JSON and tables."""
 
 
-def spelled_out(points: int, outputs: int, where: str) -> None:
-    """RooflmError where a grid is too large to be spelled out. outputs: how many of each point; where: in what.
+def refuse_too_large(points: int, outputs: int, where: str) -> None:
+    """RooflmError if a grid is too large to be printed or held. outputs: number per point; where: in what.
 
-    >>> spelled_out(10**6, 100, "JSON")
+    >>> refuse_too_large(10**6, 100, "JSON")
     Traceback (most recent call last):
     rooflm.errors.RooflmError: a grid of 1,000,000 points with 100 outputs is too large for JSON: name the outputs ...
     """
@@ -36,10 +36,10 @@ def spelled_out(points: int, outputs: int, where: str) -> None:
 
 
 class Grid(NamedTuple):
-    """A grid of predictions: its axes, what does not vary, and every output over the axes by its dotted name.
+    """An evaluated grid: its axes, the fixed arguments, and every output over the axes by dotted name.
 
-    outputs: meaning and unit of each; asked: those that were asked for (none: all); assumed: what its points take for
-    granted, where that was asked.
+    outputs: meaning and unit of each; asked: requested outputs (none: all); assumed: the points' assumptions, if
+    requested.
     """
 
     axes: list[Axis]

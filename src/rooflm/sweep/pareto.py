@@ -1,4 +1,4 @@
-"""Points that no other beats: by two outputs at once, or by any number of goals."""
+"""Pareto fronts: points that no other point beats, in two outputs or in any number of goals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 def front(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
-    """Indices of the points that no other beats in both x and y (more is better), by rising x; equal points once.
+    """Indices of the Pareto-optimal points in x and y (both to be maximised), by rising x, without duplicates.
 
     >>> front(np.array([1.0, 2.0, 3.0, 2.0]), np.array([5.0, 4.0, 1.0, 3.0])).tolist()
     [0, 1, 2]
@@ -23,7 +23,7 @@ def front(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
 
 
 def pareto(table: Mapping[str, NDArray[Any]], goals: Mapping[str, float]) -> NDArray[Any]:
-    """Mask of the rows that no other row beats in every goal. goals: column -> 1 (less is better) or -1 (more is).
+    """Mask of the Pareto-optimal rows. goals: column -> 1 (minimise) or -1 (maximise).
 
     >>> pareto({"t": np.array([1.0, 2.0, 3.0]), "c": np.array([3.0, 1.0, 2.0])}, {"t": 1, "c": 1}).tolist()
     [True, True, False]

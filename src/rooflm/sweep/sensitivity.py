@@ -1,7 +1,7 @@
-"""Elasticities: by how many per cent an output moves when a rate or an overhead of the machine moves by one.
+"""Elasticities: the change in per cent of an output for one per cent more of a rate or overhead of the machine.
 
-Every knob is one place of an extra array dimension, so a single broadcast evaluation answers for all of them. A time's
-elasticities to all rates less those to all overheads sum to -1, up to the fixed parts of fitted kernels.
+All knobs are evaluated together along one extra array dimension. A time's elasticities to all rates minus those to all
+overheads sum to -1, up to the fixed parts of fitted kernels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ OVERHEADS = tuple(name for name, about in abouts(Host).items() if about.unit == 
 
 
 class Knob(NamedTuple):
-    """A quantity of the machine: its name, the paths that move together, and whether it is a rate (else a time)."""
+    """A quantity of the machine to vary: its name, the paths that change together, and whether it is a rate (else a
+    time)."""
 
     label: str
     paths: tuple[str, ...]
@@ -65,7 +66,8 @@ def _moves(value: Any) -> bool:
 
 
 def nudged(s: Scenario, listed: list[Knob]) -> Scenario:
-    """The scenario with one array dimension: first as it is, then with each knob in turn one per cent up."""
+    """The scenario with an extra array dimension: unchanged first, then one knob after the other raised by one per
+    cent."""
     for i, knob in enumerate(listed):
         for path in knob.paths:
             factors = np.ones(len(listed) + 1)

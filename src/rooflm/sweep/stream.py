@@ -27,7 +27,7 @@ from rooflm.errors import RooflmError
 from rooflm.readers import outside
 from rooflm.shown.version import __version__
 from rooflm.sweep.axes import Axis, column_name, grids, shape_of, size_of
-from rooflm.sweep.files import TEMPORARY, check_target, locked, netcdf_size, reserve, write_text, write_whole
+from rooflm.sweep.files import TEMPORARY, check_target, ensure_space, locked, netcdf_size, write_text, write_whole
 from rooflm.sweep.sweep import GridBlock, GridJob, Values, blocks, results
 
 FORMATS = ("parquet", "nc", "csv")
@@ -45,19 +45,19 @@ class Streamed(NamedTuple):
 
 
 def fingerprint(job: GridJob, block: int, suffix: str, content: str = "") -> str:
-    """A hash of all that decides the content of the blocks. content: what models, devices and engines that are files
-    said, for a file may change between a run and the one that carries on."""
+    """A hash of everything that determines the blocks' content. content: the text of the model, device and engine files
+    used, which may change between a run and its continuation."""
     told = [__version__, [[m.name, list(m.values)] for a in job.axes for m in a.members],
-            [a.name for a in job.axes], {k: whole(v) for k, v in sorted(job.fixed.items())},
+            [a.name for a in job.axes], {k: full_repr(v) for k, v in sorted(job.fixed.items())},
             job.outputs, block, suffix, content]  # fmt: skip
-    return hashlib.sha256(json.dumps(told, default=whole).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(told, default=full_repr).encode()).hexdigest()
 
 
-def whole(value: Any) -> str:
-    """A value with all its fields, also of rows whose own `repr` is short.
+def full_repr(value: Any) -> str:
+    """A value with all its fields, for rows whose own `repr` is abbreviated.
 
     >>> from rooflm.catalogue.hardware import Link
-    >>> whole(Link("nvlink", "nvlink", 8, 3e11, 2e-6)), whole(8)
+    >>> full_repr(Link("nvlink", "nvlink", 8, 3e11, 2e-6)), full_repr(8)
     ("{'name': 'nvlink', 'kind': 'nvlink', 'size': 8, 'bandwidth': 300000000000.0, 'latency': 2e-06}", '8')
     """
     return repr(asdict(value)) if is_dataclass(value) and not isinstance(value, type) else repr(value)
@@ -79,15 +79,15 @@ def stream(
     folder = target.with_name(target.name + ".parts")
     todo = blocks(job.axes, block)
     names = {b: folder / f"{i:07d}{'.npz' if suffix == '.nc' else suffix}" for i, b in enumerate(todo)}
-    with held(folder):
+    with lock_parts(folder):
         _open(folder, fingerprint(job, block, suffix, content), len(todo))
         kept = [b for b in todo if names[b].exists() and is_whole(names[b], suffix, _size(job.axes, b))]
         for one in kept:
-            _tell(progress, job.axes, one)
+            report_block(progress, job.axes, one)
         left = [b for b in todo if b not in set(kept)]
         for one, values in results(job, left, on):
             write_whole(names[one], lambda name, b=one, v=values: write_part(name, suffix, job.axes, b, v))  # type: ignore[misc]
-            _tell(progress, job.axes, one)
+            report_block(progress, job.axes, one)
         write_whole(target, lambda name: JOIN[suffix](name, [(b, names[b]) for b in todo], job.axes))
         shutil.rmtree(folder)
     sizes = [sum(_size(job.axes, b) for b in group) for group in (left, kept)]
@@ -103,8 +103,8 @@ def _needs(suffix: str) -> None:
 
 
 def _open(folder: Path, mark: str, count: int) -> None:
-    """The folder of parts, empty or of the same request. Parts without a manifest are of a run that was killed before
-    it had any to keep: they go."""
+    """The folder of parts, empty or from the same request. Parts without a manifest come from a run killed at its very
+    start and are deleted."""
     manifest = folder / MANIFEST
     if manifest.exists():
         told = outside.read_json(manifest, "manifest")
@@ -125,8 +125,8 @@ OURS = re.compile(r"\d{7}\.(parquet|csv|npz)")
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """A folder made, and held by this run alone until it ends or dies; RooflmError where another run holds it."""
+def lock_parts(folder: Path) -> Iterator[None]:
+    """Create and lock the folder of parts; RooflmError if another run holds it."""
     with ExitStack() as until_the_end:
         while True:
             try:
@@ -143,7 +143,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def is_whole(part: Path, suffix: str, points: int) -> bool:
-    """Whether a part holds all its points: one that a power loss cut short does not."""
+    """Whether a part is complete; a power loss may have cut it short."""
     try:
         if suffix == ".parquet":
             from pyarrow import parquet
@@ -162,7 +162,7 @@ def _size(axes: Sequence[Axis], block: GridBlock) -> int:
     return int(np.prod([e - b for b, e in block.slices], initial=1))
 
 
-def _tell(progress: Progress | None, axes: Sequence[Axis], block: GridBlock) -> None:
+def report_block(progress: Progress | None, axes: Sequence[Axis], block: GridBlock) -> None:
     if progress is not None:
         progress(_size(axes, block))
 
@@ -249,7 +249,7 @@ def _join_nc(name: str, parts: list[tuple[GridBlock, Path]], axes: Sequence[Axis
 
     structural, numeric = grids(axes)
     order = [*structural, *numeric]
-    reserve(name, _nc_size(parts, size_of(axes)))
+    ensure_space(name, _nc_size(parts, size_of(axes)))
     with h5netcdf.File(name, "w") as file:
         file.dimensions = {a.name: n for a, n in zip(order, shape_of(order), strict=True)}
         for axis in axes:

@@ -70,7 +70,7 @@ def _threads(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Iterator[t
 
 
 def _answers(on: str) -> None:
-    """Try the cluster's address for a few seconds: Ray itself waits for minutes on one that is gone. Raises OSError."""
+    """Try the cluster's address for a few seconds; Ray itself would wait for minutes. Raises OSError."""
     known = Path(tempfile.gettempdir()) / "ray" / "ray_current_cluster"
     address = on if on != "ray" else os.environ.get("RAY_ADDRESS") or (known.read_text() if known.exists() else "")
     host, colon, port = address.strip().removeprefix("ray://").rpartition(":")

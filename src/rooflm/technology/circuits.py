@@ -117,7 +117,7 @@ def whole(value: Num) -> Num:
 
 
 def working(units: Num, share: Num) -> Num:
-    """The units that are switched on of those built; a share such as 0.833333 of 96 means 80.
+    """Units that are switched on, of those built; a share such as 0.833333 of 96 means 80.
 
     >>> float(working(96, 0.833333))
     80.0

@@ -28,9 +28,9 @@ from rooflm.technology.tasks import DIES, Outcome, Task, legal_splits, make_task
 from rooflm.units import Num
 
 __all__ = [
-    "BLOCK", "CAUSES", "DIES", "Columns", "Outcome", "Space", "Task", "axis_columns", "best", "columns", "grid",
-    "legal_splits", "machine", "make_task", "network", "on_cluster", "place", "port", "put_share", "run", "stack",
-    "technology_at",
+    "BLOCK", "CAUSES", "DIES", "Columns", "Outcome", "Space", "Task", "axis_columns", "columns", "grid",
+    "legal_splits", "machine", "make_task", "network", "on_cluster", "port", "put_share", "run", "stack",
+    "technology_at", "with_best_mapping", "with_network",
 ]  # fmt: skip
 
 BLOCK = 1 << 15
@@ -57,7 +57,7 @@ def network(text: str) -> tuple[Wire, Wire]:
     return load_wire(inside.strip()), load_wire(between.strip())
 
 
-def place(t: Technology, intra: Wire, fabric: Wire) -> Technology:
+def with_network(t: Technology, intra: Wire, fabric: Wire) -> Technology:
     """The technology with other links: the die's own inside the node, a port for the network."""
     return replace(t, intra=intra, inter=port(fabric))
 
@@ -70,8 +70,10 @@ def machine(t: Technology, fabric: Wire) -> tuple[Cluster, Built]:
     return Cluster(t.name, built.device, (inside, between)), built
 
 
-def best(task: Task, t: Technology, fabric: Wire, points: int) -> tuple[Outcome, dict[str, NDArray[Any]], Built]:
-    """The task with its best mapping at each of `points` hardware points (fields of `t` are numbers or (points,))."""
+def with_best_mapping(
+    task: Task, t: Technology, fabric: Wire, points: int
+) -> tuple[Outcome, dict[str, NDArray[Any]], Built]:
+    """The task with the best mapping at each of `points` hardware points (fields of `t` are numbers or (points,))."""
     column, wide = _reshape(t, (-1, 1)), _reshape(fabric, (-1, 1))
     cluster, _ = machine(column, wide)
     rows = {k: v.reshape(1, -1) for k, v in task.mappings.items()}
@@ -94,7 +96,7 @@ def _reshape(node: Row, shape: tuple[int, ...]) -> Row:
 
 
 def stack(rows: Sequence[Row], index: NDArray[Any]) -> Row:
-    """Rows of one kind as one row of arrays, row `index[i]` at point i; texts that differ become "varied".
+    """Rows of one kind combined into one row of arrays, row `index[i]` at point i; differing texts become "varied".
 
     >>> n = stack([load_node("n7"), load_node("n5")], np.array([0, 1, 1])); n.name, n.logic_area.tolist()
     ('varied', [0.344, 0.191, 0.191])
@@ -173,7 +175,7 @@ def put_share(t: Technology, path: str, value: Num) -> Technology:
 
 def columns(task: Task, t: Technology, fabric: Wire, points: int, prices: tco.Prices) -> Columns:
     """Everything that a report needs of hardware points, each with its best mapping, as columns of equal length."""
-    out, chosen, built = best(task, t, fabric, points)
+    out, chosen, built = with_best_mapping(task, t, fabric, points)
     gpus = chosen["tp"] * chosen["pp"] * chosen["dp"]
     bill = tco.bill(t, built, fabric, prices)
     d = built.device
@@ -224,7 +226,7 @@ def _block(task: Task, space: Space, money: tco.Prices, part: tuple[int, int, in
     n, begin, end = part
     points = np.arange(begin, end) + n * (space.size // len(space.networks))
     intra, fabric = network(space.networks[n])
-    return columns(task, place(technology_at(space, points), intra, fabric), fabric, len(points), money)
+    return columns(task, with_network(technology_at(space, points), intra, fabric), fabric, len(points), money)
 
 
 def axis_columns(space: Space) -> Columns:

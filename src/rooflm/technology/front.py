@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rooflm.errors import RooflmError, near_matches
 from rooflm.sweep.pareto import pareto
 from rooflm.technology import tco
-from rooflm.technology.explore import Columns, Space, Task, axis_columns, columns, network, place, technology_at
+from rooflm.technology.explore import Columns, Space, Task, axis_columns, columns, network, technology_at, with_network
 from rooflm.technology.load import load_technology
 from rooflm.technology.split import FAR, SIZE, normal, raw, variables, with_shares
 
@@ -49,16 +49,17 @@ def directions(names: Sequence[str], known: Sequence[str]) -> dict[str, float]:
 
 
 def evaluate(task: Task, space: Space, points: Array, shares: Array | None, prices: tco.Prices) -> Columns:
-    """The report of points (flat indices of the space) with splits (SIZE, points) of their budgets, in the order given.
+    """Columns of points (flat indices of the space), optionally with splits (SIZE, points) of their budgets, in the
+    given order.
 
-    One array evaluation a network, whose links differ in kind.
+    One array evaluation per network, whose links differ in kind.
     """
     per = space.size // len(space.networks)
     whole: Columns = {}
     for n in np.unique(points // per):
         rows = np.flatnonzero(points // per == n)
         intra, fabric = network(space.networks[n])
-        t = place(technology_at(space, points[rows]), intra, fabric)
+        t = with_network(technology_at(space, points[rows]), intra, fabric)
         if shares is not None:
             t = with_shares(t, shares[:, rows])
         for name, values in columns(task, t, fabric, len(rows), prices).items():
@@ -87,7 +88,7 @@ class Design(NamedTuple):
     points: Array
     shares: Array | None
 
-    def of(self, rows: Array) -> Design:
+    def rows_of(self, rows: Array) -> Design:
         """Some rows of it."""
         return Design(self.points[rows], None if self.shares is None else self.shares[:, rows])
 
@@ -114,11 +115,11 @@ def _algorithm(first: Array, goals: int, limits: int, generations: int, seed: in
     algorithm = NSGA2(pop_size=len(first), sampling=first, repair=Middle())
     algorithm.setup(problem, termination=("n_gen", generations), seed=seed, verbose=False)
 
-    def tell(asked: Any, values: Array, broken: Array) -> None:
+    def report_values(asked: Any, values: Array, broken: Array) -> None:
         Evaluator().eval(StaticProblem(problem, F=values, G=broken), asked)
         algorithm.tell(infills=asked)
 
-    return algorithm, tell
+    return algorithm, report_values
 
 
 def _middle(x: Array, cells: Array) -> Array:
@@ -168,7 +169,7 @@ def search(
         new = np.fromiter(fresh, dtype=int)
         values, broken = np.empty((len(x), len(goals))), np.empty((len(x), 1 + len(most)))
         if len(new):
-            part = design.of(new)
+            part = design.rows_of(new)
             report = evaluate(task, space, part.points, part.shares, money)
             numbers = [k for k, v in report.items() if v.dtype.kind == "f"]
             signs = signs or directions(goals, numbers)
@@ -194,8 +195,8 @@ def search(
 
 
 def _told(report: Columns, signs: Mapping[str, float], most: Mapping[str, float]) -> tuple[Array, Array]:
-    """What the algorithm hears of each row: its goals, less being better, and by how much it breaks each rule (0 or
-    less where it does not): that it fits, and the limits."""
+    """Objectives and constraint violations of each row for the algorithm, all to be minimised (0 or less: constraint
+    met): memory fits, and the limits."""
     fits = report["fits"]
     values = [np.where(fits, sign * report[g], FAR) for g, sign in signs.items()]
     broken = [np.where(fits, -1.0, 1.0), *(np.where(fits, report[k] / v - 1.0, 1.0) for k, v in most.items())]
@@ -203,7 +204,7 @@ def _told(report: Columns, signs: Mapping[str, float], most: Mapping[str, float]
 
 
 def _merge(old: Columns, new: Columns, goals: Mapping[str, float]) -> Columns:
-    """The rows of both that none beats."""
+    """The Pareto-optimal rows of both tables."""
     both = {k: np.concatenate([old[k], v]) for k, v in new.items()} if old else new
     keep = pareto(both, goals)
     return {k: v[keep] for k, v in both.items()}

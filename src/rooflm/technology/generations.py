@@ -1,8 +1,9 @@
-"""Training from one generation of systems to the next: the ladder, what each change is worth, how far readings differ.
+"""Training across generations of systems: a ladder of speed-ups, the value of each change, and the spread over readings
+of the source.
 
-One stated configuration (GPUs, split, batch) runs on every rung of data/technology/generations.toml, in three modes.
-`worth` takes the way from the first rung to the last one change at a time; `readings` varies on both ends alike what
-the published ladder leaves open.
+One configuration (GPUs, split, batch) runs on every rung of data/technology/generations.toml, in three modes. `worth`
+goes from the first rung to the last one change at a time; `readings` varies, on both ends alike, what the published
+ladder leaves open.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from typing import TypeVar
 import msgspec
 
 from rooflm.errors import RooflmError
-from rooflm.readers.rows import convert, is_path, raw_row, resolve, where
+from rooflm.readers.own_card import merged
+from rooflm.readers.rows import convert, is_path, raw_row, resolve, row_label
 from rooflm.technology.description import AREA, POWER, Budget, Dram, Node, Shares, Style, Technology, Wire
 from rooflm.units import GIB
 
@@ -93,8 +94,15 @@ class _DieRow(_Row, kw_only=True, rename={"origin": "from"}):
 
 
 def _read(kind: str, name: str, schema: type[T]) -> tuple[T, str]:
+    """A checked row and its canonical name (of a file its path). A file may name a row to build on with `base`."""
     canonical = name if is_path(name) else resolve(kind, name)
-    return convert(raw_row(kind, canonical)[0], schema, where(kind, canonical)), canonical
+    row, label = raw_row(kind, canonical)[0], row_label(kind, canonical)
+    if is_path(name) and "base" in row:
+        base = row["base"]
+        if not isinstance(base, str) or is_path(base):
+            raise RooflmError(f"{label}: base is {base!r}, but it must be the name of a {kind} (`rooflm list {kind}s`)")
+        row = merged(raw_row(kind, base)[0], {k: v for k, v in row.items() if k != "base"})
+    return convert(row, schema, label), canonical
 
 
 @lru_cache

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rooflm.errors import RooflmError
 from rooflm.technology import tco
 from rooflm.technology.description import Edge, Shares, Technology, Wire
-from rooflm.technology.explore import Columns, Space, Task, columns, network, place, technology_at
+from rooflm.technology.explore import Columns, Space, Task, columns, network, technology_at, with_network
 
 Array = NDArray[Any]
 COMPONENTS = tuple(f.name for f in fields(Shares) if f.name != "other")
@@ -57,7 +57,7 @@ class Problem(NamedTuple):
 
 
 def normal(x: Array) -> Array:
-    """Variables (SIZE, n) put on their simplexes: each class at least LEAST a share, summing to 1.
+    """Variables (SIZE, n) projected to their simplexes: each class at least LEAST per share, summing to 1.
 
     >>> y = normal(np.ones((SIZE, 1))); [round(float(v), 9) for v in (y[:7].sum(), y[7:14].sum(), y[14:].sum())]
     [1.0, 1.0, 1.0]
@@ -125,7 +125,7 @@ def problem(task: Task, space: Space, goal: str = "time_s", limits: Mapping[str,
     if space.size != 1:
         raise RooflmError(f"a split is sought for one node, memory and network, but {space.size} points were given")
     intra, fabric = network(space.networks[0])
-    base = place(technology_at(space, np.zeros(1, dtype=int)), intra, fabric)
+    base = with_network(technology_at(space, np.zeros(1, dtype=int)), intra, fabric)
     return Problem(task, base, fabric, goal, dict(limits or {}))
 
 

@@ -1,4 +1,4 @@
-"""A stable split of rows into those kept aside and the rest."""
+"""A stable split of rows into held-out ones and the rest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 def held_out(*columns: Iterable[Any], share: float = 0.3, seed: int = 0) -> NDArray[np.bool_]:
-    """True for rows kept aside: whole groups (equal values of the columns), chosen by a hash, so stable for ever.
+    """Mask of held-out rows: whole groups (equal values of the columns), chosen by a hash, hence stable.
 
     >>> held_out([1, 1, 2, 3, 4, 4], [8, 8, 8, 8, 8, 8]).tolist()
     [False, False, False, False, True, True]

@@ -57,7 +57,7 @@ Outcome = Request | Skip
 
 
 class Unusable(Exception):  # noqa: N818 (a verdict on a row, not an error)
-    """Raised inside a row's reader and turned into a Skip; never leaves the package."""
+    """Raised while a row is read and turned into a Skip; never leaves the package."""
 
 
 RAN: dict[str, Any] = {

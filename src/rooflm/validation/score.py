@@ -126,8 +126,8 @@ ODD = (ArithmeticError, LookupError, ValueError, TypeError, AttributeError)
 """What a prediction must not raise, but for RooflmError: said as a reason, so that one row never ends a run."""
 
 
-def said(error: Exception) -> str:
-    """The reason in an exception."""
+def reason_of(error: Exception) -> str:
+    """The reason given by an exception."""
     return str(error) if isinstance(error, RooflmError) else f"not predicted: {type(error).__name__}"
 
 
@@ -140,7 +140,7 @@ def score_inference(requests: Sequence[Request]) -> list[Scored]:
     except ODD as why:
         if len(requests) > 1:  # one odd row must not take the others with it
             return [one for r in requests for one in score_inference([r])]
-        return [Scored(requests[0], float("nan"), said(why))]
+        return [Scored(requests[0], float("nan"), reason_of(why))]
 
 
 def pick(requests: Sequence[Request], s: Scenario, e: InferenceFigures) -> list[Scored]:
@@ -184,7 +184,7 @@ def score_training(request: Request) -> Scored:
         margin = (capacity - float(np.max(np.asarray(estimate.memory.total)))) / capacity
         return Scored(request, float(np.max(np.asarray(TRAINED[request.metric](estimate)))), "", margin)
     except ODD as why:
-        return Scored(request, float("nan"), said(why))
+        return Scored(request, float("nan"), reason_of(why))
 
 
 def score_load(requests: Sequence[Request], tell: Callable[[int], None] | None = None) -> list[Scored]:
@@ -258,7 +258,7 @@ def banded(x: Scored) -> Scored:
 
 
 def generic(reason: str) -> str:
-    """A reason without the figures of one row, so that rows of one kind count together.
+    """A reason without a single row's figures, so that rows with the same problem are counted together.
 
     >>> generic("tp is 3, but it must divide the 32 attention heads of x")
     'tp does not suit the model'
@@ -270,9 +270,9 @@ def generic(reason: str) -> str:
 
 
 def verdicts(scored: Sequence[Scored]) -> dict[str, Any]:
-    """How the verdicts on memory fare: rows published as out of memory, and rows that ran.
+    """How well memory is predicted: rows published as out of memory, and rows that ran.
 
-    wrong and borderline (margin within BORDER of the capacity) rows are listed by id with their margin.
+    wrong and borderline rows (margin within BORDER of the capacity) are listed by id with their margin.
     """
     right, wrong, near = 0, {}, {}
     for x in scored:
@@ -295,7 +295,7 @@ def predicted(scored: Iterable[Scored]) -> list[Scored]:
 
 
 def counted(x: Scored) -> bool:
-    """True for a row whose conditions are complete and known to the catalogue, and that nothing sets apart."""
+    """Whether a row counts in the error figures: complete conditions, known to the catalogue, no doubts."""
     return not x.request.apart and not x.assumed
 
 
@@ -387,8 +387,8 @@ def measured_cards(family: str) -> frozenset[str]:
 
 
 def other_unit(x: Scored) -> str:
-    """The unit in which a value that states none would be within a factor of ten of its prediction, where in the
-    metric's own it is off by a hundred; "" for all others.
+    """The unit in which a value without a unit would be within a factor of ten of its prediction, if in the metric's
+    own it is off by a hundred; else "".
 
     >>> from rooflm.validation.table import read_row
     >>> row = {"model": "llama-2-7b", "gpu": "a100", "engine": "vllm", "metric": "tpot", "value": "11", "batch": "1"}
@@ -402,8 +402,9 @@ def other_unit(x: Scored) -> str:
     return next((name for name, (base, scale) in units if base == own and 0.1 <= x.ratio / scale <= 10), "")
 
 
-def why(x: Scored) -> str:
-    """What sets a row apart, in words: its doubt, rounds of its batch, what nobody measured, what had to stand in."""
+def remarks(x: Scored) -> str:
+    """What is special about a row, in words: doubts, batches run in several rounds, no measurements of its card,
+    substitutes."""
     facts = [x.request.apart] if x.request.apart else []
     unit = other_unit(x)
     facts += [f"no unit: read in {METRICS[x.request.metric].unit}, but it fits in {unit}"] if unit else []

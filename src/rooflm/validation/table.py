@@ -316,7 +316,7 @@ def known_device(name: str) -> str | None:
 def device_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -> str:
     """Put the `gpu` argument in place (and its own figures as settings); the name by which rows group."""
     printed = str(kwargs.get("gpu", ""))
-    count, one = catalogue.several(printed)
+    count, one = catalogue.count_and_name(printed)
     if count > 1 and known_device(one):
         printed, kwargs["gpus"] = one, kwargs.get("gpus") or count
     found = known_device(printed)

@@ -77,9 +77,9 @@ def figures(request: Request) -> dict[str, float]:
     if request.metric == "oom":
         return {"oom": float(not found["finished"])}
     if not found["finished"] and request.kwargs.get("concurrency") == "max":
-        return alone(request)
+        return figures_alone(request)
     if not found["finished"]:
-        found, lifted = simulated(roomy(request, found.get("why", NO_ROOM))), True
+        found, lifted = simulated(with_more_memory(request, found.get("why", NO_ROOM))), True
     if not found["finished"]:
         raise RooflmError(NO_ROOM)
     return {"ttft": found["ttft_s"]["mean"], "tpot": found["tpot_s"]["mean"], "latency_s": found["latency_s"]["mean"],
@@ -94,9 +94,9 @@ def simulated(k: dict[str, Any]) -> dict[str, Any]:
         return {"finished": 0, "why": str(error)}
 
 
-def roomy(request: Request, why: str) -> dict[str, Any]:
-    """The arguments of a run that ran though it would not by our count: devices with room for all its clients at once,
-    and a model made for its longest sequence. RooflmError (why) where the weights alone exceed the device's memory."""
+def with_more_memory(request: Request, why: str) -> dict[str, Any]:
+    """Arguments for a run that was measured although it should not fit by our estimate: devices with room for all its
+    clients, and a model with a long enough context. RooflmError (why) if the weights alone exceed the memory."""
     s, k = scenario(request), arguments(request)
     size, usable = (float(np.max(x)) for x in (s.cluster.device.dram.size, infer_scenario(s).memory.capacity))
     longest = (int(k["prompt"]) + int(k["output"])) * max(k.get("spread") or (1.0,))
@@ -108,9 +108,9 @@ def roomy(request: Request, why: str) -> dict[str, Any]:
     return k | {"sets": k["sets"] | {"cluster.device.dram.size": needed, "model.max_context": context}}
 
 
-def alone(request: Request) -> dict[str, float]:
-    """The figures of a run of which not one request would fit, yet which ran: at maximum load, one sequence a rank at
-    a time. RooflmError for any other load, and where the weights alone are larger than the device's memory."""
+def figures_alone(request: Request) -> dict[str, float]:
+    """Figures of a measured run none of whose requests should fit: at maximum load, one sequence per rank at a time.
+    RooflmError for any other load, or if the weights alone exceed the memory."""
     s = scenario(request)
     e = infer_scenario(s)
     if request.kwargs.get("concurrency") != "max" or e.memory.parts["weights"] > s.cluster.device.dram.size:

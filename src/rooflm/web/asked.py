@@ -1,4 +1,4 @@
-"""What the address asks: the texts of fields, their values, and what is wrong with any of them."""
+"""A query parsed for a tab: the text of each field, its value, and any error in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rooflm.web.fields import BY_KEY, value_of
 
 
 class FieldError(RooflmError):
-    """What is wrong, and with which field ("": with none alone)."""
+    """An error in a field's value (key "": in none alone)."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)
@@ -84,7 +84,7 @@ class Asked:
         return urlencode({k: v for k, v in texts.items() if k in BY_KEY and v != BY_KEY[k].usual})
 
     def blamed(self, error: RooflmError) -> str:
-        """The field that a sentence is about: the one that it names first; "" where it names none."""
+        """The field that an error message is about, the first that it names; "" if it names none."""
         if isinstance(error, FieldError):
             return error.key
         text = str(error).lower()

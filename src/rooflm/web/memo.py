@@ -1,4 +1,4 @@
-"""What was worked out once is kept for a while: a link opened twice, a slider dragged back, are answered at once."""
+"""A cache of recent answers, so that a reopened link or a slider moved back is answered at once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _busy: dict[str, threading.Lock] = {}
 _lock = threading.Lock()
 
 
-def kept(key: str, make: Callable[[], T]) -> T:
-    """The value of a key, made the first time; who asks for it meanwhile waits for the same.
+def memoised(key: str, make: Callable[[], T]) -> T:
+    """The cached value of a key, computed on first use; concurrent callers wait for the same computation.
 
-    >>> kept("a", lambda: 1), kept("a", lambda: 2)
+    >>> memoised("a", lambda: 1), memoised("a", lambda: 2)
     (1, 1)
     """
     with _lock:

@@ -20,7 +20,7 @@ from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer, Figure
 from rooflm.web.dropped import dropped_model, is_dropped, shown_name
 from rooflm.web.fields import BY_KEY, WORDS, Field, choices
-from rooflm.web.memo import kept
+from rooflm.web.memo import memoised
 from rooflm.web.tabs.table import TABS, Tab
 from rooflm.web.words import bar
 
@@ -48,7 +48,7 @@ def environment() -> Environment:
 
 
 def kind(block: Any) -> str:
-    """What a block is: the macro that draws it."""
+    """The template macro that draws a block."""
     return type(block).__name__.lower()
 
 
@@ -79,7 +79,7 @@ class Shown:
         )  # fmt: skip
 
     def rest(self) -> str:
-        """What is folded below: numbers, assumptions, code, files."""
+        """The part below the answer: numbers, assumptions, code, files."""
         query = self.asked.query()
         return environment().get_template("rest.html").render(a=self.answer, tab=self.tab, query=query)
 
@@ -92,8 +92,8 @@ class Shown:
         """The places of the pictures as a fragment."""
         return environment().get_template("figures.html").render(figures=self.figures)
 
-    def told(self) -> dict[str, Any]:
-        """What the page's script puts in place."""
+    def as_dict(self) -> dict[str, Any]:
+        """The parts of the page that the script replaces."""
         return {
             "html": self.html(), "rest": self.rest(), "errors": self.errors, "query": self.asked.query(),
             "pictures": self.pictures(), "figures": plain([dict(f.spec) for f in self.figures]),
@@ -109,14 +109,14 @@ def dropped_notes(asked: Asked) -> tuple[str, ...]:
         return ()
 
 
-def shown(tab: Tab, asked: Asked) -> Shown:
-    """A tab's answer, kept for who asks the same again."""
-    return kept(f"shown {tab.name}?{asked.query()}", lambda: Shown(tab, asked))
+def answer_of(tab: Tab, asked: Asked) -> Shown:
+    """A tab's answer, cached."""
+    return memoised(f"shown {tab.name}?{asked.query()}", lambda: Shown(tab, asked))
 
 
 def whole_page(tab: Tab, asked: Asked) -> str:
     """The page with its first answer."""
-    found = shown(tab, asked)
+    found = answer_of(tab, asked)
     keys = [BY_KEY[k] for k in tab.keys]
     figures = json.dumps(plain([dict(f.spec) for f in found.figures])).replace("<", "\\u003c")
     return environment().get_template("page.html").render(
@@ -144,9 +144,9 @@ def sections(keys: list[Field]) -> list[tuple[str, list[Field]]]:
 
 
 def frames(tab: Tab, asked: Asked, key: str) -> list[dict[str, Any]]:
-    """The answer at every stop of a slider: worked out once, so that dragging only reads it."""
+    """The answers at all stops of a slider, computed together so that dragging needs no request."""
 
-    def made() -> list[dict[str, Any]]:
+    def compute() -> list[dict[str, Any]]:
         found = []
         for stop in BY_KEY[key].stops:
             at = Asked(tab.name, asked.keys, {**asked.texts, key: str(stop)})
@@ -155,7 +155,7 @@ def frames(tab: Tab, asked: Asked, key: str) -> list[dict[str, Any]]:
         return found
 
     rest = Asked(tab.name, asked.keys, {**asked.texts, key: ""}).query()
-    return kept(f"frames?{tab.name}&{key}&{rest}", made)
+    return memoised(f"frames?{tab.name}&{key}&{rest}", compute)
 
 
 def as_json(found: Answer) -> str:

@@ -45,7 +45,7 @@ WAITING = 40
 
 
 class Busy:
-    """A queue in front of the work: so many at a time, so many waiting, the others are told."""
+    """A queue in front of the computation: a limited number run, a limited number wait, others are refused."""
 
     def __init__(self) -> None:
         self.limiter: CapacityLimiter | None = None
@@ -76,7 +76,7 @@ async def whole(request: Request) -> Response:
 async def answer(request: Request) -> Response:
     """A tab's answer for the page's script."""
     tab, asked = asked_of(request)
-    return JSONResponse(await request.app.state.busy.run(lambda: page.shown(tab, asked).told()))
+    return JSONResponse(await request.app.state.busy.run(lambda: page.answer_of(tab, asked).as_dict()))
 
 
 async def frames(request: Request) -> Response:
@@ -96,7 +96,7 @@ async def download(request: Request) -> Response:
     """The numbers of an answer as a file."""
     tab, asked = asked_of(request)
     kind = request.path_params["kind"]
-    found = await request.app.state.busy.run(page.shown, tab, asked)
+    found = await request.app.state.busy.run(page.answer_of, tab, asked)
     if found.answer is None:
         return PlainTextResponse("\n".join(found.errors.values()), 400)
     if kind not in KINDS:
@@ -188,11 +188,11 @@ def make_app(hosts: tuple[str, ...] = ("127.0.0.1", "localhost")) -> Starlette:
 
 
 def warm() -> None:
-    """What the first answers need, made before anybody asks."""
+    """Prepare what the first answers need before anybody asks."""
     drawing()
     for tab in TABS.values():
         if not tab.slow:
-            page.shown(tab, read_query(tab.name, tab.keys, {}))
+            page.answer_of(tab, read_query(tab.name, tab.keys, {}))
 
 
 def run(host: str = "127.0.0.1", port: int = 8018, browser: bool = True) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rooflm.asked.answers.said import LIKELY
 from rooflm.shown.blocks import Fact, Parts, amount
-from rooflm.shown.numbers import between, said, seconds
+from rooflm.shown.numbers import between, seconds, spoken
 from rooflm.shown.palette import colours
 
 LEAST = 0.004
@@ -16,7 +16,7 @@ LEAST = 0.004
 
 def dollars(value: Any) -> str:
     """An amount of money."""
-    return said(value, "USD")
+    return spoken(value, "USD")
 
 
 def band(value: Any, found: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from rooflm.api import infer, infer_grid, train, train_grid
 from rooflm.plots.bars import Bar, bars
 from rooflm.plots.picture import Picture
 from rooflm.plots.scale import Scale
-from rooflm.works.study import Column, Study, Table, beside, compared, errors_of, published
+from rooflm.works.study import Column, Study, Table, comparison, comparison_columns, errors_of, published
 
 A100, H100 = "a100-sxm-80gb", "h100-sxm-80gb"
 GPUS = 2048
@@ -67,8 +67,8 @@ def formula() -> Table:
     ):
         for row in published("analysis-hours"):
             ours = float(run(row, gpu, efficiency).flops_gpu_hours)
-            rows.append({"counted": counted, "model": row["model"], **beside(row[column], ours)})
-    columns = (Column("counted", "counted"), Column("model", "model"), *compared("h", "llm-analysis"))
+            rows.append({"counted": counted, "model": row["model"], **comparison(row[column], ours)})
+    columns = (Column("counted", "counted"), Column("model", "model"), *comparison_columns("h", "llm-analysis"))
     notes = (
         "Steps are whole: we take the nearest number (122 and 171), its script drops the last part of one (122, 170).",
         "33B's 52 heads do not divide by 8: its FLOPs are those of 64 narrower heads.",
@@ -87,9 +87,13 @@ def hours() -> Table:
             ("FLOPs at half the peak", float(real.flops_gpu_hours)),
             ("calibrated", float(full.gpu_hours)),
         ):
-            rows.append({"counted": counted, "model": row["model"], **beside(row["paper_gpu_hours"], ours)})
+            rows.append({"counted": counted, "model": row["model"], **comparison(row["paper_gpu_hours"], ours)})
     rows.sort(key=lambda r: ("llm-analysis", "FLOPs at half the peak", "calibrated").index(str(r["counted"])))
-    columns = (Column("counted", "counted"), Column("model", "model"), *compared("h", "the paper", "predicted"))
+    columns = (
+        Column("counted", "counted"),
+        Column("model", "model"),
+        *comparison_columns("h", "the paper", "predicted"),
+    )
     notes = ("Real shapes; 33B runs tp 4, pp 4, the others tp 8, pp 8, with the micro-batches of its script.",)
     return Table("hours", "GPU-hours of the runs on 2048 A100-80GB", columns, tuple(rows), notes)
 
@@ -124,9 +128,9 @@ def latency() -> Table:
                                efficiency=row["efficiency"])  # fmt: skip
         ours = found[key].ttft if row["phase"] == "prefill" else found[key].tpot
         shown = {k: row[k] for k in ("model", "quant", "efficiency", "phase")}
-        rows.append(shown | beside(row["seconds"], float(ours)))
+        rows.append(shown | comparison(row["seconds"], float(ours)))
     columns = (Column("model", "model"), Column("quant", "scheme"), Column("efficiency", "of peak"),
-               Column("phase", "phase"), *compared("s"))  # fmt: skip
+               Column("phase", "phase"), *comparison_columns("s"))  # fmt: skip
     notes = (
         "It counts the full square of attention scores, a head row for every prompt token and a KV cache that is loaded"
         " and stored; we count causal halves, the last row, and one read: hence the few per cent.",

@@ -12,7 +12,7 @@ from rooflm.plots.bars import Bar, bars
 from rooflm.plots.lines import Curve, lines
 from rooflm.plots.picture import Picture
 from rooflm.plots.scale import Scale, Side
-from rooflm.works.study import FITTED, KEPT, Column, Study, Table, beside, compared, errors_of, published
+from rooflm.works.study import FITTED, KEPT, Column, Study, Table, comparison, comparison_columns, errors_of, published
 
 MODEL, CARD, ENGINE = "llama-2-13b", "rtx-3060-12gb", "hf-boxes"
 NETWORKS = ("ethernet-1g", "ethernet-10g", "ethernet-25g", "ethernet-100g")
@@ -47,10 +47,10 @@ def rows() -> Table:
         e = run(r)
         found.append({"test": str(r["test"]), "date": str(r["date"]), "boxes": r["boxes"], "output": r["output"],
                       "batch": r["batch"],
-                      **beside(r["tokens_per_s"], float(e.output_tokens_per_s), r["fitted"])})  # fmt: skip
+                      **comparison(r["tokens_per_s"], float(e.output_tokens_per_s), r["fitted"])})  # fmt: skip
     columns = (Column("test", "test"), Column("date", "date"), Column("boxes", "boxes", "1"),
                Column("output", "out", "1"), Column("batch", "batch", "1"),
-               *compared("1/s", "tokens/s", "predicted"))  # fmt: skip
+               *comparison_columns("1/s", "tokens/s", "predicted"))  # fmt: skip
     notes = (
         "Its step times fall where the batch grows (232, 187, 216, 201, 169, 229 ms for 12, 16, 20, 24, 32, 48): they"
         " are of several weeks of tuning that is not described. No step time that grows with the batch comes nearer to"
@@ -66,7 +66,7 @@ def readings() -> Table:
         cells = {FITTED: [], KEPT: []}  # type: dict[str, list[Mapping[str, Any]]]
         for r in published("cluster-rows"):
             e = run(r, **changes(int(r["boxes"])))
-            cells[r["fitted"]].append(beside(r["tokens_per_s"], float(e.output_tokens_per_s), r["fitted"]))
+            cells[r["fitted"]].append(comparison(r["tokens_per_s"], float(e.output_tokens_per_s), r["fitted"]))
         eight, ten = errors_of(cells[FITTED]), errors_of(cells[KEPT])
         found.append({"reading": name, "eight": eight.mean, "ten": ten.mean, "most": ten.most})
     columns = (Column("reading", "what passes between boxes"), Column("eight", "3 boxes, mean", "share"),

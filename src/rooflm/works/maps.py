@@ -12,7 +12,7 @@ from rooflm.plots.lines import Curve, Panel, panels
 from rooflm.plots.maps import Map, heatmap
 from rooflm.plots.picture import Picture
 from rooflm.plots.scale import Scale, Side
-from rooflm.works.study import FITTED, KEPT, Column, Study, Table, beside, compared, errors_of, published
+from rooflm.works.study import FITTED, KEPT, Column, Study, Table, comparison, comparison_columns, errors_of, published
 
 if TYPE_CHECKING:
     import xarray
@@ -74,16 +74,17 @@ def cells() -> Table:
         at = utilisation().isel(model=index).sel(batch=r["batch"], output=r["output"])
         ours = float(at.busy) if bool(at.fits) else None
         rows.append({"model": r["model"], "gpu": r["gpu"], "batch": r["batch"], "output": r["output"],
-                     **beside(r["percent"] / 100, ours, r["fitted"]),
+                     **comparison(r["percent"] / 100, ours, r["fitted"]),
                      "verdict": "" if ours is not None else "OOM"})  # fmt: skip
     columns = (Column("model", "model"), Column("gpu", "GPU"), Column("batch", "batch", "1"),
-               Column("output", "out", "1"), *compared("share", "printed"), Column("verdict", ""))  # fmt: skip
+               Column("output", "out", "1"), *comparison_columns("share", "printed"),
+               Column("verdict", ""))  # fmt: skip
     notes = ("7B on RTX 3090, batch 128, 512 tokens cannot be: 32.8 GiB of KV cache and 12.6 of weights on 24.",)
     return Table("cells", "GPU busy (nvidia-smi's utilisation): the printed cells", columns, tuple(rows), notes)
 
 
 def ends() -> Table:
-    """Where memory ends: the last batch of the map that runs, by length."""
+    """The batch size at which memory ends, by length: the last batch of the map that runs."""
     rows = []
     for cases in (CASES, TODAY):
         grid = utilisation(cases)
@@ -109,9 +110,10 @@ def times() -> Table:
         for batch, value, key in ((1, y[0], "first_s"), (BATCHES[last], y[last], "last_s")):
             # only the first point's launch cost was set by these curves
             fitted = r["fitted"] if key == "first_s" else "no"
-            rows.append(shown | {"batch": batch} | beside(float(r[key]), float(value), fitted))
+            rows.append(shown | {"batch": batch} | comparison(float(r[key]), float(value), fitted))
     columns = (Column("model", "model"), Column("gpu", "GPU"), Column("output", "out", "1"),
-               Column("variant", "pruned"), Column("batch", "batch", "1"), *compared("s", "read"))  # fmt: skip
+               Column("variant", "pruned"), Column("batch", "batch", "1"),
+               *comparison_columns("s", "read"))  # fmt: skip
     notes = (
         "Read from a picture, 10 to 20 % either way; its tops are of the last batch of any variant, ours of the row's.",
         "RTX 3090 at batch 1: see the next table.",
@@ -125,8 +127,8 @@ TRIED = (20e-6, 40e-6)
 """s a launch between which that is sought: a request's time grows in proportion where launches bound it."""
 
 
-def alone(model: str, gpu: str, output: int, variant: str, issue: float) -> float:
-    """Seconds of a request at batch 1 where a launch takes the host so long (s)."""
+def single_request_latency(model: str, gpu: str, output: int, variant: str, issue: float) -> float:
+    """Latency at batch 1 if a kernel launch takes the host `issue` seconds."""
     share = next(c[2] for c in CASES if c[:2] == (model, gpu))
     pruned = {f"model.{word}_prune": share * (WORDS[variant] == word) for word in ("width", "depth")}
     issues = dict.fromkeys(("engine.issue_prefill", "engine.issue_decode"), issue)
@@ -134,10 +136,10 @@ def alone(model: str, gpu: str, output: int, variant: str, issue: float) -> floa
 
 
 def slow_launch() -> float:
-    """s a launch with which the reading SLOW comes out."""
+    """The launch time (s) that reproduces the reading SLOW."""
     read = next(float(r["first_s"]) for r in published("maps-latency")
                 if (r["model"], r["gpu"], r["output"], r["variant"]) == SLOW)  # fmt: skip
-    low, high = (alone(*SLOW, issue) for issue in TRIED)
+    low, high = (single_request_latency(*SLOW, issue) for issue in TRIED)
     return TRIED[0] + (read - low) / (high - low) * (TRIED[1] - TRIED[0])
 
 
@@ -155,11 +157,13 @@ def hosts() -> Table:
                 "output": r["output"],
                 "variant": WORDS[r["variant"]],
                 "usual": off,
-                **beside(float(r["first_s"]), alone(*where, slow), FITTED if where == SLOW else KEPT),
+                **comparison(
+                    float(r["first_s"]), single_request_latency(*where, slow), FITTED if where == SLOW else KEPT
+                ),
             }
         )
     columns = (Column("output", "out", "1"), Column("variant", "pruned"),
-               Column("usual", "off, usual host", "change"), *compared("s", "read", "slow host"))  # fmt: skip
+               Column("usual", "off, usual host", "change"), *comparison_columns("s", "read", "slow host"))  # fmt: skip
     notes = (
         f"Slow host: {1e6 * slow:.0f} us a launch, which one of the six readings sets, where A100's and H100's hosts"
         " take 9.6. A layer of that release launches some 48 kernels (16 of its two norms, 12 of rotary positions), and"

@@ -14,7 +14,7 @@ from rooflm.plots.lines import Curve, lines
 from rooflm.plots.picture import Picture
 from rooflm.plots.scale import Scale, Side
 from rooflm.readers.rows import DATA
-from rooflm.works.study import KEPT, Column, Study, Table, beside, compared, errors_of, published
+from rooflm.works.study import KEPT, Column, Study, Table, comparison, comparison_columns, errors_of, published
 
 if TYPE_CHECKING:
     import xarray
@@ -87,10 +87,10 @@ def bytes_table() -> Table:
     """Bytes that a GPU sends, beside those counted by hand."""
     values = sent(grid(*MACHINES[0]))[0]
     rows = [
-        {"strategy": s, "batch": b, **beside(by_hand(s, b), float(values[j, k]), KEPT)}
+        {"strategy": s, "batch": b, **comparison(by_hand(s, b), float(values[j, k]), KEPT)}
         for j, s in enumerate(STRATEGIES) for k, b in enumerate(BATCHES) if b in (1, 8, 64)
     ]  # fmt: skip
-    columns = (Column("strategy", "split"), Column("batch", "batch", "1"), *compared("B", "by hand"))
+    columns = (Column("strategy", "split"), Column("batch", "batch", "1"), *comparison_columns("B", "by hand"))
     notes = (
         "By hand leaves out embedding and logits of a vocabulary split in four, and an idle last stage. Measured with"
         " gloo between processes, `rooflm measure --strategy tp2,pp2` counts the same bytes as predicted.",
@@ -123,14 +123,14 @@ def rows_of(metrics: Mapping[str, str]) -> tuple[Mapping[str, Any], ...]:
     cases = [(r, m) for r in measured() for m in metrics if r[m]]
     return tuple({"case": r["split"] if r["kernels"] == "unfused" else f"{r['split']}, fused", "what": metrics[m],
                   **{k: r[k] for k in ("split", "kernels", "batch", "prompt", "load")},
-                  **beside(float(r[m]), r["predicted"][m], r["fitted"] if m in FIT else KEPT)}
+                  **comparison(float(r[m]), r["predicted"][m], r["fitted"] if m in FIT else KEPT)}
                  for r, m in cases)  # fmt: skip
 
 
 def measured_times() -> Table:
     """Times of the strategies as measured on two cores, beside the predicted ones."""
     rows = rows_of({"ttft_s": "first token", "tpot_s": "per token"})
-    columns = (*CASE, Column("load", "load"), Column("what", "time"), *compared("s", "measured", "predicted"))
+    columns = (*CASE, Column("load", "load"), Column("what", "time"), *comparison_columns("s", "measured", "predicted"))
     notes = (
         "A Llama of six layers (examples/configs/llama-110m, fp32), one rank a core, CPU time of the ranks; 128 tokens"
         " in with light other load on the cores, 64 with heavy. Those with heavy load took 1.2 to 1.8 times what is"
@@ -143,7 +143,7 @@ def measured_bytes() -> Table:
     """Memory and bytes of the strategies as measured on two cores, beside the predicted ones."""
     rows = rows_of({"memory_bytes": "memory", "prefill_bytes": "sent, prefill", "decode_bytes": "sent, a step"})
     columns = (*CASE, Column("prompt", "prompt", "1"), Column("what", "of a rank"),
-               *compared("B", "measured", "predicted"))  # fmt: skip
+               *comparison_columns("B", "measured", "predicted"))  # fmt: skip
     return Table("measured-bytes", "Measured on two cores: memory and bytes by split", columns, rows)
 
 

@@ -77,18 +77,18 @@ FITTED, KEPT = "fitted", "no"
 """Whether constants were fitted on a row: the words in its column."""
 
 
-def beside(published: float | None, ours: float | None, fitted: str = KEPT) -> dict[str, Any]:
-    """The four cells of a comparison.
+def comparison(published: float | None, ours: float | None, fitted: str = KEPT) -> dict[str, Any]:
+    """The four cells of a comparison with a published number.
 
-    >>> beside(10.0, 11.0)["off"] == 11.0 / 10.0 - 1
+    >>> comparison(10.0, 11.0)["off"] == 11.0 / 10.0 - 1
     True
     """
     off = None if published is None or ours is None else ours / published - 1
     return {"published": published, "ours": ours, "off": off, "fitted": fitted if published is not None else ""}
 
 
-def compared(unit: str, published: str = "published", ours: str = "ours") -> tuple[Column, ...]:
-    """The columns of `beside`."""
+def comparison_columns(unit: str, published: str = "published", ours: str = "ours") -> tuple[Column, ...]:
+    """The columns of `comparison`."""
     return (Column("published", published, unit), Column("ours", ours, unit), Column("off", "off", "change"),
             Column("fitted", "in a fit"))  # fmt: skip
 
@@ -104,7 +104,7 @@ class Errors(NamedTuple):
 def errors_of(rows: Sequence[Mapping[str, Any]]) -> Errors:
     """Errors of rows that stand beside a published number.
 
-    >>> errors_of([beside(10.0, 11.0), beside(10.0, 7.0)]).rows
+    >>> errors_of([comparison(10.0, 11.0), comparison(10.0, 7.0)]).rows
     2
     """
     off = [abs(float(r["off"])) for r in rows]

@@ -14,7 +14,7 @@ from rooflm.plots.picture import Picture
 from rooflm.plots.scale import Scale, Side
 from rooflm.technology.generations import CHANGES, MODES, ends, rungs
 from rooflm.works import technology_hardware as hardware
-from rooflm.works.study import FITTED, Column, Study, Table, beside, compared, errors_of, published
+from rooflm.works.study import FITTED, Column, Study, Table, comparison, comparison_columns, errors_of, published
 
 A100 = "a100-sxm-80gb"
 HEADS = {"efficiency": "real", "activations": "kept"}
@@ -40,9 +40,9 @@ def training() -> Table:
             **{k: r[k] for k in ("engine", "batch", "dp", "tp", "pp", "vp", "micro_batch", "recompute")},
         )  # fmt: skip
         rows.append({"model": r["model"], "gpus": r["gpus"], "recompute": r["recompute"], "optimus": r["optimus_s"],
-                     **beside(r["measured_s"], float(e.step_time), r["fitted"])})  # fmt: skip
+                     **comparison(r["measured_s"], float(e.step_time), r["fitted"])})  # fmt: skip
     columns = (Column("model", "model"), Column("gpus", "GPUs", "1"), Column("recompute", "recompute"),
-               Column("optimus", "Optimus", "s"), *compared("s", "measured"))  # fmt: skip
+               Column("optimus", "Optimus", "s"), *comparison_columns("s", "measured"))  # fmt: skip
     notes = ("With the source of the fitted rows left out of the fit: 3.2 % (docs/training.md).",)
     return Table("training", "Table I: a training step on A100-80GB, tp 8", columns, tuple(rows), notes)
 
@@ -52,8 +52,13 @@ def inference() -> Table:
     rows = []
     for r in published("technology-inference"):
         e = infer(r["model"], gpu=r["gpu"], tp=r["tp"], batch=1, prompt=200, output=200, engine="trtllm-nemo")
-        rows.append({k: r[k] for k in ("model", "gpu", "tp")} | beside(r["measured_s"], float(e.latency), FITTED))
-    columns = (Column("model", "model"), Column("gpu", "GPU"), Column("tp", "tp", "1"), *compared("s", "measured"))
+        rows.append({k: r[k] for k in ("model", "gpu", "tp")} | comparison(r["measured_s"], float(e.latency), FITTED))
+    columns = (
+        Column("model", "model"),
+        Column("gpu", "GPU"),
+        Column("tp", "tp", "1"),
+        *comparison_columns("s", "measured"),
+    )
     notes = ("With that engine left out of the fit: 10 % (docs/accuracy.md).",)
     return Table("inference", "Table II: Llama-2, batch 1, 200 tokens in, 200 out", columns, tuple(rows), notes)
 
@@ -197,7 +202,7 @@ def study() -> Study:
          f" requests by {said['requests']} (Optimus 13 at most).",
          f"A100 to B200 is {whole:.1f} times, where the paper prints about 35: no reading with the formats of real"
          " training reaches it.",
-         *hardware.told(series)),
+         *hardware.findings(series)),
         {"ladder": ladder_picture, "times": lambda: times_picture(rungs_), "memory": lambda: memory_picture(held),
          **hardware.PICTURES},
     )  # fmt: skip

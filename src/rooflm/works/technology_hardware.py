@@ -16,7 +16,7 @@ from rooflm.plots.lines import Curve, lines
 from rooflm.plots.picture import Picture
 from rooflm.plots.scale import Scale, Side
 from rooflm.readers.devices import load_device
-from rooflm.works.study import Column, Table, beside, compared, published
+from rooflm.works.study import Column, Table, comparison, comparison_columns, published
 
 GPUS = ("v100-sxm-32gb", "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb")
 DRAMS = ("gddr6", "gddr6x", "gddr7", "lpddr5x", "hbm2", "hbm2e", "hbm3", "hbm3e", "hbm4")
@@ -48,10 +48,10 @@ def gemv() -> Table:
         found = predict_gemm(1, r["n"], r["k"], gpu=device.name)
         moved = found.bytes / float(device.dram.bandwidth)
         rows.append({"n": r["n"], "k": r["k"], "bytes": 2.0 * r["n"] * r["k"], "reached": moved / r["seconds"],
-                     **beside(r["seconds"], found.time_s, r["fitted"])})  # fmt: skip
+                     **comparison(r["seconds"], found.time_s, r["fitted"])})  # fmt: skip
     rows.sort(key=lambda r: r["bytes"])
     columns = (Column("n", "n", "1"), Column("k", "k", "1"), Column("bytes", "weights", "B", "MB"),
-               Column("reached", "of peak B/s", "share"), *compared("s", "measured"))  # fmt: skip
+               Column("reached", "of peak B/s", "share"), *comparison_columns("s", "measured"))  # fmt: skip
     notes = ("A sample by size of 304 kernels; all of them: 12 % off, those kept aside 11 %, one constant utilisation"
              " 51 % (docs/technology.md). `rooflm predict gemm --m 1 --n N --k K` predicts any.",)  # fmt: skip
     return Table("gemv", "GEMVs on one A100: utilisation of memory grows with the bytes", columns, tuple(rows), notes)
@@ -226,7 +226,7 @@ def bottleneck() -> Table:
     return Table("bottleneck", title, columns, tuple(rows), notes)
 
 
-def told(series: Table) -> list[str]:
+def findings(series: Table) -> list[str]:
     """Which series go compute, memory, network, and which do not."""
     yes = [r["series"] for r in series.rows if r["order"]]
     no = [f"{r['series']} ({r['path']})" for r in series.rows if not r["order"]]

@@ -28,12 +28,12 @@ from rooflm.asked.answers.said import (
 )
 from rooflm.estimate.capacity import running_limit
 from rooflm.estimate.inference import InferenceFigures, infer_scenario
-from rooflm.readers.prices import told
+from rooflm.readers.prices import price_note
 from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.scenario import Scenario
-from rooflm.shown.answer import shown, timespan
-from rooflm.shown.blocks import BLANK, Beside, Block, Parts, Say, Table
-from rooflm.shown.numbers import count, counted, gib, percent, text
+from rooflm.shown.answer import timespan, value_text
+from rooflm.shown.blocks import BLANK, Block, Columns, Parts, Say, Table
+from rooflm.shown.numbers import count, gib, percent, plural, text
 from rooflm.units import Num, larger, smaller
 
 
@@ -51,11 +51,12 @@ class InferenceEstimate(Result, InferenceFigures):
         s, w = self.scenario, self.scenario.workload
         return [
             headline(s, self.gpus),
-            f"batch {shown(w.batch)}, prompt {shown(w.prompt)}" + f", output {shown(w.output)}" * s.model.head,
+            f"batch {value_text(w.batch)}, prompt {value_text(w.prompt)}"
+            + f", output {value_text(w.output)}" * s.model.head,
             f"TTFT {timespan(self.ttft)}, TPOT {timespan(self.tpot)}, latency {timespan(self.latency)}, "
-            f"{shown(self.output_tokens_per_s)} tokens/s"
+            f"{value_text(self.output_tokens_per_s)} tokens/s"
             if s.model.head
-            else f"latency {timespan(self.latency)}, {shown(self.requests_per_s)} embeddings/s",
+            else f"latency {timespan(self.latency)}, {value_text(self.requests_per_s)} embeddings/s",
             short_verdict(self.memory, self.fits, self.reason),
         ]
 
@@ -131,15 +132,15 @@ def _asked(s: Scenario) -> str:
     """
     w, guessed, lora, away = s.workload, s.speculation, s.adapters, s.offload
     prompt = f"prompt {count(w.prompt)}" + f" ({count(w.cached)} cached)" * bool(w.cached)
-    lengths = f"{prompt}, output {counted(w.output, 'token')}" if s.model.head else f"{prompt} tokens"
+    lengths = f"{prompt}, output {plural(w.output, 'token')}" if s.model.head else f"{prompt} tokens"
     by = f" by {guessed.draft.name}" if guessed.draft else ""
     beside = [
         (guessed.guesses, f"{count(guessed.guesses)} guesses a step{by}"),
-        (lora.held, f"{counted(lora.held, 'adapter')} of rank {count(lora.rank)}"),
-        (away.layers, f"{counted(away.layers, 'layer')} on the host"),
-        (away.experts, f"experts of {counted(away.experts, 'layer')} on the host"),
+        (lora.held, f"{plural(lora.held, 'adapter')} of rank {count(lora.rank)}"),
+        (away.layers, f"{plural(away.layers, 'layer')} on the host"),
+        (away.experts, f"experts of {plural(away.experts, 'layer')} on the host"),
     ]
-    return "; ".join([f"batch {count(w.batch)}, {lengths}", *(told for many, told in beside if many)])
+    return "; ".join([f"batch {count(w.batch)}, {lengths}", *(price_note for many, price_note in beside if many)])
 
 
 def _asking(e: InferenceEstimate) -> list[Block]:
@@ -207,5 +208,5 @@ def _detail(e: InferenceEstimate) -> list[Block]:
     right += [] if silent else [BLANK, Table(sent, "lr", "Bytes sent by one GPU")]
     parts = [Parts(f"Prefill, {text(float(e.ttft), 's')}", e.prefill_parts)]
     parts += [Parts(f"Decode step, {text(float(e.tpot), 's')}", e.decode_parts)] if head else []
-    price = [BLANK, Say(told([e.scenario.cluster.device]), "faint", "price")]
-    return [Beside([remembered(e.memory), right, *parts]), *price, *noted(e.prefill_parts, e.decode_parts)]
+    price = [BLANK, Say(price_note([e.scenario.cluster.device]), "faint", "price")]
+    return [Columns([remembered(e.memory), right, *parts]), *price, *noted(e.prefill_parts, e.decode_parts)]

@@ -15,7 +15,7 @@ from rooflm.catalogue.model import MoE
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.estimate.capacity import max_batch, memory_use
 from rooflm.estimate.offloaded import device_part
-from rooflm.readers.schemes import PRESETS, native, parse_quant, without_cache
+from rooflm.readers.schemes import PRESETS, as_run, parse_quant, without_cache
 from rooflm.scenario.rules import ENGINE, INFERENCE, Rule, divisors, tensor_ways
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import any_of
@@ -151,7 +151,7 @@ def runnable(s: Scenario) -> list[Quant]:
         return bool(q.act_bits >= 16) or compute_dtype(q.act_bits, q.kind, device.peak)[1]
 
     known = [q for q in PRESETS.values() if not q.wide and q.weight_bits < 16 and able.runs(q) and fast(q)]
-    ranked = sorted((native(q, device.peak) for q in known), key=lambda q: (-round(8 * float(q.weight_bytes)),
+    ranked = sorted((as_run(q, device.peak) for q in known), key=lambda q: (-round(8 * float(q.weight_bytes)),
                     POPULAR.index(q.name) if q.name in POPULAR else len(POPULAR)))  # fmt: skip
     return [replace(q, kv_bits=s.quant.kv_bits) if s.quant.kv_bits != 16 else q for q in ranked]
 

@@ -11,7 +11,7 @@ import numpy as np
 from rooflm.asked.answers.bands import bands_around
 from rooflm.asked.answers.outputs import Outputs
 from rooflm.estimate.figures import Figures
-from rooflm.shown.answer import Answer, broadcast, flatten, frame, plain, same
+from rooflm.shown.answer import Answer, broadcast, data_frame, flatten, plain, same
 
 if TYPE_CHECKING:
     import pandas
@@ -41,7 +41,7 @@ class Result(Answer, Figures):
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row (or one a point, where numbers are arrays) with a column an output, groups by dotted names."""
-        return frame({k: np.ravel(v) for k, v in broadcast(flatten(self.values())).items()})
+        return data_frame({k: np.ravel(v) for k, v in broadcast(flatten(self.values())).items()})
 
     @property
     def error_band(self) -> dict[str, dict[str, Any]]:

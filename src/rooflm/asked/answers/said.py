@@ -10,7 +10,7 @@ import numpy as np
 
 from rooflm.estimate.figures import Memory
 from rooflm.scenario.scenario import Scenario
-from rooflm.shown.answer import shown
+from rooflm.shown.answer import value_text
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.shown.numbers import between, count, gib
 from rooflm.units import Num
@@ -102,9 +102,11 @@ def headline(s: Scenario, gpus: Num) -> str:
 
 def machines(s: Scenario, gpus: Num) -> str:
     """How many of which GPU, and how the model is split over them."""
-    degrees = [f"{k} {shown(getattr(s.mapping, k))}" for k in SPLIT if np.any(np.asarray(getattr(s.mapping, k)) != 1)]
+    degrees = [
+        f"{k} {value_text(getattr(s.mapping, k))}" for k in SPLIT if np.any(np.asarray(getattr(s.mapping, k)) != 1)
+    ]
     split = f" ({', '.join(degrees)})" if degrees else ""
-    return f"{shown(gpus)} x {s.cluster.device.name}{split}"
+    return f"{value_text(gpus)} x {s.cluster.device.name}{split}"
 
 
 SPLIT = ("tp", "pp", "vp", "dp", "cp", "ep")
@@ -115,7 +117,7 @@ def short_verdict(memory: Memory, fits: Num, reason: Num) -> str:
     """Memory in use, and whether it runs: for an array, at how many of its points."""
     flags = np.asarray(fits)
     told = str(reason) if flags.ndim == 0 else f"{int(np.sum(flags))} of {flags.size} points fit"
-    used = f"{shown(memory.total / 2**30)} of {shown(memory.capacity / 2**30)} GiB a GPU"
+    used = f"{value_text(memory.total / 2**30)} of {value_text(memory.capacity / 2**30)} GiB a GPU"
     return f"{used}: {'fits' if flags.ndim == 0 and flags else told}"
 
 

@@ -19,12 +19,12 @@ from rooflm.estimate.figures import figure
 from rooflm.estimate.training import TrainingFigures, capacity_of, train_scenario, used
 from rooflm.estimate.training_step import context, setup_of
 from rooflm.estimate.training_time import layers_host
-from rooflm.readers.prices import told
+from rooflm.readers.prices import price_note
 from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario
-from rooflm.shown.answer import shown, timespan
-from rooflm.shown.blocks import BLANK, Beside, Block, Parts, Say, Table
-from rooflm.shown.numbers import count, counted, days, percent, said, text, watt_hours
+from rooflm.shown.answer import timespan, value_text
+from rooflm.shown.blocks import BLANK, Block, Columns, Parts, Say, Table
+from rooflm.shown.numbers import count, days, percent, plural, spoken, text, watt_hours
 from rooflm.units import Num
 
 
@@ -42,9 +42,10 @@ class TrainingEstimate(Result, TrainingFigures):
         s, w, m = self.scenario, self.scenario.workload, self.scenario.mapping
         return [
             headline(s, self.gpus),
-            f"batch {shown(w.batch)}, seq {shown(w.seq)}, micro-batch {shown(m.micro_batch)}, recompute {m.recompute}",
-            f"step {timespan(self.step_time)}, {shown(self.tokens_per_s_per_gpu)} tokens/s per GPU, "
-            f"MFU {shown(100 * self.mfu)} %",
+            f"batch {value_text(w.batch)}, seq {value_text(w.seq)}, micro-batch {value_text(m.micro_batch)}, "
+            f"recompute {m.recompute}",
+            f"step {timespan(self.step_time)}, {value_text(self.tokens_per_s_per_gpu)} tokens/s per GPU, "
+            f"MFU {value_text(100 * self.mfu)} %",
             short_verdict(self.memory, self.fits, self.reason),
         ]
 
@@ -118,7 +119,7 @@ def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     again = " + ".join((*(m.recompute,) * (m.recompute != "none" or not m.recompute_modules), *m.recompute_modules))
     kind = f"LoRA rank {count(t.lora_rank)}" if t.adapters else t.optimizer
     asked = (
-        f"{counted(w.batch, 'sequence')} of {counted(w.seq, 'token')} a step, micro-batch {count(m.micro_batch)}; "
+        f"{plural(w.batch, 'sequence')} of {plural(w.seq, 'token')} a step, micro-batch {count(m.micro_batch)}; "
         f"{kind}, ZeRO {count(m.zero)}; recompute {again}, schedule {m.schedule}, "
         f"sequence parallel {'on' if m.sp else 'off'}"
     )
@@ -134,7 +135,7 @@ def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     right += [BLANK, Table([(k, BOUND.get(str(v), str(v))) for k, v in e.bound.items()], "ll", "Bound by")]
     parts = Parts(f"Step, {text(float(e.step_time), 's')}", e.parts, limit=14)
     shown = e.fits or verbose
-    out += [Beside([remembered(e.memory), right, *([parts] if shown else [])]), *(noted(e.parts) if shown else [])]
+    out += [Columns([remembered(e.memory), right, *([parts] if shown else [])]), *(noted(e.parts) if shown else [])]
     return out + (sure(e.error_band, {"step_time_s": "step"}) if verbose else [])
 
 
@@ -182,10 +183,10 @@ def run(e: TrainingEstimate) -> list[Block]:
         return [Say("For days, GPU-hours and cost of a run, give its tokens: --tokens 300B.", "faint")]
     job = e.job
     line = (
-        f"{said(tokens)} tokens take {days(e.days)}: {said(e.steps)} steps, {said(e.gpu_hours)} "
-        f"GPU-hours, {said(e.cost, 'USD')}, {watt_hours(e.energy)}"
+        f"{spoken(tokens)} tokens take {days(e.days)}: {spoken(e.steps)} steps, {spoken(e.gpu_hours)} "
+        f"GPU-hours, {spoken(e.cost, 'USD')}, {watt_hours(e.energy)}"
     )
-    price = Say(told([e.scenario.cluster.device]), "faint", "price")
+    price = Say(price_note([e.scenario.cluster.device]), "faint", "price")
     if float(job.goodput) >= 1:
         return [Say(f"{line}, if nothing disturbs it."), price]
     failing = days(job.days_with_failures)

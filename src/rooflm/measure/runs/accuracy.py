@@ -12,7 +12,7 @@ import torch
 
 from rooflm.errors import RooflmError
 from rooflm.measure.case import Case
-from rooflm.measure.results import Row, one
+from rooflm.measure.results import Row, constant_stat
 from rooflm.measure.runs import load
 from rooflm.measure.runs.infer import Bench
 
@@ -118,7 +118,7 @@ def run(case: Case, rank: int) -> list[Row]:
         values |= {"top1_agreement": same / ids.numel(), "max_logit_error": worst,
                    "greedy_match": float((made == greedy(reference, start)).float().mean())}  # fmt: skip
     shape = bench.shape.text() if bench.shape else ""
-    return [Row(case, k, "1", one(v), shape) for k, v in values.items()]
+    return [Row(case, k, "1", constant_stat(v), shape) for k, v in values.items()]
 
 
 def load_vocab(bench: Bench) -> int:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from rooflm.measure.case import Case
 from rooflm.measure.expect import by_rank, expected
-from rooflm.measure.results import Row, Stat, one, stat
+from rooflm.measure.results import Row, Stat, constant_stat, stat
 from rooflm.measure.runs import load
 from rooflm.measure.runs.comm import Count, dispatched
 from rooflm.measure.runs.memory import Busy, MemoryMeter, exact, relaxed, settle
@@ -108,21 +108,21 @@ def run(case: Case, rank: int) -> list[Row]:
         bench.request(2)
     bench.meter.reset()
     bench.request(case.output)
-    rows = [row(f"{name}_bytes", "B", one(value), rank) for name, value in memory(bench).items()]
+    rows = [row(f"{name}_bytes", "B", constant_stat(value), rank) for name, value in memory(bench).items()]
     relaxed()
     for _ in range(case.warmup):
         bench.request(case.output)
     with Busy(bench.device, case.threads) as busy:
         done = [bench.request(case.output) for _ in range(case.repeats)]
-    rows += [row(f"{phase}_{name}", unit, one(v), rank) for phase, name, unit, v in sent]
+    rows += [row(f"{phase}_{name}", unit, constant_stat(v), rank) for phase, name, unit, v in sent]
     if bench.device.type == "cpu":
         rows.append(row("ttft_cpu_s", "s", stat([r.prefill_cpu for r in done]), rank))
         if case.output > 1:
             rows.append(row("tpot_cpu_s", "s", stat([r.steps_cpu / len(r.steps) for r in done]), rank))
     if busy.share is not None:
-        rows.append(row("busy", "1", one(busy.share), rank))
+        rows.append(row("busy", "1", constant_stat(busy.share), rank))
     if busy.energy is not None:
-        rows.append(row("energy_j", "J", one(busy.energy / case.repeats), rank))
+        rows.append(row("energy_j", "J", constant_stat(busy.energy / case.repeats), rank))
     if rank:
         return rows
     return [*times(row, done, case), *rows, *flops(bench, row), *kernels(bench, row)]
@@ -194,8 +194,8 @@ def flops(bench: Bench, row: Callable[..., Row]) -> list[Row]:
             logits = bench.runner.forward(ids, cache)
         ids = bench.runner.next_ids(logits, ids.shape[0], bench.device)
         graph = expected(case, bench.shape.model(), context).flops
-        out += [row(f"{phase}_flops", "FLOP", one(counter.get_total_flops())),
-                row(f"{phase}_flops_expected", "FLOP", one(graph))]  # fmt: skip
+        out += [row(f"{phase}_flops", "FLOP", constant_stat(counter.get_total_flops())),
+                row(f"{phase}_flops_expected", "FLOP", constant_stat(graph))]  # fmt: skip
     model.set_attn_implementation(case.attention)
     return out
 
@@ -208,4 +208,4 @@ def kernels(bench: Bench, row: Callable[..., Row]) -> list[Row]:
     cache = bench.runner.cache()
     ids = bench.runner.next_ids(bench.runner.forward(bench.ids, cache), bench.ids.shape[0], bench.device)
     count = profiled if case.compiled or bench.device.type == "cuda" else dispatched
-    return [row("decode_kernels", "1", one(count(lambda: bench.runner.forward(ids, cache))))]
+    return [row("decode_kernels", "1", constant_stat(count(lambda: bench.runner.forward(ids, cache))))]

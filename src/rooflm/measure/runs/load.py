@@ -161,7 +161,7 @@ def tokens(case: Case, vocab: int, rows: int, length: int, device: torch.device)
 
 @torch.inference_mode()
 def toy(case: Case) -> None:
-    """Two passes of a two-layer model of a few thousand parameters, in the case's data type."""
+    """Run two passes of a two-layer model with a few thousand parameters, in the case's data type."""
     from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig
 
     config = LlamaConfig(

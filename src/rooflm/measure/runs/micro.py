@@ -102,7 +102,7 @@ def kernels(
 
 
 def iter_forever(items: list[Any]) -> Iterator[Any]:
-    """The items again and again."""
+    """Repeat the items endlessly."""
     while True:
         yield from items
 

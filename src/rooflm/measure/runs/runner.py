@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rooflm.errors import RooflmError
 from rooflm.measure import results
 from rooflm.measure.case import Case
-from rooflm.measure.results import Row, one
+from rooflm.measure.results import Row, constant_stat
 from rooflm.measure.runs import worker
 
 TIMEOUT = 1800.0
@@ -38,7 +38,7 @@ def start() -> Any:
 
 
 class Outcome(NamedTuple):
-    """What became of a case: its rows, or a status and a reason."""
+    """The result of a case: its rows, or a status and a reason."""
 
     rows: list[Row]
     status: str = "ok"
@@ -131,7 +131,7 @@ def run(cases: Sequence[Case], out: str | None = None, tell: Tell | None = None,
         else:
             outcome = run_case(case, timeout)
             found = outcome.rows or [
-                Row(case, "status", "", one(float("nan")), status=outcome.status, reason=outcome.reason)
+                Row(case, "status", "", constant_stat(float("nan")), status=outcome.status, reason=outcome.reason)
             ]
             rows += found
             done.add(case.key)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from rooflm.measure.case import Case
 from rooflm.measure.expect import step_bytes
-from rooflm.measure.results import Row, Stat, one, stat
+from rooflm.measure.results import Row, Stat, constant_stat, stat
 from rooflm.measure.runs import load
 from rooflm.measure.runs.comm import Count
 from rooflm.measure.runs.infer import weight_bytes
@@ -94,22 +94,24 @@ def run(case: Case, rank: int) -> list[Row]:
     with Count() as counter:
         t.step()
     if t.work.value is not None:  # after at least one update, so that wrong gradients show
-        rows.append(row("loss", "1", one(t.work.value), rank))
+        rows.append(row("loss", "1", constant_stat(t.work.value), rank))
     if case.world > 1:
         counter.sent.pop("broadcast", None)
-        rows.append(row("step_comm_bytes", "B", one(sum(counter.sent.values())), rank))
-        rows += [row(f"step_comm_bytes.{op}", "B", one(v), rank) for op, v in counter.sent.items()]
+        rows.append(row("step_comm_bytes", "B", constant_stat(sum(counter.sent.values())), rank))
+        rows += [row(f"step_comm_bytes.{op}", "B", constant_stat(v), rank) for op, v in counter.sent.items()]
         if t.shape is not None:
-            rows.append(row("step_comm_bytes_expected", "B", one(step_bytes(case, t.shape.model(), rank)), rank))
-    rows.append(row("memory_bytes", "B", one(t.meter.peak()), rank))
+            rows.append(
+                row("step_comm_bytes_expected", "B", constant_stat(step_bytes(case, t.shape.model(), rank)), rank)
+            )
+    rows.append(row("memory_bytes", "B", constant_stat(t.meter.peak()), rank))
     relaxed()
     for _ in range(case.warmup):
         t.step()
     with Busy(t.device, case.threads) as busy:
         done = [t.step() for _ in range(case.repeats)]
-    rows.append(row("weights_bytes", "B", one(weight_bytes(t.model)), rank))
+    rows.append(row("weights_bytes", "B", constant_stat(weight_bytes(t.model)), rank))
     if busy.share is not None:
-        rows.append(row("busy", "1", one(busy.share), rank))
+        rows.append(row("busy", "1", constant_stat(busy.share), rank))
     if t.device.type == "cpu":
         rows += [row(f"{p}_cpu_s", "s", stat([c[i] for _, c in done]), rank) for i, p in enumerate(PHASES)]
     if rank:

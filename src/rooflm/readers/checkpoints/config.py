@@ -14,14 +14,16 @@ _MOST = 2**40
 
 
 class Config:
-    """A config's fields by our name or theirs, each checked as it is read: RooflmError names field, value and rule."""
+    """The fields of a Hugging Face config.json by our names or its own, each validated on access. RooflmError names the
+    field, its value and the rule."""
 
     def __init__(self, fields: dict[str, Any], family: Family, label: str) -> None:
         self.fields, self.family, self.label = {**family.defaults, **fields}, family, label
         self.at: int | None = None
 
     def layer(self, i: int) -> Config:
-        """The config as layer `i` has it: its own values out of `per_layer_config`, and its item of a list a layer."""
+        """The config as seen by layer `i`: its entry of `per_layer_config`, and its item of every list with one value
+        per layer."""
         own = copy.copy(self)
         own.at = i
         each = self.get("per_layer_config")
@@ -56,14 +58,15 @@ class Config:
         if value is None and default is not None:
             return default
         if isinstance(value, list) and value:
-            value = value[self.at] if self.at is not None and self.at < len(value) else _alike(value)
+            value = value[self.at] if self.at is not None and self.at < len(value) else common_value(value)
         whole = isinstance(value, int) and not isinstance(value, bool)
         if not whole or not least <= value <= _MOST:
             raise self.bad(key, f"a whole number of at least {least}")
         return int(value)
 
     def flag(self, trait: Trait) -> bool:
-        """A trait of the family: fixed, or read from its field ("field?": true when absent; "field!": its opposite)."""
+        """A trait of the family: fixed, or read from its config field ("field?" defaults to true; "field!" is
+        negated)."""
         if isinstance(trait, bool):
             return trait
         key = trait.strip("?!")
@@ -89,8 +92,8 @@ class Config:
         return value is not None and (isinstance(value, bool) or value != 0)
 
 
-def _alike(values: list[Any]) -> Any:
-    """The value of a list whose items are all the same; the list itself otherwise."""
+def common_value(values: list[Any]) -> Any:
+    """The value that all items of a list share; the list itself if they differ."""
     return values[0] if all(v == values[0] for v in values) else values
 
 
@@ -98,7 +101,7 @@ _NESTED = ("text_config", "thinker_config", "llm_config", "language_config")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; RooflmError when it cannot be read or is none."""
+    """The JSON object in a file; RooflmError if it cannot be read or is not an object."""
     found = outside.read_json(path, "config")
     if not isinstance(found, dict):
         raise RooflmError(f"{path} holds a {type(found).__name__}, but a model's config is a JSON object")

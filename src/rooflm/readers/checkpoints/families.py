@@ -55,7 +55,7 @@ class Family(NamedTuple):
 
 
 class Refused(msgspec.Struct, forbid_unknown_fields=True):
-    """Why configs of some model_types are not read."""
+    """Why configs with some model_types are rejected."""
 
     why: str
     names: list[str]
@@ -91,5 +91,5 @@ def families() -> dict[str, Family]:
 
 
 def refused(name: str) -> str:
-    """Why configs of a model_type are not read; "" where they may be."""
+    """Why configs with a model_type are rejected; "" if they are accepted."""
     return next((group.why for group in table().refused if name in group.names), "")

@@ -55,7 +55,7 @@ PATIENCE = 3.0
 
 
 def reachable() -> bool:
-    """Whether the hub's machine takes a connection; taken as so behind a proxy, which alone can tell."""
+    """Whether the hub accepts a connection. Assumed to be true behind a proxy, since only the proxy can know."""
     known = ("https_proxy", "http_proxy", "all_proxy")
     if any(os.environ.get(k) or os.environ.get(k.upper()) for k in known):
         return True
@@ -69,7 +69,7 @@ def reachable() -> bool:
 
 
 def fetched(name: str) -> tuple[Path | None, str]:
-    """The folder of a repository's config, downloaded by huggingface_hub, and why there is none."""
+    """The folder of a repository's config as downloaded by huggingface_hub, and the reason if the download failed."""
     try:
         hub = importlib.import_module("huggingface_hub")
     except ImportError:

@@ -281,7 +281,7 @@ def dense(c: Config) -> MLP:
 
 
 def counted(pairs: list[tuple[Mixer | None, FeedForward | None]], norms: int, parallel: bool) -> tuple[Block, ...]:
-    """Equal layers counted, in the order in which each first appears; equal mixers are one object."""
+    """Group equal layers into blocks with a count, in order of first appearance; equal mixers become one object."""
     same: dict[Any, Any] = {}
     counts: dict[tuple[Mixer | None, FeedForward | None], int] = {}
     for mixer, ffn in pairs:
@@ -301,7 +301,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
             made[key] = make()
         return made[key]
 
-    each = _differ(c)
+    each = layers_differ(c)
     pairs: list[tuple[Mixer | None, FeedForward | None]] = []
     for i, kind in enumerate(listed):
         at, own = (i, c.layer(i)) if each else (0, c)
@@ -321,8 +321,8 @@ def blocks(c: Config) -> tuple[Block, ...]:
     return counted(pairs, norms, parallel)
 
 
-def _differ(c: Config) -> bool:
-    """True when layers of one kind may differ: the config has values a layer."""
+def layers_differ(c: Config) -> bool:
+    """True if the config has values per layer, so that layers of one kind may differ."""
     named = ("num_key_value_heads_per_layer", "indexer_types", "per_layer_config")
     sized = [c.key(n) for n in ("heads", "kv_heads", "width", "experts", "top_k", "expert_width", "shared_experts")]
     return any(c.get(k) is not None for k in named) or any(isinstance(c.get(k), list) for k in sized)
@@ -355,11 +355,11 @@ def extra_params(c: Config, made: tuple[Block, ...]) -> int:
     if "full_gates" in named:  # decay and output gate of full rank, not through a low one
         total += int(sum(n * 2 * (hidden * a.heads * a.head_dim - a.head_dim * (hidden + a.heads * a.head_dim))
                          for n, a in scans))  # fmt: skip
-    return total + _beside_embedding(c, layers)
+    return total + other_embeddings(c, layers)
 
 
-def _beside_embedding(c: Config, layers: int) -> int:
-    """What encoders and OPT hold beside their token table and layers."""
+def other_embeddings(c: Config, layers: int) -> int:
+    """Embedding parameters other than the token table: those of encoders (types, positions) and of OPT."""
     hidden, named, total = c.number("hidden"), c.family.extra, 0
     if "kinds_of_text" in named:
         total += c.number("type_vocab_size", 2, 0) * hidden

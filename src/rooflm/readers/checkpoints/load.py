@@ -35,7 +35,7 @@ def load_model(name: str | os.PathLike[str]) -> Model:
         return from_row(row, str(row.get("name") or stem), text)
     is_file = text.lower().endswith((".json", ".gguf")) or text.startswith((".", "/", "~"))
     if is_file or (rows.normalise(text) not in rows.aliases("model") and Path(text).is_dir()):
-        return _from_path(outside.placed(text, "model"))
+        return _from_path(outside.checked_path(text, "model"))
     checkpoint = released.find(text)
     if checkpoint is not None:
         return as_released(text, checkpoint)

@@ -113,7 +113,7 @@ def _group(group: Fields) -> str:
 
 
 def _groups(q: Fields) -> str:
-    """The narrowest of the groups: where several are mixed, most weights (the experts) are in that."""
+    """The narrowest group. In mixed schemes most weights (the experts) belong to it."""
     names = [_group(_table(g)) for g in _table(q.get("config_groups")).values()]
     return min((n for n in names if n), key=_width, default="")
 
@@ -279,7 +279,7 @@ def codebook_values(config: Fields, matrices: int) -> int:
 
 
 def kept_wide(q: Fields) -> list[str]:
-    """The patterns of modules that stay at 16 bits, whatever the method calls the list."""
+    """Patterns of the modules that stay at 16 bits; each quantisation method has its own name for this list."""
     inner = _table(q.get("quantization"))
     for source in (q, inner, _table(q.get("quant_config"))):
         for key in ("ignore", "exclude", "exclude_modules", "modules_to_not_convert", "skip_modules", "ignored_layers",

@@ -124,8 +124,8 @@ def _read_part(whole: dict[str, Any], label: str) -> tuple[dict[str, Any], Confi
     return config, c, known
 
 
-def _tell(c: Config, config: dict[str, Any], known: bool, tower: int) -> None:
-    """Warnings of what the answer rests on: an unknown family, an approximation, towers."""
+def warn_approximations(c: Config, config: dict[str, Any], known: bool, tower: int) -> None:
+    """Warn about what the answer rests on: an unknown family, an approximation, vision or audio towers."""
     said = []
     if not known:
         feed = "gated" if c.family.gated else "two-matrix"
@@ -148,7 +148,7 @@ def from_fields(
     known otherwise; `beside`: ModelOpt's hf_quant_config.json; `pooled`: its hidden states become embeddings."""
     config, c, known = _read_part(whole, label)
     tower = tower_params(whole, c.number("hidden"))
-    _tell(c, config, known, tower)
+    warn_approximations(c, config, known, tower)
     family = c.family
     if family.layers:
         blocks, extra = BUILDERS[family.layers](c)

@@ -1,4 +1,4 @@
-"""Which is better? Up to four scenarios side by side: the shared one, and others that differ in a few fields."""
+"""Tab "compare": up to four scenarios side by side, the shared one and others that differ in a few fields."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def answer(asked: Asked) -> Answer:
         if len(able) > 1 and less is not None:
             top = min(able, key=lambda i: values[i] if less else -values[i])
             best |= {(at, top + 1)} if sum(values[i] == values[top] for i in able) == 1 else set()
-    verdict, tone, said = told(names, made)
+    verdict, tone, said = verdict_of(names, made)
     if not any(asked.value(f"{side}.{k}") is not None for side in SIDES for k in CHANGED):
         said = [*said, "B is A with four times as many requests, until you fill in something under Second."]
     table = Table([("", *names), *rows], "l" + "r" * len(names), "Side by side", head=True, best=frozenset(best))
@@ -87,7 +87,7 @@ def estimate(side: str, given: dict[str, Any]) -> Any:
 
 
 def told_apart(given: dict[str, Any], every: list[dict[str, Any]]) -> str:
-    """A scenario by what sets it apart from the others.
+    """A scenario named by what distinguishes it from the others.
 
     >>> [told_apart(g, [{"gpu": "h100"}, {"gpu": "h100", "gpus": 2}]) for g in ({"gpu": "h100"}, {"gpus": 2})]
     ['1 card', '2 cards']
@@ -102,7 +102,7 @@ def told_apart(given: dict[str, Any], every: list[dict[str, Any]]) -> str:
     return ", ".join(found) or "the same"
 
 
-def told(names: list[str], made: list[tuple[str, dict[str, Any], Any]]) -> tuple[str, str, list[str]]:
+def verdict_of(names: list[str], made: list[tuple[str, dict[str, Any], Any]]) -> tuple[str, str, list[str]]:
     """The verdict: which is quickest for a user, which cheapest a token."""
     able = [(n, e) for n, (*_, e) in zip(names, made, strict=True) if e.fits]
     out = [n for n, (*_, e) in zip(names, made, strict=True) if not e.fits]

@@ -67,7 +67,7 @@ def remedies(asked: Asked, e: Any, group: str = "") -> list[Choice]:
 
 
 def larger(asked: Asked, given: dict[str, Any], total: float) -> list[Choice]:
-    """The two smallest cards of the same maker with which it fits. total: bytes that a card needs."""
+    """The two smallest cards of the same maker with enough memory. total: bytes needed per card."""
     size = {name: (vendor, room) for name, vendor, room in _sizes()}
     if not isinstance(given.get("gpu"), str):
         return []

@@ -17,7 +17,7 @@ from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python
 from rooflm.web.fields import BY_KEY, value_of
 from rooflm.web.figures import heat
-from rooflm.web.memo import kept
+from rooflm.web.memo import memoised
 from rooflm.web.tabs import fits
 
 KEYS = (*fits.KEYS, "map.x", "map.xs", "map.y", "map.ys", "map.value")
@@ -48,11 +48,11 @@ def answer(asked: Asked) -> Answer:
                          "values, or write a larger grid with `rooflm infer ... --out FILE.csv`")  # fmt: skip
     free = {k: v for k, v in given.items() if not ({"gpus", "tp", "pp"} & sides.keys() and k in fits.SPLIT)}
     arguments = {**free, **sides, "outputs": [key, "fits", "reason"]}
-    grid = kept(f"map?{asked.query()}", lambda: rooflm.infer_grid(**arguments))
+    grid = memoised(f"map?{asked.query()}", lambda: rooflm.infer_grid(**arguments))
     values = np.asarray(grid[key].to_numpy(), float)
     able = np.asarray(grid["fits"].to_numpy(), bool) & np.isfinite(values)
     shown = {k: v for k, v in arguments.items() if k != "outputs"}
-    verdict, tone = told(grid, key, values, able, (x, y))
+    verdict, tone = best_cell(grid, key, values, able, (x, y))
     left = int(able.size - able.sum())
     said = [f"{able.size:,} points, of which {left:,} cannot run." if left else f"{able.size:,} points; all can run."]
     flat = [{**dict(zip(grid[key].dims, map(plain, at), strict=True)), key: float(v), "fits": bool(ok)}
@@ -78,7 +78,7 @@ def side(asked: Asked, key: str, name: str) -> list[Any]:
     return found
 
 
-def told(grid: Any, key: str, values: Any, able: Any, sides: tuple[str, str]) -> tuple[str, str]:
+def best_cell(grid: Any, key: str, values: Any, able: Any, sides: tuple[str, str]) -> tuple[str, str]:
     """The best cell."""
     if not able.any():
         return "Nothing on this map can run.", "bad"

@@ -13,7 +13,7 @@ from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python
 from rooflm.web.figures import front
-from rooflm.web.memo import kept
+from rooflm.web.memo import memoised
 from rooflm.web.words import dollars
 
 KEYS = ("model", "gpu", "quant", "engine", "prompt", "output", "find.concurrency", "ttft", "tpot", "find.gpus_max",
@@ -29,7 +29,7 @@ GOALS = {"throughput": "most tokens a second per card", "total": "most tokens a 
 def answer(asked: Asked) -> Answer:
     """The best point under the limits, the front, and the next best."""
     call, given = arguments(asked)
-    found = kept(f"search?{asked.query()}", lambda: getattr(rooflm, call)(**given))
+    found = memoised(f"search?{asked.query()}", lambda: getattr(rooflm, call)(**given))
     what = GOALS[given.get("objective", "throughput")]
     python, command = as_python(call, given), as_command(call, given)
     seen = f"{found.points:,} points looked at, {found.feasible:,} within the limits"

@@ -14,7 +14,7 @@ from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python
 from rooflm.web.fields import LOADS
 from rooflm.web.figures import served
-from rooflm.web.memo import kept
+from rooflm.web.memo import memoised
 from rooflm.web.words import band, dollars
 
 KEYS = ("model", "gpu", "gpus", "engine", "quant", "prompt", "output", "ttft", "tpot", "concurrency", "tp", "pp", "dp",
@@ -30,7 +30,7 @@ SPREAD = (0.8, 1.2)
 def answer(asked: Asked) -> Answer:
     """The most clients within the limits, and what they see at the load chosen."""
     given = arguments(asked)
-    runs = kept(f"serve?{asked.but(concurrency='').query()}", lambda: curve(given))
+    runs = memoised(f"serve?{asked.but(concurrency='').query()}", lambda: curve(given))
     clients = int(asked.value("concurrency") or 16)
     if clients not in runs:
         runs = {**runs, clients: run(given, clients)}
@@ -38,7 +38,7 @@ def answer(asked: Asked) -> Answer:
     above = min((c for c, r in runs.items() if not r["held"] and c > edge), default=None)
     limits = limits_in_words(asked)
     at = runs[clients]
-    tone, verdict, said = told(edge, above, runs, limits)
+    tone, verdict, said = verdict_of(edge, above, runs, limits)
     blocks: list[Any] = [at_load(clients, at)]
     blocks += [table(runs, clients), folded("Assumed", [*at["assumed"], *at["warnings"], f"{EACH} requests a client, "
                f"lengths {SPREAD[0]:g} to {SPREAD[1]:g} of these"])]  # fmt: skip
@@ -94,7 +94,7 @@ def curve(given: dict[str, Any]) -> dict[int, dict[str, Any]]:
 
 
 def run(given: dict[str, Any], clients: int) -> dict[str, Any]:
-    """What clients see: the numbers of one simulated load."""
+    """One simulated load, as the numbers that the tab shows."""
     found = rooflm.serve(**given, concurrency=clients, requests=max(EACH * clients, FEWEST))
     v = found.values()
     return {
@@ -106,7 +106,9 @@ def run(given: dict[str, Any], clients: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def told(edge: int, above: int | None, runs: dict[int, dict[str, Any]], limits: str) -> tuple[str, str, list[str]]:
+def verdict_of(
+    edge: int, above: int | None, runs: dict[int, dict[str, Any]], limits: str
+) -> tuple[str, str, list[str]]:
     """Tone, verdict, and the sentence below it."""
     if not limits:
         return "plain", f"{count(max(runs))} clients and no limit: give one to see where it breaks.", []

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import rooflm
-from rooflm.readers.prices import told
+from rooflm.readers.prices import price_note
 from rooflm.shown.blocks import Fact, Facts, Parts, folded
 from rooflm.shown.numbers import count, percent, seconds, watt_hours
 from rooflm.web.asked import Asked
@@ -78,7 +78,8 @@ def embedded(e: InferenceEstimate) -> tuple[str, list[str], list[Fact]]:
 def dear(e: InferenceEstimate, kind: str) -> list[Fact]:
     """Cost and energy of a million tokens."""
     return [Fact(f"A million {kind} tokens", dollars(e.cost_per_million_tokens),
-                 f"at {told([e.scenario.cluster.device])}; {per_million(e.energy_per_token)} of energy")]  # fmt: skip
+                 f"at {price_note([e.scenario.cluster.device])}; "
+                 f"{per_million(e.energy_per_token)} of energy")]  # fmt: skip
 
 
 def answer(asked: Asked) -> Answer:

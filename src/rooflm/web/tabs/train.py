@@ -8,15 +8,15 @@ from typing import Any
 import rooflm
 from rooflm.asked.arguments import arguments as table_of
 from rooflm.errors import RooflmError
-from rooflm.readers.prices import told as told_prices
-from rooflm.search.said import named
+from rooflm.readers.prices import price_note as told_prices
+from rooflm.search.said import point_text
 from rooflm.search.train_start import trained_by
 from rooflm.shown.blocks import Code, Fact, Facts, Parts, Say, folded
 from rooflm.shown.numbers import count, days, gib, percent, seconds
 from rooflm.web.asked import Asked, FieldError
 from rooflm.web.blocks import Answer, Choice, Choices
 from rooflm.web.code import as_command, as_python
-from rooflm.web.memo import kept
+from rooflm.web.memo import memoised
 from rooflm.web.tabs.fits import memory_parts, remedies
 from rooflm.web.words import banded, dollars
 
@@ -139,7 +139,7 @@ def best_splits(asked: Asked, search: dict[str, Any]) -> list[Any]:
     rows = []
     for c in found.top[:OFFERED]:
         split = {key: c.inputs[k] for k, key in fields.items() if k in c.inputs}
-        told = named({k: c.inputs[k] for k in (*SPLIT, "dp") if k in c.inputs})
+        told = point_text({k: c.inputs[k] for k in (*SPLIT, "dp") if k in c.inputs})
         gives = f"a step {seconds(c.outputs['step_time_s'])}, MFU {percent(c.outputs['mfu'])}"
         rows.append(Choice(told, asked.query(**split), f"{gives}, {gib(c.outputs['memory_bytes'])} a card"))
     run = trained_by(search["model"], found, search)
@@ -150,4 +150,4 @@ def best_splits(asked: Asked, search: dict[str, Any]) -> list[Any]:
 def kept_search(asked: Asked, search: dict[str, Any]) -> Any:
     """What the search found, kept for who asks again whatever split stands in the fields."""
     same = asked.but(**{f"train.{k}": "" for k in SPLIT}).query()
-    return kept(f"search train?{same}", lambda: rooflm.search_train(**search))
+    return memoised(f"search train?{same}", lambda: rooflm.search_train(**search))
