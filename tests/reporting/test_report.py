@@ -11,6 +11,7 @@ import rooflm
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import Code
+from rooflm.shown.numbers import seconds
 
 CHAT = {"model": "llama-3.1-8b", "gpu": "h100", "batch": 8, "quant": "fp8", "question": "Chat on <one> card?"}
 RUN = {"task": "train", "model": "llama-3.1-8b", "gpu": "h100", "gpus": 8, "batch": 64, "tokens": "10B"}
@@ -26,7 +27,7 @@ def test_answer_first_and_every_part(chat: str) -> None:
     assert parts == ["Memory and time", "Alternatives", "What bounds it", "How sure, and what is assumed", "To run it"]
     assert chat.index("FITS") < chat.index("<h2>")
     made = rooflm.infer("llama-3.1-8b", gpu="h100", batch=8, quant="fp8")
-    assert f"{made.tpot * 1e3:.3g} ms" in chat
+    assert seconds(made.tpot) in chat
     assert "in four of five like cases" in chat and "vllm serve" in chat and "twice the GPUs" in chat
 
 
