@@ -34,6 +34,15 @@ def test_few_rows_stream_as_memory_gives_or_as_the_sms_take() -> None:
     assert taken(plain) == np.inf
 
 
+@pytest.mark.parametrize("gpu", ["a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "rtx-4090"])
+@pytest.mark.parametrize("quant", ["q8_0", "q4_k_m"])
+def test_more_sequences_do_not_step_faster_in_a_format_of_ones_own(gpu: str, quant: str) -> None:
+    """One sequence of 32B took 25 ms on H200, and two 15: kernels for many rows unpack the same weights."""
+    steps = infer("qwen3-32b", gpu=gpu, engine="llama.cpp", quant=quant, batch=[1, 2, 3, 4, 8, 9, 16, 32, 64])
+    taken_s = steps["tpot_s"].values.ravel()
+    assert np.all(taken_s[1:] > 0.99 * taken_s[:-1])
+
+
 def test_check_bits_take_their_part_of_the_memory() -> None:
     """A40 and RTX A6000 are one chip, 696 and 768 GB/s: 8B in 16 bits 34.3 and 40.7 tokens a second, 0.93 over their
     bandwidths (XiongjieDai/GPU-Benchmarks-on-LLM-Inference, May 2024)."""

@@ -27,6 +27,16 @@ def test_a_client_alone_waits_as_long_as_infer_says(
     assert served.tpot_s["mean"] == pytest.approx(float(alone.tpot), rel=0.03)
 
 
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_stages_cost_their_messages_under_load_too(stages: int) -> None:
+    """Four stages of gpt-oss on B200 decoded in 3.9 ms a token under load, and in 4.7 alone."""
+    asked: dict[str, Any] = {"gpu": "b200", "engine": "llama.cpp", "quant": "mxfp4", "pp": stages, "prompt": 500}
+    alone = rooflm.infer("gpt-oss-120b", output=32, **asked)
+    served = rooflm.serve("gpt-oss-120b", concurrency=1, requests=3, output=32, **asked)
+    assert served.ttft_s["mean"] == pytest.approx(float(alone.ttft), rel=0.01)
+    assert served.tpot_s["mean"] == pytest.approx(float(alone.tpot), rel=0.01)
+
+
 def test_a_budget_that_was_asked_for_cuts_prompts() -> None:
     asked: dict[str, Any] = {"gpu": "b200", "engine": "trtllm", "quant": "mxfp4", "prompt": 32768, "output": 2}
     whole = rooflm.infer("gpt-oss-120b", **asked)

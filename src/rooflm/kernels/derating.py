@@ -17,19 +17,18 @@ from rooflm.kernels.blend import smooth_max
 from rooflm.kernels.constants import ANY, read, text_of
 from rooflm.units import Num, smaller
 
-ROWS = 512.0
-"""Rows of a product at which the library takes its usual kernels."""
+ROWS = 292.0
+"""Rows of a product that fill the card with tiles of poor kernels: more take no longer until usual kernels do."""
 EXPONENTIALS = 16.0
 """Exponentials that an SM usually makes a clock (Device.exponentials)."""
 POOR, LONGER, WIDER = 1e14, 0.7, 16.0
-"""FLOP/s over 8192 inner values of a poor kernel where `few` is 1 (most of a card idles then: no peak counts); the
-power by which a longer inner dimension, left whole, takes longer still; and columns that each SM costs besides those of
-the product, as the last of its tiles are partly empty (both chosen by leaving models out, docs/decisions/0132)."""
+"""FLOP/s over 8192 inner values of a poor kernel where `few` is 1; power by which a longer inner dimension, left whole,
+takes longer still; columns that each SM costs besides, as the last of its tiles are partly empty (decision 132)."""
 
 
 def few_rows_time(usual: Num, rows: Num, columns: Num, inner: Num, few: Num, sms: Num) -> Num:
-    """Seconds of a product where kernels for few rows are poor: (usual³ + (few F/POOR / (1 + (rows/512)⁴))³)^(1/3), F =
-    2 rows (columns + 16 SMs) inner (inner/8192)^0.7: they leave the inner dimension whole, and columns fill few SMs.
+    """Seconds of a product where kernels for few rows are poor: (usual³ + (few F/POOR)³)^(1/3), F = 2 rows / (1 +
+    (rows/292)⁴)^(1/4) (columns + 16 SMs) inner (inner/8192)^0.7: inner stays whole, columns and few rows fill few SMs.
 
     usual: s of the fitted kernel. In place of kernels nobody measured (rocBLAS on MI300X in 2024: 3 % of its peak).
 
@@ -37,7 +36,7 @@ def few_rows_time(usual: Num, rows: Num, columns: Num, inner: Num, few: Num, sms
     10.0
     """
     flops = 2.0 * rows * (columns + WIDER * sms) * inner * (inner / 8192.0) ** LONGER
-    return smooth_max(3.0, usual, few * flops / POOR / (1.0 + (rows / ROWS) ** 4))
+    return smooth_max(3.0, usual, few * flops / POOR / (1.0 + (rows / ROWS) ** 4) ** 0.25)
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

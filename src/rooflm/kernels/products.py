@@ -51,9 +51,10 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         slow = larger(1.0 / r.dram, 1.0 / taken(s))
         spread = pick(wide[0] < 2, n * k * ((wide[0] + 2.0) * slow + 2.0 / r.dram), 0.0)  # read, written, read in 2 B
         time = time + s.engine.kernels.dequant * spread + _convert_time(m, n, k, w, s, r)
+        own = (wide[0] < 2) & s.engine.kernels.own_files  # its kernels for many rows unpack weights by the same units
+        time = larger(time, pick(own, vector_time(n * k * wide[0], 0.0, c, r, s), 0.0))
         library = (m > 1) | ((wide[0] >= 2) & (not s.engine.kernels.own_files))  # of one row of its own format: never
-        few = pick(library, smaller(time, streamed), streamed)
-        time = pick(m > VECTOR_ROWS, time, few)
+        time = pick(m > VECTOR_ROWS, time, pick(library, smaller(time, streamed), streamed))
     elif not is_plain(s.engine.kernels.sm_stream, 0.0):  # kernels of weights alone, before Marlin
         time = larger(time, pick((wide[0] < 2) & (wide[1] >= 2), n * k * wide[0], 0.0) / taken(s))
     if not is_plain(reached.few, 0.0):

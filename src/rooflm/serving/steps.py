@@ -293,7 +293,10 @@ class StepTable:
         ungraphed = float(issue_time(e, np.inf, 0, launching=s.cluster.launching))
         self._ungraphed = counts[1] * ungraphed
         self.copied = float(e.host.copied)
-        self._step, self._sequence, self._overlap = float(e.host.step), float(e.host.sequence), e.host.overlap
+        stages = int(np.max(s.mapping.pp))
+        sent = stages * (stages > 1)  # messages of a pass, the one back to the first stage among them
+        self._step = float(e.host.step) + sent * float(e.host.message)
+        self._sequence, self._overlap = float(e.host.sequence), e.host.overlap
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
         self._decays: dict[int, list[float]] = {}
         # a fixed point asks for the same steps and passes round after round
