@@ -1,8 +1,7 @@
 """Engine: the software that runs a model, as the few constants that matter for time and memory.
 
 A row of data/engines/*.toml: which kernels it uses (fused or not, which attention, which all-reduce), what the host
-costs a kernel and a step, whether decoding is replayed from CUDA graphs, and how it spends memory.
-"""
+costs a kernel and a step, whether decoding is replayed from CUDA graphs, and how it spends memory."""
 
 from __future__ import annotations
 
@@ -294,7 +293,7 @@ class Engine:
 
     @property
     def runs(self) -> str:
-        """The engine whose runs its card factors and error bands were fitted to."""
+        """The engine whose measured runs its card factors and error bands were fitted to."""
         return self.measured_as or self.name
 
     def but(self, **values: Any) -> Engine:

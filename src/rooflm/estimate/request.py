@@ -83,14 +83,14 @@ def timed_passes(s: Scenario, run: Running) -> Passes:
 
 
 def timed_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:
-    """Nodes timed, each kind of kernel times what the engine takes over a measured one."""
+    """Nodes with their times; calibrated, each kind of kernel is scaled by the engine's own factor."""
     return time_nodes(nodes, s, s.engine.factors if s.efficiency.mode == "calibrated" else MEASURED)
 
 
 class Speed(NamedTuple):
     """Times of a request (s). one: a prefill pass; tick: a decode step; repeat: prefill passes until the first token;
-    before: other seconds before the first token, by part; beside: other seconds of each decode step, by part; latency
-    covers all rounds in which the batch runs."""
+    before: further seconds before the first token, by part; extra: further seconds of each decode step, by part;
+    latency: all rounds of the batch."""
 
     one: Step
     tick: Step
@@ -103,7 +103,7 @@ class Speed(NamedTuple):
 
 
 def host_of(s: Scenario) -> Engine:
-    """The engine with the host costs that count: as fitted where efficiency is calibrated, else `unfitted`."""
+    """The engine whose host costs apply: as fitted where efficiency is calibrated, else `unfitted`."""
     return s.engine if s.efficiency.mode == "calibrated" else unfitted(s.engine)
 
 
@@ -120,9 +120,9 @@ def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> 
 
 
 def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:
-    """Times of a mean stage that a prompt's passes wait in a pipeline: behind its first stage, which has a layer more
-    where the head counts as one, and at a full queue of the one host that issues them, stage after stage: where a queue
-    holds h passes of its stage, floor(h) + 1 start in turn, the next pp - first - h later."""
+    """Waiting of a prompt's passes in a pipeline, in times of a mean stage: for the first stage, which has a layer more
+    where the head counts as one, and for the one host that issues the stages' kernels in turn. Where the launch queue
+    holds h passes of a stage, floor(h) + 1 passes start in turn, and the next one waits pp - first - h."""
     e, pp, layers = s.engine, s.mapping.pp, s.model.scaled().layers
     first = smaller(ceil((layers + 1) / pp), layers) * pp / layers if e.stages.even_stages else 1.0
     products = [t.node for t in timed if isinstance(t.node, Op) and t.node.kind == "gemm"]
@@ -162,13 +162,13 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
 
 
 def a_token(s: Scenario, step_time: Num, beside: Mapping[str, Num]) -> Num:
-    """Seconds of an output token: a decode step with what comes beside it, over the tokens that it gains a sequence."""
+    """Seconds of an output token: a decode step and its further parts, over the tokens that a sequence gains in it."""
     seconds = step_time + add_up(beside.values()) if beside else step_time
     return seconds if s.speculation.off else seconds / s.speculation.gained
 
 
 def guessing_time(s: Scenario, run: Running) -> Num:
-    """Seconds that the guesses of a step take, one pass of what guesses after the other."""
+    """Seconds of a step's draft passes, one after the other."""
     d = drafting(s)
     tick = decode_step(d, timed_nodes(build(decode_context(d, run)), d), rates(d), run)
     return s.speculation.guesses * mean_step(tick.total, s.axes)

@@ -18,7 +18,7 @@ from rooflm.units import Num, larger, pick, smaller
 
 
 def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
-    """Time of a kernel in a training step over its calibrated time: of the device's generation, times the engine's."""
+    """Time of a kernel in a training step over its calibrated time: the generation's factor times the engine's."""
     e, device, generation = s.engine, s.cluster.device.name, s.cluster.device.architecture
     if node.kind == "gemm":
         single = e.factors.gemm_factor * product_factor(s, dtype[node.rate])
@@ -35,8 +35,8 @@ def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
 
 
 def product_factor(s: Scenario, dtype: str) -> Num:
-    """Of matrix products of a data type: the generation's, by the power that the card has for its peak; a card with
-    more of it is not faster than its kernels alone."""
+    """The same for matrix products of a data type: the generation's factor, corrected for the power that the card has
+    for its peak; more power never makes products faster than their kernels alone."""
     d = s.cluster.device
     found = unhurried(factors.gemm(d.name, d.architecture, dtype, s.quant.name), s)
     found *= factors.early(d.architecture, dtype) if s.engine.kernels.early else 1.0
@@ -46,8 +46,8 @@ def product_factor(s: Scenario, dtype: str) -> Num:
 
 
 def unhurried(factor: Num, s: Scenario) -> Num:
-    """A generation's factor above 1 on a card of smaller matrix units than those it was fitted on: power, operands and
-    softmax keep up with these, so that only their share of what it takes beyond 1 is left.
+    """A generation's slowdown on a card with smaller matrix units. Power, operand supply and softmax limit small units
+    less, so that the part above 1 shrinks with their size.
 
     Source: H20 (a quarter of H100's products a clock, at 500 W) trains at 84 % of its peak where H100 reaches 40 to 55.
 
@@ -60,7 +60,7 @@ def unhurried(factor: Num, s: Scenario) -> Num:
 
 
 def bias_factor(s: Scenario) -> float:
-    """Of the products and activations of experts: above 1 where they have biases and no kernel fuses them."""
+    """The same for expert products and activations: above 1 where experts have biases that no kernel fuses."""
     found: float = factors.table()["experts"]["bias"]
     return found if any(isinstance(b.ffn, MoE) and b.ffn.bias for b in s.model.blocks) else 1.0
 
@@ -84,15 +84,16 @@ def stream_factor(node: Op) -> float:
 
 
 def expert_launches(node: Op, s: Scenario) -> Num:
-    """Seconds that products and casts of experts take beyond their time as one kernel, where each expert has its own:
-    starts, and ends too short to fill the device."""
+    """Seconds that experts' products and casts take longer where each expert has a kernel of its own: launches, and
+    kernels too short to fill the device."""
     one_by_one = not s.engine.kernels.grouped and node.of == "experts" and node.kind in ("gemm", "cast")
     return s.engine.host.expert_launch * node.launches if one_by_one else 0.0
 
 
 def alone(t: Timed, s: Scenario) -> Num:
-    """A kernel's calibrated time. Attention's cost a tile, which a GPU's multiprocessors share, is not paid by a few
-    big cores that fetch one tile while they work on another: the device's `attention_share` of the peak stands for it.
+    """A kernel's calibrated time. For attention on a few big cores, which fetch one tile while they compute another,
+    the device's `attention_share` of the peak replaces the cost of a tile that GPUs pay.
+
     Source: JAX, Pallas' flash and splash attention on TPU (double-buffered blocks)."""
     reached = s.cluster.device.attention_share
     if t.node.kind not in ("attention", "mla_attention") or not np.any(reached):  # type: ignore[union-attr]
@@ -101,7 +102,7 @@ def alone(t: Timed, s: Scenario) -> Num:
 
 
 def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
-    """Calibrated times of kernels measured alone, times what training steps take over them."""
+    """Times of kernels in a training step: their calibrated times alone, times the factors of training."""
     if s.efficiency.mode != "calibrated":
         return list(timed)
     r, own, out = rates(s), s.cluster.device.measured, list[Timed]()

@@ -101,17 +101,17 @@ class Setup(NamedTuple):
 
     @property
     def tokens(self) -> Num:
-        """Of a micro-batch on one rank."""
+        """Tokens of a micro-batch on one rank."""
         return self.mapping.micro_batch * self.seq / self.mapping.cp
 
     @property
     def rows(self) -> Num:
-        """Those of them whose norms and residuals the rank holds: its share under sequence parallelism."""
+        """Tokens whose norms and residuals the rank holds: its share under sequence parallelism."""
         return self.tokens / self.mapping.tp if self.mapping.sp else self.tokens
 
     @property
     def widths(self) -> tuple[Num, Num]:
-        """Bytes a value of what products read, and of all else."""
+        """(bytes a value of the inputs of products, bytes a value of everything else)."""
         return smaller(self.quant.act_bytes, self.quant.half_bytes), self.quant.half_bytes
 
 
@@ -128,8 +128,8 @@ class Inside(NamedTuple):
 
 
 def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
-    """What a mixer keeps: inputs of its products, queries, keys and values, and its outputs; the softmax with its
-    dropout where attention is unfused, else one fp32 number a token and head."""
+    """Activations that a mixer keeps: inputs of its products, queries, keys, values and outputs; the softmax and its
+    dropout if attention is unfused, else one fp32 number a token and head."""
     (_, b), drop, tokens = c.widths, 1.0 * c.options.dropout, c.tokens
     if isinstance(mixer, Attention):
         wide = (mixer.heads + mixer.kv_heads) * (mixer.head_dim + mixer.v_dim)
@@ -147,8 +147,8 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
 
 
 def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
-    """What a feed-forward keeps: outputs of its first products and inputs of the last; of experts for every pair of a
-    token and one of them, and the router's scores."""
+    """Activations that a feed-forward keeps: outputs of its first products and inputs of the last; for experts, of
+    every pair of token and expert, and the router's scores."""
     if ffn is None:
         return Inside()
     m, (narrow, b) = c.mapping, c.widths
@@ -204,8 +204,8 @@ def fullest_layer(c: Setup) -> Layer:
 
 
 def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
-    """Layers of the fuller end stage and of the fullest stage between them: where pp does not divide, both ends have
-    fewer, as far as the stages between them hold the rest.
+    """Layers of the fuller end stage and of the fullest inner stage. Where pp does not divide the layers, the end
+    stages have fewer, as long as the inner ones can hold the rest.
 
     >>> [float(x) for x in stage_layers(126, 16)], [float(x) for x in stage_layers(96, 8)]
     ([7.0, 8.0], [12.0, 12.0])
@@ -305,7 +305,7 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
 
 
 def stages(c: Setup) -> list[Stage]:
-    """The stages of which one needs most: the first, the last and the second (more layers where they do not divide)."""
+    """The stages that may need most memory: the first, the second (more layers if uneven) and the last."""
     m, layers = c.mapping, c.model.layers
     ends, between = stage_layers(layers, m.pp)
     embedding, head = end_params(c.model, m)

@@ -36,8 +36,7 @@ class StepGraph(NamedTuple, Generic[Node]):
 
     passes: by phase and place, of one micro-batch and the whole model's layers. update: the optimiser's, once a step.
     send: one message to the neighbouring stage. reduce, gather: one reduction of all gradients and one gather of all
-    parameters of the fullest stage. tied: the tied embedding's two copies added up.
-    """
+    parameters of the fullest stage. tied: the tied embedding's two copies added up."""
 
     passes: Dict[tuple[str, str], Sequence[Node]]
     update: Sequence[Node]
@@ -69,7 +68,7 @@ def step_graph(s: Scenario, c: Context) -> StepGraph[Op | Comm]:
 
 
 def kernels(s: Scenario) -> Kernels:
-    """The engine's kernels as a training graph is built of them: what serving alone does is left out."""
+    """The engine's kernels for a training graph, without those that only serving uses."""
     k = replace(s.engine.kernels, vocab_parallel=True, epilogue=False, rope_inside=False, decode_flash=True)
     return replace(k, alike=0.0, skew=0.0, shared_aside=0.0)
 
@@ -77,8 +76,7 @@ def kernels(s: Scenario) -> Kernels:
 def document(s: Scenario) -> Num:
     """Length of the documents that attention sees: the sequence, or the token-weighted mean length where packed.
 
-    A token attends within its own document, so scores grow as sum(l^2) / sum(l) instead of the sequence length.
-    """
+    A token attends within its own document, so scores grow as sum(l^2) / sum(l) instead of the sequence length."""
     t, seq = s.training, s.workload.seq
     if not t.packed:
         return seq
@@ -94,9 +92,10 @@ def context(s: Scenario) -> Context:
 
 
 def trained_model(s: Scenario) -> Model:
-    """The model as it is trained: with its layers that predict tokens further ahead, each an attention and a
-    feed-forward layer like its last ones, behind a product that joins hidden state and embedding (2 h to h), whose
-    weights stand beside the embedding. Source: DeepSeek-V3 (arXiv 2412.19437), section 2.2."""
+    """The model with its multi-token prediction layers: each is one more attention and feed-forward layer, after a
+    product (2 h to h) that joins hidden state and embedding and whose weights count with the embedding.
+
+    Source: DeepSeek-V3 (arXiv 2412.19437), section 2.2."""
     model, depth = s.model.scaled(), s.training.mtp
     if not multi_token(s):
         return model
@@ -107,7 +106,7 @@ def trained_model(s: Scenario) -> Model:
 
 
 def multi_token(s: Scenario) -> bool:
-    """Whether layers predict tokens further ahead (MTP; structural: an array of depths means yes)."""
+    """Whether the model has multi-token prediction layers (structural: an array of depths counts as yes)."""
     return not is_plain(s.training.mtp, 0)
 
 
@@ -120,8 +119,8 @@ def grad_bytes(s: Scenario) -> Num:
 
 
 def stored_bytes(s: Scenario) -> tuple[Num, Num]:
-    """Bytes a trained weight of a layer, as stored and as gathered: of 16 bits, or of 8 (engine.fp8_params), of which
-    most generations keep a transposed copy each (engine.fp8_once: which do not). Adapters stay as they are."""
+    """(bytes of a trained layer weight as stored, as gathered): 16 bits, or 8 (engine.fp8_params), with a transposed
+    copy of each on most generations (not: engine.fp8_once). Adapters keep their width."""
     half, q, room = s.quant.half_bytes, s.quant, s.engine.room
     narrow = room.fp8_params and not s.training.adapters
     if not (narrow and is_plain(q.act_bits, 8) and is_plain(q.weight_bits, 8)):
@@ -151,8 +150,9 @@ FUSED_LOGIT = 8.0
 
 
 def whole_logits(node: Op | Comm, s: Scenario) -> Op | Comm:
-    """The loss by the engine's own kernels where it holds fp32 copies of all logits, whatever its layers are made of:
-    18 bytes a logit (`graph.forward.loss_nodes`), not the 4 of one fused pass.
+    """The node; the loss with 18 bytes a logit (`graph.forward.loss_nodes`), not the 4 of one fused pass, where the
+    engine keeps fp32 copies of all logits and computes the loss by kernels of its own.
+
     Sources: torchtitan, pull request 1033 (the loss compiled apart from layers); Megatron-Core, cross_entropy.py."""
     if node.name != "loss" or not s.engine.kernels.fused:
         return node
@@ -168,8 +168,7 @@ def once_a_node(s: Scenario, c: Context, nodes: Nodes, f: MoE) -> Nodes:
     """Exchanges of tokens that cross nodes send a token once to each node, which spreads it inside (DeepEP, HybridEP).
 
     Bytes shrink by the expected number of different nodes over that of different ranks. Source: DeepSeek-V3
-    (arXiv 2412.19437), section 3.2.2.
-    """
+    (arXiv 2412.19437), section 3.2.2."""
     if not s.engine.kernels.dedup or not s.cluster.tiers:
         return nodes
     held = s.cluster.tiers[0].size
@@ -213,8 +212,7 @@ def sharded_copies(s: Scenario, c: Context) -> dict[str, Nodes]:
     stream, however few ranks there are; with a pipeline weights stay gathered and gradients whole.
 
     Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_all_gather_copy_out,
-    foreach_reduce_scatter_copy_in).
-    """
+    foreach_reduce_scatter_copy_in)."""
     m, t, half = s.mapping, s.training, s.quant.half_bytes
     zero, alone = np.asarray(m.zero), np.asarray(m.pp) <= 1
     if not s.engine.habits.copies or not np.any((zero >= 2) & alone):
@@ -251,8 +249,9 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
 
 
 def narrowed(nodes: Nodes, s: Scenario) -> Nodes:
-    """Nodes whose gathers of a tensor group carry values of the products' width where the engine casts them before they
-    are sent, with one scale a tensor.
+    """Nodes of tensor-parallel gathers, sent in the products' width where the engine casts before sending, with one
+    scale a tensor.
+
     Sources: torchao, Float8ColwiseParallel; Transformer Engine, ub_overlap_ag of quantised inputs."""
     narrow = isinstance(s.quant.act_bits, int | float) and s.quant.act_bits < 16
     if not (narrow and s.engine.kernels.narrow_gather) or s.quant.rowwise:
@@ -263,7 +262,7 @@ def narrowed(nodes: Nodes, s: Scenario) -> Nodes:
 
 
 def recomputed_share(s: Scenario) -> Num:
-    """Share of the layers that run again: all, or with "block" the given number of each stage."""
+    """Share of the layers that are recomputed: all, or with "block" the given number of each stage."""
     if s.mapping.recompute != "block":
         return 1.0
     return smaller(s.mapping.recompute_layers * s.mapping.pp / s.model.layers, 1.0)
@@ -321,8 +320,9 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
 
 
 def copied_bytes(s: Scenario) -> Num:
-    """Bytes of a trained value where Adam runs operation by operation over all tensors: its denominators are a copy of
-    them, and 20 values a parameter move where one kernel moves 7 (PyTorch, torch/optim/adam.py, _multi_tensor_adam)."""
+    """Bytes a parameter of the denominators that Adam keeps for a moment where it runs operation by operation over all
+    tensors; it then moves 20 values a parameter where one kernel moves 7 (PyTorch, torch/optim/adam.py,
+    _multi_tensor_adam)."""
     return s.engine.habits.foreach * (s.training.optimizer in ("adam", "adam-bf16")) * (2.0 + 2.0 * s.training.master)
 
 
@@ -331,8 +331,7 @@ def optimizer_nodes(s: Scenario, own: Held) -> Nodes:
 
     Adam reads gradient, moments and master copy and writes the last three and the weight as it is gathered: 2 x states
     + gradient + weight. Muon also orthogonalises each matrix: 5 Newton-Schulz steps of about 3 products with the
-    smaller side (Jordan 2024; Moonlight, arXiv 2502.16982): 30 x hidden FLOPs a parameter, shared by dp.
-    """
+    smaller side (Jordan 2024; Moonlight, arXiv 2502.16982): 30 x hidden FLOPs a parameter, shared by dp."""
     t, m, g = s.training, s.mapping, grad_bytes(s)
     d, e = pick(m.zero >= 1, tm.shard_ranks(m), 1), pick(m.zero >= 1, tm.expert_replicas(m), 1)
     shard = own.dense / d + own.experts / e
@@ -358,8 +357,7 @@ def sync_nodes(s: Scenario, own: Held, layers: Num) -> tuple[Nodes, Nodes, Nodes
     several layers where ZeRO 3 does not free each behind its use.
 
     ZeRO 0 all-reduces; stages 1 to 3 reduce-scatter, and gather parameters. With hybrid sharding the shards are then
-    all-reduced over the groups. The tied embedding's two copies are added up between the end stages.
-    """
+    all-reduced over the groups. The tied embedding's two copies are added up between the end stages."""
     m, g, habits = s.mapping, grad_bytes(s), s.engine.habits
     zero = np.asarray(m.zero)
     ranks, stride = m.dp * m.cp, m.stride("cp")
@@ -419,8 +417,8 @@ def flops_seconds(nodes: Sequence[Op | Comm], peak: dict[str, Num]) -> Num:
 
 
 def unsplit(s: Scenario, causal: bool) -> dict[str, Nodes]:
-    """Forward nodes of one sequence through the whole model on one device, its experts evenly busy; causal: attention
-    only of pairs that it needs."""
+    """Forward nodes of one sequence through the whole model on one device, experts evenly loaded. causal: attention
+    counts only the pairs of tokens that it needs."""
     even = replace(s, mapping=Mapping(), engine=s.engine.but(flash=causal), training=replace(s.training, imbalance=1.0))
     return forward_nodes(even, context(even))
 
@@ -428,8 +426,7 @@ def unsplit(s: Scenario, causal: bool) -> dict[str, Nodes]:
 def forward_flops(s: Scenario, causal: bool) -> tuple[Num, Nodes]:
     """(all forward FLOPs, nodes of the layers) of one sequence through the whole unsplit model.
 
-    causal: only pairs of tokens that attention really needs; otherwise all pairs, as most published figures count.
-    """
+    causal: only pairs of tokens that attention really needs; otherwise all pairs, as most published figures count."""
     nodes = unsplit(s, causal)
     if not causal:  # latent attention has no unfused form in the graph: its causal pairs become all pairs
         pairs = document(s) / attended(document(s), 0, np.inf)

@@ -93,7 +93,7 @@ def over_prompts(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> l
 
 
 def over_cached(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:
-    """The same of one new token a sequence, which reads its cache."""
+    """The same for one new token a sequence, which reads its cache."""
     d, b, kv_b, part = c.work.decode, c.quant.half_bytes, c.quant.kv_bytes, "attention"
     if not d:
         return []
@@ -121,7 +121,7 @@ def plain_softmax(c: Context, count: Num, scores: Num) -> Op:
 
 
 def _reach(a: Attention) -> Num:
-    """Tokens that a query reads."""
+    """Keys that a query reads."""
     return a.index_topk if _indexed(a) else a.window
 
 
@@ -145,8 +145,7 @@ def context_exchange(c: Context, count: Num, p: Prefill, values: Num, out: Num) 
     first is read, and the sum read and written.
 
     Source: Transformer Engine, context_parallel.py, AttnFuncWithCPAndKVP2P (cp kernels, cp - 1 exchanges, correction of
-    the output step by step).
-    """
+    the output step by step)."""
     ways = c.mapping.cp
     if absent_group(ways):
         return []
@@ -165,8 +164,7 @@ def context_exchange(c: Context, count: Num, p: Prefill, values: Num, out: Num) 
 def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     """Latent attention: keys and values expanded for new tokens in prefill, absorbed into the query when decoding.
 
-    Source: DeepSeek-V2 (arXiv 2405.04434) section 2.1 and appendix C; absorption as in its section 2.1.2.
-    """
+    Source: DeepSeek-V2 (arXiv 2405.04434) section 2.1 and appendix C; absorption as in its section 2.1.2."""
     h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
     heads = ceil(a.heads / c.mapping.tp)
     qk, latent = a.nope_dim + a.rope_dim, a.kv_rank + a.rope_dim
@@ -209,7 +207,7 @@ def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
 
 
 def absorbed_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]:
-    """The same of one new token a sequence: the expansion is absorbed into its query and its output."""
+    """The same for one new token a sequence, with the expansion absorbed into its query and its output."""
     d, b, part = c.work.decode, c.quant.half_bytes, "attention"
     if not d:
         return []
@@ -303,8 +301,7 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     engine runs a chain of kernels (`delta_chain`); a prefill multiplies chunks of 64 tokens (Mamba-2, arXiv 2405.21060
     section 6; gated DeltaNet, arXiv 2412.06464). Engines keep gated DeltaNet's two gates a head as a product of their
     own, in 16 bits (in_proj_ba of modeling_qwen3_next.py), and scan a prompt with eight of Triton's kernels (fla/ops,
-    chunk.py: norms of q and k, cumsum, k k^T, its inverse, w and u, states, output).
-    """
+    chunk.py: norms of q and k, cumsum, k k^T, its inverse, w and u, states, output)."""
     if a.kind == "conv":
         return conv_ops(c, count, a)
     h, t, tokens, b, part = c.model.hidden, c.mapping.tp, c.tokens, c.quant.half_bytes, "attention"

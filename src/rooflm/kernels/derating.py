@@ -98,7 +98,7 @@ def on_file(gpu: str, twin: str, product_family: str, architecture: str, year: i
 
 
 def _nearest(family: str, architecture: str, year: int, engine: str) -> str:
-    """The generation of a family whose factors stand for this one: itself, else the nearest in time ("": none has)."""
+    """The generation of a family whose factors apply: its own, else the nearest in time ("" if none has any)."""
     known = [r for r in card_file().card if (r.gpu, r.product_family, r.engine) == (ANY, family, engine) and r.year]
     best = min(
         known, key=lambda r: (r.architecture != architecture, abs(r.year - (year or math.inf)), -r.year), default=None
@@ -119,8 +119,8 @@ def matrix_share(device: Device, generation: str = "") -> Num:
 
 
 def softmax_share(device: Device) -> Num:
-    """Time of an exponential over that of the usual 16 a clock of an SM: what softmax takes beside products. Kernel
-    tables of a generation are fitted with it, as its cards differ.
+    """Time of an exponential over that at the usual 16 a clock and SM. Kernel tables are fitted with it, since cards of
+    one generation differ.
 
     >>> from rooflm.readers.devices import load_device
     >>> [softmax_share(load_device(name)) for name in ("b200", "b300")]

@@ -3,8 +3,7 @@
 The formulas and their constants come from kernel benchmarks, which run warm; a model's step finds its weights and KV
 cache in device memory, so the warm share is 0 here. Kinds that nobody measured (recurrent scans, convolutions,
 sampling) stream at the rate of the nearest elementwise kernel. Cards without kernel data take their generation's
-constants on the rates that data/calibration/devices.toml says they reach of their datasheet.
-"""
+constants on the rates that data/calibration/devices.toml says they reach of their datasheet."""
 
 from __future__ import annotations
 
@@ -104,7 +103,7 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
 
 
 def _sizes(op: Op) -> tuple[Any, ...]:
-    """What the time of an op hangs on; its name too, as a backward kernel has constants of its own."""
+    """The sizes that an op's time depends on, and its name, since backward kernels have constants of their own."""
     return op.name, op.kind, op.rate, op.flops, op.bytes, op.launches, *op.shape, *op.widths
 
 
@@ -166,7 +165,7 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
 
 def _cache_width(op: Op, w: Where, s: Scenario) -> str:
-    """The data type by which the tables know a decode kernel: that of its cache, where the device knows it."""
+    """The data type of the KV cache by which tables list decode kernels, if the device supports it."""
     return "fp8" if highest(op.widths[1]) <= 1 and "fp8" in s.cluster.device.peak else w.half
 
 
@@ -222,8 +221,7 @@ def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Latent attention of one query a sequence, absorbed; graphs replay it, so the host's floor is left out.
 
     Engines share its libraries (FlashMLA, FlashInfer, CUTLASS): tables measured eagerly (57 us a call) say little of a
-    kernel in a graph, so there the other engines' stand in.
-    """
+    kernel in a graph, so there the other engines' stand in."""
     told = s.engine.kernels.attention
     rows, keys, heads, latent, rope = op.shape
     width = w.half if told else _cache_width(op, w, s)  # Triton's widens a narrow cache
@@ -289,15 +287,15 @@ def expert_families(s: Scenario) -> set[str]:
 
 
 def routed_inside(s: Scenario) -> bool:
-    """Whether the kernels of experts choose the experts as well (data/calibration/experts.toml, `routing`): those have
-    a gate projection each."""
+    """Whether the expert kernels do the routing too (data/calibration/experts.toml, `routing`); only kernels with a
+    gate projection do."""
     gated = all(b.ffn.gated for b in s.model.blocks if isinstance(b.ffn, MoE))
     return gated and expert_families(s) <= libraries()["routing"]
 
 
 def called_once(s: Scenario) -> bool:
-    """Whether one call of the engine issues all kernels of experts: not Triton's (data/calibration/experts.toml,
-    `python`), nor where Triton's products of blocks stand beside them."""
+    """Whether one call issues all expert kernels: false for Triton's (data/calibration/experts.toml, `python`), also
+    where Triton's block products are among the kernels."""
     triton = libraries()["python"] & ({*listed(s.engine.kernels.experts)} | expert_families(s))
     return s.engine.host.experts_once and not triton and not (s.quant.block and s.engine.kernels.untuned == "triton")
 

@@ -5,8 +5,7 @@ engine has the usual one of those that were measured in it, and those that it ma
 brings TensorRT-LLM's to vLLM). A type that nobody measured in it runs on a family that it has, measured in another.
 
 Sources: TensorRT-LLM documentation, moe_config.backend, "autotuner"; SGLang, server_args.py, moe_runner_backend "auto";
-vLLM, fused_moe/oracle (the backend is picked by card, data type and what is installed).
-"""
+vLLM, fused_moe/oracle (the backend is picked by card, data type and what is installed)."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
 
 
 def among(n: Num, k: Num, shapes: str) -> Any:
-    """Whether a product has one of these shapes.
+    """Whether a product has one of the listed shapes.
 
     >>> among(np.array([2112, 2112]), np.array([7168, 1536]), "2112x7168 7168x2048").tolist()
     [True, False]
@@ -102,7 +102,7 @@ def _gemm_constants(dtype: str, w: Where, s: Scenario) -> Any:
 
 
 def taken(s: Scenario) -> Num:
-    """Bytes/s of weights that the SMs of a card take in kernels for few rows (inf: as many as memory gives)."""
+    """B/s of weights that a card's SMs can draw in kernels for few rows (inf: no limit below memory's)."""
     each = s.engine.kernels.sm_stream
     if is_plain(each, 0.0):
         return np.inf

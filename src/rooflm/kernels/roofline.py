@@ -66,8 +66,7 @@ def traffic_times(r: Rates, moved: Num, m: Num, n: Num, k: Num, weight: Num, act
 
     A product re-reads A once for each tile of columns and B once for each tile of rows; the tile of a level is the
     largest square of 16-bit values that the next level up holds (Hong and Kung 1981): L2's capacity for DRAM traffic,
-    all L1 for L2 traffic, the register file for L1 traffic.
-    """
+    all L1 for L2 traffic, the register file for L1 traffic."""
     a, b = m * k * act, k * n * weight
     rest = moved - a - b
 

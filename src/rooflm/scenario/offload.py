@@ -29,7 +29,7 @@ class Offload:
 
 
 def away(model: Model, offload: Offload) -> list[tuple[Block, Num, Num]]:
-    """Each block, how many of its layers the host has, and of how many more the experts alone."""
+    """For each block: layers that are on the host, and further layers of which only the experts are."""
     left, held = offload.layers, []
     for block in reversed(model.blocks):
         whole = np.minimum(left, block.count)
@@ -44,7 +44,7 @@ def away(model: Model, offload: Offload) -> list[tuple[Block, Num, Num]]:
 
 
 def on_device(model: Model, offload: Offload) -> Model:
-    """The model as the device holds it: without the host's layers, the host's experts out of theirs.
+    """The model without the layers and experts that are on the host.
 
     >>> from rooflm.readers.checkpoints.load import load_model
     >>> on_device(load_model("llama-7b"), Offload(8)).layers

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflm.search.space import Candidate, Goal
-from rooflm.shown.answer import Answer, data_frame, plain, plotting, value_text
+from rooflm.shown.answer import Answer, data_frame, plain, plotting
 from rooflm.shown.blocks import Block
+from rooflm.shown.numbers import value_text
 
 if TYPE_CHECKING:
     import pandas

@@ -34,8 +34,9 @@ from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
 from rooflm.serving.steps import StepTable, TableSize, components, padded
 from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
-from rooflm.shown.answer import Answer, data_frame, plain, plotting, timespan, value_text
+from rooflm.shown.answer import Answer, data_frame, plain, plotting, timespan
 from rooflm.shown.blocks import Block
+from rooflm.shown.numbers import value_text
 
 if TYPE_CHECKING:
     import pandas

@@ -31,9 +31,9 @@ from rooflm.estimate.inference import InferenceFigures, infer_scenario
 from rooflm.readers.prices import price_note
 from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.scenario import Scenario
-from rooflm.shown.answer import timespan, value_text
+from rooflm.shown.answer import timespan
 from rooflm.shown.blocks import BLANK, Block, Columns, Parts, Say, Table
-from rooflm.shown.numbers import count, gib, percent, plural, text
+from rooflm.shown.numbers import count, gib, percent, plural, text, value_text
 from rooflm.units import Num, larger, smaller
 
 

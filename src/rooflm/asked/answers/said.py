@@ -10,9 +10,8 @@ import numpy as np
 
 from rooflm.estimate.figures import Memory
 from rooflm.scenario.scenario import Scenario
-from rooflm.shown.answer import value_text
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.shown.numbers import between, count, gib
+from rooflm.shown.numbers import between, count, gib, value_text
 from rooflm.units import Num
 
 LIKELY = "in four of five like cases"

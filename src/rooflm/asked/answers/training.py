@@ -22,9 +22,9 @@ from rooflm.estimate.training_time import layers_host
 from rooflm.readers.prices import price_note
 from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario
-from rooflm.shown.answer import timespan, value_text
+from rooflm.shown.answer import timespan
 from rooflm.shown.blocks import BLANK, Block, Columns, Parts, Say, Table
-from rooflm.shown.numbers import count, days, percent, plural, spoken, text, watt_hours
+from rooflm.shown.numbers import count, days, percent, plural, spoken, text, value_text, watt_hours
 from rooflm.units import Num
 
 
