@@ -302,15 +302,15 @@ class Engine:
         >>> Engine("x").but(step=1e-3, flash=False).host.step
         0.001
         """
-        told: dict[str, Any] = {by_card: "" for by_card, limit in BY_CARD.items() if limit in values}
-        if told and "server" not in values:
-            values["server"] = replace(self.server, **told)
+        limits: dict[str, Any] = {by_card: "" for by_card, limit in BY_CARD.items() if limit in values}
+        if limits and "server" not in values:
+            values["server"] = replace(self.server, **limits)
         groups: dict[str, dict[str, Any]] = {}
         for name, value in values.items():
             group, _, field = PLACES[name].rpartition(".")
             groups.setdefault(group, {})[field] = value
-        own = groups.pop("", {})
-        return replace(self, **own, **{g: replace(getattr(self, g), **new) for g, new in groups.items()})
+        values_of = groups.pop("", {})
+        return replace(self, **values_of, **{g: replace(getattr(self, g), **new) for g, new in groups.items()})
 
     def value(self, name: str) -> Any:
         """A constant by its own name.

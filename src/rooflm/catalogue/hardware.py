@@ -62,8 +62,8 @@ class Measured:
         >>> Measured(launch=1e-6, decode=0.5, own={"bf16": {"decode": 0.1}}).of("bf16").decode
         0.1
         """
-        found: dict[str, Any] = dict(self.own.get(dtype, {}))
-        return replace(self, **found) if found else self
+        constants: dict[str, Any] = dict(self.own.get(dtype, {}))
+        return replace(self, **constants) if constants else self
 
 
 @dataclass(frozen=True)

@@ -301,11 +301,11 @@ def mixer_params(mixer: Mixer | None, hidden: Num) -> Num:
 def attention_params(a: Attention, h: Num) -> Num:
     """Projections of queries, keys, values and output, biases, norms of q and k, and (MiniMax-M3) the indexer: its
     queries and one key a token from the hidden state, a norm on each."""
-    own = not a.shared_kv
-    kv_heads = own * a.kv_heads
+    has_kv = not a.shared_kv
+    kv_heads = has_kv * a.kv_heads
     q, k, val = a.heads * a.head_dim, kv_heads * a.head_dim, kv_heads * a.v_dim
     index = (a.index_heads + (a.index_heads > 0)) * a.index_dim * h + 2 * a.index_dim
-    norms = a.qk_norm * (1 + own) * a.head_dim
+    norms = a.qk_norm * (1 + has_kv) * a.head_dim
     biases = a.bias * (q + k + val) + a.out_bias * h
     return h * (q * (1 + a.gate) + k + val) + a.heads * a.v_dim * h + biases + norms + index
 

@@ -206,14 +206,14 @@ def logit_bytes(s: Scenario, half: float) -> Num:
 def max_batch(s: Scenario, need: Needs | None = None) -> Num:
     """The largest batch that fits in memory, or 0. Memory is piecewise linear in the batch: its slope changes at the
     token budget, and where a pass has more sequences than prompt tokens. need: `needs(s)`, if the caller has it."""
-    own = needs(s) if need is None else need
-    fixed = memory_use(s, 0.0, own)
+    each_needs = needs(s) if need is None else need
+    fixed = memory_use(s, 0.0, each_needs)
     free = (fixed.capacity - fixed.total) / s.engine.room.free_fraction
     new, budget = s.workload.new / s.mapping.cp, s.engine.room.token_budget / s.mapping.cp
-    each = own.sequence / s.engine.room.free_fraction + own.logit + own.copy
-    below = free / (each + new * own.token)
-    above = pick(budget < np.inf, free - pick(budget < np.inf, budget, 0) * own.token, -1.0) / each
-    most = smaller(larger(below, above), free / (each + own.token))
+    each = each_needs.sequence / s.engine.room.free_fraction + each_needs.logit + each_needs.copy
+    below = free / (each + new * each_needs.token)
+    above = pick(budget < np.inf, free - pick(budget < np.inf, budget, 0) * each_needs.token, -1.0) / each
+    most = smaller(larger(below, above), free / (each + each_needs.token))
     return larger(floor(most), 0.0) * s.mapping.dp
 
 

@@ -31,10 +31,10 @@ def drafting(s: Scenario) -> Scenario:
     """The scenario of one draft pass: the draft model in its own scheme on the same devices. The host's fixed costs of
     a step are left out: the verifying pass pays them."""
     model = guessing_model(s.model, s.speculation)
-    own = replace(s.speculation.scheme or s.quant, kv_bits=s.quant.kv_bits)
+    scheme = replace(s.speculation.scheme or s.quant, kv_bits=s.quant.kv_bits)
     mapping = replace(s.mapping, pp=1, ep=s.mapping.ep if s.speculation.draft is None else 1)
     engine = s.engine.but(step=0.0, sequence=0.0, request=0.0, front=0.0, tokenise=0.0, carry=0.0)
-    one = replace(s, model=model, quant=own, mapping=mapping, engine=engine, speculation=Speculation())
+    one = replace(s, model=model, quant=scheme, mapping=mapping, engine=engine, speculation=Speculation())
     return replace(one, adapters=Adapters())
 
 

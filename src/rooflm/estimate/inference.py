@@ -69,7 +69,7 @@ class InferenceFigures(Figures):
     def decode_parts(self) -> dict[str, Num]:
         """Seconds of an output token by part, mean over the output (of a model that embeds: none)."""
         step, s = self.speed, self.scenario
-        parts = {**{k: mean_step(v, s.axes) for k, v in step.tick.parts.items()}, **step.beside}
+        parts = {**{k: mean_step(v, s.axes) for k, v in step.tick.parts.items()}, **step.extra}
         if not s.speculation.off:
             parts = {k: v / s.speculation.gained for k, v in parts.items()}
         return parts if s.model.head else {}
@@ -227,7 +227,7 @@ def infer_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Infe
     held = device_part(s)
     run = running(held)
     fast = speed(s, timed_passes(held, run), rates(s), run)
-    tpot, end = fast.tpot, a_token(s, last_step(fast.tick.total, s.axes), fast.beside)
+    tpot, end = fast.tpot, a_token(s, last_step(fast.tick.total, s.axes), fast.extra)
     if not s.model.head:
         tpot, end = np.nan * tpot, np.nan * tpot
     memory = memory_use(held, need=run.need)

@@ -41,8 +41,8 @@ def local_mixer(mixer: Mixer | None, tp: Num) -> Mixer | None:
     """The mixer as one rank of the tensor group holds it: heads split, KV heads replicated when there are too few."""
     if mixer is None or is_plain(tp, 1):
         return mixer
-    own: dict[str, Any] = {name: ceil(getattr(mixer, name) / tp) for name in SPLIT[type(mixer)]}
-    return replace(mixer, **own)
+    split: dict[str, Any] = {name: ceil(getattr(mixer, name) / tp) for name in SPLIT[type(mixer)]}
+    return replace(mixer, **split)
 
 
 def local_ffn(ffn: FeedForward | None, mapping: Mapping) -> tuple[Num, Num, Num]:
@@ -104,8 +104,8 @@ def end_tables(model: Model, mapping: Mapping) -> tuple[Num, Num]:
     """Parameters on one rank of the embedding (with positions) and of the head. A tied head counts as 0 where both are
     on one stage."""
     rows = ceil(model.vocab / mapping.tp)
-    apart = model.head * pick((mapping.pp == 1) & model.tied, 0.0, 1.0)
-    return (rows + model.positions) * model.hidden, rows * (apart * model.hidden + model.head_bias)
+    own_head = model.head * pick((mapping.pp == 1) & model.tied, 0.0, 1.0)
+    return (rows + model.positions) * model.hidden, rows * (own_head * model.hidden + model.head_bias)
 
 
 def shards(model: Model, mapping: Mapping) -> dict[str, Num]:
@@ -145,7 +145,7 @@ def weight_bytes(model: Model, mapping: Mapping, quant: Quant, half_bytes: float
 def adapter_bytes(model: Model, mapping: Mapping, adapters: Adapters) -> Num:
     """Bytes of served adapters on the fullest device, at 16 bits: each tensor rank holds its share of one matrix of a
     pair and all of the other (vLLM's default). Each part of a fused product has its own adapter."""
-    products = [own for name in adapters.modules for own in SEVERAL.get(name, (name,))]
+    products = [product for name in adapters.modules for product in SEVERAL.get(name, (name,))]
     one = adapter_params(model.scaled(), adapters.rank, products, mapping.tp)
     return 2.0 * adapters.held * one * stage_share(model.scaled(), mapping.pp)
 

@@ -96,7 +96,7 @@ class Speed(NamedTuple):
     tick: Step
     repeat: Num
     before: dict[str, Num]
-    beside: dict[str, Num]
+    extra: dict[str, Num]
     ttft: Num
     tpot: Num
     latency: Num
@@ -113,10 +113,12 @@ def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> 
     held = graphed(e, contexts_of(s))
     issue = issue_time(e, run.micro, held, launching=s.cluster.launching)
     tick = step(timed, e, s.cluster.device, r, issue, run.micro)
-    own = 1.0 if e.residuals is None else e.residuals.factor("decode", s, run.sequences)
-    if is_plain(own, 1.0):
+    correction = 1.0 if e.residuals is None else e.residuals.factor("decode", s, run.sequences)
+    if is_plain(correction, 1.0):
         return tick
-    return replace(tick, total=tick.total * own, device_time=tick.device_time * own, slower=tick.slower * own)
+    return replace(
+        tick, total=tick.total * correction, device_time=tick.device_time * correction, slower=tick.slower * correction
+    )
 
 
 def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:
@@ -144,26 +146,26 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     repeat = busy / m.pp if e.stages.pipelined else run.passes
     token = e.host.tokenise + e.host.carry
     before: dict[str, Num] = {"request": e.host.request + e.host.front + token * s.workload.prompt}
-    beside: dict[str, Num] = {}
+    extra: dict[str, Num] = {}
     tick = decode_step(s, timed.decode, r, run)
     if e.residuals is not None:
-        own = e.residuals.factor("prefill", s, run.sequences)
-        repeat, before = repeat * own, {k: v * own for k, v in before.items()}
+        correction = e.residuals.factor("prefill", s, run.sequences)
+        repeat, before = repeat * correction, {k: v * correction for k, v in before.items()}
     if not s.offload.off:
         context = s.workload.prompt + s.workload.output / 2
         before["host layers"] = run.passes * prompt_seconds(s, run.sequences * s.workload.new / run.passes)
-        beside["host layers"] = decode_seconds(s, run.sequences * s.speculation.verified, context)
+        extra["host layers"] = decode_seconds(s, run.sequences * s.speculation.verified, context)
     if not s.speculation.off:
-        beside["guesses"] = guessing_time(s, run)
+        extra["guesses"] = guessing_time(s, run)
     ttft = one.total * repeat + add_up(before.values())
-    tpot = a_token(s, mean_step(tick.total, s.axes), beside)
+    tpot = a_token(s, mean_step(tick.total, s.axes), extra)
     latency = (ttft + larger(s.workload.output - 1, 0) * tpot) * run.waves
-    return Speed(one, tick, repeat, before, beside, ttft, tpot, latency)
+    return Speed(one, tick, repeat, before, extra, ttft, tpot, latency)
 
 
-def a_token(s: Scenario, step_time: Num, beside: Mapping[str, Num]) -> Num:
+def a_token(s: Scenario, step_time: Num, extra: Mapping[str, Num]) -> Num:
     """Seconds of an output token: a decode step and its further parts, over the tokens that a sequence gains in it."""
-    seconds = step_time + add_up(beside.values()) if beside else step_time
+    seconds = step_time + add_up(extra.values()) if extra else step_time
     return seconds if s.speculation.off else seconds / s.speculation.gained
 
 

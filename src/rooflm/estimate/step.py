@@ -199,10 +199,10 @@ def of_experts(timed: Sequence[Timed], s: Scenario) -> Experts:
     Source: FlashInfer, fused_moe/core.py (one call takes the router's scores); SGLang and vLLM, fla/ops."""
     moe = [t for t in timed if t.node.part == "moe"]
     moe = [] if moe and called_once(s) else moe
-    apart = [*moe, *(t for t in timed if isinstance(t.node, Op) and t.node.name == "scan")]
+    one_by_one = [*moe, *(t for t in timed if isinstance(t.node, Op) and t.node.name == "scan")]
     layers = add_up(t.node.count for t in moe if isinstance(t.node, Op) and t.node.kind == "moe")
     inside = bool(moe) and s.efficiency.mode == "calibrated" and routed_inside(s)
-    return Experts(launches(apart) / launches(timed), SPARED * inside * layers / launches(timed))
+    return Experts(launches(one_by_one) / launches(timed), SPARED * inside * layers / launches(timed))
 
 
 def messages(timed: Sequence[Timed]) -> Num:

@@ -210,10 +210,10 @@ class TrainingFigures(Figures):
         """Device seconds of a step by part of the model (attention, mlp, norm, embedding, logits, tp_comm ...), all
         passes, mean over the stages; communication counts in full, shown or hidden."""
         times = self.micro_batches / self.scenario.mapping.pp
-        names = dict.fromkeys(n.replace("regather", "comm") for found in self.detail.values() for n in found)
+        names = dict.fromkeys(n.replace("regather", "comm") for seconds in self.detail.values() for n in seconds)
         out: dict[str, Num] = dict.fromkeys(names, 0.0)
-        for found in self.detail.values():
-            for name, value in found.items():
+        for seconds in self.detail.values():
+            for name, value in seconds.items():
                 out[name.replace("regather", "comm")] += times * value
         return out
 
@@ -227,8 +227,8 @@ def train_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Trai
     """Predict training of one scenario (or of every point of its grid). Never raises for an infeasible point.
 
     broken: the rules that it breaks (`rules.flags`), where that is known already."""
-    known = flags(s, TRAINING) if broken is None else broken
-    return estimate(time_step(s, context(s)), known)
+    violated = flags(s, TRAINING) if broken is None else broken
+    return estimate(time_step(s, context(s)), violated)
 
 
 def used(s: Scenario, stages: Sequence[tm.Stage]) -> Num:

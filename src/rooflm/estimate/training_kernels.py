@@ -24,8 +24,8 @@ def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
         single = e.factors.gemm_factor * product_factor(s, dtype[node.rate])
         if node.of != "experts":
             return single
-        apart = 1.0 if e.kernels.grouped else factors.factor("moe", "forward", device, generation) * bias_factor(s)
-        return single * e.factors.moe_factor * apart
+        ungrouped = 1.0 if e.kernels.grouped else factors.factor("moe", "forward", device, generation) * bias_factor(s)
+        return single * e.factors.moe_factor * ungrouped
     if node.kind == "scan":
         return e.factors.attention_factor * factors.factor("scan", "roofline", device, generation)
     if node.kind in ("attention", "mla_attention"):
@@ -38,11 +38,11 @@ def product_factor(s: Scenario, dtype: str) -> Num:
     """The same for matrix products of a data type: the generation's factor, corrected for the power that the card has
     for its peak; more power never makes products faster than their kernels alone."""
     d = s.cluster.device
-    found = unhurried(factors.gemm(d.name, d.architecture, dtype, s.quant.name), s)
-    found *= factors.early(d.architecture, dtype) if s.engine.kernels.early else 1.0
+    factor = unhurried(factors.gemm(d.name, d.architecture, dtype, s.quant.name), s)
+    factor *= factors.early(d.architecture, dtype) if s.engine.kernels.early else 1.0
     half = d.peak.get("bf16", d.peak.get("fp16", 0.0))
     share = factors.budget(d.architecture, d.tdp, half)
-    return pick(share < 1, larger(found * share, smaller(found, 1.0)), found * share)
+    return pick(share < 1, larger(factor * share, smaller(factor, 1.0)), factor * share)
 
 
 def unhurried(factor: Num, s: Scenario) -> Num:
@@ -61,8 +61,8 @@ def unhurried(factor: Num, s: Scenario) -> Num:
 
 def bias_factor(s: Scenario) -> float:
     """The same for expert products and activations: above 1 where experts have biases that no kernel fuses."""
-    found: float = factors.table()["experts"]["bias"]
-    return found if any(isinstance(b.ffn, MoE) and b.ffn.bias for b in s.model.blocks) else 1.0
+    unfused: float = factors.table()["experts"]["bias"]
+    return unfused if any(isinstance(b.ffn, MoE) and b.ffn.bias for b in s.model.blocks) else 1.0
 
 
 STREAM_FLOOR = 2e-6
@@ -105,15 +105,15 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
     """Times of kernels in a training step: their calibrated times alone, times the factors of training."""
     if s.efficiency.mode != "calibrated":
         return list(timed)
-    r, own, out = rates(s), s.cluster.device.measured, list[Timed]()
+    r, measured, out = rates(s), s.cluster.device.measured, list[Timed]()
     for t in timed:
         if isinstance(t.node, Comm):
-            time = t.time * (s.engine.factors.dp_factor if own is None and t.node.group == "dp" else 1.0)
-        elif own is not None:  # on a machine that its owner calibrated
-            time = t.time * training_factor(t.node, own.of(r.dtype["half"])) * stream_factor(t.node)
+            time = t.time * (s.engine.factors.dp_factor if measured is None and t.node.group == "dp" else 1.0)
+        elif measured is not None:  # on a machine that its owner calibrated
+            time = t.time * training_factor(t.node, measured.of(r.dtype["half"])) * stream_factor(t.node)
         else:
-            known = t.node.kind in PRODUCTS
-            seconds = alone(t, s) * kernel_factor(t.node, s, r.dtype) if known else stream_time(t.node, s, r.dram)
+            is_product = t.node.kind in PRODUCTS
+            seconds = alone(t, s) * kernel_factor(t.node, s, r.dtype) if is_product else stream_time(t.node, s, r.dram)
             time = seconds + expert_launches(t.node, s)
         out.append(t._replace(time=time))
     return out

@@ -153,9 +153,9 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
         return Inside()
     m, (narrow, b) = c.mapping, c.widths
     dense, _, width = local_ffn(ffn, m)
-    apart = 1.0 * (ffn.gated and not c.kernels.fused)  # the gate's activation beside its input, each one kernel
-    value = (1.0 + ffn.gated + apart) * b + narrow
-    wide, gates = c.tokens * dense * value, c.tokens * dense * apart * b
+    kept_gate = 1.0 * (ffn.gated and not c.kernels.fused)  # the gate's activation beside its input, each one kernel
+    value = (1.0 + ffn.gated + kept_gate) * b + narrow
+    wide, gates = c.tokens * dense * value, c.tokens * dense * kept_gate * b
     if not isinstance(ffn, MoE):
         return Inside(wide, again={"mlp": wide}, anew=gates)
     pairs = c.tokens * ffn.top_k * m.expert_dp / m.ep * c.options.imbalance
@@ -179,12 +179,12 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     modules = {*m.recompute_modules} - ({"moe_act"} if "moe" in m.recompute_modules else set())
     again = {"layernorm": normed, **mixer.again, **ffn.again}
     dropped = sum(again.get(module, 0.0) for module in modules)
-    checkpoint, beside = c.rows * h * b * c.residual / 2.0, c.tokens * c.inputs * ADAPTER_KEPT
+    checkpoint, of_adapters = c.rows * h * b * c.residual / 2.0, c.tokens * c.inputs * ADAPTER_KEPT
     if m.recompute == "full":
         every = larger(m.recompute_layers, 1)
         return Layer(checkpoint / every, whole * every)
     kept: dict[str, Num] = {
-        "none": whole - dropped + beside, "selective": held - dropped + beside, "block": checkpoint,
+        "none": whole - dropped + of_adapters, "selective": held - dropped + of_adapters, "block": checkpoint,
         # inputs of the layer's norms, attention's output, half of the products' outputs; of experts what was sent
         "ops": norms + 0.5 * (held - 2 * norms - ffn.anew) + ffn.sent,
     }  # fmt: skip
@@ -268,8 +268,8 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     kept, alone = (m.zero >= 3) & (m.pp > 1), c.lone * t.master * (m.zero >= 3) * (not t.adapters)
     g, ge = pick(kept, grad + several * g, g), pick(kept, grad + some * ge, ge)
     extra = c.grad_extra * (trained + experts * share)
-    apart = ends * (zero_bytes(m.zero, d, half)[0] - w)  # embedding and head stay in 16 bits
-    weights = dense * w + apart + experts * we + layers * c.adapters * 2.0
+    wide_ends = ends * (zero_bytes(m.zero, d, half)[0] - w)  # embedding and head stay in 16 bits
+    weights = dense * w + wide_ends + experts * we + layers * c.adapters * 2.0
     weights = weights - alone * (several * trained * w + some * experts * share * we)
     one = several * (2.0 * weight * each + c.lone * half * ends) + some * 2.0 * weight * each_experts
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts

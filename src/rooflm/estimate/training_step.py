@@ -62,9 +62,9 @@ class StepGraph(NamedTuple, Generic[Node]):
 
 def step_graph(s: Scenario, c: Context) -> StepGraph[Op | Comm]:
     """The graph of one optimiser step."""
-    own = held(s, c)
-    sync = sync_nodes(s, own, ceil(c.model.layers / s.mapping.pp))
-    return StepGraph(pass_nodes(s, c, micro_batches(s)), optimizer_nodes(s, own), send_nodes(c), *sync)
+    trained = held(s, c)
+    sync = sync_nodes(s, trained, ceil(c.model.layers / s.mapping.pp))
+    return StepGraph(pass_nodes(s, c, micro_batches(s)), optimizer_nodes(s, trained), send_nodes(c), *sync)
 
 
 def kernels(s: Scenario) -> Kernels:
@@ -113,8 +113,8 @@ def multi_token(s: Scenario) -> bool:
 def grad_bytes(s: Scenario) -> Num:
     """Bytes a gradient value: as asked, else as the engine accumulates them; engines without buffers of their own
     (FSDP, autograd) keep it in its parameter's type, which without a master copy has 16 bits."""
-    own = s.engine.room.grad_bytes
-    kept = own if s.engine.habits.zero_one else smaller(own, 2.0 + 2.0 * s.training.master)
+    buffered = s.engine.room.grad_bytes
+    kept = buffered if s.engine.habits.zero_one else smaller(buffered, 2.0 + 2.0 * s.training.master)
     return pick(s.training.grad_bytes > 0, s.training.grad_bytes, kept)
 
 
@@ -230,10 +230,10 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
     """(forward, backward) nodes of all layers, from their plain forward nodes: adapters and the casts of frozen narrow
     weights beside them, casts to 8 or 4 bits (the weights' once for all m micro-batches)."""
     t, q, grads = s.training, s.quant, grad_bytes(s)
-    own = rules.Rules(grads, s.mapping.sp, 0.0 if t.adapters else 1.0)
+    backward_rules = rules.Rules(grads, s.mapping.sp, 0.0 if t.adapters else 1.0)
     act = q.act_bits if isinstance(q.act_bits, int | float) else 16
     asis = t.adapters and act < 16 and is_plain(t.base_bits, act)  # a frozen base of the products' own width feeds them
-    backward = rules.backward(base, own)
+    backward = rules.backward(base, backward_rules)
     if t.adapters:
         extra = rules.adapters(base, t, s.engine.kernels.adapter_in, s.engine.kernels.adapter_out)
         narrow = [] if asis or is_plain(t.base_bits, 16) else rules.dequantised(base, t.base_bits)
@@ -297,9 +297,9 @@ def adapter_sizes(s: Scenario, c: Context) -> tuple[Num, Num]:
     if not s.training.adapters:
         return 0.0, 0.0
     nodes = [n for n in rules.adapters(forward_nodes(s, c)["layers"], s.training) if isinstance(n, Op)]
-    own = [n for n in nodes if n.name == "lora_a" and not is_plain(s.engine.kernels.adapter_in, 0)]
+    inputs = [n for n in nodes if n.name == "lora_a" and not is_plain(s.engine.kernels.adapter_in, 0)]
     params = sum(n.count * n.shape[1] * n.shape[2] for n in nodes if n.kind == "gemm")
-    return params / c.model.layers, sum(n.count * n.shape[2] for n in own) / c.model.layers
+    return params / c.model.layers, sum(n.count * n.shape[2] for n in inputs) / c.model.layers
 
 
 def setup_of(s: Scenario, c: Context) -> tm.Setup:
@@ -326,7 +326,7 @@ def copied_bytes(s: Scenario) -> Num:
     return s.engine.habits.foreach * (s.training.optimizer in ("adam", "adam-bf16")) * (2.0 + 2.0 * s.training.master)
 
 
-def optimizer_nodes(s: Scenario, own: Held) -> Nodes:
+def optimizer_nodes(s: Scenario, trained: Held) -> Nodes:
     """The update: gradients unscaled and their norm taken, states read and written, weights written.
 
     Adam reads gradient, moments and master copy and writes the last three and the weight as it is gathered: 2 x states
@@ -334,15 +334,15 @@ def optimizer_nodes(s: Scenario, own: Held) -> Nodes:
     smaller side (Jordan 2024; Moonlight, arXiv 2502.16982): 30 x hidden FLOPs a parameter, shared by dp."""
     t, m, g = s.training, s.mapping, grad_bytes(s)
     d, e = pick(m.zero >= 1, tm.shard_ranks(m), 1), pick(m.zero >= 1, tm.expert_replicas(m), 1)
-    shard = own.dense / d + own.experts / e
-    full = own.dense / pick(m.zero >= 2, d, 1) + own.experts / pick(m.zero >= 2, e, 1)
+    shard = trained.dense / d + trained.experts / e
+    full = trained.dense / pick(m.zero >= 2, d, 1) + trained.experts / pick(m.zero >= 2, e, 1)
     read = {"unscale": t.loss_scaling, "grad_norm": t.clip}
     nodes: Nodes = [update(name, shard * 2 * g) for name, asked in read.items() if asked]
     nodes.append(update("zero_grad", full * g))
-    written = own.dense_bytes / d + own.expert_bytes / e
+    written = trained.dense_bytes / d + trained.expert_bytes / e
     nodes.append(update("update", shard * (2 * tm.state_bytes(t) + g + 13 * copied_bytes(s)) + written))
     if t.optimizer == "muon":
-        flops = 30.0 * s.model.scaled().hidden * (own.dense + own.experts) / (m.dp * m.cp)
+        flops = 30.0 * s.model.scaled().hidden * (trained.dense + trained.experts) / (m.dp * m.cp)
         nodes.append(update("orthogonalise", shard * 40.0)._replace(flops=flops, widths=(2.0, 2.0, 2.0), rate="half"))
     return nodes
 
@@ -352,7 +352,7 @@ def update(name: str, bytes_: Num) -> Op:
     return stream(name, "optimizer", "optimizer", 1, bytes_, 8)._replace(role="update")
 
 
-def sync_nodes(s: Scenario, own: Held, layers: Num) -> tuple[Nodes, Nodes, Nodes]:
+def sync_nodes(s: Scenario, trained: Held, layers: Num) -> tuple[Nodes, Nodes, Nodes]:
     """(reduce, gather, tied) of a StepGraph: the messages of gradients and parameters, layer by layer, or in buckets of
     several layers where ZeRO 3 does not free each behind its use.
 
@@ -364,7 +364,7 @@ def sync_nodes(s: Scenario, own: Held, layers: Num) -> tuple[Nodes, Nodes, Nodes
     group = tm.shard_ranks(m)
     replicas, edge = tm.expert_replicas(m), m.ep * m.expert_tp
     sharded = zero >= 1
-    buckets = larger(ceil((own.dense + own.experts) / larger(habits.bucket, habits.bucket_rank * ranks)), 1)
+    buckets = larger(ceil((trained.dense + trained.experts) / larger(habits.bucket, habits.bucket_rank * ranks)), 1)
     messages = pick((zero >= 3) | habits.owners, layers, smaller(layers, buckets))
     reduce: Nodes = []
     gather: Nodes = []
@@ -375,15 +375,15 @@ def sync_nodes(s: Scenario, own: Held, layers: Num) -> tuple[Nodes, Nodes, Nodes
         count = pick(active, messages, 0.0)
         where.append(Comm(name, "dp_comm", op, count, size / messages, n, step, "dp"))
 
-    add(reduce, "dp_all_reduce", "all_reduce", own.dense * g, ranks, stride, ~sharded)
-    add(reduce, "dp_reduce_scatter", "reduce_scatter", own.dense * g, group, stride, sharded)
+    add(reduce, "dp_all_reduce", "all_reduce", trained.dense * g, ranks, stride, ~sharded)
+    add(reduce, "dp_reduce_scatter", "reduce_scatter", trained.dense * g, group, stride, sharded)
     hybrid = sharded & np.asarray(group < ranks)
-    add(reduce, "dp_replica_all_reduce", "all_reduce", own.dense * g / group, ranks / group, stride * group, hybrid)
-    add(gather, "dp_all_gather", "all_gather", own.dense_bytes, group, stride, sharded)
-    some = np.asarray(own.experts > 0)
-    add(reduce, "edp_all_reduce", "all_reduce", own.experts * g, replicas, edge, some & ~sharded)
-    add(reduce, "edp_reduce_scatter", "reduce_scatter", own.experts * g, replicas, edge, some & sharded)
-    add(gather, "edp_all_gather", "all_gather", own.expert_bytes, replicas, edge, some & sharded)
+    add(reduce, "dp_replica_all_reduce", "all_reduce", trained.dense * g / group, ranks / group, stride * group, hybrid)
+    add(gather, "dp_all_gather", "all_gather", trained.dense_bytes, group, stride, sharded)
+    some = np.asarray(trained.experts > 0)
+    add(reduce, "edp_all_reduce", "all_reduce", trained.experts * g, replicas, edge, some & ~sharded)
+    add(reduce, "edp_reduce_scatter", "reduce_scatter", trained.experts * g, replicas, edge, some & sharded)
+    add(gather, "edp_all_gather", "all_gather", trained.expert_bytes, replicas, edge, some & sharded)
     tied: Nodes = []
     if s.model.tied and s.training.embeddings and not s.training.adapters and not absent_group(m.pp):
         size = ceil(s.model.vocab / m.tp) * s.model.scaled().hidden * g

@@ -73,13 +73,13 @@ def exposed(c: Section, s: Scenario) -> dict[str, Num]:
     shares = {"tp_comm": o.tp_overlap, "cp_comm": o.cp_overlap, "ep_comm": o.ep_overlap, "tp_regather": 1.0}
     shares["cp_regather"] = o.cp_overlap
     bound = s.efficiency.mode == "ideal"  # an exchange cut fine enough hides behind all of attention
-    left, beside = c.compute, c.core if bound else context_window(c.core, s.mapping.cp, ring)
+    left, window = c.compute, c.core if bound else context_window(c.core, s.mapping.cp, ring)
     out: dict[str, Num] = {}
     for group, seconds in c.comm.items():
         hidden = smaller(shares[group] * seconds, left)
         if group.startswith("cp_"):
-            hidden = smaller(hidden, beside)
-            beside = beside - hidden
+            hidden = smaller(hidden, window)
+            window = window - hidden
         left = left - hidden
         name = group.replace("regather", "comm")
         out[name] = out.get(name, 0.0) + seconds - hidden
@@ -225,10 +225,10 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num) -> Num:
     shares = (t.offload_optimizer, t.offload_params, t.offload_activations)
     if all(is_plain(x, 0) for x in shares):
         return 0.0
-    own = held(s, c)
+    trained = held(s, c)
     d = pick(s.mapping.zero >= 1, tm.shard_ranks(s.mapping), 1)
-    optimizer = t.offload_optimizer * (own.dense + own.experts) / d * (grad_bytes(s) + 2.0) / bandwidth
-    params = t.offload_params * (own.dense + own.experts) * 2.0 * 2.0 * m / bandwidth
+    optimizer = t.offload_optimizer * (trained.dense + trained.experts) / d * (grad_bytes(s) + 2.0) / bandwidth
+    params = t.offload_params * (trained.dense + trained.experts) * 2.0 * 2.0 * m / bandwidth
     kept = tm.fullest_layer(setup_of(s, c)).kept * ceil(c.model.layers / s.mapping.pp)
     activations = t.offload_activations * kept * m * 2.0 / bandwidth
     return optimizer + larger(params + activations - compute, 0.0)

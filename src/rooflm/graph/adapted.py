@@ -27,7 +27,7 @@ def chosen(modules: Sequence[str]) -> dict[str, float]:
     >>> chosen(["q", "v"])["kv"], sorted(chosen(["qkv"])) == sorted(chosen(["q", "k", "v"]))
     (0.5, True)
     """
-    named = {own for module in modules for own in (module, *SEVERAL.get(module, ()))}
+    named = {product for module in modules for product in (module, *SEVERAL.get(module, ()))}
     half = {"kv": 0.5} if named & {"k", "v"} else {}
     whole = {*named, *(fused for fused, parts in SEVERAL.items() if named.issuperset(parts))}
     return half | dict.fromkeys(whole, 1.0)

@@ -83,11 +83,11 @@ def product_backward(op: Op, rules: Rules) -> list[Op | Comm]:
     gradient is read and written at grad_bytes."""
     m, n, k, *rest = op.shape
     groups = rest[0] if rest else 1.0
-    (weight, act, out), own = op.widths, (op.rate, op.launches, op.of)
-    dgrad = grouped(f"{op.name}_dgrad", op.part, op.count, m, k, n, groups, (weight, act, out), *own)
+    (weight, act, out), same = op.widths, (op.rate, op.launches, op.of)
+    dgrad = grouped(f"{op.name}_dgrad", op.part, op.count, m, k, n, groups, (weight, act, out), *same)
     dgrad, widths = dgrad._replace(role="dgrad"), (act, act, 2.0 * rules.grad_bytes)
     # one product a group, of m / groups rows each: together as many rows of output as groups x k
-    wgrad = gemm(f"{op.name}_wgrad", op.part, op.count * rules.weights, k * groups, n, m / groups, widths, *own)
+    wgrad = gemm(f"{op.name}_wgrad", op.part, op.count * rules.weights, k * groups, n, m / groups, widths, *same)
     wgrad = wgrad._replace(role="wgrad")
     if rest:
         wgrad = wgrad._replace(bytes=wgrad.bytes + (m - m / groups) * n * act)

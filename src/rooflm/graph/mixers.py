@@ -14,8 +14,8 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     """Q, K, V, rotary and cache write, attention, output, with heads split over the tensor group."""
     h, t, tokens, b, part = c.model.hidden, c.mapping.tp, c.tokens, c.quant.half_bytes, "attention"
     heads, kv = ceil(a.heads / t), ceil(a.kv_heads / t)
-    own = not a.shared_kv
-    q_width, k_width, v_width = heads * a.head_dim, own * kv * a.head_dim, own * kv * a.v_dim
+    has_kv = not a.shared_kv
+    q_width, k_width, v_width = heads * a.head_dim, has_kv * kv * a.head_dim, has_kv * kv * a.v_dim
     out_width = heads * a.v_dim
     q_gated = q_width * (1 + a.gate)
     nodes: list[Op | Comm] = []
@@ -23,7 +23,7 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
         nodes.append(c.product("qkv", part, count, q_gated + k_width + v_width, h))
     else:
         nodes.append(c.product("q", part, count, q_gated, h))
-        if own:
+        if has_kv:
             nodes.append(c.product("kv", part, count, k_width + v_width, h, 2))
     nodes += turned_and_cached(c, count, a, q_width + k_width, k_width, v_width)
     if _indexed(a) and _picks(a):
@@ -313,13 +313,13 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     state_flops = tokens * heads * a.head_dim * a.state * (8.0 if delta else 6.0)
     state_bytes = pick(chain > 0, 6.0, 2.0) * sequences * heads * a.head_dim * a.state * 4.0
     gates = heads * {"gated-delta": 2, "kda": 2, "lightning": 0}.get(a.kind, 1)
-    apart = a.kind == "gated-delta" and not c.training and not c.kernels.epilogue
-    width = 2 * inner + 2 * keys + gates * (not apart)
+    separate_gates = a.kind == "gated-delta" and not c.training and not c.kernels.epilogue
+    width = 2 * inner + 2 * keys + gates * (not separate_gates)
     mixed = inner + 2 * keys
     kernels = pick(chain > 0, 2, 8) if a.kind == "gated-delta" and p and not c.training else 2
     return [
         c.product("in_proj", part, count, width, h),
-        *([gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if apart else []),
+        *([gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if separate_gates else []),
         stream("conv", part, "conv", count, 2 * (tokens + sequences * a.conv) * mixed * b, 1 + chain),
         Op("scan", part, "scan", count, state_flops + chunk_flops, state_bytes + tokens * (mixed + inner) * b, (),
            (b, 4.0, b), "half", kernels),

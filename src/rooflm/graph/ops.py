@@ -82,7 +82,7 @@ def distinct(rows: Sequence[Sequence[Any]]) -> tuple[list[int], list[int]]:
     first: list[int] = []
     which: list[int] = []
     for place, row in enumerate(rows):
-        at = next((i for i, known in enumerate(first) if equal(rows[known], row)), len(first))
+        at = next((i for i, index in enumerate(first) if equal(rows[index], row)), len(first))
         if at == len(first):
             first.append(place)
         which.append(at)
@@ -197,8 +197,8 @@ def distinct_experts(experts: Num, top_k: Num, tokens: Num, repeated_prompts: Nu
     free = tokens ** (1.0 - repeated_prompts)
     mean = -free * log1p(-smaller(top_k / experts, 1.0 - 1e-12))
     variance = larger(skew * skew, 1e-9)
-    found = experts * -expm1(-log1p(mean * variance) / variance)
-    return larger(smaller(found, free * top_k), smaller(free, 1.0) * top_k)
+    reached = experts * -expm1(-log1p(mean * variance) / variance)
+    return larger(smaller(reached, free * top_k), smaller(free, 1.0) * top_k)
 
 
 def popularity(experts: Num, top_k: Num, skew: Num) -> Num:

@@ -99,9 +99,9 @@ def on_file(gpu: str, twin: str, product_family: str, architecture: str, year: i
 
 def _nearest(family: str, architecture: str, year: int, engine: str) -> str:
     """The generation of a family whose factors apply: its own, else the nearest in time ("" if none has any)."""
-    known = [r for r in card_file().card if (r.gpu, r.product_family, r.engine) == (ANY, family, engine) and r.year]
+    rows = [r for r in card_file().card if (r.gpu, r.product_family, r.engine) == (ANY, family, engine) and r.year]
     best = min(
-        known, key=lambda r: (r.architecture != architecture, abs(r.year - (year or math.inf)), -r.year), default=None
+        rows, key=lambda r: (r.architecture != architecture, abs(r.year - (year or math.inf)), -r.year), default=None
     )
     return best.architecture if best else ""
 
@@ -114,8 +114,8 @@ def matrix_share(device: Device, generation: str = "") -> Num:
     >>> [round(float(matrix_share(load_device(name))), 2) for name in ("h200", "h20")]
     [1.0, 0.25]
     """
-    known = card_file().matrix.get(generation or device.kernel_generation)
-    return 1.0 if known is None else _a_clock(device) / known
+    usual = card_file().matrix.get(generation or device.kernel_generation)
+    return 1.0 if usual is None else _a_clock(device) / usual
 
 
 def softmax_share(device: Device) -> Num:
@@ -138,8 +138,8 @@ def warp_share(device: Device) -> Num:
     >>> [round(float(warp_share(load_device(name))), 2) for name in ("a100", "h200", "h20", "b200", "rtx-5090")]
     [1.0, 0.5, 1.0, 0.25, 1.0]
     """
-    known = card_file().warp.get(device.kernel_generation)
-    return 1.0 if known is None else smaller(1.0, known / _a_clock(device))
+    usual = card_file().warp.get(device.kernel_generation)
+    return 1.0 if usual is None else smaller(1.0, usual / _a_clock(device))
 
 
 def _a_clock(device: Device) -> Num:

@@ -52,8 +52,8 @@ def tensor_ways(model: Model, shared: bool = False) -> int:
     (32, 8)
     """
     groups = [int(b.mixer.kv_heads) for b in model.scaled().blocks if isinstance(b.mixer, Attention)]
-    own = [int(h) for h in heads_of(model)]
-    return math.gcd(*own, *groups) if shared and groups and min(groups) > 1 else math.gcd(*own)
+    heads = [int(h) for h in heads_of(model)]
+    return math.gcd(*heads, *groups) if shared and groups and min(groups) > 1 else math.gcd(*heads)
 
 
 def expert_ways(model: Model) -> int:
@@ -107,8 +107,8 @@ def _spread(s: Scenario) -> Num:
 
 def _kept(s: Scenario) -> Num:
     """True where the engine does not support a KV cache of this width."""
-    known = listed(s.engine.abilities.caches)
-    return bool(known) and any_of(s.quant.kv_bits == float(width) for width in known) == 0
+    formats = listed(s.engine.abilities.caches)
+    return bool(formats) and any_of(s.quant.kv_bits == float(width) for width in formats) == 0
 
 
 def expert_rules(*names: str) -> tuple[Rule, ...]:

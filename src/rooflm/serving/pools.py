@@ -170,12 +170,12 @@ def pools_steady(requests: Requests, pools: tuple[Pool, ...], transfer: Transfer
     prompts = prompts_of(first, replace(load, budget=first.server.budget, tokens=first.capacity.tokens))
     decoding = decoding_of(second, replace(load, budget=second.server.budget, tokens=second.capacity.tokens))
     clients = float(requests.concurrency)
-    found = pools_state(prompts, decoding, (first.replicas, second.replicas), transfer,
+    state = pools_state(prompts, decoding, (first.replicas, second.replicas), transfer,
                         sent_bytes(first, load.prompt), clients, rate, load.output)  # fmt: skip
     ttft, tpot, latency, x, running = (
-        float(v) for v in (found.ttft, found.tpot, found.latency, found.requests_per_s, found.running)
+        float(v) for v in (state.ttft, state.tpot, state.latency, state.requests_per_s, state.running)
     )
-    return Steady(ttft, tpot, latency, x, running, bool(found.stable))
+    return Steady(ttft, tpot, latency, x, running, bool(state.stable))
 
 
 def steady_of(run: Run, warmup: int = 0) -> Steady | None:
@@ -187,8 +187,8 @@ def steady_of(run: Run, warmup: int = 0) -> Steady | None:
     if requests.hashes is not None and pools[0].server.prefix_caching:
         return None  # nor of tokens that are in the cache already
     if len(pools) != 1:
-        known = requests.concurrency or np.isfinite(requests.rate)
-        return pools_steady(requests, pools, run.transfer) if known else None
+        has_load = requests.concurrency or np.isfinite(requests.rate)
+        return pools_steady(requests, pools, run.transfer) if has_load else None
     n = pools[0].replicas
     if requests.concurrency:
         share = replace(requests, concurrency=max(round(requests.concurrency / n), 1))

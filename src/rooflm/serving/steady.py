@@ -99,11 +99,11 @@ def steady(requests: Requests, pool: Pool, rate: float | None = None, *, waves: 
         x if np.isfinite(x) else 1e9, min(clients / max(requests.count, 1), 1.0) * waves,
         pool.server.budget, pool.capacity.tokens,
     )  # fmt: skip
-    found = states(pool, load)
+    state = states(pool, load)
     ttft, tpot, latency, x, running = (
-        float(v) for v in (found.ttft, found.tpot, found.latency, found.requests_per_s, found.running)
+        float(v) for v in (state.ttft, state.tpot, state.latency, state.requests_per_s, state.running)
     )
-    return Steady(ttft, tpot, latency, x, running, bool(found.stable))
+    return Steady(ttft, tpot, latency, x, running, bool(state.stable))
 
 
 def states(pool: Pool, load: Load) -> Steady:
@@ -114,14 +114,14 @@ def states(pool: Pool, load: Load) -> Steady:
     if issubclass(SCHEDULERS[pool.server.scheduler], InFlight):  # prompts go in whole: as many as fit, each by itself
         whole = np.maximum(np.floor(load.budget / load.prompt), 1.0) * load.prompt
         load = replace(load, budget=np.minimum(load.budget, whole))
-    found = _closed(pool, load) if np.any(load.clients) else _open(pool, load)
+    state = _closed(pool, load) if np.any(load.clients) else _open(pool, load)
     server = pool.server
     polite = (server.stream_interval - 1) / server.tokens_a_step  # steps made before the client sees the first token
     made = max(max(load.output - 1, 0.0) / server.tokens_a_step - polite, 0.0)
-    ttft = found.ttft + polite * found.tpot + server.seen(load.prompt)
-    tpot = made * found.tpot / max(load.output - 1, 1)
-    latency = ttft + made * found.tpot
-    every = (ttft, tpot, latency, found.requests_per_s, found.running, found.stable)
+    ttft = state.ttft + polite * state.tpot + server.seen(load.prompt)
+    tpot = made * state.tpot / max(load.output - 1, 1)
+    latency = ttft + made * state.tpot
+    every = (ttft, tpot, latency, state.requests_per_s, state.running, state.stable)
     return Steady(*(v.reshape(shape) for v in every))
 
 

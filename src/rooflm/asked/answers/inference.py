@@ -134,13 +134,13 @@ def _asked(s: Scenario) -> str:
     prompt = f"prompt {count(w.prompt)}" + f" ({count(w.cached)} cached)" * bool(w.cached)
     lengths = f"{prompt}, output {plural(w.output, 'token')}" if s.model.head else f"{prompt} tokens"
     by = f" by {guessed.draft.name}" if guessed.draft else ""
-    beside = [
+    options = [
         (guessed.guesses, f"{count(guessed.guesses)} guesses a step{by}"),
         (lora.held, f"{plural(lora.held, 'adapter')} of rank {count(lora.rank)}"),
         (away.layers, f"{plural(away.layers, 'layer')} on the host"),
         (away.experts, f"experts of {plural(away.experts, 'layer')} on the host"),
     ]
-    return "; ".join([f"batch {count(w.batch)}, {lengths}", *(price_note for many, price_note in beside if many)])
+    return "; ".join([f"batch {count(w.batch)}, {lengths}", *(price_note for many, price_note in options if many)])
 
 
 def _asking(e: InferenceEstimate) -> list[Block]:

@@ -59,8 +59,8 @@ class TrainingEstimate(Result, TrainingFigures):
         s, w = self.scenario, self.scenario.workload
         state = self.memory.parts["weights"] + self.memory.parts["optimizer"]
         price, energy = s.cluster.device.price, self.step_energy
-        found = job(s.training, w.tokens, w.batch, w.seq, self.step_time, self.gpus, price, energy, state)
-        return Job(*map(self.plainly, found))
+        whole_job = job(s.training, w.tokens, w.batch, w.seq, self.step_time, self.gpus, price, energy, state)
+        return Job(*map(self.plainly, whole_job))
 
     @figure
     def energy(self) -> Num:
