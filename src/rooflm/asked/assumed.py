@@ -218,9 +218,9 @@ def kernel_unmeasured(s: Scenario) -> list[str]:
 
 
 def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = False, host: bool = False) -> str:
-    """The engine to assume where none is named: the one in the card's own file, else the usual one; where that does not
-    run the scheme or is not built for the card, the first that does and is. files: it must read files of its own
-    format, as Ollama's library holds; host: it must run layers on the host's CPU.
+    """The engine to assume where none is named: the one in the card's own file, else the default one if it runs the
+    scheme and is built for the card, else the first that does and is. files: it must read files of its own format, as
+    Ollama's library holds; host: it must run layers on the host's CPU.
 
     >>> from rooflm.readers.devices import load_device
     >>> from rooflm.readers.schemes import PRESETS

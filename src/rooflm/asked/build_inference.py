@@ -79,8 +79,8 @@ def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tup
 
 
 def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Cluster:
-    """The cluster with the price of a device's hour (USD) that was asked for: the one given, or that of a device of
-    one's own (`purchase.owned_hour`)."""
+    """The cluster with the price of an hour of its device (USD): the one given, or the cost of an owned device
+    (`purchase.owned_hour`)."""
     device, price, owned = machine.device, given["price"], given["owned"] or given["purchase"] is not None
     basis = GIVEN
     if price is not None and owned:
@@ -116,7 +116,7 @@ def _money(given: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def own_terms(electricity: Num) -> str:
-    """What stands behind an hour of a GPU of one's own, in words; of lists, what they share."""
+    """How the cost of an hour of an owned GPU comes about, in words; for lists, what all share."""
     each = "" if is_array(electricity) else f", electricity {plain_number(electricity)} USD a kWh at full power"
     return f"GPUs used for {YEARS:g} years {100 * DUTY:g} % of the time{each}, without the rest of the machine"
 

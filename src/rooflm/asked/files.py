@@ -58,7 +58,7 @@ def _yaml(text: str, path: str) -> Any:
 
 
 def _columns(text: str, path: str) -> dict[str, Any]:
-    """The columns of a CSV file, each a list; a column whose cells are alike is one value, an empty one is left out."""
+    """The columns of a CSV file, each a list; one value if all cells are equal; empty columns are left out."""
     try:
         rows = list(csv.DictReader(text.splitlines()))
     except csv.Error as error:

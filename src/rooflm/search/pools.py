@@ -24,7 +24,16 @@ from rooflm.search.space import Grid
 from rooflm.search.splits import degrees, purchase_usd, runnable_splits
 from rooflm.serving.capacity import capacity
 from rooflm.serving.deploy import attention_dp, make_pool, room_for_prompts, server_for
-from rooflm.serving.pools import Decoding, Prompts, apart, decoding_of, pools_state, prompts_of, sent_bytes, transfer_of
+from rooflm.serving.pools import (
+    Decoding,
+    Prompts,
+    decoding_of,
+    pools_state,
+    prefill_arguments,
+    prompts_of,
+    sent_bytes,
+    transfer_of,
+)
 from rooflm.serving.simulate import Pool
 from rooflm.serving.steady import Load
 from rooflm.sweep.axes import Axis, Point, is_list, nest
@@ -143,7 +152,7 @@ def before_of(arguments: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str,
     >>> before_of({"gpu": "h100", "price": 2.0}, {"prefill_gpu": "l4", "prefill_price": 0.5})
     {'gpu': 'l4', 'price': 0.5}
     """
-    return apart(arguments, {k.removeprefix("prefill_"): own[k] for k in BEFORE if own.get(k) is not None})
+    return prefill_arguments(arguments, {k.removeprefix("prefill_"): own[k] for k in BEFORE if own.get(k) is not None})
 
 
 def sizes_of(most: int, node: int) -> list[int]:

@@ -106,7 +106,8 @@ class NoMemoryError(RooflmError):
 
 
 def attention_dp(model: Model) -> bool:
-    """True for models whose data-parallel ranks meet in their experts; others' are replicas of their own."""
+    """True for models of experts, whose data-parallel ranks work as one instance; ranks of other models are separate
+    replicas."""
     return any(isinstance(b.ffn, MoE) for b in model.blocks)
 
 
@@ -305,8 +306,8 @@ TYPICAL = 8
 
 
 def speculating(s: Scenario) -> dict[str, Any]:
-    """The server's options of speculative decoding: tokens verified beside the own one, the chance of each that gives
-    what a step gains, and the cost of a guess over that of the step that verifies."""
+    """The server's options of speculative decoding: guessed tokens verified a step, their acceptance (such that a step
+    gains what was asked), and the cost of a guess as a share of the verifying step."""
     spec = s.speculation
     if spec.off:
         return {}
@@ -317,8 +318,8 @@ def speculating(s: Scenario) -> dict[str, Any]:
 
 
 def room_for_prompts(server: Server, given: Dict[str, Any], prompt: int, sequences: int) -> Server:
-    """The server with room in a pass for the longest prompt beside all that decode, where it takes prompts whole and no
-    budget was given: a prompt as long as the budget would wait until nothing else runs.
+    """The server with a token budget that holds the longest prompt and all decoding sequences, if it takes prompts
+    whole and no budget was given: a prompt as long as the budget would wait until nothing else runs.
 
     Every published launch script of such an engine sets its budget above a prompt and its clients (InferenceX:
     max_num_tokens = prompt + clients + 64; AIConfigurator's generator: prompt + max_batch_size + 1500), as its guide

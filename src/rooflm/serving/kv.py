@@ -89,8 +89,8 @@ class PrefixCache:
         self.pins[key] = self.pins.get(key, 0) + 1
 
     def add(self, request: int, prefix: Prefix) -> int:
-        """A request's whole prompt is computed: what is new goes in, pinned. Returns the new tokens; what another
-        request put in meanwhile stays the request's own copy."""
+        """Cache the computed prompt of a request and pin its blocks. Returns the number of new tokens; what another
+        request has cached meanwhile stays a private copy."""
         mine = self.held.setdefault(request, [])
         new = 0
         for key, size in prefix:

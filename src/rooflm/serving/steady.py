@@ -136,11 +136,11 @@ class Round(NamedTuple):
 
 
 def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued: Array) -> Round:
-    """What follows from throughput, step time, running sequences and queued prompts: vLLM's passes carry prompts beside
-    decoding, which leave what the budget has over; the others' prompts stop it.
+    """One iteration from throughput, step time, running sequences and queued prompts. Mixed schedulers (vLLM) carry
+    prompts in decoding passes, which leave them the rest of the budget; the others stop decoding for a prompt.
 
-    A request waits for the pass that runs when it comes, of which it sees the long ones more often: E[T^2] / 2 E[T]. A
-    client of a closed loop sees those of the others only (the arrival theorem of closed queueing networks).
+    A request first waits for the running pass, and meets long ones more often: E[T^2] / 2 E[T]. In a closed loop a
+    client sees only the others' requests (the arrival theorem of closed queueing networks).
     """
     server, context = pool.server, load.prompt + load.output / 2
     plain = decode_time(pool, load, running)
@@ -193,9 +193,9 @@ def queueing(busy: Array, most: Array, whole: Array, clients: Any = np.inf) -> A
 
 
 def share_taken(before: Array, cycle: Array, whole: Array, clients: Array) -> Array:
-    """Share r of the most requests/s that n clients make up, at most 1: r (cycle + wait) = n, with the wait of
-    `queueing` in services. before: the share of the round before, at which its power of r stands, so that what is left
-    is a quadratic equation, whose solution does not swing where the wait is steep.
+    """Utilisation r (at most 1) that n clients cause: r (cycle + wait) = n, with the wait of `queueing` in service
+    times. before: r of the last iteration, used in its power so that the equation is quadratic and the iteration does
+    not swing where the wait is steep.
 
     >>> float(share_taken(np.array(0.0), np.array(4.0), np.array(1.0), np.array(2.0)))
     0.5

@@ -160,11 +160,11 @@ def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tupl
 
 
 def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float = 0.0) -> Components:
-    """Evaluate the passes of a scenario over tokens, past, sequences and context, once.
+    """Times of a scenario's passes over tokens, past, sequences and context, worked out once.
 
-    What the host holds is cut from the scenario, its time a part of its own. speculative: tokens guessed a step (each
-    sequence then verifies 1 + that many tokens in a pass while its cache is read once); draft: cost of guessing one of
-    them over that of a step.
+    Layers on the host are taken out of the scenario; their time is a part of its own. speculative: tokens guessed a
+    step (a sequence then verifies 1 + that many tokens in a pass that reads its cache once); draft: cost of one guess
+    as a share of a step.
     """
     tokens, sequences = ladder(size.tokens), ladder(size.sequences)
     pasts = size.context * np.array([0.0, 1 / 8, 1 / 2, 1.0])
@@ -459,8 +459,8 @@ class StepTable:
         return np.asarray(times[at])
 
     def mixed_times(self, prompts: Array, each: Array, past: Array, sequences: Array, context: float) -> Array:
-        """`mixed` of each of these passes: `prompts` chunks of `each` tokens after `past` ones beside `sequences`
-        decoding ones (whole numbers but for the past), of no more than the table holds."""
+        """`mixed` for many passes at once: `prompts` chunks of `each` tokens after `past` ones, with `sequences`
+        decoding (all whole numbers but the past), no more than the table holds."""
         most = self.size.sequences * self.slots
         passes = self._passes
 

@@ -156,8 +156,8 @@ def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num, Num]]) -> dict
 
 
 def whose_constants(s: Scenario, assumed: tuple[str, ...]) -> tuple[str, ...]:
-    """What was assumed, and beside "efficiency calibrated" whose constants stand in where the device has none of its
-    own, and what of the scenario no fitted run has, so that its error bands are wider."""
+    """What was assumed. To "efficiency calibrated" it adds whose constants stand in where the device has none, and what
+    of the scenario no fitted run covers, so that its error bands are wider."""
     notes = "; ".join(filter(None, (standing_in(s), not_fitted(s))))
     if not notes:
         return assumed
@@ -165,7 +165,7 @@ def whose_constants(s: Scenario, assumed: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def borrowed(s: Scenario) -> list[str]:
-    """The same without the names of a point's own card and engine, as it is told of many points.
+    """The same for many points, without the names of their cards and engines.
 
     >>> from rooflm.asked.build_inference import build_inference
     >>> borrowed(build_inference("llama-7b", gpu="arc-b580").scenario)
