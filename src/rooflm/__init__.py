@@ -23,7 +23,7 @@ _HOMES = {
     "RooflmError": "errors",
     "RooflmWarning": "errors",
     "Scenario": "scenario.scenario",
-    "SearchResult": "search.search",
+    "SearchResult": "search.result",
     "Served": "serving.deploy",
     "Server": "serving.server",
     "Training": "scenario.training",
@@ -126,7 +126,7 @@ if TYPE_CHECKING:
     from rooflm.scenario.scenario import Scenario, Workload
     from rooflm.scenario.training import Training
     from rooflm.search.inference import search_infer
-    from rooflm.search.search import SearchResult
+    from rooflm.search.result import SearchResult
     from rooflm.search.training import search_train
     from rooflm.search.under_load import search_serve
     from rooflm.serving.deploy import Served

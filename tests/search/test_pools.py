@@ -65,7 +65,8 @@ def test_pools_stand_beside_the_best_without_them():
     given = {**LLAMA, "pp": 1, "token_budget": 8192, "concurrency": [8, 32]}
     found = rooflm.search_serve("llama-3.1-8b", **given, confirm=1)
     alone = rooflm.search_serve("llama-3.1-8b", **{**given, "pools": False}, confirm=0)
-    assert alone.beside is None and found.beside.best == alone.best and found.beside.front == alone.front
+    assert alone.without_pools is None and found.without_pools.best == alone.best
+    assert found.without_pools.front == alone.front
     assert found.points > alone.points and found.feasible >= alone.feasible
     apart = next(c for c in found.top if "prefill_replicas" in c.inputs)
     tp = {k: apart.inputs[k] for k in ("tp", "pp", "prefill_tp", "prefill_pp")}
@@ -103,7 +104,7 @@ def test_bad_input_is_one_sentence(more, words):
 def test_engines_without_pools_are_searched_without_them():
     found = rooflm.search_serve("llama-3.1-8b", **LLAMA | {"quant": None}, engine=["vllm", "llama.cpp"], tp=1, pp=1,
                                 concurrency=4, confirm=0)  # fmt: skip
-    kinds = {(c.inputs["engine"], "prefill_replicas" in c.inputs) for c in (*found.top, *found.beside.top)}
+    kinds = {(c.inputs["engine"], "prefill_replicas" in c.inputs) for c in (*found.top, *found.without_pools.top)}
     assert kinds == {("vllm", True), ("vllm", False), ("llama.cpp", False)}
 
 

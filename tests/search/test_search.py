@@ -160,13 +160,13 @@ def test_nothing_legal_names_the_nearest():
     found = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus=1, tpot=1e-3, efficiency="0.7,0.9")
     one = rooflm.infer("llama-7b", gpu="a100-sxm-80gb", batch=1, efficiency="0.7,0.9")
     assert found.best is None and found.feasible == 0 and found.nearest.candidate.inputs["batch"] == 1
-    assert f"{one.tpot / 1e-3:.3g} times 1.00 ms" in found.nearest.why[0] and "No point at all" in found.alone[0]
+    assert f"{one.tpot / 1e-3:.3g} times 1.00 ms" in found.nearest.why[0] and "No point at all" in found.unmet[0]
 
 
 def test_two_limits_that_only_together_cannot_be_met():
     """Each can be met by some point, not both by one: the nearest says which one misses and by how much."""
     found = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus=1, tpot=0.0095, throughput=2000, efficiency="0.7,0.9")
-    assert found.best is None and not found.alone
+    assert found.best is None and not found.unmet
     broken = [
         Limit("tpot_s", 0.0095, "t").excess(found.nearest.candidate.outputs["tpot_s"]),
         Limit("x", 2000.0, "x", at_most=False).excess(found.nearest.candidate.outputs["output_tokens_per_s"]),

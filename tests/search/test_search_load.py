@@ -84,7 +84,7 @@ def test_rates_that_cannot_be_served():
     assert found.best.inputs["rate"] == 20.0 and found.chosen.served.queue_grows is False
     assert "load is" in found.blocked[0].why[-1] and found.blocked[0].candidate.inputs["rate"] == 5000.0
     none = search_serve("llama-3.1-8b", gpus=1, rate=5000.0, confirm=1, **CASE)
-    assert none.best is None and "load" in none.alone[0] and "times 100.0 %" in none.nearest.why[0]
+    assert none.best is None and "load" in none.unmet[0] and "times 100.0 %" in none.nearest.why[0]
 
 
 def test_memory_that_does_not_suffice_says_by_how_much():

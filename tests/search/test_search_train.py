@@ -13,7 +13,7 @@ from rooflm.cli import main
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.engines import load_engine
-from rooflm.search.search import SearchResult
+from rooflm.search.result import SearchResult
 from rooflm.search.train_command import train_command
 from rooflm.search.training import GOALS, MARGIN, layer_splits, stage_splits
 
@@ -124,7 +124,7 @@ def test_what_cannot_be_met_is_named_with_by_how_much() -> None:
     none = run_of(gpu_hours=least / 2)
     assert none.best is None and none.nearest is not None
     assert any("GPU-hours is" in w and ", 2 times " in w for w in none.nearest.why)
-    assert none.alone[0].startswith("No point at all meets GPU-hours")
+    assert none.unmet[0].startswith("No point at all meets GPU-hours")
     assert not any("memory in use" in w for w in none.nearest.why)  # the nearest is one that fits
     full = rooflm.search_train("gpt3-175b", **TRAIN)
     assert full.best is None and full.nearest is not None and "memory in use" in full.nearest.why[0]
@@ -293,4 +293,4 @@ def test_ranks_with_none_among_them_are_each_as_alone() -> None:
 def test_a_type_that_the_device_lacks_is_told_as_for_one_point():
     found = rooflm.search_train("llama-7b", gpu="a100", gpus=2, batch=8, dtype="fp8", recompute="none", zero=1, cp=1)
     assert found.best is None and found.nearest is None
-    assert "has no rate of its own" in found.alone[0] and "try bf16 or fp16" in found.alone[0]
+    assert "has no rate of its own" in found.unmet[0] and "try bf16 or fp16" in found.unmet[0]

@@ -376,9 +376,9 @@ def refuse_kind(call: str, given: Mapping[str, Any]) -> None:
     ...
     rooflm.errors.RooflmError: quant is 8, but it must be a text. Scheme, such as w16a16kv16, w4a16kv8, fp8, nvfp4.
     """
-    known = arguments(call)
+    table = arguments(call)
     for name, value in given.items():
-        a = known.get(name)
+        a = table.get(name)
         if a is None or value is None or (type(value) is type(a.default) and value == a.default):  # most are
             continue
         if a.kind in REAL or (a.least is not None and not a.path):
@@ -411,21 +411,21 @@ def idle(call: str, given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     >>> idle("infer", {"adapter_rank": 8}), idle("infer", {"adapter_rank": 8, "adapters": [0, 4]})
     ({'adapter_rank': ('adapters',)}, {})
     """
-    known, set_ = arguments(call), tuple(given.get("sets") or ())
-    found = {}
+    table, set_ = arguments(call), tuple(given.get("sets") or ())
+    unused = {}
     for name, own in _belonging(call).items():
-        whose = (o for o in own if np.any(np.asarray(given.get(o) or 0)) or known[o].path in set_)
-        if _said(known[name], given) and not any(whose):
-            found[name] = own
-    return found
+        whose = (o for o in own if np.any(np.asarray(given.get(o) or 0)) or table[o].path in set_)
+        if _said(table[name], given) and not any(whose):
+            unused[name] = own
+    return unused
 
 
 @cache
 def _belonging(call: str) -> dict[str, tuple[str, ...]]:
     """BELONGS as far as a call has its arguments."""
-    known = arguments(call)
-    own = {name: tuple(o for o in others if o in known) for name, others in BELONGS.items() if name in known}
-    return {name: others for name, others in own.items() if others}
+    table = arguments(call)
+    owners = {name: tuple(o for o in others if o in table) for name, others in BELONGS.items() if name in table}
+    return {name: others for name, others in owners.items() if others}
 
 
 def refuse_idle(call: str, given: Mapping[str, Any]) -> None:
@@ -436,11 +436,11 @@ def refuse_idle(call: str, given: Mapping[str, Any]) -> None:
     ...
     rooflm.errors.RooflmError: transfer_bandwidth is of prefill_replicas: give prefill_replicas too
     """
-    for name, own in idle(call, given).items():
-        raise RooflmError(f"{name} is of {' or '.join(own)}: give {own[0]} too")
-    known = arguments(call)
+    for name, owners in idle(call, given).items():
+        raise RooflmError(f"{name} is of {' or '.join(owners)}: give {owners[0]} too")
+    table = arguments(call)
     for name, others in IN_ITS_PLACE.items():
-        twice = [o for o in others if name in known and given.get(name) is not None and _said(known[o], given)]
+        twice = [o for o in others if name in table and given.get(name) is not None and _said(table[o], given)]
         if twice:
             raise RooflmError(f"{name} has its own {twice[0]}: leave one of them out")
 
@@ -460,11 +460,11 @@ def refuse_wrong(call: str, given: Mapping[str, Any]) -> None:
 def filled(call: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Every input of a call: what was given, else its default. RooflmError for an argument that the call does not
     have, and for a number where a name belongs."""
-    known = defaults(call)
-    if not known.keys() >= given.keys():
+    usual = defaults(call)
+    if not usual.keys() >= given.keys():
         refuse_unknown(call, given)
     refuse_kind(call, given)
-    return known | {k: v for k, v in given.items() if v is not None}
+    return usual | {k: v for k, v in given.items() if v is not None}
 
 
 @cache

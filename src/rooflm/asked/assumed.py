@@ -26,8 +26,8 @@ from rooflm.units import Num, pick
 def _saying(field: str, phase: str) -> dict[str, Any]:
     """Engine -> the value of a field in its row, of the engines of a phase ("inference", "training") whose row gives
     it."""
-    found = {name: raw_row("engine", name)[0].get(field) for name in rows_with("engine", field)}
-    return {name: said for name, said in found.items() if said and load_engine(name).phase == phase}
+    values = {name: raw_row("engine", name)[0].get(field) for name in rows_with("engine", field)}
+    return {name: said for name, said in values.items() if said and load_engine(name).phase == phase}
 
 
 def build_for(name: str, software: str) -> str:
@@ -38,14 +38,14 @@ def build_for(name: str, software: str) -> str:
     """
     if not software or is_path(name):
         return name
-    known = aliases("engine")
-    own = known.get(normalise(name))
+    by_alias = aliases("engine")
+    own = by_alias.get(normalise(name))
     plain, release = ("", "") if own else split_release(name)
-    build = known.get(f"{plain}-{software}")
-    builds = [row for usual in rows_of_releases(plain) if (row := known.get(f"{usual}-{software}"))] if plain else []
-    found = row_of_release(build, release) if build else None  # of builds that have releases of their own
-    found = found or next((row for row in builds if in_range(row, numbers(release))), None)
-    return found or known.get(f"{own or row_named(name) or name}-{software}", name)
+    build = by_alias.get(f"{plain}-{software}")
+    builds = [row for usual in rows_of_releases(plain) if (row := by_alias.get(f"{usual}-{software}"))] if plain else []
+    released = row_of_release(build, release) if build else None  # of builds that have releases of their own
+    released = released or next((row for row in builds if in_range(row, numbers(release))), None)
+    return released or by_alias.get(f"{own or row_named(name) or name}-{software}", name)
 
 
 @cache
@@ -106,8 +106,8 @@ def computed(s: Scenario) -> list[str]:
     """
     if s.quant.gguf and s.engine.kernels.own_files:
         return []
-    found = rates(s).dtype
-    return ["computed in " + " and ".join(dict.fromkeys((found["quant"], found["half"])))]
+    dtypes = rates(s).dtype
+    return ["computed in " + " and ".join(dict.fromkeys((dtypes["quant"], dtypes["half"])))]
 
 
 def computed_wider(s: Scenario) -> list[str]:
@@ -152,8 +152,8 @@ def of_card(text: str, device: Device, usual: Num) -> Num:
         memory = key.replace(".", "", 1).isdecimal()
         if not value.isdecimal() or not key:
             raise RooflmError(f"{text!r} gives limits by card, but it must be such as '35:2048 ampere:4096'")
-        own = (device.kernel_generation, device.product_family)
-        if float(device.dram.size) < float(key) * 2**30 if memory else key in own:
+        card_keys = (device.kernel_generation, device.product_family)
+        if float(device.dram.size) < float(key) * 2**30 if memory else key in card_keys:
             return int(value)
     return usual
 
@@ -189,11 +189,13 @@ def with_norms(engine: Engine, model: Model, cluster: Cluster, mapping: Mapping)
     if not k.reduce_norm_of:
         return engine
     on = listed(k.reduce_norm_on)
-    known = model.family in listed(k.reduce_norm_of) and device.kernel_generation in on and f"-{device.name}" not in on
-    if not known or not cluster.tiers:
+    supported = (
+        model.family in listed(k.reduce_norm_of) and device.kernel_generation in on and f"-{device.name}" not in on
+    )
+    if not supported or not cluster.tiers:
         return engine.but(reduce_norm=0.0)
-    apart = ((mapping.dp > 1) & (mapping.ep > 1)) | (mapping.tp * mapping.pp > cluster.tiers[0].size)
-    return engine.but(reduce_norm=pick(apart, 0.0, k.reduce_norm))
+    separate = ((mapping.dp > 1) & (mapping.ep > 1)) | (mapping.tp * mapping.pp > cluster.tiers[0].size)
+    return engine.but(reduce_norm=pick(separate, 0.0, k.reduce_norm))
 
 
 FEW = 4
@@ -216,9 +218,9 @@ def kernel_unmeasured(s: Scenario) -> list[str]:
 
 
 def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = False, host: bool = False) -> str:
-    """The engine to assume where none is named: the one in the card's own file, else the usual one; where that does not
-    run the scheme or is not built for the card, the first that does and is. files: it must read files of its own
-    format, as Ollama's library holds; host: it must run layers on the host's CPU.
+    """The engine to assume where none is named: the one in the card's own file, else the default one if it runs the
+    scheme and is built for the card, else the first that does and is. files: it must read files of its own format, as
+    Ollama's library holds; host: it must run layers on the host's CPU.
 
     >>> from rooflm.readers.devices import load_device
     >>> from rooflm.readers.schemes import PRESETS

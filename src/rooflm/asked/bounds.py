@@ -42,9 +42,9 @@ def rule_of(owner: Any, name: str) -> About:
     if not is_dataclass(owner):
         return SOME
     kind: Any = type(owner)
-    own = abouts(kind).get(name)
-    if own is not None:
-        return own
+    about = abouts(kind).get(name)
+    if about is not None:
+        return about
     default = next((f.default for f in fields(kind) if f.name == name), MISSING)
     return ANY if isinstance(default, int | float) and default == 0 else SOME
 

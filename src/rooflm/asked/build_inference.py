@@ -73,27 +73,27 @@ def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tup
     if not gpu:
         raise RooflmError("gpu is missing: name a GPU, such as h100 (see `rooflm list gpus`), or a cluster")
     name = default_cluster(gpu if isinstance(gpu, str) else gpu.name)
-    found = load_cluster(name, gpu)
-    own = [f"{found.device.name} {found.device.inferred}"] if found.device.inferred else []
-    return found, [f"cluster {name}", *own]
+    machine = load_cluster(name, gpu)
+    inferred = [f"{machine.device.name} {machine.device.inferred}"] if machine.device.inferred else []
+    return machine, [f"cluster {name}", *inferred]
 
 
 def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Cluster:
-    """The cluster with the price of a device's hour (USD) that was asked for: the one given, or that of a device of
-    one's own (`purchase.owned_hour`)."""
-    device, price, own = machine.device, given["price"], given["owned"] or given["purchase"] is not None
+    """The cluster with the price of an hour of its device (USD): the one given, or the cost of an owned device
+    (`purchase.owned_hour`)."""
+    device, price, owned = machine.device, given["price"], given["owned"] or given["purchase"] is not None
     basis = GIVEN
-    if price is not None and own:
+    if price is not None and owned:
         raise RooflmError("price is the rent of an hour, purchase and owned are of one's own GPUs: give one of them")
-    if own:
+    if owned:
         usd, each = given["purchase"], amount("electricity", given["electricity"])
-        known = purchase(device.name)
-        if usd is None and known is None:
+        listing = purchase(device.name)
+        if usd is None and listing is None:
             raise RooflmError(f"no public purchase price of {device.name} is known: give it with --purchase, in USD")
-        paid = known.usd if usd is None and known else amount("purchase", usd, above=True)
+        paid = listing.usd if usd is None and listing else amount("purchase", usd, above=True)
         price = owned_hour(paid, device.tdp, each)
-        told = known.told if usd is None and known else "" if is_array(paid) else f"{paid:,.6g} USD"
-        basis = f"{OWN}, bought for {told}" if told else OWN
+        price_text = listing.told if usd is None and listing else "" if is_array(paid) else f"{paid:,.6g} USD"
+        basis = f"{OWN}, bought for {price_text}" if price_text else OWN
         assumed.append(own_terms(each))
     if price is None:
         return machine
@@ -103,7 +103,7 @@ def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Clust
 def prices_told(gpus: Iterable[str | Device | None], cluster: Any, *given: Dict[str, Any]) -> str:
     """What costs on these GPUs rest on, where the arguments of money are one each. given: those of all of the GPUs,
     then those of one more card each, with its `gpu`."""
-    cards = [*((g, given[0]) for g in gpus), *((own["gpu"], own) for own in given[1:])]
+    cards = [*((g, given[0]) for g in gpus), *((pool["gpu"], pool) for pool in given[1:])]
     return told_prices(priced(find_cluster(g, cluster)[0], _money(asked), []).device for g, asked in cards)
 
 
@@ -116,7 +116,7 @@ def _money(given: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def own_terms(electricity: Num) -> str:
-    """What stands behind an hour of a GPU of one's own, in words; of lists, what they share."""
+    """How the cost of an hour of an owned GPU comes about, in words; for lists, what all share."""
     each = "" if is_array(electricity) else f", electricity {plain_number(electricity)} USD a kWh at full power"
     return f"GPUs used for {YEARS:g} years {100 * DUTY:g} % of the time{each}, without the rest of the machine"
 
@@ -150,10 +150,12 @@ def generating(model: str | Model, call: str) -> Model:
     ...
     rooflm.errors.RooflmError: bge-m3 has no head: it embeds texts, and serve is of models that generate; infer it
     """
-    found = find_model(model)
-    if not found.head:
-        raise RooflmError(f"{found.name} has no head: it embeds texts, and {call} is of models that generate; infer it")
-    return found
+    loaded = find_model(model)
+    if not loaded.head:
+        raise RooflmError(
+            f"{loaded.name} has no head: it embeds texts, and {call} is of models that generate; infer it"
+        )
+    return loaded
 
 
 def node_size(cluster: Cluster) -> int:
@@ -297,8 +299,8 @@ def guessing(s: Scenario) -> list[str]:
     one = not any(map(is_array, (spec.guesses, spec.branches, s.model.mtp_params)))
     rate = [] if is_array(spec.acceptance) or np.any(spec.accepted) else [f"acceptance {spec.acceptance:g}"]
     rate = [f"{told} (a step gains {float(spec.gained):.3g} tokens)" if one else told for told in rate]
-    own = f"one layer guesses, as EAGLE: {s.model.name} has no heads of its own"
-    return [*rate, *[own] * (one and spec.draft is None and not s.model.mtp_params)]
+    note = f"one layer guesses, as EAGLE: {s.model.name} has no heads of its own"
+    return [*rate, *[note] * (one and spec.draft is None and not s.model.mtp_params)]
 
 
 BUDGET = "engine.token_budget"
@@ -334,8 +336,8 @@ def opened(model: str | Model, given: Dict[str, Any]) -> Opened:
     """The model, the priced machine and the efficiency of the arguments of a call."""
     machine, assumed = find_cluster(given["gpu"], given["cluster"])
     machine = priced(machine, given, assumed)
-    own = own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
-    return Opened(find_model(model), machine, find_efficiency(given["efficiency"]), own, assumed)
+    measured = own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
+    return Opened(find_model(model), machine, find_efficiency(given["efficiency"]), measured, assumed)
 
 
 def too_long(model: Model, what: str, tokens: Num) -> tuple[str, ...]:
@@ -452,8 +454,8 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     given = filled("infer", arguments)
     sets = given.pop("sets") or {}
     asked = {name: given.pop(name) for name in WORK}
-    known = alone and not sets and _catalogued(model, given)
-    start, assumed = _deployed(model, **given) if known else deployed(model, sets.get("mapping.tp"), **given)
+    catalogued = alone and not sets and _catalogued(model, given)
+    start, assumed = _deployed(model, **given) if catalogued else deployed(model, sets.get("mapping.tp"), **given)
     found = start.model
     asked["output"] = output_of(found, asked["output"])
     work = Workload(**fields_at("workload", "infer", asked))
@@ -465,7 +467,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
         assumed = (*assumed, "it embeds texts: prompts alone, no output")
     effective(scenario, sets, training=False)
     if alone:
-        refuse(scenario, ASKED if known else INFERENCE)
+        refuse(scenario, ASKED if catalogued else INFERENCE)
     warnings = too_long(found, "prompt + output", work.prompt + (work.output if found.head else 0))
     warnings += other_phase(scenario, "inference") + not_built_for(scenario)
     warnings += nothing_narrow(found, scenario.quant, scenario.engine.abilities)

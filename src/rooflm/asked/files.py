@@ -40,8 +40,8 @@ def read_table(path: str) -> dict[str, Any] | None:
         raise RooflmError(f"cannot read the scenarios of {path!r}: there is no such file")
     if suffix not in ENDS or not outside.checked_path(path, "scenario").is_file():
         return None
-    found = PARSERS[suffix](outside.text(path, "scenario", "toml"), path)
-    return found if isinstance(found, dict) and isinstance(found.get("model"), str | list) else None
+    content = PARSERS[suffix](outside.text(path, "scenario", "toml"), path)
+    return content if isinstance(content, dict) and isinstance(content.get("model"), str | list) else None
 
 
 def _yaml(text: str, path: str) -> Any:
@@ -58,7 +58,7 @@ def _yaml(text: str, path: str) -> Any:
 
 
 def _columns(text: str, path: str) -> dict[str, Any]:
-    """The columns of a CSV file, each a list; a column whose cells are alike is one value, an empty one is left out."""
+    """The columns of a CSV file, each a list; one value if all cells are equal; empty columns are left out."""
     try:
         rows = list(csv.DictReader(text.splitlines()))
     except csv.Error as error:
@@ -67,15 +67,15 @@ def _columns(text: str, path: str) -> dict[str, Any]:
         raise RooflmError(f"{path!r} has no rows: its first line names arguments, each further line is a scenario")
     if any(None in row or None in row.values() for row in rows):
         raise RooflmError(f"{path!r} has a row with more or fewer cells than its first line")
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for name in rows[0]:
         cells = [row[name].strip() for row in rows]
         if any(cells) and not all(cells):
             raise RooflmError(f"{path!r}: column {name!r} is empty in some rows: fill it in, or leave it out")
         if all(cells):
-            found[name.strip()] = cells if len(set(cells)) > 1 else cells[0]
-    lists = [name for name, value in found.items() if isinstance(value, list)]
-    return found | ({"zip": [",".join(lists)]} if len(lists) > 1 else {})
+            columns[name.strip()] = cells if len(set(cells)) > 1 else cells[0]
+    lists = [name for name, value in columns.items() if isinstance(value, list)]
+    return columns | ({"zip": [",".join(lists)]} if len(lists) > 1 else {})
 
 
 PARSERS = {".toml": outside.toml, ".yaml": _yaml, ".yml": _yaml, ".csv": _columns}

@@ -62,11 +62,11 @@ def affordable(budget: float) -> tuple[str, ...]:
     >>> affordable(220)
     ('arc-b570',)
     """
-    found = sorted(((p.usd, name) for name, p in purchases().items() if p.usd <= budget), reverse=True)
-    if not found:
+    priced = sorted(((p.usd, name) for name, p in purchases().items() if p.usd <= budget), reverse=True)
+    if not priced:
         least = min(p.usd for p in purchases().values())
         raise RooflmError(f"under is {budget:g} USD, but the cheapest card whose price is known costs {least:g}")
-    return tuple(name for _, name in found)
+    return tuple(name for _, name in priced)
 
 
 def owned_hour(usd: Num, watts: Num, electricity: Num) -> Num:

@@ -40,9 +40,9 @@ def amount(text: str, unit: str = "", field: str = "value") -> int | float:
     except ValueError:
         pass
     match = NUMBER.fullmatch(plain)
-    known = {"s": "s", "J": "j", "USD": "usd", "B/s": "bytes/s", "B": "bytes", "W": "w"}.get(unit)
-    if known:
-        return parse(plain, known, field) if unit != "USD" or not match else _scaled(plain, match, field, unit)
+    si_name = {"s": "s", "J": "j", "USD": "usd", "B/s": "bytes/s", "B": "bytes", "W": "w"}.get(unit)
+    if si_name:
+        return parse(plain, si_name, field) if unit != "USD" or not match else _scaled(plain, match, field, unit)
     if match is None:
         raise RooflmError(
             f"{field} is {text!r}, but it must be a number{_EXAMPLES.get(unit, ' such as 64, 8k or 1.5M')}"

@@ -258,10 +258,10 @@ def names_in(text: str, field: str = "a comma list") -> list[str]:
     >>> names_in("a, b,")
     ['a', 'b']
     """
-    found = [name.strip() for name in text.split(",") if name.strip()]
-    if not found:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
         raise RooflmError(f"{field} is {text!r}, an empty list: give at least one name")
-    return found
+    return names
 
 
 def as_it_is(value: Any, _: str) -> Any:
@@ -305,7 +305,7 @@ def read(call: str, given: Mapping[str, Any]) -> dict[str, Any]:
     >>> read("infer", {"prompt": ["8k", 512], "batch": "1..4*2", "sets": {"workload.output": "1k"}, "engine": "vllm"})
     {'prompt': [8192, 512], 'batch': [1, 2, 4], 'sets': {'workload.output': 1024}, 'engine': 'vllm'}
     """
-    known = arguments(call)
+    table = arguments(call)
 
     def number(a: Any, value: Any) -> Any:
         if isinstance(value, str):
@@ -319,7 +319,7 @@ def read(call: str, given: Mapping[str, Any]) -> dict[str, Any]:
             return [put(path, v) for v in value]
         return at_path(value, path) if isinstance(value, str) else value
 
-    found = {k: number(known[k], v) if k in known and known[k].kind in NUMERIC else v for k, v in given.items()}
-    if isinstance(found.get("sets"), Mapping):
-        found["sets"] = {path: put(path, value) for path, value in found["sets"].items()}
-    return found
+    values = {k: number(table[k], v) if k in table and table[k].kind in NUMERIC else v for k, v in given.items()}
+    if isinstance(values.get("sets"), Mapping):
+        values["sets"] = {path: put(path, value) for path, value in values["sets"].items()}
+    return values

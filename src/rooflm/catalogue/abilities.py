@@ -1,7 +1,6 @@
 """What an engine can run at all: schemes, splits and features, as its documentation has them.
 
-A scheme's own name says too little (a hub checkpoint's is spelled by its widths), so engines list KINDS of schemes.
-"""
+A scheme's own name says too little (a hub checkpoint's is spelled by its widths), so engines list KINDS of schemes."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ class Command:
     In braces: `model`, `tp`, `pp`, `dp`, `ep`, `batch` (sequences), `each` (of a rank), `length`, `context` (of all
     sequences together), `budget`, `memory_fraction`, `free_fraction`, `port`, `layers` (of the device), `experts`
     (layers whose experts the host has), `adapters`, `rank` (their greatest), `draft`, `guesses`, `guesses1` (one more);
-    of attention data parallelism `group` (its ranks in all), `group_budget`.
-    """
+    of attention data parallelism `group` (its ranks in all), `group_budget`."""
 
     start: str = word("", "the program that serves (none: no command is known)")
     train: str = word("", "the program that trains: a key of `search.train_command.PROGRAMS`")
@@ -65,5 +64,5 @@ class Command:
 
     @property
     def pools(self) -> bool:
-        """Whether it is known to run separate prefill and decode replicas (one without a command is taken to)."""
+        """Whether it can run separate prefill and decode replicas (assumed where it has no known command)."""
         return bool(self.prefill or self.prefill_file) or not self.start

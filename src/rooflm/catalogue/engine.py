@@ -1,8 +1,7 @@
 """Engine: the software that runs a model, as the few constants that matter for time and memory.
 
 A row of data/engines/*.toml: which kernels it uses (fused or not, which attention, which all-reduce), what the host
-costs a kernel and a step, whether decoding is replayed from CUDA graphs, and how it spends memory.
-"""
+costs a kernel and a step, whether decoding is replayed from CUDA graphs, and how it spends memory."""
 
 from __future__ import annotations
 
@@ -294,7 +293,7 @@ class Engine:
 
     @property
     def runs(self) -> str:
-        """The engine whose runs its card factors and error bands were fitted to."""
+        """The engine whose measured runs its card factors and error bands were fitted to."""
         return self.measured_as or self.name
 
     def but(self, **values: Any) -> Engine:
@@ -303,15 +302,15 @@ class Engine:
         >>> Engine("x").but(step=1e-3, flash=False).host.step
         0.001
         """
-        told: dict[str, Any] = {by_card: "" for by_card, limit in BY_CARD.items() if limit in values}
-        if told and "server" not in values:
-            values["server"] = replace(self.server, **told)
+        limits: dict[str, Any] = {by_card: "" for by_card, limit in BY_CARD.items() if limit in values}
+        if limits and "server" not in values:
+            values["server"] = replace(self.server, **limits)
         groups: dict[str, dict[str, Any]] = {}
         for name, value in values.items():
             group, _, field = PLACES[name].rpartition(".")
             groups.setdefault(group, {})[field] = value
-        own = groups.pop("", {})
-        return replace(self, **own, **{g: replace(getattr(self, g), **new) for g, new in groups.items()})
+        values_of = groups.pop("", {})
+        return replace(self, **values_of, **{g: replace(getattr(self, g), **new) for g, new in groups.items()})
 
     def value(self, name: str) -> Any:
         """A constant by its own name.

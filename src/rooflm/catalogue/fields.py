@@ -19,13 +19,11 @@ from rooflm.shown.numbers import plain_number
 
 
 class About(NamedTuple):
-    """What is known of a field.
+    """What is known about a field.
 
     kind: number, flag, word, sizes (rising whole numbers as text) or shapes (2112x7168, as text). unit: of a number.
-    low, high: bounds, both allowed unless `above` (then the value must be above low) or `below` (then below high).
-    whole: counts something. endless: a limit that may be none at all, so that infinity is allowed. among: the words
-    that it may be (none: any).
-    """
+    low, high: bounds, inclusive unless `above` (value > low) or `below` (value < high). whole: a count. endless:
+    infinity means no limit. among: the allowed words (none: any)."""
 
     meaning: str
     unit: str = ""
@@ -140,8 +138,7 @@ _ONE_AT_A_TIME = RLock()
 def structured(data: Any, schema: type[T]) -> T:
     """Parsed TOML as a msgspec `schema`. Raises msgspec.ValidationError.
 
-    One thread at a time: msgspec (as of 0.22) reads what it noted of a type before it is whole and crashes when two
-    threads convert to a type for the first time together.
+    One thread at a time: msgspec (as of 0.22) crashes when two threads convert to a type for the first time together.
     """
     with _ONE_AT_A_TIME:
         return msgspec.convert(data, schema)

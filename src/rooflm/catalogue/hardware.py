@@ -1,7 +1,6 @@
 """What a scenario runs on: Device (one accelerator), Link (one tier of the network), Cluster (a device and its tiers).
 
-Every number is SI and may be an array (one dimension an axis), so a sweep over hardware is a sweep like any other.
-"""
+Every number is SI and may be an array (one dimension an axis), so a sweep over hardware is a sweep like any other."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ class Measured:
 
     The device's peak and DRAM bandwidth are then rates that were reached. own: data type -> constants that differ
     there. off: phase of an error band -> |predicted / measured - 1| that nine of ten of its runs kept aside stay below;
-    under `cases` their number.
-    """
+    under `cases` their number."""
 
     launch: Num = number(0.0, "time of a kernel", "s")
     half_rows: Num = number(0.0, "rows of a product at which it reaches half of the peak")
@@ -64,8 +62,8 @@ class Measured:
         >>> Measured(launch=1e-6, decode=0.5, own={"bf16": {"decode": 0.1}}).of("bf16").decode
         0.1
         """
-        found: dict[str, Any] = dict(self.own.get(dtype, {}))
-        return replace(self, **found) if found else self
+        constants: dict[str, Any] = dict(self.own.get(dtype, {}))
+        return replace(self, **constants) if constants else self
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,7 @@ class Device:
     """One accelerator as software sees it (a GPU, a GCD, a TPU chip, a CPU socket).
 
     peak: dense FLOP/s by data type (never the sparse figure); a missing key means that the type is not supported.
-    l1: shared memory and L1 of all SMs; l2: last-level cache; dram: device memory; measured: of one's own machine.
-    """
+    l1: shared memory and L1 of all SMs; l2: last-level cache; dram: device memory; measured: of one's own machine."""
 
     name: str
     vendor: str = field(metadata=text("its maker"))
@@ -133,7 +130,7 @@ class Device:
 
     @property
     def kernel_generation(self) -> str:
-        """The generation whose kernel constants hold where no card's own do.
+        """The generation whose kernel constants apply where the card has none of its own.
 
         >>> from rooflm.readers.devices import load_device
         >>> [load_device(name).kernel_generation for name in ("rtx-5090", "b200")]
@@ -143,7 +140,7 @@ class Device:
 
     @property
     def kernels_from(self) -> str:
-        """The card whose kernel constants hold: its measured twin, else itself."""
+        """The card whose kernel constants apply: its measured twin, else itself."""
         return self.kernels_of or self.name
 
 

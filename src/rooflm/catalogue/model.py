@@ -1,8 +1,7 @@
 """What is computed: Model = embedding, a short list of counted blocks, head. A block is a mixer and a feed-forward.
 
 Layers are counted, not listed, so a 126-layer model costs one block and depth is an axis. Numbers may be arrays.
-Parameter counts follow from the shapes; `tests/catalogue/test_model.py` holds each against the published count.
-"""
+Parameter counts follow from the shapes; `tests/catalogue/test_model.py` holds each against the published count."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ class Attention:
     """Softmax attention: MHA, GQA or MQA by `kv_heads`; a sliding (or chunked) window where `window` is finite.
 
     index_topk > 0: of its whole cache, a query reads index_topk tokens, picked in blocks by an indexer of index_heads x
-    index_dim (MiniMax-M3).
-    """
+    index_dim (MiniMax-M3)."""
 
     heads: Num = field(metadata=size("query heads"))
     kv_heads: Num = field(metadata=size("heads of keys and values"))
@@ -57,8 +55,7 @@ class MLA:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): the cache holds kv_rank + rope_dim values a token.
 
     q_rank 0: queries are projected directly. index_topk > 0: sparse attention (DeepSeek-V3.2, arXiv 2512.02556): a
-    light indexer of index_heads x index_dim picks index_topk past tokens for each query.
-    """
+    light indexer of index_heads x index_dim picks index_topk past tokens for each query."""
 
     heads: Num = field(metadata=size("query heads"))
     q_rank: Num = field(metadata=size("width of the latent of queries (0: none)", low=0))
@@ -79,8 +76,7 @@ class CompressedAttention(MLA):
     The cache holds the last `window` tokens, and one entry for every `ratio` tokens, a weighted sum of theirs; a query
     reads both. index_topk > 0: of the entries an indexer picks index_topk by its own entries of index_dim, and each
     sums 2 x ratio tokens through two series of projections. The output goes through out_groups x out_rank values, heads
-    in groups. Source: transformers, modeling_deepseek_v4.py.
-    """
+    in groups. Source: transformers, modeling_deepseek_v4.py."""
 
     window: Num = count(128, "latest tokens that a query sees one by one")
     ratio: Num = count(0, "tokens of a compressed entry (0: nothing beside the window)", low=0)
@@ -107,8 +103,7 @@ class LinearAttention:
     """A recurrent mixer with a state of fixed size: Mamba-2 (SSD), gated DeltaNet, Kimi delta attention, Mamba-1,
     lightning attention (MiniMax-01, arXiv 2501.08313), or a gated short convolution alone (LFM2).
 
-    heads x head_dim is the value width; key_heads x state the key width (Mamba: groups x state size; "conv": none).
-    """
+    heads x head_dim is the value width; key_heads x state the key width (Mamba: groups x state size; "conv": none)."""
 
     kind: str = field(metadata=text("which of them", RECURRENT))
     heads: Num = field(metadata=size("heads of values"))
@@ -132,8 +127,7 @@ class MoE:
     """Mixture of experts: `top_k` of `experts` a token, each an MLP of `width`, beside a shared MLP of `shared_width`.
 
     Around a latent there is one projection down and one up a layer (LatentMoE, Nemotron 3 Super); the router and the
-    shared MLP keep the hidden width.
-    """
+    shared MLP keep the hidden width."""
 
     experts: Num = field(metadata=size("routed experts of a layer"))
     top_k: Num = field(metadata=size("experts that a token takes"))
@@ -178,8 +172,7 @@ class Model:
     Softcap and other pointwise details that cost next to nothing are left out. Towers (vision and audio encoders with
     their projectors) stay at 16 bits; their images and sounds are tokens of the prompt. Width scales change heads,
     hidden and inner width; width pruning keeps the hidden size (LLM-Pruner, arXiv 2305.11627), depth pruning removes
-    whole blocks (Shortened LLaMA, arXiv 2402.02834).
-    """
+    whole blocks (Shortened LLaMA, arXiv 2402.02834)."""
 
     name: str
     hidden: Num = field(metadata=size("hidden width"))
@@ -238,8 +231,7 @@ class Model:
     def scaled(self) -> Model:
         """The model with its width and depth scales and prunings applied (itself when there are none).
 
-        Head counts and widths are rounded to whole numbers, at least 1; the head size is kept.
-        """
+        Head counts and widths are rounded to whole numbers, at least 1; the head size is kept."""
         return self._scaled
 
     @cached_property
@@ -270,7 +262,7 @@ def _whole(value: Num) -> Num:
 
 
 def _kept(block: Block, depth: Num) -> Num:
-    """Blocks that are left at a depth: whole layers of the model, where each is a part of one.
+    """The blocks left at a depth: whole layers, where blocks are parts of layers.
 
     >>> float(_kept(Block(56, layers=0.5), 0.7)), float(_kept(Block(28, layers=0), 0.7))
     (40.0, 20.0)
@@ -309,11 +301,11 @@ def mixer_params(mixer: Mixer | None, hidden: Num) -> Num:
 def attention_params(a: Attention, h: Num) -> Num:
     """Projections of queries, keys, values and output, biases, norms of q and k, and (MiniMax-M3) the indexer: its
     queries and one key a token from the hidden state, a norm on each."""
-    own = not a.shared_kv
-    kv_heads = own * a.kv_heads
+    has_kv = not a.shared_kv
+    kv_heads = has_kv * a.kv_heads
     q, k, val = a.heads * a.head_dim, kv_heads * a.head_dim, kv_heads * a.v_dim
     index = (a.index_heads + (a.index_heads > 0)) * a.index_dim * h + 2 * a.index_dim
-    norms = a.qk_norm * (1 + own) * a.head_dim
+    norms = a.qk_norm * (1 + has_kv) * a.head_dim
     biases = a.bias * (q + k + val) + a.out_bias * h
     return h * (q * (1 + a.gate) + k + val) + a.heads * a.v_dim * h + biases + norms + index
 

@@ -19,8 +19,7 @@ class Quant:
 
     scale_bits: share of a weight's scale in bits a value (16/128 for group-wise int4). wide: parts of a layer that stay
     at 16 bits (PARTS; gpt-oss narrows its experts alone), or at rest_bits. Norms and router stay at 16 bits, and so do
-    embedding and head unless table_bits says otherwise.
-    """
+    embedding and head unless table_bits says otherwise."""
 
     name: str
     weight_bits: Num = 16
@@ -95,10 +94,10 @@ LADDERS: dict[str, dict[int, tuple[str, ...]]] = {
 
 
 def compute_dtype(bits: Num, kind: str, peaks: dict[str, Num]) -> tuple[str, bool]:
-    """The data type in which a device multiplies operands of which the wider has `bits` bits.
+    """The data type in which a device multiplies operands, of which the wider one has `bits` bits.
 
-    The second value tells whether the device computes at that width; if not, the next wider type that it has is used
-    (weights are then only stored narrow). Raises RooflmError when the device has no rate at all.
+    The second value is whether the device computes at that width; if not, its next wider type is used and weights are
+    only stored narrow. Raises RooflmError if the device has no rate at all.
 
     >>> compute_dtype(8, "any", {"bf16": 1.0, "int8": 2.0}), compute_dtype(8, "float", {"bf16": 1.0})
     (('int8', True), ('bf16', False))

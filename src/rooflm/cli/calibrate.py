@@ -9,8 +9,8 @@ from typing import Any
 
 from rooflm.asked.arguments import Argument, grouped
 from rooflm.cli.console import dumps, show, tell, width, working
+from rooflm.cli.error_text import percent, signed
 from rooflm.cli.options import command, files
-from rooflm.cli.validate import percent, signed
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Table
 from rooflm.shown.terminal import plain

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import Argument, arguments, grouped
 from rooflm.cli.console import dumps, show, tell, working
+from rooflm.cli.error_text import percent, ratio_text, signed
 from rooflm.cli.options import command, files
 from rooflm.cli.serve import server_options
-from rooflm.cli.validate import percent, ratio_text, signed
 from rooflm.shown.blocks import BLANK, Block, Say, Table, listed
 from rooflm.shown.numbers import gib, plural
 from rooflm.shown.numbers import text as quantity

@@ -10,10 +10,21 @@ from rooflm.asked.arguments import Argument, grouped
 from rooflm.asked.written import assignments, names_in, numbers
 from rooflm.cli.console import dumps, show, working
 from rooflm.cli.examples import exemplified
+from rooflm.cli.explore_text import (
+    MEANING,
+    cells,
+    design_rows,
+    design_summary,
+    hardware_text,
+    number_text,
+    table_blocks,
+    title_blocks,
+    varying_axes,
+)
 from rooflm.cli.options import command, group
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.shown.numbers import count, plural, text
+from rooflm.shown.numbers import count, text
 
 if TYPE_CHECKING:
     from rooflm.technology.explore import Columns, Space, Task
@@ -124,102 +135,6 @@ def _deliver(table: Columns, head: dict[str, Any], shown: Mapping[str, Any], blo
     print(dumps(values)) if shown["json"] else show(blocks)
 
 
-def _share(table: Columns, i: int, names: Sequence[str]) -> str:
-    return f"{100 * sum(float(table[f'{c}_s'][i]) for c in names) / float(table['time_s'][i]):.0f}"
-
-
-def _varying_axes(table: Columns, axes: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The axes that vary, and their headings."""
-    shown = [a for a in axes if len(set(map(str, table[a].tolist()))) > 1]
-    return shown, [a.removeprefix("technology.").removeprefix("budget.") for a in shown]
-
-
-def _number_text(value: float) -> str:
-    """A number of a table, in full where it is large.
-
-    >>> _number_text(0.12345), _number_text(2.5e7)
-    ('0.1235', '25,000,000')
-    """
-    return count(value) if abs(value) >= 1e4 else f"{value:.4g}"
-
-
-def _cells(table: Columns, shown: Sequence[str], i: int) -> list[str]:
-    return [_number_text(table[a][i]) if isinstance(table[a][i], float) else str(table[a][i]) for a in shown]
-
-
-def _table(rows: Sequence[Sequence[str]], sides: str, spare: tuple[str, ...], left: int) -> list[Block]:
-    more = [Say(f"... {left:,} more: write them with --out")] if left > 0 else []
-    return [Table(rows, sides, head=True, spare=spare, indent=0), *more]
-
-
-def _rows(table: Columns, axes: Sequence[str], most: int = 60) -> list[Block]:
-    """The table for people: the axes that vary, time, what bounds it, shares in per cent, the split, cost."""
-    shown, heads = _varying_axes(table, axes)
-    rows: list[Sequence[str]] = [(*heads, "time", "bound", "comp%", "mem%", "net%", "tp pp dp", "USD/Mtok")]
-    for i in range(min(len(table["time_s"]), most)):
-        cells = _cells(table, shown, i)
-        if not table["fits"][i]:
-            rows.append((*cells, "-", "no fit", *[""] * 5))
-            continue
-        split = " ".join(f"{table[k][i]:.0f}" for k in ("tp", "pp", "dp"))
-        parts = [_share(table, i, c) for c in (("compute",), ("dram", "l2", "l1"), ("network",))]
-        rows.append((*cells, text(float(table["time_s"][i]), "s"), str(table["bottleneck"][i]), *parts, split,
-                     f"{table['usd_per_million_tokens'][i]:.3g}"))  # fmt: skip
-    spare = ("comp%", "tp pp dp", "mem%", "net%")
-    return _table(rows, "l" * len(shown) + "rlrrrrr", spare, len(table["time_s"]) - most)
-
-
-KINDS = ("seconds", "shares")
-"""What the bars of a grid show."""
-LEAST = 1e-4
-"""Share of a time from which a cause is drawn."""
-
-
-def _draw_bars(table: Columns, axes: Sequence[str], title: str, about: str, path: str, kind: str | None) -> None:
-    """Bars of the time by cause, in seconds or as shares of it, a group for each value of the last axis that varies, or
-    of the first of two."""
-    from rooflm.plots.bars import Bar, bars
-    from rooflm.plots.choose import MOST_BARS
-    from rooflm.plots.scale import Scale
-    from rooflm.technology.explore import CAUSES
-
-    count = len(table["time_s"])
-    if count > MOST_BARS:
-        raise RooflmError(f"--plot draws at most {MOST_BARS} points, but there are {count}")
-    varied = [a for a in axes if len(set(map(str, table[a]))) > 1]
-    outer, inner = (varied[-1:], varied[:-1]) if len(varied) > 1 else ([], varied)
-    order = sorted(range(count), key=lambda i: list(dict.fromkeys(map(str, table[outer[0]]))).index(
-        str(table[outer[0]][i])) if outer else 0)  # fmt: skip
-    top = max((float(t) for t, ok in zip(table["time_s"], table["fits"], strict=True) if ok), default=1.0)
-    factor, unit = (1.0, "s") if top >= 2 else ((1e3, "ms") if top >= 2e-3 else (1e6, "µs"))
-    name, shares = f"{title[:1].lower()}{title[1:]}", kind == "shares"
-    scale = Scale(f"share of {name} (%)", percent=True) if shares else Scale(f"{name} ({unit})")
-    made = []
-    for i in order:
-        parts = {
-            c: float(table[f"{c}_s"][i])
-            for c in CAUSES
-            if table["fits"][i] and table[f"{c}_s"][i] > LEAST * table["time_s"][i]
-        }
-        own = 100 / sum(parts.values()) if shares and parts else factor
-        told = [_word(a, table[a][i]) for a in inner] + (
-            [text(float(table["time_s"][i]), "s")] if shares and parts else []
-        )
-        group = ", ".join(_word(a, table[a][i]) for a in outer)
-        mark = "" if table["fits"][i] else "no fit"
-        made.append(Bar(", ".join(told), {c: own * v for c, v in parts.items()}, group, mark=mark))
-    causes = dict.fromkeys(c for bar in made for c in bar.parts)
-    notes = ["schedule: idle and uneven pipeline stages"] if "schedule" in causes else []
-    notes += [f"all bound by {c}" for c in causes if len(causes) == 1]
-    bars(title, scale, made, about, notes=notes).save(path)
-
-
-def _word(axis: str, value: Any) -> str:
-    """A value of an axis: a name as it is, a number after what it is of."""
-    own = axis.rsplit(".", 1)[-1].replace("_", " ")
-    return str(value) if isinstance(value, str) else f"{own} {value:.4g}"
-
-
 def _front(table: Columns, front: str | None) -> Columns:
     """The rows on the Pareto front of the columns named, or all."""
     if not front:
@@ -237,47 +152,9 @@ def _limits(limit: list[str] | None) -> dict[str, float]:
     return {k: float(numbers(v, k)) for k, _, v in (pair.partition("=") for pair in limit or [])}
 
 
-def _design_summary(report: Columns) -> list[Block]:
-    """What a design is made of and what it costs, in three lines."""
-    r = {k: float(v[0]) for k, v in report.items() if v.dtype.kind == "f"}
-    return [
-        Say(f"{text(r['peak_flops'], 'FLOP/s')} in 16 bits; L2 {r['l2_bytes'] / 2**20:.0f} MiB at "
-            f"{text(r['l2_bandwidth'], 'B/s')}; memory {r['dram_bytes'] / 2**30:.0f} GiB at "
-            f"{text(r['dram_bandwidth'], 'B/s')}"),
-        Say(f"{1e6 * r['area_used_m2']:.0f} of {1e6 * r['die_m2']:.0f} mm2, {r['power_used_w']:.0f} of "
-            f"{r['tdp_w']:.0f} W; {r['device_usd']:.0f} USD a device"),
-        Say(f"{r['tokens_per_j']:.3g} tokens/J with the network; {count(r['tco_usd'])} USD over its years"),
-    ]  # fmt: skip
-
-
-NOTE = Say("No software overheads: bounds to compare hardware by, not predictions.")
-
-
-MEANING = {"step_time": "step time", "latency": "request latency", "ttft": "time to first token",
-           "tpot": "time per output token"}  # fmt: skip
-"""Metric of an exploration -> what people call it."""
-
-
-def _title(model: str, task: Task, asked: Mapping[str, Any]) -> list[Block]:
-    """What is explored: the model, what counts, the hardware, and the work."""
-    return [Say(f"{model}, {MEANING[task.metric]}, {_hardware(asked)}", "title"), Say(_work(task)), NOTE, BLANK]
-
-
-def _work(task: Task) -> str:
-    """What runs, in a line."""
-    s, w = task.scenario, task.scenario.workload
-    if task.phase == "train":
-        again = f"recompute {s.mapping.recompute}"
-        return f"{plural(w.batch, 'sequence')} of {plural(w.seq, 'token')} a step, {again}, {s.quant.name}"
-    return f"batch {count(w.batch)}, prompt {count(w.prompt)}, output {count(w.output)} tokens, {s.quant.name}"
-
-
-def _hardware(asked: Mapping[str, Any]) -> str:
-    return f"die {asked['die']}, {asked['gpus']} device{'s' * (asked['gpus'] != 1)}"
-
-
 def grid(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm explore grid` does with its arguments."""
+    from rooflm.cli.explore_bars import KINDS, draw_bars
     from rooflm.technology.explore import grid as worked_out
 
     task, space = _task(model, asked), _space(asked)
@@ -293,11 +170,11 @@ def grid(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
         table = _front(worked_out(task, space, on=asked["on"]), asked.get("front"))
     if shown["plot"]:
         name = MEANING[task.metric].capitalize()
-        about = f"{model}, {_hardware(asked)}"
-        _draw_bars(table, space.names, f"{name} by cause", about, shown["plot"], shown["plot_kind"])
+        about = f"{model}, {hardware_text(asked)}"
+        draw_bars(table, space.names, f"{name} by cause", about, shown["plot"], shown["plot_kind"])
     head = {"model": model, "phase": asked["phase"], "metric": task.metric, "mappings": task.choices,
             "axes": list(space.names)}  # fmt: skip
-    _deliver(table, head, shown, [*_title(model, task, asked), *_rows(table, space.names)])
+    _deliver(table, head, shown, [*title_blocks(model, task, asked), *design_rows(table, space.names)])
 
 
 def split(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -319,8 +196,8 @@ def split(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
         rows.append((name, f"{100 * share:.1f} %", f"{100 * power:.1f} %", f"{100 * edge:.1f} %" if edge else ""))
     name = MEANING[task.metric] if goal == "time_s" else goal
     told = f"{name}: {value}, from {start} of the die as it is ({method}, {found.evaluations:,} designs)"
-    blocks = [*_title(model, task, asked), Say(told), BLANK, Table(rows, "lrrr", head=True), BLANK,
-              *_rows(found.report, ()), BLANK, *_design_summary(found.report)]  # fmt: skip
+    blocks = [*title_blocks(model, task, asked), Say(told), BLANK, Table(rows, "lrrr", head=True), BLANK,
+              *design_rows(found.report, ()), BLANK, *design_summary(found.report)]  # fmt: skip
     head = {"model": model, "goal": goal, "value": found.value, "start": found.start, "evaluations": found.evaluations,
             "method": method, "seed": seed, "shares": found.shares}  # fmt: skip
     _deliver({k: v for k, v in found.report.items() if v.dtype != object}, head, shown, blocks)
@@ -335,16 +212,16 @@ def front(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     with working("designs tried"):
         found = search(task, space, _names(asked["goals"]), limits=_limits(asked.get("limit")), **how)
     t, most = found.report, 40
-    axes, heads = _varying_axes(t, space.names)
+    axes, heads = varying_axes(t, space.names)
     rows: list[Sequence[str]] = [(*heads, "bound", *found.goals)]
     for i in range(min(len(t["time_s"]), most)):
-        rows.append((*_cells(t, axes, i), str(t["bottleneck"][i]), *(_number_text(t[g][i]) for g in found.goals)))
+        rows.append((*cells(t, axes, i), str(t["bottleneck"][i]), *(number_text(t[g][i]) for g in found.goals)))
     sides = "l" * (len(axes) + 1) + "r" * len(found.goals)
     spread = f"{count(len(t['time_s']))} designs of {found.evaluations} tried, none beaten in {', '.join(found.goals)}"
     head = {"model": model, "phase": asked["phase"], "metric": task.metric, "goals": list(found.goals),
             "seed": asked["seed"], "evaluations": found.evaluations, "space": space.size}  # fmt: skip
-    _deliver(t, head, shown, [*_title(model, task, asked), Say(spread), BLANK,
-                           *_table(rows, sides, ("bound",), len(t["time_s"]) - most)])  # fmt: skip
+    _deliver(t, head, shown, [*title_blocks(model, task, asked), Say(spread), BLANK,
+                           *table_blocks(rows, sides, ("bound",), len(t["time_s"]) - most)])  # fmt: skip
 
 
 def gemms(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -363,7 +240,7 @@ def gemms(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
         Say("FLOP/B: arithmetic per byte moved; below the GPU's balance (peak FLOP/s over B/s) memory is the bound."),
     ]  # fmt: skip
     _deliver(t, {"model": model, "prompt": prompt, "batch": batch}, shown,
-          [*told, BLANK, *_table(rows, "llrrrrlrr", ("balance", "FLOP/B"), 0)])  # fmt: skip
+          [*told, BLANK, *table_blocks(rows, "llrrrrlrr", ("balance", "FLOP/B"), 0)])  # fmt: skip
 
 
 def generations(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -397,7 +274,7 @@ def dies(_: None, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     rows += [(str(t["die"][i]), str(t["quantity"][i]), text(t["engine"][i], str(t["unit"][i])),
               text(t["catalogue"][i], str(t["unit"][i])), f"{100 * t['error'][i]:+.0f} %")
              for i in range(len(t["die"]))]  # fmt: skip
-    _deliver(t, {}, shown, [*_table(rows, "llrrr", (), 0), BLANK, *map(Say, notes)])
+    _deliver(t, {}, shown, [*table_blocks(rows, "llrrr", (), 0), BLANK, *map(Say, notes)])
 
 
 for name, run, told in (

@@ -43,12 +43,12 @@ def result_json(found: Any, command: str, seconds: float) -> dict[str, Any]:
         "best": inputs_and_outputs(found.best) if found.best else None,
         "top": [inputs_and_outputs(c) for c in found.top],
         "front": [inputs_and_outputs(c) for c in found.front],
-        **({"without_pools": result_json(found.beside, "", seconds)} if found.beside else {}),
+        **({"without_pools": result_json(found.without_pools, "", seconds)} if found.without_pools else {}),
         "blocked": [{**inputs_and_outputs(b.candidate), "why": list(b.why)} for b in found.blocked],
         "nearest": {**inputs_and_outputs(found.nearest.candidate), "why": list(found.nearest.why)}
         if found.nearest
         else None,
-        "unmet": list(found.alone),
+        "unmet": list(found.unmet),
         "prices": found.prices,
         "assumed": list(found.assumed),
         "without_effect": list(found.same),

@@ -38,10 +38,10 @@ def training_causes(e: TrainingFigures) -> dict[str, Num]:
     causes: dict[str, Num] = dict.fromkeys(CAUSES, np.zeros(()))
     times = e.micro_batches / e.scenario.mapping.pp
     for group, often in (*((g, times) for g in e.timed.passes.values()), (e.timed.update, 1.0)):
-        found = by_bound([t for t in group if isinstance(t.node, Op)])
+        seconds = by_bound([t for t in group if isinstance(t.node, Op)])
         for name in BOUNDS[:4]:
-            causes[name] = causes[name] + often * found[name]
-        causes["other"] = causes["other"] + often * found["overhead"]
+            causes[name] = causes[name] + often * seconds[name]
+        causes["other"] = causes["other"] + often * seconds["overhead"]
     p = e.parts
     causes["network"] = sum(v for k, v in p.items() if k.endswith("_comm"))
     causes["schedule"] = p["bubble"] + p["imbalance"]
@@ -62,7 +62,7 @@ def largest(shares: Mapping[str, Num]) -> Num:
 def bounds(e: TrainingFigures) -> dict[str, Num]:
     """What bounds the forward pass, the backward pass with what it runs again, and the step."""
     backward = [*e.timed.phase("backward"), *e.timed.phase("recompute")]
-    found = {"forward": e.timed.phase("forward"), "backward": backward}
+    timed = {"forward": e.timed.phase("forward"), "backward": backward}
     causes = training_causes(e)
     causes |= {"other": causes["other"] - e.parts["host"], "host": e.parts["host"]}
-    return {k: largest(by_bound(v)) for k, v in found.items()} | {"step": largest(causes)}
+    return {k: largest(by_bound(v)) for k, v in timed.items()} | {"step": largest(causes)}

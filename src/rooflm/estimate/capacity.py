@@ -38,7 +38,7 @@ class Limits(NamedTuple):
 
     @property
     def broken(self) -> NDArray[Any]:
-        """True where anything stands against it."""
+        """True where the scenario cannot run for any reason."""
         return np.asarray(any_of(self.flags.values()))
 
     @property
@@ -52,9 +52,9 @@ class Limits(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """Bytes on the fullest device. weights: of the weights; sequence: KV cache of one sequence at its full length;
-    token: activations of one token of a pass; logit: logits of one sequence; copy: of one sequence, what an eager cache
-    update holds twice."""
+    """Bytes that the fullest device needs. weights: all weights; sequence: KV cache of one sequence at its full length;
+    token: activations of one token of a pass; logit: logits of one sequence; copy: the second copy of a sequence's
+    cache that an eager update holds for a moment."""
 
     weights: Num
     sequence: Num
@@ -64,7 +64,7 @@ class Needs(NamedTuple):
 
 
 def needs(s: Scenario) -> Needs:
-    """Bytes that memory is made of, each for one sequence or token."""
+    """The memory that a scenario needs, a sequence and a token at a time."""
     half, weights = s.quant.half_bytes, held_weights(s.model, s.mapping, s.quant, s.engine)
     need = Needs(weights, sequence_bytes(s), token_bytes(s, half), logit_bytes(s, half), copy_bytes(s))
     if s.speculation.off:
@@ -75,7 +75,7 @@ def needs(s: Scenario) -> Needs:
 
 @kept
 def held_weights(model: Model, m: Mapping, quant: Quant, engine: Engine) -> Num:
-    """Bytes of weights on the fullest device; where the engine cuts stages evenly, all stages hold alike."""
+    """Bytes of weights on the fullest device; all stages hold the same where the engine cuts them evenly."""
     if engine.stages.even_stages:
         return mem.weight_bytes(model, replace(m, pp=1), quant, quant.half_bytes) / m.pp
     return mem.weight_bytes(model, m, quant, quant.half_bytes)
@@ -83,19 +83,17 @@ def held_weights(model: Model, m: Mapping, quant: Quant, engine: Engine) -> Num:
 
 @kept
 def token_values(model: Model, m: Mapping) -> Num:
-    """Values of activations a token of a pass: residual and its norm, and the widest layer."""
+    """Activation values of one token of a pass: residual, its norm, and the widest layer."""
     return 2 * model.scaled().hidden + mem.layer_widths(model, m)
 
 
 class Running(NamedTuple):
-    """What runs at once of a batch, worked out once for a prediction.
+    """The sequences of a batch that run at the same time.
 
-    need: `needs(s)`; largest: the largest batch that fits, every rank alike. waves: rounds in which the batch runs.
-    sequences: of the fullest data-parallel rank at the same time. passes: that their prompts take under the engine's
-    token budget; fullest: tokens of the largest of them over those of the mean one. flight: micro-batches of a decode
-    step that are in the pipeline at once, one a stage and no more than there are sequences; micro: sequences of the
-    largest of them.
-    """
+    need: `needs(s)`; largest: the largest batch that fits. waves: rounds in which the batch runs. sequences: running at
+    once on the fullest data-parallel rank. passes: prefill passes for their prompts under the engine's token budget;
+    fullest: tokens of the largest pass over the mean. flight: micro-batches in the pipeline during a decode step, at
+    most one a stage and one a sequence; micro: sequences of the largest of them."""
 
     need: Needs
     largest: Num
@@ -108,13 +106,13 @@ class Running(NamedTuple):
 
     @property
     def fuller(self) -> Num:
-        """Micro-batches that hold `micro` sequences; the other ones hold one less."""
+        """Micro-batches that hold `micro` sequences; the others hold one less."""
         return self.sequences - self.flight * floor(self.sequences / self.flight)
 
 
 def most_in_flight(s: Scenario) -> Num:
-    """Micro-batches that a pipeline takes at once, however many sequences there are: one a stage where the engine's
-    stages work at the same time, else one.
+    """Most micro-batches in the pipeline at once: one a stage where the engine's stages work at the same time, else
+    one.
 
     >>> from rooflm.asked.build_inference import build_inference
     >>> two = build_inference(model="llama-7b", gpu="a100", tp=1, pp=2, engine="vllm").scenario
@@ -130,8 +128,7 @@ def running(s: Scenario) -> Running:
     close to linear in its sequences, so only their number counts. It is whole where a round's sequences end together;
     an engine that evicts for want of memory (vLLM) has them out of step, and the next start as soon as one ends.
 
-    Where a pipeline cuts prompts into micro-batches of `stage_tokens`, the last one is what is left over.
-    """
+    Where a pipeline cuts prompts into micro-batches of `stage_tokens`, the last one is what is left over."""
     e, m = s.engine, s.mapping
     need = needs(s)
     largest, limit = max_batch(s, need), running_limit(s)
@@ -149,11 +146,10 @@ def running(s: Scenario) -> Running:
 
 
 def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None) -> Memory:
-    """Memory of the fullest device when `batch` sequences (default: the workload's) are at their full length.
+    """Memory of the fullest device when `batch` sequences (default: the workload's) have reached their full length.
 
-    The capacity is what the engine may fill: its share of the device, less what it leaves free beside the KV cache.
-    need: `needs(s)`, where it is known already.
-    """
+    The capacity is what the engine may fill: its share of the device, less what it keeps free next to the KV cache.
+    need: `needs(s)`, if the caller has it."""
     e, m = s.engine, s.mapping
     each = needs(s) if need is None else need
     sequences = ceil((s.workload.batch if batch is None else batch) / m.dp)
@@ -173,7 +169,7 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
 
 
 def usable(device: Device) -> Num:
-    """Bytes of a device's memory that programs may hold: all but what a system in the same memory holds."""
+    """Bytes of a device's memory that programs may use: all but what the operating system takes of a shared memory."""
     return device.dram.size - device.system_memory
 
 
@@ -185,8 +181,8 @@ def sequence_bytes(s: Scenario) -> Num:
 
 
 def copy_bytes(s: Scenario) -> Num:
-    """Bytes a sequence that an eager cache update holds twice: torch.cat makes a layer's keys and values anew while the
-    old ones are still there (docs/decisions/0046). 0 where the cache is written in place."""
+    """Bytes a sequence that an eager cache update holds twice: torch.cat writes new keys and values of a layer while
+    the old ones are still there (docs/decisions/0046). 0 where the cache is updated in place."""
     k = s.engine.kernels
     if k.fused or k.epilogue or k.rope_inside:
         return 0.0
@@ -208,16 +204,16 @@ def logit_bytes(s: Scenario, half: float) -> Num:
 
 
 def max_batch(s: Scenario, need: Needs | None = None) -> Num:
-    """The largest batch that memory holds, 0 if it holds none; memory is linear in the batch below and above the token
-    budget, and where more sequences than prompt tokens are in a pass. need: `needs(s)`, where it is known already."""
-    own = needs(s) if need is None else need
-    fixed = memory_use(s, 0.0, own)
+    """The largest batch that fits in memory, or 0. Memory is piecewise linear in the batch: its slope changes at the
+    token budget, and where a pass has more sequences than prompt tokens. need: `needs(s)`, if the caller has it."""
+    each_needs = needs(s) if need is None else need
+    fixed = memory_use(s, 0.0, each_needs)
     free = (fixed.capacity - fixed.total) / s.engine.room.free_fraction
     new, budget = s.workload.new / s.mapping.cp, s.engine.room.token_budget / s.mapping.cp
-    each = own.sequence / s.engine.room.free_fraction + own.logit + own.copy
-    below = free / (each + new * own.token)
-    above = pick(budget < np.inf, free - pick(budget < np.inf, budget, 0) * own.token, -1.0) / each
-    most = smaller(larger(below, above), free / (each + own.token))
+    each = each_needs.sequence / s.engine.room.free_fraction + each_needs.logit + each_needs.copy
+    below = free / (each + new * each_needs.token)
+    above = pick(budget < np.inf, free - pick(budget < np.inf, budget, 0) * each_needs.token, -1.0) / each
+    most = smaller(larger(below, above), free / (each + each_needs.token))
     return larger(floor(most), 0.0) * s.mapping.dp
 
 
@@ -227,5 +223,5 @@ def running_limit(s: Scenario) -> Num:
 
 
 def check(broken: Dict[str, Num], used: Num, capacity: Num) -> Limits:
-    """Limits of a scenario: the rules that it breaks (`rules.flags`), and whether it uses more bytes than it may."""
+    """Limits of a scenario: the rules that it breaks (`rules.flags`), and whether it runs out of memory."""
     return Limits({**broken, OUT_OF_MEMORY: (used <= capacity) == 0})

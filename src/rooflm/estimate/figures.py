@@ -36,7 +36,7 @@ HELD = (*NUMPY, dict, Memory)
 
 
 def single(value: Any) -> Any:
-    """NumPy's numbers of one value as Python's, also those in dicts and in small records; the rest as it is.
+    """NumPy scalars as Python numbers, also inside dicts and `Memory`; anything else unchanged.
 
     >>> single({"a": np.float64(0.5), "b": np.array(True)})
     {'a': 0.5, 'b': True}
@@ -73,7 +73,7 @@ class Figures:
             self.__dict__.update({k: single(v) for k, v in self.__dict__.items() if isinstance(v, HELD)})
 
     def plainly(self, value: Any) -> Any:
-        """A value as it is shown: plain where it is of a single point."""
+        """A Python number where the scenario is a single point, else the array."""
         return single(value) if self.scenario.axes == 0 else value
 
     @figure

@@ -17,8 +17,8 @@ ONCE = ("decode_attention", "mla_decode")
 
 
 def verifying(plain: Sequence[Op | Comm], s: Scenario, wide: Callable[[Num], Sequence[Op | Comm]]) -> list[Op | Comm]:
-    """The nodes of a decode pass that verifies guesses. plain: those of a pass with one token a sequence; wide(rows):
-    those of a pass with so many tokens a sequence. Attention still reads a sequence's cache once."""
+    """Nodes of a decode pass that verifies guesses. plain: nodes of a pass with one token a sequence; wide(rows): of a
+    pass with `rows` tokens a sequence. Attention still reads a sequence's cache only once."""
     if s.speculation.off:
         return list(plain)
     rows = s.speculation.verified
@@ -28,19 +28,19 @@ def verifying(plain: Sequence[Op | Comm], s: Scenario, wide: Callable[[Num], Seq
 
 
 def drafting(s: Scenario) -> Scenario:
-    """The scenario of a pass that guesses: the draft model in its own scheme on the same devices, without the host's
-    costs of a step, which the verifying pass has once."""
+    """The scenario of one draft pass: the draft model in its own scheme on the same devices. The host's fixed costs of
+    a step are left out: the verifying pass pays them."""
     model = guessing_model(s.model, s.speculation)
-    own = replace(s.speculation.scheme or s.quant, kv_bits=s.quant.kv_bits)
+    scheme = replace(s.speculation.scheme or s.quant, kv_bits=s.quant.kv_bits)
     mapping = replace(s.mapping, pp=1, ep=s.mapping.ep if s.speculation.draft is None else 1)
     engine = s.engine.but(step=0.0, sequence=0.0, request=0.0, front=0.0, tokenise=0.0, carry=0.0)
-    one = replace(s, model=model, quant=own, mapping=mapping, engine=engine, speculation=Speculation())
+    one = replace(s, model=model, quant=scheme, mapping=mapping, engine=engine, speculation=Speculation())
     return replace(one, adapters=Adapters())
 
 
 def held(s: Scenario, sequence_bytes: Callable[[Scenario], Num]) -> tuple[Num, Num]:
-    """(bytes of weights, bytes of cache a sequence) that guessing adds on a device: those of a draft model; for the
-    model's own heads those of the extra layers in its checkpoint, else of one layer."""
+    """(bytes of weights, bytes of cache a sequence) that speculative decoding adds on a device: those of the draft
+    model, or of the model's own prediction layers (one layer where the checkpoint has none)."""
     d = drafting(s)
     each = sequence_bytes(d)
     if s.speculation.draft is None:

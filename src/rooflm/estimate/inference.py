@@ -38,8 +38,7 @@ class InferenceFigures(Figures):
     ttft: time to the first token of the batch (s); tpot: time per output token averaged over the output (s), tpot_end:
     at its end; latency: the whole request (s); prefill_parts, decode_parts: name -> s, summing to ttft and tpot;
     comm_bytes: sent by one GPU in the prefill and in a decode step; waves: rounds in which the batch runs (1 unless the
-    engine queues what does not fit; ttft is then the first round's). See docs/nomenclature.md.
-    """
+    engine queues what does not fit; ttft is then the first round's). See docs/nomenclature.md."""
 
     ttft: Num
     tpot: Num
@@ -70,7 +69,7 @@ class InferenceFigures(Figures):
     def decode_parts(self) -> dict[str, Num]:
         """Seconds of an output token by part, mean over the output (of a model that embeds: none)."""
         step, s = self.speed, self.scenario
-        parts = {**{k: mean_step(v, s.axes) for k, v in step.tick.parts.items()}, **step.beside}
+        parts = {**{k: mean_step(v, s.axes) for k, v in step.tick.parts.items()}, **step.extra}
         if not s.speculation.off:
             parts = {k: v / s.speculation.gained for k, v in parts.items()}
         return parts if s.model.head else {}
@@ -86,7 +85,7 @@ class InferenceFigures(Figures):
 
     @figure
     def comm_bytes(self) -> dict[str, Num]:
-        """Their sums."""
+        """Bytes sent by one GPU in the prefill and in a decode step."""
         sent = {phase: sum(each.values()) + 0.0 for phase, each in self.comm_detail.items()}
         return {**sent, "decode": self.scenario.model.head * sent["decode"]}
 
@@ -123,7 +122,7 @@ class InferenceFigures(Figures):
 
     @cached_property
     def lighter(self) -> Step:
-        """The decode pass of the micro-batches of a pipeline that hold one sequence less than the largest."""
+        """The decode pass of the micro-batches that hold one sequence less than the largest."""
         s, run = self.scenario, self.running
         if not np.any(run.fuller):
             return self.passes["decode"]
@@ -132,13 +131,13 @@ class InferenceFigures(Figures):
         return decode_step(s, timed, rates(s), fewer)
 
     def in_step(self, name: str) -> Num:
-        """A count of a pass (Step's `name`) over all micro-batches of a decode step, mean over the output."""
+        """A quantity of `Step` over all micro-batches of a decode step, mean over the output."""
         fuller, axes = self.running.fuller, self.scenario.axes
         other = (self.running.flight - fuller) * mean_step(getattr(self.lighter, name), axes)
         return other + fuller * mean_step(getattr(self.passes["decode"], name), axes)
 
     def _whole(self, name: str) -> Num:
-        """A count of a pass (Step's `name`) over the whole request, all waves and stages (not of what guesses)."""
+        """A quantity of `Step` over the whole request: all waves and stages, without draft passes."""
         steps = larger(self.scenario.workload.output - 1, 0) / self.gained
         prefill = self.running.passes * getattr(self.passes["prefill"], name)
         return self.waves * (prefill + steps * self.in_step(name))
@@ -224,12 +223,11 @@ def infer_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Infe
     """Predict inference of one scenario (or, where its numbers are arrays, of every point of the grid).
 
     broken: the rules that it breaks (`rules.flags`), where that is known already.
-    Never raises for an infeasible point: `fits` and `reason` say so. Units: SI.
-    """
+    Never raises for an infeasible point: `fits` and `reason` say so. Units: SI."""
     held = device_part(s)
     run = running(held)
     fast = speed(s, timed_passes(held, run), rates(s), run)
-    tpot, end = fast.tpot, a_token(s, last_step(fast.tick.total, s.axes), fast.beside)
+    tpot, end = fast.tpot, a_token(s, last_step(fast.tick.total, s.axes), fast.extra)
     if not s.model.head:
         tpot, end = np.nan * tpot, np.nan * tpot
     memory = memory_use(held, need=run.need)

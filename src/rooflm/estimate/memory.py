@@ -1,7 +1,6 @@
 """Bytes on one device: weights by shard, KV cache and recurrent state, activations, logits, buffers.
 
-The device is the fullest one: with a pipeline, the stage with the most layers and the larger of embedding and head.
-"""
+The device is the fullest one: with a pipeline, the stage with the most layers and the larger of embedding and head."""
 
 from __future__ import annotations
 
@@ -42,8 +41,8 @@ def local_mixer(mixer: Mixer | None, tp: Num) -> Mixer | None:
     """The mixer as one rank of the tensor group holds it: heads split, KV heads replicated when there are too few."""
     if mixer is None or is_plain(tp, 1):
         return mixer
-    own: dict[str, Any] = {name: ceil(getattr(mixer, name) / tp) for name in SPLIT[type(mixer)]}
-    return replace(mixer, **own)
+    split: dict[str, Any] = {name: ceil(getattr(mixer, name) / tp) for name in SPLIT[type(mixer)]}
+    return replace(mixer, **split)
 
 
 def local_ffn(ffn: FeedForward | None, mapping: Mapping) -> tuple[Num, Num, Num]:
@@ -102,11 +101,11 @@ def layer_shard(model: Model, mapping: Mapping) -> dict[str, Num]:
 
 
 def end_tables(model: Model, mapping: Mapping) -> tuple[Num, Num]:
-    """Parameters on one rank of the first stage's tables (embedding and positions) and of the last one's (the head; a
-    tied one counts with the embedding where both are on one stage)."""
+    """Parameters on one rank of the embedding (with positions) and of the head. A tied head counts as 0 where both are
+    on one stage."""
     rows = ceil(model.vocab / mapping.tp)
-    apart = model.head * pick((mapping.pp == 1) & model.tied, 0.0, 1.0)
-    return (rows + model.positions) * model.hidden, rows * (apart * model.hidden + model.head_bias)
+    own_head = model.head * pick((mapping.pp == 1) & model.tied, 0.0, 1.0)
+    return (rows + model.positions) * model.hidden, rows * (own_head * model.hidden + model.head_bias)
 
 
 def shards(model: Model, mapping: Mapping) -> dict[str, Num]:
@@ -121,9 +120,8 @@ def shards(model: Model, mapping: Mapping) -> dict[str, Num]:
 
 
 def extra_share(model: Model, mapping: Mapping) -> Num:
-    """Parameters on one rank of what no block holds (`extra_params`): all of it on every rank. A negative number stands
-    for parameters that the token table lacks, where it is narrower than the hidden width; of these a rank has its
-    share, as of the table.
+    """Parameters outside any block (`extra_params`) on one rank: each rank holds all of them. A negative number
+    corrects for a token table narrower than the hidden width, and is split as the table is.
 
     >>> float(extra_share(Model("m", 64, 100, (), extra_params=-80), Mapping(tp=8)))
     -10.0
@@ -145,9 +143,9 @@ def weight_bytes(model: Model, mapping: Mapping, quant: Quant, half_bytes: float
 
 
 def adapter_bytes(model: Model, mapping: Mapping, adapters: Adapters) -> Num:
-    """Bytes of served adapters on the fullest device, at 16 bits: each tensor rank holds its columns or rows of one of
-    a pair of matrices and all of the other (vLLM's default). Products that run as one keep an adapter each."""
-    products = [own for name in adapters.modules for own in SEVERAL.get(name, (name,))]
+    """Bytes of served adapters on the fullest device, at 16 bits: each tensor rank holds its share of one matrix of a
+    pair and all of the other (vLLM's default). Each part of a fused product has its own adapter."""
+    products = [product for name in adapters.modules for product in SEVERAL.get(name, (name,))]
     one = adapter_params(model.scaled(), adapters.rank, products, mapping.tp)
     return 2.0 * adapters.held * one * stage_share(model.scaled(), mapping.pp)
 
@@ -208,8 +206,7 @@ def kv_bytes_per_sequence(
     """Bytes of one sequence's cache and state on the fullest device at a length of `tokens`.
 
     A window keeps at most its width, but the share `window_kept` of all tokens at least; pages of `block` tokens are
-    rounded up; recurrent layers keep a state of fixed size (fp32) and the tail of their convolution.
-    """
+    rounded up; recurrent layers keep a state of fixed size (fp32) and the tail of their convolution."""
     m = model.scaled()
     paged = ceil(tokens / block) * block
     total: Num = 0.0
@@ -229,11 +226,10 @@ def kv_bytes_per_sequence(
 
 
 def layer_widths(model: Model, mapping: Mapping) -> Num:
-    """Values a token that the widest moment of any layer holds beside the residual (its inputs and outputs).
+    """Activation values a token, besides the residual, at the widest point of any layer (inputs and outputs).
 
-    Attention: the projections and the output; feed-forward: gate, up and their product; MoE: as many copies of a token
-    as it has experts on this rank.
-    """
+    Attention: projections and output; feed-forward: gate, up and their product; MoE: one copy of a token for each of
+    its experts on this rank."""
     m = model.scaled()
     widest: Num = 0.0
     for b in m.blocks:

@@ -2,8 +2,7 @@
 
 Decoding, the host's CPU reads the weights (of experts those that some token picked) and the cache of its layers from
 its own memory, while the device waits: layers follow each other. Long prompts run on the device, to which the weights
-are sent over the link, as llama.cpp does for batches of 32 tokens and more.
-"""
+are sent over the link, as llama.cpp does for batches of 32 tokens and more."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ def device_part(s: Scenario) -> Scenario:
 
 
 def host_bytes(s: Scenario, tokens: Num, context: Num) -> tuple[Num, Num]:
-    """Bytes of weights (of experts, those that so many tokens pick among them) and of cache a sequence that a pass
-    reads in the host's memory."""
+    """(bytes of weights, bytes of cache a sequence) that a pass reads from host memory; of experts, only those that its
+    tokens pick."""
     model, q = s.model.scaled(), s.quant
     weights: Num = 0.0
     cache: Num = 0.0

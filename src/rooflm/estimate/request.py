@@ -83,27 +83,27 @@ def timed_passes(s: Scenario, run: Running) -> Passes:
 
 
 def timed_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:
-    """Nodes timed, each kind of kernel times what the engine takes over a measured one."""
+    """Nodes with their times; calibrated, each kind of kernel is scaled by the engine's own factor."""
     return time_nodes(nodes, s, s.engine.factors if s.efficiency.mode == "calibrated" else MEASURED)
 
 
 class Speed(NamedTuple):
     """Times of a request (s). one: a prefill pass; tick: a decode step; repeat: prefill passes until the first token;
-    before: other seconds before the first token, by part; beside: other seconds of each decode step, by part; latency
-    covers all rounds in which the batch runs."""
+    before: further seconds before the first token, by part; extra: further seconds of each decode step, by part;
+    latency: all rounds of the batch."""
 
     one: Step
     tick: Step
     repeat: Num
     before: dict[str, Num]
-    beside: dict[str, Num]
+    extra: dict[str, Num]
     ttft: Num
     tpot: Num
     latency: Num
 
 
 def host_of(s: Scenario) -> Engine:
-    """The engine with the host costs that count: as fitted where efficiency is calibrated, else `unfitted`."""
+    """The engine whose host costs apply: as fitted where efficiency is calibrated, else `unfitted`."""
     return s.engine if s.efficiency.mode == "calibrated" else unfitted(s.engine)
 
 
@@ -113,16 +113,18 @@ def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> 
     held = graphed(e, contexts_of(s))
     issue = issue_time(e, run.micro, held, launching=s.cluster.launching)
     tick = step(timed, e, s.cluster.device, r, issue, run.micro)
-    own = 1.0 if e.residuals is None else e.residuals.factor("decode", s, run.sequences)
-    if is_plain(own, 1.0):
+    correction = 1.0 if e.residuals is None else e.residuals.factor("decode", s, run.sequences)
+    if is_plain(correction, 1.0):
         return tick
-    return replace(tick, total=tick.total * own, device_time=tick.device_time * own, slower=tick.slower * own)
+    return replace(
+        tick, total=tick.total * correction, device_time=tick.device_time * correction, slower=tick.slower * correction
+    )
 
 
 def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:
-    """Times of a mean stage that a prompt's passes wait in a pipeline: behind its first stage, which has a layer more
-    where the head counts as one, and at a full queue of the one host that issues them, stage after stage: where a queue
-    holds h passes of its stage, floor(h) + 1 start in turn, the next pp - first - h later."""
+    """Waiting of a prompt's passes in a pipeline, in times of a mean stage: for the first stage, which has a layer more
+    where the head counts as one, and for the one host that issues the stages' kernels in turn. Where the launch queue
+    holds h passes of a stage, floor(h) + 1 passes start in turn, and the next one waits pp - first - h."""
     e, pp, layers = s.engine, s.mapping.pp, s.model.scaled().layers
     first = smaller(ceil((layers + 1) / pp), layers) * pp / layers if e.stages.even_stages else 1.0
     products = [t.node for t in timed if isinstance(t.node, Op) and t.node.kind == "gemm"]
@@ -144,31 +146,31 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     repeat = busy / m.pp if e.stages.pipelined else run.passes
     token = e.host.tokenise + e.host.carry
     before: dict[str, Num] = {"request": e.host.request + e.host.front + token * s.workload.prompt}
-    beside: dict[str, Num] = {}
+    extra: dict[str, Num] = {}
     tick = decode_step(s, timed.decode, r, run)
     if e.residuals is not None:
-        own = e.residuals.factor("prefill", s, run.sequences)
-        repeat, before = repeat * own, {k: v * own for k, v in before.items()}
+        correction = e.residuals.factor("prefill", s, run.sequences)
+        repeat, before = repeat * correction, {k: v * correction for k, v in before.items()}
     if not s.offload.off:
         context = s.workload.prompt + s.workload.output / 2
         before["host layers"] = run.passes * prompt_seconds(s, run.sequences * s.workload.new / run.passes)
-        beside["host layers"] = decode_seconds(s, run.sequences * s.speculation.verified, context)
+        extra["host layers"] = decode_seconds(s, run.sequences * s.speculation.verified, context)
     if not s.speculation.off:
-        beside["guesses"] = guessing_time(s, run)
+        extra["guesses"] = guessing_time(s, run)
     ttft = one.total * repeat + add_up(before.values())
-    tpot = a_token(s, mean_step(tick.total, s.axes), beside)
+    tpot = a_token(s, mean_step(tick.total, s.axes), extra)
     latency = (ttft + larger(s.workload.output - 1, 0) * tpot) * run.waves
-    return Speed(one, tick, repeat, before, beside, ttft, tpot, latency)
+    return Speed(one, tick, repeat, before, extra, ttft, tpot, latency)
 
 
-def a_token(s: Scenario, step_time: Num, beside: Mapping[str, Num]) -> Num:
-    """Seconds of an output token: a decode step with what comes beside it, over the tokens that it gains a sequence."""
-    seconds = step_time + add_up(beside.values()) if beside else step_time
+def a_token(s: Scenario, step_time: Num, extra: Mapping[str, Num]) -> Num:
+    """Seconds of an output token: a decode step and its further parts, over the tokens that a sequence gains in it."""
+    seconds = step_time + add_up(extra.values()) if extra else step_time
     return seconds if s.speculation.off else seconds / s.speculation.gained
 
 
 def guessing_time(s: Scenario, run: Running) -> Num:
-    """Seconds that the guesses of a step take, one pass of what guesses after the other."""
+    """Seconds of a step's draft passes, one after the other."""
     d = drafting(s)
     tick = decode_step(d, timed_nodes(build(decode_context(d, run)), d), rates(d), run)
     return s.speculation.guesses * mean_step(tick.total, s.axes)

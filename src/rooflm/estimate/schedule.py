@@ -3,8 +3,7 @@
 Notation: p stages, m micro-batches, v virtual stages a device, F, B, W the time of forward, input-gradient and
 weight-gradient pass of one micro-batch on one device. Sources: GPipe (arXiv 1811.06965), 1F1B and interleaving
 (Narayanan et al. 2021, arXiv 2104.04473, section 2.2), zero-bubble (Qi et al. 2023, arXiv 2401.10241, table 1),
-DualPipe (DeepSeek-V3, arXiv 2412.19437, table 2).
-"""
+DualPipe (DeepSeek-V3, arXiv 2412.19437, table 2)."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def table_time(p: Num, v: Num, m: Num, forward: Num, backward: Num) -> Num:
 
 
 def chunks(schedule: str, v: Num) -> Num:
-    """Virtual stages that the schedule really interleaves.
+    """Virtual stages that the schedule interleaves.
 
     >>> chunks("1f1b", 3), chunks("interleaved", 3)
     (1, 3)

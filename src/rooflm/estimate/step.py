@@ -26,8 +26,8 @@ their TDP in decoding; Patel et al., "Characterizing power management opportunit
 
 
 class Experts(NamedTuple):
-    """What Python launches one by one, experts above all: its share of a pass's launches, and the share of the pass's
-    that one call of their kernels spares."""
+    """Kernels that Python launches one by one, mostly those of experts. share: of all launches of a pass; spared:
+    launches that a fused expert kernel saves, as a share of all of the pass."""
 
     share: Num = 0.0
     spared: Num = 0.0
@@ -38,9 +38,9 @@ NO_EXPERTS = Experts()
 
 @dataclass(frozen=True)
 class Step:
-    """One pass of one device (s). total: with the host; device_time: without; alone: of its kernels and collectives
-    timed alone, `shares` by part; slower: factor of their times in this pass. What few ask for (parts, FLOPs, bytes,
-    energy) is worked out when it is read."""
+    """One pass on one device (s). total: with the host; device_time: without it; alone: sum of kernels and collectives
+    as timed one by one, `shares` by part; slower: factor on all device times. parts, FLOPs, bytes and energy are
+    computed when first read."""
 
     total: Num
     device_time: Num
@@ -58,7 +58,7 @@ class Step:
 
     @cached_property
     def packed(self) -> Num:
-        """Time that a kernel takes in the pass over its time alone."""
+        """Time of a kernel within the pass over its time alone."""
         return self.busy / larger(self.alone, 1e-300)
 
     @cached_property
@@ -100,7 +100,7 @@ def add_up(values: Iterable[Num]) -> Num:
 
 
 def launches(timed: Sequence[Timed]) -> Num:
-    """Kernels issued in a pass: a collective is one, and none in a group of one rank (a degree may be an array)."""
+    """Kernels launched in a pass. A collective is one launch, or none for a group of one rank."""
     return sum(
         t.node.count * (t.node.launches if isinstance(t.node, Op) else smaller(t.node.ranks - 1, 1)) for t in timed
     )
@@ -117,8 +117,7 @@ def by_part(timed: Sequence[Timed]) -> dict[str, Num]:
 def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
     """Joules that the work itself draws beyond idle power.
     E = (TDP - idle) sum over ops of max(FLOPs / peak, 0.6 bytes / bandwidth): an op at full compute rate draws TDP, one
-    that streams memory at full rate 60 % of the way to it.
-    """
+    that streams memory at full rate 60 % of the way to it."""
     seconds = [
         t.node.count * larger(t.node.flops / r.peak[t.node.rate], MEMORY_POWER * t.node.bytes / r.dram)
         for t in timed
@@ -128,8 +127,8 @@ def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
 
 
 def unfitted(engine: Engine) -> Engine:
-    """The engine where kernels take their roofline's time: without what corrects measured kernels (launches that
-    overlap, hotter passes of prompts), which would beat the roofline or count twice. Host costs stay.
+    """The engine for kernels at roofline speed: without the corrections of measured kernels (overlapping launches,
+    slower prefill passes), which would beat the roofline or count twice. Host costs stay.
 
     >>> unfitted(Engine("").but(gap=-1e-6, prompt=1.2)) == Engine("")
     True
@@ -150,7 +149,7 @@ def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
 
 
 def captured(engine: Engine, model: Model) -> Num:
-    """Most tokens of a pass with prompts of this model that graphs hold.
+    """Most tokens of a prefill pass that a CUDA graph covers for this model.
 
     >>> from rooflm.readers.checkpoints.load import load_model
     >>> e = Engine("").but(captured=16384, captured_latent=2048)
@@ -162,7 +161,7 @@ def captured(engine: Engine, model: Model) -> Num:
 
 
 def graphed(engine: Engine, context: Num) -> Num:
-    """Most sequences of a decoding pass that graphs hold, of so many tokens each: none beyond those captured for.
+    """Most sequences of a decode pass that a CUDA graph covers at these contexts; 0 beyond the captured length.
 
     >>> e = Engine("").but(graphed_sequences=256, graph_length=8192)
     >>> [int(graphed(e, n)) for n in (8192, 8193)]
@@ -173,8 +172,8 @@ def graphed(engine: Engine, context: Num) -> Num:
 
 
 def issue_time(engine: Engine, tokens: Num, held: Num, experts: Experts = NO_EXPERTS, launching: Num = 1.0) -> Num:
-    """Host time a launch of a pass that has so many tokens in all: a graph's where one holds them (at most `held`).
-    experts: what is launched for them; launching: the machine's (`Cluster`).
+    """Host time a launch, in a pass of so many tokens: a graph's where one covers them (at most `held`), else eager.
+    experts: what Python launches one by one; launching: speed of the host (`Cluster`).
 
     >>> e = Engine("").but(issue_prefill=4e-6, issue_decode=1e-6, eager=6e-5, eager_experts=8e-5)
     >>> [round(1e6 * float(issue_time(e, n, 512, Experts(0.5)))) for n in (512, 513)]
@@ -194,39 +193,37 @@ SPARED = 6
 
 
 def of_experts(timed: Sequence[Timed], s: Scenario) -> Experts:
-    """What Python launches one by one: experts and their routing, and a prompt's recurrent scans. No experts where one
-    call of an engine's own issues all their kernels, and fewer where they choose by themselves.
+    """Kernels that Python launches one by one: experts with their routing, and recurrent scans of a prompt. Expert
+    kernels count none where one call issues them all, and fewer where they do the routing too.
 
-    Source: FlashInfer, fused_moe/core.py (one call takes the router's scores); SGLang and vLLM, fla/ops.
-    """
+    Source: FlashInfer, fused_moe/core.py (one call takes the router's scores); SGLang and vLLM, fla/ops."""
     moe = [t for t in timed if t.node.part == "moe"]
     moe = [] if moe and called_once(s) else moe
-    apart = [*moe, *(t for t in timed if isinstance(t.node, Op) and t.node.name == "scan")]
+    one_by_one = [*moe, *(t for t in timed if isinstance(t.node, Op) and t.node.name == "scan")]
     layers = add_up(t.node.count for t in moe if isinstance(t.node, Op) and t.node.kind == "moe")
     inside = bool(moe) and s.efficiency.mode == "calibrated" and routed_inside(s)
-    return Experts(launches(apart) / launches(timed), SPARED * inside * layers / launches(timed))
+    return Experts(launches(one_by_one) / launches(timed), SPARED * inside * layers / launches(timed))
 
 
 def messages(timed: Sequence[Timed]) -> Num:
-    """Messages on a token's way through a pipeline: from each stage to the next, and one back to the first."""
+    """Messages between stages for one token: from each stage to the next, and one back to the first."""
     sends = [t.node.count for t in timed if isinstance(t.node, Comm) and t.node.group == "pp"]
     return add_up(count + smaller(count, 1.0) for count in sends)
 
 
 def roofs(timed: Sequence[Timed]) -> Num:
-    """Seconds that the kernels of a pass take at least, one after the other."""
+    """Sum of the roofline times of a pass's kernels (s): a lower bound."""
     return add_up(t.node.count * smaller(t.roof, t.time) for t in timed)
 
 
 def step(
     timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, sequences: Num, slower: Num = 1.0
 ) -> Step:
-    """The time of one pass: kernels and collectives one after the other, the gaps between them, and the host.
-    The host issues every kernel; a pass takes max(device, issue) and the engine's fixed costs a step, a sequence and a
-    message, which hide behind the device where the engine prepares the next step meanwhile. What the host adds is the
-    part "host"; the parts sum to the total. A gap below 0 (launches overlap in a graph) shortens all parts alike, to
-    half at the shortest, and no pass beats the roofs of its kernels. slower: factor of all device times.
-    """
+    """The time of one pass: kernels and collectives one after the other, gaps between them, and the host. total =
+    max(device, launches) plus the engine's fixed costs (a step, a sequence, a message), which are hidden where the
+    engine prepares the next step during this one. The excess over the device is the part "host"; parts sum to the
+    total. A negative gap (launches overlap in a graph) shortens all parts alike, at most by half and never below the
+    kernels' rooflines. slower: factor on all device times."""
     host, shares = engine.host, by_part(timed)
     alone = add_up(shares.values())
     count = launches(timed)

@@ -1,8 +1,7 @@
 """train_scenario(scenario) -> TrainingFigures: one optimiser step: time, memory, communication.
 
 The forward pass is the graph of a prefill of one micro-batch; backward and recomputation are rules on its ops; all are
-timed together. A step is m micro-batches on the slowest stage, the bubble, and what communication cannot hide.
-"""
+timed together. A step is m micro-batches on the slowest stage, the bubble, and what communication cannot hide."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ class TrainingFigures(Figures):
     """What is predicted; SI units, arrays with one dimension an axis.
 
     step: the optimiser step, its nodes timed (s). used: bytes on the fullest device, of its `stages`. All else is
-    worked out when it is read: a grid pays for the outputs that it asks for. See docs/nomenclature.md.
-    """
+    worked out when it is read: a grid pays for the outputs that it asks for. See docs/nomenclature.md."""
 
     scenario: Scenario
     step: TrainingStep
@@ -212,10 +210,10 @@ class TrainingFigures(Figures):
         """Device seconds of a step by part of the model (attention, mlp, norm, embedding, logits, tp_comm ...), all
         passes, mean over the stages; communication counts in full, shown or hidden."""
         times = self.micro_batches / self.scenario.mapping.pp
-        names = dict.fromkeys(n.replace("regather", "comm") for found in self.detail.values() for n in found)
+        names = dict.fromkeys(n.replace("regather", "comm") for seconds in self.detail.values() for n in seconds)
         out: dict[str, Num] = dict.fromkeys(names, 0.0)
-        for found in self.detail.values():
-            for name, value in found.items():
+        for seconds in self.detail.values():
+            for name, value in seconds.items():
                 out[name.replace("regather", "comm")] += times * value
         return out
 
@@ -228,10 +226,9 @@ class TrainingFigures(Figures):
 def train_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> TrainingFigures:
     """Predict training of one scenario (or of every point of its grid). Never raises for an infeasible point.
 
-    broken: the rules that it breaks (`rules.flags`), where that is known already.
-    """
-    known = flags(s, TRAINING) if broken is None else broken
-    return estimate(time_step(s, context(s)), known)
+    broken: the rules that it breaks (`rules.flags`), where that is known already."""
+    violated = flags(s, TRAINING) if broken is None else broken
+    return estimate(time_step(s, context(s)), violated)
 
 
 def used(s: Scenario, stages: Sequence[tm.Stage]) -> Num:
@@ -246,10 +243,10 @@ def capacity_of(s: Scenario) -> Num:
 
 
 def largest_divisor(value: Num, most: Num) -> Num:
-    """The largest divisor of a whole number that is at most `most`; 0 where there is none, or either is no number.
+    """The largest divisor of a whole number that is at most `most`; 0 if there is none, or if either is no number.
 
-    The divisors of each different value are found once, before it meets what varies along other axes: all of them stand
-    in one rising list, those of the i-th value behind i times more than any of them, each group opened by a 0.
+    Divisors of each different value are listed once. Group i of the sorted list holds a 0 and the divisors of the i-th
+    value, all shifted by i spans, so that one binary search serves every point.
 
     >>> largest_divisor(np.array([[12.0], [7.0]]), np.array([5.0, 0.5, 99.0, np.nan])).tolist()
     [[4.0, 0.0, 12.0, 0.0], [1.0, 0.0, 7.0, 0.0]]

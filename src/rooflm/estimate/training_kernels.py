@@ -18,14 +18,14 @@ from rooflm.units import Num, larger, pick, smaller
 
 
 def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
-    """Time of a kernel in a training step over its calibrated time: of the device's generation, times the engine's."""
+    """Time of a kernel in a training step over its calibrated time: the generation's factor times the engine's."""
     e, device, generation = s.engine, s.cluster.device.name, s.cluster.device.architecture
     if node.kind == "gemm":
         single = e.factors.gemm_factor * product_factor(s, dtype[node.rate])
         if node.of != "experts":
             return single
-        apart = 1.0 if e.kernels.grouped else factors.factor("moe", "forward", device, generation) * bias_factor(s)
-        return single * e.factors.moe_factor * apart
+        ungrouped = 1.0 if e.kernels.grouped else factors.factor("moe", "forward", device, generation) * bias_factor(s)
+        return single * e.factors.moe_factor * ungrouped
     if node.kind == "scan":
         return e.factors.attention_factor * factors.factor("scan", "roofline", device, generation)
     if node.kind in ("attention", "mla_attention"):
@@ -35,19 +35,19 @@ def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
 
 
 def product_factor(s: Scenario, dtype: str) -> Num:
-    """Of matrix products of a data type: the generation's, by the power that the card has for its peak; a card with
-    more of it is not faster than its kernels alone."""
+    """The same for matrix products of a data type: the generation's factor, corrected for the power that the card has
+    for its peak; more power never makes products faster than their kernels alone."""
     d = s.cluster.device
-    found = unhurried(factors.gemm(d.name, d.architecture, dtype, s.quant.name), s)
-    found *= factors.early(d.architecture, dtype) if s.engine.kernels.early else 1.0
+    factor = unhurried(factors.gemm(d.name, d.architecture, dtype, s.quant.name), s)
+    factor *= factors.early(d.architecture, dtype) if s.engine.kernels.early else 1.0
     half = d.peak.get("bf16", d.peak.get("fp16", 0.0))
     share = factors.budget(d.architecture, d.tdp, half)
-    return pick(share < 1, larger(found * share, smaller(found, 1.0)), found * share)
+    return pick(share < 1, larger(factor * share, smaller(factor, 1.0)), factor * share)
 
 
 def unhurried(factor: Num, s: Scenario) -> Num:
-    """A generation's factor above 1 on a card of smaller matrix units than those it was fitted on: power, operands and
-    softmax keep up with these, so that only their share of what it takes beyond 1 is left.
+    """A generation's slowdown on a card with smaller matrix units. Power, operand supply and softmax limit small units
+    less, so that the part above 1 shrinks with their size.
 
     Source: H20 (a quarter of H100's products a clock, at 500 W) trains at 84 % of its peak where H100 reaches 40 to 55.
 
@@ -60,9 +60,9 @@ def unhurried(factor: Num, s: Scenario) -> Num:
 
 
 def bias_factor(s: Scenario) -> float:
-    """Of the products and activations of experts: above 1 where they have biases and no kernel fuses them."""
-    found: float = factors.table()["experts"]["bias"]
-    return found if any(isinstance(b.ffn, MoE) and b.ffn.bias for b in s.model.blocks) else 1.0
+    """The same for expert products and activations: above 1 where experts have biases that no kernel fuses."""
+    unfused: float = factors.table()["experts"]["bias"]
+    return unfused if any(isinstance(b.ffn, MoE) and b.ffn.bias for b in s.model.blocks) else 1.0
 
 
 STREAM_FLOOR = 2e-6
@@ -84,15 +84,16 @@ def stream_factor(node: Op) -> float:
 
 
 def expert_launches(node: Op, s: Scenario) -> Num:
-    """Seconds that products and casts of experts take beyond their time as one kernel, where each expert has its own:
-    starts, and ends too short to fill the device."""
+    """Seconds that experts' products and casts take longer where each expert has a kernel of its own: launches, and
+    kernels too short to fill the device."""
     one_by_one = not s.engine.kernels.grouped and node.of == "experts" and node.kind in ("gemm", "cast")
     return s.engine.host.expert_launch * node.launches if one_by_one else 0.0
 
 
 def alone(t: Timed, s: Scenario) -> Num:
-    """A kernel's calibrated time. Attention's cost a tile, which a GPU's multiprocessors share, is not paid by a few
-    big cores that fetch one tile while they work on another: the device's `attention_share` of the peak stands for it.
+    """A kernel's calibrated time. For attention on a few big cores, which fetch one tile while they compute another,
+    the device's `attention_share` of the peak replaces the cost of a tile that GPUs pay.
+
     Source: JAX, Pallas' flash and splash attention on TPU (double-buffered blocks)."""
     reached = s.cluster.device.attention_share
     if t.node.kind not in ("attention", "mla_attention") or not np.any(reached):  # type: ignore[union-attr]
@@ -101,18 +102,18 @@ def alone(t: Timed, s: Scenario) -> Num:
 
 
 def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
-    """Calibrated times of kernels measured alone, times what training steps take over them."""
+    """Times of kernels in a training step: their calibrated times alone, times the factors of training."""
     if s.efficiency.mode != "calibrated":
         return list(timed)
-    r, own, out = rates(s), s.cluster.device.measured, list[Timed]()
+    r, measured, out = rates(s), s.cluster.device.measured, list[Timed]()
     for t in timed:
         if isinstance(t.node, Comm):
-            time = t.time * (s.engine.factors.dp_factor if own is None and t.node.group == "dp" else 1.0)
-        elif own is not None:  # on a machine that its owner calibrated
-            time = t.time * training_factor(t.node, own.of(r.dtype["half"])) * stream_factor(t.node)
+            time = t.time * (s.engine.factors.dp_factor if measured is None and t.node.group == "dp" else 1.0)
+        elif measured is not None:  # on a machine that its owner calibrated
+            time = t.time * training_factor(t.node, measured.of(r.dtype["half"])) * stream_factor(t.node)
         else:
-            known = t.node.kind in PRODUCTS
-            seconds = alone(t, s) * kernel_factor(t.node, s, r.dtype) if known else stream_time(t.node, s, r.dram)
+            is_product = t.node.kind in PRODUCTS
+            seconds = alone(t, s) * kernel_factor(t.node, s, r.dtype) if is_product else stream_time(t.node, s, r.dram)
             time = seconds + expert_launches(t.node, s)
         out.append(t._replace(time=time))
     return out

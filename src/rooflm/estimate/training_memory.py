@@ -101,17 +101,17 @@ class Setup(NamedTuple):
 
     @property
     def tokens(self) -> Num:
-        """Of a micro-batch on one rank."""
+        """Tokens of a micro-batch on one rank."""
         return self.mapping.micro_batch * self.seq / self.mapping.cp
 
     @property
     def rows(self) -> Num:
-        """Those of them whose norms and residuals the rank holds: its share under sequence parallelism."""
+        """Tokens whose norms and residuals the rank holds: its share under sequence parallelism."""
         return self.tokens / self.mapping.tp if self.mapping.sp else self.tokens
 
     @property
     def widths(self) -> tuple[Num, Num]:
-        """Bytes a value of what products read, and of all else."""
+        """(bytes a value of the inputs of products, bytes a value of everything else)."""
         return smaller(self.quant.act_bytes, self.quant.half_bytes), self.quant.half_bytes
 
 
@@ -128,8 +128,8 @@ class Inside(NamedTuple):
 
 
 def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
-    """What a mixer keeps: inputs of its products, queries, keys and values, and its outputs; the softmax with its
-    dropout where attention is unfused, else one fp32 number a token and head."""
+    """Activations that a mixer keeps: inputs of its products, queries, keys, values and outputs; the softmax and its
+    dropout if attention is unfused, else one fp32 number a token and head."""
     (_, b), drop, tokens = c.widths, 1.0 * c.options.dropout, c.tokens
     if isinstance(mixer, Attention):
         wide = (mixer.heads + mixer.kv_heads) * (mixer.head_dim + mixer.v_dim)
@@ -147,15 +147,15 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
 
 
 def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
-    """What a feed-forward keeps: outputs of its first products and inputs of the last; of experts for every pair of a
-    token and one of them, and the router's scores."""
+    """Activations that a feed-forward keeps: outputs of its first products and inputs of the last; for experts, of
+    every pair of token and expert, and the router's scores."""
     if ffn is None:
         return Inside()
     m, (narrow, b) = c.mapping, c.widths
     dense, _, width = local_ffn(ffn, m)
-    apart = 1.0 * (ffn.gated and not c.kernels.fused)  # the gate's activation beside its input, each one kernel
-    value = (1.0 + ffn.gated + apart) * b + narrow
-    wide, gates = c.tokens * dense * value, c.tokens * dense * apart * b
+    kept_gate = 1.0 * (ffn.gated and not c.kernels.fused)  # the gate's activation beside its input, each one kernel
+    value = (1.0 + ffn.gated + kept_gate) * b + narrow
+    wide, gates = c.tokens * dense * value, c.tokens * dense * kept_gate * b
     if not isinstance(ffn, MoE):
         return Inside(wide, again={"mlp": wide}, anew=gates)
     pairs = c.tokens * ffn.top_k * m.expert_dp / m.ep * c.options.imbalance
@@ -179,12 +179,12 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     modules = {*m.recompute_modules} - ({"moe_act"} if "moe" in m.recompute_modules else set())
     again = {"layernorm": normed, **mixer.again, **ffn.again}
     dropped = sum(again.get(module, 0.0) for module in modules)
-    checkpoint, beside = c.rows * h * b * c.residual / 2.0, c.tokens * c.inputs * ADAPTER_KEPT
+    checkpoint, of_adapters = c.rows * h * b * c.residual / 2.0, c.tokens * c.inputs * ADAPTER_KEPT
     if m.recompute == "full":
         every = larger(m.recompute_layers, 1)
         return Layer(checkpoint / every, whole * every)
     kept: dict[str, Num] = {
-        "none": whole - dropped + beside, "selective": held - dropped + beside, "block": checkpoint,
+        "none": whole - dropped + of_adapters, "selective": held - dropped + of_adapters, "block": checkpoint,
         # inputs of the layer's norms, attention's output, half of the products' outputs; of experts what was sent
         "ops": norms + 0.5 * (held - 2 * norms - ffn.anew) + ffn.sent,
     }  # fmt: skip
@@ -204,8 +204,8 @@ def fullest_layer(c: Setup) -> Layer:
 
 
 def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
-    """Layers of the fuller end stage and of the fullest stage between them: where pp does not divide, both ends have
-    fewer, as far as the stages between them hold the rest.
+    """Layers of the fuller end stage and of the fullest inner stage. Where pp does not divide the layers, the end
+    stages have fewer, as long as the inner ones can hold the rest.
 
     >>> [float(x) for x in stage_layers(126, 16)], [float(x) for x in stage_layers(96, 8)]
     ([7.0, 8.0], [12.0, 12.0])
@@ -268,8 +268,8 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     kept, alone = (m.zero >= 3) & (m.pp > 1), c.lone * t.master * (m.zero >= 3) * (not t.adapters)
     g, ge = pick(kept, grad + several * g, g), pick(kept, grad + some * ge, ge)
     extra = c.grad_extra * (trained + experts * share)
-    apart = ends * (zero_bytes(m.zero, d, half)[0] - w)  # embedding and head stay in 16 bits
-    weights = dense * w + apart + experts * we + layers * c.adapters * 2.0
+    wide_ends = ends * (zero_bytes(m.zero, d, half)[0] - w)  # embedding and head stay in 16 bits
+    weights = dense * w + wide_ends + experts * we + layers * c.adapters * 2.0
     weights = weights - alone * (several * trained * w + some * experts * share * we)
     one = several * (2.0 * weight * each + c.lone * half * ends) + some * 2.0 * weight * each_experts
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
@@ -305,7 +305,7 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
 
 
 def stages(c: Setup) -> list[Stage]:
-    """The stages of which one needs most: the first, the last and the second (more layers where they do not divide)."""
+    """The stages that may need most memory: the first, the second (more layers if uneven) and the last."""
     m, layers = c.mapping, c.model.layers
     ends, between = stage_layers(layers, m.pp)
     embedding, head = end_params(c.model, m)

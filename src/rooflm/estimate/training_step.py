@@ -36,8 +36,7 @@ class StepGraph(NamedTuple, Generic[Node]):
 
     passes: by phase and place, of one micro-batch and the whole model's layers. update: the optimiser's, once a step.
     send: one message to the neighbouring stage. reduce, gather: one reduction of all gradients and one gather of all
-    parameters of the fullest stage. tied: the tied embedding's two copies added up.
-    """
+    parameters of the fullest stage. tied: the tied embedding's two copies added up."""
 
     passes: Dict[tuple[str, str], Sequence[Node]]
     update: Sequence[Node]
@@ -63,13 +62,13 @@ class StepGraph(NamedTuple, Generic[Node]):
 
 def step_graph(s: Scenario, c: Context) -> StepGraph[Op | Comm]:
     """The graph of one optimiser step."""
-    own = held(s, c)
-    sync = sync_nodes(s, own, ceil(c.model.layers / s.mapping.pp))
-    return StepGraph(pass_nodes(s, c, micro_batches(s)), optimizer_nodes(s, own), send_nodes(c), *sync)
+    trained = held(s, c)
+    sync = sync_nodes(s, trained, ceil(c.model.layers / s.mapping.pp))
+    return StepGraph(pass_nodes(s, c, micro_batches(s)), optimizer_nodes(s, trained), send_nodes(c), *sync)
 
 
 def kernels(s: Scenario) -> Kernels:
-    """The engine's kernels as a training graph is built of them: what serving alone does is left out."""
+    """The engine's kernels for a training graph, without those that only serving uses."""
     k = replace(s.engine.kernels, vocab_parallel=True, epilogue=False, rope_inside=False, decode_flash=True)
     return replace(k, alike=0.0, skew=0.0, shared_aside=0.0)
 
@@ -77,8 +76,7 @@ def kernels(s: Scenario) -> Kernels:
 def document(s: Scenario) -> Num:
     """Length of the documents that attention sees: the sequence, or the token-weighted mean length where packed.
 
-    A token attends within its own document, so scores grow as sum(l^2) / sum(l) instead of the sequence length.
-    """
+    A token attends within its own document, so scores grow as sum(l^2) / sum(l) instead of the sequence length."""
     t, seq = s.training, s.workload.seq
     if not t.packed:
         return seq
@@ -94,9 +92,10 @@ def context(s: Scenario) -> Context:
 
 
 def trained_model(s: Scenario) -> Model:
-    """The model as it is trained: with its layers that predict tokens further ahead, each an attention and a
-    feed-forward layer like its last ones, behind a product that joins hidden state and embedding (2 h to h), whose
-    weights stand beside the embedding. Source: DeepSeek-V3 (arXiv 2412.19437), section 2.2."""
+    """The model with its multi-token prediction layers: each is one more attention and feed-forward layer, after a
+    product (2 h to h) that joins hidden state and embedding and whose weights count with the embedding.
+
+    Source: DeepSeek-V3 (arXiv 2412.19437), section 2.2."""
     model, depth = s.model.scaled(), s.training.mtp
     if not multi_token(s):
         return model
@@ -107,21 +106,21 @@ def trained_model(s: Scenario) -> Model:
 
 
 def multi_token(s: Scenario) -> bool:
-    """Whether layers predict tokens further ahead (MTP; structural: an array of depths means yes)."""
+    """Whether the model has multi-token prediction layers (structural: an array of depths counts as yes)."""
     return not is_plain(s.training.mtp, 0)
 
 
 def grad_bytes(s: Scenario) -> Num:
     """Bytes a gradient value: as asked, else as the engine accumulates them; engines without buffers of their own
     (FSDP, autograd) keep it in its parameter's type, which without a master copy has 16 bits."""
-    own = s.engine.room.grad_bytes
-    kept = own if s.engine.habits.zero_one else smaller(own, 2.0 + 2.0 * s.training.master)
+    buffered = s.engine.room.grad_bytes
+    kept = buffered if s.engine.habits.zero_one else smaller(buffered, 2.0 + 2.0 * s.training.master)
     return pick(s.training.grad_bytes > 0, s.training.grad_bytes, kept)
 
 
 def stored_bytes(s: Scenario) -> tuple[Num, Num]:
-    """Bytes a trained weight of a layer, as stored and as gathered: of 16 bits, or of 8 (engine.fp8_params), of which
-    most generations keep a transposed copy each (engine.fp8_once: which do not). Adapters stay as they are."""
+    """(bytes of a trained layer weight as stored, as gathered): 16 bits, or 8 (engine.fp8_params), with a transposed
+    copy of each on most generations (not: engine.fp8_once). Adapters keep their width."""
     half, q, room = s.quant.half_bytes, s.quant, s.engine.room
     narrow = room.fp8_params and not s.training.adapters
     if not (narrow and is_plain(q.act_bits, 8) and is_plain(q.weight_bits, 8)):
@@ -151,8 +150,9 @@ FUSED_LOGIT = 8.0
 
 
 def whole_logits(node: Op | Comm, s: Scenario) -> Op | Comm:
-    """The loss by the engine's own kernels where it holds fp32 copies of all logits, whatever its layers are made of:
-    18 bytes a logit (`graph.forward.loss_nodes`), not the 4 of one fused pass.
+    """The node; the loss with 18 bytes a logit (`graph.forward.loss_nodes`), not the 4 of one fused pass, where the
+    engine keeps fp32 copies of all logits and computes the loss by kernels of its own.
+
     Sources: torchtitan, pull request 1033 (the loss compiled apart from layers); Megatron-Core, cross_entropy.py."""
     if node.name != "loss" or not s.engine.kernels.fused:
         return node
@@ -168,8 +168,7 @@ def once_a_node(s: Scenario, c: Context, nodes: Nodes, f: MoE) -> Nodes:
     """Exchanges of tokens that cross nodes send a token once to each node, which spreads it inside (DeepEP, HybridEP).
 
     Bytes shrink by the expected number of different nodes over that of different ranks. Source: DeepSeek-V3
-    (arXiv 2412.19437), section 3.2.2.
-    """
+    (arXiv 2412.19437), section 3.2.2."""
     if not s.engine.kernels.dedup or not s.cluster.tiers:
         return nodes
     held = s.cluster.tiers[0].size
@@ -213,8 +212,7 @@ def sharded_copies(s: Scenario, c: Context) -> dict[str, Nodes]:
     stream, however few ranks there are; with a pipeline weights stay gathered and gradients whole.
 
     Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_all_gather_copy_out,
-    foreach_reduce_scatter_copy_in).
-    """
+    foreach_reduce_scatter_copy_in)."""
     m, t, half = s.mapping, s.training, s.quant.half_bytes
     zero, alone = np.asarray(m.zero), np.asarray(m.pp) <= 1
     if not s.engine.habits.copies or not np.any((zero >= 2) & alone):
@@ -232,10 +230,10 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
     """(forward, backward) nodes of all layers, from their plain forward nodes: adapters and the casts of frozen narrow
     weights beside them, casts to 8 or 4 bits (the weights' once for all m micro-batches)."""
     t, q, grads = s.training, s.quant, grad_bytes(s)
-    own = rules.Rules(grads, s.mapping.sp, 0.0 if t.adapters else 1.0)
+    backward_rules = rules.Rules(grads, s.mapping.sp, 0.0 if t.adapters else 1.0)
     act = q.act_bits if isinstance(q.act_bits, int | float) else 16
     asis = t.adapters and act < 16 and is_plain(t.base_bits, act)  # a frozen base of the products' own width feeds them
-    backward = rules.backward(base, own)
+    backward = rules.backward(base, backward_rules)
     if t.adapters:
         extra = rules.adapters(base, t, s.engine.kernels.adapter_in, s.engine.kernels.adapter_out)
         narrow = [] if asis or is_plain(t.base_bits, 16) else rules.dequantised(base, t.base_bits)
@@ -251,8 +249,9 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
 
 
 def narrowed(nodes: Nodes, s: Scenario) -> Nodes:
-    """Nodes whose gathers of a tensor group carry values of the products' width where the engine casts them before they
-    are sent, with one scale a tensor.
+    """Nodes of tensor-parallel gathers, sent in the products' width where the engine casts before sending, with one
+    scale a tensor.
+
     Sources: torchao, Float8ColwiseParallel; Transformer Engine, ub_overlap_ag of quantised inputs."""
     narrow = isinstance(s.quant.act_bits, int | float) and s.quant.act_bits < 16
     if not (narrow and s.engine.kernels.narrow_gather) or s.quant.rowwise:
@@ -263,7 +262,7 @@ def narrowed(nodes: Nodes, s: Scenario) -> Nodes:
 
 
 def recomputed_share(s: Scenario) -> Num:
-    """Share of the layers that run again: all, or with "block" the given number of each stage."""
+    """Share of the layers that are recomputed: all, or with "block" the given number of each stage."""
     if s.mapping.recompute != "block":
         return 1.0
     return smaller(s.mapping.recompute_layers * s.mapping.pp / s.model.layers, 1.0)
@@ -298,9 +297,9 @@ def adapter_sizes(s: Scenario, c: Context) -> tuple[Num, Num]:
     if not s.training.adapters:
         return 0.0, 0.0
     nodes = [n for n in rules.adapters(forward_nodes(s, c)["layers"], s.training) if isinstance(n, Op)]
-    own = [n for n in nodes if n.name == "lora_a" and not is_plain(s.engine.kernels.adapter_in, 0)]
+    inputs = [n for n in nodes if n.name == "lora_a" and not is_plain(s.engine.kernels.adapter_in, 0)]
     params = sum(n.count * n.shape[1] * n.shape[2] for n in nodes if n.kind == "gemm")
-    return params / c.model.layers, sum(n.count * n.shape[2] for n in own) / c.model.layers
+    return params / c.model.layers, sum(n.count * n.shape[2] for n in inputs) / c.model.layers
 
 
 def setup_of(s: Scenario, c: Context) -> tm.Setup:
@@ -321,29 +320,29 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
 
 
 def copied_bytes(s: Scenario) -> Num:
-    """Bytes of a trained value where Adam runs operation by operation over all tensors: its denominators are a copy of
-    them, and 20 values a parameter move where one kernel moves 7 (PyTorch, torch/optim/adam.py, _multi_tensor_adam)."""
+    """Bytes a parameter of the denominators that Adam keeps for a moment where it runs operation by operation over all
+    tensors; it then moves 20 values a parameter where one kernel moves 7 (PyTorch, torch/optim/adam.py,
+    _multi_tensor_adam)."""
     return s.engine.habits.foreach * (s.training.optimizer in ("adam", "adam-bf16")) * (2.0 + 2.0 * s.training.master)
 
 
-def optimizer_nodes(s: Scenario, own: Held) -> Nodes:
+def optimizer_nodes(s: Scenario, trained: Held) -> Nodes:
     """The update: gradients unscaled and their norm taken, states read and written, weights written.
 
     Adam reads gradient, moments and master copy and writes the last three and the weight as it is gathered: 2 x states
     + gradient + weight. Muon also orthogonalises each matrix: 5 Newton-Schulz steps of about 3 products with the
-    smaller side (Jordan 2024; Moonlight, arXiv 2502.16982): 30 x hidden FLOPs a parameter, shared by dp.
-    """
+    smaller side (Jordan 2024; Moonlight, arXiv 2502.16982): 30 x hidden FLOPs a parameter, shared by dp."""
     t, m, g = s.training, s.mapping, grad_bytes(s)
     d, e = pick(m.zero >= 1, tm.shard_ranks(m), 1), pick(m.zero >= 1, tm.expert_replicas(m), 1)
-    shard = own.dense / d + own.experts / e
-    full = own.dense / pick(m.zero >= 2, d, 1) + own.experts / pick(m.zero >= 2, e, 1)
+    shard = trained.dense / d + trained.experts / e
+    full = trained.dense / pick(m.zero >= 2, d, 1) + trained.experts / pick(m.zero >= 2, e, 1)
     read = {"unscale": t.loss_scaling, "grad_norm": t.clip}
     nodes: Nodes = [update(name, shard * 2 * g) for name, asked in read.items() if asked]
     nodes.append(update("zero_grad", full * g))
-    written = own.dense_bytes / d + own.expert_bytes / e
+    written = trained.dense_bytes / d + trained.expert_bytes / e
     nodes.append(update("update", shard * (2 * tm.state_bytes(t) + g + 13 * copied_bytes(s)) + written))
     if t.optimizer == "muon":
-        flops = 30.0 * s.model.scaled().hidden * (own.dense + own.experts) / (m.dp * m.cp)
+        flops = 30.0 * s.model.scaled().hidden * (trained.dense + trained.experts) / (m.dp * m.cp)
         nodes.append(update("orthogonalise", shard * 40.0)._replace(flops=flops, widths=(2.0, 2.0, 2.0), rate="half"))
     return nodes
 
@@ -353,20 +352,19 @@ def update(name: str, bytes_: Num) -> Op:
     return stream(name, "optimizer", "optimizer", 1, bytes_, 8)._replace(role="update")
 
 
-def sync_nodes(s: Scenario, own: Held, layers: Num) -> tuple[Nodes, Nodes, Nodes]:
+def sync_nodes(s: Scenario, trained: Held, layers: Num) -> tuple[Nodes, Nodes, Nodes]:
     """(reduce, gather, tied) of a StepGraph: the messages of gradients and parameters, layer by layer, or in buckets of
     several layers where ZeRO 3 does not free each behind its use.
 
     ZeRO 0 all-reduces; stages 1 to 3 reduce-scatter, and gather parameters. With hybrid sharding the shards are then
-    all-reduced over the groups. The tied embedding's two copies are added up between the end stages.
-    """
+    all-reduced over the groups. The tied embedding's two copies are added up between the end stages."""
     m, g, habits = s.mapping, grad_bytes(s), s.engine.habits
     zero = np.asarray(m.zero)
     ranks, stride = m.dp * m.cp, m.stride("cp")
     group = tm.shard_ranks(m)
     replicas, edge = tm.expert_replicas(m), m.ep * m.expert_tp
     sharded = zero >= 1
-    buckets = larger(ceil((own.dense + own.experts) / larger(habits.bucket, habits.bucket_rank * ranks)), 1)
+    buckets = larger(ceil((trained.dense + trained.experts) / larger(habits.bucket, habits.bucket_rank * ranks)), 1)
     messages = pick((zero >= 3) | habits.owners, layers, smaller(layers, buckets))
     reduce: Nodes = []
     gather: Nodes = []
@@ -377,15 +375,15 @@ def sync_nodes(s: Scenario, own: Held, layers: Num) -> tuple[Nodes, Nodes, Nodes
         count = pick(active, messages, 0.0)
         where.append(Comm(name, "dp_comm", op, count, size / messages, n, step, "dp"))
 
-    add(reduce, "dp_all_reduce", "all_reduce", own.dense * g, ranks, stride, ~sharded)
-    add(reduce, "dp_reduce_scatter", "reduce_scatter", own.dense * g, group, stride, sharded)
+    add(reduce, "dp_all_reduce", "all_reduce", trained.dense * g, ranks, stride, ~sharded)
+    add(reduce, "dp_reduce_scatter", "reduce_scatter", trained.dense * g, group, stride, sharded)
     hybrid = sharded & np.asarray(group < ranks)
-    add(reduce, "dp_replica_all_reduce", "all_reduce", own.dense * g / group, ranks / group, stride * group, hybrid)
-    add(gather, "dp_all_gather", "all_gather", own.dense_bytes, group, stride, sharded)
-    some = np.asarray(own.experts > 0)
-    add(reduce, "edp_all_reduce", "all_reduce", own.experts * g, replicas, edge, some & ~sharded)
-    add(reduce, "edp_reduce_scatter", "reduce_scatter", own.experts * g, replicas, edge, some & sharded)
-    add(gather, "edp_all_gather", "all_gather", own.expert_bytes, replicas, edge, some & sharded)
+    add(reduce, "dp_replica_all_reduce", "all_reduce", trained.dense * g / group, ranks / group, stride * group, hybrid)
+    add(gather, "dp_all_gather", "all_gather", trained.dense_bytes, group, stride, sharded)
+    some = np.asarray(trained.experts > 0)
+    add(reduce, "edp_all_reduce", "all_reduce", trained.experts * g, replicas, edge, some & ~sharded)
+    add(reduce, "edp_reduce_scatter", "reduce_scatter", trained.experts * g, replicas, edge, some & sharded)
+    add(gather, "edp_all_gather", "all_gather", trained.expert_bytes, replicas, edge, some & sharded)
     tied: Nodes = []
     if s.model.tied and s.training.embeddings and not s.training.adapters and not absent_group(m.pp):
         size = ceil(s.model.vocab / m.tp) * s.model.scaled().hidden * g
@@ -419,8 +417,8 @@ def flops_seconds(nodes: Sequence[Op | Comm], peak: dict[str, Num]) -> Num:
 
 
 def unsplit(s: Scenario, causal: bool) -> dict[str, Nodes]:
-    """Forward nodes of one sequence through the whole model on one device, its experts evenly busy; causal: attention
-    only of pairs that it needs."""
+    """Forward nodes of one sequence through the whole model on one device, experts evenly loaded. causal: attention
+    counts only the pairs of tokens that it needs."""
     even = replace(s, mapping=Mapping(), engine=s.engine.but(flash=causal), training=replace(s.training, imbalance=1.0))
     return forward_nodes(even, context(even))
 
@@ -428,8 +426,7 @@ def unsplit(s: Scenario, causal: bool) -> dict[str, Nodes]:
 def forward_flops(s: Scenario, causal: bool) -> tuple[Num, Nodes]:
     """(all forward FLOPs, nodes of the layers) of one sequence through the whole unsplit model.
 
-    causal: only pairs of tokens that attention really needs; otherwise all pairs, as most published figures count.
-    """
+    causal: only pairs of tokens that attention really needs; otherwise all pairs, as most published figures count."""
     nodes = unsplit(s, causal)
     if not causal:  # latent attention has no unfused form in the graph: its causal pairs become all pairs
         pairs = document(s) / attended(document(s), 0, np.inf)

@@ -68,19 +68,18 @@ def exposed(c: Section, s: Scenario) -> dict[str, Num]:
     """Communication of a section that compute does not hide: the engine's share of it may, up to the compute there is.
 
     The extra gathers of a backward pass (regather) hide behind the input gradients whatever the engine; exchanges of a
-    context group behind the attention that runs beside them (`context_window`).
-    """
+    context group behind the attention that runs beside them (`context_window`)."""
     o, ring = s.engine.overlaps, s.engine.kernels.ring
     shares = {"tp_comm": o.tp_overlap, "cp_comm": o.cp_overlap, "ep_comm": o.ep_overlap, "tp_regather": 1.0}
     shares["cp_regather"] = o.cp_overlap
     bound = s.efficiency.mode == "ideal"  # an exchange cut fine enough hides behind all of attention
-    left, beside = c.compute, c.core if bound else context_window(c.core, s.mapping.cp, ring)
+    left, window = c.compute, c.core if bound else context_window(c.core, s.mapping.cp, ring)
     out: dict[str, Num] = {}
     for group, seconds in c.comm.items():
         hidden = smaller(shares[group] * seconds, left)
         if group.startswith("cp_"):
-            hidden = smaller(hidden, beside)
-            beside = beside - hidden
+            hidden = smaller(hidden, window)
+            window = window - hidden
         left = left - hidden
         name = group.replace("regather", "comm")
         out[name] = out.get(name, 0.0) + seconds - hidden
@@ -106,8 +105,8 @@ the share of the forward pass that it is."""
 
 
 def layers_host(s: Scenario) -> Num:
-    """Host seconds of all layers, and of virtual stages whose exchanges run beside another micro-batch, for one
-    micro-batch, forward and backward, beyond what graphs hold; 0 where efficiency is flat or ideal."""
+    """Host seconds a micro-batch to launch all layers forward and backward (and virtual stages whose exchanges run
+    beside another micro-batch), outside CUDA graphs; 0 where efficiency is flat or ideal."""
     if s.efficiency.mode != "calibrated":
         return 0.0
     m, host, overlap, blocks = s.mapping, s.engine.host, s.engine.overlaps.ep_overlap, s.model.scaled().blocks
@@ -144,8 +143,7 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
     """A micro-batch's seconds by part, on the mean stage, and on the slowest.
 
     With F layers on the end stages and C on the fullest between them, a layer of t and ends of e and h:
-    slowest = max(C t, F t + max(e, h)), or the sum of all with one stage.
-    """
+    slowest = max(C t, F t + max(e, h)), or the sum of all with one stage."""
     pp, e, real = s.mapping.pp, s.engine, s.efficiency.mode == "calibrated"
     parts: dict[str, Num] = {}
     seconds: dict[str, Num] = dict.fromkeys(PLACES, 0.0)
@@ -195,8 +193,7 @@ def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_
     pass before; what compute cannot hide shows, and at least one layer's message at the end.
 
     ZeRO 0 and 1 reduce once a step, behind the last micro-batch's backward; 2 and 3 at each micro-batch, and 3 gathers
-    parameters for both passes of each (once a step with a pipeline).
-    """
+    parameters for both passes of each (once a step with a pipeline)."""
     e, pp, zero = s.engine, s.mapping.pp, np.asarray(s.mapping.zero)
     each = pick(pp > 1, 1.0, m)
     reductions = pick(zero >= 2, each, 1.0)
@@ -223,16 +220,15 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num) -> Num:
     """Seconds that moving to and from host memory adds.
 
     Optimiser: gradients go out and weights come back once a step, the CPU updates (ZeRO-Offload, arXiv 2101.06840; its
-    own time is not modelled). Parameters: in twice a micro-batch; activations: out and in; both hide behind compute.
-    """
+    own time is not modelled). Parameters: in twice a micro-batch; activations: out and in; both hide behind compute."""
     t, bandwidth = s.training, s.cluster.host_bandwidth
     shares = (t.offload_optimizer, t.offload_params, t.offload_activations)
     if all(is_plain(x, 0) for x in shares):
         return 0.0
-    own = held(s, c)
+    trained = held(s, c)
     d = pick(s.mapping.zero >= 1, tm.shard_ranks(s.mapping), 1)
-    optimizer = t.offload_optimizer * (own.dense + own.experts) / d * (grad_bytes(s) + 2.0) / bandwidth
-    params = t.offload_params * (own.dense + own.experts) * 2.0 * 2.0 * m / bandwidth
+    optimizer = t.offload_optimizer * (trained.dense + trained.experts) / d * (grad_bytes(s) + 2.0) / bandwidth
+    params = t.offload_params * (trained.dense + trained.experts) * 2.0 * 2.0 * m / bandwidth
     kept = tm.fullest_layer(setup_of(s, c)).kept * ceil(c.model.layers / s.mapping.pp)
     activations = t.offload_activations * kept * m * 2.0 / bandwidth
     return optimizer + larger(params + activations - compute, 0.0)
@@ -243,8 +239,8 @@ SHARDED_TAX = 0.1
 
 
 def overlap_tax(s: Scenario) -> Num:
-    """Compute time lost a second of hidden data-parallel communication: the engine's; at ZeRO 2 and 3, whose gathers
-    and reductions run beside every micro-batch, at least SHARDED_TAX (their kernels take SMs and memory bandwidth)."""
+    """Compute seconds lost for each second of hidden data-parallel communication: the engine's value, and at ZeRO 2 and
+    3, which communicate during every micro-batch, at least SHARDED_TAX (SMs and memory bandwidth are shared)."""
     tax, least = s.engine.overlaps.overlap_tax, pick(s.mapping.zero >= 2, SHARDED_TAX, 0.0)
     return larger(tax, least) if s.efficiency.mode == "calibrated" else tax
 
@@ -255,8 +251,7 @@ class TrainingStep:
 
     micro_batches: of a step on one data-parallel rank. crossings: messages of a micro-batch at each stage border.
     timed: its nodes. micro: one micro-batch. sync: data-parallel communication. bubble: idle in the pipeline. parts:
-    name -> s, which sum to the step.
-    """
+    name -> s, which sum to the step."""
 
     scenario: Scenario
     context: Context

@@ -21,12 +21,13 @@ SLICES = {"qkv": 3, "kv": 2, "gate_up": 2}
 
 
 def chosen(modules: Sequence[str]) -> dict[str, float]:
-    """Products that modules mean, fused or apart, and the share of their columns (keys or values alone: half of both).
+    """(adapted products, share of their columns) for the modules named, fused or separate; keys or values alone are
+    half of the columns of both.
 
     >>> chosen(["q", "v"])["kv"], sorted(chosen(["qkv"])) == sorted(chosen(["q", "k", "v"]))
     (0.5, True)
     """
-    named = {own for module in modules for own in (module, *SEVERAL.get(module, ()))}
+    named = {product for module in modules for product in (module, *SEVERAL.get(module, ()))}
     half = {"kv": 0.5} if named & {"k", "v"} else {}
     whole = {*named, *(fused for fused, parts in SEVERAL.items() if named.issuperset(parts))}
     return half | dict.fromkeys(whole, 1.0)
@@ -37,8 +38,7 @@ def adapter_params(model: Model, rank: Num, targets: Sequence[str], tp: Num = 1)
     2106.09685), of which a rank has its share of the wide side and all of the hidden one.
 
     A name of several products ("qkv") is one adapter of all of them, and counts only where none is named by itself.
-    Of latent attention and recurrent mixers the products that have these names count; routed experts are left out.
-    """
+    Of latent attention and recurrent mixers the products that have these names count; routed experts are left out."""
     h, total = model.hidden, np.zeros(())
     named = {t for t in targets if not set(SEVERAL.get(t, ())) & set(targets)}
     for b in model.blocks:
@@ -72,8 +72,7 @@ def served(nodes: Sequence[Op | Comm], c: Context) -> list[Op | Comm]:
     default (fully_sharded_loras off).
 
     Sources: Chen et al., "Punica: multi-tenant LoRA serving" (arXiv 2310.18547), SGMV; Sheng et al., "S-LoRA" (arXiv
-    2311.03285).
-    """
+    2311.03285)."""
     a = c.adapters
     if a is None or a.off:
         return []

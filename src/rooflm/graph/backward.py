@@ -2,8 +2,7 @@
 
 A product C = A B has two backward products of the same FLOPs, one for its input (dgrad) and one for its weights
 (wgrad, accumulated in the gradient buffer). Flash attention computes its scores again: five products instead of two.
-A streaming kernel moves a known multiple of its forward traffic. A collective has its mirror image.
-"""
+A streaming kernel moves a known multiple of its forward traffic. A collective has its mirror image."""
 
 from __future__ import annotations
 
@@ -81,15 +80,14 @@ def product_backward(op: Op, rules: Rules) -> list[Op | Comm]:
     """dgrad dA[m, k] = dC[m, n] B'[n, k] and wgrad dB[k, n] += A'[k, m] dC[m, n], both of the forward's rate.
 
     The gradient of the output has the width of the activations that the product takes (8 bits in fp8), the weight
-    gradient is read and written at grad_bytes.
-    """
+    gradient is read and written at grad_bytes."""
     m, n, k, *rest = op.shape
     groups = rest[0] if rest else 1.0
-    (weight, act, out), own = op.widths, (op.rate, op.launches, op.of)
-    dgrad = grouped(f"{op.name}_dgrad", op.part, op.count, m, k, n, groups, (weight, act, out), *own)
+    (weight, act, out), same = op.widths, (op.rate, op.launches, op.of)
+    dgrad = grouped(f"{op.name}_dgrad", op.part, op.count, m, k, n, groups, (weight, act, out), *same)
     dgrad, widths = dgrad._replace(role="dgrad"), (act, act, 2.0 * rules.grad_bytes)
     # one product a group, of m / groups rows each: together as many rows of output as groups x k
-    wgrad = gemm(f"{op.name}_wgrad", op.part, op.count * rules.weights, k * groups, n, m / groups, widths, *own)
+    wgrad = gemm(f"{op.name}_wgrad", op.part, op.count * rules.weights, k * groups, n, m / groups, widths, *same)
     wgrad = wgrad._replace(role="wgrad")
     if rest:
         wgrad = wgrad._replace(bytes=wgrad.bytes + (m - m / groups) * n * act)
@@ -161,7 +159,7 @@ def recomputed(
 
 
 def times(node: Op | Comm, share: Num) -> Op | Comm:
-    """The node executed `share` times as often."""
+    """The node with its count multiplied by `share`."""
     return node if is_plain(share, 1) else node._replace(count=node.count * share)
 
 
@@ -257,8 +255,7 @@ def adapters(nodes: Sequence[Op | Comm], t: Training, before: Num = 0.0, after: 
     before, after: bytes that further kernels move a value of x and of the sum (`Kernels.adapter_in`, `adapter_out`);
     over a base of fewer than 16 bits no more than in 16 bits (5 and 10: bitsandbytes leaves types to autocast).
 
-    Sources: Hu et al., "LoRA", arXiv 2106.09685, section 4.1; PEFT, tuners/lora/layer.py and bnb.py.
-    """
+    Sources: Hu et al., "LoRA", arXiv 2106.09685, section 4.1; PEFT, tuners/lora/layer.py and bnb.py."""
     extra: list[Op | Comm] = []
     names, narrow, half = chosen(t.lora_modules), np.asarray(t.base_bits) < 16, (2.0, 2.0, 2.0)
     moved, added = pick(narrow, smaller(before, 5.0), before), pick(narrow, smaller(after, 10.0), after)

@@ -13,8 +13,7 @@ def compressed_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | 
     """Low-rank queries and one entry a token, what makes and picks compressed entries, attention over the window and
     the entries with all heads at once, the output in groups of heads.
 
-    Source: transformers, modeling_deepseek_v4.py (DeepseekV4Attention), which makes entries in 16 bits.
-    """
+    Source: transformers, modeling_deepseek_v4.py (DeepseekV4Attention), which makes entries in 16 bits."""
     h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
     heads, groups, entry = ceil(a.heads / c.mapping.tp), ceil(a.out_groups / c.mapping.tp), a.entry
     cached = 0.0 if c.training else c.quant.kv_bytes

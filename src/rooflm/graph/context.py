@@ -47,8 +47,7 @@ class Context:
 
     adapters: that are served beside the model; training: options of a training step, or None when serving. In training
     no KV cache is written, the head ends in a cross-entropy over a split vocabulary, and norms are native kernels even
-    where they are not fused.
-    """
+    where they are not fused."""
 
     model: Model
     work: Pass
@@ -66,7 +65,7 @@ class Context:
 
     @property
     def dropout(self) -> bool:
-        """Masks are drawn and stored."""
+        """Whether dropout masks are drawn and stored."""
         return self.training is not None and self.training.dropout
 
     @cached_property
@@ -83,7 +82,7 @@ class Context:
 
     @cached_property
     def states(self) -> Num:
-        """Tokens of a recurrent mixer that read and write a state of their own: a prompt's last, all that decode."""
+        """Tokens that read and write a recurrent state: the last of each prompt, and all that decode."""
         p, d = self.work.prefill, self.work.decode
         return (p.sequences if p else 0) + (d.sequences if d else 0)
 
@@ -119,5 +118,5 @@ class Context:
 
 
 def absent_group(degree: Num) -> bool:
-    """True for the plain number 1: a group that is not there needs no node (its formulas would give zero)."""
+    """True for the plain number 1: a group of one rank needs no node."""
     return is_plain(degree, 1)

@@ -35,8 +35,7 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     """Router, dispatch, experts with their weighted sum, and the shared expert.
 
     With ep <= tp every rank of the tensor group holds all tokens, works on its own experts and the usual all-reduce
-    combines. With ep > tp tokens travel: an all-to-all to the ranks of their experts and one back.
-    """
+    combines. With ep > tp tokens travel: an all-to-all to the ranks of their experts and one back."""
     m, h, tokens, b = c.mapping, c.model.hidden, c.tokens, c.quant.half_bytes
     inner = f.inner(h)
     gathered = tokens * m.expert_dp
@@ -77,11 +76,11 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
 
 
 def overlapping(c: Context, nodes: list[Op | Comm]) -> list[Op | Comm]:
-    """The shared expert's ops, marked where a decoding pass of few tokens runs them beside the routed experts.
+    """The shared expert's ops, marked as overlapped where a small decode pass runs them on a second stream beside the
+    routed experts.
 
     Source: vLLM, VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD; SGLang, DUAL_STREAM_TOKEN_THRESHOLD in qwen2_moe.py and
-    deepseek_v2.py; TensorRT-LLM, multi_stream_utils.py (in CUDA graphs).
-    """
+    deepseek_v2.py; TensorRT-LLM, multi_stream_utils.py (in CUDA graphs)."""
     if c.work.prefill is not None or is_plain(c.kernels.shared_aside, 0):
         return nodes
     few: Num = pick(c.tokens <= c.kernels.shared_aside, 1.0, 0.0)
@@ -110,8 +109,7 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
     read and written; those sent once a rank (dedup) are spread out over their experts there and added up again, which
     reads and writes the pairs once and the arrived tokens once. Sources: Megatron-Core, moe/README.md (alltoall and
     flex dispatchers); DeepEP's README; Transformer Engine, GroupedLinear (a loop of cuBLAS products). Engines without
-    kernels of their own for it index tensors, and read and write the pairs once more for each step (route_copies).
-    """
+    kernels of their own for it index tensors, and read and write the pairs once more for each step (route_copies)."""
     w, act, b = c.quant.weight_bytes, smaller(c.quant.act_bytes, c.quant.half_bytes), c.quant.half_bytes
     wide = width * (1 + f.gated)
     values = (3 if f.gated else 2) * pairs * width * b
@@ -131,7 +129,7 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
 
 
 def reached_ranks(c: Context, f: MoE, ranks: Num | None = None) -> Num:
-    """Expected number of expert-parallel ranks, or of as many alike places (nodes), that hold a token's experts."""
+    """Expected number of expert-parallel ranks (or nodes) that hold at least one of a token's experts."""
     return distinct_ranks(
         c.mapping.ep if ranks is None else ranks, f.top_k, f.experts if c.training and c.training.consecutive else 0
     )
@@ -142,8 +140,7 @@ def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
 
     A token goes once to each rank that holds any of its experts, in the activation width, and comes back at 16 bits,
     both in the width of the experts (a latent one where tokens are projected first); the ranks of a tensor group share
-    their tokens out among them. Engines that gather send every token to all ranks, and scatter the sums.
-    """
+    their tokens out among them. Engines that gather send every token to all ranks, and scatter the sums."""
     m = c.mapping
     if absent_group(m.ep):
         return []

@@ -2,8 +2,7 @@
 
 A pass is data: new tokens after past tokens, sequences that decode one token each, or both at once. The same builders
 serve prefill, decoding, chunked prefill and the forward pass of training. Counts are of the whole model; numbers are of
-one rank of the tensor, data, context and expert groups.
-"""
+one rank of the tensor, data, context and expert groups."""
 
 from __future__ import annotations
 
@@ -39,8 +38,8 @@ MIXER_OPS: dict[type[Mixer], Callable[..., list[Op | Comm]]] = {
 
 
 def mixed_layers(blocks: Sequence[Block]) -> list[tuple[Block, Num | None]]:
-    """Each block with the number of layers that its mixer's nodes stand for: layers of later blocks with the very same
-    mixer are counted with the first, and such blocks have None.
+    """Each block with the number of layers that its mixer's nodes stand for: later blocks with the very same mixer are
+    counted with the first one, and have None themselves.
 
     >>> from rooflm.catalogue.model import Attention
     >>> own = Attention(8, 8, 64)
@@ -55,7 +54,7 @@ def mixed_layers(blocks: Sequence[Block]) -> list[tuple[Block, Num | None]]:
 
 
 def _mixed_alike(a: Block, b: Block) -> bool:
-    """Whether two blocks' mixers, with their norms and reductions, are the same but for the number of layers."""
+    """Whether two blocks have the same mixer, norms and reductions."""
     simple = all(x.ffn is not None and not x.parallel for x in (a, b))
     return simple and a.mixer is not None and a.mixer is b.mixer and equal([a.norms], [b.norms])
 
@@ -97,8 +96,7 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
 
     Fused: reads x and the residual, writes the residual and the norm (in the width of the product that follows).
     Unfused (eager PyTorch): to fp32, square, mean, rsqrt, two products and back, 6 kernels and 26 bytes a value, then
-    the add with 3 values; a layer norm is one kernel there too, and any norm where the engine brings one.
-    """
+    the add with 3 values; a layer norm is one kernel there too, and any norm where the engine brings one."""
     values = c.residual_tokens * c.model.hidden
     b = c.quant.half_bytes
     if c.kernels.fused:
@@ -120,8 +118,7 @@ def inside_reduce(c: Context, norms: Num) -> Num:
     where the message is small enough.
 
     Sources: TensorRT-LLM, AllReduceFusionOp.RESIDUAL_RMS_NORM; FlashInfer's trtllm_allreduce_fusion in vLLM
-    (pass_config.fuse_allreduce_rms, up to 1 MB over eight Blackwell GPUs) and SGLang (`asked.assumed.with_norms`).
-    """
+    (pass_config.fuse_allreduce_rms, up to 1 MB over eight Blackwell GPUs) and SGLang (`asked.assumed.with_norms`)."""
     most = c.kernels.reduce_norm
     if is_plain(most, 0.0) or absent_group(c.mapping.tp) or c.sequence_parallel:
         return 0.0

@@ -14,8 +14,8 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     """Q, K, V, rotary and cache write, attention, output, with heads split over the tensor group."""
     h, t, tokens, b, part = c.model.hidden, c.mapping.tp, c.tokens, c.quant.half_bytes, "attention"
     heads, kv = ceil(a.heads / t), ceil(a.kv_heads / t)
-    own = not a.shared_kv
-    q_width, k_width, v_width = heads * a.head_dim, own * kv * a.head_dim, own * kv * a.v_dim
+    has_kv = not a.shared_kv
+    q_width, k_width, v_width = heads * a.head_dim, has_kv * kv * a.head_dim, has_kv * kv * a.v_dim
     out_width = heads * a.v_dim
     q_gated = q_width * (1 + a.gate)
     nodes: list[Op | Comm] = []
@@ -23,7 +23,7 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
         nodes.append(c.product("qkv", part, count, q_gated + k_width + v_width, h))
     else:
         nodes.append(c.product("q", part, count, q_gated, h))
-        if own:
+        if has_kv:
             nodes.append(c.product("kv", part, count, k_width + v_width, h, 2))
     nodes += turned_and_cached(c, count, a, q_width + k_width, k_width, v_width)
     if _indexed(a) and _picks(a):
@@ -93,7 +93,7 @@ def over_prompts(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> l
 
 
 def over_cached(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:
-    """The same of one new token a sequence, which reads its cache."""
+    """The same for one new token a sequence, which reads its cache."""
     d, b, kv_b, part = c.work.decode, c.quant.half_bytes, c.quant.kv_bytes, "attention"
     if not d:
         return []
@@ -121,7 +121,7 @@ def plain_softmax(c: Context, count: Num, scores: Num) -> Op:
 
 
 def _reach(a: Attention) -> Num:
-    """Tokens that a query reads."""
+    """Keys that a query reads."""
     return a.index_topk if _indexed(a) else a.window
 
 
@@ -145,8 +145,7 @@ def context_exchange(c: Context, count: Num, p: Prefill, values: Num, out: Num) 
     first is read, and the sum read and written.
 
     Source: Transformer Engine, context_parallel.py, AttnFuncWithCPAndKVP2P (cp kernels, cp - 1 exchanges, correction of
-    the output step by step).
-    """
+    the output step by step)."""
     ways = c.mapping.cp
     if absent_group(ways):
         return []
@@ -165,8 +164,7 @@ def context_exchange(c: Context, count: Num, p: Prefill, values: Num, out: Num) 
 def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     """Latent attention: keys and values expanded for new tokens in prefill, absorbed into the query when decoding.
 
-    Source: DeepSeek-V2 (arXiv 2405.04434) section 2.1 and appendix C; absorption as in its section 2.1.2.
-    """
+    Source: DeepSeek-V2 (arXiv 2405.04434) section 2.1 and appendix C; absorption as in its section 2.1.2."""
     h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
     heads = ceil(a.heads / c.mapping.tp)
     qk, latent = a.nope_dim + a.rope_dim, a.kv_rank + a.rope_dim
@@ -209,7 +207,7 @@ def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
 
 
 def absorbed_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]:
-    """The same of one new token a sequence: the expansion is absorbed into its query and its output."""
+    """The same for one new token a sequence, with the expansion absorbed into its query and its output."""
     d, b, part = c.work.decode, c.quant.half_bytes, "attention"
     if not d:
         return []
@@ -303,8 +301,7 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     engine runs a chain of kernels (`delta_chain`); a prefill multiplies chunks of 64 tokens (Mamba-2, arXiv 2405.21060
     section 6; gated DeltaNet, arXiv 2412.06464). Engines keep gated DeltaNet's two gates a head as a product of their
     own, in 16 bits (in_proj_ba of modeling_qwen3_next.py), and scan a prompt with eight of Triton's kernels (fla/ops,
-    chunk.py: norms of q and k, cumsum, k k^T, its inverse, w and u, states, output).
-    """
+    chunk.py: norms of q and k, cumsum, k k^T, its inverse, w and u, states, output)."""
     if a.kind == "conv":
         return conv_ops(c, count, a)
     h, t, tokens, b, part = c.model.hidden, c.mapping.tp, c.tokens, c.quant.half_bytes, "attention"
@@ -316,13 +313,13 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     state_flops = tokens * heads * a.head_dim * a.state * (8.0 if delta else 6.0)
     state_bytes = pick(chain > 0, 6.0, 2.0) * sequences * heads * a.head_dim * a.state * 4.0
     gates = heads * {"gated-delta": 2, "kda": 2, "lightning": 0}.get(a.kind, 1)
-    apart = a.kind == "gated-delta" and not c.training and not c.kernels.epilogue
-    width = 2 * inner + 2 * keys + gates * (not apart)
+    separate_gates = a.kind == "gated-delta" and not c.training and not c.kernels.epilogue
+    width = 2 * inner + 2 * keys + gates * (not separate_gates)
     mixed = inner + 2 * keys
     kernels = pick(chain > 0, 2, 8) if a.kind == "gated-delta" and p and not c.training else 2
     return [
         c.product("in_proj", part, count, width, h),
-        *([gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if apart else []),
+        *([gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if separate_gates else []),
         stream("conv", part, "conv", count, 2 * (tokens + sequences * a.conv) * mixed * b, 1 + chain),
         Op("scan", part, "scan", count, state_flops + chunk_flops, state_bytes + tokens * (mixed + inner) * b, (),
            (b, 4.0, b), "half", kernels),

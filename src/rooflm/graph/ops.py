@@ -1,8 +1,7 @@
 """Op and Comm: the two things a graph is made of, and their builders. Here, and in graph.py, shapes become numbers.
 
 An Op carries its FLOPs and its compulsory device-memory traffic (each operand read once, each result written once);
-how much more traffic a real kernel causes, and how long it takes, is for roofline.py.
-"""
+how much more traffic a real kernel causes, and how long it takes, is for roofline.py."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ class Op(NamedTuple):
     for one execution. overlapped: 1 where its kernels run beside longer ones, on a second stream or as a part of the
     same kernel: then only its roofline counts. of: the module of a layer that it belongs to, by which rules choose
     ("norm", "core" of attention, "experts", or the product's own name). role: "forward", "dgrad" (gradients of inputs),
-    "wgrad" (of weights) or "update". A name is a label: it is compared whole and never parsed.
-    """
+    "wgrad" (of weights) or "update". A name is a label: it is compared whole and never parsed."""
 
     name: str
     part: str
@@ -48,8 +46,7 @@ class Op(NamedTuple):
 class Comm(NamedTuple):
     """One collective of one device, executed `count` times. bytes: the size of the full (gathered) message.
 
-    group: "tp", "pp", "dp", "cp" or "ep"; ranks and stride place it on the cluster's tiers.
-    """
+    group: "tp", "pp", "dp", "cp" or "ep"; ranks and stride place it on the cluster's tiers."""
 
     name: str
     part: str
@@ -77,7 +74,7 @@ def equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
 
 
 def distinct(rows: Sequence[Sequence[Any]]) -> tuple[list[int], list[int]]:
-    """Places of the rows that are not `equal` to an earlier one, and for each row which of these it is equal to.
+    """Indices of the rows that differ from all earlier ones, and for each row the index of its first equal among these.
 
     >>> distinct([("a", 1), ("b", 1), ("a", 1.0)])
     ([0, 1], [0, 1, 0])
@@ -85,7 +82,7 @@ def distinct(rows: Sequence[Sequence[Any]]) -> tuple[list[int], list[int]]:
     first: list[int] = []
     which: list[int] = []
     for place, row in enumerate(rows):
-        at = next((i for i, known in enumerate(first) if equal(rows[known], row)), len(first))
+        at = next((i for i, index in enumerate(first) if equal(rows[index], row)), len(first))
         if at == len(first):
             first.append(place)
         which.append(at)
@@ -200,8 +197,8 @@ def distinct_experts(experts: Num, top_k: Num, tokens: Num, repeated_prompts: Nu
     free = tokens ** (1.0 - repeated_prompts)
     mean = -free * log1p(-smaller(top_k / experts, 1.0 - 1e-12))
     variance = larger(skew * skew, 1e-9)
-    found = experts * -expm1(-log1p(mean * variance) / variance)
-    return larger(smaller(found, free * top_k), smaller(free, 1.0) * top_k)
+    reached = experts * -expm1(-log1p(mean * variance) / variance)
+    return larger(smaller(reached, free * top_k), smaller(free, 1.0) * top_k)
 
 
 def popularity(experts: Num, top_k: Num, skew: Num) -> Num:

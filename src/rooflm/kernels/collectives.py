@@ -8,8 +8,7 @@ Everything is one alpha-beta form, `steps · α + bytes / B`, in two editions:
   one-shot kernels) and one of long latency and high rate (Simple, NVLS, two-shot); the cheaper one is used, smoothly.
 
 `hierarchical` sends a group over all the tiers that it spans; `collective_constants` says which library's constants a
-message takes on each, `in_engine` what an engine adds. Every numeric argument is a number or an array.
-"""
+message takes on each, `in_engine` what an engine adds. Every numeric argument is a number or an array."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ class CollectiveConstants(NamedTuple):
     wait: latency of the regime of large messages over that of small ones: its hops wait for fences, not flags.
     grow: growth of the short regime's latency from empty messages to those well over CHANNEL_BYTES, as more channels
     are opened. `latency` is no constant of the fit: it is the link's latency already inside the fitted times. Nor is
-    `mesh`: links of a card where they were fitted, each to another card (0: behind a switch).
-    """
+    `mesh`: links of a card where they were fitted, each to another card (0: behind a switch)."""
 
     start: Num
     step: Num
@@ -283,8 +281,7 @@ def nearest(op: str, *, gpu: str, generation: str, library: str, kind: str) -> M
 
     library: nccl, flashinfer, or an engine with all-reduce kernels of its own (vllm, sglang; their other operations are
     NCCL's). NVLink-class links take the generation's row, else the common one; PCIe the GPU's own, else the link's;
-    InfiniBand and Ethernet the link's. Broadcast, which nobody measured, takes all_gather's.
-    """
+    InfiniBand and Ethernet the link's. Broadcast, which nobody measured, takes all_gather's."""
     link = kind if kind in ("pcie", "infiniband", "ethernet") else ""
     kernel = "all_gather" if op == "broadcast" else op
     return lookup("collective", gpu if link == "pcie" else "", link or generation, library, ANY, kernel)

@@ -1,8 +1,7 @@
 """Constants of the kernels: data/calibration/<family>.toml, a [[fit]] row for (generation, library, dtype, kernel).
 
 A row carries where its numbers come from and how far off the formula is, on shapes it was fitted on (`_in`) and on
-shapes kept aside (`_out`). `lookup` finds the nearest row to what is asked and says how near it is.
-"""
+shapes kept aside (`_out`). `lookup` finds the nearest row to what is asked and says how near it is."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ class FitRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     rows_in/out: measured points fitted/kept aside; mape_in/out: their errors; mape_large: out of sample, only points
     whose plain roofline time exceeds 20 us; p10/p90: 10th and 90th percentile of measured over predicted out of sample;
-    mape_transfer: error on GPUs (or engines) that had no part in the fit, where that was tried; 0 for not measured.
-    """
+    mape_transfer: error on GPUs (or engines) that had no part in the fit, where that was tried; 0 for not measured."""
 
     gpu: str
     architecture: str
@@ -71,14 +69,14 @@ class FitRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Match(NamedTuple):
-    """A row, and how near it is (one of LEVELS)."""
+    """A row and how closely it matches (one of LEVELS)."""
 
     row: FitRow
     level: str
 
 
 class Entry(NamedTuple):
-    """What a row is found by, and its text: rows are parsed only when they are picked (a family has up to 200)."""
+    """The keys of a row and its text. A row is parsed only when it is picked, since a family has up to 200."""
 
     gpu: tuple[str, ...]
     architecture: str
@@ -115,7 +113,7 @@ def read(text: str, schema: type[T], name: str) -> T:
 
 
 def text_of(name: str) -> str:
-    """What data/calibration/<name>.toml says."""
+    """The contents of data/calibration/<name>.toml."""
     return (CALIBRATION / f"{name}.toml").read_text(encoding="utf-8")
 
 

@@ -97,10 +97,10 @@ def on_file(gpu: str, twin: str, product_family: str, architecture: str, year: i
 
 
 def _nearest(family: str, architecture: str, year: int, engine: str) -> str:
-    """The generation of a family whose factors stand for this one: itself, else the nearest in time ("": none has)."""
-    known = [r for r in card_file().card if (r.gpu, r.product_family, r.engine) == (ANY, family, engine) and r.year]
+    """The generation of a family whose factors apply: its own, else the nearest in time ("" if none has any)."""
+    rows = [r for r in card_file().card if (r.gpu, r.product_family, r.engine) == (ANY, family, engine) and r.year]
     best = min(
-        known, key=lambda r: (r.architecture != architecture, abs(r.year - (year or math.inf)), -r.year), default=None
+        rows, key=lambda r: (r.architecture != architecture, abs(r.year - (year or math.inf)), -r.year), default=None
     )
     return best.architecture if best else ""
 
@@ -113,13 +113,13 @@ def matrix_share(device: Device, generation: str = "") -> Num:
     >>> [round(float(matrix_share(load_device(name))), 2) for name in ("h200", "h20")]
     [1.0, 0.25]
     """
-    known = card_file().matrix.get(generation or device.kernel_generation)
-    return 1.0 if known is None else _a_clock(device) / known
+    usual = card_file().matrix.get(generation or device.kernel_generation)
+    return 1.0 if usual is None else _a_clock(device) / usual
 
 
 def softmax_share(device: Device) -> Num:
-    """Time of an exponential over that of the usual 16 a clock of an SM: what softmax takes beside products. Kernel
-    tables of a generation are fitted with it, as its cards differ.
+    """Time of an exponential over that at the usual 16 a clock and SM. Kernel tables are fitted with it, since cards of
+    one generation differ.
 
     >>> from rooflm.readers.devices import load_device
     >>> [softmax_share(load_device(name)) for name in ("b200", "b300")]
@@ -137,8 +137,8 @@ def warp_share(device: Device) -> Num:
     >>> [round(float(warp_share(load_device(name))), 2) for name in ("a100", "h200", "h20", "b200", "rtx-5090")]
     [1.0, 0.5, 1.0, 0.25, 1.0]
     """
-    known = card_file().warp.get(device.kernel_generation)
-    return 1.0 if known is None else smaller(1.0, known / _a_clock(device))
+    usual = card_file().warp.get(device.kernel_generation)
+    return 1.0 if usual is None else smaller(1.0, usual / _a_clock(device))
 
 
 def _a_clock(device: Device) -> Num:

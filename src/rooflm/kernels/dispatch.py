@@ -3,8 +3,7 @@
 The formulas and their constants come from kernel benchmarks, which run warm; a model's step finds its weights and KV
 cache in device memory, so the warm share is 0 here. Kinds that nobody measured (recurrent scans, convolutions,
 sampling) stream at the rate of the nearest elementwise kernel. Cards without kernel data take their generation's
-constants on the rates that data/calibration/devices.toml says they reach of their datasheet.
-"""
+constants on the rates that data/calibration/devices.toml says they reach of their datasheet."""
 
 from __future__ import annotations
 
@@ -95,8 +94,8 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
         if evaluate in TOGETHER:
             times, which = evaluate(chosen, shape, w, s, r), [*range(len(chosen))]
         else:
-            own, which = distinct([_sizes(op) for op in chosen])
-            times = [evaluate(chosen[i], w, s, r) for i in own]
+            different, which = distinct([_sizes(op) for op in chosen])
+            times = [evaluate(chosen[i], w, s, r) for i in different]
         lift = s.engine.factors.moe_factor if evaluate is _moe and s.engine.kernels.gemv else 1.0  # `_moe` undoes it
         for index, op, at in zip(members, chosen, which, strict=True):
             out[index] = larger(times[at] * (1.0 - op.overlapped), floor[index] / lift)
@@ -104,7 +103,7 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
 
 
 def _sizes(op: Op) -> tuple[Any, ...]:
-    """What the time of an op hangs on; its name too, as a backward kernel has constants of its own."""
+    """The sizes that an op's time depends on, and its name, since backward kernels have constants of their own."""
     return op.name, op.kind, op.rate, op.flops, op.bytes, op.launches, *op.shape, *op.widths
 
 
@@ -166,7 +165,7 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
 
 def _cache_width(op: Op, w: Where, s: Scenario) -> str:
-    """The data type by which the tables know a decode kernel: that of its cache, where the device knows it."""
+    """The data type of the KV cache by which tables list decode kernels, if the device supports it."""
     return "fp8" if highest(op.widths[1]) <= 1 and "fp8" in s.cluster.device.peak else w.half
 
 
@@ -190,16 +189,16 @@ def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     call = partial(decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
                    kv_bytes=op.widths[1], peak=peak, bandwidth=dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
     time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)
-    own = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
+    reread = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
     if not is_plain(k.kv_reread, 0):
         whole = op.widths[1] * 4.0 * longest / (r.l1_size * k.block_rate)
-        a_value = pick(rows * heads > k.unsplit, whole, own * k.kv_reread * 2.0 / r.l1)
+        a_value = pick(rows * heads > k.unsplit, whole, reread * k.kv_reread * 2.0 / r.l1)
         time = np.hypot(time, rows * keys * heads * (qk + v) * a_value)
     if not is_plain(k.head_rate, 0):
         blocks, read = smaller(rows * heads, s.cluster.device.sms), rows * keys * heads * (qk + v) * op.widths[1]
         time = larger(time, pick(k.head_rate > 0, read / (larger(k.head_rate, 1.0) * blocks), 0.0))
     integers = (op.widths[1] < 1) | ints
-    turned = pick(integers, k.int_convert * pick(own, heads, kv), unknown * k.kv_convert * kv)
+    turned = pick(integers, k.int_convert * pick(reread, heads, kv), unknown * k.kv_convert * kv)
     time = time + (op.widths[1] <= 1) * turned * rows * keys * (qk + v) / r.peak["vector"]
     if highest(k.empty_block) > 0:
         beyond = pick((longest < math.inf) & (window == math.inf), larger(longest - keys, 0.0), 0.0)
@@ -212,9 +211,9 @@ def _decode_constants(group: Num, size: float, width: str, w: Where) -> Any:
     if not isinstance(group, np.ndarray):
         return constants("attention", DecodeConstants, w, width, decode_kernels(group, size))
     groups = np.unique(group)
-    found = [constants("attention", DecodeConstants, w, width, decode_kernels(one, size)) for one in groups.tolist()]
+    fits = [constants("attention", DecodeConstants, w, width, decode_kernels(one, size)) for one in groups.tolist()]
     which = np.searchsorted(groups, group)
-    fields = zip(*found, strict=True)
+    fields = zip(*fits, strict=True)
     return DecodeConstants._make(a[0] if len({*a}) == 1 else np.array(a)[which] for a in fields)
 
 
@@ -222,15 +221,14 @@ def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Latent attention of one query a sequence, absorbed; graphs replay it, so the host's floor is left out.
 
     Engines share its libraries (FlashMLA, FlashInfer, CUTLASS): tables measured eagerly (57 us a call) say little of a
-    kernel in a graph, so there the other engines' stand in.
-    """
-    told = s.engine.kernels.attention
+    kernel in a graph, so there the other engines' stand in."""
+    library = s.engine.kernels.attention
     rows, keys, heads, latent, rope = op.shape
-    width = w.half if told else _cache_width(op, w, s)  # Triton's widens a narrow cache
-    known = in_graphs("mla", MlaDecodeConstants, w, width, f"mla-decode-{told}" if told else "mla-decode")
+    width = w.half if library else _cache_width(op, w, s)  # Triton's widens a narrow cache
+    fit = in_graphs("mla", MlaDecodeConstants, w, width, f"mla-decode-{library}" if library else "mla-decode")
     call = partial(mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1],
                    peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
-    return reduce(smaller, [call(c=c._replace(floor_s=0.0)) for c in known])
+    return reduce(smaller, [call(c=c._replace(floor_s=0.0)) for c in fit])
 
 
 GRAPHLESS = 6e-6
@@ -245,16 +243,18 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         share = derating(s.cluster.device, w.engine).compute
         r = r._replace(peak={k: v if k == "vector" else v / share for k, v in r.peak.items()})
     spread_out = s.mapping.ep > 1
-    told = s.engine.kernels.experts, s.engine.kernels.launched
-    kernels = {bool(x): choices(w.gpu, w.generation, w.kernels, w.quant, bool(x), *told) for x in np.unique(spread_out)}
+    wanted = s.engine.kernels.experts, s.engine.kernels.launched
+    kernels = {
+        bool(x): choices(w.gpu, w.generation, w.kernels, w.quant, bool(x), *wanted) for x in np.unique(spread_out)
+    }
     tokens, hidden, width, experts, local, top_k, gated = op.shape
     ep = experts / local
     spread = popularity(experts, top_k, s.engine.kernels.skew)
     routing = routed(tokens, top_k, experts, ep, spread)
-    alike = s.engine.kernels.alike
-    if not is_plain(alike, 0.0):
-        touched = distinct_experts(experts, top_k, tokens, alike, spread) * routing.rows / (tokens * top_k)
-        fewer = pick(alike > 0, smaller(routing.experts, touched), routing.experts)
+    repeated = s.engine.kernels.alike
+    if not is_plain(repeated, 0.0):
+        touched = distinct_experts(experts, top_k, tokens, repeated, spread) * routing.rows / (tokens * top_k)
+        fewer = pick(repeated > 0, smaller(routing.experts, touched), routing.experts)
         routing = routing._replace(experts=fewer)
     cards = listed(s.engine.kernels.tuned_experts_on)
     there = w.quant == "fp8_block" and (not cards or s.cluster.device.name in cards)
@@ -264,10 +264,10 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     best = {
         parallel: reduce(smaller, [
             call(peak=r.peak[at], c=kernel.constants.on(r.l2 / r.dram).for_shape(tuned), act_bytes=act)
-            for kernel in known
+            for kernel in candidates
             for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
         ])
-        for parallel, known in kernels.items()
+        for parallel, candidates in kernels.items()
     }  # fmt: skip
     time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
     if s.engine.kernels.gemv:
@@ -283,21 +283,21 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 def expert_families(s: Scenario) -> set[str]:
     """Families of the kernels that experts run on."""
     w, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
-    told = s.engine.kernels.experts, s.engine.kernels.launched
+    wanted = s.engine.kernels.experts, s.engine.kernels.launched
     spread_out = bool(np.max(s.mapping.ep) > 1)
-    return {c.family for c in choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, *told)}
+    return {c.family for c in choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, *wanted)}
 
 
 def routed_inside(s: Scenario) -> bool:
-    """Whether the kernels of experts choose the experts as well (data/calibration/experts.toml, `routing`): those have
-    a gate projection each."""
+    """Whether the expert kernels do the routing too (data/calibration/experts.toml, `routing`); only kernels with a
+    gate projection do."""
     gated = all(b.ffn.gated for b in s.model.blocks if isinstance(b.ffn, MoE))
     return gated and expert_families(s) <= libraries()["routing"]
 
 
 def called_once(s: Scenario) -> bool:
-    """Whether one call of the engine issues all kernels of experts: not Triton's (data/calibration/experts.toml,
-    `python`), nor where Triton's products of blocks stand beside them."""
+    """Whether one call issues all expert kernels: false for Triton's (data/calibration/experts.toml, `python`), also
+    where Triton's block products are among the kernels."""
     triton = libraries()["python"] & ({*listed(s.engine.kernels.experts)} | expert_families(s))
     return s.engine.host.experts_once and not triton and not (s.quant.block and s.engine.kernels.untuned == "triton")
 
@@ -311,11 +311,11 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     """
     times: list[Num] = []
     k = s.engine.kernels
-    known = {kind: _stream_constants(kind, w, k.vectorised) for kind in {op.kind for op in ops}}
+    constants_of = {kind: _stream_constants(kind, w, k.vectorised) for kind in {op.kind for op in ops}}
     compiles = s.cluster.device.kernel_generation in listed(k.gates_on)
     for op in ops:
         traffic = op.bytes / larger(op.launches, 1)
-        c = known[op.kind]
+        c = constants_of[op.kind]
         row: Num = 0.0
         if op.kind == "gate":
             alone = among(op.shape[0], op.shape[1], k.gates) | (not compiles)

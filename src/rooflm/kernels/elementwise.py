@@ -1,8 +1,7 @@
 """Time of a memory-bound kernel (norm, rotary, activation, residual add, quantise, embedding) with fitted constants.
 
 Each reads and writes its tensors once; what differs between kinds is how near to the DRAM's rate the kernel comes and
-how long one row (one token) takes on the one SM that works on it, which is what small batches see.
-"""
+how long one row (one token) takes on the one SM that works on it, which is what small batches see."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ class ElementwiseConstants(NamedTuple):
 
     t0: s, floor of a kernel; eff: share of the datasheet's DRAM bandwidth that a long kernel reaches;
     ramp: s, time lost until DRAM streams at full rate; row: bandwidth of one SM on its row over its share of the
-    DRAM's (infinite: rows cost nothing of their own).
-    """
+    DRAM's (infinite: rows cost nothing of their own)."""
 
     t0: Num = 0.0
     eff: Num = 1.0

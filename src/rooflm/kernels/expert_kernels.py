@@ -5,8 +5,7 @@ engine has the usual one of those that were measured in it, and those that it ma
 brings TensorRT-LLM's to vLLM). A type that nobody measured in it runs on a family that it has, measured in another.
 
 Sources: TensorRT-LLM documentation, moe_config.backend, "autotuner"; SGLang, server_args.py, moe_runner_backend "auto";
-vLLM, fused_moe/oracle (the backend is picked by card, data type and what is installed).
-"""
+vLLM, fused_moe/oracle (the backend is picked by card, data type and what is installed)."""
 
 from __future__ import annotations
 
@@ -38,13 +37,13 @@ class Choice(NamedTuple):
 
 
 def _tuned(entries: list[Entry], expert_parallel: bool) -> list[Entry]:
-    """Of an engine's entries for one library and data type one: without expert parallelism that fitted to such rows
-    ("tp") if there is one, else the general one."""
+    """One entry for each engine, library and data type: without expert parallelism the one fitted to such runs ("tp"),
+    if there is one, else the general one."""
     kinds: dict[tuple[tuple[str, ...], str, str], dict[str, Entry]] = {}
     for e in entries:
         kinds.setdefault((e.engine, e.family, e.dtype), {})[e.kernel] = e
     return [
-        e for own in kinds.values() for k, e in own.items() if (k == "tp") == ("tp" in own and not expert_parallel)
+        e for by in kinds.values() for k, e in by.items() if (k == "tp") == ("tp" in by and not expert_parallel)
     ]  # fmt: skip
 
 
@@ -74,31 +73,33 @@ def choices(
     >>> len(choices("b200-sxm-180gb", "blackwell", "trtllm", "nvfp4", family="cutlass, marlin"))
     1
     """
-    told = listed(family)
+    named = listed(family)
     of_use = [e for e in entries_of("moe") if e.kernel not in OTHER]
     here = [e for e in of_use if gpu in e.gpu] or _widest([e for e in of_use if e.architecture == generation])
-    found: list[Entry] = []
+    chosen: list[Entry] = []
     for kind in (dtype, *WIDER.get(dtype, ())):
         same = [e for e in here if e.dtype == kind]
         here_too = {e.family for e in same if engine in e.engine}  # measured in the engine itself: that counts
-        own = [e for e in same if engine in (*e.engine, e.family) or e.family in libraries()["everywhere"] - here_too]
-        if not any(engine in e.engine for e in own):
+        measured = [
+            e for e in same if engine in (*e.engine, e.family) or e.family in libraries()["everywhere"] - here_too
+        ]
+        if not any(engine in e.engine for e in measured):
             families = {e.family for e in here if engine in e.engine}
-            own += [e for e in same if e.family in families and e not in own]
-        brought = {e.family for e in own}
-        wanted = [e for e in same if e.family in told and (e in own or e.family not in brought)]
-        legal = [e for e in own if f"-{e.family}" not in told]
-        found += _tuned(wanted or [e for e in legal if e.kernel in ("", "tp")] or legal, expert_parallel)
+            measured += [e for e in same if e.family in families and e not in measured]
+        brought = {e.family for e in measured}
+        wanted = [e for e in same if e.family in named and (e in measured or e.family not in brought)]
+        legal = [e for e in measured if f"-{e.family}" not in named]
+        chosen += _tuned(wanted or [e for e in legal if e.kernel in ("", "tp")] or legal, expert_parallel)
     shared = [e for e in here if e.family in libraries()["shared"] and not launched]
-    if any(e.dtype == dtype for e in found):
-        return _read(found, shared)
+    if any(e.dtype == dtype for e in chosen):
+        return _read(chosen, shared)
     row = usual(gpu, generation, engine, dtype, expert_parallel).row
-    return (Choice(dtype, typed(MoEConstants, row)), *_read(found, shared))
+    return (Choice(dtype, typed(MoEConstants, row)), *_read(chosen, shared))
 
 
 def _read(entries: list[Entry], shared: list[Entry]) -> tuple[Choice, ...]:
     """Entries with their constants. A shared library's kernel has the least start time of any engine and data type."""
     read = [(e, typed(MoEConstants, parsed("moe", e.text))) for e in (*entries, *shared)]
     least = [min([c.start, *(o.start for k, o in read[len(entries) :] if k.family == e.family)]) for e, c in read]
-    found = zip(read[: len(entries)], least, strict=False)
-    return tuple(Choice(e.dtype, c._replace(start=start), e.family) for (e, c), start in found)
+    pairs = zip(read[: len(entries)], least, strict=False)
+    return tuple(Choice(e.dtype, c._replace(start=start), e.family) for (e, c), start in pairs)

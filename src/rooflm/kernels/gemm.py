@@ -3,8 +3,7 @@
 The output is cut into tiles of bm x bn, one thread block each; tiles run in waves over the SMs, the last wave partly
 empty. Small outputs also cut k into s parts (split-K) and add the parts up. Libraries pick tile and split by shape, so
 the formula takes the best of a short list: one extra leading array axis that is minimised away. DRAM traffic and the
-work of the SMs overlap, though not perfectly: a smooth maximum joins them.
-"""
+work of the SMs overlap, though not perfectly: a smooth maximum joins them."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class GemmConstants(NamedTuple):
     split: s, fixed cost of adding up the parts of split-K (their traffic comes on top).
     ramp: s, time lost until DRAM streams at full rate.
     q_pass: reads and writes of 3 bytes an activation that quantising it costs (low precision only).
-    q_row: elements that quantising a row costs on top of its k (low precision only).
-    """
+    q_row: elements that quantising a row costs on top of its k (low precision only)."""
 
     t0: Num = 0.0
     eff_c: Num = 1.0
@@ -125,8 +123,7 @@ def _sm_time(
       lost = max(1 + units (1 / eff_c - 1), units (32768 / (bm bn))^pen / eff_c)
 
     u is the time that one SM spends on one element of k: multiply-adds of its tile, or fetching its operands. f fills
-    one wave; 4 f also evens out a partly empty last wave, as stream-K kernels do.
-    """
+    one wave; 4 f also evens out a partly empty last wave, as stream-K kernels do."""
     others = (x for x in (peak, feed, sms, wide, units, least, *c) if isinstance(x, np.ndarray))
     shape = np.broadcast(m, n, k, *others)
     fetch = np.asarray(sms / feed)

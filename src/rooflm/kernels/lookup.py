@@ -51,8 +51,8 @@ def weight_dtype(q: Quant, computed: str) -> str:
 def where(device: Device, engine: Engine, scheme: Quant, r: Rates) -> Where:
     """The key of the look-up for a scheme in an engine on a device."""
     quant = weight_dtype(scheme, r.dtype["quant"])
-    own, generation = device.kernels_from, device.kernel_generation
-    return Where(own, generation, engine.kernels.whose, quant, r.dtype["half"], engine.runs)
+    card, generation = device.kernels_from, device.kernel_generation
+    return Where(card, generation, engine.kernels.whose, quant, r.dtype["half"], engine.runs)
 
 
 @lru_cache(maxsize=4096)
@@ -73,12 +73,12 @@ def nearest_of(family: str, w: Where, dtype: str, kernels: tuple[str, ...]) -> M
     plain = lookup(family, w.gpu, w.generation, w.kernels, dtype, kernels[-1])
     for kernel in kernels[:-1]:
         try:
-            found = lookup(family, w.gpu, w.generation, w.kernels, dtype, kernel)
+            match = lookup(family, w.gpu, w.generation, w.kernels, dtype, kernel)
         except UnknownNameError:
             continue
-        own = w.kernels in found.row.engine.split() and LEVELS.index(found.level) <= LEVELS.index(plain.level)
-        if own or kernel in COMMON:
-            return found
+        measured = w.kernels in match.row.engine.split() and LEVELS.index(match.level) <= LEVELS.index(plain.level)
+        if measured or kernel in COMMON:
+            return match
     return plain
 
 
@@ -93,11 +93,11 @@ def in_graphs(family: str, kind: type[Any], w: Where, dtype: str, kernel: str) -
     else those of every other engine that was. Without any, the usual look-up (`constants`)."""
     same = [e for e in entries_of(family) if (e.dtype, e.kernel) == (dtype, kernel)]
     rows = [e for e in same if w.gpu in e.gpu] or [e for e in same if e.architecture == w.generation]
-    found = {engine: typed(kind, parsed(family, e.text)) for e in rows for engine in e.engine}
-    known = {engine: c for engine, c in found.items() if c.floor_s < EAGER}
-    if w.kernels in known:
-        return (known[w.kernels],)
-    return tuple(known.values()) or (typed(kind, nearest_of(family, w, dtype, (kernel,)).row),)
+    by_engine = {engine: typed(kind, parsed(family, e.text)) for e in rows for engine in e.engine}
+    graphed = {engine: c for engine, c in by_engine.items() if c.floor_s < EAGER}
+    if w.kernels in graphed:
+        return (graphed[w.kernels],)
+    return tuple(graphed.values()) or (typed(kind, nearest_of(family, w, dtype, (kernel,)).row),)
 
 
 COMMON = ("prefill-kv8",)

@@ -2,8 +2,7 @@
 
 Decode absorbs the up-projections into the query: every head attends over the same latent of 512 + 64 values a token,
 so the heads are one query group and a token costs 576 values to read whatever the number of heads. Prefill up-projects
-K and V to heads of 192 and 128.
-"""
+K and V to heads of 192 and 128."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ class MlaDecodeConstants(NamedTuple):
 
     eff_c: tensor core rate over the datasheet's (fitted: 64 and more heads reach the ridge); max_splits: below 0 for
     kernels that always cut into so many (Triton's); group_tile: heads that share a block; resident: blocks that an SM
-    works on at a time, each at the rates of one (sm_bw).
-    """
+    works on at a time, each at the rates of one (sm_bw)."""
 
     launch_s: float
     eff_m: float

@@ -2,8 +2,7 @@
 
 A rank holds `experts / ep` experts, or its tensor group's share of each. Its kernels sort the tokens by expert, run two
 grouped GEMMs (gate-up, down) over the experts that received rows, with the activation between them, and put the rows
-back. Every numeric argument is a number or an array; tile candidates are an extra leading axis, minimised away.
-"""
+back. Every numeric argument is a number or an array; tile candidates are an extra leading axis, minimised away."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ class MoEConstants(NamedTuple):
     its share; ramp: time to fill the memory pipeline; wave: time for each wave of tiles;
     eff_pass: share of DRAM bandwidth of the permute, activation and finalise passes;
     stray: share of those passes that runs over rows of other ranks too (kernels that mask instead of drop);
-    l2: bandwidth of L2 over DRAM's on the cards that it was fitted to (0: as on any).
-    """
+    l2: bandwidth of L2 over DRAM's on the cards that it was fitted to (0: as on any)."""
 
     start: Num
     expert: Num
@@ -71,8 +69,7 @@ class MoEConstants(NamedTuple):
 class Routing(NamedTuple):
     """Work of the busiest rank. rows: (token, expert) pairs it computes; experts: local experts with at least one row.
 
-    spread: 0 where all experts have equally many rows (the balanced benchmark), 1 where their numbers scatter.
-    """
+    spread: 0 where all experts have equally many rows (the balanced benchmark), 1 where their numbers scatter."""
 
     rows: Num
     experts: Num
@@ -149,8 +146,7 @@ def grouped_gemm_time(
     with a, w bytes an element of activations and weights; `fetched` the share of the weights' bytes that
     device memory serves (1 but in a benchmark that repeats, whose weights stay in L2 in part).
     Source: tile and wave quantisation as in NVIDIA's "Matrix multiplication background" user guide; one SM's limited
-    bandwidth is what few, wide experts meet (down projection: 32 tiles on 132 SMs).
-    """
+    bandwidth is what few, wide experts meet (down projection: 32 tiles on 132 SMs)."""
     rank = _rank((*routing, n, k, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, *c))
     bm, bn = (tile.reshape(-1, *(1,) * rank) for tile in (TILE_M, TILE_N))
     each = routing.rows / larger(routing.experts, 1e-12)
@@ -216,8 +212,7 @@ def usual(gpu: str, generation: str, engine: str, dtype: str, expert_parallel: b
     """The row of an engine's usual kernels.
 
     Without expert parallelism the rows fitted to ep = 1 ("tp") come first: engines tune the shapes of whole models,
-    and often not those of an expert-parallel rank. A nearer match of the general rows ("") still beats a far one.
-    """
+    and often not those of an expert-parallel rank. A nearer match of the general rows ("") still beats a far one."""
     kernels = ("",) if expert_parallel else ("tp", "")
     matches = [lookup("moe", gpu, generation, engine, dtype, kernel) for kernel in kernels]
     return min(matches, key=lambda match: LEVELS.index(match.level))

@@ -1,8 +1,7 @@
 """Kernel times on a machine that its owner calibrated: a roofline of reached rates, with few constants.
 
 Any device (a CPU too) is described by what `rooflm calibrate` fits from measurements of whole models and
-micro-benchmarks, where no kernel tables exist.
-"""
+micro-benchmarks, where no kernel tables exist."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from rooflm.units import Num, is_plain, larger, pick, smaller
 def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r: Rates) -> NDArray[Any]:
     """All products together, those of several data types with constants and peaks of their own each."""
     reached = derating(s.cluster.device, w.engine)
-    own = s.engine.kernels.gemv and w.quant in ("int4_wo", "int8_wo")
-    dtypes = {op.rate: w.quant if op.rate == "quant" and not own else w.half for op in ops}
+    vector = s.engine.kernels.gemv and w.quant in ("int4_wo", "int8_wo")
+    dtypes = {op.rate: w.quant if op.rate == "quant" and not vector else w.half for op in ops}
     chosen = {rate: _gemm_constants(dtype, w, s) for rate, dtype in dtypes.items()}
     tiles = {rate: _elsewhere(dtype, w, s, r, reached.compute) for rate, dtype in dtypes.items()}
     c, (share, units, least) = chosen[ops[0].rate], tiles[ops[0].rate]
@@ -63,13 +63,13 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
 
 
 def among(n: Num, k: Num, shapes: str) -> Any:
-    """Whether a product has one of these shapes.
+    """Whether a product has one of the listed shapes.
 
     >>> among(np.array([2112, 2112]), np.array([7168, 1536]), "2112x7168 7168x2048").tolist()
     [True, False]
     """
-    known = (shape.split("x") for shape in shapes.split())
-    return np.any([(n == float(columns)) & (k == float(inner)) for columns, inner in known], axis=0)
+    sizes = (shape.split("x") for shape in shapes.split())
+    return np.any([(n == float(columns)) & (k == float(inner)) for columns, inner in sizes], axis=0)
 
 
 def _elsewhere(dtype: str, w: Where, s: Scenario, r: Rates, reached: Num) -> tuple[Num, Num, Num]:
@@ -103,7 +103,7 @@ def _gemm_constants(dtype: str, w: Where, s: Scenario) -> Any:
 
 
 def taken(s: Scenario) -> Num:
-    """Bytes/s of weights that the SMs of a card take in kernels for few rows (inf: as many as memory gives)."""
+    """B/s of weights that a card's SMs can draw in kernels for few rows (inf: no limit below memory's)."""
     each = s.engine.kernels.sm_stream
     if is_plain(each, 0.0):
         return np.inf

@@ -46,8 +46,7 @@ def matrix_peak(s: Scenario) -> Num:
 def rates_of(d: Device, q: Quant, e: Efficiency) -> Rates:
     """The device's rates for the data types of a scheme, derated in flat mode.
 
-    "quant" is the type of the wider operand of quantised products, "half" that of the rest, "vector" fp32 units.
-    """
+    "quant" is the type of the wider operand of quantised products, "half" that of the rest, "vector" fp32 units."""
     wide = q.weight_bits if isinstance(q.weight_bits, REAL) else 16
     act = q.act_bits if isinstance(q.act_bits, REAL) else 16
     half, _ = compute_dtype(32 if wide >= 32 else 16, "any", d.peak)

@@ -66,8 +66,7 @@ def traffic_times(r: Rates, moved: Num, m: Num, n: Num, k: Num, weight: Num, act
 
     A product re-reads A once for each tile of columns and B once for each tile of rows; the tile of a level is the
     largest square of 16-bit values that the next level up holds (Hong and Kung 1981): L2's capacity for DRAM traffic,
-    all L1 for L2 traffic, the register file for L1 traffic.
-    """
+    all L1 for L2 traffic, the register file for L1 traffic."""
     a, b = m * k * act, k * n * weight
     rest = moved - a - b
 
@@ -87,7 +86,7 @@ def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> tuple[An
             else (c, op.bytes / r.dram, op.bytes / r.l2, op.bytes / r.l1)
             for c, op in zip(compute, ops, strict=True)
         ]  # fmt: skip
-        return each, [max(own[:2]) for own in each], [max(own) for own in each]
+        return each, [max(levels[:2]) for levels in each], [max(levels) for levels in each]
     out = np.empty((4, len(ops), *shape))
     out[0] = stacked(compute, shape)
     moved = stacked([op.bytes for op in ops], shape)
@@ -134,9 +133,9 @@ def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
     tiers = s.cluster.tiers
     if s.efficiency.mode == "flat":
         tiers = tuple(t.__class__(t.name, t.kind, t.size, t.bandwidth * s.efficiency.network, t.latency) for t in tiers)
-    own, which = distinct([(c.op, c.group == "tp", c.ranks, c.stride, c.bytes) for c in comms])
-    found = [_reduced(comms[i], tiers, s) for i in own]
-    return [Timed(comm._replace(bytes=found[at][0]), found[at][1]) for comm, at in zip(comms, which, strict=True)]
+    different, which = distinct([(c.op, c.group == "tp", c.ranks, c.stride, c.bytes) for c in comms])
+    reduced = [_reduced(comms[i], tiers, s) for i in different]
+    return [Timed(comm._replace(bytes=reduced[at][0]), reduced[at][1]) for comm, at in zip(comms, which, strict=True)]
 
 
 def _reduced(comm: Comm, tiers: Sequence[Any], s: Scenario) -> tuple[Num, Num]:

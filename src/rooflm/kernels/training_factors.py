@@ -23,7 +23,7 @@ def table() -> dict[str, Any]:
 
 
 def found(rows: dict[str, Any], device: str, architecture: str) -> dict[str, float]:
-    """The row of a device's generation, with the values of a row of the device itself over it; empty without either.
+    """The factors of a device: those of its generation, with its own on top; empty if there are none.
 
     >>> found({"hopper": {"half": 1.2, "fp8": 1.0}, "h20": {"half": 1.1}}, "h20", "hopper"), found({}, "x", "y")
     ({'half': 1.1, 'fp8': 1.0}, {})
@@ -42,7 +42,7 @@ def gemm(device: str, architecture: str, dtype: str, scheme: str = "") -> float:
 
 
 def early(architecture: str, dtype: str) -> float:
-    """Time of products with a generation's first libraries over that with later ones; 1 where none is known.
+    """Slowdown of products with a generation's first libraries; 1 where unknown.
 
     >>> early("blackwell", "fp8") > early("blackwell", "half") > 1 == early("hopper", "fp8")
     True
@@ -70,8 +70,8 @@ def factor(family: str, name: str, device: str, architecture: str) -> float:
 
 
 def standing(kernel: str, device: str, architecture: str) -> str:
-    """The attention kernel whose factors serve: the one asked for; where nobody measured it on the generation, the
-    engines' default (cuDNN: torchtitan, models/attention.py: CUDNN first); "" where nobody measured either.
+    """The attention kernel whose factors apply: the requested one if it was measured on this generation, else the
+    engines' default (cuDNN: torchtitan, models/attention.py: CUDNN first), else "".
 
     >>> standing("fa2", "h100-sxm-80gb", "hopper"), standing("fa1", "b200-sxm-180gb", "blackwell")
     ('fa2', 'cudnn')

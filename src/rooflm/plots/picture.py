@@ -192,7 +192,7 @@ def wrapped(text: str, pixels: float, size: float = SIZE) -> list[str]:
     ) or [""]
 
 
-def plain_number(value: Any) -> float | None:
+def json_number(value: Any) -> float | None:
     """A number that JSON holds; None for not-a-number and infinity."""
     number = float(value)
     return number if math.isfinite(number) else None
@@ -201,7 +201,7 @@ def plain_number(value: Any) -> float | None:
 def rows(**columns: Sequence[Any]) -> list[Spec]:
     """Columns of equal length as records, numbers as JSON holds them."""
     return [
-        {k: plain_number(v) if isinstance(v, float | np.floating | np.integer) else v for k, v in zip(columns, values,
+        {k: json_number(v) if isinstance(v, float | np.floating | np.integer) else v for k, v in zip(columns, values,
                                                                                                     strict=True)}
         for values in zip(*columns.values(), strict=True)
     ]  # fmt: skip

@@ -27,8 +27,8 @@ from rooflm.scenario.scenario import Scenario
 from rooflm.search import said
 from rooflm.search.checkpoint import home_of
 from rooflm.search.inference import search_infer
+from rooflm.search.result import SearchResult
 from rooflm.search.said import columns_of, point_text
-from rooflm.search.search import SearchResult
 from rooflm.search.serve_command import Start, start, start_of
 from rooflm.search.train_start import trained_by, training_start
 from rooflm.search.training import search_train

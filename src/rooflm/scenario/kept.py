@@ -14,8 +14,8 @@ MOST = 64
 
 
 def kept(function: Callable[..., T]) -> Callable[..., T]:
-    """The function of frozen records (a model, a split, a device), which keeps what it answered of the very same ones:
-    not of equal ones, which would have to be compared field by field. Answers that are arrays are not kept.
+    """Cache of a function of frozen records (model, split, device) by identity, which is quicker than comparing them
+    field by field. Arrays are not cached.
 
     >>> from rooflm.scenario.mapping import Mapping
     >>> devices = kept(lambda m: [m.devices])

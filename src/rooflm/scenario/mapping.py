@@ -23,8 +23,7 @@ class Mapping:
     """How the work is split. Devices = tp * cp * dp * pp.
 
     Experts are spread over ep ranks taken from tp * dp: ep <= tp keeps the experts inside the tensor group, ep > tp
-    spans ep / tp data-parallel ranks (attention data parallelism when serving).
-    """
+    spans ep / tp data-parallel ranks (attention data parallelism when serving)."""
 
     tp: Num = count(1, "degree of tensor parallelism")
     pp: Num = count(1, "degree of pipeline parallelism")
@@ -62,7 +61,7 @@ class Mapping:
 
     @property
     def uneven(self) -> Num:
-        """True where a degree is no whole number, because the others do not divide the GPUs.
+        """True where a degree is not whole, because the others do not divide the GPUs.
 
         >>> Mapping(tp=3, dp=8 / 3).uneven, Mapping(tp=4, dp=2).uneven
         (True, False)
@@ -71,7 +70,7 @@ class Mapping:
 
     @property
     def misfit(self) -> Num:
-        """True where the degrees make another number of GPUs than was asked for.
+        """True where the degrees do not multiply to the number of GPUs asked for.
 
         >>> Mapping(tp=2, dp=2, gpus=8).misfit, Mapping(tp=4, dp=2, gpus=8).misfit
         (True, False)

@@ -29,33 +29,33 @@ class Offload:
 
 
 def away(model: Model, offload: Offload) -> list[tuple[Block, Num, Num]]:
-    """Each block, how many of its layers the host has, and of how many more the experts alone."""
+    """For each block: layers that are on the host, and further layers of which only the experts are."""
     left, held = offload.layers, []
     for block in reversed(model.blocks):
         whole = np.minimum(left, block.count)
         left = left - whole
         held.append((block, whole))
-    experts, found = offload.experts, []
+    experts, counts = offload.experts, []
     for block, whole in reversed(held):
         alone: Num = np.minimum(experts, block.count - whole) if isinstance(block.ffn, MoE) else 0
         experts = experts - alone
-        found.append((block, whole, alone))
-    return found
+        counts.append((block, whole, alone))
+    return counts
 
 
 def on_device(model: Model, offload: Offload) -> Model:
-    """The model as the device holds it: without the host's layers, the host's experts out of theirs.
+    """The model without the layers and experts that are on the host.
 
     >>> from rooflm.readers.checkpoints.load import load_model
     >>> on_device(load_model("llama-7b"), Offload(8)).layers
     24
     """
-    found: list[Block] = []
+    blocks: list[Block] = []
     for block, whole, alone in away(model, offload):
         if not is_plain(offload.experts, 0) and isinstance(block.ffn, MoE):
-            found.append(replace(block, count=_plain(alone), ffn=None))
-        found.append(replace(block, count=_plain(block.count - whole - alone)))
-    kept = tuple(b for b in found if not is_plain(b.count, 0))
+            blocks.append(replace(block, count=_plain(alone), ffn=None))
+        blocks.append(replace(block, count=_plain(block.count - whole - alone)))
+    kept = tuple(b for b in blocks if not is_plain(b.count, 0))
     return replace(model, blocks=kept or (replace(model.blocks[0], count=1, ffn=None),))
 
 

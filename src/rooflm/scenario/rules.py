@@ -44,20 +44,20 @@ def mixtures(model: Model) -> list[MoE]:
 
 
 def tensor_ways(model: Model, shared: bool = False) -> int:
-    """The number whose divisors are the legal tp: what all mixers' heads have in common (0: no mixer, any tp).
-    shared: of the KV heads too, where there are several, as frameworks of training ask for.
+    """The number of which tp must be a divisor: the greatest common divisor of the heads of all mixers (0: no mixer,
+    any tp). shared: include KV heads where there are several, as training frameworks require.
 
     >>> from rooflm.readers.checkpoints.load import load_model
     >>> tensor_ways(load_model("llama-3.1-8b")), tensor_ways(load_model("llama-3.1-8b"), shared=True)
     (32, 8)
     """
     groups = [int(b.mixer.kv_heads) for b in model.scaled().blocks if isinstance(b.mixer, Attention)]
-    own = [int(h) for h in heads_of(model)]
-    return math.gcd(*own, *groups) if shared and groups and min(groups) > 1 else math.gcd(*own)
+    heads = [int(h) for h in heads_of(model)]
+    return math.gcd(*heads, *groups) if shared and groups and min(groups) > 1 else math.gcd(*heads)
 
 
 def expert_ways(model: Model) -> int:
-    """The number whose divisors are the legal ep, as far as the experts go (0: no experts, ep 1 only)."""
+    """The number of experts of which ep must be a divisor (0: no experts, ep 1 only)."""
     return math.gcd(*(int(f.experts) for f in mixtures(model)))
 
 
@@ -67,7 +67,7 @@ def broken_by(members: Iterable[Num], ways: Num) -> Num:
 
 
 def _short(s: Scenario) -> Num:
-    """True where an interleaved schedule has micro-batches that fill no whole rounds of the pipeline."""
+    """True where an interleaved schedule has micro-batches that do not fill whole rounds of the pipeline."""
     m = s.mapping
     if m.schedule != "interleaved":
         return False
@@ -91,14 +91,14 @@ def _indexer(mixer: Any) -> Num:
 
 
 def _blind(s: Scenario) -> Num:
-    """True where mixers pick tokens and none has an indexer (one layer's picks may serve those after it: GLM-5.2)."""
+    """True where mixers pick tokens but no layer has an indexer (GLM-5.2: one layer's picks may serve the next)."""
     mixers = [b.mixer for b in s.model.blocks]
     picks = any_of([m.index_topk > 0 for m in mixers if isinstance(m, PICKING)])
     return picks is not False and picks & (any_of([_indexer(m) > 0 for m in mixers]) == 0)
 
 
 def _spread(s: Scenario) -> Num:
-    """True where experts are spread over another number of ranks than the engine does."""
+    """True where experts are spread over a number of ranks that the engine does not support."""
     m, over = s.mapping, s.engine.abilities.expert_groups
     if over == "any":
         return (not s.engine.abilities.ranks_are_groups) & (m.ep > m.tp) & (m.tp > 1)
@@ -106,9 +106,9 @@ def _spread(s: Scenario) -> Num:
 
 
 def _kept(s: Scenario) -> Num:
-    """True where the engine keeps no cached values of such a width."""
-    known = listed(s.engine.abilities.caches)
-    return bool(known) and any_of(s.quant.kv_bits == float(width) for width in known) == 0
+    """True where the engine does not support a KV cache of this width."""
+    formats = listed(s.engine.abilities.caches)
+    return bool(formats) and any_of(s.quant.kv_bits == float(width) for width in formats) == 0
 
 
 def expert_rules(*names: str) -> tuple[Rule, ...]:

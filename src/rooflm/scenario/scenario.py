@@ -77,7 +77,7 @@ class Scenario:
 
     @property
     def asked(self) -> Num:
-        """Tokens of a batch that its cost and energy are told by: its outputs', of a model that embeds its prompts'."""
+        """Tokens by which cost and energy are counted: output tokens, or prompt tokens of a model that embeds."""
         w = self.workload
         return w.batch * (w.output if self.model.head else w.prompt)
 
@@ -85,8 +85,7 @@ class Scenario:
 def micro_batches(s: Scenario) -> Num:
     """Micro-batches of a training step on one data-parallel rank.
 
-    A batch that does not divide leaves the last one partly empty.
-    """
+    A batch that does not divide leaves the last one partly empty."""
     return larger(ceil(s.workload.batch / (s.mapping.dp * s.mapping.micro_batch)), 1)
 
 

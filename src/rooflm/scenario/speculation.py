@@ -18,8 +18,7 @@ class Speculation:
     """A chain of guesses (or a tree with `branches` of them at each depth) that a step of the model verifies at once.
 
     draft: the model that guesses, in a scheme of its own; None: layers of the model's own behind its last (multi-token
-    prediction, EAGLE).
-    """
+    prediction, EAGLE)."""
 
     guesses: Num = count(0, "tokens guessed one after the other a step (0: none)", low=0, high=1024)
     acceptance: Num = share(0.7, "chance that a guess is right where all before it were")
@@ -35,7 +34,7 @@ class Speculation:
 
     @property
     def verified(self) -> Num:
-        """Tokens of a sequence that a step works on.
+        """Tokens a sequence that one step processes.
 
         >>> Speculation(3).verified, Speculation(3, branches=2).verified
         (4, 7)
@@ -85,7 +84,7 @@ _in_trees = np.vectorize(lambda a, n, k: in_a_tree(float(a), int(n), int(k)), ot
 
 
 def guessing_model(model: Model, spec: Speculation) -> Model:
-    """What guesses: the draft model, or one layer of the model's own kind before its head.
+    """The draft model, or else one layer of the model's own kind with its head.
 
     >>> from rooflm.readers.checkpoints.load import load_model
     >>> guessing_model(load_model("deepseek-v3"), Speculation(1)).layers

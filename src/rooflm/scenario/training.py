@@ -1,7 +1,6 @@
 """Training: what a training run does beyond the model, the split and the data: optimiser, adapters, offload, the job.
 
-Every default is what a plain mixed-precision pre-training run does. Numbers may be arrays; texts are structural.
-"""
+Every default is what a plain mixed-precision pre-training run does. Numbers may be arrays; texts are structural."""
 
 from __future__ import annotations
 

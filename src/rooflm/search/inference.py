@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,34 +11,24 @@ from rooflm.api import INFER, named
 from rooflm.asked import paths
 from rooflm.asked.answers.outputs import chosen
 from rooflm.asked.arguments import refuse_wrong
-from rooflm.asked.build_inference import build_inference, find_cluster, generating, node_size
+from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.model import Model
-from rooflm.search.search import Grid, SearchResult, SearchTask, search
+from rooflm.search.digest import SearchTask
+from rooflm.search.request import DEGREES, read_request
+from rooflm.search.result import SearchResult
+from rooflm.search.search import search
+from rooflm.search.space import Grid
 from rooflm.search.splits import (
-    GOALS,
-    SHOWN,
     TWIN_OUTPUTS,
-    adapter_arguments,
-    assumptions_of,
-    cards_to_search,
-    counts_assumed,
-    goal_of,
-    gpu_totals,
-    host_arguments,
     joint_axis,
-    legal_splits,
-    limits_of,
     listed,
-    money_arguments,
     purchase_usd,
-    refuse_lists,
     refuse_none,
     runnable_splits,
     searched_prices,
-    speculation_arguments,
-)  # fmt: skip
+)
 from rooflm.shown.answer import flatten
-from rooflm.sweep.axes import Axis, accept_columns, find_axes, is_list
+from rooflm.sweep.axes import Axis, accept_columns, is_list
 
 if TYPE_CHECKING:
     from rooflm.api import Devices, Engines, Names, Numbers, Schemes
@@ -46,6 +37,8 @@ if TYPE_CHECKING:
 
 BATCHES = (*range(1, 257), *range(264, 1025, 8))
 """Batches of a search that names none: each up to 256, then every eighth up to 1024."""
+PASSED = ("cluster", "prompt", "output", "cached", "logits", "quant", "engine", "efficiency", "sets")
+"""Arguments that go to `infer` as they are."""
 
 
 def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
@@ -132,48 +125,26 @@ def search_infer(
     >>> found.best.inputs["batch"], found.points
     (8, 2)
     """
-    refuse_wrong("search_infer", locals())
-    asked = {"cluster": cluster, "prompt": prompt, "output": output, "cached": cached, "logits": logits,
-             "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets,
-             **money_arguments(locals())}  # fmt: skip
-    gpu = cards_to_search(gpu, under, purchase)
-    more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
-    more |= speculation_arguments(guesses, draft, acceptance, accepted, branches) | adapter_arguments(
-        adapters, adapter_rank, adapter_modules
-    )
-    more |= host_arguments(cpu_layers, cpu_experts, host_bandwidth)
-    if token_budget is not None:
-        more["sets"] = {**(more.get("sets") or {}), "engine.token_budget": token_budget}
-    goal = goal_of(objective, GOALS)
-    bounds = {"ttft": ttft, "tpot": tpot, "latency": latency, "cost": cost, "throughput": throughput,
-             "memory_margin": memory_margin, "under": under}  # fmt: skip
-    limits = limits_of(bounds)
-    refuse_lists(more)
-    found = generating(model, "search infer")
-    first = next(iter(listed(gpu)), None)
-    machine, _ = find_cluster(first, cluster)
-    counts = gpu_totals(gpus, gpus_max, node_size(machine))
-    splits = legal_splits(found, counts, {"tp": tp, "pp": pp, "dp": dp, "ep": ep})
-    free, fixed = find_axes({"model": model, "gpu": gpu} | more)
-    one = {k: v for k, v in more.items() if not is_list(v) and k not in ("sets", "zip")}
-    for axis in free:  # a bad name or path is found before the sweep
+    given = dict(locals())
+    refuse_wrong("search_infer", given)
+    sets = None if token_budget is None else {"engine.token_budget": token_budget}
+    asked = read_request(given, PASSED, "search infer", sets)
+    first, gpu, arguments = asked.first_gpu, asked.gpu, asked.arguments
+    one = {k: v for k, v in arguments.items() if not is_list(v) and k not in ("sets", "zip")}
+    for axis in asked.free:  # a bad name or path is found before the sweep
         if axis.name not in one and "." not in axis.name and axis.name not in ("gpu",):
             one[axis.name] = axis.values[0]
-    request = build_inference(model=model, gpu=first, batch=1, alone=False, **one)
-    names = [(e, q) for e in listed(engine, (None,)) for q in listed(quant, (None,))]
-    pairs = [{**one, "engine": e, "quant": q} for e, q in names]
-    able = [
-        runnable_splits(build_inference(model=model, gpu=first, batch=1, alone=False, **p).scenario, splits)
-        for p in pairs
-    ]
-    refuse_none(any(kept for kept, _ in able), (why for _, why in able))
-    for axis in free:
-        if "." in axis.name:
-            paths.get(request.scenario, axis.name)
-    grid = Grid((*free, joint_axis(splits, ("tp", "pp", "dp", "ep")), Axis("batch", listed(batch, BATCHES))), fixed)
-    outputs = (*SHOWN, *(k for k in (goal.key, *("purchase_usd",) * (under is not None)) if k not in SHOWN))
-    task = SearchTask(evaluate, (grid,), goal, limits, outputs, ("batch",), TWIN_OUTPUTS)
     shared = {"model": model, "gpu": first, "batch": 1, **one}
-    assumed = (*assumptions_of(shared, engine, quant, gpu), *counts_assumed(gpus, gpus_max, counts, machine))
-    done = search(task, on, assumed=assumed)
-    return replace(done, prices=searched_prices(listed(gpu), cluster, more))
+    scenario = build_inference(alone=False, **shared).scenario
+    for axis in asked.free:
+        if "." in axis.name:
+            paths.get(scenario, axis.name)
+    names = itertools.product(listed(engine, (None,)), listed(quant, (None,)))
+    each = [build_inference(alone=False, **shared | {"engine": e, "quant": q}).scenario for e, q in names]
+    runnable = [runnable_splits(s, asked.splits) for s in each]
+    refuse_none(any(kept for kept, _ in runnable), (why for _, why in runnable))
+    batches = Axis("batch", listed(batch, BATCHES))
+    grid = Grid((*asked.free, joint_axis(asked.splits, DEGREES), batches), asked.fixed)
+    task = SearchTask(evaluate, (grid,), asked.goal, asked.limits, asked.outputs, ("batch",), TWIN_OUTPUTS)
+    found = search(task, on, assumed=asked.assumptions(shared))
+    return replace(found, prices=searched_prices(listed(gpu), cluster, arguments))

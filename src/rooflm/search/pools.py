@@ -20,11 +20,20 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use
 from rooflm.scenario.rules import divisors
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
-from rooflm.search.search import Grid
+from rooflm.search.space import Grid
 from rooflm.search.splits import degrees, purchase_usd, runnable_splits
 from rooflm.serving.capacity import capacity
 from rooflm.serving.deploy import attention_dp, make_pool, room_for_prompts, server_for
-from rooflm.serving.pools import Decoding, Prompts, apart, decoding_of, pools_state, prompts_of, sent_bytes, transfer_of
+from rooflm.serving.pools import (
+    Decoding,
+    Prompts,
+    decoding_of,
+    pools_state,
+    prefill_arguments,
+    prompts_of,
+    sent_bytes,
+    transfer_of,
+)
 from rooflm.serving.simulate import Pool
 from rooflm.serving.steady import Load
 from rooflm.sweep.axes import Axis, Point, is_list, nest
@@ -33,10 +42,10 @@ Array = NDArray[Any]
 PREFILL = ("prefill_replicas", "prefill_tp", "prefill_pp", "prefill_dp", "prefill_ep")
 """Inputs of a point with pools that say what its prefill pool is."""
 SPLIT = ("tp", "pp", "dp", "ep")
-APART = ("prefill_gpu", "prefill_price", "prefill_purchase", "transfer_bandwidth")
-"""Arguments that are of the pools alone."""
-BEFORE = (*PREFILL[1:], *APART[:3])
-"""What a replica of the prefill pool may have of its own."""
+OF_POOLS = ("prefill_gpu", "prefill_price", "prefill_purchase", "transfer_bandwidth")
+"""Arguments that only pools have."""
+BEFORE = (*PREFILL[1:], *OF_POOLS[:3])
+"""Arguments that may differ for the replicas of the prefill pool."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +152,7 @@ def before_of(arguments: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str,
     >>> before_of({"gpu": "h100", "price": 2.0}, {"prefill_gpu": "l4", "prefill_price": 0.5})
     {'gpu': 'l4', 'price': 0.5}
     """
-    return apart(arguments, {k.removeprefix("prefill_"): own[k] for k in BEFORE if own.get(k) is not None})
+    return prefill_arguments(arguments, {k.removeprefix("prefill_"): own[k] for k in BEFORE if own.get(k) is not None})
 
 
 def sizes_of(most: int, node: int) -> list[int]:
@@ -177,7 +186,7 @@ def grids_of(
     for places in itertools.product(*(range(len(a.values)) for a in free)):
         names = {m.name: m.values[i] for a, i in zip(free, places, strict=True) for m in a.members}
         arguments = {k: v for k, v in (fixed | names).items() if v is not None}
-        plain = {k: v for k, v in arguments.items() if k not in APART}
+        plain = {k: v for k, v in arguments.items() if k not in OF_POOLS}
         scenario = build_inference(batch=1, alone=False, **nest(plain)).scenario
         engines[scenario.engine.name] = scenario.engine.command.pools
         if not scenario.engine.command.pools:

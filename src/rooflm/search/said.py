@@ -116,7 +116,7 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
     """The answer. command: what runs the best point; note: what its figures are of; before: what to do first."""
     count = f"{found.feasible:,} of {found.points:,} points run and meet every constraint."
     if found.best is None:
-        out: list[Block] = [Say("No point meets every constraint.", "bad"), *(Say(line) for line in found.alone)]
+        out: list[Block] = [Say("No point meets every constraint.", "bad"), *(Say(line) for line in found.unmet)]
         if found.nearest is not None:
             out += [Say(f"The nearest: {point_text(found.nearest.candidate.inputs)}"),
                     *(Say(f"  {w}") for w in found.nearest.why)]  # fmt: skip
@@ -148,15 +148,15 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
 
 def without_pools(found: Any, columns: Sequence[Column]) -> list[Block]:
     """The best deployment without separate pools, if the search compared both kinds."""
-    beside = found.beside
-    if beside is None:
+    plain = found.without_pools
+    if plain is None:
         return []
-    if beside.best is None:
+    if plain.best is None:
         return [Say("no deployment without pools meets every constraint", label="without pools")]
-    if beside.best.inputs == best_of(found).inputs:
+    if plain.best.inputs == best_of(found).inputs:
         return [Say("Separate prefill and decode pools are no better.", "faint")]
-    figures = ", ".join(f"{h} {w(beside.best.outputs[k])}" for k, h, w in columns)
-    return [Say(f"{point_text(beside.best.inputs)}: {figures}", label="without pools")]
+    figures = ", ".join(f"{h} {w(plain.best.outputs[k])}" for k, h, w in columns)
+    return [Say(f"{point_text(plain.best.inputs)}: {figures}", label="without pools")]
 
 
 def best_of(found: Any) -> Any:
@@ -177,8 +177,8 @@ def tables(found: Any, columns: Sequence[Column]) -> list[Block]:
     told = {k: v for k, v in same.items() if (k not in DEGREES or v != 1) and (k, v) not in PLAIN}
     out: list[Block] = listed("all of them", [point_text({k: v}) for k, v in told.items()])
     kinds = [("Ten best", found.top), ("Trade-off", edge)]
-    if found.beside is not None and found.beside.front:
-        rest = found.beside.front
+    if found.without_pools is not None and found.without_pools.front:
+        rest = found.without_pools.front
         kinds.append(("Without pools", [rest[i] for i in thinned(range(len(rest)), 6)]))
     for title, candidates in kinds:
         rows = [(point_text({k: v for k, v in c.inputs.items() if k not in same}),

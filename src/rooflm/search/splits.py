@@ -19,7 +19,7 @@ from rooflm.errors import RooflmError, near_matches
 from rooflm.scenario.rules import ENGINE, divisors, expert_ways, tensor_ways
 from rooflm.scenario.scenario import Scenario
 from rooflm.search.limits import Limit
-from rooflm.search.search import Goal
+from rooflm.search.space import Goal
 from rooflm.sweep.assumed import of_points
 from rooflm.sweep.axes import Axis, is_list
 

@@ -22,8 +22,11 @@ from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.readers.rows import own_row
 from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
+from rooflm.search.digest import SearchTask
 from rooflm.search.limits import Limit
-from rooflm.search.search import Goal, Grid, SearchResult, SearchTask, search
+from rooflm.search.result import SearchResult
+from rooflm.search.search import search
+from rooflm.search.space import Goal, Grid
 from rooflm.search.splits import goal_of, joint_axis, listed, money_arguments, searched_prices
 from rooflm.sweep.axes import Axis, accept_columns, find_axes, is_list
 
@@ -250,7 +253,7 @@ def search_train(
     if answer.best or answer.nearest:
         return answer
     plain = {"model": model, "gpu": listed(gpu)[0], "gpus": counts[0], "batch": batch, "seq": seq, **more}
-    return replace(answer, alone=refused(plain))
+    return replace(answer, unmet=refused(plain))
 
 
 def usual_batch(seq: int, gpus: int) -> int:

@@ -20,35 +20,27 @@ from numpy.typing import NDArray
 
 from rooflm.api import named
 from rooflm.asked.arguments import refuse_wrong
-from rooflm.asked.build_inference import build_inference, find_cluster, find_model, generating, node_size
+from rooflm.asked.build_inference import build_inference, find_model
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use
 from rooflm.search import pools as pooled
+from rooflm.search.digest import SearchTask
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
 from rooflm.search.limits import Limit
-from rooflm.search.search import Candidate, Grid, SearchResult, SearchTask, search
+from rooflm.search.request import read_request
+from rooflm.search.result import SearchResult
+from rooflm.search.search import search
+from rooflm.search.space import Candidate, Grid
 from rooflm.search.splits import (
     GOALS,
     SHOWN,
     TWIN_OUTPUTS,
-    adapter_arguments,
-    assumptions_of,
-    cards_to_search,
-    counts_assumed,
-    goal_of,
-    gpu_totals,
-    host_arguments,
-    legal_splits,
-    limits_of,
     listed,
-    money_arguments,
     purchase_usd,
-    refuse_lists,
     refuse_none,
     runnable_splits,
     searched_prices,
-    speculation_arguments,
 )
 from rooflm.serving import metrics, workload
 from rooflm.serving.capacity import capacity
@@ -56,7 +48,7 @@ from rooflm.serving.deploy import SPREAD, Served, agrees, attention_dp, make_poo
 from rooflm.serving.highest import broken
 from rooflm.serving.server import Server
 from rooflm.serving.steady import Load, states
-from rooflm.sweep.axes import Axis, Point, accept_columns, find_axes, is_list, nest
+from rooflm.sweep.axes import Axis, Point, accept_columns, is_list, nest
 
 if TYPE_CHECKING:
     from rooflm.api import Devices, Engines, Names, Numbers, Schemes
@@ -74,6 +66,8 @@ PER_GPU = 256
 STABLE = Limit("load_share", 1.0, "load", "share")
 """What every open loop must meet: its rate is at most what the deployment can serve."""
 LOADS = ("concurrency", "rate")
+PASSED = ("cluster", "quant", "engine", "efficiency", "sets")
+"""Arguments that go to `infer` as they are."""
 
 
 class Confirmed(NamedTuple):
@@ -308,62 +302,50 @@ def search_serve(
     >>> found.best.inputs["concurrency"], found.chosen.held
     (8, True)
     """
-    refuse_wrong("search_serve", locals())
-    asked = {"cluster": cluster, "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets,
-             **money_arguments(locals())}  # fmt: skip
-    gpu = cards_to_search(gpu, under, purchase)
-    more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
-    more |= speculation_arguments(guesses, draft, acceptance, accepted, branches) | adapter_arguments(
-        adapters, adapter_rank, adapter_modules
-    )
-    more |= host_arguments(cpu_layers, cpu_experts, host_bandwidth)
-    goal = goal_of(objective, GOALS)
+    given = dict(locals())
+    refuse_wrong("search_serve", given)
     if concurrency is not None and rate is not None:
         raise RooflmError("a search takes one load, concurrency or rate: give one of them")
-    refuse_lists({**more, "prompt": prompt, "output": output})
-    found = generating(model, "search")
-    lengths: dict[str, Any] = {"prompt": int(prompt), "output": int(output)}
-    for k, v in lengths.items():
-        workload.lengths(v, spread, 1, 0, k)  # checks the spread
-    longest = sum(_reach(v, spread) for v in lengths.values())
-    if longest > float(np.max(found.max_context)):
-        raise RooflmError(f"prompt + output reach {longest} tokens, beyond the {found.max_context:g} of {found.name}")
-    machine, _ = find_cluster(next(iter(listed(gpu)), None), cluster)
-    counts = gpu_totals(gpus, gpus_max, node_size(machine))
-    degrees_given = {"tp": tp, "pp": pp, "dp": dp, "ep": ep}
-    splits = legal_splits(found, counts, degrees_given)
-    pooled.check_pools(pools, prefill_gpu, transfer_bandwidth, counts)
-    apart = {"prefill_gpu": prefill_gpu, "prefill_price": prefill_price, "prefill_purchase": prefill_purchase,
-             "transfer_bandwidth": transfer_bandwidth}  # fmt: skip
-    load = load_axis(concurrency, rate, max(counts))
+    asked = read_request(given, PASSED, "search")
+    lengths = checked_lengths(asked.model, prompt, output, spread)
+    pooled.check_pools(pools, prefill_gpu, transfer_bandwidth, asked.totals)
+    of_pools = {name: given[name] for name in pooled.OF_POOLS}
+    load = load_axis(concurrency, rate, max(asked.totals))
     slos = metrics.parse_limits(slo) if slo else ()
-    bounds = {"ttft": ttft, "tpot": tpot, "latency": latency, "cost": cost, "throughput": throughput,
-              "memory_margin": memory_margin, "under": under}  # fmt: skip
-    limits = (*limits_of(bounds), *(mean_limit(m) for m in slos), *((STABLE,) if rate is not None else ()))
-    free, fixed = find_axes({"model": model, "gpu": gpu} | more)
-    grids = tuple(grids_of(found, splits, free, fixed, load, token_budget))
-    alone = len(grids)
+    limits = (*asked.limits, *(mean_limit(m) for m in slos), *((STABLE,) if rate is not None else ()))
+    free, fixed = asked.free, asked.fixed
+    plain = tuple(grids_of(asked.model, asked.splits, free, fixed, load, token_budget))
+    split: Iterator[Grid] = iter(())
     if pools:
-        grids = (*grids, *pooled.grids_of(found, counts, degrees_given, free, fixed | apart, load))
-    outputs = (*SHOWN, *(k for k in (goal.key, *("purchase_usd",) * (under is not None)) if k not in SHOWN))
+        split = pooled.grids_of(asked.model, asked.totals, asked.degrees, free, fixed | of_pools, load)
     best_of = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
-    task = SearchTask(partial(evaluate, spread=spread, **lengths), grids, goal, limits, outputs, best_of, TWIN_OUTPUTS)
-    first = {k: v for k, v in grids[0].fixed.items() if k not in pooled.SPLIT}
-    assumed = (
-        *assumptions_of({"batch": 1, **nest(first)}, more.get("engine"), more.get("quant"), gpu),
-        *counts_assumed(gpus, gpus_max, counts, machine),
-        f"lengths {spread[0]:g} to {spread[1]:g} of these",
-    )
-    answer = search(task, on, assumed=assumed, first=alone)
-    averages = [metrics.Slo(k, 0, float(v)) for k, v in bounds.items() if v and k in ("ttft", "tpot", "latency")]
+    task = SearchTask(partial(evaluate, spread=spread, **lengths), (*plain, *split), asked.goal, limits, asked.outputs,
+                      best_of, TWIN_OUTPUTS)  # fmt: skip
+    first = {k: v for k, v in plain[0].fixed.items() if k not in pooled.SPLIT}
+    of_lengths = f"lengths {spread[0]:g} to {spread[1]:g} of these"
+    assumed = (*asked.assumptions({"batch": 1, **nest(first)}), of_lengths)
+    answer = search(task, on, assumed=assumed, plain_grids=len(plain))
+    averages = [metrics.Slo(k, 0, float(v)) for k, v in asked.bounds.items() if v and k in ("ttft", "tpot", "latency")]
     run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread,
-                  apart={k: v for k, v in apart.items() if v is not None})  # fmt: skip
-    few = answer.top[: max(int(confirm), 0)]
-    other = answer.beside.best if answer.beside and few else None
-    confirmed = tuple(confirmation(c, load, run) for c in (*few, *([other] if other and other not in few else [])))
-    prices = searched_prices(listed(gpu), cluster, more, *([pooled.before_of(more, apart)] if prefill_gpu else []))
+                  of_pools={k: v for k, v in of_pools.items() if v is not None})  # fmt: skip
+    best = answer.top[: max(int(confirm), 0)]
+    other = answer.without_pools.best if answer.without_pools and best else None
+    confirmed = tuple(confirmation(c, load, run) for c in (*best, *([other] if other and other not in best else [])))
+    of_prefill = [pooled.before_of(asked.arguments, of_pools)] if prefill_gpu else []
+    prices = searched_prices(listed(asked.gpu), cluster, asked.arguments, *of_prefill)
     same = {f.name: getattr(answer, f.name) for f in fields(SearchResult)}
     return LoadResult(**same | {"prices": prices}, kind=load.name, confirmed=confirmed)
+
+
+def checked_lengths(model: Model, prompt: int, output: int, spread: tuple[float, float]) -> dict[str, Any]:
+    """Prompt and output tokens as whole numbers; RooflmError for a bad spread or beyond the model's context."""
+    lengths = {"prompt": int(prompt), "output": int(output)}
+    for name, length in lengths.items():
+        workload.lengths(length, spread, 1, 0, name)  # checks the spread
+    longest = sum(_reach(length, spread) for length in lengths.values())
+    if longest > float(np.max(model.max_context)):
+        raise RooflmError(f"prompt + output reach {longest} tokens, beyond the {model.max_context:g} of {model.name}")
+    return lengths
 
 
 def load_axis(concurrency: Any, rate: Any, gpus: int) -> Axis:
@@ -386,10 +368,10 @@ def mean_limit(m: metrics.Slo) -> Limit:
 
 def simulated(candidate: Candidate, load: float, *, fixed: Mapping[str, Any], kind: str,
               limits: tuple[metrics.Slo, ...], spread: tuple[float, float],
-              apart: Mapping[str, Any] = MappingProxyType({})) -> Served:  # fmt: skip
-    """A run of an answer at a load. Token budgets go to the server as the search understands them. apart: what is asked
-    of prefill replicas, where the answer has any."""
-    asked_of = {**fixed, **(apart if "prefill_replicas" in candidate.inputs else {}), **candidate.inputs}
+              of_pools: Mapping[str, Any] = MappingProxyType({})) -> Served:  # fmt: skip
+    """A run of an answer at a load. Token budgets go to the server as the search understands them. of_pools: what is
+    asked of prefill replicas, where the answer has any."""
+    asked_of = {**fixed, **(of_pools if "prefill_replicas" in candidate.inputs else {}), **candidate.inputs}
     chosen = {k: v for k, v in asked_of.items() if k not in (*LOADS, "token_budget") and v is not None}
     options: dict[str, Any] = {}
     if "token_budget" in candidate.inputs:

@@ -10,8 +10,8 @@ from rooflm.scenario.scenario import Scenario
 
 
 class Capacity(NamedTuple):
-    """KV memory of one engine instance: tokens that fit, tokens' worth of what every sequence holds beside its own
-    (recurrent state, full windows, the unfilled part of its last block), bytes a token (all GPUs)."""
+    """KV memory of one engine instance: tokens that fit, the fixed share of a sequence in tokens (recurrent state, full
+    windows, the unfilled part of its last block), and bytes a token (all GPUs)."""
 
     tokens: float
     each: float

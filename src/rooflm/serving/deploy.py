@@ -34,8 +34,9 @@ from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
 from rooflm.serving.steps import StepTable, TableSize, components, padded
 from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
-from rooflm.shown.answer import Answer, data_frame, plain, plotting, timespan, value_text
+from rooflm.shown.answer import Answer, data_frame, plain, plotting, timespan
 from rooflm.shown.blocks import Block
+from rooflm.shown.numbers import value_text
 
 if TYPE_CHECKING:
     import pandas
@@ -73,8 +74,8 @@ USUAL = {"budget": 8192, "max_sequences": 1024}
 def server_options(engine: Engine, device: Device) -> dict[str, Any]:
     """Documented options of an engine's server on a card; where they leave its limits to the engine, the engine's."""
     options = {f.name: getattr(engine.server, f.name) for f in fields(ServerOptions)}
-    own = {"budget": engine.room.token_budget, "max_sequences": engine.room.max_sequences}
-    for name, value in own.items():
+    defaults = {"budget": engine.room.token_budget, "max_sequences": engine.room.max_sequences}
+    for name, value in defaults.items():
         if not options[name]:
             options[name] = int(value) if math.isfinite(float(value)) else USUAL[name]
     for name, by_card in (("budget", "budgets"), ("max_sequences", "limits")):
@@ -105,7 +106,8 @@ class NoMemoryError(RooflmError):
 
 
 def attention_dp(model: Model) -> bool:
-    """True for models whose data-parallel ranks meet in their experts; others' are replicas of their own."""
+    """True for models of experts, whose data-parallel ranks work as one instance; ranks of other models are separate
+    replicas."""
     return any(isinstance(b.ffn, MoE) for b in model.blocks)
 
 
@@ -270,26 +272,26 @@ def make_requests(
     others run to the limit."""
     rate = None if rate == math.inf and concurrency is not None else rate
     if trace is not None:
-        found = trace if isinstance(trace, Requests) else read_trace(trace, limit)
+        made = trace if isinstance(trace, Requests) else read_trace(trace, limit)
         speed = 1.0
         if rate is not None:
             if not rate > 0:
                 raise RooflmError(f"rate is {rate:g} requests/s, but it must be above 0")
-            own = found.rate
-            if not math.isfinite(own):
+            traced_rate = made.rate
+            if not math.isfinite(traced_rate):
                 raise RooflmError("the trace has no times, so it cannot be played at a rate: leave --rate out")
-            speed = rate / (own * copies)
-        found = workload.scaled(found, speed, copies, seed) if speed != 1.0 or copies != 1 else found
+            speed = rate / (traced_rate * copies)
+        made = workload.scaled(made, speed, copies, seed) if speed != 1.0 or copies != 1 else made
     elif rate is not None:
         day = workload.daily(peak, period=(requests or 1000) / rate) if peak != 1 else None
-        found = workload.open_loop(rate, requests or 1000, prompt, output, spread, seed, burstiness, day)
-        found = found if concurrency is None else workload.held(found, concurrency)
+        made = workload.open_loop(rate, requests or 1000, prompt, output, spread, seed, burstiness, day)
+        made = made if concurrency is None else workload.held(made, concurrency)
     else:
-        found = workload.closed_loop(16 if concurrency is None else concurrency, requests, prompt, output, spread, seed)
+        made = workload.closed_loop(16 if concurrency is None else concurrency, requests, prompt, output, spread, seed)
     if output_limit is not None:
-        found = replace(found, output=workload.ending(output, output_limit, found.count, [seed, 2], output_ended))
-    workload.lasting(found)
-    return workload.shared_prefix(found, shared_prefix) if shared_prefix else found
+        made = replace(made, output=workload.ending(output, output_limit, made.count, [seed, 2], output_ended))
+    workload.lasting(made)
+    return workload.shared_prefix(made, shared_prefix) if shared_prefix else made
 
 
 def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:
@@ -304,8 +306,8 @@ TYPICAL = 8
 
 
 def speculating(s: Scenario) -> dict[str, Any]:
-    """The server's options of speculative decoding: tokens verified beside the own one, the chance of each that gives
-    what a step gains, and the cost of a guess over that of the step that verifies."""
+    """The server's options of speculative decoding: guessed tokens verified a step, their acceptance (such that a step
+    gains what was asked), and the cost of a guess as a share of the verifying step."""
     spec = s.speculation
     if spec.off:
         return {}
@@ -316,8 +318,8 @@ def speculating(s: Scenario) -> dict[str, Any]:
 
 
 def room_for_prompts(server: Server, given: Dict[str, Any], prompt: int, sequences: int) -> Server:
-    """The server with room in a pass for the longest prompt beside all that decode, where it takes prompts whole and no
-    budget was given: a prompt as long as the budget would wait until nothing else runs.
+    """The server with a token budget that holds the longest prompt and all decoding sequences, if it takes prompts
+    whole and no budget was given: a prompt as long as the budget would wait until nothing else runs.
 
     Every published launch script of such an engine sets its budget above a prompt and its clients (InferenceX:
     max_num_tokens = prompt + clients + 64; AIConfigurator's generator: prompt + max_batch_size + 1500), as its guide
@@ -365,8 +367,8 @@ def deploy(
         assumed.append(f"KV transfer at {network.bandwidth / 1e9:.0f} GB/s")
     else:
         pools = (make_pool(s, server, longest, sequences, replicas),)
-    told = whose_constants(s, built.assumed)
-    return Deployment(pools, router, network, (*told, *assumed), built.warnings)
+    constants_note = whose_constants(s, built.assumed)
+    return Deployment(pools, router, network, (*constants_note, *assumed), built.warnings)
 
 
 def serve(
@@ -403,13 +405,13 @@ def serve(
     common |= {"output": int(np.max(load.output)), **{k: v for k, v in arguments.items() if v is not None}}
     generating(common["model"], "serve")
     built = build_inference(**common)
-    own = {"gpu": prefill_gpu, "tp": prefill_tp, "pp": prefill_pp, "dp": prefill_dp, "ep": prefill_ep,
+    of_prefill = {"gpu": prefill_gpu, "tp": prefill_tp, "pp": prefill_pp, "dp": prefill_dp, "ep": prefill_ep,
            "price": prefill_price, "purchase": prefill_purchase}  # fmt: skip
-    first = prefill_built(common, {k: v for k, v in own.items() if v is not None}, prefill_replicas)
+    first = prefill_built(common, {k: v for k, v in of_prefill.items() if v is not None}, prefill_replicas)
     d = deploy(built, load, replicas, router, options, prefill_replicas, first, transfer_bandwidth)
     if warmup and warmup >= load.count:
         raise RooflmError(f"warmup is {warmup}, but it must be below the {load.count} requests of the run")
     limits = metrics.parse_limits(slo) if slo else ()
     run = simulate(load, d.pools, d.router, d.transfer, horizon, progress)
-    told = [f"the first {warmup} requests are warm-up"] * (warmup > 0)
-    return Served(run, limits, definitions, (*d.assumed, *told), d.warnings, warmup)
+    notes = [f"the first {warmup} requests are warm-up"] * (warmup > 0)
+    return Served(run, limits, definitions, (*d.assumed, *notes), d.warnings, warmup)

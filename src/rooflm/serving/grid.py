@@ -61,8 +61,8 @@ def split_lists(given: Mapping[str, Any]) -> tuple[list[Axis], Point]:
     >>> split_lists({"model": "llama-7b", "rate": [1, 2], "spread": (0.8, 1.2)})[1]
     {'model': 'llama-7b', 'spread': (0.8, 1.2)}
     """
-    known = arguments("serve")
-    may = {n for n, a in known.items() if KINDS[a.kind].many != KINDS[a.kind].one} | {"model"}
+    known_arguments = arguments("serve")
+    may = {n for n, a in known_arguments.items() if KINDS[a.kind].many != KINDS[a.kind].one} | {"model"}
     lists = {k: v for k, v in given.items() if k in may and is_list(v)}
     sets = {k: v for k, v in (given.get("sets") or {}).items() if is_list(v)}
     axes, _ = find_axes({**lists, "sets": sets})
@@ -77,7 +77,7 @@ def serve_grid(axes: list[Axis], fixed: Point, run: Callable[..., Any]) -> Grid:
     shape = tuple(len(a.values) for a in axes)
     arrays: dict[str, Any] = {k: np.full(shape, EMPTY.get(k, np.nan)) for k in SERVE_OUTPUTS}
     refused: list[RooflmError] = []
-    told: list[tuple[Point, list[str]]] = []
+    notes: list[tuple[Point, list[str]]] = []
     for place in itertools.product(*(range(n) for n in shape)):
         chosen = {m.name: m.values[i] for a, i in zip(axes, place, strict=True) for m in a.members}
         sets = fixed.get("sets") or {}
@@ -87,9 +87,9 @@ def serve_grid(axes: list[Axis], fixed: Point, run: Callable[..., Any]) -> Grid:
             refused.append(error)
             arrays["reason"][place] = str(error)
             continue
-        told.append(({name: str(value) for name, value in chosen.items()}, values["assumed"]))
+        notes.append(({name: str(value) for name, value in chosen.items()}, values["assumed"]))
         for key, output in SERVE_OUTPUTS.items():
             arrays[key][place] = output.read(values)
     if len(refused) == arrays["reason"].size:
         raise refused[0]
-    return Grid(axes, fixed, arrays, SERVE_OUTPUTS, assumed=of_points(told))
+    return Grid(axes, fixed, arrays, SERVE_OUTPUTS, assumed=of_points(notes))

@@ -20,7 +20,7 @@ def whole_blocks(hashes: Sequence[int], sizes: int | Sequence[int], prompt: int,
     >>> whole_blocks([7, 8], [1500, 548], 2048, 16), whole_blocks([1, 2, 3], 512, 1100, 16)
     ([(7, 1488), (8, 560)], [(1, 512), (2, 512)])
     """
-    found: Prefix = []
+    prefix: Prefix = []
     end = counted = 0
     for key, size in zip(hashes, repeat(sizes) if isinstance(sizes, int) else sizes, strict=False):
         end += size
@@ -28,9 +28,9 @@ def whole_blocks(hashes: Sequence[int], sizes: int | Sequence[int], prompt: int,
         if end > prompt:
             break
         if whole > counted:
-            found.append((key, whole - counted))
+            prefix.append((key, whole - counted))
             counted = whole
-    return found
+    return prefix
 
 
 class PrefixCache:
@@ -60,13 +60,13 @@ class PrefixCache:
         """
         hit = idle = 0
         for key, size in prefix:
-            known = self.tokens.get(key)
-            if known is None:
+            cached = self.tokens.get(key)
+            if cached is None:
                 break
-            hit += min(known, size)
+            hit += min(cached, size)
             if key not in self.pins:
-                idle += known
-            if known < size:
+                idle += cached
+            if cached < size:
                 break
         return hit, idle
 
@@ -74,12 +74,12 @@ class PrefixCache:
         """A request starts to use what is cached of its prompt."""
         mine = self.held.setdefault(request, [])
         for key, size in prefix:
-            known = self.tokens.get(key)
-            if known is None:
+            cached = self.tokens.get(key)
+            if cached is None:
                 return
-            self._pin(key, known)
+            self._pin(key, cached)
             mine.append(key)
-            if known < size:
+            if cached < size:
                 return
 
     def _pin(self, key: int, tokens: int) -> None:
@@ -89,19 +89,19 @@ class PrefixCache:
         self.pins[key] = self.pins.get(key, 0) + 1
 
     def add(self, request: int, prefix: Prefix) -> int:
-        """A request's whole prompt is computed: what is new goes in, pinned. Returns the new tokens; what another
-        request put in meanwhile stays the request's own copy."""
+        """Cache the computed prompt of a request and pin its blocks. Returns the number of new tokens; what another
+        request has cached meanwhile stays a private copy."""
         mine = self.held.setdefault(request, [])
         new = 0
         for key, size in prefix:
-            known = self.tokens.get(key, 0)
-            if not known:
+            cached = self.tokens.get(key, 0)
+            if not cached:
                 self.pins[key] = 1
                 mine.append(key)
-            elif known >= size or key not in mine:
+            elif cached >= size or key not in mine:
                 continue
             self.tokens[key] = size
-            new += size - known
+            new += size - cached
         return new
 
     def unpin(self, request: int) -> int:

@@ -120,16 +120,16 @@ def parse_limits(text: str) -> tuple[Slo, ...]:
         name, equals, value = piece.partition("=")
         measure, _, which = name.strip().lower().partition(":")
         which = which or "mean"
-        known = {"mean": 0, **{f"p{p}": p for p in PERCENTILES}}
-        if not equals or measure not in MEASURES or which not in known:
+        percentiles = {"mean": 0, **{f"p{p}": p for p in PERCENTILES}}
+        if not equals or measure not in MEASURES or which not in percentiles:
             raise RooflmError(
                 f"slo is {piece.strip()!r}, but a limit is written like ttft:p95=500ms, with one of "
-                f"{', '.join(MEASURES)} and one of {', '.join(known)}"
+                f"{', '.join(MEASURES)} and one of {', '.join(percentiles)}"
             )
         seconds = parse(value.strip(), "s", f"slo {measure}")
         if not seconds > 0:
             raise RooflmError(f"slo {name.strip()} is {value.strip()}, but it must be above 0")
-        limits.append(Slo(measure, known[which], seconds))
+        limits.append(Slo(measure, percentiles[which], seconds))
     return tuple(limits)
 
 

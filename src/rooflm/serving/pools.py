@@ -45,11 +45,11 @@ class Prompts:
     request: float
 
     def ttft(self, each: Array, replicas: Any = 1.0, clients: Any = np.inf) -> Array:
-        """Mean time to first token at `each` requests/s, but for `request`: the own passes, half of the pass that runs,
-        the queue.
+        """Mean time to first token at `each` requests/s, without `request`: its own passes, half of the running pass,
+        and the queue.
 
-        A router that serves its replicas in turn evens out what comes: gaps vary by 1 / replicas, and the wait with
-        them (Allen and Cunneen, 1978, of equal services).
+        A router that serves replicas in turn evens out arrivals: gaps vary by 1 / replicas, and the wait with them
+        (Allen and Cunneen, 1978, for equal services).
         """
         busy, many = each / self.most, np.maximum(clients, 1.0)
         queue = queueing(busy, np.asarray(self.most), np.asarray(self.whole), many)
@@ -58,14 +58,15 @@ class Prompts:
 
 
 class Decoding(NamedTuple):
-    """One decode replica: steps of a request, and by the number of sequences that run (rising): a step's time and the
-    requests/s. aside: steps that a request sees before its own, once its first token is shown (`Replica.turns`)."""
+    """One decode replica: steps a request, and, by the number of running sequences (rising), time of a step and
+    requests/s. turn_steps: steps of others before a request's first own step, once its first token is shown
+    (`Replica.turns`)."""
 
     steps: float
     running: Array
     step: Array
     rates: Array
-    aside: float = 0.0
+    turn_steps: float = 0.0
 
     @property
     def most(self) -> float:
@@ -106,8 +107,8 @@ def decoding_of(pool: Pool, load: Load) -> Decoding:
     running = np.unique(np.append(ladder(int(limit)), limit))
     step = decode_time(pool, load, running)
     rates = np.maximum.accumulate(running / np.maximum(steps * step, 1e-12))
-    aside = steps > 0 and pool.server.lookahead and not SCHEDULERS[pool.server.scheduler].mixes
-    return Decoding(steps, running, step, rates, float(aside))
+    takes_turn = steps > 0 and pool.server.lookahead and not SCHEDULERS[pool.server.scheduler].mixes
+    return Decoding(steps, running, step, rates, float(takes_turn))
 
 
 def sent_bytes(pool: Pool, prompt: float) -> float:
@@ -145,7 +146,7 @@ def pools_state(
         step = decoding.step_at(x / second)
         met = others_run(x / second * decoding.steps * step, clients)  # else a newcomer begins at once
         taken = np.where(decoding.steps > 0, transfer.lasts(sent) + 0.5 * met * step, 0.0)  # by the decode replica
-        return prompts.ttft(x / first, first, share) + taken, (decoding.steps + met * decoding.aside) * step
+        return prompts.ttft(x / first, first, share) + taken, (decoding.steps + met * decoding.turn_steps) * step
 
     for _ in range(HALVINGS if np.any(closed) else 0):
         x = (low + high) / 2
@@ -170,12 +171,12 @@ def pools_steady(requests: Requests, pools: tuple[Pool, ...], transfer: Transfer
     prompts = prompts_of(first, replace(load, budget=first.server.budget, tokens=first.capacity.tokens))
     decoding = decoding_of(second, replace(load, budget=second.server.budget, tokens=second.capacity.tokens))
     clients = float(requests.concurrency)
-    found = pools_state(prompts, decoding, (first.replicas, second.replicas), transfer,
+    state = pools_state(prompts, decoding, (first.replicas, second.replicas), transfer,
                         sent_bytes(first, load.prompt), clients, rate, load.output)  # fmt: skip
     ttft, tpot, latency, x, running = (
-        float(v) for v in (found.ttft, found.tpot, found.latency, found.requests_per_s, found.running)
+        float(v) for v in (state.ttft, state.tpot, state.latency, state.requests_per_s, state.running)
     )
-    return Steady(ttft, tpot, latency, x, running, bool(found.stable))
+    return Steady(ttft, tpot, latency, x, running, bool(state.stable))
 
 
 def steady_of(run: Run, warmup: int = 0) -> Steady | None:
@@ -187,8 +188,8 @@ def steady_of(run: Run, warmup: int = 0) -> Steady | None:
     if requests.hashes is not None and pools[0].server.prefix_caching:
         return None  # nor of tokens that are in the cache already
     if len(pools) != 1:
-        known = requests.concurrency or np.isfinite(requests.rate)
-        return pools_steady(requests, pools, run.transfer) if known else None
+        has_load = requests.concurrency or np.isfinite(requests.rate)
+        return pools_steady(requests, pools, run.transfer) if has_load else None
     n = pools[0].replicas
     if requests.concurrency:
         share = replace(requests, concurrency=max(round(requests.concurrency / n), 1))
@@ -200,10 +201,9 @@ def steady_of(run: Run, warmup: int = 0) -> Steady | None:
 
 
 def transfer_of(first: Scenario, second: Scenario, bandwidth: float | None = None) -> Transfer:
-    """The way of a KV cache from a prefill replica (first) to a decode replica: each rank of a tensor group over its
-    own link of the widest tier of its cluster, so the side that is slower sets the bandwidth, unless one (B/s) is
-    given; the latency is the longer of both. A stage of the pipeline sends its own layers' pieces, a rank of attention
-    data parallelism its own requests' caches."""
+    """How a KV cache gets from a prefill replica (first) to a decode replica. Each tensor rank has its own link of the
+    cluster's widest tier; the slower side sets the bandwidth unless one (B/s) is given, the longer latency counts. A
+    pipeline stage sends its own layers, a rank of attention data parallelism its own requests."""
     ways = [(float(np.max(s.cluster.tiers[-1].bandwidth)) * float(s.mapping.tp),
              float(np.max(s.cluster.tiers[-1].latency))) for s in (first, second) if s.cluster.tiers]  # fmt: skip
     usual = Transfer()
@@ -216,21 +216,24 @@ def transfer_of(first: Scenario, second: Scenario, bandwidth: float | None = Non
 
 
 def prefill_built(common: Mapping[str, Any], own: Mapping[str, Any], replicas: int) -> Built | None:
-    """The scenario of prefill replicas that differ from the others. own: what differs (gpu, tp, pp, dp, ep)."""
+    """The scenario of the prefill replicas where they differ from the decode ones. own: what differs (gpu, tp, pp, dp,
+    ep)."""
     if not own:
         return None
     if not replicas:
         raise RooflmError(f"prefill_{next(iter(own))} is of separate prefill replicas: give --prefill-replicas too")
     rest = {k: v for k, v in common.items() if not (k == "gpus" and {"tp", "pp"} & own.keys())}
-    return build_inference(**{**apart(rest, own), "batch": int(own.get("dp") or common["batch"])})
+    return build_inference(**{**prefill_arguments(rest, own), "batch": int(own.get("dp") or common["batch"])})
 
 
-def apart(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of prefill replicas: those of the others but for their own. What a card costs is of the card that
-    it was given for; another one's is its own, or as in its row.
+def prefill_arguments(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of the prefill replicas: the common ones with their own on top. A price given for the common card does
+    not apply to another card, which has its own or its row's.
 
-    >>> apart({"gpu": "h100", "price": 2, "batch": 1}, {"gpu": "l40s"}), apart({"gpu": "h100", "price": 2}, {"tp": 2})
-    ({'gpu': 'l40s'}, {'gpu': 'h100', 'price': 2, 'tp': 2})
+    >>> prefill_arguments({"gpu": "h100", "price": 2, "batch": 1}, {"gpu": "l40s"})
+    {'gpu': 'l40s'}
+    >>> prefill_arguments({"gpu": "h100", "price": 2}, {"tp": 2})
+    {'gpu': 'h100', 'price': 2, 'tp': 2}
     """
     rest = {k: v for k, v in common.items() if k != "batch"}
     if "gpu" in own:

@@ -67,9 +67,9 @@ def blocks(served: Served, values: dict[str, Any]) -> list[Block]:
 
 def band_lines(values: dict[str, Any]) -> list[Block]:
     """The error band of the mean times, where measured runs under load say how far off such predictions are."""
-    found = [(name, banded(values[key]["mean"], values["error_band"][key])) for key, name in BANDED.items()]
-    told = [f"mean time {name} {band}" for name, band in found if band]
-    return [Say(f"In four of five like cases: {'; '.join(told)}.")] if told else []
+    bands = [(name, banded(values[key]["mean"], values["error_band"][key])) for key, name in BANDED.items()]
+    sentences = [f"mean time {name} {band}" for name, band in bands if band]
+    return [Say(f"In four of five like cases: {'; '.join(sentences)}.")] if sentences else []
 
 
 BANDED = {"ttft_s": "to first token", "tpot_s": "per output token"}

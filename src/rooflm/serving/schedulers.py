@@ -82,15 +82,15 @@ class Ranks:
     def of(self, request: int) -> int:
         """The rank of a request, which has it until it ends."""
         if request not in self._of:
-            self._of[request] = own = self._held.index(min(self._held))
-            self._held[own] += 1
+            self._of[request] = rank = self._held.index(min(self._held))
+            self._held[rank] += 1
         return self._of[request]
 
     def leave(self, request: int) -> None:
         """A request has ended."""
-        own = self._of.pop(request, None)
-        if own is not None:
-            self._held[own] -= 1
+        rank = self._of.pop(request, None)
+        if rank is not None:
+            self._held[rank] -= 1
 
     def fullest(self, chunks: list[Chunk]) -> float:
         """New tokens of the rank that has most, over the mean."""

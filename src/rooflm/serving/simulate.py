@@ -225,14 +225,14 @@ class Loop:
         """Events in the order of time until there are none, or until the horizon."""
         replicas, heap, times = self.replicas, self.heap, self.times
         single = replicas[0] if len(replicas) == 1 else None
-        total, known = self.requests.count, len(times)
+        total, arrived = self.requests.count, len(times)
         events = 0
         while True:
             events += 1
             if self.progress is not None and not events % EVERY:
                 self.progress(self.ended, total, max(r.clock for r in replicas))
             at = self.at
-            now = times[at] if at < known else INFINITY
+            now = times[at] if at < arrived else INFINITY
             dynamic = bool(heap) and heap[0][0] < now
             if dynamic:
                 now = heap[0][0]

@@ -99,11 +99,11 @@ def steady(requests: Requests, pool: Pool, rate: float | None = None, *, waves: 
         x if np.isfinite(x) else 1e9, min(clients / max(requests.count, 1), 1.0) * waves,
         pool.server.budget, pool.capacity.tokens,
     )  # fmt: skip
-    found = states(pool, load)
+    state = states(pool, load)
     ttft, tpot, latency, x, running = (
-        float(v) for v in (found.ttft, found.tpot, found.latency, found.requests_per_s, found.running)
+        float(v) for v in (state.ttft, state.tpot, state.latency, state.requests_per_s, state.running)
     )
-    return Steady(ttft, tpot, latency, x, running, bool(found.stable))
+    return Steady(ttft, tpot, latency, x, running, bool(state.stable))
 
 
 def states(pool: Pool, load: Load) -> Steady:
@@ -114,14 +114,14 @@ def states(pool: Pool, load: Load) -> Steady:
     if issubclass(SCHEDULERS[pool.server.scheduler], InFlight):  # prompts go in whole: as many as fit, each by itself
         whole = np.maximum(np.floor(load.budget / load.prompt), 1.0) * load.prompt
         load = replace(load, budget=np.minimum(load.budget, whole))
-    found = _closed(pool, load) if np.any(load.clients) else _open(pool, load)
+    state = _closed(pool, load) if np.any(load.clients) else _open(pool, load)
     server = pool.server
     polite = (server.stream_interval - 1) / server.tokens_a_step  # steps made before the client sees the first token
     made = max(max(load.output - 1, 0.0) / server.tokens_a_step - polite, 0.0)
-    ttft = found.ttft + polite * found.tpot + server.seen(load.prompt)
-    tpot = made * found.tpot / max(load.output - 1, 1)
-    latency = ttft + made * found.tpot
-    every = (ttft, tpot, latency, found.requests_per_s, found.running, found.stable)
+    ttft = state.ttft + polite * state.tpot + server.seen(load.prompt)
+    tpot = made * state.tpot / max(load.output - 1, 1)
+    latency = ttft + made * state.tpot
+    every = (ttft, tpot, latency, state.requests_per_s, state.running, state.stable)
     return Steady(*(v.reshape(shape) for v in every))
 
 
@@ -136,11 +136,11 @@ class Round(NamedTuple):
 
 
 def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued: Array) -> Round:
-    """What follows from throughput, step time, running sequences and queued prompts: vLLM's passes carry prompts beside
-    decoding, which leave what the budget has over; the others' prompts stop it.
+    """One iteration from throughput, step time, running sequences and queued prompts. Mixed schedulers (vLLM) carry
+    prompts in decoding passes, which leave them the rest of the budget; the others stop decoding for a prompt.
 
-    A request waits for the pass that runs when it comes, of which it sees the long ones more often: E[T^2] / 2 E[T]. A
-    client of a closed loop sees those of the others only (the arrival theorem of closed queueing networks).
+    A request first waits for the running pass, and meets long ones more often: E[T^2] / 2 E[T]. In a closed loop a
+    client sees only the others' requests (the arrival theorem of closed queueing networks).
     """
     server, context = pool.server, load.prompt + load.output / 2
     plain = decode_time(pool, load, running)
@@ -193,9 +193,9 @@ def queueing(busy: Array, most: Array, whole: Array, clients: Any = np.inf) -> A
 
 
 def share_taken(before: Array, cycle: Array, whole: Array, clients: Array) -> Array:
-    """Share r of the most requests/s that n clients make up, at most 1: r (cycle + wait) = n, with the wait of
-    `queueing` in services. before: the share of the round before, at which its power of r stands, so that what is left
-    is a quadratic equation, whose solution does not swing where the wait is steep.
+    """Utilisation r (at most 1) that n clients cause: r (cycle + wait) = n, with the wait of `queueing` in service
+    times. before: r of the last iteration, used in its power so that the equation is quadratic and the iteration does
+    not swing where the wait is steep.
 
     >>> float(share_taken(np.array(0.0), np.array(4.0), np.array(1.0), np.array(2.0)))
     0.5

@@ -150,8 +150,8 @@ def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tupl
         if isinstance(t.node, Op):
             least = t.node.count * np.minimum(t.roof, t.time)
             pairs.append((f"{factor_name(t)} {ROOF}", np.asarray(least, float)))
-            own = np.maximum(t.node.flops / r.peak[t.node.rate], MEMORY_POWER * t.node.bytes / r.dram)
-            pairs.append(("joules", np.asarray(joule * t.node.count * own, float)))
+            power_time = np.maximum(t.node.flops / r.peak[t.node.rate], MEMORY_POWER * t.node.bytes / r.dram)
+            pairs.append(("joules", np.asarray(joule * t.node.count * power_time, float)))
         for name, value in pairs:
             inner = value.ndim == 2 and value.shape[1] > 1
             group, size = (second, shape) if inner else (first, (shape[0], 1))
@@ -160,11 +160,11 @@ def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tupl
 
 
 def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float = 0.0) -> Components:
-    """Evaluate the passes of a scenario over tokens, past, sequences and context, once.
+    """Times of a scenario's passes over tokens, past, sequences and context, worked out once.
 
-    What the host holds is cut from the scenario, its time a part of its own. speculative: tokens guessed a step (each
-    sequence then verifies 1 + that many tokens in a pass while its cache is read once); draft: cost of guessing one of
-    them over that of a step.
+    Layers on the host are taken out of the scenario; their time is a part of its own. speculative: tokens guessed a
+    step (a sequence then verifies 1 + that many tokens in a pass that reads its cache once); draft: cost of one guess
+    as a share of a step.
     """
     tokens, sequences = ladder(size.tokens), ladder(size.sequences)
     pasts = size.context * np.array([0.0, 1 / 8, 1 / 2, 1.0])
@@ -196,8 +196,8 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
         attention_d[HOST] = np.asarray(many, float)
     parts = Parts(dense, attention_p, decoding, attention_d)
     kernels = (counts[0], counts[1], counts[2])
-    apart = Experts(*(float(np.max(n)) for n in of_experts(timed[0], s)))
-    return Components(s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, apart)
+    one_by_one = Experts(*(float(np.max(n)) for n in of_experts(timed[0], s)))
+    return Components(s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, one_by_one)
 
 
 def total(parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, shape: tuple[int, ...]) -> Array:
@@ -455,26 +455,26 @@ class StepTable:
     def decode_times(self, sequences: Array, context: float) -> Array:
         """`decode_time` of each of these whole numbers of sequences, of no more than the table holds."""
         most = self.size.sequences * self.slots
-        known = self._steps.setdefault(context, np.full(most + 1, np.nan))
+        times = self._steps.setdefault(context, np.full(most + 1, np.nan))
         at = np.minimum(sequences, most).astype(int)
-        for d in np.unique(at[np.isnan(known[at])]):
-            known[d] = self.decode_time(int(d), context)
-        return np.asarray(known[at])
+        for d in np.unique(at[np.isnan(times[at])]):
+            times[d] = self.decode_time(int(d), context)
+        return np.asarray(times[at])
 
     def mixed_times(self, prompts: Array, each: Array, past: Array, sequences: Array, context: float) -> Array:
-        """`mixed` of each of these passes: `prompts` chunks of `each` tokens after `past` ones beside `sequences`
-        decoding ones (whole numbers but for the past), of no more than the table holds."""
+        """`mixed` for many passes at once: `prompts` chunks of `each` tokens after `past` ones, with `sequences`
+        decoding (all whole numbers but the past), no more than the table holds."""
         most = self.size.sequences * self.slots
-        known = self._passes
+        passes = self._passes
 
         def one(chunks: float, new: float, before: float, decoding: float) -> float:
             key = (chunks, new, before, decoding, context)
-            time = known.get(key)
+            time = passes.get(key)
             if time is None:
                 n = min(int(new), self.size.tokens)
                 a = self.attend(n, before) - self._floor
                 time = self._pass_time(chunks, chunks * n, chunks * a, n, a, min(int(decoding), most), context)
-                known[key] = time
+                passes[key] = time
             return time
 
         return _each(one, prompts, each, past, sequences)
@@ -513,5 +513,5 @@ def _weights(values: Array, columns: list[Array]) -> Array:
     matrix = np.stack([np.broadcast_to(x, values.shape).ravel() for x in columns], axis=1)
     flat = values.ravel()
     scale = 1.0 / np.maximum(flat, 1e-300)
-    found = np.linalg.lstsq(matrix * scale[:, None], flat * scale, rcond=None)[0]
-    return np.asarray(found, dtype=np.float64)
+    weights = np.linalg.lstsq(matrix * scale[:, None], flat * scale, rcond=None)[0]
+    return np.asarray(weights, dtype=np.float64)

@@ -82,8 +82,8 @@ def _listed(whole: Any, label: str) -> list[dict[str, Any]]:
         return [{"start_time": t, "prompt_len": p, "output_len": o} for t, p, o in each]
     if isinstance(whole, dict) and isinstance(whole.get("benchmarks"), list) and whole["benchmarks"]:
         first = whole["benchmarks"][0]
-        found = first.get("requests", []) if isinstance(first, dict) else None
-        whole = found.get("successful", []) if isinstance(found, dict) else found
+        requests = first.get("requests", []) if isinstance(first, dict) else None
+        whole = requests.get("successful", []) if isinstance(requests, dict) else requests
     if not isinstance(whole, list) or not all(isinstance(r, dict) for r in whole):
         raise RooflmError(f"{label} must be a list of requests, a guidellm report or a vLLM benchmark result")
     return whole
@@ -183,8 +183,8 @@ def _time(value: Any, column: str, where: str) -> float:
     number = real(value)
     if number is None and isinstance(value, str):
         try:
-            told = datetime.fromisoformat(value.strip()[:26])
-            number = (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
+            moment = datetime.fromisoformat(value.strip()[:26])
+            number = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError, OSError):
             number = None
     if number is None:

@@ -11,7 +11,7 @@ import numpy as np
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Say, listed
 from rooflm.shown.notebook import html
-from rooflm.shown.numbers import text_range
+from rooflm.shown.numbers import text_range, value_text
 from rooflm.shown.terminal import plain as plain_text
 from rooflm.units import Num
 
@@ -71,20 +71,6 @@ def same(a: Any, b: Any) -> bool:
 def broadcast(flat: Mapping[str, Any]) -> dict[str, Any]:
     """All values broadcast to their common shape."""
     return dict(zip(flat, np.broadcast_arrays(*flat.values()), strict=True))
-
-
-def value_text(value: Any) -> str:
-    """A value for people: four significant digits; of an array its range.
-
-    >>> value_text(0.123456), value_text(np.array([1.0, 2.0])), value_text("fits"), value_text(16384)
-    ('0.1235', '1 to 2', 'fits', '16,384')
-    """
-    flat = np.asarray(np.nan if value is None else value)
-    if flat.dtype.kind not in "fiu" or not flat.size:
-        return str(value)
-    low, high = float(np.min(flat)), float(np.max(flat))
-    ends = [f"{v:,.0f}" if 1e4 <= abs(v) < 1e15 and v == int(v) else f"{v:.4g}" for v in (low, high)]
-    return ends[0] if low == high or np.isnan(low) else " to ".join(ends)
 
 
 def timespan(value: Num) -> str:

@@ -1,4 +1,8 @@
-"""Numbers as text for people: SI prefixes, three significant digits, GiB, per cent, words for large ones."""
+"""Numbers as text for people: SI prefixes, three significant digits, GiB, per cent, words for large ones.
+
+A number with a unit is `text`, one without `count` (`value_text` where it may be an array or a word); one that a person
+gave is quoted as `chosen_text`, without a unit as `plain_number`.
+"""
 
 from __future__ import annotations
 
@@ -130,19 +134,44 @@ def percent(value: Any) -> str:
     return "-" if math.isnan(float(value)) else f"{100 * float(value):.1f} %"
 
 
-def count(value: Any) -> str:
-    """A number in a table: three digits that matter, thousands apart.
+def count(value: Any, digits: int = 3) -> str:
+    """A number to read: whole numbers in full, others with so many significant digits and no decimals from 10^digits
+    on; thousands apart from 10,000 on.
 
-    >>> count(1234.6), count(999.7), count(12.345), count(3.0), count(383414)
-    ('1235', '1000', '12.3', '3', '383,414')
+    >>> count(1234.6), count(999.7), count(12.345), count(3.0), count(383414), count(999.7, 4)
+    ('1235', '1000', '12.3', '3', '383,414', '999.7')
     """
     number = float(value)
     if not math.isfinite(number):
-        return "-" if math.isnan(number) else "inf"
-    whole = number == int(number) and abs(number) < 1e15
-    if abs(number) >= 10_000 and abs(number) < 1e15:
-        return f"{number:,.0f}"
-    return str(int(number)) if whole else f"{number:.0f}" if abs(number) >= 999.5 else f"{number:.3g}"
+        return "-" if math.isnan(number) else "inf" if number > 0 else "-inf"
+    if abs(number) >= 1e15:
+        return f"{number:.{digits}g}"
+    if number == int(number) or abs(number) >= 10**digits - 0.5:
+        return f"{number:{',' if abs(number) >= 10_000 else ''}.0f}"
+    return f"{number:.{digits}g}"
+
+
+def value_text(value: Any) -> str:
+    """Any value to read: a number as `count` with four digits, an array as its range, the rest as it is.
+
+    >>> value_text(0.123456), value_text(np.array([1.0, 2.0])), value_text("fits"), value_text(16384)
+    ('0.1235', '1 to 2', 'fits', '16,384')
+    """
+    flat = np.asarray(np.nan if value is None else value)
+    if flat.dtype.kind not in "fiu" or not flat.size:
+        return str(value)
+    low, high = (count(end(flat), 4) for end in (np.min, np.max))
+    return low if low == high else f"{low} to {high}"
+
+
+def plain_number(value: Any) -> str:
+    """A number as one would type it, without separators: what messages quote.
+
+    >>> plain_number(2.0), plain_number(-2e-6), plain_number(float("inf"))
+    ('2', '-2e-06', 'inf')
+    """
+    number = float(value)
+    return str(int(number)) if math.isfinite(number) and number == int(number) else f"{number:g}"
 
 
 def plural(value: Any, what: str) -> str:
@@ -176,13 +205,3 @@ def watt_hours(joules: Any) -> str:
     ('158 MWh', '900 mJ')
     """
     return text(float(joules) / 3600, "Wh") if float(joules) >= 3.6e5 else text(float(joules), "J")
-
-
-def plain_number(value: Any) -> str:
-    """A number without a unit, as short as possible.
-
-    >>> plain_number(2.0), plain_number(-2e-6), plain_number(float("inf"))
-    ('2', '-2e-06', 'inf')
-    """
-    value = float(value)
-    return str(int(value)) if math.isfinite(value) and value == int(value) else f"{value:g}"

@@ -140,30 +140,32 @@ def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num, Num]]) -> dict
     usual = away.off and s.adapters.off and s.model.head
     odd = False if usual else away.layers + away.experts + s.adapters.held + (not s.model.head) > np.zeros(())
     for key, (phase, value, roof) in asked.items():
-        own = own_band(phase, device.measured.off) if device.measured else None
-        found = own or band(phase, s.engine.runs, device.architecture)
-        if s.efficiency.mode != "calibrated" or found is None:
+        measured_band = own_band(phase, device.measured.off) if device.measured else None
+        chosen_band = measured_band or band(phase, s.engine.runs, device.architecture)
+        if s.efficiency.mode != "calibrated" or chosen_band is None:
             bands[key] = {"low": value * np.nan, "high": value * np.nan, "rows": 0}
             continue
         far = band(phase, "", "", far=True)
-        if far and found is not own and np.any(odd):
-            found = found._replace(low=np.where(odd, far.low, found.low), high=np.where(odd, far.high, found.high))
-        low, high = around(value, found)
-        bands[key] = {"low": larger(low, value * smaller(roof, 1.0)), "high": high, "rows": found.rows}
+        if far and chosen_band is not measured_band and np.any(odd):
+            chosen_band = chosen_band._replace(
+                low=np.where(odd, far.low, chosen_band.low), high=np.where(odd, far.high, chosen_band.high)
+            )
+        low, high = around(value, chosen_band)
+        bands[key] = {"low": larger(low, value * smaller(roof, 1.0)), "high": high, "rows": chosen_band.rows}
     return bands
 
 
 def whose_constants(s: Scenario, assumed: tuple[str, ...]) -> tuple[str, ...]:
-    """What was assumed, and beside "efficiency calibrated" whose constants stand in where the device has none of its
-    own, and what of the scenario no fitted run has, so that its error bands are wider."""
-    told = "; ".join(filter(None, (standing_in(s), not_fitted(s))))
-    if not told:
+    """What was assumed. To "efficiency calibrated" it adds whose constants stand in where the device has none, and what
+    of the scenario no fitted run covers, so that its error bands are wider."""
+    notes = "; ".join(filter(None, (standing_in(s), not_fitted(s))))
+    if not notes:
         return assumed
-    return tuple(f"{a} ({told})" if a == "efficiency calibrated" else a for a in assumed)
+    return tuple(f"{a} ({notes})" if a == "efficiency calibrated" else a for a in assumed)
 
 
 def borrowed(s: Scenario) -> list[str]:
-    """The same without the names of a point's own card and engine, as it is told of many points.
+    """The same for many points, without the names of their cards and engines.
 
     >>> from rooflm.asked.build_inference import build_inference
     >>> borrowed(build_inference("llama-7b", gpu="arc-b580").scenario)
@@ -226,8 +228,8 @@ def _standing_in(device: Device, engine: Engine, scheme: Quant, efficiency: Effi
     r = rates_of(device, scheme, efficiency)
     w = where(device, engine, scheme, r)
     for dtype in (w.quant, w.half):
-        _, found, on = lookup("gemm", w.gpu, w.generation, w.kernels, dtype).row.note.rpartition("measured on ")
-        if found:
+        _, cards, on = lookup("gemm", w.gpu, w.generation, w.kernels, dtype).row.note.rpartition("measured on ")
+        if cards:
             return "" if on == w.gpu else f"constants of {on}: none of {device.name} was measured"
     level = lookup("gemm", w.gpu, w.generation, w.kernels, w.half).level
     kin = {"generation": f"{w.generation} cards", "all": "all measured cards"}.get(level)

@@ -31,9 +31,9 @@ from rooflm.estimate.inference import InferenceFigures, infer_scenario
 from rooflm.readers.prices import price_note
 from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.scenario import Scenario
-from rooflm.shown.answer import timespan, value_text
+from rooflm.shown.answer import timespan
 from rooflm.shown.blocks import BLANK, Block, Columns, Parts, Say, Table
-from rooflm.shown.numbers import count, gib, percent, plural, text
+from rooflm.shown.numbers import count, gib, percent, plural, text, value_text
 from rooflm.units import Num, larger, smaller
 
 
@@ -134,13 +134,13 @@ def _asked(s: Scenario) -> str:
     prompt = f"prompt {count(w.prompt)}" + f" ({count(w.cached)} cached)" * bool(w.cached)
     lengths = f"{prompt}, output {plural(w.output, 'token')}" if s.model.head else f"{prompt} tokens"
     by = f" by {guessed.draft.name}" if guessed.draft else ""
-    beside = [
+    options = [
         (guessed.guesses, f"{count(guessed.guesses)} guesses a step{by}"),
         (lora.held, f"{plural(lora.held, 'adapter')} of rank {count(lora.rank)}"),
         (away.layers, f"{plural(away.layers, 'layer')} on the host"),
         (away.experts, f"experts of {plural(away.experts, 'layer')} on the host"),
     ]
-    return "; ".join([f"batch {count(w.batch)}, {lengths}", *(price_note for many, price_note in beside if many)])
+    return "; ".join([f"batch {count(w.batch)}, {lengths}", *(price_note for many, price_note in options if many)])
 
 
 def _asking(e: InferenceEstimate) -> list[Block]:

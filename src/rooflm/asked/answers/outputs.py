@@ -29,9 +29,9 @@ Outputs = Mapping[str, Output]
 
 def table(*rows: Output) -> dict[str, Output]:
     """Rows by their key; a key stands once."""
-    found = {row.key: row for row in rows}
-    assert len(found) == len(rows)
-    return found
+    rows_by_key = {row.key: row for row in rows}
+    assert len(rows_by_key) == len(rows)
+    return rows_by_key
 
 
 PRICE = (
@@ -136,9 +136,9 @@ def key_of(name: str, known: Outputs) -> str:
     head, dot, member = name.partition(".")
     units = [head + end for end in UNIT_ENDS if head + end in known]
     parts = [key for key in known if key.startswith(head + "_") or key.endswith("_" + head)]
-    for found in ([head] if head in known else [], units, parts):
-        if len(found) == 1:
-            return found[0] + dot + member
+    for candidates in ([head] if head in known else [], units, parts):
+        if len(candidates) == 1:
+            return candidates[0] + dot + member
     raise RooflmError(f"unknown output {name!r}: {like_keys(name, known)}")
 
 

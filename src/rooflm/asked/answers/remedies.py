@@ -37,9 +37,9 @@ class Remedy(NamedTuple):
         split = {k: v for k, v in self.change.items() if k in SPLIT and v != 1}
         gpus = self.change.get("gpus")
         inside = f" ({', '.join(f'{k} {v:g}' for k, v in split.items())})" if split else ""
-        told = [f"{gpus:g} GPUs{inside}"] if gpus else []
+        changes = [f"{gpus:g} GPUs{inside}"] if gpus else []
         rest = {k: v for k, v in self.change.items() if k not in ("gpus", *SPLIT)}
-        return " and ".join([*told, *(f"{k.replace('_', '-')} {_word(v)}" for k, v in rest.items())])
+        return " and ".join([*changes, *(f"{k.replace('_', '-')} {_word(v)}" for k, v in rest.items())])
 
 
 SPLIT = ("tp", "pp", "dp", "ep")
@@ -58,8 +58,8 @@ def serving_remedies(s: Scenario) -> tuple[Remedy, ...]:
     small = [r for r in (replace(s, quant=q) for q in eight_bit_cache(s, [s.quant])) if _left(r) >= 0]
     first = next((r for r in plain if _left(r) >= 0), None)
     both = (replace(s, quant=q) for q in eight_bit_cache(s, [p.quant for p in plain]))
-    found = [*small[:1], *([first] if first else [])] or [r for r in both if _left(r) >= 0][:1]
-    out = [Remedy({"quant": r.quant.name}, _left(r)) for r in found]
+    remedies = [*small[:1], *([first] if first else [])] or [r for r in both if _left(r) >= 0][:1]
+    out = [Remedy({"quant": r.quant.name}, _left(r)) for r in remedies]
     out += [r for r in (data_parallel(s),) if r]
     most = float(max_batch(s))
     if most >= max(float(s.mapping.dp), 1):
@@ -150,8 +150,8 @@ def runnable(s: Scenario) -> list[Quant]:
     def fast(q: Quant) -> bool:
         return bool(q.act_bits >= 16) or compute_dtype(q.act_bits, q.kind, device.peak)[1]
 
-    known = [q for q in PRESETS.values() if not q.wide and q.weight_bits < 16 and able.runs(q) and fast(q)]
-    ranked = sorted((as_run(q, device.peak) for q in known), key=lambda q: (-round(8 * float(q.weight_bytes)),
+    narrow = [q for q in PRESETS.values() if not q.wide and q.weight_bits < 16 and able.runs(q) and fast(q)]
+    ranked = sorted((as_run(q, device.peak) for q in narrow), key=lambda q: (-round(8 * float(q.weight_bytes)),
                     POPULAR.index(q.name) if q.name in POPULAR else len(POPULAR)))  # fmt: skip
     return [replace(q, kv_bits=s.quant.kv_bits) if s.quant.kv_bits != 16 else q for q in ranked]
 
@@ -168,8 +168,8 @@ POPULAR = ("fp8", "int8", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "nvfp4", "awq", "i
 def eight_bit_cache(s: Scenario, schemes: Iterable[Quant]) -> Iterator[Quant]:
     """The schemes with an 8-bit cache, where the engine keeps one."""
     for q in schemes:
-        known = s.engine.abilities.caches
-        if q.kv_bits > 8 and (not known or "8" in known.replace(" ", "").split(",")):
+        formats = s.engine.abilities.caches
+        if q.kv_bits > 8 and (not formats or "8" in formats.replace(" ", "").split(",")):
             try:
                 yield parse_quant(f"{without_cache(q.name)}kv8")
             except ValueError:
@@ -192,12 +192,12 @@ def training_remedies(
         return Remedy(dict(changes), margin) if margin >= 0 else None
 
     single = list(steps(s, most))
-    found = [r for r in map(tried, single) if r]
-    if not found:
+    remedies = [r for r in map(tried, single) if r]
+    if not remedies:
         pairs = [{**a, **b} for a, b in itertools.combinations(single, 2) if not a.keys() & b.keys()]
-        found = [r for r in map(tried, pairs) if r][:3]
+        remedies = [r for r in map(tried, pairs) if r][:3]
     gpus = next((r for r in map(tried, more_gpus(s)) if r), None)
-    return (*found, *([gpus] if gpus else []))
+    return (*remedies, *([gpus] if gpus else []))
 
 
 def steps(s: Scenario, most: float) -> Iterator[dict[str, Any]]:

@@ -10,9 +10,8 @@ import numpy as np
 
 from rooflm.estimate.figures import Memory
 from rooflm.scenario.scenario import Scenario
-from rooflm.shown.answer import value_text
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.shown.numbers import between, count, gib
+from rooflm.shown.numbers import between, count, gib, value_text
 from rooflm.units import Num
 
 LIKELY = "in four of five like cases"
@@ -116,9 +115,9 @@ SPLIT = ("tp", "pp", "vp", "dp", "cp", "ep")
 def short_verdict(memory: Memory, fits: Num, reason: Num) -> str:
     """Memory in use, and whether it runs: for an array, at how many of its points."""
     flags = np.asarray(fits)
-    told = str(reason) if flags.ndim == 0 else f"{int(np.sum(flags))} of {flags.size} points fit"
+    sentence = str(reason) if flags.ndim == 0 else f"{int(np.sum(flags))} of {flags.size} points fit"
     used = f"{value_text(memory.total / 2**30)} of {value_text(memory.capacity / 2**30)} GiB a GPU"
-    return f"{used}: {'fits' if flags.ndim == 0 and flags else told}"
+    return f"{used}: {'fits' if flags.ndim == 0 and flags else sentence}"
 
 
 def dollars(value: Any) -> str:

@@ -22,9 +22,9 @@ from rooflm.estimate.training_time import layers_host
 from rooflm.readers.prices import price_note
 from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario
-from rooflm.shown.answer import timespan, value_text
+from rooflm.shown.answer import timespan
 from rooflm.shown.blocks import BLANK, Block, Columns, Parts, Say, Table
-from rooflm.shown.numbers import count, days, percent, plural, spoken, text, watt_hours
+from rooflm.shown.numbers import count, days, percent, plural, spoken, text, value_text, watt_hours
 from rooflm.units import Num
 
 
@@ -59,8 +59,8 @@ class TrainingEstimate(Result, TrainingFigures):
         s, w = self.scenario, self.scenario.workload
         state = self.memory.parts["weights"] + self.memory.parts["optimizer"]
         price, energy = s.cluster.device.price, self.step_energy
-        found = job(s.training, w.tokens, w.batch, w.seq, self.step_time, self.gpus, price, energy, state)
-        return Job(*map(self.plainly, found))
+        whole_job = job(s.training, w.tokens, w.batch, w.seq, self.step_time, self.gpus, price, energy, state)
+        return Job(*map(self.plainly, whole_job))
 
     @figure
     def energy(self) -> Num:

@@ -133,7 +133,7 @@ def best_splits(asked: Asked, search: dict[str, Any]) -> list[Any]:
     except RooflmError as error:
         return [Say(f"No split was found: {error}.")]
     if found.best is None:
-        why = list(found.nearest.why) if found.nearest else list(found.alone)
+        why = list(found.nearest.why) if found.nearest else list(found.unmet)
         return [Say(f"No split fits: {'; '.join(why)}.")]
     fields = {k: f"train.{k}" for k in SPLIT}
     rows = []
