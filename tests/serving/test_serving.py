@@ -355,7 +355,7 @@ def test_a_prefill_server_sends_caches_one_after_the_other() -> None:
 
 def test_a_decode_server_with_prompts_of_their_own_shows_a_token_before_it_decodes() -> None:
     """SGLang takes a request in on a turn without work, while a step runs that it is not part of."""
-    load = {**POOLS, "output": 256, "spread": (0.5, 1.0), "requests": 64}
+    load = {**POOLS, "output": 32, "spread": (0.9, 1.0), "requests": 128}
     out = {e: serve("llama-3.1-8b", **load | {"engine": e}) for e in ("sglang", "vllm")}
     gaps = {}
     for engine, served in out.items():
@@ -363,7 +363,7 @@ def test_a_decode_server_with_prompts_of_their_own_shows_a_token_before_it_decod
         made = np.asarray(r.output)[16:] - 1
         took = (np.asarray(r.end) - np.asarray(r.first))[16:]
         gaps[engine] = float(np.median(took - made * step)) / step
-    assert gaps["sglang"] - gaps["vllm"] == pytest.approx(1.0, abs=0.6)
+    assert gaps["sglang"] - gaps["vllm"] == pytest.approx(1.0, abs=0.4)
 
 
 def test_a_cold_server_is_late_once() -> None:
