@@ -37,7 +37,7 @@ def test_no_band_of_a_step_passes_the_roof() -> None:
     ("engine", "gpu", "lacks"),
     [
         ("tgi", "h100", "no run of tgi was fitted"),
-        ("vllm", "rtx-3090", "no run of vllm on ampere cards was fitted"),
+        ("vllm", "rtx-3090", "no run of this release of vllm on ampere cards was fitted"),
         ("vllm", "arc-b580", "no run on xe2 cards was fitted"),
         ("tgi", "arc-b580", "no run of tgi and none on xe2 cards was fitted"),
         ("vllm", "h100", ""),

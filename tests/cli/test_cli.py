@@ -65,7 +65,7 @@ def test_a_model_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixture
     assert "Would fit: quant awq; 3 GPUs (pp 3)." in out
     assert out.index("DOES NOT FIT") < out.index("Would fit") < out.index("Speed, if it did") and "Prefill" not in out
     _, full, _ = _run(capsys, "infer", "llama-2-13b", "--gpu", "rtx-3060-12gb", "--verbose")
-    assert "Prefill" in full and "published runs" in full
+    assert "Prefill" in full and "published values" in full
 
 
 @pytest.mark.parametrize(

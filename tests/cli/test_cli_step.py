@@ -76,6 +76,13 @@ def test_every_output_that_is_asked_for_is_printed(capsys: pytest.CaptureFixture
     assert "GiB" in out and "latency" in out and "max_batch" in out and "e+0" not in out
 
 
+def test_headings_of_asked_outputs_are_words(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "energy_j_per_token,mbu,busy,power_w"
+    assert main(["infer", "llama-2-7b", "--gpu", "a100", "--batch", "1,8", "--outputs", asked]) == 0
+    head, row, *_ = capsys.readouterr().out.splitlines()
+    assert head.split() == ["batch", "energy/token", "MBU", "GPU", "busy", "power/GPU"] and row.count("%") == 2
+
+
 def test_the_ideal_engine_is_the_lower_bound() -> None:
     times = [float(infer("llama-2-7b", gpu="a100-sxm-80gb", engine=e).tpot) for e in ("ideal", "vllm", "trtllm")]
     assert times[0] == min(times)

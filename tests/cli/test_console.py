@@ -66,7 +66,7 @@ def test_nothing_is_cut_in_silence(monkeypatch, capsys):
     assert main(["list", "gpus"]) == 0
     head, *rows, note = capsys.readouterr().out.splitlines()
     assert head.split() == ["GPU", "TFLOP/s", "type", "memory", "bandwidth", "TDP", "USD/h"]
-    assert all(float(row.split()[-1]) >= 0 for row in rows) and note.startswith("(no room for to buy")
+    assert all(float(row.split()[-1]) >= 0 for row in rows) and note.startswith("(left out: to buy")
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["list", "gpus"]) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith("USD/h  to buy")
@@ -79,7 +79,7 @@ def test_nothing_is_cut_in_silence(monkeypatch, capsys):
     assert main(["infer", "llama-2-7b", "--gpu", "rtx-3090,a100", "--batch", "1,8", "--prompt", "128,512",
                  "--tp", "1,2", "--quant", "w4a16kv16,w16a16kv16"]) == 0  # fmt: skip
     out = capsys.readouterr().out
-    assert "(no room for " in out and max(map(len, out.splitlines())) <= 80
+    assert "(left out: " in out and max(map(len, out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_quiet_and_verbose(capsys):
                              for more in ([], ["--quiet"], ["--verbose"])]  # fmt: skip
     assert "warning" in usual[2] and quiet[2] == "" and "warning" in verbose[2]
     assert "assumed: " in usual[1] and "assumed: " not in quiet[1]
-    assert "published runs" in verbose[1] and "published runs" not in usual[1]
+    assert "published values" in verbose[1] and "published values" not in usual[1]
     assert (main(["--quiet", *ANSWER, "--prompt", "200000"]), capsys.readouterr().err) == (0, "")
 
 

@@ -28,7 +28,7 @@ def test_a_table_keeps_every_cell_at_every_width(width):
 def test_spare_columns_go_first_and_are_named():
     out = lines([LONG._replace(spare=("column 3", "column 5"))], 85)
     assert "column 3" not in out[0] and "column 4" in out[0]
-    assert out[-1].startswith("(no room for column 3")
+    assert out[-1].startswith("(left out: column 3")
 
 
 def test_blocks_stand_beside_each_other_where_there_is_room():

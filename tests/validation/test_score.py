@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import rooflm
 from rooflm.asked.answers.bands import Band, around, band
 from rooflm.asked.build_inference import build_inference
 from rooflm.cli.app import main
@@ -18,7 +19,7 @@ from rooflm.estimate.inference import infer_scenario
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.validation import Request, published_tables, read_rows
 from rooflm.validation.score import BORDER, Scored, remarks, report, requests_of, score, verdicts
-from rooflm.validation.table import read_tables
+from rooflm.validation.table import parse, read_tables
 
 KWARGS = {
     "model": "llama-2-7b", "gpu": "a100-sxm-80gb", "gpus": 1, "tp": 1, "pp": 1, "dp": 1, "ep": 1, "batch": 4,
@@ -228,3 +229,13 @@ def test_a_picture_has_sources_by_name_and_a_title() -> None:
     drawn = json.dumps(found.spec)
     assert '"llm-cluster-perf"' in drawn and '"cluster-perf"' not in drawn
     assert found.title == "Predictions over measurements"
+
+
+def test_a_row_has_the_band_that_its_answer_has() -> None:
+    rows = parse(
+        "model,gpu,engine,batch,prompt,output,metric,value,unit\n"
+        "llama-3.1-8b,h100,vllm,8,4096,32,latency_s,1.5,s\nllama-3.1-8b,h100,vllm,8,4096,32,ttft,0.8,s\n"
+    )
+    bands = rooflm.infer("llama-3.1-8b", gpu="h100", batch=8, prompt=4096, output=32).error_band
+    for scored, key in zip(score(requests_of(rows)), ("latency_s", "ttft_s"), strict=True):
+        assert (scored.low, scored.high) == pytest.approx((bands[key]["low"], bands[key]["high"]))

@@ -130,6 +130,30 @@ def test_names_of_other_tools_are_read_as_ours(capsys: pytest.CaptureFixture[str
                          "rooflm: mine.csv: column 'nodes' is not read: did you mean 'gpus'?"]  # fmt: skip
 
 
+def test_headings_as_people_write_them(capsys: pytest.CaptureFixture[str]) -> None:
+    first, rest = parse("Model,GPU,# GPUs,Input len,Mean TTFT (ms),ITL [ms],Throughput (tok/s)\n"
+                        "llama-2-7b,A100 80GB,2,128,20,7,300\n", "mine.csv")  # fmt: skip
+    assert isinstance(first, Request) and isinstance(rest, Request)
+    assert [(r.metric, r.measured) for r in (first, rest)] == [("ttft", 0.02), ("tpot", 0.007)]
+    assert first.kwargs["gpus"] == 2 and first.kwargs["prompt"] == 128
+    assert "column 'Throughput (tok/s)' is not read: did you mean 'output_tokens_per_s'" in capsys.readouterr().err
+    run, share = parse("model;gpu;gpus;batch;seq_len;precision;step time (s);MFU\n"
+                       "llama-2-7b;a100;8;64;4096;bf16;14,25;43%\n", "mine.csv")  # fmt: skip
+    assert isinstance(run, Request) and isinstance(share, Request)
+    assert (run.measured, run.kwargs["seq"], run.kwargs["dtype"], share.measured) == (14.25, 4096, "bf16", 0.43)
+    with pytest.raises(RooflmError, match="'tokens/s' may be output_tokens_per_s or "):
+        parse("model,gpu,tokens/s\nllama-2-7b,a100,20\n")
+
+
+def test_sizes_and_figures_as_people_write_them() -> None:
+    sizes = "layers,hidden_size,heads,intermediate_size,gpu,peak,bandwidth,memory,prompt,output,tpot_ms\n"
+    (own,) = parse(f"model,{sizes}weird-9b,40,4096,32,14336,acme,400 TFLOP/s,2 TB/s,48 GB,64,64,8\n")
+    assert isinstance(own, Request) and own.kwargs["model"]["ffn"] == 14336
+    assert own.kwargs["sets"]["cluster.device.dram.bandwidth"] == 2e12
+    (lacks,) = parse("model,layers,hidden,gpu,prompt,output,tpot_ms\nweird-9b,40,4096,a100,64,64,8\n")
+    assert isinstance(lacks, Request) and "nor made of its sizes without heads and ffn" in " ".join(lacks.assumed)
+
+
 def test_a_run_on_one_card_has_no_split_to_state() -> None:
     alone = read_row({"model": "llama-2-7b", "gpu": "a100", "gpus": "1", "batch": "8", "seq": "2048",
                       "recompute": "full", "micro_batch": "1", "metric": "step_time", "value": "3"})  # fmt: skip
@@ -218,7 +242,7 @@ def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:
         ("vllm", "0.3", "vllm-2024"),
         ("megatron", "0.8", "megatron-2023"),
         ("megatron", "0.13", "megatron"),
-        ("sglang", "0.5.6.post2", "sglang"),
+        ("sglang", "0.5.6.post2", "sglang-0.5.6"),
         ("sglang", "0.5.10.post1", "sglang-0.5.10"),
         ("sglang", "0.5.12", "sglang-0.5.10"),
         ("sglang", "nightly-dev", "sglang"),

@@ -13,6 +13,7 @@ from rooflm.cli.error_text import percent, signed
 from rooflm.cli.options import command, files
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Table
+from rooflm.shown.numbers import plural
 from rooflm.shown.terminal import plain
 
 ROWS = grouped((
@@ -62,7 +63,10 @@ def calibrate(results: list[str], asked: dict[str, Any], shown: dict[str, Any]) 
         (k, f"{c.value:.4g}", f"{100 * c.sigma:.0f}" if c.sigma < 10 else "unknown") for k, c in found.constants.items()
     ]
     blocks: list[Block] = [Table(lines, "lrr", head=True)]
-    for title, figures in ((f"{found.cases} cases fitted", found.inside), (f"{found.held} kept aside", found.outside)):
+    for title, figures in (
+        (f"{plural(found.cases, 'case')} fitted", found.inside),
+        (f"{found.held} kept aside", found.outside),
+    ):
         head = (title, "cases", "median", "p90", "bias")
         body = [(m, str(f["rows"]), percent(f["median_ape"]), percent(f["p90_ape"]), signed(f["bias"]))
                 for m, f in figures.items()]  # fmt: skip

@@ -297,9 +297,10 @@ def _show_quant(name: str) -> list[Block]:
 
 
 def _show_technology(kind: str, name: str, row: dict[str, Any]) -> list[Block]:
-    """The values of a node, memory, link or die with their kind and date, then the sources."""
+    """The fields of a node, memory, link or die, as a file names them, with their kind and date, then the sources."""
     found = catalogue.provenance(kind, name)
-    rows = [(k.replace("_", " "), str(v), _kind_of(found, k)) for k, v in row.items() if k not in ("aliases", "from")]
+    told = {k: ", ".join(f"{n} {x}" for n, x in v.items()) if isinstance(v, dict) else str(v) for k, v in row.items()}
+    rows = [(k, v, _kind_of(found, k)) for k, v in told.items() if k not in ("aliases", "from")]
     return [_titled(name, rows, "lww"), *_source_lines(found)]
 
 

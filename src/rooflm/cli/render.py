@@ -124,6 +124,20 @@ COST_COLUMNS = (("cost_usd_per_million_tokens", "USD/M", dollars),)
 """That before them where the price of an hour is swept."""
 MONEY = ("price", "purchase", "electricity", "cluster.device.price")
 """Inputs that say what an hour of a GPU costs."""
+SHARE_COLUMNS = (
+    ("mbu", "MBU", percent), ("prefill_mfu", "MFU (prefill)", percent), ("decode_mbu", "MBU (decode)", percent),
+    ("busy", "GPU busy", percent), ("hfu", "HFU", percent), ("mfu_causal", "MFU (causal)", percent),
+    ("bubble_fraction", "bubble", percent), ("goodput", "goodput", percent),
+)  # fmt: skip
+"""Outputs that are shares, where they are asked for."""
+HEADINGS = {
+    "energy_j_per_token": "energy/token", "energy_j": "energy", "power_w": "power/GPU", "price_usd_per_hour": "USD/h",
+    "output_tokens_per_s_per_gpu": "tokens/s/GPU", "requests_per_s": "requests/s", "tpot_end_s": "TPOT at end",
+    "memory_capacity_bytes": "capacity", "host_memory_bytes": "host memory", "flops_time_s": "FLOPs alone",
+    "checkpoint_interval_s": "checkpoint every", "layer_forward_s": "layer forward",
+    "layer_backward_s": "layer backward",
+}  # fmt: skip
+"""Headings of other outputs whose key ends in a unit, which their values have."""
 LIMIT_COLUMNS = (("good_share", "meet limits", percent),)
 """That before them where a simulation has limits."""
 SPARE = ("latency", "memory", "TTFT", "tokens/s", "TFLOP/s/GPU", "MFU")
@@ -210,9 +224,9 @@ def judgement(grid: Any, place: tuple[int, ...]) -> str:
 
 def column(key: str, outputs: Any) -> tuple[str, str, Any]:
     """Key, heading and formatter of an output."""
-    known = {c[0]: c for c in (*GRID_COLUMNS, *RUN_COLUMNS, *TRAIN_COLUMNS, *COST_COLUMNS)}
+    known = {c[0]: c for c in (*GRID_COLUMNS, *RUN_COLUMNS, *TRAIN_COLUMNS, *COST_COLUMNS, *SHARE_COLUMNS)}
     row = outputs.get(key.split(".")[0])
-    return known.get(key) or (key, key, lambda v: written(v, row.unit if row else ""))
+    return known.get(key) or (key, HEADINGS.get(key, key), lambda v: written(v, row.unit if row else ""))
 
 
 def written(value: Any, unit: str) -> str:
@@ -223,8 +237,8 @@ def written(value: Any, unit: str) -> str:
     """
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
-    if isinstance(value, str) or value != value:
-        return str(value) if value == value else "-"
+    if isinstance(value, str) or not np.isfinite(value):
+        return value if isinstance(value, str) else "-"
     if unit == "B":
         return gib(float(value))
     if unit in ("s", "W", "J"):

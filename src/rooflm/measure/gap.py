@@ -19,7 +19,7 @@ from rooflm.measure.figures import coordinates
 from rooflm.measure.foreign import Cells, content, read_foreign
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
-from rooflm.validation import table
+from rooflm.validation import headings, table
 from rooflm.validation.cells import number
 from rooflm.validation.columns import COLUMNS, METRIC_NAMES, SERVER_OPTIONS, SETTING
 from rooflm.validation.request import Skip
@@ -66,7 +66,7 @@ def rows_of(path: str, given: Cells) -> tuple[list[results.Row], list[Cells]]:
         return [], [row | given for row in read_foreign(path)]
     if suffix == ".parquet":
         return results.read(path), []
-    header, listed = table.records(content(path), path)
+    header, listed = headings.records(content(path), path)
     if "run:key" in header:
         return results.read(path), []
     table.check_header(header, path)

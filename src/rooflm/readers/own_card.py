@@ -124,7 +124,8 @@ def completed(row: Mapping[str, Any], label: str) -> tuple[dict[str, Any], str]:
         if isinstance(own.get("peak"), Mapping) and set(own["peak"]) == {"bf16"} and isinstance(row.get("peak"), str):
             own["peak"] = _rescaled(start["peak"], own["peak"]["bf16"], row_label("gpu", base))
         taken = {k: v for k, v in start.items() if k not in NOT_TAKEN} | {"price": start["price"]}
-        return merged({"kernels_of": name} | taken, own), f"all but {', '.join(sorted(_fields(own)))} of {name}"
+        new = ", ".join(sorted(_fields(own) - {"name", "note"}))
+        return merged({"kernels_of": name} | taken, own), f"all but {new} of {name}" if new else f"the same as {name}"
     if all(name in own for name in REQUIRED):
         return own, ""
     missing = [k for k in NEEDED if not _has(own, k)]

@@ -99,7 +99,8 @@ def parse_quant(name: str) -> Quant:
         near = ELSEWHERE.get(low) or near_matches(
             low, [*PRESETS, "w16a16kv16", "w8a8kv8", "w4a16kv16", "w4a16kv8", "w8a16kv16"]
         )
-        tail = f"did you mean {' or '.join(map(repr, near))}?" if near else "write w<bits>a<bits>[kv<bits>] or a preset"
+        other = "write w<bits>a<bits>[kv<bits>] or a preset (`rooflm list quants`)"
+        tail = f"did you mean {' or '.join(map(repr, near))}?" if near else other
         raise RooflmError(f"unknown quantisation {name!r}: {tail}")
     return _widths(name, low, match, WIDE[end] if end else ())
 

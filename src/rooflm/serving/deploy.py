@@ -127,7 +127,7 @@ def make_pool(
     if must_fit and kv.tokens <= 0:
         raise NoMemoryError(
             f"{s.model.name} leaves no memory for a KV cache on {int(s.mapping.devices)} x {s.cluster.device.name}: "
-            "use more GPUs (--tp) or a narrower quantisation"
+            "use more GPUs or a narrower quantisation"
         )
     ranks = int(s.mapping.dp)
     fit = int(min(server.max_sequences, kv.tokens / ranks / (1 + kv.each) + 1, -(-sequences // ranks)))

@@ -162,7 +162,7 @@ def fit_width(t: Table, room: int) -> list[Block]:
 
     >>> t = Table([("name", "long one", "other"), ("a", "1", "2")], "lrr", head=True, spare=("other",), indent=0)
     >>> [b.text if isinstance(b, Say) else b.rows[0] for b in fit_width(t, 16)]
-    [['name', 'long one'], '(no room for other: a wider terminal, --json and --out have it)']
+    [['name', 'long one'], '(left out: other; a wider terminal, --json and --out have it)']
     """
     dropped = []
     for name in t.spare:
@@ -173,7 +173,7 @@ def fit_width(t: Table, room: int) -> list[Block]:
             t = keep_columns(t, (i for i in range(len(t.sides)) if i != at))
             dropped.append(name)
     told = (
-        f"(no room for {', '.join(dropped)}: a wider terminal, --json and --out have {'them' if dropped[1:] else 'it'})"
+        f"(left out: {', '.join(dropped)}; a wider terminal, --json and --out have {'them' if dropped[1:] else 'it'})"
         if dropped
         else ""
     )

@@ -5,24 +5,30 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+from rooflm.errors import RooflmError
+from rooflm.readers.tables import quantity
 from rooflm.validation.columns import COLUMNS, SERVER_OPTIONS, SETTING, Column
 from rooflm.validation.request import Unusable
 
 LONGEST = 2000
 """Characters of a cell that are read."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
+_THOUSANDS = re.compile(r",(?=\d{3}(\D|$))")
+QUANTITIES = {"peak": "flop/s", "bandwidth": "bytes/s", "host_bandwidth": "bytes/s", "memory": "bytes"}
+"""Columns whose cells may hold a unit of their own, such as 2 TB/s."""
 _TRUE, _FALSE = ("yes", "true", "1", "on"), ("no", "false", "0", "off")
 
 
 def number(cell: str) -> float | None:
     """A finite number, or None (blank, words, nan, inf).
 
-    >>> number("1,024.5"), number("max"), number("")
-    (1024.5, None, None)
+    >>> number("1,024.5"), number("max"), number(""), number("58,3")
+    (1024.5, None, None, None)
     """
-    plain = cell.strip().replace(",", "")
+    plain = _THOUSANDS.sub("", cell.strip())
     if not _NUMBER.fullmatch(plain):
         return None
     value = float(plain)
@@ -54,9 +60,13 @@ def value_of(column: Column, cell: str) -> Any:
     if column.kind == "rate" and cell.lower() == "inf":
         return math.inf
     found = number(cell)
+    if found is None and column.name in QUANTITIES:
+        with suppress(RooflmError):
+            found = quantity(cell, QUANTITIES[column.name], column.name)
     whole = column.kind in ("whole", "load")
     if found is None or found < 0 or (whole and (found != int(found) or found > 1e15)):
-        raise Unusable(f"{column.name} is not a {'whole ' * whole}number of at least 0")
+        such = " (or one with its unit, such as 2 TB/s)" if column.name in QUANTITIES else ""
+        raise Unusable(f"{column.name} is not a {'whole ' * whole}number of at least 0{such}")
     return int(found) if whole else found
 
 

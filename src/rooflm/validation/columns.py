@@ -184,6 +184,14 @@ RUN = "run:"
 """What begins the name of a column that says how a row was measured: predictions do not read it."""
 SERVER_OPTIONS = frozenset(c.name for c in SERVER) - {c.name for c in SPECULATION}
 MODEL_SIZES = tuple(c.name for c in SIZES)
+CONFIG = {
+    "num_layers": "layers", "num_hidden_layers": "layers", "n_layers": "layers", "hidden_size": "hidden",
+    "d_model": "hidden", "num_attention_heads": "heads", "num_heads": "heads", "n_heads": "heads",
+    "num_key_value_heads": "kv_heads", "num_kv_heads": "kv_heads", "n_kv_heads": "kv_heads",
+    "intermediate_size": "ffn", "intermediate": "ffn", "ffn_size": "ffn", "d_ff": "ffn", "vocab_size": "vocab",
+    "num_experts": "experts", "moe_intermediate_size": "expert_ffn", "num_experts_per_tok": "top_k",
+}  # fmt: skip
+"""What a config.json calls a model's sizes -> the column."""
 CARD_SIZES = tuple(c.name for c in CARD)
 
 
@@ -199,17 +207,20 @@ class Metric:
 
 
 METRICS: dict[str, Metric] = {m.name: m for m in (
-    Metric("ttft", "time to the first token (under load: mean)", "s", "", ("ttft_s",)),
-    Metric("tpot", "time of an output token after the first (under load: mean)", "s", "", ("tpot_s", "itl_s")),
-    Metric("latency_s", "time to the last token", "s", "", ("latency",)),
-    Metric("output_tokens_per_s", "output tokens a second, all devices", "1/s"),
+    Metric("ttft", "time to the first token (under load: mean)", "s", "", ("ttft_s", "time_to_first_token")),
+    Metric("tpot", "time of an output token after the first (under load: mean)", "s", "",
+           ("tpot_s", "itl_s", "itl", "time_per_output_token", "inter_token_latency")),
+    Metric("latency_s", "time to the last token", "s", "", ("latency", "request_latency", "e2e_latency", "e2el")),
+    Metric("output_tokens_per_s", "output tokens a second, all devices", "1/s", "",
+           ("output_token_throughput", "output_throughput", "output_tokens/s")),
     Metric("prefill_tokens_per_s", "new prompt tokens of the batch over the time to the first token", "1/s", INFER),
     Metric("decode_tokens_per_s", "batch over the time of a decode step", "1/s", INFER),
-    Metric("memory_bytes", "peak memory of the fullest device", "B", "", ("memory",)),
+    Metric("memory_bytes", "peak memory of the fullest device", "B", "", ("memory", "peak_memory")),
     Metric("oom", "1: the run did not fit (judged, not scored)", "", INFER),
     Metric("step_time_s", "time of a training step", "s", TRAIN, ("step_time",)),
-    Metric("tokens_per_s_per_gpu", "trained tokens a second a device", "1/s", TRAIN),
-    Metric("model_tflops_per_gpu", "model TFLOP/s a device, all pairs of tokens in attention", "TFLOP/s", TRAIN),
+    Metric("tokens_per_s_per_gpu", "trained tokens a second a device", "1/s", TRAIN, ("tokens/s/gpu", "tok/s/gpu")),
+    Metric("model_tflops_per_gpu", "model TFLOP/s a device, all pairs of tokens in attention", "TFLOP/s", TRAIN,
+           ("tflop/s/gpu", "tflops/gpu", "tflops_per_gpu")),
     Metric("mfu", "model FLOP/s over the peak, all pairs of tokens counted in attention", "1", TRAIN),
     Metric("hfu", "executed FLOP/s over the peak, recomputation included", "1", TRAIN),
     Metric("layer_fwd_s", "forward of one layer and micro-batch", "s", TRAIN),

@@ -45,7 +45,8 @@ class Scored(NamedTuple):
     """A row and its prediction (in the unit of its metric); nan where there is none, with the reason.
 
     margin: free memory of the predicted run over the capacity (negative: missing); waves: rounds in which the batch
-    runs; low, high: error band; stands_on: what the prediction had to assume of the run, in words.
+    runs; low, high: error band; stands_on: what the prediction had to assume of the run, in words; first: the first
+    token's share of a request that runs alone or in a batch.
     """
 
     request: Request
@@ -56,6 +57,7 @@ class Scored(NamedTuple):
     low: float = float("nan")
     high: float = float("nan")
     stands_on: str = ""
+    first: float = 0.0
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -149,13 +151,15 @@ def pick(requests: Sequence[Request], s: Scenario, e: InferenceFigures) -> list[
     free = e.memory.margin / e.memory.capacity
     broken = {name: flag for name, flag in e.limits.flags.items() if name != "out of memory"}
     values = {m: INFER[m](e, s) for m in {r.metric for r in requests} if m in INFER}
+    first = np.minimum(e.ttft / e.latency, 1.0)
     scored = []
     for i, r in enumerate(requests):
         wrong = [name for name, flag in broken.items() if _at(flag, i, rows)]
         if wrong or r.metric not in values:
             scored.append(Scored(r, float("nan"), wrong[0] if wrong else f"metric {r.metric} is not predicted"))
         else:
-            scored.append(Scored(r, _at(values[r.metric], i, rows), "", _at(free, i, rows), _at(e.waves, i, rows)))
+            scored.append(Scored(r, _at(values[r.metric], i, rows), "", _at(free, i, rows), _at(e.waves, i, rows),
+                                 first=_at(first, i, rows)))  # fmt: skip
     return scored
 
 
@@ -244,15 +248,21 @@ def band_phase(metric: str, task: str = "infer") -> str:
 
 
 def banded(x: Scored) -> Scored:
-    """A scored row with the ends of its error band, where there is one."""
+    """A scored row with the ends of its error band, where there is one: of a request, its first token's as far as that
+    is of it, as answers have it (`InferenceEstimate.error_band`)."""
     r = x.request
     if x.reason or r.metric == "oom":
         return x
     device = load_device(str(r.kwargs["gpu"]))
     engine = load_engine(str(r.kwargs["engine"])).runs
-    found = band(band_phase(r.metric, r.task), engine, device.architecture, far=bool(x.assumed))
+    phase, far = band_phase(r.metric, r.task), bool(x.assumed)
+    found = band(phase, engine, device.architecture, far)
     if found is None:
         return x
+    first = band("prefill", engine, device.architecture, far)
+    if first and phase == "request":
+        low, high = (x.first * f + (1 - x.first) * d for f, d in ((first.low, found.low), (first.high, found.high)))
+        found = found._replace(low=low, high=high)
     low, high = around(x.predicted, found, is_rate(r.metric))
     return x._replace(low=float(low), high=float(high))
 

@@ -6,8 +6,6 @@ catalogue holds is made from the row's own sizes, or the nearest row stands in, 
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import os
 import sys
@@ -19,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from rooflm.asked.assumed import build_for, usual_engine
-from rooflm.asked.synonyms import OTHERWISE, meanings, plain
 from rooflm.errors import RooflmError, near_matches, one_of
 from rooflm.readers import outside
 from rooflm.readers import rows as catalogue
@@ -41,13 +38,11 @@ from rooflm.validation.columns import (
     SETTING,
     TRAIN,
     UNITS,
-    Metric,
     of_task,
 )
+from rooflm.validation.headings import OLDER, columns_meant, metric_at, metrics_meant, records
 from rooflm.validation.request import Outcome, Request, Skip, Unusable
 
-OLDER = {"precision_weights", "zero_fsdp"}
-"""Columns of the format that `scripts/convert-published` reads."""
 TASKS = (INFER, SERVE, TRAIN)
 """What a row may be of."""
 LOADS = ("concurrency", "rate", "trace", "replicas", "prefill_replicas", "spread", "requests", "output_limit",
@@ -100,67 +95,6 @@ def parse(content: str, label: str = "table") -> list[Outcome]:
     return [read_row(row, line) for line, row in rows]
 
 
-def records(content: str, label: str) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
-    """(header, rows by column with their lines) of the text of a table; RooflmError where it is none. A column of a
-    metric (ttft, tpot_ms) in place of `metric` and `value` makes a row of each of its cells.
-
-    >>> records("Model,tpot_ms,ttft\\nllama-2-7b,9,\\n", "mine.csv")
-    (['model', 'metric', 'value'], [(2, {'model': 'llama-2-7b', 'metric': 'tpot_ms', 'value': '9'})])
-    """
-    try:
-        csv.field_size_limit(outside.WIDEST)
-        lines = list(csv.reader(io.StringIO(content, newline="")))
-    except csv.Error as error:
-        raise RooflmError(f"{label} is not a table of comma-separated values: {error}") from None
-    header = [name.strip() for name in lines[0]] if lines else []
-    header = header if OLDER & {*header} else [own_name(name, header, label) for name in header]
-    rows = [(n, dict(zip(header, line, strict=False))) for n, line in enumerate(lines[1:], 2)]
-    rows = [(n, row) for n, row in rows if any(cell.strip() for cell in row.values())]
-    wide = [] if {"metric", "value"} & {*header} else [n for n in header if n not in COLUMNS and metric_at(n)]
-    if not wide:
-        return header, rows
-    shared = [name for name in header if name not in wide]
-    return [*shared, "metric", "value"], [
-        (n, {k: row[k] for k in shared if k in row} | {"metric": name, "value": row[name]})
-        for n, row in rows for name in wide if row.get(name, "").strip()
-    ]  # fmt: skip
-
-
-def own_name(name: str, header: Sequence[str], label: str) -> str:
-    """The column that a heading means: in any case, or by another tool's name where that means one of ours alone."""
-    if name.lower() in COLUMNS:
-        return name.lower()
-    meant = columns_meant(name)
-    if len(meant) != 1 or meant[0] in header or metric_at(name) or plain(name) in OTHERWISE.split():
-        return name
-    print(f"rooflm: {label}: column {name!r} is read as {meant[0]!r}", file=sys.stderr)
-    return meant[0]
-
-
-def columns_meant(name: str) -> list[str]:
-    """Columns that another tool's name may mean; a batch size is a batch, not a load.
-
-    >>> columns_meant("framework"), columns_meant("batch_size"), columns_meant("seq_len")
-    (['engine'], ['batch'], ['prompt', 'seq'])
-    """
-    found = [column for own in meanings(name) if (column := own.replace("-", "_")) in COLUMNS]
-    return ["batch"] if "batch" in found else found
-
-
-def metric_at(name: str) -> tuple[Metric, str] | None:
-    """A metric by a name that may end in a unit, and that unit; None where there is none.
-
-    >>> [f"{m.name} {unit}" for m, unit in (metric_at("TPOT_ms"), metric_at("step_time_s"))], metric_at("speed")
-    (['tpot ms', 'step_time_s '], None)
-    """
-    low = name.strip().lower()
-    stem, _, unit = low.rpartition("_")
-    found = METRIC_NAMES.get(stem)
-    if low in METRIC_NAMES or found is None or UNITS.get(unit, ("", 0.0))[0] != found.unit:
-        return (METRIC_NAMES[low], "") if low in METRIC_NAMES else None
-    return found, unit
-
-
 def check_header(header: list[str], label: str) -> None:
     """RooflmError where a table has no columns of ours; columns that nobody reads are said on standard error."""
     if OLDER & set(header):
@@ -171,13 +105,16 @@ def check_header(header: list[str], label: str) -> None:
     lacking = [name for name in ("model", "metric", "value") if name not in header]
     if lacking:
         wide = "" if lacking == ["model"] else ", or a column of a metric, such as tpot_ms"
+        for name in header if wide else ():
+            if rates := metrics_meant(name):
+                wide = f", or a column of a metric: {name!r} may be {' or '.join(rates)}"
         raise RooflmError(
             f"{label} is no table of measured runs: it lacks the column {' and '.join(lacking)}{wide} "
             "(see `rooflm validate --columns`)"
         )
     for name in dict.fromkeys(header):
         if name and name not in COLUMNS and not name.startswith((SETTING, RUN)):
-            near = columns_meant(name) or near_matches(name, COLUMNS)[:1]
+            near = metrics_meant(name) or columns_meant(name) or near_matches(name, COLUMNS)[:1]
             tail = f": did you mean {' or '.join(map(repr, near))}?" if near else ""
             print(f"rooflm: {label}: column {name!r} is not read{tail}", file=sys.stderr)
 
@@ -254,10 +191,11 @@ def measured_of(cells: Mapping[str, str]) -> tuple[str, float]:
         metric = named[0] if (named := metric_at(printed)) else METRICS[one_of("metric", printed, METRICS)]
     except RooflmError as why:
         raise Unusable(str(why)) from None
-    value = number(cells.get("value", ""))
+    stated = cells.get("value", "")
+    value = number(stated.removesuffix("%"))
     if value is None or value <= 0:
         raise Unusable("value is not a number above 0")
-    unit = unit_of(cells)
+    unit = unit_of(cells) or "%" * stated.endswith("%")
     base, scale = UNITS.get(unit.lower(), ("", 0.0)) if unit else (metric.unit, 1.0)
     if base != metric.unit:
         own = ", ".join(name for name, (one, _) in UNITS.items() if one == metric.unit)
@@ -296,7 +234,9 @@ def model_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) ->
         if not counts.get("params"):
             raise Unusable(f"model {printed} is not in the catalogue: give layers, hidden, heads and ffn, or params")
         found = sizes.nearest_model(float(counts["params"]), float(counts.get("active", 0)), printed)
-        assumed.append(f"model {printed} is not in the catalogue: {found} stands in")
+        lacks = [name for name in sizes.NEEDED if not given.get(name)]
+        partly = f", nor made of its sizes without {' and '.join(lacks)}" if len(lacks) < len(sizes.NEEDED) else ""
+        assumed.append(f"model {printed} is not in the catalogue{partly}: {found} stands in")
         kwargs["model"] = found
         if scheme := scheme_in_name(printed):
             kwargs.setdefault("quant", scheme)

@@ -192,7 +192,11 @@ def not_fitted(s: Scenario) -> str:
     where = distance(engine.runs, on, fitted())
     of, cards = f"of {engine.name}", f"on {on or 'such'} cards"
     lacks = [text for text, gone in zip((of, cards), unknown(engine.runs, on, fitted()), strict=True) if gone]
-    lacks = {"near": [], "kin": [f"of {engine.name} {cards}"]}.get(where, lacks)
+    if where == "kin":  # of another release there may be some
+        family = family_of(engine.runs)
+        others = any(family_of(e) == family and generation == on for e, generation in fitted())
+        of = f"of this release of {engine.name}" if others else of
+    lacks = {"near": [], "kin": [f"{of} {cards}"]}.get(where, lacks)
     return f"wider error bands: no run {' and none '.join(lacks)} was fitted" if lacks else ""
 
 

@@ -22,6 +22,7 @@ from rooflm.estimate.training_time import layers_host
 from rooflm.readers.prices import price_note
 from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario
+from rooflm.scenario.training import Training
 from rooflm.shown.answer import timespan
 from rooflm.shown.blocks import BLANK, Block, Columns, Parts, Say, Table
 from rooflm.shown.numbers import count, days, percent, plural, spoken, text, value_text, watt_hours
@@ -117,7 +118,8 @@ def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     """The answer."""
     w, m, t = e.scenario.workload, e.scenario.mapping, e.scenario.training
     again = " + ".join((*(m.recompute,) * (m.recompute != "none" or not m.recompute_modules), *m.recompute_modules))
-    kind = f"LoRA rank {count(t.lora_rank)}" if t.adapters else t.optimizer
+    on = "" if t.lora_modules == Training.lora_modules else f" on {', '.join(t.lora_modules)}"
+    kind = f"LoRA rank {count(t.lora_rank)}{on}" if t.adapters else t.optimizer
     asked = (
         f"{plural(w.batch, 'sequence')} of {plural(w.seq, 'token')} a step, micro-batch {count(m.micro_batch)}; "
         f"{kind}, ZeRO {count(m.zero)}; recompute {again}, schedule {m.schedule}, "
