@@ -16,8 +16,9 @@ from rooflm.readers.engines import family_of
 from rooflm.serving.simulate import Pool, simulate
 from rooflm.serving.workload import Requests
 from rooflm.validation.columns import SERVE
+from rooflm.validation.headings import OLDER
 from rooflm.validation.request import Outcome, Request
-from rooflm.validation.table import OLDER, parse
+from rooflm.validation.table import parse
 from rooflm_fit.convert.distrust import FIRST_TOKEN
 from rooflm_fit.convert.tables import converted, text_of
 

@@ -33,7 +33,7 @@ def test_changes_of_serving_do_fit(model: str, given: dict[str, Any], names: set
 @pytest.mark.parametrize(
     ("model", "given", "first"),
     [
-        ("llama-3.1-8b", {"gpu": "rtx-4090", "lora_rank": 16, "batch": 16}, "base-bits 4"),
+        ("llama-3.1-8b", {"gpu": "rtx-4090", "lora_rank": 16, "batch": 16, "seq": 1024}, "base-bits 4"),
         ("llama-3.1-8b", {"gpu": "h100", "gpus": 64, "batch": 1024, "seq": 8192}, "recompute full"),
         ("llama-3.1-8b", {"gpu": "h100", "gpus": 8, "batch": 64, "micro_batch": 8}, "micro-batch 2"),
     ],
@@ -54,8 +54,8 @@ def test_the_largest_micro_batch_is_accepted() -> None:
 def test_both_commands_say_it(capsys: pytest.CaptureFixture[str]) -> None:
     main(["infer", "llama-2-13b", "--gpu", "rtx-3060-12gb"])
     assert "Would fit: quant " in capsys.readouterr().out
-    main(["train", "llama-3.1-8b", "--gpu", "rtx-4090", "--lora-rank", "16", "--batch", "16"])
-    assert "Would fit: base-bits 4; recompute full; 2 GPUs (dp 2) and zero 3" in capsys.readouterr().out
+    main(["train", "llama-3.1-8b", "--gpu", "rtx-4090", "--lora-rank", "16", "--batch", "16", "--seq", "1024"])
+    assert "Would fit: base-bits 4; recompute full; 2 GPUs (dp 2) and zero 3 and recompute" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_budgets_trade_as_the_simulation_says(budget):
     assert out.steady.requests_per_s == pytest.approx(out.requests_per_s, rel=0.04)
     assert out.steady.tpot == pytest.approx(out.tpot_s["mean"], rel=0.08)
     latency = out.latency_s["mean"]  # of which a closed loop leaves to the first token what the others do not take
-    assert out.steady.latency == pytest.approx(latency, rel=0.05)
+    assert out.steady.latency == pytest.approx(latency, rel=0.06)
     assert out.steady.ttft == pytest.approx(out.ttft_s["mean"], abs=0.03 * latency)
 
 

