@@ -24,7 +24,7 @@ import numpy as np
 
 from rooflm.asked.answers.bands import DISTANCES, Known, distance
 from rooflm.readers.devices import load_device
-from rooflm.readers.engines import load_engine
+from rooflm.readers.engines import family_of, load_engine
 from rooflm.validation.request import Request
 from rooflm.validation.score import band_phase, engine_of, is_rate, score
 from rooflm.validation.table import published_tables
@@ -191,9 +191,11 @@ HEADER = """# Error bands: 10th and 90th percentile of measured over predicted t
 
 def written(bands: Sequence[BandRow], known: Known) -> str:
     """The text of bands.toml."""
-    lines = [HEADER, "", "[fitted]  # engine -> generations of cards on which runs of it were fitted"]
-    for engine in sorted({e for e, _ in known}):
-        lines.append(f'"{engine}" = "{" ".join(sorted(g for e, g in known if e == engine))}"')
+    lines = [HEADER, "", "# an engine's releases -> generations of cards on which runs of it were fitted"]
+    for family in sorted({f for f, _, _ in known}):
+        lines += ["", f'[fitted."{family}"]']
+        for engine in sorted({e for f, e, _ in known if f == family}):
+            lines.append(f'"{engine}" = "{" ".join(sorted(on for _, e, on in known if e == engine))}"')
     for b in bands:
         lines += ["", "[[band]]", f'phase = "{b.phase}"', f'distance = "{b.distance}"', f"low = {b.low:.4g}",
                   f"high = {b.high:.4g}", f"rows = {b.rows}", f"sources = {b.sources}"]  # fmt: skip
@@ -215,7 +217,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     done = {row["id"] for row in csv.DictReader(args.rows.open(newline="", encoding="utf-8"))}
     others = from_tables(r for r in requests.values() if r.id not in done)
     trained = [r for r in others if r.source in SPREAD and not r.assumed]
-    known = frozenset((r.engine, r.generation) for r in (*fits, *trained))
+    known = frozenset((family_of(r.engine), r.engine, r.generation) for r in (*fits, *trained))
     ratios = [*fits, *others]
     report(ratios, known, {r.source for r in (*fits, *trained)}, args.by_source)
     args.out.write_text(written(bands_of(ratios, known), known), encoding="utf-8")

@@ -52,7 +52,7 @@ RUN = """import sys
 try:
     from pathlib import Path
     from rooflm.measure import load
-    load.beside = lambda name: Path({folder!r}) / name
+    load.program_path = lambda name: Path({folder!r}) / name
     from rooflm.__main__ import run
     run()
 except KeyboardInterrupt:

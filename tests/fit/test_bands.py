@@ -8,7 +8,7 @@ import pytest
 from rooflm.asked.answers.bands import DISTANCES
 from rooflm_fit.bands import BandRow, Ratio, bands_of, held, share, tails, written
 
-KNOWN = frozenset({("vllm", "hopper"), ("mlc", "ada")})
+KNOWN = frozenset({("vllm", "vllm", "hopper"), ("mlc", "mlc", "ada")})
 
 
 def rows(sources: int, spread: float, engine: str = "vllm", on: str = "hopper", many: int = 30) -> list[Ratio]:

@@ -154,13 +154,13 @@ import os, signal
 from rooflm.cli import streams
 from rooflm.sweep import stream
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with it ignored
-tell, told, streams.STREAM_FROM = stream._tell, [], 10
+tell, told, streams.STREAM_FROM = stream.report_block, [], 10
 def after_two(*given):
     tell(*given)
     told.append(given)
     if len(told) == 2:
         os.kill(os.getpid(), signal.SIGINT)
-stream._tell = after_two
+stream.report_block = after_two
 from rooflm.__main__ import run
 run()
 """

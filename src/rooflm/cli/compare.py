@@ -64,7 +64,7 @@ def compare(results: list[str], asked: dict[str, Any], shown: dict[str, Any]) ->
     with working("runs and causes played") as advance:
 
         def progress(number: int, count: int, name: str) -> None:
-            advance(progress=f"cause {number} of {count}: {name}")
+            advance(said=f"cause {number} of {count}: {name}")
 
         found = played(*results, explain=explain, progress=progress, **asked, **server_options(options, None))
     if out:

@@ -23,14 +23,14 @@ def run(work: Work, arguments: dict[str, Any], out: str, axes: Sequence[Axis], j
     start = time.perf_counter()
     points = 0
 
-    def advance(more: int) -> None:
+    def counted(more: int) -> None:
         nonlocal points
         points += more
         advance(more)
 
     try:
         with working("points worked out", size_of(axes)) as advance:
-            done = work(arguments, out, advance)
+            done = work(arguments, out, counted)
     except KeyboardInterrupt:
         where = f"{points} of {size_of(axes)} points are kept in {out}.parts"
         tell(f"interrupted: {where}; the same command carries on there")

@@ -52,44 +52,44 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    fitted: dict[str, str] = {}
+    fitted: dict[str, dict[str, str]] = {}
     band: tuple[_Row, ...] = ()
 
 
-Known = frozenset[tuple[str, str]]
-"""Engines, each with a generation of cards on which runs of it were fitted."""
+Known = frozenset[tuple[str, str, str]]
+"""An engine, one of its releases, and a generation of cards on which runs of that release were fitted."""
 
 
 @cache
 def fitted() -> Known:
     """What the constants that ship were fitted to.
 
-    >>> ("vllm", "hopper") in fitted()
+    >>> ("vllm", "vllm-2024", "hopper") in fitted()
     True
     """
-    file = read(text_of("bands"), _File, "bands")
-    return frozenset((engine, generation) for engine, on in file.fitted.items() for generation in on.split())
+    families = read(text_of("bands"), _File, "bands").fitted
+    return frozenset((f, engine, g) for f, rows in families.items() for engine, on in rows.items() for g in on.split())
 
 
 @cache
 def unknown(engine: str, generation: str, known: Known) -> tuple[bool, bool]:
     """Whether no run of an engine, of any release, was fitted; and none on a generation of cards.
 
-    >>> known = frozenset({("vllm", "hopper")})
+    >>> known = frozenset({("vllm", "vllm", "hopper")})
     >>> unknown("tgi", "hopper", known), unknown("vllm-2024", "volta", known)
     ((True, False), (False, True))
     """
-    return family_of(engine) not in {family_of(e) for e, _ in known}, generation not in {g for _, g in known}
+    return family_of(engine) not in {family for family, _, _ in known}, generation not in {on for _, _, on in known}
 
 
 def distance(engine: str, generation: str, known: Known) -> str:
     """Which of DISTANCES lies between an engine on a generation of cards and those that are known.
 
-    >>> known = frozenset({("vllm", "hopper"), ("mlc", "ada")})
+    >>> known = frozenset({("vllm", "vllm", "hopper"), ("mlc", "mlc", "ada")})
     >>> [distance(*at, known) for at in (("vllm", "hopper"), ("vllm", "ada"), ("x", "ada"))]
     ['near', 'kin', 'far']
     """
-    if (engine, generation) in known:
+    if (family_of(engine), engine, generation) in known:
         return "near"
     return "far" if any(unknown(engine, generation, known)) else "kin"
 
@@ -193,8 +193,7 @@ def not_fitted(s: Scenario) -> str:
     of, cards = f"of {engine.name}", f"on {on or 'such'} cards"
     lacks = [text for text, gone in zip((of, cards), unknown(engine.runs, on, fitted()), strict=True) if gone]
     if where == "kin":  # of another release there may be some
-        family = family_of(engine.runs)
-        others = any(family_of(e) == family and generation == on for e, generation in fitted())
+        others = any((family, on) == (family_of(engine.runs), g) for family, _, g in fitted())
         of = f"of this release of {engine.name}" if others else of
     lacks = {"near": [], "kin": [f"{of} {cards}"]}.get(where, lacks)
     return f"wider error bands: no run {' and none '.join(lacks)} was fitted" if lacks else ""
