@@ -14,21 +14,7 @@ SCRIPT = Path(__file__).parent / "ray_cluster.py"
 pytestmark = pytest.mark.xdist_group("ray")  # one after the other: a cluster is seen by the whole machine
 
 
-def test_two_workers_one_killed():
-    env = {
-        **os.environ,
-        "RAY_DEDUP_LOGS": "0",
-        "PYTHONPATH": str(SCRIPT.parent),
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    }
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=600, env=env, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "the same to the bit" in done.stdout
-
-
-def test_no_cluster_is_one_sentence():
+def test_no_cluster_is_one_sentence():  # the first: a cluster's processes outlive its test for a moment
     code = (
         "import rooflm\n"
         "try:\n"
@@ -41,6 +27,20 @@ def test_no_cluster_is_one_sentence():
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, env=env, check=False
     )
     assert "no Ray cluster answers on this machine" in done.stdout, done.stderr[-2000:]
+
+
+def test_two_workers_one_killed():
+    env = {
+        **os.environ,
+        "RAY_DEDUP_LOGS": "0",
+        "PYTHONPATH": str(SCRIPT.parent),
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=600, env=env, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "the same to the bit" in done.stdout
 
 
 def test_a_cluster_that_is_gone_is_one_sentence():
