@@ -482,10 +482,10 @@ def test_commits_of_nightly_builds_are_of_their_engine() -> None:
 
 
 OF_LOAD = ("requests", "warmup", "spread", "output_limit", "prompt", "output")
-OF_ROWS = (*OF_LOAD, "accepted", "cache", "guesses", "image", "scheme", "split")
+OF_ROWS = (*OF_LOAD, "accepted", "cache", "engine", "guesses", "image", "release", "scheme", "split", "tp")
 """What recipes set that is no option of a server."""
 TOLD = ("InferenceX", "aiconfigurator", "llm_args.py", "server_args.py", "perf-overview.md", "the same page",
-        "sgl-cookbook", "NIM LLM benchmarking", "benchmark_serving.py")  # fmt: skip
+        "sgl-cookbook", "NIM LLM benchmarking", "benchmark_serving.py", "inference_results_v4.1")  # fmt: skip
 """Scripts and pages that recipes name."""
 
 
@@ -1123,6 +1123,20 @@ def test_a_campaign_is_known_by_what_its_rows_say() -> None:
     own, other = (inference_rows([SERVED | said | {"id": name}])[0] for name in ("aic-1", "mine-1"))
     assert own | {"id": ""} == other | {"id": ""}
     assert own["spread"] == "0.8,1"
+
+
+def test_mlperf_rows_have_their_data_sets_and_launch_files() -> None:
+    """inference_results_v4.1, closed/NVIDIA/configs; the data sets are known, their lengths not printed in the rows."""
+    said = {"id": "mlperf-1", "source": "MLPerf Inference v4.1 closed (HPE)", "model": "llama2-70b-99",
+            "params_b": "70", "gpus": "4", "gpu": "H100 [HPE_ProLiant_DL380a_H100_NVL_94GBx4_TRT]",
+            "engine": "submission stack", "metric": "throughput_out_tok_s", "value": "8858.78"}  # fmt: skip
+    notes = [f"trust=B; {name}, OpenOrca/mixed dataset variable lengths (blank)" for name in ("Offline", "Server")]
+    offline, server = (inference_rows([dict.fromkeys(INFERENCE_COLUMNS, "") | said | {"note": n}])[0] for n in notes)
+    names = ("gpu", "engine", "release", "gpus", "tp", "quant", "prompt", "output", "output_limit", "max_sequences")
+    assert [offline[n] for n in names] == ["h100-nvl-94gb", "trtllm", "0.12", "4", "2", "fp8kv8", "222", "292", "1024",
+                                           "1300"]  # fmt: skip
+    assert (offline["concurrency"], "doubt" in offline) == ("max", False)
+    assert "limits of latency" in server["doubt"]
 
 
 def test_a_model_whose_script_is_unknown_has_what_the_others_share() -> None:

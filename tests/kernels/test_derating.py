@@ -49,6 +49,16 @@ def test_from_near_to_far() -> None:
     assert derating(replace(new, derating=Derating(compute=0.5)), "llama.cpp") == Derating(compute=0.5)
 
 
+def test_a_chip_with_fewer_watts_multiplies_more_slowly() -> None:
+    """The cube root of W a FLOP/s: H100 NVL takes 400 W for 835 TFLOP/s, H100 SXM 700 for 989."""
+    for few, many in (("h100-nvl-94gb", "h100-sxm-80gb"), ("mi300x", "mi325x")):
+        a, b = (load_device(name) for name in (few, many))
+        power = [float(d.tdp / d.peak["bf16"]) for d in (a, b)]
+        for engine in ("vllm", "vllm-2024", "no-such-engine"):
+            share = derating(a, engine).compute / derating(b, engine).compute
+            assert share == pytest.approx((power[0] / power[1]) ** (1 / 3), rel=5e-3), (few, engine)
+
+
 def test_one_chip_has_one_row_whatever_it_is_sold_as() -> None:
     cards = [load_device(name) for name in ("mi50-32gb", "mi60", "radeon-vii", "radeon-pro-vii")]
     assert len({derating(card, "llama.cpp-rocm") for card in cards}) == 1

@@ -18,7 +18,7 @@ from rooflm.validation.request import Request, as_run
 from rooflm.validation.sizes import model_argument
 
 MOST = 1024
-"""Clients a data-parallel rank that stand for maximum load."""
+"""Clients a data-parallel rank of each replica that stand for maximum load."""
 EACH = 3
 """Requests a client at maximum load where the row does not say."""
 SEED = 1
@@ -37,16 +37,16 @@ def arguments(request: Request) -> dict[str, Any]:
     """The keyword arguments of `rooflm.serve` for a row."""
     k = as_run(request.kwargs)
     k["model"] = model_argument(k["model"])
-    if k.get("concurrency") == "max":
-        clients = MOST * int(k.get("dp") or 1)
-        k["concurrency"], k["requests"] = clients, k.get("requests") or EACH * clients
-    elif k.get("rate") and not k.get("requests"):
-        k["requests"] = 500
     gpus, inner = k.pop("gpus", None), (k.get("tp") or 1) * (k.get("pp") or 1) * (k.get("cp") or 1)
     if gpus and not k.get("tp") and not k.get("pp"):
         k["gpus"] = gpus
     elif gpus and gpus != inner * (k.get("dp") or 1) and not k.get("dp"):
         k["replicas"] = k.get("replicas") or max(1, round(gpus / inner))
+    if k.get("concurrency") == "max":
+        clients = MOST * int(k.get("dp") or 1) * int(k.get("replicas") or 1)
+        k["concurrency"], k["requests"] = clients, k.get("requests") or EACH * clients
+    elif k.get("rate") and not k.get("requests"):
+        k["requests"] = 500
     for name, most in LARGEST.items():
         asked = k.get("options", {}).get(name, 0) if name == "budget" else k.get(name) or 0
         if asked > most:

@@ -433,7 +433,7 @@ def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
 
 
 SCORED_ANYWAY = ("lengths of a data set, of which only means are printed",)
-"""Doubts of sources that have always counted: NVIDIA's online serving (trtserve)."""
+"""Doubts of sources that count anyway: NVIDIA's online serving (trtserve), and MLPerf, whose data sets are known."""
 
 
 def split_under_load(row: Row, source: str) -> tuple[dict[str, Any], str]:
@@ -508,9 +508,9 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     sets = usual_captured(values) | usual_windows(values) | sets
     values |= {"sets": sets} if sets else {}
     doubts = [middle(row), uneven, unknown, *doubts_of(row, values, quant)]
-    if source == "trtserve":
+    if source in ("trtserve", "mlperf"):
         doubts = [d for d in doubts if d not in SCORED_ANYWAY]
     if source == "mlperf":
-        values |= {"task": "serve", "concurrency": "max", "rate": None}
-        doubts.append("prompt and output lengths not stated")
+        doubts += ["at a rate that its limits of latency set"] * ("Server" in note)
+        doubts += ["at a lower limit of power"] * ("MaxQ" in text(row, "gpu"))
     return cells_of(values | {"doubt": "; ".join(dict.fromkeys(d for d in doubts if d))})
