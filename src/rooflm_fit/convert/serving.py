@@ -513,4 +513,5 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     if source == "mlperf":
         doubts += ["at a rate that its limits of latency set"] * ("Server" in note)
         doubts += ["at a lower limit of power"] * ("MaxQ" in text(row, "gpu"))
+        doubts += ["no bridge between its cards"] * bool(re.search(r"ESC[48]000A", text(row, "gpu")))  # its system file
     return cells_of(values | {"doubt": "; ".join(dict.fromkeys(d for d in doubts if d))})
