@@ -43,9 +43,10 @@ def arguments(request: Request) -> dict[str, Any]:
     elif k.get("rate") and not k.get("requests"):
         k["requests"] = 500
     gpus, inner = k.pop("gpus", None), (k.get("tp") or 1) * (k.get("pp") or 1) * (k.get("cp") or 1)
-    if gpus and not k.get("tp") and not k.get("pp"):
+    ranks = k.get("dp") or 1
+    if gpus and ((not k.get("tp") and not k.get("pp")) or gpus != inner * ranks > inner):
         k["gpus"] = gpus
-    elif gpus and gpus != inner * (k.get("dp") or 1) and not k.get("dp"):
+    elif gpus and gpus != inner and not k.get("dp"):
         k["replicas"] = k.get("replicas") or max(1, round(gpus / inner))
     for name, most in LARGEST.items():
         asked = k.get("options", {}).get(name, 0) if name == "budget" else k.get(name) or 0
