@@ -71,6 +71,13 @@ def test_a_card_reaches_no_more_of_its_sums_in_another_build() -> None:
     assert vulkan > cuda
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_memory_gives_no_more_than_a_kernel_that_only_reads_it(engine: str) -> None:
+    """GB10: 231 to 234 GB/s of 273; one token of a dense model reads all its weights."""
+    e = infer(model="llama-3.1-8b", gpu="gb10", engine=engine, quant="bf16", batch=1, prompt=16, output=16)
+    assert 200e9 < 2 * 7.5e9 / float(e.tpot) < 234e9
+
+
 def test_a_new_card_is_one_row(tmp_path: Path) -> None:
     """What decides its speed beside the datasheet stands in the row, whatever its name."""
     given: dict[str, Any] = {"model": "llama-2-7b", "engine": "llama.cpp", "quant": "q4_k_m", "batch": 1, "prompt": 512}

@@ -25,7 +25,7 @@ from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 from rooflm.serving import metrics
 from rooflm.serving.capacity import capacity
-from rooflm.serving.deploy import serve, server_options
+from rooflm.serving.deploy import serve, server_for, server_options
 from rooflm.serving.replica import FINISHED, REJECTED, RUNNING
 from rooflm.serving.schedulers import SCHEDULERS, Ranks
 from rooflm.serving.server import Server
@@ -634,6 +634,35 @@ def test_servers_take_the_limits_that_their_documents_give_a_card(
 ) -> None:
     options = server_options(load_engine(engine), load_device(gpu))
     assert (options["budget"], options["max_sequences"]) == (budget, running)
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "gpus", "budget", "running"),
+    [
+        ("sglang", "deepseek-v3", {"dp": 8, "ep": 8}, 2048, 4096),  # chunked_prefill_size // dp_size
+        ("sglang", "deepseek-v3", {"tp": 8}, 16384, 4096),
+        ("sglang", "llama-3.1-8b", {"dp": 8}, 16384, 4096),  # servers of their own
+        ("vllm", "deepseek-v3", {"dp": 8, "ep": 8}, 8192, 1024),
+        ("sglang", "deepseek-v4-pro", {"dp": 8, "ep": 8}, 2048, 32),  # max_running_requests of its hook, 256 in all
+        ("sglang", "deepseek-v4-flash", {"tp": 4}, 16384, 256),
+    ],
+)
+def test_ranks_of_attention_share_out_what_is_said_of_a_whole_server(
+    engine: str, model: str, gpus: dict[str, int], budget: int, running: int
+) -> None:
+    server = server_for(build_inference(model=model, gpu="b200", engine=engine, batch=8, **gpus).scenario)
+    assert (server.budget, server.max_sequences) == (budget, running)
+
+
+def test_limits_that_are_told_are_those_of_a_rank(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('base = "sglang"\n[server]\nmax_sequences = 16\nbudget = 1024\n', encoding="utf-8")
+    for model in ("deepseek-v3", "deepseek-v4-pro"):
+        given: dict[str, Any] = {"model": model, "gpu": "b200", "dp": 8, "ep": 8, "batch": 8}
+        server = server_for(build_inference(engine=str(own), **given).scenario)
+        assert (server.budget, server.max_sequences) == (1024, 16)
+        asked = server_for(build_inference(engine="sglang", **given).scenario, {"budget": 4096, "max_sequences": 7})
+        assert (asked.budget, asked.max_sequences) == (4096, 7)
 
 
 def test_limits_by_card_are_checked() -> None:

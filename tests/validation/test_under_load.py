@@ -55,6 +55,15 @@ def test_a_row_says_what_serve_is_told() -> None:
     assert (each["replicas"], each["concurrency"]) == (4, 4 * MOST)  # each as many as it runs
 
 
+def test_a_split_over_more_gpus_than_a_row_has_is_refused() -> None:
+    """SGLang counts its ranks of attention within --tp: 8 of both on 8 cards are tp 1, dp 8 here."""
+    split = {"model": "deepseek-v3", "gpu": "h200-sxm-141gb", "engine": "sglang", "release": "0.5.10", "gpus": "8",
+             "quant": "fp8-block", "dp": "8", "ep": "8", "output": "4", "spread": ""}  # fmt: skip
+    ((_, whole),) = predict_load([run(**split)])
+    ((_, wrong),) = predict_load([run(**split | {"tp": "8"})])
+    assert (whole, wrong) == ("", "gpus is 8, but tp x pp x dp x cp is 64: leave one of them out")
+
+
 FULL = {"model": "qwen1.5-72b", "gpu": "l40s", "engine": "trtllm", "release": "2024", "quant": "w4a16kv16",
         "prompt": "1024", "output": "512", "concurrency": "max", "spread": "", "scheduler": "static",
         "metric": "output_tokens_per_s", "value": "17"}  # fmt: skip

@@ -30,6 +30,8 @@ class ServerOptions:
     graphed: str = word("", "most sequences that decoding graphs hold by card, likewise")
     graphed_few: str = word("", "the same of tensor groups of fewer than four")
     max_sequences: int = count(0, "running limit of a rank (0: the engine's max_sequences)", 0)
+    shared: str = word("", "budget, where the engine's own is of all ranks of attention together", ("", "budget"))
+    families: str = word("", "running limit of all those ranks by the family of a model's code, as mamba2:256")
     preemption: str = word("recompute", "what becomes of sequences that lose their memory", ("recompute", "swap"))
     stream_interval: int = count(1, "tokens that are made before the client sees the first")
     receive_interval: int = count(1, "decode steps between two looks at the queue")
@@ -322,8 +324,8 @@ class Engine:
 
 
 BY_CARD = {"budgets": "token_budget", "limits": "max_sequences", "graphed": "graphed_sequences",
-           "graphed_few": "graphed_sequences"}  # fmt: skip
-"""Option of the server that gives a limit by card -> the limit."""
+           "graphed_few": "graphed_sequences", "shared": "token_budget", "families": "max_sequences"}  # fmt: skip
+"""Option of the server that makes up a limit by card, ranks or model -> the limit, which counts once it is told."""
 GROUPS: dict[str, Any] = {
     "kernels": Kernels, "host": Host, "room": Room, "stages": Stages, "habits": Habits, "overlaps": Overlaps,
     "factors": Factors, "abilities": Abilities,

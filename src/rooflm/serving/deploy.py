@@ -298,7 +298,13 @@ def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:
     """The server of a scenario's engine on its card: documented options, the engine's constants, then `options`."""
     e = s.engine
     host = {name: float(getattr(e.host, name)) for name in ("request", *FRONT)}
-    return make_server({**host, **server_options(e, s.cluster.device), **speculating(s), **(options or {})})
+    own = server_options(e, s.cluster.device)
+    ranks = int(s.mapping.dp) if attention_dp(s.model) else 1
+    if e.server.shared:
+        own["budget"] = max(own["budget"] // ranks, 1)
+    if limit := dict(part.split(":") for part in e.server.families.split()).get(s.model.family):
+        own["max_sequences"] = max(int(limit) // ranks, 1)
+    return make_server({**host, **own, **speculating(s), **(options or {})})
 
 
 TYPICAL = 8
