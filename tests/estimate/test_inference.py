@@ -218,3 +218,17 @@ def test_what_a_checkpoint_leaves_wide_takes_its_bytes_from_the_kv_cache() -> No
     assert float(partly.memory.parts["weights"] - whole.memory.parts["weights"]) == pytest.approx(more)
     room = more / (kv_bytes_per_token(whole.scenario.model, PRESETS["nvfp4"]) * 4608)
     assert float(whole.max_batch - partly.max_batch) == pytest.approx(room, abs=1)
+
+
+def test_a_few_ranks_gather_tokens_and_more_send_them_to_their_experts() -> None:
+    """256 experts over eight ranks: every token to all; over 32, to the ranks of its eight experts, 7.2 on average.
+    Bytes of a step by hand: 64 tokens a rank of 7,168 values, 1 byte there and 2 back, in 58 layers."""
+    sent = {
+        ep: infer(
+            "deepseek-v3", gpu="gb200", gpus=ep, dp=ep, ep=ep, batch=64 * ep, prompt=16, output=16, engine="sglang"
+        ).comm_bytes["decode"]
+        for ep in (8, 32)
+    }
+    own, reached = (1 + 2) * 58 * 64 * 7168.0, 32 * (1 - (1 - 1 / 32) ** 8)
+    assert sent[8] == pytest.approx(own * 7, rel=0.001)
+    assert sent[32] == pytest.approx(own * reached * 31 / 32, rel=0.001)

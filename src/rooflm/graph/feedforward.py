@@ -5,7 +5,7 @@ from __future__ import annotations
 from rooflm.catalogue.model import MLP, MoE
 from rooflm.graph.context import Context, absent_group
 from rooflm.graph.ops import Comm, Op, distinct_experts, distinct_ranks, gemm, grouped, popularity, stream
-from rooflm.units import Num, ceil, is_plain, pick, smaller
+from rooflm.units import Num, ceil, highest, is_plain, pick, smaller
 
 
 def mlp_ops(c: Context, count: Num, f: MLP, part: str = "mlp", name: str = "") -> list[Op | Comm]:
@@ -135,22 +135,29 @@ def reached_ranks(c: Context, f: MoE, ranks: Num | None = None) -> Num:
     )
 
 
+GATHERED = 8
+"""Expert-parallel ranks up to which engines that gather do so. Wider groups are started with kernels that send a token
+to its own ranks (SGLang, docs/advanced_features/expert_parallelism: DeepEP for large-scale deployments; vLLM, "Expert
+Parallel Deployment": deepep_*; TensorRT-LLM picks them itself on NVL72 where there are more ranks than choices a token,
+fused_moe/communication)."""
+
+
 def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     """Dispatch and combine between expert-parallel ranks of different data-parallel groups (none with ep <= tp).
 
     A token goes once to each rank that holds any of its experts, in the activation width, and comes back at 16 bits,
     both in the width of the experts (a latent one where tokens are projected first); the ranks of a tensor group share
-    their tokens out among them. Engines that gather send every token to all ranks, and scatter the sums."""
+    their tokens out among them. Engines that gather send every token to all of a few ranks, and scatter the sums."""
     m = c.mapping
     if absent_group(m.ep):
         return []
-    gathers = c.kernels.exchange == "gather"
-    each = m.ep if gathers else reached_ranks(c, f) if c.kernels.dedup else f.top_k
-    ops = ("all_gather", "reduce_scatter") if gathers else ("all_to_all", "all_to_all")
-    ranks = pick(m.expert_dp > 1, m.ep, 1)
-    rows = c.tokens / m.tp * each * f.inner(c.model.hidden)
-    sent = smaller(c.quant.act_bytes, c.quant.half_bytes)
-    return [
-        c.message("ep_dispatch", "ep", ops[0], count, rows * sent, ranks),
-        c.message("ep_combine", "ep", ops[1], count, rows * c.quant.half_bytes, ranks),
-    ]
+    own = reached_ranks(c, f) if c.kernels.dedup else f.top_k
+    few = m.ep <= (GATHERED if c.kernels.exchange == "gather" else 0)
+    rows, sent = c.tokens / m.tp * f.inner(c.model.hidden), smaller(c.quant.act_bytes, c.quant.half_bytes)
+    nodes: list[Op | Comm] = []
+    for out, back, each, here in [("all_gather", "reduce_scatter", m.ep, few), ("all_to_all",) * 2 + (own, few == 0)]:
+        if highest(here):
+            ranks = pick((m.expert_dp > 1) & here, m.ep, 1)
+            nodes.append(c.message("ep_dispatch", "ep", out, count, rows * each * sent, ranks))
+            nodes.append(c.message("ep_combine", "ep", back, count, rows * each * c.quant.half_bytes, ranks))
+    return nodes
