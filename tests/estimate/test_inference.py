@@ -13,6 +13,7 @@ from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use, running_limit
 from rooflm.estimate.memory import kv_bytes_per_sequence, kv_bytes_per_token
+from rooflm.graph.feedforward import gathers
 from rooflm.readers.schemes import PRESETS
 from rooflm.scenario.mapping import Mapping
 
@@ -232,3 +233,19 @@ def test_a_few_ranks_gather_tokens_and_more_send_them_to_their_experts() -> None
     own, reached = (1 + 2) * 58 * 64 * 7168.0, 32 * (1 - (1 - 1 / 32) ** 8)
     assert sent[8] == pytest.approx(own * 7, rel=0.001)
     assert sent[32] == pytest.approx(own * reached * 31 / 32, rel=0.001)
+    assert [gathers("gather", 8), gathers("gather", 32), gathers("all_to_all", 8)] == [True, False, False]
+
+
+def test_no_rows_stray_where_tokens_go_to_their_experts_alone() -> None:
+    """Of 32 ranks' tokens a rank has a 4.5th: its kernels neither pass over the others nor mask their rows."""
+    told = {"engine.skew": 0, "engine.graphed_sequences": 1024}
+    wide, alike = (
+        infer(
+            "deepseek-v3", gpu="gb200", gpus=32, dp=32, ep=32, batch=24576, prompt=2000, output=16, engine="sglang",
+            quant="nvfp4-ffn-kv8", sets=told | more,
+        )
+        for more in ({}, {"engine.exchange": "all_to_all"})
+    )  # fmt: skip
+    assert wide.tpot == pytest.approx(alike.tpot)  # 32 ranks never gather
+    assert 768 / wide.tpot == pytest.approx(13386, rel=0.1)  # LMSYS, 2025-09-25: tokens a second and GPU, 48 ranks
+    assert wide.decode_parts["moe"] < 0.3 * wide.tpot

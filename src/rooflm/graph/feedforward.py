@@ -130,34 +130,30 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
 
 def reached_ranks(c: Context, f: MoE, ranks: Num | None = None) -> Num:
     """Expected number of expert-parallel ranks (or nodes) that hold at least one of a token's experts."""
-    return distinct_ranks(
-        c.mapping.ep if ranks is None else ranks, f.top_k, f.experts if c.training and c.training.consecutive else 0
-    )
+    row = f.experts if c.training and c.training.consecutive else 0
+    return distinct_ranks(c.mapping.ep if ranks is None else ranks, f.top_k, row)
 
 
-GATHERED = 8
-"""Expert-parallel ranks up to which engines that gather do so. Wider groups are started with kernels that send a token
-to its own ranks (SGLang, docs/advanced_features/expert_parallelism: DeepEP for large-scale deployments; vLLM, "Expert
-Parallel Deployment": deepep_*; TensorRT-LLM picks them itself on NVL72 where there are more ranks than choices a token,
-fused_moe/communication)."""
+def gathers(exchange: str, ep: Num) -> Num:
+    """Whether tokens go to all ranks: in engines that gather, of eight; wider groups run DeepEP and its kin (guides of
+    SGLang and vLLM; TensorRT-LLM does so by itself on NVL72, fused_moe/communication)."""
+    return ep <= (8 if exchange == "gather" else 0)
 
 
 def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
-    """Dispatch and combine between expert-parallel ranks of different data-parallel groups (none with ep <= tp).
-
-    A token goes once to each rank that holds any of its experts, in the activation width, and comes back at 16 bits,
-    both in the width of the experts (a latent one where tokens are projected first); the ranks of a tensor group share
-    their tokens out among them. Engines that gather send every token to all of a few ranks, and scatter the sums."""
+    """Dispatch and combine between expert-parallel ranks of different data-parallel groups (none with ep <= tp): in the
+    activation width and back at 16 bits, both in the width of the experts (a latent one where tokens are projected
+    first). The ranks of a tensor group share their tokens out among them. A token goes once to each rank that holds any
+    of its experts, or (`gathers`) to all, whose sums are scattered."""
     m = c.mapping
     if absent_group(m.ep):
         return []
     own = reached_ranks(c, f) if c.kernels.dedup else f.top_k
-    few = m.ep <= (GATHERED if c.kernels.exchange == "gather" else 0)
+    few, ranks = gathers(c.kernels.exchange, m.ep), pick(m.expert_dp > 1, m.ep, 1)
     rows, sent = c.tokens / m.tp * f.inner(c.model.hidden), smaller(c.quant.act_bytes, c.quant.half_bytes)
-    nodes: list[Op | Comm] = []
-    for out, back, each, here in [("all_gather", "reduce_scatter", m.ep, few), ("all_to_all",) * 2 + (own, few == 0)]:
-        if highest(here):
-            ranks = pick((m.expert_dp > 1) & here, m.ep, 1)
-            nodes.append(c.message("ep_dispatch", "ep", out, count, rows * each * sent, ranks))
-            nodes.append(c.message("ep_combine", "ep", back, count, rows * each * c.quant.half_bytes, ranks))
-    return nodes
+    kinds = [(("all_gather", "reduce_scatter"), m.ep, few), (("all_to_all",) * 2, own, few == 0)]
+    return [
+        c.message(name, "ep", op, count, rows * each * width, pick(here, ranks, 1))
+        for ops, each, here in kinds if highest(here)
+        for name, op, width in zip(("ep_dispatch", "ep_combine"), ops, (sent, c.quant.half_bytes), strict=True)
+    ]  # fmt: skip
