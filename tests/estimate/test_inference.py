@@ -13,6 +13,7 @@ from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use, running_limit
 from rooflm.estimate.memory import kv_bytes_per_sequence, kv_bytes_per_token
+from rooflm.graph.feedforward import gathers
 from rooflm.readers.schemes import PRESETS
 from rooflm.scenario.mapping import Mapping
 
@@ -218,3 +219,33 @@ def test_what_a_checkpoint_leaves_wide_takes_its_bytes_from_the_kv_cache() -> No
     assert float(partly.memory.parts["weights"] - whole.memory.parts["weights"]) == pytest.approx(more)
     room = more / (kv_bytes_per_token(whole.scenario.model, PRESETS["nvfp4"]) * 4608)
     assert float(whole.max_batch - partly.max_batch) == pytest.approx(room, abs=1)
+
+
+def test_a_few_ranks_gather_tokens_and_more_send_them_to_their_experts() -> None:
+    """256 experts over eight ranks: every token to all; over 32, to the ranks of its eight experts, 7.2 on average.
+    Bytes of a step by hand: 64 tokens a rank of 7,168 values, 1 byte there and 2 back, in 58 layers."""
+    sent = {
+        ep: infer(
+            "deepseek-v3", gpu="gb200", gpus=ep, dp=ep, ep=ep, batch=64 * ep, prompt=16, output=16, engine="sglang"
+        ).comm_bytes["decode"]
+        for ep in (8, 32)
+    }
+    own, reached = (1 + 2) * 58 * 64 * 7168.0, 32 * (1 - (1 - 1 / 32) ** 8)
+    assert sent[8] == pytest.approx(own * 7, rel=0.001)
+    assert sent[32] == pytest.approx(own * reached * 31 / 32, rel=0.001)
+    assert [gathers("gather", 8), gathers("gather", 32), gathers("all_to_all", 8)] == [True, False, False]
+
+
+def test_no_rows_stray_where_tokens_go_to_their_experts_alone() -> None:
+    """Of 32 ranks' tokens a rank has a 4.5th: its kernels neither pass over the others nor mask their rows."""
+    told = {"engine.skew": 0, "engine.graphed_sequences": 1024}
+    wide, alike = (
+        infer(
+            "deepseek-v3", gpu="gb200", gpus=32, dp=32, ep=32, batch=24576, prompt=2000, output=16, engine="sglang",
+            quant="nvfp4-ffn-kv8", sets=told | more,
+        )
+        for more in ({}, {"engine.exchange": "all_to_all"})
+    )  # fmt: skip
+    assert wide.tpot == pytest.approx(alike.tpot)  # 32 ranks never gather
+    assert 768 / wide.tpot == pytest.approx(13386, rel=0.1)  # LMSYS, 2025-09-25: tokens a second and GPU, 48 ranks
+    assert wide.decode_parts["moe"] < 0.3 * wide.tpot

@@ -18,6 +18,7 @@ from rooflm.estimate.capacity import running
 from rooflm.estimate.request import prefill_context
 from rooflm.graph.forward import build
 from rooflm.kernels.constants import lookup, typed
+from rooflm.kernels.lookup import Where, in_graphs
 from rooflm.kernels.mla import (
     IDEAL_MLA_DECODE,
     IDEAL_MLA_PREFILL,
@@ -182,3 +183,21 @@ def test_a_server_that_is_told_to_decode_with_triton_is_as_slow_as_its_kernels()
     assert np.all(triton > 1.05 * usual)
     assert np.all(steps("b200", told, "bf16kv8") <= triton)  # it widens a narrow cache inside
     assert np.allclose(steps("l40s", told), steps("l40s", None), rtol=0.05)  # its own there
+
+
+def test_a_card_without_tables_takes_no_eager_table_for_a_kernel_in_graphs() -> None:
+    """vLLM's set over all cards starts in 48 us, since its tables were measured launch by launch; on Instinct, which no
+    table holds, SGLang and vLLM call one library (aiter) and their graphs replay one kernel."""
+    own = lookup("mla", "mi355x", "cdna4", "vllm", "bf16", "mla-decode").row
+    assert typed(MlaDecodeConstants, own).launch_s > 40e-6
+    for engine in ("vllm", "sglang"):
+        at = Where("mi355x", "cdna4", engine, "fp8_block", "bf16")
+        found = in_graphs("mla", MlaDecodeConstants, at, "bf16", "mla-decode")
+        assert found and all(c.launch_s < 10e-6 for c in found)
+    each = [
+        infer("deepseek-v3", gpu="mi355x", tp=8, batch=4, engine=e, quant="fp8-block", output=64).decode_parts[
+            "attention"
+        ]
+        for e in ("vllm", "sglang")
+    ]
+    assert each[0] == pytest.approx(each[1], rel=0.25)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rooflm.catalogue.model import MLP, MoE
 from rooflm.graph.context import Context, absent_group
 from rooflm.graph.ops import Comm, Op, distinct_experts, distinct_ranks, gemm, grouped, popularity, stream
-from rooflm.units import Num, ceil, is_plain, pick, smaller
+from rooflm.units import Num, ceil, highest, is_plain, pick, smaller
 
 
 def mlp_ops(c: Context, count: Num, f: MLP, part: str = "mlp", name: str = "") -> list[Op | Comm]:
@@ -130,27 +130,30 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
 
 def reached_ranks(c: Context, f: MoE, ranks: Num | None = None) -> Num:
     """Expected number of expert-parallel ranks (or nodes) that hold at least one of a token's experts."""
-    return distinct_ranks(
-        c.mapping.ep if ranks is None else ranks, f.top_k, f.experts if c.training and c.training.consecutive else 0
-    )
+    row = f.experts if c.training and c.training.consecutive else 0
+    return distinct_ranks(c.mapping.ep if ranks is None else ranks, f.top_k, row)
+
+
+def gathers(exchange: str, ep: Num) -> Num:
+    """Whether tokens go to all ranks: in engines that gather, of eight; wider groups run DeepEP and its kin (guides of
+    SGLang and vLLM; TensorRT-LLM does so by itself on NVL72, fused_moe/communication)."""
+    return ep <= (8 if exchange == "gather" else 0)
 
 
 def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
-    """Dispatch and combine between expert-parallel ranks of different data-parallel groups (none with ep <= tp).
-
-    A token goes once to each rank that holds any of its experts, in the activation width, and comes back at 16 bits,
-    both in the width of the experts (a latent one where tokens are projected first); the ranks of a tensor group share
-    their tokens out among them. Engines that gather send every token to all ranks, and scatter the sums."""
+    """Dispatch and combine between expert-parallel ranks of different data-parallel groups (none with ep <= tp): in the
+    activation width and back at 16 bits, both in the width of the experts (a latent one where tokens are projected
+    first). The ranks of a tensor group share their tokens out among them. A token goes once to each rank that holds any
+    of its experts, or (`gathers`) to all, whose sums are scattered."""
     m = c.mapping
     if absent_group(m.ep):
         return []
-    gathers = c.kernels.exchange == "gather"
-    each = m.ep if gathers else reached_ranks(c, f) if c.kernels.dedup else f.top_k
-    ops = ("all_gather", "reduce_scatter") if gathers else ("all_to_all", "all_to_all")
-    ranks = pick(m.expert_dp > 1, m.ep, 1)
-    rows = c.tokens / m.tp * each * f.inner(c.model.hidden)
-    sent = smaller(c.quant.act_bytes, c.quant.half_bytes)
+    own = reached_ranks(c, f) if c.kernels.dedup else f.top_k
+    few, ranks = gathers(c.kernels.exchange, m.ep), pick(m.expert_dp > 1, m.ep, 1)
+    rows, sent = c.tokens / m.tp * f.inner(c.model.hidden), smaller(c.quant.act_bytes, c.quant.half_bytes)
+    kinds = [(("all_gather", "reduce_scatter"), m.ep, few), (("all_to_all",) * 2, own, few == 0)]
     return [
-        c.message("ep_dispatch", "ep", ops[0], count, rows * sent, ranks),
-        c.message("ep_combine", "ep", ops[1], count, rows * c.quant.half_bytes, ranks),
-    ]
+        c.message(name, "ep", op, count, rows * each * width, pick(here, ranks, 1))
+        for ops, each, here in kinds if highest(here)
+        for name, op, width in zip(("ep_dispatch", "ep_combine"), ops, (sent, c.quant.half_bytes), strict=True)
+    ]  # fmt: skip

@@ -21,7 +21,8 @@ from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MoE
 from rooflm.catalogue.quant import Quant
 from rooflm.graph.context import absent_group
-from rooflm.graph.ops import Op, distinct, distinct_experts, popularity, stacked
+from rooflm.graph.feedforward import gathers
+from rooflm.graph.ops import Op, distinct, distinct_experts, distinct_ranks, popularity, stacked
 from rooflm.kernels.attention import (
     DecodeConstants,
     PrefillConstants,
@@ -236,9 +237,9 @@ GRAPHLESS = 6e-6
 
 
 def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
-    """Expert layers: sort, two grouped products, combine; of the engine's kernels the fastest at each point. An engine
-    with narrow kernels of its own runs experts on those, at the datasheet's rate: what a card's share of it says is of
-    dense products (sums of fp16 values on GeForce, hipBLASLt)."""
+    """Expert layers: sort, two grouped products, combine; of the engine's kernels the fastest at each point. Narrow
+    kernels of an engine's own run at the datasheet's rate: what a card's share of it says is of dense products (sums of
+    fp16 values on GeForce, hipBLASLt). No other ranks' rows stray to where tokens are sent to their experts' alone."""
     if s.engine.kernels.gemv:
         share = derating(s.cluster.device, w.engine).compute
         r = r._replace(peak={k: v if k == "vector" else v / share for k, v in r.peak.items()})
@@ -256,10 +257,12 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         touched = distinct_experts(experts, top_k, tokens, repeated, spread) * routing.rows / (tokens * top_k)
         fewer = pick(repeated > 0, smaller(routing.experts, touched), routing.experts)
         routing = routing._replace(experts=fewer)
-    cards = listed(s.engine.kernels.tuned_experts_on)
-    there = w.quant == "fp8_block" and (not cards or s.cluster.device.name in cards)
+    cards = listed(s.engine.kernels.tuned_experts_on) or [s.cluster.device.name]
+    there = w.quant == "fp8_block" and s.cluster.device.name in cards
     tuned = there and among(experts, width, s.engine.kernels.tuned_experts)
-    call = partial(moe_time, tokens, hidden, width, routing, top_k=top_k, experts=experts, ep=ep,
+    apart = (s.mapping.expert_dp > 1) & (gathers(s.engine.kernels.exchange, s.mapping.ep) == 0)
+    arrived = tokens * pick(apart, distinct_ranks(ep, top_k) / ep, 1.0)
+    call = partial(moe_time, arrived, hidden, width, routing, top_k=pick(apart, 0.0, top_k), experts=experts, ep=ep,
                    gated=gated, weight_bytes=op.widths[0], bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
     best = {
         parallel: reduce(smaller, [
