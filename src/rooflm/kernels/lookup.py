@@ -90,15 +90,21 @@ EAGER = 5e-5
 def in_graphs(family: str, kind: type[Any], w: Where, dtype: str, kernel: str) -> tuple[Any, ...]:
     """The constants of a library's kernel as it runs inside a CUDA graph, of which the fastest is to be taken. They are
     from this very card, else from cards of its generation: the engine's own where its table was measured in graphs,
-    else those of every other engine that was. Without any, the usual look-up (`constants`)."""
+    else those of every other engine that was. Without any, the usual look-up (`constants`).
+
+    A kernel that leaves a sequence whole is its engine's last resort (TensorRT-LLM's on cards without latent kernels):
+    elsewhere Triton's cut it, on any card."""
     same = [e for e in entries_of(family) if (e.dtype, e.kernel) == (dtype, kernel)]
     rows = [e for e in same if w.gpu in e.gpu] or [e for e in same if e.architecture == w.generation]
     by_engine = {engine: typed(kind, parsed(family, e.text)) for e in rows for engine in e.engine}
     graphed = {engine: c for engine, c in by_engine.items() if c.floor_s < EAGER}
     if w.kernels in graphed:
         return (graphed[w.kernels],)
-    return tuple(graphed.values()) or (typed(kind, nearest_of(family, w, dtype, (kernel,)).row),)
+    cut = tuple(c for c in graphed.values() if c.max_splits != 1)
+    return cut or (typed(kind, nearest_of(family, w, dtype, (ANYWHERE if graphed else kernel,)).row),)
 
 
+ANYWHERE = "mla-decode-triton"
+"""Kernel that runs on any card."""
 COMMON = ("prefill-kv8",)
 """Kernels that every engine has, and that differ more from the plain one than between engines."""
