@@ -28,7 +28,8 @@ class Where(NamedTuple):
 
 
 def weight_dtype(q: Quant, computed: str) -> str:
-    """The name by which the calibration tables know a scheme's products.
+    """The name by which the calibration tables know a scheme's products. NVFP4's weights alone, as on cards without
+    units for them, run on integers' kernels, Marlin's (vLLM pull request 18000, SGLang 19652).
 
     >>> from rooflm.readers.schemes import parse_quant
     >>> weight_dtype(parse_quant("int4"), "bf16"), weight_dtype(parse_quant("fp8-block"), "fp8")
@@ -40,7 +41,7 @@ def weight_dtype(q: Quant, computed: str) -> str:
     if bits >= 16:
         return computed
     if act >= 16:
-        if q.kind == "float" and bits <= 4:
+        if q.kind == "float" and bits <= 4 and highest(q.scale_bits) <= 8 / 32:
             return "mxfp4"
         return "int4_wo" if bits < 6 else "int8_wo"
     if bits <= 4:
