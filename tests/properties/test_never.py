@@ -32,9 +32,10 @@ def falls(values: NDArray[Any], axis: int) -> float:
 @pytest.mark.parametrize("engine", CURRENT)
 @pytest.mark.parametrize(
     ("model", "gpu", "quant", "tp"),
-    [("llama-3.1-70b", "h200", "fp8", 1), ("qwen3-30b-a3b", "b200", "nvfp4", 1), ("deepseek-v3", "b300", "fp8-block", 8),
-     ("qwen3-next-80b-a3b", "h100", "bf16", 4), ("gpt-oss-120b", "gb200", "mxfp4", 1), ("llama-3.1-8b", "l40s", "awq", 1),
-     ("gemma-3-27b", "a100", "bf16", 2), ("qwen3-30b-a3b", "rtx-pro-6000", "fp8-block", 1)],
+    [("llama-3.1-70b", "h200", "fp8", 1), ("qwen3-30b-a3b", "b200", "nvfp4", 1), ("gemma-3-27b", "a100", "bf16", 2),
+     ("deepseek-v3", "b300", "fp8-block", 8), ("qwen3-next-80b-a3b", "h100", "bf16", 4),
+     ("gpt-oss-120b", "gb200", "mxfp4", 1), ("llama-3.1-8b", "l40s", "awq", 1),
+     ("qwen3-30b-a3b", "rtx-pro-6000", "fp8-block", 1)],
 )  # fmt: skip
 def test_more_work_is_not_done_sooner(model: str, gpu: str, quant: str, tp: int, engine: str) -> None:
     """Nor does it take less memory, nor more power than the card may have; more sequences are more tokens a second."""
@@ -59,9 +60,10 @@ def test_latents_are_read_by_all_of_a_card(engine: str, gpu: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["sglang-0.5.10", "vllm"])
-@pytest.mark.parametrize(("model", "gpu"), [("llama-3.1-8b", "a100"), ("llama-3.1-8b", "h200"), ("llama-3.1-8b", "l40s"),
-                                            ("qwen3-30b-a3b", "l40s"), ("qwen3-30b-a3b", "a100"),
-                                            ("qwen3-30b-a3b", "h200"), ("glm-4.5-air", "h100")])  # fmt: skip
+@pytest.mark.parametrize(("model", "gpu"), [("llama-3.1-8b", "a100"), ("llama-3.1-8b", "h200"),
+                                            ("llama-3.1-8b", "l40s"), ("qwen3-30b-a3b", "l40s"),
+                                            ("qwen3-30b-a3b", "a100"), ("qwen3-30b-a3b", "h200"),
+                                            ("glm-4.5-air", "h100")])  # fmt: skip
 def test_floats_of_four_bits_are_integers_to_a_card_without_units_for_them(model: str, gpu: str, engine: str) -> None:
     """Marlin's kernels take both; a scale of 16 values, not of 128, is 8 % more bytes."""
     tp = 2 if model == "glm-4.5-air" else 1
