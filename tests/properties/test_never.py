@@ -99,7 +99,7 @@ def test_more_cards_over_nvlink_are_not_slower(gpu: str, engine: str) -> None:
 @pytest.mark.parametrize("quant", ["q4_k_m", "q8_0", "bf16"])
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "llama-3.1-70b", "qwen3-30b-a3b"])
 def test_more_units_multiply_warp_by_warp_no_slower(model: str, quant: str) -> None:
-    """A B200 has 1.14 times the SMs and clock of an H200 and each does as much by mma.sync, whatever a tile's rows: with
+    """A B200 has 1.14 times the SMs and clock of an H200 and each does as much by mma.sync, whatever the rows: with
     the tiles of tcgen05 33 sequences stepped 1.5 times slower."""
     points = {"engine": "llama.cpp", "quant": quant, "batch": [1, 2, 8, 16, 33, 64, 256], "prompt": [512, 4096]}
     old, new = (rooflm.infer(model, gpu=gpu, output=16, **points) for gpu in ("h200", "b200"))
