@@ -101,7 +101,7 @@ PARAMS = (
 SOURCE = "ai-dynamo/aiconfigurator 095f58a (2026-08-21, Apache-2.0), measured tables"
 HEADER = """Fitted constants of kernels.moe.moe_time (see MoEConstants), by generation, engine, dtype and kernel family.
 Written by: python -m rooflm_fit.moe --data DIR --out FILE
-kernel: "" is the engine's usual family on those cards; "tp" is the same, fitted to rows without
+kernel: "" is the engine's usual family on those cards; "tp" is that of whole experts, fitted to rows without
 expert parallelism only (which engines tune best: use it where ep = 1); other families are named ("plain": no gate).
 "untuned": measured several times slower than the same kernels elsewhere; the question falls back to another engine.
 `_out`: three fits, each without a third of the model shapes; the constants are those of all shapes.
@@ -280,7 +280,8 @@ def fit_all(data: pd.DataFrame) -> list[FitRow]:
     for (generation, engine, dtype), rows in data.groupby(["generation", "backend", "dtype"]):
         kind, cards = KINDS[str(dtype)], sorted(rows["gpu"].unique())
         names = {"gpu": " ".join(cards), "architecture": str(generation), "engine": str(engine), "dtype": kind.name}
-        for index, family in enumerate(rows["family"].value_counts().index):
+        first, *_ = families = rows["family"].value_counts().index  # the usual one
+        for index, family in enumerate(families):
             part = rows[rows["family"] == family]
             if (part["distribution"] == "balanced").any():
                 odd, part = part[part["distribution"] != "balanced"], part[part["distribution"] == "balanced"]
@@ -289,7 +290,9 @@ def fit_all(data: pd.DataFrame) -> list[FitRow]:
             if len(part) < 100:
                 continue
             own, skewed = ({gpu: table(t, str(gpu), kind) for gpu, t in x.groupby("gpu")} for x in (part, odd))
-            row = _set({**names, "kernel": "" if index == 0 else str(family), "family": str(family)}, own, kind, skewed)
+            alone = index > 0 and (part["ep"] == 1).all() and (rows[rows["family"] == first]["ep"] > 1).all()
+            name = "" if index == 0 else "tp" if alone else str(family)
+            row = _set({**names, "kernel": name, "family": str(family)}, own, kind, skewed)
             tuned = row.constants["eff_m"] >= UNTUNED or kind.weight_bytes < 1
             result.append(row if tuned or index else msgspec.structs.replace(row, kernel="untuned"))
             if index or not tuned:

@@ -30,6 +30,7 @@ ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
         ("vllm-0.11.0", "vllm-0.10.2"),
         ("vllm-0.11.2", "vllm-0.11.1"),
         ("vllm-0.13.0", "vllm-0.11.1"),
+        ("vllm-0.16.0", "vllm-0.14"),
         ("vLLM 0.18", "vllm"),
         ("sglang-0.4", "sglang-0.5.5"),
         ("sglang-0.5.7", "sglang-0.5.6"),
@@ -64,7 +65,7 @@ def test_a_release_is_found_by_range(name: str, row: str) -> None:
 
 
 def test_a_release_out_of_all_ranges_is_refused() -> None:
-    with pytest.raises(UnknownNameError, match=r"unknown engine 'vllm-9\.0': did you mean 'vllm' or 'vllm-0\.11\.1'"):
+    with pytest.raises(UnknownNameError, match=r"unknown engine 'vllm-9\.0': did you mean 'vllm' or 'vllm-0\.14'"):
         load_engine("vllm-9.0")
     with pytest.raises(UnknownNameError, match="did you mean 'vllm-2023' or"):
         load_engine("vllm-0.0.5")
@@ -188,7 +189,7 @@ def test_decoding_graphs_go_by_memory_and_tensor_group() -> None:
 
 def test_a_release_on_a_build_is_by_the_range_of_the_builds_own_rows() -> None:
     # 0.6.1 is among vllm-2024-11's releases, but its build for ROCm begins with 0.6.2
-    for release, row in (("0.6.1", "vllm-2024-rocm"), ("0.6.2", "vllm-2024-11-rocm"), ("0.14", "vllm-rocm")):
+    for release, row in (("0.6.1", "vllm-2024-rocm"), ("0.6.2", "vllm-2024-11-rocm"), ("0.14", "vllm-0.14-rocm")):
         assert build_inference("llama-2-7b", engine=f"vllm-{release}", gpu="mi300x").scenario.engine.name == row
 
 

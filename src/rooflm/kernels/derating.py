@@ -57,6 +57,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     matrix: dict[str, float] = {}
     warp: dict[str, float] = {}
     rows: dict[str, float] = {}
+    tiles: dict[str, str] = {}
 
 
 @cache

@@ -37,14 +37,10 @@ class Choice(NamedTuple):
 
 
 def _tuned(entries: list[Entry], expert_parallel: bool) -> list[Entry]:
-    """One entry for each engine, library and data type: without expert parallelism the one fitted to such runs ("tp"),
-    if there is one, else the general one."""
-    kinds: dict[tuple[tuple[str, ...], str, str], dict[str, Entry]] = {}
-    for e in entries:
-        kinds.setdefault((e.engine, e.family, e.dtype), {})[e.kernel] = e
-    return [
-        e for by in kinds.values() for k, e in by.items() if (k == "tp") == ("tp" in by and not expert_parallel)
-    ]  # fmt: skip
+    """Of each engine and data type without expert parallelism those fitted to such runs ("tp"), if there are any,
+    else the general ones: an engine may have one library for whole experts and another for spread ones."""
+    whole = set() if expert_parallel else {(e.engine, e.dtype) for e in entries if e.kernel == "tp"}
+    return [e for e in entries if (e.kernel == "tp") == ((e.engine, e.dtype) in whole)] or entries
 
 
 def _widest(entries: list[Entry]) -> list[Entry]:
@@ -88,7 +84,7 @@ def choices(
             measured += [e for e in same if e.family in families and e not in measured]
         brought = {e.family for e in measured}
         wanted = [e for e in same if e.family in named and (e in measured or e.family not in brought)]
-        legal = [e for e in measured if f"-{e.family}" not in named]
+        legal = [e for e in measured if f"-{e.family}" not in named] or measured
         chosen += _tuned(wanted or [e for e in legal if e.kernel in ("", "tp")] or legal, expert_parallel)
     shared = [e for e in here if e.family in libraries()["shared"] and not launched]
     if any(e.dtype == dtype for e in chosen):

@@ -28,7 +28,8 @@ class Where(NamedTuple):
 
 
 def weight_dtype(q: Quant, computed: str) -> str:
-    """The name by which the calibration tables know a scheme's products.
+    """The name by which the calibration tables know a scheme's products. NVFP4's weights alone, as on cards without
+    units for them, run on integers' kernels, Marlin's (vLLM pull request 18000, SGLang 19652).
 
     >>> from rooflm.readers.schemes import parse_quant
     >>> weight_dtype(parse_quant("int4"), "bf16"), weight_dtype(parse_quant("fp8-block"), "fp8")
@@ -40,7 +41,7 @@ def weight_dtype(q: Quant, computed: str) -> str:
     if bits >= 16:
         return computed
     if act >= 16:
-        if q.kind == "float" and bits <= 4:
+        if q.kind == "float" and bits <= 4 and highest(q.scale_bits) <= 8 / 32:
             return "mxfp4"
         return "int4_wo" if bits < 6 else "int8_wo"
     if bits <= 4:
@@ -90,7 +91,10 @@ EAGER = 5e-5
 def in_graphs(family: str, kind: type[Any], w: Where, dtype: str, kernel: str) -> tuple[Any, ...]:
     """The constants of a library's kernel as it runs inside a CUDA graph, of which the fastest is to be taken. They are
     from this very card, else from cards of its generation, else over all cards: the engine's own where its table was
-    measured in graphs, else those of every other engine that was. Without any, the usual look-up (`constants`)."""
+    measured in graphs, else those of every other engine that was. Without any, the usual look-up (`constants`).
+
+    A kernel that leaves a sequence whole is its engine's last resort (TensorRT-LLM's on cards without latent kernels):
+    elsewhere Triton's cut it, on any card."""
     same = [e for e in entries_of(family) if (e.dtype, e.kernel) == (dtype, kernel)]
     cards = [e for e in same if w.gpu in e.gpu] or [e for e in same if e.architecture == w.generation]
     rows = cards or [e for e in same if ANY in e.gpu]
@@ -98,8 +102,11 @@ def in_graphs(family: str, kind: type[Any], w: Where, dtype: str, kernel: str) -
     graphed = {engine: c for engine, c in by_engine.items() if c.floor_s < EAGER}
     if w.kernels in graphed:
         return (graphed[w.kernels],)
-    return tuple(graphed.values()) or (typed(kind, nearest_of(family, w, dtype, (kernel,)).row),)
+    cut = tuple(c for c in graphed.values() if c.max_splits != 1)
+    return cut or (typed(kind, nearest_of(family, w, dtype, (ANYWHERE if graphed else kernel,)).row),)
 
 
+ANYWHERE = "mla-decode-triton"
+"""Kernel that runs on any card."""
 COMMON = ("prefill-kv8",)
 """Kernels that every engine has, and that differ more from the plain one than between engines."""

@@ -91,7 +91,11 @@ def _elsewhere(dtype: str, w: Where, s: Scenario, r: Rates, reached: Num) -> tup
 
 
 def _gemm_constants(dtype: str, w: Where, s: Scenario) -> Any:
-    """Constants of the products of a data type."""
+    """Constants of the products of a data type: where kernels multiply warp by warp, of the generation whose tiles are
+    as theirs, to which the card's factors were fitted."""
+    tiles = card_file().tiles.get(f"{s.cluster.device.product_family} {w.generation}")
+    if s.engine.kernels.gemv and tiles:
+        w = w._replace(gpu="", generation=tiles)
     other = s.engine.kernels.untuned
     if other and dtype == "fp8_block" and other in lookup("gemm", w.gpu, w.generation, other, dtype).row.engine.split():
         w = w._replace(kernels=other)
