@@ -33,7 +33,7 @@ from rooflm.kernels.rates import matrix_peak, rates
 from rooflm.kernels.roofline import Timed, comm_volume
 from rooflm.scenario.rules import TRAINING, divisors, flags
 from rooflm.scenario.scenario import Scenario, micro_batches
-from rooflm.units import Num, floor, larger, smaller
+from rooflm.units import Num, floor, larger, pick, smaller
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,8 +86,7 @@ class TrainingFigures(Figures):
         """Bytes on the fullest device by what they hold: the parts sum to those used."""
         room, parts = self.scenario.engine.room, tm.fullest_stage(self.stages)
         parts["fragmentation"] = (room.fragmentation - 1.0) * sum(parts.values())
-        parts["context"] = room.context + 0.0
-        parts["workspace"] = room.workspace + 0.0
+        parts["context"], parts["workspace"] = fixed_buffers(self.scenario)
         return Memory(parts, self.used, self.capacity)
 
     @figure
@@ -95,7 +94,7 @@ class TrainingFigures(Figures):
         """The largest micro-batch that fits on every stage and divides a rank's share of the batch: activations and
         logits grow with it, all else stays (with as many micro-batches in flight as now)."""
         s, e = self.scenario, self.scenario.engine
-        room = (self.capacity - e.room.context - e.room.workspace) / e.room.fragmentation
+        room = (self.capacity - sum(fixed_buffers(s))) / e.room.fragmentation
         most: Num = np.inf
         for stage in self.stages:
             growing = stage.parts["activations"] + stage.parts["logits"]
@@ -233,8 +232,14 @@ def train_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Trai
 
 def used(s: Scenario, stages: Sequence[tm.Stage]) -> Num:
     """Bytes on the fullest device, of these stages."""
-    room, fullest = s.engine.room, tm.most(stages)
-    return fullest + (room.fragmentation - 1.0) * fullest + room.context + room.workspace
+    fullest = tm.most(stages)
+    return fullest + (s.engine.room.fragmentation - 1.0) * fullest + sum(fixed_buffers(s))
+
+
+def fixed_buffers(s: Scenario) -> tuple[Num, Num]:
+    """Bytes of context and fixed buffers; a device that works alone holds no communicators, nor a group's buffers."""
+    room, share = s.engine.room, pick(s.mapping.devices > 1, 1.0, s.engine.room.alone)
+    return room.context * share, room.workspace * share
 
 
 def capacity_of(s: Scenario) -> Num:
