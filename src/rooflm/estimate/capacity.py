@@ -160,12 +160,17 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
     largest = larger(smaller(sequences * s.workload.new, e.room.token_budget) / m.cp, sequences)  # new tokens of a pass
     parts["activations"] = largest * each.token + sequences * each.copy
     parts["logits"] = sequences * each.logit
-    parts["context"] = e.room.context + 0.0
-    parts["workspace"] = e.room.workspace + 0.0
+    parts["context"], parts["workspace"] = fixed_buffers(s)
     total = add_up(parts.values())
     rest = total - parts["kv_cache"]
     size = usable(s.cluster.device) * e.room.memory_fraction
     return Memory(parts, total, rest + e.room.free_fraction * (size - rest))
+
+
+def fixed_buffers(s: Scenario) -> tuple[Num, Num]:
+    """Bytes of context and fixed buffers; a device that works alone holds no communicators, nor a group's buffers."""
+    room, share = s.engine.room, pick(s.mapping.devices > 1, 1.0, s.engine.room.alone)
+    return room.context * share, room.workspace * share
 
 
 def usable(device: Device) -> Num:

@@ -14,7 +14,7 @@ import numpy as np
 
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.bounds import bounds
-from rooflm.estimate.capacity import Limits, check
+from rooflm.estimate.capacity import Limits, check, fixed_buffers
 from rooflm.estimate.figures import Figures, Memory, figure
 from rooflm.estimate.step import by_part, dynamic_energy
 from rooflm.estimate.training_step import (
@@ -33,7 +33,7 @@ from rooflm.kernels.rates import matrix_peak, rates
 from rooflm.kernels.roofline import Timed, comm_volume
 from rooflm.scenario.rules import TRAINING, divisors, flags
 from rooflm.scenario.scenario import Scenario, micro_batches
-from rooflm.units import Num, floor, larger, pick, smaller
+from rooflm.units import Num, floor, larger, smaller
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -234,12 +234,6 @@ def used(s: Scenario, stages: Sequence[tm.Stage]) -> Num:
     """Bytes on the fullest device, of these stages."""
     fullest = tm.most(stages)
     return fullest + (s.engine.room.fragmentation - 1.0) * fullest + sum(fixed_buffers(s))
-
-
-def fixed_buffers(s: Scenario) -> tuple[Num, Num]:
-    """Bytes of context and fixed buffers; a device that works alone holds no communicators, nor a group's buffers."""
-    room, share = s.engine.room, pick(s.mapping.devices > 1, 1.0, s.engine.room.alone)
-    return room.context * share, room.workspace * share
 
 
 def capacity_of(s: Scenario) -> Num:

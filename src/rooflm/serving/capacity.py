@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rooflm.estimate import memory as mem
-from rooflm.estimate.capacity import memory_use, token_bytes, usable
+from rooflm.estimate.capacity import fixed_buffers, memory_use, token_bytes, usable
 from rooflm.scenario.scenario import Scenario
 
 
@@ -22,14 +22,15 @@ def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0) ->
     """KV capacity from the memory formulas: what weights, activations of a full pass and fixed buffers leave.
 
     budget: tokens of the largest pass of a rank; longest: length at which windows count as full; static: share of the
-    device that weights and cache take together, all else beside it (SGLang's mem_fraction_static; 0: as said).
+    device that weights and cache take together, of what is free before the weights are loaded, all else beside it
+    (SGLang's mem_fraction_static; 0: as said).
     """
     m = s.mapping
     fixed = memory_use(s, batch=0.0)
     full = budget * token_bytes(s, s.quant.half_bytes)
     free = float(fixed.capacity - fixed.total) - float(s.engine.room.free_fraction * full)
     if static:
-        free = static * float(usable(s.cluster.device)) - float(fixed.parts["weights"])
+        free = static * float(usable(s.cluster.device) - sum(fixed_buffers(s))) - float(fixed.parts["weights"])
     long = max(longest, 1.0) * 64
 
     def held(tokens: float) -> float:
