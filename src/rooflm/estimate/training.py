@@ -232,8 +232,7 @@ def train_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Trai
 
 def used(s: Scenario, stages: Sequence[tm.Stage]) -> Num:
     """Bytes on the fullest device, of these stages."""
-    fullest = tm.most(stages)
-    return fullest + (s.engine.room.fragmentation - 1.0) * fullest + sum(fixed_buffers(s))
+    return tm.most(stages) * s.engine.room.fragmentation + sum(fixed_buffers(s))
 
 
 def capacity_of(s: Scenario) -> Num:

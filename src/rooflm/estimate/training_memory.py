@@ -76,10 +76,9 @@ class Layer:
 class Setup(NamedTuple):
     """What the memory of a stage depends on; `adapters`: parameters of low-rank adapters on one layer of a rank; span:
     keys that unfused attention scores for a query; weight: bytes of a trained one; fleeting: gradients do not stand;
-    residual: bytes of a value between layers and in them over a readied base; apart: 1 where a layer that runs again
-    takes the room of the loss; copied: bytes a trained parameter that the update makes anew; lone: ZeRO
-    3 shards no weights beside the master copy, and the tables of embedding and head stay gathered (FSDP's
-    root); inputs: width of what a layer's adapters read."""
+    residual: bytes of a value between layers, and in them over a readied base; apart: 1 where a layer that runs again
+    takes the room of the loss; copied: bytes a trained parameter that the update makes anew; lone: ZeRO 3 shards no
+    weights beside the master copy, and tables stay gathered (FSDP's root); inputs: width of what adapters read."""
 
     model: Model
     mapping: Mapping
@@ -292,8 +291,7 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     parts = model_states(c, layers, ends)
     layer = fullest_layer(c)
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.options.flushes, m.vp, index)
-    columns = ceil(model.vocab / m.tp)
-    parts["logits"] = last * c.tokens * columns * c.logit_bytes
+    parts["logits"] = last * c.tokens * ceil(model.vocab / m.tp) * c.logit_bytes
     again = layer.whole - layer.kept - c.apart * parts["logits"]  # a layer runs when the loss has been worked through
     working = 0.0 if m.recompute in ("none", "selective") else larger(again, 0.0)
     masks = first * flight * c.rows * model.hidden * c.options.dropout
