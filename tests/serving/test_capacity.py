@@ -34,7 +34,7 @@ def tokens(static: float = 0.0, **asked: Any) -> float:
     ("asked", "printed"),
     [  # "max_total_num_tokens" and "#tokens": ai-dynamo/aisimulate, pull request 263; vLLM, issue 21348
         ({"model": "deepseek-ai/DeepSeek-R1", "gpu": "h200", "engine": "sglang", "tp": 8, "static": 0.82}, 509_000),
-        ({"model": "Qwen/Qwen3-235B-A22B-FP8", "gpu": "h100", "engine": "sglang-0.5", "tp": 4, "static": 0.93}, 367_404),
+        ({"model": "Qwen/Qwen3-235B-A22B-FP8", "gpu": "h100", "engine": "sglang", "tp": 4, "static": 0.93}, 367_404),
     ],
 )  # fmt: skip
 def test_a_static_share_is_of_what_is_free_before_the_weights(asked: dict[str, Any], printed: int) -> None:
