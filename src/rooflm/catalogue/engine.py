@@ -174,6 +174,7 @@ class Room:
     context: Num = number(0.0, "CUDA context and libraries", "bytes")
     workspace: Num = number(0.0, "fixed buffers", "bytes")
     alone: Num = share(1.0, "share of both on a device that works alone (no communicators)")
+    in_switch: Num = number(0.0, "fixed buffers more where a switch adds up what a layer's ranks send", "bytes")
     sampled: Num = number(0.0, "bytes a logit of the trial pass that samples for every sequence, before the KV cache")
     token_budget: Num = count(INF, "most new tokens in one pass")
     block: Num = count(1, "tokens a KV block")

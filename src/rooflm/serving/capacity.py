@@ -21,7 +21,7 @@ class Capacity(NamedTuple):
 
 def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0) -> Capacity:
     """KV capacity from the memory formulas: what weights, fixed buffers and the larger of activations of a full
-    pass and of its sampling leave.
+    pass and of sampling after it leave.
 
     budget: tokens of the largest pass of a rank; longest: length at which windows count as full; static: share of the
     device that weights and cache take together, of what is free before the weights are loaded, all else beside it
@@ -30,8 +30,9 @@ def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0) ->
     m = s.mapping
     fixed = memory_use(s, batch=0.0)
     room, head = s.engine.room, (s.model.vocab if s.model.head else 0)
-    trial = room.sampled * smaller(room.max_sequences, budget) * head  # logits are whole on a rank that samples
-    full = larger(budget * token_bytes(s, s.quant.half_bytes), trial)
+    half, last = s.quant.half_bytes, 2 * s.model.hidden  # of a pass when it samples; logits are whole on every rank
+    trial = (room.sampled > 0) * budget * last * half + room.sampled * smaller(room.max_sequences, budget) * head
+    full = larger(budget * token_bytes(s, half), trial)
     free = float(fixed.capacity - fixed.total) - float(room.free_fraction * full)
     if static:
         free = static * float(usable(s.cluster.device) - sum(fixed_buffers(s))) - float(fixed.parts["weights"])
