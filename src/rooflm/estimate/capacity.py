@@ -17,6 +17,7 @@ from rooflm.estimate import guessing
 from rooflm.estimate import memory as mem
 from rooflm.estimate.figures import Memory
 from rooflm.estimate.step import add_up
+from rooflm.kernels.collectives import IN_SWITCH_KINDS
 from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
@@ -150,8 +151,7 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
 
     The capacity is what the engine may fill: its share of the device, less what it keeps free next to the KV cache.
     need: `needs(s)`, if the caller has it."""
-    e, m = s.engine, s.mapping
-    each = needs(s) if need is None else need
+    e, m, each = s.engine, s.mapping, needs(s) if need is None else need
     sequences = ceil((s.workload.batch if batch is None else batch) / m.dp)
     parts = {"weights": each.weights}
     if not s.adapters.off:
@@ -160,12 +160,17 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
     largest = larger(smaller(sequences * s.workload.new, e.room.token_budget) / m.cp, sequences)  # new tokens of a pass
     parts["activations"] = largest * each.token + sequences * each.copy
     parts["logits"] = sequences * each.logit
-    parts["context"] = e.room.context + 0.0
-    parts["workspace"] = e.room.workspace + 0.0
-    total = add_up(parts.values())
+    parts["context"], parts["workspace"] = fixed_buffers(s)
+    total, size = add_up(parts.values()), usable(s.cluster.device) * e.room.memory_fraction
     rest = total - parts["kv_cache"]
-    size = usable(s.cluster.device) * e.room.memory_fraction
     return Memory(parts, total, rest + e.room.free_fraction * (size - rest))
+
+
+def fixed_buffers(s: Scenario) -> tuple[Num, Num]:
+    """Bytes of context and fixed buffers; a device that works alone holds no communicators, nor a group's buffers."""
+    room, m, switched = s.engine.room, s.mapping, s.cluster.tiers and s.cluster.tiers[0].kind in IN_SWITCH_KINDS
+    share = pick(m.devices > 1, 1.0, room.alone)
+    return room.context * share, room.workspace * share + pick(m.tp > 1, room.in_switch * bool(switched), 0.0)
 
 
 def usable(device: Device) -> Num:

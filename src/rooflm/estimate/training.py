@@ -14,7 +14,7 @@ import numpy as np
 
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.bounds import bounds
-from rooflm.estimate.capacity import Limits, check
+from rooflm.estimate.capacity import Limits, check, fixed_buffers
 from rooflm.estimate.figures import Figures, Memory, figure
 from rooflm.estimate.step import by_part, dynamic_energy
 from rooflm.estimate.training_step import (
@@ -86,8 +86,7 @@ class TrainingFigures(Figures):
         """Bytes on the fullest device by what they hold: the parts sum to those used."""
         room, parts = self.scenario.engine.room, tm.fullest_stage(self.stages)
         parts["fragmentation"] = (room.fragmentation - 1.0) * sum(parts.values())
-        parts["context"] = room.context + 0.0
-        parts["workspace"] = room.workspace + 0.0
+        parts["context"], parts["workspace"] = fixed_buffers(self.scenario)
         return Memory(parts, self.used, self.capacity)
 
     @figure
@@ -95,7 +94,7 @@ class TrainingFigures(Figures):
         """The largest micro-batch that fits on every stage and divides a rank's share of the batch: activations and
         logits grow with it, all else stays (with as many micro-batches in flight as now)."""
         s, e = self.scenario, self.scenario.engine
-        room = (self.capacity - e.room.context - e.room.workspace) / e.room.fragmentation
+        room = (self.capacity - sum(fixed_buffers(s))) / e.room.fragmentation
         most: Num = np.inf
         for stage in self.stages:
             growing = stage.parts["activations"] + stage.parts["logits"]
@@ -233,8 +232,7 @@ def train_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Trai
 
 def used(s: Scenario, stages: Sequence[tm.Stage]) -> Num:
     """Bytes on the fullest device, of these stages."""
-    room, fullest = s.engine.room, tm.most(stages)
-    return fullest + (room.fragmentation - 1.0) * fullest + room.context + room.workspace
+    return tm.most(stages) * s.engine.room.fragmentation + sum(fixed_buffers(s))
 
 
 def capacity_of(s: Scenario) -> Num:

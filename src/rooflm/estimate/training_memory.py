@@ -76,9 +76,9 @@ class Layer:
 class Setup(NamedTuple):
     """What the memory of a stage depends on; `adapters`: parameters of low-rank adapters on one layer of a rank; span:
     keys that unfused attention scores for a query; weight: bytes of a trained one; fleeting: gradients do not stand;
-    residual: bytes of a value between layers; copied: bytes a trained parameter that the update makes anew; lone: ZeRO
-    3 shards no weights beside the master copy, and the tables of embedding and head stay gathered (FSDP's
-    root); inputs: width of what a layer's adapters read."""
+    residual: bytes of a value between layers, and in them over a readied base; apart: 1 where a layer that runs again
+    takes the room of the loss; copied: bytes a trained parameter that the update makes anew; lone: ZeRO 3 shards no
+    weights beside the master copy, and tables stay gathered (FSDP's root); inputs: width of what adapters read."""
 
     model: Model
     mapping: Mapping
@@ -98,6 +98,7 @@ class Setup(NamedTuple):
     residual: Num = 2.0
     copied: Num = 0.0
     lone: bool = False
+    apart: Num = 0.0
 
     @property
     def tokens(self) -> Num:
@@ -111,8 +112,9 @@ class Setup(NamedTuple):
 
     @property
     def widths(self) -> tuple[Num, Num]:
-        """(bytes a value of the inputs of products, bytes a value of everything else)."""
-        return smaller(self.quant.act_bytes, self.quant.half_bytes), self.quant.half_bytes
+        """(bytes a value of the inputs of products, of everything else); 4-bit products return what they got."""
+        wide = larger(self.quant.half_bytes, self.residual)
+        return smaller(self.quant.act_bytes, self.quant.half_bytes) * wide / self.quant.half_bytes, wide
 
 
 class Inside(NamedTuple):
@@ -179,7 +181,7 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     modules = {*m.recompute_modules} - ({"moe_act"} if "moe" in m.recompute_modules else set())
     again = {"layernorm": normed, **mixer.again, **ffn.again}
     dropped = sum(again.get(module, 0.0) for module in modules)
-    checkpoint, of_adapters = c.rows * h * b * c.residual / 2.0, c.tokens * c.inputs * ADAPTER_KEPT
+    checkpoint, of_adapters = c.rows * h * b, c.tokens * c.inputs * ADAPTER_KEPT
     if m.recompute == "full":
         every = larger(m.recompute_layers, 1)
         return Layer(checkpoint / every, whole * every)
@@ -268,7 +270,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     kept, alone = (m.zero >= 3) & (m.pp > 1), c.lone * t.master * (m.zero >= 3) * (not t.adapters)
     g, ge = pick(kept, grad + several * g, g), pick(kept, grad + some * ge, ge)
     extra = c.grad_extra * (trained + experts * share)
-    wide_ends = ends * (zero_bytes(m.zero, d, half)[0] - w)  # embedding and head stay in 16 bits
+    wide_ends = ends * (zero_bytes(m.zero, d, larger(half, c.residual))[0] - w)  # embedding and head: 16 bits or fp32
     weights = dense * w + wide_ends + experts * we + layers * c.adapters * 2.0
     weights = weights - alone * (several * trained * w + some * experts * share * we)
     one = several * (2.0 * weight * each + c.lone * half * ends) + some * 2.0 * weight * each_experts
@@ -285,17 +287,17 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
 
 def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -> Stage:
     """Bytes of the stage at `index` with so many layers; first, last: 1 where it holds the embedding or the head."""
-    m, model, b = c.mapping, c.model, c.quant.half_bytes
+    m, model, b = c.mapping, c.model, c.widths[1]
     parts = model_states(c, layers, ends)
     layer = fullest_layer(c)
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.options.flushes, m.vp, index)
-    working = 0.0 if m.recompute in ("none", "selective") else larger(layer.whole - layer.kept, 0.0)
+    parts["logits"] = last * c.tokens * ceil(model.vocab / m.tp) * c.logit_bytes
+    again = layer.whole - layer.kept - c.apart * parts["logits"]  # a layer runs when the loss has been worked through
+    working = 0.0 if m.recompute in ("none", "selective") else larger(again, 0.0)
     masks = first * flight * c.rows * model.hidden * c.options.dropout
     inputs = 2 * (last * c.rows + c.tokens) * model.hidden * b  # of the loss; and a layer's gradients, not yet reduced
     away = c.options.offload_activations  # a layer at work has its own at hand
     parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
-    columns = ceil(model.vocab / m.tp)
-    parts["logits"] = last * c.tokens * columns * c.logit_bytes
     grads, update = parts["gradients"], parts.pop("update") * (1 - c.options.offload_optimizer)
     if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0)):
         # gradients take the room of the activations that a backward pass has used up, and so do an update's copies

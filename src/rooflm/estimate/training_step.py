@@ -316,6 +316,7 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
         grad_bytes(s), *adapter_sizes(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0], fleeting,
         pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s), not e.habits.zero_one,
+        1.0 * (np.asarray(e.room.fragmentation) <= 1),
     )  # fmt: skip
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rooflm.estimate import memory as mem
-from rooflm.estimate.capacity import memory_use, token_bytes, usable
+from rooflm.estimate.capacity import fixed_buffers, memory_use, token_bytes, usable
 from rooflm.scenario.scenario import Scenario
+from rooflm.units import larger, smaller
 
 
 class Capacity(NamedTuple):
@@ -19,26 +20,30 @@ class Capacity(NamedTuple):
 
 
 def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0) -> Capacity:
-    """KV capacity from the memory formulas: what weights, activations of a full pass and fixed buffers leave.
+    """KV capacity from the memory formulas: what weights, fixed buffers and the larger of activations of a full
+    pass and of sampling after it leave.
 
     budget: tokens of the largest pass of a rank; longest: length at which windows count as full; static: share of the
-    device that weights and cache take together, all else beside it (SGLang's mem_fraction_static; 0: as said).
+    device that weights and cache take together, of what is free before the weights are loaded, all else beside it
+    (SGLang's mem_fraction_static; 0: as said).
     """
     m = s.mapping
     fixed = memory_use(s, batch=0.0)
-    full = budget * token_bytes(s, s.quant.half_bytes)
-    free = float(fixed.capacity - fixed.total) - float(s.engine.room.free_fraction * full)
+    room, head = s.engine.room, (s.model.vocab if s.model.head else 0)
+    half, last = s.quant.half_bytes, 2 * s.model.hidden  # of a pass when it samples; logits are whole on every rank
+    trial = (room.sampled > 0) * budget * last * half + room.sampled * smaller(room.max_sequences, budget) * head
+    full = larger(budget * token_bytes(s, half), trial)
+    free = float(fixed.capacity - fixed.total) - float(room.free_fraction * full)
     if static:
-        free = static * float(usable(s.cluster.device)) - float(fixed.parts["weights"])
+        free = static * float(usable(s.cluster.device) - sum(fixed_buffers(s))) - float(fixed.parts["weights"])
     long = max(longest, 1.0) * 64
 
     def held(tokens: float) -> float:
-        kept = s.engine.room.window_kept
-        return float(mem.kv_bytes_per_sequence(s.model, m, s.quant, tokens, window_kept=kept))
+        return float(mem.kv_bytes_per_sequence(s.model, m, s.quant, tokens, window_kept=room.window_kept))
 
     per_token = (held(2 * long) - held(long)) / long
     state = max(held(longest) - per_token * longest, 0.0)
-    block = float(s.engine.room.block)
+    block = float(room.block)
     if per_token <= 0:  # nothing but recurrent state (or full windows): a sequence is the unit
         per_token = state / max(longest, 1.0) or 1.0
     each = state / per_token + (block - 1) / 2

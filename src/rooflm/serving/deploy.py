@@ -121,7 +121,7 @@ def make_pool(
         replicas *= int(s.mapping.dp)
         whole_number("replicas x dp", replicas, 1, REPLICAS)
         s = replace(s, mapping=replace(s.mapping, dp=1))
-    s = replace(s, engine=s.engine.but(token_budget=server.budget))
+    s = replace(s, engine=s.engine.but(token_budget=server.budget, max_sequences=server.max_sequences))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
     kv = capacity(device_part(s), min(server.budget, context * sequences), context, server.static_fraction)
     if must_fit and kv.tokens <= 0:

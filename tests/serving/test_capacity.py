@@ -1,0 +1,87 @@
+"""KV capacity beside what servers print of theirs when they start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rooflm.asked.build_inference import build_inference
+from rooflm.estimate.capacity import fixed_buffers
+from rooflm.estimate.offloaded import device_part
+from rooflm.scenario.scenario import Scenario
+from rooflm.serving.capacity import capacity
+from rooflm.serving.deploy import server_options
+
+
+def served(**asked: Any) -> tuple[Scenario, dict[str, Any]]:
+    """A scenario as its server runs it, and that server's options."""
+    s = build_inference(**asked).scenario
+    options = server_options(s.engine, s.cluster.device)
+    limits = {"token_budget": options["budget"], "max_sequences": options["max_sequences"]}
+    return replace(s, engine=s.engine.but(**limits)), options
+
+
+def tokens(static: float = 0.0, **asked: Any) -> float:
+    """Tokens that fit in a server's KV cache."""
+    s, options = served(**asked)
+    longest = float(np.max(s.model.max_context))
+    return capacity(device_part(s), options["budget"], longest, static).tokens
+
+
+@pytest.mark.parametrize(
+    ("asked", "printed"),
+    [  # "max_total_num_tokens" and "#tokens": ai-dynamo/aisimulate, pull request 263; vLLM, issue 21348
+        ({"model": "deepseek-ai/DeepSeek-R1", "gpu": "h200", "engine": "sglang", "tp": 8, "static": 0.82}, 509_000),
+        ({"model": "Qwen/Qwen3-235B-A22B-FP8", "gpu": "h100", "engine": "sglang", "tp": 4, "static": 0.93}, 367_404),
+    ],
+)  # fmt: skip
+def test_a_static_share_is_of_what_is_free_before_the_weights(asked: dict[str, Any], printed: int) -> None:
+    assert tokens(**asked) == pytest.approx(printed, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("asked", "printed"),
+    [  # "GPU KV cache size": vllm-project/recipes, pull request 115; vLLM, pull request 10511
+        ({"model": "moonshotai/Kimi-K2-Thinking", "gpu": "h200", "engine": "vllm-0.10.2", "tp": 8}, 715_072),
+        ({"model": "llama-3-8b", "gpu": "h100", "engine": "vllm-2024-11"}, 436_551),
+        ({"model": "llama-3-8b", "gpu": "h100", "engine": "vllm-2024-11", "tp": 2}, 966_100),
+    ],
+)
+def test_what_sampling_for_every_sequence_takes_is_kept_free(asked: dict[str, Any], printed: int) -> None:
+    assert tokens(**asked) == pytest.approx(printed, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("model", "tp", "gib"),
+    [  # vLLM 0.19 at 0.95 of an H100: llm-d-incubation/llm-d-planner, accuracy/accuracy_report.md
+        ("llama-3.1-8b", 1, 58.11),
+        ("llama-3.1-8b", 4, 0.95 * 79.19 - 3.77 - 1.89 - 2.13),
+        ("qwen2.5-7b", 1, 58.53),
+        ("qwen2.5-7b", 2, 0.95 * 79.19 - 7.12 - 2.21 - 2.06),
+    ],
+)
+def test_ranks_that_meet_in_a_switch_that_adds_up_hold_its_buffers(model: str, tp: int, gib: float) -> None:
+    s, options = served(model=model, gpu="h100", engine="vllm", tp=tp, sets={"engine.memory_fraction": 0.95})
+    found = capacity(s, options["budget"], 8192)
+    assert found.tokens * found.bytes_per_token / tp == pytest.approx(gib * 2**30, rel=0.005)
+
+
+def test_only_a_layers_ranks_meet_in_that_switch() -> None:
+    def more(gpu: str, **split: int) -> float:
+        s, _ = served(model="llama-3.1-8b", gpu=gpu, engine="vllm", **split)
+        return float(fixed_buffers(s)[1])
+
+    assert more("h100", tp=2) == 1.8 * 2**30
+    assert more("h100", tp=1) == more("h100", pp=2) == more("a100", tp=4) == more("l40s", tp=4) == 0
+
+
+def test_logits_are_whole_on_each_rank_when_a_pass_is_tried() -> None:
+    s, options = served(model="minimax-m2", gpu="h100", tp=4, engine="vllm-0.10.2")
+    sorting, none = (capacity(replace(s, engine=s.engine.but(sampled=n)), options["budget"], 8192) for n in (38, 0))
+    lost = (none.tokens - sorting.tokens) * none.bytes_per_token / 4
+    assert 38 * 1024 * s.model.vocab * 0.75 < lost < 38 * 1024 * s.model.vocab
+    few = capacity(replace(s, engine=s.engine.but(max_sequences=64)), options["budget"], 8192)
+    assert few == none  # activations of a full pass are more
