@@ -396,7 +396,7 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
         for place, (named, keys, count) in places(JOBS[name], found.constants, cards).items():
             parts = [(k, v) for k, v in found.constants.items() if k.split("|")[0] in keys]
             bound = JOBS[name].bound.get(place, "")
-            factors = factors_of(parts, place if bound else "")
+            factors = known_of(place, name) | factors_of(parts, place if bound else "")
             sources = ", ".join(sorted({r.source for r in found.requests}))
             for engine in runs[name]:
                 note = f"fitted to runs of {name}: {sources}"
@@ -413,6 +413,17 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
     general.sort(key=lambda block: next(i for i, job in enumerate(JOBS) if f"runs of {job};" in block))
     first = {of_whom(block): block for block in reversed(general)}
     path.write_text("\n\n[[card]]".join([head, *rows, *reversed(first.values())]) + "\n", encoding="utf-8")
+
+
+def known_of(place: str, job: str) -> dict[str, float]:
+    """Factors of a card that a fit without families leaves as llama.cpp's runs have them.
+
+    >>> known_of("rtx-4090", "mlc") == {k: v for k, v in asdict(elsewhere("rtx-4090")).items() if v}
+    True
+    >>> known_of("rtx-4090", "llama.cpp")
+    {}
+    """
+    return {} if JOBS[job].kin else {k: v for k, v in asdict(elsewhere(place)).items() if v}
 
 
 def of_whom(block: str) -> str:
