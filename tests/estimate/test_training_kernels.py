@@ -1,5 +1,7 @@
 """What a step makes of kernels: a card's power, devices of few big cores, and what unfused kernels keep."""
 
+from itertools import pairwise
+
 import pytest
 
 import rooflm
@@ -14,6 +16,30 @@ def test_products_of_a_power_bound_card_take_the_cube_root_of_its_power() -> Non
     paths = ({"cluster.device.tdp": watts, "engine.logit_bytes": 4.0} for watts in (1200.0, 600.0))
     full, half = (step(gpu="gb200", sets=sets).detail["forward"]["logits"] for sets in paths)
     assert float(half / full) == pytest.approx(2 ** (1 / 3), rel=0.02)
+
+
+@pytest.mark.parametrize("gpu", ["h100", "gh200-96gb", "b200", "gb200", "gb300", "mi300x", "mi355x"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+def test_no_step_gets_slower_by_more_peak(gpu: str, dtype: str) -> None:
+    """Power is what products draw, not what the datasheet says: where operands bind, a higher peak costs nothing."""
+    had = rooflm.load_device(gpu).peak
+    steps = [
+        float(step(gpu=gpu, dtype=dtype, engine="megatron", sets={
+            f"cluster.device.peak.{name}": k * float(had[name]) for name in ("bf16", "fp8")}).step_time)
+        for k in (0.9, 1.0, 1.2, 1.6)
+    ]  # fmt: skip
+    assert all(more <= less * 1.0001 for less, more in pairwise(steps)), steps
+
+
+def test_products_that_wait_for_memory_are_not_power_bound() -> None:
+    """Half of the power slows large products down by up to its cube root, a product of few rows not at all."""
+
+    def forward(**asked: object) -> float:
+        return float(step(gpu="gb200", engine="megatron", **asked).detail["forward"]["logits"])
+
+    sets = {"cluster.device.tdp": 600.0}
+    assert forward(sets=sets) > 1.15 * forward()
+    assert forward(sets=sets, seq=16, batch=8) == pytest.approx(forward(seq=16, batch=8))
 
 
 def test_attention_of_few_big_cores_reaches_what_gpus_reach() -> None:

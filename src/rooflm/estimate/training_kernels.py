@@ -17,11 +17,12 @@ from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, larger, pick, smaller
 
 
-def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
+def kernel_factor(t: Timed, s: Scenario, dtype: dict[str, str]) -> Num:
     """Time of a kernel in a training step over its calibrated time: the generation's factor times the engine's."""
+    node: Op = t.node  # type: ignore[assignment]
     e, device, generation = s.engine, s.cluster.device.name, s.cluster.device.architecture
     if node.kind == "gemm":
-        single = e.factors.gemm_factor * product_factor(s, dtype[node.rate])
+        single = e.factors.gemm_factor * product_factor(s, dtype[node.rate], t.levels[0] / t.time)
         if node.of != "experts":
             return single
         ungrouped = 1.0 if e.kernels.grouped else factors.factor("moe", "forward", device, generation) * bias_factor(s)
@@ -34,14 +35,14 @@ def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
     return e.factors.bmm_factor
 
 
-def product_factor(s: Scenario, dtype: str) -> Num:
+def product_factor(s: Scenario, dtype: str, used: Num) -> Num:
     """The same for matrix products of a data type: the generation's factor, corrected for the power that the card has
-    for its peak; more power never makes products faster than their kernels alone."""
+    for the share of its peak that the kernel uses; more power never makes products faster than their kernels alone."""
     d = s.cluster.device
     factor = unhurried(factors.gemm(d.name, d.architecture, dtype, s.quant.name), s)
     factor *= factors.early(d.architecture, dtype) if s.engine.kernels.early else 1.0
     half = d.peak.get("bf16", d.peak.get("fp16", 0.0))
-    share = factors.budget(d.architecture, d.tdp, half)
+    share = factors.budget(d.architecture, d.tdp, half * used)
     return pick(share < 1, larger(factor * share, smaller(factor, 1.0)), factor * share)
 
 
@@ -113,7 +114,7 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
             time = t.time * training_factor(t.node, measured.of(r.dtype["half"])) * stream_factor(t.node)
         else:
             is_product = t.node.kind in PRODUCTS
-            seconds = alone(t, s) * kernel_factor(t.node, s, r.dtype) if is_product else stream_time(t.node, s, r.dram)
+            seconds = alone(t, s) * kernel_factor(t, s, r.dtype) if is_product else stream_time(t.node, s, r.dram)
             time = seconds + expert_launches(t.node, s)
         out.append(t._replace(time=time))
     return out

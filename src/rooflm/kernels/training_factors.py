@@ -51,16 +51,16 @@ def early(architecture: str, dtype: str) -> float:
     return float(row.get(KINDS.get(dtype, "half"), row.get("half", 1.0)))
 
 
-def budget(architecture: str, watts: Num, peak: Num) -> Num:
-    """Time of a power-bound product over that on the cards of the generation's fit: the cube root of how many W a
-    FLOP/s they had over this card's (dynamic power goes with frequency times voltage squared, and voltage with
-    frequency). 1 where no card of the generation was fitted.
+def budget(architecture: str, watts: Num, used: Num) -> Num:
+    """Time of a product over that of one that uses half of the peak on the cards of the generation's fit: the cube root
+    of how many W a FLOP/s these had over those of this product, which uses so many (dynamic power goes with frequency
+    times voltage squared, and voltage with frequency). 1 where no card of the generation was fitted.
 
-    >>> round(float(budget("blackwell", 1000.0, 2250e12)), 3), budget("unknown", 300.0, 1e14)
+    >>> round(float(budget("blackwell", 1000.0, 0.5 * 2250e12)), 3), budget("unknown", 300.0, 1e14)
     (1.026, 1.0)
     """
     fitted = table()["power"].get(architecture)
-    return 1.0 if fitted is None else (fitted * peak / watts / 1e12) ** (1.0 / 3.0)
+    return 1.0 if fitted is None else (fitted * used / watts / 1e12) ** (1.0 / 3.0)
 
 
 def factor(family: str, name: str, device: str, architecture: str) -> float:
