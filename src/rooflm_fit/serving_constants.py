@@ -42,22 +42,25 @@ PRIORS = {
     "request": Prior(0.010, HOST), "front": Prior(1e-3, 0.0), "tokenise": Prior(3e-6, 0.0), "step": Prior(1e-3, 0.0),
     "sequence": Prior(1e-5, 0.0), "eager": Prior(60e-6, HOST), "collective_factor": Prior(0.85, 0.0),
     "gemm_factor": Prior(0.95, 0.0), "decode_factor": Prior(1.1, DEVICE), "moe_factor": Prior(1.05, 0.0),
-    "stream_factor": Prior(0.9, 0.0), "prompt": Prior(1.15, 0.0), "deliver": Prior(1e-5, HOST),
+    "stream_factor": Prior(0.9, 0.0), "prompt": Prior(1.15, DEVICE), "deliver": Prior(1e-5, HOST),
     "carry": Prior(4e-6, HOST),
 }  # fmt: skip
-"""Constants of an engine; those of width 0 are not fitted. step, sequence: host time that asynchronous scheduling hides
-where the device takes longer. tokenise, carry: a text of 8,192 tokens takes 30 ms more to its first token than one of
-1,024 whatever the card and split; a server that took 5.9 requests of 50,000 tokens a second queues 3.4 us of it at
-most, the rest (HTTP body, hashes of blocks, the message to the engine) is beside other requests. collectives and vector
-kernels: below 1, since engines fuse what was measured apart; prompt: real passes of many tokens run hotter than kernels
-measured alone. eager: Python issues a pass that no graph holds, and a kernel of ours stands for several launches of
-its. deliver: with more clients decoding takes longer than its kernels, as much more on two cards as on four, whatever
-the lengths (MiniMax-M2 in vLLM, 128 to 512 clients: 14 us each); a server hands tokens out in Python beside the engine,
-an offline benchmark does not."""
-OWN = ("request", "eager", "carry")
-"""What is fitted to each engine by itself."""
-COMMON = ("decode_factor", "deliver")
-"""What is fitted to all engines together."""
+"""Constants of an engine; those that neither `OWN` nor `COMMON` names are not fitted. step, sequence: host time that
+asynchronous scheduling hides where the device takes longer. tokenise, carry: a text of 8,192 tokens takes 30 ms more to
+its first token than one of 1,024 whatever the card and split; a server that took 5.9 requests of 50,000 tokens a second
+queues 3.4 us of it at most, the rest (HTTP body, hashes of blocks, the message to the engine) is beside other requests.
+collectives and vector kernels: below 1, since engines fuse what was measured apart; prompt: real passes of many tokens
+run hotter than kernels measured alone. eager: Python issues a pass that no graph holds, and a kernel of ours stands for
+several launches of its. deliver: with more clients decoding takes longer than its kernels, as much more on two cards as
+on four, whatever the lengths (MiniMax-M2 in vLLM, 128 to 512 clients: 14 us each); a server hands tokens out in Python
+beside the engine, an offline benchmark does not."""
+OWN = {"sglang": ("prompt",)}
+"""What is fitted to an engine by itself: SGLang's prompts take more beyond their kernels than the others', whose own
+would be 1.15 to 1.2, in sources that nothing is fitted to as well. INFERRED: no compiler fuses what stands between its
+products (docs/decisions/0143)."""
+COMMON = ("request", "eager", "carry", "decode_factor", "deliver")
+"""What is fitted to all engines together. request, eager and carry of each engine came out within a fifth of each other
+and were worse on cards and releases left out: all three are Python servers that launch from Python."""
 GAP = {"sglang": 0.0}
 """s between two kernels in a CUDA graph where it is not OVERLAP: 0 where none is launched before the one before has
 ended (SGLang's models left out whole: TPOT 10.5/9.5 % with OVERLAP, 8.3/6.9 with 0; the other engines get worse)."""
@@ -92,6 +95,6 @@ class Theta(NamedTuple):
 
 def start(engines: Iterable[str]) -> Theta:
     """All that is fitted of these engines, at its priors."""
-    own = [(e, n) for e in engines for n in OWN]
+    own = [(e, n) for e in engines for n in OWN.get(e, ())]
     names = (*own, *(("", n) for n in COMMON))
     return Theta(names, np.zeros(len(names)))

@@ -25,6 +25,10 @@ MEMORY_POWER = 0.6
 their TDP in decoding; Patel et al., "Characterizing power management opportunities for LLMs in the cloud", 2024)."""
 
 
+HOT = 7.08e-13
+"""W a FLOP/s of 16 bits of the cards where `prompt` was fitted (700 W, 989 TFLOP/s: data sheets of H100 and H200)."""
+
+
 class Experts(NamedTuple):
     """Kernels that Python launches one by one, mostly those of experts. share: of all launches of a pass; spared:
     launches that a fused expert kernel saves, as a share of all of the pass."""
@@ -137,6 +141,19 @@ def unfitted(engine: Engine) -> Engine:
     if not isinstance(gap, np.ndarray) and gap >= 0 and is_plain(engine.factors.prompt, 1.0):
         return engine
     return engine.but(gap=larger(gap, 0.0), prompt=1.0)
+
+
+def hotter(engine: Engine, device: Device) -> Num:
+    """Factor on the kernels of a pass with prompts, prompt^min(1, (FLOP/s a W) / (FLOP/s a W of the cards where it was
+    fitted)): full tiles draw all the power that a card may take and clocks fall, less where there are more W a FLOP/s.
+
+    >>> from rooflm.readers.devices import load_device
+    >>> e = Engine("").but(prompt=1.15)
+    >>> [round(float(hotter(e, load_device(name))), 2) for name in ("h100", "b200", "a100", "h20")]
+    [1.15, 1.15, 1.08, 1.03]
+    """
+    drawn = HOT * device.peak["bf16"]
+    return engine.factors.prompt ** pick(engine.factors.prompt > 1, drawn / larger(drawn, device.tdp), 1.0)
 
 
 def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:

@@ -32,6 +32,7 @@ from rooflm.estimate.step import (
     captured,
     graphed,
     hosted,
+    hotter,
     issue_time,
     launches,
     of_experts,
@@ -261,7 +262,8 @@ class StepTable:
         own = total({k: v for k, v in p.dense.items() if k != HOST}, e, s.engine, fitted, shape_p[:1])
         roofs = least(p.dense, shape_p[:1]) + least(p.prefill, shape_p)[:, 0]
         alone = np.maximum(own + attend[:, 0] + c.launches[0] * float(e.host.gap), 1e-300)
-        slower = np.maximum(float(e.factors.prompt), np.minimum(roofs / alone, 1.0))  # as in `estimate.step.step`
+        hot = float(hotter(e, s.cluster.device))
+        slower = np.maximum(hot, np.minimum(roofs / alone, 1.0))  # as in `estimate.step.step`
         dense = own + (p.dense[HOST] / slower if HOST in p.dense else 0.0)
         decode = total(p.decode, e, s.engine, fitted, shape_d[:1]) * scale
         attention = total(p.attention, e, s.engine, fitted, shape_d) * scale
@@ -269,8 +271,7 @@ class StepTable:
         self._dense: list[float] = np.interp(every, c.tokens, dense).tolist()
         self._slower: list[float] = np.interp(every, c.tokens, slower).tolist()
         shared = {k: v for k, v in p.dense.items() if k.startswith(SHARED)}
-        together = total(shared, e, s.engine, fitted, shape_p[:1])
-        self._shared: list[float] = np.interp(every, c.tokens, together).tolist()
+        self._shared: list[float] = np.interp(every, c.tokens, total(shared, e, s.engine, fitted, shape_p[:1])).tolist()
         each = np.arange(self.size.sequences + 1, dtype=float)
         handed = float(e.host.deliver) * each
         over = np.interp(each, c.sequences, decode) + handed - np.interp(each, c.tokens, dense)
