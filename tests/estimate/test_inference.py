@@ -13,8 +13,8 @@ from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use, running_limit
 from rooflm.estimate.memory import kv_bytes_per_sequence, kv_bytes_per_token
-from rooflm.graph.feedforward import gathers
 from rooflm.estimate.step import hotter
+from rooflm.graph.feedforward import gathers
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 from rooflm.readers.schemes import PRESETS
