@@ -13,7 +13,7 @@ from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use, running_limit
 from rooflm.estimate.memory import kv_bytes_per_sequence, kv_bytes_per_token
-from rooflm.estimate.step import hotter
+from rooflm.estimate.step import prompt_factor
 from rooflm.graph.feedforward import gathers
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
@@ -257,11 +257,13 @@ def test_no_rows_stray_where_tokens_go_to_their_experts_alone() -> None:
 def test_prompts_run_less_hot_on_cards_with_more_watts() -> None:
     """H20 multiplies a seventh of what H100 does at 400 W: Qwen's table of 129,042 tokens has no factor there."""
     e, h100 = load_engine("sglang"), load_device("h100")
-    each = [float(hotter(e, replace(h100, tdp=h100.tdp * share))) for share in (0.5, 1.0, 2.0, 8.0)]
+    each = [float(prompt_factor(e, replace(h100, tdp=h100.tdp * share))) for share in (0.5, 1.0, 2.0, 8.0)]
     assert each[0] == each[1] == e.factors.prompt
     assert each[1] > each[2] > each[3] > 1.0 and each[2] == pytest.approx(each[1] ** 0.5, rel=1e-3)
     faster = load_engine("ollama").but(prompt=0.8)  # what is below 1 says how fast kernels are, not how hot
-    assert float(hotter(faster, load_device("h20"))) == 0.8
+    assert float(prompt_factor(faster, load_device("h20"))) == 0.8
+    older = [load_device(name) for name in ("t4", "p40", "mi50-32gb")]  # no units for bf16
+    assert all(1.0 < float(prompt_factor(e, card)) <= e.factors.prompt for card in older)
     lone = [infer("qwen3-14b", gpu="h20", prompt=65536, engine="sglang", sets={"cluster.device.tdp": watts})
             for watts in (100.0, 400.0)]  # fmt: skip
     assert float(lone[1].ttft) < 0.9 * float(lone[0].ttft) and float(lone[1].tpot) == float(lone[0].tpot)

@@ -194,6 +194,13 @@ def test_a_card_without_tables_takes_no_eager_table_for_a_kernel_in_graphs() -> 
         at = Where("mi355x", "cdna4", engine, "fp8_block", "bf16")
         found = in_graphs("mla", MlaDecodeConstants, at, "bf16", "mla-decode")
         assert found and all(c.launch_s < 10e-6 for c in found)
+    cards = ("l40s", "rtx-4090", "gb10")  # Triton's widens a narrow cache
+    for e in ("vllm", "sglang", "lmdeploy"):
+        wide, narrow = (
+            [infer("deepseek-v2-lite", gpu=card, engine=e, quant=q, prompt=4096).tpot for card in cards]
+            for q in ("bf16", "bf16kv8")
+        )
+        assert narrow == pytest.approx(wide, rel=0.1)
     each = [
         infer("deepseek-v3", gpu="mi355x", tp=8, batch=4, engine=e, quant="fp8-block", output=64).decode_parts[
             "attention"

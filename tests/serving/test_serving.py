@@ -667,8 +667,9 @@ def test_limits_that_are_told_are_those_of_a_rank(tmp_path: Path) -> None:
 
 
 def test_limits_by_card_are_checked() -> None:
-    with pytest.raises(RooflmError, match="gives limits by card"):
-        of_card("35-2048", load_device("l40s"), 1)
+    for text in ("35-2048", "mamba2", "mamba2:many", "mamba2:-5", "mamba2:1:2"):
+        with pytest.raises(RooflmError, match="gives limits by card"):
+            of_card(text, load_device("l40s"), 1)
 
 
 def test_templates_of_a_burst_are_filled_in_before_its_first_request_goes_on() -> None:

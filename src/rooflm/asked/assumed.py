@@ -135,10 +135,10 @@ def built_for(engine: Engine, device: Device) -> bool:
     return not kinds & set(listed(engine.abilities.elsewhere))
 
 
-def of_card(text: str, device: Device, usual: Num) -> Num:
+def of_card(text: str, device: Device, usual: Num, family: str = "") -> Num:
     """The limit that a server documents for a card. text: parts such as "35:2048 ampere:4096", of which the first that
     applies to the card counts: GiB:LIMIT applies to cards with less memory than that, NAME:LIMIT to cards of that
-    generation or product family. Where none does, `usual`.
+    generation or product family, or to the model family that is asked about. Where none does, `usual`.
 
     >>> from rooflm.readers.devices import load_device
     >>> a100, l40s, h100 = map(load_device, ("a100-sxm-80gb", "l40s", "h100-sxm-80gb"))
@@ -152,7 +152,7 @@ def of_card(text: str, device: Device, usual: Num) -> Num:
         memory = key.replace(".", "", 1).isdecimal()
         if not value.isdecimal() or not key:
             raise RooflmError(f"{text!r} gives limits by card, but it must be such as '35:2048 ampere:4096'")
-        card_keys = (device.kernel_generation, device.product_family)
+        card_keys = (device.kernel_generation, device.product_family, family)
         if float(device.dram.size) < float(key) * 2**30 if memory else key in card_keys:
             return int(value)
     return usual

@@ -139,6 +139,11 @@ class Device:
         return self.generation or self.architecture
 
     @property
+    def half_peak(self) -> Num:
+        """FLOP/s with 16-bit operands (0: it knows none)."""
+        return self.peak.get("bf16", self.peak.get("fp16", 0.0))
+
+    @property
     def kernels_from(self) -> str:
         """The card whose kernel constants apply: its measured twin, else itself."""
         return self.kernels_of or self.name

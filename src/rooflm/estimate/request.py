@@ -17,7 +17,7 @@ from rooflm.estimate.step import (
     add_up,
     captured,
     graphed,
-    hotter,
+    prompt_factor,
     issue_time,
     launches,
     of_experts,
@@ -150,7 +150,7 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     sequences = run.sequences / run.passes
     held = captured(e, s.model)
     issue = issue_time(e, sequences * s.workload.new, held, of_experts(timed.prefill, s), s.cluster.launching)
-    one = step(timed.prefill, e, s.cluster.device, r, issue, sequences, hotter(e, s.cluster.device))
+    one = step(timed.prefill, e, s.cluster.device, r, issue, sequences, prompt_factor(e, s.cluster.device))
     # passes follow each other through the stages: the times of all at one stage, of the largest at the others
     busy = run.passes + (m.pp - 1) * run.fullest
     busy = busy if is_plain(m.pp, 1) else busy + stalls(s, timed.prefill, run.passes)

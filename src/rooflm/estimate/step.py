@@ -25,7 +25,7 @@ MEMORY_POWER = 0.6
 their TDP in decoding; Patel et al., "Characterizing power management opportunities for LLMs in the cloud", 2024)."""
 
 
-HOT = 7.08e-13
+FITTED_POWER = 7.08e-13
 """W a FLOP/s of 16 bits of the cards where `prompt` was fitted (700 W, 989 TFLOP/s: data sheets of H100 and H200)."""
 
 
@@ -143,16 +143,16 @@ def unfitted(engine: Engine) -> Engine:
     return engine.but(gap=larger(gap, 0.0), prompt=1.0)
 
 
-def hotter(engine: Engine, device: Device) -> Num:
+def prompt_factor(engine: Engine, device: Device) -> Num:
     """Factor on the kernels of a pass with prompts, prompt^min(1, (FLOP/s a W) / (FLOP/s a W of the cards where it was
     fitted)): full tiles draw all the power that a card may take and clocks fall, less where there are more W a FLOP/s.
 
     >>> from rooflm.readers.devices import load_device
     >>> e = Engine("").but(prompt=1.15)
-    >>> [round(float(hotter(e, load_device(name))), 2) for name in ("h100", "b200", "a100", "h20")]
-    [1.15, 1.15, 1.08, 1.03]
+    >>> [round(float(prompt_factor(e, load_device(name))), 2) for name in ("h100", "b200", "a100", "h20", "v100")]
+    [1.15, 1.15, 1.08, 1.03, 1.04]
     """
-    drawn = HOT * device.peak["bf16"]
+    drawn = FITTED_POWER * device.half_peak
     return engine.factors.prompt ** pick(engine.factors.prompt > 1, drawn / larger(drawn, device.tdp), 1.0)
 
 

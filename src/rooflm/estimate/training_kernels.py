@@ -41,8 +41,7 @@ def product_factor(s: Scenario, dtype: str, used: Num) -> Num:
     d = s.cluster.device
     factor = unhurried(factors.gemm(d.name, d.architecture, dtype, s.quant.name), s)
     factor *= factors.early(d.architecture, dtype) if s.engine.kernels.early else 1.0
-    half = d.peak.get("bf16", d.peak.get("fp16", 0.0))
-    share = factors.budget(d.architecture, d.tdp, half * used)
+    share = factors.budget(d.architecture, d.tdp, d.half_peak * used)
     return pick(share < 1, larger(factor * share, smaller(factor, 1.0)), factor * share)
 
 

@@ -144,5 +144,4 @@ def warp_share(device: Device) -> Num:
 
 def _a_clock(device: Device) -> Num:
     """FLOPs with 16-bit operands a clock of an SM."""
-    half = device.peak.get("bf16", device.peak.get("fp16", 0.0))
-    return half / (device.sms * device.clock)
+    return device.half_peak / (device.sms * device.clock)

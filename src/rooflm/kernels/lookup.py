@@ -103,7 +103,8 @@ def in_graphs(family: str, kind: type[Any], w: Where, dtype: str, kernel: str) -
     if w.kernels in graphed:
         return (graphed[w.kernels],)
     cut = tuple(c for c in graphed.values() if c.max_splits != 1)
-    return cut or (typed(kind, nearest_of(family, w, dtype, (ANYWHERE if graphed else kernel,)).row),)
+    at = (w.half, (ANYWHERE,)) if graphed else (dtype, (kernel,))  # Triton's widens a narrow cache
+    return cut or (typed(kind, nearest_of(family, w, *at).row),)
 
 
 ANYWHERE = "mla-decode-triton"

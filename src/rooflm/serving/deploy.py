@@ -302,7 +302,7 @@ def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:
     ranks = int(s.mapping.dp) if attention_dp(s.model) else 1
     if e.server.shared:
         own["budget"] = max(own["budget"] // ranks, 1)
-    if limit := dict(part.split(":") for part in e.server.families.split()).get(s.model.family):
+    if limit := of_card(e.server.families, s.cluster.device, 0, s.model.family):
         own["max_sequences"] = max(int(limit) // ranks, 1)
     return make_server({**host, **own, **speculating(s), **(options or {})})
 

@@ -32,7 +32,7 @@ from rooflm.estimate.step import (
     captured,
     graphed,
     hosted,
-    hotter,
+    prompt_factor,
     issue_time,
     launches,
     of_experts,
@@ -262,7 +262,7 @@ class StepTable:
         own = total({k: v for k, v in p.dense.items() if k != HOST}, e, s.engine, fitted, shape_p[:1])
         roofs = least(p.dense, shape_p[:1]) + least(p.prefill, shape_p)[:, 0]
         alone = np.maximum(own + attend[:, 0] + c.launches[0] * float(e.host.gap), 1e-300)
-        hot = float(hotter(e, s.cluster.device))
+        hot = float(prompt_factor(e, s.cluster.device))
         slower = np.maximum(hot, np.minimum(roofs / alone, 1.0))  # as in `estimate.step.step`
         dense = own + (p.dense[HOST] / slower if HOST in p.dense else 0.0)
         decode = total(p.decode, e, s.engine, fitted, shape_d[:1]) * scale
