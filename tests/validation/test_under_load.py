@@ -50,7 +50,7 @@ def test_a_row_says_what_serve_is_told() -> None:
     most = arguments(run(concurrency="max", dp="4"))
     assert (most["concurrency"], most["requests"]) == (4 * MOST, 12 * MOST)
     assert arguments(run(concurrency="", rate="2"))["requests"] == 500
-    assert arguments(run(gpus="4", tp="2"))["replicas"] == 2
+    assert arguments(run(gpus="4", tp="2"))["replicas"] == arguments(run(gpus="4", tp="2", dp="1"))["replicas"] == 2
     each = arguments(run(concurrency="max", gpus="8", tp="2"))
     assert (each["replicas"], each["concurrency"]) == (4, 4 * MOST)  # each as many as it runs
 

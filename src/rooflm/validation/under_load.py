@@ -38,13 +38,13 @@ def arguments(request: Request) -> dict[str, Any]:
     k = as_run(request.kwargs)
     k["model"] = model_argument(k["model"])
     gpus, inner = k.pop("gpus", None), (k.get("tp") or 1) * (k.get("pp") or 1) * (k.get("cp") or 1)
-    ranks = k.get("dp") or 1
+    ranks = int(k.get("dp") or 1)
     if gpus and ((not k.get("tp") and not k.get("pp")) or gpus != inner * ranks > inner):
         k["gpus"] = gpus
-    elif gpus and gpus != inner and not k.get("dp"):
+    elif gpus and gpus != inner and ranks == 1:
         k["replicas"] = k.get("replicas") or max(1, round(gpus / inner))
     if k.get("concurrency") == "max":
-        clients = MOST * int(k.get("dp") or 1) * int(k.get("replicas") or 1)
+        clients = MOST * ranks * int(k.get("replicas") or 1)
         k["concurrency"], k["requests"] = clients, k.get("requests") or EACH * clients
     elif k.get("rate") and not k.get("requests"):
         k["requests"] = 500
