@@ -252,7 +252,7 @@ def reach_of(f: Family, theta: Mapping[str, float]) -> Derating:
     """A card's factors in a fit: its own times its family's where the fit has cards at all (one that it never saw has
     its family's alone; a GeForce in a fit without families what llama.cpp's runs gave it), else those on file."""
     if on_hand(f) or not any("|" in key for key in theta):
-        return derating(f.scenario.cluster.device, f.engine)
+        return derating(f.scenario.cluster.device, f.engine, f.scenario.engine.kernels.sums)
     families_too = any(key.startswith("~") for key in theta)
     found = asdict(Derating() if families_too else elsewhere(f.gpu))
     for name in found:
@@ -403,13 +403,18 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
                 here = factors_of(parts) if engine == bound else factors
                 row = card_row([*named, f'engine = "{engine}"'], here, count, note)
                 rows += [row] if of_whom(row) not in said else []
-            if name == "llama.cpp" and "~geforce" in keys:
+            whole = factors["compute"] if name == "llama.cpp" and "~geforce" in keys else 0.0
+            if whole:
                 factors["compute"] **= FP32_SUMS
             if load_engine(JOBS[name].engines[0]).kernels.sm_stream and "~apple" not in keys:
                 factors = {k: v * (FEW_ROWS if k == "bandwidth" else 1.0) for k, v in factors.items()}
             if place.startswith(GENERAL):
                 plain = {k: v for k, v in factors.items() if k != "few"}
-                general.append(card_row(named, plain, count, f"as fitted to runs of {name}; {GENERALLY}"))
+                note = f"as fitted to runs of {name}; {GENERALLY}"
+                general.append(card_row(named, plain, count, note))
+                if whole:
+                    own = [*named, 'engine = "fp16"']
+                    general.append(card_row(own, plain | {"compute": whole}, count, f"{note} that sum in fp16"))
     general.sort(key=lambda block: next(i for i, job in enumerate(JOBS) if f"runs of {job};" in block))
     first = {of_whom(block): block for block in reversed(general)}
     path.write_text("\n\n[[card]]".join([head, *rows, *reversed(first.values())]) + "\n", encoding="utf-8")
@@ -418,7 +423,7 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
 def known_of(place: str, job: str) -> dict[str, float]:
     """Factors of a card that a fit without families leaves as llama.cpp's runs have them.
 
-    >>> known_of("rtx-4090", "mlc") == {k: v for k, v in asdict(elsewhere("rtx-4090")).items() if v}
+    >>> known_of("rtx-4090", "tinychat") == {k: v for k, v in asdict(elsewhere("rtx-4090")).items() if v}
     True
     >>> known_of("rtx-4090", "llama.cpp")
     {}

@@ -168,15 +168,13 @@ JOBS: dict[str, Job] = {
         own={"tinychat-2.0": kernel("gemm_factor", "attention_factor", width=0.5)},
         cards={"rtx-4090": Card(0.4, 0.3), "jetson-agx-orin-64gb": Card(0.3, 0.3), "a100-sxm-80gb": Card(0.1, 0.2)},
     ),
-    "mlc": Job(  # on GeForce it sums in 16 bits, at up to twice the printed rate: the card's, not the products' share
+    "mlc": Job(
         ("mlc",),
         (Param("gap", 1e-6, 1e-8, 1e-4, prior=0.8), COLLECTIVE._replace(prior=0.6),
          Param("request", 5e-3, 1e-5, 1.0, prior=0.8)),
-        cards={"rtx-4090": Card(0.5, 0)},
     ),
     "exllamav2": Job(
         ("exllamav2",),
         (Param("gap", 1e-6, 1e-8, 1e-4, prior=0.8), Param("request", 5e-3, 1e-5, 1.0, prior=0.8)),
-        cards={"rtx-4090": Card(0.5, 0)},
     ),
 }  # fmt: skip

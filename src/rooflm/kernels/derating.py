@@ -66,9 +66,9 @@ def card_file() -> _File:
     return read(text_of("devices"), _File, "devices")
 
 
-def derating(device: Device, engine: str) -> Derating:
-    """The factors of a device: its own where it states any, else those of this card in this engine, else of the card
-    whose kernels it takes in this engine, else both in any, else of its architecture whoever sells it, else of its
+def derating(device: Device, *engines: str) -> Derating:
+    """The factors of a device: its own where it states any, else those of this card in the engine, else of the card
+    whose kernels it takes in the engine, else both in any that sums alike, else in any at all, else of its architecture whoever sells it, else of its
     product family (of its generation there, or of the one nearest in time, the later of two); else 1.
 
     >>> from rooflm.readers.devices import load_device
@@ -81,15 +81,15 @@ def derating(device: Device, engine: str) -> Derating:
         raise RooflmError(
             "cluster.device.year is a list, but it must be one year: factors of a card are looked up by it"
         )
-    return on_file(device.name, device.kernels_of, device.product_family, device.architecture, device.year, engine)
+    return on_file(device.name, device.kernels_of, device.product_family, device.architecture, device.year, *engines)
 
 
 @cache
-def on_file(gpu: str, twin: str, product_family: str, architecture: str, year: int, engine: str) -> Derating:
+def on_file(gpu: str, twin: str, product_family: str, architecture: str, year: int, *engines: str) -> Derating:
     """The factors in data/calibration/devices.toml."""
-    cards = [(card, ANY, ANY, who) for who in (engine, ANY) for card in (gpu, twin)]
-    families = [(ANY, product_family, kind, who) for who in (engine, ANY) for kind in (_nearest, ANY)]
-    for card, family, kind, who in [*cards, *((ANY, ANY, architecture, who) for who in (engine, ANY)), *families]:
+    cards = [(card, ANY, ANY, who) for who in (*engines, ANY) for card in (gpu, twin)]
+    families = [(ANY, product_family, kind, who) for who in (*engines, ANY) for kind in (_nearest, ANY)]
+    for card, family, kind, who in [*cards, *((ANY, ANY, architecture, who) for who in (*engines, ANY)), *families]:
         chosen = kind if isinstance(kind, str) else kind(family, architecture, year, who)
         for row in card_file().card:
             if (row.gpu, row.product_family, row.architecture, row.engine) == (card, family, chosen, who):

@@ -71,7 +71,7 @@ def setting(device: Device, engine: Engine, scheme: Quant, efficiency: Efficienc
     """What picks the constants of kernels, and the rates that the device reaches of its datasheet."""
     r = rates_of(device, scheme, efficiency)
     w = where(device, engine, scheme, r)
-    reached = derating(device, w.engine)
+    reached = derating(device, *w.engines)
     peak = {k: v * reached.compute for k, v in r.peak.items()}
     return w, r._replace(peak=peak, dram=r.dram * reached.bandwidth)
 
@@ -176,7 +176,7 @@ def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     it. A device that does not know fp8 converts such a cache on its vector units; integers any device converts. Where a
     graph's grid has blocks up to its longest sequence, those beyond a sequence's own tokens start and end at once."""
     k, unknown = s.engine.kernels, "fp8" not in s.cluster.device.peak
-    dram = r.dram / pick(k.unsplit < math.inf, derating(s.cluster.device, w.engine).bandwidth, 1.0)
+    dram = r.dram / pick(k.unsplit < math.inf, derating(s.cluster.device, *w.engines).bandwidth, 1.0)
     waits = smaller(larger(2.0 - 4.0 * matrix_share(s.cluster.device), 0.0), 1.0)  # for units of a quarter the size
     ints = (s.quant.kind == "int") | (k.kv_convert == 0)  # an engine that converts no fp8 keeps 8 bits as integers
     longest = smaller(s.model.max_context, k.graph_length)
@@ -241,7 +241,7 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     kernels of an engine's own run at the datasheet's rate: what a card's share of it says is of dense products (sums of
     fp16 values on GeForce, hipBLASLt). No other ranks' rows stray to where tokens are sent to their experts' alone."""
     if s.engine.kernels.gemv:
-        share = derating(s.cluster.device, w.engine).compute
+        share = derating(s.cluster.device, *w.engines).compute
         r = r._replace(peak={k: v if k == "vector" else v / share for k, v in r.peak.items()})
     spread_out = s.mapping.ep > 1
     wanted = s.engine.kernels.experts, s.engine.kernels.launched

@@ -17,14 +17,15 @@ from rooflm.units import highest
 class Where(NamedTuple):
     """What the look-up of constants goes by. gpu: the card whose kernels these are (`Device.kernels_from`); generation:
     whose sets stand in for a card without any; kernels: whose, a key of the calibration tables; quant: data type of
-    quantised products as the tables know it; half: of the rest; engine: its row."""
+    quantised products as the tables know it; half: of the rest; engines: those
+    whose factors of cards hold."""
 
     gpu: str
     generation: str
     kernels: str
     quant: str
     half: str
-    engine: str = ""
+    engines: tuple[str, ...] = ()
 
 
 def weight_dtype(q: Quant, computed: str) -> str:
@@ -53,7 +54,7 @@ def where(device: Device, engine: Engine, scheme: Quant, r: Rates) -> Where:
     """The key of the look-up for a scheme in an engine on a device."""
     quant = weight_dtype(scheme, r.dtype["quant"])
     card, generation = device.kernels_from, device.kernel_generation
-    return Where(card, generation, engine.kernels.whose, quant, r.dtype["half"], engine.runs)
+    return Where(card, generation, engine.kernels.whose, quant, r.dtype["half"], (engine.runs, engine.kernels.sums))
 
 
 @lru_cache(maxsize=4096)

@@ -23,7 +23,7 @@ from rooflm.units import Num, is_plain, larger, pick, smaller
 
 def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r: Rates) -> NDArray[Any]:
     """All products together, those of several data types with constants and peaks of their own each."""
-    reached = derating(s.cluster.device, w.engine)
+    reached = derating(s.cluster.device, *w.engines)
     vector = s.engine.kernels.gemv and w.quant in ("int4_wo", "int8_wo")
     dtypes = {op.rate: w.quant if op.rate == "quant" and not vector else w.half for op in ops}
     chosen = {rate: _gemm_constants(dtype, w, s) for rate, dtype in dtypes.items()}

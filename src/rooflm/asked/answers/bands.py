@@ -236,6 +236,6 @@ def _standing_in(device: Device, engine: Engine, scheme: Quant, efficiency: Effi
             return "" if on == w.gpu else f"constants of {on}: none of {device.name} was measured"
     level = lookup("gemm", w.gpu, w.generation, w.kernels, w.half).level
     kin = {"generation": f"{w.generation} cards", "all": "all measured cards"}.get(level)
-    if kin and derating(device, engine.runs) != Derating():
+    if kin and derating(device, engine.runs, engine.kernels.sums) != Derating():
         kin = f"other {device.product_family} cards"
     return f"constants of {kin}: none of {device.name} was measured" if kin else ""
