@@ -68,8 +68,9 @@ def card_file() -> _File:
 
 def derating(device: Device, *engines: str) -> Derating:
     """The factors of a device: its own where it states any, else those of this card in the engine, else of the card
-    whose kernels it takes in the engine, else both in any that sums alike, else in any at all, else of its architecture whoever sells it, else of its
-    product family (of its generation there, or of the one nearest in time, the later of two); else 1.
+    whose kernels it takes in the engine, else both in any that sums alike, else in any at all, else of its architecture
+    whoever sells it, else of its product family (of its generation there, or of the one nearest in time, the later of
+    two); else 1.
 
     >>> from rooflm.readers.devices import load_device
     >>> derating(load_device("tpu-v4"), "no-such-engine").compute
