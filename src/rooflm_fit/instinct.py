@@ -253,8 +253,8 @@ def untuned(library: str) -> FitRow:
 
 
 ONE_STAGE = 0.25
-"""eff_c of experts in blocks of 8 bits that aiter has no row of, on CDNA3: tiles of 32 x 256, where its tuner finds ones
-of 64 (pull request 4261: 1.56 times faster in the mean of 2,048 to 32,768 tokens). Fewer tokens are as fast: the
+"""eff_c of experts in blocks of 8 bits that aiter has no row of, on CDNA3: tiles of 32 x 256, where its tuner finds
+ones of 64 (pull request 4261: 1.56 times faster in the mean of 2,048 to 32,768 tokens). Fewer tokens are as fast: the
 tuner's own choice there."""
 
 
@@ -425,7 +425,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             if cu in CARDS and table.seconds.size >= LEAST
         ]
         rows += [untuned(library) for library in UNTUNED] if name == "gemm" else []
-        rows += [one_stage(own) for own in rows if name == "moe" and (own.architecture, own.dtype) == ("cdna3", "fp8_block")]
+        rows += [
+            one_stage(own) for own in rows if name == "moe" and (own.architecture, own.dtype) == ("cdna3", "fp8_block")
+        ]
         rows += [as_before(name, own) for own in rows if own.engine == ANY]
         write_fits(options.out / f"{name}-instinct.toml", rows, HEADER.format(what=what, judged=THIRDS))
     write_fits(options.out / "collective-instinct.toml", reduces(), HEADER.format(what="collectives", judged=IN_SAMPLE))
