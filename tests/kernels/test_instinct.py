@@ -15,6 +15,8 @@ from rooflm.errors import RooflmError
 from rooflm.graph.ops import Comm
 from rooflm.kernels.collectives import fitted
 from rooflm.kernels.constants import lookup
+from rooflm.kernels.derating import derating
+from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.products import among
 from rooflm.kernels.roofline import time_comms
 from rooflm.readers.devices import load_cluster, load_device
@@ -67,6 +69,63 @@ def test_triton_on_cdna3_takes_a_time_of_its_own() -> None:
     assert 1e3 * tpot("deepseek-v3", "mi300x", engine="sglang", **given) == pytest.approx(28.76, rel=0.15)
 
 
+def product(m: float, n: float, k: float, kernels: str, gpu: str = "mi300x") -> float:
+    """Seconds of a product of fp8 blocks by the kernels of a library, as the sets are fitted."""
+    device = load_device(gpu)
+    reached = derating(device, "")
+    constants = GemmConstants(**lookup("gemm", "", device.kernel_generation, kernels, "fp8_block").row.constants)
+    return float(gemm_time(m, n, k, weight_bytes=1.0, act_bytes=1.0, out_bytes=2.0, c=constants, sms=device.sms,
+                           peak=device.peak["fp8"] * reached.compute,
+                           bandwidth=device.dram.bandwidth * reached.bandwidth))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shape", "measured"),
+    [((1, 3072, 6144), 12.2), ((1, 6144, 2048), 8.4), ((16, 25600, 5120), 36.6), ((48, 8192, 5120), 24.5)],
+)
+def test_tuned_products_of_few_rows_take_what_the_tuner_measured(shape: tuple[int, int, int], measured: float) -> None:
+    """aiter/configs, a8w8_blockscale_tuned_gemm_*.csv, cu_num 304. A fit in which prompts outnumber steps a hundred to
+    one had 23.5 us for the first."""
+    assert 1e6 * product(*shape, "vllm") == pytest.approx(measured, rel=0.4)
+
+
+def test_what_aiter_has_not_tuned_runs_one_kernel_whatever_the_rows() -> None:
+    """vllm-project/vllm pull request 56812 saw it stay flat from 512 rows on (418 TFLOP/s on an MI355X); tuned kernels
+    reach 800 on an MI300X."""
+    rates = [2 * m * 34816 * 5120 / product(m, 34816, 5120, "ck") / 1e12 for m in (2048, 8192, 32768)]
+    assert rates == pytest.approx([rates[0]] * 3, rel=0.03)
+    assert 250 < rates[0] < 350
+    for n, k in ((2112, 7168), (7168, 2048), (34816, 5120)):
+        assert product(4096, n, k, "ck") > 1.5 * product(4096, n, k, "vllm")
+
+
+def test_untuned_products_and_experts_slow_prompts_of_vllm_on_cdna3_alone() -> None:
+    """Qwen3-14B on one MI325X, 600 prompts of 2,048 tokens: 4.82 a second in all (pull request 56812)."""
+    given = {"batch": 4, "prompt": 2048, "output": 2, "quant": "fp8-block"}
+    now, tuned = (
+        float(infer("qwen3-14b", gpu="mi325x", engine="vllm", sets=sets, **given).ttft)
+        for sets in ({}, {"engine.untuned": ""})
+    )
+    assert now > 1.5 * tuned
+    assert 4 / now == pytest.approx(4.82, rel=0.3)
+    later = [
+        float(infer("qwen3-14b", gpu="mi355x", engine="vllm", sets=sets, **given).ttft)
+        for sets in ({}, {"engine.untuned": ""})
+    ]
+    assert later[0] == later[1]
+
+
+def test_experts_that_aiter_has_not_tuned_are_slower_for_prompts_alone() -> None:
+    """ROCm/aiter pull request 4261: 1.56 times in the mean of 2,048 to 32,768 tokens, up to 1.8."""
+    times = []
+    for sets in ({"engine.experts": "1stage"}, {"engine.experts": "aiter"}):
+        given = {"gpu": "mi300x", "engine": "vllm", "quant": "fp8-block", "batch": 1, "prompt": 8192, "output": 8}
+        e = infer("qwen3.5-122b-a10b", sets=sets, **given)
+        times.append((float(e.prefill_parts["moe"]), float(e.decode_parts["moe"])))
+    assert 1.2 < times[0][0] / times[1][0] < 1.8
+    assert times[0][1] == pytest.approx(times[1][1], rel=0.02)
+
+
 def test_shapes_are_pairs() -> None:
     assert among(np.array([[2112.0], [2112.0]]), np.array([[7168.0], [7168.0]]), "2112x7168").all()
     assert not among(np.array([7168.0]), np.array([2112.0]), "2112x7168").any()
@@ -108,7 +167,7 @@ def test_the_next_card_is_never_slower(model: str, quant: str, tp: int, engine: 
     ("told", "sentence"),
     [
         ("tuned", "engine.tuned is '7x', but it must be shapes such as '2112x7168 7168x2048'"),
-        ("untuned", "engine.untuned is '7x': it must be one of none, triton, flashinfer"),
+        ("untuned", "engine.untuned is '7x': it must be one of none, ck, triton, flashinfer"),
     ],
 )
 @pytest.mark.parametrize("model", ["deepseek-v3", "llama-3.1-8b"])
