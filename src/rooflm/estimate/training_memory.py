@@ -76,7 +76,7 @@ class Layer:
 class Setup(NamedTuple):
     """What the memory of a stage depends on; `adapters`: parameters of low-rank adapters on one layer of a rank; span:
     keys that unfused attention scores for a query; weight: bytes of a trained one; fleeting: gradients do not stand;
-    residual: bytes of a value between layers, and in them over a readied base; apart: 1 where a layer that runs again
+    residual: bytes of a value between layers, and in them over a readied base; reused: 1 where a layer that runs again
     takes the room of the loss; copied: bytes a trained parameter that the update makes anew; lone: ZeRO 3 shards no
     weights beside the master copy, and tables stay gathered (FSDP's root); inputs: width of what adapters read."""
 
@@ -98,7 +98,7 @@ class Setup(NamedTuple):
     residual: Num = 2.0
     copied: Num = 0.0
     lone: bool = False
-    apart: Num = 0.0
+    reused: Num = 0.0
 
     @property
     def tokens(self) -> Num:
@@ -280,7 +280,7 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     layer = fullest_layer(c)
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.options.flushes, m.vp, index)
     parts["logits"] = last * c.tokens * ceil(model.vocab / m.tp) * c.logit_bytes
-    again = layer.whole - layer.kept - c.apart * parts["logits"]  # a layer runs when the loss has been worked through
+    again = layer.whole - layer.kept - c.reused * parts["logits"]  # a layer runs when the loss has been worked through
     working = 0.0 if m.recompute in ("none", "selective") else larger(again, 0.0)
     masks = first * flight * c.rows * model.hidden * c.options.dropout
     inputs = 2 * (last * c.rows + c.tokens) * model.hidden * b  # of the loss; and a layer's gradients, not yet reduced
