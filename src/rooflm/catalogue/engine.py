@@ -45,9 +45,7 @@ class ServerOptions:
     draft: float = number(0.03, "cost of a guess over that of a step")
     gained: float = number(0.0, "tokens that a step gains, where it is known (0: worked out of acceptance)")
     swap_bandwidth: float = number(25e9, "between device and host, all GPUs of the instance", "bytes/s", above=True)
-    static_fraction: float = share(
-        0.0, "share of the memory free at first for weights and cache (0: memory_fraction, for all)"
-    )
+    static_fraction: float = share(0.0, "share of free memory for weights and cache (0: memory_fraction, for all)")
 
 
 @dataclass(frozen=True)
@@ -179,9 +177,7 @@ class Room:
     workspace: Num = number(0.0, "fixed buffers", "bytes")
     alone: Num = share(1.0, "share of context and workspace on a device that works alone (no communicators)")
     in_switch: Num = number(0.0, "fixed buffers more where a switch adds up what a layer's ranks send", "bytes")
-    sampled: Num = number(
-        0.0, "a logit of the pass that samples for every sequence, before the cache is sized", "bytes"
-    )
+    sampled: Num = number(0.0, "a logit of a pass that samples for every sequence before the cache is sized", "bytes")
     token_budget: Num = count(INF, "most new tokens in one pass")
     block: Num = count(1, "tokens a KV block")
     window_kept: Num = share(0.0, "share of its tokens that a layer with a window keeps at least, whatever the window")
