@@ -49,7 +49,7 @@ def outpaced(items: Iterable[Case]) -> set[tuple[str, str, str]]:
         ranks = k.get("tp", 1) * k.get("pp", 1) * k.get("dp", 1)
         where = (c.engine, c.group[0], ranks, k["prompt"], k["output"], c.concurrency)
         s = scenario(c.request)
-        card = (c.group[1], float(s.cluster.device.peak["bf16"]), float(s.quant.weight_bits))
+        card = (c.group[1], float(s.cluster.device.half_peak), float(s.quant.weight_bits))
         runs.setdefault(where, {}).setdefault(card, []).append(c.ttft)
     ratios: dict[tuple[str, str, str], list[float]] = {}
     for where, cards in runs.items():

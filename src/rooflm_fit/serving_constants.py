@@ -59,7 +59,7 @@ OWN = {"sglang": ("prompt",)}
 would be 1.15 to 1.2, in sources that nothing is fitted to as well. INFERRED: no compiler fuses what stands between its
 products (docs/decisions/0143)."""
 COMMON = ("request", "eager", "carry", "decode_factor", "deliver")
-"""What is fitted to all engines together. request, eager and carry of each engine came out within a fifth of each other
+"""What is fitted to all engines together. request, eager and carry of each engine came out within a third of each other
 and were worse on cards and releases left out: all three are Python servers that launch from Python."""
 GAP = {"sglang": 0.0}
 """s between two kernels in a CUDA graph where it is not OVERLAP: 0 where none is launched before the one before has

@@ -16,6 +16,7 @@ from rooflm.estimate.memory import adapter_bytes
 from rooflm.estimate.request import decode_nodes
 from rooflm.graph.context import Context, Decode, Pass
 from rooflm.graph.forward import build
+from rooflm.graph.ops import occupied
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.schemes import PRESETS
 from rooflm.scenario.adapters import Adapters
@@ -77,7 +78,7 @@ def test_guessed_tokens_ask_for_one_adapter_together():
     model = load_model("llama-3.1-8b")
     c = Context(model, Pass(None, Decode(4.0 * 5, 100.0, 5), 20.0), Mapping(), PRESETS["bf16"], adapters=a)
     shrink = next(op for op in build(c) if op.name == "lora_shrink")
-    assert shrink.bytes == pytest.approx((20 * 4096 + a.distinct(4) * 4096 * 16) * 2 + 20 * 16 * 4)
+    assert shrink.bytes == pytest.approx((20 * 4096 + occupied(a.held, 4) * 4096 * 16) * 2 + 20 * 16 * 4)
     given = {**A100, "batch": 4, "adapters": 256}
     nodes = {n: decode_nodes(s := build_inference("llama-3.1-8b", **given, guesses=n).scenario, running(s))
              for n in (0, 4)}  # fmt: skip

@@ -235,7 +235,7 @@ def test_a_term_is_only_as_large_as_what_it_depends_on() -> None:
     micro, vp = np.array([[1.0], [2.0]]), np.array([[1.0, 2.0, 3.0]])
     grid = train_scenario(replace(base, mapping=replace(base.mapping, micro_batch=micro, vp=vp), axes=2))
     assert np.size(grid.step.micro.forward) == micro.size
-    assert all(np.size(stage.parts["gradients"]) == 1 for stage in grid.stages)
+    assert all(np.size(stage["gradients"]) == 1 for stage in grid.stages)
 
 
 def test_frozen_layers_and_busy_experts() -> None:

@@ -13,9 +13,11 @@ from rooflm.catalogue.hardware import Derating
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
 from rooflm.estimate.request import timed_passes
+from rooflm.estimate.step import prompt_factor
 from rooflm.kernels.derating import derating, matrix_share
 from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import load_device
+from rooflm.readers.engines import load_engine
 
 ROW = """
 vendor = "nobody"
@@ -171,7 +173,9 @@ def test_weights_in_four_bits_are_multiplied_no_faster_than_by_amperes_instructi
 def test_cards_in_slots_have_no_bridge_and_less_power() -> None:
     given: dict[str, Any] = {"model": "llama-3.1-8b", "engine": "trtllm", "quant": "fp16", "prompt": 2048}
     slot, board = (float(infer(**given, gpu=name).ttft) for name in ("a100-pcie-80gb", "a100-sxm-80gb"))
-    assert 1.03 < slot / board < (400 / 300) ** (1 / 3)
+    e = load_engine("trtllm")  # a prompt's passes draw more than kernels alone, and the slot has fewer watts for that
+    heat = [float(prompt_factor(e, load_device(name))) for name in ("a100-pcie-80gb", "a100-sxm-80gb")]
+    assert 1.03 < slot / board < (400 / 300) ** (1 / 3) * heat[0] / heat[1]
     kinds = {link.kind for link in infer(**given, gpu="a100-pcie-80gb", tp=2).scenario.cluster.tiers}
     assert "nvlink" not in kinds and "pcie" in kinds
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tables import load_constants
 
 from rooflm import infer
-from rooflm.graph.ops import distinct_experts, distinct_ranks, popularity
+from rooflm.graph.ops import distinct_experts, occupied, popularity
 from rooflm.kernels.constants import entries_of, parsed, typed
 from rooflm.kernels.moe import (
     MoEConstants,
@@ -217,9 +217,9 @@ def test_shipped_fits_are_described() -> None:
     assert all(row.source and row.rows_in > 0 for row in rows)
 
 
-def test_distinct_ranks_by_hand() -> None:
-    assert float(distinct_ranks(4, 2)) == pytest.approx(4 * (1 - 0.75**2))
-    assert float(distinct_ranks(8, 1)) == 1
+def test_occupied_ranks_by_hand() -> None:
+    assert float(occupied(4, 2)) == pytest.approx(4 * (1 - 0.75**2))
+    assert float(occupied(8, 1)) == 1
 
 
 @pytest.mark.parametrize("ep", [4, 8])

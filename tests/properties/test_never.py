@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 import rooflm
 from rooflm.readers.devices import load_device
+from rooflm.readers.rows import names
 
 BATCHES = [1, 2, 4, 8, 16, 24]
 """Sequences that every current engine decodes by graphs on any card (SGLang ends them at 24 on cards of 24 GB)."""
@@ -57,6 +59,14 @@ def test_latents_are_read_by_all_of_a_card(engine: str, gpu: str) -> None:
     near, far = grid("deepseek-v2-lite", gpu, "bf16", engine, batch=1, prompt=[1024, 65536])["tpot_s"].values
     read = 27 * (65536 - 1024) * 576 * 2 / load_device(gpu).dram.bandwidth
     assert far - near < 30 * read  # Triton's cut it into eight
+
+
+@pytest.mark.parametrize(("model", "quant"), [("llama-2-7b", "w16a16"), ("deepseek-v2-lite", "w16a16kv8")])
+def test_every_card_answers(model: str, quant: str) -> None:
+    """Also those that multiply in no bf16, and latents with an 8-bit cache where no table has a kernel for one."""
+    for gpu in names("gpu"):
+        e = rooflm.infer(model, gpu=gpu, engine="vllm", quant=quant, batch=4)
+        assert 0 < e.ttft < math.inf and 0 < e.tpot < math.inf, gpu
 
 
 @pytest.mark.parametrize("engine", ["sglang-0.5.10", "vllm"])

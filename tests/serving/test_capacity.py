@@ -11,6 +11,7 @@ import pytest
 from rooflm.asked.build_inference import build_inference
 from rooflm.estimate.capacity import fixed_buffers
 from rooflm.estimate.offloaded import device_part
+from rooflm.readers.engines import load_engine
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving.capacity import capacity
 from rooflm.serving.deploy import server_options
@@ -98,6 +99,12 @@ def test_only_a_layers_ranks_meet_in_that_switch() -> None:
 
     assert more("h100", tp=2) == 1.8 * 2**30
     assert more("h100", tp=1) == more("h100", pp=2) == more("a100", tp=4) == more("l40s", tp=4) == 0
+
+
+def test_releases_that_sort_to_sample_take_more_a_logit() -> None:
+    """A kernel of Triton's replaced PyTorch's sort in 0.17 (pull request 33538); builds that do not sample on trial."""
+    names = ("vllm-0.7", "vllm-0.10.2", "vllm-0.13", "vllm-0.15", "vllm-0.16", "vllm-0.18", "atom", "tgi", "sglang")
+    assert [load_engine(name).room.sampled for name in names] == [38, 38, 38, 38, 38, 14, 0, 0, 0]
 
 
 def test_logits_are_whole_on_each_rank_when_a_pass_is_tried() -> None:

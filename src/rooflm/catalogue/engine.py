@@ -45,7 +45,7 @@ class ServerOptions:
     draft: float = number(0.03, "cost of a guess over that of a step")
     gained: float = number(0.0, "tokens that a step gains, where it is known (0: worked out of acceptance)")
     swap_bandwidth: float = number(25e9, "between device and host, all GPUs of the instance", "bytes/s", above=True)
-    static_fraction: float = share(0.0, "share of the device for weights and cache (0: memory_fraction, for all)")
+    static_fraction: float = share(0.0, "share of free memory for weights and cache (0: memory_fraction, for all)")
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Kernels:
     exchange: str = word(
         "all_to_all",
         "how tokens of data-parallel ranks come to their experts: each to its own (all_to_all), or all to every rank, "
-        "whose sums are scattered (gather)",
+        "whose sums are scattered (gather, of at most eight ranks)",
         ("all_to_all", "gather"),
     )
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
@@ -176,9 +176,9 @@ class Room:
     free_fraction: Num = share(1.0, "share of what weights, activations and buffers leave for the KV cache", above=True)
     context: Num = number(0.0, "CUDA context and libraries", "bytes")
     workspace: Num = number(0.0, "fixed buffers", "bytes")
-    alone: Num = share(1.0, "share of both on a device that works alone (no communicators)")
+    alone: Num = share(1.0, "share of context and workspace on a device that works alone (no communicators)")
     in_switch: Num = number(0.0, "fixed buffers more where a switch adds up what a layer's ranks send", "bytes")
-    sampled: Num = number(0.0, "bytes a logit of the trial pass that samples for every sequence, before the KV cache")
+    sampled: Num = number(0.0, "a logit of a pass that samples for every sequence before the cache is sized", "bytes")
     token_budget: Num = count(INF, "most new tokens in one pass")
     block: Num = count(1, "tokens a KV block")
     window_kept: Num = share(0.0, "share of its tokens that a layer with a window keeps at least, whatever the window")

@@ -12,18 +12,7 @@ from rooflm.catalogue.engine import Engine
 from rooflm.estimate.capacity import Running
 from rooflm.estimate.guessing import drafting, verifying
 from rooflm.estimate.offloaded import decode_seconds, prompt_seconds
-from rooflm.estimate.step import (
-    Step,
-    add_up,
-    captured,
-    graphed,
-    prompt_factor,
-    issue_time,
-    launches,
-    of_experts,
-    step,
-    unfitted,
-)
+from rooflm.estimate.step import Step, add_up, captured, graphed, issue_time, launches, of_experts, step, unfitted
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
 from rooflm.graph.ops import Comm, Op
@@ -150,7 +139,7 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     sequences = run.sequences / run.passes
     held = captured(e, s.model)
     issue = issue_time(e, sequences * s.workload.new, held, of_experts(timed.prefill, s), s.cluster.launching)
-    one = step(timed.prefill, e, s.cluster.device, r, issue, sequences, prompt_factor(e, s.cluster.device))
+    one = step(timed.prefill, e, s.cluster.device, r, issue, sequences, prompts=True)
     # passes follow each other through the stages: the times of all at one stage, of the largest at the others
     busy = run.passes + (m.pp - 1) * run.fullest
     busy = busy if is_plain(m.pp, 1) else busy + stalls(s, timed.prefill, run.passes)

@@ -234,16 +234,15 @@ def roofs(timed: Sequence[Timed]) -> Num:
 
 
 def step(
-    timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, sequences: Num, slower: Num = 1.0
+    timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, sequences: Num, prompts: bool = False
 ) -> Step:
     """The time of one pass: kernels and collectives one after the other, gaps between them, and the host. total =
     max(device, launches) plus the engine's fixed costs (a step, a sequence, a message), which are hidden where the
     engine prepares the next step during this one. The excess over the device is the part "host"; parts sum to the
     total. A negative gap (launches overlap in a graph) shortens all parts alike, at most by half and never below the
-    kernels' rooflines. slower: factor on all device times."""
-    host, shares = engine.host, by_part(timed)
-    alone = add_up(shares.values())
-    count = launches(timed)
+    kernels' rooflines. prompts: whether the pass has any (`prompt_factor`)."""
+    host, shares, slower = engine.host, by_part(timed), prompt_factor(engine, device) if prompts else 1.0
+    alone, count = add_up(shares.values()), launches(timed)
     device_time = larger(alone + count * host.gap, alone / 2) * slower
     if not (isinstance(host.gap, int | float) and host.gap >= 0 and is_plain(slower, 1.0)):
         device_time = larger(device_time, roofs(timed))

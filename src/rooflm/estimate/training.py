@@ -16,7 +16,7 @@ from rooflm.estimate import training_memory as tm
 from rooflm.estimate.bounds import bounds
 from rooflm.estimate.capacity import Limits, check, fixed_buffers
 from rooflm.estimate.figures import Figures, Memory, figure
-from rooflm.estimate.step import by_part, dynamic_energy
+from rooflm.estimate.step import add_up, by_part, dynamic_energy
 from rooflm.estimate.training_step import (
     PHASES,
     StepGraph,
@@ -45,7 +45,7 @@ class TrainingFigures(Figures):
 
     scenario: Scenario
     step: TrainingStep
-    stages: Sequence[tm.Stage]
+    stages: Sequence[dict[str, Num]]
     used: Num
     limits: Limits
     convention: ClassVar[str] = "full"
@@ -97,8 +97,8 @@ class TrainingFigures(Figures):
         room = (self.capacity - sum(fixed_buffers(s))) / e.room.fragmentation
         most: Num = np.inf
         for stage in self.stages:
-            growing = stage.parts["activations"] + stage.parts["logits"]
-            most = smaller(most, (room - (stage.total - growing)) / larger(growing, 1.0))
+            growing = stage["activations"] + stage["logits"]
+            most = smaller(most, (room - (add_up(stage.values()) - growing)) / larger(growing, 1.0))
         return largest_divisor(micro_batches(s) * s.mapping.micro_batch, larger(floor(most * s.mapping.micro_batch), 0))
 
     @figure
@@ -165,8 +165,7 @@ class TrainingFigures(Figures):
     @cached_property
     def _peak_work(self) -> Num:
         """FLOPs of a step at the peak of the products' data type."""
-        s = self.scenario
-        return self._device_seconds * matrix_peak(s)
+        return self._device_seconds * matrix_peak(self.scenario)
 
     @figure
     def bubble_fraction(self) -> Num:
@@ -226,11 +225,13 @@ def train_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Trai
     """Predict training of one scenario (or of every point of its grid). Never raises for an infeasible point.
 
     broken: the rules that it breaks (`rules.flags`), where that is known already."""
-    violated = flags(s, TRAINING) if broken is None else broken
-    return estimate(time_step(s, context(s)), violated)
+    c = context(s)
+    step, stages = time_step(s, c), tm.stages(setup_of(s, c))
+    held, violated = used(s, stages), flags(s, TRAINING) if broken is None else broken
+    return TrainingFigures(s, step, stages, held, check(violated, held, capacity_of(s)))
 
 
-def used(s: Scenario, stages: Sequence[tm.Stage]) -> Num:
+def used(s: Scenario, stages: Sequence[dict[str, Num]]) -> Num:
     """Bytes on the fullest device, of these stages."""
     return tm.most(stages) * s.engine.room.fragmentation + sum(fixed_buffers(s))
 
@@ -257,11 +258,3 @@ def largest_divisor(value: Num, most: Num) -> Num:
     rising = np.concatenate([i * span + group for i, group in enumerate(groups)])
     limit = np.minimum(np.where(np.asarray(most) >= 1, most, 0), different[place]).astype(int)
     return np.concatenate(groups)[np.searchsorted(rising, place * span + limit, "right") - 1] * 1.0
-
-
-def estimate(step: TrainingStep, broken: Mapping[str, Num]) -> TrainingFigures:
-    """The figures of a timed step."""
-    s = step.scenario
-    stages = tm.stages(setup_of(s, step.context))
-    held = used(s, stages)
-    return TrainingFigures(s, step, stages, held, check(broken, held, capacity_of(s)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -76,7 +76,7 @@ class Layer:
 class Setup(NamedTuple):
     """What the memory of a stage depends on; `adapters`: parameters of low-rank adapters on one layer of a rank; span:
     keys that unfused attention scores for a query; weight: bytes of a trained one; fleeting: gradients do not stand;
-    residual: bytes of a value between layers, and in them over a readied base; apart: 1 where a layer that runs again
+    residual: bytes of a value between layers, and in them over a readied base; reused: 1 where a layer that runs again
     takes the room of the loss; copied: bytes a trained parameter that the update makes anew; lone: ZeRO 3 shards no
     weights beside the master copy, and tables stay gathered (FSDP's root); inputs: width of what adapters read."""
 
@@ -98,7 +98,7 @@ class Setup(NamedTuple):
     residual: Num = 2.0
     copied: Num = 0.0
     lone: bool = False
-    apart: Num = 0.0
+    reused: Num = 0.0
 
     @property
     def tokens(self) -> Num:
@@ -240,18 +240,6 @@ def shard_ranks(m: Mapping) -> Num:
     return pick(m.fsdp_group > 0, smaller(m.fsdp_group, m.dp * m.cp), m.dp * m.cp)
 
 
-@dataclass(frozen=True)
-class Stage:
-    """One stage's bytes by part."""
-
-    parts: dict[str, Num]
-
-    @cached_property
-    def total(self) -> Num:
-        """Sum of the parts."""
-        return add_up(self.parts.values())
-
-
 def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     """Bytes of weights, gradients and optimiser of `layers` layers and `ends` parameters of embedding or head."""
     t, m = c.options, c.mapping
@@ -285,14 +273,14 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     }
 
 
-def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -> Stage:
+def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -> dict[str, Num]:
     """Bytes of the stage at `index` with so many layers; first, last: 1 where it holds the embedding or the head."""
     m, model, b = c.mapping, c.model, c.widths[1]
     parts = model_states(c, layers, ends)
     layer = fullest_layer(c)
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.options.flushes, m.vp, index)
     parts["logits"] = last * c.tokens * ceil(model.vocab / m.tp) * c.logit_bytes
-    again = layer.whole - layer.kept - c.apart * parts["logits"]  # a layer runs when the loss has been worked through
+    again = layer.whole - layer.kept - c.reused * parts["logits"]  # a layer runs when the loss has been worked through
     working = 0.0 if m.recompute in ("none", "selective") else larger(again, 0.0)
     masks = first * flight * c.rows * model.hidden * c.options.dropout
     inputs = 2 * (last * c.rows + c.tokens) * model.hidden * b  # of the loss; and a layer's gradients, not yet reduced
@@ -303,10 +291,10 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
         # gradients take the room of the activations that a backward pass has used up, and so do an update's copies
         used_up = parts["activations"] + parts["logits"] + parts["buffers"] * c.lone
         parts["gradients"] = larger(grads * (1.0 - c.fleeting), grads + update - used_up)
-    return Stage(parts)
+    return parts
 
 
-def stages(c: Setup) -> list[Stage]:
+def stages(c: Setup) -> list[dict[str, Num]]:
     """The stages that may need most memory: the first, the second (more layers if uneven) and the last."""
     m, layers = c.mapping, c.model.layers
     ends, between = stage_layers(layers, m.pp)
@@ -322,15 +310,15 @@ def stages(c: Setup) -> list[Stage]:
     return candidates
 
 
-def most(candidates: Sequence[Stage]) -> Num:
+def most(candidates: Sequence[dict[str, Num]]) -> Num:
     """Bytes of the stage that needs most."""
-    return reduce(larger, [c.total for c in candidates])
+    return reduce(larger, [add_up(c.values()) for c in candidates])
 
 
-def fullest_stage(candidates: Sequence[Stage]) -> dict[str, Num]:
+def fullest_stage(candidates: Sequence[dict[str, Num]]) -> dict[str, Num]:
     """Bytes by part of the stage that needs most."""
-    highest, parts = most(candidates), dict(candidates[0].parts)
+    highest, parts = most(candidates), dict(candidates[0])
     for other in candidates[1:]:
-        here = other.total == highest
-        parts = {name: pick(here, other.parts[name], value) for name, value in parts.items()}
+        here = add_up(other.values()) == highest
+        parts = {name: pick(here, other[name], value) for name, value in parts.items()}
     return parts

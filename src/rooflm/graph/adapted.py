@@ -9,15 +9,13 @@ import numpy as np
 
 from rooflm.catalogue.model import MLA, MLP, Attention, LinearAttention, Model, MoE
 from rooflm.graph.context import Context
-from rooflm.graph.ops import Comm, Op, stream
-from rooflm.units import Num, is_plain, smaller
+from rooflm.graph.ops import Comm, Op, occupied, stream
+from rooflm.units import Num, is_plain, larger, smaller
 
 SEVERAL = {"qkv": ("q", "k", "v"), "kv": ("k", "v"), "gate_up": ("gate", "up")}
-"""One name of several products -> these products."""
+"""One name of several products -> these products, each of which has an adapter of its own."""
 SUM = 4.0
 """Bytes a value of the low-rank product between the two (vLLM's Triton kernels and Punica's keep it in fp32)."""
-SLICES = {"qkv": 3, "kv": 2, "gate_up": 2}
-"""Products of several matrices, each of which has an adapter of its own."""
 
 
 def chosen(modules: Sequence[str]) -> dict[str, float]:
@@ -76,17 +74,18 @@ def served(nodes: Sequence[Op | Comm], c: Context) -> list[Op | Comm]:
     a = c.adapters
     if a is None or a.off:
         return []
-    some = smaller(np.asarray(a.held, dtype=float), 1.0)
+    held: Num = np.asarray(a.held, dtype=float)
+    some, held = smaller(held, 1.0), larger(held, 1.0)
     names, d = chosen(a.modules), c.work.decode
-    different = a.distinct(c.sequences)
+    different = occupied(held, c.sequences)
     if d and c.kernels.adapter_by_token:
-        different = d.sequences + (a.distinct(c.work.prefill.sequences) if c.work.prefill else 0)
+        different = d.sequences + (occupied(held, c.work.prefill.sequences) if c.work.prefill else 0)
     extra: list[Op | Comm] = []
     for op in nodes:
         if not (isinstance(op, Op) and op.kind == "gemm" and op.of in names):
             continue
         m, n, k, *_ = op.shape
-        r, wide, half = a.rank, a.rank * SLICES.get(op.of, 1) * names[op.of], c.quant.half_bytes
+        r, wide, half = a.rank, a.rank * len(SEVERAL.get(op.of, (op.of,))) * names[op.of], c.quant.half_bytes
         n = n * names[op.of]
         shrink = (m * k + different * k * wide) * half + m * wide * SUM
         expand = m * wide * SUM + (different * r * n + 2.0 * m * n) * half

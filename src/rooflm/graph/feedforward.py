@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rooflm.catalogue.model import MLP, MoE
 from rooflm.graph.context import Context, absent_group
-from rooflm.graph.ops import Comm, Op, distinct_experts, distinct_ranks, gemm, grouped, popularity, stream
+from rooflm.graph.ops import Comm, Op, distinct_experts, gemm, grouped, occupied, popularity, stream
 from rooflm.units import Num, ceil, highest, is_plain, pick, smaller
 
 
@@ -131,7 +131,7 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
 def reached_ranks(c: Context, f: MoE, ranks: Num | None = None) -> Num:
     """Expected number of expert-parallel ranks (or nodes) that hold at least one of a token's experts."""
     row = f.experts if c.training and c.training.consecutive else 0
-    return distinct_ranks(c.mapping.ep if ranks is None else ranks, f.top_k, row)
+    return occupied(c.mapping.ep if ranks is None else ranks, f.top_k, row)
 
 
 def gathers(exchange: str, ep: Num) -> Num:

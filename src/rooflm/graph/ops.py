@@ -217,15 +217,16 @@ def popularity(experts: Num, top_k: Num, skew: Num) -> Num:
     return sqrt(expm1(skew * skew * np.log(experts / smaller(top_k, experts))))
 
 
-def distinct_ranks(ranks: Num, top_k: Num, row: Num = 0) -> Num:
-    """Expected number of different expert-parallel ranks that hold a token's top_k experts: R (1 - (1 - 1/R)^k).
+def occupied(places: Num, draws: Num, row: Num = 0) -> Num:
+    """Expected number of places that so many draws reach (expert-parallel ranks that hold a token's experts, adapters
+    that sequences ask for): R (1 - (1 - 1/R)^k).
 
-    row > 0: of so many experts, a token takes neighbours, from any first one: 1 + (k - 1) R / row, at most R.
-    Source: occupancy problem (Feller, volume 1, IV.2); experts evenly over ranks, drawn alike.
+    row > 0: a token takes neighbours of so many experts, from any first one: 1 + (k - 1) R / row, at most R.
+    Source: occupancy problem (Feller, volume 1, IV.2); experts evenly over ranks, all drawn alike.
 
-    >>> float(distinct_ranks(1, 8)), round(float(distinct_ranks(8, 8)), 2), float(distinct_ranks(8, 9, 128))
+    >>> float(occupied(1, 8)), round(float(occupied(8, 8)), 2), float(occupied(8, 9, 128))
     (1.0, 5.25, 1.5)
     """
     if not is_plain(row, 0):
-        return smaller(1.0 + (top_k - 1.0) * ranks / row, ranks)
-    return ranks * -expm1(top_k * log1p(-smaller(1.0 / ranks, 1 - 1e-12)))
+        return smaller(1.0 + (draws - 1.0) * places / row, places)
+    return places * -expm1(draws * log1p(-smaller(1.0 / places, 1 - 1e-12)))

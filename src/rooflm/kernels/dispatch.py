@@ -22,7 +22,7 @@ from rooflm.catalogue.model import MoE
 from rooflm.catalogue.quant import Quant
 from rooflm.graph.context import absent_group
 from rooflm.graph.feedforward import gathers
-from rooflm.graph.ops import Op, distinct, distinct_experts, distinct_ranks, popularity, stacked
+from rooflm.graph.ops import Op, distinct, distinct_experts, occupied, popularity, stacked
 from rooflm.kernels.attention import (
     DecodeConstants,
     PrefillConstants,
@@ -261,7 +261,7 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     there = w.quant == "fp8_block" and s.cluster.device.name in cards
     tuned = there and among(experts, width, s.engine.kernels.tuned_experts)
     apart = (s.mapping.expert_dp > 1) & (gathers(s.engine.kernels.exchange, s.mapping.ep) == 0)
-    arrived = tokens * pick(apart, distinct_ranks(ep, top_k) / ep, 1.0)
+    arrived = tokens * pick(apart, occupied(ep, top_k) / ep, 1.0)
     call = partial(moe_time, arrived, hidden, width, routing, top_k=pick(apart, 0.0, top_k), experts=experts, ep=ep,
                    gated=gated, weight_bytes=op.widths[0], bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
     best = {

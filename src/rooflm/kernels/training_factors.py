@@ -52,8 +52,8 @@ def early(architecture: str, dtype: str) -> float:
 
 
 def budget(architecture: str, watts: Num, used: Num) -> Num:
-    """Time of a product over that of one that uses half of the peak on the cards of the generation's fit: the cube root
-    of how many W a FLOP/s these had over those of this product, which uses so many (dynamic power goes with frequency
+    """Time of a product over that of the usual one on the cards of the generation's fit: the cube root of how many W
+    this had a FLOP/s that it used over those of this product, which uses so many (dynamic power goes with frequency
     times voltage squared, and voltage with frequency). 1 where no card of the generation was fitted.
 
     >>> round(float(budget("blackwell", 1000.0, 0.5 * 2250e12)), 3), budget("unknown", 300.0, 1e14)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from rooflm.catalogue.fields import count
-from rooflm.units import Num, expm1, is_plain, larger, log1p, smaller
+from rooflm.units import Num, is_plain
 
 MODULES = ("qkv", "q", "kv", "k", "v", "out", "gate_up", "gate", "up", "down")
 """Products of a layer that may have adapters, by name (routed experts have none)."""
@@ -25,14 +23,3 @@ class Adapters:
     def off(self) -> bool:
         """True where none is served (a list of numbers of adapters counts as serving)."""
         return is_plain(self.held, 0)
-
-    def distinct(self, sequences: Num) -> Num:
-        """Expected number of different adapters that so many sequences ask for: a (1 - (1 - 1/a)^q).
-
-        Source: occupancy problem (Feller, volume 1, IV.2).
-
-        >>> float(Adapters(1).distinct(8)), round(float(Adapters(8).distinct(8)), 2)
-        (1.0, 5.25)
-        """
-        held = larger(np.asarray(self.held, dtype=float), 1.0)
-        return -held * expm1(sequences * log1p(-smaller(1.0 / held, 1.0 - 1e-12)))

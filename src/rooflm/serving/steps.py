@@ -32,10 +32,10 @@ from rooflm.estimate.step import (
     captured,
     graphed,
     hosted,
-    prompt_factor,
     issue_time,
     launches,
     of_experts,
+    prompt_factor,
     unfitted,
 )
 from rooflm.graph.context import Context, Decode, Pass, Prefill
