@@ -59,7 +59,7 @@ def test_both_commands_say_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_further_gpus_are_told_only_where_they_are_what_helps() -> None:
-    """ZeRO 3 alone fits on these 64, so 128 of them with ZeRO 3 are no advice; too little for any one change, they are."""
+    """ZeRO 3 alone fits on these 64, so 128 with ZeRO 3 are no advice; where no one change is enough, more GPUs are."""
     enough = rooflm.train("llama-3.1-8b", gpu="h100", gpus=64, batch=1024, seq=8192)
     assert {"zero": 3} in [r.change for r in enough.would_fit]
     assert not any("gpus" in r.change for r in enough.would_fit)

@@ -113,6 +113,8 @@ def test_a_width_is_one_that_exists_and_an_amount_has_its_unit(monkeypatch: pyte
     monkeypatch.setattr(sys.modules[causes.__module__], "suspects", lambda: (known["another type of the cache"],))
     found = causes(score([replace(r, measured=truth.predicted)]))
     assert all(c.level in known[c.name].levels for c in found)
-    assert known["CUDA graphs are off"].told("2e-5") == "every kernel of a pass is launched by the host, at 20.0 µs each"
+    assert (
+        known["CUDA graphs are off"].told("2e-5") == "every kernel of a pass is launched by the host, at 20.0 µs each"
+    )
     assert " over 12.0 GB/s, as " in known["the split goes over a slow link"].told("12e9")
     assert known["the clock is lower"].told("0.9").startswith("a cap on power or clocks leaves 0.9 of")

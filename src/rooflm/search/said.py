@@ -185,7 +185,7 @@ def tables(found: Any, columns: Sequence[Column]) -> list[Block]:
         rows = [(point_text({k: v for k, v in c.inputs.items() if k not in same}),
                  *(w(c.outputs[key]) for key, _, w in columns)) for c in candidates]  # fmt: skip
         head = (title, *(h for _, h, _ in columns))
-        spare = tuple(sorted(reversed(head[3:]), key=lambda h: step and h == "memory"))
+        spare = tuple(sorted(head[:2:-1], key=lambda h: step and h == "memory"))
         out += [BLANK, Table([head, *rows], "l" + "r" * len(columns), head=True, spare=spare, indent=0)]
     return [*(out if told else out[1:]), BLANK]
 
