@@ -79,6 +79,9 @@ def named(function: Callable[P, T]) -> Callable[P, T]:
     def call(*given: P.args, **arguments: P.kwargs) -> T:
         if not known.keys() >= arguments.keys():
             refuse_unknown(function.__name__, arguments, [k for k in known if k not in ("model", "return")])
+        sets = arguments.get("sets")
+        if sets is not None and not isinstance(sets, Mapping):
+            raise RooflmError(f"sets is {sets!r}, but it must be a dict of paths, such as {{'model.depth_scale': 2}}")
         same = CALLS.get(function.__name__, function.__name__)
         if any(isinstance(v, WITH_TEXT) for v in arguments.values()):
             arguments = read(same, arguments)  # type: ignore[assignment]

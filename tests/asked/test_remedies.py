@@ -55,7 +55,16 @@ def test_both_commands_say_it(capsys: pytest.CaptureFixture[str]) -> None:
     main(["infer", "llama-2-13b", "--gpu", "rtx-3060-12gb"])
     assert "Would fit: quant " in capsys.readouterr().out
     main(["train", "llama-3.1-8b", "--gpu", "rtx-4090", "--lora-rank", "16", "--batch", "16", "--seq", "1024"])
-    assert "Would fit: base-bits 4; recompute full; 2 GPUs (dp 2) and zero 3 and recompute" in capsys.readouterr().out
+    assert "Would fit: recompute full; 4 GPUs (dp 4) and zero 3.\n" in capsys.readouterr().out
+
+
+def test_further_gpus_are_told_only_where_they_are_what_helps() -> None:
+    """ZeRO 3 alone fits on these 64, so 128 with ZeRO 3 are no advice; where no one change is enough, more GPUs are."""
+    enough = rooflm.train("llama-3.1-8b", gpu="h100", gpus=64, batch=1024, seq=8192)
+    assert {"zero": 3} in [r.change for r in enough.would_fit]
+    assert not any("gpus" in r.change for r in enough.would_fit)
+    few = rooflm.train("llama-3.1-70b", gpu="h100", gpus=8, batch=64, seq=4096)
+    assert [next(iter(r.change)) for r in few.would_fit] == ["gpus"]
 
 
 @pytest.mark.parametrize(

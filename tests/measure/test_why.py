@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,18 @@ def test_releases_for_other_makers_cards_are_no_suspects() -> None:
              for gpu in ("h100", "mi300x")}  # fmt: skip
     assert "vllm-2024-rocm" in names["mi300x"] and "vllm-0.8" in names["h100"]
     assert not [name for name in names["h100"] if "rocm" in name]
+
+
+def test_a_width_is_one_that_exists_and_an_amount_has_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cache of 27 bits is told, though a level between 16 and 32 came nearest; a launch costs microseconds."""
+    known = {s.name: s for s in suspects()}
+    r = runs()[1]
+    truth = next(iter(score([replace(r, kwargs={**r.kwargs, "sets": {"quant.kv_bits": 24}})])))
+    monkeypatch.setattr(sys.modules[causes.__module__], "suspects", lambda: (known["another type of the cache"],))
+    found = causes(score([replace(r, measured=truth.predicted)]))
+    assert all(c.level in known[c.name].levels for c in found)
+    assert (
+        known["CUDA graphs are off"].told("2e-5") == "every kernel of a pass is launched by the host, at 20.0 µs each"
+    )
+    assert " over 12.0 GB/s, as " in known["the split goes over a slow link"].told("12e9")
+    assert known["the clock is lower"].told("0.9").startswith("a cap on power or clocks leaves 0.9 of")

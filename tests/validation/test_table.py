@@ -97,6 +97,11 @@ def test_paths_are_set_by_one_column_or_by_a_column_each() -> None:
             {"model": "nobody"},
             "model nobody is not in the catalogue: give layers, hidden, heads and ffn, or params",
         ),
+        (
+            {"model": "lama-3.1"},
+            "model lama-3.1 is not in the catalogue: did you mean llama-3.1-8b? Else give layers, hidden, heads and "
+            "ffn, or params",
+        ),
         ({"gpu": "Abacus"}, "gpu Abacus is not in the catalogue: give peak, bandwidth and memory, or like"),
         ({"tp": "two"}, "tp is not a whole number of at least 0"),
         ({"tp": "1.5"}, "tp is not a whole number of at least 0"),
@@ -320,7 +325,7 @@ def test_own_tables_hold_a_citation_a_row_and_documented_columns() -> None:
 def test_a_file_that_is_no_table_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,y\n1,2\n", encoding="utf-8")
     with pytest.raises(
-        RooflmError, match="lacks the column model and metric and value, or a column of a metric, such as tpot_ms"
+        RooflmError, match="lacks the columns model and metric and value, or a column of a metric, such as tpot_ms"
     ):
         read_rows(tmp_path / "a.csv")
     with pytest.raises(RooflmError, match="cannot read table"):

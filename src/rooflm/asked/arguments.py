@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.asked.checks import amount, choices, reals, whole
+from rooflm.asked.synonyms import meanings
 from rooflm.catalogue.fields import LARGEST, About
 from rooflm.errors import RooflmError, near_matches, one_of
 from rooflm.readers.tables import check_bounds
@@ -352,6 +353,10 @@ def refuse_unknown(call: str, names: Iterable[str], known: Collection[str] | Non
     Traceback (most recent call last):
     ...
     rooflm.errors.RooflmError: infer has no argument 'bach': did you mean 'batch' or 'branches'?
+    >>> refuse_unknown("infer", {"tensor_parallel_size": 2})
+    Traceback (most recent call last):
+    ...
+    rooflm.errors.RooflmError: infer has no argument 'tensor_parallel_size': did you mean 'tp'?
     >>> refuse_unknown("search_infer", {"concurrency": 8})
     Traceback (most recent call last):
     ...
@@ -360,7 +365,8 @@ def refuse_unknown(call: str, names: Iterable[str], known: Collection[str] | Non
     asked = arguments(call) if known is None else known
     for name in names:
         if name not in asked and name != "model":
-            near = near_matches(name, asked)
+            ours = [own for word in meanings(name) if (own := word.replace("-", "_")) in asked]
+            near = ours or near_matches(name, asked)
             tail = f"did you mean {' or '.join(map(repr, near[:2]))}?" if near else f"it has {', '.join(asked)}"
             others = [other for other in EVERY if name in arguments(other)]
             tail = f"it is of {', '.join(others)}" if others else tail

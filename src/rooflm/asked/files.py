@@ -65,8 +65,9 @@ def _columns(text: str, path: str) -> dict[str, Any]:
         raise RooflmError(f"cannot read {path!r}: {error}") from None
     if not rows:
         raise RooflmError(f"{path!r} has no rows: its first line names arguments, each further line is a scenario")
-    if any(None in row or None in row.values() for row in rows):
-        raise RooflmError(f"{path!r} has a row with more or fewer cells than its first line")
+    for number, row in enumerate(rows, start=1):
+        if None in row or None in row.values():
+            raise RooflmError(f"{path!r} has more or fewer cells in row {number} than names in its first line")
     columns: dict[str, Any] = {}
     for name in rows[0]:
         cells = [row[name].strip() for row in rows]

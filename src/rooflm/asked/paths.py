@@ -5,7 +5,7 @@ The command line's --set, sweep axes, search variables and sensitivities all nam
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -35,12 +35,43 @@ def _step(node: Any, name: str, path: str) -> Any:
     """One step down the path; raises RooflmError naming the path, the bad piece and the near matches."""
     children = _children(node)
     if name not in children:
-        near = near_matches(name, children) or children[:8]
+        longer = list(_longer(node, path))[:3] if path.startswith(name) else []
+        near = longer or near_matches(name, children) or children[:8]
         there = f"did you mean {' or '.join(repr(n) for n in near)}?" if children else "there is nothing below it"
         raise RooflmError(f"unknown path {path!r} at {name!r}: {there}")
+    return _child(node, name)
+
+
+def _longer(node: Any, path: str, deep: int = 2) -> Iterator[str]:
+    """Paths below a node that end in one which begins too late.
+
+    >>> from rooflm.catalogue.hardware import Memory
+    >>> list(_longer({"device": {"dram": Memory(80e9, 2e12)}}, "dram.bandwidth"))
+    ['device.dram.bandwidth']
+    """
+    for name in _children(node):
+        below = _child(node, name)
+        if _has(below, path):
+            yield f"{name}.{path}"
+        elif deep:
+            yield from (f"{name}.{longer}" for longer in _longer(below, path, deep - 1))
+
+
+def _has(node: Any, path: str) -> bool:
+    """Whether a path exists below a node."""
+    first, _, rest = path.partition(".")
+    return first in _children(node) and (not rest or _has(_child(node, first), rest))
+
+
+def _child(node: Any, name: str) -> Any:
+    """What stands one step below."""
     if isinstance(node, dict):
         return node[name]
-    return node[int(name)] if isinstance(node, tuple) and name.isdigit() else getattr(node, name)
+    if isinstance(node, tuple) and name.isdigit():
+        return node[int(name)]
+    for step in (name if hasattr(node, name) else _places(node)[name]).split("."):
+        node = getattr(node, step)
+    return node
 
 
 def found(root: Any, path: str) -> tuple[Any, str]:

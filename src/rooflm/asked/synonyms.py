@@ -17,10 +17,10 @@ OTHER_NAMES = {
     "gradient-accumulation-steps total-batch-size train-batch-size",
     "micro-batch": "batch-size-per-gpu mbs micro-batch-size per-device-train-batch-size",
     "prompt": "input input-len input-length input-size input-tokens isl n-prompt prefill-len prompt-len "
-    "prompt-tokens random-input-len seq-len",
+    "prompt-tokens random-input-len seq seq-len",
     "output": "decode-len max-new-tokens max-tokens n-gen num-tokens-to-generate osl output-len output-length "
     "output-size output-tokens random-output-len",
-    "seq": "block-size max-length max-seq-len max-seq-length seq-len seq-length sequence-length",
+    "seq": "block-size max-length max-seq-len max-seq-length prompt seq-len seq-length sequence-length",
     "concurrency": "batch batch-size clients max-concurrency max-num-seqs num-clients parallel users",
     "rate": "arrival-rate qps request-rate rps",
     "requests": "num-prompts num-requests",
@@ -30,11 +30,12 @@ OTHER_NAMES = {
     "ep": "ep-size expert-model-parallel-size expert-parallel expert-parallel-size",
     "cp": "context-parallel-size cp-size",
     "vp": "num-virtual-stages virtual-pipeline virtual-pipeline-model-parallel-size",
-    "quant": "dtype precision quantization quantisation weight-dtype weights",
+    "quant": "cache-type-k dtype kv-cache-dtype precision quantization quantisation weight-dtype weights",
     "dtype": "bf16 fp8 precision quant",
     "zero": "deepspeed fsdp use-distributed-optimizer zero-stage",
     "base-bits": "bnb-4bit load-in-4bit load-in-8bit qlora",
     "lora-rank": "adapter-rank lora lora-r peft-rank rank use-lora",
+    "adapter-rank": "lora-rank max-lora-rank",
     "lora-modules": "lora-target-modules target-modules",
     "tokens": "epochs iters max-steps num-epochs num-train-epochs steps train-iters train-tokens",
     "optimizer": "optim optimiser",
@@ -47,9 +48,10 @@ OTHER_NAMES = {
 }
 """Names elsewhere, by the argument of ours that means the same."""
 OTHERWISE = (
-    "bf16 bnb-4bit cost deepspeed epochs fp8 fsdp gradient-accumulation-steps iters load-in-4bit load-in-8bit lora "
-    "max-batch-size max-num-seqs max-steps n-gpu-layers network nnodes nodes nproc-per-node num-epochs num-nodes "
-    "num-train-epochs offload-layers qlora steps train-iters use-distributed-optimizer use-lora"
+    "bf16 bnb-4bit cache-type-k cost deepspeed epochs fp8 fsdp gradient-accumulation-steps iters kv-cache-dtype "
+    "load-in-4bit load-in-8bit lora max-batch-size max-num-seqs max-steps n-gpu-layers network nnodes nodes "
+    "nproc-per-node num-epochs num-nodes num-train-epochs offload-layers qlora steps train-iters "
+    "use-distributed-optimizer use-lora"
 )
 """Those of them that say it in other numbers: who writes one is told ours, its value is never taken as it stands."""
 

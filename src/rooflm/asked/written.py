@@ -185,8 +185,10 @@ def assignments(pairs: list[str] | None) -> dict[str, Any]:
         if not equals or not path or not text.strip():
             raise RooflmError(f"--set is {pair!r}, but it must be PATH=VALUE, such as model.width_scale=2")
         if "." not in path:
+            option = path.lower().replace("_", "-")
             raise RooflmError(
                 f"--set path {path!r} must start with model., workload., mapping., cluster., engine. or quant."
+                + f": did you mean --{option}?" * any(a.name == option.replace("-", "_") and a.shell for a in TABLE)
             )
         values: list[Any] = []
         for piece in text.split(","):

@@ -227,7 +227,7 @@ def causes_table(found: Comparison) -> list[Block]:
         return [BLANK, Say("No single cause that is known explains a tenth of the gap.")] if found.rows else []
     blocks: list[Block] = [BLANK, Say("Why: what explains the gap, over all runs together", "title")]
     for rank, c in enumerate(found.causes[:TOLD], start=1):
-        now, then = (f"{100 * (math.exp(x) - 1):.0f} %" for x in (c.base, c.loss))
+        now, then = (f"{x:.0f} %" if x >= 10 else f"{x:.1f} %" for x in (100 * math.expm1(y) for y in (c.base, c.loss)))
         off = f"with that the runs would be {then} off on average, as they are {now}"
         blocks.append(Say(f"{c.says}; {off}", label=f"{rank}. {c.name}"))
     return blocks

@@ -1,12 +1,17 @@
-"""Another tool's name for an option: a user who types it is told ours."""
+"""An option that a command lacks: a user who types another tool's name for it is told ours, and whose it is who types
+one of another command."""
 
 from __future__ import annotations
 
-from rooflm.asked.synonyms import meanings
+from rooflm.asked.arguments import BEST, EVERY, FIT, LOAD, arguments
+from rooflm.asked.synonyms import meanings, plain
+
+WHERE = {BEST: "search infer", LOAD: "search infer", FIT: "search train"}
+"""Public call -> its command, where that has another name."""
 
 
 def other_tools_option(error: Exception) -> str:
-    """Our name for an option that another tool calls differently; "" for any other error.
+    """Our name for an option that another tool calls differently, or the commands that have it; "" for any other error.
 
     >>> other_tools_option(ValueError("no"))
     ''
@@ -20,4 +25,8 @@ def other_tools_option(error: Exception) -> str:
         for name in option.opts
     }
     named = " or ".join(has[name] for of in meanings(theirs) for name in (f"--{of}", of) if name in has)
-    return f"No such option: {theirs}; {context.info_name} calls it {named}" if named else ""
+    if named:
+        return f"No such option: {theirs}; {context.info_name} calls it {named}"
+    name = plain(theirs).replace("-", "_")
+    others = dict.fromkeys(WHERE.get(c, c) for c in EVERY if name in arguments(c) and arguments(c)[name].shell)
+    return f"No such option: {theirs}; it is of {', '.join(others)}" if others else ""

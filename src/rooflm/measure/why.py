@@ -7,6 +7,7 @@ whose predictions come closest to all rows explains them best.
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -24,6 +25,7 @@ from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.serving.deploy import server_for
+from rooflm.shown.numbers import text as with_unit
 from rooflm.validation import under_load
 from rooflm.validation.columns import SERVE, TRAIN
 from rooflm.validation.request import Request
@@ -31,6 +33,8 @@ from rooflm.validation.score import Scored, scenario_of, score, training_scenari
 
 OPTION, SETTING, SEVERAL, FACTOR = "option:", "set:", ".*", "*"
 LEVEL = "{}"
+UNIT = re.compile(r"\{\} (s|B/s)\b")
+"""A level with its unit."""
 CHOICE = 0.004
 """Loss (mean of |ln predicted/measured|) that twice as many levels must gain: more of them fit by chance."""
 WORTH = 0.1
@@ -43,7 +47,8 @@ MOST_RUNS = 12
 
 class Suspect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A hypothesis. name; says: its meaning, `{}` being the level; changes: input -> value; levels: values to try
-    ("releases": the engine's other rows); tasks: which runs; needs: least values of arguments."""
+    ("releases": the engine's other rows); tasks: which runs; needs: least values of arguments; between: whether levels
+    between them are possible too."""
 
     name: str
     says: str
@@ -51,6 +56,16 @@ class Suspect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     levels: tuple[str, ...] | str = ("",)
     tasks: tuple[str, ...] = ()
     needs: dict[str, float] = {}
+    between: bool = True
+
+    def told(self, level: str) -> str:
+        """What it means at a level; an amount with its unit.
+
+        >>> Suspect("", "launched at {} s each", {}).told("2e-5"), Suspect("", "over {} B/s", {}).told("6e9")
+        ('launched at 20.0 µs each', 'over 6.00 GB/s')
+        """
+        unit = UNIT.search(self.says)
+        return self.says.replace(*(unit[0], with_unit(float(level), unit[1])) if unit else (LEVEL, level))
 
 
 class _Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -231,7 +246,7 @@ def best_level(
     levels = levels_of(s, requests)
     for level in levels:
         try_level(level)
-    for _ in range(FINER):
+    for _ in range(FINER if s.between else 0):
         if not tried or min(v for v, _ in tried.values()) > CLOSE * base:
             break
         for level in between(tried, min(tried, key=lambda k: tried[k][0])):
@@ -240,7 +255,7 @@ def best_level(
         return None
     level = min(tried, key=lambda k: tried[k][0])
     toll = CHOICE * math.log2(max(len(levels), 1))
-    return Cause(s.name, s.says.replace(LEVEL, level), level, tried[level][0] + toll, base, tried[level][1])
+    return Cause(s.name, s.told(level), level, tried[level][0] + toll, base, tried[level][1])
 
 
 def between(levels: Iterable[str], best: str) -> list[str]:

@@ -167,6 +167,7 @@ def best_of(found: Any) -> Any:
 
 def tables(found: Any, columns: Sequence[Column]) -> list[Block]:
     """The ten best and the trade-off: what all of them share stands above."""
+    step = "step_time_s" in found.best.outputs  # whose time is traded for memory
     fastest = min((c.outputs.get("step_time_s", 0.0) for c in found.front), default=0.0)
     near = [c for c in found.front if c.outputs.get("step_time_s", 0.0) <= SLOW * fastest]
     edge = [near[i] for i in thinned(range(len(near)), 10)]
@@ -184,7 +185,7 @@ def tables(found: Any, columns: Sequence[Column]) -> list[Block]:
         rows = [(point_text({k: v for k, v in c.inputs.items() if k not in same}),
                  *(w(c.outputs[key]) for key, _, w in columns)) for c in candidates]  # fmt: skip
         head = (title, *(h for _, h, _ in columns))
-        spare = tuple(reversed(head[3:]))
+        spare = tuple(sorted(head[:2:-1], key=lambda h: step and h == "memory"))
         out += [BLANK, Table([head, *rows], "l" + "r" * len(columns), head=True, spare=spare, indent=0)]
     return [*(out if told else out[1:]), BLANK]
 

@@ -103,7 +103,10 @@ def verdicts(values: dict[str, Any], served: Served) -> list[Block]:
                        + (f" ({beyond}, {why})" if why else "") + ".", "good"))  # fmt: skip
     if served.limits:
         share = values["good_share"]
-        out.append(Say(f"{100 * share:.1f} % of the requests meet all limits.", "good" if share > 0.95 else "bad"))
+        means = ", ".join(m.name for m in served.limits if not m.percentile)
+        of_means = f" each by itself ({means}: a limit of the mean, not of every request)" if means else ""
+        out.append(Say(f"{100 * share:.1f} % of the requests meet all limits{of_means}.",
+                       "good" if share > 0.95 else "bad"))  # fmt: skip
     holds = min(p.capacity.tokens / p.table.ranks for p in served.run.pools)
     room = f"longer than the {count(holds)} tokens of KV memory or the model's context"
     dropped = f", {values['rejected']} rejected ({room})" * bool(values["rejected"])

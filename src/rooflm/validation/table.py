@@ -109,7 +109,8 @@ def check_header(header: list[str], label: str) -> None:
             if rates := metrics_meant(name):
                 wide = f", or a column of a metric: {name!r} may be {' or '.join(rates)}"
         raise RooflmError(
-            f"{label} is no table of measured runs: it lacks the column {' and '.join(lacking)}{wide} "
+            f"{label} is no table of measured runs: it lacks the column{'s' * bool(lacking[1:])} "
+            f"{' and '.join(lacking)}{wide} "
             "(see `rooflm validate --columns`)"
         )
     for name in dict.fromkeys(header):
@@ -232,7 +233,11 @@ def model_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) ->
     if found is None:
         counts = {**sizes.sizes_in_name(printed), **given}
         if not counts.get("params"):
-            raise Unusable(f"model {printed} is not in the catalogue: give layers, hidden, heads and ffn, or params")
+            near = near_matches(printed, catalogue.names("model"))[:1]
+            meant = f"did you mean {near[0]}? Else " if near else ""
+            raise Unusable(
+                f"model {printed} is not in the catalogue: {meant}give layers, hidden, heads and ffn, or params"
+            )
         found = sizes.nearest_model(float(counts["params"]), float(counts.get("active", 0)), printed)
         lacks = [name for name in sizes.NEEDED if not given.get(name)]
         partly = f", nor made of its sizes without {' and '.join(lacks)}" if len(lacks) < len(sizes.NEEDED) else ""

@@ -179,9 +179,9 @@ def eight_bit_cache(s: Scenario, schemes: Iterable[Quant]) -> Iterator[Quant]:
 def training_remedies(
     s: Scenario, left: Callable[[Scenario], float], most: float, rules: Iterable[Rule]
 ) -> tuple[Remedy, ...]:
-    """Changes with which training would fit: single ones, else pairs of them; and the fewest further GPUs. left: bytes
-    left on the fullest device of a scenario; most: the largest micro-batch that fits; rules: those that a split must
-    keep."""
+    """Changes with which training would fit: single ones, else pairs of them; and the fewest further GPUs with which it
+    is not one of these that makes it fit. left: bytes left on the fullest device of a scenario; most: the largest
+    micro-batch that fits; rules: those that a split must keep."""
     rules = tuple(rules)
 
     def tried(changes: Mapping[str, Any]) -> Remedy | None:
@@ -196,7 +196,8 @@ def training_remedies(
     if not remedies:
         pairs = [{**a, **b} for a, b in itertools.combinations(single, 2) if not a.keys() & b.keys()]
         remedies = [r for r in map(tried, pairs) if r][:3]
-    gpus = next((r for r in map(tried, more_gpus(s)) if r), None)
+    needed = (c for c in more_gpus(s) if not any(r.change.items() <= c.items() for r in remedies))
+    gpus = next((r for r in map(tried, needed) if r), None)
     return (*remedies, *([gpus] if gpus else []))
 
 
