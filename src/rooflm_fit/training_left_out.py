@@ -1,7 +1,7 @@
 """Errors of training rows by constants that never saw their source, card, model or framework.
 
 `python -m rooflm_fit.training_left_out TABLE.csv`: errors are taken as linear in the constants around the shipped ones
-(their logarithms; the derivatives cost one evaluation of the rows a constant, about five minutes), and each group is
+(their logarithms; the derivatives cost one evaluation of the rows a constant, about three minutes), and each group is
 left out in turn and predicted by the constants fitted to all other rows.
 """
 
