@@ -128,6 +128,10 @@ off their median by more than this."""
 
 MOST_SHARE = 0.95
 """No share of a rate is fitted above this."""
+STEP = -0.03
+"""Change of a constant's logarithm over which a derivative is taken: downwards, since shares end at a most."""
+MOST = 0.7
+"""Log error beyond which a row pulls no harder."""
 
 
 class Problem:
@@ -157,12 +161,30 @@ class Problem:
     def residuals(self, logs: Array) -> Array:
         """Weighted errors, and how far each constant is from its prior."""
         away = [(x - np.log(c.prior)) / c.spread for c, x in zip(self.constants, logs, strict=True)]
-        return np.concatenate([np.clip(self.errors(logs), -0.7, 0.7) * self.weights, away])
+        return np.concatenate([np.clip(self.errors(logs), -MOST, MOST) * self.weights, away])
+
+    def slopes(self, logs: Array) -> tuple[Array, Array]:
+        """(errors of all rows, their derivatives by the constants' logarithms: rows x constants)."""
+        start, rows = self.errors(logs), self.rows
+        found = np.zeros((len(rows), len(logs)))
+        for k, constant in enumerate(self.constants):
+            names = constant.engines.split()
+            own = np.array([not names or s.engine.name in names for _, s in rows])
+            self.rows = [row for row, kept in zip(rows, own, strict=True) if kept]
+            found[own, k] = (self.errors(logs + STEP * (np.arange(len(logs)) == k)) - start[own]) / STEP
+            self.rows = rows
+        return start, found
+
+    def pulls(self, logs: Array) -> Array:
+        """Derivatives of the residuals."""
+        errors, slopes = self.slopes(logs)
+        pulled = slopes * (self.weights * (np.abs(errors) < MOST))[:, None]
+        return np.concatenate([pulled, np.diag([1.0 / c.spread for c in self.constants])])
 
     def fit(self, rounds: int) -> tuple[Array, Array]:
         """(logs of the constants, their standard errors)."""
         start = np.log([c.prior for c in self.constants])
-        found = least_squares(self.residuals, start, diff_step=0.02, max_nfev=rounds, loss="soft_l1")
+        found = least_squares(self.residuals, start, jac=self.pulls, max_nfev=rounds, loss="soft_l1", ftol=1e-5)
         return found.x, np.sqrt(np.diag(np.linalg.pinv(found.jac.T @ found.jac)))
 
 

@@ -1,7 +1,7 @@
 """Errors of training rows by constants that never saw their source, card, model or framework.
 
 `python -m rooflm_fit.training_left_out TABLE.csv`: errors are taken as linear in the constants around the shipped ones
-(their logarithms; the derivatives cost one evaluation of the rows a constant, about five minutes), and each group is
+(their logarithms; the derivatives cost one evaluation of the rows a constant, about three minutes), and each group is
 left out in turn and predicted by the constants fitted to all other rows.
 """
 
@@ -16,14 +16,10 @@ import numpy as np
 
 from rooflm.kernels.training_factors import table
 from rooflm.readers.engines import load_engine
-from rooflm_fit.training import CONSTANTS, Array, Constant, Problem, read, report
+from rooflm_fit.training import CONSTANTS, MOST, Array, Constant, Problem, read, report
 
-STEP = 0.03
-"""Change of a constant's logarithm over which a derivative is taken."""
 GROUPS = ("source", "card", "model", "framework")
 """What is left out whole, in turn."""
-MOST = 0.7
-"""Log error beyond which a row pulls no harder."""
 
 
 def shipped(constant: Constant) -> float:
@@ -38,19 +34,6 @@ def shipped(constant: Constant) -> float:
     for name in constant.path.split("."):
         node = node[name]
     return float(node)
-
-
-def derivatives(problem: Problem, at: Array) -> tuple[Array, Array]:
-    """(errors of all rows at these logarithms of the constants, their derivatives: rows x constants)."""
-    start, rows = problem.errors(at), problem.rows
-    slopes = np.zeros((len(rows), len(at)))
-    for k, constant in enumerate(problem.constants):
-        names = constant.engines.split()
-        own = np.array([not names or s.engine.name in names for _, s in rows])
-        problem.rows = [row for row, kept in zip(rows, own, strict=True) if kept]
-        slopes[own, k] = (problem.errors(at + STEP * (np.arange(len(at)) == k)) - start[own]) / STEP
-        problem.rows = rows
-    return start, slopes
 
 
 def fitted(errors: Array, slopes: Array, weights: Array, away: Array, spread: Array) -> Array:
@@ -82,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     problem = Problem(read(options.table, thin=False), CONSTANTS)
     at = np.log([shipped(c) for c in CONSTANTS])
-    errors, slopes = derivatives(problem, at)
+    errors, slopes = problem.slopes(at)
     away = at - np.log([c.prior for c in CONSTANTS])
     print("as shipped")
     report(problem, errors)
