@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rooflm.catalogue.engine import INF, Engine
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MLA, Model
+from rooflm.catalogue.quant import compute_dtype
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.dispatch import called_once, routed_inside
 from rooflm.kernels.rates import Rates
@@ -149,10 +150,10 @@ def hotter(engine: Engine, device: Device) -> Num:
 
     >>> from rooflm.readers.devices import load_device
     >>> e = Engine("").but(prompt=1.15)
-    >>> [round(float(hotter(e, load_device(name))), 2) for name in ("h100", "b200", "a100", "h20")]
-    [1.15, 1.15, 1.08, 1.03]
+    >>> [round(float(hotter(e, load_device(name))), 2) for name in ("h100", "b200", "a100", "h20", "v100")]
+    [1.15, 1.15, 1.08, 1.03, 1.04]
     """
-    drawn = HOT * device.peak["bf16"]
+    drawn = HOT * device.peak[compute_dtype(16, "any", device.peak)[0]]
     return engine.factors.prompt ** pick(engine.factors.prompt > 1, drawn / larger(drawn, device.tdp), 1.0)
 
 
