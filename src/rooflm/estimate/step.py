@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from rooflm.catalogue.engine import INF, Engine
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MLA, Model
-from rooflm.catalogue.quant import compute_dtype
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.dispatch import called_once, routed_inside
 from rooflm.kernels.rates import Rates
