@@ -523,6 +523,13 @@ def test_where_nothing_finished_nothing_has_a_price() -> None:
     assert np.isnan(v["cost_usd_per_million_tokens"]) and np.isnan(v["energy_j_per_token"])
 
 
+def test_a_queue_grows_by_what_comes_and_is_not_served() -> None:
+    """However few passes the server makes while all arrive."""
+    for rate in (200.0, 1000.0):
+        out = serve("llama-3.1-8b", gpu="h100", rate=rate, requests=1000, prompt=512, output=128).summary
+        assert out.queue_growth_per_s == pytest.approx(rate, rel=0.1)
+
+
 def test_a_queue_that_grows_is_seen_in_a_run_that_is_stopped() -> None:
     asked = {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "rate": 200.0, "requests": 9000}
     assert serve(**asked, horizon=20.0).summary.queue_grows and serve(**asked).summary.queue_grows

@@ -305,7 +305,7 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
     if requests.count < FEWEST or not requests.rate < math.inf:
         return None
     last = min(float(requests.arrival[-1]), run.duration)
-    time, inside, waiting = in_client(run) if requests.concurrency else in_server(run)
+    time, inside, waiting = unfinished(run)
     half = (time >= last / 2) & (time <= last)
     if half.sum() < 5:
         return None
@@ -321,19 +321,15 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
     return (float(empty[-1]) if empty.size else 0.0), slope
 
 
-def in_server(run: Run) -> tuple[Array, Array, Array]:
-    """Times (s), and how many requests are in the server and how many of them wait."""
-    line = timeline(run)
-    return line["time_s"], line["waiting"] + line["running"], line["waiting"]
-
-
-def in_client(run: Run) -> tuple[Array, Array, Array]:
-    """Times (s) at which requests are due, and how many have not ended then and how many of them are not sent."""
-    due = run.requests.arrival
-    r = run.records
+def unfinished(run: Run) -> tuple[Array, Array, Array]:
+    """Times (s) at which requests are due, how many have not ended then, and how many of them wait: in the client where
+    it has a limit, else in the server."""
+    due, r = run.requests.arrival, run.records
     sent, end = (np.frombuffer(x, dtype=float) for x in (r.arrival, r.end))
     end = np.where(np.frombuffer(bytes(r.status), dtype=np.uint8) == REJECTED, sent, end)
     time = due[due <= run.duration]
-    came = np.searchsorted(due, time, side="right")
-    ended, left = (np.searchsorted(np.sort(x), time, side="right") for x in (end, sent))
-    return time, (came - ended).astype(float), (came - left).astype(float)
+    came, ended, left = (np.searchsorted(np.sort(x), time, side="right") for x in (due, end, sent))
+    if run.requests.concurrency:
+        return time, (came - ended).astype(float), (came - left).astype(float)
+    at, queued = (np.append(0.0, timeline(run)[name]) for name in ("time_s", "waiting"))
+    return time, (came - ended).astype(float), np.interp(time, at, queued)
