@@ -73,7 +73,7 @@ def test_a_release_out_of_all_ranges_is_refused() -> None:
 
 def test_a_release_takes_its_build_for_the_card() -> None:
     found = [build_for(name, "rocm") for name in ("vllm-0.10.1", "vllm-0.18", "llama.cpp-b7000", "sglang-0.5.7")]
-    assert found == ["vllm-0.8-rocm", "vllm-rocm", "llama.cpp-rocm-2025-12", "sglang-0.5.6-rocm"]
+    assert found == ["vllm-0.8-rocm", "vllm-0.14-rocm", "llama.cpp-rocm-2025-12", "sglang-0.5.6-rocm"]
 
 
 def test_an_older_build_is_not_faster_than_a_newer_one() -> None:
