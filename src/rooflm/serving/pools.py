@@ -46,14 +46,20 @@ class Prompts:
 
     def ttft(self, each: Array, replicas: Any = 1.0, clients: Any = np.inf) -> Array:
         """Mean time to first token at `each` requests/s, without `request`: its own passes, half of the running pass,
-        and the queue.
+        what prompts that came during it add to their common pass, and the queue.
 
-        A router that serves replicas in turn evens out arrivals: gaps vary by 1 / replicas, and the wait with them
-        (Allen and Cunneen, 1978, for equal services).
+        A pass of k prompts takes first + (k - 1) more; those that came during one are the next. A router that serves
+        replicas in turn evens out arrivals: gaps vary by 1 / replicas, and the wait with them (Allen and Cunneen, 1978,
+        for equal services).
         """
         busy, many = each / self.most, np.maximum(clients, 1.0)
         queue = queueing(busy, np.asarray(self.most), np.asarray(self.whole), many)
-        waited = (np.minimum(busy, 1.0) * self.first / 2 + queue) / replicas
+        full = self.whole / self.most
+        more = max(full - self.first, 0.0) / max(self.whole - 1.0, 1.0)
+        lasts = np.maximum((self.first - more) / np.maximum(1.0 - each * more, 1e-9), self.first)
+        lasts = np.minimum(lasts, max(full, self.first))
+        together = more * np.minimum(each * lasts, max(self.whole - 1.0, 0.0))
+        waited = (np.minimum(each * self.first, 1.0) * (lasts / 2 + together) + queue) / replicas
         return np.asarray(self.front + self.first + (1.0 - 1.0 / many) * waited)
 
 
