@@ -101,7 +101,6 @@ _WIDTHS: dict[tuple[int, int], tuple[str, tuple[str, ...]]] = {
 
 def _float(weight: float, act: float, q: Quant) -> str:
     """The kind of a scheme of narrow floats."""
-    by_32 = float(q.scale_bits) == 8 / 32
     if weight < 8:
-        return "mxfp4" if by_32 else "nvfp4"
-    return "fp8-weights" if act > 8 else "fp8-block" if q.block else "mxfp8" if by_32 else "fp8"
+        return "mxfp4" if q.by_32 else "nvfp4"
+    return "fp8-weights" if act > 8 else "fp8-block" if q.block else "mxfp8" if q.by_32 else "fp8"

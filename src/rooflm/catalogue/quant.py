@@ -7,7 +7,7 @@ from functools import cached_property
 
 from rooflm.catalogue.fields import flag, word
 from rooflm.errors import RooflmError
-from rooflm.units import REAL, Num
+from rooflm.units import REAL, Num, highest
 
 PARTS = ("attention", "mlp", "shared", "experts")
 """Parts of a layer whose weights a scheme narrows: the mixer, a dense feed-forward, shared and routed experts."""
@@ -73,6 +73,11 @@ class Quant:
     def weight_bytes(self) -> Num:
         """Bytes a quantised weight, its share of the scales included."""
         return (self.weight_bits + self.scale_bits) / 8
+
+    @property
+    def by_32(self) -> bool:
+        """Whether 32 values share a scale of 8 bits (OCP Microscaling formats, 1.0)."""
+        return highest(self.scale_bits) == 8 / 32
 
     @property
     def act_bytes(self) -> Num:

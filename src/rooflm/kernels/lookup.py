@@ -17,8 +17,7 @@ from rooflm.units import highest
 class Where(NamedTuple):
     """What the look-up of constants goes by. gpu: the card whose kernels these are (`Device.kernels_from`); generation:
     whose sets stand in for a card without any; kernels: whose, a key of the calibration tables; quant: data type of
-    quantised products as the tables know it; half: of the rest; engines: those
-    whose factors of cards hold."""
+    quantised products as the tables know it; half: of the rest; engines: those whose factors of cards hold."""
 
     gpu: str
     generation: str
@@ -42,7 +41,7 @@ def weight_dtype(q: Quant, computed: str) -> str:
     if bits >= 16:
         return computed
     if act >= 16:
-        if q.kind == "float" and bits <= 4 and highest(q.scale_bits) <= 8 / 32:
+        if q.kind == "float" and bits <= 4 and q.by_32:
             return "mxfp4"
         return "int4_wo" if bits < 6 else "int8_wo"
     if bits <= 4:
