@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rooflm
 from rooflm.asked.build_inference import build_inference
+from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import fixed_buffers
 from rooflm.estimate.offloaded import device_part
 from rooflm.readers.engines import load_engine
@@ -114,3 +116,9 @@ def test_logits_are_whole_on_each_rank_when_a_pass_is_tried() -> None:
     assert 38 * 1024 * s.model.vocab * 0.75 < lost < 38 * 1024 * s.model.vocab
     few = capacity(replace(s, engine=s.engine.but(max_sequences=64)), options["budget"], 8192)
     assert few == none  # activations of a full pass are more
+
+
+@pytest.mark.parametrize("option", ["budgets", "limits", "families", "graphed"])
+def test_what_a_row_says_of_cards_is_no_option_of_a_server(option: str) -> None:
+    with pytest.raises(RooflmError, match=f"server option '{option}' is of an engine's row: tell the limit itself"):
+        rooflm.serve("llama-3.1-8b", gpu="h100", concurrency=2, server={option: "70:256"})

@@ -16,7 +16,7 @@ from rooflm.asked.arguments import REPLICAS
 from rooflm.asked.assumed import of_card
 from rooflm.asked.build_inference import Built, build_inference, generating
 from rooflm.asked.checks import whole as whole_number
-from rooflm.catalogue.engine import Engine, ServerOptions
+from rooflm.catalogue.engine import BY_CARD, Engine, ServerOptions
 from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model, MoE
@@ -295,8 +295,12 @@ def make_requests(
 
 
 def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:
-    """The server of a scenario's engine on its card: documented options, the engine's constants, then `options`."""
+    """The server of a scenario's engine on its card: documented options, the engine's constants, then `options`.
+    RooflmError where these hold what an engine's row says of its cards, which counts no longer once a limit is told."""
     e = s.engine
+    for name in (options or {}).keys() & BY_CARD.keys():
+        told = {"token_budget": "option budget"}.get(BY_CARD[name], f"engine.{BY_CARD[name]}")
+        raise RooflmError(f"server option {name!r} is of an engine's row: tell the limit itself, {told}")
     host = {name: float(getattr(e.host, name)) for name in ("request", *FRONT)}
     own = server_options(e, s.cluster.device)
     ranks = int(s.mapping.dp) if attention_dp(s.model) else 1
