@@ -100,7 +100,7 @@ class Kernels:
     tuned_experts_on: str = word("", "cards on which these are so (none: all), with commas")
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     sm_stream: Num = number(0.0, "most bytes of weights a clock that an SM takes (without gemv: of few bits)", "bytes")
-    sums: str = word("", "what its matrix products sum in, if not in fp32: cards have factors by it", ("", "fp16"))
+    sums: str = word("fp32", "what its matrix products sum in: cards have factors by it", ("fp32", "fp16"))
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
     delta_chain: Num = count(0, "more kernels of a gated delta layer, around whose state they copy it in and out", 0)

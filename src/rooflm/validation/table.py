@@ -288,7 +288,7 @@ def nearest_by_date(plain: str, date: str) -> str:
     """Of an engine's rows of several releases, the one whose date is nearest (months; the later of two).
 
     >>> nearest_by_date("vllm", "2024-05"), nearest_by_date("vllm", "2025-12"), nearest_by_date("vllm", "")
-    ('vllm-2024', 'vllm-0.11.1', 'vllm')
+    ('vllm-2024', 'vllm-0.14', 'vllm')
     """
     rows = rows_of_releases(plain)
 
