@@ -103,22 +103,6 @@ def test_one_scenario_and_lists_have_a_type_each() -> None:
         assert list(one.parameters) == list(many.parameters) == list(inspect.signature(function).parameters)
 
 
-def test_types_of_a_users_script(tmp_path: Path) -> None:
-    script = tmp_path / "user.py"
-    script.write_text(
-        "import rooflm\n"
-        "reveal_type(rooflm.infer('llama-7b', gpu='a100', batch=8))\n"
-        "reveal_type(rooflm.infer('llama-7b', gpu='a100', batch=[1, 8]))\n"
-        "reveal_type(rooflm.train('llama-7b', gpu=['a100', 'h100'], batch=8))\n"
-        "rooflm.infer('llama-7b', bach=8)\n"
-    )
-    api = import_module("mypy.api")
-    out, _, _ = api.run([str(script), "--follow-imports=silent", f"--cache-dir={tmp_path}"])
-    kinds = re.findall(r'Revealed type is "([\w.]+)"', out)
-    assert [k.rsplit(".", 1)[1] for k in kinds] == ["InferenceEstimate", "Dataset", "Dataset"]
-    assert 'user.py:5: error: No overload variant of "infer"' in out
-
-
 # a new argument is one row
 
 

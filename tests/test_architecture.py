@@ -6,18 +6,22 @@ import ast
 import itertools
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "rooflm"
 FILES = sorted(SOURCE.rglob("*.py"))
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 LONGEST, FEW, BOXES, CORE = 60, 10, 25, 9_500
 FACE = "tools"
 """The highest box that has a public name: what imports the package itself stands above it."""
 CORE_BOXES = ("errors", "units", "version", "catalogue", "scenario", "graph", "kernels", "estimate")
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """A file, parsed when the first test asks: every process collects this module, one runs it."""
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def box(path: Path) -> str:
@@ -27,7 +31,7 @@ def box(path: Path) -> str:
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """(line, module) of every import of our own, those inside functions and for type checkers included."""
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
             named = [f"{node.module}.{a.name}" for a in node.names] if node.module == "rooflm" else [str(node.module)]
@@ -61,13 +65,11 @@ def test_every_box_has_a_layer_and_they_are_few() -> None:
     assert len(list(SOURCE.glob("*.py"))) <= FEW
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_no_import_upwards(path: Path) -> None:
+def test_no_import_upwards() -> None:
     level = levels()
-    if box(path) in ("__init__", "__main__"):
-        return
     wrong = [
-        f"{path.name}:{line}: {box(path)} imports {module}" for line, module in imports(path)
+        f"{path.relative_to(SOURCE)}:{line}: {box(path)} imports {module}"
+        for path in FILES if box(path) not in ("__init__", "__main__") for line, module in imports(path)
         if level[module.split(".")[1] if "." in module else FACE] > level[box(path)]
     ]  # fmt: skip
     assert not wrong
@@ -83,7 +85,7 @@ def test_no_circle() -> None:
 
 def bodies() -> Iterator[tuple[str, int]]:
     """(place, lines of the body without its docstring) of every function."""
-    for path, node in itertools.chain.from_iterable(((p, n) for n in ast.walk(t)) for p, t in TREES.items()):
+    for path, node in itertools.chain.from_iterable(((p, n) for n in ast.walk(tree(p))) for p in FILES):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[ast.get_docstring(node) is not None :]
             if body:

@@ -24,7 +24,6 @@ from rooflm.measure.shape import Shape
 
 SMALL = Shape(512, 32000, 8, 8, 4, 64, 1408)
 WIDE = Shape(1024, 16000, 6, 16, 8, 64, 2816)
-pytestmark = pytest.mark.xdist_group("calibrate")  # one fit of exact measurements serves most of them
 TRUE = {
     "peak.fp32": 8e10, "peak.bf16": 2.5e11, "bandwidth": 1.5e10, "launch": 4e-6, "half_rows": 3.0, "attention": 0.4,
     "decode": 0.5, "stream": 1.5, "sharp": 2.0, "step": 4e-4, "link_latency": 1.5e-4, "link_bandwidth": 1.2e9,

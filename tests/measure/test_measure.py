@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import os
 import signal
 from dataclasses import replace
@@ -18,8 +19,6 @@ from rooflm.measure.plan import plan
 from rooflm.measure.results import Row
 from rooflm.measure.runs import runner, worker
 from rooflm.measure.shape import Shape
-
-pytestmark = pytest.mark.xdist_group("torch")  # one server of processes that has imported it, for all of them
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +95,15 @@ def test_training_splits_agree_and_send_what_is_predicted_to_the_byte(tmp_path: 
     for found in (tensor, stages):
         for rank in (0, 1):
             assert found["step_comm_bytes", rank] == found["step_comm_bytes_expected", rank]
+
+
+def test_examples_of_what_runs() -> None:
+    """Those of all other modules are collected by pytest, which imports them in every process."""
+    from rooflm.measure.runs import parallel
+
+    for module in (worker, parallel):
+        done = doctest.testmod(module)
+        assert done.attempted and not done.failed, module.__name__
 
 
 def test_the_head_sees_one_matrix(model: str) -> None:

@@ -15,8 +15,6 @@ from rooflm.measure import results
 from rooflm.measure.case import Case, check
 from rooflm.measure.runs import runner
 
-pytestmark = pytest.mark.xdist_group("torch")
-
 
 def test_perplexity_of_real_weights() -> None:
     # transformers give 15.18 to 15.31 on this text with these weights in fp32, by how the text is joined and cut

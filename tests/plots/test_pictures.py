@@ -101,9 +101,6 @@ def of_ones_own() -> dict[str, Picture]:
     }  # fmt: skip
 
 
-pytestmark = pytest.mark.xdist_group("pictures")  # they share one of each kind
-
-
 @pytest.fixture(scope="module")
 def every() -> dict[str, Picture]:
     """One picture of each kind, and those of the longest words."""

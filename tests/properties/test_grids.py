@@ -1,6 +1,6 @@
 """`sweep(...)[i] == predict(point i)`: for every numeric path of a scenario and models of every kind, a grid of its
-values holds the predictions of its points, and marks those that alone are refused. A path that all scenarios of a kind
-have is tried in every third of them."""
+values holds the predictions of its points, and marks those that alone are refused. A path is tried in every third of
+the scenarios of a kind that have it."""
 
 from __future__ import annotations
 
@@ -132,23 +132,24 @@ def check(flat: Callable[..., Any], build: Callable[..., Any], arguments: Mappin
 
 
 @functools.cache
-def everywhere(build: Callable[..., Any]) -> list[str]:
-    """Numeric paths that all scenarios of a kind have."""
-    bases = TRAINING if build is build_training else INFERENCE
-    return sorted(set.intersection(*({path for path, _ in numbers(build(**base).scenario)} for base in bases)))
+def tried(build: Callable[..., Any]) -> dict[str, list[int]]:
+    """Numeric path -> numbers of the scenarios of a kind in which it is tried: every third of those that have it."""
+    having: dict[str, list[int]] = {}
+    for turn, base in enumerate(TRAINING if build is build_training else INFERENCE):
+        for path, _ in numbers(build(**base).scenario):
+            having.setdefault(path, []).append(turn)
+    return {p: turns[n % min(len(turns), 3) :: 3] for n, (p, turns) in enumerate(sorted(having.items()))}
 
 
 def check_paths(flat: Any, build: Any, base: dict[str, Any], listed: dict[str, list[Any]]) -> list[str]:
-    """`check` of the numeric paths of a scenario (of those that all have, of a third), and of every argument with a
-    list."""
+    """`check` of the numeric paths of a scenario whose turn it is, and of every argument with a list."""
     s = build(**base).scenario
     wrong: list[str] = []
     turn = (TRAINING if build is build_training else INFERENCE).index(base)
-    elsewhere = {path for number, path in enumerate(everywhere(build)) if (number + turn) % 3}
     phase = "training" if build is build_training else "inference"
     for path, value in numbers(s):
         values = values_of(s, path, value)
-        if path in elsewhere or path.startswith(LEFT_OUT) or len(values) < 2:
+        if turn not in tried(build)[path] or path.startswith(LEFT_OUT) or len(values) < 2:
             continue
         if path.startswith("engine.") and s.engine.phase != phase:
             continue

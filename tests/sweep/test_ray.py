@@ -11,7 +11,6 @@ import rooflm
 from rooflm.errors import RooflmError
 
 SCRIPT = Path(__file__).parent / "ray_cluster.py"
-pytestmark = pytest.mark.xdist_group("ray")  # one after the other: a cluster is seen by the whole machine
 
 
 def test_no_cluster_is_one_sentence():  # the first: a cluster's processes outlive its test for a moment

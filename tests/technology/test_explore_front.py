@@ -17,7 +17,6 @@ from rooflm.technology import tco
 from rooflm.technology.explore import Space, Task, grid, make_task
 from rooflm.technology.front import axis_points, evaluate, search
 
-pytestmark = pytest.mark.xdist_group("front")  # they share an exhaustive front
 GOALS = ("time_s", "capital_usd", "power_w")
 SPACE = Space(
     "a100", ("n7", "n5", "n3", "n2"), ("hbm2e", "hbm3", "hbm3e", "hbm4"), ("nvlink3+hdr", "nvlink4+ndr", "nvlink5+xdr"),

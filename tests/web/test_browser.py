@@ -14,7 +14,6 @@ import pytest
 from rooflm.web.tabs.table import TABS
 from rooflm_fit.twelve import PAGE, QUESTIONS
 
-pytestmark = pytest.mark.xdist_group("browser")
 AXE = (
     "return axe.run({exclude: [['.plot svg']]}, {resultTypes: ['violations'], iframes: false})"
     ".then(r => r.violations.map(v => [v.id, v.nodes[0].html]))"

@@ -19,7 +19,6 @@ from rooflm.shown import blocks
 from rooflm.shown.terminal import lines
 from rooflm.works.study import FITTED, WORKS, Study, errors_of, published, study
 
-pytestmark = pytest.mark.xdist_group("studies")  # each is made once
 MADE = [n for n in WORKS if (Path(__file__).parents[2] / "src/rooflm/works" / f"{n}.py").is_file()]
 
 

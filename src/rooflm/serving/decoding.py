@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from operator import itemgetter
 
 
 class Decoding:
@@ -46,7 +47,7 @@ class Decoding:
 
     def newest(self) -> tuple[int, int]:
         """The request admitted last, taken out, and the tokens that it has still to make."""
-        victim = max(self.heap, key=lambda entry: entry[1])
+        victim = max(self.heap, key=itemgetter(1))
         self.heap.remove(victim)
         heapq.heapify(self.heap)
         last, _, request, first = victim

@@ -53,13 +53,14 @@ class Records:
 class Replica:
     """See the module. role: "both", or "prefill" or "decode" when disaggregated. Times in s, memory in tokens.
 
-    waiting, prefilling, decoding: requests in their three stages; late: those that came while a pass ran and are seen
-    by the next but one (lookahead); resumed: of preempted ones, (tokens to have again, tokens still to make). kind,
-    count, chunks, end: what runs next, for how many decode steps, with which prompts, and until when; dirty: it has to
-    be planned anew. turns: newcomers of a decode replica are taken in on a turn of their own, which shows their first
-    token. sealed, hold, poll: before which time, from which step and at which step newcomers are looked at. sent: until
-    when the host sends caches on; cold: time that the next prompts take more; slower: the front end's pace over the
-    device's, at least 1, in the steps that are planned.
+    waiting, prefilling, decoding: requests in their three stages; unmade: tokens that those in the second have still
+    to make; late: those that came while a pass ran and are seen by the next but one (lookahead); resumed: of preempted
+    ones, (tokens to have again, tokens still to make). kind, count, chunks, end: what runs next, for how many decode
+    steps, with which prompts, and until when; dirty: it has to be planned anew. turns: newcomers of a decode replica
+    are taken in on a turn of their own, which shows their first token. sealed, hold, poll: before which time, from
+    which step and at which step newcomers are looked at. sent: until when the host sends caches on; cold: time that
+    the next prompts take more; slower: the front end's pace over the device's, at least 1, in the steps that are
+    planned.
     """
 
     def __init__(self, number: int, records: Records, table: StepTable, server: Server, capacity: Capacity,
@@ -80,6 +81,7 @@ class Replica:
         self.resumed: dict[int, tuple[int, int]] = {}
         self.done: list[int] = []
         self.clock = self.end = self.sent = 0.0
+        self.unmade = 0
         self.cold, self.slower = server.cold, 1.0
         self.sealed, self.hold, self.poll = -INFINITY, -1, 0
         self.kind, self.count, self.dirty = NOTHING, 0, True
@@ -124,6 +126,7 @@ class Replica:
             return None
         entry = [request, hit, whole - hit]
         self.prefilling.append(entry)
+        self.unmade += self.left(request)
         return entry
 
     # -- life of a request -----------------------------------------------------------------------------------------
@@ -172,6 +175,7 @@ class Replica:
         self.meter.preemptions += 1
         if self.prefilling and self.decoding.heap:
             request = self.prefilling.pop()[0]
+            self.unmade -= self.left(request)
             self.kv.release(request, self.length(request))
         else:
             request, left = self.decoding.newest()
@@ -373,4 +377,5 @@ class Replica:
             self.prefilling = []
         self.chunks = []
         for entry in ready:
+            self.unmade -= self.left(entry[0])
             self.begin(entry[0], entry[1])

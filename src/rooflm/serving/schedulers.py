@@ -122,6 +122,7 @@ class Instance(Protocol):
     ranks: Ranks
     waiting: Queue | PriorityQueue
     prefilling: list[list[Any]]
+    unmade: int
 
     def length(self, request: int) -> int:
         """Tokens to have in the cache before the next token of a request."""
@@ -288,7 +289,7 @@ class InFlight(Continuous):
 
 def all_fits(r: Instance, request: int) -> bool:
     """True when the whole prompt and output of a request fit beside those of all that run."""
-    to_come = r.decoding.remaining() + sum(r.left(e[0]) for e in r.prefilling)
+    to_come = r.decoding.remaining() + r.unmade
     return r.kv.used + to_come + r.need(request) + r.left(request) <= r.kv.capacity
 
 

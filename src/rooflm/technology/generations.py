@@ -111,18 +111,23 @@ class Ladder:
         self, name: str, mode: str = "ideal", formats: str = "own", split: str = "stated", **changes: Any
     ) -> tuple[float, dict[str, float], dict[str, float]]:
         """Seconds a sequence, those seconds by cause, and the split, of one rung in one reading."""
-        own = str(rungs()[name]["dtype"])
-        s = self.request(name, mode, dtype=FORMATS[formats].get(own, own), **changes)
+        return self.read(name, mode, *reading(name, formats, split), **changes)
+
+    def read(
+        self, name: str, mode: str, dtype: str, narrower: float, best: bool, **changes: Any
+    ) -> tuple[float, dict[str, float], dict[str, float]]:
+        """`rung` by what its reading means there."""
+        s = self.request(name, mode, dtype=dtype, **changes)
         sequences = int(s.workload.batch)
-        if split == "best" or (split == "first stated" and name != ends()[0]):
+        if best:
             model = s.model
             mappings = legal_splits(
                 int(model.layers), int(heads(model)), int(s.mapping.devices), sequences, (1, 2, 4), tp_most=32
             )
         else:
             mappings = {k: np.array([float(getattr(s.mapping, k))]) for k in ("tp", "pp", "dp", "micro_batch")}
-        cluster = narrowed(s.cluster, 16 / BITS[own]) if formats == "one width" else s.cluster
-        out, chosen = on_cluster(Task("train", s, mappings, "step_time", sequences * s.workload.seq), cluster)
+        task = Task("train", s, mappings, "step_time", sequences * s.workload.seq)
+        out, chosen = on_cluster(task, narrowed(s.cluster, narrower))
         return float(out.time) / sequences, {k: float(v) / sequences for k, v in out.causes.items()}, chosen
 
     def times(self, mode: str = "ideal", formats: str = "own", split: str = "stated") -> dict[str, float]:
@@ -178,14 +183,28 @@ class Ladder:
 
         gpus; batch (as stated, or one sequence a GPU); formats; split; mode. "one width" has no measured kernels.
         """
+        seconds = lru_cache(None)(lambda *asked: self.read(*asked[2:], gpus=asked[0], batch=asked[1])[0])
         rows: list[tuple[Any, ...]] = []
         for count, batch in dict.fromkeys((g, b) for g in gpus for b in (self.batch, g)):
             for formats, split, mode in itertools.product(FORMATS, SPLITS, MODES):
                 if formats != "one width" or mode != "calibrated":
-                    gain = self.gain(mode, formats, split, gpus=count, batch=batch)
-                    rows.append((count, batch, formats, split, mode, gain))
+                    old, new = (seconds(count, batch, n, mode, *reading(n, formats, split)) for n in ends())
+                    rows.append((count, batch, formats, split, mode, old / new))
         names = ("gpus", "batch", "formats", "split", "mode", "times")
         return {n: np.array(column) for n, column in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+def reading(name: str, formats: str, split: str) -> tuple[str, float, bool]:
+    """What a reading means on a rung: the products' data type, how many times narrower all of 16 bits is, and whether
+    its split is the best one. Several readings mean the same on one rung.
+
+    >>> reading("A100-HDR", "fp8", "first stated"), reading("B200-NVS", "one width", "best")
+    (('bf16', 1.0, False), ('bf16', 4.0, True))
+    """
+    own = str(rungs()[name]["dtype"])
+    narrower = 16 / BITS[own] if formats == "one width" else 1.0
+    best = split == "best" or (split == "first stated" and name != ends()[0])
+    return FORMATS[formats].get(own, own), narrower, best
 
 
 def heads(model: Any) -> float:
