@@ -247,6 +247,5 @@ def test_no_engine_is_named_in_code() -> None:
         if name.search(line)
         and ">>>" not in line
         and not line.startswith('"""')
-        and "efinitions" not in line.replace("DEFINITIONS", "definitions")  # of a latency: whose benchmark counts so
     ]
     assert found == []

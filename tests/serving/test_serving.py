@@ -565,7 +565,7 @@ def test_summary_names_and_units() -> None:
     assert v["energy_j_per_token"] * v["output_tokens_per_s"] <= 1.05 * 700 and v["cost_usd_per_request"] > 0
     assert v["itl_s"]["mean"] == pytest.approx(v["tpot_s"]["mean"], rel=0.03)
     assert math.isfinite(v["steady"]["ttft_s"])
-    guide = serve("llama-3.1-8b", gpu="h100-sxm-80gb", concurrency=4, definitions="guidellm")
+    guide = serve("llama-3.1-8b", gpu="h100-sxm-80gb", concurrency=4, definitions="whole-request")
     assert guide.tpot_s["mean"] == pytest.approx(guide.latency_s["mean"] / 128, rel=1e-6)
 
 

@@ -387,7 +387,7 @@ def serve(
     prefill_dp: int | None = None, prefill_ep: int | None = None, prefill_price: float | None = None,
     prefill_purchase: float | None = None, transfer_bandwidth: float | None = None,
     prompt: int = 512, output: int = 128, slo: str = "",
-    definitions: str = "vllm", horizon: float = math.inf,
+    definitions: str = metrics.AFTER_FIRST, horizon: float = math.inf,
     progress: Progress | None = None, options: Dict[str, Any] | None = None, warmup: int = 0, **arguments: Any,
 ) -> Served:  # fmt: skip
     """Simulate a deployment under load: what users see (TTFT, TPOT, latency), throughput, occupancy, cost and energy.
