@@ -135,26 +135,40 @@ class Round(NamedTuple):
     whole: Array
 
 
+def others_run(running: Any, clients: Any) -> Array:
+    """Chance that a newcomer finds a decode replica at work, on which so many sequences run in the mean: of each of the
+    other clients of a closed loop by itself; of an open loop (0), as arrivals by chance have it.
+
+    >>> others_run(0.5, np.array([0.0, 1.0, 2.0])).round(3).tolist()
+    [0.393, 0.0, 0.25]
+    """
+    n = np.asarray(np.maximum(clients, 1.0))
+    each = (1.0 - np.minimum(running / n, 1.0)) ** (n - 1.0)
+    return np.asarray(np.where(np.asarray(clients) > 0, 1.0 - each, -np.expm1(-running)))
+
+
 def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued: Array) -> Round:
     """One iteration from throughput, step time, running sequences and queued prompts. Mixed schedulers (vLLM) carry
     prompts in decoding passes, which leave them the rest of the budget; the others stop decoding for a prompt.
 
-    A request first waits for the running pass, and meets long ones more often: E[T^2] / 2 E[T]. In a closed loop a
-    client sees only the others' requests (the arrival theorem of closed queueing networks).
+    A request that finds others at work waits for the running pass, and meets long ones more often: E[T^2] / 2 E[T];
+    where passes are made up ahead, for one more. In a closed loop a client sees only the others' requests (the arrival
+    theorem of closed queueing networks).
     """
     server, context = pool.server, load.prompt + load.output / 2
     plain = decode_time(pool, load, running)
     others = np.where(load.clients > 0, 1 - 1 / np.maximum(load.clients, 1.0), 1.0)
+    beside = others * running
     if SCHEDULERS[server.scheduler].mixes:
-        room = np.maximum(load.budget - running / pool.table.slots, 1.0)
+        room = np.maximum(load.budget - beside / pool.table.slots, 1.0)
         passes = np.maximum(np.ceil(load.prompt / room), 1)
         each = others * x * tau * passes + queued  # passes with a part of a prompt that come up in a step
         share = np.minimum(each, 1.0)
-        mixed = pass_time(pool, load, room, np.maximum(each, 1.0) / passes, running, context)
+        mixed = pass_time(pool, load, room, np.maximum(each, 1.0) / passes, beside, context)
         step, first = (1 - share) * plain + share * mixed, mixed * passes
         whole = room * pool.table.slots / load.prompt
-        most = whole / pass_time(pool, load, room, whole, running, context)
-        wait = ((1 - share) * plain**2 + share * mixed**2) / step / 2
+        most = whole / pass_time(pool, load, room, whole, beside, context)
+        passing, wait = step, ((1 - share) * plain**2 + share * mixed**2) / step / 2
     else:
         passes = np.maximum(np.ceil(load.prompt / load.budget), 1)
         whole = load.budget * pool.table.slots / load.prompt
@@ -165,10 +179,11 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
         step, first = plain + with_any * alone, alone * passes
         full = pass_time(pool, load, load.budget, np.maximum(whole, 1.0 / passes), np.zeros(()), context)
         most = np.where(passes > 1, 1 / first, whole / full)
-        wait = (plain**2 + with_any * alone**2) / step / 2
+        passing, wait = step / (1 + with_any), (plain**2 + with_any * alone**2) / step / 2
     polls = (server.receive_interval - 1) / 2 * tau
     front = server.fronted(load.prompt)
-    return Round(step, front + others * wait + first + polls, most / np.maximum(most * front, 1.0), whole)
+    wait = others_run(running, load.clients) * (wait + server.lookahead * passing)
+    return Round(step, front + wait + first + polls, most / np.maximum(most * front, 1.0), whole)
 
 
 def _steps(pool: Pool, load: Load) -> float:
