@@ -127,12 +127,14 @@ def states(pool: Pool, load: Load) -> Steady:
 
 class Round(NamedTuple):
     """One round: the mean step, the time to the first token once a request is at the head of the queue, the most
-    requests/s whose prompts the passes take, and the prompts of a full pass."""
+    requests/s whose prompts the passes take, the prompts of a full pass, and how much later those that decode end for a
+    second that a request takes to its first token: who comes meanwhile is behind it and goes before its steps."""
 
     step: Array
     first: Array
     most: Array
     whole: Array
+    behind: Array
 
 
 def others_run(running: Any, clients: Any) -> Array:
@@ -165,9 +167,11 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
         each = others * x * tau * passes + queued  # passes with a part of a prompt that come up in a step
         share = np.minimum(each, 1.0)
         mixed = pass_time(pool, load, room, np.maximum(each, 1.0) / passes, beside, context)
-        step, first = (1 - share) * plain + share * mixed, mixed * passes
+        step = (1 - share) * plain + share * mixed
+        own = pass_time(pool, load, room, np.maximum(each, 1 + others * x * step) / passes, beside, context)
         whole = room * pool.table.slots / load.prompt
         most = whole / pass_time(pool, load, room, whole, beside, context)
+        more = passes * (mixed - plain) / np.maximum(each, 1.0)
         passing, wait = step, ((1 - share) * plain**2 + share * mixed**2) / step / 2
     else:
         passes = np.maximum(np.ceil(load.prompt / load.budget), 1)
@@ -176,19 +180,27 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
         with_any = np.where(passes > 1, come * passes, np.maximum(-np.expm1(-come), come / whole))
         together = np.where(passes > 1, 1.0 / passes, come / with_any)
         alone = pass_time(pool, load, load.budget, together, np.zeros(()), context)
-        step, first = plain + with_any * alone, alone * passes
+        step = plain + with_any * alone
+        own = pass_time(pool, load, load.budget, (1 + come / (1 + with_any)) / passes, np.zeros(()), context)
         full = pass_time(pool, load, load.budget, np.maximum(whole, 1.0 / passes), np.zeros(()), context)
-        most = np.where(passes > 1, 1 / first, whole / full)
+        most = np.where(passes > 1, 1 / (alone * passes), whole / full)
+        more = with_any * alone / come
         passing, wait = step / (1 + with_any), (plain**2 + with_any * alone**2) / step / 2
     polls = (server.receive_interval - 1) / 2 * tau
     front = server.fronted(load.prompt)
     wait = others_run(running, load.clients) * (wait + server.lookahead * passing)
-    return Round(step, front + wait + first + polls, most / np.maximum(most * front, 1.0), whole)
+    behind = others * x * more / free(x * more, load.clients)
+    return Round(step, front + wait + own * passes + polls, most / np.maximum(most * front, 1.0), whole, behind)
 
 
 def _steps(pool: Pool, load: Load) -> float:
     """Decode steps of a request."""
     return max(load.output - 1, 0.0) / pool.server.tokens_a_step
+
+
+def free(busy: Array, clients: Any) -> Array:
+    """What a share of its time leaves a server, at least half of one client's share (0 clients: an open loop)."""
+    return np.asarray(np.maximum(1.0 - busy, 0.0) + np.maximum(0.5 / np.where(clients > 0, clients, np.inf), 5e-4))
 
 
 def queueing(busy: Array, most: Array, whole: Array, clients: Any = np.inf) -> Array:
@@ -203,8 +215,8 @@ def queueing(busy: Array, most: Array, whole: Array, clients: Any = np.inf) -> A
     >>> float(queueing(np.array(1.0), np.array(10.0), np.array(1.0), clients=4))
     0.4
     """
-    free = np.maximum(1.0 - busy, 0.0) + np.maximum(0.5 / clients, 5e-4)
-    return np.asarray(np.minimum(busy, 1.0) ** np.sqrt(2 * (np.maximum(whole, 1.0) + 1)) / (2 * free) / most)
+    power = np.minimum(busy, 1.0) ** np.sqrt(2 * (np.maximum(whole, 1.0) + 1))
+    return np.asarray(power / (2 * free(busy, clients)) / most)
 
 
 def share_taken(before: Array, cycle: Array, whole: Array, clients: Array) -> Array:
@@ -226,7 +238,7 @@ def _closed(pool: Pool, load: Load) -> Steady:
     """The fixed point of a closed loop. tpot here: a step's time."""
     limit, steps = most_running(pool, load), _steps(pool, load)
     clients, none = np.minimum(load.clients, limit), np.zeros(limit.shape)
-    ttft = none.copy()
+    ttft, lasts = none.copy(), none.copy()
 
     def follow(at: NDArray[np.int_], x: Array, tau: Array, running: Array, queued: Array) -> tuple[Array, ...]:
         here, inside = load.at(at), clients[at]
@@ -235,13 +247,16 @@ def _closed(pool: Pool, load: Load) -> Steady:
         busy = share_taken(x / now.most, alone * now.most, now.whole, inside)
         x_new = busy * now.most
         behind = (1 - 1 / inside) * queueing(busy, now.most, now.whole, inside)
-        head, queue = now.first + behind, np.maximum(here.clients / limit[at] - 1, 0.0) * (alone + behind)
-        ttft[at] = np.maximum(here.clients / x_new - steps * now.step, head)
+        queue = np.maximum(here.clients / limit[at] - 1, 0.0) * (alone + behind)
+        rest = here.clients / x_new - steps * now.step - queue  # to the first token, and what is behind it
+        ttft[at] = queue + np.maximum(rest / (1 + now.behind), now.first)
+        lasts[at] = here.clients / x_new - ttft[at]
         left = np.maximum(x_new * (ttft[at] - now.first - queue) - FULL * now.whole, 0.0)
-        return x_new, now.step, np.minimum(x_new * steps * now.step, inside), left
+        return x_new, now.step, np.minimum(x_new * lasts[at], inside), left
 
     tau = decode_time(pool, load, clients)
     x, tau, running, _ = _at_rest((none, tau, clients, none), follow)
+    tau = lasts / steps if steps else tau
     return Steady(_with_first_wave(pool, load, ttft, clients), tau, 0.0, x, running, np.ones(x.shape, dtype=bool))
 
 
@@ -263,16 +278,18 @@ def _at_rest(start: tuple[Array, ...], follow: Callable[..., tuple[Array, ...]])
 def _open(pool: Pool, load: Load) -> Steady:
     """The fixed point of an open loop; beyond what can be served, a full replica's step and throughput."""
     limit, steps, x = most_running(pool, load), _steps(pool, load), load.rate
-    ttft, stable, one = np.zeros(x.shape), np.zeros(x.shape, dtype=bool), np.ones(x.shape)
+    ttft, lasts, stable, one = np.zeros(x.shape), np.zeros(x.shape), np.zeros(x.shape, dtype=bool), np.ones(x.shape)
 
     def follow(at: NDArray[np.int_], tau: Array, running: Array) -> tuple[Array, ...]:
         now = _round(pool, load.at(at), x[at], tau, np.maximum(running, 1e-3), np.zeros(()))
         ttft[at] = now.first + queueing(x[at] / now.most, now.most, now.whole)
-        wanted = x[at] * steps * now.step
+        lasts[at] = steps * now.step + now.behind * ttft[at] * (steps > 0)
+        wanted = x[at] * lasts[at]
         stable[at] = (wanted <= limit[at]) & (x[at] <= now.most)
         return now.step, np.minimum(wanted, limit[at])
 
     tau, running = _at_rest((decode_time(pool, load, one), one), follow)
+    tau = lasts / steps if steps else tau
     if np.all(stable):
         return Steady(ttft, tau, 0.0, x, running, stable)
     full = _closed(pool, replace(load, clients=np.maximum(np.floor(limit), 1.0), first=np.zeros(limit.shape)))
