@@ -137,6 +137,15 @@ class Round(NamedTuple):
     behind: Array
 
 
+def with_any(come: Array, whole: Any) -> Array:
+    """Passes a step that hold any of the parts of prompts which come up in it, by chance, so many in a full pass.
+
+    >>> with_any(np.array([0.1, 5.0]), 2.0).round(3).tolist()
+    [0.095, 2.5]
+    """
+    return np.maximum(-np.expm1(-come), come / whole)
+
+
 def others_run(running: Any, clients: Any) -> Array:
     """Chance that a newcomer finds a decode replica at work, on which so many sequences run in the mean: of each of the
     other clients of a closed loop by itself; of an open loop (0), as arrivals by chance have it.
@@ -164,31 +173,31 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     if SCHEDULERS[server.scheduler].mixes:
         room = np.maximum(load.budget - beside / pool.table.slots, 1.0)
         passes = np.maximum(np.ceil(load.prompt / room), 1)
-        each = others * x * tau * passes + queued  # passes with a part of a prompt that come up in a step
-        share = np.minimum(each, 1.0)
-        mixed = pass_time(pool, load, room, np.maximum(each, 1.0) / passes, beside, context)
+        whole = room * pool.table.slots / load.prompt
+        each = np.maximum(others * x * tau * passes + queued, 1e-9)  # parts of prompts that come up in a step
+        share = np.minimum(with_any(each, np.where(passes > 1, pool.table.slots, whole)), 1.0)
+        mixed = pass_time(pool, load, room, each / share / passes, beside, context)
         step = (1 - share) * plain + share * mixed
         own = pass_time(pool, load, room, np.maximum(each, 1 + others * x * step) / passes, beside, context)
-        whole = room * pool.table.slots / load.prompt
         most = whole / pass_time(pool, load, room, whole, beside, context)
-        more = passes * (mixed - plain) / np.maximum(each, 1.0)
+        more = passes * (mixed - plain) * share / each
         passing, wait = step, ((1 - share) * plain**2 + share * mixed**2) / step / 2
     else:
         passes = np.maximum(np.ceil(load.prompt / load.budget), 1)
         whole = load.budget * pool.table.slots / load.prompt
         come = np.maximum(np.minimum(others * x * tau, MOST), 1e-9)  # prompts of a round share a pass
-        with_any = np.where(passes > 1, come * passes, np.maximum(-np.expm1(-come), come / whole))
-        together = np.where(passes > 1, 1.0 / passes, come / with_any)
-        alone = pass_time(pool, load, load.budget, together, np.zeros(()), context)
-        step = plain + with_any * alone
-        own = pass_time(pool, load, load.budget, (1 + come / (1 + with_any)) / passes, np.zeros(()), context)
-        full = pass_time(pool, load, load.budget, np.maximum(whole, 1.0 / passes), np.zeros(()), context)
-        most = np.where(passes > 1, 1 / (alone * passes), whole / full)
-        more = with_any * alone / come
-        passing, wait = step / (1 + with_any), (plain**2 + with_any * alone**2) / step / 2
+        holds = np.where(passes > 1, pool.table.slots / passes, whole)
+        share = passes * with_any(come, holds * passes)
+        alone = pass_time(pool, load, load.budget, come / share, np.zeros(()), context)
+        step = plain + share * alone
+        own = pass_time(pool, load, load.budget, (1 + come / (1 + share)) / passes, np.zeros(()), context)
+        most = holds / pass_time(pool, load, load.budget, holds, np.zeros(()), context)
+        more = share * alone / come
+        passing, wait = step / (1 + share), (plain**2 + share * alone**2) / step / 2
     polls = (server.receive_interval - 1) / 2 * tau
     front = server.fronted(load.prompt)
     wait = others_run(running, load.clients) * (wait + server.lookahead * passing)
+    more = np.minimum(more, 1 / most)
     behind = others * x * more / free(x * more, load.clients)
     return Round(step, front + wait + own * passes + polls, most / np.maximum(most * front, 1.0), whole, behind)
 
