@@ -127,14 +127,16 @@ def states(pool: Pool, load: Load) -> Steady:
 
 class Round(NamedTuple):
     """One round: the mean step, the time to the first token once a request is at the head of the queue, the most
-    requests/s whose prompts the passes take, the prompts of a full pass, and how much later those that decode end for a
-    second that a request takes to its first token: who comes meanwhile is behind it and goes before its steps."""
+    requests/s whose prompts the passes take, the prompts of a full pass, by how much a request ends later a second that
+    it takes to its first token (who comes meanwhile is behind it, and prompts go before its steps), and the longest
+    step that the others' prompts make of one."""
 
     step: Array
     first: Array
     most: Array
     whole: Array
     behind: Array
+    slowest: Array
 
 
 def with_any(come: Array, whole: Any) -> Array:
@@ -180,7 +182,7 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
         step = (1 - share) * plain + share * mixed
         own = pass_time(pool, load, room, np.maximum(each, 1 + others * x * step) / passes, beside, context)
         most = whole / pass_time(pool, load, room, whole, beside, context)
-        more = passes * (mixed - plain) * share / each
+        more, slowest = passes * (mixed - plain) * share / each, mixed
         passing, wait = step, ((1 - share) * plain**2 + share * mixed**2) / step / 2
     else:
         passes = np.maximum(np.ceil(load.prompt / load.budget), 1)
@@ -192,14 +194,14 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
         step = plain + share * alone
         own = pass_time(pool, load, load.budget, (1 + come / (1 + share)) / passes, np.zeros(()), context)
         most = holds / pass_time(pool, load, load.budget, holds, np.zeros(()), context)
-        more = share * alone / come
+        more, slowest = share * alone / come, np.full(step.shape, 1e9)
         passing, wait = step / (1 + share), (plain**2 + share * alone**2) / step / 2
     polls = (server.receive_interval - 1) / 2 * tau
     front = server.fronted(load.prompt)
     wait = others_run(running, load.clients) * (wait + server.lookahead * passing)
     more = np.minimum(more, 1 / most)
     behind = others * x * more / free(x * more, load.clients)
-    return Round(step, front + wait + own * passes + polls, most / np.maximum(most * front, 1.0), whole, behind)
+    return Round(step, front + wait + own * passes + polls, most / np.maximum(most * front, 1.0), whole, behind, slowest)
 
 
 def _steps(pool: Pool, load: Load) -> float:
@@ -257,9 +259,10 @@ def _closed(pool: Pool, load: Load) -> Steady:
         x_new = busy * now.most
         behind = (1 - 1 / inside) * queueing(busy, now.most, now.whole, inside)
         queue = np.maximum(here.clients / limit[at] - 1, 0.0) * (alone + behind)
-        rest = here.clients / x_new - steps * now.step - queue  # to the first token, and what is behind it
-        ttft[at] = queue + np.maximum(rest / (1 + now.behind), now.first)
-        lasts[at] = here.clients / x_new - ttft[at]
+        whole = here.clients / x_new
+        own = np.maximum((whole - steps * now.step - queue) / (1 + now.behind), now.first)
+        ttft[at] = np.maximum(queue + own, whole - steps * now.slowest)
+        lasts[at] = whole - ttft[at]
         left = np.maximum(x_new * (ttft[at] - now.first - queue) - FULL * now.whole, 0.0)
         return x_new, now.step, np.minimum(x_new * lasts[at], inside), left
 
@@ -292,7 +295,7 @@ def _open(pool: Pool, load: Load) -> Steady:
     def follow(at: NDArray[np.int_], tau: Array, running: Array) -> tuple[Array, ...]:
         now = _round(pool, load.at(at), x[at], tau, np.maximum(running, 1e-3), np.zeros(()))
         ttft[at] = now.first + queueing(x[at] / now.most, now.most, now.whole)
-        lasts[at] = steps * now.step + now.behind * ttft[at] * (steps > 0)
+        lasts[at] = np.minimum(steps * now.step + now.behind * ttft[at], steps * now.slowest)
         wanted = x[at] * lasts[at]
         stable[at] = (wanted <= limit[at]) & (x[at] <= now.most)
         return now.step, np.minimum(wanted, limit[at])
@@ -309,9 +312,10 @@ def _open(pool: Pool, load: Load) -> Steady:
 
 
 def _with_first_wave(pool: Pool, load: Load, ttft: Array, here: Array) -> Array:
-    """Mean TTFT with the first wave of a closed loop, which comes at once and is prefilled pass after pass."""
+    """Mean TTFT with the first wave of a closed loop, which comes at once: out of the front end one by one, or prefilled
+    pass after pass, whichever is slower."""
     a_pass = np.minimum(np.maximum(load.budget * pool.table.slots / load.prompt, 1e-9), here)
     time = pass_time(pool, load, load.budget, a_pass, np.zeros(()), load.prompt)
     front = pool.server.fronted(load.prompt)
-    wave = front + front * here / 2 + time * (np.ceil(here / a_pass) + 1) / 2
-    return np.asarray(load.first * np.maximum(wave, ttft) + (1 - load.first) * ttft)
+    wave = np.maximum(front * here / 2 + ttft, front + time * (np.ceil(here / a_pass) + 1) / 2)
+    return np.asarray(load.first * wave + (1 - load.first) * ttft)
