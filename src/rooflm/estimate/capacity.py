@@ -93,17 +93,22 @@ class Running(NamedTuple):
 
     need: `needs(s)`; largest: the largest batch that fits. waves: rounds in which the batch runs. sequences: running at
     once on the fullest data-parallel rank. passes: prefill passes for their prompts under the engine's token budget;
-    fullest: tokens of the largest pass over the mean. flight: micro-batches in the pipeline during a decode step, at
-    most one a stage and one a sequence; micro: sequences of the largest of them."""
+    full: sequences of the largest of them (of one prompt, a share of one). flight: micro-batches in the pipeline during
+    a decode step, at most one a stage and one a sequence; micro: sequences of the largest of them."""
 
     need: Needs
     largest: Num
     waves: Num
     sequences: Num
     passes: Num
-    fullest: Num
+    full: Num
     flight: Num
     micro: Num
+
+    @property
+    def rest(self) -> Num:
+        """Sequences of the last pass with prompts."""
+        return self.sequences - (self.passes - 1) * self.full
 
     @property
     def fuller(self) -> Num:
@@ -129,7 +134,7 @@ def running(s: Scenario) -> Running:
     close to linear in its sequences, so only their number counts. It is whole where a round's sequences end together;
     an engine that evicts for want of memory (vLLM) has them out of step, and the next start as soon as one ends.
 
-    Where a pipeline cuts prompts into micro-batches of `stage_tokens`, the last one is what is left over."""
+    Passes with prompts take the whole budget (of a pipeline, `stage_tokens`), the last one what is left over."""
     e, m = s.engine, s.mapping
     need = needs(s)
     largest, limit = max_batch(s, need), running_limit(s)
@@ -142,8 +147,8 @@ def running(s: Scenario) -> Running:
     budget = smaller(e.room.token_budget, pick(m.pp > 1, e.stages.stage_tokens, np.inf))
     passes = larger(ceil(tokens / budget), 1.0)
     flight = smaller(most_in_flight(s), larger(floor(sequences), 1))
-    fullest = smaller(tokens, budget) * passes / tokens
-    return Running(need, largest, rounds, sequences, passes, fullest, flight, ceil(sequences / flight))
+    full = smaller(tokens, budget) / s.workload.new
+    return Running(need, largest, rounds, sequences, passes, full, flight, ceil(sequences / flight))
 
 
 def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None) -> Memory:

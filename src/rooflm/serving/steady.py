@@ -73,6 +73,14 @@ def pass_time(pool: Pool, load: Load, room: Array, prompts: Array, sequences: Ar
     return low_time + (sequences - low) * (high_time - low_time)
 
 
+def own_passes(pool: Pool, load: Load, room: Array, others: Array, sequences: Array, context: float) -> Array:
+    """Time of the passes of one prompt, as `pass_time`: full ones, and the last, which others' prompts share."""
+    before = np.maximum(np.ceil(load.prompt / room), 1) - 1
+    part = room / load.prompt
+    last = pass_time(pool, load, room, 1 - before * part + others, sequences, context)
+    return before * pass_time(pool, load, room, part, sequences, context) + last
+
+
 def decode_time(pool: Pool, load: Load, sequences: Array) -> Array:
     """A decode-only step of a fractional number of sequences, half of the output written on average: the device's, or
     that of a front end which copies all of it (`Replica.slower`)."""
@@ -180,7 +188,7 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
         share = np.minimum(with_any(each, np.where(passes > 1, pool.table.slots, whole)), 1.0)
         mixed = pass_time(pool, load, room, each / share / passes, beside, context)
         step = (1 - share) * plain + share * mixed
-        own = pass_time(pool, load, room, np.maximum(each, 1 + others * x * step) / passes, beside, context)
+        own = own_passes(pool, load, room, np.maximum(queued, others * x * step), beside, context)
         most = whole / pass_time(pool, load, room, whole, beside, context)
         more, slowest = passes * (mixed - plain) * share / each, mixed
         passing, wait = step, ((1 - share) * plain**2 + share * mixed**2) / step / 2
@@ -192,7 +200,7 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
         share = passes * with_any(come, holds * passes)
         alone = pass_time(pool, load, load.budget, come / share, np.zeros(()), context)
         step = plain + share * alone
-        own = pass_time(pool, load, load.budget, (1 + come / (1 + share)) / passes, np.zeros(()), context)
+        own = own_passes(pool, load, load.budget, come / (1 + share), np.zeros(()), context)
         most = holds / pass_time(pool, load, load.budget, holds, np.zeros(()), context)
         more, slowest = share * alone / come, np.full(step.shape, 1e9)
         passing, wait = step / (1 + share), (plain**2 + share * alone**2) / step / 2
@@ -201,7 +209,7 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     wait = others_run(running, load.clients) * (wait + server.lookahead * passing)
     more = np.minimum(more, 1 / most)
     behind = others * x * more / free(x * more, load.clients)
-    return Round(step, front + wait + own * passes + polls, most / np.maximum(most * front, 1.0), whole, behind, slowest)
+    return Round(step, front + wait + own + polls, most / np.maximum(most * front, 1.0), whole, behind, slowest)
 
 
 def _steps(pool: Pool, load: Load) -> float:
