@@ -244,8 +244,6 @@ def test_no_engine_is_named_in_code() -> None:
         for path in source.rglob("*.py")
         if not str(path.relative_to(source)).startswith(allowed)
         for line in path.read_text(encoding="utf-8").split("\n")
-        if name.search(line)
-        and ">>>" not in line
-        and not line.startswith('"""')
+        if name.search(line) and ">>>" not in line and not line.startswith('"""')
     ]
     assert found == []

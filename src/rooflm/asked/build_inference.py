@@ -25,6 +25,7 @@ from rooflm.asked.assumed import (
     computed_wider,
     other_releases,
     with_graphs,
+    with_limits,
     with_norms,
 )
 from rooflm.asked.bounds import allowed, effective
@@ -459,7 +460,9 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     found = start.model
     asked["output"] = output_of(found, asked["output"])
     work = Workload(**fields_at("workload", "infer", asked))
-    scenario = whole_prompts(apply_sets(replace(start, workload=work), sets), sets)
+    scenario = apply_sets(replace(start, workload=work), sets)
+    limited = with_limits(scenario.engine, scenario.cluster.device, scenario.model, scenario.mapping.dp)
+    scenario = whole_prompts(replace(scenario, engine=limited), sets)
     if scenario.speculation.draft is not start.speculation.draft:
         scenario = replace(scenario, speculation=drafting(scenario.speculation))
     assumed = (*assumed, *guessing(scenario))

@@ -77,8 +77,8 @@ def _map(
     turned = {"labelAngle": -90 if corner else 0, "labelOverlap": True, "ticks": False, "domain": False}
     place = {
         "x": {"field": "x", "type": "ordinal", "sort": x.ticks, "title": x.label, "axis": turned},
-        "y": {"field": "y", "type": "ordinal", "sort": y.ticks[::-1] if y.numeric else y.ticks, "title": y.label if first else None,
-              "axis": {"ticks": False, "domain": False}},
+        "y": {"field": "y", "type": "ordinal", "sort": y.ticks[::-1] if y.numeric else y.ticks,
+              "title": y.label if first else None, "axis": {"ticks": False, "domain": False}},
     }  # fmt: skip
     range_: Spec = {"scheme": "viridis", "domain": list(ends)} | ({"type": "log"} if log else {})
     ticks = [v for v in (round_ticks(*ends) if log else even_ticks(*ends)) if ends[0] <= v <= ends[1]]

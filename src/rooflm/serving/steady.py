@@ -320,8 +320,8 @@ def _open(pool: Pool, load: Load) -> Steady:
 
 
 def _with_first_wave(pool: Pool, load: Load, ttft: Array, here: Array) -> Array:
-    """Mean TTFT with the first wave of a closed loop, which comes at once: out of the front end one by one, or prefilled
-    pass after pass, whichever is slower."""
+    """Mean TTFT with the first wave of a closed loop, which comes at once: out of the front end one by one, or
+    prefilled pass after pass, whichever is slower."""
     a_pass = np.minimum(np.maximum(load.budget * pool.table.slots / load.prompt, 1e-9), here)
     time = pass_time(pool, load, load.budget, a_pass, np.zeros(()), load.prompt)
     front = pool.server.fronted(load.prompt)
