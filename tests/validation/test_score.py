@@ -179,7 +179,7 @@ def test_a_table_of_which_nothing_is_scored_is_no_success(
     assert main(["validate", path, "--quiet"]) == main(["validate", path, "--quiet", "--json"]) == 2
     error = capsys.readouterr().err
     assert error.count("read and none scored") == error.count("\n") == 2
-    verdict = table(tmp_path / "v.csv", {"metric": "oom", "value": "", "unit": "", "batch": "4096"})
+    verdict = table(tmp_path / "v.csv", {"metric": "oom", "value": "1", "unit": "", "batch": "4096"})
     assert main(["validate", str(verdict)]) == 0
 
 

@@ -21,7 +21,7 @@ from rooflm.kernels.collectives import IN_SWITCH_KINDS
 from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, any_of, ceil, floor, larger, pick, smaller
+from rooflm.units import Num, any_of, ceil, floor, is_plain, larger, pick, smaller
 
 OUT_OF_MEMORY = "out of memory"
 """The reason that is no rule of a split."""
@@ -55,19 +55,24 @@ class Limits(NamedTuple):
 class Needs(NamedTuple):
     """Bytes that the fullest device needs. weights: all weights; sequence: KV cache of one sequence at its full length;
     token: activations of one token of a pass; logit: logits of one sequence; copy: the second copy of a sequence's
-    cache that an eager update holds for a moment."""
+    cache that an eager update holds for a moment; trial: `trial_bytes`, in place of a pass's own."""
 
     weights: Num
     sequence: Num
     token: Num
     logit: Num
     copy: Num = 0.0
+    trial: Num = 0.0
 
 
 def needs(s: Scenario) -> Needs:
     """The memory that a scenario needs, a sequence and a token at a time."""
     half, weights = s.quant.half_bytes, held_weights(s.model, s.mapping, s.quant, s.engine)
-    need = Needs(weights, sequence_bytes(s), token_bytes(s, half), logit_bytes(s, half), copy_bytes(s))
+    token, logit, trial = token_bytes(s, half), logit_bytes(s, half), trial_bytes(s, half)
+    if not is_plain(trial, 0.0):
+        tried = trial > 0
+        token, logit = pick(tried, 0.0, token), pick(tried & (s.workload.logits != "all"), 0.0, logit)
+    need = Needs(weights, sequence_bytes(s), token, logit, copy_bytes(s), trial)
     if s.speculation.off:
         return need
     some, (more, cache) = np.asarray(s.speculation.guesses) > 0, guessing.held(s, sequence_bytes)
@@ -163,7 +168,7 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
         parts["adapters"] = mem.adapter_bytes(s.model, m, s.adapters)
     parts["kv_cache"] = sequences * each.sequence
     largest = larger(smaller(sequences * s.workload.new, e.room.token_budget) / m.cp, sequences)  # new tokens of a pass
-    parts["activations"] = largest * each.token + sequences * each.copy
+    parts["activations"] = each.trial + largest * each.token + sequences * each.copy
     parts["logits"] = sequences * each.logit
     parts["context"], parts["workspace"] = fixed_buffers(s)
     total, size = add_up(parts.values()), usable(s.cluster.device) * e.room.memory_fraction
@@ -203,6 +208,18 @@ def token_bytes(s: Scenario, half: float) -> Num:
     """Activation bytes a token of a pass, with unfused attention's scores; `half`: bytes of a value."""
     scores = 0.0 if s.engine.kernels.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, half)
     return token_values(s.model, s.mapping) * half + scores
+
+
+def trial_bytes(s: Scenario, half: float) -> Num:
+    """Bytes that an engine finds taken when it tries its largest pass before it takes the rest for its cache: of the
+    pass, or when it samples after it for every sequence that may run (logits are whole on every rank). 0: it tries
+    none."""
+    room, head = s.engine.room, (s.model.vocab if s.model.head else 0)
+    if is_plain(room.sampled, 0.0):
+        return 0.0
+    kept, rows = room.token_budget * 2 * s.model.hidden * half, smaller(room.max_sequences, room.token_budget)
+    whole = larger(room.token_budget * token_bytes(s, half), kept + room.sampled * rows * head)
+    return pick((room.sampled > 0) & (room.token_budget < np.inf), whole, 0.0)
 
 
 def logit_bytes(s: Scenario, half: float) -> Num:
