@@ -11,7 +11,7 @@ import numpy as np
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Cluster, Device
-from rooflm.catalogue.model import Model, attention_dp
+from rooflm.catalogue.model import Model, MoE
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.errors import RooflmError
 from rooflm.kernels.rates import rates
@@ -172,6 +172,12 @@ def with_graphs(engine: Engine, device: Device, tp: Num) -> Engine:
         return engine
     many, few = (of_card(text, device, usual) for text in by_card)
     return engine.but(graphed_sequences=pick(tp < FEW, few, many))
+
+
+def attention_dp(model: Model) -> bool:
+    """True for models of experts, whose data-parallel ranks work as one instance; ranks of other models are separate
+    replicas."""
+    return any(isinstance(b.ffn, MoE) for b in model.blocks)
 
 
 def with_limits(engine: Engine, device: Device, model: Model, ranks: Num) -> Engine:

@@ -388,12 +388,6 @@ def ffn_params(ffn: FeedForward | None, hidden: Num, active: bool = False) -> Nu
     return routed + shared + ffn.experts * (hidden + (ffn.bias or ffn.router_bias))
 
 
-def attention_dp(model: Model) -> bool:
-    """True for models of experts, whose data-parallel ranks work as one instance; ranks of other models are separate
-    replicas."""
-    return any(isinstance(b.ffn, MoE) for b in model.blocks)
-
-
 def norm_params(model: Model) -> Num:
     """Parameters of one norm of the hidden width."""
     return model.hidden * (2 if model.norm == "layer" else 1)

@@ -21,7 +21,7 @@ from rooflm.kernels.collectives import IN_SWITCH_KINDS
 from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, any_of, ceil, floor, is_plain, larger, pick, smaller
+from rooflm.units import Num, any_of, ceil, floor, larger, pick, smaller
 
 OUT_OF_MEMORY = "out of memory"
 """The reason that is no rule of a split."""
@@ -68,10 +68,8 @@ class Needs(NamedTuple):
 def needs(s: Scenario) -> Needs:
     """The memory that a scenario needs, a sequence and a token at a time."""
     half, weights = s.quant.half_bytes, held_weights(s.model, s.mapping, s.quant, s.engine)
-    token, logit, trial = token_bytes(s, half), logit_bytes(s, half), trial_bytes(s, half)
-    if not is_plain(trial, 0.0):
-        tried = trial > 0
-        token, logit = pick(tried, 0.0, token), pick(tried & (s.workload.logits != "all"), 0.0, logit)
+    own = pick((trial := trial_bytes(s, half)) > 0, 0.0, 1.0)
+    token, logit = own * token_bytes(s, half), (1 if s.workload.logits == "all" else own) * logit_bytes(s, half)
     need = Needs(weights, sequence_bytes(s), token, logit, copy_bytes(s), trial)
     if s.speculation.off:
         return need
@@ -98,8 +96,8 @@ class Running(NamedTuple):
 
     need: `needs(s)`; largest: the largest batch that fits. waves: rounds in which the batch runs. sequences: running at
     once on the fullest data-parallel rank. passes: prefill passes for their prompts under the engine's token budget;
-    full: sequences of the largest of them (of one prompt, a share of one). flight: micro-batches in the pipeline during
-    a decode step, at most one a stage and one a sequence; micro: sequences of the largest of them."""
+    full, rest: sequences of the largest and the last of them (of one prompt, a share of one). flight: micro-batches in
+    the pipeline during a decode step, at most one a stage and one a sequence; micro: sequences of the largest of them."""
 
     need: Needs
     largest: Num
@@ -107,13 +105,9 @@ class Running(NamedTuple):
     sequences: Num
     passes: Num
     full: Num
+    rest: Num
     flight: Num
     micro: Num
-
-    @property
-    def rest(self) -> Num:
-        """Sequences of the last pass with prompts."""
-        return self.sequences - (self.passes - 1) * self.full
 
     @property
     def fuller(self) -> Num:
@@ -153,7 +147,8 @@ def running(s: Scenario) -> Running:
     passes = larger(ceil(tokens / budget), 1.0)
     flight = smaller(most_in_flight(s), larger(floor(sequences), 1))
     full = smaller(tokens, budget) / s.workload.new
-    return Running(need, largest, rounds, sequences, passes, full, flight, ceil(sequences / flight))
+    rest, micro = sequences - (passes - 1) * full, ceil(sequences / flight)
+    return Running(need, largest, rounds, sequences, passes, full, rest, flight, micro)
 
 
 def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None) -> Memory:
@@ -211,12 +206,9 @@ def token_bytes(s: Scenario, half: float) -> Num:
 
 
 def trial_bytes(s: Scenario, half: float) -> Num:
-    """Bytes that an engine finds taken when it tries its largest pass before it takes the rest for its cache: of the
-    pass, or when it samples after it for every sequence that may run (logits are whole on every rank). 0: it tries
-    none."""
+    """Bytes of the trial of an engine's largest pass, beside which it takes the rest for its cache: of the pass, or of
+    sampling after it for every sequence that may run (logits are whole on every rank). 0: it tries none."""
     room, head = s.engine.room, (s.model.vocab if s.model.head else 0)
-    if is_plain(room.sampled, 0.0):
-        return 0.0
     kept, rows = room.token_budget * 2 * s.model.hidden * half, smaller(room.max_sequences, room.token_budget)
     whole = larger(room.token_budget * token_bytes(s, half), kept + room.sampled * rows * head)
     return pick((room.sampled > 0) & (room.token_budget < np.inf), whole, 0.0)

@@ -69,8 +69,7 @@ def last_step(x: Num, axes: int) -> Num:
 
 
 class Passes(NamedTuple):
-    """The timed nodes of a mean prefill pass and of a decode step; where prompts take several passes, of a full one and
-    of the last."""
+    """Timed nodes of a mean prefill pass and a decode step; where prompts take several passes, of a full and the last."""
 
     prefill: list[Timed]
     decode: list[Timed]
@@ -80,7 +79,7 @@ class Passes(NamedTuple):
 
 def timed_passes(s: Scenario, run: Running) -> Passes:
     """All passes built and timed together."""
-    sizes = [run.sequences / run.passes, *([run.full, run.rest] if np.any(run.passes > 1) else ())]
+    sizes = [run.sequences / run.passes, *((run.full, run.rest) if np.any(run.passes > 1) else ())]
     prefill, *parts = (build(prefill_context(s, sequences)) for sequences in sizes)
     nodes = [prefill, decode_nodes(s, run), *(parts or ([], []))]
     timed = iter(timed_nodes([node for part in nodes for node in part], s))
@@ -118,12 +117,10 @@ def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> 
     held = graphed(e, contexts_of(s))
     issue = issue_time(e, run.micro, held, launching=s.cluster.launching)
     tick = step(timed, e, s.cluster.device, r, issue, run.micro)
-    correction = 1.0 if e.residuals is None else e.residuals.factor("decode", s, run.sequences)
-    if is_plain(correction, 1.0):
+    if e.residuals is None:
         return tick
-    return replace(
-        tick, total=tick.total * correction, device_time=tick.device_time * correction, slower=tick.slower * correction
-    )
+    k = e.residuals.factor("decode", s, run.sequences)
+    return replace(tick, total=tick.total * k, device_time=tick.device_time * k, slower=tick.slower * k)
 
 
 def prefill_step(s: Scenario, timed: Sequence[Timed], r: Rates, sequences: Num) -> Step:

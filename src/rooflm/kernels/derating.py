@@ -84,11 +84,16 @@ def derating(device: Device, *engines: str) -> Derating:
         raise RooflmError(
             "cluster.device.year is a list, but it must be one year: factors of a card are looked up by it"
         )
-    names = device.name, device.kernels_of, device.product_family, device.architecture
-    found, watts = on_file(*names, device.year, *engines)
-    if not watts:
+    found = on_file(device.name, device.kernels_of, device.product_family, device.architecture, device.year, *engines)
+    if not found.watts:
         return found
-    return replace(found, compute=found.compute / held_back(watts, device.tdp, device.half_peak))
+    slower = drawn(found.watts, device.tdp, device.half_peak) ** ROOT
+    return replace(found, compute=found.compute / slower, watts=0.0)
+
+
+ROOT = 1.0 / 3.0
+"""Products at a card's power take the cube root of `drawn` longer: dynamic power goes with frequency times voltage
+squared, and voltage with frequency."""
 
 
 def drawn(fitted: float, watts: Num, used: Num) -> Num:
@@ -100,30 +105,17 @@ def drawn(fitted: float, watts: Num, used: Num) -> Num:
     return fitted * used / watts / 1e12
 
 
-def held_back(fitted: float, watts: Num, used: Num) -> Num:
-    """Time of products at a card's power over their time on cards of `fitted` W a TFLOP/s: the cube root of `drawn`
-    (dynamic power goes with frequency times voltage squared, and voltage with frequency).
-
-    >>> round(held_back(0.7, 350.0, 1e15), 2)
-    1.26
-    """
-    return drawn(fitted, watts, used) ** (1.0 / 3.0)
-
-
 @cache
-def on_file(
-    gpu: str, twin: str, product_family: str, architecture: str, year: int, *engines: str
-) -> tuple[Derating, float]:
-    """The factors in data/calibration/devices.toml, and the W a TFLOP/s at which its products were measured (0: as many
-    as this card has)."""
+def on_file(gpu: str, twin: str, product_family: str, architecture: str, year: int, *engines: str) -> Derating:
+    """The factors in data/calibration/devices.toml."""
     cards = [(card, ANY, ANY, who) for who in (*engines, ANY) for card in (gpu, twin)]
     families = [(ANY, product_family, kind, who) for who in (*engines, ANY) for kind in (_nearest, ANY)]
     for card, family, kind, who in [*cards, *((ANY, ANY, architecture, who) for who in (*engines, ANY)), *families]:
         chosen = kind if isinstance(kind, str) else kind(family, architecture, year, who)
         for row in card_file().card:
             if (row.gpu, row.product_family, row.architecture, row.engine) == (card, family, chosen, who):
-                return Derating(row.compute, row.bandwidth, row.few), row.watts
-    return Derating(), 0.0
+                return Derating(row.compute, row.bandwidth, row.few, row.watts)
+    return Derating()
 
 
 def _nearest(family: str, architecture: str, year: int, engine: str) -> str:

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.assumed import attention_dp
 from rooflm.asked.build_inference import build_inference, find_model, node_size
 from rooflm.catalogue.hardware import Device
-from rooflm.catalogue.model import Model, attention_dp
+from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use
 from rooflm.scenario.rules import divisors

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from rooflm.api import named
 from rooflm.asked.arguments import refuse_wrong
+from rooflm.asked.assumed import attention_dp
 from rooflm.asked.build_inference import build_inference, find_model
-from rooflm.catalogue.model import Model, attention_dp
+from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use
 from rooflm.search import pools as pooled

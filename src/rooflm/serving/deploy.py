@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from rooflm.asked.answers.bands import bands_around, whose_constants
 from rooflm.asked.arguments import REPLICAS
+from rooflm.asked.assumed import attention_dp
 from rooflm.asked.build_inference import Built, build_inference, generating
 from rooflm.asked.checks import whole as whole_number
 from rooflm.catalogue.engine import BY_CARD, Engine, ServerOptions
 from rooflm.catalogue.fields import abouts
-from rooflm.catalogue.model import Model, attention_dp
+from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.offloaded import device_part
