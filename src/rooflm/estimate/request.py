@@ -69,7 +69,7 @@ def last_step(x: Num, axes: int) -> Num:
 
 
 class Passes(NamedTuple):
-    """Timed nodes of a mean prefill pass and a decode step; where prompts take several passes, of a full and the last."""
+    """Timed nodes of a mean prefill pass and a decode step; of prompts in several passes, of a full and the last."""
 
     prefill: list[Timed]
     decode: list[Timed]
