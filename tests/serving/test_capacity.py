@@ -95,6 +95,13 @@ def test_the_largest_batch_is_what_a_servers_cache_holds(asked: dict[str, Any]) 
     assert options["budget"] == s.engine.room.token_budget
 
 
+def test_a_budget_that_is_asked_for_holds_on_a_card_that_has_another() -> None:
+    for asked in (512, 4096):
+        s, options = served(model="llama-7b", gpu="a100", engine="vllm", sets={"engine.token_budget": asked})
+        assert s.engine.room.token_budget == options["budget"] == asked
+    assert served(model="llama-7b", gpu="a100", engine="vllm")[1]["budget"] == 2048
+
+
 def test_releases_that_sort_keep_more_free_than_those_that_follow() -> None:
     old, new = (tokens(model="llama-3.1-8b", gpu="h100", engine=e) for e in ("vllm-0.14", "vllm"))
     assert new - old == pytest.approx((38 - 14) * 1024 * 128_256 / 2**17, rel=0.1)

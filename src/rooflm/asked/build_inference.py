@@ -406,6 +406,7 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     last = mapping if ranks is None or isinstance(ranks, str) else replace(mapping, tp=ranks)
     runner = with_norms(with_graphs(runner, machine.device, last.tp), found, machine, last)
+    runner = with_limits(runner, machine.device, found, last.dp)
     guessed = fields_at("speculation", "infer", given)
     draft = generating(given["draft"], "draft") if given["draft"] else None
     spec = drafting(Speculation(**guessed, draft=draft))
@@ -460,9 +461,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     found = start.model
     asked["output"] = output_of(found, asked["output"])
     work = Workload(**fields_at("workload", "infer", asked))
-    scenario = apply_sets(replace(start, workload=work), sets)
-    limited = with_limits(scenario.engine, scenario.cluster.device, scenario.model, scenario.mapping.dp)
-    scenario = whole_prompts(replace(scenario, engine=limited), sets)
+    scenario = whole_prompts(apply_sets(replace(start, workload=work), sets), sets)
     if scenario.speculation.draft is not start.speculation.draft:
         scenario = replace(scenario, speculation=drafting(scenario.speculation))
     assumed = (*assumed, *guessing(scenario))

@@ -146,7 +146,8 @@ def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:
 def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     """Timed passes and the engine's host costs -> TTFT, TPOT and latency."""
     e, m = host_of(s), s.mapping
-    one, all_passes, full = prefill_step(s, timed.prefill, r, run.sequences / run.passes), run.passes, 1.0
+    one, all_passes = prefill_step(s, timed.prefill, r, run.sequences / run.passes), run.passes
+    full: Num = 1.0
     if timed.full:
         full = prefill_step(s, timed.full, r, run.full).total / one.total
         all_passes = (run.passes - 1) * full + prefill_step(s, timed.last, r, run.rest).total / one.total
