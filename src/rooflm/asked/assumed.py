@@ -187,7 +187,7 @@ def with_limits(engine: Engine, device: Device, model: Model, ranks: Num) -> Eng
     >>> from rooflm.readers.checkpoints.load import load_model
     >>> from rooflm.readers.devices import load_device
     >>> sglang, deepseek = load_engine("sglang"), load_model("deepseek-v3")
-    >>> [with_limits(sglang, load_device("h200"), deepseek, n).room.token_budget for n in (1, 8)]
+    >>> [int(with_limits(sglang, load_device("h200"), deepseek, n).room.token_budget) for n in (1, 8)]
     [8192, 1024]
     """
     told, room, each = engine.server, engine.room, pick(attention_dp(model), ranks, 1)
