@@ -583,7 +583,7 @@ def serve(  # type: ignore[overload-overlap]  # a list is told from one value at
     prefill_gpu: str | Device | None = None, prefill_price: float | None = None, prefill_purchase: float | None = None,
     prefill_tp: int | None = None, prefill_pp: int | None = None, prefill_dp: int | None = None,
     prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
-    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
+    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "after-first",
     horizon: float = math.inf, quant: str | Quant | None = None, engine: str | Engine | None = None,
     efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
 ) -> Served: ...  # fmt: skip
@@ -604,7 +604,7 @@ def serve(
     prefill_gpu: str | Device | None = None, prefill_price: float | None = None, prefill_purchase: float | None = None,
     prefill_tp: int | None = None, prefill_pp: int | None = None, prefill_dp: int | None = None,
     prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
-    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
+    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "after-first",
     horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
@@ -626,7 +626,7 @@ def serve(
     prefill_gpu: str | Device | None = None, prefill_price: float | None = None, prefill_purchase: float | None = None,
     prefill_tp: int | None = None, prefill_pp: int | None = None, prefill_dp: int | None = None,
     prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
-    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
+    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "after-first",
     horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
@@ -689,7 +689,7 @@ def serve(
       transfer_bandwidth (B/s): From prefill to decode replicas, such as 50GB/s (default: the cluster's).
       server: Options of the server: those to change, or a whole Server.
       slo: Limits such as ttft:p95=500ms,tpot:p95=50ms.
-      definitions: Of TPOT: vllm or guidellm.
+      definitions: TPOT over the tokens after-first or the whole-request.
       horizon (s): Stop after so many simulated seconds.
       quant: Scheme, such as fp8, fp8kv8, int4, nvfp4.
       engine: Engine row (default vllm).

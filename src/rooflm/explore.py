@@ -3,7 +3,7 @@ designs that no other beats, products by GPU, and known dies as they are rebuilt
 
 from __future__ import annotations
 
-from rooflm.estimate.bounds import CAUSES
+from rooflm.asked.answers.causes import CAUSES
 from rooflm.sweep.pareto import pareto
 from rooflm.technology.explore import Columns, Space, grid
 from rooflm.technology.front import Front

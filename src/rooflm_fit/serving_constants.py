@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.readers.engines import load_engine
+
 Array = NDArray[np.float64]
 BUMP = 0.1
 """Step of the derivatives (log, or units)."""
@@ -54,19 +56,15 @@ run hotter than kernels measured alone. eager: Python issues a pass that no grap
 several launches of its. deliver: with more clients decoding takes longer than its kernels, as much more on two cards as
 on four, whatever the lengths (MiniMax-M2 in vLLM, 128 to 512 clients: 14 us each); a server hands tokens out in Python
 beside the engine, an offline benchmark does not."""
-OWN = {"sglang": ("prompt",)}
-"""What is fitted to an engine by itself: SGLang's prompts take more beyond their kernels than the others', whose own
-would be 1.15 to 1.2, in sources that nothing is fitted to as well. INFERRED: no compiler fuses what stands between its
-products (docs/decisions/0143)."""
+OWN = ("prompt",)
+"""What is fitted to an engine by itself, where its row says that no kernel is launched before the one before has ended
+(gap): SGLang's prompts take more beyond their kernels than the others', whose own would be 1.15 to 1.2, in sources that
+nothing is fitted to as well. INFERRED: nothing hides or fuses what stands between its products (decisions 143, 151).
+The gap itself is not fitted: with -0.5 us SGLang's models left out whole have TPOT 10.5/9.5 %, with 0 8.3/6.9; the
+other engines get worse with 0."""
 COMMON = ("request", "eager", "carry", "decode_factor", "deliver")
 """What is fitted to all engines together. request, eager and carry of each engine came out within a third of each other
 and were worse on cards and releases left out: all three are Python servers that launch from Python."""
-GAP = {"sglang": 0.0}
-"""s between two kernels in a CUDA graph where it is not OVERLAP: 0 where none is launched before the one before has
-ended (SGLang's models left out whole: TPOT 10.5/9.5 % with OVERLAP, 8.3/6.9 with 0; the other engines get worse)."""
-OVERLAP = -0.5e-6
-"""s between two kernels: below 0, since kernels measured alone carry launch time that a CUDA graph hides, and newer
-ones start before the one before has ended (programmatic dependent launch)."""
 
 
 class Theta(NamedTuple):
@@ -85,16 +83,16 @@ class Theta(NamedTuple):
         return self._replace(logs=self.logs + BUMP * (np.arange(len(self.logs)) == index))
 
     def constants(self, engine: str) -> Constants:
-        """The constants of an engine, and the gap between its kernels."""
+        """The constants of an engine."""
         found = {n: p.value for n, p in PRIORS.items()}
         for (whose, name), log in zip(self.names, self.logs.tolist(), strict=True):
             if whose in ("", engine):
                 found[name] = PRIORS[name].at(log)
-        return {"gap": GAP.get(engine, OVERLAP), **found}
+        return found
 
 
 def start(engines: Iterable[str]) -> Theta:
     """All that is fitted of these engines, at its priors."""
-    own = [(e, n) for e in engines for n in OWN.get(e, ())]
+    own = [(e, n) for e in engines for n in OWN if load_engine(e).host.gap >= 0]
     names = (*own, *(("", n) for n in COMMON))
     return Theta(names, np.zeros(len(names)))

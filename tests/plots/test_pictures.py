@@ -315,6 +315,15 @@ def test_a_map_of_nothing_that_fits_is_grey():
     assert sum(b.text == "OOM" for b in boxes(picture)) == 6 and not clashes(picture)
 
 
+@pytest.mark.parametrize("down", [("h100", "a100", "t4"), (3, 2, 1)])
+def test_a_map_lists_names_from_the_top_and_numbers_from_the_bottom(down):
+    values = down if isinstance(down[0], str) else down[::-1]
+    cells = np.arange(101.0, 104.0)[:, None]
+    picture = heatmap("Map", Side("x", (7,)), Side("y", values), Scale("s (s)"), [Map("", cells, np.full((3, 1), ""))])
+    ticks = [b for b in boxes(picture) if b.text in map(str, down)]
+    assert [b.text for b in sorted(ticks, key=lambda b: b.corners[0][1])] == [*map(str, down)]
+
+
 def test_panels_share_one_axis():
     picture = panels("Time", Side("batch", (1, 2, 4)), [
         Panel(f"output {k}", Scale("time (ms)"), (Curve("a100", k * np.ones(3)),)) for k in (1, 5)

@@ -9,6 +9,9 @@ import pytest
 import rooflm
 
 POINTS = [
+    ("qwen3-next-80b-a3b", "h200", "vllm", "bf16", 2, 8200),
+    ("gpt-oss-120b", "h200", "sglang", "mxfp4", 1, 8200),
+    ("deepseek-v3", "h200", "sglang", "fp8", 8, 20000),
     ("llama-3.1-8b", "h100", "vllm", "bf16", 1, 32768),
     ("llama-3.1-8b", "b200", "sglang", "fp8", 1, 12000),
     ("gpt-oss-120b", "b200", "trtllm", "mxfp4", 1, 8193),
@@ -25,6 +28,9 @@ def test_a_client_alone_waits_as_long_as_infer_says(
     served = rooflm.serve(model, concurrency=1, requests=3, **asked)
     assert served.ttft_s["mean"] == pytest.approx(float(alone.ttft), rel=0.03)
     assert served.tpot_s["mean"] == pytest.approx(float(alone.tpot), rel=0.03)
+    assert served.steady is not None
+    assert served.steady.ttft == pytest.approx(served.ttft_s["mean"], rel=0.04)
+    assert served.steady.tpot == pytest.approx(served.tpot_s["mean"], rel=0.03)
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4])

@@ -244,9 +244,6 @@ def test_no_engine_is_named_in_code() -> None:
         for path in source.rglob("*.py")
         if not str(path.relative_to(source)).startswith(allowed)
         for line in path.read_text(encoding="utf-8").split("\n")
-        if name.search(line)
-        and ">>>" not in line
-        and not line.startswith('"""')
-        and "efinitions" not in line.replace("DEFINITIONS", "definitions")  # of a latency: whose benchmark counts so
+        if name.search(line) and ">>>" not in line and not line.startswith('"""')
     ]
     assert found == []

@@ -22,7 +22,7 @@ from rooflm.serving.deploy import server_options
 def served(**asked: Any) -> tuple[Scenario, dict[str, Any]]:
     """A scenario as its server runs it, and that server's options."""
     s = build_inference(**asked).scenario
-    options = server_options(s.engine, s.cluster.device)
+    options = server_options(s.engine)
     limits = {"token_budget": options["budget"], "max_sequences": options["max_sequences"]}
     return replace(s, engine=s.engine.but(**limits)), options
 
@@ -72,6 +72,34 @@ def test_little_but_sampling_is_taken_beside_the_weights(
 ) -> None:
     s = build_inference(**asked, sets={"engine.memory_fraction": share, "engine.token_budget": budget}).scenario
     assert capacity(device_part(s), budget, budget).tokens == pytest.approx(printed, rel=0.025)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"model": "llama-3.1-70b", "gpu": "h100", "engine": "vllm", "tp": 4},
+        {"model": "gpt-oss-120b", "gpu": "h100", "engine": "vllm"},
+        {"model": "llama-3.1-8b", "gpu": "a100", "engine": "vllm"},
+        {"model": "qwen2.5-7b", "gpu": "l40s", "engine": "vllm-0.6"},
+        {"model": "llama-3.1-8b", "gpu": "h100", "engine": "sglang"},
+        {"model": "deepseek-v3", "gpu": "h200", "engine": "sglang", "quant": "fp8", "tp": 1, "dp": 8, "ep": 8},
+    ],
+    ids=str,
+)
+def test_the_largest_batch_is_what_a_servers_cache_holds(asked: dict[str, Any]) -> None:
+    """`infer` and `serve` ask one function for what a full pass and its trial take, and one for budgets of ranks."""
+    asked = asked | {"batch": asked.get("dp", 1), "prompt": 2000, "output": 200}
+    s, options = served(**asked)
+    held = capacity(s, options["budget"], 2200)
+    assert float(rooflm.infer(**asked).max_batch) == pytest.approx(held.tokens / (2200 + held.each), rel=0.015)
+    assert options["budget"] == s.engine.room.token_budget
+
+
+def test_a_budget_that_is_asked_for_holds_on_a_card_that_has_another() -> None:
+    for asked in (512, 4096):
+        s, options = served(model="llama-7b", gpu="a100", engine="vllm", sets={"engine.token_budget": asked})
+        assert s.engine.room.token_budget == options["budget"] == asked
+    assert served(model="llama-7b", gpu="a100", engine="vllm")[1]["budget"] == 2048
 
 
 def test_releases_that_sort_keep_more_free_than_those_that_follow() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rooflm
-from rooflm.asked.assumed import of_card
+from rooflm.asked.assumed import of_card, with_limits
 from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import fixed_buffers, memory_use, usable
@@ -21,6 +21,7 @@ from rooflm.estimate.step import issue_time, step
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
 from rooflm.kernels.rates import rates
+from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 from rooflm.serving import metrics
@@ -565,7 +566,7 @@ def test_summary_names_and_units() -> None:
     assert v["energy_j_per_token"] * v["output_tokens_per_s"] <= 1.05 * 700 and v["cost_usd_per_request"] > 0
     assert v["itl_s"]["mean"] == pytest.approx(v["tpot_s"]["mean"], rel=0.03)
     assert math.isfinite(v["steady"]["ttft_s"])
-    guide = serve("llama-3.1-8b", gpu="h100-sxm-80gb", concurrency=4, definitions="guidellm")
+    guide = serve("llama-3.1-8b", gpu="h100-sxm-80gb", concurrency=4, definitions="whole-request")
     assert guide.tpot_s["mean"] == pytest.approx(guide.latency_s["mean"] / 128, rel=1e-6)
 
 
@@ -640,7 +641,7 @@ def test_outputs_that_never_end_run_to_the_limit() -> None:
 def test_servers_take_the_limits_that_their_documents_give_a_card(
     engine: str, gpu: str, budget: int, running: int
 ) -> None:
-    options = server_options(load_engine(engine), load_device(gpu))
+    options = server_options(with_limits(load_engine(engine), load_device(gpu), load_model("llama-3.1-8b"), 1))
     assert (options["budget"], options["max_sequences"]) == (budget, running)
 
 
@@ -719,14 +720,15 @@ def test_only_experts_and_what_goes_to_them_are_shared_by_ranks_of_attention() -
 
 
 def test_a_limit_that_is_told_holds_on_every_card(tmp_path: Path) -> None:
-    card = load_device("l40s")
+    card, model = load_device("l40s"), load_model("llama-3.1-8b")
     own = tmp_path / "own.toml"
     own.write_text('base = "vllm"\nmax_sequences = 16\n[server]\nbudget = 1024\n', encoding="utf-8")
-    told = {e: server_options(load_engine(e), card) for e in ("vllm", "exllamav3", "tgi", "atom", str(own))}
+    engines = ("vllm", "exllamav3", "tgi", "atom", str(own))
+    told = {e: server_options(with_limits(load_engine(e), card, model, 1)) for e in engines}
     assert [(o["budget"], o["max_sequences"]) for o in told.values()] == [
         (2048, 256), (2048, 16), (4096, 128), (16384, 512), (1024, 16),
     ]  # fmt: skip
-    asked = server_options(load_engine("vllm").but(token_budget=512, max_sequences=8), card)
+    asked = server_options(with_limits(load_engine("vllm").but(token_budget=512, max_sequences=8), card, model, 1))
     assert (asked["budget"], asked["max_sequences"]) == (512, 8)
 
 

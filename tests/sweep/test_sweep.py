@@ -122,6 +122,8 @@ def test_numbers_zip_on_one_dimension():
         ({"gpu": ["a", "b"], "zip": ("gpu",)}, "at least two"),
         ({"gpu": ["a", "b"], "zip": "gpu, tp"}, "zip names 'tp'"),
         ({"batch": []}, "empty"),
+        ({"batch": [1, None]}, "batch is a list with None"),
+        ({"sets": {"model.depth_scale": [1, None]}}, "depth_scale is a list with None"),
         ({"batch": [1, 1]}, "twice"),
     ],
 )

@@ -330,6 +330,8 @@ def test_a_die_of_ones_own_says_what_differs(tmp_path: Path) -> None:
     mine, known = load_technology(str(own)), load_technology("h100")
     assert mine.budget.power == 500 != known.budget.power and mine.style.rates["fp8"] == 3 != known.style.rates["fp8"]
     assert replace(mine, name="h100", budget=known.budget, style=known.style) == known
+    own.write_text('base = "h100"\ntdp_w = 400\n', encoding="utf-8")
+    assert load_technology(str(own)).budget.power == 400  # read anew
     own = tmp_path / "typo.toml"
     own.write_text('base = "h100"\nclock_mhz = 500\n', encoding="utf-8")
     with pytest.raises(RooflmError, match="unknown field 'clock_mhz': did you mean 'clock_ghz'"):

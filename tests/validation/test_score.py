@@ -171,6 +171,18 @@ def test_the_command_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert width[1] > 1.2 * width[0]  # something stands in
 
 
+@pytest.mark.parametrize("rows", [(), ({"model": "nobody"},)], ids=["empty", "unknown"])
+def test_a_table_of_which_nothing_is_scored_is_no_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: tuple[dict[str, str], ...]
+) -> None:
+    path = str(table(tmp_path / "t.csv", *rows))
+    assert main(["validate", path, "--quiet"]) == main(["validate", path, "--quiet", "--json"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("read and none scored") == error.count("\n") == 2
+    verdict = table(tmp_path / "v.csv", {"metric": "oom", "value": "1", "unit": "", "batch": "4096"})
+    assert main(["validate", str(verdict)]) == 0
+
+
 def test_sources_and_columns_pick_and_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(table(tmp_path / "t.csv", {}, {"id": "t-2", "source": "yours", "batch": "8"}))
     assert main(["validate", path, "--source", "yours", "--by", "batch,tp", "--rows"]) == 0

@@ -271,7 +271,7 @@ ROWS: tuple[Argument | str, ...] = (
     A("server", "server", "Options of the server: those to change, or a whole Server.", (SERVE,), shell=False),
     A("slo", "text", "Limits such as ttft:p95=500ms,tpot:p95=50ms.", (SERVE, LOAD), ""),
     A("confirm", "count", "Simulate so many of the best.", (LOAD,), 3, least=0, most=1000),
-    A("definitions", "text", "Of TPOT: vllm or guidellm.", (SERVE,), "vllm"),
+    A("definitions", "text", "TPOT over the tokens after-first or the whole-request.", (SERVE,), "after-first"),
     A("horizon", "number", "Stop after so many simulated seconds.", (SERVE,), unit="s", above=True, most=math.inf),
     "What is searched, within what",
     A("token_budget", "budgets", "New tokens a pass (chunked prefill), or a list; off: whole prompts. Default: the "

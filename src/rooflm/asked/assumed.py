@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Cluster, Device
-from rooflm.catalogue.model import Model
+from rooflm.catalogue.model import Model, MoE
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.errors import RooflmError
 from rooflm.kernels.rates import rates
@@ -20,7 +21,7 @@ from rooflm.readers.engines import family_of, load_engine
 from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row, rows_with
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, pick
+from rooflm.units import Num, floor, larger, pick
 
 
 def _saying(field: str, phase: str) -> dict[str, Any]:
@@ -171,6 +172,33 @@ def with_graphs(engine: Engine, device: Device, tp: Num) -> Engine:
         return engine
     many, few = (of_card(text, device, usual) for text in by_card)
     return engine.but(graphed_sequences=pick(tp < FEW, few, many))
+
+
+def attention_dp(model: Model) -> bool:
+    """True for models of experts, whose data-parallel ranks work as one instance; ranks of other models are separate
+    replicas."""
+    return any(isinstance(b.ffn, MoE) for b in model.blocks)
+
+
+def with_limits(engine: Engine, device: Device, model: Model, ranks: Num) -> Engine:
+    """The engine with the token budget and the running limit of one of so many ranks of attention, where its server
+    documents them by card, or shares out among ranks what it has.
+
+    >>> from rooflm.readers.checkpoints.load import load_model
+    >>> from rooflm.readers.devices import load_device
+    >>> sglang, deepseek = load_engine("sglang"), load_model("deepseek-v3")
+    >>> [int(with_limits(sglang, load_device("h200"), deepseek, n).room.token_budget) for n in (1, 8)]
+    [8192, 1024]
+    """
+    told, room, each = engine.server, engine.room, pick(attention_dp(model), ranks, 1)
+    if told.budgets or told.shared:
+        budget = of_card(told.budgets, device, room.token_budget)
+        engine = engine.but(token_budget=larger(floor(budget / each), 1) if told.shared else budget)
+    family = of_card(told.families, device, 0, model.family)
+    if family or told.limits:
+        limit = larger(floor(family / each), 1) if family else of_card(told.limits, device, room.max_sequences)
+        engine = engine.but(max_sequences=limit, server=replace(engine.server, limits="", families="", max_sequences=0))
+    return engine
 
 
 def with_norms(engine: Engine, model: Model, cluster: Cluster, mapping: Mapping) -> Engine:

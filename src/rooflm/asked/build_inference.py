@@ -25,6 +25,7 @@ from rooflm.asked.assumed import (
     computed_wider,
     other_releases,
     with_graphs,
+    with_limits,
     with_norms,
 )
 from rooflm.asked.bounds import allowed, effective
@@ -405,6 +406,7 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     last = mapping if ranks is None or isinstance(ranks, str) else replace(mapping, tp=ranks)
     runner = with_norms(with_graphs(runner, machine.device, last.tp), found, machine, last)
+    runner = with_limits(runner, machine.device, found, last.dp)
     guessed = fields_at("speculation", "infer", given)
     draft = generating(given["draft"], "draft") if given["draft"] else None
     spec = drafting(Speculation(**guessed, draft=draft))

@@ -70,9 +70,10 @@ class Measured:
 class Derating:
     """What kernels reach on a device over its datasheet; a fit gives one to a `Device`, else it is looked up."""
 
-    compute: float = number(1.0, "compute rate that kernels see over the datasheet's", above=True)
+    compute: Num = number(1.0, "compute rate that kernels see over the datasheet's", above=True)
     bandwidth: float = number(1.0, "the same of the device memory's bandwidth", above=True)
     few: float = number(0.0, "time of 1e14 FLOPs of a product of few rows (0: good kernels)", "s")
+    watts: float = number(0.0, "W a TFLOP/s of 16 bits at which compute holds (0: at any)")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ from rooflm.cli.console import dumps, show, tell, working
 from rooflm.cli.options import command, files
 from rooflm.cli.validate_rows import rows_json, write_rows
 from rooflm.cli.validate_text import by_groups, report, table
+from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Say, Table
+from rooflm.shown.numbers import plural
 
 if TYPE_CHECKING:
     from rooflm.plots.picture import Picture
@@ -56,6 +58,8 @@ def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, An
         show([*table("all", {"all": result["all"]}), *by_groups(result, by or ("source",))])
     else:
         show(report(result, outcomes, scored, by, asked["rows"], shipped=not files))
+    if not (result["scored"] or any(result["verdicts"].values())):
+        raise RooflmError(f"{plural(result['rows'], 'row')} read and none scored: see `rooflm validate --columns`")
 
 
 def picture(scored: Sequence[Any]) -> Picture:

@@ -55,19 +55,22 @@ class Limits(NamedTuple):
 class Needs(NamedTuple):
     """Bytes that the fullest device needs. weights: all weights; sequence: KV cache of one sequence at its full length;
     token: activations of one token of a pass; logit: logits of one sequence; copy: the second copy of a sequence's
-    cache that an eager update holds for a moment."""
+    cache that an eager update holds for a moment; trial: `trial_bytes`, in place of a pass's own."""
 
     weights: Num
     sequence: Num
     token: Num
     logit: Num
     copy: Num = 0.0
+    trial: Num = 0.0
 
 
 def needs(s: Scenario) -> Needs:
     """The memory that a scenario needs, a sequence and a token at a time."""
     half, weights = s.quant.half_bytes, held_weights(s.model, s.mapping, s.quant, s.engine)
-    need = Needs(weights, sequence_bytes(s), token_bytes(s, half), logit_bytes(s, half), copy_bytes(s))
+    own = pick((trial := trial_bytes(s, half)) > 0, 0.0, 1.0)
+    token, logit = own * token_bytes(s, half), (1 if s.workload.logits == "all" else own) * logit_bytes(s, half)
+    need = Needs(weights, sequence_bytes(s), token, logit, copy_bytes(s), trial)
     if s.speculation.off:
         return need
     some, (more, cache) = np.asarray(s.speculation.guesses) > 0, guessing.held(s, sequence_bytes)
@@ -93,15 +96,16 @@ class Running(NamedTuple):
 
     need: `needs(s)`; largest: the largest batch that fits. waves: rounds in which the batch runs. sequences: running at
     once on the fullest data-parallel rank. passes: prefill passes for their prompts under the engine's token budget;
-    fullest: tokens of the largest pass over the mean. flight: micro-batches in the pipeline during a decode step, at
-    most one a stage and one a sequence; micro: sequences of the largest of them."""
+    full, rest: sequences of the largest and the last of them (of one prompt, a share of one). flight: micro-batches in
+    the pipeline during a decode step, at most one a stage and one a sequence; micro: sequences of the largest one."""
 
     need: Needs
     largest: Num
     waves: Num
     sequences: Num
     passes: Num
-    fullest: Num
+    full: Num
+    rest: Num
     flight: Num
     micro: Num
 
@@ -129,7 +133,7 @@ def running(s: Scenario) -> Running:
     close to linear in its sequences, so only their number counts. It is whole where a round's sequences end together;
     an engine that evicts for want of memory (vLLM) has them out of step, and the next start as soon as one ends.
 
-    Where a pipeline cuts prompts into micro-batches of `stage_tokens`, the last one is what is left over."""
+    Passes with prompts take the whole budget (of a pipeline, `stage_tokens`), the last one what is left over."""
     e, m = s.engine, s.mapping
     need = needs(s)
     largest, limit = max_batch(s, need), running_limit(s)
@@ -142,8 +146,9 @@ def running(s: Scenario) -> Running:
     budget = smaller(e.room.token_budget, pick(m.pp > 1, e.stages.stage_tokens, np.inf))
     passes = larger(ceil(tokens / budget), 1.0)
     flight = smaller(most_in_flight(s), larger(floor(sequences), 1))
-    fullest = smaller(tokens, budget) * passes / tokens
-    return Running(need, largest, rounds, sequences, passes, fullest, flight, ceil(sequences / flight))
+    full = smaller(tokens, budget) / s.workload.new
+    rest, micro = sequences - (passes - 1) * full, ceil(sequences / flight)
+    return Running(need, largest, rounds, sequences, passes, full, rest, flight, micro)
 
 
 def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None) -> Memory:
@@ -158,7 +163,7 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
         parts["adapters"] = mem.adapter_bytes(s.model, m, s.adapters)
     parts["kv_cache"] = sequences * each.sequence
     largest = larger(smaller(sequences * s.workload.new, e.room.token_budget) / m.cp, sequences)  # new tokens of a pass
-    parts["activations"] = largest * each.token + sequences * each.copy
+    parts["activations"] = each.trial + largest * each.token + sequences * each.copy
     parts["logits"] = sequences * each.logit
     parts["context"], parts["workspace"] = fixed_buffers(s)
     total, size = add_up(parts.values()), usable(s.cluster.device) * e.room.memory_fraction
@@ -198,6 +203,15 @@ def token_bytes(s: Scenario, half: float) -> Num:
     """Activation bytes a token of a pass, with unfused attention's scores; `half`: bytes of a value."""
     scores = 0.0 if s.engine.kernels.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, half)
     return token_values(s.model, s.mapping) * half + scores
+
+
+def trial_bytes(s: Scenario, half: float) -> Num:
+    """Bytes of the trial of an engine's largest pass, beside which it takes the rest for its cache: of the pass, or of
+    sampling after it for every sequence that may run (logits are whole on every rank). 0: it tries none."""
+    room, head = s.engine.room, (s.model.vocab if s.model.head else 0)
+    kept, rows = room.token_budget * 2 * s.model.hidden * half, smaller(room.max_sequences, room.token_budget)
+    whole = larger(room.token_budget * token_bytes(s, half), kept + room.sampled * rows * head)
+    return pick((room.sampled > 0) & (room.token_budget < np.inf), whole, 0.0)
 
 
 def logit_bytes(s: Scenario, half: float) -> Num:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -25,10 +26,9 @@ OUTPUT_SHARES = np.array([0.0, 0.5, 1.0])
 """Shares of the output after which the decode step is evaluated: its first, middle and last step."""
 
 
-def prefill_context(s: Scenario, run: Running) -> Context:
-    """One of the passes that the prompts take."""
+def prefill_context(s: Scenario, sequences: Num) -> Context:
+    """One of the passes that the prompts take, of so many sequences."""
     w = s.workload
-    sequences = run.sequences / run.passes
     rows = sequences * (w.new if w.logits == "all" else 1)
     work = Pass(Prefill(sequences, w.new, w.cached), None, rows)
     return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters)
@@ -69,17 +69,21 @@ def last_step(x: Num, axes: int) -> Num:
 
 
 class Passes(NamedTuple):
-    """The timed nodes of a prefill pass and of a decode step."""
+    """Timed nodes of a mean prefill pass and a decode step; of prompts in several passes, of a full and the last."""
 
     prefill: list[Timed]
     decode: list[Timed]
+    full: list[Timed]
+    last: list[Timed]
 
 
 def timed_passes(s: Scenario, run: Running) -> Passes:
-    """Both passes built and timed together."""
-    prefill, decode = build(prefill_context(s, run)), decode_nodes(s, run)
-    timed = timed_nodes([*prefill, *decode], s)
-    return Passes(timed[: len(prefill)], timed[len(prefill) :])
+    """All passes built and timed together."""
+    sizes = [run.sequences / run.passes, *((run.full, run.rest) if np.any(run.passes > 1) else ())]
+    prefill, *parts = (build(prefill_context(s, sequences)) for sequences in sizes)
+    nodes = [prefill, decode_nodes(s, run), *(parts or ([], []))]
+    timed = iter(timed_nodes([node for part in nodes for node in part], s))
+    return Passes(*(list(islice(timed, len(part))) for part in nodes))
 
 
 def timed_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:
@@ -88,7 +92,7 @@ def timed_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:
 
 
 class Speed(NamedTuple):
-    """Times of a request (s). one: a prefill pass; tick: a decode step; repeat: prefill passes until the first token;
+    """Times of a request (s). one: a mean prefill pass; tick: a decode step; repeat: times of it until the first token;
     before: further seconds before the first token, by part; extra: further seconds of each decode step, by part;
     latency: all rounds of the batch."""
 
@@ -113,12 +117,18 @@ def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> 
     held = graphed(e, contexts_of(s))
     issue = issue_time(e, run.micro, held, launching=s.cluster.launching)
     tick = step(timed, e, s.cluster.device, r, issue, run.micro)
-    correction = 1.0 if e.residuals is None else e.residuals.factor("decode", s, run.sequences)
-    if is_plain(correction, 1.0):
+    if e.residuals is None:
         return tick
-    return replace(
-        tick, total=tick.total * correction, device_time=tick.device_time * correction, slower=tick.slower * correction
-    )
+    k = e.residuals.factor("decode", s, run.sequences)
+    return replace(tick, total=tick.total * k, device_time=tick.device_time * k, slower=tick.slower * k)
+
+
+def prefill_step(s: Scenario, timed: Sequence[Timed], r: Rates, sequences: Num) -> Step:
+    """The time of a pass with so many prompts."""
+    e = host_of(s)
+    experts, held = of_experts(timed, s), captured(e, s.model)
+    issue = issue_time(e, sequences * s.workload.new, held, experts, s.cluster.launching)
+    return step(timed, e, s.cluster.device, r, issue, sequences, prompts=True)
 
 
 def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:
@@ -136,14 +146,15 @@ def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:
 def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     """Timed passes and the engine's host costs -> TTFT, TPOT and latency."""
     e, m = host_of(s), s.mapping
-    sequences = run.sequences / run.passes
-    held = captured(e, s.model)
-    issue = issue_time(e, sequences * s.workload.new, held, of_experts(timed.prefill, s), s.cluster.launching)
-    one = step(timed.prefill, e, s.cluster.device, r, issue, sequences, prompts=True)
+    one, all_passes = prefill_step(s, timed.prefill, r, run.sequences / run.passes), run.passes
+    full: Num = 1.0
+    if timed.full:
+        full = prefill_step(s, timed.full, r, run.full).total / one.total
+        all_passes = (run.passes - 1) * full + prefill_step(s, timed.last, r, run.rest).total / one.total
     # passes follow each other through the stages: the times of all at one stage, of the largest at the others
-    busy = run.passes + (m.pp - 1) * run.fullest
+    busy = all_passes + (m.pp - 1) * full
     busy = busy if is_plain(m.pp, 1) else busy + stalls(s, timed.prefill, run.passes)
-    repeat = busy / m.pp if e.stages.pipelined else run.passes
+    repeat = busy / m.pp if e.stages.pipelined else all_passes
     token = e.host.tokenise + e.host.carry
     before: dict[str, Num] = {"request": e.host.request + e.host.front + token * s.workload.prompt}
     extra: dict[str, Num] = {}

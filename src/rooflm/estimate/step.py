@@ -14,6 +14,7 @@ from rooflm.catalogue.engine import INF, Engine
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MLA, Model
 from rooflm.graph.ops import Comm, Op
+from rooflm.kernels.derating import drawn
 from rooflm.kernels.dispatch import called_once, routed_inside
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
@@ -25,8 +26,8 @@ MEMORY_POWER = 0.6
 their TDP in decoding; Patel et al., "Characterizing power management opportunities for LLMs in the cloud", 2024)."""
 
 
-FITTED_POWER = 7.08e-13
-"""W a FLOP/s of 16 bits of the cards where `prompt` was fitted (700 W, 989 TFLOP/s: data sheets of H100 and H200)."""
+FITTED_POWER = 0.708
+"""W a TFLOP/s of 16 bits of the cards where `prompt` was fitted (700 W, 989 TFLOP/s: data sheets of H100 and H200)."""
 
 
 class Experts(NamedTuple):
@@ -144,16 +145,26 @@ def unfitted(engine: Engine) -> Engine:
 
 
 def prompt_factor(engine: Engine, device: Device) -> Num:
-    """Factor on the kernels of a pass with prompts, prompt^min(1, (FLOP/s a W) / (FLOP/s a W of the cards where it was
-    fitted)): full tiles draw all the power that a card may take and clocks fall, less where there are more W a FLOP/s.
+    """Factor on the kernels of a pass with prompts, prompt^min(1, `drawn`): full tiles draw all the power that a card
+    may take and clocks fall, less where there are more W a FLOP/s than where it was fitted.
 
     >>> from rooflm.readers.devices import load_device
     >>> e = Engine("").but(prompt=1.15)
     >>> [round(float(prompt_factor(e, load_device(name))), 2) for name in ("h100", "b200", "a100", "h20", "v100")]
     [1.15, 1.15, 1.08, 1.03, 1.04]
     """
-    drawn = FITTED_POWER * device.half_peak
-    return engine.factors.prompt ** pick(engine.factors.prompt > 1, drawn / larger(drawn, device.tdp), 1.0)
+    hot = smaller(drawn(FITTED_POWER, device.tdp, device.half_peak), 1.0)
+    return engine.factors.prompt ** pick(engine.factors.prompt > 1, hot, 1.0)
+
+
+def paced(alone: Num, gaps: Num, roof: Num, slower: Num) -> Num:
+    """Seconds of a pass's kernels with the gaps between them, so many times slower: a negative gap (launches overlap in
+    a graph) takes half of their time at most, and nothing is faster than their rooflines.
+
+    >>> paced(4.0, -3.0, 1.0, 1.5), paced(4.0, -1.0, 3.5, 1.0)
+    (3.0, 3.5)
+    """
+    return larger(larger(alone + gaps, alone / 2) * slower, roof)
 
 
 def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
@@ -239,13 +250,11 @@ def step(
     """The time of one pass: kernels and collectives one after the other, gaps between them, and the host. total =
     max(device, launches) plus the engine's fixed costs (a step, a sequence, a message), which are hidden where the
     engine prepares the next step during this one. The excess over the device is the part "host"; parts sum to the
-    total. A negative gap (launches overlap in a graph) shortens all parts alike, at most by half and never below the
-    kernels' rooflines. prompts: whether the pass has any (`prompt_factor`)."""
+    total. A negative gap shortens all parts alike (`paced`). prompts: whether the pass has any (`prompt_factor`)."""
     host, shares, slower = engine.host, by_part(timed), prompt_factor(engine, device) if prompts else 1.0
     alone, count = add_up(shares.values()), launches(timed)
-    device_time = larger(alone + count * host.gap, alone / 2) * slower
-    if not (isinstance(host.gap, int | float) and host.gap >= 0 and is_plain(slower, 1.0)):
-        device_time = larger(device_time, roofs(timed))
+    above = isinstance(host.gap, int | float) and host.gap >= 0 and is_plain(slower, 1.0)
+    device_time = paced(alone, count * host.gap, 0.0 if above else roofs(timed), slower)
     fixed = host.step + host.sequence * sequences
     if not is_plain(host.message, 0.0):
         fixed = fixed + host.message * messages(timed)

@@ -13,7 +13,6 @@ from typing import ClassVar
 import numpy as np
 
 from rooflm.estimate import training_memory as tm
-from rooflm.estimate.bounds import bounds
 from rooflm.estimate.capacity import Limits, check, fixed_buffers
 from rooflm.estimate.figures import Figures, Memory, figure
 from rooflm.estimate.step import add_up, by_part, dynamic_energy
@@ -214,11 +213,6 @@ class TrainingFigures(Figures):
             for name, value in seconds.items():
                 out[name.replace("regather", "comm")] += times * value
         return out
-
-    @figure
-    def bound(self) -> dict[str, Num]:
-        """What bounds the forward and the backward pass (recomputation included) and the whole step."""
-        return bounds(self)
 
 
 def train_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> TrainingFigures:

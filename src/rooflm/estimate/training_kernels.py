@@ -9,7 +9,7 @@ import numpy as np
 from rooflm.catalogue.model import MoE
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels import training_factors as factors
-from rooflm.kernels.derating import matrix_share
+from rooflm.kernels.derating import ROOT, drawn, matrix_share
 from rooflm.kernels.own_machine import training_factor
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
@@ -41,7 +41,8 @@ def product_factor(s: Scenario, dtype: str, used: Num) -> Num:
     d = s.cluster.device
     factor = unhurried(factors.gemm(d.name, d.architecture, dtype, s.quant.name), s)
     factor *= factors.early(d.architecture, dtype) if s.engine.kernels.early else 1.0
-    share = factors.budget(d.architecture, d.tdp, d.half_peak * used)
+    fitted = factors.table()["power"].get(d.architecture)  # none: no card of the generation showed a difference
+    share = 1.0 if fitted is None else drawn(fitted, d.tdp, d.half_peak * used) ** ROOT
     return pick(share < 1, larger(factor * share, smaller(factor, 1.0)), factor * share)
 
 

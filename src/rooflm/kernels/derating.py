@@ -7,6 +7,7 @@ do not follow their datasheets in the same way, so two factors a card (and engin
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import msgspec
@@ -47,6 +48,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     compute: float = 1.0
     bandwidth: float = 1.0
     few: float = 0.0
+    watts: float = 0.0
     year: int = 0
     rows: int = 0
     source: str = ""
@@ -82,7 +84,25 @@ def derating(device: Device, *engines: str) -> Derating:
         raise RooflmError(
             "cluster.device.year is a list, but it must be one year: factors of a card are looked up by it"
         )
-    return on_file(device.name, device.kernels_of, device.product_family, device.architecture, device.year, *engines)
+    found = on_file(device.name, device.kernels_of, device.product_family, device.architecture, device.year, *engines)
+    if not found.watts:
+        return found
+    slower = drawn(found.watts, device.tdp, device.half_peak) ** ROOT
+    return replace(found, compute=found.compute / slower, watts=0.0)
+
+
+ROOT = 1.0 / 3.0
+"""Products at a card's power take the cube root of `drawn` longer: dynamic power goes with frequency times voltage
+squared, and voltage with frequency."""
+
+
+def drawn(fitted: float, watts: Num, used: Num) -> Num:
+    """Watts that products of so many FLOP/s draw, at `fitted` W a TFLOP/s of 16 bits, over those that a card may take.
+
+    >>> drawn(0.7, 350.0, 1e15)
+    2.0
+    """
+    return fitted * used / watts / 1e12
 
 
 @cache
@@ -94,7 +114,7 @@ def on_file(gpu: str, twin: str, product_family: str, architecture: str, year: i
         chosen = kind if isinstance(kind, str) else kind(family, architecture, year, who)
         for row in card_file().card:
             if (row.gpu, row.product_family, row.architecture, row.engine) == (card, family, chosen, who):
-                return Derating(row.compute, row.bandwidth, row.few)
+                return Derating(row.compute, row.bandwidth, row.few, row.watts)
     return Derating()
 
 

@@ -10,7 +10,6 @@ from rooflm.catalogue.engine import Kernels
 from rooflm.graph.backward import FLASH_BACKWARD
 from rooflm.kernels.attention import PrefillConstants
 from rooflm.kernels.constants import text_of
-from rooflm.units import Num
 
 KINDS = {"fp8": "fp8", "int8": "fp8", "fp4": "fp4", "int4": "fp4"}
 """Computed data type -> by which the table has its constants ("half": all others)."""
@@ -49,18 +48,6 @@ def early(architecture: str, dtype: str) -> float:
     """
     row = table()["early"].get(architecture, {})
     return float(row.get(KINDS.get(dtype, "half"), row.get("half", 1.0)))
-
-
-def budget(architecture: str, watts: Num, used: Num) -> Num:
-    """Time of a product over that of the usual one on the cards of the generation's fit: the cube root of how many W
-    this had a FLOP/s that it used over those of this product, which uses so many (dynamic power goes with frequency
-    times voltage squared, and voltage with frequency). 1 where no card of the generation was fitted.
-
-    >>> round(float(budget("blackwell", 1000.0, 0.5 * 2250e12)), 3), budget("unknown", 300.0, 1e14)
-    (1.026, 1.0)
-    """
-    fitted = table()["power"].get(architecture)
-    return 1.0 if fitted is None else (fitted * used / watts / 1e12) ** (1.0 / 3.0)
 
 
 def factor(family: str, name: str, device: str, architecture: str) -> float:

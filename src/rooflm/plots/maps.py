@@ -33,7 +33,8 @@ class Map:
 def heatmap(
     title: str, x: Side, y: Side, scale: Scale, maps: Sequence[Map], subtitle: str = "", across: int = 0
 ) -> Picture:
-    """Maps over the same two axes and on one range of colours (0 to 100 for per cents), so many in a row.
+    """Maps over the same two axes and on one range of colours (0 to 100 for per cents), so many in a row. Numbers rise
+    from the bottom; names are listed from the top.
 
     >>> m = Map("a100", np.array([[1.0, np.nan]]), np.array([["", "OOM"]]))
     >>> heatmap("Time", Side("output", (16, 32)), Side("batch", (1,)), Scale("time (ms)"), [m]).title
@@ -76,8 +77,8 @@ def _map(
     turned = {"labelAngle": -90 if corner else 0, "labelOverlap": True, "ticks": False, "domain": False}
     place = {
         "x": {"field": "x", "type": "ordinal", "sort": x.ticks, "title": x.label, "axis": turned},
-        "y": {"field": "y", "type": "ordinal", "sort": y.ticks[::-1], "title": y.label if first else None,
-              "axis": {"ticks": False, "domain": False}},
+        "y": {"field": "y", "type": "ordinal", "sort": y.ticks[::-1] if y.numeric else y.ticks,
+              "title": y.label if first else None, "axis": {"ticks": False, "domain": False}},
     }  # fmt: skip
     range_: Spec = {"scheme": "viridis", "domain": list(ends)} | ({"type": "log"} if log else {})
     ticks = [v for v in (round_ticks(*ends) if log else even_ticks(*ends)) if ends[0] <= v <= ends[1]]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.estimate.capacity import memory_use, token_bytes
+from rooflm.estimate.capacity import memory_use, needs
 from rooflm.serving.simulate import Pool
 from rooflm.serving.steady import Load
 from rooflm.serving.steps import energy_fit
@@ -19,12 +19,13 @@ def held_bytes(pool: Pool, running: Array, passes: Array, room: Array, longest: 
     """Memory of the fullest device: weights and buffers, a full pass, and the running sequences at their full length,
     at most all that the KV cache has (more where not even one fits). room: tokens of KV memory."""
     s, ranks = pool.table.components.scenario, pool.table.ranks
-    m, fixed = s.mapping, memory_use(s, batch=np.zeros(()))
+    m, need = s.mapping, needs(s)
+    fixed = memory_use(s, np.zeros(()), need)
     one = (longest + pool.capacity.each) * ranks
     kept = np.maximum(np.maximum(running, ranks) * one / ranks, one)
     kept = np.where(room >= one, np.minimum(kept, room), kept)
     per_token = pool.capacity.bytes_per_token / (m.tp * m.pp) / ranks
-    held = fixed.total + passes * token_bytes(s, s.quant.half_bytes) + kept * per_token
+    held = fixed.total + passes * need.token + kept * per_token
     return np.asarray(np.where(room >= one, np.minimum(held, fixed.capacity), held))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.assumed import attention_dp
 from rooflm.asked.build_inference import build_inference, find_model, node_size
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model
@@ -23,7 +24,7 @@ from rooflm.search.held import decode_joules, held_bytes, prompt_joules
 from rooflm.search.space import Grid
 from rooflm.search.splits import degrees, purchase_usd, runnable_splits
 from rooflm.serving.capacity import capacity
-from rooflm.serving.deploy import attention_dp, make_pool, room_for_prompts, server_for
+from rooflm.serving.deploy import make_pool, room_for_prompts, server_for
 from rooflm.serving.pools import (
     Decoding,
     Prompts,

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from rooflm.api import named
 from rooflm.asked.arguments import refuse_wrong
+from rooflm.asked.assumed import attention_dp
 from rooflm.asked.build_inference import build_inference, find_model
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
@@ -44,7 +45,7 @@ from rooflm.search.splits import (
 )
 from rooflm.serving import metrics, workload
 from rooflm.serving.capacity import capacity
-from rooflm.serving.deploy import SPREAD, Served, agrees, attention_dp, make_pool, serve, server_for, whole
+from rooflm.serving.deploy import SPREAD, Served, agrees, make_pool, serve, server_for, whole
 from rooflm.serving.highest import broken
 from rooflm.serving.server import Server
 from rooflm.serving.steady import Load, states

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rooflm.estimate import memory as mem
-from rooflm.estimate.capacity import fixed_buffers, memory_use, token_bytes, usable
+from rooflm.estimate.capacity import fixed_buffers, memory_use, needs, usable
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import larger, smaller
 
 
 class Capacity(NamedTuple):
@@ -20,20 +19,15 @@ class Capacity(NamedTuple):
 
 
 def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0) -> Capacity:
-    """KV capacity from the memory formulas: what weights, fixed buffers and the larger of activations of a full
-    pass and of sampling after it leave.
+    """KV capacity from the memory formulas: what weights, fixed buffers and a full pass leave.
 
     budget: tokens of the largest pass of a rank; longest: length at which windows count as full; static: share of the
     device that weights and cache take together, of what is free before the weights are loaded, all else beside it
     (SGLang's mem_fraction_static; 0: as said).
     """
-    m = s.mapping
-    fixed = memory_use(s, batch=0.0)
-    room, head = s.engine.room, (s.model.vocab if s.model.head else 0)
-    half, last = s.quant.half_bytes, 2 * s.model.hidden  # of a pass when it samples; logits are whole on every rank
-    trial = (room.sampled > 0) * budget * last * half + room.sampled * smaller(room.max_sequences, budget) * head
-    full = larger(budget * token_bytes(s, half), trial)
-    free = float(fixed.capacity - fixed.total) - float(room.free_fraction * full)
+    m, room, need = s.mapping, s.engine.room, needs(s)
+    fixed = memory_use(s, 0.0, need)
+    free = float(fixed.capacity - fixed.total) - float(room.free_fraction * budget * need.token)
     if static:
         free = static * float(usable(s.cluster.device) - sum(fixed_buffers(s))) - float(fixed.parts["weights"])
     long = max(longest, 1.0) * 64

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from rooflm.asked.answers.bands import bands_around, whose_constants
 from rooflm.asked.arguments import REPLICAS
-from rooflm.asked.assumed import of_card
+from rooflm.asked.assumed import attention_dp
 from rooflm.asked.build_inference import Built, build_inference, generating
 from rooflm.asked.checks import whole as whole_number
 from rooflm.catalogue.engine import BY_CARD, Engine, ServerOptions
 from rooflm.catalogue.fields import abouts
-from rooflm.catalogue.hardware import Device
-from rooflm.catalogue.model import Model, MoE
+from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.offloaded import device_part
@@ -71,15 +70,13 @@ USUAL = {"budget": 8192, "max_sequences": 1024}
 """Limits of a server whose engine has none: vLLM's, as the most used."""
 
 
-def server_options(engine: Engine, device: Device) -> dict[str, Any]:
-    """Documented options of an engine's server on a card; where they leave its limits to the engine, the engine's."""
+def server_options(engine: Engine) -> dict[str, Any]:
+    """Documented options of an engine's server; where they leave its limits to the engine, the engine's."""
     options = {f.name: getattr(engine.server, f.name) for f in fields(ServerOptions)}
     defaults = {"budget": engine.room.token_budget, "max_sequences": engine.room.max_sequences}
     for name, value in defaults.items():
         if not options[name]:
             options[name] = int(value) if math.isfinite(float(value)) else USUAL[name]
-    for name, by_card in (("budget", "budgets"), ("max_sequences", "limits")):
-        options[name] = of_card(options[by_card], device, options[name])
     return options
 
 
@@ -103,12 +100,6 @@ def make_server(options: Dict[str, Any]) -> Server:
 
 class NoMemoryError(RooflmError):
     """The weights leave no memory for a KV cache."""
-
-
-def attention_dp(model: Model) -> bool:
-    """True for models of experts, whose data-parallel ranks work as one instance; ranks of other models are separate
-    replicas."""
-    return any(isinstance(b.ffn, MoE) for b in model.blocks)
 
 
 def make_pool(
@@ -302,13 +293,7 @@ def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:
         told = {"token_budget": "option budget"}.get(BY_CARD[name], f"engine.{BY_CARD[name]}")
         raise RooflmError(f"server option {name!r} is of an engine's row: tell the limit itself, {told}")
     host = {name: float(getattr(e.host, name)) for name in ("request", *FRONT)}
-    own = server_options(e, s.cluster.device)
-    ranks = int(s.mapping.dp) if attention_dp(s.model) else 1
-    if e.server.shared:
-        own["budget"] = max(own["budget"] // ranks, 1)
-    if limit := of_card(e.server.families, s.cluster.device, 0, s.model.family):
-        own["max_sequences"] = max(int(limit) // ranks, 1)
-    return make_server({**host, **own, **speculating(s), **(options or {})})
+    return make_server({**host, **server_options(e), **speculating(s), **(options or {})})
 
 
 TYPICAL = 8
@@ -387,7 +372,7 @@ def serve(
     prefill_dp: int | None = None, prefill_ep: int | None = None, prefill_price: float | None = None,
     prefill_purchase: float | None = None, transfer_bandwidth: float | None = None,
     prompt: int = 512, output: int = 128, slo: str = "",
-    definitions: str = "vllm", horizon: float = math.inf,
+    definitions: str = metrics.AFTER_FIRST, horizon: float = math.inf,
     progress: Progress | None = None, options: Dict[str, Any] | None = None, warmup: int = 0, **arguments: Any,
 ) -> Served:  # fmt: skip
     """Simulate a deployment under load: what users see (TTFT, TPOT, latency), throughput, occupancy, cost and energy.

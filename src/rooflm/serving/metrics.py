@@ -2,8 +2,8 @@
 
 Definitions (all from the client's side). TTFT: from sending a request to seeing its first token. Latency: to its last.
 TPOT: (latency - TTFT) / (output - 1) of a request of more than one token (vLLM's benchmark; genai-perf and AIPerf call
-it inter-token latency). With definitions="guidellm", TPOT is latency / output. ITL: time between two tokens, every
-token counted alike. Percentiles are over finished requests.
+it inter-token latency), or with definitions="whole-request" latency / output (guidellm). ITL: time between two tokens,
+every token counted alike. Percentiles are over finished requests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from rooflm.serving.steps import energy_fit
 
 Array = NDArray[np.float64]
 PERCENTILES = (50, 90, 95, 99)
-DEFINITIONS = ("vllm", "guidellm")
+DEFINITIONS = AFTER_FIRST, WHOLE = "after-first", "whole-request"
+"""What a time per output token is counted over: the tokens after the first, or all of the request."""
 MEASURES = ("ttft", "tpot", "itl", "latency")
 
 
@@ -45,7 +46,7 @@ class RequestTable(NamedTuple):
     latency: Array
 
 
-def table(run: Run, definitions: str = "vllm") -> RequestTable:
+def table(run: Run, definitions: str = AFTER_FIRST) -> RequestTable:
     """The per-request table of a run."""
     if definitions not in DEFINITIONS:
         raise RooflmError(f"definitions is {definitions!r}, but it must be one of {', '.join(DEFINITIONS)}")
@@ -57,7 +58,7 @@ def table(run: Run, definitions: str = "vllm") -> RequestTable:
     ttft = np.where(done, first - arrival, np.nan)
     latency = np.where(done, end - arrival, np.nan)
     steps = np.where(output > 1, output - 1, 1)
-    tpot = latency / output if definitions == "guidellm" else np.where(output > 1, (latency - ttft) / steps, np.nan)
+    tpot = latency / output if definitions == WHOLE else np.where(output > 1, (latency - ttft) / steps, np.nan)
     names = np.array(["waiting", "running", "finished", "rejected", "unsent"])
     status = np.where((arrival > run.duration) & (status != REJECTED), len(names) - 1, status)
     return RequestTable(
@@ -156,7 +157,7 @@ class Summary:
         return float(self.values[f"{limit.measure}_s"]["mean" if not limit.percentile else f"p{limit.percentile}"])
 
 
-def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm", warmup: int = 0) -> Summary:
+def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = AFTER_FIRST, warmup: int = 0) -> Summary:
     """Everything about a run, as `--json` prints it.
 
     warmup: the first requests, which times and shares of good requests leave out (rates, memory, cost and the time

@@ -24,7 +24,7 @@ from rooflm.estimate.memory import kv_values
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving.schedulers import SCHEDULERS, InFlight
 from rooflm.serving.simulate import Pool, Run, Transfer
-from rooflm.serving.steady import Load, Steady, decode_time, most_running, pass_time, queueing, steady
+from rooflm.serving.steady import Load, Steady, decode_time, most_running, others_run, pass_time, queueing, steady
 from rooflm.serving.steps import ladder
 from rooflm.serving.workload import Requests
 
@@ -120,18 +120,6 @@ def decoding_of(pool: Pool, load: Load) -> Decoding:
 def sent_bytes(pool: Pool, prompt: float) -> float:
     """Bytes of the cache that a prompt leaves, which go from a prefill to a decode replica."""
     return prompt * pool.capacity.bytes_per_token
-
-
-def others_run(running: Any, clients: Any) -> Array:
-    """Chance that a newcomer finds a decode replica at work, on which so many sequences run in the mean: of each of the
-    other clients of a closed loop by itself; of an open loop (0), as arrivals by chance have it.
-
-    >>> others_run(0.5, np.array([0.0, 1.0, 2.0])).round(3).tolist()
-    [0.393, 0.0, 0.25]
-    """
-    n = np.asarray(np.maximum(clients, 1.0))
-    each = (1.0 - np.minimum(running / n, 1.0)) ** (n - 1.0)
-    return np.asarray(np.where(np.asarray(clients) > 0, 1.0 - each, -np.expm1(-running)))
 
 
 def pools_state(

@@ -73,6 +73,14 @@ def pass_time(pool: Pool, load: Load, room: Array, prompts: Array, sequences: Ar
     return low_time + (sequences - low) * (high_time - low_time)
 
 
+def own_passes(pool: Pool, load: Load, room: Array, others: Array, sequences: Array, context: float) -> Array:
+    """Time of the passes of one prompt, as `pass_time`: full ones, and the last, which others' prompts share."""
+    before = np.maximum(np.ceil(load.prompt / room), 1) - 1
+    part = room / load.prompt
+    last = pass_time(pool, load, room, 1 - before * part + others, sequences, context)
+    return before * pass_time(pool, load, room, part, sequences, context) + last
+
+
 def decode_time(pool: Pool, load: Load, sequences: Array) -> Array:
     """A decode-only step of a fractional number of sequences, half of the output written on average: the device's, or
     that of a front end which copies all of it (`Replica.slower`)."""
@@ -127,53 +135,91 @@ def states(pool: Pool, load: Load) -> Steady:
 
 class Round(NamedTuple):
     """One round: the mean step, the time to the first token once a request is at the head of the queue, the most
-    requests/s whose prompts the passes take, and the prompts of a full pass."""
+    requests/s whose prompts the passes take, the prompts of a full pass, by how much a request ends later a second that
+    it takes to its first token (who comes meanwhile is behind it, and prompts go before its steps), and the longest
+    step that the others' prompts make of one."""
 
     step: Array
     first: Array
     most: Array
     whole: Array
+    behind: Array
+    slowest: Array
+
+
+def with_any(come: Array, whole: Any) -> Array:
+    """Passes a step that hold any of the parts of prompts which come up in it, by chance, so many in a full pass.
+
+    >>> with_any(np.array([0.1, 5.0]), 2.0).round(3).tolist()
+    [0.095, 2.5]
+    """
+    return np.maximum(-np.expm1(-come), come / whole)
+
+
+def others_run(running: Any, clients: Any) -> Array:
+    """Chance that a newcomer finds a decode replica at work, on which so many sequences run in the mean: of each of the
+    other clients of a closed loop by itself; of an open loop (0), as arrivals by chance have it.
+
+    >>> others_run(0.5, np.array([0.0, 1.0, 2.0])).round(3).tolist()
+    [0.393, 0.0, 0.25]
+    """
+    n = np.asarray(np.maximum(clients, 1.0))
+    each = (1.0 - np.minimum(running / n, 1.0)) ** (n - 1.0)
+    return np.asarray(np.where(np.asarray(clients) > 0, 1.0 - each, -np.expm1(-running)))
 
 
 def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued: Array) -> Round:
     """One iteration from throughput, step time, running sequences and queued prompts. Mixed schedulers (vLLM) carry
     prompts in decoding passes, which leave them the rest of the budget; the others stop decoding for a prompt.
 
-    A request first waits for the running pass, and meets long ones more often: E[T^2] / 2 E[T]. In a closed loop a
-    client sees only the others' requests (the arrival theorem of closed queueing networks).
+    A request that finds others at work waits for the running pass, and meets long ones more often: E[T^2] / 2 E[T];
+    where passes are made up ahead, for one more. In a closed loop a client sees only the others' requests (the arrival
+    theorem of closed queueing networks).
     """
     server, context = pool.server, load.prompt + load.output / 2
     plain = decode_time(pool, load, running)
     others = np.where(load.clients > 0, 1 - 1 / np.maximum(load.clients, 1.0), 1.0)
+    beside = others * running
     if SCHEDULERS[server.scheduler].mixes:
-        room = np.maximum(load.budget - running / pool.table.slots, 1.0)
+        room = np.maximum(load.budget - beside / pool.table.slots, 1.0)
         passes = np.maximum(np.ceil(load.prompt / room), 1)
-        each = others * x * tau * passes + queued  # passes with a part of a prompt that come up in a step
-        share = np.minimum(each, 1.0)
-        mixed = pass_time(pool, load, room, np.maximum(each, 1.0) / passes, running, context)
-        step, first = (1 - share) * plain + share * mixed, mixed * passes
         whole = room * pool.table.slots / load.prompt
-        most = whole / pass_time(pool, load, room, whole, running, context)
-        wait = ((1 - share) * plain**2 + share * mixed**2) / step / 2
+        each = np.maximum(others * x * tau * passes + queued, 1e-9)  # parts of prompts that come up in a step
+        share = np.minimum(with_any(each, np.where(passes > 1, pool.table.slots, whole)), 1.0)
+        mixed = pass_time(pool, load, room, each / share / passes, beside, context)
+        step = (1 - share) * plain + share * mixed
+        own = own_passes(pool, load, room, np.maximum(queued, others * x * step), beside, context)
+        most = whole / pass_time(pool, load, room, whole, beside, context)
+        more, slowest = passes * (mixed - plain) * share / each, mixed
+        passing, wait = step, ((1 - share) * plain**2 + share * mixed**2) / step / 2
     else:
         passes = np.maximum(np.ceil(load.prompt / load.budget), 1)
         whole = load.budget * pool.table.slots / load.prompt
         come = np.maximum(np.minimum(others * x * tau, MOST), 1e-9)  # prompts of a round share a pass
-        with_any = np.where(passes > 1, come * passes, np.maximum(-np.expm1(-come), come / whole))
-        together = np.where(passes > 1, 1.0 / passes, come / with_any)
-        alone = pass_time(pool, load, load.budget, together, np.zeros(()), context)
-        step, first = plain + with_any * alone, alone * passes
-        full = pass_time(pool, load, load.budget, np.maximum(whole, 1.0 / passes), np.zeros(()), context)
-        most = np.where(passes > 1, 1 / first, whole / full)
-        wait = (plain**2 + with_any * alone**2) / step / 2
+        holds = np.where(passes > 1, pool.table.slots / passes, whole)
+        share = passes * with_any(come, holds * passes)
+        alone = pass_time(pool, load, load.budget, come / share, np.zeros(()), context)
+        step = plain + share * alone
+        own = own_passes(pool, load, load.budget, come / (1 + share), np.zeros(()), context)
+        most = holds / pass_time(pool, load, load.budget, holds, np.zeros(()), context)
+        more, slowest = share * alone / come, np.full(step.shape, 1e9)
+        passing, wait = step / (1 + share), (plain**2 + share * alone**2) / step / 2
     polls = (server.receive_interval - 1) / 2 * tau
     front = server.fronted(load.prompt)
-    return Round(step, front + others * wait + first + polls, most / np.maximum(most * front, 1.0), whole)
+    wait = others_run(running, load.clients) * (wait + server.lookahead * passing)
+    more = np.minimum(more, 1 / most)
+    behind = others * x * more / free(x * more, load.clients)
+    return Round(step, front + wait + own + polls, most / np.maximum(most * front, 1.0), whole, behind, slowest)
 
 
 def _steps(pool: Pool, load: Load) -> float:
     """Decode steps of a request."""
     return max(load.output - 1, 0.0) / pool.server.tokens_a_step
+
+
+def free(busy: Array, clients: Any) -> Array:
+    """What a share of its time leaves a server, at least half of one client's share (0 clients: an open loop)."""
+    return np.asarray(np.maximum(1.0 - busy, 0.0) + np.maximum(0.5 / np.where(clients > 0, clients, np.inf), 5e-4))
 
 
 def queueing(busy: Array, most: Array, whole: Array, clients: Any = np.inf) -> Array:
@@ -188,8 +234,8 @@ def queueing(busy: Array, most: Array, whole: Array, clients: Any = np.inf) -> A
     >>> float(queueing(np.array(1.0), np.array(10.0), np.array(1.0), clients=4))
     0.4
     """
-    free = np.maximum(1.0 - busy, 0.0) + np.maximum(0.5 / clients, 5e-4)
-    return np.asarray(np.minimum(busy, 1.0) ** np.sqrt(2 * (np.maximum(whole, 1.0) + 1)) / (2 * free) / most)
+    power = np.minimum(busy, 1.0) ** np.sqrt(2 * (np.maximum(whole, 1.0) + 1))
+    return np.asarray(power / (2 * free(busy, clients)) / most)
 
 
 def share_taken(before: Array, cycle: Array, whole: Array, clients: Array) -> Array:
@@ -211,7 +257,7 @@ def _closed(pool: Pool, load: Load) -> Steady:
     """The fixed point of a closed loop. tpot here: a step's time."""
     limit, steps = most_running(pool, load), _steps(pool, load)
     clients, none = np.minimum(load.clients, limit), np.zeros(limit.shape)
-    ttft = none.copy()
+    ttft, lasts = none.copy(), none.copy()
 
     def follow(at: NDArray[np.int_], x: Array, tau: Array, running: Array, queued: Array) -> tuple[Array, ...]:
         here, inside = load.at(at), clients[at]
@@ -220,13 +266,17 @@ def _closed(pool: Pool, load: Load) -> Steady:
         busy = share_taken(x / now.most, alone * now.most, now.whole, inside)
         x_new = busy * now.most
         behind = (1 - 1 / inside) * queueing(busy, now.most, now.whole, inside)
-        head, queue = now.first + behind, np.maximum(here.clients / limit[at] - 1, 0.0) * (alone + behind)
-        ttft[at] = np.maximum(here.clients / x_new - steps * now.step, head)
+        queue = np.maximum(here.clients / limit[at] - 1, 0.0) * (alone + behind)
+        whole = here.clients / x_new
+        own = np.maximum((whole - steps * now.step - queue) / (1 + now.behind), now.first)
+        ttft[at] = np.maximum(queue + own, whole - steps * now.slowest)
+        lasts[at] = whole - ttft[at]
         left = np.maximum(x_new * (ttft[at] - now.first - queue) - FULL * now.whole, 0.0)
-        return x_new, now.step, np.minimum(x_new * steps * now.step, inside), left
+        return x_new, now.step, np.minimum(x_new * lasts[at], inside), left
 
     tau = decode_time(pool, load, clients)
     x, tau, running, _ = _at_rest((none, tau, clients, none), follow)
+    tau = lasts / steps if steps else tau
     return Steady(_with_first_wave(pool, load, ttft, clients), tau, 0.0, x, running, np.ones(x.shape, dtype=bool))
 
 
@@ -248,16 +298,18 @@ def _at_rest(start: tuple[Array, ...], follow: Callable[..., tuple[Array, ...]])
 def _open(pool: Pool, load: Load) -> Steady:
     """The fixed point of an open loop; beyond what can be served, a full replica's step and throughput."""
     limit, steps, x = most_running(pool, load), _steps(pool, load), load.rate
-    ttft, stable, one = np.zeros(x.shape), np.zeros(x.shape, dtype=bool), np.ones(x.shape)
+    ttft, lasts, stable, one = np.zeros(x.shape), np.zeros(x.shape), np.zeros(x.shape, dtype=bool), np.ones(x.shape)
 
     def follow(at: NDArray[np.int_], tau: Array, running: Array) -> tuple[Array, ...]:
         now = _round(pool, load.at(at), x[at], tau, np.maximum(running, 1e-3), np.zeros(()))
         ttft[at] = now.first + queueing(x[at] / now.most, now.most, now.whole)
-        wanted = x[at] * steps * now.step
+        lasts[at] = np.minimum(steps * now.step + now.behind * ttft[at], steps * now.slowest)
+        wanted = x[at] * lasts[at]
         stable[at] = (wanted <= limit[at]) & (x[at] <= now.most)
         return now.step, np.minimum(wanted, limit[at])
 
     tau, running = _at_rest((decode_time(pool, load, one), one), follow)
+    tau = lasts / steps if steps else tau
     if np.all(stable):
         return Steady(ttft, tau, 0.0, x, running, stable)
     full = _closed(pool, replace(load, clients=np.maximum(np.floor(limit), 1.0), first=np.zeros(limit.shape)))
@@ -268,9 +320,10 @@ def _open(pool: Pool, load: Load) -> Steady:
 
 
 def _with_first_wave(pool: Pool, load: Load, ttft: Array, here: Array) -> Array:
-    """Mean TTFT with the first wave of a closed loop, which comes at once and is prefilled pass after pass."""
+    """Mean TTFT with the first wave of a closed loop, which comes at once: out of the front end one by one, or
+    prefilled pass after pass, whichever is slower."""
     a_pass = np.minimum(np.maximum(load.budget * pool.table.slots / load.prompt, 1e-9), here)
     time = pass_time(pool, load, load.budget, a_pass, np.zeros(()), load.prompt)
     front = pool.server.fronted(load.prompt)
-    wave = front + front * here / 2 + time * (np.ceil(here / a_pass) + 1) / 2
-    return np.asarray(load.first * np.maximum(wave, ttft) + (1 - load.first) * ttft)
+    wave = np.maximum(front * here / 2 + ttft, front + time * (here / a_pass + np.maximum(1 / a_pass, 1)) / 2)
+    return np.asarray(load.first * wave + (1 - load.first) * ttft)

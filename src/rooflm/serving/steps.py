@@ -35,6 +35,7 @@ from rooflm.estimate.step import (
     issue_time,
     launches,
     of_experts,
+    paced,
     prompt_factor,
     unfitted,
 )
@@ -261,9 +262,8 @@ class StepTable:
         attend = total(p.prefill, e, s.engine, fitted, shape_p)
         own = total({k: v for k, v in p.dense.items() if k != HOST}, e, s.engine, fitted, shape_p[:1])
         roofs = least(p.dense, shape_p[:1]) + least(p.prefill, shape_p)[:, 0]
-        alone = np.maximum(own + attend[:, 0] + c.launches[0] * float(e.host.gap), 1e-300)
-        hot = float(prompt_factor(e, s.cluster.device))
-        slower = np.maximum(hot, np.minimum(roofs / alone, 1.0))  # as in `estimate.step.step`
+        alone, gaps = own + attend[:, 0], c.launches[0] * float(e.host.gap)
+        slower = paced(alone, gaps, roofs, float(prompt_factor(e, s.cluster.device))) / np.maximum(alone + gaps, 1e-300)
         dense = own + (p.dense[HOST] / slower if HOST in p.dense else 0.0)
         decode = total(p.decode, e, s.engine, fitted, shape_d[:1]) * scale
         attention = total(p.attention, e, s.engine, fitted, shape_d) * scale

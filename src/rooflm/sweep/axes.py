@@ -91,7 +91,7 @@ def find_axes(arguments: Mapping[str, Any]) -> tuple[list[Axis], Point]:
     """The axes among the arguments (those inside `sets` by their path), and the arguments that do not vary.
 
     `zip`: groups of names whose lists go in step: [("gpu", "tp")], or one group ("gpu", "tp").
-    Raises RooflmError for an empty list, a value twice (unless zipped), and zips that do not match.
+    Raises RooflmError for an empty list, one with None, a value twice (unless zipped), and zips that do not match.
 
     >>> find_axes({"batch": [1, 8], "tp": 2})
     ([Axis(name='batch', values=(1, 8), partners=())], {'tp': 2})
@@ -109,6 +109,8 @@ def find_axes(arguments: Mapping[str, Any]) -> tuple[list[Axis], Point]:
         values = tuple(v.item() if isinstance(v, np.generic) else v for v in value)
         if not values:
             raise RooflmError(f"{name} is an empty list: give at least one value")
+        if None in values:
+            raise RooflmError(f"{name} is a list with None: give each of its values, or no list for the default")
         listed.append(Axis(name, values))
     axes = _zipped(listed, arguments.get("zip"))
     for axis in axes:

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.asked import paths
+from rooflm.asked.answers.causes import CAUSES
 from rooflm.catalogue.hardware import Cluster, Link
 from rooflm.errors import RooflmError
-from rooflm.estimate.bounds import CAUSES
 from rooflm.sweep.workers import spread
 from rooflm.technology import tco
 from rooflm.technology.build import Built, build

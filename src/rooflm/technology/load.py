@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
@@ -108,7 +107,6 @@ def _read(kind: str, name: str, schema: type[T]) -> tuple[T, str]:
     return convert(row, schema, label), canonical
 
 
-@lru_cache
 def load_node(name: str) -> Node:
     """A process node by name or alias.
 
@@ -122,7 +120,6 @@ def load_node(name: str) -> Node:
     )  # fmt: skip
 
 
-@lru_cache
 def load_dram(name: str) -> Dram:
     """A memory generation by name, one stack or chip. Areas of the row are of N7: here they are put to 16/12 nm.
 
@@ -138,7 +135,6 @@ def load_dram(name: str) -> Dram:
     )  # fmt: skip
 
 
-@lru_cache
 def load_wire(name: str) -> Wire:
     """A link by name, as one device sees it.
 
@@ -163,7 +159,6 @@ def _shares(common: Shares, own: dict[str, float], die: str) -> Shares:
     return shares
 
 
-@lru_cache
 def load_technology(name: str, as_built: bool = False) -> Technology:
     """A known die (v100, a100, h100, b200) as technology: its node, memory, links, style and budgets.
 

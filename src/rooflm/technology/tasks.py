@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.answers.causes import CAUSES, training_causes
 from rooflm.asked.build_inference import Built, build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.catalogue.hardware import Cluster, Link
 from rooflm.errors import RooflmError
-from rooflm.estimate.bounds import CAUSES, training_causes
 from rooflm.estimate.inference import bound_shares, infer_scenario
 from rooflm.estimate.training import train_scenario
 from rooflm.graph.ops import Comm, Op

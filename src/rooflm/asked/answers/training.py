@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from rooflm.asked.answers.causes import bounds
 from rooflm.asked.answers.job import Job, job
 from rooflm.asked.answers.outputs import TRAIN_OUTPUTS
 from rooflm.asked.answers.remedies import Remedy, changed, training_remedies
@@ -62,6 +63,11 @@ class TrainingEstimate(Result, TrainingFigures):
         price, energy = s.cluster.device.price, self.step_energy
         whole_job = job(s.training, w.tokens, w.batch, w.seq, self.step_time, self.gpus, price, energy, state)
         return Job(*map(self.plainly, whole_job))
+
+    @figure
+    def bound(self) -> dict[str, Num]:
+        """What bounds the forward and the backward pass (recomputation included) and the whole step."""
+        return bounds(self)
 
     @figure
     def energy(self) -> Num:
