@@ -118,15 +118,13 @@ class Setup(NamedTuple):
 
 
 class Inside(NamedTuple):
-    """Bytes that half a layer keeps beside its input, the scores of unfused attention apart; and by module (MODULES)
-    those of them that need not be kept where it runs again. Where single products are kept ("ops"): bytes that are made
-    anew all the same, and those kept for good."""
+    """Bytes that half a layer keeps beside its input, the scores of unfused attention apart; by module (MODULES) those
+    of them that need not be kept where it runs again; and those that are kept where single products are ("ops")."""
 
     held: Num = 0.0
     scores: Num = 0.0
     again: Dict[str, Num] = MappingProxyType({})
-    anew: Num = 0.0
-    sent: Num = 0.0
+    ops: Num = 0.0
 
 
 def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
@@ -135,16 +133,19 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
     (_, b), drop, tokens = c.widths, 1.0 * c.options.dropout, c.tokens
     if isinstance(mixer, Attention):
         wide = (mixer.heads + mixer.kv_heads) * (mixer.head_dim + mixer.v_dim)
+        ops = tokens * (wide - mixer.kv_heads * mixer.head_dim) * b  # all but the keys
         if c.kernels.flash:
-            return Inside(tokens * (wide * b + mixer.heads * 4.0))
-        return Inside(tokens * wide * b, tokens * mixer.heads * c.span * (b + drop * (b + 1)))
+            return Inside(tokens * (wide * b + mixer.heads * 4.0), ops=ops)
+        return Inside(tokens * wide * b, tokens * mixer.heads * c.span * (b + drop * (b + 1)), ops=ops)
     if isinstance(mixer, MLA):
         qk, latent = mixer.nope_dim + mixer.rope_dim, mixer.q_rank + mixer.kv_rank + mixer.rope_dim
         wide = 2 * latent + mixer.heads * (2 * qk + 2 * mixer.value_dim)
         expanded = tokens * mixer.heads * (2 * qk + mixer.value_dim) * b
-        return Inside(tokens * (wide * b + mixer.heads * 4.0), again={"mla_up_proj": expanded})
+        held = tokens * (wide * b + mixer.heads * 4.0)
+        return Inside(held, again={"mla_up_proj": expanded}, ops=0.5 * held)
     if isinstance(mixer, LinearAttention):
-        return Inside(tokens * 4 * (mixer.heads * mixer.head_dim + mixer.key_heads * mixer.state) * b)
+        held = tokens * 4 * (mixer.heads * mixer.head_dim + mixer.key_heads * mixer.state) * b
+        return Inside(held, ops=0.5 * held)
     return Inside()
 
 
@@ -157,15 +158,15 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     dense, _, width = local_ffn(ffn, m)
     kept_gate = 1.0 * (ffn.gated and not c.kernels.fused)  # the gate's activation beside its input, each one kernel
     value = (1.0 + ffn.gated + kept_gate) * b + narrow
-    wide, gates = c.tokens * dense * value, c.tokens * dense * kept_gate * b
+    wide, first = c.tokens * dense * value, c.tokens * dense * b + c.rows * c.model.hidden * b * (not c.kernels.fused)
     if not isinstance(ffn, MoE):
-        return Inside(wide, again={"mlp": wide}, anew=gates)
+        return Inside(wide, again={"mlp": wide}, ops=first)
     pairs = c.tokens * ffn.top_k * m.expert_dp / m.ep * c.options.imbalance
     inner = ffn.inner(c.model.hidden)  # and scores, and what the projection out of the latent reads
     routed = c.rows * (ffn.experts * 8.0 + ffn.latent * narrow) + pairs * (inner * (narrow + b) + width * value)
     sent = pick(m.ep > 1, 2.0, 0.0) * pairs * inner * b  # torchtitan stores what both all-to-alls bring
     again = {"moe_act": pairs * width * narrow, "moe": wide + routed}
-    return Inside(wide + routed, again=again, anew=gates + routed, sent=sent)
+    return Inside(wide + routed, again=again, ops=first + sent)
 
 
 def layer_activations(c: Setup, block: Block) -> Layer:
@@ -187,8 +188,8 @@ def layer_activations(c: Setup, block: Block) -> Layer:
         return Layer(checkpoint / every, whole * every)
     kept: dict[str, Num] = {
         "none": whole - dropped + of_adapters, "selective": held - dropped + of_adapters, "block": checkpoint,
-        # inputs of the layer's norms, attention's output, half of the products' outputs; of experts what was sent
-        "ops": norms + 0.5 * (held - 2 * norms - ffn.anew) + ffn.sent,
+        # attention and every other product in turn: queries, values, gates, and the last, unless a compiler finds it unread
+        "ops": checkpoint + mixer.ops + ffn.ops,
     }  # fmt: skip
     return Layer(kept[m.recompute], whole)
 
