@@ -78,7 +78,8 @@ class Setup(NamedTuple):
     keys that unfused attention scores for a query; weight: bytes of a trained one; fleeting: gradients do not stand;
     residual: bytes of a value between layers, and in them over a readied base; reused: 1 where a layer that runs again
     takes the room of the loss; copied: bytes a trained parameter that the update makes anew; lone: ZeRO 3 shards no
-    weights beside the master copy, and tables stay gathered (FSDP's root); inputs: width of what adapters read."""
+    weights beside the master copy, and tables stay gathered (FSDP's root); inputs: width of what adapters read; live:
+    parameters that DeepSpeed's ZeRO 3 gathers, or updates, at a time."""
 
     model: Model
     mapping: Mapping
@@ -99,6 +100,7 @@ class Setup(NamedTuple):
     copied: Num = 0.0
     lone: bool = False
     reused: Num = 0.0
+    live: Num = 0.0
 
     @property
     def tokens(self) -> Num:
@@ -135,7 +137,7 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
         wide = (mixer.heads + mixer.kv_heads) * (mixer.head_dim + mixer.v_dim)
         ops = tokens * (wide - mixer.kv_heads * mixer.head_dim) * b  # all but the keys
         if c.kernels.flash:
-            return Inside(tokens * (wide * b + mixer.heads * 4.0), ops=ops)
+            return Inside(tokens * (wide * b + mixer.heads * 4.0), ops=ops + tokens * mixer.heads * 4.0)
         return Inside(tokens * wide * b, tokens * mixer.heads * c.span * (b + drop * (b + 1)), ops=ops)
     if isinstance(mixer, MLA):
         qk, latent = mixer.nope_dim + mixer.rope_dim, mixer.q_rank + mixer.kv_rank + mixer.rope_dim
@@ -188,7 +190,7 @@ def layer_activations(c: Setup, block: Block) -> Layer:
         return Layer(checkpoint / every, whole * every)
     kept: dict[str, Num] = {
         "none": whole - dropped + of_adapters, "selective": held - dropped + of_adapters, "block": checkpoint,
-        # attention and every other product in turn: queries, values, gates, and the last, unless a compiler finds it unread
+        # attention and every other product in turn: queries, values, gates, and the last unless a compiler drops it
         "ops": checkpoint + mixer.ops + ffn.ops,
     }  # fmt: skip
     return Layer(kept[m.recompute], whole)
@@ -263,6 +265,8 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     weights = dense * w + wide_ends + experts * we + layers * c.adapters * 2.0
     weights = weights - alone * (several * trained * w + some * experts * share * we)
     one = several * (2.0 * weight * each + c.lone * half * ends) + some * 2.0 * weight * each_experts
+    one = larger(one, several * weight * smaller(c.live, dense + experts))
+    anew = trained * zero_bytes(m.zero, d)[2] / 12.0 + experts * share * zero_bytes(m.zero, e)[2] / 12.0
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
     gathered = pick(kept, whole, pick(m.zero >= 3, one, 0.0))
     return {
@@ -270,7 +274,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
         "gradients": trained * g + experts * share * ge + extra,
         "optimizer": (trained * o + experts * share * oe) * (1 - t.offload_optimizer),
         "buffers": gathered + 0.0,
-        "update": (trained * zero_bytes(m.zero, d)[2] + experts * share * zero_bytes(m.zero, e)[2]) * c.copied / 12.0,
+        "update": pick((c.live > 0) & (m.zero >= 3), smaller(anew, c.live), anew) * c.copied,
     }
 
 
@@ -291,7 +295,8 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0)):
         # gradients take the room of the activations that a backward pass has used up, and so do an update's copies
         used_up = parts["activations"] + parts["logits"] + parts["buffers"] * c.lone
-        parts["gradients"] = larger(grads * (1.0 - c.fleeting), grads + update - used_up)
+        room = pick(c.live > 0, used_up * c.reused, used_up)  # one buffer of all of them finds no block of that size
+        parts["gradients"] = larger(grads * (1.0 - c.fleeting), grads + update - room)
     return parts
 
 
