@@ -167,14 +167,11 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
 
 
 def fixed_buffers(s: Scenario) -> tuple[Num, Num]:
-    """Bytes of context and fixed buffers; a device that works alone holds no communicators, nor a group's buffers. The
-    buckets of DeepSpeed stand in full, whatever fills them, twice with overlap_comm (stage_1_and_2.py, ipg_buffer), of
-    ZeRO 3 once (stage3.py)."""
+    """Bytes of context and fixed buffers, of DeepSpeed two buckets or one (ZeRO 3); no communicators of one device."""
     room, m, switched = s.engine.room, s.mapping, s.cluster.tiers and s.cluster.tiers[0].kind in IN_SWITCH_KINDS
     share = pick(m.devices > 1, 1.0, room.alone)
-    buckets = 2.0 * s.engine.habits.bucket * room.buckets * pick(m.zero >= 3, 0.5, 1.0) if room.buckets else 0.0
-    workspace = room.workspace * share + pick(m.tp > 1, room.in_switch * bool(switched), 0.0)
-    return room.context * share, workspace + buckets
+    buckets = 2.0 * s.engine.habits.bucket * (1 + s.engine.overlaps.grad_overlap * (m.zero < 3)) if room.live else 0.0
+    return room.context * share, room.workspace * share + pick(m.tp > 1, room.in_switch * bool(switched), 0.0) + buckets
 
 
 def usable(device: Device) -> Num:

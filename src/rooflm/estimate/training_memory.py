@@ -78,8 +78,7 @@ class Setup(NamedTuple):
     keys that unfused attention scores for a query; weight: bytes of a trained one; fleeting: gradients do not stand;
     residual: bytes of a value between layers, and in them over a readied base; reused: 1 where a layer that runs again
     takes the room of the loss; copied: bytes a trained parameter that the update makes anew; lone: ZeRO 3 shards no
-    weights beside the master copy, and tables stay gathered (FSDP's root); inputs: width of what adapters read; live:
-    parameters that DeepSpeed's ZeRO 3 gathers, or updates, at a time."""
+    weights beside the master copy, and tables stay gathered (FSDP's root); inputs: what adapters read; live: Room's."""
 
     model: Model
     mapping: Mapping
@@ -141,10 +140,9 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
         return Inside(tokens * wide * b, tokens * mixer.heads * c.span * (b + drop * (b + 1)), ops=ops)
     if isinstance(mixer, MLA):
         qk, latent = mixer.nope_dim + mixer.rope_dim, mixer.q_rank + mixer.kv_rank + mixer.rope_dim
-        wide = 2 * latent + mixer.heads * (2 * qk + 2 * mixer.value_dim)
+        wide = 2 * latent + mixer.heads * (2 * qk + 2 * mixer.value_dim + 4.0 / b)
         expanded = tokens * mixer.heads * (2 * qk + mixer.value_dim) * b
-        held = tokens * (wide * b + mixer.heads * 4.0)
-        return Inside(held, again={"mla_up_proj": expanded}, ops=0.5 * held)
+        return Inside(tokens * wide * b, again={"mla_up_proj": expanded}, ops=0.5 * tokens * wide * b)
     if isinstance(mixer, LinearAttention):
         held = tokens * 4 * (mixer.heads * mixer.head_dim + mixer.key_heads * mixer.state) * b
         return Inside(held, ops=0.5 * held)
@@ -265,10 +263,9 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     weights = dense * w + wide_ends + experts * we + layers * c.adapters * 2.0
     weights = weights - alone * (several * trained * w + some * experts * share * we)
     one = several * (2.0 * weight * each + c.lone * half * ends) + some * 2.0 * weight * each_experts
-    one = larger(one, several * weight * smaller(c.live, dense + experts))
     anew = trained * zero_bytes(m.zero, d)[2] / 12.0 + experts * share * zero_bytes(m.zero, e)[2] / 12.0
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
-    gathered = pick(kept, whole, pick(m.zero >= 3, one, 0.0))
+    gathered = pick(kept, whole, larger(one, several * weight * smaller(c.live, dense + experts)) * (m.zero >= 3))
     return {
         "weights": weights * (1 - t.offload_params),
         "gradients": trained * g + experts * share * ge + extra,
@@ -293,10 +290,9 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
     grads, update = parts["gradients"], parts.pop("update") * (1 - c.options.offload_optimizer)
     if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0)):
-        # gradients take the room of the activations that a backward pass has used up, and so do an update's copies
-        used_up = parts["activations"] + parts["logits"] + parts["buffers"] * c.lone
-        room = pick(c.live > 0, used_up * c.reused, used_up)  # one buffer of all of them finds no block of that size
-        parts["gradients"] = larger(grads * (1.0 - c.fleeting), grads + update - room)
+        # gradients take the room of activations that are used up, and so do copies of an update (not one buffer)
+        used_up = (parts["activations"] + parts["logits"] + parts["buffers"] * c.lone) * pick(c.live > 0, c.reused, 1.0)
+        parts["gradients"] = larger(grads * (1.0 - c.fleeting), grads + update - used_up)
     return parts
 
 
