@@ -378,3 +378,46 @@ def test_one_rank_gathers_nothing(engine: str, tp: int, pp: int) -> None:
     asked: dict[str, Any] = {"gpu": "h200", "gpus": tp * pp, "tp": tp, "pp": pp, "dp": 1, "batch": 8, "engine": engine}
     plain, sharded = (rooflm.train("llama-3.1-8b", zero=z, **asked).memory for z in (0, 3))
     assert float(sharded.total) == pytest.approx(float(plain.total))
+
+
+def test_what_torchtitan_s_selective_policy_keeps_of_a_llama_layer() -> None:
+    """Of Llama 3.1 8B a token and layer, 16 bits each: the layer's input (4,096), q and v (4,096 and 1,024; k runs
+    again), attention's output (4,096) and its sums (32 in fp32), the gate's product (14,336); plain kernels keep the
+    last product, which a compiler leaves out. Every other product is kept, in the order they run in."""
+    wide = (4096 + 4096 + 1024 + 4096 + 14336) * 2.0 + 32 * 4.0
+
+    def held(fused: bool) -> float:
+        sets = {"engine.fused": fused, "engine.selective": "ops", "engine.fragmentation": 1}
+        asked: dict[str, Any] = {"gpu": "h100", "gpus": 8, "zero": 3, "batch": 8, "seq": 1024, "recompute": "selective"}
+        made = rooflm.train("llama-3.1-8b", engine="torchtitan", sets=sets, **asked)
+        ends = 4 * 4096 * 2  # what the loss reads, and a layer's gradients
+        return (float(made.memory.parts["activations"]) / 1024 - ends) / 32
+
+    assert held(fused=True) == pytest.approx(wide)
+    assert held(fused=False) == pytest.approx(wide + 4096 * 2)
+
+
+def test_deepspeed_s_buffers() -> None:
+    """Of 16-bit gradients two buckets of 5e8, one of ZeRO 3; 1e9 parameters that ZeRO 3 gathers, and an fp32 copy of as
+    many gradients at most; of a whole shard in ZeRO 2 (6.74e9 / 8). What was allocated finds room in what the backward
+    pass has used up, what was reserved does not."""
+
+    def parts(zero: int, **sets: object) -> dict[str, float]:
+        asked: dict[str, Any] = {"gpu": "h100", "gpus": 2, "dp": 2, "batch": 2, "recompute": "full"}
+        made = rooflm.train("llama-2-7b", engine="deepspeed", zero=zero, sets=sets, **asked)
+        return {name: float(size) for name, size in made.memory.parts.items()}
+
+    shard = 6_738_415_616 / 2
+    for zero, buckets in ((1, 2), (2, 2), (3, 1)):
+        usual, small = parts(zero), parts(zero, **{"engine.bucket": 1e7})
+        assert usual["workspace"] - small["workspace"] == pytest.approx(buckets * 2 * 4.9e8)
+        without = parts(zero, **{"engine.live": 0})
+        assert usual["gradients"] - without["gradients"] == pytest.approx(4 * (1e9 if zero == 3 else shard), rel=1e-6)
+        sets = {"engine.fragmentation": 1.0}
+        spent = sum(parts(zero, **sets)[n] for n in ("activations", "logits"))
+        less = usual["gradients"] - parts(zero, **sets)["gradients"]
+        assert less == pytest.approx(min(spent, 4 * (1e9 if zero == 3 else shard)), rel=1e-6)
+    assert parts(3)["buffers"] == 2e9
+    assert parts(2)["buffers"] == 0
+    lean = parts(2, **{"training.optimizer": "adam-bf16"})  # keeps nothing in fp32
+    assert lean["gradients"] == parts(2, **{"training.optimizer": "adam-bf16", "engine.live": 0})["gradients"]

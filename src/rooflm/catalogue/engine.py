@@ -177,6 +177,7 @@ class Room:
     context: Num = number(0.0, "CUDA context and libraries", "bytes")
     workspace: Num = number(0.0, "fixed buffers", "bytes")
     alone: Num = share(1.0, "share of context and workspace on a device that works alone (no communicators)")
+    live: Num = number(0, "training: parameters that ZeRO 3 gathers, or updates, at a time (DeepSpeed; 0: a layer's)")
     in_switch: Num = number(0.0, "fixed buffers more where a switch adds up what a layer's ranks send", "bytes")
     sampled: Num = number(0.0, "a logit of a pass that samples for every sequence before the cache is sized", "bytes")
     token_budget: Num = count(INF, "most new tokens in one pass")

@@ -172,10 +172,11 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
 
 
 def fixed_buffers(s: Scenario) -> tuple[Num, Num]:
-    """Bytes of context and fixed buffers; a device that works alone holds no communicators, nor a group's buffers."""
+    """Bytes of context and fixed buffers, of DeepSpeed two buckets or one (ZeRO 3); no communicators of one device."""
     room, m, switched = s.engine.room, s.mapping, s.cluster.tiers and s.cluster.tiers[0].kind in IN_SWITCH_KINDS
     share = pick(m.devices > 1, 1.0, room.alone)
-    return room.context * share, room.workspace * share + pick(m.tp > 1, room.in_switch * bool(switched), 0.0)
+    buckets = 2.0 * s.engine.habits.bucket * (1 + s.engine.overlaps.grad_overlap * (m.zero < 3)) if room.live else 0.0
+    return room.context * share, room.workspace * share + pick(m.tp > 1, room.in_switch * bool(switched), 0.0) + buckets
 
 
 def usable(device: Device) -> Num:

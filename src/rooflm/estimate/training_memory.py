@@ -78,7 +78,7 @@ class Setup(NamedTuple):
     keys that unfused attention scores for a query; weight: bytes of a trained one; fleeting: gradients do not stand;
     residual: bytes of a value between layers, and in them over a readied base; reused: 1 where a layer that runs again
     takes the room of the loss; copied: bytes a trained parameter that the update makes anew; lone: ZeRO 3 shards no
-    weights beside the master copy, and tables stay gathered (FSDP's root); inputs: width of what adapters read."""
+    weights beside the master copy, and tables stay gathered (FSDP's root); inputs: what adapters read; live: Room's."""
 
     model: Model
     mapping: Mapping
@@ -99,6 +99,7 @@ class Setup(NamedTuple):
     copied: Num = 0.0
     lone: bool = False
     reused: Num = 0.0
+    live: Num = 0.0
 
     @property
     def tokens(self) -> Num:
@@ -118,15 +119,13 @@ class Setup(NamedTuple):
 
 
 class Inside(NamedTuple):
-    """Bytes that half a layer keeps beside its input, the scores of unfused attention apart; and by module (MODULES)
-    those of them that need not be kept where it runs again. Where single products are kept ("ops"): bytes that are made
-    anew all the same, and those kept for good."""
+    """Bytes that half a layer keeps beside its input, the scores of unfused attention apart; by module (MODULES) those
+    of them that need not be kept where it runs again; and those that are kept where single products are ("ops")."""
 
     held: Num = 0.0
     scores: Num = 0.0
     again: Dict[str, Num] = MappingProxyType({})
-    anew: Num = 0.0
-    sent: Num = 0.0
+    ops: Num = 0.0
 
 
 def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
@@ -135,16 +134,18 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
     (_, b), drop, tokens = c.widths, 1.0 * c.options.dropout, c.tokens
     if isinstance(mixer, Attention):
         wide = (mixer.heads + mixer.kv_heads) * (mixer.head_dim + mixer.v_dim)
+        ops = tokens * (wide - mixer.kv_heads * mixer.head_dim) * b  # all but the keys
         if c.kernels.flash:
-            return Inside(tokens * (wide * b + mixer.heads * 4.0))
-        return Inside(tokens * wide * b, tokens * mixer.heads * c.span * (b + drop * (b + 1)))
+            return Inside(tokens * (wide * b + mixer.heads * 4.0), ops=ops + tokens * mixer.heads * 4.0)
+        return Inside(tokens * wide * b, tokens * mixer.heads * c.span * (b + drop * (b + 1)), ops=ops)
     if isinstance(mixer, MLA):
         qk, latent = mixer.nope_dim + mixer.rope_dim, mixer.q_rank + mixer.kv_rank + mixer.rope_dim
-        wide = 2 * latent + mixer.heads * (2 * qk + 2 * mixer.value_dim)
+        wide = 2 * latent + mixer.heads * (2 * qk + 2 * mixer.value_dim + 4.0 / b)
         expanded = tokens * mixer.heads * (2 * qk + mixer.value_dim) * b
-        return Inside(tokens * (wide * b + mixer.heads * 4.0), again={"mla_up_proj": expanded})
+        return Inside(tokens * wide * b, again={"mla_up_proj": expanded}, ops=0.5 * tokens * wide * b)
     if isinstance(mixer, LinearAttention):
-        return Inside(tokens * 4 * (mixer.heads * mixer.head_dim + mixer.key_heads * mixer.state) * b)
+        held = tokens * 4 * (mixer.heads * mixer.head_dim + mixer.key_heads * mixer.state) * b
+        return Inside(held, ops=0.5 * held)
     return Inside()
 
 
@@ -157,15 +158,15 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     dense, _, width = local_ffn(ffn, m)
     kept_gate = 1.0 * (ffn.gated and not c.kernels.fused)  # the gate's activation beside its input, each one kernel
     value = (1.0 + ffn.gated + kept_gate) * b + narrow
-    wide, gates = c.tokens * dense * value, c.tokens * dense * kept_gate * b
+    wide, first = c.tokens * dense * value, c.tokens * dense * b + c.rows * c.model.hidden * b * (not c.kernels.fused)
     if not isinstance(ffn, MoE):
-        return Inside(wide, again={"mlp": wide}, anew=gates)
+        return Inside(wide, again={"mlp": wide}, ops=first)
     pairs = c.tokens * ffn.top_k * m.expert_dp / m.ep * c.options.imbalance
     inner = ffn.inner(c.model.hidden)  # and scores, and what the projection out of the latent reads
     routed = c.rows * (ffn.experts * 8.0 + ffn.latent * narrow) + pairs * (inner * (narrow + b) + width * value)
     sent = pick(m.ep > 1, 2.0, 0.0) * pairs * inner * b  # torchtitan stores what both all-to-alls bring
     again = {"moe_act": pairs * width * narrow, "moe": wide + routed}
-    return Inside(wide + routed, again=again, anew=gates + routed, sent=sent)
+    return Inside(wide + routed, again=again, ops=first + sent)
 
 
 def layer_activations(c: Setup, block: Block) -> Layer:
@@ -187,8 +188,8 @@ def layer_activations(c: Setup, block: Block) -> Layer:
         return Layer(checkpoint / every, whole * every)
     kept: dict[str, Num] = {
         "none": whole - dropped + of_adapters, "selective": held - dropped + of_adapters, "block": checkpoint,
-        # inputs of the layer's norms, attention's output, half of the products' outputs; of experts what was sent
-        "ops": norms + 0.5 * (held - 2 * norms - ffn.anew) + ffn.sent,
+        # attention and every other product in turn: queries, values, gates, and the last unless a compiler drops it
+        "ops": checkpoint + mixer.ops + ffn.ops,
     }  # fmt: skip
     return Layer(kept[m.recompute], whole)
 
@@ -262,14 +263,15 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     weights = dense * w + wide_ends + experts * we + layers * c.adapters * 2.0
     weights = weights - alone * (several * trained * w + some * experts * share * we)
     one = several * (2.0 * weight * each + c.lone * half * ends) + some * 2.0 * weight * each_experts
+    anew = trained * zero_bytes(m.zero, d)[2] / 12.0 + experts * share * zero_bytes(m.zero, e)[2] / 12.0
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
-    gathered = pick(kept, whole, pick(m.zero >= 3, one, 0.0))
+    gathered = pick(kept, whole, larger(one, several * weight * smaller(c.live, dense + experts)) * (m.zero >= 3))
     return {
         "weights": weights * (1 - t.offload_params),
         "gradients": trained * g + experts * share * ge + extra,
         "optimizer": (trained * o + experts * share * oe) * (1 - t.offload_optimizer),
         "buffers": gathered + 0.0,
-        "update": (trained * zero_bytes(m.zero, d)[2] + experts * share * zero_bytes(m.zero, e)[2]) * c.copied / 12.0,
+        "update": pick((c.live > 0) & (m.zero >= 3), smaller(anew, c.live), anew) * c.copied,
     }
 
 
@@ -288,8 +290,8 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
     grads, update = parts["gradients"], parts.pop("update") * (1 - c.options.offload_optimizer)
     if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0)):
-        # gradients take the room of the activations that a backward pass has used up, and so do an update's copies
-        used_up = parts["activations"] + parts["logits"] + parts["buffers"] * c.lone
+        # gradients take the room of activations that are used up, and so do copies of an update (not one buffer)
+        used_up = (parts["activations"] + parts["logits"] + parts["buffers"] * c.lone) * pick(c.live > 0, c.reused, 1.0)
         parts["gradients"] = larger(grads * (1.0 - c.fleeting), grads + update - used_up)
     return parts
 
