@@ -70,14 +70,16 @@ def factor(family: str, name: str, device: str, architecture: str) -> float:
 
 
 def standing(kernel: str, device: str, architecture: str) -> str:
-    """The attention kernel whose factors apply: the requested one if it was measured on this generation, else the
-    engines' default (cuDNN: torchtitan, models/attention.py: CUDNN first), else "".
+    """The attention kernel whose factors apply: the requested one (of sdpa what PyTorch picks on this generation) if it
+    was measured there, else the engines' default (cuDNN), else "".
 
-    >>> standing("fa2", "h100-sxm-80gb", "hopper"), standing("fa1", "b200-sxm-180gb", "blackwell")
+    >>> standing("sdpa", "h100-sxm-80gb", "hopper"), standing("sdpa", "b200-sxm-180gb", "blackwell")
     ('fa2', 'cudnn')
     """
     rows = table()["attention"]
-    return next((name for name in (kernel, Kernels().attention_kernel) if found(rows[name], device, architecture)), "")
+    picked = table()["sdpa"].get(architecture, kernel) if kernel == "sdpa" else kernel
+    names = (picked, Kernels().attention_kernel)
+    return next((name for name in names if found(rows.get(name, {}), device, architecture)), "")
 
 
 def attention(kernel: str, device: str, architecture: str) -> tuple[float, float]:
