@@ -47,6 +47,7 @@ class ServerOptions:
     swap_bandwidth: float = number(25e9, "between device and host, all GPUs of the instance", "bytes/s", above=True)
     static_fraction: float = share(0.0, "share of free memory for weights and cache (0: memory_fraction, for all)")
 
+
 ATTENTION = ("cudnn", "cudnn-2024", "sdpa", "fa1", "fa2")
 """Attention kernels of training by name: rows of training.toml, and what PyTorch picks by generation (sdpa)."""
 
