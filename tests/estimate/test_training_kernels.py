@@ -209,7 +209,21 @@ def test_flash_attention_2_gains_nothing_of_blackwells_tensor_memory() -> None:
 
 def test_attention_of_today_takes_what_cudnn_prints_of_its_kernels() -> None:
     """cudnn-frontend, benchmark/sdpa_benchmark_training, H200: causal, 64 heads over 8 of 128 values, 101.3 ms at
-    32,768 tokens, 25.5 at 16,384 and 6.8 at 8,192; Transformer Engine's choice before the middle of 2025 took longer."""
+    32,768 tokens, 25.5 at 16,384 and 6.8 at 8,192; Transformer Engine's choice before mid 2025 took longer."""
     today, before = (attention_core("llama-3-70b", "h200", k, "megatron") / 80 for k in ("cudnn", "cudnn-2024"))
     assert today == pytest.approx(101.254e-3 - 3 * 25.533e-3 + 2 * 6.791e-3, rel=0.1)
     assert before > 1.5 * today
+
+
+def test_latent_attention_takes_what_cudnn_prints_of_128_heads_of_192_and_128_values() -> None:
+    """cudnn-frontend, H200: 4.28 + 16.16 ms at 8,192 tokens, 1.15 + 4.42 at 4,096: one sequence of 8,192 tokens less
+    two of 4,096, where all else is alike."""
+    one, two = (
+        float(
+            rooflm.train(
+                "deepseek-v3", gpu="h200", gpus=1, dtype="bf16", batch=n, micro_batch=n, seq=8192 // n
+            ).step_time
+        )
+        for n in (1, 2)
+    )
+    assert (one - two) / 61 == pytest.approx((4.278 + 16.162 - 2 * (1.148 + 4.424)) * 1e-3, rel=0.1)
