@@ -184,3 +184,46 @@ def test_exponentials_of_blackwell_ultra_take_half_the_time() -> None:
         return float(next(t.time for t in timed if getattr(t.node, "kind", "") == "attention"))
 
     assert core(**{"cluster.device.exponentials": 16.0}) > 1.15 * core()
+
+
+def attention_core(model: str, gpu: str, kernel: str, engine: str) -> float:
+    """What grows with the square of the length: seconds of a step of 32,768 tokens, less three times one of 16,384, and
+    twice one of 8,192 more, so that what is constant or linear cancels."""
+    steps = [
+        rooflm.train(model, gpu=gpu, gpus=1, batch=1, seq=seq, dtype="bf16", engine=engine,
+                     sets={"engine.attention_kernel": kernel}).step_time
+        for seq in (32768, 16384, 8192)
+    ]  # fmt: skip
+    return float(steps[0]) - 3 * float(steps[1]) + 2 * float(steps[2])
+
+
+def test_flash_attention_2_gains_nothing_of_blackwells_tensor_memory() -> None:
+    """Azure measured it at 374 TFLOP/s on GB200, 328 on H100; PyTorch picks cuDNN there, and it on Hopper."""
+    core = {
+        (g, k): attention_core("llama-3-8b", g, k, "fsdp") for g in ("h200", "gb200") for k in ("cudnn", "fa2", "sdpa")
+    }
+    assert core["gb200", "fa2"] > core["h200", "cudnn"]
+    assert core["gb200", "sdpa"] == core["gb200", "cudnn"] < 0.5 * core["gb200", "fa2"]
+    assert core["h200", "sdpa"] == core["h200", "fa2"]
+
+
+def test_attention_of_today_takes_what_cudnn_prints_of_its_kernels() -> None:
+    """cudnn-frontend, benchmark/sdpa_benchmark_training, H200: causal, 64 heads over 8 of 128 values, 101.3 ms at
+    32,768 tokens, 25.5 at 16,384 and 6.8 at 8,192; Transformer Engine's choice before mid 2025 took longer."""
+    today, before = (attention_core("llama-3-70b", "h200", k, "megatron") / 80 for k in ("cudnn", "cudnn-2024"))
+    assert today == pytest.approx(101.254e-3 - 3 * 25.533e-3 + 2 * 6.791e-3, rel=0.1)
+    assert before > 1.5 * today
+
+
+def test_latent_attention_takes_what_cudnn_prints_of_128_heads_of_192_and_128_values() -> None:
+    """cudnn-frontend, H200: 4.28 + 16.16 ms at 8,192 tokens, 1.15 + 4.42 at 4,096: one sequence of 8,192 tokens less
+    two of 4,096, where all else is alike."""
+    one, two = (
+        float(
+            rooflm.train(
+                "deepseek-v3", gpu="h200", gpus=1, dtype="bf16", batch=n, micro_batch=n, seq=8192 // n
+            ).step_time
+        )
+        for n in (1, 2)
+    )
+    assert (one - two) / 61 == pytest.approx((4.278 + 16.162 - 2 * (1.148 + 4.424)) * 1e-3, rel=0.1)

@@ -15,7 +15,7 @@ from rooflm.catalogue.model import Model, MoE
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.errors import RooflmError
 from rooflm.kernels.rates import rates
-from rooflm.kernels.training_factors import standing
+from rooflm.kernels.training_factors import picked, standing
 from rooflm.readers.engine_releases import in_range, numbers, row_named, row_of_release, rows_of_releases, split_release
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row, rows_with
@@ -239,7 +239,8 @@ def kernel_unmeasured(s: Scenario) -> list[str]:
     >>> kernel_unmeasured(build_training("llama-7b", **of).scenario)
     ['attention kernel fa1 was not measured on blackwell: cudnn stands for it']
     """
-    kernel, d = s.engine.kernels.attention_kernel, s.cluster.device
+    d = s.cluster.device
+    kernel = picked(s.engine.kernels.attention_kernel, d.architecture)
     stand = standing(kernel, d.name, d.architecture) or "that of serving"
     text = f"attention kernel {kernel} was not measured on {d.architecture}: {stand} stands for it"
     return [] if stand == kernel else [text]

@@ -48,6 +48,10 @@ class ServerOptions:
     static_fraction: float = share(0.0, "share of free memory for weights and cache (0: memory_fraction, for all)")
 
 
+ATTENTION = ("cudnn", "cudnn-2024", "sdpa", "fa1", "fa2")
+"""Attention kernels of training by name: rows of training.toml, and what PyTorch picks by generation (sdpa)."""
+
+
 @dataclass(frozen=True)
 class Kernels:
     """Which kernels it runs, and how a graph is built of them."""
@@ -111,7 +115,7 @@ class Kernels:
     own_files: bool = flag(False, "reads files of its own format (a scheme's `in_files`)")
     dequant: Num = number(0.0, "passes that spread narrow weights out to 16 bits before the products of many rows")
     convert: Num = number(0.0, "bytes moved a value between fp32 activations and 16-bit operands of a product", "bytes")
-    attention_kernel: str = word("cudnn", "attention in training: a row of training.toml", ("cudnn", "fa1", "fa2"))
+    attention_kernel: str = word("cudnn", "attention in training: a row of training.toml", ATTENTION)
     dedup: bool = flag(True, "a token is sent once to a rank that holds several of its experts")
     exchange: str = word(
         "all_to_all",

@@ -31,7 +31,8 @@ def kernel_factor(t: Timed, s: Scenario, dtype: dict[str, str]) -> Num:
         return e.factors.attention_factor * factors.factor("scan", "roofline", device, generation)
     if node.kind in ("attention", "mla_attention"):
         forward, back = (unhurried(f, s) for f in factors.attention(e.kernels.attention_kernel, device, generation))
-        return e.factors.attention_factor * forward * (back if node.role == "dgrad" else 1.0)
+        latent = factors.factor("latent", node.role, device, generation) if node.kind == "mla_attention" else 1.0
+        return e.factors.attention_factor * latent * forward * (back if node.role == "dgrad" else 1.0)
     return e.factors.bmm_factor
 
 

@@ -57,14 +57,23 @@ def factor(family: str, name: str, device: str, architecture: str) -> float:
 
 
 def standing(kernel: str, device: str, architecture: str) -> str:
-    """The attention kernel whose factors apply: the requested one if it was measured on this generation, else the
-    engines' default (cuDNN: torchtitan, models/attention.py: CUDNN first), else "".
+    """The attention kernel whose factors apply: the requested one, or what a library picks on this generation, if it
+    was measured there, else the engines' default (cuDNN), else "".
 
     >>> standing("fa2", "h100-sxm-80gb", "hopper"), standing("fa1", "b200-sxm-180gb", "blackwell")
     ('fa2', 'cudnn')
     """
-    rows = table()["attention"]
-    return next((name for name in (kernel, Kernels().attention_kernel) if found(rows[name], device, architecture)), "")
+    rows, names = table()["attention"], (picked(kernel, architecture), Kernels().attention_kernel)
+    return next((name for name in names if found(rows.get(name, {}), device, architecture)), "")
+
+
+def picked(kernel: str, architecture: str) -> str:
+    """The kernel that runs on a generation where a library that picks one was named.
+
+    >>> picked("sdpa", "hopper"), picked("sdpa", "blackwell"), picked("fa1", "hopper")
+    ('fa2', 'cudnn', 'fa1')
+    """
+    return str(table()["picked"].get(kernel, {}).get(architecture, kernel))
 
 
 def attention(kernel: str, device: str, architecture: str) -> tuple[float, float]:
