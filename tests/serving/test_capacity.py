@@ -122,3 +122,13 @@ def test_logits_are_whole_on_each_rank_when_a_pass_is_tried() -> None:
 def test_what_a_row_says_of_cards_is_no_option_of_a_server(option: str) -> None:
     with pytest.raises(RooflmError, match=f"server option '{option}' is of an engine's row: tell the limit itself"):
         rooflm.serve("llama-3.1-8b", gpu="h100", concurrency=2, server={option: "70:256"})
+
+
+@pytest.mark.parametrize(("engine", "layers"), [("sglang", 42), ("vllm", 24)])
+def test_layers_that_read_anothers_cache_have_room_where_the_engine_counts_them(engine: str, layers: int) -> None:
+    """Gemma 4's E4B has 42 layers; 18 read what earlier ones of their kind cached, and SGLang's pools count layers by
+    their kind alone (pool_configurator.py), vLLM's only those that cache."""
+    s, _ = served(model="gemma-4-e4b", gpu="h200", engine=engine)
+    full, windowed = {42: (7, 35), 24: (4, 20)}[layers]
+    values = 2 * 2 * (full * 512 + s.engine.room.window_kept * windowed * 256)
+    assert capacity(s, 8192, 131072).bytes_per_token == pytest.approx(2 * values)

@@ -182,6 +182,7 @@ class Room:
     token_budget: Num = count(INF, "most new tokens in one pass")
     block: Num = count(1, "tokens a KV block")
     window_kept: Num = share(0.0, "share of its tokens that a layer with a window keeps at least, whatever the window")
+    shared_kept: bool = flag(False, "layers that read what an earlier one cached have room for a copy of their own")
     max_sequences: Num = count(INF, "most sequences that run at a time")
     waves: bool = flag(False, "sequences beyond the running limit or the cache run later, else they do not fit")
     fragmentation: Num = number(1.0, "memory that the framework holds over what its tensors need", low=1)

@@ -39,7 +39,8 @@ def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0) ->
     long = max(longest, 1.0) * 64
 
     def held(tokens: float) -> float:
-        return float(mem.kv_bytes_per_sequence(s.model, m, s.quant, tokens, window_kept=room.window_kept))
+        kept = 1, room.window_kept, room.shared_kept
+        return float(mem.kv_bytes_per_sequence(s.model, m, s.quant, tokens, *kept))
 
     per_token = (held(2 * long) - held(long)) / long
     state = max(held(longest) - per_token * longest, 0.0)
