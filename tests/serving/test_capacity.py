@@ -141,7 +141,7 @@ def test_layers_that_read_anothers_cache_have_room_where_the_engine_counts_them(
 def test_recurrent_states_have_a_pool_of_their_own_with_room_for_those_of_earlier_prompts(
     engine: str, asked: dict[str, Any], slots: int
 ) -> None:
-    """kv_cache_configurator.py: mamba_full_memory_ratio 0.9 parts what weights leave; max_mamba_cache_size // ratio run.
+    """kv_cache_configurator.py: mamba_full_memory_ratio 0.9 parts what weights leave, and states over a ratio run.
     Qwen3.5-27B: 48 layers of 48 heads, 128 x 128 in fp32, and 10,240 channels of a convolution of 4."""
     s, _ = served(model="qwen3.5-27b", gpu="h200", engine=engine)
     got, one = capacity(s, 8192, 131072, 0.8, **asked), 48 * (48 * 128 * 128 * 4 + 10240 * 4 * 2)
