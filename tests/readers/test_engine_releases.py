@@ -34,7 +34,8 @@ ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
         ("vLLM 0.18", "vllm"),
         ("sglang-0.4", "sglang-0.5.5"),
         ("sglang-0.5.7", "sglang-0.5.6"),
-        ("sglang-0.5.17", "sglang-0.5.10"),
+        ("sglang-0.5.12", "sglang-0.5.10"),
+        ("sglang-0.5.17", "sglang-0.5.14"),
         ("trtllm-1.0", "trtllm-1.0"),
         ("trtllm-1.2.0rc6", "trtllm"),
         ("trtllm-0.8", "trtllm-0.9"),
@@ -93,7 +94,12 @@ def test_ranges_of_releases_do_not_overlap() -> None:
 
 
 def test_other_releases_are_of_the_same_build() -> None:
-    assert other_releases("sglang-0.5.5-rocm") == ("sglang-0.5.10-rocm", "sglang-0.5.6-rocm", "sglang-rocm")
+    assert other_releases("sglang-0.5.5-rocm") == (
+        "sglang-0.5.10-rocm",
+        "sglang-0.5.14-rocm",
+        "sglang-0.5.6-rocm",
+        "sglang-rocm",
+    )
     assert not [name for name in other_releases("vllm") if "rocm" in name]
     said = rooflm.infer("llama-3-8b", gpu="mi300x", engine="sglang").assumed
     assert any("other releases: sglang-0.5.10-rocm" in line for line in said)

@@ -11,7 +11,7 @@ import pytest
 import rooflm
 from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
-from rooflm.estimate.capacity import fixed_buffers
+from rooflm.estimate.capacity import fixed_buffers, memory_use
 from rooflm.estimate.offloaded import device_part
 from rooflm.readers.engines import load_engine
 from rooflm.scenario.scenario import Scenario
@@ -150,3 +150,40 @@ def test_logits_are_whole_on_each_rank_when_a_pass_is_tried() -> None:
 def test_what_a_row_says_of_cards_is_no_option_of_a_server(option: str) -> None:
     with pytest.raises(RooflmError, match=f"server option '{option}' is of an engine's row: tell the limit itself"):
         rooflm.serve("llama-3.1-8b", gpu="h100", concurrency=2, server={option: "70:256"})
+
+
+@pytest.mark.parametrize(("engine", "layers"), [("sglang", 42), ("vllm", 24)])
+def test_layers_that_read_anothers_cache_have_room_where_the_engine_counts_them(engine: str, layers: int) -> None:
+    """Gemma 4's E4B has 42 layers; 18 read what earlier ones of their kind cached, and SGLang's pools count layers by
+    their kind alone (pool_configurator.py), vLLM's only those that cache."""
+    s, _ = served(model="gemma-4-e4b", gpu="h200", engine=engine)
+    full, windowed = {42: (7, 35), 24: (4, 20)}[layers]
+    values = 2 * 2 * (full * 512 + s.engine.room.window_kept * windowed * 256)
+    assert capacity(s, 8192, 131072).bytes_per_token == pytest.approx(2 * values)
+
+
+@pytest.mark.parametrize(
+    ("engine", "asked", "slots"),
+    [("sglang", {}, 3), ("sglang-0.5.10", {}, 3), ("sglang-0.5.14", {}, 5), ("sglang", {"kept_states": False}, 1)],
+)
+def test_recurrent_states_have_a_pool_of_their_own_with_room_for_those_of_earlier_prompts(
+    engine: str, asked: dict[str, Any], slots: int
+) -> None:
+    """kv_cache_configurator.py: mamba_full_memory_ratio 0.9 parts what weights leave, and states over a ratio run.
+    Qwen3.5-27B: 48 layers of 48 heads, 128 x 128 in fp32, and 10,240 channels of a convolution of 4."""
+    s, _ = served(model="qwen3.5-27b", gpu="h200", engine=engine)
+    got, one = capacity(s, 8192, 131072, 0.8, **asked), 48 * (48 * 128 * 128 * 4 + 10240 * 4 * 2)
+    free = 0.8 * (150.75e9 - float(sum(fixed_buffers(s)))) - float(memory_use(s, 0.0).parts["weights"])
+    assert got.running == pytest.approx(free * 0.9 / 1.9 / one / slots, abs=1)
+    assert got.tokens == pytest.approx(free / 1.9 / (16 * 4 * 2 * 256 * 2), rel=1e-3)
+    assert capacity(replace(s, engine=s.engine.but(state_share=0.0)), 8192, 131072, 0.8).running == np.inf
+
+
+def test_a_server_runs_no_more_than_its_pool_of_recurrent_states_allows() -> None:
+    """With 1024 clients the pool alone keeps Qwen3.5-27B on a H200 from running more (SGLang's cookbook: 28 on average,
+    while the first of a wave wait for its last)."""
+    served = rooflm.serve(
+        "qwen3.5-27b", gpu="h200", engine="sglang-0.5.16", prompt=8192, output=1024, concurrency=200, requests=200,
+        server={"static_fraction": 0.8},
+    )  # fmt: skip
+    assert 20 < served.to_dict()["running_mean"] < 40

@@ -150,10 +150,11 @@ def adapter_bytes(model: Model, mapping: Mapping, adapters: Adapters) -> Num:
     return 2.0 * adapters.held * one * stage_share(model.scaled(), mapping.pp)
 
 
-def kv_values(mixer: Mixer | None) -> Num:
-    """Values that one layer caches a token: K and V of every KV head, or MLA's latent (and its indexer key)."""
+def kv_values(mixer: Mixer | None, shared_kept: bool = False) -> Num:
+    """Values that one layer caches a token: K and V of every KV head, or MLA's latent (and its indexer key).
+    shared_kept: those that it has room for, where what it reads is an earlier layer's."""
     if isinstance(mixer, Attention):
-        return mixer.causal * new_values(mixer)
+        return mixer.causal * (mixer.kv_heads * (mixer.head_dim + mixer.v_dim) if shared_kept else new_values(mixer))
     if isinstance(mixer, MLA):
         return mixer.kv_rank + mixer.rope_dim
     return 0
@@ -201,8 +202,9 @@ def compressed_bytes(a: CompressedAttention, quant: Quant, tokens: Num) -> Num:
 
 
 def kv_bytes_per_sequence(
-    model: Model, mapping: Mapping, quant: Quant, tokens: Num, block: Num = 1, window_kept: Num = 0.0
-) -> Num:
+    model: Model, mapping: Mapping, quant: Quant, tokens: Num,
+    block: Num = 1, window_kept: Num = 0.0, shared_kept: bool = False,
+) -> Num:  # fmt: skip
     """Bytes of one sequence's cache and state on the fullest device at a length of `tokens`.
 
     A window keeps at most its width, but the share `window_kept` of all tokens at least; pages of `block` tokens are
@@ -221,7 +223,7 @@ def kv_bytes_per_sequence(
             total = total + b.count * compressed_bytes(mixer, quant, paged)
             continue
         kept = larger(smaller(paged, mixer.window), window_kept * paged) if isinstance(mixer, Attention) else paged
-        total = total + b.count * kept * (kv_values(mixer) * quant.kv_bytes + index_bytes(mixer))
+        total = total + b.count * kept * (kv_values(mixer, shared_kept) * quant.kv_bytes + index_bytes(mixer))
     return total * stage_share(m, mapping.pp)
 
 

@@ -11,19 +11,22 @@ from rooflm.scenario.scenario import Scenario
 
 class Capacity(NamedTuple):
     """KV memory of one engine instance: tokens that fit, the fixed share of a sequence in tokens (recurrent state, full
-    windows, the unfilled part of its last block), and bytes a token (all GPUs)."""
+    windows, the unfilled part of its last block), bytes a token (all GPUs), and the sequences of a rank whose recurrent
+    state fits, where a pool of its own holds them."""
 
     tokens: float
     each: float
     bytes_per_token: float
+    running: float = float("inf")
 
 
-def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0) -> Capacity:
+def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0, kept_states: bool = True) -> Capacity:
     """KV capacity from the memory formulas: what weights, fixed buffers and a full pass leave.
 
     budget: tokens of the largest pass of a rank; longest: length at which windows count as full; static: share of the
     device that weights and cache take together, of what is free before the weights are loaded, all else beside it
-    (SGLang's mem_fraction_static; 0: as said).
+    (SGLang's mem_fraction_static; 0: as said); kept_states: a prefix cache keeps recurrent states of earlier prompts in
+    the pool of those that run.
     """
     m, room, need = s.mapping, s.engine.room, needs(s)
     fixed = memory_use(s, 0.0, need)
@@ -33,12 +36,17 @@ def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0) ->
     long = max(longest, 1.0) * 64
 
     def held(tokens: float) -> float:
-        return float(mem.kv_bytes_per_sequence(s.model, m, s.quant, tokens, window_kept=room.window_kept))
+        kept = 1, room.window_kept, room.shared_kept
+        return float(mem.kv_bytes_per_sequence(s.model, m, s.quant, tokens, *kept))
 
     per_token = (held(2 * long) - held(long)) / long
-    state = max(held(longest) - per_token * longest, 0.0)
+    state, running = max(held(longest) - per_token * longest, 0.0), float("inf")
+    if per_token > 0 and state and room.state_share and (recurrent := held(0.0)):
+        slots = room.state_slots + s.engine.host.overlap * room.states_ahead if kept_states else 1
+        running = float(room.state_share) * max(free, 0.0) / recurrent // float(slots)
+        free, state = (1.0 - float(room.state_share)) * free, max(state - recurrent, 0.0)
     block = float(room.block)
     if per_token <= 0:  # nothing but recurrent state (or full windows): a sequence is the unit
         per_token = state / max(longest, 1.0) or 1.0
     each = state / per_token + (block - 1) / 2
-    return Capacity(max(free, 0.0) / per_token * float(m.dp), each, per_token * float(m.tp * m.pp))
+    return Capacity(max(free, 0.0) / per_token * float(m.dp), each, per_token * float(m.tp * m.pp), running)

@@ -114,14 +114,15 @@ def make_pool(
         s = replace(s, mapping=replace(s.mapping, dp=1))
     s = replace(s, engine=s.engine.but(token_budget=server.budget, max_sequences=server.max_sequences))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
-    kv = capacity(device_part(s), min(server.budget, context * sequences), context, server.static_fraction)
+    most = min(server.budget, context * sequences)
+    kv = capacity(device_part(s), most, context, server.static_fraction, server.prefix_caching)
     if must_fit and kv.tokens <= 0:
         raise NoMemoryError(
             f"{s.model.name} leaves no memory for a KV cache on {int(s.mapping.devices)} x {s.cluster.device.name}: "
             "use more GPUs or a narrower quantisation"
         )
     ranks = int(s.mapping.dp)
-    fit = int(min(server.max_sequences, kv.tokens / ranks / (1 + kv.each) + 1, -(-sequences // ranks)))
+    fit = int(min(server.max_sequences, kv.running, kv.tokens / ranks / (1 + kv.each) + 1, -(-sequences // ranks)))
     local = max(fit, 1)
     widest = int(padded(s.engine.host.graphs, local))
     tokens = int(min(server.budget, context * local)) + widest
