@@ -484,6 +484,19 @@ def test_ranks_of_vllm_are_those_of_its_experts_but_where_a_script_asks_for_rank
     assert [many[k] for k in keys] == ["2", "1", "2", "256"]
 
 
+def test_pools_on_gb200_are_those_that_their_launcher_asked_for() -> None:
+    """InferenceX runners/launch_gb200-nv.sh: the table's tp counts the devices of all pools. First tokens are apart."""
+    row = {"model": "deepseek-ai/DeepSeek-R1", "gpu": "GB200-192GB", "engine": "trtllm ", "precision_weights": "nvfp4"}
+    row |= {"note": "trust=B; moe_tp=1 moe_ep=1 attn_dp=1; x", "gpus": "36", "tp": "36"}
+    keys = ("prefill_replicas", "prefill_tp", "prefill_dp", "replicas", "tp", "dp", "ep", "concurrency")
+    tensors, ranks = (run(**row, batch=n) for n in ("64", "1075"))
+    assert [tensors[k] for k in keys] == ["1", "4", "1", "4", "8", "1", "8", "64"]
+    assert [ranks[k] for k in keys] == ["1", "1", "4", "1", "1", "32", "32", "1075"]
+    assert (tensors["release"], tensors["quant"], "gpus" in tensors) == ("1.1.0rc5", "nvfp4-ffn-kv8", False)
+    assert "doubt" not in tensors and "Dynamo" in run(**row, batch="64", metric="ttft_ms")["doubt"]
+    assert run(**row, batch="144")["guesses"] == "3"
+
+
 def test_experts_cut_over_ranks_of_attention_are_on_none_of_them_whole() -> None:
     """InferenceX gptoss-fp4-b200-trt of December 2025: dp-attn with ep 1."""
     note = "trust=C; concurrency 64 differs from batch_size; moe_tp=2 moe_ep=1 attn_dp=2; x"
@@ -538,7 +551,8 @@ def test_commits_of_nightly_builds_are_of_their_engine() -> None:
 
 
 OF_LOAD = ("requests", "warmup", "spread", "output_limit", "prompt", "output")
-OF_ROWS = (*OF_LOAD, "accepted", "cache", "engine", "guesses", "image", "release", "scheme", "split", "tp")
+POOLS = ("prefill_replicas", "prefill_tp", "prefill_dp", "prefill_ep", "replicas", "tp", "dp", "ep")
+OF_ROWS = (*OF_LOAD, *POOLS, "accepted", "cache", "engine", "guesses", "image", "release", "scheme", "split")
 """What recipes set that is no option of a server."""
 TOLD = ("InferenceX", "aiconfigurator", "llm_args.py", "server_args.py", "perf-overview.md", "the same page",
         "sgl-cookbook", "NIM LLM benchmarking", "benchmark_serving.py", "inference_results_v4.1")  # fmt: skip
