@@ -361,8 +361,9 @@ def test_first_chunks_without_text_are_those_of_short_prompts() -> None:
 def test_what_scripts_captured_and_held_back_holds_from_their_clients_on() -> None:
     plain = {"note": "moe_tp=8 moe_ep=1 attn_dp=1", "gpu": "B200-180GB", "tp": "8", "engine": "trtllm 1.2.0rc6.post2"}
     few, many = run(**plain, batch="8"), run(**plain, batch="64")
-    assert (many["wait_steps"], many["wait_share"], many["sets"]) == ("40", "0.8", "engine.captured=8192")
-    assert not {"wait_steps", "sets"} & few.keys()
+    assert (many["wait_steps"], many["wait_share"]) == ("40", "0.8")
+    assert many["sets"] == "engine.captured=8192;engine.experts=trtllm"  # MOE_BACKEND of the same script
+    assert (few["sets"], "wait_steps" in few) == ("engine.experts=trtllm", False)
     assert "wait_steps" not in run(**plain, batch="64", input_len="8192")
 
 
@@ -467,9 +468,78 @@ def test_ranks_of_attention_are_filed_as_products_and_their_clients_a_rank() -> 
         cells = run(**deepseek, tp="1", batch="32", note=told.format(tensor, experts, ranks) + " x")
         split = [cells[k] for k in ("gpus", "tp", "dp", "ep", "concurrency")]
         assert split == [n, "1", n, n, "256"]
-    vllm = run(model="MiniMaxAI/MiniMax-M2.5", gpu="B200-180GB", engine="vllm 0.19.0", tp="2", batch="128",
-               note=told.format(1, 4, 2))  # fmt: skip
-    assert [vllm[k] for k in ("gpus", "tp", "dp", "ep", "concurrency")] == ["2", "1", "2", "2", "256"]
+
+
+def test_ranks_of_vllm_are_those_of_its_experts_but_where_a_script_asks_for_ranks() -> None:
+    """Kimi-K2.5 on B200: 4 clients "a rank" with attn_dp = 4 are, to the last digit, another dump's run of 16 clients
+    with tp 4 and ep 4. MiniMax-M2.5 in 4 bits has --data-parallel-size 2 from 256 clients on."""
+    told = "trust=C; concurrency {} differs from batch_size; moe_tp=1 moe_ep={} attn_dp={}; x"
+    row = {"gpu": "B200-180GB", "precision_weights": "nvfp4"}
+    kimi = run(**row, model="moonshotai/Kimi-K2.5", engine="vllm 0.17.0", tp="4", batch="4",
+               note=told.format(16, 16, 4))  # fmt: skip
+    keys = ("gpus", "tp", "dp", "concurrency")
+    assert [kimi[k] for k in keys] == ["4", "4", "1", "16"]
+    minimax = row | {"model": "MiniMaxAI/MiniMax-M2.5", "engine": "vllm 0.19.0", "tp": "2"}
+    few, many = (run(**minimax, batch=n, note=told.format(2 * int(n), 4, 2)) for n in ("64", "128"))
+    assert [few[k] for k in keys] == ["2", "2", "1", "128"]
+    assert [many[k] for k in keys] == ["2", "1", "2", "256"]
+
+
+def test_pools_on_gb200_are_those_that_their_launcher_asked_for() -> None:
+    """InferenceX runners/launch_gb200-nv.sh: the table's tp counts the devices of all pools. First tokens are apart."""
+    row = {"model": "deepseek-ai/DeepSeek-R1", "gpu": "GB200-192GB", "engine": "trtllm ", "precision_weights": "nvfp4"}
+    row |= {"note": "trust=B; moe_tp=1 moe_ep=1 attn_dp=1; x", "gpus": "36", "tp": "36"}
+    keys = ("prefill_replicas", "prefill_tp", "prefill_dp", "replicas", "tp", "dp", "ep", "concurrency")
+    tensors, ranks = (run(**row, batch=n) for n in ("64", "1075"))
+    assert [tensors[k] for k in keys] == ["1", "4", "1", "4", "8", "1", "8", "64"]
+    assert [ranks[k] for k in keys] == ["1", "1", "4", "1", "1", "32", "32", "1075"]
+    assert (tensors["release"], tensors["quant"], "gpus" in tensors) == ("1.1.0rc5", "nvfp4-ffn-kv8", False)
+    assert "doubt" not in tensors and "Dynamo" in run(**row, batch="64", metric="ttft_ms")["doubt"]
+    assert run(**row, batch="144")["guesses"] == "3"
+
+
+def test_experts_cut_over_ranks_of_attention_are_on_none_of_them_whole() -> None:
+    """InferenceX gptoss-fp4-b200-trt of December 2025: dp-attn with ep 1."""
+    note = "trust=C; concurrency 64 differs from batch_size; moe_tp=2 moe_ep=1 attn_dp=2; x"
+    cells = run(model="openai/gpt-oss-120b", gpu="B200-180GB", engine="trtllm 1.2.0rc2", tp="1", batch="32", note=note)
+    assert [cells[k] for k in ("tp", "dp", "ep", "concurrency")] == ["1", "2", "2", "64"]
+
+
+def test_4_bits_on_amds_cards_are_quarks_with_what_scripts_set() -> None:
+    """InferenceX amd-master.yaml: amd/DeepSeek-R1-0528-MXFP4-Preview, amd/Llama-3.3-70B-Instruct-MXFP4-Preview; gpt-oss
+    has its own type; every script of ATOM sets an fp8 cache."""
+    row = {"gpu": "MI355X", "precision_weights": "fp4", "tp": "8"}
+    dense, experts, atom, own = (
+        run(**row, model=m, engine=e, note="trust=B; moe_tp=8 moe_ep=1 attn_dp=1; x", batch="64", input_len="8192")
+        for m, e in (
+            ("meta-llama/Llama-3.3-70B-Instruct", "vllm "),
+            ("deepseek-ai/DeepSeek-R1", "sglang 0.5.9"),
+            ("MiniMaxAI/MiniMax-M2.5", "rocm/atom:rocm7.2.2_pytorch_release_2.10.0_atom0.1.2.post"),
+            ("openai/gpt-oss-120b", "atom 0.1.1"),
+        )
+    )
+    assert (dense["quant"], dense["budget"], dense["release"]) == ("w4a4g32kv8", "131072", "0.10.1")
+    assert (experts["quant"], experts["budget"]) == ("w4a4g32-ffnkv8", "32768")
+    assert (atom["quant"], atom["engine"], atom["release"]) == ("w4a4g32-ffnkv8", "atom", "0.1.2.post")
+    assert (own["quant"], own["release"]) == ("mxfp4kv8", "0.1.1")
+
+
+def test_scripts_of_then_hold_for_images_of_then() -> None:
+    """InferenceX: gptoss_fp4_b200_docker.sh (asynchronous scheduling until vLLM has it by itself, an fp8 cache from
+    0.11.2 on), minimaxm2.5_fp8_b200.sh before pull request 947, kimik2.5_int4_b200.sh around 935."""
+    row = {"gpu": "B200-180GB", "tp": "4", "batch": "64", "note": "trust=B; moe_tp=4 moe_ep=1 attn_dp=1; 2026_04_06_x"}
+    oss = [run(**row, model="openai/gpt-oss-120b", precision_weights="nvfp4", engine=f"vllm {v}")
+           for v in ("0.11.0", "0.13.0", "0.15.1")]  # fmt: skip
+    assert [(c["quant"], c.get("lookahead")) for c in oss] == [("mxfp4", "1"), ("mxfp4kv8", "1"), ("mxfp4kv8", None)]
+    minimax = [run(**row, model="MiniMaxAI/MiniMax-M2.5", precision_weights="fp8", engine=f"vllm {v}")
+               for v in ("0.17.0", "0.19.0")]  # fmt: skip
+    assert [(c["ep"], c["quant"], c["budget"]) for c in minimax] == [
+        ("4", "fp8-block", "8192"),
+        ("1", "fp8-blockkv8", "2048"),
+    ]
+    kimi = row | {"model": "moonshotai/Kimi-K2.5", "precision_weights": "int4_wo", "engine": "vllm 0.15.1"}
+    sets = [run(**kimi)["sets"], run(**kimi | {"note": "trust=B; moe_tp=4 moe_ep=1 attn_dp=1; 2026_03_25_x"})["sets"]]
+    assert ["experts=trtllm" in sets[0], "experts=marlin" in sets[1]] == [True, True]
 
 
 def test_outputs_that_end_early_keep_their_longest() -> None:
@@ -482,7 +552,8 @@ def test_commits_of_nightly_builds_are_of_their_engine() -> None:
 
 
 OF_LOAD = ("requests", "warmup", "spread", "output_limit", "prompt", "output")
-OF_ROWS = (*OF_LOAD, "accepted", "cache", "engine", "guesses", "image", "release", "scheme", "split", "tp")
+POOLS = ("prefill_replicas", "prefill_tp", "prefill_dp", "prefill_ep", "replicas", "tp", "dp", "ep")
+OF_ROWS = (*OF_LOAD, *POOLS, "accepted", "cache", "engine", "guesses", "image", "release", "scheme", "split")
 """What recipes set that is no option of a server."""
 TOLD = ("InferenceX", "aiconfigurator", "llm_args.py", "server_args.py", "perf-overview.md", "the same page",
         "sgl-cookbook", "NIM LLM benchmarking", "benchmark_serving.py", "inference_results_v4.1")  # fmt: skip

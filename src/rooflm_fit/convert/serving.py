@@ -25,6 +25,7 @@ from rooflm_fit.convert.servers import (
     experts_said,
     longest_said,
     note_number,
+    of_amd,
     ranks_said,
     server_flags,
     slow_text,
@@ -122,6 +123,8 @@ def campaign_split(row: Row) -> tuple[dict[str, int], str]:
     else it is moe_tp (16, 4, 64 stand for 4, 2, 8). Where the id's tp or moe_tp x moe_ep exceeds the column, the column
     is too low (Qwen3-235B). attn_dp > 1: attention is replicated on every GPU; a degree of n is filed as n or n^2 there
     and as 1, n or n^2 in the others (the campaign's machines have eight GPUs, and dp-attn with tp n is n ranks).
+    Of vLLM's runs it is the experts' degree: those with attn_dp = 4 and n clients a rank are, to the last digit, runs
+    that another dump prints with 4 n clients, tp 4 and ep 4 (Kimi-K2.5 on B200); which had ranks recipes.toml says.
     """
     note = text(row, "note")
     moe_tp, moe_ep = note_number(note, "moe_tp") or 1, note_number(note, "moe_ep") or 1
@@ -154,10 +157,13 @@ def campaign_split(row: Row) -> tuple[dict[str, int], str]:
     if tp < 1:
         raise Unusable("split over GPUs not stated")
     told = note_number(note, "attn_dp") or 1
-    if told > 1:
+    if told > 1 and text(row, "engine").startswith("vllm"):
+        tp, attn_dp, moe_ep = told, 1, told
+    elif told > 1:
         both = note_number(note, "moe_ep") or 1
         tp, attn_dp = 1, min(told, both) if both > 1 else told
-        moe_ep = attn_dp if both > 1 else 1
+        spread = both > 1 or (note_number(note, "moe_tp") or 1) > 1  # cut over all ranks: none has them whole
+        moe_ep = attn_dp if spread else 1
     pp = int(number(row, "pp") or 1)
     doubt = "" if undone or column <= 8 else "split over GPUs in doubt"
     return {"gpus": tp * pp * attn_dp, "tp": tp, "pp": pp, "dp": attn_dp, "ep": moe_ep}, doubt
@@ -188,6 +194,12 @@ def plain_split(row: Row, devices: int = 1) -> dict[str, Any]:
     return {**found, "dp": attn_dp, "ep": moe_ep}
 
 
+QUARK = "w4a4g32"
+"""Weights and activations of the 4-bit checkpoints that AMD's cards run (w_mxfp4_a_mxfp4 of AMD Quark); of those with
+experts attention stays wide (huggingface.co/amd/DeepSeek-R1-0528-MXFP4-Preview and MiniMax-M2.5-MXFP4, exclude_layers:
+"*self_attn*")."""
+
+
 def quant_under_load(row: Row, source: str, model: str) -> str | None:
     """The scheme of weights and activations with that of the cache where it is printed; None when not stated. A
     checkpoint that is known to be quantised runs so, whatever type a table took it for."""
@@ -205,6 +217,8 @@ def quant_under_load(row: Row, source: str, model: str) -> str | None:
         scheme = PLAIN.get(cell, cell)
         if model.startswith("gpt-oss") and scheme in ("nvfp4", "fp8"):
             scheme = "mxfp4"  # the checkpoint's own type; the table files every 4-bit type under one name, or what runs
+        elif scheme in ("nvfp4", "mxfp4") and of_amd(gpu_cells(text(row, "gpu"), source)[0]):
+            scheme = QUARK + ("-ffn" if has_experts(model) else "")
         return (scheme if text(row, "model").startswith(_TENSOR) else own_blocks(scheme, model)) + kv
     return str(quant_of(row)["quant"])
 
@@ -251,11 +265,15 @@ def has_experts(model: str) -> bool:
 
 def usual_cache(quant: str, engine: str) -> str:
     """The scheme with the type of cache that a quantised checkpoint brings: fp8 with ModelOpt's in TensorRT-LLM and
-    vLLM (kv_cache_quant_algo of its hf_quant_config.json), 16 bits in SGLang unless told otherwise.
+    vLLM (kv_cache_quant_algo of its hf_quant_config.json), 16 bits in SGLang unless told otherwise, and with Quark's.
 
     >>> usual_cache("fp8", "trtllm"), usual_cache("fp8", "sglang"), usual_cache("bf16", "vllm")
     ('fp8kv8', 'fp8', 'bf16')
+    >>> usual_cache("w4a4g32-ffn", "vllm")
+    'w4a4g32-ffnkv16'
     """
+    if quant.startswith(QUARK) and "kv" not in quant:
+        return quant + "kv16"
     return quant + ("kv8" if "kv" not in quant and engine != "sglang" and quant.startswith(("fp8", "nvfp4")) else "")
 
 
@@ -432,6 +450,9 @@ def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
     return [doubt for doubt, hit in tests.items() if hit]
 
 
+POOLED = "first tokens behind Dynamo, which hands them on with what decodes and in chunks of 20"
+"""What sets first tokens of its pools apart (gen_yaml.py: stream_interval 20 of generation servers): with 1,024 tokens
+and few clients they come 60 to 130 ms later than from a server of prompts."""
 SCORED_ANYWAY = ("lengths of a data set, of which only means are printed",)
 """Doubts of sources that count anyway: NVIDIA's online serving (trtserve), and MLPerf, whose data sets are known."""
 
@@ -501,6 +522,8 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
         quant = quant if "kv" in quant else quant + cache if cache is not None else usual_cache(quant, values["engine"])
     values |= bench.limits(values, quant) if source in bench.SOURCES and quant else {}
     values |= {"quant": quant or None} | server_flags(note) | options | deployment_of(note)
+    if "prefill_replicas" in options:  # the column counts the devices of all pools
+        values, uneven = values | {"gpus": None}, POOLED if values["metric"] == "ttft" else ""
     values |= study_cells(note)
     values |= usual_limits(values)
     sets |= experts_said(note, model) | attention_said(note) | longest_said(note) | without_aiter(note)
