@@ -409,7 +409,7 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
             if load_engine(JOBS[name].engines[0]).kernels.sm_stream and "~apple" not in keys:
                 factors = {k: v * (FEW_ROWS if k == "bandwidth" else 1.0) for k, v in factors.items()}
             if place.startswith(GENERAL):
-                plain = {k: v for k, v in factors.items() if k != "few"}
+                plain = {k: v for k, v in factors.items() if k not in ("few", "sm_stream")}
                 note = f"as fitted to runs of {name}; {GENERALLY}"
                 general.append(card_row(named, plain, count, note))
                 if whole:
@@ -437,7 +437,7 @@ def of_whom(block: str) -> str:
     >>> of_whom('\\ngpu = "a"\\nengine = "b"\\ncompute = 0.5')
     '\\ngpu = "a"\\nengine = "b"'
     """
-    return re.split(r"\n(?:compute|bandwidth|few) = ", block)[0]
+    return re.split(r"\n(?:compute|bandwidth|few|sm_stream) = ", block)[0]
 
 
 def card_row(named: Sequence[str], factors: Mapping[str, float], rows: int, source: str) -> str:

@@ -73,6 +73,7 @@ class Derating:
     compute: float = number(1.0, "compute rate that kernels see over the datasheet's", above=True)
     bandwidth: float = number(1.0, "the same of the device memory's bandwidth", above=True)
     few: float = number(0.0, "time of 1e14 FLOPs of a product of few rows (0: good kernels)", "s")
+    sm_stream: float = number(float("inf"), "most bytes of device memory a clock that an SM takes", "bytes", above=True)
 
 
 @dataclass(frozen=True)
