@@ -178,10 +178,9 @@ def decode_attention_time(
     """
     group = heads / kv_heads
     read = 2 * batch * kv_heads * kv_len * head_dim * kv_bytes / (c.eff_m * bandwidth)
-    each = c.sm_bw * pick(c.l1 > 0, l1 / larger(c.l1, 1e-9), bandwidth) / sms
     worked = split_kv_time(
-        batch * kv_heads * ceil(group / c.group_tile), kv_len, 2 * head_dim * kv_bytes,
-        4 * c.group_tile * head_dim, c.eff_c * peak / sms, each, sms,
+        batch * kv_heads * ceil(group / c.group_tile), kv_len, 2 * head_dim * kv_bytes, 4 * c.group_tile * head_dim,
+        c.eff_c * peak / sms, c.sm_bw * pick(c.l1 > 0, l1 / larger(c.l1, 1e-9), bandwidth) / sms, sms,
         pick(group >= c.min_group, c.max_splits, 1.0), c.block, c.cta_s, c.split_s,
     )  # fmt: skip
     wrap = pick((group > 1) & (smaller(batch, kv_heads) > 1), c.swap_s, 0.0)

@@ -48,8 +48,7 @@ class CollectiveConstants(NamedTuple):
     wait: latency of the regime of large messages over that of small ones: its hops wait for fences, not flags.
     grow: growth of the short regime's latency from empty messages to those well over CHANNEL_BYTES, as more channels
     are opened. `latency` is no constant of the fit: it is the link's latency already inside the fitted times. Nor is
-    `mesh`: links of a card where they were fitted, each to another card (0: behind a switch), nor `whole`: cards of a
-    mesh below which a library's rings take one link of each (RCCL before ROCm 6.2; 0: as many as there are peers)."""
+    `mesh`: links of a card where they were fitted, each to a card (0: a switch), nor `whole`: fewer ranks take one."""
 
     start: Num
     step: Num
@@ -303,8 +302,7 @@ def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | 
     if comm.op == "all_reduce":
         library = s.engine.kernels.whose if s.engine.kernels.all_reduce == "custom" else s.engine.kernels.all_reduce
     found = [fitted(comm.op, device.kernels_from, device.kernel_generation, library, t.kind) for t in s.cluster.tiers]
-    few = s.engine.kernels.one_link and comm.op == "all_reduce"
-    return [c._replace(whole=t.size) for c, t in zip(found, s.cluster.tiers, strict=True)] if few else [*found]
+    return [c._replace(whole=s.engine.kernels.one_link * t.size) for c, t in zip(found, s.cluster.tiers, strict=True)]
 
 
 def in_engine(time: Num, comm: Comm, constants: Sequence[CollectiveConstants | None], s: Scenario) -> Num:
