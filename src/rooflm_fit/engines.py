@@ -423,12 +423,12 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
 def known_of(place: str, job: str) -> dict[str, float]:
     """Factors of a card that a fit without families leaves as llama.cpp's runs have them.
 
-    >>> known_of("rtx-4090", "tinychat") == {k: v for k, v in asdict(elsewhere("rtx-4090")).items() if v}
+    >>> known_of("rtx-4090", "tinychat").keys() == {"compute", "bandwidth"}
     True
     >>> known_of("rtx-4090", "llama.cpp")
     {}
     """
-    return {} if JOBS[job].kin else {k: v for k, v in asdict(elsewhere(place)).items() if v}
+    return {} if JOBS[job].kin else {k: v for k, v in asdict(elsewhere(place)).items() if 0 < v < np.inf}
 
 
 def of_whom(block: str) -> str:
