@@ -29,6 +29,7 @@ from rooflm.kernels.attention import (
 )
 from rooflm.kernels.constants import ANY, FitRow
 from rooflm.kernels.derating import EXPONENTIALS
+from rooflm.readers.devices import load_device
 from rooflm.validation.folds import held_out
 from rooflm_fit.common import (
     CATALOGUE_GPU,
@@ -106,7 +107,7 @@ def predict_decode(x: Columns, constants: Mapping[str, float]) -> Array:
     hot: Any = hot_share(nbytes, x["l2"], warm)
     time = decode_attention_time(
         x["batch"], x["kv_len"], x["heads"], x["kv_heads"], x["head_dim"], kv_bytes=x["kv_bytes"], peak=x["peak"],
-        bandwidth=x["bandwidth"], sms=x["sms"], c=c._replace(eff_m=c.eff_m / (1.0 - HOT_GAIN * hot)),
+        bandwidth=x["bandwidth"], sms=x["sms"], c=c._replace(eff_m=c.eff_m / (1.0 - HOT_GAIN * hot)), l1=x["l1"],
     )  # fmt: skip
     return np.asarray(time)
 
@@ -141,6 +142,7 @@ def columns(rows: Any) -> Columns:
     x["peak"] = np.array([GPUS[g].peak(d) for g, d in pairs])
     for name in ("bandwidth", "sms", "l2"):
         x[name] = np.array([float(getattr(GPUS[g], name)) for g, _ in pairs])
+    x["l1"] = np.array([float(load_device(g).l1.bandwidth) for g, _ in pairs])
     x["softmax"] = np.array([EXPONENTIALS / GPUS[g].exponentials for g, _ in pairs])
     x["q_bytes"] = np.where(rows.dtype == "fp8", 1.0, 2.0)
     x["kv_bytes"] = np.where(rows.kv_dtype == "fp8", 1.0, 2.0)
@@ -189,17 +191,29 @@ FALLBACK = DECODE._replace(choices=CUTS | {"group_tile": (1.0,), "min_group": (1
 """Decode kernels where every query head reads the KV cache by itself."""
 
 
+def own_l1(recipe: Recipe, gpus: Iterable[str]) -> dict[str, float]:
+    """What decode sets of one generation state besides: L1's bandwidth over DRAM's, the geometric mean of their cards.
+
+    >>> own_l1(PREFILL, ["a100-sxm-80gb"]), round(own_l1(DECODE, ["h100-sxm-80gb", "h200-sxm-141gb"])["l1"], 2)
+    ({}, 7.71)
+    """
+    ratios = [float(load_device(g).l1.bandwidth) / GPUS[g].bandwidth for g in sorted(set(gpus))]
+    return {"l1": float(np.exp(np.mean(np.log(ratios))))} if recipe.kind == "decode" else {}
+
+
 def fit_recipe(
-    recipe: Recipe, rows: Any, most: int = 4000, picks: Iterable[tuple[float, ...]] | None = None
-) -> dict[str, float]:
-    """Constants for the rows: a robust fit for each pick from the recipe's lists (or of `picks`), the best kept."""
+    recipe: Recipe, rows: Any, most: int = 4000, picks: Iterable[tuple[float, ...]] | None = None,
+    known: Mapping[str, float] = {},
+) -> dict[str, float]:  # fmt: skip
+    """Constants for the rows: a robust fit for each pick from the recipe's lists (or of `picks`), the best kept.
+    known: constants that are not fitted."""
     sample = rows.sample(min(most, len(rows)), random_state=0)
     x, y = recipe.columns(sample), sample.time.to_numpy()
     best: dict[str, float] = {}
     least = math.inf
     for pick in picks or itertools.product(*recipe.choices.values()):
         chosen = dict(zip(recipe.choices, pick, strict=True))
-        zero = {recipe.unused[item]: 0.0 for item in chosen.items() if item in recipe.unused}
+        zero = {recipe.unused[item]: 0.0 for item in chosen.items() if item in recipe.unused} | dict(known)
 
         def model(c: Mapping[str, float], chosen: Mapping[str, float] = {**chosen, **zero}) -> Array:
             return recipe.predict(x, {**c, **chosen})
@@ -283,7 +297,8 @@ def fit_cells(
         here = (generation, engine, dtype, "" if recipe is DECODE else used.kernel.mode()[0])
         few = "-hd" in kernel and cell == here
         kept = _even(used[~out] if apart else used, most)
-        constants = fit_recipe(chosen, kept, most, picks if few else None)
+        known = own_l1(recipe, used.gpu)
+        constants = fit_recipe(chosen, kept, most, picks if few else None, known)
         pick = tuple(constants[n] for n in chosen.choices)
         if "-hd" not in kernel:
             cell, picks = here, [pick]
@@ -293,7 +308,7 @@ def fit_cells(
         names = {"gpu": " ".join(sorted(used.gpu.unique())), "architecture": generation, "engine": engine,
                  "dtype": dtype, "kernel": kernel}  # fmt: skip
         note = "" if apart else "too few shapes to keep any aside: mape_out is in sample"
-        off = _transfer(chosen, used, kept, used.gpu, [pick], most)
+        off = _transfer(chosen, used, kept, used.gpu, [pick], most, known)
         done.append(fit_row(names=names, constants=cold(constants), inside=inside, outside=outside, source=SOURCE,
                             mape_large=_large(chosen, used), mape_transfer=off, note=note))  # fmt: skip
         _tell(done[-1])
@@ -306,13 +321,14 @@ def _tell(r: FitRow) -> None:
 
 
 def _transfer(
-    recipe: Recipe, rows: Any, kept: Any, groups: Any, picks: Iterable[tuple[float, ...]], most: int
-) -> float:
+    recipe: Recipe, rows: Any, kept: Any, groups: Any, picks: Iterable[tuple[float, ...]], most: int,
+    known: Mapping[str, float] = {},
+) -> float:  # fmt: skip
     """Mean error on each group of rows (by its label) of constants fitted to the others; 0 for a single group."""
     off = []
     labels = sorted(groups.unique())
     for label in labels if len(labels) > 1 else ():
-        others = fit_recipe(recipe, kept[groups[kept.index] != label], most // 2, picks)
+        others = fit_recipe(recipe, kept[groups[kept.index] != label], most // 2, picks, known)
         left = rows[groups == label]
         off.append(error(recipe.predict(recipe.columns(left), others), left.time.to_numpy()).mape)
     return float(np.mean(off)) if off else 0.0

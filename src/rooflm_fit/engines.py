@@ -409,7 +409,7 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
             if load_engine(JOBS[name].engines[0]).kernels.sm_stream and "~apple" not in keys:
                 factors = {k: v * (FEW_ROWS if k == "bandwidth" else 1.0) for k, v in factors.items()}
             if place.startswith(GENERAL):
-                plain = {k: v for k, v in factors.items() if k != "few"}
+                plain = {k: v for k, v in factors.items() if k not in ("few", "sm_stream")}
                 note = f"as fitted to runs of {name}; {GENERALLY}"
                 general.append(card_row(named, plain, count, note))
                 if whole:
@@ -423,12 +423,12 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
 def known_of(place: str, job: str) -> dict[str, float]:
     """Factors of a card that a fit without families leaves as llama.cpp's runs have them.
 
-    >>> known_of("rtx-4090", "tinychat") == {k: v for k, v in asdict(elsewhere("rtx-4090")).items() if v}
+    >>> known_of("rtx-4090", "tinychat").keys() == {"compute", "bandwidth"}
     True
     >>> known_of("rtx-4090", "llama.cpp")
     {}
     """
-    return {} if JOBS[job].kin else {k: v for k, v in asdict(elsewhere(place)).items() if v}
+    return {} if JOBS[job].kin else {k: v for k, v in asdict(elsewhere(place)).items() if 0 < v < np.inf}
 
 
 def of_whom(block: str) -> str:
@@ -437,7 +437,7 @@ def of_whom(block: str) -> str:
     >>> of_whom('\\ngpu = "a"\\nengine = "b"\\ncompute = 0.5')
     '\\ngpu = "a"\\nengine = "b"'
     """
-    return re.split(r"\n(?:compute|bandwidth|few) = ", block)[0]
+    return re.split(r"\n(?:compute|bandwidth|few|sm_stream) = ", block)[0]
 
 
 def card_row(named: Sequence[str], factors: Mapping[str, float], rows: int, source: str) -> str:

@@ -13,11 +13,12 @@ from rooflm_fit.common import Param
 
 
 class Card(NamedTuple):
-    """Prior widths (log) of a card's factors in a job; 0 leaves the factor at 1."""
+    """Prior widths (log) of a card's factors in a job; 0 leaves the factor alone."""
 
     compute: float = 0.2
     bandwidth: float = 0.2
     few: float = 0.0
+    sm_stream: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Job:
 
 FREE = {
     "compute": Param("compute", 1.0, 0.03, 1.8), "bandwidth": Param("bandwidth", 1.0, 0.03, 1.8),
-    "few": Param("few", 2.0, 0.01, 30.0),
+    "few": Param("few", 2.0, 0.01, 30.0), "sm_stream": Param("sm_stream", 4.0, 0.5, 60.0),
 }  # fmt: skip
 """A card's factors: where they start, and their bounds."""
 
@@ -105,11 +106,11 @@ JOBS: dict[str, Job] = {
          *kernel("gemm_factor"), EXPERTS),
         cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1)}, skip=("mlc",),
     ),
-    "vllm-2024-rocm": Job(  # libraries reach much the same on two generations: of one left out the other tells
+    "vllm-2024-rocm": Job(  # what a compute unit takes is the same in two generations: of one left out the other tells
         ("vllm-2024-rocm",),
         (*host(2e-3, 60e-6, 50e-3), Param("collective_factor", 1.0, 0.3, 20.0, prior=1.0),  # RCCL's over NCCL's
          reread(4.0), Param("block_rate", 2e9, 1e8, 1e11, prior=0.5), *kernel("stream_factor", width=0.5, high=10.0)),
-        cards=dict.fromkeys(("mi250-gcd", "mi300x"), Card(0, 0.1)), kin=Card(0, 1.0, few=1.0),
+        kin=Card(0, 0, few=1.0, sm_stream=1.0),
     ),
     "trtllm-2024": Job(  # no card's factors: left out, cards are predicted better by one set (decision 141)
         ("trtllm-2024",),

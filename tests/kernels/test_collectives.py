@@ -236,6 +236,23 @@ def test_a_group_of_a_mesh_has_its_own_links_whatever_it_does(gpu: str, cards: i
         assert 0.45 < volume(op, big, ranks) / (peers * tier.bandwidth / (cards - 1)) / seconds <= 1.0
 
 
+def test_a_ring_of_few_channels_takes_one_link_unless_all_cards_take_part() -> None:
+    """RCCL before ROCm 6.2 (ROCm/rccl pull request 1195): four of eight MI300X send over one link each, as two do."""
+    tier = rooflm.load_cluster("mi300x-box").tiers[0]
+    own = fitted("all_reduce", "", "cdna3", "nccl", tier.kind)
+    plain, few = own, own._replace(whole=8.0)
+    rate = [
+        [float(volume("all_reduce", 1e9, n) / hierarchical("all_reduce", 1e9, n, [tier], constants=[each]))
+         for n in (2, 4, 8)]
+        for each in (plain, few)
+    ]  # fmt: skip
+    assert rate[1][1] == pytest.approx(rate[1][0], rel=0.01) and rate[0][1] > 2.5 * rate[0][0]
+    assert (rate[1][0], rate[1][2]) == (rate[0][0], rate[0][2])
+    engines = ("vllm-2024-rocm", "vllm")
+    old, new = (rooflm.infer("llama-2-70b", gpu="mi300x", tp=4, batch=128, engine=e) for e in engines)
+    assert float(old.decode_parts["tp_comm"]) > 2.0 * float(new.decode_parts["tp_comm"])
+
+
 @pytest.mark.parametrize("op", ["all_gather", "reduce_scatter"])
 def test_a_ring_over_nodes_sends_what_its_own_node_holds_too(op: str) -> None:
     node, fabric = Link("", "nvswitch", 8, 1e15, 0.0), Link("", "infiniband", 1024, 50e9, 0.0)

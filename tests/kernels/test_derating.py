@@ -51,6 +51,27 @@ def test_from_near_to_far() -> None:
     assert derating(replace(new, derating=Derating(compute=0.5)), "llama.cpp") == Derating(compute=0.5)
 
 
+def test_faster_memory_does_not_help_kernels_that_wait_for_their_units() -> None:
+    """ROCm's of mid-2024 take as many bytes a clock and unit on MI250 and MI300X, half of either card's memory: with
+    MI325X's memory and all else alike nothing is gained, with more units it is."""
+    mi300x = load_device("mi300x")
+    reached = derating(mi300x, "vllm-2024-rocm")
+    assert reached == derating(load_device("mi250-gcd"), "vllm-2024-rocm") and 4 < reached.sm_stream < 5
+    assert derating(load_device("mi325x"), "vllm-2024-rocm").sm_stream == pytest.approx(reached.sm_stream, rel=0.01)
+    taken = reached.sm_stream * mi300x.sms * mi300x.clock
+    assert 0.5 < taken / mi300x.dram.bandwidth < 0.6
+    s = infer("llama-3.1-8b", gpu="mi300x", engine="vllm-2024-rocm").scenario
+
+    def seconds(**more: Any) -> float:
+        given = replace(s, cluster=replace(s.cluster, device=replace(mi300x, **more)))
+        ops = timed_passes(given, running(given)).decode
+        return sum(float(t.time) for t in ops if "attention" not in getattr(t.node, "kind", "attention"))
+
+    faster = replace(mi300x.dram, bandwidth=1.2 * mi300x.dram.bandwidth)
+    assert seconds(dram=faster) == pytest.approx(seconds(), rel=1e-9)
+    assert seconds(sms=1.2 * mi300x.sms) < seconds()
+
+
 def test_a_chip_with_fewer_watts_multiplies_more_slowly() -> None:
     """The cube root of W a FLOP/s: H100 NVL takes 400 W for 835 TFLOP/s, H100 SXM 700 for 989."""
     for few, many in (("h100-nvl-94gb", "h100-sxm-80gb"), ("mi300x", "mi325x")):

@@ -66,6 +66,7 @@ class Kernels:
     flash: bool = flag(True, "attention keeps its scores on chip")
     decode_flash: bool = flag(True, "so does decoding (one kernel), whatever the prefill does")
     all_reduce: str = word("nccl", "nccl, in a node its own (custom) or FlashInfer's", ("nccl", "custom", "flashinfer"))
+    one_link: bool = flag(False, "its library takes one link of a card of a mesh, unless all cards take part")
     vectorised: str = word("", "kernels of whole vectors, which stream as sums do: norms, or all", ("", "norm", "all"))
     reduce_norm: Num = number(0.0, "largest all-reduce whose kernel takes in the residual add and the norm", "bytes")
     reduce_norm_of: str = word("", "families (model_type) of which it does so by itself (none: all), with commas")

@@ -74,6 +74,7 @@ class Derating:
     bandwidth: float = number(1.0, "the same of the device memory's bandwidth", above=True)
     few: float = number(0.0, "time of 1e14 FLOPs of a product of few rows (0: good kernels)", "s")
     watts: float = number(0.0, "W a TFLOP/s of 16 bits at which compute holds (0: at any)")
+    sm_stream: float = number(float("inf"), "most bytes of device memory a clock that an SM takes", "bytes", above=True)
 
 
 @dataclass(frozen=True)

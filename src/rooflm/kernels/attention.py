@@ -100,6 +100,8 @@ class DecodeConstants(NamedTuple):
     """Fewest query heads a KV head for the kernel to split at all."""
     eff_c: float = 0.8
     """Tensor core rate over the datasheet's (not fitted: an SM's work on a token goes with its bytes)."""
+    l1: float = 0.0
+    """L1's bandwidth over DRAM's on the cards that sm_bw was fitted to: a card's SMs go by its own (0: by DRAM's)."""
 
 
 IDEAL_PREFILL = PrefillConstants(0, 1, 0, 0, 0, 0, 64, 0, 0, 0, tile=1, pack_to=math.inf, eff_m=1)
@@ -159,7 +161,7 @@ def prefill_attention_time(
 
 def decode_attention_time(
     batch: Num, kv_len: Num, heads: Num, kv_heads: Num, head_dim: Num,
-    *, kv_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: DecodeConstants,
+    *, kv_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: DecodeConstants, l1: Num = math.inf,
 ) -> Num:  # fmt: skip
     """Seconds of attention of one query a sequence over `kv_len` cached tokens (give min(kv_len, window) for a window).
 
@@ -177,8 +179,8 @@ def decode_attention_time(
     group = heads / kv_heads
     read = 2 * batch * kv_heads * kv_len * head_dim * kv_bytes / (c.eff_m * bandwidth)
     worked = split_kv_time(
-        batch * kv_heads * ceil(group / c.group_tile), kv_len, 2 * head_dim * kv_bytes,
-        4 * c.group_tile * head_dim, c.eff_c * peak / sms, c.sm_bw * bandwidth / sms, sms,
+        batch * kv_heads * ceil(group / c.group_tile), kv_len, 2 * head_dim * kv_bytes, 4 * c.group_tile * head_dim,
+        c.eff_c * peak / sms, c.sm_bw * pick(c.l1 > 0, l1 / larger(c.l1, 1e-9), bandwidth) / sms, sms,
         pick(group >= c.min_group, c.max_splits, 1.0), c.block, c.cta_s, c.split_s,
     )  # fmt: skip
     wrap = pick((group > 1) & (smaller(batch, kv_heads) > 1), c.swap_s, 0.0)

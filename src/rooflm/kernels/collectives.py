@@ -48,7 +48,7 @@ class CollectiveConstants(NamedTuple):
     wait: latency of the regime of large messages over that of small ones: its hops wait for fences, not flags.
     grow: growth of the short regime's latency from empty messages to those well over CHANNEL_BYTES, as more channels
     are opened. `latency` is no constant of the fit: it is the link's latency already inside the fitted times. Nor is
-    `mesh`: links of a card where they were fitted, each to another card (0: behind a switch)."""
+    `mesh`: links of a card where they were fitted, each to a card (0: a switch), nor `whole`: fewer ranks take one."""
 
     start: Num
     step: Num
@@ -60,6 +60,7 @@ class CollectiveConstants(NamedTuple):
     grow: Num = 0.0
     latency: Num = 0.0
     mesh: Num = 0.0
+    whole: Num = 0.0
 
 
 def volume(op: str, bytes_: Num, n: Num) -> Num:
@@ -168,7 +169,7 @@ def on_tier(op: str, bytes_: Num, n: Num, *, bandwidth: Num, latency: Num, c: Co
     many = n > 1
     n = larger(n, 1.0)  # a grid's illegal points have fractions of a rank
     hops = library_hops(n)
-    half = smaller(larger(n, 2.0), MEASURED_RANKS) * 0.5
+    half = pick((n < c.whole) & (c.mesh > 0), 1.0, smaller(larger(n, 2.0), MEASURED_RANKS) * 0.5)
     wire = volume(op, bytes_, n) / bandwidth
     wait = c.start + c.step * hops
     opened = c.grow * bytes_ / (bytes_ + CHANNEL_BYTES)
@@ -300,7 +301,8 @@ def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | 
         return [None] * len(s.cluster.tiers)
     if comm.op == "all_reduce":
         library = s.engine.kernels.whose if s.engine.kernels.all_reduce == "custom" else s.engine.kernels.all_reduce
-    return [fitted(comm.op, device.kernels_from, device.kernel_generation, library, t.kind) for t in s.cluster.tiers]
+    found = [fitted(comm.op, device.kernels_from, device.kernel_generation, library, t.kind) for t in s.cluster.tiers]
+    return [c._replace(whole=s.engine.kernels.one_link * t.size) for c, t in zip(found, s.cluster.tiers, strict=True)]
 
 
 def in_engine(time: Num, comm: Comm, constants: Sequence[CollectiveConstants | None], s: Scenario) -> Num:

@@ -49,6 +49,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     bandwidth: float = 1.0
     few: float = 0.0
     watts: float = 0.0
+    sm_stream: float = math.inf
     year: int = 0
     rows: int = 0
     source: str = ""
@@ -114,7 +115,7 @@ def on_file(gpu: str, twin: str, product_family: str, architecture: str, year: i
         chosen = kind if isinstance(kind, str) else kind(family, architecture, year, who)
         for row in card_file().card:
             if (row.gpu, row.product_family, row.architecture, row.engine) == (card, family, chosen, who):
-                return Derating(row.compute, row.bandwidth, row.few, row.watts)
+                return Derating(row.compute, row.bandwidth, row.few, row.watts, row.sm_stream)
     return Derating()
 
 

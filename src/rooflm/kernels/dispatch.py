@@ -72,8 +72,8 @@ def setting(device: Device, engine: Engine, scheme: Quant, efficiency: Efficienc
     r = rates_of(device, scheme, efficiency)
     w = where(device, engine, scheme, r)
     reached = derating(device, *w.engines)
-    peak = {k: v * reached.compute for k, v in r.peak.items()}
-    return w, r._replace(peak=peak, dram=r.dram * reached.bandwidth)
+    dram = smaller(r.dram * reached.bandwidth, reached.sm_stream * device.sms * device.clock)
+    return w, r._replace(peak={k: v * reached.compute for k, v in r.peak.items()}, dram=dram)
 
 
 def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any], s: Scenario) -> NDArray[Any]:
@@ -172,11 +172,10 @@ def _cache_width(op: Op, w: Where, s: Scenario) -> str:
 
 def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Decode attention; older kernels read again for query heads of a group, or (PagedAttention V1) by a block a head,
-    as many as L1 holds scores (fp32, of a graph's longest context), at the memory's rate, not at what products reach of
-    it. A device that does not know fp8 converts such a cache on its vector units; integers any device converts. Where a
-    graph's grid has blocks up to its longest sequence, those beyond a sequence's own tokens start and end at once."""
+    as many as L1 holds scores, at the memory's rate. A device that knows no fp8 converts such a cache on its vector
+    units; integers any device converts. Blocks of a graph's grid beyond a sequence's tokens start and end at once."""
     k, unknown = s.engine.kernels, "fp8" not in s.cluster.device.peak
-    dram = r.dram / pick(k.unsplit < math.inf, derating(s.cluster.device, *w.engines).bandwidth, 1.0)
+    dram = pick(k.unsplit < math.inf, rates(s).dram, r.dram)
     waits = smaller(larger(2.0 - 4.0 * matrix_share(s.cluster.device), 0.0), 1.0)  # for units of a quarter the size
     ints = (s.quant.kind == "int") | (k.kv_convert == 0)  # an engine that converts no fp8 keeps 8 bits as integers
     longest = smaller(s.model.max_context, k.graph_length)
@@ -187,7 +186,7 @@ def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     peak = r.peak["half"] * (s.cluster.device.peak[width] / s.cluster.device.peak[w.half]) ** waits
     if not is_plain(k.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
         c = c._replace(min_group=1.0)
-    call = partial(decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
+    call = partial(decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2, l1=r.l1,
                    kv_bytes=op.widths[1], peak=peak, bandwidth=dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
     time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)
     reread = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
