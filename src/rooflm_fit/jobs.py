@@ -137,8 +137,8 @@ JOBS: dict[str, Job] = {
          Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5), COLLECTIVE, *kernel("gemm_factor")),
     ),
     "llama.cpp": Job(
-        ("llama.cpp-2024-05", "llama.cpp", "llama.cpp-2024-05-metal", "llama.cpp-metal-2025-02", "ollama",
-         "ollama-metal"),
+        ("llama.cpp-2024-05", "llama.cpp", "llama.cpp-2025-02", "llama.cpp-2024-05-metal", "llama.cpp-metal-2025-02",
+         "ollama", "ollama-metal"),
         (Param("step", 0.2e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5),
          *kernel("attention_factor", "stream_factor", width=0.5),
          Param("collective_factor", 1.0, 0.1, 20.0, prior=0.6),
