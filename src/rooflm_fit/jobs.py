@@ -152,7 +152,7 @@ JOBS: dict[str, Job] = {
         skip=("mlc",),  # of 2023: several GPUs cut every product by rows, layers came later
     ),
     "llama.cpp-radeon": Job(
-        ("llama.cpp-rocm", "llama.cpp-vulkan-rocm", "ollama-rocm"),
+        ("llama.cpp-rocm", "llama.cpp-vulkan-rocm", "llama.cpp-vulkan-rocm-2025-08", "ollama-rocm"),
         own={"llama.cpp-rocm": (*kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
                                 LAUNCH),
              "llama.cpp-vulkan-rocm": (*kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),

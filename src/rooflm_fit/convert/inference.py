@@ -93,8 +93,8 @@ def backend(row: Row) -> str:
 
 
 BENCHED = "system as printed: Intel 265K Custom PC"
-"""geerlingguy/ai-benchmarks tested cards in this PC by llama-bench on Vulkan, not by Ollama (issues 43 and 46 print their
-tables, b7340 and b7474; the others of November and December 2025 INFERRED alike)."""
+"""geerlingguy/ai-benchmarks tested cards in this PC by llama-bench on Vulkan, not by Ollama (issues 43 and 46 print
+their tables, b7340 and b7474; the others of November and December 2025 INFERRED alike)."""
 
 
 def bits_of(cell: str) -> tuple[float, float] | None:
