@@ -138,8 +138,8 @@ JOBS: dict[str, Job] = {
          Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5), COLLECTIVE, *kernel("gemm_factor")),
     ),
     "llama.cpp": Job(
-        ("llama.cpp-2024-05", "llama.cpp", "llama.cpp-2024-05-metal", "llama.cpp-metal-2025-02", "ollama",
-         "ollama-metal"),
+        ("llama.cpp-2024-05", "llama.cpp", "llama.cpp-2025-02", "llama.cpp-2024-05-metal", "llama.cpp-metal-2025-02",
+         "ollama", "ollama-metal"),
         (Param("step", 0.2e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5),
          *kernel("attention_factor", "stream_factor", width=0.5),
          Param("collective_factor", 1.0, 0.1, 20.0, prior=0.6),
@@ -153,7 +153,7 @@ JOBS: dict[str, Job] = {
         skip=("mlc",),  # of 2023: several GPUs cut every product by rows, layers came later
     ),
     "llama.cpp-radeon": Job(
-        ("llama.cpp-rocm", "llama.cpp-vulkan-rocm", "ollama-rocm"),
+        ("llama.cpp-rocm", "llama.cpp-vulkan-rocm", "llama.cpp-vulkan-rocm-2025-08", "ollama-rocm"),
         own={"llama.cpp-rocm": (*kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
                                 LAUNCH),
              "llama.cpp-vulkan-rocm": (*kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),

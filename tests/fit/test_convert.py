@@ -1144,7 +1144,19 @@ def test_what_a_sources_page_says_of_all_its_rows_is_in_them() -> None:
     (whole,) = inference_rows(
         [home | {"engine": "ollama", "note": pi.replace("Pi CM5 - 16GB", "Intel 265K Custom PC")}]
     )
-    assert "doubt" not in whole and whole["output"] == "400"
+    assert "doubt" not in whole and whole["output"] == "128"
+    assert (whole["engine"], whole["release"]) == ("llama.cpp-vulkan", "b7340")  # llama-bench, by his issues
+    other = home | {
+        "engine": "llama.cpp (Vulkan)",
+        "gpu": "RTX3060-12GB",
+        "note": pi.replace("AMD AI Pro R9700", "Nvidia RTX 3060"),
+    }
+    (fed,) = inference_rows([other])
+    assert "processor feeds the card" in fed["doubt"]
+    (asked,) = inference_rows(
+        [home | {"engine": "ollama", "note": "trust=B; eval rate; system as printed: a Mac [GPU]"}]
+    )
+    assert asked["output"] == "400"
 
 
 SERVED = {

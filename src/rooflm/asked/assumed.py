@@ -53,8 +53,10 @@ def build_for(name: str, software: str) -> str:
 def other_releases(name: str) -> tuple[str, ...]:
     """The rows of other releases of an engine of the catalogue, of the same build, where it has any.
 
-    >>> other_releases("llama.cpp"), other_releases("sglang-rocm")[:2], other_releases("hf-eager")
-    (('llama.cpp-2024-05',), ('sglang-0.5.10-rocm', 'sglang-0.5.14-rocm'), ('hf-eager-4.28', 'hf-eager-4.32'))
+    >>> other_releases("llama.cpp")
+    ('llama.cpp-2024-05', 'llama.cpp-2025-02', 'llama.cpp-2025-12')
+    >>> other_releases("sglang-rocm")[:2], other_releases("hf-eager")
+    (('sglang-0.5.10-rocm', 'sglang-0.5.14-rocm'), ('hf-eager-4.28', 'hf-eager-4.32'))
     """
     family = family_of(name)
     rows = [n for n in names("engine") if n != name and family_of(n) == family and n.startswith(family)]

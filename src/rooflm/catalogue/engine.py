@@ -68,6 +68,7 @@ class Kernels:
     all_reduce: str = word("nccl", "nccl, in a node its own (custom) or FlashInfer's", ("nccl", "custom", "flashinfer"))
     one_link: bool = flag(False, "its library takes one link of a card of a mesh, unless all cards take part")
     vectorised: str = word("", "kernels of whole vectors, which stream as sums do: norms, or all", ("", "norm", "all"))
+    spread: str = word("", "kinds of streaming kernels that share out a token's row among SMs, apart by spaces")
     reduce_norm: Num = number(0.0, "largest all-reduce whose kernel takes in the residual add and the norm", "bytes")
     reduce_norm_of: str = word("", "families (model_type) of which it does so by itself (none: all), with commas")
     reduce_norm_on: str = word("", "generations of cards on which it does so then, with commas; -NAME: a card not")

@@ -65,7 +65,7 @@ def row_of_release(plain: str, release: str) -> str | None:
     """Of an engine's rows, the newest whose range holds a release, or None.
 
     >>> row_of_release("vllm", "0.10.1"), row_of_release("llama.cpp", "b5000"), row_of_release("vllm", "9.0")
-    ('vllm-0.8', 'llama.cpp', None)
+    ('vllm-0.8', 'llama.cpp-2025-02', None)
     """
     asked = numbers(release)
     return next((row for row in rows_of_releases(plain) if in_range(row, asked)), None)

@@ -49,13 +49,13 @@ def told(row: Row, source: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
     >>> told({"note": "Test 2.1; max_seq_len=512 max_gen_len=256"}, "cluster-perf", {"gpus": 4, "cluster": "x"})["pp"]
     4
-    >>> told({"engine": "ollama"}, "geerling", {"metric": "decode_tokens_per_s"})["output"]
+    >>> told({}, "geerling", {"engine": "ollama"})["output"]
     400
     >>> told({}, "strix", {"engine": "llama.cpp", "cached": 32768})
     {'sets': {'engine.token_budget': 2048}}
     """
     cells = dict(TOLD.get(source, {}))
-    if source == "geerling" and text(row, "engine").startswith("ollama"):
+    if source == "geerling" and values.get("engine") == "ollama":
         cells |= ASKED
     if source == "cluster-perf":
         longest = re.search(r"\bmax_gen_len=(\d{1,5})\b", text(row, "note"))

@@ -86,8 +86,15 @@ def backend(row: Row) -> str:
     >>> backend({"engine": "llama.cpp b9187", "note": "llama-bench; backend vulkan_radv, flash attention True"})
     'llama.cpp b9187 (Vulkan)'
     """
-    vulkan = re.search(r"\bbackend vulkan", text(row, "note"))
-    return text(row, "engine") + (" (Vulkan)" if vulkan else "")
+    note = text(row, "note")
+    if BENCHED in note:
+        return "llama.cpp b7340 (Vulkan)"
+    return text(row, "engine") + (" (Vulkan)" if re.search(r"\bbackend vulkan", note) else "")
+
+
+BENCHED = "system as printed: Intel 265K Custom PC"
+"""geerlingguy/ai-benchmarks tested cards in this PC by llama-bench on Vulkan, not by Ollama (issues 43 and 46 print
+their tables, b7340 and b7474; the others of November and December 2025 INFERRED alike)."""
 
 
 def bits_of(cell: str) -> tuple[float, float] | None:
@@ -248,7 +255,9 @@ def machine_of(row: Row) -> dict[str, Any]:
 
 PATCHED = "card of AMD or Intel on a Raspberry Pi: patched kernel drivers, a sixth of the same card's rate in a PC"
 """raspberrypi/linux pull request 7072 (amdgpu); Mesa there: "not a conformant Vulkan implementation", "experimental";
-no matrix nor integer-dot units. NVIDIA's driver for Arm is its maker's."""
+no matrix nor integer-dot units."""
+SMALL_HOST = "a Raspberry Pi's processor feeds the card: 0.68 to 0.98 of the same card's rate in a PC"
+"""geerlingguy/ai-benchmarks prints both of six cards of NVIDIA."""
 
 
 def known_wrong(row: Row) -> str:
@@ -261,6 +270,8 @@ def known_wrong(row: Row) -> str:
         return "sum of single-operator timings of one layer, not a run"
     if re.search(r"system as printed: Pi \S[^[]*\((AMD|Intel)", note):
         return PATCHED
+    if re.search(r"system as printed: Pi \S[^[]*\(Nvidia", note):
+        return SMALL_HOST
     if "model does not fit" not in note and "[GPU/CPU]" in note:
         return "shared between the GPU and the host's processor"
     return ""
