@@ -41,7 +41,8 @@ FSDP = f"{FOUNDRY} torchtitan torchtitan-2024 fsdp nemo-automodel pax"
 
 
 class Constant(NamedTuple):
-    """A constant with its prior: exp(N(log prior, spread)). path: into training.toml, or a field of the engines."""
+    """A constant with its prior: exp(N(log prior, spread)). path: into training.toml (of several places, with
+    spaces, that share it), or a field of the engines."""
 
     path: str
     prior: float
@@ -56,7 +57,6 @@ CONSTANTS = (
     Constant("scheme.fp8-rowwise.gemm", 1.3, 0.1),
     Constant("gemm.blackwell.half", 1.05, 0.1),
     Constant("gemm.blackwell.fp8", 1.0, 0.1),
-    Constant("gemm.blackwell.mxfp8", 1.0, 0.1),
     Constant("gemm.blackwell.fp4", 1.0, 0.15),
     Constant("early.blackwell.half", 1.1, 0.1),
     Constant("early.blackwell.fp8", 1.1, 0.1),
@@ -76,8 +76,7 @@ CONSTANTS = (
     Constant("attention.cudnn-2024.hopper.backward", 1.3, 0.2),
     Constant("attention.cudnn-2024.blackwell.forward", 1.1, 0.2),
     Constant("attention.cudnn-2024.blackwell.backward", 1.3, 0.2),
-    Constant("moe.hopper.forward", 1.2, 0.2),
-    Constant("moe.blackwell.forward", 1.2, 0.2),
+    Constant("moe.hopper.forward moe.blackwell.forward", 1.2, 0.2),
     Constant("experts.bias", 1.5, 0.4),
     Constant("scan.hopper.roofline", 13.6, 0.3),
     Constant("scan.blackwell.roofline", 21.0, 0.3),
@@ -92,10 +91,6 @@ CONSTANTS = (
     Constant("stream_share", 0.75, 0.15, FOUNDRY),
     Constant("stream_share", 0.8, 0.15, "torchtitan torchtitan-2024 fsdp"),
     Constant("stream_share", 0.8, 0.15, f"{NEW} nemo-automodel pax"),
-    Constant("dp_factor", 1.0, 0.3, f"{NEW} {FSDP}"),
-    Constant("overlap_tax", 0.2, 0.7, f"{FSDP} megatron-bridge"),
-    Constant("collective_factor", 1.0, 0.2, f"{NEW} {FSDP}"),
-    Constant("ring.shown", 0.7, 0.3),
 )
 ALL = f"{OLD} {NEW} {FSDP}"
 COMMON = (
@@ -104,7 +99,6 @@ COMMON = (
     Constant("stream_share", 0.75, 0.15, ALL),
     Constant("collective_factor", 1.0, 0.2, ALL),
     Constant("dp_factor", 1.1, 0.3, ALL),
-    Constant("overlap_tax", 0.2, 0.7, ALL),
     Constant("expert_launch", 10e-6, 0.5, ALL),
     Constant("moe_host", 9e-3, 0.3, ALL),
     Constant("chunk_host", 10e-3, 0.5, ALL),
@@ -159,7 +153,8 @@ class Problem:
             if constant.engines:
                 chosen.append((set(constant.engines.split()), f"engine.{constant.path}", float(np.exp(value))))
             else:
-                put_constant(constant.path, float(np.exp(value)))
+                for path in constant.path.split():
+                    put_constant(path, float(np.exp(value)))
         return np.array([log_error(r, changed(s, chosen)) for r, s in self.rows])
 
     def residuals(self, logs: Array) -> Array:
@@ -297,8 +292,8 @@ def write(constants: Sequence[Constant], logs: Array) -> None:
             names = constant.engines.split()
             places = [(file_of(name), name, constant.path) for name in names if base_of(name) not in names]
         else:
-            section, _, name = constant.path.rpartition(".")
-            places = [(kernels, section, name)]
+            split = [path.rpartition(".") for path in constant.path.split()]
+            places = [(kernels, section, name) for section, _, name in split]
         for path, section, name in places:
             engine_rows.write(path, updated(path.read_text(encoding="utf-8"), section, {name: value}))
 

@@ -31,7 +31,7 @@ def shipped(constant: Constant) -> float:
     if constant.engines:
         return float(load_engine(constant.engines.split()[0]).value(constant.path))
     node: Any = table()
-    for name in constant.path.split("."):
+    for name in constant.path.split()[0].split("."):
         node = node[name]
     return float(node)
 

@@ -212,7 +212,7 @@ def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_
     once = [ring_waits([t.node for t in x], s.cluster.tiers, e.habits.owners) for x in (timed.gather, timed.reduce)]
     # the machine's own links were measured as they are
     told = s.efficiency.mode != "calibrated" or s.cluster.device.measured is not None
-    waits = (0.0 if told else factors.ring()[2]) * (gathers * once[0] + reductions * once[1])
+    waits = (0.0 if told else 1.0) * (gathers * once[0] + reductions * once[1])
     return Sync(total + waits, shown_f + shown_b + tied + waits, reductions, gathers)
 
 

@@ -27,7 +27,7 @@ def ring_wait(comm: Comm, tiers: Sequence[Link]) -> Num:
     """
     if not by_ring(comm.op, tiers):
         return 0.0
-    within, across, _ = ring()
+    within, across = ring()
     nodes = comm.ranks / ranks_in_tiers(comm.ranks, [tier.size for tier in tiers], comm.stride)[-2]
     hops = (comm.ranks - nodes) * within + (nodes - 1.0) * across
     return comm.count * pick(nodes > 1, hops, 0.0)

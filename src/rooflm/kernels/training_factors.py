@@ -32,11 +32,10 @@ def found(rows: dict[str, Any], device: str, architecture: str) -> dict[str, flo
 
 def gemm(device: str, architecture: str, dtype: str, scheme: str = "") -> float:
     """Time of matrix products in a training step over their time alone. dtype: that they are computed in (KINDS);
-    scheme: of the training run, which counts where it has a factor of its own (mxfp8, whose scales the matrix units
-    apply) or kernels of its own (fp8-rowwise: CUTLASS instead of cuBLAS)."""
+    scheme: of the training run, which counts where it has kernels of its own (fp8-rowwise: CUTLASS, not cuBLAS)."""
     kind = KINDS.get(dtype, "half")
     row = found(table()["gemm"], device, architecture)
-    factor = row.get(scheme if kind != "half" else kind, row.get(kind, row.get("half", 1.0)))
+    factor = row.get(kind, row.get("half", 1.0))
     return factor * table()["scheme"].get(scheme, {}).get("gemm", 1.0) if kind == "fp8" else factor
 
 
@@ -83,11 +82,10 @@ def attention(kernel: str, device: str, architecture: str) -> tuple[float, float
     return row.get("forward", 1.0), row.get("backward", 1.0)
 
 
-def ring() -> tuple[float, float, float]:
-    """Of a ring of NCCL: seconds of a hop within a node, seconds of a hop between nodes, and the share of its hops that
-    a step waits for whatever it computes meanwhile."""
+def ring() -> tuple[float, float]:
+    """Of a ring of NCCL: seconds of a hop within a node and between nodes."""
     row = table()["ring"]
-    return float(row["within"]), float(row["across"]), min(float(row["shown"]), 1.0)
+    return float(row["within"]), float(row["across"])
 
 
 def trained(c: PrefillConstants, backward: bool) -> PrefillConstants:
