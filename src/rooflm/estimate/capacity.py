@@ -172,10 +172,10 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
 
 
 def fixed_buffers(s: Scenario) -> tuple[Num, Num]:
-    """Bytes of context and fixed buffers, of DeepSpeed two buckets or one (ZeRO 3); no communicators of one device."""
-    room, m, switched = s.engine.room, s.mapping, s.cluster.tiers and s.cluster.tiers[0].kind in IN_SWITCH_KINDS
-    share = pick(m.devices > 1, 1.0, room.alone)
-    buckets = 2.0 * s.engine.habits.bucket * (1 + s.engine.overlaps.grad_overlap * (m.zero < 3)) if room.live else 0.0
+    """Bytes of context and fixed buffers, with `live` two buckets or one (ZeRO 3); no communicators of one device."""
+    e, m, room, tiers = s.engine, s.mapping, s.engine.room, s.cluster.tiers
+    share, switched = pick(m.devices > 1, 1.0, room.alone), tiers and tiers[0].kind in IN_SWITCH_KINDS
+    buckets = pick(room.live > 0, 2.0 * e.habits.bucket * (1 + e.overlaps.grad_overlap * (m.zero < 3)), 0.0)
     return room.context * share, room.workspace * share + pick(m.tp > 1, room.in_switch * bool(switched), 0.0) + buckets
 
 
