@@ -45,6 +45,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     product_family: str = ANY
     architecture: str = ANY
     engine: str = ANY
+    cards: str = ""  # of a family: those whose runs it was fitted to and that have no row of their own, with commas
     compute: float = 1.0
     bandwidth: float = 1.0
     few: float = 0.0
@@ -80,9 +81,7 @@ def derating(device: Device, *engines: str) -> Derating:
     1.0
     """
     if device.derating is None and not isinstance(device.year, int | float):
-        raise RooflmError(
-            "cluster.device.year is a list, but it must be one year: factors of a card are looked up by it"
-        )
+        raise RooflmError("cluster.device.year is a list, but it must be one year: factors of a card go by it")
     found = device.derating or on_file(
         device.name, device.kernels_of, device.product_family, device.architecture, device.year, *engines
     )
