@@ -428,3 +428,5 @@ def test_buffers_of_a_list_are_those_of_its_values() -> None:
     both = rooflm.train("llama-2-7b", **asked, sets={"engine.live": [0, 1e9]}).memory_bytes.values
     each = [rooflm.train("llama-2-7b", **asked, sets={"engine.live": n}).memory.total for n in (0, 1e9)]
     assert both.tolist() == pytest.approx([float(n) for n in each], rel=1e-12)
+    whole = rooflm.train("llama-2-7b", **asked | {"engine": "megatron-2021"}, sets={"engine.live": 1e9})  # no buckets
+    assert float(whole.memory.total) < 1e12
