@@ -208,11 +208,11 @@ def token_bytes(s: Scenario, half: float) -> Num:
 
 def trial_bytes(s: Scenario, half: float) -> Num:
     """Bytes of the trial of an engine's largest pass, beside which it takes the rest for its cache: of the pass, or of
-    sampling after it for every sequence that may run (logits are whole on every rank). 0: it tries none."""
-    room, head = s.engine.room, (s.model.vocab if s.model.head else 0)
+    sampling after it for every sequence that may run (logits are whole on every rank). 0: none, or without a head."""
+    room, tries = s.engine.room, (s.engine.room.sampled > 0) * s.model.head
     budget = pick(room.token_budget < np.inf, room.token_budget, 0.0)
-    sampled = room.sampled * smaller(room.max_sequences, budget) * head
-    return (room.sampled > 0) * larger(budget * token_bytes(s, half), budget * 2 * s.model.hidden * half + sampled)
+    sampled = room.sampled * smaller(room.max_sequences, budget) * s.model.vocab
+    return tries * larger(budget * token_bytes(s, half), budget * 2 * s.model.hidden * half + sampled)
 
 
 def logit_bytes(s: Scenario, half: float) -> Num:
