@@ -437,7 +437,7 @@ def of_whom(block: str) -> str:
     >>> of_whom('\\ngpu = "a"\\nengine = "b"\\ncompute = 0.5')
     '\\ngpu = "a"\\nengine = "b"'
     """
-    return re.split(r"\n(?:compute|bandwidth|few|sm_stream) = ", block)[0]
+    return re.split(r"\n(?:cards|compute|bandwidth|few|sm_stream) = ", block)[0]
 
 
 def card_row(named: Sequence[str], factors: Mapping[str, float], rows: int, source: str) -> str:

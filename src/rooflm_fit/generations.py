@@ -52,8 +52,8 @@ def places(
     job: Job, constants: Mapping[str, float], cards: Sequence[str]
 ) -> dict[str, tuple[list[str], tuple[str, ...], int]]:
     """What gets factors of a fit: a card, a family, or a generation of one where the job tells those apart; each with
-    the lines that name it, the keys of the constants that it is the product of, and its rows. cards: of every
-    row of the fit."""
+    the lines that name it (with its cards that have none of their own), the keys of the constants that it is the
+    product of, and its rows. cards: of every row of the fit."""
     done: dict[str, tuple[list[str], tuple[str, ...], list[str]]] = {}
     for gpu in sorted(set(cards)):
         if any(k.startswith(f"{gpu}|") for k in constants):
@@ -66,4 +66,7 @@ def places(
             place += f"/{device.architecture}"
         if job.kin:
             done.setdefault(place, (named, keys if job.generation else keys[:1], []))[2].append(gpu)
+    for place, (named, _, own) in done.items():
+        if rest := sorted({*own} - {*done, place}):
+            named.append(f'cards = "{", ".join(rest)}"')
     return {k: (named, keys, sum(gpu in own for gpu in cards)) for k, (named, keys, own) in done.items()}

@@ -421,3 +421,12 @@ def test_deepspeed_s_buffers() -> None:
     assert parts(2)["buffers"] == 0
     lean = parts(2, **{"training.optimizer": "adam-bf16"})  # keeps nothing in fp32
     assert lean["gradients"] == parts(2, **{"training.optimizer": "adam-bf16", "engine.live": 0})["gradients"]
+
+
+def test_buffers_of_a_list_are_those_of_its_values() -> None:
+    asked: dict[str, Any] = {"gpu": "h100", "gpus": 2, "batch": 2, "engine": "deepspeed", "zero": 3}
+    both = rooflm.train("llama-2-7b", **asked, sets={"engine.live": [0, 1e9]}).memory_bytes.values
+    each = [rooflm.train("llama-2-7b", **asked, sets={"engine.live": n}).memory.total for n in (0, 1e9)]
+    assert both.tolist() == pytest.approx([float(n) for n in each], rel=1e-12)
+    whole = rooflm.train("llama-2-7b", **asked | {"engine": "megatron-2021"}, sets={"engine.live": 1e9})  # no buckets
+    assert float(whole.memory.total) < 1e12

@@ -9,6 +9,8 @@ from rooflm.kernels.constants import CALIBRATION, FitRow
 from rooflm_fit import engines
 from rooflm_fit.__main__ import BY_HAND, STEPS, changes, main
 from rooflm_fit.common import write_fits
+from rooflm_fit.generations import places
+from rooflm_fit.jobs import JOBS
 
 ROW = {"gpu": "a100-sxm-80gb", "engine": "*", "dtype": "bf16", "date": "2026-01-01", "mape_in": 5.0}
 
@@ -80,3 +82,11 @@ def test_wrong_input_is_told(words: list[str], says: str, capsys: pytest.Capture
         main(words)
     assert stopped.value.code == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_familys_row_names_the_cards_that_have_none_of_their_own() -> None:
+    """By them the answer knows that a card was measured, though its factors are its family's."""
+    constants = {"~instinct|few": 1.6, "mi300x|bandwidth": 0.5}
+    found = places(JOBS["vllm-2024-rocm"], constants, ["mi300x", "mi250-gcd", "mi300x"])
+    assert found["mi300x"][0] == ['gpu = "mi300x"']
+    assert found["~instinct"][0] == ['product_family = "instinct"', 'cards = "mi250-gcd"']

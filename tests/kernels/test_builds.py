@@ -1,6 +1,7 @@
 """Builds of one engine: products of bf16 without matrix units, latents over prompts, stages that wait."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -163,13 +164,10 @@ def test_cards_without_graphs_wait_between_kernels() -> None:
 
 def test_a_graph_of_operations_is_kept_from_token_to_token() -> None:
     """3 to 7 % of a 7B model's time (pull request 8366)."""
+    there: dict[str, Any] = {"quant": "q4_0", "prompt": 1, "sets": {"engine.spread": False}}
     for gpu in ("rtx-4090", "h100-pcie-80gb"):
         old, new = (
-            float(
-                rooflm.infer(
-                    "llama-2-7b", gpu=gpu, engine=f"llama.cpp-{b}", quant="q4_0", prompt=1, sets={"engine.spread": ""}
-                ).tpot
-            )
+            float(rooflm.infer("llama-2-7b", gpu=gpu, engine=f"llama.cpp-{b}", **there).tpot)
             for b in ("b6000", "b7000")
         )
         assert 1.02 < old / new < 1.07
@@ -177,7 +175,7 @@ def test_a_graph_of_operations_is_kept_from_token_to_token() -> None:
 
 def test_a_tokens_activation_is_shared_out_among_sms_and_its_norm_is_not() -> None:
     there = {"gpu": "h100-sxm", "engine": "llama.cpp", "quant": "q4_k_m", "prompt": 1, "output": 8}
-    own, rows = (rooflm.infer("gemma-4-31b", **there, sets=s).decode_parts for s in ({}, {"engine.spread": ""}))  # type: ignore[arg-type]
+    own, rows = (rooflm.infer("gemma-4-31b", **there, sets=s).decode_parts for s in ({}, {"engine.spread": False}))  # type: ignore[arg-type]
     assert float(own["norm"]) == float(rows["norm"])
     assert float(own["mlp"]) < 0.97 * float(rows["mlp"])
 

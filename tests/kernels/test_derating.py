@@ -72,6 +72,13 @@ def test_faster_memory_does_not_help_kernels_that_wait_for_their_units() -> None
     assert seconds(sms=1.2 * mi300x.sms) < seconds()
 
 
+def test_a_derating_of_ones_own_that_holds_at_a_power_is_put_to_the_cards() -> None:
+    """1 W a TFLOP/s on a card of 989 TFLOP/s and 700 W: products draw 1.41 times what it may take."""
+    h100 = load_device("h100")
+    own = derating(replace(h100, derating=Derating(compute=0.9, watts=1.0)))
+    assert own.compute == pytest.approx(0.9 / (h100.half_peak / 1e12 / h100.tdp) ** (1 / 3)) and own.watts == 0
+
+
 def test_a_chip_with_fewer_watts_multiplies_more_slowly() -> None:
     """The cube root of W a FLOP/s: H100 NVL takes 400 W for 835 TFLOP/s, H100 SXM 700 for 989."""
     for few, many in (("h100-nvl-94gb", "h100-sxm-80gb"), ("mi300x", "mi325x")):

@@ -180,8 +180,8 @@ def test_recurrent_states_have_a_pool_of_their_own_with_room_for_those_of_earlie
 
 
 def test_a_server_runs_no_more_than_its_pool_of_recurrent_states_allows() -> None:
-    """With 1024 clients the pool alone keeps Qwen3.5-27B on a H200 from running more (SGLang's cookbook: 28 on average,
-    while the first of a wave wait for its last)."""
+    """The pool alone keeps Qwen3.5-27B on a H200 from running more of 200 clients (SGLang's cookbook,
+    1,024 of them: 28 on average)."""
     served = rooflm.serve(
         "qwen3.5-27b", gpu="h200", engine="sglang-0.5.16", prompt=8192, output=1024, concurrency=200, requests=200,
         server={"static_fraction": 0.8},

@@ -172,10 +172,11 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
 
 
 def fixed_buffers(s: Scenario) -> tuple[Num, Num]:
-    """Bytes of context and fixed buffers, of DeepSpeed two buckets or one (ZeRO 3); no communicators of one device."""
-    room, m, switched = s.engine.room, s.mapping, s.cluster.tiers and s.cluster.tiers[0].kind in IN_SWITCH_KINDS
-    share = pick(m.devices > 1, 1.0, room.alone)
-    buckets = 2.0 * s.engine.habits.bucket * (1 + s.engine.overlaps.grad_overlap * (m.zero < 3)) if room.live else 0.0
+    """Bytes of context and fixed buffers, with `live` two buckets or one (ZeRO 3); no communicators of one device."""
+    e, m, room, tiers = s.engine, s.mapping, s.engine.room, s.cluster.tiers
+    share, switched = pick(m.devices > 1, 1.0, room.alone), tiers and tiers[0].kind in IN_SWITCH_KINDS
+    bucket = pick((room.live > 0) & (e.habits.bucket < np.inf), 2.0 * e.habits.bucket, 0.0)
+    buckets = bucket * (1 + e.overlaps.grad_overlap * (m.zero < 3))
     return room.context * share, room.workspace * share + pick(m.tp > 1, room.in_switch * bool(switched), 0.0) + buckets
 
 
@@ -207,11 +208,11 @@ def token_bytes(s: Scenario, half: float) -> Num:
 
 def trial_bytes(s: Scenario, half: float) -> Num:
     """Bytes of the trial of an engine's largest pass, beside which it takes the rest for its cache: of the pass, or of
-    sampling after it for every sequence that may run (logits are whole on every rank). 0: it tries none."""
-    room, head = s.engine.room, (s.model.vocab if s.model.head else 0)
-    kept, rows = room.token_budget * 2 * s.model.hidden * half, smaller(room.max_sequences, room.token_budget)
-    whole = larger(room.token_budget * token_bytes(s, half), kept + room.sampled * rows * head)
-    return pick((room.sampled > 0) & (room.token_budget < np.inf), whole, 0.0)
+    sampling after it for every sequence that may run (logits are whole on every rank). 0: none, or without a head."""
+    room, tries = s.engine.room, (s.engine.room.sampled > 0) * s.model.head
+    budget = pick(room.token_budget < np.inf, room.token_budget, 0.0)
+    sampled = room.sampled * smaller(room.max_sequences, budget) * s.model.vocab
+    return tries * larger(budget * token_bytes(s, half), budget * 2 * s.model.hidden * half + sampled)
 
 
 def logit_bytes(s: Scenario, half: float) -> Num:

@@ -154,15 +154,15 @@ def kv_values(mixer: Mixer | None, shared_kept: bool = False) -> Num:
     """Values that one layer caches a token: K and V of every KV head, or MLA's latent (and its indexer key).
     shared_kept: those that it has room for, where what it reads is an earlier layer's."""
     if isinstance(mixer, Attention):
-        return mixer.causal * (mixer.kv_heads * (mixer.head_dim + mixer.v_dim) if shared_kept else new_values(mixer))
+        return mixer.causal * new_values(mixer, shared_kept)
     if isinstance(mixer, MLA):
         return mixer.kv_rank + mixer.rope_dim
     return 0
 
 
-def new_values(a: Attention) -> Num:
-    """Values of keys and values that attention makes a token."""
-    return 0 if a.shared_kv else a.kv_heads * (a.head_dim + a.v_dim)
+def new_values(a: Attention, shared_kept: bool = False) -> Num:
+    """Values of keys and values that attention makes a token, or (shared_kept) would if it read no other layer's."""
+    return 0 if a.shared_kv and not shared_kept else a.kv_heads * (a.head_dim + a.v_dim)
 
 
 def index_bytes(mixer: Mixer | None) -> Num:

@@ -311,7 +311,7 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     grad_extra = e.room.grad_extra_bf16 if s.quant.half == "bf16" else 0.0
     buckets = ((np.asarray(m.zero) < 2) | (np.asarray(e.room.fragmentation) > 1)) * (np.asarray(m.dp * m.cp) > 1)
     readied = not is_plain(t.base_bits, 16) and (np.asarray(t.base_bits) < 16) * (np.asarray(m.zero) < 3)
-    flat = 4.0 * (e.room.live > 0) * t.master * (t.optimizer != "adam-bf16")  # gradients that DeepSpeed's step joins
+    flat = 4.0 * (e.room.live > 0) * t.master * (t.optimizer != "adam-bf16")  # gradients that an update joins
     fleeting = 0.0 if e.habits.zero_one else (np.asarray(count) <= 1) * (1.0 - buckets)
     return tm.Setup(
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,

@@ -45,6 +45,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     product_family: str = ANY
     architecture: str = ANY
     engine: str = ANY
+    cards: str = ""  # of a family: those whose runs it was fitted to and that have no row of their own, with commas
     compute: float = 1.0
     bandwidth: float = 1.0
     few: float = 0.0
@@ -73,19 +74,17 @@ def derating(device: Device, *engines: str) -> Derating:
     """The factors of a device: its own where it states any, else those of this card in the engine, else of the card
     whose kernels it takes in the engine, else both in any that sums alike, else in any at all, else of its architecture
     whoever sells it, else of its product family (of its generation there, or of the one nearest in time, the later of
-    two); else 1.
+    two); else 1. What holds at a power (`watts`) is put to the card's own.
 
     >>> from rooflm.readers.devices import load_device
     >>> derating(load_device("tpu-v4"), "no-such-engine").compute
     1.0
     """
-    if device.derating is not None:
-        return device.derating
-    if not isinstance(device.year, int | float):
-        raise RooflmError(
-            "cluster.device.year is a list, but it must be one year: factors of a card are looked up by it"
-        )
-    found = on_file(device.name, device.kernels_of, device.product_family, device.architecture, device.year, *engines)
+    if device.derating is None and not isinstance(device.year, int | float):
+        raise RooflmError("cluster.device.year is a list, but it must be one year: factors of a card go by it")
+    found = device.derating or on_file(
+        device.name, device.kernels_of, device.product_family, device.architecture, device.year, *engines
+    )
     if not found.watts:
         return found
     slower = drawn(found.watts, device.tdp, device.half_peak) ** ROOT

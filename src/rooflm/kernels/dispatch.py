@@ -322,7 +322,7 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         if op.kind == "gate":
             alone = among(op.shape[0], op.shape[1], k.gates) | (not compiles)
             c = c._replace(t0=pick(alone, c.t0, larger(c.t0, CHAIN)))
-        elif op.shape and op.kind not in k.spread.split():
+        elif op.shape and not (k.spread and op.kind in ("activation", "rope")):
             row = traffic / larger(op.shape[0], 1)
         if op.name == "route" and k.inner_gates and routed_inside(s):
             times.append(0.0 * row)

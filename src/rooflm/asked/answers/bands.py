@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Derating, Device
 from rooflm.catalogue.quant import Quant
@@ -211,13 +212,15 @@ def standing_in(s: Scenario) -> str:
 
 
 def own_row(device: Device) -> bool:
-    """Whether the calibration has factors fitted to runs on this very card, or on the card whose kernels it takes.
+    """Whether the calibration has factors fitted to runs on this very card, or on the card whose kernels it takes,
+    alone or with others of its family.
 
     >>> from rooflm.readers.devices import load_device
-    >>> own_row(load_device("rtx-4090")), own_row(load_device("rtx-4060"))
-    (True, False)
+    >>> [own_row(load_device(name)) for name in ("rtx-4090", "rtx-4060", "mi300x")]
+    [True, False, True]
     """
-    return any(row.gpu in (device.name, device.kernels_from) for row in card_file().card)
+    names = {device.name, device.kernels_from}
+    return any(row.gpu in names or names & {*listed(row.cards)} for row in card_file().card)
 
 
 @kept
