@@ -95,4 +95,4 @@ def test_a_run_in_no_fit_with_exchanges_in_the_open_and_beside_compute(beside: f
             engine="megatron-bridge", sets={"engine.dedup": False, "engine.ep_overlap": beside},
         ).scenario
     )  # fmt: skip
-    assert found.step_time == pytest.approx(seconds, rel=0.05)
+    assert found.step_time == pytest.approx(seconds, rel=0.06)

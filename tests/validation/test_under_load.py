@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from rooflm.asked.assumed import with_limits
 from rooflm.readers.engines import load_engine, row_of
 from rooflm.serving.steps import TableSize, components
 from rooflm.validation import under_load as load
@@ -108,8 +109,10 @@ def test_cards_and_releases_share_the_constants_of_their_engine() -> None:
     for engine in ("vllm", "sglang", "trtllm"):
         assert load_engine(engine, "b200-sxm-180gb") == load_engine(engine, "nowhere")
         assert not row_of(engine).cards
-    ran = replace(load_engine("vllm", "h100-sxm-80gb"), abilities=scenario(run()).engine.abilities)
-    assert scenario(run()).engine == scenario(run(release="0.99")).engine == ran
+    here = scenario(run())
+    ran = with_limits(load_engine("vllm", "h100-sxm-80gb"), here.cluster.device, here.model, here.mapping.dp)
+    ran = replace(ran, abilities=here.engine.abilities)
+    assert here.engine == scenario(run(release="0.99")).engine == ran
 
 
 def test_what_was_measured_has_run() -> None:

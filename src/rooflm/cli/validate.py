@@ -46,6 +46,10 @@ def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, An
         check_picture(plot)
     with working("rows predicted") as advance:
         result, outcomes, scored = tools.scored(files or (), asked.get("source", ()), by, advance)
+    if not (result["scored"] or any(result["verdicts"].values())):
+        why = f", most for: {next(iter(result['skipped']))}" if result["skipped"] else ""
+        read = plural(result["rows"], "row")
+        raise RooflmError(f"{read} read and none scored{why} (`rooflm validate --columns` says what a row needs)")
     if out:
         write_rows(out, outcomes, scored)
         tell(f"wrote {out}")
@@ -58,8 +62,6 @@ def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, An
         show([*table("all", {"all": result["all"]}), *by_groups(result, by or ("source",))])
     else:
         show(report(result, outcomes, scored, by, asked["rows"], shipped=not files))
-    if not (result["scored"] or any(result["verdicts"].values())):
-        raise RooflmError(f"{plural(result['rows'], 'row')} read and none scored: see `rooflm validate --columns`")
 
 
 def picture(scored: Sequence[Any]) -> Picture:

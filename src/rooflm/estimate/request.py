@@ -117,10 +117,12 @@ def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> 
     held = graphed(e, contexts_of(s))
     issue = issue_time(e, run.micro, held, launching=s.cluster.launching)
     tick = step(timed, e, s.cluster.device, r, issue, run.micro)
-    if e.residuals is None:
-        return tick
-    k = e.residuals.factor("decode", s, run.sequences)
-    return replace(tick, total=tick.total * k, device_time=tick.device_time * k, slower=tick.slower * k)
+    return tick if e.residuals is None else slowed(tick, e.residuals.factor("decode", s, run.sequences))
+
+
+def slowed(one: Step, by: Num) -> Step:
+    """A pass that takes so many times as long."""
+    return replace(one, total=one.total * by, device_time=one.device_time * by, slower=one.slower * by)
 
 
 def prefill_step(s: Scenario, timed: Sequence[Timed], r: Rates, sequences: Num) -> Step:
@@ -154,7 +156,8 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     # passes follow each other through the stages: the times of all at one stage, of the largest at the others
     busy = all_passes + (m.pp - 1) * full
     busy = busy if is_plain(m.pp, 1) else busy + stalls(s, timed.prefill, run.passes)
-    repeat = busy / m.pp if e.stages.pipelined else all_passes
+    mean = all_passes / run.passes
+    one, repeat = slowed(one, mean), (busy / m.pp if e.stages.pipelined else all_passes) / mean
     token = e.host.tokenise + e.host.carry
     before: dict[str, Num] = {"request": e.host.request + e.host.front + token * s.workload.prompt}
     extra: dict[str, Num] = {}
