@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from rooflm.validation.score import Scored, counted, is_rate, queues, requests_of, score, verdicts
 from rooflm.validation.table import published_tables, read_rows, source_names
-from rooflm_fit.pages import put
+from rooflm_fit.pages import markdown, rewrite
 from rooflm_fit.runs import DISTRUSTED, read
 
 SOURCES = {
@@ -36,18 +36,6 @@ SOURCES = {
     "ninehills": "TGI",
 }
 """Key of a source -> its name on the page."""
-
-
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table: names to the left, numbers to the right.
-
-    >>> print(markdown(("a", "b"), [("x", "1")]))
-    | a | b |
-    | --- | ---: |
-    | x | 1 |
-    """
-    lines = [header, ("---", *("---:" for _ in header[1:])), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def figures(predicted: Sequence[float], measured: Sequence[float]) -> tuple[str, str, str]:
@@ -140,6 +128,13 @@ def each_left_out(runs: Sequence[Run], aside: str) -> str:
 KINDS = {"ttft": "TTFT", "tpot": "TPOT"}
 
 
+def errors_and_coverage(some: Sequence[Scored]) -> tuple[str, str, str, str]:
+    """Mean, median and 90th percentile of the error of times (of rates as times), and the share in their bands."""
+    ratios = [x.ratio ** (-1 if is_rate(x.request.metric) else 1) for x in some]
+    inside = np.mean([x.low <= x.request.measured <= x.high for x in some])
+    return *figures(ratios, [1.0] * len(ratios)), f"{100 * inside:.0f} %"
+
+
 def nothing_fitted(scored: Sequence[Scored]) -> str:
     """Errors and coverage of rows under load of sources that nothing was fitted to, by source and metric."""
     groups: dict[tuple[str, str], list[Scored]] = defaultdict(list)
@@ -151,10 +146,7 @@ def nothing_fitted(scored: Sequence[Scored]) -> str:
                 groups[source, what].append(x)
     rows = []
     for (source, kind), some in sorted(groups.items(), key=lambda kv: (kv[0][0] == "all", kv[0])):
-        ratios = [x.ratio ** (-1 if is_rate(x.request.metric) else 1) for x in some]
-        mean, median, p90 = figures(ratios, [1.0] * len(ratios))
-        inside = np.mean([x.low <= x.request.measured <= x.high for x in some])
-        rows.append((source, kind, str(len(some)), mean, median, p90, f"{100 * inside:.0f} %"))
+        rows.append((source, kind, str(len(some)), *errors_and_coverage(some)))
     head = ("source", "metric", "rows", "mean", "median", "p90", "in band")
     return markdown(head, rows)
 
@@ -172,6 +164,27 @@ def own(scored: Sequence[Scored]) -> str:
     return markdown(("source", "rows", "mean", "median", "p90"), rows)
 
 
+FEW = 10
+"""Rows of a source from which on it is told of by itself."""
+
+
+def served(scored: Sequence[Scored]) -> str:
+    """Errors and coverage under load of the project's own tables, by source, most rows first."""
+    good = [x for x in scored if not x.reason and counted(x) and x.request.metric != "oom"]
+    many = Counter(x.request.source for x in good)
+    few = [source for source, rows in many.items() if rows < FEW]
+    groups: dict[str, list[Scored]] = {source: [] for source, rows in many.most_common() if rows >= FEW}
+    groups |= {f"{len(few)} of fewer than {FEW} rows": [], "all": []}
+    *_, rest, _ = groups
+    for x in good:
+        for name in (x.request.source if x.request.source in groups else rest, "all"):
+            groups[name].append(x)
+    rows = [
+        (source_names().get(name, name), str(len(items)), *errors_and_coverage(items)) for name, items in groups.items()
+    ]
+    return markdown(("source", "rows", "mean", "median", "p90", "in band"), rows)
+
+
 def verdict_text(scored: Sequence[Scored]) -> str:
     """Verdicts on memory in a sentence and two lists."""
     found = verdicts(scored)
@@ -185,14 +198,15 @@ def static_tables(args: argparse.Namespace) -> dict[str, str]:
     """The tables of fixed batches and of memory, where their rows were given."""
     if not (args.rows and args.data):
         return {}
-    mine = [r for p in published_tables() for r in requests_of(read_rows(p)) if r.task == "infer"]
+    mine = [r for p in published_tables() for r in requests_of(read_rows(p))]
     all_rows = [r for path in args.data for r in read(path, DISTRUSTED) if r.task == "infer"]
     memory = score([r for r in all_rows if not queues(r)])
     doubtful = {r.id for r in all_rows if r.apart}
     return {
         "inference": by_source(args.rows, doubtful),
         "distrusted": by_source(args.rows, doubtful, apart=True),
-        "own": own(score(mine)),
+        "own": own(score([r for r in mine if r.task == "infer"])),
+        "served": served(score([r for r in mine if r.task == "serve"])),
         "memory": own([x for x in memory if x.request.metric == "memory_bytes"]),
         "verdicts": verdict_text(memory),
     }
@@ -219,8 +233,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--aside", type=Path, nargs="*", default=[], help="tables that nothing was fitted to")
     args = parser.parse_args(argv)
     tables = {**static_tables(args), **load_tables(args.load, args.aside)}
-    for page in args.page:
-        page.write_text(put(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
+    rewrite(tables, *args.page)
 
 
 if __name__ == "__main__":

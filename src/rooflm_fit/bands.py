@@ -25,11 +25,13 @@ import numpy as np
 from rooflm.asked.answers.bands import DISTANCES, Known, distance
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import family_of, load_engine
+from rooflm.sweep.files import write_text
 from rooflm.validation.request import Request
 from rooflm.validation.score import band_phase, engine_of, is_rate, score
 from rooflm.validation.table import published_tables
+from rooflm_fit.pages import markdown, rewrite
 from rooflm_fit.runs import outcomes
-from rooflm_fit.training import SPREAD
+from rooflm_fit.training import SOURCES
 
 TAILS = (0.1, 0.9)
 """Shares of the rows, every source alike, below the ends of a band."""
@@ -150,16 +152,20 @@ def held(ratios: Sequence[Ratio], known: Known, group: Callable[[Ratio], str]) -
     return done
 
 
-def report(ratios: Sequence[Ratio], known: Known, fitted: set[str], by_source: bool = False) -> None:
+WAYS: dict[str, Callable[[Ratio], str]] = {
+    "model": lambda r: r.model, "card": lambda r: r.card, "source": lambda r: r.source,
+}  # fmt: skip
+"""What is left out whole, in turn."""
+Held = dict[str, list[tuple[Ratio, bool]]]
+"""Way -> for each row, whether it lies in the band made without its own."""
+
+
+def report(found: Held, known: Known, fitted: set[str], by_source: bool = False) -> None:
     """Print the share of rows in their band, of models, cards and sources left out whole: of fitted sources and of
     others (rows; sources alike), and by distance."""
-    ways: dict[str, Callable[[Ratio], str]] = {
-        "model": lambda r: r.model, "card": lambda r: r.card, "source": lambda r: r.source,
-    }  # fmt: skip
-    for way, group in ways.items():
-        found = held(ratios, known, group)
-        for phase in sorted({r.phase for r in ratios}):
-            own = [(r, ok) for r, ok in found if r.phase == phase]
+    for way, rows in found.items():
+        for phase in sorted({r.phase for r, _ in rows}):
+            own = [(r, ok) for r, ok in rows if r.phase == phase]
             parts = {
                 "all": own,
                 "fitted": [x for x in own if x[0].source in fitted],
@@ -168,8 +174,57 @@ def report(ratios: Sequence[Ratio], known: Known, fitted: set[str], by_source: b
             parts |= {where: [x for x in own if x[0].distance(known) == where] for where in DISTANCES}
             told = [f"{name} {share(some)} of {len(some)}" for name, some in parts.items() if some]
             print(f"{phase:20s} {way} left out: {'; '.join(told)}")
-    for source in sorted({r.source for r in ratios}) if by_source else ():
-        print(f"{source:20s} {share([x for x in found if x[0].source == source])}")
+    for source in sorted({r.source for r, _ in found["source"]}) if by_source else ():
+        print(f"{source:20s} {share([x for x in found['source'] if x[0].source == source])}")
+
+
+PHASES = {
+    "prefill": "prompts", "decode": "decoding and requests", "prefill under load": "first tokens under load",
+    "decode under load": "decoding and rates under load", "step": "training steps", "memory": "memory",
+}  # fmt: skip
+"""A phase -> what its rows are."""
+FAR = {
+    "near": "runs of this engine on this generation of cards were fitted",
+    "kin": "runs of another release of it, or on other cards, and others' on such cards",
+    "far": "none of the engine, or none on such cards, or something that no run had "
+    "(layers on the host, adapters, embeddings)",
+}
+"""A distance -> what is so far."""
+
+
+def inside(rows: Sequence[tuple[Ratio, bool]]) -> str:
+    """Per cent of rows in their band."""
+    return f"{100 * np.mean([ok for _, ok in rows]):.0f}"
+
+
+def band_table(bands: Sequence[BandRow]) -> str:
+    """The bands for docs/accuracy.md."""
+    ends = {(b.phase, b.distance): f"{b.low:.2f}-{b.high:.2f}" for b in bands}
+    head = ("distance", "which", *PHASES.values())
+    return markdown(head, [(d, text, *(ends.get((p, d), "-") for p in PHASES)) for d, text in FAR.items()])
+
+
+def held_table(found: Held, fitted: set[str]) -> str:
+    """What bands hold of what is left out whole, for docs/accuracy.md."""
+    lines = []
+    for phase, name in PHASES.items():
+        own = {way: [x for x in rows if x[0].phase == phase] for way, rows in found.items()}
+        others = [x for x in own["source"] if x[0].source not in fitted]
+        if others:
+            cells = (f"{len(own['model']):,}", *(inside(own[way]) for way in WAYS))
+            lines.append((name, *cells, f"{inside(others)} of {len(others):,}"))
+    return markdown(("left out", "rows", *WAYS, "of sources that nothing is fitted to"), lines)
+
+
+def held_words(found: Held, fitted: set[str]) -> str:
+    """The same of training steps, for docs/training.md."""
+    own = {way: [x for x in rows if x[0].phase == "step"] for way, rows in found.items()}
+    others = [x for x in own["source"] if x[0].source not in fitted]
+    model, card, source = (inside(own[way]) for way in WAYS)
+    return (
+        f"They hold {model}, {card} and {source} % of the rows of models, cards and sources left out in turn "
+        f"({len(own['model']):,} rows),\n{inside(others)} % of those of sources that nothing is fitted to."
+    )
 
 
 def share(found: Sequence[tuple[Ratio, bool]]) -> str:
@@ -210,17 +265,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--load", type=Path, required=True, help="rows of `rooflm_fit.serving --rows`")
     parser.add_argument("--by-source", action="store_true", help="print what each source holds, left out")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--docs", type=Path, help="folder of accuracy.md and training.md, to put the tables into")
     args = parser.parse_args(argv)
     read = [r for path in (*args.data, *published_tables()) for r in outcomes(path) if isinstance(r, Request)]
     requests = {r.id: r for r in read if r.source != CAMPAIGN}
     fits = from_fit(args.rows, requests) + from_load(args.load)
     done = {row["id"] for row in csv.DictReader(args.rows.open(newline="", encoding="utf-8"))}
     others = from_tables(r for r in requests.values() if r.id not in done)
-    trained = [r for r in others if r.source in SPREAD and not r.assumed]
+    trained = [r for r in others if r.source in SOURCES and not r.assumed]
     known = frozenset((family_of(r.engine), r.engine, r.generation) for r in (*fits, *trained))
-    ratios = [*fits, *others]
-    report(ratios, known, {r.source for r in (*fits, *trained)}, args.by_source)
-    args.out.write_text(written(bands_of(ratios, known), known), encoding="utf-8")
+    ratios, fitted = [*fits, *others], {r.source for r in (*fits, *trained)}
+    found, bands = {way: held(ratios, known, group) for way, group in WAYS.items()}, bands_of(ratios, known)
+    report(found, known, fitted, args.by_source)
+    write_text(args.out, written(bands, known))
+    if args.docs:
+        rewrite({"bands": band_table(bands), "held": held_table(found, fitted)}, args.docs / "accuracy.md")
+        rewrite({"held": held_words(found, fitted)}, args.docs / "training.md")
 
 
 if __name__ == "__main__":

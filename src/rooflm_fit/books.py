@@ -6,6 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from rooflm.sweep.files import write_text
+
 ROOT = Path(__file__).resolve().parents[2]
 BOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 LONGEST = 240
@@ -27,5 +29,5 @@ if __name__ == "__main__":
     v4: Any = import_module("nbformat.v4")
 
     for book in BOOKS:
-        book.write_text(v4.writes(executed(book)) + "\n", encoding="utf-8")
+        write_text(book, v4.writes(executed(book)) + "\n")
         print(f"executed {book.name}")

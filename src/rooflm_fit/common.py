@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from rooflm.kernels.constants import FitRow
+from rooflm.sweep.files import write_text
 from rooflm.units import Num
 
 Array = NDArray[np.float64]
@@ -260,7 +261,7 @@ def write_fits(path: Path, rows: Iterable[FitRow], header: str) -> None:
             value = getattr(row, name)
             if name not in optional or value != optional[name]:
                 lines.append(f"{name} = {_toml(value)}")
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_text(path, "\n".join(lines) + "\n")
 
 
 def _toml(value: Any) -> str:

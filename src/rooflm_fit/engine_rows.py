@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rooflm.catalogue.engine import ABOUT
 from rooflm.readers.rows import raw_row, row_files, rows_of
+from rooflm.sweep.files import write_text
 
 TIMES = tuple(name for name, about in ABOUT.items() if about.unit == "s")
 """Fields that are written as text with a unit."""
@@ -116,7 +117,17 @@ def base_of(engine: str) -> str:
     return str(raw_row("engine", engine)[0].get("base", ""))
 
 
+def bases_of(engine: str) -> list[str]:
+    """The rows that an engine's row builds on, the nearest first.
+
+    >>> bases_of("ollama-metal")[:2]
+    ['ollama', 'llama.cpp-2025-02']
+    """
+    base = base_of(engine)
+    return [base, *bases_of(base)] if base else []
+
+
 def write(path: Path, text: str) -> None:
     """Put a text of rows into its file once it is valid TOML."""
     tomllib.loads(text)
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)

@@ -33,11 +33,12 @@ from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
 from rooflm.readers.engines import load_engine
 from rooflm.scenario.scenario import Scenario
+from rooflm.sweep.files import write_text
 from rooflm.validation import Request
 from rooflm.validation.folds import held_out
 from rooflm.validation.score import engine_of, family, scenario_of
 from rooflm_fit.common import Array, Param, fit
-from rooflm_fit.engine_rows import base_of, file_of, held, updated, write
+from rooflm_fit.engine_rows import base_of, bases_of, file_of, held, updated, write
 from rooflm_fit.generations import kin, line, places
 from rooflm_fit.jobs import FREE, JOBS, Job
 from rooflm_fit.runs import DISTRUSTED, read
@@ -171,6 +172,12 @@ def families(requests: Sequence[Request]) -> list[Family]:
 SPEEDS = ("ttft", "tpot", "latency_s", "output_tokens_per_s", "prefill_tokens_per_s", "decode_tokens_per_s")
 
 
+def rows_of(job: Job, requests: Sequence[Request]) -> list[Request]:
+    """The rows that a job is fitted to."""
+    return [r for r in requests if r.metric in SPEEDS and r.task == "infer" and r.source not in job.skip
+            and engine_of(r) in job.engines]  # fmt: skip
+
+
 class Fitted(NamedTuple):
     """A job's constants by name, its rows, their predictions, and those of fits that never saw the row's group (nan
     where there was none)."""
@@ -217,13 +224,14 @@ def predict(members: Sequence[Family], rows: int, theta: Mapping[str, float]) ->
     return out
 
 
-def own_of(theta: Mapping[str, float], engine: str) -> dict[str, float]:
-    """An engine row's own constants: those of the engine whose runs it shares, and over them its own (a build's).
+def own_of(theta: Mapping[str, float], engine: str, alone: bool = False) -> dict[str, float]:
+    """An engine row's own constants: those of the engine whose runs it shares, unless `alone`, and over them its own (a
+    build's).
 
     >>> own_of({"llama.cpp:dequant": 1.0, "llama.cpp-metal:gap": 2.0, "step": 3.0}, "llama.cpp-metal")
     {'dequant': 1.0, 'gap': 2.0}
     """
-    marks = (f"{load_engine(engine).runs}:", f"{engine}:")
+    marks = (f"{engine}:",) if alone else (f"{load_engine(engine).runs}:", f"{engine}:")
     return {k.split(":", 1)[1]: v for mark in marks for k, v in theta.items() if k.startswith(mark)}
 
 
@@ -262,19 +270,30 @@ def reach_of(f: Family, theta: Mapping[str, float]) -> Derating:
     return Derating(**found)
 
 
-def run(job: Job, requests: Sequence[Request], crossed: bool = True) -> Fitted:
-    """Fit a job to all its rows; and, where `crossed`, predict each fold by a fit to the others."""
-    chosen = [r for r in requests if r.metric in SPEEDS and r.task == "infer" and r.source not in job.skip
-              and engine_of(r) in job.engines]  # fmt: skip
+def taken(job: Job, results: Mapping[str, Fitted]) -> dict[str, float]:
+    """Constants of a job that another's fit gives: of `results` where it is there, else of the row as it is.
+
+    >>> taken(JOBS["exllamav2"], {})["sm_stream"] == load_engine("llama.cpp").kernels.sm_stream
+    True
+    """
+    fitted = {e: f.constants for name, f in results.items() for e in JOBS[name].engines}
+    rows = {k: (fitted.get(whose, {}), load_engine(whose)) for k, whose in job.taken.items()}
+    return {k: own.get(k, float(row.value(k))) for k, (own, row) in rows.items()}
+
+
+def run(job: Job, requests: Sequence[Request], crossed: bool = True, given: Mapping[str, float] = {}) -> Fitted:
+    """Fit a job to all its rows; and, where `crossed`, predict each fold by a fit to the others. given: constants that
+    are not free."""
+    chosen = rows_of(job, requests)
     members = families(chosen)
-    theta = fit_to(job, members, chosen, np.ones(len(chosen), bool))
+    theta = fit_to(job, members, chosen, np.ones(len(chosen), bool), given=given)
     inside = predict(members, len(chosen), theta)
     outside = np.full(len(chosen), np.nan)
     fold = folds(chosen)
     for k in range(FOLDS if crossed else 0):
         aside = fold == k
         if aside.any() and not aside.all():
-            outside[aside] = predict(members, len(chosen), fit_to(job, members, chosen, ~aside))[aside]
+            outside[aside] = predict(members, len(chosen), fit_to(job, members, chosen, ~aside, given=given))[aside]
     return Fitted(theta, chosen, inside, outside)
 
 
@@ -288,17 +307,17 @@ def folds(requests: Sequence[Request]) -> NDArray[np.int64]:
 
 def fit_to(
     job: Job, members: Sequence[Family], requests: Sequence[Request], use: NDArray[np.bool_],
-    start: Mapping[str, float] | None = None,
+    start: Mapping[str, float] | None = None, given: Mapping[str, float] = {},
 ) -> dict[str, float]:  # fmt: skip
     """Constants of a job from the rows in use that can be trusted; a card without any has none of its own. start: where
-    to start from (a fit to more rows), which saves most of the steps."""
+    to start from (a fit to more rows), which saves most of the steps; given: constants that are not free."""
     use = use & np.array([not r.apart and not job.odd(r) for r in requests])
     kept = [f for f in members if use[f.index].any()]
     seen = {f.gpu for f in kept} | {f.engine for f in kept} | {key for f in kept for key in line(f.gpu)}
     free = params_of(job, members)
     listed = [p for p in free if p.name.replace("|", ":").split(":")[0] in seen or p.name.isidentifier()]
     if not listed:  # all of them stated
-        return {}
+        return dict(given)
     sizes: dict[tuple[str, str], int] = {}
     for r, u in zip(requests, use, strict=True):
         sizes[r.group] = sizes.get(r.group, 0) + int(u)
@@ -306,10 +325,11 @@ def fit_to(
     measured = np.array([r.measured for r, u in zip(requests, use, strict=True) if u])
 
     def model(theta: Mapping[str, float]) -> Array:
-        return predict(kept, len(requests), theta)[use]
+        return predict(kept, len(requests), {**theta, **given})[use]
 
     steps = 4 if start else 30
-    return fit(model, measured, listed, weights=weights, scale=SCALE, starts=(start or {},), max_nfev=steps)
+    found = fit(model, measured, listed, weights=weights, scale=SCALE, starts=(start or {},), max_nfev=steps)
+    return found | dict(given)
 
 
 def errors(predicted: Array, requests: Sequence[Request]) -> tuple[int, float, float]:
@@ -358,7 +378,8 @@ def write_engines(results: Mapping[str, Fitted]) -> None:
     for name, found in results.items():
         for engine in JOBS[name].engines:
             alone = load_engine(engine).runs == engine and base_of(engine) not in JOBS[name].engines
-            own = own_of(found.constants, engine)
+            base = load_engine(engine).runs in bases_of(engine)  # what the row it builds on is given, it is given, too
+            own = own_of(found.constants, engine, alone=base)
             shared = {k: v for k, v in found.constants.items() if k.isidentifier() and alone}
             path = file_of(engine)
             write(path, updated(path.read_text(encoding="utf-8"), engine, shared | own))
@@ -382,13 +403,13 @@ GENERALLY = "for engines without runs on this card"
 def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
     """Put the fitted jobs' cards into the file: a row a card and engine, then a general one a card where GENERAL says
     so, of the first of JOBS that has it (engines that serve stand before llama.cpp). A row that states its factors
-    stays."""
+    stays. All in the order of JOBS, stated rows first: fitted together or one by one, jobs make the same file."""
     head, *blocks = (b.rstrip() for b in path.read_text(encoding="utf-8").split("[[card]]"))
     runs = {name: dict.fromkeys(load_engine(e).runs for e in JOBS[name].engines) for name in results}
-    gone = [f'engine = "{e}"' for own in runs.values() for e in own]
-    gone += [f'"as fitted to runs of {name};' for name in results]
+    gone = [f"fitted to runs of {name}{mark}" for name in results for mark in ":;"]
     said = {of_whom(block) for block in blocks if not any(f'source = "{how}' in block for how in FITTED)}
     kept = [block for block in blocks if of_whom(block) in said or not any(mark in block for mark in gone)]
+    kept = [lent(block, results) if of_whom(block) in said else block for block in kept]
     general = [block for block in kept if GENERALLY in block]
     rows = [block for block in kept if GENERALLY not in block]
     for name, found in results.items():
@@ -415,9 +436,21 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
                 if whole:
                     own = [*named, 'engine = "fp16"']
                     general.append(card_row(own, plain | {"compute": whole}, count, f"{note} that sum in fp16"))
+    rows.sort(key=lambda block: next((i for i, job in enumerate(JOBS, 1) if f"runs of {job}:" in block), 0))
     general.sort(key=lambda block: next(i for i, job in enumerate(JOBS) if f"runs of {job};" in block))
     first = {of_whom(block): block for block in reversed(general)}
-    path.write_text("\n\n[[card]]".join([head, *rows, *reversed(first.values())]) + "\n", encoding="utf-8")
+    write_text(path, "\n\n[[card]]".join([head, *rows, *reversed(first.values())]) + "\n")
+
+
+def lent(block: str, results: Mapping[str, Fitted]) -> str:
+    """A stated row of a card with the factors that a job lends it out of its family's fit."""
+    for name, found in results.items():
+        for gpu, factors in JOBS[name].lent.items():
+            own = factors_of([(k, v) for k, v in found.constants.items() if k.split("|")[0] in line(gpu)])
+            if of_whom(block) in [f'\ngpu = "{gpu}"\nengine = "{engine}"' for engine in JOBS[name].engines]:
+                for factor in factors:
+                    block = re.sub(rf"(?m)^{factor} = .*$", f"{factor} = {own[factor]:.4g}", block)
+    return block
 
 
 def known_of(place: str, job: str) -> dict[str, float]:
@@ -441,11 +474,12 @@ def of_whom(block: str) -> str:
 
 
 def card_row(named: Sequence[str], factors: Mapping[str, float], rows: int, source: str) -> str:
-    """A row of devices.toml without its head.
+    """A row of devices.toml without its head; first the lines that say of whom it is (`of_whom`).
 
-    >>> card_row(['gpu = "a"'], {"compute": 0.5}, 7, "b")
-    '\\ngpu = "a"\\ncompute = 0.5\\nrows = 7\\nsource = "b"'
+    >>> card_row(['cards = "x"', 'gpu = "a"'], {"compute": 0.5}, 7, "b")
+    '\\ngpu = "a"\\ncards = "x"\\ncompute = 0.5\\nrows = 7\\nsource = "b"'
     """
+    named = sorted(named, key=lambda line: line.startswith("cards = "))
     values = [f"{k} = {v:.4g}" for k, v in factors.items()]
     return "\n".join(["", *named, *values, f"rows = {rows}", f'source = "{source}"'])
 
@@ -460,17 +494,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=Path, help="write every row's prediction in and out of sample")
     args = parser.parse_args(argv)
     requests = [r for path in args.data for r in read(path, DISTRUSTED) if r.task == "infer"]
-    results = {}
+    results: dict[str, Fitted] = {}
     measured = {engine_of(r) for r in requests}
-    for name in (name for name in args.only if measured & set(JOBS[name].engines)):
-        results[name] = found = run(JOBS[name], requests, not args.quick)
+    asked = [name for name in JOBS if name in args.only and measured & set(JOBS[name].engines)]
+    for name in sorted(asked, key=lambda name: JOBS[name].kin is None):  # GeForce's cards of others start from a family
+        results[name] = found = run(JOBS[name], requests, not args.quick, taken(JOBS[name], results))
         print("\n".join(table(found, name)), flush=True)
         print("   ", "  ".join(f"{k}={v:.4g}" for k, v in found.constants.items()), flush=True)
+        if args.write:
+            write_engines({name: found})
+            write_cards(CALIBRATION / "devices.toml", {name: found})
+            card_file.cache_clear()
+            on_file.cache_clear()
     if args.rows:
-        write_rows(args.rows, results)
-    if args.write:
-        write_engines(results)
-        write_cards(CALIBRATION / "devices.toml", results)
+        write_rows(args.rows, {name: results[name] for name in asked})
 
 
 def write_rows(path: Path, results: Mapping[str, Fitted]) -> None:
@@ -480,7 +517,7 @@ def write_rows(path: Path, results: Mapping[str, Fitted]) -> None:
         for r, inside, outside in zip(f.requests, f.predicted, f.outside, strict=True):
             figures = f"{r.measured:.6g},{inside:.6g},{outside:.6g}"
             lines.append(f"{name},{r.id},{r.source},{r.group[0]},{r.group[1]},{r.engine},{r.metric},{figures}")
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_text(path, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,19 +8,19 @@ starting from the fit to all (a card's own constants fall back to its family's).
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import numpy as np
 
 from rooflm.validation.request import Request
-from rooflm_fit.accuracy_page import figures, markdown
+from rooflm_fit.accuracy_page import figures
 from rooflm_fit.common import Array
-from rooflm_fit.engines import families, fit_to, predict
+from rooflm_fit.engines import families, fit_to, predict, rows_of
 from rooflm_fit.jobs import JOBS
-from rooflm_fit.pages import put
+from rooflm_fit.pages import markdown, rewrite
 from rooflm_fit.runs import DISTRUSTED, read
-from rooflm_fit.transfer import rows_of
 
 
 def without(job_name: str, chosen: Sequence[Request]) -> dict[str, Array]:
@@ -47,30 +47,38 @@ def line(name: str, chosen: Sequence[Request], found: Mapping[str, Array]) -> tu
     return (name, str(len(measured)), *(c if c != "- / -" else "-" for c in cells))
 
 
+def each(names: Sequence[str], requests: Sequence[Request], processes: int) -> Iterator[tuple[str, dict[str, Array]]]:
+    """What `without` finds of each job, as they end; the longest begin first, so that processes end together."""
+    chosen = {name: rows_of(JOBS[name], requests) for name in names}
+    fits = {name: len(rows) * len({g for r in rows for g in r.group}) for name, rows in chosen.items() if rows}
+    order = sorted(fits, key=lambda name: -fits[name])
+    with ProcessPoolExecutor(processes) as pool:
+        running = {pool.submit(without, name, chosen[name]): name for name in order}
+        for future in as_completed(running):
+            yield running[future], future.result()
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table; with --page, put it between its marks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, nargs="+", required=True)
     parser.add_argument("--only", nargs="*", default=list(JOBS))
+    parser.add_argument("--processes", type=int, default=2, help="jobs at a time")
     parser.add_argument("--page", type=Path)
     options = parser.parse_args(argv)
     requests = [r for path in options.data for r in read(path, DISTRUSTED) if r.task == "infer"]
-    rows, every, held = [], [], []
-    for name in options.only:
-        chosen = rows_of(JOBS[name], requests)
-        if chosen:
-            found = without(name, chosen)
-            rows.append(line(name, chosen, found))
-            every += chosen
-            held.append(found)
-            print("  ".join(rows[-1]), flush=True)
-    joined = {k: np.concatenate([f[k] for f in held]) for k in ("in", "model", "card")}
-    rows.append(line("all", every, joined))
+    held, lines = {}, {}
+    for name, found in each(options.only, requests, options.processes):
+        held[name], lines[name] = found, line(name, rows_of(JOBS[name], requests), found)
+        print("  ".join(lines[name]), flush=True)
+    names = [name for name in options.only if name in held]
+    joined = {k: np.concatenate([held[n][k] for n in names]) for k in ("in", "model", "card")}
+    every = [r for n in names for r in rows_of(JOBS[n], requests)]
     head = ("engine, mean / median", "rows", "in sample", "model left out", "card left out")
-    text = markdown(head, rows)
+    text = markdown(head, [*(lines[n] for n in names), line("all", every, joined)])
     print(text)
     if options.page:
-        options.page.write_text(put(options.page.read_text(encoding="utf-8"), {"fixed": text}), encoding="utf-8")
+        rewrite({"fixed": text}, options.page)
 
 
 if __name__ == "__main__":

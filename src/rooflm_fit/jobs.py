@@ -28,7 +28,8 @@ class Job:
     the same of a family of cards (`Device.product_family`), whose factors multiply those of its cards; generation: of
     one generation of a family over the one before it; start: where a family's factor starts, if not at 1; odd: which of
     its rows ran kernels that no other row did, so that they are predicted and not fitted; bound: cards whose own
-    factors hold in one engine row of it alone."""
+    factors hold in one engine row of it alone; taken: constants of its engine rows that another's fit gives, and whose;
+    lent: cards whose row is stated but for these factors, which are their family's."""
 
     engines: tuple[str, ...]
     shared: tuple[Param, ...] = ()
@@ -40,6 +41,8 @@ class Job:
     start: Mapping[str, float] = field(default_factory=dict)
     odd: Callable[[Request], bool] = lambda request: False
     bound: Mapping[str, str] = field(default_factory=dict)
+    taken: Mapping[str, str] = field(default_factory=dict)
+    lent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 FREE = {
@@ -111,6 +114,7 @@ JOBS: dict[str, Job] = {
         (*host(2e-3, 60e-6, 50e-3), Param("collective_factor", 1.0, 0.3, 20.0, prior=1.0),  # RCCL's over NCCL's
          reread(4.0), Param("block_rate", 2e9, 1e8, 1e11, prior=0.5), *kernel("stream_factor", width=0.5, high=10.0)),
         kin=Card(0, 0, few=1.0, sm_stream=1.0),
+        lent={"mi325x": ("few", "sm_stream"), "mi355x": ("few",)},  # of MI300X's chip and its successor, which ran none
     ),
     "trtllm-2024": Job(  # no card's factors: left out, cards are predicted better by one set (decision 141)
         ("trtllm-2024",),
@@ -177,5 +181,6 @@ JOBS: dict[str, Job] = {
     "exllamav2": Job(
         ("exllamav2",),
         (Param("gap", 1e-6, 1e-8, 1e-4, prior=0.8), Param("request", 5e-3, 1e-5, 1.0, prior=0.8)),
+        taken={"sm_stream": "llama.cpp-2024-05"},  # its own ask for 6.2 with RTX 4090 and 7.0 without (decision 141)
     ),
 }  # fmt: skip

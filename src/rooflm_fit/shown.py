@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
+from rooflm.sweep.files import write_text
+
 ROOT = Path(__file__).resolve().parents[2]
 WALL = re.compile(r"\bin \d[\d.]* m?s(?=;)")
 """Seconds that a search took, which no two runs share."""
@@ -84,7 +86,7 @@ def refresh(check: bool) -> list[str]:
         if fresh != text:
             stale.append(page.name)
             if not check:
-                page.write_text(fresh, encoding="utf-8")
+                write_text(page, fresh)
     return stale
 
 

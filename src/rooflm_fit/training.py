@@ -1,36 +1,37 @@
-"""Fit what training steps take over calibrated kernels: `python -m rooflm_fit.training TABLE.csv [--without NAME]`.
+"""Fit what training steps take over calibrated kernels: `python -m rooflm_fit.training TABLE.csv --write --page PAGE`.
 
 All sources are fitted jointly, with priors on constants that steps identify weakly: factors of products, experts and
 attention by device generation (data/calibration/training.toml), and a few habits of frameworks
-(data/engines/training.toml). The constants and errors are printed; --write puts the constants there. --without leaves
-a source out and reports its error; --crossed keeps each third of the groups aside in turn; --common fits one set for
-all frameworks; --check only reports the errors of the shipped constants.
+(data/engines/training.toml). Rounds of Gauss-Newton from the shipped constants: each takes the derivatives of all rows'
+errors by the constants' logarithms (an evaluation of the rows a constant: two to four minutes) and solves for the
+constants at which the linear errors and the priors cost least. The last derivatives also say what is left out: each
+source, card, model and framework in turn, predicted by the constants that the other rows want. --write puts the
+constants where the package reads them, --page the errors into docs/training.md; --rounds 0 fits nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from rooflm.asked import paths
 from rooflm.asked.answers.training import train
 from rooflm.catalogue.model import MoE
 from rooflm.kernels.constants import CALIBRATION
 from rooflm.kernels.training_factors import table
+from rooflm.readers.engines import load_engine
 from rooflm.scenario.scenario import Scenario
-from rooflm.validation.folds import held_out
 from rooflm.validation.request import Request
 from rooflm.validation.score import TRAINED, training_scenario
 from rooflm_fit import engine_rows, runs
 from rooflm_fit.engine_rows import base_of, file_of, updated
+from rooflm_fit.pages import markdown, rewrite
 
 Array = NDArray[np.float64]
 
@@ -92,38 +93,34 @@ CONSTANTS = (
     Constant("stream_share", 0.8, 0.15, "torchtitan torchtitan-2024 fsdp"),
     Constant("stream_share", 0.8, 0.15, f"{NEW} nemo-automodel pax"),
 )
-ALL = f"{OLD} {NEW} {FSDP}"
-COMMON = (
-    *(c for c in CONSTANTS if not c.engines),
-    Constant("bmm_factor", 1.0, 0.2, ALL),
-    Constant("stream_share", 0.75, 0.15, ALL),
-    Constant("collective_factor", 1.0, 0.2, ALL),
-    Constant("dp_factor", 1.1, 0.3, ALL),
-    Constant("expert_launch", 10e-6, 0.5, ALL),
-    Constant("moe_host", 9e-3, 0.3, ALL),
-    Constant("chunk_host", 10e-3, 0.5, ALL),
-    Constant("gap", 240e-6, 0.5, "megatron-deepspeed"),
-)
-"""One set for every framework. `gap` is no framework's habit but what a launch costs that the host waits for: it
-belongs to the runs that needed CUDA_LAUNCH_BLOCKING=1, which only BigScience's did."""
-SPREAD = {
-    "KOR": 0.03, "KORL": 0.03, "NAR": 0.03, "NAR2": 0.03, "BLM": 0.06, "LLMF": 0.05, "TT": 0.06, "NEMO": 0.04,
-    "MBR": 0.06, "AUTO": 0.1, "PAX": 0.1, "MOE": 0.15, "FMS": 0.06, "IEVO": 0.12, "dgxc": 0.05, "dgxc2": 0.08,
-    "mlplora": 0.06, "mlplorabw": 0.06, "mlp8b": 0.06, "mlp405bw": 0.06,
+"""`gap` is no framework's habit but what a launch costs that the host waits for: it belongs to the runs that needed
+CUDA_LAUNCH_BLOCKING=1, which only BigScience's did."""
+
+
+class Source(NamedTuple):
+    """A source's name on the page, and the error that a row of it is expected to have: how repeats scatter, and how
+    much its table leaves unsaid."""
+
+    name: str
+    spread: float
+
+
+SOURCES = {
+    "LLMF": Source("llm-foundry", 0.05), "BLM": Source("BigScience (Megatron-DeepSpeed)", 0.06),
+    "IEVO": Source("InternEvo, 8 to 1,024 GPUs", 0.12), "MBR": Source("Megatron-Bridge", 0.06),
+    "TT": Source("torchtitan", 0.06), "NEMO": Source("NeMo", 0.04), "dgxc": Source("NeMo 24, DGX Cloud", 0.05),
+    "dgxc2": Source("NeMo 25.04, DGX Cloud", 0.08), "mlp405bw": Source("MLPerf, 405B on Blackwell", 0.06),
+    "mlp8b": Source("MLPerf, 8B", 0.06), "mlplora": Source("MLPerf, LoRA on Hopper", 0.06),
+    "mlplorabw": Source("MLPerf, LoRA on Blackwell", 0.06), "KOR": Source("Korthikanti et al. 2022, steps", 0.03),
+    "KORL": Source("Korthikanti et al. 2022, one layer", 0.03), "NAR": Source("Narayanan et al. 2021", 0.03),
+    "NAR2": Source("Narayanan et al. 2021", 0.03), "FMS": Source("fms-fsdp", 0.06), "PAX": Source("JAX toolbox", 0.1),
+    "AUTO": Source("AutoModel", 0.1), "MOE": Source("Megatron-Core, experts", 0.15),
 }  # fmt: skip
-"""Error that a row of a source is expected to have: how repeats scatter, and how much its table leaves unsaid."""
 SHIPPED = CALIBRATION.parent / "published" / "training.csv"
 OWN = "dgxc dgxc2 mlplora mlplorabw mlp8b mlp405bw"
 """Sources that the package's own table holds whole, fitted beside the table that is given."""
 SOURCE_ROWS = 40
 """Rows of one source beyond this many count less, so that no source rules."""
-THIN = {"LLMF": 3, "MBR": 2, "BLM": 2, "IEVO": 3}
-"""Every how many-th row of the long sources is fitted."""
-REPEAT = 1.3
-"""A row is not fitted (but scored) where its configuration was published several times, for other releases, and it is
-off their median by more than this."""
-
-
 MOST_SHARE = 0.95
 """No share of a rate is fitted above this."""
 STEP = -0.03
@@ -133,40 +130,35 @@ MOST = 0.7
 
 
 class Problem:
-    """Rows with their scenarios, and the constants to fit."""
+    """Rows with their scenarios and weights."""
 
-    def __init__(self, rows: Sequence[Request], constants: Sequence[Constant] = CONSTANTS) -> None:
-        self.constants = constants
+    def __init__(self, rows: Sequence[Request]) -> None:
         self.rows: list[tuple[Request, Scenario]] = [(r, training_scenario(r)) for r in rows]
-        many = Counter(r.source for r, _ in self.rows)
+        many = Counter(r.source for r in rows)
         self.weights = np.array(
             [
-                min(1.0, (SOURCE_ROWS / many[r.source]) ** 0.5) * (0.5 if has_experts(s) else 1.0) / SPREAD[r.source]
+                min(1.0, (SOURCE_ROWS / many[r.source]) ** 0.5) * (0.5 if has_experts(s) else 1.0)
+                / SOURCES[r.source].spread
                 for r, s in self.rows
             ]
-        )
+        )  # fmt: skip
 
-    def errors(self, logs: Array | None) -> Array:
-        """log(predicted / measured time) of every row with these constants (None: as shipped)."""
+    def errors(self, logs: Array) -> Array:
+        """log(predicted / measured time) of every row with these constants."""
         chosen: list[tuple[set[str], str, float]] = []
-        for constant, value in zip(self.constants, logs if logs is not None else (), strict=logs is not None):
+        for constant, value in zip(CONSTANTS, np.exp(logs).tolist(), strict=True):
             if constant.engines:
-                chosen.append((set(constant.engines.split()), f"engine.{constant.path}", float(np.exp(value))))
+                chosen.append((set(constant.engines.split()), f"engine.{constant.path}", value))
             else:
                 for path in constant.path.split():
-                    put_constant(path, float(np.exp(value)))
+                    put_constant(path, value)
         return np.array([log_error(r, changed(s, chosen)) for r, s in self.rows])
-
-    def residuals(self, logs: Array) -> Array:
-        """Weighted errors, and how far each constant is from its prior."""
-        away = [(x - np.log(c.prior)) / c.spread for c, x in zip(self.constants, logs, strict=True)]
-        return np.concatenate([np.clip(self.errors(logs), -MOST, MOST) * self.weights, away])
 
     def slopes(self, logs: Array) -> tuple[Array, Array]:
         """(errors of all rows, their derivatives by the constants' logarithms: rows x constants)."""
         start, rows = self.errors(logs), self.rows
         found = np.zeros((len(rows), len(logs)))
-        for k, constant in enumerate(self.constants):
+        for k, constant in enumerate(CONSTANTS):
             names = constant.engines.split()
             own = np.array([not names or s.engine.name in names for _, s in rows])
             self.rows = [row for row, kept in zip(rows, own, strict=True) if kept]
@@ -174,17 +166,88 @@ class Problem:
             self.rows = rows
         return start, found
 
-    def pulls(self, logs: Array) -> Array:
-        """Derivatives of the residuals."""
-        errors, slopes = self.slopes(logs)
-        pulled = slopes * (self.weights * (np.abs(errors) < MOST))[:, None]
-        return np.concatenate([pulled, np.diag([1.0 / c.spread for c in self.constants])])
+    def cost(self, logs: Array, errors: Array) -> float:
+        """What the fit makes least: errors and distances from the priors in their expected widths, each square where it
+        is small and linear where it is large (soft L1)."""
+        away = (logs - PRIORS) / SPREADS
+        squares = np.concatenate([(np.clip(errors, -MOST, MOST) * self.weights) ** 2, away**2])
+        return float(np.sum(np.sqrt(1.0 + squares) - 1.0))
 
-    def fit(self, rounds: int) -> tuple[Array, Array]:
-        """(logs of the constants, their standard errors)."""
-        start = np.log([c.prior for c in self.constants])
-        found = least_squares(self.residuals, start, jac=self.pulls, max_nfev=rounds, loss="soft_l1", ftol=1e-5)
-        return found.x, np.sqrt(np.diag(np.linalg.pinv(found.jac.T @ found.jac)))
+    def fit(self, rounds: int) -> Fit:
+        """Rounds from the shipped constants until the cost falls by less than ENOUGH of itself; 0 only takes the
+        derivatives."""
+        at = np.array([shipped(c) for c in CONSTANTS])
+        for n in range(rounds + 1):
+            errors, slopes = self.slopes(at)
+            now = self.cost(at, errors)
+            print(f"round {n}: cost {now:.2f}, mean error {mean(errors):.2f} %", flush=True)
+            if n == rounds:
+                break
+            then = at + solved(errors, slopes, self.weights, at)
+            if self.cost(then, self.errors(then)) > (1.0 - ENOUGH) * now:
+                break
+            at = then
+        return Fit(at, errors, slopes)
+
+
+class Fit(NamedTuple):
+    """Logarithms of the constants, errors (rows) and their derivatives (rows x constants) there."""
+
+    logs: Array
+    errors: Array
+    slopes: Array
+
+
+ENOUGH = 0.01
+"""Share of the cost that a round has to save, or the fit stays where it is."""
+PRIORS = np.log([c.prior for c in CONSTANTS])
+SPREADS = np.array([c.spread for c in CONSTANTS])
+ROOM = np.array([np.log(MOST_SHARE) if c.path.endswith("share") else np.inf for c in CONSTANTS])
+"""Logarithms that constants have at most."""
+
+
+def shipped(constant: Constant) -> float:
+    """The logarithm of a constant as the package holds it.
+
+    >>> np.exp(shipped(CONSTANTS[0])) > 0.5
+    np.True_
+    """
+    if constant.engines:
+        return float(np.log(load_engine(constant.engines.split()[0]).value(constant.path)))
+    node: Any = table()
+    for name in constant.path.split()[0].split("."):
+        node = node[name]
+    return float(np.log(node))
+
+
+def solved(errors: Array, slopes: Array, weights: Array, at: Array) -> Array:
+    """How far constants move from `at` to where the linear errors + slopes moved and the priors cost least, by
+    reweighting; none beyond its ROOM."""
+    moved, away, room = np.zeros(len(at)), at - PRIORS, ROOM - at
+    for _ in range(30):
+        left = errors + slopes @ moved
+        pull = weights**2 / np.sqrt(1.0 + np.clip(left, -MOST, MOST) ** 2 * weights**2)
+        held = 1.0 / np.sqrt(1.0 + ((away + moved) / SPREADS) ** 2) / SPREADS**2
+        uphill = slopes.T @ (pull * left) + held * (away + moved)
+        free = (moved < room) | (uphill > 0)
+        square = slopes.T @ (slopes * pull[:, None]) + np.diag(held)
+        moved[free] -= np.linalg.solve(square[np.ix_(free, free)], uphill[free])
+        moved = np.minimum(moved, room)
+    return moved
+
+
+GROUPS = ("model", "card", "framework", "source")
+"""What is left out whole, in turn."""
+
+
+def left_out(problem: Problem, found: Fit, groups: Sequence[str]) -> Array:
+    """Each row's error by constants fitted to the rows of other groups, errors taken as linear around the fit."""
+    errors = np.empty(len(found.errors))
+    for name in sorted(set(groups)):
+        own = np.array([g == name for g in groups])
+        moved = solved(found.errors, found.slopes, problem.weights * ~own, found.logs)
+        errors[own] = (found.errors + found.slopes @ moved)[own]
+    return errors
 
 
 def has_experts(s: Scenario) -> bool:
@@ -216,79 +279,56 @@ def log_error(r: Request, s: Scenario) -> float:
     return -ratio if r.metric == "tokens_per_s_per_gpu" else ratio
 
 
-def configuration(r: Request) -> str:
-    """What rows of one run in several releases share."""
-    k = {name: value for name, value in r.kwargs.items() if name != "engine"}
-    return json.dumps([r.source, r.metric, k], sort_keys=True)
-
-
-def read(path: Path, thin: bool = True) -> list[Request]:
-    """Rows of time; to fit (thin), every few of the long sources, without those that contradict their repeats."""
+def read(path: Path) -> list[Request]:
+    """Rows of time of frameworks that are fitted."""
     fitted = {*OLD.split(), *NEW.split(), *FSDP.split()}
     both = [*runs.read(path), *(r for r in runs.read(SHIPPED) if r.source in OWN.split())]
     rows = [r for r in both if r.task == "train" and r.metric != "memory_bytes"]
-    rows = [r for r in rows if r.kwargs["engine"] in fitted]
-    if not thin:
-        return rows
-    repeats: dict[str, list[float]] = defaultdict(list)
-    for r in rows:
-        repeats[configuration(r)].append(r.measured)
-    agree = [r for r in rows if abs(np.log(r.measured / np.median(repeats[configuration(r)]))) <= np.log(REPEAT)]
-    seen: Counter[str] = Counter()
-    kept: list[Request] = []
-    for r in agree:
-        seen[r.source] += 1
-        if seen[r.source] % THIN.get(r.source, 1) == 0:
-            kept.append(r)
-    return kept
+    return [r for r in rows if r.kwargs["engine"] in fitted]
 
 
-def report(problem: Problem, errors: Array) -> None:
-    """Mean absolute error and bias of each source, dense models and experts apart."""
-    groups: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for (r, s), error in zip(problem.rows, errors, strict=True):
-        groups[r.source, "experts" if has_experts(s) else "dense"].append(float(np.expm1(error)))
-    for (source, kind), values in sorted(groups.items()):
-        mean, bias = 100 * np.mean(np.abs(values)), 100 * np.mean(values)
-        print(f"{source:6} {kind:8} {len(values):4d} rows  error {mean:5.1f} %  bias {bias:+5.1f} %")
-    for kind in ("dense", "experts", ""):
-        every = [v for (_, k), values in groups.items() for v in values if k.startswith(kind)]
-        if every:
-            print(f"all    {kind:8} {len(every):4d} rows  error {100 * np.mean(np.abs(every)):5.1f} %")
+def mean(errors: Array) -> float:
+    """Mean absolute error in per cent."""
+    return float(100 * np.mean(np.abs(np.expm1(errors))))
 
 
-def folds(rows: Sequence[Request]) -> NDArray[np.int64]:
-    """The part (of three) of each row's group, a model and a card, by a hash of their names."""
-    first = held_out(*zip(*(r.group for r in rows), strict=True), share=1 / 3)
-    second = held_out(*zip(*(r.group for r in rows), strict=True), share=2 / 3)
-    return np.where(first, 0, np.where(second, 1, 2))
+MANY = 20
+"""Rows of dense models and of experts from which on a source is told of by both."""
 
 
-def crossed(table_path: Path, constants: Sequence[Constant], rounds: int, parts: Sequence[int]) -> None:
-    """Errors of the parts by constants fitted to the others: groups of a model and a card that the fit never saw."""
-    thin, whole = read(table_path), read(table_path, thin=False)
-    seen, asked = folds(thin), folds(whole)
-    rows: list[tuple[Request, Scenario]] = []
-    errors: list[float] = []
-    for k in parts:
-        logs, _ = Problem([r for r, f in zip(thin, seen, strict=True) if f != k], constants).fit(rounds)
-        aside = Problem([r for r, f in zip(whole, asked, strict=True) if f == k], constants)
-        errors += list(aside.errors(logs))
-        rows += aside.rows
-        print(f"part {k}: {len(aside.rows)} rows", flush=True)
-    both = Problem([], constants)
-    both.rows = rows
-    report(both, np.array(errors))
+def kinds(problem: Problem) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """What the page tells of apart, and which rows those are: sources, all dense models, all experts, all."""
+    names = np.array([SOURCES[r.source].name for r, _ in problem.rows])
+    experts = np.array([has_experts(s) for _, s in problem.rows])
+    apart = {"dense": ~experts, "experts": experts}
+    for name in dict.fromkeys(source.name for source in SOURCES.values()):
+        own = names == name
+        if min(np.sum(own & kind) for kind in apart.values()) < MANY:
+            yield name, own
+        else:
+            yield from ((f"{name}, {kind}", own & rows) for kind, rows in apart.items())
+    yield from ((f"all {kind}", rows) for kind, rows in apart.items())
+    yield "all", np.ones(len(names), bool)
 
 
-def write(constants: Sequence[Constant], logs: Array) -> None:
+def page_table(problem: Problem, found: Fit) -> str:
+    """Errors of all rows as fitted, and by constants that never saw their model, card, framework or source."""
+    rows = [(r.group[0], r.group[1], s.engine.name, r.source) for r, s in problem.rows]
+    columns = [found.errors, *(left_out(problem, found, groups) for groups in zip(*rows, strict=True))]
+    head = ("source", "rows", "as shipped", *(f"{name} out" for name in GROUPS))
+    lines = [
+        (name, str(np.sum(own)), *(f"{mean(errors[own]):.1f}" for errors in columns))
+        for name, own in kinds(problem) if own.any()
+    ]  # fmt: skip
+    return markdown(head, lines)
+
+
+def write(logs: Array) -> None:
     """Put the fitted constants into the calibration file and the engines' rows: into a row, but not into those fitted
     with it that build on it."""
     kernels = CALIBRATION / "training.toml"
-    for constant, log in zip(constants, logs, strict=True):
-        value = float(np.exp(log))
+    for constant, value in zip(CONSTANTS, np.exp(logs).tolist(), strict=True):
         if constant.engines:
-            value = min(value, MOST_SHARE) if constant.path.endswith("share") else value
             names = constant.engines.split()
             places = [(file_of(name), name, constant.path) for name in names if base_of(name) not in names]
         else:
@@ -299,42 +339,24 @@ def write(constants: Sequence[Constant], logs: Array) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line of the fit."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Fit; print the constants that moved and the errors, and put them where they belong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path, help="table of published training runs")
-    parser.add_argument("--without", default="", help="sources left out of the fit, by comma")
-    parser.add_argument("--rounds", type=int, default=30, help="steps of the fit at most; 8 are too few")
-    parser.add_argument("--common", action="store_true", help="one set of constants for all frameworks")
-    parser.add_argument("--crossed", type=int, nargs="*", help="parts of the groups to keep aside in turn (0 1 2)")
-    parser.add_argument("--check", action="store_true", help="only report the errors of the shipped constants")
+    parser.add_argument("--rounds", type=int, default=4, help="steps of the fit at most")
     parser.add_argument("--write", action="store_true", help="put the constants where the package reads them")
+    parser.add_argument("--page", type=Path, help="page to put the table of errors into")
     options = parser.parse_args(argv)
-    if options.check:
-        whole = Problem(read(options.table, thin=False))
-        report(whole, whole.errors(None))
-        return
-    if options.crossed is not None:
-        crossed(options.table, COMMON if options.common else CONSTANTS, options.rounds, options.crossed or (0, 1, 2))
-        return
-    rows = read(options.table)
-    out = [r for r in rows if r.source in options.without.split(",")]
-    constants = COMMON if options.common else CONSTANTS
-    problem = Problem([r for r in rows if r not in out], constants)
-    logs, spread = problem.fit(options.rounds)
-    for constant, x, dx in zip(problem.constants, logs, spread, strict=True):
-        print(f"{constant.engines or 'training.toml':55} {constant.path:36} {np.exp(x):9.4g} +- {dx:.3f}")
-    if options.write:
-        write(problem.constants, logs)
-    print("in sample")
-    report(problem, problem.errors(logs))
-    if options.common:
-        print("all rows, those not fitted too")
-        whole = Problem(read(options.table, thin=False), constants)
-        report(whole, whole.errors(logs))
-    if out:
-        print("left out")
-        aside = Problem(out, constants)
-        report(aside, aside.errors(logs))
+    problem, before = Problem(read(options.table)), np.array([shipped(c) for c in CONSTANTS])
+    found = problem.fit(options.rounds)
+    for constant, old, new in zip(CONSTANTS, np.exp(before), np.exp(found.logs), strict=True):
+        if old != new:
+            print(f"{constant.engines or 'training.toml':55} {constant.path:36} {old:9.4g} -> {new:9.4g}")
+    if options.write and not np.array_equal(before, found.logs):
+        write(found.logs)
+    text = page_table(problem, found)
+    print(text)
+    if options.page:
+        rewrite({"training": text}, options.page)
 
 
 if __name__ == "__main__":

@@ -16,23 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
-from rooflm.validation import Request
-from rooflm.validation.score import engine_of
-from rooflm_fit.accuracy_page import figures, markdown
+from rooflm_fit.accuracy_page import figures
 from rooflm_fit.common import Array
-from rooflm_fit.engines import SPEEDS, Family, families, fit_to, predict
+from rooflm_fit.engines import Family, families, fit_to, predict, rows_of
 from rooflm_fit.jobs import JOBS, Job
-from rooflm_fit.pages import put
+from rooflm_fit.pages import markdown, rewrite
 from rooflm_fit.runs import DISTRUSTED, read
 
 PLAIN = ("vllm-2024", "trtllm-2024", "trtllm", "trtllm-nemo")
 """Jobs of engines that serve with CUDA graphs and fused kernels: what one of them fits may stand in for another."""
-
-
-def rows_of(job: Job, requests: Sequence[Request]) -> list[Request]:
-    """The rows that a job is fitted to."""
-    return [r for r in requests if r.metric in SPEEDS and r.task == "infer" and r.source not in job.skip
-            and engine_of(r) in job.engines]  # fmt: skip
 
 
 def common(fits: Mapping[str, Mapping[str, float]], without: str) -> dict[str, float]:
@@ -81,8 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print("  ".join(cells), flush=True)
     head = ("engine left out, mean / median", "rows", "its host as documented", "the others' host, too")
     if args.page:
-        text = put(args.page.read_text(encoding="utf-8"), {"transfer": markdown(head, lines)})
-        args.page.write_text(text, encoding="utf-8")
+        rewrite({"transfer": markdown(head, lines)}, args.page)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import numpy as np
 
 from rooflm.shown.numbers import count, days, gib, percent, seconds
+from rooflm.sweep.files import write_text
 from rooflm.web.asked import Asked, read_query
 from rooflm.web.blocks import Answer
 from rooflm.web.tabs.speed import BOUND, per_million
@@ -208,4 +209,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    write_text(PAGE, page())

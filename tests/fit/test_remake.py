@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from rooflm.kernels.constants import CALIBRATION, FitRow
+from rooflm_fit import __main__ as remake
 from rooflm_fit import engines
-from rooflm_fit.__main__ import BY_HAND, STEPS, changes, main
+from rooflm_fit.__main__ import BY_HAND, MADE, STEPS, Step, changes, lacking, main
 from rooflm_fit.common import write_fits
 from rooflm_fit.generations import places
 from rooflm_fit.jobs import JOBS
@@ -40,6 +41,39 @@ def test_without_a_step_the_steps_are_listed_and_nothing_runs(capsys: pytest.Cap
     assert main([]) == 0
     said = capsys.readouterr().out
     assert [line.split()[0] for line in said.splitlines()][: len(STEPS)] == [*STEPS]
+
+
+def test_a_step_that_lacks_what_an_earlier_one_hands_on_says_which(tmp_path: Path) -> None:
+    assert lacking(["bands"], tmp_path).endswith("inference-2.csv, which is not there: the step tables makes it")
+    assert lacking(["tables", "engines", "serving", "bands"], tmp_path) == "" == lacking(list(STEPS), tmp_path)
+
+
+def test_a_step_that_does_not_end_leaves_every_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "half.py"
+    script.write_text(
+        "import sys\nfrom pathlib import Path\n"
+        "folder = Path(sys.argv[1])\n(folder / 'README.md').write_text('half')\n"
+        "(folder / 'docs' / 'new.md').write_text('new')\nsys.exit(3)\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text("whole", encoding="utf-8")
+    steps = {"half": Step((f"{script} {{root}}",), "a half", "README.md", 0)}
+    monkeypatch.setattr(remake, "STEPS", steps)
+    monkeypatch.setattr(remake, "ROOT", tmp_path)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    assert main(["half", "--work", str(tmp_path / "out")]) == 1
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == "whole"
+    assert not (tmp_path / "docs" / "new.md").exists()
+    assert "Go on by --from half" in capfd.readouterr().out
+
+
+def test_all_that_steps_write_is_put_back() -> None:
+    own = {path for made in MADE for path in remake.ROOT.glob(made)}
+    named = [name for step in STEPS.values() for name in step.files.split(", ") if name]
+    assert [name for name in named if not any(path.match(name) for path in own)] == []
 
 
 def test_the_same_fit_writes_the_same_file(tmp_path: Path) -> None:
@@ -75,7 +109,11 @@ def test_a_stated_card_is_neither_removed_nor_written_again(tmp_path: Path, monk
 
 @pytest.mark.parametrize(
     ("words", "says"),
-    [(["gem"], "unknown step 'gem'"), (["gemm", "--data", "nowhere"], "--data is nowhere, but it holds no folder ops")],
+    [
+        (["gem"], "unknown step 'gem'"),
+        (["--from", "all"], "unknown step 'all'"),
+        (["gemm", "--data", "nowhere"], "--data is nowhere, but it holds no folder ops"),
+    ],
 )
 def test_wrong_input_is_told(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:

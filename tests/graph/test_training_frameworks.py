@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import tomllib
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,6 @@ from rooflm.validation.score import training_scenario
 from rooflm.validation.table import read_row
 from rooflm_fit.convert.tables import training_rows
 from rooflm_fit.convert.training_facts import GRAPHED, KNOWN, RUNS, Run, inputs, release, run_facts
-from rooflm_fit.training import read
 
 FOUNDRY: dict[str, str] = {
     "id": "LLMF-1", "source": "llm-foundry", "model": "MPT-7b", "layers": "32", "hidden": "4096", "heads": "32",
@@ -179,18 +176,6 @@ def test_details_of_torchtitan_rows() -> None:
         "fp8-rowwise",
         True,
     )
-
-
-def test_rows_that_contradict_their_repeats_are_not_fitted(tmp_path: Path) -> None:
-    rows = [FOUNDRY | {"id": f"LLMF-{i}", "value": str(value)} for i, value in enumerate((4000, 4100, 4200, 6000))]
-    path = tmp_path / "rows.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(FOUNDRY), restval="")
-        writer.writeheader()
-        writer.writerows(rows)
-    every = [r.measured for r in read(path, thin=False)]
-    assert len(every) >= 1
-    assert 6000 not in [r.measured for r in read(path)]
 
 
 def test_every_entry_of_runs_names_known_models_and_cards_and_says_where_from() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflm.errors import RooflmError
+from rooflm.sweep.files import write_text
 from rooflm.validation.columns import COLUMNS
 from rooflm_fit.convert.cells import Cells, Row, number, prefix_of, text
 from rooflm_fit.convert.inference import tidy_inference
@@ -233,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     old, new = (Path(name) for name in given)
     try:
         rows = converted(old.read_text(encoding="utf-8-sig", errors="replace"), str(old))
-        new.write_text(text_of(rows), encoding="utf-8")
+        write_text(new, text_of(rows))
     except RooflmError as error:
         print(f"convert-published: {error}", file=sys.stderr)
         return 2
