@@ -55,7 +55,7 @@ STEPS: dict[str, Step] = {
     "mla": kernels("mla", "latent attention", 0.7),
     "moe": kernels("moe", "experts", 0),
     "elementwise": kernels("elementwise", "vector kernels", 0.1),
-    "collectives": kernels("collectives", "collectives", 0, "collective"),
+    "collectives": kernels("collectives", "collectives", 0.2, "collective"),
     "instinct": Step(
         ("-m rooflm_fit.instinct --data {aiter} --out {package}/calibration",),
         "kernels on AMD Instinct",
