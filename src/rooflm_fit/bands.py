@@ -208,8 +208,8 @@ COLUMNS = (("prompt", "prefill"), ("decode", "decode"), ("first token under load
            ("decode under load", "decode under load"), ("step", "step"), ("memory of a step", "memory"))  # fmt: skip
 """Head of a column or row on the page, and its phase."""
 WHICH = {
-    "near": "runs of this release of the engine on such cards (line and generation: H100 and H200 alike) were fitted",
-    "far": "none was, or a part of it was in no run that was fitted, or a row of a table does not state it all",
+    "near": "runs of this release of the engine on such cards (line and generation, as H100 and H200) were fitted",
+    "far": "none was, or it has a part that none of them had, or a row of a table does not state all",
 }
 """What distances mean, on the page."""
 
@@ -217,7 +217,10 @@ WHICH = {
 def tables(bands: Sequence[BandRow], found: Mapping[str, Found], fitted: set[str]) -> dict[str, str]:
     """The tables of docs/accuracy.md: the bands, and what they hold of what was left out, in per cent."""
     ends = {(b.phase, b.distance): f"{b.low:.2f}-{b.high:.2f}" for b in bands}
-    rows = [(where, which, *(ends.get((phase, where), "-") for _, phase in COLUMNS)) for where, which in WHICH.items()]
+    rows = [
+        (f"{where}: {which}", *(ends.get((phase, where), "-") for _, phase in COLUMNS))
+        for where, which in WHICH.items()
+    ]
     kept = []
     for name, phase in COLUMNS:
         at = {way: [x for x in some if x[0].phase == phase] for way, some in found.items()}
@@ -228,7 +231,7 @@ def tables(bands: Sequence[BandRow], found: Mapping[str, Found], fitted: set[str
         held[-1] += f" of {len(alone)}"
         kept.append((name, f"{len(at['source'])}", *held, alike, f"{few} of {many}"))
     head = ("", "rows", *WAYS, "source that nothing is fitted to", "sources alike", f"below {100 * FEW:.0f}")
-    return {"bands": markdown(("", "which", *(name for name, _ in COLUMNS)), rows), "held": markdown(head, kept)}
+    return {"bands": markdown(("", *(name for name, _ in COLUMNS)), rows), "held": markdown(head, kept)}
 
 
 def by_source(found: Found) -> dict[str, list[bool]]:
