@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 import rooflm
-from rooflm.asked.answers.bands import bands_around
+from rooflm.asked.answers.bands import band, bands_around, distance, fitted, kind_of
+from rooflm.readers.devices import load_device
+from rooflm.validation.score import score
+from rooflm.validation.table import read_row
 
 TIMES = ("ttft_s", "tpot_s", "latency_s")
 
@@ -37,9 +40,10 @@ def test_no_band_of_a_step_passes_the_roof() -> None:
     ("engine", "gpu", "lacks"),
     [
         ("tgi", "h100", "no run of tgi was fitted"),
-        ("vllm", "rtx-3090", "no run of this release of vllm on ampere cards was fitted"),
-        ("vllm", "arc-b580", "no run on xe2 cards was fitted"),
-        ("tgi", "arc-b580", "no run of tgi and none on xe2 cards was fitted"),
+        ("vllm", "a100", "no run of this release of vllm on datacenter ampere cards was fitted"),
+        ("vllm", "rtx-3090", "no run of vllm on geforce ampere cards was fitted"),
+        ("vllm", "arc-b580", "no run on arc xe2 cards was fitted"),
+        ("tgi", "arc-b580", "no run of tgi and none on arc xe2 cards was fitted"),
         ("vllm", "h100", ""),
     ],
 )
@@ -66,10 +70,31 @@ def width(e: object, key: str) -> float:
 
 def test_farther_scenarios_have_wider_bands() -> None:
     asked = [("vllm", "h100"), ("vllm", "a100"), ("tgi", "arc-b580")]
-    near, kin, far = (rooflm.infer("llama-7b", gpu=gpu, engine=engine, batch=8) for engine, gpu in asked)
-    for key in TIMES:
-        assert width(near, key) <= width(kin, key) * 1.05 and width(kin, key) <= width(far, key) * 1.05
-    assert width(near, "tpot_s") < width(far, "tpot_s")
+    near, *others = (rooflm.infer("llama-7b", gpu=gpu, engine=engine, batch=8) for engine, gpu in asked)
+    for far in others:
+        assert all(width(near, key) <= width(far, key) * 1.05 for key in TIMES)
+        assert width(near, "tpot_s") < width(far, "tpot_s")
+
+
+def test_near_bands_lie_within_far_ones() -> None:
+    for phase in ("prefill", "decode", "request", "prefill under load", "decode under load", "step", "memory"):
+        engine = "megatron" if phase in ("step", "memory") else "vllm"
+        near, far = (band(phase, engine, "datacenter hopper", far) for far in (False, True))
+        assert near and far and (near.distance, far.distance) == ("near", "far")
+        assert far.low <= near.low < 1 < near.high <= far.high
+
+
+def test_a_card_of_another_line_is_not_near() -> None:
+    """Runs on B200 say little of a GeForce card of the same generation."""
+    kinds = [kind_of(load_device(name)) for name in ("b200", "b300", "rtx-5090")]
+    assert [distance("vllm", kind, fitted()) for kind in kinds] == ["near", "near", "far"]
+
+
+def test_what_a_row_states_never_widens_its_band() -> None:
+    known = {"model": "llama-2-7b", "gpu": "h100", "metric": "tpot", "value": "0.01", "batch": "8"}
+    told = [{}, {"engine": "vllm"}, {"engine": "vllm", "prompt": "512", "output": "64", "quant": "fp8", "tp": "1"}]
+    widths = [x.high / x.low for x in score([read_row(known | more) for more in told])]  # type: ignore[list-item]
+    assert widths == sorted(widths, reverse=True) and widths[0] > widths[-1]
 
 
 def test_parts_that_nobody_fitted_are_far() -> None:
@@ -80,6 +105,21 @@ def test_parts_that_nobody_fitted_are_far() -> None:
         alone = rooflm.infer("llama-3.1-70b", **{**given, "cpu_layers": layers})
         assert np.isclose(grid["error_band.tpot_s.high"].values[i], alone.error_band["tpot_s"]["high"])
         assert (width(alone, "tpot_s") > 1.5) == bool(layers)
+        assert ("no run with layers on the host was fitted" in " ".join(alone.assumed)) == bool(layers)
+
+
+def test_servers_of_prompts_alone_are_far() -> None:
+    """Under load, in answers and in rows of a table."""
+    load = {"model": "llama-3.1-8b", "gpu": "h100", "engine": "vllm", "concurrency": 2, "prompt": 64, "output": 8}
+    one, split = (rooflm.serve(**load, requests=4, **more) for more in ({}, {"prefill_replicas": 1}))
+    told = "wider error bands: no run with servers of prompts alone was fitted"
+    assert [told in " ".join(x.assumed) for x in (one, split)] == [False, True]
+    spans = [x.values()["error_band"]["ttft_s"] for x in (one, split)]
+    ratio = [band["high"] / x.values()["ttft_s"]["mean"] for x, band in zip((one, split), spans, strict=True)]
+    cells = {k: str(v) for k, v in load.items()} | {"requests": "4", "metric": "ttft", "value": "1", "unit": "s"}
+    rows = [read_row(cells), read_row(cells | {"prefill_replicas": "1"})]
+    assert [x.high / x.predicted for x in score(rows)] == pytest.approx(ratio)  # type: ignore[arg-type]
+    assert ratio[0] < ratio[1]
 
 
 def test_the_band_of_a_request_has_no_step() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rooflm.asked.answers.bands import DISTANCES
-from rooflm_fit.bands import BandRow, Ratio, bands_of, held, share, tails, written
+from rooflm_fit.bands import BandRow, Ratio, bands_of, below, held, share, tables, tails, written
 
 KNOWN = frozenset({("vllm", "vllm", "hopper"), ("mlc", "mlc", "ada")})
 
@@ -33,34 +33,40 @@ def test_bands_hold_eight_of_ten_rows_of_what_was_left_out(way: str) -> None:
     assert 0.72 < np.mean([ok for _, ok in found]) < 0.88
 
 
-def test_every_source_counts_alike() -> None:
-    """A campaign of a thousand rows says as much as a source of thirty."""
+def test_a_source_counts_as_the_root_of_its_rows() -> None:
+    """A campaign of 1,200 rows says as much as six sources of thirty, not as forty and not as one."""
     campaign = [r._replace(source="campaign") for r in rows(40, 0.0)]
-    wide = of(bands_of(rows(20, 0.3), KNOWN))["near"]
-    both = of(bands_of([*campaign, *rows(20, 0.3)], KNOWN))["near"]
-    assert np.log(both.high / both.low) > 0.8 * np.log(wide.high / wide.low)
+    six = [r._replace(source=f"part {i % 6}") for i, r in enumerate(campaign[:180])]
+    both, same = (of(bands_of([*more, *rows(20, 0.3)], KNOWN))["near"] for more in (campaign, six))
+    assert np.log(both.high / both.low) == pytest.approx(np.log(same.high / same.low), rel=0.1)
     assert both.sources == 21
 
 
+def test_far_rows_make_no_band_of_near_ones() -> None:
+    apart = [*rows(9, 0.1), *(r._replace(ratio=9.0) for r in rows(9, 0.1, engine="tgi"))]
+    assert of(bands_of(apart, KNOWN))["near"] == of(bands_of(rows(9, 0.1), KNOWN))["near"]
+
+
 def test_farther_bands_are_no_narrower_and_all_hold_the_prediction() -> None:
-    late = [r._replace(ratio=2 * r.ratio) for r in rows(9, 0.1, on="ada")]  # kin: both fitted, never together
+    late = [r._replace(ratio=2 * r.ratio) for r in rows(9, 0.1, on="ada")]  # both fitted, never together
     made = of(bands_of([*rows(9, 0.2), *late, *rows(9, 0.01, engine="tgi")], KNOWN))
     assert tuple(made) == DISTANCES
     ends = [(made[d].low, made[d].high) for d in DISTANCES]
     assert all(a[0] >= b[0] and a[1] <= b[1] for a, b in pairwise(ends))
     assert all(low <= 1 <= high for low, high in ends)
-    assert made["kin"].high > 1.5
+    assert made["far"].high > 1.5
 
 
 def test_a_far_band_counts_a_source_that_nobody_saw() -> None:
     values = [(f"s{i}", float(i)) for i in range(10)]
     assert tails(values) == (0.0, 8.0)
     assert tails(values, unseen=1) == (0.0, 9.0)
+    assert tails([*values, *[("s5", 5.0)] * 8], power=1) == (1.0, 8.0)
 
 
 def test_what_assumes_something_is_far() -> None:
     assert rows(1, 0.1)[0].distance(KNOWN) == "near"
-    assert rows(1, 0.1)[0]._replace(assumed=True).distance(KNOWN) == "far"
+    assert rows(1, 0.1)[0]._replace(far=True).distance(KNOWN) == "far"
 
 
 def test_a_source_is_not_in_the_band_that_it_is_judged_by() -> None:
@@ -70,4 +76,15 @@ def test_a_source_is_not_in_the_band_that_it_is_judged_by() -> None:
 
 def test_the_file_reads_as_it_was_written() -> None:
     text = written([BandRow("decode", "near", 0.9, 1.1, 10, 2)], KNOWN)
-    assert '"vllm" = "hopper"' in text and "sources = 2" in text
+    assert '"vllm" = ["hopper"]' in text and "sources = 2" in text
+
+
+def test_the_tables_of_the_page() -> None:
+    found = [(r, i % 5 > 0) for i, r in enumerate(rows(4, 0.1, many=10))]
+    made = tables(
+        [BandRow("decode", "near", 0.9, 1.1, 10, 2)], dict.fromkeys(("model", "card", "source"), found), {"x"}
+    )
+    assert (
+        "| 0.90-1.10 |" in made["bands"] and "| decode | 40 | 80 | 80 | 80 | 80 of 40 | 80 | 0 of 4 |" in made["held"]
+    )
+    assert below([(r, ok and r.source == "vllm-hopper-0") for r, ok in found]) == (3, 4)

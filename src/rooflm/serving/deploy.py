@@ -215,7 +215,8 @@ class Served(Answer):
         out = {**self.summary.values, "load": self.run.requests.name}
         s = self.run.pools[-1].table.components.scenario
         times = {"ttft_s": "prefill under load", "tpot_s": "decode under load"}
-        out["error_band"] = bands_around(s, {k: (phase, out[k]["mean"], 0.0) for k, phase in times.items()})
+        asked = {k: (phase, out[k]["mean"], 0.0) for k, phase in times.items()}
+        out["error_band"] = bands_around(s, asked, split=len(self.run.pools) > 1)
         if self.steady is not None:
             copies = len(self.run.replicas) if len(self.run.pools) == 1 else 1
             out["steady"] = {"ttft_s": self.steady.ttft, "tpot_s": self.steady.tpot, "latency_s": self.steady.latency,
@@ -363,7 +364,7 @@ def deploy(
         assumed.append(f"KV transfer at {network.bandwidth / 1e9:.0f} GB/s")
     else:
         pools = (make_pool(s, server, longest, sequences, replicas),)
-    constants_note = whose_constants(s, built.assumed)
+    constants_note = whose_constants(s, built.assumed, split=len(pools) > 1)
     return Deployment(pools, router, network, (*constants_note, *assumed), built.warnings)
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.asked.answers.bands import around, band
+from rooflm.asked.answers.bands import PARTS, around, band, kind_of
 from rooflm.asked.answers.training import TrainingEstimate, train
 from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
@@ -63,6 +63,11 @@ class Scored(NamedTuple):
     def assumed(self) -> tuple[str, ...]:
         """What the row does not state, or no catalogue holds, and what its prediction had to assume."""
         return (*self.request.assumed, *filter(None, [self.stands_on]))
+
+    @property
+    def far(self) -> bool:
+        """Whether its error band is that of what is far from what was fitted, whatever its engine and card."""
+        return bool(self.assumed) or any(self.request.kwargs.get(part) for part in PARTS)
 
     @property
     def ratio(self) -> float:
@@ -253,13 +258,12 @@ def banded(x: Scored) -> Scored:
     r = x.request
     if x.reason or r.metric == "oom":
         return x
-    device = load_device(str(r.kwargs["gpu"]))
-    engine = load_engine(str(r.kwargs["engine"])).runs
-    phase, far = band_phase(r.metric, r.task), bool(x.assumed)
-    found = band(phase, engine, device.architecture, far)
+    cards = kind_of(load_device(str(r.kwargs["gpu"])))
+    engine, phase = load_engine(engine_of(r)).runs, band_phase(r.metric, r.task)
+    found = band(phase, engine, cards, x.far)
     if found is None:
         return x
-    first = band("prefill", engine, device.architecture, far)
+    first = band("prefill", engine, cards, x.far)
     if first and phase == "request":
         low, high = (x.first * f + (1 - x.first) * d for f, d in ((first.low, found.low), (first.high, found.high)))
         found = found._replace(low=low, high=high)

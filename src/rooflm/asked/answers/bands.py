@@ -2,13 +2,14 @@
 were fitted to, how many those are, and whose measured kernels stand in where a device has none of its own.
 
 data/calibration/bands.toml holds the 10th and 90th percentile of measured over predicted time, by phase and distance,
-and which engines' constants were fitted to runs on which generations of cards (`rooflm_fit.bands`).
+and which engines' constants were fitted to runs on which kinds of cards (`rooflm_fit.bands`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,13 +26,20 @@ from rooflm.kernels.rates import rates_of
 from rooflm.readers.engines import family_of
 from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Efficiency, Scenario
-from rooflm.units import Num, larger, smaller
+from rooflm.units import Num, any_of, larger, pick, smaller
 
-DISTANCES = ("near", "kin", "far")
-"""How far a scenario lies from the runs that constants were fitted to. near: some are of its engine on its generation
-of cards; kin: some are of a release of its engine and some of its generation, none of both; far: none is of its engine,
-or none of its generation, or something else of it was never fitted (a part on the host, adapters, embeddings;
-conditions that nobody states)."""
+DISTANCES = ("near", "far")
+"""How far a scenario lies from the runs that constants were fitted to. near: some are of this release of its engine on
+this kind of cards (`kind_of`); far: none is, or a part of it was never fitted (PARTS), or its conditions are not
+stated."""
+PARTS = {
+    "cpu_layers": ("offload.layers", "with layers on the host"),
+    "cpu_experts": ("offload.experts", "with experts on the host"),
+    "adapters": ("adapters.held", "with adapters beside the model"),
+    "guesses": ("speculation.guesses", "that guesses tokens"),
+    "prefill_replicas": ("", "with servers of prompts alone"),
+}
+"""Argument of a part that no fitted run has -> the scenario's field (none: it has none), and words."""
 
 
 class Band(NamedTuple):
@@ -53,58 +61,57 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    fitted: dict[str, dict[str, str]] = {}
+    fitted: dict[str, dict[str, tuple[str, ...]]] = {}
     band: tuple[_Row, ...] = ()
 
 
 Known = frozenset[tuple[str, str, str]]
-"""An engine, one of its releases, and a generation of cards on which runs of that release were fitted."""
+"""An engine, one of its releases, and a kind of cards on which runs of that release were fitted."""
+
+
+def kind_of(device: Device) -> str:
+    """Cards that are alike: the line of products and the generation.
+
+    >>> from rooflm.readers.devices import load_device
+    >>> [kind_of(load_device(name)) for name in ("h200", "rtx-5090", "apple-m2-8core-8gb")]
+    ['datacenter hopper', 'geforce blackwell', 'apple-m2']
+    """
+    line, generation = device.product_family, device.architecture
+    return generation if generation.startswith(line) else f"{line} {generation}"
 
 
 @cache
 def fitted() -> Known:
     """What the constants that ship were fitted to.
 
-    >>> ("vllm", "vllm-2024", "hopper") in fitted()
+    >>> ("vllm", "vllm-2024", "datacenter hopper") in fitted()
     True
     """
     families = read(text_of("bands"), _File, "bands").fitted
-    return frozenset((f, engine, g) for f, rows in families.items() for engine, on in rows.items() for g in on.split())
+    return frozenset((f, engine, on) for f, rows in families.items() for engine, kinds in rows.items() for on in kinds)
 
 
 @cache
-def unknown(engine: str, generation: str, known: Known) -> tuple[bool, bool]:
-    """Whether no run of an engine, of any release, was fitted; and none on a generation of cards.
+def distance(engine: str, cards: str, known: Known) -> str:
+    """Which of DISTANCES lies between an engine on a kind of cards and those that are known.
 
-    >>> known = frozenset({("vllm", "vllm", "hopper")})
-    >>> unknown("tgi", "hopper", known), unknown("vllm-2024", "volta", known)
-    ((True, False), (False, True))
+    >>> known = frozenset({("vllm", "vllm", "datacenter hopper"), ("mlc", "mlc", "geforce ada")})
+    >>> [distance("vllm", on, known) for on in ("datacenter hopper", "geforce ada")]
+    ['near', 'far']
     """
-    return family_of(engine) not in {family for family, _, _ in known}, generation not in {on for _, _, on in known}
-
-
-def distance(engine: str, generation: str, known: Known) -> str:
-    """Which of DISTANCES lies between an engine on a generation of cards and those that are known.
-
-    >>> known = frozenset({("vllm", "vllm", "hopper"), ("mlc", "mlc", "ada")})
-    >>> [distance(*at, known) for at in (("vllm", "hopper"), ("vllm", "ada"), ("x", "ada"))]
-    ['near', 'kin', 'far']
-    """
-    if (family_of(engine), engine, generation) in known:
-        return "near"
-    return "far" if any(unknown(engine, generation, known)) else "kin"
+    return "near" if (family_of(engine), engine, cards) in known else "far"
 
 
 @cache
-def band(phase: str, engine: str, generation: str, far: bool = False) -> Band | None:
+def band(phase: str, engine: str, cards: str, far: bool = False) -> Band | None:
     """The error band of a phase ("prefill", "decode", "request", each also " under load", "memory" or "step") for an
-    engine and a generation of cards; far: whatever these are. None where the file has none.
+    engine and a kind of cards; far: whatever these are. None where the file has none.
 
-    >>> found = band("decode", "no-such-engine", "no-such-generation")
+    >>> found = band("decode", "no-such-engine", "no such cards")
     >>> found is not None and found.low < 1 < found.high
     True
     """
-    where = "far" if far else distance(engine, generation, fitted())
+    where = "far" if far else distance(engine, cards, fitted())
     for row in read(text_of("bands"), _File, "bands").band:
         if (row.phase, row.distance) == (phase.replace("request", "decode"), where):
             return Band(row.low, row.high, row.rows, where)
@@ -132,34 +139,41 @@ def around(time: Num, found: Band, rate: bool = False) -> tuple[Num, Num]:
     return (time / found.high, time / found.low) if rate else (time * found.low, time * found.high)
 
 
-def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num, Num]]) -> dict[str, dict[str, Any]]:
+def parts_of(s: Scenario, split: bool = False) -> dict[str, Num]:
+    """What a scenario has that no fitted run has, in words -> where it has it. split: its prompts have servers of their
+    own."""
+    told = {words: attrgetter(path)(s) > 0 if path else split for path, words in PARTS.values()}
+    return {words: here for words, here in {**told, "that embeds": not s.model.head}.items() if np.any(here)}
+
+
+def bands_around(
+    s: Scenario, asked: Mapping[str, tuple[str, Num, Num]], split: bool = False
+) -> dict[str, dict[str, Any]]:
     """Error bands of several outputs. asked: output -> (phase, predicted time in s, and the share of it that the work
-    takes at the device's peak). Returns output -> ends of the band (s), the lower one never below that share, and the
-    number of published rows behind it; not-a-number and 0 rows where nothing was calibrated."""
+    takes at the device's peak); split: as of `parts_of`. Returns output -> ends of the band (s), the lower one never
+    below that share, and the number of published rows behind it; not-a-number and 0 rows where nothing was
+    calibrated."""
     bands: dict[str, dict[str, Any]] = {}
-    device, away = s.cluster.device, s.offload
-    usual = away.off and s.adapters.off and s.model.head
-    odd = False if usual else away.layers + away.experts + s.adapters.held + (not s.model.head) > np.zeros(())
+    device, odd = s.cluster.device, any_of(parts_of(s, split).values())
     for key, (phase, value, roof) in asked.items():
         measured_band = own_band(phase, device.measured.off) if device.measured else None
-        chosen_band = measured_band or band(phase, s.engine.runs, device.architecture)
+        chosen_band = measured_band or band(phase, s.engine.runs, kind_of(device))
         if s.efficiency.mode != "calibrated" or chosen_band is None:
             bands[key] = {"low": value * np.nan, "high": value * np.nan, "rows": 0}
             continue
         far = band(phase, "", "", far=True)
         if far and chosen_band is not measured_band and np.any(odd):
-            chosen_band = chosen_band._replace(
-                low=np.where(odd, far.low, chosen_band.low), high=np.where(odd, far.high, chosen_band.high)
-            )
+            low, high = (pick(odd, *ends) for ends in ((far.low, chosen_band.low), (far.high, chosen_band.high)))
+            chosen_band = chosen_band._replace(low=low, high=high)
         low, high = around(value, chosen_band)
         bands[key] = {"low": larger(low, value * smaller(roof, 1.0)), "high": high, "rows": chosen_band.rows}
     return bands
 
 
-def whose_constants(s: Scenario, assumed: tuple[str, ...]) -> tuple[str, ...]:
+def whose_constants(s: Scenario, assumed: tuple[str, ...], split: bool = False) -> tuple[str, ...]:
     """What was assumed. To "efficiency calibrated" it adds whose constants stand in where the device has none, and what
-    of the scenario no fitted run covers, so that its error bands are wider."""
-    notes = "; ".join(filter(None, (standing_in(s), not_fitted(s))))
+    of the scenario no fitted run covers, so that its error bands are wider. split: as of `parts_of`."""
+    notes = "; ".join(filter(None, (standing_in(s), not_fitted(s, split))))
     if not notes:
         return assumed
     return tuple(f"{a} ({notes})" if a == "efficiency calibrated" else a for a in assumed)
@@ -177,9 +191,9 @@ def borrowed(s: Scenario) -> list[str]:
     return [f"{what} for want of {whose}" for whose, what in told.items() if what]
 
 
-def not_fitted(s: Scenario) -> str:
-    """In words, what of a scenario no run has that constants were fitted to; "" where some run has its engine and its
-    generation of cards, where there is no band, and for a list of devices.
+def not_fitted(s: Scenario, split: bool = False) -> str:
+    """In words, what of a scenario no run has that constants were fitted to; "" where some run has it all, where
+    there is no band, and for a list of devices. split: as of `parts_of`.
 
     >>> from rooflm.asked.build_inference import build_inference
     >>> built = [build_inference(model="llama-7b", gpu="h100", engine=e) for e in ("vllm", "tgi")]
@@ -187,16 +201,17 @@ def not_fitted(s: Scenario) -> str:
     ['', 'wider error bands: no run of tgi was fitted']
     """
     device, engine = s.cluster.device, s.engine
-    on = device.architecture
-    if not isinstance(on, str) or device.measured or s.efficiency.mode != "calibrated" or not engine.kernels.whose:
+    plain = isinstance(device.architecture, str) and s.efficiency.mode == "calibrated" and bool(engine.kernels.whose)
+    if not plain or device.measured:
         return ""
-    where = distance(engine.runs, on, fitted())
-    of, cards = f"of {engine.name}", f"on {on or 'such'} cards"
-    lacks = [text for text, gone in zip((of, cards), unknown(engine.runs, on, fitted()), strict=True) if gone]
-    if where == "kin":  # of another release there may be some
-        others = any((family, on) == (family_of(engine.runs), g) for family, _, g in fitted())
-        of = f"of this release of {engine.name}" if others else of
-    lacks = {"near": [], "kin": [f"{of} {cards}"]}.get(where, lacks)
+    on, family, lacks = kind_of(device), family_of(engine.runs), list(parts_of(s, split))
+    if distance(engine.runs, on, fitted()) == "far":
+        releases = [(release, kind) for f, release, kind in fitted() if f == family]
+        strange = [f"of {engine.name}"] * (not releases)
+        strange += [f"on {on} cards"] * (on not in {kind for _, _, kind in fitted()})
+        others = any(kind == on for _, kind in releases)
+        apart = f"of {'this release of ' * others}{engine.name} on {on} cards"  # each was fitted, but not together
+        lacks = (strange or [apart]) + lacks
     return f"wider error bands: no run {' and none '.join(lacks)} was fitted" if lacks else ""
 
 
