@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from rooflm import infer
 from rooflm.asked.build_inference import build_inference
 from rooflm.search.pools import evaluate
 from rooflm.serving import workload
@@ -218,3 +219,22 @@ def test_a_client_does_not_stop_for_its_own_prompt(engine):
         out = serve("llama-3.1-8b", gpu="h100", engine=engine, prompt=30000, output=500, concurrency=clients,
                     requests=6)  # fmt: skip
         assert out.steady.tpot == pytest.approx(out.summary.values["tpot_s"]["mean"], rel=near)
+
+
+@pytest.mark.parametrize(("engine", "stages", "prompt"), [("vllm", 2, 20000), ("sglang", 2, 16000), ("vllm", 4, 30000)])
+def test_parts_of_a_prompt_follow_each_other_through_the_stages(engine, stages, prompt):
+    """One question, one answer: the first token of a lone long prompt is that of `infer`, whose parts overlap."""
+    ask = {"gpu": "h100", "engine": engine, "tp": 4, "pp": stages, "quant": "fp8", "prompt": prompt, "output": 32}
+    alone = float(infer("llama-3.1-405b" if stages > 2 else "llama-3.1-70b", batch=1, **ask).ttft)
+    out = serve("llama-3.1-405b" if stages > 2 else "llama-3.1-70b", concurrency=1, **ask)
+    assert out.ttft_s["mean"] == pytest.approx(alone, rel=0.2)
+    assert out.steady.ttft == pytest.approx(alone, rel=0.2)
+
+
+@pytest.mark.parametrize(("engine", "prompt", "rate"), [("vllm", 4000, 10.0), ("trtllm", 8192, 5.0)])
+def test_prompts_of_attention_ranks_overlap(engine, prompt, rate):
+    """Prompts on several ranks share passes: the estimate takes the solution that a server begins with empty."""
+    out = serve("deepseek-v3", gpu="b200", dp=8, ep=8, quant="nvfp4", engine=engine, prompt=prompt, output=128,
+                rate=rate, requests=1500, spread=(0.8, 1.2))  # fmt: skip
+    assert out.steady.stable and out.steady.tpot == pytest.approx(out.tpot_s["mean"], rel=0.25)
+    assert out.steady.ttft == pytest.approx(out.ttft_s["mean"], rel=0.25)

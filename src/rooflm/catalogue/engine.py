@@ -119,12 +119,11 @@ class Kernels:
     convert: Num = number(0.0, "bytes moved a value between fp32 activations and 16-bit operands of a product", "bytes")
     attention_kernel: str = word("cudnn", "attention in training: a row of training.toml", ATTENTION)
     dedup: bool = flag(True, "a token is sent once to a rank that holds several of its experts")
-    exchange: str = word(
-        "all_to_all",
-        "how tokens of data-parallel ranks come to their experts: each to its own (all_to_all), or all to every rank, "
-        "whose sums are scattered (gather, of at most eight ranks)",
-        ("all_to_all", "gather"),
-    )
+    exchange: str = word("all_to_all", "how tokens of data-parallel ranks come to their experts: each to its own "
+                         "(all_to_all), or all to every rank, whose sums are scattered (gather, of up to eight ranks)",
+                         ("all_to_all", "gather"))  # fmt: skip
+    gathered: str = word("narrow", "what ranks gather of a token: 8 or 4 bits as products take it; 16 where scales are "
+                         "by blocks; or 16, prompts by all-reduces", ("narrow", "blocks_wide", "summed"))  # fmt: skip
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
     grouped: bool = flag(False, "training: one kernel holds the products of all experts, else each expert has its own")
     route_copies: Num = count(0, "training: bytes a value of a pair that indexing moves beside sorts", 0)

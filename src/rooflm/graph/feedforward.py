@@ -142,18 +142,21 @@ def gathers(exchange: str, ep: Num) -> Num:
 
 def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     """Dispatch and combine between expert-parallel ranks of different data-parallel groups (none with ep <= tp): in the
-    activation width and back at 16 bits, both in the width of the experts (a latent one where tokens are projected
-    first). The ranks of a tensor group share their tokens out among them. A token goes once to each rank that holds any
-    of its experts, or (`gathers`) to all, whose sums are scattered."""
+    activation width (or `gathered`) and back at 16 bits, both as wide as the experts (a latent width where tokens are
+    projected first). The ranks of a tensor group share their tokens out among them. A token goes once to each rank that
+    holds any of its experts, or (`gathers`) to all, whose sums are scattered."""
     m = c.mapping
     if absent_group(m.ep):
         return []
     own = reached_ranks(c, f) if c.kernels.dedup else f.top_k
     few, ranks = gathers(c.kernels.exchange, m.ep), pick(m.expert_dp > 1, m.ep, 1)
-    rows, sent = c.tokens / m.tp * f.inner(c.model.hidden), smaller(c.quant.act_bytes, c.quant.half_bytes)
-    kinds = [(("all_gather", "reduce_scatter"), m.ep, few), (("all_to_all",) * 2, own, few == 0)]
+    rows, half, way = c.tokens / m.tp * f.inner(c.model.hidden), c.quant.half_bytes, c.kernels.gathered
+    sent, summed = smaller(c.quant.act_bytes, half), way == "summed"
+    wide = half if summed or (way == "blocks_wide" and c.quant.block) else sent
+    gather = ("all_reduce",) * 2 if summed and c.work.prefill is not None else ("all_gather", "reduce_scatter")
+    kinds = [(gather, m.ep, few, wide), (("all_to_all",) * 2, own, few == 0, sent)]
     return [
         c.message(name, "ep", op, count, rows * each * width, pick(here, ranks, 1))
-        for ops, each, here in kinds if highest(here)
-        for name, op, width in zip(("ep_dispatch", "ep_combine"), ops, (sent, c.quant.half_bytes), strict=True)
+        for ops, each, here, narrow in kinds if highest(here)
+        for name, op, width in zip(("ep_dispatch", "ep_combine"), ops, (narrow, half), strict=True)
     ]  # fmt: skip

@@ -68,7 +68,7 @@ class Replica:
         self.number, self.records, self.table, self.server, self.role = number, records, table, server, role
         self.scheduler, self.growth = select, server.tokens_a_step
         self.budget, self.most = server.budget * table.slots, server.max_sequences * table.ranks
-        self.chunk, self.ranks = server.budget, Ranks(table.ranks)
+        self.chunk, self.ranks = server.budget * (table.flight if select.follows else 1), Ranks(table.ranks)
         self.turns = role == "decode" and not select.mixes
         caches = server.prefix_caching and records.hashes is not None
         cache = PrefixCache(server.cache_block) if caches else None
@@ -246,7 +246,10 @@ class Replica:
             context = decoding.stored / running + 1 if running else 0.0
             self.kind, self.count, self.chunks = PASS, running, chunks
             fullest = self.ranks.fullest(chunks) if self.server.wait_steps and self.ranks.count > 1 else 0.0
-            lasts = self.table.mixed([(n, e[1]) for e, n in chunks], running, context, fullest)
+            most = self.server.budget
+            parts = [(min(n - i, most), e[1] + i) for e, n in chunks for i in range(0, n, most)]
+            drains = not decoding.heap and not self.waiting and len(chunks) == 1 and chunks[0][0][2] == chunks[0][1]
+            lasts = self.table.mixed(parts, running, context, fullest, drains)
             self.end, self.cold = self.clock + lasts + self.cold, 0.0
             return True
         if self.done:  # admitted and ended at once (a decode pool's request of one token)

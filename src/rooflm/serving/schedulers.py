@@ -108,7 +108,7 @@ class Instance(Protocol):
     """What a scheduler asks of an engine instance (`replica.Replica` is one): memory in tokens, requests by number.
 
     budget: new tokens of a pass over all attention ranks and micro-batches of a pipeline; chunk: of one prompt, which
-    is on one rank; ranks: of attention in data parallel.
+    is on one rank, and in one micro-batch unless its parts follow each other; ranks: of attention in data parallel.
     """
 
     server: Server
@@ -147,6 +147,9 @@ class Continuous:
 
     watermark = 0.01
     mixes = True
+    follows = True
+    """A prompt's next part enters a pipeline while one is under way (vLLM, v1/core/sched/scheduler.py:
+    _update_after_schedule advances a request once it is scheduled; SGLang, "Pipeline Parallelism for Long Context")."""
 
     def room(self, r: Instance, request: int) -> bool:
         """True when the request fits, and a step of all that decode then (one that was swapped out does at once)."""
@@ -208,6 +211,8 @@ class InFlight(Continuous):
 
     watermark = 0.0
     chunked = False
+    follows = False
+    """Requests in flight are left out (py_executor.py, inflight_req_ids)."""
 
     def select(self, r: Instance) -> Chosen:
         """Chunks of the next pass; without chunking, a prompt goes in whole or waits (alone it may be cut)."""

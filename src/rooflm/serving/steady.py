@@ -23,8 +23,8 @@ ROUNDS, CLOSE = 200, 1e-10
 """Most rounds of the fixed point, and the relative change at which it ends."""
 FULL = 3
 """Passes' worth of waiting prompts from which on every pass is taken to be full (below, queues come and go)."""
-MOST = 1e4
-"""Prompts a step beyond which a load cannot be served in any case."""
+FULLEST, MOST = 1 - 1e-6, 500.0
+"""Share of a pass's places that prompts take at the most, in the mean; most of a logarithm (of odds)."""
 
 
 @dataclass(frozen=True)
@@ -61,23 +61,50 @@ class Load:
         return Load(self.prompt, self.output, *(v[places] for v in varied))
 
 
-def pass_time(pool: Pool, load: Load, room: Array, prompts: Array, sequences: Array, context: float) -> Array:
-    """Time of a pass with a (fractional) number of prompts, as far as a rank's room (tokens) goes, beside a
-    (fractional) number of sequences."""
-    low = np.floor(sequences)
-    tokens = np.minimum(prompts * load.prompt, room * pool.table.slots)
-    whole = np.maximum(np.round(tokens / max(load.prompt, 1)), 1)
-    each = np.maximum(np.floor(tokens / whole), 1)
-    past = np.maximum(load.prompt - each, 0.0) / 2  # of a prompt's chunks, on average
-    low_time, high_time = (pool.table.mixed_times(whole, each, past, d, context) for d in (low, low + 1))
-    return low_time + (sequences - low) * (high_time - low_time)
+def pass_time(
+    pool: Pool, load: Load, room: Array, prompts: Array, sequences: Array, context: float, part: Any = np.inf,
+    drains: bool = False,
+) -> Array:  # fmt: skip
+    """Mean time of passes with so many prompts on average, as far as a rank's room (tokens) goes, beside so many
+    sequences. part: tokens of a prompt's piece, where it is not as long as there is room; drains: nothing follows."""
+    piece = np.maximum(np.minimum(np.minimum(load.prompt, room), part), 1)
+    pieces = np.minimum(prompts * load.prompt, room * pool.table.slots) / piece
+    few, low = np.maximum(np.floor(pieces), 1), np.floor(sequences)
+    each = np.maximum(np.floor(piece * np.minimum(pieces, 1)), 1)
+    past = np.maximum(load.prompt - each, 0.0) / 2  # of a prompt's pieces, on average
+    one, more, beside = (
+        pool.table.mixed_times(n, each, past, d, context, drains)
+        for n, d in ((few, low), (few + 1, low), (few, low + 1))
+    )
+    return one + np.maximum(pieces - few, 0.0) * (more - one) + (sequences - low) * (beside - one)
 
 
-def own_passes(pool: Pool, load: Load, room: Array, others: Array, sequences: Array, context: float) -> Array:
-    """Time of the passes of one prompt, as `pass_time`: full ones, and the last, which others' prompts share."""
-    before = np.maximum(np.ceil(load.prompt / room), 1) - 1
-    part = room / load.prompt
+def room_beside(pool: Pool, load: Load, beside: Array) -> Array:
+    """New tokens that a rank takes in a pass beside so many sequences of all ranks: where prompts go in whole, of as
+    many as fit, and one at least."""
+    budget, least = load.budget, 1.0
+    if issubclass(SCHEDULERS[pool.server.scheduler], InFlight):
+        least = np.minimum(budget, load.prompt)
+        budget = np.maximum(np.floor(budget / load.prompt) * load.prompt, least)
+    return np.asarray(np.maximum(budget - beside / pool.table.slots, least))
+
+
+def in_a_pass(pool: Pool) -> int:
+    """Most parts of one prompt in a pass, one behind the other in a pipeline's stages."""
+    return pool.table.flight if SCHEDULERS[pool.server.scheduler].follows else 1
+
+
+def own_passes(
+    pool: Pool, load: Load, room: Array, others: Array, sequences: Array, context: float, alone: Array
+) -> Array:
+    """Time of the passes of one prompt, as `pass_time`: full ones, and the last, which others' prompts share. alone:
+    chance that nobody else is there, so that a pipeline drains."""
+    part = room * in_a_pass(pool) / load.prompt
+    before = np.maximum(np.ceil(1 / part), 1) - 1
     last = pass_time(pool, load, room, 1 - before * part + others, sequences, context)
+    if in_a_pass(pool) > 1:
+        drained = pass_time(pool, load, room, 1 - before * part, np.zeros(()), context, drains=True)
+        last = last + alone * (drained - last)
     return before * pass_time(pool, load, room, part, sequences, context) + last
 
 
@@ -119,9 +146,6 @@ def states(pool: Pool, load: Load) -> Steady:
     numbers = np.broadcast_arrays(load.clients, load.rate, load.first, load.budget, load.tokens)
     shape = numbers[0].shape
     load = Load(load.prompt, load.output, *(v.astype(float).ravel() for v in numbers))
-    if issubclass(SCHEDULERS[pool.server.scheduler], InFlight):  # prompts go in whole: as many as fit, each by itself
-        whole = np.maximum(np.floor(load.budget / load.prompt), 1.0) * load.prompt
-        load = replace(load, budget=np.minimum(load.budget, whole))
     state = _closed(pool, load) if np.any(load.clients) else _open(pool, load)
     server = pool.server
     polite = (server.stream_interval - 1) / server.tokens_a_step  # steps made before the client sees the first token
@@ -134,12 +158,13 @@ def states(pool: Pool, load: Load) -> Steady:
 
 
 class Round(NamedTuple):
-    """One round: the mean step, the time to the first token once a request is at the head of the queue, the most
-    requests/s whose prompts the passes take, the prompts of a full pass, by how much a request ends later a second that
-    it takes to its first token (who comes meanwhile is behind it, and prompts go before its steps), and the longest
-    step that the others' prompts make of one."""
+    """One round: the mean step, a pass with prompts, the time to the first token once a request is at the head of the
+    queue, the most requests/s whose prompts the passes take, the prompts under way in a full pass, by how much a
+    request ends later a second that it takes to its first token (who comes meanwhile is behind it, and prompts go
+    before its steps), and the longest step that the others' prompts make of one."""
 
     step: Array
+    mixed: Array
     first: Array
     most: Array
     whole: Array
@@ -147,13 +172,22 @@ class Round(NamedTuple):
     slowest: Array
 
 
-def with_any(come: Array, whole: Any) -> Array:
-    """Passes a step that hold any of the parts of prompts which come up in it, by chance, so many in a full pass.
+def time_with(rate: Array, lasts: Array, plain: Array, parts: Any, places: Any) -> Array:
+    """Share of the time in which passes of `lasts` s hold prompts: `rate` a second come by chance, each in so many
+    parts, one a pass; a pass has room for `places`; others take `plain` s.
 
-    >>> with_any(np.array([0.1, 5.0]), 2.0).round(3).tolist()
-    [0.095, 2.5]
+    Busy periods of a queue: of places that are busy by themselves none is with chance (1 - a / c)^c, a = rate x parts x
+    lasts being the work that comes; what comes in a pass or step waits for the next, and shares it.
+
+    >>> one = np.ones(1)
+    >>> [round(float(time_with(0.5 * one, one, 1e-9 * one, 1, c)[0]), 3) for c in (1.0, 1e6)]
+    [0.5, 0.452]
     """
-    return np.maximum(-np.expm1(-come), come / whole)
+    work = np.minimum(rate * parts * lasts, places * FULLEST)
+    shared = (rate * lasts / -np.expm1(-rate * lasts)) ** (1 - 1 / places)
+    some = np.expm1(np.minimum(-places * np.log1p(-work / places), MOST))
+    odds = some * shared * -np.expm1(-rate * plain) / (rate * plain)
+    return np.asarray(np.minimum(odds / (1 + odds), FULLEST))
 
 
 def others_run(running: Any, clients: Any) -> Array:
@@ -168,48 +202,43 @@ def others_run(running: Any, clients: Any) -> Array:
     return np.asarray(np.where(np.asarray(clients) > 0, 1.0 - each, -np.expm1(-running)))
 
 
-def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued: Array) -> Round:
-    """One iteration from throughput, step time, running sequences and queued prompts. Mixed schedulers (vLLM) carry
-    prompts in decoding passes, which leave them the rest of the budget; the others stop decoding for a prompt.
+def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued: Array, mixed: Array) -> Round:
+    """One iteration from throughput, step time, running sequences, queued prompts and time of a pass with prompts.
+    Mixed schedulers (vLLM) carry prompts in decoding passes, which leave them the rest of the budget; the others stop
+    decoding for a prompt.
 
     A request that finds others at work waits for the running pass, and meets long ones more often: E[T^2] / 2 E[T];
     where passes are made up ahead, for one more. In a closed loop a client sees only the others' requests (the arrival
     theorem of closed queueing networks).
     """
-    server, context = pool.server, load.prompt + load.output / 2
+    server, slots, context = pool.server, pool.table.slots, load.prompt + load.output / 2
+    mixes = SCHEDULERS[server.scheduler].mixes
     plain = decode_time(pool, load, running)
     others = np.where(load.clients > 0, 1 - 1 / np.maximum(load.clients, 1.0), 1.0)
-    beside = others * running
-    if SCHEDULERS[server.scheduler].mixes:
-        room = np.maximum(load.budget - beside / pool.table.slots, 1.0)
-        passes = np.maximum(np.ceil(load.prompt / room), 1)
-        whole = room * pool.table.slots / load.prompt
-        each = np.maximum(others * x * tau * passes + queued, 1e-9)  # parts of prompts that come up in a step
-        share = np.minimum(with_any(each, np.where(passes > 1, pool.table.slots, whole)), 1.0)
-        mixed = pass_time(pool, load, room, each / share / passes, beside, context)
-        step = (1 - share) * plain + share * mixed
-        own = own_passes(pool, load, room, np.maximum(queued, others * x * step), beside, context)
-        most = whole / pass_time(pool, load, room, whole, beside, context)
-        more, slowest = passes * (mixed - plain) * share / each, mixed
-        passing, wait = step, ((1 - share) * plain**2 + share * mixed**2) / step / 2
-    else:
-        passes = np.maximum(np.ceil(load.prompt / load.budget), 1)
-        whole = load.budget * pool.table.slots / load.prompt
-        come = np.maximum(np.minimum(others * x * tau, MOST), 1e-9)  # prompts of a round share a pass
-        holds = np.where(passes > 1, pool.table.slots / passes, whole)
-        share = passes * with_any(come, holds * passes)
-        alone = pass_time(pool, load, load.budget, come / share, np.zeros(()), context)
-        step = plain + share * alone
-        own = own_passes(pool, load, load.budget, come / (1 + share), np.zeros(()), context)
-        most = holds / pass_time(pool, load, load.budget, holds, np.zeros(()), context)
-        more, slowest = share * alone / come, np.full(step.shape, 1e9)
-        passing, wait = step / (1 + share), (plain**2 + share * alone**2) / step / 2
-    polls = (server.receive_interval - 1) / 2 * tau
+    beside = others * running if mixes else np.zeros(running.shape)
+    room = room_beside(pool, load, beside)
+    together = in_a_pass(pool)
+    parts = np.maximum(np.ceil(load.prompt / (room * together)), 1)
+    whole = room * slots / load.prompt
+    places = np.where(parts > 1, slots / together, np.maximum(whole, 1.0))
+    come = np.maximum(others * x, 1e-9)
+    work = come * parts * mixed + mixes * queued
+    busy = time_with(work / (parts * mixed), mixed, plain, parts, places)
+    part = load.prompt / np.ceil(load.prompt / room) if slots > 1 else np.inf
+    mixed = pass_time(pool, load, room, work / busy / parts, beside, context, part)
+    passing = 1 / (busy / mixed + (1 - busy) / plain)
+    step = plain + busy * (1 - mixes * plain / mixed) * tau
+    some = others_run(running, load.clients)
+    own = own_passes(pool, load, room, np.maximum(mixes * queued, come * passing), beside, context, 1 - some)
+    most = whole / pass_time(pool, load, room, whole, beside, context)
+    more = np.minimum(busy * (1 - mixes * plain / mixed) / come, 1 / most)
+    polls = (server.receive_interval - 1) / 2 * step
     front = server.fronted(load.prompt)
-    wait = others_run(running, load.clients) * (wait + server.lookahead * passing)
-    more = np.minimum(more, 1 / most)
+    wait = (busy * mixed + (1 - busy) * plain) / 2 + server.lookahead * passing
+    first = front + some * wait + own + polls
     behind = others * x * more / free(x * more, load.clients)
-    return Round(step, front + wait + own + polls, most / np.maximum(most * front, 1.0), whole, behind, slowest)
+    slowest = mixed if mixes else np.full(step.shape, 1e9)
+    return Round(step, mixed, first, most / np.maximum(most * front, 1.0), places, behind, slowest)
 
 
 def _steps(pool: Pool, load: Load) -> float:
@@ -259,9 +288,11 @@ def _closed(pool: Pool, load: Load) -> Steady:
     clients, none = np.minimum(load.clients, limit), np.zeros(limit.shape)
     ttft, lasts = none.copy(), none.copy()
 
-    def follow(at: NDArray[np.int_], x: Array, tau: Array, running: Array, queued: Array) -> tuple[Array, ...]:
+    def follow(
+        at: NDArray[np.int_], x: Array, tau: Array, running: Array, queued: Array, mixed: Array
+    ) -> tuple[Array, ...]:
         here, inside = load.at(at), clients[at]
-        now = _round(pool, here, x, tau, np.maximum(running, 1e-3), queued)
+        now = _round(pool, here, x, tau, np.maximum(running, 1e-3), queued, mixed)
         alone = now.first + steps * now.step
         busy = share_taken(x / now.most, alone * now.most, now.whole, inside)
         x_new = busy * now.most
@@ -272,10 +303,10 @@ def _closed(pool: Pool, load: Load) -> Steady:
         ttft[at] = np.maximum(queue + own, whole - steps * now.slowest)
         lasts[at] = whole - ttft[at]
         left = np.maximum(x_new * (ttft[at] - now.first - queue) - FULL * now.whole, 0.0)
-        return x_new, now.step, np.minimum(x_new * lasts[at], inside), left
+        return x_new, now.step, np.minimum(x_new * lasts[at], inside), left, now.mixed
 
     tau = decode_time(pool, load, clients)
-    x, tau, running, _ = _at_rest((none, tau, clients, none), follow)
+    x, tau, running, _, _ = _at_rest((none, tau, clients, none, tau), follow)
     tau = lasts / steps if steps else tau
     return Steady(_with_first_wave(pool, load, ttft, clients), tau, 0.0, x, running, np.ones(x.shape, dtype=bool))
 
@@ -300,15 +331,16 @@ def _open(pool: Pool, load: Load) -> Steady:
     limit, steps, x = most_running(pool, load), _steps(pool, load), load.rate
     ttft, lasts, stable, one = np.zeros(x.shape), np.zeros(x.shape), np.zeros(x.shape, dtype=bool), np.ones(x.shape)
 
-    def follow(at: NDArray[np.int_], tau: Array, running: Array) -> tuple[Array, ...]:
-        now = _round(pool, load.at(at), x[at], tau, np.maximum(running, 1e-3), np.zeros(()))
+    def follow(at: NDArray[np.int_], tau: Array, running: Array, mixed: Array) -> tuple[Array, ...]:
+        now = _round(pool, load.at(at), x[at], tau, np.maximum(running, 1e-3), np.zeros(()), mixed)
         ttft[at] = now.first + queueing(x[at] / now.most, now.most, now.whole)
         lasts[at] = np.minimum(steps * now.step + now.behind * ttft[at], steps * now.slowest)
         wanted = x[at] * lasts[at]
         stable[at] = (wanted <= limit[at]) & (x[at] <= now.most)
-        return now.step, np.minimum(wanted, limit[at])
+        return now.step, np.minimum(wanted, limit[at]), now.mixed
 
-    tau, running = _at_rest((decode_time(pool, load, one), one), follow)
+    tau = decode_time(pool, load, one)
+    tau, running, _ = _at_rest((tau, one, tau), follow)
     tau = lasts / steps if steps else tau
     if np.all(stable):
         return Steady(ttft, tau, 0.0, x, running, stable)
@@ -322,8 +354,9 @@ def _open(pool: Pool, load: Load) -> Steady:
 def _with_first_wave(pool: Pool, load: Load, ttft: Array, here: Array) -> Array:
     """Mean TTFT with the first wave of a closed loop, which comes at once: out of the front end one by one, or
     prefilled pass after pass, whichever is slower."""
-    a_pass = np.minimum(np.maximum(load.budget * pool.table.slots / load.prompt, 1e-9), here)
-    time = pass_time(pool, load, load.budget, a_pass, np.zeros(()), load.prompt)
+    room = room_beside(pool, load, np.zeros(()))
+    a_pass = np.minimum(np.maximum(room * pool.table.slots / load.prompt, 1e-9), here)
+    time = pass_time(pool, load, room, a_pass, np.zeros(()), load.prompt)
     front = pool.server.fronted(load.prompt)
     wave = np.maximum(front * here / 2 + ttft, front + time * (here / a_pass + np.maximum(1 / a_pass, 1)) / 2)
     return np.asarray(load.first * wave + (1 - load.first) * ttft)

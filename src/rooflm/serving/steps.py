@@ -317,15 +317,17 @@ class StepTable:
         """Decoding sequences of the fullest rank and micro-batch."""
         return -(-sequences // self.slots)
 
-    def full(self, through: Any, head: Any, micro: Any) -> Any:
+    def full(self, through: Any, head: Any, micro: Any, drains: bool = False) -> Any:
         """Seconds of a pass of `micro` micro-batches that take `through` each for the way through all stages: as long
-        as the slowest stage, the one with most layers and the head, works on all of them.
+        as the slowest stage, the one with most layers and the head, works on all of them; until the last has come out,
+        where no work follows (drains).
 
         Source: GPipe (arXiv 1811.06965): a pipeline goes at the pace of its slowest stage.
         """
         if self.flight == 1:
             return through
-        return np.maximum(through, micro * ((through - head) * self.stage + head))
+        slowest = (through - head) * self.stage + head
+        return through + (micro - 1) * slowest if drains else np.maximum(through, micro * slowest)
 
     def decode_row(self, sequences: int) -> tuple[list[float], list[float], list[float]]:
         """Decode-only steps of `sequences`: (time at each context point, half its slope, integral from context 0)."""
@@ -380,10 +382,13 @@ class StepTable:
             return low
         return low + (self._attend[i + 1][new] - low) * (past - pasts[i]) / (pasts[i + 1] - pasts[i])
 
-    def mixed(self, chunks: Sequence[tuple[int, float]], sequences: int, context: float, fullest: float = 0.0) -> float:
+    def mixed(
+        self, chunks: Sequence[tuple[int, float]], sequences: int, context: float, fullest: float = 0.0,
+        drains: bool = False,
+    ) -> float:  # fmt: skip
         """One pass with prefill chunks (new tokens, past tokens) beside `sequences` decoding ones at a mean context.
 
-        fullest: new tokens of the fullest rank over the mean, where it is known.
+        fullest: new tokens of the fullest rank over the mean, where it is known; drains: nothing follows it.
         """
         new = largest = 0
         attention = longest = 0.0
@@ -397,11 +402,11 @@ class StepTable:
                     largest = n
                 if a > longest:
                     longest = a
-        return self._pass_time(len(chunks), new, attention, largest, longest, sequences, context, fullest)
+        return self._pass_time(len(chunks), new, attention, largest, longest, sequences, context, fullest, drains)
 
     def _pass_time(
         self, chunks: float, new: float, attention: float, largest: int, longest: float, sequences: int, context: float,
-        fullest: float = 0.0,
+        fullest: float = 0.0, drains: bool = False,
     ) -> float:  # fmt: skip
         """`mixed` of so many chunks: their new tokens and attention (s beyond the least), in all and of the largest.
 
@@ -438,7 +443,8 @@ class StepTable:
         device += self._gaps[kind] * (slower if kind == 0 else 1.0)
         if self.flight > 1:
             rows = min(here + chunks, self.size.sequences)
-            device = float(self.full(device, self._spread(self._head, rows), min(sequences + chunks, self.flight)))
+            micro = min(sequences + chunks, self.flight)
+            device = float(self.full(device, self._spread(self._head, rows), micro, drains))
         fixed = self._step + self._sequence * (here + chunks)
         issued = self._issued[kind if every > self._captured else 1]
         if self._overlap:
@@ -462,19 +468,22 @@ class StepTable:
             times[d] = self.decode_time(int(d), context)
         return np.asarray(times[at])
 
-    def mixed_times(self, prompts: Array, each: Array, past: Array, sequences: Array, context: float) -> Array:
+    def mixed_times(
+        self, prompts: Array, each: Array, past: Array, sequences: Array, context: float, drains: bool = False
+    ) -> Array:
         """`mixed` for many passes at once: `prompts` chunks of `each` tokens after `past` ones, with `sequences`
         decoding (all whole numbers but the past), no more than the table holds."""
         most = self.size.sequences * self.slots
         passes = self._passes
 
         def one(chunks: float, new: float, before: float, decoding: float) -> float:
-            key = (chunks, new, before, decoding, context)
+            key = (chunks, new, before, decoding, context, drains)
             time = passes.get(key)
             if time is None:
                 n = min(int(new), self.size.tokens)
                 a = self.attend(n, before) - self._floor
-                time = self._pass_time(chunks, chunks * n, chunks * a, n, a, min(int(decoding), most), context)
+                many = min(int(decoding), most)
+                time = self._pass_time(chunks, chunks * n, chunks * a, n, a, many, context, drains=drains)
                 passes[key] = time
             return time
 
