@@ -42,8 +42,7 @@ def product_factor(s: Scenario, dtype: str, used: Num) -> Num:
     d = s.cluster.device
     factor = unhurried(factors.gemm(d.name, d.architecture, dtype, s.quant.name), s)
     factor *= factors.early(d.architecture, dtype) if s.engine.kernels.early else 1.0
-    power = factors.table()["power"]  # none: no card of the generation showed a difference
-    fitted = next((power[name] for name in (d.name, d.kernels_of, d.architecture) if name in power), None)
+    fitted = factors.table()["power"].get(d.architecture)  # none: no card of the generation showed a difference
     share = 1.0 if fitted is None else drawn(fitted, d.tdp, d.half_peak * used) ** ROOT
     return pick(share < 1, larger(factor * share, smaller(factor, 1.0)), factor * share)
 
