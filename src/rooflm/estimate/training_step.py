@@ -341,8 +341,7 @@ def optimizer_nodes(s: Scenario, trained: Held) -> Nodes:
     kind = OPTIMIZERS[t.optimizer]
     if kind.flops:
         flops = kind.flops * s.model.scaled().hidden * (trained.dense + trained.experts) / (m.dp * m.cp)
-        node = update("orthogonalise", shard * kind.moved)
-        nodes.append(node._replace(flops=flops, widths=(2.0, 2.0, 2.0), rate="half"))
+        nodes.append(update("orthogonalise", shard * kind.moved)._replace(flops=flops, widths=(2.0,) * 3, rate="half"))
     return nodes
 
 
