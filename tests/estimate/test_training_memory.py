@@ -251,6 +251,19 @@ def test_optimizers_and_offload() -> None:
     assert moved.parts["offload"] == pytest.approx(params * 6 / moved.scenario.cluster.host_bandwidth)
 
 
+def test_an_update_in_the_backward_pass_leaves_no_gradients_and_runs_as_fast() -> None:
+    """torchtune's optimizer_in_bwd: each gradient is freed by the hook that uses it."""
+    usual, used = (
+        rooflm.train("llama-2-7b", gpu="h100", gpus=1, batch=1, engine="torchtune",
+                     sets={"training.in_backward": flag, "training.master": False})
+        for flag in (False, True)
+    )  # fmt: skip
+    assert usual.memory.parts["gradients"] > 4e9
+    assert used.memory.parts["gradients"] == 0
+    assert used.memory.total < usual.memory.total - 4e9
+    assert used.step_time == usual.step_time
+
+
 def kept(model: Model, modules: tuple[str, ...] = (), **mapping: Any) -> float:
     """Bytes kept of one layer for a micro-batch of 1024 tokens."""
     m = Mapping(recompute_modules=modules, **mapping)

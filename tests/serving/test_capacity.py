@@ -179,6 +179,14 @@ def test_recurrent_states_have_a_pool_of_their_own_with_room_for_those_of_earlie
     assert capacity(replace(s, engine=s.engine.but(state_share=0.0)), 8192, 131072, 0.8).running == np.inf
 
 
+def test_a_pool_of_recurrent_states_that_takes_all_is_named_where_no_cache_is_left() -> None:
+    with pytest.raises(RooflmError, match=r"beside its recurrent states: set engine.state_share below 1$"):
+        rooflm.serve(
+            "qwen3.5-27b", gpu="h200", engine="sglang", prompt=8192, output=64, concurrency=2, requests=2,
+            sets={"engine.state_share": 1},
+        )  # fmt: skip
+
+
 def test_a_server_runs_no_more_than_its_pool_of_recurrent_states_allows() -> None:
     """The pool alone keeps Qwen3.5-27B on a H200 from running more of 200 clients (SGLang's cookbook,
     1,024 of them: 28 on average)."""

@@ -188,7 +188,7 @@ ROWS: tuple[Argument | str, ...] = (
       "nvfp4 or int8.", (TRAIN,)),
     A("dtype", "names", "bf16, fp16, fp8 or fp32.", (FIT,)),
     A("optimizer", "names", "adam, adam-bf16, adam8bit, adafactor, muon, sgd or sgd-momentum.", (TRAIN,), "adam",
-      path="training.optimizer", words=OPTIMIZERS),
+      path="training.optimizer", words=tuple(OPTIMIZERS)),
     A("optimizer", "names", "adam (default), adam-bf16, adam8bit, adafactor, muon, sgd or sgd-momentum.", (FIT,)),
     A("dropout", "switch", "Masks on attention and both outputs of a layer (default: the engine's).", (TRAIN,),
       path="training.dropout"),

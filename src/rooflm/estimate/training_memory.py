@@ -18,22 +18,8 @@ from rooflm.estimate.memory import end_tables, extra_share, layer_shard, local_f
 from rooflm.estimate.schedule import in_flight
 from rooflm.estimate.step import add_up
 from rooflm.scenario.mapping import Mapping
-from rooflm.scenario.training import Training
+from rooflm.scenario.training import OPTIMIZERS, Training
 from rooflm.units import Num, ceil, floor, is_plain, larger, pick, smaller
-
-STATE_BYTES = {
-    "adam": 8.0,
-    "adam-bf16": 4.0,
-    "adam8bit": 2.0,
-    "adafactor": 0.0,
-    "sgd": 0.0,
-    "sgd-momentum": 4.0,
-    "muon": 4.0,
-}
-"""Bytes of optimiser state a parameter beside the master copy: two fp32 moments (Adam), two of
-16 bits (DeepSeek-V3, arXiv 2412.19437; Megatron-Core's precision-aware optimizer), two of 8 bits (Dettmers et al.,
-arXiv 2110.02861), row and column sums only (Adafactor), one fp32 momentum (SGD with momentum, Muon)."""
-
 
 SCALE_BITS = 0.127
 """Bits a weight of the scales of a frozen 4-bit base, themselves quantised (QLoRA, arXiv 2305.14314, section 3)."""
@@ -62,7 +48,7 @@ def state_bytes(t: Training) -> Num:
     >>> [state_bytes(t) for t in (Training(), Training(optimizer="sgd"), Training(remainders=True))]
     [12.0, 4.0, 10.0]
     """
-    return STATE_BYTES[t.optimizer] + (2.0 if t.remainders else 4.0) * t.master
+    return OPTIMIZERS[t.optimizer].state + (2.0 if t.remainders else 4.0) * t.master
 
 
 @dataclass(frozen=True)
@@ -268,10 +254,10 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     gathered = pick(kept, whole, larger(one, several * weight * smaller(c.live, dense + experts)) * (m.zero >= 3))
     return {
         "weights": weights * (1 - t.offload_params),
-        "gradients": trained * g + experts * share * ge + extra,
+        "gradients": (trained * g + experts * share * ge) * (1.0 - t.in_backward) + extra,
         "optimizer": (trained * o + experts * share * oe) * (1 - t.offload_optimizer),
         "buffers": gathered + 0.0,
-        "update": pick((c.live > 0) & (m.zero >= 3), smaller(anew, c.live), anew) * c.copied,
+        "update": pick((c.live > 0) & (m.zero >= 3), smaller(anew, c.live), anew) * c.copied * (1.0 - t.in_backward),
     }
 
 

@@ -22,6 +22,7 @@ from rooflm.graph.feedforward import reached_ranks
 from rooflm.graph.ops import Comm, Op, attended, gemm, stream
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario, micro_batches
+from rooflm.scenario.training import OPTIMIZERS
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 Nodes = list[Op | Comm]
@@ -135,7 +136,8 @@ def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
         nodes = graph.mixer_nodes(c, block, block.count) + graph.ffn_nodes(c, block)
         layers += once_a_node(s, c, nodes, block.ffn) if isinstance(block.ffn, MoE) else nodes
     if any(isinstance(block.ffn, MoE) for block in c.model.blocks):
-        layers = [rules.times(n, s.training.imbalance) if grows_with_pairs(n) else n for n in layers]
+        grow = [n.of == "experts" if isinstance(n, Op) else n.group == "ep" for n in layers]
+        layers = [rules.times(n, s.training.imbalance) if more else n for n, more in zip(layers, grow, strict=True)]
     head = [whole_logits(node, s) for node in graph.head_nodes(c)]
     if multi_token(s):  # every depth has a loss of its own
         h, b = c.model.hidden, c.quant.half_bytes
@@ -157,11 +159,6 @@ def whole_logits(node: Op | Comm, s: Scenario) -> Op | Comm:
     if node.name != "loss" or not s.engine.kernels.fused:
         return node
     return node._replace(bytes=node.bytes * pick(s.engine.room.logit_bytes > FUSED_LOGIT, 4.5, 1.0))
-
-
-def grows_with_pairs(node: Op | Comm) -> bool:
-    """Whether a node's work grows with the pairs of token and expert on the busiest rank."""
-    return node.of == "experts" if isinstance(node, Op) else node.group == "ep"
 
 
 def once_a_node(s: Scenario, c: Context, nodes: Nodes, f: MoE) -> Nodes:
@@ -311,7 +308,7 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     grad_extra = e.room.grad_extra_bf16 if s.quant.half == "bf16" else 0.0
     buckets = ((np.asarray(m.zero) < 2) | (np.asarray(e.room.fragmentation) > 1)) * (np.asarray(m.dp * m.cp) > 1)
     readied = not is_plain(t.base_bits, 16) and (np.asarray(t.base_bits) < 16) * (np.asarray(m.zero) < 3)
-    flat = 4.0 * (e.room.live > 0) * t.master * (t.optimizer != "adam-bf16")  # gradients that an update joins
+    flat = 4.0 * (e.room.live > 0) * t.master * OPTIMIZERS[t.optimizer].joined  # gradients that an update joins
     fleeting = 0.0 if e.habits.zero_one else (np.asarray(count) <= 1) * (1.0 - buckets)
     return tm.Setup(
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
@@ -322,18 +319,16 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
 
 
 def copied_bytes(s: Scenario) -> Num:
-    """Bytes a parameter of the denominators that Adam keeps for a moment where it runs operation by operation over all
-    tensors; it then moves 20 values a parameter where one kernel moves 7 (PyTorch, torch/optim/adam.py,
-    _multi_tensor_adam)."""
-    return s.engine.habits.foreach * (s.training.optimizer in ("adam", "adam-bf16")) * (2.0 + 2.0 * s.training.master)
+    """Bytes a parameter of divisors that an update keeps for a moment where it runs operation by operation over all
+    tensors; Adam then moves 20 values a parameter where one kernel moves 7 (PyTorch, torch/optim/adam.py)."""
+    return s.engine.habits.foreach * OPTIMIZERS[s.training.optimizer].divisor * (2.0 + 2.0 * s.training.master)
 
 
 def optimizer_nodes(s: Scenario, trained: Held) -> Nodes:
     """The update: gradients unscaled and their norm taken, states read and written, weights written.
 
     Adam reads gradient, moments and master copy and writes the last three and the weight as it is gathered: 2 x states
-    + gradient + weight. Muon also orthogonalises each matrix: 5 Newton-Schulz steps of about 3 products with the
-    smaller side (Jordan 2024; Moonlight, arXiv 2502.16982): 30 x hidden FLOPs a parameter, shared by dp."""
+    + gradient + weight. FLOPs of products (Muon's) are shared by dp."""
     t, m, g = s.training, s.mapping, grad_bytes(s)
     d, e = pick(m.zero >= 1, tm.shard_ranks(m), 1), pick(m.zero >= 1, tm.expert_replicas(m), 1)
     shard = trained.dense / d + trained.experts / e
@@ -343,9 +338,10 @@ def optimizer_nodes(s: Scenario, trained: Held) -> Nodes:
     nodes.append(update("zero_grad", full * g))
     written = trained.dense_bytes / d + trained.expert_bytes / e
     nodes.append(update("update", shard * (2 * tm.state_bytes(t) + g + 13 * copied_bytes(s)) + written))
-    if t.optimizer == "muon":
-        flops = 30.0 * s.model.scaled().hidden * (trained.dense + trained.experts) / (m.dp * m.cp)
-        nodes.append(update("orthogonalise", shard * 40.0)._replace(flops=flops, widths=(2.0, 2.0, 2.0), rate="half"))
+    kind = OPTIMIZERS[t.optimizer]
+    if kind.flops:
+        flops = kind.flops * s.model.scaled().hidden * (trained.dense + trained.experts) / (m.dp * m.cp)
+        nodes.append(update("orthogonalise", shard * kind.moved)._replace(flops=flops, widths=(2.0,) * 3, rate="half"))
     return nodes
 
 

@@ -5,24 +5,44 @@ Every default is what a plain mixed-precision pre-training run does. Numbers may
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rooflm.catalogue.fields import count, flag, number, share, word
 from rooflm.scenario.adapters import MODULES
 from rooflm.units import Num, is_plain
 
-OPTIMIZERS = ("adam", "adam-bf16", "adam8bit", "adafactor", "sgd", "sgd-momentum", "muon")
-"""Optimisers by name; `training_memory.STATE_BYTES` holds what each keeps."""
+
+class Optimizer(NamedTuple):
+    """What an update keeps and moves, a trained parameter: bytes of state beside the master copy; 1 where it divides by
+    a tensor made for it; 1 where gradients are joined in fp32; bytes and FLOPs (by hidden width) of more kernels."""
+
+    state: float
+    divisor: float = 0.0
+    joined: float = 1.0
+    moved: float = 0.0
+    flops: float = 0.0
+
+
+OPTIMIZERS = {
+    "adam": Optimizer(8.0, divisor=1.0), "adam-bf16": Optimizer(4.0, divisor=1.0, joined=0.0),
+    "adam8bit": Optimizer(2.0), "adafactor": Optimizer(0.0), "sgd": Optimizer(0.0), "sgd-momentum": Optimizer(4.0),
+    "muon": Optimizer(4.0, moved=40.0, flops=30.0),
+}  # fmt: skip
+"""Two fp32 moments (Adam), of 16 bits (DeepSeek-V3, arXiv 2412.19437), of 8 (Dettmers et al., arXiv 2110.02861); sums
+by row and column (Adafactor); one momentum (SGD; Muon, whose 5 Newton-Schulz steps are some 3 products with the smaller
+side of each matrix: Jordan 2024; Moonlight, arXiv 2502.16982). divisor: PyTorch, torch/optim/adam.py."""
 
 
 @dataclass(frozen=True)
 class Training:
     """Options of a training run."""
 
-    optimizer: str = word("adam", "what updates the weights", OPTIMIZERS)
+    optimizer: str = word("adam", "what updates the weights", tuple(OPTIMIZERS))
     master: bool = flag(True, "an fp32 master copy of 16-bit weights is kept")
     remainders: bool = flag(False, "of that copy only the 16 bits that the bf16 weight lacks are kept")
     """Apex' and Megatron-Core's store_param_remainders (precision-aware optimizer)."""
     grad_bytes: Num = number(0, "bytes a gradient (0: the engine's habit: 4 with fp32 accumulation, else 2)", "bytes")
+    in_backward: bool = flag(False, "each gradient is used up as it is made (the update runs in the backward pass)")
     clip: bool = flag(True, "gradients are clipped by their global norm")
     loss_scaling: bool = flag(False, "fp16 losses are scaled: gradients are unscaled and checked (set with dtype fp16)")
     dropout: bool = flag(False, "masks on attention scores and both outputs of a layer")

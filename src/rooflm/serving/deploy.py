@@ -117,9 +117,11 @@ def make_pool(
     most = min(server.budget, context * sequences)
     kv = capacity(device_part(s), most, context, server.static_fraction, server.prefix_caching)
     if must_fit and kv.tokens <= 0:
+        states = 0 < kv.running < np.inf  # a pool of recurrent states has what weights leave
+        way = "set engine.state_share below 1" if states else "use more GPUs or a narrower quantisation"
         raise NoMemoryError(
-            f"{s.model.name} leaves no memory for a KV cache on {int(s.mapping.devices)} x {s.cluster.device.name}: "
-            "use more GPUs or a narrower quantisation"
+            f"{s.model.name} leaves no memory for a KV cache on {int(s.mapping.devices)} x {s.cluster.device.name}"
+            f"{' beside its recurrent states' * states}: {way}"
         )
     ranks = int(s.mapping.dp)
     fit = int(min(server.max_sequences, kv.running, kv.tokens / ranks / (1 + kv.each) + 1, -(-sequences // ranks)))
