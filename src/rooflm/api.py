@@ -366,7 +366,7 @@ def infer(
       cpu_experts: Layers whose experts alone are there (llama.cpp: --n-cpu-moe).
       host_bandwidth (B/s): What the host's memory reaches, such as 60GB/s.
       quant: Scheme, such as w16a16kv16, w4a16kv8, fp8, nvfp4.
-      engine: Engine row (default: vllm; ideal without overheads).
+      engine: Engine, of a release as vllm-0.11 (default: vllm; ideal without overheads).
       efficiency: calibrated, ideal, or factors such as 0.7,0.9.
       sets: Any other input by its path.
       zip: Lists that go in step: pairs, no products.
@@ -502,7 +502,7 @@ def train(
       lora_rank: Train adapters of this rank, everything else frozen.
       lora_modules: Products with adapters, such as q,v or qkv,out.
       base_bits (bit): Stored bits of a frozen weight (4: QLoRA).
-      engine: Engine row (default: megatron).
+      engine: Engine, of a release as nemo-24.07 (default: megatron).
       efficiency: calibrated, ideal, or factors such as 0.7,0.9.
       sets: Any other input by its path.
       zip: Lists that go in step: pairs, no products.
@@ -692,7 +692,7 @@ def serve(
       definitions: TPOT over the tokens after-first or the whole-request.
       horizon (s): Stop after so many simulated seconds.
       quant: Scheme, such as fp8, fp8kv8, int4, nvfp4.
-      engine: Engine row (default vllm).
+      engine: Engine, of a release as vllm-0.11 (default vllm).
       efficiency: calibrated, ideal, or factors such as 0.7,0.9.
       sets: Any other input by its path.
       progress: Told now and then: requests ended, requests in all, seconds simulated.

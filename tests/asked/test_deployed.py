@@ -74,9 +74,12 @@ def test_a_scheme_that_narrows_nothing_says_so(model: str, quant: str, warned: b
 
 
 def test_a_tag_of_ollamas_library_runs_in_an_engine_that_reads_its_files() -> None:
-    for tag, quant in (("llama3.1:8b", "q4_k_m"), ("gpt-oss:20b", "mxfp4-moe")):
+    named = (("llama3.1:8b-instruct-q8_0", "q8_0"), ("qwen3:30b-a3b-fp16", "fp16"), ("deepseek-r1:671b", "q4_k_m"))
+    plain = (("llama3.1:8b", "q4_k_m"), ("gpt-oss:20b", "mxfp4-moe"))
+    for tag, quant in (*plain, *named):
         s = build_inference(tag, gpu="rtx-4090").scenario
         assert (s.engine.name, s.quant.name) == ("llama.cpp", quant)
+    for tag, _ in plain:
         assert build_inference(tag, gpu="rtx-4090", engine="vllm").scenario.engine.name == "vllm"
     assert build_inference("gpt-oss-20b", gpu="rtx-4090").scenario.engine.name == "vllm"
 

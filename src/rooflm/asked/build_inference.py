@@ -44,6 +44,7 @@ from rooflm.readers.devices import default_cluster, load_cluster, load_device
 from rooflm.readers.engines import load_engine
 from rooflm.readers.prices import GIVEN, OWN
 from rooflm.readers.prices import price_note as told_prices
+from rooflm.readers.released import scheme_in_name
 from rooflm.readers.rows import aliases, is_path, normalise, own_row
 from rooflm.readers.schemes import as_run, narrowed, nearest_schemes, parse_quant
 from rooflm.scenario.adapters import Adapters
@@ -260,7 +261,7 @@ def quant_for(model: Model, name: str | Quant | None, assumed: list[str], tag: b
         return parse_quant(name)
     plain = "fp32" if model.dtype == "fp32" else "w16a16kv16"
     chosen = model.quant or plain
-    tag = tag and model.dtype != "fp32" and not parse_quant(chosen).in_files
+    tag = tag and model.dtype != "fp32" and not parse_quant(chosen).in_files and not scheme_in_name(model.name)
     chosen = "q4_k_m" if tag else chosen
     assumed.append(f"quant {chosen}" + ", as such a tag is pulled" * tag + ALL_16 * (chosen == "w16a16kv16"))
     return parse_quant(chosen)

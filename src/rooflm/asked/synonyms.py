@@ -12,7 +12,8 @@ OTHER_NAMES = {
     "gpus": "devices gpu-count n-gpus ngpus nnodes nodes num-devices num-gpus num-nodes nproc-per-node total-gpus "
     "world-size",
     "cluster": "network node-type topology",
-    "engine": "backend framework runtime",
+    "engine": "backend framework release runtime",
+    "release": "engine-version framework-version version",
     "batch": "batch-size bs bsz concurrency global-batch global-batch-size max-batch-size max-num-seqs "
     "gradient-accumulation-steps total-batch-size train-batch-size",
     "micro-batch": "batch-size-per-gpu mbs micro-batch-size per-device-train-batch-size",
@@ -50,7 +51,7 @@ OTHER_NAMES = {
 OTHERWISE = (
     "bf16 bnb-4bit cache-type-k cost deepspeed epochs fp8 fsdp gradient-accumulation-steps iters kv-cache-dtype "
     "load-in-4bit load-in-8bit lora max-batch-size max-num-seqs max-steps n-gpu-layers network nnodes nodes "
-    "nproc-per-node num-epochs num-nodes num-train-epochs offload-layers qlora steps train-iters "
+    "nproc-per-node num-epochs num-nodes num-train-epochs offload-layers qlora release steps train-iters "
     "use-distributed-optimizer use-lora"
 )
 """Those of them that say it in other numbers: who writes one is told ours, its value is never taken as it stands."""

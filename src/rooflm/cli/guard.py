@@ -63,7 +63,8 @@ MOST_NAMED = 16
 
 
 def choices(error: Exception) -> str:
-    """What a missing argument or an unknown command could be, as the end of its message; "" of any other error.
+    """What a missing argument, one too many or an unknown command could be, as the end of its message; "" of any other
+    error.
 
     >>> choices(ValueError("no"))
     ''
@@ -75,6 +76,8 @@ def choices(error: Exception) -> str:
     if argument is not None and context is not None and "Missing" in message:
         names = [found.value for found in argument.shell_complete(context, "")]
         meaning = (getattr(argument, "help", None) or "").removesuffix(".")
+    elif "unexpected extra argument" in message and context is not None:
+        meaning = f"{context.info_name} takes {takes(context.command)}"
     elif "No such command" in message and "Did you mean" not in message:
         names = list(getattr(context.command, "commands", ())) if context is not None else []
     if len(names) > MOST_NAMED:
@@ -83,6 +86,14 @@ def choices(error: Exception) -> str:
     elif names:
         meaning = f"it must be one of {', '.join(names)}"
     return f": {meaning[:1].lower()}{meaning[1:]}" if meaning else ""
+
+
+def takes(command: Any) -> str:
+    """What a command takes without dashes, and how the rest is given."""
+    alone = [p.name.upper() for p in command.params if p.param_type_name == "argument"]
+    options = {name for p in command.params for name in p.opts}
+    lists = " (--gpu h100), a list with commas and no spaces" * ("--gpu" in options)
+    return f"{' and '.join(alone) or 'none'}; all else is given by options{lists}"
 
 
 def print_error(message: str, status: int = 2) -> int:

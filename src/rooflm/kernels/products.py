@@ -41,14 +41,15 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         peak = pick(wide[0] < 2, larger(peak, dots), peak)
     by = partial(gemm_time, m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
                  bandwidth=r.dram, l2=r.l2, sms=s.cluster.device.sms, units=units, least=least)  # fmt: skip
-    time = by(c=c)
+    time, drawn = by(c=c), taken(s, s.engine.kernels.sm_stream)
     if s.engine.kernels.tuned and w.quant == "fp8_block":
         best = by(c=constants("gemm", GemmConstants, w, w.quant))
         time = pick((wide[0] < 2) & among(n, k, s.engine.kernels.tuned), best, time)
     if s.engine.kernels.gemv:
         streamed = vector_time(n * k * wide[0], 2.0 * m * n * k, c, r, s)
         time = larger(time, brain_time(2.0 * m * n * k, s.engine.kernels.brain_share, s, r))
-        slow = larger(1.0 / r.dram, 1.0 / taken(s))
+        time = larger(time, pick(wide[0] < 2, 2.0 * m * n * k, 0.0) / taken(s, s.engine.kernels.sm_integers))
+        slow = larger(1.0 / r.dram, 1.0 / drawn)
         spread = pick(wide[0] < 2, n * k * ((wide[0] + 2.0) * slow + 2.0 / r.dram), 0.0)  # read, written, read in 2 B
         time = time + s.engine.kernels.dequant * spread + _convert_time(m, n, k, w, s, r)
         own = (wide[0] < 2) & s.engine.kernels.own_files  # its kernels for many rows unpack weights by the same units
@@ -56,7 +57,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         library = (m > 1) | ((wide[0] >= 2) & (not s.engine.kernels.own_files))  # of one row of its own format: never
         time = pick(m > VECTOR_ROWS, time, pick(library, smaller(time, streamed), streamed))
     elif not is_plain(s.engine.kernels.sm_stream, 0.0):  # kernels of weights alone, before Marlin
-        time = larger(time, pick((wide[0] < 2) & (wide[1] >= 2), n * k * wide[0], 0.0) / taken(s))
+        time = larger(time, pick((wide[0] < 2) & (wide[1] >= 2), n * k * wide[0], 0.0) / drawn)
     if not is_plain(reached.few, 0.0):
         time = few_rows_time(time, m, n, k, pick(wide[0] < 2, 0.0, reached.few), s.cluster.device.sms)
     return np.asarray(time)
@@ -106,20 +107,17 @@ def _gemm_constants(dtype: str, w: Where, s: Scenario) -> Any:
     return c
 
 
-def taken(s: Scenario) -> Num:
-    """B/s of weights that a card's SMs can draw in kernels for few rows (inf: no limit below memory's)."""
-    each = s.engine.kernels.sm_stream
-    if is_plain(each, 0.0):
-        return np.inf
-    device = s.cluster.device
-    return pick(each > 0, each * device.sms * device.clock, np.inf)
+def taken(s: Scenario, each: Num) -> Num:
+    """What a card's SMs do a second at `each` a clock of one (0: no limit, inf): bytes of weights that kernels for few
+    rows draw, or FLOPs of integer products whose scales vector units apply, one for 32 values of each sum."""
+    return pick(each > 0, each * s.cluster.device.sms * s.cluster.device.clock, np.inf)
 
 
 def vector_time(weight_bytes: Num, flops: Num, c: GemmConstants, r: Rates, s: Scenario, launches: float = 1.0) -> Num:
     """Seconds of a product of few rows by vector kernels, whose vector units do the arithmetic: weights stream at the
     same share of the bandwidth as in a product or, where it is known what the SMs take, at nearly all that check bits
     leave of it and no faster than that."""
-    most = taken(s)
+    most = taken(s, s.engine.kernels.sm_stream)
     share = pick(most < np.inf, VECTOR_SHARE * (1.0 - s.cluster.device.check_bits), c.eff_m)
     stream = weight_bytes * smooth_max(SHARP, 1.0 / (share * r.dram), 1.0 / most)
     ramp = smaller(c.ramp, VECTOR_RAMP)

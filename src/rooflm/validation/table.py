@@ -23,7 +23,7 @@ from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import load_device
 from rooflm.readers.engine_releases import nearest_by_range, row_named, rows_of_releases
 from rooflm.readers.engines import load_engine
-from rooflm.readers.released import scheme_in_name
+from rooflm.readers.released import find, scheme_in_name
 from rooflm.validation import sizes
 from rooflm.validation.cells import LONGEST, arguments, number
 from rooflm.validation.columns import (
@@ -228,8 +228,9 @@ def model_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) ->
     if not printed:
         raise Unusable("model is blank")
     found = catalogue.aliases("model").get(catalogue.normalise(printed))
-    if found is None and (catalogue.is_path(printed) or printed.endswith(".json")):
-        return printed
+    known = find(printed)
+    if found is None and (known or catalogue.is_path(printed) or printed.endswith(".json")):
+        return known.model if known else printed
     if found is None:
         counts = {**sizes.sizes_in_name(printed), **given}
         if not counts.get("params"):
