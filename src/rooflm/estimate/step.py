@@ -18,6 +18,7 @@ from rooflm.kernels.derating import drawn
 from rooflm.kernels.dispatch import called_once, routed_inside
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
+from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, is_plain, larger, pick, smaller
 
@@ -131,6 +132,7 @@ def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
     return (device.tdp - device.idle) * add_up(seconds)
 
 
+@kept
 def unfitted(engine: Engine) -> Engine:
     """The engine for kernels at roofline speed: without the corrections of measured kernels (overlapping launches,
     slower prefill passes), which would beat the roofline or count twice. Host costs stay.

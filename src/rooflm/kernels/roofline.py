@@ -117,8 +117,7 @@ def time_ops(ops: Sequence[Op], s: Scenario, engine: Factors = MEASURED) -> list
         chosen = [ops[i] for i in members]
         levels, roofs, times = level_times(chosen, shape, r)
         if s.efficiency.mode == "calibrated":
-            times = dispatch.kernel_times(chosen, shape, np.asarray(times), s)
-            times = times if shape else times.tolist()
+            times = dispatch.kernel_times(chosen, shape, times, s)
         for index, op, time, level, roof in zip(members, chosen, times, levels, roofs, strict=True):
             factor = factors[op.kind]
             scaled = time * factor
