@@ -147,7 +147,8 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     prompts: list[tuple[Step, Num]] = [(prefill_step(s, timed.last, r, run.rest), 1 if timed.full else run.passes)]
     if timed.full:
         prompts.append((prefill_step(s, timed.full, r, run.full), run.passes - 1))
-    seconds, repeat = add_up(one.total * times for one, times in prompts), 1.0
+    seconds = add_up(one.total * times for one, times in prompts)
+    repeat: Num = 1.0
     if e.stages.pipelined and not is_plain(m.pp, 1):
         # passes follow each other through the stages: the times of all at one stage, of the largest at the others
         largest = pick(run.passes > 1, prompts[-1][0].total, prompts[0][0].total)
