@@ -96,9 +96,8 @@ class Running(NamedTuple):
 
     need: `needs(s)`; largest: the largest batch that fits. waves: rounds in which the batch runs. sequences: running at
     once on the fullest data-parallel rank. passes: prefill passes for their prompts under the engine's token budget;
-    full, rest: sequences of all but the last of them, and of the last (of one prompt, a share of one). flight: micro-
-    batches in the pipeline during a decode step, at most one a stage and one a sequence; micro: sequences of the
-    largest one."""
+    full, rest: sequences of all but the last and of the last (of one prompt, a share of one). flight: micro-batches in
+    the pipeline during a decode step, at most one a stage and one a sequence; micro: sequences of the largest one."""
 
     need: Needs
     largest: Num

@@ -68,15 +68,13 @@ class InferenceFigures(Figures):
         """What is read of a pass by name, summed over all prefill passes."""
         out: dict[str, Num] = {}
         for one, times in self.speed.prompts:
-            for name, value in read(one).items():
-                out[name] = out.get(name, 0.0) + times * value
+            out |= {name: out.get(name, 0.0) + times * value for name, value in read(one).items()}
         return out
 
     @figure
     def prefill_parts(self) -> dict[str, Num]:
         """Seconds to the first token by part."""
-        parts = self.by_name(lambda one: one.parts)
-        return {**{k: v * self.speed.repeat for k, v in parts.items()}, **self.speed.before}
+        return {k: v * self.speed.repeat for k, v in self.by_name(lambda one: one.parts).items()} | self.speed.before
 
     @figure
     def decode_parts(self) -> dict[str, Num]:
@@ -90,12 +88,11 @@ class InferenceFigures(Figures):
     @figure
     def comm_detail(self) -> dict[str, dict[str, Num]]:
         """Bytes sent by one GPU in the prefill and in a decode step, by collective."""
-        run, pp = self.running, self.scenario.mapping.pp
-        prefill = self.by_name(lambda one: volumes(one.timed, pp))
+        run, pp, tick = self.running, self.scenario.mapping.pp, self.speed.tick.timed
+        sent = {"prefill": self.by_name(lambda one: volumes(one.timed, pp)), "decode": volumes(tick, pp)}
         # messages are as long as their sequences are many, so that those of the largest micro-batch stand for all
-        step = {k: mean_step(v, self.scenario.axes) * (run.sequences / run.micro)
-                for k, v in volumes(self.timed["decode"], pp).items()}  # fmt: skip
-        return {"prefill": {k: v * run.waves for k, v in prefill.items()}, "decode": step}
+        step = {k: mean_step(v, self.scenario.axes) * (run.sequences / run.micro) for k, v in sent["decode"].items()}
+        return {"prefill": {k: v * run.waves for k, v in sent["prefill"].items()}, "decode": step}
 
     @figure
     def comm_bytes(self) -> dict[str, Num]:
@@ -207,18 +204,16 @@ class InferenceFigures(Figures):
     @cached_property
     def bounds(self) -> dict[str, dict[str, Num]]:
         """Seconds of all prefill passes and of a decode step by what bounds them."""
-        axes = self.scenario.axes
-        return {"prefill": self.by_name(lambda one: bound_shares(one, axes)),
-                "decode": bound_shares(self.passes["decode"], axes)}  # fmt: skip
+        axes, tick = self.scenario.axes, self.speed.tick
+        return {"prefill": self.by_name(lambda one: bound_shares(one, axes)), "decode": bound_shares(tick, axes)}
 
     @figure
     def bound(self) -> dict[str, Num]:
         """What bounds the prefill and the decode step: the label with the largest share of the time."""
         shares = self.bounds if self.scenario.model.head else {"prefill": self.bounds["prefill"]}
         if not self.scenario.offload.off:
-            often = {"prefill": 1.0, "decode": self.gained}
-            parts = {"prefill": self.prefill_parts, "decode": self.decode_parts}
-            shares = {k: {**v, "host layers": parts[k]["host layers"] * often[k]} for k, v in shares.items()}
+            host = {"prefill": self.speed.before, "decode": self.speed.extra}
+            shares = {k: {**v, "host layers": host[k]["host layers"]} for k, v in shares.items()}
         return {k: largest(v) for k, v in shares.items()}
 
     @figure

@@ -151,9 +151,8 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     repeat: Num = 1.0
     if e.stages.pipelined and not is_plain(m.pp, 1):
         # passes follow each other through the stages: the times of all at one stage, of the largest at the others
-        largest = pick(run.passes > 1, prompts[-1][0].total, prompts[0][0].total)
-        waiting = stalls(s, timed.last, run.passes) / run.passes
-        repeat = (1.0 + (m.pp - 1) * largest / seconds + waiting) / m.pp
+        others = (m.pp - 1) * pick(run.passes > 1, prompts[-1][0].total, prompts[0][0].total) / seconds
+        repeat = (1.0 + others + stalls(s, timed.last, run.passes) / run.passes) / m.pp
     token = e.host.tokenise + e.host.carry
     before: dict[str, Num] = {"request": e.host.request + e.host.front + token * s.workload.prompt}
     extra: dict[str, Num] = {}

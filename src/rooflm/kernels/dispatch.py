@@ -76,8 +76,7 @@ def setting(device: Device, engine: Engine, scheme: Quant, efficiency: Efficienc
 
 
 def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: Any, s: Scenario) -> Any:
-    """Seconds of ops of one broadcast shape, (ops, *shape), before the engine's factors. floor: their roofline. Of a
-    point both are lists of plain numbers."""
+    """Seconds of ops of one broadcast shape, (ops, *shape), before the engine's factors. floor: their roofline."""
     device = s.cluster.device
     if device.measured is not None:
         r = rates(s)

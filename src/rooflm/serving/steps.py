@@ -49,6 +49,8 @@ from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.scenario import Scenario
 
 Array = NDArray[np.float64]
+ROWS = 16
+"""Neighbouring numbers of sequences whose steps are worked out together."""
 CELLS = 48
 """Cells of the context axis (equal widths, so that a look-up is a division)."""
 ROOF = "roof"
@@ -299,19 +301,20 @@ class StepTable:
         self._step = float(e.host.step) + sent * float(e.host.message)
         self._sequence, self._overlap = float(e.host.sequence), e.host.overlap
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
+        self._near: dict[int, tuple[Array, Array, Array]] = {}
         self._decays: dict[int, list[float]] = {}
         # a fixed point asks for the same steps and passes round after round
         self._steps: dict[float, Array] = {}
         self._passes: dict[tuple[float, ...], float] = {}
 
-    def _spread(self, values: Array, sequences: float) -> Any:
-        """A table over sequences read between its points."""
+    def _spread(self, values: Array, sequences: Any) -> Any:
+        """A table over sequences read between its points, for one number of them or several."""
         points = self.components.sequences
-        i = min(max(int(np.searchsorted(points, sequences)) - 1, 0), max(len(points) - 2, 0))
         if len(points) == 1:
             return values[0]
+        i = np.minimum(np.maximum(points.searchsorted(sequences) - 1, 0), len(points) - 2)
         share = (sequences - points[i]) / (points[i + 1] - points[i])
-        return values[i] + (values[i + 1] - values[i]) * share
+        return values[i] + (values[i + 1] - values[i]) * np.reshape(share, np.shape(i) + (1,) * (values.ndim - 1))
 
     def local(self, sequences: int) -> int:
         """Decoding sequences of the fullest rank and micro-batch."""
@@ -334,17 +337,30 @@ class StepTable:
             here = self.local(sequences)
             if here > self.size.sequences:
                 raise RooflmError(f"{here} decoding sequences are beyond the step table's {self.size.sequences}")
-            device = self._decode[here] + self._spread(self._attention, here) + self._gaps[1]
-            device = np.maximum(device, self._spread(self._least, here))
-            device = self.full(device, self._spread(self._head, here), min(sequences, self.flight))
-            held = graphed(self.engine, self.components.contexts)
-            issued = np.where(here > np.asarray(held), self._ungraphed, self._issued[1])
-            times = np.asarray(hosted(device, issued, self._step + self._sequence * here, self._overlap))
-            cell = self._cell
-            slopes = np.append(np.diff(times) / cell, (times[-1] - times[-2]) / cell)
-            integral = np.concatenate([[0.0], np.cumsum((times[1:] + times[:-1]) * cell / 2)])
-            row = self._rows[sequences] = (times.tolist(), (slopes / 2).tolist(), integral.tolist())
+            first = (sequences - 1) // ROWS * ROWS + 1
+            if first not in self._near:
+                last = min(first + ROWS, self.size.sequences * self.slots + 1)
+                self._near[first] = self._decode_rows(np.arange(first, last))
+            times, half, integral = (values[sequences - first].tolist() for values in self._near[first])
+            row = self._rows[sequences] = times, half, integral
         return row
+
+    def _decode_rows(self, sequences: NDArray[Any]) -> tuple[Array, Array, Array]:
+        """`decode_row` of several numbers of sequences, one a row."""
+        here = -(-sequences // self.slots)
+        column = here[:, None]
+        device = self._decode[column] + self._spread(self._attention, here) + self._gaps[1]
+        device = np.maximum(device, self._spread(self._least, here))
+        head = np.reshape(self._spread(self._head, here), (-1, 1))
+        device = self.full(device, head, np.minimum(sequences, self.flight)[:, None])
+        held = graphed(self.engine, self.components.contexts)
+        issued = np.where(column > np.asarray(held), self._ungraphed, self._issued[1])
+        times = np.asarray(hosted(device, issued, self._step + self._sequence * column, self._overlap))
+        slopes = np.diff(times) / self._cell
+        half = np.hstack([slopes, slopes[:, -1:]]) / 2
+        integral = np.cumsum((times[:, 1:] + times[:, :-1]) * self._cell / 2, axis=1)
+        integral = np.hstack([np.zeros((len(here), 1)), integral])
+        return times, half, integral
 
     def decode_time(self, sequences: int, context: float) -> float:
         """One decode-only step at a mean context."""
