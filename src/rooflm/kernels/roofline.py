@@ -96,7 +96,7 @@ def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> tuple[An
     else:
         out[1:] = moved / r.dram, moved / r.l2, moved / r.l1
     roofs = np.maximum(out[0], out[1])
-    return out.swapaxes(0, 1), roofs, np.maximum(roofs, np.maximum(out[2], out[3]))
+    return out.swapaxes(0, 1), roofs, larger(roofs, larger(out[2], out[3]))
 
 
 def time_ops(ops: Sequence[Op], s: Scenario, engine: Factors = MEASURED) -> list[Timed]:
