@@ -21,7 +21,7 @@ from rooflm.kernels.collectives import IN_SWITCH_KINDS
 from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, any_of, ceil, floor, larger, pick, smaller
+from rooflm.units import Num, any_of, ceil, floor, highest, larger, pick, smaller
 
 OUT_OF_MEMORY = "out of memory"
 """The reason that is no rule of a split."""
@@ -96,7 +96,7 @@ class Running(NamedTuple):
 
     need: `needs(s)`; largest: the largest batch that fits. waves: rounds in which the batch runs. sequences: running at
     once on the fullest data-parallel rank. passes: prefill passes for their prompts under the engine's token budget;
-    full, rest: sequences of the largest and the last of them (of one prompt, a share of one). flight: micro-batches in
+    full, rest: sequences of all but the last and of the last (of one prompt, a share of one). flight: micro-batches in
     the pipeline during a decode step, at most one a stage and one a sequence; micro: sequences of the largest one."""
 
     need: Needs
@@ -146,7 +146,7 @@ def running(s: Scenario) -> Running:
     budget = smaller(e.room.token_budget, pick(m.pp > 1, e.stages.stage_tokens, np.inf))
     passes = larger(ceil(tokens / budget), 1.0)
     flight = smaller(most_in_flight(s), larger(floor(sequences), 1))
-    full = smaller(tokens, budget) / s.workload.new
+    full = smaller(highest(tokens), budget) / s.workload.new  # whatever the batch, where there are several passes
     rest, micro = sequences - (passes - 1) * full, ceil(sequences / flight)
     return Running(need, largest, rounds, sequences, passes, full, rest, flight, micro)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,7 +23,7 @@ from rooflm.estimate.request import (
     timed_nodes,
     timed_passes,
 )
-from rooflm.estimate.step import Step, volumes
+from rooflm.estimate.step import Step, add_up, volumes
 from rooflm.kernels.rates import matrix_peak, rates
 from rooflm.kernels.roofline import Timed
 from rooflm.scenario.rules import INFERENCE, flags
@@ -57,13 +57,24 @@ class InferenceFigures(Figures):
 
     @property
     def passes(self) -> dict[str, Step]:
-        """One pass of each phase."""
-        return {"prefill": self.speed.one, "decode": self.speed.tick}
+        """One pass of each phase, with prompts a full one where they take several."""
+        return {"prefill": self.speed.prompts[-1][0], "decode": self.speed.tick}
+
+    def in_prompts(self, name: str) -> Num:
+        """A quantity of `Step` over all prefill passes."""
+        return add_up(times * getattr(one, name) for one, times in self.speed.prompts)
+
+    def by_name(self, read: Callable[[Step], Mapping[str, Num]]) -> dict[str, Num]:
+        """What is read of a pass by name, summed over all prefill passes."""
+        out: dict[str, Num] = {}
+        for one, times in self.speed.prompts:
+            out |= {name: out.get(name, 0.0) + times * value for name, value in read(one).items()}
+        return out
 
     @figure
     def prefill_parts(self) -> dict[str, Num]:
         """Seconds to the first token by part."""
-        return {**{k: v * self.speed.repeat for k, v in self.speed.one.parts.items()}, **self.speed.before}
+        return {k: v * self.speed.repeat for k, v in self.by_name(lambda one: one.parts).items()} | self.speed.before
 
     @figure
     def decode_parts(self) -> dict[str, Num]:
@@ -77,11 +88,11 @@ class InferenceFigures(Figures):
     @figure
     def comm_detail(self) -> dict[str, dict[str, Num]]:
         """Bytes sent by one GPU in the prefill and in a decode step, by collective."""
-        run, pp = self.running, self.scenario.mapping.pp
-        sent = {phase: volumes(timed, pp) for phase, timed in self.timed.items()}
+        run, pp, tick = self.running, self.scenario.mapping.pp, self.speed.tick.timed
+        sent = {"prefill": self.by_name(lambda one: volumes(one.timed, pp)), "decode": volumes(tick, pp)}
         # messages are as long as their sequences are many, so that those of the largest micro-batch stand for all
         step = {k: mean_step(v, self.scenario.axes) * (run.sequences / run.micro) for k, v in sent["decode"].items()}
-        return {"prefill": {k: v * (run.passes * run.waves) for k, v in sent["prefill"].items()}, "decode": step}
+        return {"prefill": {k: v * run.waves for k, v in sent["prefill"].items()}, "decode": step}
 
     @figure
     def comm_bytes(self) -> dict[str, Num]:
@@ -139,8 +150,7 @@ class InferenceFigures(Figures):
     def _whole(self, name: str) -> Num:
         """A quantity of `Step` over the whole request: all waves and stages, without draft passes."""
         steps = larger(self.scenario.workload.output - 1, 0) / self.gained
-        prefill = self.running.passes * getattr(self.passes["prefill"], name)
-        return self.waves * (prefill + steps * self.in_step(name))
+        return self.waves * (self.in_prompts(name) + steps * self.in_step(name))
 
     @cached_property
     def gained(self) -> Num:
@@ -167,7 +177,7 @@ class InferenceFigures(Figures):
     @figure
     def prefill_mfu(self) -> Num:
         """Model FLOP/s over peak, prefill."""
-        return self.running.passes * self.passes["prefill"].flops / (self.ttft * self._peaks[0])
+        return self.in_prompts("flops") / (self.ttft * self._peaks[0])
 
     @figure
     def decode_mbu(self) -> Num:
@@ -191,15 +201,19 @@ class InferenceFigures(Figures):
         """Mean watts of one GPU."""
         return self.energy_per_token * self.scenario.asked / (self.latency * self.gpus)
 
+    @cached_property
+    def bounds(self) -> dict[str, dict[str, Num]]:
+        """Seconds of all prefill passes and of a decode step by what bounds them."""
+        axes, tick = self.scenario.axes, self.speed.tick
+        return {"prefill": self.by_name(lambda one: bound_shares(one, axes)), "decode": bound_shares(tick, axes)}
+
     @figure
     def bound(self) -> dict[str, Num]:
         """What bounds the prefill and the decode step: the label with the largest share of the time."""
-        phases = self.passes if self.scenario.model.head else ("prefill",)
-        shares = {k: bound_shares(self.passes[k], self.scenario.axes) for k in phases}
+        shares = self.bounds if self.scenario.model.head else {"prefill": self.bounds["prefill"]}
         if not self.scenario.offload.off:
-            often = {"prefill": 1 / self.running.passes, "decode": self.gained}
-            parts = {"prefill": self.prefill_parts, "decode": self.decode_parts}
-            shares = {k: {**v, "host layers": parts[k]["host layers"] * often[k]} for k, v in shares.items()}
+            host = {"prefill": self.speed.before, "decode": self.speed.extra}
+            shares = {k: {**v, "host layers": host[k]["host layers"]} for k, v in shares.items()}
         return {k: largest(v) for k, v in shares.items()}
 
     @figure

@@ -20,7 +20,7 @@ from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.rates import Rates, rates
 from rooflm.kernels.roofline import MEASURED, Timed, time_nodes
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, ceil, floor, is_plain, larger, pick, smaller
+from rooflm.units import Num, ceil, floor, highest, is_plain, larger, pick, smaller
 
 OUTPUT_SHARES = np.array([0.0, 0.5, 1.0])
 """Shares of the output after which the decode step is evaluated: its first, middle and last step."""
@@ -69,19 +69,17 @@ def last_step(x: Num, axes: int) -> Num:
 
 
 class Passes(NamedTuple):
-    """Timed nodes of a mean prefill pass and a decode step; of prompts in several passes, of a full and the last."""
+    """Timed nodes of the last prefill pass, of a decode step and, where it differs from the last, of a full one."""
 
-    prefill: list[Timed]
+    last: list[Timed]
     decode: list[Timed]
     full: list[Timed]
-    last: list[Timed]
 
 
 def timed_passes(s: Scenario, run: Running) -> Passes:
     """All passes built and timed together."""
-    sizes = [run.sequences / run.passes, *((run.full, run.rest) if np.any(run.passes > 1) else ())]
-    prefill, *parts = (build(prefill_context(s, sequences)) for sequences in sizes)
-    nodes = [prefill, decode_nodes(s, run), *(parts or ([], []))]
+    full = build(prefill_context(s, run.full)) if highest((run.passes > 1) & (run.rest != run.full)) else []
+    nodes = [build(prefill_context(s, run.rest)), decode_nodes(s, run), full]
     timed = iter(timed_nodes([node for part in nodes for node in part], s))
     return Passes(*(list(islice(timed, len(part))) for part in nodes))
 
@@ -92,11 +90,11 @@ def timed_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:
 
 
 class Speed(NamedTuple):
-    """Times of a request (s). one: a mean prefill pass; tick: a decode step; repeat: times of it until the first token;
-    before: further seconds before the first token, by part; extra: further seconds of each decode step, by part;
-    latency: all rounds of the batch."""
+    """Times of a request (s). prompts: prefill passes, each with how many there are; tick: a decode step; repeat: their
+    time until the first token over their sum; before: further seconds before the first token, by part; extra: further
+    seconds of each decode step, by part; latency: all rounds of the batch."""
 
-    one: Step
+    prompts: list[tuple[Step, Num]]
     tick: Step
     repeat: Num
     before: dict[str, Num]
@@ -117,12 +115,10 @@ def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> 
     held = graphed(e, contexts_of(s))
     issue = issue_time(e, run.micro, held, launching=s.cluster.launching)
     tick = step(timed, e, s.cluster.device, r, issue, run.micro)
-    return tick if e.residuals is None else slowed(tick, e.residuals.factor("decode", s, run.sequences))
-
-
-def slowed(one: Step, by: Num) -> Step:
-    """A pass that takes so many times as long."""
-    return replace(one, total=one.total * by, device_time=one.device_time * by, slower=one.slower * by)
+    if e.residuals is None:
+        return tick
+    k = e.residuals.factor("decode", s, run.sequences)
+    return replace(tick, total=tick.total * k, device_time=tick.device_time * k, slower=tick.slower * k)
 
 
 def prefill_step(s: Scenario, timed: Sequence[Timed], r: Rates, sequences: Num) -> Step:
@@ -148,16 +144,15 @@ def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:
 def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     """Timed passes and the engine's host costs -> TTFT, TPOT and latency."""
     e, m = host_of(s), s.mapping
-    one, all_passes = prefill_step(s, timed.prefill, r, run.sequences / run.passes), run.passes
-    full: Num = 1.0
+    prompts: list[tuple[Step, Num]] = [(prefill_step(s, timed.last, r, run.rest), 1 if timed.full else run.passes)]
     if timed.full:
-        full = prefill_step(s, timed.full, r, run.full).total / one.total
-        all_passes = (run.passes - 1) * full + prefill_step(s, timed.last, r, run.rest).total / one.total
-    # passes follow each other through the stages: the times of all at one stage, of the largest at the others
-    busy = all_passes + (m.pp - 1) * full
-    busy = busy if is_plain(m.pp, 1) else busy + stalls(s, timed.prefill, run.passes)
-    mean = all_passes / run.passes
-    one, repeat = slowed(one, mean), (busy / m.pp if e.stages.pipelined else all_passes) / mean
+        prompts.append((prefill_step(s, timed.full, r, run.full), run.passes - 1))
+    seconds = add_up(one.total * times for one, times in prompts)
+    repeat: Num = 1.0
+    if e.stages.pipelined and not is_plain(m.pp, 1):
+        # passes follow each other through the stages: the times of all at one stage, of the largest at the others
+        others = (m.pp - 1) * pick(run.passes > 1, prompts[-1][0].total, prompts[0][0].total) / seconds
+        repeat = (1.0 + others + stalls(s, timed.last, run.passes) / run.passes) / m.pp
     token = e.host.tokenise + e.host.carry
     before: dict[str, Num] = {"request": e.host.request + e.host.front + token * s.workload.prompt}
     extra: dict[str, Num] = {}
@@ -171,10 +166,10 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
         extra["host layers"] = decode_seconds(s, run.sequences * s.speculation.verified, context)
     if not s.speculation.off:
         extra["guesses"] = guessing_time(s, run)
-    ttft = one.total * repeat + add_up(before.values())
+    ttft = seconds * repeat + add_up(before.values())
     tpot = a_token(s, mean_step(tick.total, s.axes), extra)
     latency = (ttft + larger(s.workload.output - 1, 0) * tpot) * run.waves
-    return Speed(one, tick, repeat, before, extra, ttft, tpot, latency)
+    return Speed(prompts, tick, repeat, before, extra, ttft, tpot, latency)
 
 
 def a_token(s: Scenario, step_time: Num, extra: Mapping[str, Num]) -> Num:

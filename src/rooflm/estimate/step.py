@@ -18,6 +18,7 @@ from rooflm.kernels.derating import drawn
 from rooflm.kernels.dispatch import called_once, routed_inside
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
+from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, is_plain, larger, pick, smaller
 
@@ -106,9 +107,8 @@ def add_up(values: Iterable[Num]) -> Num:
 
 def launches(timed: Sequence[Timed]) -> Num:
     """Kernels launched in a pass. A collective is one launch, or none for a group of one rank."""
-    return sum(
-        t.node.count * (t.node.launches if isinstance(t.node, Op) else smaller(t.node.ranks - 1, 1)) for t in timed
-    )
+    nodes = [t.node for t in timed]
+    return sum(n.count * (n.launches if isinstance(n, Op) else smaller(n.ranks - 1, 1)) for n in nodes)
 
 
 def by_part(timed: Sequence[Timed]) -> dict[str, Num]:
@@ -131,6 +131,7 @@ def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
     return (device.tdp - device.idle) * add_up(seconds)
 
 
+@kept
 def unfitted(engine: Engine) -> Engine:
     """The engine for kernels at roofline speed: without the corrections of measured kernels (overlapping launches,
     slower prefill passes), which would beat the roofline or count twice. Host costs stay.
@@ -138,10 +139,7 @@ def unfitted(engine: Engine) -> Engine:
     >>> unfitted(Engine("").but(gap=-1e-6, prompt=1.2)) == Engine("")
     True
     """
-    gap = engine.host.gap
-    if not isinstance(gap, np.ndarray) and gap >= 0 and is_plain(engine.factors.prompt, 1.0):
-        return engine
-    return engine.but(gap=larger(gap, 0.0), prompt=1.0)
+    return engine.but(gap=larger(engine.host.gap, 0.0), prompt=1.0)
 
 
 def prompt_factor(engine: Engine, device: Device) -> Num:
@@ -239,11 +237,6 @@ def messages(timed: Sequence[Timed]) -> Num:
     return add_up(count + smaller(count, 1.0) for count in sends)
 
 
-def roofs(timed: Sequence[Timed]) -> Num:
-    """Sum of the roofline times of a pass's kernels (s): a lower bound."""
-    return add_up(t.node.count * smaller(t.roof, t.time) for t in timed)
-
-
 def step(
     timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, sequences: Num, prompts: bool = False
 ) -> Step:
@@ -254,7 +247,8 @@ def step(
     host, shares, slower = engine.host, by_part(timed), prompt_factor(engine, device) if prompts else 1.0
     alone, count = add_up(shares.values()), launches(timed)
     above = isinstance(host.gap, int | float) and host.gap >= 0 and is_plain(slower, 1.0)
-    device_time = paced(alone, count * host.gap, 0.0 if above else roofs(timed), slower)
+    roof = 0.0 if above else add_up(t.node.count * smaller(t.roof, t.time) for t in timed)
+    device_time = paced(alone, count * host.gap, roof, slower)
     fixed = host.step + host.sequence * sequences
     if not is_plain(host.message, 0.0):
         fixed = fixed + host.message * messages(timed)

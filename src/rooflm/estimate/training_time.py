@@ -110,8 +110,8 @@ def layers_host(s: Scenario) -> Num:
         return 0.0
     m, host, overlap, blocks = s.mapping, s.engine.host, s.engine.overlaps.ep_overlap, s.model.scaled().blocks
     packed = host.packed_host * s.training.packed  # rotary and attention read where documents end
-    experts = host.moe_host + host.router_host * host.router_apart
-    layers = sum(b.count * (packed + (experts if isinstance(b.ffn, MoE) else host.layer_host)) for b in blocks)
+    experts, dense = packed + (host.moe_host + host.router_host * host.router_apart), packed + host.layer_host
+    layers = sum(b.count * (experts if isinstance(b.ffn, MoE) else dense) for b in blocks)
     plans = 0.0 if is_plain(overlap, 0) else m.pp * m.vp * host.chunk_host * (overlap > 0)  # no axis where nothing is
     return s.cluster.launching * (layers + plans) * (1.0 - host.graphed)
 

@@ -13,7 +13,6 @@ from functools import lru_cache, partial, reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
@@ -76,7 +75,7 @@ def setting(device: Device, engine: Engine, scheme: Quant, efficiency: Efficienc
     return w, r._replace(peak={k: v * reached.compute for k, v in r.peak.items()}, dram=dram)
 
 
-def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any], s: Scenario) -> NDArray[Any]:
+def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: Any, s: Scenario) -> Any:
     """Seconds of ops of one broadcast shape, (ops, *shape), before the engine's factors. floor: their roofline."""
     device = s.cluster.device
     if device.measured is not None:
@@ -84,7 +83,7 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
         c = device.measured.of(r.dtype["half"])  # of the data type in which the rest of the model works
         return stacked([op_time(op, c, r) for op in ops], shape)
     w, r = setting(device, s.engine, s.quant, s.efficiency)
-    out = np.empty((len(ops), *shape))
+    out: Any = np.empty((len(ops), *shape)) if shape else [0.0] * len(ops)
     groups: dict[tuple[Any, str], list[int]] = {}
     many = math.prod(shape) > FEW
     for index, op in enumerate(ops):
@@ -97,6 +96,7 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
         else:
             different, which = distinct([_sizes(op) for op in chosen])
             times = [evaluate(chosen[i], w, s, r) for i in different]
+        times = times if shape else [float(t) for t in times]
         lift = s.engine.factors.moe_factor if evaluate is _moe and s.engine.kernels.gemv else 1.0  # `_moe` undoes it
         for index, op, at in zip(members, chosen, which, strict=True):
             out[index] = larger(times[at] * (1.0 - op.overlapped), floor[index] / lift)

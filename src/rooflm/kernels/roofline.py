@@ -96,7 +96,7 @@ def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> tuple[An
     else:
         out[1:] = moved / r.dram, moved / r.l2, moved / r.l1
     roofs = np.maximum(out[0], out[1])
-    return out.swapaxes(0, 1), roofs, np.maximum(roofs, np.maximum(out[2], out[3]))
+    return out.swapaxes(0, 1), roofs, larger(roofs, larger(out[2], out[3]))
 
 
 def time_ops(ops: Sequence[Op], s: Scenario, engine: Factors = MEASURED) -> list[Timed]:
@@ -117,8 +117,7 @@ def time_ops(ops: Sequence[Op], s: Scenario, engine: Factors = MEASURED) -> list
         chosen = [ops[i] for i in members]
         levels, roofs, times = level_times(chosen, shape, r)
         if s.efficiency.mode == "calibrated":
-            times = dispatch.kernel_times(chosen, shape, np.asarray(times), s)
-            times = times if shape else times.tolist()
+            times = dispatch.kernel_times(chosen, shape, times, s)
         for index, op, time, level, roof in zip(members, chosen, times, levels, roofs, strict=True):
             factor = factors[op.kind]
             scaled = time * factor

@@ -352,10 +352,8 @@ class Replica:
     def _retire(self) -> None:
         """Sequences that have made their last token leave."""
         decoding = self.decoding
-        while (request := decoding.ended()) is not None:
-            held = self.length(request) + math.ceil(self._to_make(request) / self.growth - 1e-9) * self.growth
+        for request, held in decoding.ended():
             self.resumed.pop(request, None)
-            decoding.stored -= held
             self.kv.release(request, held)
             self._finish(request)
         if not decoding.heap:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError
 from rooflm.serving.capacity import Capacity
@@ -77,13 +78,13 @@ class Run:
     transfer: Transfer = Transfer()
 
 
-def fits(pools: tuple[Pool, ...], prompt: int, output: int) -> bool:
-    """True when a request alone fits every pool's KV memory and the model's context."""
+def fits(pools: tuple[Pool, ...], requests: Requests) -> NDArray[np.bool_]:
+    """Which requests fit every pool's KV memory and the model's context, each alone."""
+    fit = np.ones(requests.count, dtype=bool)
     for pool in pools:
-        whole = prompt + (1 if pool.role == "prefill" else output)
-        if whole + pool.capacity.each > pool.capacity.tokens / pool.table.ranks or whole > pool.longest:
-            return False
-    return True
+        whole = requests.prompt + (1 if pool.role == "prefill" else requests.output)
+        fit &= (whole + pool.capacity.each <= pool.capacity.tokens / pool.table.ranks) & (whole <= pool.longest)
+    return fit
 
 
 def simulate(
@@ -153,6 +154,7 @@ class Loop:
         self.times: list[float] = []
         self.order: list[int] = []
         self.at = 0
+        self.fit: list[bool] = fits(pools, requests).tolist()
         self.due: list[float] = requests.arrival.tolist() or [0.0] * requests.count
         if self.closed:
             for _ in range(requests.concurrency):
@@ -168,21 +170,9 @@ class Loop:
 
     def _static(self, seen: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
         """Arrivals known beforehand, in order of the time at which the scheduler sees them."""
-        r = self.requests
-        longest = min(
-            min(p.longest for p in self.pools),
-            min(p.capacity.tokens / p.table.ranks - p.capacity.each for p in self.pools),
-        )
-        both = self.pools[0].role == "both"
-        if both:
-            bad = np.flatnonzero(r.prompt + r.output > longest)
-        else:
-            bad = np.array(
-                [i for i in range(r.count) if not fits(self.pools, int(r.prompt[i]), int(r.output[i]))], dtype=int
-            )
-        keep = np.ones(r.count, dtype=bool)
-        keep[bad] = False
-        for i in bad.tolist():
+        keep = np.array(self.fit, dtype=bool)
+        bad = np.flatnonzero(~keep).tolist()
+        for i in bad:
             self.records.status[i] = REJECTED
         self.ended += len(bad)
         self.order = np.flatnonzero(keep).tolist()
@@ -199,7 +189,7 @@ class Loop:
             request = self.next
             self.next += 1
             records.arrival[request] = now = max(now, self.due[request])
-            if not fits(self.pools, records.prompt[request], records.output[request]):
+            if not self.fit[request]:
                 records.status[request] = REJECTED
                 self.ended += 1
                 continue

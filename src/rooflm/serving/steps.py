@@ -12,6 +12,7 @@ which is exact because times add. What the host costs is `estimate.hosted`, as e
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -49,6 +50,8 @@ from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.scenario import Scenario
 
 Array = NDArray[np.float64]
+ROWS = 16
+"""Neighbouring numbers of sequences whose steps are worked out together."""
 CELLS = 48
 """Cells of the context axis (equal widths, so that a look-up is a division)."""
 ROOF = "roof"
@@ -234,6 +237,15 @@ def uneven(ranks: int) -> float:
     return float(largest_of(ranks)) * math.sqrt(1 - 1 / ranks)
 
 
+def numbers(values: Array) -> array[float]:
+    """Values that are read one by one as quickly as those of a list, but made and given up at once.
+
+    >>> numbers(np.array([1.0, 2.0]))[1]
+    2.0
+    """
+    return array("d", values.tobytes())
+
+
 class StepTable:
     """Step times of one engine instance, as plain lists for the simulator's loop. All times in s.
 
@@ -268,16 +280,16 @@ class StepTable:
         decode = total(p.decode, e, s.engine, fitted, shape_d[:1]) * scale
         attention = total(p.attention, e, s.engine, fitted, shape_d) * scale
         every = np.arange(self.size.tokens + 1, dtype=float)
-        self._dense: list[float] = np.interp(every, c.tokens, dense).tolist()
-        self._slower: list[float] = np.interp(every, c.tokens, slower).tolist()
+        self._dense = numbers(np.interp(every, c.tokens, dense))
+        self._slower = numbers(np.interp(every, c.tokens, slower))
         shared = {k: v for k, v in p.dense.items() if k.startswith(SHARED)}
-        self._shared: list[float] = np.interp(every, c.tokens, total(shared, e, s.engine, fitted, shape_p[:1])).tolist()
+        self._shared = numbers(np.interp(every, c.tokens, total(shared, e, s.engine, fitted, shape_p[:1])))
         each = np.arange(self.size.sequences + 1, dtype=float)
         handed = float(e.host.deliver) * each
         over = np.interp(each, c.sequences, decode) + handed - np.interp(each, c.tokens, dense)
         over[0] = 0.0
         self._over: list[float] = over.tolist()
-        self._attend: list[list[float]] = [np.interp(every, c.tokens, column).tolist() for column in attend.T]
+        self._attend = [numbers(np.interp(every, c.tokens, column)) for column in attend.T]
         self._pasts: list[float] = c.pasts.tolist()
         self._floor = float(attend[0, 0])
         self._captured = float(captured(e, s.model))
@@ -299,19 +311,20 @@ class StepTable:
         self._step = float(e.host.step) + sent * float(e.host.message)
         self._sequence, self._overlap = float(e.host.sequence), e.host.overlap
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
+        self._near: dict[int, tuple[Array, Array, Array]] = {}
         self._decays: dict[int, list[float]] = {}
         # a fixed point asks for the same steps and passes round after round
         self._steps: dict[float, Array] = {}
         self._passes: dict[tuple[float, ...], float] = {}
 
-    def _spread(self, values: Array, sequences: float) -> Any:
-        """A table over sequences read between its points."""
+    def _spread(self, values: Array, sequences: Any) -> Any:
+        """A table over sequences read between its points, for one number of them or several."""
         points = self.components.sequences
-        i = min(max(int(np.searchsorted(points, sequences)) - 1, 0), max(len(points) - 2, 0))
         if len(points) == 1:
             return values[0]
+        i = np.minimum(np.maximum(points.searchsorted(sequences) - 1, 0), len(points) - 2)
         share = (sequences - points[i]) / (points[i + 1] - points[i])
-        return values[i] + (values[i + 1] - values[i]) * share
+        return values[i] + (values[i + 1] - values[i]) * np.reshape(share, np.shape(i) + (1,) * (values.ndim - 1))
 
     def local(self, sequences: int) -> int:
         """Decoding sequences of the fullest rank and micro-batch."""
@@ -336,17 +349,30 @@ class StepTable:
             here = self.local(sequences)
             if here > self.size.sequences:
                 raise RooflmError(f"{here} decoding sequences are beyond the step table's {self.size.sequences}")
-            device = self._decode[here] + self._spread(self._attention, here) + self._gaps[1]
-            device = np.maximum(device, self._spread(self._least, here))
-            device = self.full(device, self._spread(self._head, here), min(sequences, self.flight))
-            held = graphed(self.engine, self.components.contexts)
-            issued = np.where(here > np.asarray(held), self._ungraphed, self._issued[1])
-            times = np.asarray(hosted(device, issued, self._step + self._sequence * here, self._overlap))
-            cell = self._cell
-            slopes = np.append(np.diff(times) / cell, (times[-1] - times[-2]) / cell)
-            integral = np.concatenate([[0.0], np.cumsum((times[1:] + times[:-1]) * cell / 2)])
-            row = self._rows[sequences] = (times.tolist(), (slopes / 2).tolist(), integral.tolist())
+            first = (sequences - 1) // ROWS * ROWS + 1
+            if first not in self._near:
+                last = min(first + ROWS, self.size.sequences * self.slots + 1)
+                self._near[first] = self._decode_rows(np.arange(first, last))
+            times, half, integral = (values[sequences - first].tolist() for values in self._near[first])
+            row = self._rows[sequences] = times, half, integral
         return row
+
+    def _decode_rows(self, sequences: NDArray[Any]) -> tuple[Array, Array, Array]:
+        """`decode_row` of several numbers of sequences, one a row."""
+        here = -(-sequences // self.slots)
+        column = here[:, None]
+        device = self._decode[column] + self._spread(self._attention, here) + self._gaps[1]
+        device = np.maximum(device, self._spread(self._least, here))
+        head = np.reshape(self._spread(self._head, here), (-1, 1))
+        device = self.full(device, head, np.minimum(sequences, self.flight)[:, None])
+        held = graphed(self.engine, self.components.contexts)
+        issued = np.where(column > np.asarray(held), self._ungraphed, self._issued[1])
+        times = np.asarray(hosted(device, issued, self._step + self._sequence * column, self._overlap))
+        slopes = np.diff(times) / self._cell
+        half = np.hstack([slopes, slopes[:, -1:]]) / 2
+        integral = np.cumsum((times[:, 1:] + times[:, :-1]) * self._cell / 2, axis=1)
+        integral = np.hstack([np.zeros((len(here), 1)), integral])
+        return times, half, integral
 
     def decode_time(self, sequences: int, context: float) -> float:
         """One decode-only step at a mean context."""

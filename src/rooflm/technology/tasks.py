@@ -18,7 +18,7 @@ from rooflm.asked.build_inference import Built, build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.catalogue.hardware import Cluster, Link
 from rooflm.errors import RooflmError
-from rooflm.estimate.inference import bound_shares, infer_scenario
+from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.training import train_scenario
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.collectives import part_of, ranks_in_tiers, volume
@@ -138,16 +138,15 @@ def run(task: Task, cluster: Cluster, chosen: Dict[str, Num], axes: int, traffic
         return Outcome(time, train.fits, training_causes(train), train.step_energy, train.memory.total, sent)
     e = infer_scenario(s)
     time = getattr(e, task.metric)
-    passes = e.running.passes * e.waves if task.metric != "tpot" else 0.0
+    prompts = e.in_prompts("dynamic") * e.waves if task.metric != "tpot" else 0.0
     steps: Num = {"latency": np.maximum(s.workload.output - 1, 0) * e.waves, "ttft": 0.0, "tpot": 1.0}[task.metric]
     causes: dict[str, Num] = dict.fromkeys(CAUSES, np.zeros(()))
     for phase, times in (("prefill", 0.0 if task.metric == "tpot" else 1.0), ("decode", steps / e.waves)):
-        shares = bound_shares(e.passes[phase], axes)
         for name in BOUNDS:
             cause = name if name in CAUSES else "other"
-            causes[cause] = causes[cause] + times * shares[name]
+            causes[cause] = causes[cause] + times * e.bounds[phase][name]
     causes["schedule"] = causes["schedule"] + np.maximum(time - sum(causes.values()), 0.0)
-    dynamic = passes * e.passes["prefill"].dynamic + steps * e.in_step("dynamic")
+    dynamic = prompts + steps * e.in_step("dynamic")
     energy = e.gpus * (cluster.device.idle * time + dynamic / mapping.pp)
     sent = (0.0, 0.0)
     if traffic:

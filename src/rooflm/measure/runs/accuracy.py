@@ -88,13 +88,14 @@ def run(case: Case, rank: int) -> list[Row]:
     if case.text:
         text_of(case)  # a text that cannot be read is told before the model is loaded
     case_bench = replace(case, batch=case.dp, prompt=2)
-    bench = Bench(case_bench, rank)
     plain = replace(case_bench, dtype="fp32", quant="none", compiled=False, graphs=False, tp=1, pp=1, dp=1, batch=1)
     plain = replace(plain, attention="eager")
     last = rank == case.world - 1
     compared = replace(case_bench, attention="eager") != plain
-    reference: Any = Bench(plain, rank) if last and compared else None
-    ids, real = windows(case, load_vocab(bench), bench.device)
+    with load.read_once(case):
+        bench = Bench(case_bench, rank)
+        reference: Any = Bench(plain, rank) if last and compared else None
+        ids, real = windows(case, load_vocab(bench), bench.device)
     ours, theirs = Score(), Score()
     same, worst = 0, 0.0
     for window in ids.split(1):

@@ -6,7 +6,7 @@ import functools
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -77,9 +77,12 @@ def pruned(config: Any, case: Case) -> Any:
 
 
 @contextmanager
-def read_once() -> Iterator[None]:
-    """transformers parses a .gguf file anew for the configuration and the weights, and makes the table of its tensors'
-    names anew for every module: within this, each once."""
+def read_once(case: Case) -> Iterator[None]:
+    """transformers parses a .gguf file anew for the configuration, the weights and the tokenizer, and makes the table
+    of its tensors' names anew for every module: within this, each once."""
+    if source(case.model)[0] != "gguf":
+        yield
+        return
     import gguf
 
     theirs = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
@@ -109,7 +112,7 @@ def load(case: Case, device: torch.device) -> Any:
             raise RooflmError("width_prune needs random weights: give a config.json or a catalogue name")
         where: dict[str, Any] = {"gguf_file": path.name} if kind == "gguf" else {}
         folder = path.parent if kind == "gguf" else path
-        with read_once() if kind == "gguf" else nullcontext():
+        with read_once(case):
             model = AutoModelForCausalLM.from_pretrained(
                 folder, dtype=dtype, attn_implementation=case.attention, local_files_only=True, **where
             )
