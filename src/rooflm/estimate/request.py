@@ -111,12 +111,22 @@ def host_of(s: Scenario) -> Engine:
     return s.engine if s.efficiency.mode == "calibrated" else unfitted(s.engine)
 
 
+def sequence_time(e: Engine, context: Num) -> Num:
+    """Host time a decoding sequence of so many tokens.
+
+    >>> round(1e6 * float(sequence_time(Engine("").but(sequence=60e-6, listed=0.2e-6, block=16), 1600)))
+    80
+    """
+    h = e.host
+    return h.sequence if is_plain(h.listed, 0.0) else h.sequence + h.listed * context / e.room.block
+
+
 def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> Step:
     """The time of a decode pass of one micro-batch."""
     e = host_of(s)
     held = graphed(e, contexts_of(s))
     issue = issue_time(e, run.micro, held, launching=s.cluster.launching)
-    tick = step(timed, e, s.cluster.device, r, issue, run.micro)
+    tick = step(timed, e, s.cluster.device, r, issue, run.micro * sequence_time(e, contexts_of(s)))
     return tick if e.residuals is None else slowed(tick, e.residuals.factor("decode", s, run.sequences))
 
 
@@ -130,7 +140,7 @@ def prefill_step(s: Scenario, timed: Sequence[Timed], r: Rates, sequences: Num) 
     e = host_of(s)
     experts, held = of_experts(timed, s), captured(e, s.model)
     issue = issue_time(e, sequences * s.workload.new, held, experts, s.cluster.launching)
-    return step(timed, e, s.cluster.device, r, issue, sequences, prompts=True)
+    return step(timed, e, s.cluster.device, r, issue, sequences * e.host.sequence, prompts=True)
 
 
 def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:

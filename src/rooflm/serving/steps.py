@@ -298,6 +298,7 @@ class StepTable:
         sent = stages * (stages > 1)  # messages of a pass, the one back to the first stage among them
         self._step = float(e.host.step) + sent * float(e.host.message)
         self._sequence, self._overlap = float(e.host.sequence), e.host.overlap
+        self._listed = float(e.host.listed / e.room.block)
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
         self._decays: dict[int, list[float]] = {}
         # a fixed point asks for the same steps and passes round after round
@@ -339,7 +340,8 @@ class StepTable:
             device = self.full(device, self._spread(self._head, here), min(sequences, self.flight))
             held = graphed(self.engine, self.components.contexts)
             issued = np.where(here > np.asarray(held), self._ungraphed, self._issued[1])
-            times = np.asarray(hosted(device, issued, self._step + self._sequence * here, self._overlap))
+            sequence = self._sequence + self._listed * self.components.contexts
+            times = np.asarray(hosted(device, issued, self._step + sequence * here, self._overlap))
             cell = self._cell
             slopes = np.append(np.diff(times) / cell, (times[-1] - times[-2]) / cell)
             integral = np.concatenate([[0.0], np.cumsum((times[1:] + times[:-1]) * cell / 2)])
@@ -439,7 +441,7 @@ class StepTable:
         if self.flight > 1:
             rows = min(here + chunks, self.size.sequences)
             device = float(self.full(device, self._spread(self._head, rows), min(sequences + chunks, self.flight)))
-        fixed = self._step + self._sequence * (here + chunks)
+        fixed = self._step + self._sequence * (here + chunks) + self._listed * context * here
         issued = self._issued[kind if every > self._captured else 1]
         if self._overlap:
             return device if device > issued + fixed else issued + fixed
