@@ -111,22 +111,13 @@ def host_of(s: Scenario) -> Engine:
     return s.engine if s.efficiency.mode == "calibrated" else unfitted(s.engine)
 
 
-def sequence_time(e: Engine, context: Num) -> Num:
-    """Host time a decoding sequence of so many tokens.
-
-    >>> round(1e6 * float(sequence_time(Engine("").but(sequence=60e-6, listed=0.2e-6, block=16), 1600)))
-    80
-    """
-    h = e.host
-    return h.sequence if is_plain(h.listed, 0.0) else h.sequence + h.listed * context / e.room.block
-
-
 def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> Step:
     """The time of a decode pass of one micro-batch."""
     e = host_of(s)
     held = graphed(e, contexts_of(s))
     issue = issue_time(e, run.micro, held, launching=s.cluster.launching)
-    tick = step(timed, e, s.cluster.device, r, issue, run.micro * sequence_time(e, contexts_of(s)))
+    each = e.host.sequence + e.host.listed * contexts_of(s) / e.room.block
+    tick = step(timed, e, s.cluster.device, r, issue, run.micro * each)
     return tick if e.residuals is None else slowed(tick, e.residuals.factor("decode", s, run.sequences))
 
 

@@ -28,6 +28,16 @@ def rates(s: Scenario) -> Rates:
     return rates_of(s.cluster.device, s.quant, s.efficiency)
 
 
+def best_rates(s: Scenario) -> Rates:
+    """The rates that no kernel passes: 16-bit floats summed in 16 bits (`sums`) go at half the rate of 8-bit integers,
+    twice a GeForce's peak (NVIDIA's whitepapers since Turing: 330.3, 165.2, int8 660.6 TFLOP/s on RTX 4090)."""
+    r, peak = rates(s), s.cluster.device.peak
+    if s.engine.kernels.sums == "fp32" or "int8" not in peak:
+        return r
+    more = {dtype: larger(peak["int8"] / 2 / peak[dtype], 1.0) for dtype in ("fp16", "bf16") if dtype in peak}
+    return r._replace(peak={k: v * more.get(r.dtype[k], 1.0) for k, v in r.peak.items()})
+
+
 def matrix_peak(s: Scenario) -> Num:
     """FLOP/s of a device, whatever the efficiency, in the faster of the types that its products take: that of the
     scheme, or what attention runs in (a card may multiply 8-bit integers more slowly than 16-bit floats).
