@@ -255,9 +255,7 @@ def step(
     alone, count = add_up(shares.values()), launches(timed)
     above = isinstance(host.gap, int | float) and host.gap >= 0 and is_plain(slower, 1.0)
     device_time = paced(alone, count * host.gap, 0.0 if above else roofs(timed), slower)
-    fixed = host.step + fixed
-    if not is_plain(host.message, 0.0):
-        fixed = fixed + host.message * messages(timed)
+    fixed = fixed + host.step + (0.0 if is_plain(host.message, 0.0) else host.message * messages(timed))
     total = hosted(device_time, count * issue, fixed, host.overlap)
     return Step(total, device_time, alone, shares, timed, device, r, slower)
 

@@ -135,7 +135,8 @@ def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
         nodes = graph.mixer_nodes(c, block, block.count) + graph.ffn_nodes(c, block)
         layers += once_a_node(s, c, nodes, block.ffn) if isinstance(block.ffn, MoE) else nodes
     if any(isinstance(block.ffn, MoE) for block in c.model.blocks):
-        layers = [rules.times(n, s.training.imbalance) if grows_with_pairs(n) else n for n in layers]
+        pairs = [n.of == "experts" if isinstance(n, Op) else n.group == "ep" for n in layers]  # of the busiest rank
+        layers = [rules.times(n, s.training.imbalance) if grows else n for n, grows in zip(layers, pairs, strict=True)]
     head = [whole_logits(node, s) for node in graph.head_nodes(c)]
     if multi_token(s):  # every depth has a loss of its own
         h, b = c.model.hidden, c.quant.half_bytes
@@ -157,11 +158,6 @@ def whole_logits(node: Op | Comm, s: Scenario) -> Op | Comm:
     if node.name != "loss" or not s.engine.kernels.fused:
         return node
     return node._replace(bytes=node.bytes * pick(s.engine.room.logit_bytes > FUSED_LOGIT, 4.5, 1.0))
-
-
-def grows_with_pairs(node: Op | Comm) -> bool:
-    """Whether a node's work grows with the pairs of token and expert on the busiest rank."""
-    return node.of == "experts" if isinstance(node, Op) else node.group == "ep"
 
 
 def once_a_node(s: Scenario, c: Context, nodes: Nodes, f: MoE) -> Nodes:

@@ -8,7 +8,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Efficiency, Scenario
-from rooflm.units import REAL, Num, larger
+from rooflm.units import REAL, Num, larger, pick
 
 
 class Rates(NamedTuple):
@@ -34,7 +34,8 @@ def best_rates(s: Scenario) -> Rates:
     r, peak = rates(s), s.cluster.device.peak
     if s.engine.kernels.sums == "fp32" or "int8" not in peak:
         return r
-    more = {dtype: larger(peak["int8"] / 2 / peak[dtype], 1.0) for dtype in ("fp16", "bf16") if dtype in peak}
+    fp32, ints = peak.get("fp32", 0.0), peak["int8"]
+    more = {t: pick(peak[t] > fp32, larger(ints / 2 / peak[t], 1.0), 1.0) for t in ("fp16", "bf16") if t in peak}
     return r._replace(peak={k: v * more.get(r.dtype[k], 1.0) for k, v in r.peak.items()})
 
 

@@ -17,7 +17,7 @@ from rooflm.graph.ops import Comm, Op, columns, distinct, stacked
 from rooflm.kernels import dispatch
 from rooflm.kernels.collectives import collective_constants, hierarchical, in_engine
 from rooflm.kernels.collectives import volume as sent_volume
-from rooflm.kernels.rates import Rates, best_rates, rates
+from rooflm.kernels.rates import Rates, best_rates
 from rooflm.scenario.scenario import Scenario, arrays_in
 from rooflm.units import Num, common_shape, is_plain, larger, pick, smaller, sqrt
 
