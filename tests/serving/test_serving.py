@@ -387,6 +387,17 @@ def test_a_front_end_that_copies_whole_outputs_holds_up_long_ones() -> None:
     assert tpot[1e-6, 1000] == pytest.approx(64e-6 * 1000 / 2, rel=0.1)
 
 
+def test_tables_of_blocks_slow_long_sequences_down() -> None:
+    """16 sequences of some 4,100 tokens at 1 us a block of 16: 4.1 ms a step, as in a fixed batch."""
+    common = {"gpu": "h100-sxm-80gb", "engine": "vllm-2024", "concurrency": 16, "output": 64, "requests": 16}
+    slower = {
+        n: serve("llama-3.1-8b", **common, prompt=n, sets={"engine.listed": 1e-6}).tpot_s["mean"]
+        - serve("llama-3.1-8b", **common, prompt=n, sets={"engine.listed": 0}).tpot_s["mean"]
+        for n in (64, 4096)
+    }
+    assert slower[4096] == pytest.approx(16e-6 * 4128 / 16, rel=0.1) and slower[64] < 0.1 * slower[4096]
+
+
 def test_attention_data_parallelism_of_experts() -> None:
     common = {"gpu": "h200-sxm-141gb", "concurrency": 64, "prompt": 512, "output": 64, "quant": "fp8"}
     wide = serve("deepseek-v3", **common, tp=1, dp=8, ep=8)
