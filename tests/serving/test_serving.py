@@ -66,7 +66,8 @@ def test_a_mixed_pass_is_the_sum_of_its_kernels(new: int, past: int, sequences: 
     nodes = build(Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels))
     timed = timed_nodes(nodes, s)
     e = s.engine
-    whole = step(timed, e, s.cluster.device, rates(s), issue_time(e, new + sequences, e.host.captured), sequences + 1)
+    whole = step(timed, e, s.cluster.device, rates(s), issue_time(e, new + sequences, e.host.captured),
+                 (sequences + 1) * e.host.sequence)  # fmt: skip
     table = StepTable(PARTS, s.engine)
     assert table.mixed([(new, past)], sequences, context) == pytest.approx(float(whole.total), rel=0.02)
 
