@@ -467,10 +467,10 @@ def known_of(place: str, job: str) -> dict[str, float]:
 def of_whom(block: str) -> str:
     """The lines of a card's row that say of which card and engine it is.
 
-    >>> of_whom('\\ngpu = "a"\\nengine = "b"\\ncompute = 0.5')
-    '\\ngpu = "a"\\nengine = "b"'
+    >>> of_whom('\\nproduct_family = "a"\\ncards = "c, d"\\nengine = "b"\\ncompute = 0.5')
+    '\\nproduct_family = "a"\\nengine = "b"'
     """
-    return re.split(r"\n(?:cards|compute|bandwidth|few|sm_stream) = ", block)[0]
+    return re.split(r"\n(?:compute|bandwidth|few|sm_stream) = ", re.sub(r"\ncards = .*", "", block))[0]
 
 
 def card_row(named: Sequence[str], factors: Mapping[str, float], rows: int, source: str) -> str:

@@ -126,7 +126,7 @@ JOBS: dict[str, Job] = {
          *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor"), EXPERTS),
         own={"trtllm-0.5": (reread(4.5),), "trtllm-0.6": (reread(4.5),),
              "trtllm-0.9": (reread(4.5), ALIKE)},
-        cards={"l40s": Card(0.2, 0.15), "*": Card(0.1, 0.1)}, skip=("trtllm09-mixtral-fp8",),
+        kin=Card(0, 0.1), skip=("trtllm09-mixtral-fp8",),  # no card's own: left out, cards are predicted better
     ),
     "trtllm-nemo": Job(
         ("trtllm-nemo",),
@@ -180,7 +180,8 @@ JOBS: dict[str, Job] = {
     ),
     "exllamav2": Job(
         ("exllamav2",),
-        (Param("gap", 1e-6, 1e-8, 1e-4, prior=0.8), Param("request", 5e-3, 1e-5, 1.0, prior=0.8)),
+        (Param("step", 0.3e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 1e-4, prior=0.8),
+         Param("request", 5e-3, 1e-5, 1.0, prior=0.8)),
         taken={"sm_stream": "llama.cpp-2024-05"},  # its own ask for 6.2 with RTX 4090 and 7.0 without (decision 141)
     ),
 }  # fmt: skip

@@ -255,6 +255,17 @@ def test_no_rows_stray_where_tokens_go_to_their_experts_alone() -> None:
     assert wide.decode_parts["moe"] < 0.3 * wide.tpot
 
 
+def test_tables_of_blocks_cost_the_host_by_what_they_list() -> None:
+    """64 sequences of 3,200 tokens, 200 blocks each, at 1 us a block: 12.8 ms a step; a prompt's pass makes no such
+    lists."""
+    given = {"gpu": "h100", "engine": "vllm-2024", "batch": 64, "prompt": 3199, "output": 2}
+    free, made = (infer("llama-3.1-8b", **given, sets={"engine.listed": t}) for t in (0.0, 1e-6))
+    assert float(made.tpot - free.tpot) == pytest.approx(64 * 200e-6, rel=0.01)
+    assert float(made.ttft) == float(free.ttft)
+    short = infer("llama-3.1-8b", **given | {"prompt": [15, 3199]}, sets={"engine.listed": 1e-6})
+    assert float(short.tpot_s[0]) < float(short.tpot_s[1]) == pytest.approx(float(made.tpot))
+
+
 def test_prompts_run_less_hot_on_cards_with_more_watts() -> None:
     """H20 multiplies a seventh of what H100 does at 400 W: Qwen's table of 129,042 tokens has no factor there."""
     e, h100 = load_engine("sglang"), load_device("h100")

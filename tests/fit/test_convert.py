@@ -294,6 +294,16 @@ def test_a_run_that_decodes_slower_than_with_longer_prompts_is_set_apart() -> No
     assert doubted(tpot(1, "1024", "22.6"), tpot(2, "8192", "17.4") | {"batch": "16"}) == [False, False]
 
 
+def test_a_batch_that_takes_longer_than_a_larger_one_is_set_apart() -> None:
+    def doubted(*seconds: tuple[str, str], **more: str) -> list[bool]:
+        rows = [INFER | more | {"id": f"argonne-{i}", "batch": n, "value": v} for i, (n, v) in enumerate(seconds)]
+        return [CONTRADICTS in c.get("doubt", "") for c in inference_rows(rows)]
+
+    assert doubted(("1", "2.15"), ("16", "1.45"), ("32", "2.2")) == [True, False, False]
+    assert doubted(("1", "1.5"), ("16", "1.45")) == [False, False]  # repeats differ by as much
+    assert doubted(("1", "2.15"), ("16", "1.45"), metric="ttft") == [False, False]
+
+
 RUN = {
     "id": "aic-0001", "model": "deepseek-ai/DeepSeek-R1", "gpu": "H200-SXM-141GB", "gpus": "8", "tp": "8", "pp": "1",
     "engine": "trtllm 1.1.0rc2.post2", "precision_weights": "fp8", "precision_kv": "", "batch": "4",

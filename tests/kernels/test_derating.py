@@ -51,6 +51,13 @@ def test_from_near_to_far() -> None:
     assert derating(replace(new, derating=Derating(compute=0.5)), "llama.cpp") == Derating(compute=0.5)
 
 
+def test_an_engines_row_of_a_generation_comes_before_a_cards_of_any_engine() -> None:
+    """H100 NVL in llama.cpp is as other Hopper cards there; what its watts leave of kernels is of servers'."""
+    nvl, other = load_device("h100-nvl-94gb"), replace(load_device("h100-pcie-80gb"), name="new", kernels_of="")
+    assert derating(nvl, "llama.cpp") == derating(other, "llama.cpp") != Derating()
+    assert derating(nvl, "no-such-engine").compute == pytest.approx(0.88, abs=0.01)
+
+
 def test_faster_memory_does_not_help_kernels_that_wait_for_their_units() -> None:
     """ROCm's of mid-2024 take as many bytes a clock and unit on MI250 and MI300X, half of either card's memory: with
     MI325X's memory and all else alike nothing is gained, with more units it is."""

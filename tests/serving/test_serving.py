@@ -66,7 +66,8 @@ def test_a_mixed_pass_is_the_sum_of_its_kernels(new: int, past: int, sequences: 
     nodes = build(Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels))
     timed = timed_nodes(nodes, s)
     e = s.engine
-    whole = step(timed, e, s.cluster.device, rates(s), issue_time(e, new + sequences, e.host.captured), sequences + 1)
+    whole = step(timed, e, s.cluster.device, rates(s), issue_time(e, new + sequences, e.host.captured),
+                 (sequences + 1) * e.host.sequence)  # fmt: skip
     table = StepTable(PARTS, s.engine)
     assert table.mixed([(new, past)], sequences, context) == pytest.approx(float(whole.total), rel=0.02)
 
@@ -385,6 +386,17 @@ def test_a_front_end_that_copies_whole_outputs_holds_up_long_ones() -> None:
     }
     assert tpot[1e-6, 64] == pytest.approx(tpot[0, 64], rel=0.01)
     assert tpot[1e-6, 1000] == pytest.approx(64e-6 * 1000 / 2, rel=0.1)
+
+
+def test_tables_of_blocks_slow_long_sequences_down() -> None:
+    """16 sequences of some 4,100 tokens at 1 us a block of 16: 4.1 ms a step, as in a fixed batch."""
+    common = {"gpu": "h100-sxm-80gb", "engine": "vllm-2024", "concurrency": 16, "output": 64, "requests": 16}
+    slower = {
+        n: serve("llama-3.1-8b", **common, prompt=n, sets={"engine.listed": 1e-6}).tpot_s["mean"]
+        - serve("llama-3.1-8b", **common, prompt=n, sets={"engine.listed": 0}).tpot_s["mean"]
+        for n in (64, 4096)
+    }
+    assert slower[4096] == pytest.approx(16e-6 * 4128 / 16, rel=0.1) and slower[64] < 0.1 * slower[4096]
 
 
 def test_attention_data_parallelism_of_experts() -> None:

@@ -114,11 +114,14 @@ def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> 
     e = host_of(s)
     held = graphed(e, contexts_of(s))
     issue = issue_time(e, run.micro, held, launching=s.cluster.launching)
-    tick = step(timed, e, s.cluster.device, r, issue, run.micro)
-    if e.residuals is None:
-        return tick
-    k = e.residuals.factor("decode", s, run.sequences)
-    return replace(tick, total=tick.total * k, device_time=tick.device_time * k, slower=tick.slower * k)
+    each = e.host.sequence + e.host.listed * contexts_of(s) / e.room.block
+    tick = step(timed, e, s.cluster.device, r, issue, run.micro * each)
+    return tick if e.residuals is None else slowed(tick, e.residuals.factor("decode", s, run.sequences))
+
+
+def slowed(one: Step, by: Num) -> Step:
+    """A pass that takes so many times as long."""
+    return replace(one, total=one.total * by, device_time=one.device_time * by, slower=one.slower * by)
 
 
 def prefill_step(s: Scenario, timed: Sequence[Timed], r: Rates, sequences: Num) -> Step:
@@ -126,7 +129,7 @@ def prefill_step(s: Scenario, timed: Sequence[Timed], r: Rates, sequences: Num) 
     e = host_of(s)
     experts, held = of_experts(timed, s), captured(e, s.model)
     issue = issue_time(e, sequences * s.workload.new, held, experts, s.cluster.launching)
-    return step(timed, e, s.cluster.device, r, issue, sequences, prompts=True)
+    return step(timed, e, s.cluster.device, r, issue, sequences * e.host.sequence, prompts=True)
 
 
 def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:

@@ -238,10 +238,10 @@ def messages(timed: Sequence[Timed]) -> Num:
 
 
 def step(
-    timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, sequences: Num, prompts: bool = False
+    timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, fixed: Num, prompts: bool = False
 ) -> Step:
     """The time of one pass: kernels and collectives one after the other, gaps between them, and the host. total =
-    max(device, launches) plus the engine's fixed costs (a step, a sequence, a message), which are hidden where the
+    max(device, launches) plus the engine's `fixed` costs, of a step and its messages, which are hidden where the
     engine prepares the next step during this one. The excess over the device is the part "host"; parts sum to the
     total. A negative gap shortens all parts alike (`paced`). prompts: whether the pass has any (`prompt_factor`)."""
     host, shares, slower = engine.host, by_part(timed), prompt_factor(engine, device) if prompts else 1.0
@@ -249,9 +249,7 @@ def step(
     above = isinstance(host.gap, int | float) and host.gap >= 0 and is_plain(slower, 1.0)
     roof = 0.0 if above else add_up(t.node.count * smaller(t.roof, t.time) for t in timed)
     device_time = paced(alone, count * host.gap, roof, slower)
-    fixed = host.step + host.sequence * sequences
-    if not is_plain(host.message, 0.0):
-        fixed = fixed + host.message * messages(timed)
+    fixed = fixed + host.step + (0.0 if is_plain(host.message, 0.0) else host.message * messages(timed))
     total = hosted(device_time, count * issue, fixed, host.overlap)
     return Step(total, device_time, alone, shares, timed, device, r, slower)
 

@@ -72,9 +72,9 @@ def card_file() -> _File:
 
 def derating(device: Device, *engines: str) -> Derating:
     """The factors of a device: its own where it states any, else those of this card in the engine, else of the card
-    whose kernels it takes in the engine, else both in any that sums alike, else in any at all, else of its architecture
-    whoever sells it, else of its product family (of its generation there, or of the one nearest in time, the later of
-    two); else 1. What holds at a power (`watts`) is put to the card's own.
+    whose kernels it takes, else of its product family's generation, else all three in any that sums alike, else in any
+    at all, else of its architecture whoever sells it, else of the generation of its family nearest in time (the later
+    of two), else of all of its family; else 1. What holds at a power (`watts`) is put to the card's own.
 
     >>> from rooflm.readers.devices import load_device
     >>> derating(load_device("tpu-v4"), "no-such-engine").compute
@@ -108,7 +108,8 @@ def drawn(fitted: float, watts: Num, used: Num) -> Num:
 @cache
 def on_file(gpu: str, twin: str, product_family: str, architecture: str, year: int, *engines: str) -> Derating:
     """The factors in data/calibration/devices.toml."""
-    cards = [(card, ANY, ANY, who) for who in (*engines, ANY) for card in (gpu, twin)]
+    own = ((gpu, ANY, ANY), (twin, ANY, ANY), (ANY, product_family, architecture))
+    cards = [(*place, who) for who in (*engines, ANY) for place in own]
     families = [(ANY, product_family, kind, who) for who in (*engines, ANY) for kind in (_nearest, ANY)]
     for card, family, kind, who in [*cards, *((ANY, ANY, architecture, who) for who in (*engines, ANY)), *families]:
         chosen = kind if isinstance(kind, str) else kind(family, architecture, year, who)

@@ -343,11 +343,6 @@ def _stream_constants(kind: str, w: Where, vectorised: str) -> ElementwiseConsta
     return c._replace(t0=larger(c.t0, LEAST.get(kind, 0.0)))
 
 
-def _bmm(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
-    """Batched products of unfused attention in training."""
-    return _unfused(op, batched_peak(op, r.peak[op.rate], r.peak["vector"]), r)
-
-
 def batched_peak(op: Op, matrix: Num, vector: Num) -> Num:
     """FLOP/s of the units that a batched product runs on: tensor cores where its rows are whole multiples of 16 bytes,
     else fp32 units (heads of 108 16-bit values: 216 bytes).
@@ -364,8 +359,9 @@ def batched_peak(op: Op, matrix: Num, vector: Num) -> Num:
 
 
 ALONE: dict[str, Any] = {
-    "bmm": _bmm, "attention": _attention, "mla_attention": _mla_prefill, "decode_attention": _decode,
-    "mla_decode": _mla_decode, "moe": _moe,
+    "bmm": lambda op, w, s, r: _unfused(op, batched_peak(op, r.peak[op.rate], r.peak["vector"]), r),
+    "attention": _attention, "mla_attention": _mla_prefill, "decode_attention": _decode, "mla_decode": _mla_decode,
+    "moe": _moe,
 }  # fmt: skip
 """Kinds whose ops are evaluated one after the other, so that an op equal to another is worth finding."""
 TOGETHER = (products, _streams)

@@ -8,7 +8,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Efficiency, Scenario
-from rooflm.units import REAL, Num, larger
+from rooflm.units import REAL, Num, larger, pick
 
 
 class Rates(NamedTuple):
@@ -26,6 +26,18 @@ class Rates(NamedTuple):
 def rates(s: Scenario) -> Rates:
     """The device's rates for the scenario's data types."""
     return rates_of(s.cluster.device, s.quant, s.efficiency)
+
+
+def best_rates(s: Scenario) -> Rates:
+    """The rates that no kernel passes: 16-bit floats summed in 16 bits (`sums`) go at half the rate of 8-bit integers,
+    twice a GeForce's peak (NVIDIA's whitepapers since Turing: 330.3, 165.2, int8 660.6 TFLOP/s on RTX 4090)."""
+    r, peak = rates(s), s.cluster.device.peak
+    if s.engine.kernels.sums == "fp32" or "int8" not in peak:
+        return r
+    fp32, ints = peak.get("fp32", 0.0), peak["int8"]
+    kinds = [t for t in peak if t in ("fp16", "bf16")]
+    more = {t: pick(peak[t] > fp32, larger(ints / 2 / peak[t], 1.0), 1.0) for t in kinds}
+    return r._replace(peak={k: v * more.get(r.dtype[k], 1.0) for k, v in r.peak.items()})
 
 
 def matrix_peak(s: Scenario) -> Num:

@@ -17,7 +17,7 @@ from rooflm.graph.ops import Comm, Op, columns, distinct, stacked
 from rooflm.kernels import dispatch
 from rooflm.kernels.collectives import collective_constants, hierarchical, in_engine
 from rooflm.kernels.collectives import volume as sent_volume
-from rooflm.kernels.rates import Rates, rates
+from rooflm.kernels.rates import Rates, best_rates
 from rooflm.scenario.scenario import Scenario, arrays_in
 from rooflm.units import Num, common_shape, is_plain, larger, pick, smaller, sqrt
 
@@ -103,7 +103,7 @@ def time_ops(ops: Sequence[Op], s: Scenario, engine: Factors = MEASURED) -> list
     """Every op timed: its kernel's time, times the engine's factor of its kind of kernel. Ops of equal broadcast shape
     are evaluated together. No factor makes a kernel faster than its roof, since factors fitted on one card also serve
     others, where less may be left to win."""
-    r, point = rates(s), s.axes == 0
+    r, point = best_rates(s), s.axes == 0
     device_shape = () if point else common_shape(arrays_in((r, s.cluster.device, s.engine)))
     groups: dict[tuple[int, ...], list[int]] = {}
     for index, op in enumerate(ops):

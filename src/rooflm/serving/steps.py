@@ -310,6 +310,7 @@ class StepTable:
         sent = stages * (stages > 1)  # messages of a pass, the one back to the first stage among them
         self._step = float(e.host.step) + sent * float(e.host.message)
         self._sequence, self._overlap = float(e.host.sequence), e.host.overlap
+        self._listed = float(e.host.listed / e.room.block)
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
         self._near: dict[int, tuple[Array, Array, Array]] = {}
         self._decays: dict[int, list[float]] = {}
@@ -367,7 +368,8 @@ class StepTable:
         device = self.full(device, head, np.minimum(sequences, self.flight)[:, None])
         held = graphed(self.engine, self.components.contexts)
         issued = np.where(column > np.asarray(held), self._ungraphed, self._issued[1])
-        times = np.asarray(hosted(device, issued, self._step + self._sequence * column, self._overlap))
+        sequence = self._sequence + self._listed * self.components.contexts
+        times = np.asarray(hosted(device, issued, self._step + sequence * column, self._overlap))
         slopes = np.diff(times) / self._cell
         half = np.hstack([slopes, slopes[:, -1:]]) / 2
         integral = np.cumsum((times[:, 1:] + times[:, :-1]) * self._cell / 2, axis=1)
@@ -471,7 +473,7 @@ class StepTable:
             rows = min(here + chunks, self.size.sequences)
             micro = min(sequences + chunks, self.flight)
             device = float(self.full(device, self._spread(self._head, rows), micro, drains))
-        fixed = self._step + self._sequence * (here + chunks)
+        fixed = self._step + self._sequence * (here + chunks) + self._listed * context * here
         issued = self._issued[kind if every > self._captured else 1]
         if self._overlap:
             return device if device > issued + fixed else issued + fixed

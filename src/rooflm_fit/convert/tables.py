@@ -29,8 +29,8 @@ DUPLICATE = "same measurement as another row"
 DEPTH = "interleaving depth left blank, printed for the same run of other releases"
 CONTRADICTS = "contradicts its own neighbours"
 SLOWER = 1.15
-"""Times the time per token of longer prompts, from where a run of shorter ones contradicts it (repeats differ by 3 to
-4 %)."""
+"""Times the time per token of longer prompts, or the latency of a larger batch, from where a run of less contradicts it
+(repeats differ by 3 to 4 %)."""
 LITTLE = 2.0
 """Factor between a closed loop's printed rate and clients over their latency, from where a run contradicts itself."""
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
@@ -76,7 +76,7 @@ def inference_rows(rows: Sequence[Row]) -> list[Cells]:
         loaded = is_serving(prefix, row)
         tidy = partial(tidy_serving, prefix=prefix or "serving") if loaded else tidy_inference
         found.append(tidied(row, tidy, prefix.lower() or "serving"))
-    return impossible(contradictory(repeated(found)))
+    return impossible(outrun(contradictory(repeated(found))))
 
 
 def conditions(cells: Cells, but: Iterable[str] = ()) -> tuple[tuple[str, str], ...]:
@@ -131,6 +131,22 @@ def contradictory(rows: list[Cells]) -> list[Cells]:
         if any(prompt < other and value > SLOWER * faster for other, faster, _ in members)
     }
     return [doubtful(c, CONTRADICTS) if (c["source"], conditions(c)) in odd else c for c in rows]
+
+
+def outrun(rows: list[Cells]) -> list[Cells]:
+    """The same, fixed batches doubted whose requests take longer than those of a larger batch that differs in nothing
+    else (the first run of a process may hold what others do not pay again)."""
+    runs: dict[object, list[tuple[float, float]]] = defaultdict(list)
+    for cells in rows:
+        if cells.get("metric") == "latency_s" and not cells.get("doubt"):
+            runs[cells["source"], conditions(cells, ("batch",))].append((figure(cells, "batch"), figure(cells)))
+
+    def late(cells: Cells) -> bool:
+        alike = runs.get((cells["source"], conditions(cells, ("batch",))), [])
+        own = (figure(cells, "batch"), figure(cells))
+        return own in alike and any(own[0] < batch and own[1] > SLOWER * faster for batch, faster in alike)
+
+    return [doubtful(c, CONTRADICTS) if c.get("metric") == "latency_s" and late(c) else c for c in rows]
 
 
 def impossible(rows: list[Cells]) -> list[Cells]:
