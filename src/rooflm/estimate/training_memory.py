@@ -33,8 +33,6 @@ STATE_BYTES = {
 """Bytes of optimiser state a parameter beside the master copy: two fp32 moments (Adam), two of
 16 bits (DeepSeek-V3, arXiv 2412.19437; Megatron-Core's precision-aware optimizer), two of 8 bits (Dettmers et al.,
 arXiv 2110.02861), row and column sums only (Adafactor), one fp32 momentum (SGD with momentum, Muon)."""
-
-
 SCALE_BITS = 0.127
 """Bits a weight of the scales of a frozen 4-bit base, themselves quantised (QLoRA, arXiv 2305.14314, section 3)."""
 
