@@ -61,23 +61,27 @@ class Load:
         return Load(self.prompt, self.output, *(v[places] for v in varied))
 
 
-def pass_time(pool: Pool, load: Load, room: Array, prompts: Array, sequences: Array, context: float) -> Array:
+def pass_time(
+    pool: Pool, load: Load, room: Array, prompts: Array, sequences: Array, context: float, ahead: Any = 0.0
+) -> Array:
     """Time of a pass with a (fractional) number of prompts, as far as a rank's room (tokens) goes, beside a
-    (fractional) number of sequences."""
+    (fractional) number of sequences, which the host began to launch so long ahead."""
     low = np.floor(sequences)
     tokens = np.minimum(prompts * load.prompt, room * pool.table.slots)
     whole = np.maximum(np.round(tokens / max(load.prompt, 1)), 1)
     each = np.maximum(np.floor(tokens / whole), 1)
     past = np.maximum(load.prompt - each, 0.0) / 2  # of a prompt's chunks, on average
-    low_time, high_time = (pool.table.mixed_times(whole, each, past, d, context) for d in (low, low + 1))
+    low_time, high_time = (pool.table.mixed_times(whole, each, past, d, context, ahead) for d in (low, low + 1))
     return low_time + (sequences - low) * (high_time - low_time)
 
 
-def own_passes(pool: Pool, load: Load, room: Array, others: Array, sequences: Array, context: float) -> Array:
+def own_passes(
+    pool: Pool, load: Load, room: Array, others: Array, sequences: Array, context: float, ahead: Any
+) -> Array:
     """Time of the passes of one prompt, as `pass_time`: full ones, and the last, which others' prompts share."""
     before = np.maximum(np.ceil(load.prompt / room), 1) - 1
     part = room / load.prompt
-    last = pass_time(pool, load, room, 1 - before * part + others, sequences, context)
+    last = pass_time(pool, load, room, 1 - before * part + others, sequences, context, ahead)
     return before * pass_time(pool, load, room, part, sequences, context) + last
 
 
@@ -179,16 +183,18 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     server, context = pool.server, load.prompt + load.output / 2
     plain = decode_time(pool, load, running)
     others = np.where(load.clients > 0, 1 - 1 / np.maximum(load.clients, 1.0), 1.0)
-    beside = others * running
+    beside, run = others * running, others_run(running, load.clients)
+    ahead = server.lookahead * pool.table.ahead * run * plain
     if SCHEDULERS[server.scheduler].mixes:
         room = np.maximum(load.budget - beside / pool.table.slots, 1.0)
         passes = np.maximum(np.ceil(load.prompt / room), 1)
         whole = room * pool.table.slots / load.prompt
         each = np.maximum(others * x * tau * passes + queued, 1e-9)  # parts of prompts that come up in a step
         share = np.minimum(with_any(each, np.where(passes > 1, pool.table.slots, whole)), 1.0)
-        mixed = pass_time(pool, load, room, each / share / passes, beside, context)
+        ahead = ahead * (1 - share)
+        mixed = pass_time(pool, load, room, each / share / passes, beside, context, ahead)
         step = (1 - share) * plain + share * mixed
-        own = own_passes(pool, load, room, np.maximum(queued, others * x * step), beside, context)
+        own = own_passes(pool, load, room, np.maximum(queued, others * x * step), beside, context, ahead)
         most = whole / pass_time(pool, load, room, whole, beside, context)
         more, slowest = passes * (mixed - plain) * share / each, mixed
         passing, wait = step, ((1 - share) * plain**2 + share * mixed**2) / step / 2
@@ -198,15 +204,16 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
         come = np.maximum(np.minimum(others * x * tau, MOST), 1e-9)  # prompts of a round share a pass
         holds = np.where(passes > 1, pool.table.slots / passes, whole)
         share = passes * with_any(come, holds * passes)
-        alone = pass_time(pool, load, load.budget, come / share, np.zeros(()), context)
+        ahead = ahead / (1 + share)
+        alone = pass_time(pool, load, load.budget, come / share, np.zeros(()), context, ahead)
         step = plain + share * alone
-        own = own_passes(pool, load, load.budget, come / (1 + share), np.zeros(()), context)
+        own = own_passes(pool, load, load.budget, come / (1 + share), np.zeros(()), context, ahead)
         most = holds / pass_time(pool, load, load.budget, holds, np.zeros(()), context)
         more, slowest = share * alone / come, np.full(step.shape, 1e9)
         passing, wait = step / (1 + share), (plain**2 + share * alone**2) / step / 2
     polls = (server.receive_interval - 1) / 2 * tau
     front = server.fronted(load.prompt)
-    wait = others_run(running, load.clients) * (wait + server.lookahead * passing)
+    wait = run * (wait + server.lookahead * passing)
     more = np.minimum(more, 1 / most)
     behind = others * x * more / free(x * more, load.clients)
     return Round(step, front + wait + own + polls, most / np.maximum(most * front, 1.0), whole, behind, slowest)

@@ -12,7 +12,7 @@ which is exact because times add. What the host costs is `estimate.hosted`, as e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -293,7 +293,7 @@ class StepTable:
         self._issued = [n * float(each) for n, each in zip(counts, issue, strict=True)]
         ungraphed = float(issue_time(e, np.inf, 0, launching=s.cluster.launching))
         self._ungraphed = counts[1] * ungraphed
-        self.copied = float(e.host.copied)
+        self.copied, self.ahead = float(e.host.copied), e.host.ahead
         stages = int(np.max(s.mapping.pp))
         sent = stages * (stages > 1)  # messages of a pass, the one back to the first stage among them
         self._step = float(e.host.step) + sent * float(e.host.message)
@@ -302,7 +302,7 @@ class StepTable:
         self._decays: dict[int, list[float]] = {}
         # a fixed point asks for the same steps and passes round after round
         self._steps: dict[float, Array] = {}
-        self._passes: dict[tuple[float, ...], float] = {}
+        self._passes: dict[tuple[float, ...], tuple[float, float]] = {}
 
     def _spread(self, values: Array, sequences: float) -> Any:
         """A table over sequences read between its points."""
@@ -380,10 +380,14 @@ class StepTable:
             return low
         return low + (self._attend[i + 1][new] - low) * (past - pasts[i]) / (pasts[i + 1] - pasts[i])
 
-    def mixed(self, chunks: Sequence[tuple[int, float]], sequences: int, context: float, fullest: float = 0.0) -> float:
+    def mixed(
+        self, chunks: Sequence[tuple[int, float]], sequences: int, context: float, fullest: float = 0.0,
+        ahead: float = 0.0,
+    ) -> float:  # fmt: skip
         """One pass with prefill chunks (new tokens, past tokens) beside `sequences` decoding ones at a mean context.
 
-        fullest: new tokens of the fullest rank over the mean, where it is known.
+        fullest: new tokens of the fullest rank over the mean, where it is known; ahead: s by which the host began to
+        launch it before the device was free.
         """
         new = largest = 0
         attention = longest = 0.0
@@ -397,11 +401,11 @@ class StepTable:
                     largest = n
                 if a > longest:
                     longest = a
-        return self._pass_time(len(chunks), new, attention, largest, longest, sequences, context, fullest)
+        return self._pass_time(len(chunks), new, attention, largest, longest, sequences, context, fullest, ahead)
 
     def _pass_time(
         self, chunks: float, new: float, attention: float, largest: int, longest: float, sequences: int, context: float,
-        fullest: float = 0.0,
+        fullest: float = 0.0, ahead: float = 0.0,
     ) -> float:  # fmt: skip
         """`mixed` of so many chunks: their new tokens and attention (s beyond the least), in all and of the largest.
 
@@ -442,7 +446,7 @@ class StepTable:
         fixed = self._step + self._sequence * (here + chunks)
         issued = self._issued[kind if every > self._captured else 1]
         if self._overlap:
-            return device if device > issued + fixed else issued + fixed
+            return max(device, issued + fixed - ahead)
         return (device if device > issued else issued) + fixed
 
     def together(self, even: int, every: int) -> float:
@@ -462,29 +466,27 @@ class StepTable:
             times[d] = self.decode_time(int(d), context)
         return np.asarray(times[at])
 
-    def mixed_times(self, prompts: Array, each: Array, past: Array, sequences: Array, context: float) -> Array:
+    def mixed_times(
+        self, prompts: Array, each: Array, past: Array, sequences: Array, context: float, ahead: Any = 0.0
+    ) -> Array:
         """`mixed` for many passes at once: `prompts` chunks of `each` tokens after `past` ones, with `sequences`
-        decoding (all whole numbers but the past), no more than the table holds."""
+        decoding (all whole numbers but the past), no more than the table holds. Some 4 us each, less than NumPy's calls
+        take of fewer than a hundred loads."""
         most = self.size.sequences * self.slots
         passes = self._passes
 
-        def one(chunks: float, new: float, before: float, decoding: float) -> float:
+        def one(chunks: float, new: float, before: float, decoding: float) -> tuple[float, float]:
             key = (chunks, new, before, decoding, context)
-            time = passes.get(key)
-            if time is None:
+            times = passes.get(key)
+            if times is None:
                 n = min(int(new), self.size.tokens)
                 a = self.attend(n, before) - self._floor
-                time = self._pass_time(chunks, chunks * n, chunks * a, n, a, min(int(decoding), most), context)
-                passes[key] = time
-            return time
+                of = partial(self._pass_time, chunks, chunks * n, chunks * a, n, a, min(int(decoding), most), context)
+                times = passes[key] = (of(), of(ahead=math.inf))
+            return times
 
-        return _each(one, prompts, each, past, sequences)
-
-
-def _each(function: Callable[..., float], *arrays: Array) -> Array:
-    """A function of numbers for each element of arrays, which broadcast: some 4 us each, less than NumPy's calls take
-    of fewer than a hundred loads."""
-    return np.asarray(np.frompyfunc(function, len(arrays), 1)(*arrays), float)
+        whole, device = (np.asarray(t, float) for t in np.frompyfunc(one, 4, 2)(prompts, each, past, sequences))
+        return np.maximum(whole - ahead, device)
 
 
 def _fullest_stage(s: Scenario) -> float:
