@@ -258,6 +258,19 @@ def test_what_is_set_of_routers_is_what_an_engine_file_of_it_gives(tmp_path: Pat
     assert step("deepseek-r1", {"model.blocks.1.ffn.groups": "1"}) > 1.1 * step("deepseek-r1")
 
 
+def test_8_bit_operands_are_quantised_inside_norms_in_vllm_on_hopper_alone() -> None:
+    """vLLM, pull request 19830: no pass over activations is left, so that a faster memory gains little in a prompt."""
+
+    def first(sets: dict[str, str] | None = None, **given: object) -> float:
+        long = {"quant": "fp8", "engine": "vllm-0.10.2", "prompt": 8192, "output": 1}
+        return float(rooflm.infer("llama-3.1-70b", **STEP | long | given, sets=sets).ttft)  # type: ignore[arg-type]
+
+    parted = {"engine.scaled_on": ""}
+    assert first() < 0.9 * first(parted) and first(engine="vllm-0.9.1") == first(parted, engine="vllm-0.9.1")
+    assert first(gpu="b200") == first(parted, gpu="b200") and first(quant="bf16") == first(parted, quant="bf16")
+    assert first(gpu="h100") / first() < first(parted, gpu="h100") / first(parted)
+
+
 def test_experts_tuned_with_the_shared_one_among_them_read_their_weights_at_the_rate_of_memory() -> None:
     """Of the cards whose file the wheels have: H200 and H20, not H100."""
     without = {"engine.tuned_experts": ""}

@@ -421,18 +421,25 @@ def test_stream_and_receive_intervals_delay_the_first_token() -> None:
     assert polled > plain + 7 * TABLE.decode_time(8, 600.0)
 
 
-def two(gap: float, **options: Any) -> float:
+def two(gap: float, table: StepTable = TABLE, **options: Any) -> float:
     """TTFT of a request that comes `gap` s after one that decodes."""
     load = Requests(np.array([512, 512]), np.array([400, 100]), np.array([0.0, gap]))
-    records = run_of(load, **options).records
+    records = simulate(load, (Pool(table, Server(**options), KV, 1),)).records
     return float(records.first[1] - records.arrival[1])
 
 
-def test_a_pass_made_up_ahead_costs_a_newcomer_one_step() -> None:
+QUICK, SLOW = (StepTable(PARTS, SCENARIO.engine.but(eager=eager)) for eager in (0.0, 3e-4))
+"""The same passes launched in no time, and by a host that takes longer than the device."""
+
+
+def test_a_pass_made_up_ahead_costs_a_newcomer_one_step_in_which_the_host_launches_it() -> None:
     step = TABLE.decode_time(1, 700.0)
     for gap in (0.5, 0.5003, 0.777):
-        assert two(gap, lookahead=1) - two(gap) == pytest.approx(step, rel=0.02)
+        assert two(gap, QUICK, lookahead=1) - two(gap, QUICK) == pytest.approx(step, rel=0.02)
+        assert two(gap, SLOW, lookahead=1) == pytest.approx(two(gap, SLOW), rel=0.01)
     assert two(9.0, lookahead=1) == two(9.0)  # nothing runs: nothing is made up ahead
+    whole, device = (SLOW.mixed([(512, 0)], 4, 600.0, ahead=ahead) for ahead in (0.0, 1.0))
+    assert SLOW.mixed([(512, 0)], 4, 600.0, ahead=2e-3) == pytest.approx(whole - 2e-3) and device < whole / 2
 
 
 def test_looks_at_the_queue_come_at_fixed_steps() -> None:

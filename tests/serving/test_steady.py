@@ -83,7 +83,7 @@ def test_a_client_alone_meets_nobody(engine, model, prompt):
 
 @pytest.mark.parametrize("clients", [8, 32])
 def test_passes_made_up_ahead_make_newcomers_wait_for_one_more(clients):
-    ask = {"gpu": "h100", "concurrency": clients, "prompt": 512, "output": 128, "spread": (0.8, 1.2)}
+    ask = {"gpu": "h100", "concurrency": clients, "prompt": 2048, "output": 128, "spread": (0.8, 1.2)}
     late, soon = (serve("llama-3.1-8b", **ask, options={"lookahead": n}) for n in (1, 0))
     longer = late.ttft_s["mean"] - soon.ttft_s["mean"]
     assert late.steady.ttft - soon.steady.ttft == pytest.approx(longer, rel=0.35) and longer > 0.7 * late.tpot_s["mean"]
@@ -127,7 +127,7 @@ def test_budgets_trade_as_the_simulation_says(budget):
     assert out.steady.tpot == pytest.approx(out.tpot_s["mean"], rel=0.08)
     latency = out.latency_s["mean"]  # of which a closed loop leaves to the first token what the others do not take
     assert out.steady.latency == pytest.approx(latency, rel=0.06)
-    assert out.steady.ttft == pytest.approx(out.ttft_s["mean"], abs=0.03 * latency)
+    assert out.steady.ttft == pytest.approx(out.ttft_s["mean"], abs=0.035 * latency)
 
 
 @pytest.mark.parametrize("prompt, output", [(4000, 100), (200, 1000)])

@@ -95,6 +95,7 @@ class Kernels:
     adapter_by_token: bool = flag(False, "decoding, each token reads its adapter anew (BGMV), not a pass each once")
     rope_inside: bool = flag(False, "the attention kernel (as measured) turns Q and K and writes the cache")
     ready_scales: bool = flag(False, "kernels before a product quantise its operand, which the measured products do")
+    scaled_on: str = word("", "generations of cards where quantising an 8-bit operand is a launch alone, with commas")
     launched: bool = flag(False, "its graphs hold the launches around shared libraries' experts that benchmarks have")
     alike: Num = share(0.0, "share of tokens that take the same experts as others, in benchmarks that repeat a prompt")
     skew: Num = number(0.0, "how unequally popular experts are (`ops.popularity`; 0: alike)", high=8)
@@ -162,6 +163,7 @@ class Host:
     copied: Num = number(0.0, "time a token of an output so far, at every step, where all of it is handed on anew", "s")
     deliver: Num = number(0.0, "time a decoding sequence under load: its token goes out before the next pass runs", "s")
     overlap: bool = flag(False, "the host prepares a step while the device runs: its costs show where it is later")
+    ahead: bool = flag(False, "processes beside the scheduler launch a pass with prompts while the step before it runs")
     gap: Num = number(
         0.0, "device idle time between two dependent kernels (negative: launches overlap)", "s", low=-1.25e-6
     )  # the shortest kernels take 1.3 us

@@ -116,12 +116,10 @@ def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> 
     issue = issue_time(e, run.micro, held, launching=s.cluster.launching)
     each = e.host.sequence + e.host.listed * contexts_of(s) / e.room.block
     tick = step(timed, e, s.cluster.device, r, issue, run.micro * each)
-    return tick if e.residuals is None else slowed(tick, e.residuals.factor("decode", s, run.sequences))
-
-
-def slowed(one: Step, by: Num) -> Step:
-    """A pass that takes so many times as long."""
-    return replace(one, total=one.total * by, device_time=one.device_time * by, slower=one.slower * by)
+    if e.residuals is None:
+        return tick
+    k = e.residuals.factor("decode", s, run.sequences)
+    return replace(tick, total=tick.total * k, device_time=tick.device_time * k, slower=tick.slower * k)
 
 
 def prefill_step(s: Scenario, timed: Sequence[Timed], r: Rates, sequences: Num) -> Step:

@@ -25,8 +25,6 @@ from rooflm.units import Num, is_plain, larger, pick, smaller
 MEMORY_POWER = 0.6
 """Share of the dynamic power that streaming device memory at full rate draws (inferred: HBM GPUs draw 55 to 65 % of
 their TDP in decoding; Patel et al., "Characterizing power management opportunities for LLMs in the cloud", 2024)."""
-
-
 FITTED_POWER = 0.708
 """W a TFLOP/s of 16 bits of the cards where `prompt` was fitted (700 W, 989 TFLOP/s: data sheets of H100 and H200)."""
 

@@ -32,8 +32,6 @@ MEASURED_KERNEL = {
     "conv": "activation", "scan": "norm", "add": "add",
 }  # fmt: skip
 """Kind of a streaming op -> the measured kernel whose constants it takes (others: "add")."""
-
-
 LEAST = {"adapter": 4.5e-6, "index": 4.5e-6}
 """Least s in a graph of a grouped low-rank product (two for each of 7 products in 32 layers take 2 ms a token: Punica,
 arXiv 2310.18547, abstract), and of a kernel of an indexer's chain (8 of a router's: 36 us; docs/decisions/0117)."""

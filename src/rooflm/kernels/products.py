@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.catalogue.abilities import listed
 from rooflm.graph.ops import Op, columns, stacked
 from rooflm.kernels.blend import filling, smooth_max
 from rooflm.kernels.constants import lookup
@@ -101,10 +102,11 @@ def _gemm_constants(dtype: str, w: Where, s: Scenario) -> Any:
     if other and dtype == "fp8_block" and other in lookup("gemm", w.gpu, w.generation, other, dtype).row.engine.split():
         w = w._replace(kernels=other)
     c = constants("gemm", GemmConstants, w, dtype)
-    if dtype in ("fp8", "nvfp4") and s.engine.kernels.ready_scales:  # measured beside a kernel that quantises
+    k = s.engine.kernels
+    if dtype in ("fp8", "nvfp4") and k.ready_scales:  # measured beside a kernel that quantises
         c = c._replace(t0=constants("gemm", GemmConstants, w, w.half).t0)
-        c = c._replace(q_pass=0.0, q_row=0.0) if dtype == "fp8" else c
-    return c
+    inside = k.ready_scales or w.generation in listed(k.scaled_on)
+    return c._replace(q_pass=0.0, q_row=0.0) if dtype == "fp8" and inside else c
 
 
 def taken(s: Scenario, each: Num) -> Num:

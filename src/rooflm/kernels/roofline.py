@@ -29,8 +29,6 @@ BOUNDS = ("compute", "dram", "l2", "l1", "overhead", "network", "host")
 
 REGISTER_TILE = 256
 """Side of the largest square of fp32 sums that an SM's register file holds: 256 x 256 x 4 B = 256 KiB."""
-
-
 MEASURED = Factors()
 """Factors of kernels as they were measured alone: 1."""
 

@@ -174,7 +174,8 @@ def known_words(field: str, value: Any, label: str) -> None:
         known_kernels(label, value)
     among: dict[str, Callable[[], Collection[str]]] = {
         "schemes": lambda: KINDS, "elsewhere": device_words, "experts": experts_libraries, "padded": product_types,
-        "reduce_norm_on": generations, "gates_on": generations, "tuned_experts_on": lambda: names("gpu"),
+        "reduce_norm_on": generations, "gates_on": generations, "scaled_on": generations,
+        "tuned_experts_on": lambda: names("gpu"),
     }  # fmt: skip
     for word in (value.split() if field == "padded" else listed(value)) if field in among else ():
         if field == "reduce_norm_on" and word.startswith("-"):

@@ -60,7 +60,8 @@ class Replica:
     are taken in on a turn of their own, which shows their first token. sealed, hold, poll: before which time, from
     which step and at which step newcomers are looked at. sent: until when the host sends caches on; cold: time that
     the next prompts take more; slower: the front end's pace over the device's, at least 1, in the steps that are
-    planned.
+    planned. ahead: s by which the host began to launch the next pass before the device is free: where passes are made
+    up ahead, others run and the engine's workers do so (`ahead`), as long as the step that has just run.
     """
 
     def __init__(self, number: int, records: Records, table: StepTable, server: Server, capacity: Capacity,
@@ -82,7 +83,7 @@ class Replica:
         self.done: list[int] = []
         self.clock = self.end = self.sent = 0.0
         self.unmade = 0
-        self.cold, self.slower = server.cold, 1.0
+        self.cold, self.slower, self.ahead = server.cold, 1.0, 0.0
         self.sealed, self.hold, self.poll = -INFINITY, -1, 0
         self.kind, self.count, self.dirty = NOTHING, 0, True
         self.chunks: list[Chunk] = []
@@ -246,10 +247,10 @@ class Replica:
             context = decoding.stored / running + 1 if running else 0.0
             self.kind, self.count, self.chunks = PASS, running, chunks
             fullest = self.ranks.fullest(chunks) if self.server.wait_steps and self.ranks.count > 1 else 0.0
-            most = self.server.budget
+            most, ahead = self.server.budget, self.ahead if decoding.heap else 0.0
             parts = [(min(n - i, most), e[1] + i) for e, n in chunks for i in range(0, n, most)]
             drains = not decoding.heap and not self.waiting and len(chunks) == 1 and chunks[0][0][2] == chunks[0][1]
-            lasts = self.table.mixed(parts, running, context, fullest, drains)
+            lasts = self.table.mixed(parts, running, context, fullest, drains, ahead)
             self.end, self.cold = self.clock + lasts + self.cold, 0.0
             return True
         if self.done:  # admitted and ended at once (a decode pool's request of one token)
@@ -311,6 +312,7 @@ class Replica:
         lasts = end - self.clock
         self.dirty = True
         self.sealed = end - lasts / self.count if kind == STEPS else self.clock
+        self.ahead = end - self.sealed if kind == STEPS and self.server.lookahead and self.table.ahead else 0.0
         if kind == NOTHING:
             self.clock = max(self.clock, end) if end < INFINITY else self.clock
             return

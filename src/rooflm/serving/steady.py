@@ -63,17 +63,18 @@ class Load:
 
 def pass_time(
     pool: Pool, load: Load, room: Array, prompts: Array, sequences: Array, context: float, part: Any = np.inf,
-    drains: bool = False,
+    drains: bool = False, ahead: Any = 0.0,
 ) -> Array:  # fmt: skip
     """Mean time of passes with so many prompts on average, as far as a rank's room (tokens) goes, beside so many
-    sequences. part: tokens of a prompt's piece, where it is not as long as there is room; drains: nothing follows."""
+    sequences. part: tokens of a prompt's piece, where it is not as long as there is room; drains: nothing follows;
+    ahead: s by which the host began to launch it before the device was free."""
     piece = np.maximum(np.minimum(np.minimum(load.prompt, room), part), 1)
     pieces = np.minimum(prompts * load.prompt, room * pool.table.slots) / piece
     few, low = np.maximum(np.floor(pieces), 1), np.floor(sequences)
     each = np.maximum(np.floor(piece * np.minimum(pieces, 1)), 1)
     past = np.maximum(load.prompt - each, 0.0) / 2  # of a prompt's pieces, on average
     one, more, beside = (
-        pool.table.mixed_times(n, each, past, d, context, drains)
+        pool.table.mixed_times(n, each, past, d, context, drains, ahead)
         for n, d in ((few, low), (few + 1, low), (few, low + 1))
     )
     return one + np.maximum(pieces - few, 0.0) * (more - one) + (sequences - low) * (beside - one)
@@ -95,13 +96,13 @@ def in_a_pass(pool: Pool) -> int:
 
 
 def own_passes(
-    pool: Pool, load: Load, room: Array, others: Array, sequences: Array, context: float, alone: Array
+    pool: Pool, load: Load, room: Array, others: Array, sequences: Array, context: float, alone: Array, ahead: Any
 ) -> Array:
     """Time of the passes of one prompt, as `pass_time`: full ones, and the last, which others' prompts share. alone:
     chance that nobody else is there, so that a pipeline drains."""
     part = room * in_a_pass(pool) / load.prompt
     before = np.maximum(np.ceil(1 / part), 1) - 1
-    last = pass_time(pool, load, room, 1 - before * part + others, sequences, context)
+    last = pass_time(pool, load, room, 1 - before * part + others, sequences, context, ahead=ahead)
     if in_a_pass(pool) > 1:
         drained = pass_time(pool, load, room, 1 - before * part, np.zeros(()), context, drains=True)
         last = last + alone * (drained - last)
@@ -225,11 +226,12 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     work = come * parts * mixed + mixes * queued
     busy = time_with(work / (parts * mixed), mixed, plain, parts, places)
     part = load.prompt / np.ceil(load.prompt / room) if slots > 1 else np.inf
-    mixed = pass_time(pool, load, room, work / busy / parts, beside, context, part)
+    some = others_run(running, load.clients)
+    ahead = server.lookahead * pool.table.ahead * some * (1 - busy) / (busy / mixed + (1 - busy) / plain)
+    mixed = pass_time(pool, load, room, work / busy / parts, beside, context, part, ahead=ahead)
     passing = 1 / (busy / mixed + (1 - busy) / plain)
     step = plain + busy * (1 - mixes * plain / mixed) * tau
-    some = others_run(running, load.clients)
-    own = own_passes(pool, load, room, np.maximum(mixes * queued, come * passing), beside, context, 1 - some)
+    own = own_passes(pool, load, room, np.maximum(mixes * queued, come * passing), beside, context, 1 - some, ahead)
     most = whole / pass_time(pool, load, room, whole, beside, context)
     more = np.minimum(busy * (1 - mixes * plain / mixed) / come, 1 / most)
     polls = (server.receive_interval - 1) / 2 * step

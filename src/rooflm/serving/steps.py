@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -278,7 +278,7 @@ class StepTable:
         slower = paced(alone, gaps, roofs, float(prompt_factor(e, s.cluster.device))) / np.maximum(alone + gaps, 1e-300)
         dense = own + (p.dense[HOST] / slower if HOST in p.dense else 0.0)
         decode = total(p.decode, e, s.engine, fitted, shape_d[:1]) * scale
-        attention = total(p.attention, e, s.engine, fitted, shape_d) * scale
+        self._attention = total(p.attention, e, s.engine, fitted, shape_d) * scale
         every = np.arange(self.size.tokens + 1, dtype=float)
         self._dense = numbers(np.interp(every, c.tokens, dense))
         self._slower = numbers(np.interp(every, c.tokens, slower))
@@ -294,7 +294,6 @@ class StepTable:
         self._floor = float(attend[0, 0])
         self._captured = float(captured(e, s.model))
         self._decode: Array = np.interp(padded(e.host.graphs, each), c.sequences, decode) + handed
-        self._attention = attention
         self.stage = _fullest_stage(s)
         self._head = p.decode.get(HEAD, np.zeros(shape_d[0])) * float(e.factors.gemm_factor if fitted else 1) * scale
         self._least = least(p.decode, shape_d[:1])[:, None] + least(p.attention, shape_d)
@@ -303,9 +302,8 @@ class StepTable:
         eager = float(issue_time(e, np.inf, 0, c.experts, s.cluster.launching))
         issue = (eager, e.host.issue_decode, eager)
         self._issued = [n * float(each) for n, each in zip(counts, issue, strict=True)]
-        ungraphed = float(issue_time(e, np.inf, 0, launching=s.cluster.launching))
-        self._ungraphed = counts[1] * ungraphed
-        self.copied = float(e.host.copied)
+        self._ungraphed = counts[1] * float(issue_time(e, np.inf, 0, launching=s.cluster.launching))
+        self.copied, self.ahead = float(e.host.copied), e.host.ahead
         stages = int(np.max(s.mapping.pp))
         sent = stages * (stages > 1)  # messages of a pass, the one back to the first stage among them
         self._step = float(e.host.step) + sent * float(e.host.message)
@@ -316,7 +314,7 @@ class StepTable:
         self._decays: dict[int, list[float]] = {}
         # a fixed point asks for the same steps and passes round after round
         self._steps: dict[float, Array] = {}
-        self._passes: dict[tuple[float, ...], float] = {}
+        self._passes: dict[tuple[float, ...], tuple[float, float]] = {}
 
     def _spread(self, values: Array, sequences: Any) -> Any:
         """A table over sequences read between its points, for one number of them or several."""
@@ -326,10 +324,6 @@ class StepTable:
         i = np.minimum(np.maximum(points.searchsorted(sequences) - 1, 0), len(points) - 2)
         share = (sequences - points[i]) / (points[i + 1] - points[i])
         return values[i] + (values[i + 1] - values[i]) * np.reshape(share, np.shape(i) + (1,) * (values.ndim - 1))
-
-    def local(self, sequences: int) -> int:
-        """Decoding sequences of the fullest rank and micro-batch."""
-        return -(-sequences // self.slots)
 
     def full(self, through: Any, head: Any, micro: Any, drains: bool = False) -> Any:
         """Seconds of a pass of `micro` micro-batches that take `through` each for the way through all stages: as long
@@ -347,7 +341,7 @@ class StepTable:
         """Decode-only steps of `sequences`: (time at each context point, half its slope, integral from context 0)."""
         row = self._rows.get(sequences)
         if row is None:
-            here = self.local(sequences)
+            here = -(-sequences // self.slots)  # of the fullest rank and micro-batch
             if here > self.size.sequences:
                 raise RooflmError(f"{here} decoding sequences are beyond the step table's {self.size.sequences}")
             first = (sequences - 1) // ROWS * ROWS + 1
@@ -412,11 +406,12 @@ class StepTable:
 
     def mixed(
         self, chunks: Sequence[tuple[int, float]], sequences: int, context: float, fullest: float = 0.0,
-        drains: bool = False,
+        drains: bool = False, ahead: float = 0.0,
     ) -> float:  # fmt: skip
         """One pass with prefill chunks (new tokens, past tokens) beside `sequences` decoding ones at a mean context.
 
-        fullest: new tokens of the fullest rank over the mean, where it is known; drains: nothing follows it.
+        fullest: new tokens of the fullest rank over the mean, where it is known; drains: nothing follows it; ahead: s
+        by which the host began to launch it before the device was free.
         """
         new = largest = 0
         attention = longest = 0.0
@@ -430,13 +425,16 @@ class StepTable:
                     largest = n
                 if a > longest:
                     longest = a
-        return self._pass_time(len(chunks), new, attention, largest, longest, sequences, context, fullest, drains)
+        given = (len(chunks), new, attention, largest, longest, sequences, context, fullest, drains)
+        whole, device = self._pass_times(*given)
+        return max(whole - ahead, device)
 
-    def _pass_time(
+    def _pass_times(
         self, chunks: float, new: float, attention: float, largest: int, longest: float, sequences: int, context: float,
         fullest: float = 0.0, drains: bool = False,
-    ) -> float:  # fmt: skip
-        """`mixed` of so many chunks: their new tokens and attention (s beyond the least), in all and of the largest.
+    ) -> tuple[float, float]:  # fmt: skip
+        """`mixed` of so many chunks: their new tokens and attention (s beyond the least), in all and of the largest;
+        and what it takes at least, however early the host began.
 
         With attention data parallelism or a pipeline, chunks spread over the ranks and micro-batches, of which the
         fullest sets the time.
@@ -476,8 +474,9 @@ class StepTable:
         fixed = self._step + self._sequence * (here + chunks) + self._listed * context * here
         issued = self._issued[kind if every > self._captured else 1]
         if self._overlap:
-            return device if device > issued + fixed else issued + fixed
-        return (device if device > issued else issued) + fixed
+            return (device if device > issued + fixed else issued + fixed), device
+        whole = (device if device > issued else issued) + fixed
+        return whole, whole
 
     def together(self, even: int, every: int) -> float:
         """Seconds, at most 0, that kernels over the tokens of all ranks together take less than if every rank had as
@@ -497,31 +496,27 @@ class StepTable:
         return np.asarray(times[at])
 
     def mixed_times(
-        self, prompts: Array, each: Array, past: Array, sequences: Array, context: float, drains: bool = False
-    ) -> Array:
+        self, prompts: Array, each: Array, past: Array, sequences: Array, context: float, drains: bool = False,
+        ahead: Any = 0.0,
+    ) -> Array:  # fmt: skip
         """`mixed` for many passes at once: `prompts` chunks of `each` tokens after `past` ones, with `sequences`
-        decoding (all whole numbers but the past), no more than the table holds."""
+        decoding (all whole numbers but the past), no more than the table holds. Some 4 us each, less than NumPy's calls
+        take of fewer than a hundred loads."""
         most = self.size.sequences * self.slots
         passes = self._passes
 
-        def one(chunks: float, new: float, before: float, decoding: float) -> float:
+        def one(chunks: float, new: float, before: float, decoding: float) -> tuple[float, float]:
             key = (chunks, new, before, decoding, context, drains)
-            time = passes.get(key)
-            if time is None:
-                n = min(int(new), self.size.tokens)
+            times = passes.get(key)
+            if times is None:
+                n, many = min(int(new), self.size.tokens), min(int(decoding), most)
                 a = self.attend(n, before) - self._floor
-                many = min(int(decoding), most)
-                time = self._pass_time(chunks, chunks * n, chunks * a, n, a, many, context, drains=drains)
-                passes[key] = time
-            return time
+                times = self._pass_times(chunks, chunks * n, chunks * a, n, a, many, context, drains=drains)
+                passes[key] = times
+            return times
 
-        return _each(one, prompts, each, past, sequences)
-
-
-def _each(function: Callable[..., float], *arrays: Array) -> Array:
-    """A function of numbers for each element of arrays, which broadcast: some 4 us each, less than NumPy's calls take
-    of fewer than a hundred loads."""
-    return np.asarray(np.frompyfunc(function, len(arrays), 1)(*arrays), float)
+        whole, device = (np.asarray(t, float) for t in np.frompyfunc(one, 4, 2)(prompts, each, past, sequences))
+        return np.maximum(whole - ahead, device)
 
 
 def _fullest_stage(s: Scenario) -> float:
