@@ -329,7 +329,7 @@ def optimizer_nodes(s: Scenario, trained: Held) -> Nodes:
 
     Adam reads gradient, moments and master copy and writes the last three and the weight as it is gathered: 2 x states
     + gradient + weight. FLOPs of products (Muon's) are shared by dp."""
-    t, m, g = s.training, s.mapping, grad_bytes(s)
+    t, m, g, kind = s.training, s.mapping, grad_bytes(s), OPTIMIZERS[s.training.optimizer]
     d, e = pick(m.zero >= 1, tm.shard_ranks(m), 1), pick(m.zero >= 1, tm.expert_replicas(m), 1)
     shard = trained.dense / d + trained.experts / e
     full = trained.dense / pick(m.zero >= 2, d, 1) + trained.experts / pick(m.zero >= 2, e, 1)
@@ -338,7 +338,6 @@ def optimizer_nodes(s: Scenario, trained: Held) -> Nodes:
     nodes.append(update("zero_grad", full * g))
     written = trained.dense_bytes / d + trained.expert_bytes / e
     nodes.append(update("update", shard * (2 * tm.state_bytes(t) + g + 13 * copied_bytes(s)) + written))
-    kind = OPTIMIZERS[t.optimizer]
     if kind.flops:
         flops = kind.flops * s.model.scaled().hidden * (trained.dense + trained.experts) / (m.dp * m.cp)
         nodes.append(update("orthogonalise", shard * kind.moved)._replace(flops=flops, widths=(2.0,) * 3, rate="half"))

@@ -102,10 +102,9 @@ def _gemm_constants(dtype: str, w: Where, s: Scenario) -> Any:
     if other and dtype == "fp8_block" and other in lookup("gemm", w.gpu, w.generation, other, dtype).row.engine.split():
         w = w._replace(kernels=other)
     c = constants("gemm", GemmConstants, w, dtype)
-    k = s.engine.kernels
-    if dtype in ("fp8", "nvfp4") and k.ready_scales:  # measured beside a kernel that quantises
+    if dtype in ("fp8", "nvfp4") and s.engine.kernels.ready_scales:  # measured beside a kernel that quantises
         c = c._replace(t0=constants("gemm", GemmConstants, w, w.half).t0)
-    inside = k.ready_scales or w.generation in listed(k.scaled_on)
+    inside = s.engine.kernels.ready_scales or w.generation in listed(s.engine.kernels.scaled_on)
     return c._replace(q_pass=0.0, q_row=0.0) if dtype == "fp8" and inside else c
 
 

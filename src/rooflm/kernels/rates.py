@@ -34,9 +34,8 @@ def best_rates(s: Scenario) -> Rates:
     r, peak = rates(s), s.cluster.device.peak
     if s.engine.kernels.sums == "fp32" or "int8" not in peak:
         return r
-    fp32, ints = peak.get("fp32", 0.0), peak["int8"]
-    kinds = [t for t in peak if t in ("fp16", "bf16")]
-    more = {t: pick(peak[t] > fp32, larger(ints / 2 / peak[t], 1.0), 1.0) for t in kinds}
+    fp32, ints, half = peak.get("fp32", 0.0), peak["int8"], ("fp16", "bf16")
+    more = {t: pick(peak[t] > fp32, larger(ints / 2 / peak[t], 1.0), 1.0) for t in half if t in peak}
     return r._replace(peak={k: v * more.get(r.dtype[k], 1.0) for k, v in r.peak.items()})
 
 
