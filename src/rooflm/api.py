@@ -726,7 +726,7 @@ def serve(
         given["server"] = asdict(server)
     with notebook_clock("simulating"):
         served = simulate(**{"options" if k == "server" else k: v for k, v in given.items()})
-    told = [f"lengths {chosen['spread'][0]:g} to {chosen['spread'][1]:g} of these"] if "spread" in chosen else []
+    told = [f"lengths {s[0]:g} to {s[1]:g} of prompt and output" for k, s in chosen.items() if k == "spread"]
     return replace(served, assumed=(*served.assumed, *told))
 
 

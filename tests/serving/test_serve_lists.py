@@ -69,6 +69,9 @@ def test_the_first_wave_is_warm_up() -> None:
     assert short.ttft_s["p95"] == pytest.approx(long.ttft_s["p95"], rel=0.25)
     assert counted.ttft_s["p95"] > 3 * short.ttft_s["p95"]
     assert short.values()["warmup"] == 50 and short.values()["steady"]["agrees"]
-    assert "the first 50 requests are warm-up" in short.assumed and "lengths 0.8 to 1.2 of these" in short.assumed
+    assert (
+        "the first 50 requests are warm-up" in short.assumed
+        and "lengths 0.8 to 1.2 of prompt and output" in short.assumed
+    )
     alone = rooflm.serve("llama-3.1-8b", concurrency=1, requests=3, **CASE)
     assert alone.values()["warmup"] == 0 and not any("lengths" in a for a in alone.assumed)

@@ -16,7 +16,7 @@ from rooflm.readers.engines import engines_of_adapters
 from rooflm.readers.schemes import PRESETS, nearest_schemes
 from rooflm.scenario.rules import Rule, divisors, expert_ways, heads_of, mixers, mixtures, tensor_ways
 from rooflm.scenario.scenario import Scenario, micro_batches
-from rooflm.shown.numbers import plain_number
+from rooflm.shown.numbers import plain_number, plural
 from rooflm.units import REAL, Num, is_array
 
 
@@ -192,7 +192,9 @@ SENTENCES = {
     "the model embeds texts: no output follows": Sentence(
         "output is {w.output} and guesses {s.speculation.guesses}, but {s.model.name} has no head: it embeds texts, "
         "and they must be 1 and 0"),
-    "dp exceeds the batch": Sentence("dp is {m.dp}, but the batch has {w.batch} sequences: use at most as many"),
+    "dp exceeds the batch": Sentence(
+        "dp is {m.dp}, but the batch has {sequences}: use at most as many, or a larger batch (where dp is not given, "
+        "it is what tp and pp leave of gpus)", lambda s: {"sequences": plural(s.workload.batch, "sequence")}),
     "cached is not below the prompt": Sentence(
         "cached is {w.cached}, but it must be below prompt ({w.prompt}): at least one token is new"),
     "the model has no head to train": Sentence(

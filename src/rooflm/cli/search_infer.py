@@ -10,6 +10,7 @@ from rooflm.cli.console import working
 from rooflm.cli.found import print_result
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
+from rooflm.shown.numbers import count, plural
 
 if TYPE_CHECKING:
     from rooflm.search.serve_command import Start
@@ -38,7 +39,8 @@ def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     begun = start_of(model, found, asked)
     if shown["deploy"]:
         deployed(shown["deploy"], begun, found, asked)
-    note = LOAD_NOTE if under_load else BATCH_NOTE
+    prompt, output = (asked.get(name, arguments("search_infer")[name].default) for name in ("prompt", "output"))
+    note = f"prompt {count(prompt)}, output {plural(output, 'token')}; {LOAD_NOTE if under_load else BATCH_NOTE}"
     command, first = (begun.text, begun.note) if begun else ("", "")
     print_result(found, command, time.perf_counter() - start, shown["json"], note, first)
 

@@ -17,6 +17,7 @@ import msgspec
 from rooflm.errors import RooflmError
 from rooflm.measure import schemas
 from rooflm.readers import rows as catalogue
+from rooflm.readers.outside import os_reason
 
 Cells = dict[str, str]
 LARGEST = 256 * 2**20
@@ -47,7 +48,7 @@ def content(path: str) -> str:
             raise RooflmError(f"{path} has {file.stat().st_size:,} bytes, but at most {LARGEST:,} are read")
         return file.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
-        why = "it is not text in UTF-8" if isinstance(error, ValueError) else error.strerror or error
+        why = "it is not text in UTF-8" if isinstance(error, ValueError) else os_reason(error) or error
         raise RooflmError(f"cannot read {path!r}: {why}") from None
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.shown.numbers import spoken, text
+from rooflm.shown.numbers import days, spoken, text
 
 
 class Limit(NamedTuple):
@@ -44,7 +44,13 @@ class Limit(NamedTuple):
         return f"{self.label} is {self.written(value)}, {share} {self.written(self.bound)}"
 
     def written(self, value: float) -> str:
-        """A value with its unit."""
+        """A value with its unit.
+
+        >>> Limit("days", 0.1, "time of the run", "days").written(0.1)
+        '2.4 hours'
+        """
+        if self.unit == "days":
+            return days(value)
         if self.unit == "share":
             return f"{100 * value:.1f} %"
         if self.unit == "USD":

@@ -142,9 +142,20 @@ def evaluate(
         "cost_usd_per_million_tokens": dollars / 3600 / tokens * 1e6,
         "energy_j_per_token": joules / load.output + idle / tokens,
         "memory_bytes": np.maximum(*held), "memory_share": np.maximum(held[0] / first.memory, held[1] / second.memory),
-        "load_share": np.where(found.stable, 0.0, arrivals / np.maximum(x, 1e-30)), "legal": np.ones((), dtype=bool),
+        "load_share": overload(found.stable, arrivals, x), "legal": np.ones((), dtype=bool),
         **({"purchase_usd": bill + 0.0 * x} if "purchase_usd" in (outputs or ()) else {}),
     }  # fmt: skip
+
+
+def overload(stable: Any, arrivals: Any, served: Any) -> Any:
+    """A load as a share of what is served: 0 where it is served; infinite where no more comes than could be, yet the
+    queue grows, as the cache does not hold what runs.
+
+    >>> overload(np.array([True, False, False]), 10.0, np.array([10.0, 8.0, 10.1])).tolist()
+    [0.0, 1.25, inf]
+    """
+    over = arrivals / np.maximum(served, 1e-30)
+    return np.where(stable, 0.0, np.where(over > 1, over, np.inf))
 
 
 def before_of(arguments: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ EACH, FEWEST, MOST = 40, 400, 20_000
 least and at most in all."""
 PER_GPU = 256
 """Clients a GPU up to which loads are tried (at least 1024 in all)."""
-STABLE = Limit("load_share", 1.0, "load", "share")
+STABLE = Limit("load_share", 1.0, "load", "share", endless="the queue grows without bound")
 """What every open loop must meet: its rate is at most what the deployment can serve."""
 LOADS = ("concurrency", "rate")
 PASSED = ("cluster", "quant", "engine", "efficiency", "sets")
@@ -169,7 +169,7 @@ def evaluate(
         "cost_usd_per_million_tokens": s.cluster.device.price / 3600 * gpus / tokens * 1e6,
         "energy_j_per_token": joules + s.cluster.device.idle * gpus / tokens,
         "memory_bytes": held, "memory_share": held / memory_use(s, batch=np.zeros(())).capacity,
-        "load_share": np.where(found.stable, 0.0, arrivals / np.maximum(x, 1e-30)), "legal": np.ones((), dtype=bool),
+        "load_share": pooled.overload(found.stable, arrivals, x), "legal": np.ones((), dtype=bool),
         **({"purchase_usd": gpus * each + 0.0 * x} if "purchase_usd" in (outputs or ()) else {}),
     }  # fmt: skip
 
@@ -323,7 +323,7 @@ def search_serve(
     task = SearchTask(partial(evaluate, spread=spread, **lengths), (*plain, *split), asked.goal, limits, asked.outputs,
                       best_of, TWIN_OUTPUTS)  # fmt: skip
     first = {k: v for k, v in plain[0].fixed.items() if k not in pooled.SPLIT}
-    of_lengths = f"lengths {spread[0]:g} to {spread[1]:g} of these"
+    of_lengths = f"lengths {spread[0]:g} to {spread[1]:g} of prompt and output"
     assumed = (*asked.assumptions({"batch": 1, **nest(first)}), of_lengths)
     answer = search(task, on, assumed=assumed, plain_grids=len(plain))
     averages = [metrics.Slo(k, 0, float(v)) for k, v in asked.bounds.items() if v and k in ("ttft", "tpot", "latency")]

@@ -162,7 +162,8 @@ def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = AFTER_F
 
     warmup: the first requests, which times and shares of good requests leave out (rates, memory, cost and the time
     between tokens are of the whole run).
-    goodput_per_s: finished requests a second that meet every limit by themselves. busy: share of the time with a pass
+    goodput_per_s: finished requests a second that meet every limit by themselves (their share after the warm-up, of the
+    rate of the whole run). busy: share of the time with a pass
     running, mean over replicas; queue, running: means over time; kv_occupancy: mean and peak share of the KV memory.
     energy and cost: GPUs of all replicas for the whole duration; energy from the passes' FLOPs and bytes.
     """
@@ -194,7 +195,7 @@ def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = AFTER_F
         "requests_per_s": finished / seconds, "output_tokens_per_s": tokens / seconds,
         "output_tokens_per_s_per_gpu": tokens / seconds / gpus,
         "prompt_tokens_per_s": float(t.prompt[done].sum()) / seconds,
-        "goodput_per_s": float(good.sum()) / seconds, "warmup": warmup,
+        "goodput_per_s": finished / seconds * float((good & late).sum()) / max(int(late.sum()), 1), "warmup": warmup,
         "good_share": float((good & counted).sum()) / max(int(counted.sum()), 1),
         "busy": active, "kv_occupancy": kv, "kv_peak": max(r.kv.peak / r.kv.capacity for r in run.replicas),
         "kv_capacity_tokens": sum(r.kv.capacity for r in run.replicas),

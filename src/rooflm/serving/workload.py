@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rooflm.asked.checks import whole
 from rooflm.errors import RooflmError
-from rooflm.shown.numbers import plural
+from rooflm.shown.numbers import count, plural
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -121,6 +121,10 @@ def _both(prompt: int, output: int, spread: tuple[float, float], count: int, see
     return lengths(prompt, spread, count, [seed, 1]), lengths(output, spread, count, [seed, 2], "output")
 
 
+def _lengths(prompt: int, output: int) -> str:
+    return f"prompt {count(prompt)}, output {plural(output, 'token')}"
+
+
 def closed_loop(
     concurrency: int, requests: int | None = None, prompt: int = 512, output: int = 128,
     spread: tuple[float, float] = (1.0, 1.0), seed: int = 0,
@@ -133,7 +137,8 @@ def closed_loop(
     whole("concurrency", concurrency)
     total = _count(requests if requests is not None else 10 * concurrency)
     p, o = _both(prompt, output, spread, total, seed)
-    return Requests(p, o, concurrency=min(concurrency, total), name=f"closed loop of {plural(concurrency, 'client')}")
+    name = f"closed loop of {plural(concurrency, 'client')}, {_lengths(prompt, output)}"
+    return Requests(p, o, concurrency=min(concurrency, total), name=name)
 
 
 def open_loop(
@@ -160,7 +165,7 @@ def open_loop(
     p, o = _both(prompt, output, spread, total, seed)
     if day is not None:
         arrival = stretched(arrival, day)
-    return Requests(p, o, arrival, name=f"open loop at {rate:.4g} requests/s")
+    return Requests(p, o, arrival, name=f"open loop at {rate:.4g} requests/s, {_lengths(prompt, output)}")
 
 
 def held(requests: Requests, clients: int) -> Requests:

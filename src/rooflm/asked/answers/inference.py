@@ -135,7 +135,7 @@ def _asked(s: Scenario) -> str:
     lengths = f"{prompt}, output {plural(w.output, 'token')}" if s.model.head else f"{prompt} tokens"
     by = f" by {guessed.draft.name}" if guessed.draft else ""
     options = [
-        (guessed.guesses, f"{count(guessed.guesses)} guesses a step{by}"),
+        (guessed.guesses, f"{count(guessed.guesses)} guess{'es' * (float(guessed.guesses) != 1)} a step{by}"),
         (lora.held, f"{plural(lora.held, 'adapter')} of rank {count(lora.rank)}"),
         (away.layers, f"{plural(away.layers, 'layer')} on the host"),
         (away.experts, f"experts of {plural(away.experts, 'layer')} on the host"),

@@ -16,6 +16,7 @@ from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints import families
 from rooflm.readers.checkpoints.read import from_fields
+from rooflm.readers.outside import os_reason
 from rooflm.readers.schemes import PRESETS
 
 BLOCKS: dict[int, tuple[int, int]] = {
@@ -111,7 +112,7 @@ def header(path: Path) -> tuple[dict[str, Any], list[Tensor]]:
     try:
         file = path.open("rb")
     except OSError as error:
-        raise RooflmError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+        raise RooflmError(f"cannot read {str(path)!r}: {os_reason(error) or error}") from error
     with file:
         reader = _Reader(file, str(path))
         if reader.take(4) != b"GGUF" or reader.number("I") not in (2, 3):
