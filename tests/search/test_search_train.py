@@ -224,6 +224,8 @@ def test_megatron_command_of_experts() -> None:
     split = {"tp": 2, "ep": 8, "pp": 16, "dp": 8, "zero": 1, "micro_batch": 1}
     words = command("deepseek-v3", "megatron", split)
     assert "--decoder-last-pipeline-num-layers 1 " in words  # 61 layers on 16 stages of 4
+    by_hand = command("llama-3.1-405b", "megatron", {"tp": 8, "pp": 25})  # 25 stages of 6 would leave none to the last
+    assert "--pipeline-model-parallel-layout 'Et*5|(t*6|)*1(t*5|)*22t*5L'" in by_hand
     assert "--expert-model-parallel-size 8 --expert-tensor-parallel-size 1 --moe-grouped-gemm" in words
     assert "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep" in words
     inside = command("mixtral-8x7b", "megatron", {"tp": 8, "ep": 2})

@@ -102,7 +102,7 @@ POOL = ("prefill_gpu", *(f"{p}{k}" for p in ("prefill_", "") for k in ("replicas
 """Inputs that say what the pools of a point are."""
 SHORT = {"micro_batch": "mb", "token_budget": "budget", "engine.token_budget": "budget", "concurrency": "clients"}
 """Inputs with a shorter name in the tables."""
-LEGEND = {"micro_batch": ("mb", "sequences of a micro-batch"), "vp": ("vp", "virtual pipeline stages of a GPU")}
+LEGEND = (("mb", "sequences of a micro-batch"), ("vp", "virtual pipeline stages of a GPU"))
 """Words of the tables that say too little by themselves."""
 SPLIT = ("tp", "cp", "ep", "pp", "vp", "dp", "zero", "micro_batch", "recompute")
 """Order of a training split in the tables."""
@@ -142,7 +142,8 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
     for b in found.blocked:
         out += [Say(f"Better, but ruled out: {point_text(b.candidate.inputs)}"), *(Say(f"  {w}") for w in b.why)]
     out += [*([BLANK] if found.blocked else []), *listed("figures", [note] if note else [])]
-    out += [Say(told, "faint", short) for key, (short, told) in LEGEND.items() if key in first.inputs]
+    shown_words = {word for c in (first, *found.top, *found.front) for word in point_text(c.inputs).split()}
+    out += [Say(told, "faint", short) for short, told in LEGEND if short in shown_words]
     return [*out, *([BLANK] if found.same else []), *listed("without effect", found.same)]
 
 

@@ -11,6 +11,9 @@ last:
 * `--recompute-granularity selective --recompute-modules core_attn`: `--recompute-activations`;
 * `--expert-tensor-parallel-size`: `--moe-extended-tp`.
 
+`--pipeline-model-parallel-layout`, whose letters are those of NVIDIA's Megatron-MoE-ModelZoo ("Et*2|(tt|)*22t|..."), is
+in no release before 2025.
+
 torchtitan, read as torchtitan/config/configs.py (commit 0014ac2c), run_train.sh (0168bd51) and config/README.md
 (1b4a5caf, 2026): `--section.option` flags still override a configuration (MODULE and CONFIG of run_train.sh), but their
 list is frozen and they are to go; before 2026 the configuration was a TOML file (CONFIG_FILE) and the section was the
@@ -20,6 +23,7 @@ configuration: Float8LinearConverter).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -124,7 +128,20 @@ def _megatron_stages(model: Model, engine: Engine, n: Mapping[str, int]) -> list
     elif layers % stages:
         last = layers - (n["pp"] - 1) * -(-layers // n["pp"])
         words += [f"--decoder-last-pipeline-num-layers {last}"] if last > 0 else []
+        words += [f"--pipeline-model-parallel-layout '{_layout(layers, stages)}'"] if last <= 0 and n["vp"] == 1 else []
     return words
+
+
+def _layout(layers: int, stages: int) -> str:
+    """Layers over stages by hand, the further ones behind the first stage (E: embedding, t: a layer, L: loss).
+
+    >>> _layout(126, 25), _layout(32, 20)
+    ('Et*5|(t*6|)*1(t*5|)*22t*5L', 'Et*1|(t*2|)*12(t*1|)*6t*1L')
+    """
+    each, more = divmod(layers, stages)
+    sizes = [each + (1 <= i <= more) for i in range(stages)]
+    middle = "".join(f"(t*{size}|)*{len([*same])}" for size, same in itertools.groupby(sizes[1:-1]))
+    return f"Et*{sizes[0]}|{middle}t*{sizes[-1]}L"
 
 
 def _megatron_experts(engine: Engine, n: Mapping[str, int]) -> list[str]:

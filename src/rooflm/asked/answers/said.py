@@ -37,7 +37,8 @@ BOUND = {"dram": "memory bandwidth", "l2": "L2 bandwidth", "l1": "L1 bandwidth",
          "host": "the CPU that launches", "schedule": "idle pipeline stages", "other": "overheads"}  # fmt: skip
 """What bounds a phase -> in words, where its name alone does not say."""
 
-
+OVERHEAD = "what kernels take beyond arithmetic and memory at full rate: starts, small tiles, formats"
+"""What a phase bound by overheads spends its time on."""
 NOTED = 0.005
 """Share of a time from which a part is explained."""
 
@@ -58,12 +59,15 @@ def sure(bands: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]) -> li
     return [BLANK, Say("; ".join(rows), label=told)] if rows else []
 
 
-def noted(*parts: Mapping[str, Any]) -> list[Block]:
-    """What parts of a time mean whose names do not say it, for parts of at least NOTED of their total."""
+def noted(bound: Mapping[str, Any], *parts: Mapping[str, Any]) -> list[Block]:
+    """What parts of a time mean whose names do not say it, for parts of at least NOTED of their total; and what bounds
+    a phase, where that is no rate of the device."""
     seen = dict.fromkeys(
         k for p in parts for k, v in p.items() if k in MEANT and float(v) > NOTED * sum(map(float, p.values()))
     )
-    return [BLANK, *(Say(MEANT[k], "faint", k.replace("_", " ")) for k in seen)] if seen else []
+    told = {k.replace("_", " "): MEANT[k] for k in seen}
+    told |= {BOUND["overhead"]: OVERHEAD} if "overhead" in map(str, bound.values()) else {}
+    return [BLANK, *(Say(what, "faint", name) for name, what in told.items())] if told else []
 
 
 def remembered(memory: Memory) -> Table:

@@ -143,7 +143,8 @@ def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     right += [BLANK, Table([(k, BOUND.get(str(v), str(v))) for k, v in e.bound.items()], "ll", "Bound by")]
     parts = Parts(f"Step, {text(float(e.step_time), 's')}", e.parts, limit=14)
     shown = e.fits or verbose
-    out += [Columns([remembered(e.memory), right, *([parts] if shown else [])]), *(noted(e.parts) if shown else [])]
+    out += [Columns([remembered(e.memory), right, *([parts] if shown else [])])]
+    out += noted(e.bound, e.parts) if shown else []
     return out + (sure(e.error_band, {"step_time_s": "step"}) if verbose else [])
 
 
