@@ -40,7 +40,7 @@ def _kind(word: str) -> str:
 def _gpu_row(name: str) -> tuple[str, ...]:
     d = load_device(name)
     best = "bf16" if "bf16" in d.peak else next(iter(d.peak))
-    peak, rate = text(float(d.peak[best]) / 1e12, ""), text(float(d.dram.bandwidth), "B/s")
+    peak, rate = count(float(d.peak[best]) / 1e12), text(float(d.dram.bandwidth), "B/s")
     size = f"{float(d.dram.size) / 2**30:.4g} GiB"
     return (name, peak, best, size, rate, text(float(d.tdp), "W"), f"{float(d.price):.2f}",
             purchase_text(name))  # fmt: skip

@@ -12,6 +12,7 @@ from rooflm.asked.answers.said import dollars
 from rooflm.asked.arguments import arguments
 from rooflm.asked.bounds import with_unit
 from rooflm.asked.build_inference import prices_told
+from rooflm.cli.console import Voice
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
 from rooflm.shown.answer import assumptions
@@ -183,7 +184,7 @@ def grid_table(grid: Any) -> list[Block]:
         *([BLANK, Say(price, "faint", "price")] if price else []),
         *([Say(f"... {left:,} more points: write them with --out FILE.csv")] if left > 0 else []),
         *fixed_sizes(grid),
-        *assumptions(grid),
+        *([] if Voice.quiet else assumptions(grid)),
     ]
 
 

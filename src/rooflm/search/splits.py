@@ -19,6 +19,7 @@ from rooflm.errors import RooflmError, near_matches
 from rooflm.scenario.rules import ENGINE, divisors, expert_ways, tensor_ways
 from rooflm.scenario.scenario import Scenario
 from rooflm.search.limits import Limit
+from rooflm.search.result import SearchResult
 from rooflm.search.space import Goal
 from rooflm.sweep.assumed import of_points
 from rooflm.sweep.axes import Axis, is_list
@@ -126,10 +127,17 @@ MONEY = ("price", "owned", "purchase", "electricity")
 """Arguments of what an hour of a GPU costs."""
 
 
-def searched_prices(gpus: Sequence[Any], cluster: Any, *given: Mapping[str, Any]) -> str:
-    """What the costs of a search rest on; "" where a price is searched itself. given: as of `prices_told`."""
+def searched_prices(found: SearchResult, gpus: Sequence[Any], cluster: Any, *given: Mapping[str, Any]) -> str:
+    """What the costs of a search rest on; "" where a price is searched itself. Of many cards, those that its answers
+    name. given: as of `prices_told`."""
+    named = {str(c.inputs.get("gpu")) for c in (*found.top, *found.front)}
+    told = [g for g in gpus if g is not None and (len(gpus) <= FEW_CARDS or str(g) in named)]
     swept = any(is_list(each.get(name)) for each in given for name in MONEY)
-    return "" if swept else prices_told([g for g in gpus if g is not None] or (None,), cluster, *given)
+    return "" if swept or (len(gpus) > FEW_CARDS and not told) else prices_told(told or (None,), cluster, *given)
+
+
+FEW_CARDS = 8
+"""So many cards are told of with their prices whether or not an answer names them."""
 
 
 def assumptions_of(given: Mapping[str, Any], engine: Any, quant: Any, gpu: Any) -> tuple[str, ...]:

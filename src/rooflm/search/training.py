@@ -249,7 +249,8 @@ def search_train(
     run = OF_RUN if tokens else ()
     outputs = tuple(dict.fromkeys((*SHOWN, *run, goal.key, *(k.key for k in limits if k.key != "memory_share"))))
     task = SearchTask(evaluate, tuple(grids), goal, tuple(limits), outputs, (), TWIN_OUTPUTS)
-    answer = replace(search(task, on, assumed=assumed), prices=searched_prices(listed(gpu), cluster, more))
+    answer = search(task, on, assumed=assumed)
+    answer = replace(answer, prices=searched_prices(answer, listed(gpu), cluster, more))
     if answer.best or answer.nearest:
         return answer
     plain = {"model": model, "gpu": listed(gpu)[0], "gpus": counts[0], "batch": batch, "seq": seq, **more}

@@ -333,7 +333,7 @@ def search_serve(
     other = answer.without_pools.best if answer.without_pools and best else None
     confirmed = tuple(confirmation(c, load, run) for c in (*best, *([other] if other and other not in best else [])))
     of_prefill = [pooled.before_of(asked.arguments, of_pools)] if prefill_gpu else []
-    prices = searched_prices(listed(asked.gpu), cluster, asked.arguments, *of_prefill)
+    prices = searched_prices(answer, listed(asked.gpu), cluster, asked.arguments, *of_prefill)
     same = {f.name: getattr(answer, f.name) for f in fields(SearchResult)}
     return LoadResult(**same | {"prices": prices}, kind=load.name, confirmed=confirmed)
 
