@@ -135,7 +135,7 @@ def _zipped(axes: list[Axis], groups: Any) -> list[Axis]:
         for name in group:
             if name not in named:
                 lists = f"lists are {', '.join(named)}" if named else "give each of its names a list"
-                raise RooflmError(f"zip names {name!r}, but it is no list: {lists}")
+                raise RooflmError(f"zip names {name!r}, but it is not a list: {lists}")
             if name in leads or name in followers:
                 raise RooflmError(f"zip names {name!r} twice: a list can be in one zip only")
         lengths = {name: len(named[name].values) for name in group}
