@@ -72,6 +72,13 @@ def test_closed_loops_are_near_the_simulation(engine, prompt, output, clients):
     assert found.ttft == pytest.approx(out.ttft_s["mean"], rel=0.25)
 
 
+@pytest.mark.parametrize("clients", [550, 700, 1000])
+def test_loads_that_swing_about_their_fixed_point_come_to_rest_near_it(clients):
+    out = serve("llama-3.1-8b", gpu="h100", concurrency=clients, spread=(0.8, 1.2))
+    assert out.steady.requests_per_s == pytest.approx(out.requests_per_s, rel=0.05)
+    assert out.steady.tpot == pytest.approx(out.tpot_s["mean"], rel=0.1)
+
+
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 @pytest.mark.parametrize(("model", "prompt"), [("gpt-oss-120b", 512), ("llama-3.1-8b", 2000)])
 def test_a_client_alone_meets_nobody(engine, model, prompt):
