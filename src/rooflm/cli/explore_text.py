@@ -66,6 +66,13 @@ def table_blocks(rows: Sequence[Sequence[str]], sides: str, spare: tuple[str, ..
     return [Table(rows, sides, head=True, spare=spare, indent=0), *more]
 
 
+NO_FIT = (
+    "no fit: more memory is needed than there is, in every split (--gpus adds devices; another --dram and a smaller "
+    "--batch help)"
+)
+"""What the tables mean by it."""
+
+
 def design_rows(table: Columns, axes: Sequence[str], most: int = 60) -> list[Block]:
     """The table for people: the axes that vary, time, what bounds it, shares in per cent, the split, cost."""
     shown, heads = varying_axes(table, axes)
@@ -80,7 +87,8 @@ def design_rows(table: Columns, axes: Sequence[str], most: int = 60) -> list[Blo
         rows.append((*row_cells, text(float(table["time_s"][i]), "s"), str(table["bottleneck"][i]), *parts, split,
                      f"{table['usd_per_million_tokens'][i]:.3g}"))  # fmt: skip
     spare = ("comp%", "tp pp dp", "mem%", "net%")
-    return table_blocks(rows, "l" * len(shown) + "rlrrrrr", spare, len(table["time_s"]) - most)
+    why = [Say(NO_FIT, "faint")] if any(r[len(heads) + 1] == "no fit" for r in rows) else []
+    return [*table_blocks(rows, "l" * len(shown) + "rlrrrrr", spare, len(table["time_s"]) - most), *why]
 
 
 def design_summary(report: Columns) -> list[Block]:
