@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,7 +105,11 @@ def own_passes(
     before = np.maximum(np.ceil(1 / part), 1) - 1
     last = pass_time(pool, load, room, 1 - before * part + others, sequences, context, ahead=ahead)
     if in_a_pass(pool) > 1:
-        drained = pass_time(pool, load, room, 1 - before * part, np.zeros(()), context, drains=True)
+        drains = partial(pass_time, pool, load, room, sequences=np.zeros(()), context=context, drains=True)
+        full = np.minimum(room / load.prompt, 1)  # of a prompt: what the last part follows through the stages
+        one, two = drains(prompts=full), drains(prompts=2 * full)
+        rest = 1 - before * part
+        drained = np.where(before > 0, one + (rest / full - 1) * (two - one), drains(prompts=rest))
         last = last + alone * (drained - last)
     return before * pass_time(pool, load, room, part, sequences, context) + last
 
