@@ -262,11 +262,6 @@ def test_an_update_in_the_backward_pass_leaves_no_gradients_and_runs_as_fast() -
     assert used.memory.parts["gradients"] == 0
     assert used.memory.total < usual.memory.total - 4e9
     assert used.step_time == usual.step_time
-    asked = {"gpu": "h100", "gpus": 1, "engine": "torchtune", "seq": 1024, "sets": {"training.in_backward": True}}
-    many = rooflm.train("llama-3.2-1b", batch=[2, 4], micro_batch=2, **asked)  # gradients of two are added up
-    assert np.isfinite(many.step_time_s.values).tolist() == [True, False]
-    with pytest.raises(RooflmError, match=r"gradients of 2 micro-batches are added up .* micro_batch = 2, or leave"):
-        rooflm.train("llama-3.2-1b", batch=4, micro_batch=2, **asked)
 
 
 def kept(model: Model, modules: tuple[str, ...] = (), **mapping: Any) -> float:
