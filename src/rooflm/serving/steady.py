@@ -1,8 +1,8 @@
 """Steady state without simulating: fixed-point formulas of a replica under load, and a check on the other.
 
 Little's law ties throughput X, running sequences D and the step time: D = X n tau(D, X) with n steps a request, where
-tau is a decode step, the share of passes that carry prompts being those that arrive meanwhile (X tau a step). Loads,
-token budgets and KV memories may be arrays: all states of one engine instance come from one evaluation.
+tau is the mean of decode steps and of passes with prompts, which come in busy periods (`time_with`). Loads, token
+budgets and KV memories may be arrays: all states of one engine instance come from one evaluation.
 """
 
 from __future__ import annotations
