@@ -278,8 +278,8 @@ def chosen(parser: argparse.ArgumentParser, given: argparse.Namespace) -> list[s
     order, asked = list(STEPS), {*given.steps} - {"all"} | {*filter(None, [given.first])}
     if unknown := asked - {*order}:
         parser.error(f"unknown step {min(unknown)!r}: use one of {', '.join(STEPS)}")
-    every = order[order.index(given.first) :] if given.first else order
-    steps = [name for name in every if given.first or "all" in given.steps or name in asked]
+    later = order[order.index(given.first) :] if given.first else order if "all" in given.steps else []
+    steps = [name for name in order if name in asked or name in later]
     commands = " ".join(c for name in steps for c in STEPS[name].commands)
     for folder in ("ops", "published"):
         if f"{{data}}/{folder}" in commands and not (given.data / folder).is_dir():

@@ -122,6 +122,15 @@ def test_servers_of_prompts_alone_are_far() -> None:
     assert ratio[0] < ratio[1]
 
 
+def test_models_that_embed_are_far() -> None:
+    """No run of one was fitted: in answers and in rows of a table alike."""
+    alone = rooflm.infer("bge-m3", gpu="h100", batch=8, prompt=256, output=1)
+    assert "no run that embeds was fitted" in " ".join(alone.assumed)
+    cells = {"model": "bge-m3", "gpu": "h100", "engine": "vllm", "batch": "8", "prompt": "256", "output": "1"}
+    row = score([read_row(cells | {"metric": "ttft", "value": "0.01"})])[0]  # type: ignore[list-item]
+    assert row.high / row.predicted == pytest.approx(alone.error_band["ttft_s"]["high"] / float(alone.ttft))
+
+
 def test_the_band_of_a_request_has_no_step() -> None:
     """From the band of a first token to that of the others as the output grows."""
     grid = rooflm.infer("llama-3.1-8b", gpu="h100", output=[1, 2, 3, 5, 9, 17, 33, 65, 129, 257, 513])

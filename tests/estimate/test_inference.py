@@ -285,10 +285,8 @@ def test_prompts_run_less_hot_on_cards_with_more_watts() -> None:
     ("trtllm", "fp8-block", 2.0), ("trtllm", "nvfp4", 0.5), ("vllm", "fp8-block", 1.0), ("sglang", "fp8-block", 2.0),
 ])  # fmt: skip
 def test_what_ranks_of_attention_gather(engine, quant, width):
-    """Bytes a value on the way to the experts; SGLang's prompts go by all-reduces, which send each value twice."""
+    """Bytes a value on the way to the experts."""
     ask = {"model": "deepseek-v3", "gpu": "b200", "dp": 8, "ep": 8, "quant": quant, "prompt": 512, "output": 8}
     found = infer(**ask, batch=8, engine=engine)
     rows = 8 * 512 * 7168 * 58 * 7 / 8
-    assert float(found.comm_detail["prefill"]["ep_dispatch"]) == pytest.approx(
-        rows * width * (2 if engine == "sglang" else 1)
-    )
+    assert float(found.comm_detail["prefill"]["ep_dispatch"]) == pytest.approx(rows * width)

@@ -1,5 +1,6 @@
 """scripts/fit says what changed: constants by the row they are of, never dates; wrong input is told in a sentence."""
 
+import argparse
 from pathlib import Path
 
 import msgspec
@@ -8,7 +9,7 @@ import pytest
 from rooflm.kernels.constants import CALIBRATION, FitRow
 from rooflm_fit import __main__ as remake
 from rooflm_fit import engines
-from rooflm_fit.__main__ import BY_HAND, MADE, STEPS, Step, changes, lacking, main
+from rooflm_fit.__main__ import BY_HAND, MADE, STEPS, Step, changes, chosen, lacking, main
 from rooflm_fit.common import write_fits
 from rooflm_fit.generations import places
 from rooflm_fit.jobs import JOBS
@@ -46,6 +47,17 @@ def test_without_a_step_the_steps_are_listed_and_nothing_runs(capsys: pytest.Cap
 def test_a_step_that_lacks_what_an_earlier_one_hands_on_says_which(tmp_path: Path) -> None:
     assert lacking(["bands"], tmp_path).endswith("inference-2.csv, which is not there: the step tables makes it")
     assert lacking(["tables", "engines", "serving", "bands"], tmp_path) == "" == lacking(list(STEPS), tmp_path)
+
+
+def test_a_step_named_beside_those_from_one_on_runs_too() -> None:
+    parser = argparse.ArgumentParser()
+    given = argparse.Namespace(
+        steps=["tables"], first="docs", data=Path("nowhere"), work=Path("nowhere"), aiter=Path("nowhere")
+    )
+    with pytest.raises(SystemExit):  # `tables` reads --data
+        chosen(parser, given)
+    given.steps = ["bank"]
+    assert chosen(parser, given) == ["bank", "docs"]
 
 
 def test_a_step_that_does_not_end_leaves_every_file_as_it_was(

@@ -45,6 +45,14 @@ def test_integer_products_of_many_rows_take_what_an_sm_takes() -> None:
     assert next(wide) * 1.3 < next(wide)
 
 
+def test_no_prompt_uses_more_flops_than_there_are_whatever_it_sums_in() -> None:
+    """MLC's prompts on RTX 4090 pass the datasheet's rate of sums in 32 bits: shares and bands are of that in 16."""
+    e = infer("llama-3.1-8b", gpu="rtx-4090", engine="mlc", prompt=3000, quant="w4a16")
+    usual = 2.0 * 8.03e9 * 3000 / float(e.ttft)
+    assert usual > 165.2e12 and 0.4 < float(e.prefill_mfu) < 0.6
+    assert e.error_band["ttft_s"]["low"] < 0.95 * float(e.ttft)
+
+
 @pytest.mark.parametrize("gpu", ["a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "rtx-4090"])
 @pytest.mark.parametrize("quant", ["q8_0", "q4_k_m"])
 def test_more_sequences_do_not_step_faster_in_a_format_of_ones_own(gpu: str, quant: str) -> None:

@@ -60,6 +60,7 @@ TRAINED = [
     ("gpt3-175b", {"pp": 8, "vp": 2, "batch": 12}, "interleaving needs a multiple of pp micro-batches",
      "make batch a multiple of 8"),
     ("gpt3-175b", {"sets": {"training.flushes": 3}}, "flushes does not divide the micro-batches", "try 2 or 4"),
+    ("gpt3-175b", {"sets": {"training.in_backward": True}}, "in_backward needs one micro-batch a step", "of 64 micro"),
     ("mixtral-8x7b", {"tp": 2, "dp": 2, "ep": 8}, "ep does not divide tp x cp x dp", "try 2 or 4"),
     ("llama-7b", {"dtype": "nvfp4"}, "the device does not multiply in such a type", "try fp8 or bf16"),
     ("llama-7b", {"dtype": "mxfp8"}, "the device does not multiply in such a type", "try fp8 or bf16"),

@@ -134,7 +134,7 @@ def test_budgets_trade_as_the_simulation_says(budget):
     assert out.steady.tpot == pytest.approx(out.tpot_s["mean"], rel=0.08)
     latency = out.latency_s["mean"]  # of which a closed loop leaves to the first token what the others do not take
     assert out.steady.latency == pytest.approx(latency, rel=0.06)
-    assert out.steady.ttft == pytest.approx(out.ttft_s["mean"], abs=0.035 * latency)
+    assert out.steady.ttft == pytest.approx(out.ttft_s["mean"], abs=0.03 * latency)
 
 
 @pytest.mark.parametrize("prompt, output", [(4000, 100), (200, 1000)])
@@ -228,14 +228,17 @@ def test_a_client_does_not_stop_for_its_own_prompt(engine):
         assert out.steady.tpot == pytest.approx(out.summary.values["tpot_s"]["mean"], rel=near)
 
 
-@pytest.mark.parametrize(("engine", "stages", "prompt"), [("vllm", 2, 20000), ("sglang", 2, 16000), ("vllm", 4, 30000)])
+@pytest.mark.parametrize(("engine", "stages", "prompt"), [
+    ("vllm", 2, 20000), ("vllm", 2, 9000), ("vllm", 2, 17000), ("sglang", 2, 16000), ("vllm", 4, 30000),
+])  # fmt: skip
 def test_parts_of_a_prompt_follow_each_other_through_the_stages(engine, stages, prompt):
-    """One question, one answer: the first token of a lone long prompt is that of `infer`, whose parts overlap."""
+    """One question, one answer: the first token of a lone long prompt is that of `infer`, whose parts overlap, also
+    where the last is short."""
     ask = {"gpu": "h100", "engine": engine, "tp": 4, "pp": stages, "quant": "fp8", "prompt": prompt, "output": 32}
     alone = float(infer("llama-3.1-405b" if stages > 2 else "llama-3.1-70b", batch=1, **ask).ttft)
     out = serve("llama-3.1-405b" if stages > 2 else "llama-3.1-70b", concurrency=1, **ask)
-    assert out.ttft_s["mean"] == pytest.approx(alone, rel=0.2)
-    assert out.steady.ttft == pytest.approx(alone, rel=0.2)
+    assert out.ttft_s["mean"] == pytest.approx(alone, rel=0.06)
+    assert out.steady.ttft == pytest.approx(alone, rel=0.06)
 
 
 @pytest.mark.parametrize(("engine", "prompt", "rate"), [("vllm", 4000, 10.0), ("trtllm", 8192, 5.0)])

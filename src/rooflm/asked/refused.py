@@ -214,6 +214,10 @@ SENTENCES = {
     "flushes does not divide the micro-batches": Sentence(
         "training.flushes is {s.training.flushes}, but it must divide the {all} micro-batches: try {near}",
         lambda s: first_uneven([micro_batches(s)], s.training.flushes, int(micro_batches(s)))),
+    "in_backward needs one micro-batch a step": Sentence(
+        "training.in_backward is true, but gradients of {many} micro-batches are added up before the update: make "
+        "batch dp x micro_batch = {share}, or leave it out",
+        lambda s: {"many": int(micro_batches(s)), "share": s.mapping.dp * s.mapping.micro_batch}),
     "interleaving needs a multiple of pp micro-batches": Sentence(
         "a step has {each} micro-batches, but schedule interleaved needs a multiple of pp {m.pp}: make batch a "
         "multiple of {multiple}", _rounds),

@@ -125,7 +125,7 @@ class Kernels:
                          "(all_to_all), or all to every rank, whose sums are scattered (gather, of up to eight ranks)",
                          ("all_to_all", "gather"))  # fmt: skip
     gathered: str = word("narrow", "what ranks gather of a token: 8 or 4 bits as products take it; 16 where scales are "
-                         "by blocks; or 16, prompts by all-reduces", ("narrow", "blocks_wide", "summed"))  # fmt: skip
+                         "by blocks; or always 16", ("narrow", "blocks_wide", "wide"))  # fmt: skip
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
     grouped: bool = flag(False, "training: one kernel holds the products of all experts, else each expert has its own")
     route_copies: Num = count(0, "training: bytes a value of a pair that indexing moves beside sorts", 0)

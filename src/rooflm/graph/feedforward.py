@@ -151,10 +151,9 @@ def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     own = reached_ranks(c, f) if c.kernels.dedup else f.top_k
     few, ranks = gathers(c.kernels.exchange, m.ep), pick(m.expert_dp > 1, m.ep, 1)
     rows, half, way = c.tokens / m.tp * f.inner(c.model.hidden), c.quant.half_bytes, c.kernels.gathered
-    sent, summed = smaller(c.quant.act_bytes, half), way == "summed"
-    wide = half if summed or (way == "blocks_wide" and c.quant.block) else sent
-    gather = ("all_reduce",) * 2 if summed and c.work.prefill is not None else ("all_gather", "reduce_scatter")
-    kinds = [(gather, m.ep, few, wide), (("all_to_all",) * 2, own, few == 0, sent)]
+    sent = smaller(c.quant.act_bytes, half)
+    wide = half if way == "wide" or (way == "blocks_wide" and c.quant.block) else sent
+    kinds = [(("all_gather", "reduce_scatter"), m.ep, few, wide), (("all_to_all",) * 2, own, few == 0, sent)]
     return [
         c.message(name, "ep", op, count, rows * each * width, pick(here, ranks, 1))
         for ops, each, here, narrow in kinds if highest(here)

@@ -183,6 +183,7 @@ TRAINING = (
     Rule("dp x micro_batch does not divide the batch",
          lambda s: s.workload.batch % (s.mapping.dp * s.mapping.micro_batch) != 0),
     Rule("flushes does not divide the micro-batches", lambda s: micro_batches(s) % s.training.flushes != 0),
+    Rule("in_backward needs one micro-batch a step", lambda s: s.training.in_backward & (micro_batches(s) > 1)),
     Rule("interleaving needs a multiple of pp micro-batches", _short),
     Rule("cp does not divide seq", lambda s: s.workload.seq % s.mapping.cp != 0),
     Rule("fsdp_group does not divide dp x cp",

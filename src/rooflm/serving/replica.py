@@ -61,7 +61,8 @@ class Replica:
     which step and at which step newcomers are looked at. sent: until when the host sends caches on; cold: time that
     the next prompts take more; slower: the front end's pace over the device's, at least 1, in the steps that are
     planned. ahead: s by which the host began to launch the next pass before the device is free: where passes are made
-    up ahead, others run and the engine's workers do so (`ahead`), as long as the step that has just run.
+    up ahead, others run and the engine's workers do so (`ahead`), as long as the step that has just run. behind: tokens
+    of a part of a prompt that the next one follows through a pipeline's stages.
     """
 
     def __init__(self, number: int, records: Records, table: StepTable, server: Server, capacity: Capacity,
@@ -70,6 +71,7 @@ class Replica:
         self.scheduler, self.growth = select, server.tokens_a_step
         self.budget, self.most = server.budget * table.slots, server.max_sequences * table.ranks
         self.chunk, self.ranks = server.budget * (table.flight if select.follows else 1), Ranks(table.ranks)
+        self.behind = int(server.budget) * (select.follows and table.flight > 1)
         self.turns = role == "decode" and not select.mixes
         caches = server.prefix_caching and records.hashes is not None
         cache = PrefixCache(server.cache_block) if caches else None
@@ -247,9 +249,13 @@ class Replica:
             context = decoding.stored / running + 1 if running else 0.0
             self.kind, self.count, self.chunks = PASS, running, chunks
             fullest = self.ranks.fullest(chunks) if self.server.wait_steps and self.ranks.count > 1 else 0.0
-            most, ahead = self.server.budget, self.ahead if decoding.heap else 0.0
-            parts = [(min(n - i, most), e[1] + i) for e, n in chunks for i in range(0, n, most)]
-            drains = not decoding.heap and not self.waiting and len(chunks) == 1 and chunks[0][0][2] == chunks[0][1]
+            most, ahead, drains = int(self.server.budget), self.ahead if decoding.heap else 0.0, 0
+            parts = [
+                (int(min(n - i, most)), e[1] + max(n - most, 0) / 2) for e, n in chunks for i in range(0, int(n), most)
+            ]
+            if len(chunks) == 1 and chunks[0][0][2] == chunks[0][1] and not decoding.heap and not self.waiting:
+                request, past, left = chunks[0][0]  # alone, but for its parts of the pass before
+                drains = max(min(int(left), most), self.behind * (past > self.records.cached[request]))
             lasts = self.table.mixed(parts, running, context, fullest, drains, ahead)
             self.end, self.cold = self.clock + lasts + self.cold, 0.0
             return True

@@ -1,14 +1,15 @@
 """Steady state without simulating: fixed-point formulas of a replica under load, and a check on the other.
 
 Little's law ties throughput X, running sequences D and the step time: D = X n tau(D, X) with n steps a request, where
-tau is a decode step, the share of passes that carry prompts being those that arrive meanwhile (X tau a step). Loads,
-token budgets and KV memories may be arrays: all states of one engine instance come from one evaluation.
+tau is the mean of decode steps and of passes with prompts, which come in busy periods (`time_with`). Loads, token
+budgets and KV memories may be arrays: all states of one engine instance come from one evaluation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,7 +106,11 @@ def own_passes(
     before = np.maximum(np.ceil(1 / part), 1) - 1
     last = pass_time(pool, load, room, 1 - before * part + others, sequences, context, ahead=ahead)
     if in_a_pass(pool) > 1:
-        drained = pass_time(pool, load, room, 1 - before * part, np.zeros(()), context, drains=True)
+        drains = partial(pass_time, pool, load, room, sequences=np.zeros(()), context=context, drains=True)
+        full = np.minimum(room / load.prompt, 1)  # of a prompt: what the last part follows through the stages
+        one, two = drains(prompts=full), drains(prompts=2 * full)
+        rest = 1 - before * part
+        drained = np.where(before > 0, one + (rest / full - 1) * (two - one), drains(prompts=rest))
         last = last + alone * (drained - last)
     return before * pass_time(pool, load, room, part, sequences, context) + last
 

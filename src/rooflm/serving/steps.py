@@ -406,12 +406,13 @@ class StepTable:
 
     def mixed(
         self, chunks: Sequence[tuple[int, float]], sequences: int, context: float, fullest: float = 0.0,
-        drains: bool = False, ahead: float = 0.0,
+        drains: int = 0, ahead: float = 0.0,
     ) -> float:  # fmt: skip
         """One pass with prefill chunks (new tokens, past tokens) beside `sequences` decoding ones at a mean context.
 
-        fullest: new tokens of the fullest rank over the mean, where it is known; drains: nothing follows it; ahead: s
-        by which the host began to launch it before the device was free.
+        fullest: new tokens of the fullest rank over the mean, where it is known; drains: tokens of the largest part
+        that is still under way in a pipeline, where nothing follows the pass (0: something does); ahead: s by which the
+        host began to launch it before the device was free.
         """
         new = largest = 0
         attention = longest = 0.0
@@ -425,7 +426,9 @@ class StepTable:
                     largest = n
                 if a > longest:
                     longest = a
-        given = (len(chunks), new, attention, largest, longest, sequences, context, fullest, drains)
+        if drains > largest:
+            largest, longest = drains, self.attend(drains, chunks[0][1]) - floor
+        given = (len(chunks), new, attention, largest, longest, sequences, context, fullest, drains > 0)
         whole, device = self._pass_times(*given)
         return max(whole - ahead, device)
 
@@ -439,14 +442,14 @@ class StepTable:
         With attention data parallelism or a pipeline, chunks spread over the ranks and micro-batches, of which the
         fullest sets the time.
         """
-        slots = self.slots
+        slots, total = self.slots, new
         here = -(-sequences // slots)
         if slots > 1:
             mean = max(new / slots, 1e-9)
             more = fullest or min(1.0 + self._uneven / math.sqrt(chunks), max(self._budget / mean, 1.0))
             even = math.ceil(mean) + here
-            new = min(max(math.ceil(mean * more), largest), new)
-            attention = min(max(attention * more / slots, longest), attention)
+            new = max(min(math.ceil(mean * more), new), largest)
+            attention = max(min(attention * more / slots, attention), longest)
         every = int(new) + here
         if every > self.size.tokens:
             every = self.size.tokens
@@ -469,7 +472,7 @@ class StepTable:
         device += self._gaps[kind] * (slower if kind == 0 else 1.0)
         if self.flight > 1:
             rows = min(here + chunks, self.size.sequences)
-            micro = min(sequences + chunks, self.flight)
+            micro = min(total / max(largest, 1) if drains else sequences + chunks, self.flight)  # the last is short
             device = float(self.full(device, self._spread(self._head, rows), micro, drains))
         fixed = self._step + self._sequence * (here + chunks) + self._listed * context * here
         issued = self._issued[kind if every > self._captured else 1]

@@ -17,7 +17,7 @@ import numpy as np
 
 from rooflm.asked.answers.bands import PARTS, around, band, kind_of
 from rooflm.asked.answers.training import TrainingEstimate, train
-from rooflm.asked.build_inference import build_inference
+from rooflm.asked.build_inference import build_inference, find_model
 from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceFigures, infer_scenario
@@ -67,7 +67,9 @@ class Scored(NamedTuple):
     @property
     def far(self) -> bool:
         """Whether its error band is that of what is far from what was fitted, whatever its engine and card."""
-        return bool(self.assumed) or any(self.request.kwargs.get(part) for part in PARTS)
+        given = self.request.kwargs
+        embeds = not find_model(model_argument(given["model"])).head
+        return bool(self.assumed) or embeds or any(given.get(part) for part in PARTS)
 
     @property
     def ratio(self) -> float:
