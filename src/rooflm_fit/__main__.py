@@ -124,6 +124,8 @@ STEPS: dict[str, Step] = {
     "docs": Step(
         (
             "-m rooflm study all --out {root}/docs/works",
+            "-m rooflm infer llama-3.1-70b --gpu h100,h200,b200 --tp 2,4,8 --batch 1..256*2 --prompt 1024 --output 256 "
+            "--quant fp8 --plot {root}/docs/figures/readme.png --plot-kind pareto",
             "-m rooflm_fit.pages",
             "-m rooflm_fit.shown",
             "-m rooflm_fit.twelve",
