@@ -75,10 +75,8 @@ def pass_time(
     few, low = np.maximum(np.floor(pieces), 1), np.floor(sequences)
     each = np.maximum(np.floor(piece * np.minimum(pieces, 1)), 1)
     past = np.maximum(load.prompt - each, 0.0) / 2  # of a prompt's pieces, on average
-    one, more, beside = (
-        pool.table.mixed_times(n, each, past, d, context, drains, ahead)
-        for n, d in ((few, low), (few + 1, low), (few, low + 1))
-    )
+    prompt, sequence = np.array([[0, 1, 0], [0, 0, 1]]).reshape(2, 3, *(1,) * np.ndim(few + low))
+    one, more, beside = pool.table.mixed_times(few + prompt, each, past, low + sequence, context, drains, ahead)
     return one + np.maximum(pieces - few, 0.0) * (more - one) + (sequences - low) * (beside - one)
 
 
