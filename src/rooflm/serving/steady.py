@@ -20,9 +20,8 @@ from rooflm.serving.simulate import Pool
 from rooflm.serving.workload import Requests
 
 Array = NDArray[np.float64]
-ROUNDS, BOLD, CLOSE = 400, 100, 1e-10
-"""Most rounds of the fixed point, the first of them in which a state goes half of the way, and the relative change at
-which it ends."""
+ROUNDS, CLOSE = 100, 1e-6
+"""Most rounds of the fixed point, and the relative change at which it ends."""
 FULL = 3
 """Passes' worth of waiting prompts from which on every pass is taken to be full (below, queues come and go)."""
 FULLEST, MOST = 1 - 1e-6, 500.0
@@ -234,7 +233,7 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     ahead = server.lookahead * pool.table.ahead * some * (1 - busy) / (busy / mixed + (1 - busy) / plain)
     mixed = pass_time(pool, load, room, work / busy / parts, beside, context, part, ahead=ahead)
     passing = 1 / (busy / mixed + (1 - busy) / plain)
-    step = plain + busy * (1 - mixes * plain / mixed) * tau
+    step = plain / (1 - busy * (1 - mixes * plain / mixed))
     own = own_passes(pool, load, room, np.maximum(mixes * queued, come * passing), beside, context, 1 - some, ahead)
     most = whole / pass_time(pool, load, room, whole, beside, context)
     more = np.minimum(busy * (1 - mixes * plain / mixed) / come, 1 / most)
@@ -319,14 +318,13 @@ def _closed(pool: Pool, load: Load) -> Steady:
 
 def _at_rest(start: tuple[Array, ...], follow: Callable[..., tuple[Array, ...]]) -> Array:
     """The fixed point of `follow(places, *state)`, the next state of the loads at some places: states move half way
-    there, those that swing about it (many clients, whose waiting prompts fill the passes) a tenth of the way. A load
-    that has come to rest is left alone. Of what waits, the fourth of a state, the change counts only through what
-    follows from it: it comes near nothing."""
+    there, and a load that has come to rest is left alone (two in a thousand swing for ever). Of what waits, the fourth
+    of a state, the change counts only through what follows from it: it comes near nothing."""
     state = np.array(start)
     at = np.arange(state.shape[1])
-    for k in range(ROUNDS):
+    for _ in range(ROUNDS):
         old = state[:, at]
-        state[:, at] = middle = old + (0.5 if k < BOLD else 0.1) * (np.array(follow(at, *old)) - old)
+        state[:, at] = middle = 0.5 * (old + np.array(follow(at, *old)))
         at = at[np.max(np.abs(old - middle)[:3] / (middle[:3] + 1e-300), axis=0) >= CLOSE]
         if not at.size:
             break
