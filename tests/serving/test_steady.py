@@ -72,9 +72,11 @@ def test_closed_loops_are_near_the_simulation(engine, prompt, output, clients):
     assert found.ttft == pytest.approx(out.ttft_s["mean"], rel=0.25)
 
 
-@pytest.mark.parametrize(("gpu", "clients", "prompt"), [("h100", 550, 512), ("h100", 1000, 512), ("h200", 550, 1024)])
-def test_many_clients_whose_prompts_fill_the_passes_come_to_rest(gpu, clients, prompt):
-    out = serve("llama-3.1-8b", gpu=gpu, concurrency=clients, prompt=prompt, spread=(0.8, 1.2))
+@pytest.mark.parametrize(("engine", "gpu", "clients", "prompt"), [
+    ("vllm", "h100", 1000, 512), ("vllm", "h200", 550, 1024), ("sglang", "h100", 550, 256),
+])  # fmt: skip
+def test_many_clients_whose_prompts_fill_the_passes_come_to_rest(engine, gpu, clients, prompt):
+    out = serve("llama-3.1-8b", gpu=gpu, engine=engine, concurrency=clients, prompt=prompt, spread=(0.8, 1.2))
     assert out.steady.requests_per_s == pytest.approx(out.requests_per_s, rel=0.05)
     assert out.steady.tpot == pytest.approx(out.tpot_s["mean"], rel=0.1)
 

@@ -228,6 +228,10 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     come = np.maximum(others * x, 1e-9)
     work = come * parts * mixed + mixes * queued
     busy = time_with(work / (parts * mixed), mixed, plain, parts, places)
+    if not mixes:  # no request of a closed loop ends, so that no client asks again, but in steps that decode
+        ended = np.minimum(come * tau, MOST)
+        alone = parts * np.maximum(-np.expm1(-ended), ended / places) * mixed
+        busy = np.where(load.clients > 0, alone / (plain + alone), busy)
     part = load.prompt / np.ceil(load.prompt / room) if slots > 1 else np.inf
     some = others_run(running, load.clients)
     ahead = server.lookahead * pool.table.ahead * some * (1 - busy) / (busy / mixed + (1 - busy) / plain)
