@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rooflm.cli.console import dumps, show, warn
+from rooflm.cli.console import dumps, show, tell, warn
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import Block, Table
 
@@ -44,10 +44,12 @@ def deliver_point(
         from rooflm.sweep.files import write_values
 
         write_values(out, values)
+        tell(f"wrote {out}")
     if plot:
         from rooflm.plots.choose import point_picture
 
         point_picture(estimate, kind).save(plot)
+        tell(f"wrote {plot}")
     print(dumps(values)) if json_ else show(blocks)
 
 
@@ -59,10 +61,12 @@ def deliver_grid(
         from rooflm.sweep.files import write_grid
 
         write_grid(out, grid)
+        tell(f"wrote {out}")
     if plot:
         from rooflm.plots.choose import grid_picture
 
         grid_picture(grid, kind, value).save(plot)
+        tell(f"wrote {plot}")
     from rooflm.cli.render import grid_table
 
     print(dumps(grid.values())) if json_ else show(grid_table(grid))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import Argument, grouped
 from rooflm.asked.written import assignments, names_in, numbers
-from rooflm.cli.console import dumps, show, working
+from rooflm.cli.console import dumps, show, tell, working
 from rooflm.cli.examples import exemplified
 from rooflm.cli.explore_text import (
     MEANING,
@@ -132,6 +132,7 @@ def _deliver(table: Columns, head: dict[str, Any], shown: Mapping[str, Any], blo
             else csv_text({k: v.tolist() for k, v in table.items()})
         )
         write_text(target, body)
+        tell(f"wrote {target}")
     print(dumps(values)) if shown["json"] else show(blocks)
 
 
@@ -258,6 +259,7 @@ def generations(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> Non
     table = ladder.readings([ladder.gpus * n for n in (1, 2, 4, 8)]) if readings else ladder_table(ladder)
     if shown["plot"]:
         ladder_picture(ladder).save(shown["plot"])
+        tell(f"wrote {shown['plot']}")
     worth = {} if readings else {"worth": {mode: ladder.worth(mode) for mode in ("calibrated", "ideal")}}
     blocks = reading_blocks(table) if readings else ladder_blocks(ladder, table, worth["worth"])
     _deliver(table, {"model": model} | head | worth, shown, blocks)

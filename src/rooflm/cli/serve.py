@@ -57,8 +57,10 @@ def serve(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
         tell("these numbers are of what was done until then; no file is written")
     if shown["out"] and not served.run.interrupted:
         write_table(shown["out"], served)
+        tell(f"wrote {shown['out']}")
     if shown["plot"] and not served.run.interrupted:
         served.plot(shown["plot"])
+        tell(f"wrote {shown['plot']}")
     if shown["json"]:
         print(dumps(clean(values)))
     else:

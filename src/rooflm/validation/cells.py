@@ -48,12 +48,12 @@ def value_of(column: Column, cell: str) -> Any:
     if column.kind == "flag":
         low = cell.lower()
         if low not in _TRUE + _FALSE:
-            raise Unusable(f"{column.name} is neither yes nor no")
+            raise Unusable(f"{column.name} is {cell!r}, but it must be yes or no")
         return low in _TRUE
     if column.kind == "pair":
         ends = [number(p) for p in re.split(r"[,;]", cell)]
         if len(ends) != 2 or ends[0] is None or ends[1] is None:
-            raise Unusable(f"{column.name} is no pair of numbers such as 0.8,1")
+            raise Unusable(f"{column.name} is {cell!r}, but it must be a pair of numbers such as 0.8,1")
         return ends[0], ends[1]
     if column.kind == "load" and cell.lower() == "max":
         return "max"
@@ -66,7 +66,8 @@ def value_of(column: Column, cell: str) -> Any:
     whole = column.kind in ("whole", "load")
     if found is None or found < 0 or (whole and (found != int(found) or found > 1e15)):
         such = " (or one with its unit, such as 2 TB/s)" if column.name in QUANTITIES else ""
-        raise Unusable(f"{column.name} is not a {'whole ' * whole}number of at least 0{such}")
+        rule = f"a {'whole ' * whole}number of at least 0{such}"
+        raise Unusable(f"{column.name} is {cell!r}, but it must be {rule}")
     return int(found) if whole else found
 
 
