@@ -121,7 +121,7 @@ def bases_of(engine: str) -> list[str]:
     """The rows that an engine's row builds on, the nearest first.
 
     >>> bases_of("ollama-metal")[:2]
-    ['ollama', 'llama.cpp-2025-02']
+    ['ollama', 'llama.cpp']
     """
     base = base_of(engine)
     return [base, *bases_of(base)] if base else []

@@ -33,9 +33,9 @@ def test_metal_waits_between_kernels_and_takes_the_build_for_it() -> None:
     rates = {"qwen2.5-14b": 51.85, "llama-3.1-70b": 14.08, "llama-3.2-3b": 154.6}
     for model, measured in rates.items():
         e = rooflm.infer(
-            model, gpu="apple-m3-ultra-80core-512gb", engine="ollama", quant="q4_k_m", prompt=32, output=400
+            model, gpu="apple-m3-ultra-80core-512gb", engine="ollama-0.11", quant="q4_k_m", prompt=32, output=400
         )
-        assert e.scenario.engine.name == "ollama-metal"
+        assert e.scenario.engine.name == "ollama-2025-08-metal"
         assert 1 / float(e.tpot) == pytest.approx(measured, rel=0.17)
 
 

@@ -39,7 +39,7 @@ def test_integer_products_of_many_rows_take_what_an_sm_takes() -> None:
     """24B in 4 bits takes 1,346 and 1,506 prompt tokens a second on an RTX A6000 and an A100 PCIe, SMs times clocks of
     151 and 152 GHz, whatever their tensor cores (gparemsky/48gb4090, September 2025); 16-bit weights do not care."""
     both = ("rtx-a6000", "a100-pcie-80gb")
-    desk, served = (tokens("mistral-small-24b", g, "ollama", 3085, 1, quant="q4_k_m") for g in both)
+    desk, served = (tokens("mistral-small-24b", g, "ollama-0.11", 3085, 1, quant="q4_k_m") for g in both)
     assert 0.95 < served / desk < 1.2
     wide = (tokens("llama-3.1-8b", g, "llama.cpp", 3085, 1, quant="fp16") for g in both)
     assert next(wide) * 1.3 < next(wide)

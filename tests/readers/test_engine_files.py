@@ -182,11 +182,11 @@ def test_cards_without_tensor_cores_had_integer_products_before_others() -> None
 def test_factors_on_a_card_are_those_of_the_row_that_one_builds_on(tmp_path: Path) -> None:
     """But for fields that it states itself, which are as it says on every card: builds for Metal have their own gap."""
     on = ("quadro-rtx-8000", "turing")
-    gap = {name: load_engine(name, *on).host.gap for name in ("llama.cpp-2025-02", "ollama", "llama.cpp-metal")}
-    assert gap["ollama"] == gap["llama.cpp-2025-02"] == pytest.approx(3 * load_engine("llama.cpp").host.gap)
+    gap = {name: load_engine(name, *on).host.gap for name in ("llama.cpp-2025-02", "ollama-2025-12", "llama.cpp-metal")}
+    assert gap["ollama-2025-12"] == gap["llama.cpp-2025-02"] == pytest.approx(3 * load_engine("llama.cpp").host.gap)
     assert gap["llama.cpp-metal"] == load_engine("llama.cpp-metal").host.gap
     more = load_engine(own(tmp_path, 'base = "ollama"\n[cards.turing]\nstream_factor = 2\n'), *on)
-    assert more.host.gap == gap["ollama"]
+    assert more.host.gap == load_engine("ollama", *on).host.gap
     assert more.factors.stream_factor == pytest.approx(2 * load_engine("ollama").factors.stream_factor)
 
 

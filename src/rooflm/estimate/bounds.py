@@ -32,5 +32,4 @@ def largest(shares: Mapping[str, Num]) -> Num:
     >>> str(largest({"compute": 1.0, "dram": 2.0}))
     'dram'
     """
-    stack = np.stack(np.broadcast_arrays(*shares.values()))
-    return np.array([*shares])[np.argmax(stack, axis=0)]
+    return np.array([*shares])[np.argmax(np.stack(np.broadcast_arrays(*shares.values())), axis=0)]

@@ -138,8 +138,7 @@ class InferenceFigures(Figures):
         if not np.any(run.fuller):
             return self.passes["decode"]
         fewer = run._replace(micro=floor(run.sequences / run.flight))
-        timed = timed_nodes(decode_nodes(s, fewer), s)
-        return decode_step(s, timed, rates(s), fewer)
+        return decode_step(s, timed_nodes(decode_nodes(s, fewer), s), rates(s), fewer)
 
     def in_step(self, name: str) -> Num:
         """A quantity of `Step` over all micro-batches of a decode step, mean over the output."""

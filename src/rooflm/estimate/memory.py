@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import reduce
-from typing import Any
 
 from rooflm.catalogue.model import (
     MLA,
@@ -41,8 +40,7 @@ def local_mixer(mixer: Mixer | None, tp: Num) -> Mixer | None:
     """The mixer as one rank of the tensor group holds it: heads split, KV heads replicated when there are too few."""
     if mixer is None or is_plain(tp, 1):
         return mixer
-    split: dict[str, Any] = {name: ceil(getattr(mixer, name) / tp) for name in SPLIT[type(mixer)]}
-    return replace(mixer, **split)
+    return replace(mixer, **{name: ceil(getattr(mixer, name) / tp) for name in SPLIT[type(mixer)]})
 
 
 def local_ffn(ffn: FeedForward | None, mapping: Mapping) -> tuple[Num, Num, Num]:

@@ -112,8 +112,7 @@ def host_of(s: Scenario) -> Engine:
 def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> Step:
     """The time of a decode pass of one micro-batch."""
     e = host_of(s)
-    held = graphed(e, contexts_of(s))
-    issue = issue_time(e, run.micro, held, launching=s.cluster.launching)
+    issue = issue_time(e, run.micro, graphed(e, contexts_of(s)), launching=s.cluster.launching)
     each = e.host.sequence + e.host.listed * contexts_of(s) / e.room.block
     tick = step(timed, e, s.cluster.device, r, issue, run.micro * each)
     if e.residuals is None:

@@ -293,8 +293,7 @@ def stages(c: Setup) -> list[dict[str, Num]]:
         stage(c, ends, head + one * embedding, m.pp - 1, one, 1.0),
     ]
     if not (isinstance(m.pp, int | float) and m.pp <= 2):
-        middle = pick(m.pp > 2, between, 0.0)
-        candidates.append(stage(c, middle, 0.0, smaller(1, m.pp - 1), 0.0, 0.0))
+        candidates.append(stage(c, pick(m.pp > 2, between, 0.0), 0.0, smaller(1, m.pp - 1), 0.0, 0.0))
     return candidates
 
 

@@ -65,6 +65,9 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
             Op("experts", "moe", "moe", count, 2.0 * mats * pairs * inner * width, moved,
                (gathered, inner, width, f.experts, local, f.top_k, mats - 2), (w, act, b), "quant", 4 * each)
         )  # fmt: skip
+        chain = (c.kernels.expert_chain + f.top_k - 1) * smaller(c.kernels.expert_chain, 1)
+        if not is_plain(chain, 0):  # sums in fp32 read two and write one
+            nodes.append(stream("sum", "moe", "route", count, 12.0 * chain * tokens * inner, chain))
     if has_latent:
         nodes.append(gemm("latent_up", "moe", count, tokens, h, inner, c.widths("mlp"), c.rate("mlp")))
     if not is_plain(f.shared_width, 0):

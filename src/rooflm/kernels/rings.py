@@ -29,8 +29,7 @@ def ring_wait(comm: Comm, tiers: Sequence[Link]) -> Num:
         return 0.0
     within, across = ring()
     nodes = comm.ranks / ranks_in_tiers(comm.ranks, [tier.size for tier in tiers], comm.stride)[-2]
-    hops = (comm.ranks - nodes) * within + (nodes - 1.0) * across
-    return comm.count * pick(nodes > 1, hops, 0.0)
+    return comm.count * pick(nodes > 1, (comm.ranks - nodes) * within + (nodes - 1.0) * across, 0.0)
 
 
 WHOLE_TENSORS = 9.0

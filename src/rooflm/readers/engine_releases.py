@@ -44,7 +44,7 @@ def rows_of_releases(plain: str) -> tuple[str, ...]:
     """The rows of an engine and of its releases, without builds for a software such as ROCm; the newest first.
 
     >>> rows_of_releases("ollama"), "llama.cpp-metal" in rows_of_releases("llama.cpp")
-    (('ollama',), False)
+    (('ollama', 'ollama-2025-12', 'ollama-2025-08'), False)
     """
     own = re.compile(rf"{re.escape(plain)}(-[\d.-]+)?")
     rows = sorted(row for row in set(aliases("engine").values()) if own.fullmatch(row))

@@ -71,8 +71,7 @@ def _short(s: Scenario) -> Num:
     m = s.mapping
     if m.schedule != "interleaved":
         return False
-    each = micro_batches(s) / s.training.flushes
-    return (m.vp > 1) & (m.pp > 1) & (each % m.pp != 0)
+    return (m.vp > 1) & (m.pp > 1) & ((micro_batches(s) / s.training.flushes) % m.pp != 0)
 
 
 def mixers(s: Scenario, kind: type[Any]) -> list[Any]:

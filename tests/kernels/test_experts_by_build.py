@@ -1,0 +1,51 @@
+"""What layers of experts took in builds of llama.cpp and releases of Ollama that had fewer kernels for them."""
+
+from __future__ import annotations
+
+import pytest
+
+import rooflm
+
+MOE = {"gpu": "rtx-3090", "quant": "q4_k_m"}
+
+
+def first(model: str, tokens: int, looks: str = "0 ns", **given: object) -> float:
+    there = {"engine": "llama.cpp-b5000", "quant": "q4_0", "sets": {"engine.expert_looks": looks}} | given
+    return float(rooflm.infer(model, gpu="rtx-3090", prompt=tokens, output=1, **there).ttft)  # type: ignore[arg-type]
+
+
+def test_the_host_looks_for_each_expert_at_each_tokens_choices_before_each_product() -> None:
+    """llama.cpp, pull request 15525: 256 tokens of DeepSeek-V2-Lite on an RTX 3090 from 78.0 to 70.6 ms; 26 layers of
+    64 experts, 6 a token, three products each."""
+    lost = first("deepseek-v2-lite", 256, "1 ns") - first("deepseek-v2-lite", 256)
+    assert lost == pytest.approx(26 * 3 * 64 * 256 * 6 * 1e-9, rel=1e-6) == pytest.approx(7.5e-3, rel=0.03)
+    assert first("llama-3.1-8b", 256, "1 ns") == first("llama-3.1-8b", 256)  # dense
+    one, none = (
+        float(rooflm.infer("deepseek-v2-lite", **MOE, engine=e, prompt=1, output=8).tpot)  # type: ignore[arg-type]
+        for e in ("llama.cpp-b5000", "llama.cpp-b6500")
+    )
+    assert one - none < 0.2e-3  # of one token no rows are sorted
+
+
+def test_a_layer_of_experts_is_a_chain_of_kernels_in_ollama_until_it_ran_llama_server() -> None:
+    """Ollama 0.21 on an RTX 3090: 141.5 tokens a second of qwen3:30b (multimodalflow.net); Ollama 0.31 is b9840."""
+    old, new = (
+        1 / float(rooflm.infer("qwen3-30b-a3b", **MOE, engine=f"ollama-{v}", prompt=26, output=128).tpot)  # type: ignore[arg-type]
+        for v in ("0.21", "0.31")
+    )
+    assert old == pytest.approx(141.5, rel=0.08) and new > 1.15 * old
+    dense = [
+        float(rooflm.infer("llama-3.1-8b", **MOE, engine=f"ollama-{v}", prompt=26, output=128).tpot)  # type: ignore[arg-type]
+        for v in ("0.21", "0.31")
+    ]
+    assert dense[0] == pytest.approx(dense[1], rel=0.01)
+
+
+def test_ollama_attends_without_flash_attention_up_to_0_12_3() -> None:
+    """llm/server.go; RTX A6000, Llama-70B: 441 prompt tokens a second of 3,078 (gparemsky/48gb4090)."""
+    engines = [
+        rooflm.infer("llama-3.1-8b", **MOE, engine=f"ollama-{v}").scenario.engine  # type: ignore[arg-type]
+        for v in ("0.9", "0.12.3", "0.12.4", "0.32")
+    ]
+    assert [e.kernels.flash for e in engines] == [False, False, True, True]
+    assert [e.name for e in engines] == ["ollama-2025-08", "ollama-2025-08", "ollama-2025-12", "ollama"]
