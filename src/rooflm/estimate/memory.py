@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 from rooflm.catalogue.model import (
     MLA,
@@ -40,7 +41,8 @@ def local_mixer(mixer: Mixer | None, tp: Num) -> Mixer | None:
     """The mixer as one rank of the tensor group holds it: heads split, KV heads replicated when there are too few."""
     if mixer is None or is_plain(tp, 1):
         return mixer
-    return replace(mixer, **{name: ceil(getattr(mixer, name) / tp) for name in SPLIT[type(mixer)]})
+    split: dict[str, Any] = {name: ceil(getattr(mixer, name) / tp) for name in SPLIT[type(mixer)]}
+    return replace(mixer, **split)
 
 
 def local_ffn(ffn: FeedForward | None, mapping: Mapping) -> tuple[Num, Num, Num]:

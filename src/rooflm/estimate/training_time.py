@@ -221,8 +221,7 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num) -> Num:
     Optimiser: gradients go out and weights come back once a step, the CPU updates (ZeRO-Offload, arXiv 2101.06840; its
     own time is not modelled). Parameters: in twice a micro-batch; activations: out and in; both hide behind compute."""
     t, bandwidth = s.training, s.cluster.host_bandwidth
-    shares = (t.offload_optimizer, t.offload_params, t.offload_activations)
-    if all(is_plain(x, 0) for x in shares):
+    if all(is_plain(x, 0) for x in (t.offload_optimizer, t.offload_params, t.offload_activations)):
         return 0.0
     trained = held(s, c)
     d = pick(s.mapping.zero >= 1, tm.shard_ranks(s.mapping), 1)
