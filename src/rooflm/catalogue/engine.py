@@ -112,6 +112,7 @@ class Kernels:
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
     delta_chain: Num = count(0, "more kernels of a gated delta layer, around whose state they copy it in and out", 0)
+    delta_steps: Num = number(0.0, "vector FLOPs a state value of scans that take a prompt token by token (0: chunks)")
     index_chain: Num = count(0, "more kernels of latent attention's indexer than its products, scores and choice", 0)
     expert_chain: Num = count(0, "more kernels of a layer of experts, whose outputs are then added one by one", 0)
     expert_looks: Num = number(0.0, "host time of an expert's look at a choice of a token, a product", "s", high=1e-7)

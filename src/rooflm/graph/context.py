@@ -72,8 +72,7 @@ class Context:
     def tokens(self) -> Num:
         """New tokens that this rank works on: its share of the prefill under context parallelism, all that decode."""
         p, d = self.work.prefill, self.work.decode
-        prefill = p.sequences * p.new / self.mapping.cp if p else 0
-        return prefill + (d.sequences if d else 0)
+        return (p.sequences * p.new / self.mapping.cp if p else 0) + (d.sequences if d else 0)
 
     @cached_property
     def residual_tokens(self) -> Num:

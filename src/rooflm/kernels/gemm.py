@@ -101,8 +101,7 @@ def gemm_time(
     """
     m, n, k = np.asarray(m, dtype=np.float64), np.asarray(n, dtype=np.float64), np.asarray(k, dtype=np.float64)
     mn = m * n
-    mnk = mn * k
-    x = (mnk * (2.0 / (LONG * peak))) ** 2
+    x = (mn * k * (2.0 / (LONG * peak))) ** 2
     feed = c.c_sm * pick(c.l2 > 0, l2 / larger(c.l2, 1e-9), bandwidth)
     t_sm = _sm_time(m, n, k, weight_bytes, peak, feed, sms, c, units, least) / (1.0 - c.thr * x / (1.0 + x))
     t_mem = (n * k * weight_bytes + mn * out_bytes + m * k * act_bytes) / (c.eff_m * bandwidth)
