@@ -276,7 +276,7 @@ TRITON_FOUR = ByHand(
     "Triton 3.6 on MI300X",
     "OpenAI's triton_kernels as vLLM launches them, whose gate-up product of one token leaves two of three compute "
     "units idle: c_sm, by hand, for that time; the rest is theirs on Hopper in vLLM; mape_out is in sample",
-)
+)  # fmt: skip
 """Experts of 4 bits on CDNA3 before vLLM's pull request 50622 of July 2026 (AITER's own have no row of 304 units)."""
 
 

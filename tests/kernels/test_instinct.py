@@ -128,7 +128,7 @@ def test_experts_that_aiter_has_not_tuned_are_slower_for_prompts_alone() -> None
 
 
 def test_experts_of_four_bits_in_vllm_on_cdna3_are_slower_than_elsewhere() -> None:
-    """vllm-project/vllm pull request 55934: gpt-oss-120b twice as slow on triton_kernels as on AITER's experts; ROCm/ATOM
+    """vllm-project/vllm pull request 55934: gpt-oss-120b twice as slow on triton_kernels as on AITER's experts; ATOM
     has the latter."""
     given: dict[str, Any] = {"quant": "mxfp4", "batch": 1}
     times = {
