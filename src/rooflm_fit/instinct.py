@@ -28,7 +28,7 @@ from rooflm.kernels.collectives import CollectiveConstants, nearest
 from rooflm.kernels.constants import ANY, FitRow, lookup
 from rooflm.kernels.derating import derating
 from rooflm.kernels.gemm import GemmConstants, gemm_time
-from rooflm.kernels.moe import MoEConstants, moe_time, routed
+from rooflm.kernels.moe import MoEConstants, Routing, grouped_gemm_time, moe_time, routed
 from rooflm.readers.devices import load_cluster, load_device
 from rooflm_fit import collectives, gemm, moe
 from rooflm_fit.common import Error, Param, error, fit, fit_row, write_fits
@@ -268,6 +268,35 @@ def one_stage(tuned: FitRow) -> FitRow:
     )  # fmt: skip
 
 
+TRITON_FOUR = ByHand(
+    ((1, 6144, 3072, 82.28),),
+    {"start": 2.7e-5, "expert": 1.8e-8, "eff_c": 0.70, "eff_m": 0.92, "c_sm": 0.387, "ramp": 1.6e-6, "wave": 1.5e-6,
+     "eff_pass": 0.80, "stray": 0.0},
+    "ROCm/triton issue 970 (2026-09-08): a product of gpt-oss-20b's 32 experts, 4 of them a token, in 82.28 us with "
+    "Triton 3.6 on MI300X",
+    "OpenAI's triton_kernels as vLLM launches them, whose gate-up product of one token leaves two of three compute "
+    "units idle: c_sm, by hand, for that time; the rest is theirs on Hopper in vLLM; mape_out is in sample",
+)  # fmt: skip
+"""Experts of 4 bits on CDNA3 before vLLM's pull request 50622 of July 2026 (AITER's own have no row of 304 units)."""
+
+
+def triton_four() -> FitRow:
+    """Experts of 4 bits in vLLM on CDNA3, judged by the one product that is printed alone (rows, columns, inner)."""
+    device, kind = load_device("mi300x"), EXPERTS["bfloat16", "float4", "per_1x32"]
+    tokens, n, k, us = TRITON_FOUR.times[0]
+    top_k = 4.0
+    seconds = grouped_gemm_time(
+        Routing(tokens * top_k, tokens * top_k, 0.0), n, k, weight_bytes=kind.weight_bytes, act_bytes=kind.act_bytes,
+        c=MoEConstants(**TRITON_FOUR.constants), **reached(device, kind)._asdict(),
+    )  # fmt: skip
+    judged = error(np.atleast_1d(seconds), np.array([us * 1e-6]))
+    names = {"gpu": ANY, "architecture": device.kernel_generation, "engine": "triton", "dtype": kind.name}
+    return fit_row(
+        names=names | {"kernel": "triton", "family": "triton_kernels"}, constants=TRITON_FOUR.constants, inside=judged,
+        outside=judged._replace(rows=0), source=TRITON_FOUR.source, note=TRITON_FOUR.note,
+    )  # fmt: skip
+
+
 KIB = 1024.0
 REDUCED = {
     (2, "mi300x"): ((4, 7.07), (8, 7.58), (16, 7.53), (32, 7.30), (64, 7.66), (128, 8.70), (256, 11.45), (512, 17.13),
@@ -428,6 +457,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         rows += [
             one_stage(own) for own in rows if name == "moe" and (own.architecture, own.dtype) == ("cdna3", "fp8_block")
         ]
+        rows += [triton_four()] if name == "moe" else []
         rows += [as_before(name, own) for own in rows if own.engine == ANY]
         write_fits(options.out / f"{name}-instinct.toml", rows, HEADER.format(what=what, judged=THIRDS))
     write_fits(options.out / "collective-instinct.toml", reduces(), HEADER.format(what="collectives", judged=IN_SAMPLE))

@@ -22,6 +22,7 @@ from rooflm.kernels.roofline import time_comms
 from rooflm.readers.devices import load_cluster, load_device
 from rooflm.readers.engines import load_engine
 from rooflm_fit.collectives import time
+from rooflm_fit.instinct import triton_four
 
 GENERATIONS = ("mi300x", "mi325x", "mi350x", "mi355x")
 
@@ -124,6 +125,27 @@ def test_experts_that_aiter_has_not_tuned_are_slower_for_prompts_alone() -> None
         times.append((float(e.prefill_parts["moe"]), float(e.decode_parts["moe"])))
     assert 1.2 < times[0][0] / times[1][0] < 1.8
     assert times[0][1] == pytest.approx(times[1][1], rel=0.02)
+
+
+def test_experts_of_four_bits_in_vllm_on_cdna3_are_slower_than_elsewhere() -> None:
+    """vllm-project/vllm pull request 55934: gpt-oss-120b twice as slow on triton_kernels as on AITER's experts; ATOM
+    has the latter."""
+    given: dict[str, Any] = {"quant": "mxfp4", "batch": 1}
+    times = {
+        engine: tpot("gpt-oss-20b", "mi300x", engine=engine, **given) for engine in ("vllm-0.8-rocm", "vllm", "atom")
+    }
+    aiter = tpot("gpt-oss-20b", "mi300x", engine="vllm", sets={"engine.experts": "1stage"}, **given)
+    assert 1.3 < times["vllm"] / aiter < 2.5
+    assert times["vllm-0.8-rocm"] > 1.3 * aiter
+    assert times["atom"] < 1.1 * aiter
+    others = [tpot("gpt-oss-20b", "mi355x", engine="vllm", sets=s, **given) for s in ({}, {"engine.experts": "1stage"})]
+    assert others[0] == others[1]
+
+
+def test_the_set_by_hand_is_what_its_fit_writes() -> None:
+    row, named = triton_four(), lookup("moe", "", "cdna3", "triton", "mxfp4", "triton").row
+    assert (row.constants, row.family) == (named.constants, named.family)
+    assert row.mape_in < 1.0
 
 
 def test_shapes_are_pairs() -> None:
