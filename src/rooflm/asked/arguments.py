@@ -148,7 +148,7 @@ ROWS: tuple[Argument | str, ...] = (
     A("batch", "numbers", "Sequences at a time, in all.", (INFER,), 1, path="workload.batch", least=1),
     A("batch", "numbers", "Sequences a step, in all.", (TRAIN,), path="workload.batch", least=1),
     A("batch", "numbers", "Only these batches (default: 1 to 1024).", (BEST,), least=1),
-    A("batch", "count", "Sequences a step in all (default: 4 Mi tokens).", (FIT,), least=1),
+    A("batch", "count", "Sequences a step in all (default: 4 Mi tokens; 16 of adapters).", (FIT,), least=1),
     A("prompt", "numbers", "Prompt tokens a sequence.", (INFER,), 512, "tokens", "workload.prompt", least=1),
     A("prompt", "numbers", "Prompt tokens a request.", (SERVE,), 512, "tokens", least=1),
     A("prompt", "count", "Prompt tokens a request.", (BEST, LOAD), 512, "tokens", least=1),
