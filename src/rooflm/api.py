@@ -731,9 +731,9 @@ def serve(
     with notebook_clock("simulating"):
         served = simulate(**{"options" if k == "server" else k: v for k, v in given.items()})
     told = [f"lengths {s[0]:g} to {s[1]:g} of prompt and output" for k, s in chosen.items() if k == "spread"]
-    told += [
-        f"lengths of {dataset}: answers end by themselves, at {given['output_limit']:,} tokens at the latest"
-    ] * bool(dataset)
+    if dataset:
+        ends = f"at {given['output_limit']:,} tokens at the latest"
+        told.append(f"lengths of {dataset}: answers end by themselves, {ends}")
     return replace(served, assumed=(*served.assumed, *told))
 
 

@@ -211,7 +211,8 @@ def measured_of(cells: Mapping[str, str]) -> tuple[str, float]:
     stated = cells.get("value", "")
     value = number(stated.removesuffix("%"))
     if value is None or value <= 0:
-        raise Unusable(f"{metric.name} is {stated!r}, but a measurement must be a number above 0")
+        said = repr(stated) if stated else "blank"
+        raise Unusable(f"{metric.name} is {said}, but a measurement must be a number above 0")
     unit = unit_of(cells) or "%" * stated.endswith("%")
     base, scale = UNITS.get(unit.lower(), ("", 0.0)) if unit else (metric.unit, 1.0)
     if base != metric.unit:
