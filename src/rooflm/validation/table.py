@@ -10,7 +10,7 @@ import math
 import os
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -81,12 +81,27 @@ def read_tables(files: Sequence[str] = (), sources: Sequence[str] = ()) -> list[
     outcomes = [o for path in paths for o in read_rows(path)]
     known = {o.source for o in outcomes}
     short = {name: source for source, name in source_names().items()}
-    sources = [s if s in known else short.get(s, s) for s in sources]
+    sources = [s if s in known else short.get(s, s) for s in whole_names(sources, short)]
     for name in sources:
         if name not in known:
             near = near_matches(name, known) or sorted(known - {""})[:8]
             raise RooflmError(f"source is {name!r}, but the tables have {', '.join(near)}")
     return [o for o in outcomes if not sources or o.source in sources]
+
+
+def whole_names(pieces: Sequence[str], names: Collection[str]) -> list[str]:
+    """Names out of a list that was cut at its commas, some of which stand within a name.
+
+    >>> whole_names(["a", "b", "c"], {"b, c"}), whole_names(["a"], {"b, c"})
+    (['a', 'b, c'], ['a'])
+    """
+    found: list[str] = []
+    rest = [p.strip() for p in pieces]
+    while rest:
+        taken = next((k for k in range(len(rest), 1, -1) if ", ".join(rest[:k]) in names), 1)
+        found.append(", ".join(rest[:taken]))
+        rest = rest[taken:]
+    return found
 
 
 def parse(content: str, label: str = "table") -> list[Outcome]:
