@@ -576,13 +576,13 @@ def serve(  # type: ignore[overload-overlap]  # a list is told from one value at
     acceptance: float = 0.7, accepted: float = 0, branches: float = 1, adapters: float = 0, adapter_rank: float = 16,
     adapter_modules: str | None = None, cpu_layers: float = 0, cpu_experts: float = 0,
     host_bandwidth: float | None = None, concurrency: float | None = None, rate: float | None = None,
-    trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
-    output_limit: int | None = None, output_ended: int | None = None, warmup: int | None = None, seed: int = 0,
-    burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0,
-    replicas: float = 1, router: str = "round-robin", prefill_replicas: int = 0,
-    prefill_gpu: str | Device | None = None, prefill_price: float | None = None, prefill_purchase: float | None = None,
-    prefill_tp: int | None = None, prefill_pp: int | None = None, prefill_dp: int | None = None,
-    prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
+    trace: str | None = None, dataset: str | None = None, requests: int | None = None,
+    spread: tuple[float, float] | None = None, output_limit: int | None = None, output_ended: int | None = None,
+    warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
+    limit: int | None = None, shared_prefix: int = 0, replicas: float = 1, router: str = "round-robin",
+    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, prefill_price: float | None = None,
+    prefill_purchase: float | None = None, prefill_tp: int | None = None, prefill_pp: int | None = None,
+    prefill_dp: int | None = None, prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
     server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "after-first",
     horizon: float = math.inf, quant: str | Quant | None = None, engine: str | Engine | None = None,
     efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
@@ -597,13 +597,13 @@ def serve(
     accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16,
     adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
     host_bandwidth: Numbers | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
-    trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
-    output_limit: int | None = None, output_ended: int | None = None, warmup: int | None = None, seed: int = 0,
-    burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0,
-    replicas: Numbers = 1, router: str = "round-robin", prefill_replicas: int = 0,
-    prefill_gpu: str | Device | None = None, prefill_price: float | None = None, prefill_purchase: float | None = None,
-    prefill_tp: int | None = None, prefill_pp: int | None = None, prefill_dp: int | None = None,
-    prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
+    trace: str | None = None, dataset: str | None = None, requests: int | None = None,
+    spread: tuple[float, float] | None = None, output_limit: int | None = None, output_ended: int | None = None,
+    warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
+    limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1, router: str = "round-robin",
+    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, prefill_price: float | None = None,
+    prefill_purchase: float | None = None, prefill_tp: int | None = None, prefill_pp: int | None = None,
+    prefill_dp: int | None = None, prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
     server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "after-first",
     horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
@@ -619,13 +619,13 @@ def serve(
     accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16,
     adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
     host_bandwidth: Numbers | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
-    trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
-    output_limit: int | None = None, output_ended: int | None = None, warmup: int | None = None, seed: int = 0,
-    burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0,
-    replicas: Numbers = 1, router: str = "round-robin", prefill_replicas: int = 0,
-    prefill_gpu: str | Device | None = None, prefill_price: float | None = None, prefill_purchase: float | None = None,
-    prefill_tp: int | None = None, prefill_pp: int | None = None, prefill_dp: int | None = None,
-    prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
+    trace: str | None = None, dataset: str | None = None, requests: int | None = None,
+    spread: tuple[float, float] | None = None, output_limit: int | None = None, output_ended: int | None = None,
+    warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
+    limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1, router: str = "round-robin",
+    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, prefill_price: float | None = None,
+    prefill_purchase: float | None = None, prefill_tp: int | None = None, prefill_pp: int | None = None,
+    prefill_dp: int | None = None, prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
     server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "after-first",
     horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
@@ -664,6 +664,8 @@ def serve(
       concurrency: Closed loop: clients that wait for their answer; with a rate: requests at a time.
       rate (1/s): Open loop: requests/s (of a trace: its mean rate).
       trace: Requests from a .csv, .jsonl or .json file.
+      dataset: Lengths of a published data set whose answers end by themselves, such as sharegpt (see `rooflm list
+        datasets`).
       requests: Requests in all (default 10 a client, or 1000).
       spread: Lengths as shares LOW,HIGH of prompt and output, uniform (default: 0.8,1.2; of one client 1,1).
       output_limit: Most tokens of an output: outputs end by themselves, `output` is their mean, and the spread is
@@ -704,6 +706,7 @@ def serve(
     (40, 40)
     """
     given = given_of(locals())
+    from rooflm.readers.datasets import lengths_of
     from rooflm.serving.deploy import serve as simulate
     from rooflm.serving.deploy import usual_load
     from rooflm.serving.grid import serve_grid, split_lists
@@ -720,6 +723,7 @@ def serve(
         return serve_grid(axes, again, one).dataset()
     whole = [n for n, a in table_of("serve").items() if a.least is not None and isinstance(given.get(n), float)]
     given |= {n: int(given[n]) for n in whole if float(given[n]).is_integer()}
+    given |= lengths_of(given.pop("dataset")) if dataset else {}
     chosen = usual_load(given)
     given |= chosen
     if isinstance(server, Server):
@@ -727,6 +731,9 @@ def serve(
     with notebook_clock("simulating"):
         served = simulate(**{"options" if k == "server" else k: v for k, v in given.items()})
     told = [f"lengths {s[0]:g} to {s[1]:g} of prompt and output" for k, s in chosen.items() if k == "spread"]
+    if dataset:
+        ends = f"at {given['output_limit']:,} tokens at the latest"
+        told.append(f"lengths of {dataset}: answers end by themselves, {ends}")
     return replace(served, assumed=(*served.assumed, *told))
 
 

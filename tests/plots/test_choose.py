@@ -197,7 +197,7 @@ def test_map_and_lines_over_degrees():
         ("pareto", None, "a Pareto front is of inference: draw training as lines, heatmap, parts or memory"),
         ("parts", "mfu", "--plot-value is 'mfu', but bars show memory, comm_bytes, parts_s"),
         ("lines", "ttft_s", "which the answer does not have"),
-        ("pie", None, "of a grid it must be lines"),
+        ("pie", None, "of a grid it must be one of lines"),
     ],
 )
 def test_what_cannot_be_drawn_is_one_sentence(kind, value, words):
@@ -242,7 +242,7 @@ def test_a_grids_kind_of_one_step(capsys, tmp_path):
     options = [f"--{k}={v}" for k, v in TRAINING.items() if k != "model"]
     assert main(["train", "gpt3-175b", *options, "--plot", str(tmp_path / "a.png"), "--plot-kind", "heatmap"]) == 2
     said = capsys.readouterr()
-    assert said.out == "" and "of one prediction it must be parts, memory, roofline" in said.err
+    assert said.out == "" and "of one prediction it must be one of parts, memory, roofline" in said.err
 
 
 def test_scales_choose_units():

@@ -15,7 +15,7 @@ from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.readers.devices import load_device
 from rooflm.readers.engine_releases import rows_of_releases, span
 from rooflm.readers.engines import load_engine
-from rooflm.readers.rows import row_files, rows_of
+from rooflm.readers.rows import resolve, row_files, rows_of
 from rooflm.validation.table import engine_row
 
 ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
@@ -207,3 +207,8 @@ def test_a_release_above_all_known_ones_is_told_the_newest_first() -> None:
     for name, newest in (("megatron-core-99", "megatron"), ("vllm-0.99", "vllm"), ("trtllm-7.0", "trtllm")):
         with pytest.raises(RooflmError, match=f"did you mean '{newest}' or"):
             load_engine(name)
+
+
+def test_a_release_that_no_row_holds_is_told_with_the_nearest() -> None:
+    with pytest.raises(RooflmError, match=r"'vllm==99': did you mean 'vllm' .* \(vllm is of releases 0\.17 to "):
+        resolve("engine", "vllm==99")

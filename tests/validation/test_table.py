@@ -88,8 +88,10 @@ def test_paths_are_set_by_one_column_or_by_a_column_each() -> None:
     [
         ({"metric": ""}, "metric is blank"),
         ({"metric": "tpots"}, "metric is 'tpots': did you mean 'tpot'?"),
-        ({"value": "nan"}, "value is not a number above 0"),
-        ({"value": "-1"}, "value is not a number above 0"),
+        ({"value": "nan"}, "tpot is 'nan', but a measurement must be a number above 0"),
+        ({"value": "-1"}, "tpot is '-1', but a measurement must be a number above 0"),
+        ({"value": ""}, "tpot is blank, but a measurement must be a number above 0"),
+        ({"dataset": "sharegp"}, "dataset is 'sharegp': did you mean 'sharegpt'?"),
         ({"unit": "GB"}, "unit GB is none of tpot: it must be one of s, ms, us, min"),
         ({"model": ""}, "model is blank"),
         ({"gpu": ""}, "gpu is blank"),
@@ -413,3 +415,13 @@ def test_summary_of_nothing() -> None:
     assert got["rows"] == 1 and got["scored"] == 0 and got["all"]["mape"] is None
     with pytest.raises(ValueError, match="2 measured values, but 1"):
         describe([1.0, 2.0], [1.0])
+
+
+def test_a_data_set_says_the_lengths_that_a_row_leaves_blank() -> None:
+    blank = {"prompt": "", "output": "", "dataset": "ShareGPT"}
+    named = request(**blank, concurrency="8", batch="")
+    whole = {"prompt": 220, "output": 200, "spread": (0.05, 1.95), "output_limit": 1024}
+    assert named.task == "serve" and {k: named.kwargs[k] for k in whole} == whole
+    assert not any("not stated" in one for one in named.assumed if one.startswith(("prompt", "output")))
+    own = request(**blank | {"output": "90"}, concurrency="8", batch="")
+    assert own.kwargs["output"] == 90 and own.kwargs["prompt"] == 220

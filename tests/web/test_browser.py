@@ -79,6 +79,26 @@ def test_a_tab_at_every_width_dark_and_light_is_accessible_and_tells_errors(tab:
     quiet(page, log)
 
 
+OVERLAPS = """
+const shown = [...document.querySelectorAll(".plot .mark-text.role-mark text")].filter((t) => t.textContent);
+const box = shown.map((t) => t.getBoundingClientRect());
+return [shown.length, box.some((a, i) => box.slice(i + 1).some((b) =>
+  a.left < b.right && a.right > b.left && a.top < b.bottom && a.bottom > b.top))];
+"""
+"""How many labels the pictures have, and whether any two lie on one another."""
+
+
+@pytest.mark.parametrize("tab", ["speed", "search", "map"])
+def test_no_label_lies_on_another_on_a_phone(tab: str, page: Any) -> None:
+    page.size(400)
+    count, overlap = page.open(f"/{tab}").js(OVERLAPS)
+    assert count > 2 and not overlap
+
+
+def test_what_the_training_tab_opens_on_fits(page: Any) -> None:
+    assert page.open("/train").verdict.startswith("It fits")
+
+
 def error_comes_and_goes(page: Any, key: str, text: str, sentence: str) -> None:
     """What is wrong with a field stands beside it until it is right."""
     before = page.verdict

@@ -244,7 +244,7 @@ def test_the_train_tab_searches_splits_and_each_is_a_click_away(capsys: pytest.C
     texts = {"model": "llama-3.1-8b", "gpu": "h100", "train.gpus": "4", "train.objective": "time"}
     found = TABS["train"].answer(read_query("train", TABS["train"].keys, texts))
     choices, run = found.more()
-    own = rooflm.search_train("llama-3.1-8b", gpu="h100", gpus=4, batch=64, seq=4096, tokens=10e9)
+    own = rooflm.search_train("llama-3.1-8b", gpu="h100", gpus=4, batch=64, seq=2048, tokens=10e9)
     query = dict(urllib.parse.parse_qsl(choices.rows[0].query))
     taken = TABS["train"].answer(read_query("train", TABS["train"].keys, query))
     assert taken.data()["step_time_s"] == pytest.approx(own.best.outputs["step_time_s"], rel=1e-9)

@@ -148,7 +148,7 @@ ROWS: tuple[Argument | str, ...] = (
     A("batch", "numbers", "Sequences at a time, in all.", (INFER,), 1, path="workload.batch", least=1),
     A("batch", "numbers", "Sequences a step, in all.", (TRAIN,), path="workload.batch", least=1),
     A("batch", "numbers", "Only these batches (default: 1 to 1024).", (BEST,), least=1),
-    A("batch", "count", "Sequences a step in all (default: 4 Mi tokens).", (FIT,), least=1),
+    A("batch", "count", "Sequences a step in all (default: 4 Mi tokens; 16 of adapters).", (FIT,), least=1),
     A("prompt", "numbers", "Prompt tokens a sequence.", (INFER,), 512, "tokens", "workload.prompt", least=1),
     A("prompt", "numbers", "Prompt tokens a request.", (SERVE,), 512, "tokens", least=1),
     A("prompt", "count", "Prompt tokens a request.", (BEST, LOAD), 512, "tokens", least=1),
@@ -233,6 +233,8 @@ ROWS: tuple[Argument | str, ...] = (
     A("rate", "numbers", "Open loop: requests/s (of a trace: its mean rate).", (SERVE,), unit="1/s", above=True),
     A("rate", "numbers", "Requests/s in all (Poisson), or a list.", (LOAD,), unit="1/s"),
     A("trace", "text", "Requests from a .csv, .jsonl or .json file.", (SERVE,)),
+    A("dataset", "text", "Lengths of a published data set whose answers end by themselves, such as sharegpt (see "
+      "`rooflm list datasets`).", (SERVE,)),
     A("requests", "count", "Requests in all (default 10 a client, or 1000).", (SERVE,), least=1, most=REQUESTS),
     A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output, uniform (default: 0.8,1.2; of one client "
       "1,1).", (SERVE,)),
@@ -406,7 +408,8 @@ BELONGS = {
 }  # fmt: skip
 """Argument -> those of which it says more: where none of them is given it would have no effect."""
 IN_ITS_PLACE = {
-    "trace": ("concurrency", "requests", "prompt", "output", "spread", "output_limit", "burstiness", "peak"),
+    "trace": ("concurrency", "requests", "prompt", "output", "spread", "output_limit", "dataset", "burstiness", "peak"),
+    "dataset": ("prompt", "output", "spread", "output_limit", "output_ended"),
 }
 """Argument -> those that have no effect beside it, as it says the same."""
 

@@ -16,6 +16,7 @@ from rooflm.cli.options import command, completing, completions, word
 from rooflm.errors import RooflmError, near_matches, one_of
 from rooflm.readers import rows as catalogue
 from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.datasets import datasets
 from rooflm.readers.devices import ANY_DEVICE, cluster_parts, default_cluster, load_cluster, load_device
 from rooflm.readers.engines import load_engine, row_of
 from rooflm.readers.schemes import PRESETS, narrowed, parse_quant
@@ -24,8 +25,13 @@ from rooflm.shown.numbers import count, gib, text
 
 KINDS = {
     "gpus": "gpu", "models": "model", "clusters": "cluster", "engines": "engine", "quants": "quant",
-    "nodes": "node", "drams": "dram", "links": "link", "dies": "die", "schemas": "schema",
+    "nodes": "node", "drams": "dram", "links": "link", "dies": "die", "datasets": "dataset",
+    "schemas": "schema",
 }  # fmt: skip
+
+
+OWN_NAMES = ("quant", "schema", "dataset")
+"""Kinds whose names have no aliases."""
 
 
 def _kind(word: str) -> str:
@@ -102,15 +108,21 @@ def _quants(match: str) -> Table:
     return Table([("scheme", "widths (bits)", "B a weight", "narrow"), *rows], "llrl", head=True, indent=0)
 
 
+def _dataset_row(name: str) -> tuple[str, ...]:
+    d = datasets()[name]
+    return (name, count(d.prompt), f"{d.spread[0]:g} to {d.spread[1]:g}", count(d.output), count(d.output_limit))
+
+
 HEADS: dict[str, tuple[tuple[str, ...], str, Any]] = {
     "gpu": (("GPU", "TFLOP/s", "type", "memory", "bandwidth", "TDP", "USD/h", "to buy"), "lrlrrrrr", _gpu_row),
     "model": (("model", "parameters", "active", "layers", "hidden", "KV B/token"), "lrrrrr", _model_row),
     "cluster": (("cluster", "device", "tiers (devices, B/s one way)"), "llw", _cluster_row),
     "engine": (("engine", "version", "for"), "lll", _engine_row),
+    "dataset": (("data set", "prompt", "of its mean", "answer", "at most"), "lrlrr", _dataset_row),
 }
 
 
-KIND = word("kind", "gpus, models, clusters, engines, quants, nodes, drams, links, dies or schemas.",
+KIND = word("kind", "gpus, models, clusters, engines, quants, nodes, drams, links, dies, datasets or schemas.",
             completing(lambda: KINDS))  # fmt: skip
 
 
@@ -123,7 +135,7 @@ def matching(kind: str, match: str) -> list[str]:
     """
     text_ = catalogue.normalise(match)
     words = {name: [name] for name in completions(kind)}
-    for alias, name in catalogue.aliases(kind).items() if kind not in ("quant", "schema") else ():
+    for alias, name in catalogue.aliases(kind).items() if kind not in OWN_NAMES else ():
         words.get(name, []).append(alias)
     for name in words if kind == "gpu" else ():
         d = load_device(name)
@@ -304,12 +316,24 @@ def _show_technology(kind: str, name: str, row: dict[str, Any]) -> list[Block]:
     return [_titled(name, rows, "lww"), *_source_lines(found)]
 
 
+def _show_dataset(name: str) -> list[Block]:
+    """The lengths of a data set, and where they were counted."""
+    named = one_of("dataset", name, datasets())
+    found = datasets()[named]
+    spread = f"{found.spread[0]:g} to {found.spread[1]:g} of it"
+    rows = [("prompt", f"{count(found.prompt)} tokens, mean"), ("spread", spread),
+            ("output", f"{count(found.output)} tokens, mean"), ("output limit", f"{count(found.output_limit)} tokens"),
+            ("source", found.source)]  # fmt: skip
+    return [_titled(named, rows, "lw")]
+
+
 SHOWS: dict[str, tuple[Any, Any]] = {
     "gpu": (_show_gpu, load_device),
     "model": (_show_model, load_model),
     "cluster": (_show_cluster, load_cluster),
     "engine": (_show_engine, load_engine),
     "quant": (_show_quant, parse_quant),
+    "dataset": (_show_dataset, lambda name: datasets()[one_of("dataset", name, datasets())]),
 }
 """Kind -> what shows a row, what loads it."""
 

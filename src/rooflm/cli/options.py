@@ -104,6 +104,10 @@ def completions(kind: str) -> list[str]:
         from rooflm.cli.schemas import SCHEMAS
 
         return [*SCHEMAS]
+    if kind == "dataset":
+        from rooflm.readers.datasets import datasets
+
+        return [*datasets()]
     from rooflm.readers.rows import names
 
     return names(kind)

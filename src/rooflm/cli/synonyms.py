@@ -25,6 +25,8 @@ def other_tools_option(error: Exception) -> str:
         for name in option.opts
     }
     named = " or ".join(has[name] for of in meanings(theirs) for name in (f"--{of}", of) if name in has)
+    if "release" in (plain(theirs), *meanings(theirs)) and "--engine" in has:
+        return f"No such option: {theirs}; a release stands behind its engine: --engine NAME==RELEASE, as vllm==0.11"
     if named:
         return f"No such option: {theirs}; {context.info_name} calls it {named}"
     name = plain(theirs).replace("-", "_")

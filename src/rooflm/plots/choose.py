@@ -54,14 +54,14 @@ def check_plot(path: str, kind: str | None, grid: bool) -> Path:
     kinds = GRID_KINDS if grid else POINT_KINDS
     if kind is not None and kind not in kinds:
         what = "a grid" if grid else "one prediction"
-        raise RooflmError(f"--plot-kind is {kind!r}, but of {what} it must be {', '.join(kinds)}")
+        raise RooflmError(f"--plot-kind is {kind!r}, but of {what} it must be one of {', '.join(kinds)}")
     return check_picture(path)
 
 
 def point_picture(estimate: Estimate, kind: str | None = None) -> Picture:
     """One prediction: its breakdown (parts, the default), its memory, or its operations under the roofline."""
     if kind is not None and kind not in POINT_KINDS:
-        raise RooflmError(f"kind is {kind!r}, but of one prediction it must be {', '.join(POINT_KINDS)}")
+        raise RooflmError(f"kind is {kind!r}, but of one prediction it must be one of {', '.join(POINT_KINDS)}")
     return POINTS[kind or "parts"](estimate)
 
 
@@ -70,7 +70,7 @@ def grid_picture(grid: Any, kind: str | None = None, value: str | None = None) -
     latency, or what the kind shows)."""
     axes: list[Axis] = list(grid.axes)
     if kind is not None and kind not in GRID_KINDS:
-        raise RooflmError(f"kind is {kind!r}, but of a grid it must be {', '.join(GRID_KINDS)}")
+        raise RooflmError(f"kind is {kind!r}, but of a grid it must be one of {', '.join(GRID_KINDS)}")
     chosen = kind or kind_for(axes)
     if chosen == "pareto":
         return pareto(grid)

@@ -88,5 +88,4 @@ def _labels(clouds: Sequence[Cloud], frame: Frame, place: Spec, hue: Spec) -> li
         owners += [c.name] * len(some)
     busy = [along(frame, c.x[c.best], c.y[c.best]) for c in clouds] + [frame.at(*_seen(c, frame)) for c in clouds]
     found = place_labels(frame, asked, busy)
-    told = [(x, y, asked[i][2], owners[i]) for x, y, i in found]
-    return [words(told, place | {"color": hue})] if found else []
+    return [words(asked, owners, found, place | {"color": hue})] if found else []

@@ -35,24 +35,10 @@ class Frame:
         across = _share(np.asarray(x, float), self.x, self.log_x) * self.wide
         return np.column_stack([across, self.tall - _share(np.asarray(y, float), self.y, self.log_y) * self.tall])
 
-    def back(self, pixels: Sequence[float]) -> tuple[float, float]:
-        """Data units of one point in pixels.
-
-        >>> Frame(100, 100, (1, 100), (0, 1), log_x=True).back((50, 25))
-        (10.0, 0.75)
-        """
-        x, y = pixels[0] / self.wide, 1 - pixels[1] / self.tall
-        return _value(x, self.x, self.log_x), _value(y, self.y, self.log_y)
-
 
 def _share(v: Array, ends: tuple[float, float], log: bool) -> Array:
     low, high = ends
     return np.log(v / low) / math.log(high / low) if log else (v - low) / (high - low)
-
-
-def _value(share: float, ends: tuple[float, float], log: bool) -> float:
-    low, high = ends
-    return float(low * (high / low) ** share) if log else float(low + share * (high - low))
 
 
 def along(frame: Frame, x: Any, y: Any) -> Array:
@@ -62,24 +48,27 @@ def along(frame: Frame, x: Any, y: Any) -> Array:
     return np.concatenate(pieces) if pieces else ends
 
 
+Placed = tuple[float, float, int]
+"""A label: pixels from its point to its middle (right, down), and its index."""
+
+
 def place_labels(
     frame: Frame, labels: Sequence[tuple[float, float, str]], busy: Sequence[Array], radii: Sequence[float] = ()
-) -> list[tuple[float, float, int]]:
-    """Positions for labels (x, y, text in data units) as (x, y, index) of their centres, next to their points and clear
-    of `busy` (arrays of pixels), of earlier labels and of the frame's edge. Labels that cannot be placed are left out.
+) -> list[Placed]:
+    """Places of labels (x, y, text in data units) beside their points, clear of `busy` (arrays of pixels), of earlier
+    labels and of the frame's edge. Labels that cannot be placed are left out.
 
     radii: size of each point's mark in pixels (default: 5).
     """
     taken = np.concatenate([np.empty((0, 2)), *busy])
     boxes: list[tuple[float, float, float, float]] = []
-    out = []
+    out: list[Placed] = []
     for i, ((x, y, text), radius) in enumerate(zip(labels, radii or [5.0] * len(labels), strict=True)):
         spot = frame.at([x], [y])[0]
         for box in _boxes(spot, text_width(text, SIZE), radius):
             if _free(box, taken, boxes, frame):
                 boxes.append(box)
-                middle = ((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
-                out.append((*frame.back(middle), i))
+                out.append(((box[0] + box[2]) / 2 - spot[0], (box[1] + box[3]) / 2 - spot[1], i))
                 break
     return out
 
@@ -110,9 +99,15 @@ def _free(
     return not bool(np.any(inside))
 
 
-def words(found: Sequence[tuple[float, float, str, str]], place: Mapping[str, Any]) -> Spec:
-    """A layer of labels (x, y in data units, text, name of what they belong to)."""
-    x, y, text, name = ([v[i] for v in found] for i in range(4))
-    values = rows(x=x, y=y, text=text, name=name)
-    mark = {"type": "text", "fontSize": SIZE, "color": INK, "baseline": "middle"}
+def words(
+    labels: Sequence[tuple[float, float, str]], names: Sequence[str], placed: Sequence[Placed], place: Mapping[str, Any]
+) -> Spec:
+    """A layer of the labels that were placed, each as many pixels from its point however wide it is drawn. names: what
+    each belongs to."""
+    values = rows(
+        **{k: [labels[i][at] for *_, i in placed] for at, k in enumerate(("x", "y", "text"))},
+        name=[names[i] for *_, i in placed], right=[p[0] for p in placed], down=[p[1] for p in placed],
+    )  # fmt: skip
+    mark = {"type": "text", "fontSize": SIZE, "color": INK, "baseline": "middle", "dx": {"expr": "datum.right"},
+            "dy": {"expr": "datum.down"}}  # fmt: skip
     return {"data": {"values": values}, "encoding": {**place, "text": {"field": "text"}}, "mark": mark}

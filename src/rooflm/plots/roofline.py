@@ -56,8 +56,7 @@ def roofline(title: str, roofs: Sequence[Roof], ops: Sequence[Ops], subtitle: st
               "axis": {"labelExpr": TERA, "values": _powers(*frame.y)},
               "scale": {"type": "log", "domain": list(frame.y), "nice": False}},
     }  # fmt: skip
-    found = _labels(frame, roofs, ops)
-    layers = [*_roofs(roofs, place), *_ops(ops, place), *([words(found, place)] if found else [])]
+    layers = [*_roofs(roofs, place), *_ops(ops, place), *_labels(frame, roofs, ops, place)]
     body: Spec = {"width": WIDE, "height": TALL, "layer": layers, "resolve": {"scale": {"strokeDash": "shared"}}}
     return with_heading(body, title, subtitle, WIDE + 160, ["area of a point: its share of the time of its phase"])
 
@@ -111,7 +110,7 @@ def _radius(share: float) -> float:
     return float(np.sqrt((25 + 875 * share) / np.pi)) + 1.5
 
 
-def _labels(frame: Frame, roofs: Sequence[Roof], ops: Sequence[Ops]) -> list[tuple[float, float, str, str]]:
+def _labels(frame: Frame, roofs: Sequence[Roof], ops: Sequence[Ops], place: Spec) -> list[Spec]:
     """Names of the operations, one label for those that lie on one spot, the largest first."""
     spots: list[tuple[float, float, float, list[str]]] = []
     every = [(float(s), float(x), float(y), label) for o in ops
@@ -131,4 +130,4 @@ def _labels(frame: Frame, roofs: Sequence[Roof], ops: Sequence[Ops]) -> list[tup
         busy.append(along(frame, roof.x, roof.y))
     told = [(x, y, ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")) for x, y, _, names in spots]
     found = place_labels(frame, told, busy, [_radius(share) for _, _, share, _ in spots])
-    return [(x, y, told[i][2], "") for x, y, i in found]
+    return [words(told, [""] * len(told), found, place)] if found else []

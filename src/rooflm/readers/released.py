@@ -53,6 +53,26 @@ def listed() -> dict[str, Checkpoint]:
     return {name: row for name, row in short.items() if name and name not in aliases("model")} | whole
 
 
+def hub_id(name: str) -> str:
+    """The hub id of a listed checkpoint that is named by its last piece ("": none is).
+
+    >>> hub_id("qwen3.6-27b"), hub_id("llama-3.1-8b")
+    ('Qwen/Qwen3.6-27B', '')
+    """
+    low = normalise(name)
+    ids = (one for one in _table().checkpoints if normalise(one).partition("/")[2] == low)
+    return "" if low in aliases("model") else next(ids, "")
+
+
+def begins(name: str) -> list[str]:
+    """Listed checkpoints, by their last piece, whose name begins like this one.
+
+    >>> begins("qwen3.6")
+    ['qwen3.6-27b', 'qwen3.6-35b-a3b']
+    """
+    return sorted(one for one in listed() if "/" not in one and one.startswith(normalise(name)))
+
+
 def stem(name: str) -> str:
     """The part of the last piece of a hub id that identifies a model: without the words of its table, a family and its
     release apart.

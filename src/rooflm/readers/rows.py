@@ -218,7 +218,7 @@ def resolve(kind: str, name: str) -> str:
         found = checkpoint.model if checkpoint is not None else None
     releases: list[str] = []
     if found is None and kind == "engine":
-        from rooflm.readers.engine_releases import by_range, row_named, split_release
+        from rooflm.readers.engine_releases import by_range, inherited_field, row_named, split_release
 
         found, releases = row_named(name), by_range(*split_release(name))
     if found is None:
@@ -227,6 +227,7 @@ def resolve(kind: str, name: str) -> str:
         exact = [known[normalise(one)]] if count > 1 and normalise(one) in known else []
         near = releases or exact or [known[alias] for alias in near_matches(normalise(one), known, limit=6)]
         hint = f" ({count} of them: gpus {count})" if count > 1 else ""
+        hint = f" ({releases[0]} is of releases {inherited_field(releases[0], 'version')})" if releases else hint
         raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, hint, list(dict.fromkeys(near))[:3])
     return found
 

@@ -78,9 +78,11 @@ def report(scenario: str | Mapping[str, Any], path: str | Path | None = None) ->
     label = scenario if isinstance(scenario, str) else "the scenario"
     table = read_table(scenario) if isinstance(scenario, str) else dict(scenario)
     if table is None or "model" not in table:
-        raise RooflmError(
-            f"{label!r} is no scenario: it must be a .toml, .yaml or .csv file with a model and arguments"
+        missing = isinstance(scenario, str) and not Path(scenario).exists()
+        why = (
+            "there is no such file" if missing else "it must be a .toml, .yaml or .csv file with a model and arguments"
         )
+        raise RooflmError(f"{label!r} is no scenario: {why}")
     task = str(table.get("task", "infer"))
     if task not in MAKERS:
         near = near_matches(task, MAKERS) or list(MAKERS)

@@ -11,7 +11,7 @@ from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.readers import rows as catalogue
-from rooflm.readers.released import published
+from rooflm.readers.released import hub_id, published
 from rooflm.readers.schemes import without_cache
 
 HUB = "https://huggingface.co/"
@@ -38,6 +38,8 @@ def home_of(named: str, model: Model) -> str:
         return str(path.parent if path.name == "config.json" else path)
     if re.fullmatch(r"[\w.-]+/[\w.-]+", named):
         return named
+    if listed := hub_id(named):
+        return listed
     if model.source.startswith(HUB):
         return "/".join(model.source.split()[0].removeprefix(HUB).split("/")[:2])
     ids = [a for a in catalogue.raw_row("model", model.name)[0].get("aliases", ()) if a.count("/") == 1]

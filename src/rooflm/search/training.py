@@ -166,7 +166,7 @@ def search_train(
       vp: Only these numbers of virtual stages.
       cp: Only these context parallel degrees.
       ep: Only these expert parallel degrees.
-      batch: Sequences a step in all (default: 4 Mi tokens).
+      batch: Sequences a step in all (default: 4 Mi tokens; 16 of adapters).
       seq: Tokens a sequence.
       micro_batch: Only these micro-batches.
       tokens: Tokens of the whole run, such as 15T.
@@ -211,7 +211,8 @@ def search_train(
     seq = int(np.max(whole("seq", seq)))
     assumed = [f"{100 * MARGIN:g} % of memory free"] if memory_margin is None else []
     memory_margin = MARGIN if memory_margin is None else memory_margin
-    assumed += [] if batch is not None else [f"batch {usual_batch(seq, max(counts))}"]
+    step = usual_batch(seq, max(counts), bool(np.any(np.asarray(lora_rank or 0))))
+    assumed += [] if batch is not None else [f"batch {step}"]
     if not more.get("engine"):
         split = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "dtype": dtype or "bf16", "sets": sets}
         own = own_row("engine", str(next(iter(listed(gpu)))))
@@ -220,7 +221,7 @@ def search_train(
         usual = ["ideal"] if more.get("efficiency") == "ideal" else usual
         more["engine"] = usual if len(usual) > 1 else usual[0]
         assumed.append(f"engine {' or '.join(usual)}")
-    batch = int(np.max(whole("batch", usual_batch(seq, max(counts)) if batch is None else batch)))
+    batch = int(np.max(whole("batch", step if batch is None else batch)))
     bounds: dict[str, Any] = {"days": days, "gpu_hours": gpu_hours, "cost_usd": cost, "energy_j": energy}
     limits = limits_of(memory_margin, step_time, bounds, tokens)
     given = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "micro_batch": micro_batch}
@@ -257,13 +258,18 @@ def search_train(
     return replace(answer, unmet=refused(plain))
 
 
-def usual_batch(seq: int, gpus: int) -> int:
-    """Sequences a step where none are named: 4 Mi tokens, and at least one sequence for every 64 GPUs.
+FINE_TUNED = 16
+"""Sequences a step of adapters (QLoRA's of all its sizes on OASST1: Dettmers et al. 2023, table 9)."""
 
-    >>> usual_batch(2048, 1024), usual_batch(131072, 8192)
-    (2048, 128)
+
+def usual_batch(seq: int, gpus: int, adapters: bool = False) -> int:
+    """Sequences a step where none are named: 4 Mi tokens, and at least one sequence for every 64 GPUs; of adapters
+    FINE_TUNED, or the next number that these GPUs share out evenly.
+
+    >>> usual_batch(2048, 1024), usual_batch(131072, 8192), usual_batch(2048, 8, True), usual_batch(2048, 24, True)
+    (2048, 128, 16, 48)
     """
-    return max(2**22 // seq, -(-gpus // 64), 1)
+    return math.lcm(FINE_TUNED, gpus) if adapters else max(2**22 // seq, -(-gpus // 64), 1)
 
 
 def gpu_counts(gpus: Any, gpus_max: Any) -> list[int]:

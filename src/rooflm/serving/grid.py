@@ -11,6 +11,7 @@ import numpy as np
 from rooflm.asked.answers.outputs import Output, table
 from rooflm.asked.arguments import KINDS, arguments
 from rooflm.errors import RooflmError
+from rooflm.readers.datasets import lengths_of
 from rooflm.sweep.assumed import of_points
 from rooflm.sweep.axes import Axis, Point, find_axes, is_list, nest
 from rooflm.sweep.grid import Grid
@@ -92,4 +93,7 @@ def serve_grid(axes: list[Axis], fixed: Point, run: Callable[..., Any]) -> Grid:
             arrays[key][place] = output.read(values)
     if len(refused) == arrays["reason"].size:
         raise refused[0]
+    if fixed.get("dataset"):
+        means = lengths_of(fixed["dataset"])
+        fixed = {**fixed, "prompt": means["prompt"], "output": means["output"]}
     return Grid(axes, fixed, arrays, SERVE_OUTPUTS, assumed=of_points(notes))

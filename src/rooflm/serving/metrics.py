@@ -301,7 +301,8 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
     by more than a tenth of the arrivals (and by more than 20). A short run that only fills up (the requests run, few
     wait) does not count where the steady-state estimate says that the rate can be served, nor where it cannot tell, as
     all of fewer than ENOUGH requests would run at once. The time is when the queue was last empty. Of a run that was
-    stopped, the arrivals until then count.
+    stopped, the arrivals until then count. It grows by no more than came in that half and the whole run did not serve:
+    while a short run fills up, almost nothing ends.
     """
     requests = run.requests
     if requests.count < FEWEST or not requests.rate < math.inf:
@@ -320,7 +321,9 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
         if steady is not None and (steady.stable or (few and steady.running > requests.count - 1)):
             return None
     empty = time[(waiting <= 0) & (time <= last)]
-    return (float(empty[-1]) if empty.size else 0.0), slope
+    ended = int(np.sum(np.frombuffer(run.records.end, dtype=float) <= run.duration))
+    left = 2 * came / last - ended / run.duration
+    return (float(empty[-1]) if empty.size else 0.0), min(slope, left) if left > 0 else slope
 
 
 def unfinished(run: Run) -> tuple[Array, Array, Array]:

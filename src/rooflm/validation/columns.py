@@ -77,6 +77,8 @@ LOAD = [
            "requests at a time", "load", "1", (SERVE,)),
     Column("rate", "requests a second that arrive on their own", "rate", "1/s", (SERVE,)),
     Column("trace", "file of requests that arrive when it says (csv, jsonl, json)", "text", "", (SERVE,)),
+    Column("dataset", "lengths of a published data set (`rooflm list datasets`), where prompt, output, spread and "
+           "output_limit are blank", "text", "", (ROW,)),
     Column("requests", "requests of the run", "whole", "1", (SERVE,)),
     Column("warmup", "first requests that the figures leave out", "whole", "1", (SERVE,)),
     Column("spread", "shortest and longest length over `prompt` and `output`, as 0.8,1, uniform between "

@@ -10,7 +10,7 @@ import math
 import os
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -20,6 +20,7 @@ from rooflm.asked.assumed import build_for, usual_engine
 from rooflm.errors import RooflmError, near_matches, one_of
 from rooflm.readers import outside
 from rooflm.readers import rows as catalogue
+from rooflm.readers.datasets import lengths_of
 from rooflm.readers.devices import load_device
 from rooflm.readers.engine_releases import nearest_by_range, row_named, rows_of_releases
 from rooflm.readers.engines import load_engine
@@ -45,8 +46,8 @@ from rooflm.validation.request import Outcome, Request, Skip, Unusable
 
 TASKS = (INFER, SERVE, TRAIN)
 """What a row may be of."""
-LOADS = ("concurrency", "rate", "trace", "replicas", "prefill_replicas", "spread", "requests", "output_limit",
-         "output_ended")  # fmt: skip
+LOADS = ("concurrency", "rate", "trace", "dataset", "replicas", "prefill_replicas", "spread", "requests",
+         "output_limit", "output_ended")  # fmt: skip
 ONLY_TRAINING = tuple(c.name for c in of_task(TRAIN) if c.read == (TRAIN,))
 
 
@@ -80,12 +81,27 @@ def read_tables(files: Sequence[str] = (), sources: Sequence[str] = ()) -> list[
     outcomes = [o for path in paths for o in read_rows(path)]
     known = {o.source for o in outcomes}
     short = {name: source for source, name in source_names().items()}
-    sources = [s if s in known else short.get(s, s) for s in sources]
+    sources = [s if s in known else short.get(s, s) for s in whole_names(sources, short)]
     for name in sources:
         if name not in known:
             near = near_matches(name, known) or sorted(known - {""})[:8]
             raise RooflmError(f"source is {name!r}, but the tables have {', '.join(near)}")
     return [o for o in outcomes if not sources or o.source in sources]
+
+
+def whole_names(pieces: Sequence[str], names: Collection[str]) -> list[str]:
+    """Names out of a list that was cut at its commas, some of which stand within a name.
+
+    >>> whole_names(["a", "b", "c"], {"b, c"}), whole_names(["a"], {"b, c"})
+    (['a', 'b, c'], ['a'])
+    """
+    found: list[str] = []
+    rest = [p.strip() for p in pieces]
+    while rest:
+        taken = next((k for k in range(len(rest), 1, -1) if ", ".join(rest[:k]) in names), 1)
+        found.append(", ".join(rest[:taken]))
+        rest = rest[taken:]
+    return found
 
 
 def parse(content: str, label: str = "table") -> list[Outcome]:
@@ -141,7 +157,7 @@ def request_of(cells: Mapping[str, str], row_id: str) -> Request:
     """The request of a row's cells. Unusable where it cannot be scored."""
     metric, measured = measured_of(cells)
     task = task_of(cells, metric)
-    kwargs = arguments(cells, task)
+    kwargs = of_dataset(cells, task) | arguments(cells, task)
     assumed = [cells["stand_in"]] if "stand_in" in cells else []
     own = {name: kwargs.pop(name) for name in (*MODEL_SIZES, *CARD_SIZES) if name in kwargs}
     release = str(kwargs.pop("release", ""))
@@ -167,6 +183,21 @@ def request_of(cells: Mapping[str, str], row_id: str) -> Request:
         assumed=tuple(assumed),
         cells=cells,
     )
+
+
+def of_dataset(cells: Mapping[str, str], task: str) -> dict[str, Any]:
+    """The lengths of the data set that a row names; of a run without load their means.
+
+    >>> of_dataset({"dataset": "sharegpt"}, "infer"), of_dataset({}, "serve")
+    ({'prompt': 220, 'output': 200}, {})
+    """
+    if "dataset" not in cells or task == TRAIN:
+        return {}
+    try:
+        found = lengths_of(cells["dataset"])
+    except RooflmError as why:
+        raise Unusable(str(why)) from None
+    return {k: v for k, v in found.items() if task == SERVE or k in ("prompt", "output")}
 
 
 def unit_of(cells: Mapping[str, str]) -> str:
@@ -195,7 +226,8 @@ def measured_of(cells: Mapping[str, str]) -> tuple[str, float]:
     stated = cells.get("value", "")
     value = number(stated.removesuffix("%"))
     if value is None or value <= 0:
-        raise Unusable("value is not a number above 0")
+        said = repr(stated) if stated else "blank"
+        raise Unusable(f"{metric.name} is {said}, but a measurement must be a number above 0")
     unit = unit_of(cells) or "%" * stated.endswith("%")
     base, scale = UNITS.get(unit.lower(), ("", 0.0)) if unit else (metric.unit, 1.0)
     if base != metric.unit:

@@ -99,7 +99,7 @@ FIELDS: tuple[Field, ...] = (
     F("find.objective", "Best is", "search_infer", usual="throughput", words=GOALS),
     F("train.gpus", "Cards", "train", usual="8", stops=CLUSTERS, most=1e6),
     F("train.batch", "Sequences a step", "train", usual="64", most=1e7),
-    F("train.seq", "Tokens a sequence", "train", usual="4096", stops=LENGTHS, most=1e7),
+    F("train.seq", "Tokens a sequence", "train", usual="2048", stops=LENGTHS, most=1e7),
     F("train.tokens", "Tokens in all", "train", usual="10B", hint="such as 15T", most=1e16),
     F("train.recompute", "Recompute", "train", words=("", "none", "selective", "full")),
     F("train.zero", "ZeRO stage", "train", words=("", "0", "1", "2", "3")),

@@ -44,9 +44,9 @@ def load_model(name: str | os.PathLike[str]) -> Model:
     try:
         return packaged(rows.resolve("model", text))
     except UnknownNameError as unknown:
-        raise UnknownNameError(
-            "model", text, [], OTHERWISE if unknown.near else f".{OTHERWISE}", unknown.near
-        ) from None
+        own = any(one.startswith(rows.normalise(text)) for one in rows.names("model"))
+        near = unknown.near if own else released.begins(text)[:3] or unknown.near
+        raise UnknownNameError("model", text, [], OTHERWISE if near else f".{OTHERWISE}", near) from None
 
 
 def _from_path(path: Path) -> Model:

@@ -71,6 +71,14 @@ const library = () => (vega ??= new Promise((done, failed) => {
   document.head.append(script);
 }));
 
+const pen = document.createElement("canvas").getContext("2d");
+/** What is written in cells of so many pixels: all of it, the values alone, or nothing. */
+function written(values, step) {
+  pen.font = "10.5px sans-serif";
+  const fits = (of) => of.every((v) => pen.measureText(v.text ?? "").width <= step - 2);
+  return fits(values) ? "true" : fits(values.filter((v) => v.value !== null)) ? "datum.value !== null" : "false";
+}
+
 /** A specification by so many pixels narrower (or wider), its panels in so many columns. */
 function resized(spec, less, columns, stretch = 1) {
   const s = structuredClone(spec), by = less / columns;
@@ -79,11 +87,22 @@ function resized(spec, less, columns, stretch = 1) {
     if (typeof p.width === "number") p.width = Math.max(140, Math.min(p.width - by, 900));
     else if (p.width?.step) {
       p.width.step = Math.max(18, Math.min(p.width.step * stretch, 72));
-      const longest = Math.max(0, ...(p.data?.values ?? []).map((v) => v.text?.length ?? 0));
-      if (p.width.step < 6 * longest) p.layer = p.layer?.filter((l) => l.mark.type !== "text"); // no room in the cells
+      const filter = written(p.data?.values ?? [], p.width.step);
+      for (const l of p.layer ?? []) if (l.mark.type === "text") l.transform = [{ filter }];
     }
   }
   return s;
+}
+
+/** Hide labels beside points that touch another or leave the picture. */
+function uncovered(svg) {
+  const edge = svg.getBoundingClientRect(), kept = [];
+  for (const label of svg.querySelectorAll(".mark-text.role-mark text")) {
+    const b = label.getBoundingClientRect();
+    const meets = (o) => b.left < o.right && b.right > o.left && b.top < o.bottom && b.bottom > o.top;
+    if (b.left < edge.left || b.right > edge.right || kept.some(meets)) label.remove();
+    else kept.push(b);
+  }
 }
 
 /** Draw a specification as wide as its place: drawn once as it is, then by what it was too wide or has to spare. */
@@ -98,7 +117,7 @@ async function drawn(place, spec) {
     svg.setAttribute("aria-hidden", "true");
     for (const [k, v] of Object.entries({ role: "img", "aria-label": place.dataset.label })) place.setAttribute(k, v);
     place.removeAttribute("aria-roledescription");
-    if (tries || (less <= 0 && less > -40)) return;
+    if (tries || (less <= 0 && less > -40)) return uncovered(svg);
     view.finalize();
     s = resized(s, less + 4, columns, (wide - 140) / Math.max(wide + less - 140, 1));
   }

@@ -1,0 +1,40 @@
+"""Published data sets of prompts whose answers end by themselves: their lengths (`data/datasets.toml`)."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+from rooflm.errors import one_of
+from rooflm.readers.rows import DATA, convert
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """prompt, output: mean tokens; spread: lengths of prompts as shares of their mean, uniform; output_limit: most
+    tokens of an answer, which ends by itself; source: where they were counted."""
+
+    prompt: int
+    output: int
+    spread: tuple[float, float]
+    output_limit: int
+    source: str
+
+
+@lru_cache
+def datasets() -> dict[str, Lengths]:
+    """Name -> lengths."""
+    path = DATA / "datasets.toml"
+    return convert(tomllib.loads(path.read_text(encoding="utf-8")), dict[str, Lengths], path.name)
+
+
+def lengths_of(name: str) -> dict[str, Any]:
+    """The arguments of `serve` that a data set stands for. RooflmError with the names that there are for another.
+
+    >>> lengths_of("ShareGPT")
+    {'prompt': 220, 'output': 200, 'spread': (0.05, 1.95), 'output_limit': 1024}
+    """
+    found = datasets()[one_of("dataset", name, datasets())]
+    return {k: v for k, v in asdict(found).items() if k != "source"}
