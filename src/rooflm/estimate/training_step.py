@@ -136,9 +136,8 @@ def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
         nodes = graph.mixer_nodes(c, block, block.count) + graph.ffn_nodes(c, block)
         if isinstance(block.ffn, MoE):
             most = tm.busiest(block.ffn, s.mapping, c.kernels.skew, s.training, c.tokens)
-            experts = [n.of == "experts" if isinstance(n, Op) else n.group == "ep" for n in nodes]
-            nodes = [rules.times(n, most) if more else n for n, more in zip(nodes, experts, strict=True)]
-            nodes = once_a_node(s, c, nodes, block.ffn)
+            more = [most if (n.of == "experts" if isinstance(n, Op) else n.group == "ep") else 1.0 for n in nodes]
+            nodes = once_a_node(s, c, [rules.times(n, x) for n, x in zip(nodes, more, strict=True)], block.ffn)
         layers += nodes
     head = [whole_logits(node, s) for node in graph.head_nodes(c)]
     if multi_token(s):  # every depth has a loss of its own
