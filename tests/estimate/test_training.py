@@ -251,6 +251,21 @@ def test_frozen_layers_and_busy_experts() -> None:
     assert 1.1 < float(busy.step_time / even.step_time) < 1.5
 
 
+def test_router_that_nothing_balances() -> None:
+    """Asked 0, the busiest rank has what serving's formula gives it; one rank has all, and no rank more than exist."""
+    asked: dict[str, Any] = {"model": "gpt-oss-20b", "dp": 8, "batch": 64}
+    natural = run(**asked, ep=8, sets={"training.imbalance": 0})
+    told = run(**asked, ep=8, sets={"training.imbalance": 1 + 1.38657 * 0.82773 * 0.5})  # z(8) cv(32, 4) sqrt(8/32)
+    assert float(natural.step_time) == pytest.approx(float(told.step_time), rel=1e-3)
+    assert natural.memory.parts["activations"] == pytest.approx(told.memory.parts["activations"], rel=1e-3)
+    assert natural.parts["ep_comm"] > 1.5 * run(**asked, ep=8).parts["ep_comm"]
+    alone = [run(**asked, sets={"training.imbalance": x}).step_time for x in (0, 1)]
+    assert float(alone[0]) == float(alone[1])
+    wild = {"training.imbalance": 0, "engine.skew": 8}
+    most = run(model="mixtral-8x7b", dp=8, ep=8, batch=64, sets=wild).parts["ep_comm"]
+    assert most == pytest.approx(4 * run(model="mixtral-8x7b", dp=8, ep=8, batch=64).parts["ep_comm"])
+
+
 def test_hybrid_sharding_shards_in_a_group_and_reduces_across() -> None:
     asked: dict[str, Any] = {"model": "llama-2-7b", "dp": 32, "batch": 32, "zero": 3, "engine": "fsdp"}
     flat, hybrid = run(**asked), run(**asked, fsdp_group=8)

@@ -85,12 +85,6 @@ def held_weights(model: Model, m: Mapping, quant: Quant, engine: Engine) -> Num:
     return mem.weight_bytes(model, m, quant, quant.half_bytes)
 
 
-@kept
-def token_values(model: Model, m: Mapping) -> Num:
-    """Activation values of one token of a pass: residual, its norm, and the widest layer."""
-    return 2 * model.scaled().hidden + mem.layer_widths(model, m)
-
-
 class Running(NamedTuple):
     """The sequences of a batch that run at the same time.
 
@@ -201,9 +195,9 @@ def copy_bytes(s: Scenario) -> Num:
 
 
 def token_bytes(s: Scenario, half: float) -> Num:
-    """Activation bytes a token of a pass, with unfused attention's scores; `half`: bytes of a value."""
+    """Bytes a token of a pass: residual, its norm, the widest layer, scores if unfused; `half`: of a value."""
     scores = 0.0 if s.engine.kernels.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, half)
-    return token_values(s.model, s.mapping) * half + scores
+    return (2 * s.model.scaled().hidden + mem.layer_widths(s.model, s.mapping)) * half + scores
 
 
 def trial_bytes(s: Scenario, half: float) -> Num:

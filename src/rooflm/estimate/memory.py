@@ -27,6 +27,7 @@ from rooflm.catalogue.model import (
 from rooflm.catalogue.quant import PARTS, Quant
 from rooflm.graph.adapted import SEVERAL, adapter_params
 from rooflm.scenario.adapters import Adapters
+from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
@@ -227,6 +228,7 @@ def kv_bytes_per_sequence(
     return total * stage_share(m, mapping.pp)
 
 
+@kept
 def layer_widths(model: Model, mapping: Mapping) -> Num:
     """Activation values a token, besides the residual, at the widest point of any layer (inputs and outputs).
 

@@ -17,14 +17,14 @@ from rooflm.catalogue.quant import Quant
 from rooflm.estimate.memory import end_tables, extra_share, layer_shard, local_ffn, local_mixer
 from rooflm.estimate.schedule import in_flight
 from rooflm.estimate.step import add_up
+from rooflm.graph.ops import popularity
+from rooflm.kernels.moe import imbalance
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import OPTIMIZERS, Training
 from rooflm.units import Num, ceil, floor, is_plain, larger, pick, smaller
 
 SCALE_BITS = 0.127
 """Bits a weight of the scales of a frozen 4-bit base, themselves quantised (QLoRA, arXiv 2305.14314, section 3)."""
-
-
 ADAPTER_KEPT = 3.0
 """Bytes a value that PEFT keeps of each adapter's input: a copy of 16 bits, dropout's mask (tuners/lora/layer.py)."""
 
@@ -135,6 +135,13 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
     return Inside()
 
 
+def busiest(f: MoE, m: Mapping, skew: Num, t: Training, tokens: Num) -> Num:
+    """Tokens of the busiest expert rank over the mean: what was asked, or, asked 0, what a router that nothing balances
+    sends it, of `tokens` on each rank (`kernels.moe.imbalance`; docs/decisions/0031, 0168)."""
+    drawn = imbalance(tokens * m.expert_dp, f.top_k, f.experts, m.ep, popularity(f.experts, f.top_k, skew))
+    return pick(np.asarray(t.imbalance) > 0, t.imbalance, smaller(drawn, smaller(m.ep, f.experts / f.top_k)))
+
+
 def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     """Activations that a feed-forward keeps: outputs of its first products and inputs of the last; for experts, of
     every pair of token and expert, and the router's scores."""
@@ -147,7 +154,7 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     wide, first = c.tokens * dense * value, c.tokens * dense * b + c.rows * c.model.hidden * b * (not c.kernels.fused)
     if not isinstance(ffn, MoE):
         return Inside(wide, again={"mlp": wide}, ops=first)
-    pairs = c.tokens * ffn.top_k * m.expert_dp / m.ep * c.options.imbalance
+    pairs = c.tokens * ffn.top_k * m.expert_dp / m.ep * busiest(ffn, m, c.kernels.skew, c.options, c.tokens)
     inner = ffn.inner(c.model.hidden)  # and scores, and what the projection out of the latent reads
     routed = c.rows * (ffn.experts * 8.0 + ffn.latent * narrow) + pairs * (inner * (narrow + b) + width * value)
     sent = pick(m.ep > 1, 2.0, 0.0) * pairs * inner * b  # torchtitan stores what both all-to-alls bring

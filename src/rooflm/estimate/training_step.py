@@ -71,7 +71,7 @@ def step_graph(s: Scenario, c: Context) -> StepGraph[Op | Comm]:
 def kernels(s: Scenario) -> Kernels:
     """The engine's kernels for a training graph, without those that only serving uses."""
     k = replace(s.engine.kernels, vocab_parallel=True, epilogue=False, rope_inside=False, decode_flash=True)
-    return replace(k, alike=0.0, skew=0.0, shared_aside=0.0)
+    return replace(k, alike=0.0, shared_aside=0.0)
 
 
 def document(s: Scenario) -> Num:
@@ -134,10 +134,11 @@ def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
     layers: Nodes = []
     for block in c.model.blocks:
         nodes = graph.mixer_nodes(c, block, block.count) + graph.ffn_nodes(c, block)
-        layers += once_a_node(s, c, nodes, block.ffn) if isinstance(block.ffn, MoE) else nodes
-    if any(isinstance(block.ffn, MoE) for block in c.model.blocks):
-        grow = [n.of == "experts" if isinstance(n, Op) else n.group == "ep" for n in layers]
-        layers = [rules.times(n, s.training.imbalance) if more else n for n, more in zip(layers, grow, strict=True)]
+        if isinstance(block.ffn, MoE):
+            most = tm.busiest(block.ffn, s.mapping, c.kernels.skew, s.training, c.tokens)
+            more = [most if (n.of == "experts" if isinstance(n, Op) else n.group == "ep") else 1.0 for n in nodes]
+            nodes = once_a_node(s, c, [rules.times(n, x) for n, x in zip(nodes, more, strict=True)], block.ffn)
+        layers += nodes
     head = [whole_logits(node, s) for node in graph.head_nodes(c)]
     if multi_token(s):  # every depth has a loss of its own
         h, b = c.model.hidden, c.quant.half_bytes

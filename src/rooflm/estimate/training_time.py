@@ -128,14 +128,10 @@ def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num, given: Num 
     """
     others = larger(np.asarray(pp) - 1, 1)
     best: Num = np.inf
-    for fewer in range(MOST_FEWER + 1):
+    for fewer in range(5):  # layers that the last stage holds less than an even share
         last = pick(given > 0, given, larger(ceil(layers / pp) - fewer, 0))
         best = smaller(best, larger(ceil((layers - last) / others) * layer, last * layer + loss))
     return best
-
-
-MOST_FEWER = 4
-"""Most layers that the last stage holds less than an even share."""
 
 
 def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, layers: Num) -> Micro:
