@@ -113,6 +113,7 @@ class Kernels:
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
     delta_chain: Num = count(0, "more kernels of a gated delta layer, around whose state they copy it in and out", 0)
     index_chain: Num = count(0, "more kernels of latent attention's indexer than its products, scores and choice", 0)
+    narrow_prompts: str = word("", "generations of cards where prompts of latents run in 8 bits, if so cached")
     latent_prompts: bool = flag(False, "attention over a prompt reads latents (MLA) as decoding does, not expanded")
     wide_heads: Num = number(1.0, "attention over a prompt: time of heads of more than 128 values, over its formula's")
     sparse_prompts: bool = flag(False, "prompts no longer than what an indexer picks go through its kernel, too")
