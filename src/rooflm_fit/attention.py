@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,7 +56,7 @@ HOT_GAIN_PREFILL = 0.65
 """The same of prefill's reads and passes, which write as well."""
 WARM = "l2_frac"
 """Share of L2 that keeps data between a benchmark's repeats: fitted with the rest, no constant of the kernel."""
-COPIES = {("b300-sxm-288gb", "sglang")}
+COPIES = frozenset({("b300-sxm-288gb", "sglang")})
 """Cells whose rows are copies of another GPU's."""
 NARROWING = ("fa3", "trtllm_mha")
 """Kernels before which SGLang turns Q into the cache's 8 bits (flashattention_backend.py, trtllm_mha_backend.py)."""
@@ -112,7 +112,7 @@ def predict_decode(x: Columns, constants: Mapping[str, float]) -> Array:
     return np.asarray(time)
 
 
-def load(path: Path) -> Any:
+def load(path: Path, copies: Collection[tuple[str, str]] = COPIES) -> Any:
     """A measured table as a DataFrame: catalogue GPU names, seconds, one row a shape; copied cells left out."""
     import pandas as pd
 
@@ -120,7 +120,7 @@ def load(path: Path) -> Any:
     rows = rows.astype({c: str for c in ("gpu", "backend", "kernel", "dtype", "kv_dtype") if c in rows})
     rows = rows[rows.gpu.isin(list(CATALOGUE_GPU))].assign(time=rows.time_us.astype(float) * 1e-6)
     rows["gpu"] = rows.gpu.map(CATALOGUE_GPU)
-    rows = rows[[(g, e) not in COPIES for g, e in zip(rows.gpu, rows.backend, strict=True)]]
+    rows = rows[[(g, e) not in copies for g, e in zip(rows.gpu, rows.backend, strict=True)]]
     return rows
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.kernels.constants import FitRow
+from rooflm.kernels.derating import EXPONENTIALS
 from rooflm.kernels.mla import (
     IDEAL_MLA_DECODE,
     IDEAL_MLA_PREFILL,
@@ -21,13 +22,27 @@ from rooflm.kernels.mla import (
     mla_prefill_time,
 )
 from rooflm.validation.folds import held_out
-from rooflm_fit.attention import HOT_GAIN, Columns, Recipe, fit_cells, fit_families, load, split_warm, summary, write
+from rooflm_fit.attention import (
+    COPIES,
+    HOT_GAIN,
+    Columns,
+    Recipe,
+    fit_cells,
+    fit_families,
+    load,
+    split_warm,
+    summary,
+    write,
+)
 from rooflm_fit.common import GPUS, Array, Param, folders, hot_share
 
 PROJECTING = ("vllm",)
 """Engines whose measured prefill call includes the up-projection of the latent, which a model's graph has apart."""
 PROJECTED = 512 * (192 - 64 + 128)
 """Weights of that product a head: from the latent to keys without their rotary part, and values."""
+
+NARROWING = "blackwell"
+"""Generation on which servers turn Q, K and V of a prompt into the cache's 8 bits (docs/decisions/0164)."""
 
 LIBRARIES = {"triton"}
 """Kernels that a server runs on any card if it is told to (`engine.attention`): they have rows under their own name."""
@@ -48,13 +63,15 @@ def columns(rows: Any) -> Columns:
     x["l2"] = np.array([GPUS[g].l2 for g in rows.gpu])
     x["q_bytes"] = np.where(wide, 1.0, 2.0)
     x["kv_bytes"] = np.where(rows.kv_dtype == "fp8", 1.0, 2.0)
+    x["softmax"] = np.array([EXPONENTIALS / GPUS[g].exponentials for g in rows.gpu])
     x["project"] = np.where(rows.backend.isin(PROJECTING), 1.0, 0.0)
     return x
 
 
 def predict_prefill(x: Columns, constants: Mapping[str, float]) -> Array:
     """Seconds of the measured prefill calls."""
-    c = MlaPrefillConstants(**constants)
+    c: Any = MlaPrefillConstants(**constants)
+    c = c._replace(softmax_dim=c.softmax_dim * x["softmax"])
     project = x["project"] * 2 * x["batch"] * x["new"] * x["heads"] * PROJECTED / (c.eff * x["peak"])
     time = mla_prefill_time(
         x["batch"], x["new"], np.zeros(1), x["heads"], q_bytes=x["q_bytes"], peak=x["peak"], bandwidth=x["bandwidth"],
@@ -92,6 +109,13 @@ PREFILL = Recipe(
     columns,
     {},
 )
+NARROW = PREFILL._replace(
+    params=(
+        *(Param("eff", 1.2, 0.02, 2.2) if p.name == "eff" else p for p in PREFILL.params),
+        Param("softmax_dim", 100.0, 0.0, 1000.0, log=False),
+    )
+)
+"""Of 8-bit queries over an 8-bit cache: twice the rate of 16 bits, at which softmax binds."""
 DECODE = Recipe(
     "mla-decode",
     predict_decode,
@@ -114,20 +138,27 @@ DECODE = Recipe(
 )
 
 
-def cells(rows: Any, kind: str) -> Iterator[tuple[dict[str, str], Any]]:
-    """(names, rows) of a kind: one a GPU, engine, dtype and KV dtype, of what predictions ask for."""
+def cells(rows: Any, kind: str, narrow: bool = False) -> Iterator[tuple[dict[str, str], Any]]:
+    """(names, rows) of a kind: one a GPU, engine, dtype and KV dtype, of what predictions ask for. narrow: prompts of
+    8-bit queries, else all others."""
     for (gpu, engine, kv), cell in rows.groupby(["gpu", "backend", "kv_dtype"], observed=True):
         arch = GPUS[gpu].architecture
         names = {"gpu": gpu, "architecture": arch, "engine": engine, "dtype": kv, "kernel": kind}
         if (engine, kind) == ("sglang", "mla-prefill") and arch in ("hopper", "ada", "blackwell-rtx"):
             continue  # measured on the latent itself (absorbed, 3.1 times the work); its server expands keys and values
-        if kind == "mla-prefill" and kv == "fp8":
-            continue  # 8-bit queries, which no prediction asks for
+        if (kind == "mla-prefill" and kv == "fp8") != narrow or (narrow and arch != NARROWING):
+            continue  # 8-bit queries are what servers run on this generation alone
         if (engine, arch, kind, kv) == ("trtllm", "blackwell-rtx", "mla-decode", "fp8"):
             cell = cell[cell.heads <= WIDE_HEADS]
         yield names, cell
         if kind == "mla-decode" and set(cell.kernel) <= LIBRARIES:  # and what runs where a server is told to use it
             yield names | {"kernel": f"{kind}-{cell.kernel.iloc[0]}"}, cell
+
+
+def shapes(table: Any) -> Any:
+    """One row a shape: the median of its times."""
+    by = [c for c in table.columns if c not in ("time", "time_us", "tp")]
+    return table.groupby(by, observed=True).time.median().reset_index()
 
 
 def split(rows: Any) -> Any:
@@ -141,7 +172,8 @@ SGLang's with an 8-bit cache are FlashAttention 3 on Hopper, five times slower a
 """
 
 HEADER = """Constants of the MLA kernels (rooflm.kernels.mla), fitted by python -m rooflm_fit.mla.
-kernel: mla-prefill (MlaPrefillConstants), mla-decode (MlaDecodeConstants); dtype is that of the KV cache (Q is bf16).
+kernel: mla-prefill (MlaPrefillConstants), mla-decode (MlaDecodeConstants); dtype is that of the KV cache (Q is bf16,
+but of 8 bits in prefill over fp8, where B300's rows in SGLang are GB300's, whose units are the same).
 floor_s of vLLM's rows is the host's time of a call without CUDA graphs: set it to 0 where graphs replay the step.
 30 % of (batch, heads) pairs kept aside; errors in per cent."""
 
@@ -149,13 +181,12 @@ floor_s of vLLM's rows is the host's time of a call without CUDA graphs: set it 
 def main(argv: Sequence[str] | None = None) -> None:
     """Fit both phases and write the file."""
     args = folders(__doc__, argv)
-    table = load(args.data / "mla.parquet")
-    table = table.groupby([c for c in table.columns if c not in ("time", "time_us", "tp")], observed=True)
-    rows = table.time.median().reset_index()
+    rows, everywhere = (shapes(load(args.data / "mla.parquet", copies)) for copies in (COPIES, frozenset()))
     done: list[FitRow] = []
-    for recipe in (PREFILL, DECODE):
-        phase = rows[rows.phase == recipe.kind.removeprefix("mla-")]
-        fitted, measured = fit_cells(recipe, cells(phase, recipe.kind), split)
+    for recipe in (PREFILL, NARROW, DECODE):
+        narrow = recipe is NARROW
+        phase = (everywhere if narrow else rows).query("phase == @kind", local_dict={"kind": recipe.kind[4:]})
+        fitted, measured = fit_cells(recipe, cells(phase, recipe.kind, narrow), split)
         print(summary(measured, recipe.kind), flush=True)
         done += fitted + fit_families(recipe, measured, fitted, split)
         write(args.out, [r for r in done if r.mape_out < APART], HEADER)

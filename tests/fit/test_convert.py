@@ -721,6 +721,19 @@ def test_cache_and_release_come_from_the_script_where_it_says_them() -> None:
     assert run(**LLAMA, engine="vllm 0.18.0")["release"] == "0.18.0"
 
 
+def test_a_file_of_options_that_the_engine_does_not_read_sets_nothing() -> None:
+    """InferenceX' script for Llama on H100 says --config=config.yaml, which vLLM 0.10.2 takes for no file."""
+    found = {g: run(**LLAMA, engine="vllm", gpu=g)["quant"] for g in ("H100-SXM-80GB", "H200-SXM-141GB", "B200-180GB")}
+    assert found == {"H100-SXM-80GB": "fp8", "H200-SXM-141GB": "fp8kv8", "B200-180GB": "fp8kv8"}
+
+
+def test_own_runs_of_the_campaign_leave_a_fifth_of_what_is_free() -> None:
+    row = {"model": "Qwen/Qwen3-32B", "gpu": "H100-SXM-80GB", "tp": "1", "engine": "trtllm 1.0.0rc3", "batch": "128"}
+    own = run(**row, note="trust=C; qwen3_32b_h100_sxm_trtllm_agg_2048x512_c128_tp1_epnone_42")
+    assert own["sets"] == "engine.free_fraction=0.8"
+    assert "free_fraction" not in run(**row, note="trust=B").get("sets", "")
+
+
 def test_pools_and_server_flags_are_read_off_a_row() -> None:
     note = "trust=B; online serving, closed loop; 500 requests; DISAGGREGATED: prefill_replicas=3 decode_replicas=1; x"
     got = run(id="dstackpd-1", engine="sglang", note=note, gpus="8", tp="2", batch="64")

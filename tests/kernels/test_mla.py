@@ -211,3 +211,34 @@ def test_a_card_without_tables_takes_no_eager_table_for_a_kernel_in_graphs() -> 
         for e in ("vllm", "sglang")
     ]
     assert each[0] == pytest.approx(each[1], rel=0.25)
+
+
+def test_prompts_over_a_narrow_cache_run_in_8_bits_where_the_release_turns_them() -> None:
+    """SGLang from 0.5.7 on and TensorRT-LLM from 1.2 on, on Blackwell (docs/decisions/0164): measured alone 4.15 and
+    3.06 ms for 32,768 tokens of 16 heads on B200, 3.6 and 2.3 on B300, whose softmax takes half as long."""
+
+    def prompt(engine: str, gpu: str, cache: int) -> float:
+        told = {"engine": engine, "gpu": gpu, "quant": f"fp8-blockkv{cache}"}
+        return infer("deepseek-v3", tp=8, prompt=32768, output=1, **told).prefill_parts["attention"]
+
+    def gain(engine: str, gpu: str = "b200") -> float:
+        return prompt(engine, gpu, 16) / prompt(engine, gpu, 8)
+
+    new = {gpu: gain("sglang", gpu) for gpu in ("b200", "b300", "h200")}
+    assert 1.1 < new["b200"] < new["b300"] < 2.0 and new["h200"] < 1.05
+    assert gain("sglang-0.5.8") == pytest.approx(new["b200"], rel=0.05) and gain("trtllm") > 1.1
+    assert max(gain(e) for e in ("sglang-0.5.5", "trtllm-1.0", "vllm")) < 1.05
+
+
+@pytest.mark.parametrize("gpu", ["b200-sxm-180gb", "b300-sxm-288gb"])
+def test_8_bit_prompts_take_the_time_that_was_measured(gpu: str) -> None:
+    row = lookup("mla", gpu, "blackwell", "sglang", "fp8", "mla-prefill").row
+    c: Any = typed(MlaPrefillConstants, row)
+    half, bandwidth, exponentials, times = {
+        "b200-sxm-180gb": (2250e12, 7700e9, 1.0, {16384: 900e-6, 32768: 3065e-6}),
+        "b300-sxm-288gb": (2500e12, 7700e9, 0.5, {16384: 671e-6, 32768: 2274e-6}),
+    }[gpu]
+    c = c._replace(softmax_dim=c.softmax_dim * exponentials)
+    for tokens, seconds in times.items():
+        time = mla_prefill_time(1, tokens, 0, 16, q_bytes=1, peak=half, bandwidth=bandwidth, sms=148, c=c)
+        assert time == pytest.approx(seconds, rel=0.15)

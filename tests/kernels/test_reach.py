@@ -63,6 +63,8 @@ def questions(family: str, w: Where, sizes: Iterable[int]) -> Iterator[Match]:
         yield from attention(w, sizes)
     elif family == "mla":
         yield lookup(*ask, "bf16", "mla-prefill")
+        if w.generation == "blackwell":  # narrow_prompts
+            yield lookup(*ask, "fp8", "mla-prefill")
         yield from (lookup(*ask, dtype, "mla-decode") for dtype in ("bf16", "fp8"))
         yield lookup(*ask, "bf16", "mla-decode-triton")  # engine.attention
     elif family == "elementwise":

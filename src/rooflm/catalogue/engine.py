@@ -116,6 +116,7 @@ class Kernels:
     index_chain: Num = count(0, "more kernels of latent attention's indexer than its products, scores and choice", 0)
     expert_chain: Num = count(0, "more kernels of a layer of experts, whose outputs are then added one by one", 0)
     expert_looks: Num = number(0.0, "host time of an expert's look at a choice of a token, a product", "s", high=1e-7)
+    narrow_prompts: str = word("", "generations of cards where prompts of latents run in 8 bits, if so cached")
     latent_prompts: bool = flag(False, "attention over a prompt reads latents (MLA) as decoding does, not expanded")
     wide_heads: Num = number(1.0, "attention over a prompt: time of heads of more than 128 values, over its formula's")
     sparse_prompts: bool = flag(False, "prompts no longer than what an indexer picks go through its kernel, too")

@@ -146,12 +146,15 @@ def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Latent attention of new tokens; the expansion of the latent is a product of its own in the graph. Where an
     indexer picks fewer tokens than there are, kernels over the latents take its place; for shorter prompts, too, where
-    the engine has no other way (docs/decisions/0111)."""
-    c = constants("mla", MlaPrefillConstants, w, w.half, ("mla-prefill",))
-    c = c._replace(floor_s=pick(s.engine.host.issue_prefill > GRAPHLESS, c.floor_s, 0.0))
+    the engine has no other way (docs/decisions/0111). Without an indexer, 8-bit caches may be read by 8-bit queries."""
     sequences, new, past, heads, qk, v, picked, latent, rope = op.shape
-    call = partial(mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v, q_bytes=op.widths[0],
-                   peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
+    device, eight = s.cluster.device, is_plain(picked, np.inf) and bool(highest(s.quant.kv_bits) <= 8)
+    eight = eight and device.kernel_generation in listed(s.engine.kernels.narrow_prompts)
+    c = constants("mla", MlaPrefillConstants, w, "fp8" if eight else w.half, ("mla-prefill",))
+    c = c._replace(floor_s=pick(s.engine.host.issue_prefill > GRAPHLESS, c.floor_s, 0.0),
+                   softmax_dim=c.softmax_dim * matrix_share(device) * softmax_share(device))  # fmt: skip
+    call = partial(mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v, q_bytes=1 if eight else op.widths[0],
+                   peak=r.peak["half"], bandwidth=r.dram, sms=device.sms, c=c)  # fmt: skip
     if s.engine.phase == "training" and not absent_group(s.mapping.cp) and is_plain(picked, np.inf):
         # kernels of a context group's chunks have equal work: that of the rank's own new / cp causal tokens
         return s.mapping.cp * call(new / s.mapping.cp, 0)
@@ -159,8 +162,7 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     if s.engine.kernels.latent_prompts:  # scores of latent + rope, sums of latents: so many more FLOPs a pair
         time = time * (2.0 * latent + rope) / (qk + v)
     if not is_plain(picked, np.inf):
-        sparse = sparse_prefill_time(sequences, new, past, heads, picked, latent=latent, rope=rope,
-                                     peak=r.peak["half"])  # fmt: skip
+        sparse = sparse_prefill_time(sequences, new, past, heads, picked, latent=latent, rope=rope, peak=r.peak["half"])
         time = pick((new + past > picked) | s.engine.kernels.sparse_prompts, sparse, time)
     return time / s.mapping.cp
 

@@ -19,7 +19,7 @@ class MlaPrefillConstants(NamedTuple):
     """Constants of one MLA prefill kernel on one device; as PrefillConstants, with these of its own.
 
     floor_s: least s of a call (the host, where it was timed without CUDA graphs); passes: serial, over Q, K, V and O.
-    """
+    Only kernels of 8-bit queries are bound by softmax enough to show it (softmax_dim)."""
 
     launch_s: float
     eff: float
@@ -31,6 +31,7 @@ class MlaPrefillConstants(NamedTuple):
     floor_s: float
     tile: float
     eff_m: float = 0.85
+    softmax_dim: float = 0.0
 
 
 class MlaDecodeConstants(NamedTuple):
@@ -73,17 +74,15 @@ def mla_prefill_time(
     >>> round(float(t) * 1e6, 3)  # 2 x 320 x 16 x 4096 x 4097/2 FLOP at 1e15/s; us
     85.92
     """
-    dims = qk_head + v_head
-    mean, scores = attended(new, past, math.inf), 2 * dims * heads * batch * new
-    ideal = scores * mean / peak
+    mean, dims = attended(new, past, math.inf), qk_head + v_head
+    ideal = 2 * dims * heads * batch * new * mean / peak
     rate = c.eff * peak / sms * (1 - c.throttle * ideal / (THROTTLE_S + ideal))
     tiles = batch * (heads * ceil(new / c.tile))
-    a_token = 2 * c.tile * dims / rate
+    a_token = 2 * c.tile * (dims + c.softmax_dim) / rate
     busy = tiles / sms * (c.tile_s + (mean + (c.tile - 1) / 2) * a_token)
     slowest = c.tail * (past + new) * a_token
     move = batch * new * (2 * heads * dims) * q_bytes / (c.eff_m * bandwidth)
-    kernels = smooth_max(c.sharp, c.launch_s, busy, slowest, move) + c.passes * move + beside
-    return smooth_max(4.0, kernels, c.floor_s)
+    return smooth_max(4.0, smooth_max(c.sharp, c.launch_s, busy, slowest, move) + c.passes * move + beside, c.floor_s)
 
 
 SPARSE_HEADS, SPARSE_SHARE = 64, 0.65
@@ -108,8 +107,7 @@ def sparse_prefill_time(
 
 def mla_decode_time(
     batch: Num, kv_len: Num, heads: Num,
-    *, latent: Num = 512, rope: Num = 64, kv_bytes: Num, peak: Num, bandwidth: Num, sms: Num,
-    c: MlaDecodeConstants,
+    *, latent: Num = 512, rope: Num = 64, kv_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: MlaDecodeConstants,
 ) -> Num:  # fmt: skip
     """Seconds of absorbed MLA of one query a sequence over kv_len cached latents.
 
@@ -127,5 +125,4 @@ def mla_decode_time(
         batch * ceil(heads / c.group_tile), kv_len, token_bytes, 2 * c.group_tile * (2 * latent + rope),
         c.eff_c * peak / sms, c.sm_bw * bandwidth / sms, sms * c.resident, c.max_splits, c.block, c.cta_s, c.split_s,
     )  # fmt: skip
-    kernels = c.launch_s + filling_soon(read, c.ramp_s) + smooth_max(c.sharp, read, worked)
-    return smooth_max(4.0, kernels, c.floor_s)
+    return smooth_max(4.0, c.launch_s + filling_soon(read, c.ramp_s) + smooth_max(c.sharp, read, worked), c.floor_s)

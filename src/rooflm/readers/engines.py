@@ -175,7 +175,7 @@ def known_words(field: str, value: Any, label: str) -> None:
     among: dict[str, Callable[[], Collection[str]]] = {
         "schemes": lambda: KINDS, "elsewhere": device_words, "experts": experts_libraries, "padded": product_types,
         "reduce_norm_on": generations, "gates_on": generations, "scaled_on": generations,
-        "tuned_experts_on": lambda: names("gpu"),
+        "narrow_prompts": generations, "tuned_experts_on": lambda: names("gpu"),
     }  # fmt: skip
     for word in (value.split() if field == "padded" else listed(value)) if field in among else ():
         if field == "reduce_norm_on" and word.startswith("-"):
