@@ -121,6 +121,7 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
     if isinstance(mixer, Attention):
         wide = (mixer.heads + mixer.kv_heads) * (mixer.head_dim + mixer.v_dim)
         ops = tokens * (wide - mixer.kv_heads * mixer.head_dim) * b  # all but the keys
+        wide += mixer.qk_norm * c.kernels.norm_kept * (mixer.heads + mixer.kv_heads) * mixer.head_dim  # a norm's input
         if c.kernels.flash:
             return Inside(tokens * (wide * b + mixer.heads * 4.0), ops=ops + tokens * mixer.heads * 4.0)
         return Inside(tokens * wide * b, tokens * mixer.heads * c.span * (b + drop * (b + 1)), ops=ops)
@@ -190,6 +191,19 @@ def fullest_layer(c: Setup) -> Layer:
         share = smaller(c.mapping.recompute_layers * c.mapping.pp / layers, 1.0)
         kept = share * kept + (1 - share) * mean
     return Layer(kept / layers, whole)
+
+
+def whole_keys(c: Setup) -> Num:
+    """Bytes that a rank of a context group holds of the layer at work where all keys and values are gathered: those of
+    the micro-batch, repeated for each head of queries, and fp32 gradients of its own share of all three.
+
+    Sources: PyTorch, torch/distributed/tensor/experimental/_attention.py (_AllGatherRotater, the default; gradients
+    added up in fp32); torchtitan and transformers, repeat_kv before it. Measured: accelerate, pull request 4175."""
+    if c.kernels.ring or not c.kernels.whole_keys or is_plain(c.mapping.cp, 1):
+        return 0.0
+    mixers = [m for m in (local_mixer(b.mixer, c.mapping.tp) for b in c.model.blocks) if isinstance(m, Attention)]
+    heads = reduce(larger, [m.heads * (m.head_dim + m.v_dim) for m in mixers], 0.0)
+    return pick(c.mapping.cp > 1, heads * c.tokens * (c.widths[1] * c.mapping.cp + 6.0), 0.0)
 
 
 def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
@@ -274,6 +288,7 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     inputs = 2 * (last * c.rows + c.tokens) * model.hidden * b  # of the loss; and a layer's gradients, not yet reduced
     away = c.options.offload_activations  # a layer at work has its own at hand
     parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
+    parts["buffers"] = parts["buffers"] + whole_keys(c)
     grads, update = parts["gradients"], parts.pop("update") * (1 - c.options.offload_optimizer)
     if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0)):
         # gradients take the room of activations that are used up, and so do copies of an update (not one buffer)

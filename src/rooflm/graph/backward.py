@@ -249,11 +249,14 @@ SAME_INPUT = {"kv": "q", "up": "gate"}
 """Products that take the input of the product before them, cast once for both."""
 
 
-def adapters(nodes: Sequence[Op | Comm], t: Training, before: Num = 0.0, after: Num = 6.0) -> list[Op | Comm]:
+def adapters(
+    nodes: Sequence[Op | Comm], t: Training, before: Num = 0.0, after: Num = 6.0, wide: bool = False
+) -> list[Op | Comm]:
     """Low-rank adapters beside the chosen products of frozen layers: x A (k to r) and (x A) B (r to n), then an add.
 
     before, after: bytes that further kernels move a value of x and of the sum (`Kernels.adapter_in`, `adapter_out`);
     over a base of fewer than 16 bits no more than in 16 bits (5 and 10: bitsandbytes leaves types to autocast).
+    wide: A and B of 32 bits are cast for each product, their gradients back (6 bytes a value, two kernels).
 
     Sources: Hu et al., "LoRA", arXiv 2106.09685, section 4.1; PEFT, tuners/lora/layer.py and bnb.py."""
     extra: list[Op | Comm] = []
@@ -269,6 +272,8 @@ def adapters(nodes: Sequence[Op | Comm], t: Training, before: Num = 0.0, after: 
             extra.append(gemm("lora_a", op.part, count, m, t.lora_rank, k, half))
             extra.append(gemm("lora_b", op.part, count, m, n, t.lora_rank, half))
             extra.append(stream("lora_add", op.part, "add", count, m * n * added))
+            if wide:
+                extra.append(stream("lora_cast", op.part, "cast", count, 6.0 * t.lora_rank * (k + n), 2))
     return extra
 
 
