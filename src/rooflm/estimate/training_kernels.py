@@ -10,11 +10,12 @@ from rooflm.catalogue.model import MoE
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels import training_factors as factors
 from rooflm.kernels.derating import ROOT, drawn, matrix_share
+from rooflm.kernels.dispatch import ALIGNED
 from rooflm.kernels.own_machine import training_factor
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, larger, pick, smaller
+from rooflm.units import Num, ceil, larger, pick, smaller
 
 
 def kernel_factor(t: Timed, s: Scenario, dtype: dict[str, str]) -> Num:
@@ -24,7 +25,7 @@ def kernel_factor(t: Timed, s: Scenario, dtype: dict[str, str]) -> Num:
     if node.kind == "gemm":
         single = e.factors.gemm_factor * product_factor(s, dtype[node.rate], t.levels[0] / t.time)
         if node.of != "experts":
-            return single
+            return single * (unaligned(s) if node.of == "logits" else 1.0)
         ungrouped = 1.0 if e.kernels.grouped else factors.factor("moe", "forward", device, generation) * bias_factor(s)
         return single * e.factors.moe_factor * ungrouped
     if node.kind == "scan":
@@ -59,6 +60,14 @@ def unhurried(factor: Num, s: Scenario) -> Num:
     (1.1, 0.8)
     """
     return factor if np.all(factor <= 1.0) else 1.0 + (factor - 1.0) * smaller(1.0, matrix_share(s.cluster.device))
+
+
+def unaligned(s: Scenario) -> Num:
+    """The same for the head's products where a row of logits is no whole number of 16 bytes, so that the fastest kernels
+    cannot load it (GPT-2's 50,257 words), and the framework pads no vocabulary."""
+    d = s.cluster.device
+    slower = 1.0 if s.engine.kernels.pads_vocab else factors.factor("unaligned", "logits", d.name, d.architecture)
+    return pick(ceil(s.model.vocab / s.mapping.tp) * s.quant.half_bytes % ALIGNED > 0, slower, 1.0)
 
 
 def bias_factor(s: Scenario) -> float:
