@@ -21,7 +21,7 @@ FLASH_BACKWARD = 2.5
 section 4.1 counts the same 2.5)."""
 
 STREAM_BACKWARD = {
-    "norm": 1.5, "add": 2 / 3, "activation": 5 / 3, "rope": 1.0, "softmax": 1.5, "sample": 0.5, "embedding": 2.0,
+    "norm": 1.5, "plain_norm": 2.1, "add": 2 / 3, "activation": 5 / 3, "rope": 1.0, "softmax": 1.5, "sample": 0.5, "embedding": 2.0,
     "conv": 2.0, "route": 1.0, "cast": 1.0, "score_dropout": 1.0, "cp_merge": 1.0, "lora_in": 1.4,
     "index": 2.8,
 }  # fmt: skip

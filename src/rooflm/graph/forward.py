@@ -106,9 +106,9 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
         rows = c.residual_tokens
         return [stream("norm", "norm", "norm", count * norms, moved, rows=rows, of="norm", overlapped=inside)]
     rms = c.model.norm == "rms" and not c.kernels.norm_kernel
-    traffic, launches = (26.0 if rms else 2.0 * b) * values, 6 if rms and not c.training else 1
+    traffic, launches = ((36.0 if c.training else 26.0) if rms else 2.0 * b) * values, 6 if rms and not c.training else 1
     return [
-        stream("norm", "norm", "norm", count * norms, traffic, launches, of="norm"),
+        stream("plain_norm" if rms and c.training else "norm", "norm", "norm", count * norms, traffic, launches, of="norm"),
         stream("residual", "norm", "add", count * norms, values * (3 * b + c.dropout)),
     ]
 
