@@ -63,11 +63,10 @@ def unhurried(factor: Num, s: Scenario) -> Num:
 
 
 def unaligned(s: Scenario) -> Num:
-    """The same for the head's products where a row of logits is no whole number of 16 bytes, so that the fastest kernels
-    cannot load it (GPT-2's 50,257 words), and the framework pads no vocabulary."""
-    d = s.cluster.device
-    slower = 1.0 if s.engine.kernels.pads_vocab else factors.factor("unaligned", "logits", d.name, d.architecture)
-    return pick(ceil(s.model.vocab / s.mapping.tp) * s.quant.half_bytes % ALIGNED > 0, slower, 1.0)
+    """The same for the head's products where a row of logits is no whole number of 16 bytes (GPT-2's 50,257 words)."""
+    slower = factors.factor("unaligned", "logits", s.cluster.device.name, s.cluster.device.architecture)
+    aligned = s.engine.kernels.pads_vocab or ceil(s.model.vocab / s.mapping.tp) * s.quant.half_bytes % ALIGNED == 0
+    return pick(aligned, 1.0, slower)
 
 
 def bias_factor(s: Scenario) -> float:
@@ -94,13 +93,6 @@ def stream_factor(node: Op) -> float:
     return float(factors.table()["stream"].get(node.name, 1.0))
 
 
-def expert_launches(node: Op, s: Scenario) -> Num:
-    """Seconds that experts' products and casts take longer where each expert has a kernel of its own: launches, and
-    kernels too short to fill the device."""
-    one_by_one = not s.engine.kernels.grouped and node.of == "experts" and node.kind in ("gemm", "cast")
-    return s.engine.host.expert_launch * node.launches if one_by_one else 0.0
-
-
 def alone(t: Timed, s: Scenario) -> Num:
     """A kernel's calibrated time. For attention on a few big cores, which fetch one tile while they compute another,
     the device's `attention_share` of the peak replaces the cost of a tile that GPUs pay.
@@ -125,6 +117,7 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
         else:
             is_product = t.node.kind in PRODUCTS
             seconds = alone(t, s) * kernel_factor(t, s, r.dtype) if is_product else stream_time(t.node, s, r.dram)
-            time = seconds + expert_launches(t.node, s)
+            one_by_one = not s.engine.kernels.grouped and t.node.of == "experts" and t.node.kind in ("gemm", "cast")
+            time = seconds + s.engine.host.expert_launch * t.node.launches * one_by_one
         out.append(t._replace(time=time))
     return out

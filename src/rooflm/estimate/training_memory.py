@@ -194,16 +194,11 @@ def fullest_layer(c: Setup) -> Layer:
 
 
 def whole_keys(c: Setup) -> Num:
-    """Bytes that a rank of a context group holds of the layer at work where all keys and values are gathered: those of
-    the micro-batch, repeated for each head of queries, and fp32 gradients of its own share of all three.
-
-    Sources: PyTorch, torch/distributed/tensor/experimental/_attention.py (_AllGatherRotater, the default; gradients
-    added up in fp32); torchtitan and transformers, repeat_kv before it. Measured: accelerate, pull request 4175."""
-    if c.kernels.ring or not c.kernels.whole_keys or is_plain(c.mapping.cp, 1):
-        return 0.0
+    """Bytes of a layer's gathered keys and values, repeated for each head of queries, and of fp32 gradients of the
+    rank's own share of all three (PyTorch, torch/distributed/tensor/experimental/_attention.py, _AllGatherRotater)."""
     mixers = [m for m in (local_mixer(b.mixer, c.mapping.tp) for b in c.model.blocks) if isinstance(m, Attention)]
-    heads = reduce(larger, [m.heads * (m.head_dim + m.v_dim) for m in mixers], 0.0)
-    return pick(c.mapping.cp > 1, heads * c.tokens * (c.widths[1] * c.mapping.cp + 6.0), 0.0)
+    heads = reduce(larger, [m.heads * (m.head_dim + m.v_dim) for m in mixers], 0.0) * (c.mapping.cp > 1)
+    return heads * c.tokens * (c.widths[1] * c.mapping.cp + 6.0) * c.kernels.whole_keys * (not c.kernels.ring)
 
 
 def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
@@ -270,7 +265,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
         "weights": weights * (1 - t.offload_params),
         "gradients": (trained * g + experts * share * ge) * (1.0 - t.in_backward) + extra,
         "optimizer": (trained * o + experts * share * oe) * (1 - t.offload_optimizer),
-        "buffers": gathered + 0.0,
+        "buffers": gathered + whole_keys(c),
         "update": pick((c.live > 0) & (m.zero >= 3), smaller(anew, c.live), anew) * c.copied * (1.0 - t.in_backward),
     }
 
@@ -288,7 +283,6 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     inputs = 2 * (last * c.rows + c.tokens) * model.hidden * b  # of the loss; and a layer's gradients, not yet reduced
     away = c.options.offload_activations  # a layer at work has its own at hand
     parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
-    parts["buffers"] = parts["buffers"] + whole_keys(c)
     grads, update = parts["gradients"], parts.pop("update") * (1 - c.options.offload_optimizer)
     if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0)):
         # gradients take the room of activations that are used up, and so do copies of an update (not one buffer)
