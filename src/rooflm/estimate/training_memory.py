@@ -194,11 +194,11 @@ def fullest_layer(c: Setup) -> Layer:
 
 
 def whole_keys(c: Setup) -> Num:
-    """Bytes of a layer's gathered keys and values, repeated for each head of queries, and of fp32 gradients of the
-    rank's own share of all three (PyTorch, torch/distributed/tensor/experimental/_attention.py, _AllGatherRotater)."""
+    """Bytes of a layer's gathered keys and values and of their gradients in fp32, whole on each rank of a context group
+    (PyTorch, torch/distributed/tensor/experimental/_attention.py, _AllGatherRotater; fp32: docs/decisions/0170)."""
     mixers = [m for m in (local_mixer(b.mixer, c.mapping.tp) for b in c.model.blocks) if isinstance(m, Attention)]
-    heads = reduce(larger, [m.heads * (m.head_dim + m.v_dim) for m in mixers], 0.0) * (c.mapping.cp > 1)
-    return heads * c.tokens * (c.widths[1] * c.mapping.cp + 6.0) * c.kernels.whole_keys * (not c.kernels.ring)
+    width = reduce(larger, [m.kv_heads * (m.head_dim + m.v_dim) for m in mixers], 0.0) * (c.mapping.cp > 1)
+    return width * c.tokens * c.mapping.cp * (c.widths[1] + 4.0) * c.kernels.whole_keys * (not c.kernels.ring)
 
 
 def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
