@@ -443,3 +443,16 @@ def test_buffers_of_a_list_are_those_of_its_values() -> None:
     assert both.tolist() == pytest.approx([float(n) for n in each], rel=1e-12)
     whole = rooflm.train("llama-2-7b", **asked | {"engine": "megatron-2021"}, sets={"engine.live": 1e9})  # no buckets
     assert float(whole.memory.total) < 1e12
+
+
+def test_keys_and_values_that_a_context_group_gathers_stand_whole() -> None:
+    """Qwen3 8B over one sequence of 2^20 tokens on eight H100 holds 56.2 GB with them (TRL, pull request 6845)."""
+
+    def buffers(**sets: bool) -> float:
+        sets = {"engine.whole_keys": True, **sets}
+        run = rooflm.train("qwen3-8b", gpu="h100", gpus=8, cp=8, batch=1, seq=2**20, engine="fsdp", sets=sets)
+        return float(run.memory.parts["buffers"])
+
+    whole = buffers() - buffers(**{"engine.whole_keys": False})
+    assert whole == pytest.approx(2**20 * 8 * 2 * 128 * 6)
+    assert buffers(**{"engine.ring": True}) < buffers()

@@ -131,6 +131,7 @@ class Kernels:
     gathered: str = word("narrow", "what ranks gather of a token: 8 or 4 bits as products take it; 16 where scales are "
                          "by blocks; or always 16", ("narrow", "blocks_wide", "wide"))  # fmt: skip
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
+    whole_keys: bool = flag(False, "training: keys and values that a context group gathers stand whole on each rank")
     grouped: bool = flag(False, "training: one kernel holds the products of all experts, else each expert has its own")
     route_copies: Num = count(0, "training: bytes a value of a pair that indexing moves beside sorts", 0)
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
@@ -138,6 +139,8 @@ class Kernels:
     norm_kept: Num = number(1.0, "training: what a norm keeps over its input (with an fp32 copy and the norm: 3)")
     adapter_in: Num = number(0.0, "training: bytes an adapter's kernels move a value of its input, before A", "bytes")
     adapter_out: Num = number(6.0, "training: the same of its output, after B (6: the add alone)", "bytes")
+    pads_vocab: bool = flag(True, "training: the table of the head is padded to whole rows of its products' tiles")
+    adapter_wide: bool = flag(False, "training: adapters of 32 bits are cast to 16 for each of their products")
     narrow_residual: Num = number(2.0, "training: bytes of a value between layers over a narrow base (4: fp32 norms)")
     keeps_gathered: bool = flag(False, "training: inputs gathered by a tensor group are kept, not gathered again")
 

@@ -118,9 +118,8 @@ def by_part(timed: Sequence[Timed]) -> dict[str, Num]:
 
 
 def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
-    """Joules that the work itself draws beyond idle power.
-    E = (TDP - idle) sum over ops of max(FLOPs / peak, 0.6 bytes / bandwidth): an op at full compute rate draws TDP, one
-    that streams memory at full rate 60 % of the way to it."""
+    """Joules that the work itself draws beyond idle power. E = (TDP - idle) sum over ops of max(FLOPs / peak, 0.6 bytes
+    / bandwidth): an op at full compute rate draws TDP, one that streams memory at full rate 60 % of the way to it."""
     seconds = [
         t.node.count * larger(t.node.flops / r.peak[t.node.rate], MEMORY_POWER * t.node.bytes / r.dram)
         for t in timed

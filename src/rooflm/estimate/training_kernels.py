@@ -10,11 +10,12 @@ from rooflm.catalogue.model import MoE
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels import training_factors as factors
 from rooflm.kernels.derating import ROOT, drawn, matrix_share
+from rooflm.kernels.dispatch import ALIGNED
 from rooflm.kernels.own_machine import training_factor
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, larger, pick, smaller
+from rooflm.units import Num, ceil, larger, pick, smaller
 
 
 def kernel_factor(t: Timed, s: Scenario, dtype: dict[str, str]) -> Num:
@@ -24,7 +25,7 @@ def kernel_factor(t: Timed, s: Scenario, dtype: dict[str, str]) -> Num:
     if node.kind == "gemm":
         single = e.factors.gemm_factor * product_factor(s, dtype[node.rate], t.levels[0] / t.time)
         if node.of != "experts":
-            return single
+            return single * (unaligned(s) if node.of == "logits" else 1.0)
         ungrouped = 1.0 if e.kernels.grouped else factors.factor("moe", "forward", device, generation) * bias_factor(s)
         return single * e.factors.moe_factor * ungrouped
     if node.kind == "scan":
@@ -61,6 +62,13 @@ def unhurried(factor: Num, s: Scenario) -> Num:
     return factor if np.all(factor <= 1.0) else 1.0 + (factor - 1.0) * smaller(1.0, matrix_share(s.cluster.device))
 
 
+def unaligned(s: Scenario) -> Num:
+    """The same for the head's products where a row of logits is no whole number of 16 bytes (GPT-2's 50,257 words)."""
+    slower = factors.factor("unaligned", "logits", s.cluster.device.name, s.cluster.device.architecture)
+    aligned = s.engine.kernels.pads_vocab or ceil(s.model.vocab / s.mapping.tp) * s.quant.half_bytes % ALIGNED == 0
+    return pick(aligned, 1.0, slower)
+
+
 def bias_factor(s: Scenario) -> float:
     """The same for expert products and activations: above 1 where experts have biases that no kernel fuses."""
     unfused: float = factors.table()["experts"]["bias"]
@@ -83,13 +91,6 @@ def stream_time(node: Op, s: Scenario, bandwidth: Num) -> Num:
 def stream_factor(node: Op) -> float:
     """Time of a streaming kernel over that of one which reaches the usual share of the bandwidth."""
     return float(factors.table()["stream"].get(node.name, 1.0))
-
-
-def expert_launches(node: Op, s: Scenario) -> Num:
-    """Seconds that experts' products and casts take longer where each expert has a kernel of its own: launches, and
-    kernels too short to fill the device."""
-    one_by_one = not s.engine.kernels.grouped and node.of == "experts" and node.kind in ("gemm", "cast")
-    return s.engine.host.expert_launch * node.launches if one_by_one else 0.0
 
 
 def alone(t: Timed, s: Scenario) -> Num:
@@ -116,6 +117,7 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
         else:
             is_product = t.node.kind in PRODUCTS
             seconds = alone(t, s) * kernel_factor(t, s, r.dtype) if is_product else stream_time(t.node, s, r.dram)
-            time = seconds + expert_launches(t.node, s)
+            one_by_one = not s.engine.kernels.grouped and t.node.of == "experts" and t.node.kind in ("gemm", "cast")
+            time = seconds + s.engine.host.expert_launch * t.node.launches * one_by_one
         out.append(t._replace(time=time))
     return out

@@ -121,6 +121,7 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
     if isinstance(mixer, Attention):
         wide = (mixer.heads + mixer.kv_heads) * (mixer.head_dim + mixer.v_dim)
         ops = tokens * (wide - mixer.kv_heads * mixer.head_dim) * b  # all but the keys
+        wide += mixer.qk_norm * c.kernels.norm_kept * (mixer.heads + mixer.kv_heads) * mixer.head_dim  # a norm's input
         if c.kernels.flash:
             return Inside(tokens * (wide * b + mixer.heads * 4.0), ops=ops + tokens * mixer.heads * 4.0)
         return Inside(tokens * wide * b, tokens * mixer.heads * c.span * (b + drop * (b + 1)), ops=ops)
@@ -199,6 +200,14 @@ def fullest_layer(c: Setup) -> Layer:
     return Layer(kept / layers, whole)
 
 
+def whole_keys(c: Setup) -> Num:
+    """Bytes of a layer's gathered keys and values and of their gradients in fp32, whole on each rank of a context group
+    (PyTorch, torch/distributed/tensor/experimental/_attention.py, _AllGatherRotater; fp32: docs/decisions/0170)."""
+    mixers = [m for m in (local_mixer(b.mixer, c.mapping.tp) for b in c.model.blocks) if isinstance(m, Attention)]
+    width = reduce(larger, [0.0, *(m.kv_heads * (m.head_dim + m.v_dim) for m in mixers)]) * (c.mapping.cp > 1)
+    return width * c.tokens * c.mapping.cp * (c.widths[1] + 4.0) * c.kernels.whole_keys * (not c.kernels.ring)
+
+
 def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
     """Layers of the fuller end stage and of the fullest inner stage. Where pp does not divide the layers, the end
     stages have fewer, as long as the inner ones can hold the rest.
@@ -263,7 +272,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
         "weights": weights * (1 - t.offload_params),
         "gradients": (trained * g + experts * share * ge) * (1.0 - t.in_backward) + extra,
         "optimizer": (trained * o + experts * share * oe) * (1 - t.offload_optimizer),
-        "buffers": gathered + 0.0,
+        "buffers": gathered + whole_keys(c),
         "update": pick((c.live > 0) & (m.zero >= 3), smaller(anew, c.live), anew) * c.copied * (1.0 - t.in_backward),
     }
 

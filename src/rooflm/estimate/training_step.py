@@ -227,13 +227,13 @@ def sharded_copies(s: Scenario, c: Context) -> dict[str, Nodes]:
 def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
     """(forward, backward) nodes of all layers, from their plain forward nodes: adapters and the casts of frozen narrow
     weights beside them, casts to 8 or 4 bits (the weights' once for all m micro-batches)."""
-    t, q, grads = s.training, s.quant, grad_bytes(s)
+    t, q, grads, k = s.training, s.quant, grad_bytes(s), s.engine.kernels
     backward_rules = rules.Rules(grads, s.mapping.sp, 0.0 if t.adapters else 1.0)
     act = q.act_bits if isinstance(q.act_bits, int | float) else 16
     asis = t.adapters and act < 16 and is_plain(t.base_bits, act)  # a frozen base of the products' own width feeds them
     backward = rules.backward(base, backward_rules)
     if t.adapters:
-        extra = rules.adapters(base, t, s.engine.kernels.adapter_in, s.engine.kernels.adapter_out)
+        extra = rules.adapters(base, t, k.adapter_in, k.adapter_out, k.adapter_wide * t.master)
         narrow = [] if asis or is_plain(t.base_bits, 16) else rules.dequantised(base, t.base_bits)
         backward += [*rules.backward(extra, rules.Rules(grads)), *narrow]
         base = [*base, *extra, *narrow]
@@ -356,10 +356,8 @@ def sync_nodes(s: Scenario, trained: Held, layers: Num) -> tuple[Nodes, Nodes, N
 
     ZeRO 0 all-reduces; stages 1 to 3 reduce-scatter, and gather parameters. With hybrid sharding the shards are then
     all-reduced over the groups. The tied embedding's two copies are added up between the end stages."""
-    m, g, habits = s.mapping, grad_bytes(s), s.engine.habits
-    zero = np.asarray(m.zero)
-    ranks, stride = m.dp * m.cp, m.stride("cp")
-    group = tm.shard_ranks(m)
+    m, g, habits, zero = s.mapping, grad_bytes(s), s.engine.habits, np.asarray(s.mapping.zero)
+    ranks, stride, group = m.dp * m.cp, m.stride("cp"), tm.shard_ranks(m)
     replicas, edge = tm.expert_replicas(m), m.ep * m.expert_tp
     sharded = zero >= 1
     buckets = larger(ceil((trained.dense + trained.experts) / larger(habits.bucket, habits.bucket_rank * ranks)), 1)
@@ -368,10 +366,8 @@ def sync_nodes(s: Scenario, trained: Held, layers: Num) -> tuple[Nodes, Nodes, N
     gather: Nodes = []
 
     def add(where: Nodes, name: str, op: str, size: Num, n: Num, step: Num, active: Any) -> None:
-        if not np.any(active):
-            return
-        count = pick(active, messages, 0.0)
-        where.append(Comm(name, "dp_comm", op, count, size / messages, n, step, "dp"))
+        if np.any(active):
+            where.append(Comm(name, "dp_comm", op, pick(active, messages, 0.0), size / messages, n, step, "dp"))
 
     add(reduce, "dp_all_reduce", "all_reduce", trained.dense * g, ranks, stride, ~sharded)
     add(reduce, "dp_reduce_scatter", "reduce_scatter", trained.dense * g, group, stride, sharded)
@@ -428,10 +424,8 @@ def forward_flops(s: Scenario, causal: bool) -> tuple[Num, Nodes]:
     nodes = unsplit(s, causal)
     if not causal:  # latent attention has no unfused form in the graph: its causal pairs become all pairs
         pairs = document(s) / attended(document(s), 0, np.inf)
-        nodes["layers"] = [
-            n._replace(flops=n.flops * pairs) if isinstance(n, Op) and n.kind == "mla_attention" else n
-            for n in nodes["layers"]
-        ]
+        nodes["layers"] = [n._replace(flops=n.flops * pairs) if isinstance(n, Op) and n.kind == "mla_attention" else n
+                           for n in nodes["layers"]]  # fmt: skip
     return sum(count_flops(nodes[place]) for place in nodes), nodes["layers"]
 
 

@@ -228,14 +228,10 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num) -> Num:
     return optimizer + larger(params + activations - compute, 0.0)
 
 
-SHARDED_TAX = 0.1
-"""Least `overlap_tax` where gradients or parameters are sharded: a prior, that of the engines built on FSDP."""
-
-
 def overlap_tax(s: Scenario) -> Num:
     """Compute seconds lost for each second of hidden data-parallel communication: the engine's value, and at ZeRO 2 and
-    3, which communicate during every micro-batch, at least SHARDED_TAX (SMs and memory bandwidth are shared)."""
-    tax, least = s.engine.overlaps.overlap_tax, pick(s.mapping.zero >= 2, SHARDED_TAX, 0.0)
+    3, which communicate in every micro-batch, at least 0.1 (shared SMs and memory; a prior, that of FSDP's engines)."""
+    tax, least = s.engine.overlaps.overlap_tax, pick(s.mapping.zero >= 2, 0.1, 0.0)
     return larger(tax, least) if s.efficiency.mode == "calibrated" else tax
 
 

@@ -21,17 +21,17 @@ FLASH_BACKWARD = 2.5
 section 4.1 counts the same 2.5)."""
 
 STREAM_BACKWARD = {
-    "norm": 1.5, "add": 2 / 3, "activation": 5 / 3, "rope": 1.0, "softmax": 1.5, "sample": 0.5, "embedding": 2.0,
-    "conv": 2.0, "route": 1.0, "cast": 1.0, "score_dropout": 1.0, "cp_merge": 1.0, "lora_in": 1.4,
+    "norm": 1.5, "plain_norm": 2.1, "add": 2 / 3, "activation": 5 / 3, "rope": 1.0, "softmax": 1.5, "sample": 0.5,
+    "embedding": 2.0, "conv": 2.0, "route": 1.0, "cast": 1.0, "score_dropout": 1.0, "cp_merge": 1.0, "lora_in": 1.4,
     "index": 2.8,
 }  # fmt: skip
 """Backward over forward traffic by name or kind, from the values that each reads and writes: a norm reads x and dy
-and writes one (3 to 2); a residual add passes its gradient to the mask (2 to 3); a gated activation reads gate, up and
-gradient and writes two (5 to 3); softmax reads its output and the gradient and writes one (3 to 2), its dropout reads
-the mask and the gradient and writes one; a rotation is undone; the loss writes its gradient over its input; an
-embedding reads the gradient and adds to fp32 rows; where a context group merges partial outputs, it adds up partial
-gradients of the queries; an adapter also adds its input's gradient to the product's; indexing adds rows up one by one
-(PyTorch's indexing_backward_kernel; docs/decisions/0122)."""
+and writes one (3 to 2), 76 bytes to 36 kernel by kernel; a residual add passes its gradient to the mask (2 to 3); a
+gated activation reads gate, up and gradient and writes two (5 to 3); softmax reads its output and the gradient and
+writes one (3 to 2), its dropout reads the mask and the gradient and writes one; a rotation is undone; the loss
+writes its gradient over its input; an embedding reads the gradient and adds to fp32 rows; where a context group
+merges partial outputs, it adds up partial gradients of the queries; an adapter also adds its input's gradient to the
+product's; indexing adds rows up one by one (PyTorch's indexing_backward_kernel; docs/decisions/0122)."""
 
 MIRROR = {
     "all_reduce": "all_reduce", "reduce_scatter": "all_gather", "all_gather": "reduce_scatter",
@@ -249,26 +249,29 @@ SAME_INPUT = {"kv": "q", "up": "gate"}
 """Products that take the input of the product before them, cast once for both."""
 
 
-def adapters(nodes: Sequence[Op | Comm], t: Training, before: Num = 0.0, after: Num = 6.0) -> list[Op | Comm]:
+def adapters(nodes: Sequence[Op | Comm], t: Training, into: Num = 0, after: Num = 6, wide: Num = 0) -> list[Op | Comm]:
     """Low-rank adapters beside the chosen products of frozen layers: x A (k to r) and (x A) B (r to n), then an add.
 
-    before, after: bytes that further kernels move a value of x and of the sum (`Kernels.adapter_in`, `adapter_out`);
+    into, after: bytes that further kernels move a value of x and of the sum (`Kernels.adapter_in`, `adapter_out`);
     over a base of fewer than 16 bits no more than in 16 bits (5 and 10: bitsandbytes leaves types to autocast).
+    wide: A and B of 32 bits are cast for each product, their gradients back (6 bytes a value, two kernels).
 
     Sources: Hu et al., "LoRA", arXiv 2106.09685, section 4.1; PEFT, tuners/lora/layer.py and bnb.py."""
     extra: list[Op | Comm] = []
     names, narrow, half = chosen(t.lora_modules), np.asarray(t.base_bits) < 16, (2.0, 2.0, 2.0)
-    moved, added = pick(narrow, smaller(before, 5.0), before), pick(narrow, smaller(after, 10.0), after)
+    moved, added = pick(narrow, smaller(into, 5.0), into), pick(narrow, smaller(after, 10.0), after)
     for op in nodes:
         if isinstance(op, Op) and op.kind == "gemm" and op.of in names:
             m, n, k, *_ = op.shape
             each = 2.0 * names["kv"] if op.of == "kv" else 1.0  # keys and values have an adapter each
             count, n = op.count * each, n * names[op.of] / each
-            if not is_plain(before, 0):
+            if not is_plain(into, 0):
                 extra.append(stream("lora_in", op.part, "lora_in", count, m * k * moved))
             extra.append(gemm("lora_a", op.part, count, m, t.lora_rank, k, half))
             extra.append(gemm("lora_b", op.part, count, m, n, t.lora_rank, half))
             extra.append(stream("lora_add", op.part, "add", count, m * n * added))
+            if not is_plain(wide, 0):
+                extra.append(stream("lora_cast", op.part, "cast", count, 6.0 * t.lora_rank * (k + n), 2))
     return extra
 
 

@@ -42,8 +42,9 @@ def turned_and_cached(c: Context, count: Num, a: Attention, turned: Num, k_width
     written = a.causal * tokens * (k_width + v_width) * c.quant.kv_bytes
     if c.training:
         # eager: to fp32, product of complex numbers, and back: 2 + 4, 4 + 4 and 4 + 2 bytes a value
-        each = 2.0 * b if c.kernels.fused else 20.0
-        return [stream("rope", part, "rope", count, tokens * turned * each)] if a.rope or a.qk_norm else []
+        turn, norm, name = (2.0 * b, 2.0 * b, "qk_norm") if c.kernels.fused else (20.0, 36.0, "plain_norm")
+        nodes = [stream("rope", part, "rope", count, tokens * turned * turn)] if a.rope else []
+        return [*nodes, *([stream(name, part, "norm", count, tokens * turned * norm, 2)] if a.qk_norm else [])]
     if c.kernels.epilogue or c.kernels.rope_inside:
         nodes = [stream("kv_write", part, "kv_write", count, written, 1 - c.kernels.rope_inside)]
     elif c.kernels.fused:

@@ -128,13 +128,12 @@ def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kern
     """The fit nearest to a question, in the order of LEVELS.
 
     gpu: catalogue name of the card whose kernels are asked for (`Device.kernels_from`); generation: the architecture as
-    these tables know it (`Device.kernel_generation`), or a kind of link.
-    1. exact: this GPU, engine (or any) and dtype (fp16 and bf16 count as one, see TWINS; the very dtype first); 2. the
-    engine's own set of the generation, since its kernels differ more from another's than from card to card (where there
-    is none for all of its cards); 3. this GPU and dtype with another engine; 4. the set of the generation, the common
-    one before another engine's; 5. the set of all GPUs; 6. the same five for the nearest dtype of DTYPE_KIN. Of several
-    of a generation the one for most cards, else the one with the lowest error out of sample. `kernel` (an elementwise
-    kind, say) must match at every level.
+    these tables know it (`Device.kernel_generation`), or a kind of link. 1. exact: this GPU, engine (or any) and dtype
+    (fp16 and bf16 count as one, see TWINS; the very dtype first); 2. the engine's own set of the generation, since its
+    kernels differ more from another's than from card to card (where there is none for all of its cards); 3. this GPU
+    and dtype with another engine; 4. the set of the generation, the common one before another engine's; 5. the set of
+    all GPUs; 6. the same five for the nearest dtype of DTYPE_KIN. Of several of a generation the one for most cards,
+    else the one with the lowest error out of sample. `kernel` (an elementwise kind, say) must match at every level.
 
     >>> lookup("gemm", "h100-sxm-80gb", "hopper", "vllm", "bf16").level
     'exact'
