@@ -24,7 +24,17 @@ from rooflm.estimate.memory import kv_values
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving.schedulers import SCHEDULERS, InFlight
 from rooflm.serving.simulate import Pool, Run, Transfer
-from rooflm.serving.steady import Load, Steady, decode_time, most_running, others_run, pass_time, queueing, steady
+from rooflm.serving.steady import (
+    Load,
+    Steady,
+    decode_time,
+    most_running,
+    others_run,
+    pass_time,
+    queueing,
+    steady,
+    steps_of,
+)
 from rooflm.serving.steps import ladder
 from rooflm.serving.workload import Requests
 
@@ -109,7 +119,7 @@ def prompts_of(pool: Pool, load: Load) -> Prompts:
 def decoding_of(pool: Pool, load: Load) -> Decoding:
     """What a decode replica does with sequences alone, up to what its KV memory holds."""
     limit = float(most_running(pool, load))
-    steps = max(load.output - 1, 0.0) / pool.server.tokens_a_step
+    steps = steps_of(pool, load)
     running = np.unique(np.append(ladder(int(limit)), limit))
     step = decode_time(pool, load, running)
     rates = np.maximum.accumulate(running / np.maximum(steps * step, 1e-12))
@@ -165,12 +175,8 @@ def pools_steady(requests: Requests, pools: tuple[Pool, ...], transfer: Transfer
     prompts = prompts_of(first, replace(load, budget=first.server.budget, tokens=first.capacity.tokens))
     decoding = decoding_of(second, replace(load, budget=second.server.budget, tokens=second.capacity.tokens))
     clients = float(requests.concurrency)
-    state = pools_state(prompts, decoding, (first.replicas, second.replicas), transfer,
-                        sent_bytes(first, load.prompt), clients, rate, load.output)  # fmt: skip
-    ttft, tpot, latency, x, running = (
-        float(v) for v in (state.ttft, state.tpot, state.latency, state.requests_per_s, state.running)
-    )
-    return Steady(ttft, tpot, latency, x, running, bool(state.stable))
+    sent, replicas = sent_bytes(first, load.prompt), (first.replicas, second.replicas)
+    return pools_state(prompts, decoding, replicas, transfer, sent, clients, rate, load.output).single()
 
 
 def steady_of(run: Run, warmup: int = 0) -> Steady | None:
