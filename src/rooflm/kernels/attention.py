@@ -144,8 +144,7 @@ def prefill_attention_time(
     """
     kv = pick(causal, attended(new, past, window), smaller(past + new, window))
     ideal = 4 * batch * heads * new * kv * head_dim / peak
-    rate = c.eff * peak / sms * (1 - c.throttle * ideal / (THROTTLE_S + ideal))
-    w = 4 * c.tile * (head_dim + c.softmax_dim) / rate
+    w = 4 * c.tile * (head_dim + c.softmax_dim) / sm_rate(c.eff * peak / sms, c.throttle, ideal)
     packed = batch * kv_heads * ceil(new * (heads / kv_heads) / c.tile)
     tiles = pick(new <= c.pack_to, packed, batch * heads * ceil(new / c.tile))
     busy = tiles / sms * (c.tile_s + (kv + pick(causal, (c.tile - 1) / 2, 0.0)) * w)
@@ -157,6 +156,15 @@ def prefill_attention_time(
         passes = passes + c.lane_s * batch * new * smaller(kv_heads * head_dim, WRITE_THREADS) / (sms * SM_THREADS)
     swap = pick((new <= c.pack_to) & (heads > kv_heads) & (smaller(batch, kv_heads) > 1), c.swap_s, 0.0)
     return swap + smooth_max(c.sharp, c.launch_s, busy, slowest, nbytes / reached) + passes
+
+
+def sm_rate(rate: Num, throttle: Num, ideal: Num) -> Num:
+    """FLOP/s of an SM in a kernel of `ideal` s at the datasheet's rate, of which power takes up to a share `throttle`.
+
+    >>> sm_rate(1e12, 0.2, THROTTLE_S)
+    900000000000.0
+    """
+    return rate * (1 - throttle * ideal / (THROTTLE_S + ideal))
 
 
 def decode_attention_time(
@@ -258,6 +266,6 @@ def chunked(call: Callable[..., Num], new: Num, ways: Num, c: Any, long: Num, st
     True
     """
     half = new / (2 * ways)
-    c = c._replace(eff=c.eff * (1 - c.throttle * long / (THROTTLE_S + long)), throttle=0.0)
+    c = c._replace(eff=sm_rate(c.eff, c.throttle, long), throttle=0.0)
     rest = c._replace(tail=0.0, launch_s=0.0) if streams else c
     return call(new / ways, 0, c=c) + (ways - 1) * call(half, half, c=rest, causal=False)

@@ -34,7 +34,7 @@ from rooflm.kernels.attention import (
 from rooflm.kernels.constants import ANY
 from rooflm.kernels.derating import derating, matrix_share, softmax_share
 from rooflm.kernels.elementwise import CHAIN, LEAST, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
-from rooflm.kernels.expert_kernels import choices, libraries
+from rooflm.kernels.expert_kernels import Choice, choices, libraries
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, in_graphs, where
 from rooflm.kernels.mla import (
@@ -189,17 +189,18 @@ def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     call = partial(decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2, l1=r.l1,
                    kv_bytes=op.widths[1], peak=peak, bandwidth=dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
     time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)
+    values = rows * keys * (qk + v)  # of keys and values that a head reads
     reread = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
     if not is_plain(k.kv_reread, 0):
         whole = op.widths[1] * 4.0 * longest / (r.l1_size * k.block_rate)
         a_value = pick(rows * heads > k.unsplit, whole, reread * k.kv_reread * 2.0 / r.l1)
-        time = np.hypot(time, rows * keys * heads * (qk + v) * a_value)
+        time = np.hypot(time, values * heads * a_value)
     if not is_plain(k.head_rate, 0):
-        blocks, read = smaller(rows * heads, s.cluster.device.sms), rows * keys * heads * (qk + v) * op.widths[1]
+        blocks, read = smaller(rows * heads, s.cluster.device.sms), values * heads * op.widths[1]
         time = larger(time, pick(k.head_rate > 0, read / (larger(k.head_rate, 1.0) * blocks), 0.0))
     integers = (op.widths[1] < 1) | ints
     turned = pick(integers, k.int_convert * pick(reread, heads, kv), unknown * k.kv_convert * kv)
-    time = time + (op.widths[1] <= 1) * turned * rows * keys * (qk + v) / r.peak["vector"]
+    time = time + (op.widths[1] <= 1) * turned * values / r.peak["vector"]
     if highest(k.empty_block) > 0:
         beyond = pick((longest < math.inf) & (window == math.inf), larger(longest - keys, 0.0), 0.0)
         time = time + k.empty_block / 256 * rows * kv * beyond
@@ -243,10 +244,7 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         share = derating(s.cluster.device, *w.engines).compute
         r = r._replace(peak={k: v if k == "vector" else v / share for k, v in r.peak.items()})
     spread_out = s.mapping.ep > 1
-    wanted = s.engine.kernels.experts, s.engine.kernels.launched
-    kernels = {
-        bool(x): choices(w.gpu, w.generation, w.kernels, w.quant, bool(x), *wanted) for x in np.unique(spread_out)
-    }
+    kernels = {bool(x): expert_kernels(s, w, bool(x)) for x in np.unique(spread_out)}
     tokens, hidden, width, experts, local, top_k, gated = op.shape
     ep = experts / local
     spread = popularity(experts, top_k, s.engine.kernels.skew)
@@ -282,12 +280,16 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     return time
 
 
+def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...]:
+    """The kernels that experts may run on. spread_out: over several ranks."""
+    k = s.engine.kernels
+    return choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, k.experts, k.launched)
+
+
 def expert_families(s: Scenario) -> set[str]:
     """Families of the kernels that experts run on."""
     w, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
-    wanted = s.engine.kernels.experts, s.engine.kernels.launched
-    spread_out = bool(np.max(s.mapping.ep) > 1)
-    return {c.family for c in choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, *wanted)}
+    return {c.family for c in expert_kernels(s, w, bool(np.max(s.mapping.ep) > 1))}
 
 
 def routed_inside(s: Scenario) -> bool:

@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple
 
 from rooflm.graph.ops import attended
-from rooflm.kernels.attention import THROTTLE_S, split_kv_time
+from rooflm.kernels.attention import sm_rate, split_kv_time
 from rooflm.kernels.blend import filling_soon, smooth_max
 from rooflm.units import Num, ceil
 
@@ -75,10 +75,8 @@ def mla_prefill_time(
     """
     dims = qk_head + v_head
     mean, scores = attended(new, past, math.inf), 2 * dims * heads * batch * new
-    ideal = scores * mean / peak
-    rate = c.eff * peak / sms * (1 - c.throttle * ideal / (THROTTLE_S + ideal))
     tiles = batch * (heads * ceil(new / c.tile))
-    a_token = 2 * c.tile * dims / rate
+    a_token = 2 * c.tile * dims / sm_rate(c.eff * peak / sms, c.throttle, scores * mean / peak)
     busy = tiles / sms * (c.tile_s + (mean + (c.tile - 1) / 2) * a_token)
     slowest = c.tail * (past + new) * a_token
     move = batch * new * (2 * heads * dims) * q_bytes / (c.eff_m * bandwidth)
