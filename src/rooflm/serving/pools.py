@@ -22,7 +22,7 @@ from rooflm.catalogue.model import MLA
 from rooflm.errors import RooflmError
 from rooflm.estimate.memory import kv_values
 from rooflm.scenario.scenario import Scenario
-from rooflm.serving.schedulers import SCHEDULERS, InFlight
+from rooflm.serving.schedulers import SCHEDULERS
 from rooflm.serving.simulate import Pool, Run, Transfer
 from rooflm.serving.steady import (
     Load,
@@ -34,6 +34,7 @@ from rooflm.serving.steady import (
     queueing,
     steady,
     steps_of,
+    whole_prompts,
 )
 from rooflm.serving.steps import ladder
 from rooflm.serving.workload import Requests
@@ -101,7 +102,7 @@ class Decoding(NamedTuple):
 def prompts_of(pool: Pool, load: Load) -> Prompts:
     """What a prefill replica does with prompts alone. load: budget and tokens are numbers."""
     budget = float(load.budget)
-    if issubclass(SCHEDULERS[pool.server.scheduler], InFlight):  # prompts go in whole
+    if whole_prompts(pool):
         budget = min(budget, max(budget // load.prompt, 1.0) * load.prompt)
     load, none = replace(load, budget=budget), np.zeros(())
     passes = max(float(np.ceil(load.prompt / budget)), 1.0)

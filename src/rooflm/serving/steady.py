@@ -84,11 +84,16 @@ def pass_time(
     return one + np.maximum(pieces - few, 0.0) * (more - one) + (sequences - low) * (beside - one)
 
 
+def whole_prompts(pool: Pool) -> bool:
+    """Whether prompts go in whole."""
+    return issubclass(SCHEDULERS[pool.server.scheduler], InFlight)
+
+
 def room_beside(pool: Pool, load: Load, beside: Array) -> Array:
     """New tokens that a rank takes in a pass beside so many sequences of all ranks: where prompts go in whole, of as
     many as fit, and one at least."""
     budget, least = load.budget, 1.0
-    if issubclass(SCHEDULERS[pool.server.scheduler], InFlight):
+    if whole_prompts(pool):
         least = np.minimum(budget, load.prompt)
         budget = np.maximum(np.floor(budget / load.prompt) * load.prompt, least)
     return np.asarray(np.maximum(budget - beside / pool.table.slots, least))
@@ -261,6 +266,11 @@ def free(busy: Array, clients: Any) -> Array:
     return np.asarray(np.maximum(1.0 - busy, 0.0) + np.maximum(0.5 / np.where(clients > 0, clients, np.inf), 5e-4))
 
 
+def crowding(busy: Array, whole: Array) -> Array:
+    """Sakasegawa's power of a share of the most requests/s, r^sqrt(2 (c + 1)), of servers that take c at a time."""
+    return np.asarray(np.minimum(busy, 1.0) ** np.sqrt(2 * (np.maximum(whole, 1.0) + 1)))
+
+
 def queueing(busy: Array, most: Array, whole: Array, clients: Any = np.inf) -> Array:
     """Wait behind other prompts beyond the pass that runs: r^sqrt(2 (c + 1)) / 2 (1 - r) services of 1 / most.
 
@@ -273,8 +283,7 @@ def queueing(busy: Array, most: Array, whole: Array, clients: Any = np.inf) -> A
     >>> float(queueing(np.array(1.0), np.array(10.0), np.array(1.0), clients=4))
     0.4
     """
-    power = np.minimum(busy, 1.0) ** np.sqrt(2 * (np.maximum(whole, 1.0) + 1))
-    return np.asarray(power / (2 * free(busy, clients)) / most)
+    return np.asarray(crowding(busy, whole) / (2 * free(busy, clients)) / most)
 
 
 def share_taken(before: Array, cycle: Array, whole: Array, clients: Array) -> Array:
@@ -285,7 +294,7 @@ def share_taken(before: Array, cycle: Array, whole: Array, clients: Array) -> Ar
     >>> float(share_taken(np.array(0.0), np.array(4.0), np.array(1.0), np.array(2.0)))
     0.5
     """
-    power = np.minimum(before, 1.0) ** np.sqrt(2 * (np.maximum(whole, 1.0) + 1))
+    power = crowding(before, whole)
     pole = 1 + 0.5 / clients
     b = cycle * pole + (1 - 1 / clients) * power / 2 + clients
     root = np.sqrt(np.maximum(b**2 - 4 * cycle * clients * pole, 0.0))

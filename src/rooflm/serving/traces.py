@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -44,17 +44,7 @@ def read_trace(path: str, limit: int | None = None) -> Requests:
         raise RooflmError(f"trace is {path!r}, but it must end in .csv, .jsonl or .json")
     content = outside.text(path, "trace", "csv")
     rows = itertools.islice(READ[suffix](content, f"trace {path!r}"), limit)
-    return requests_of(rows, path)
-
-
-def _csv(content: str, label: str) -> Iterator[Line]:
-    for number, row in outside.csv_rows(content, label):
-        yield number, {k.lower(): v for k, v in row.items()}
-
-
-def _json(content: str, label: str) -> Iterator[Line]:
-    for number, row in enumerate(_listed(outside.from_json(content, label), label), 1):
-        yield number, {k.lower(): v for k, v in row.items()}
+    return requests_of(((line, {k.lower(): v for k, v in row.items()}) for line, row in rows), path)
 
 
 def _jsonl(content: str, label: str) -> Iterator[Line]:
@@ -64,11 +54,14 @@ def _jsonl(content: str, label: str) -> Iterator[Line]:
         row = outside.from_json(line, f"{label}, line {number}")
         if not isinstance(row, dict):
             raise RooflmError(f"{label}, line {number}: a request must be an object with named fields")
-        yield number, {k.lower(): v for k, v in row.items()}
+        yield number, row
 
 
-READ = {".csv": _csv, ".json": _json, ".jsonl": _jsonl}
-"""Suffix -> the requests of a file, as (line, fields by lower-case name)."""
+READ: dict[str, Callable[[str, str], Iterable[Line]]] = {
+    ".csv": outside.csv_rows, ".jsonl": _jsonl,
+    ".json": lambda content, label: enumerate(_listed(outside.from_json(content, label), label), 1),
+}  # fmt: skip
+"""Suffix -> the requests of a file, as (line, fields by name)."""
 
 
 def _listed(whole: Any, label: str) -> list[dict[str, Any]]:
