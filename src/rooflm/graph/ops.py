@@ -1,7 +1,7 @@
-"""Op and Comm: the two things a graph is made of, and their builders. Here, and in graph.py, shapes become numbers.
+"""Op and Comm: the two things a graph is made of, and their builders.
 
 An Op carries its FLOPs and its compulsory device-memory traffic (each operand read once, each result written once);
-how much more traffic a real kernel causes, and how long it takes, is for roofline.py."""
+how much more traffic a real kernel causes, and how long it takes, is for `kernels`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.units import Num, expm1, is_plain, larger, log1p, pick, smaller, sqrt
+
+OVER_PROMPTS = ("attention", "mla_attention")
+"""Kinds of attention of new tokens."""
+OVER_CACHE = ("decode_attention", "mla_decode")
+"""Kinds of attention of one token a sequence, which reads its cache."""
+PRODUCTS = ("gemm", "bmm", *OVER_PROMPTS, "moe", "scan")
+"""Kinds of a pass with prompts that multiply matrices; all others stream."""
 
 
 class Op(NamedTuple):

@@ -21,7 +21,16 @@ from rooflm.catalogue.model import MoE
 from rooflm.catalogue.quant import Quant
 from rooflm.graph.context import absent_group
 from rooflm.graph.feedforward import gathers
-from rooflm.graph.ops import Op, distinct, distinct_experts, occupied, popularity, stacked
+from rooflm.graph.ops import (
+    OVER_CACHE,
+    OVER_PROMPTS,
+    Op,
+    distinct,
+    distinct_experts,
+    occupied,
+    popularity,
+    stacked,
+)
 from rooflm.kernels.attention import (
     DecodeConstants,
     PrefillConstants,
@@ -59,8 +68,8 @@ HEAD = 128
 """Values of a head up to which kernels of attention keep all they add up in registers."""
 ALIGNED = 16
 """Bytes of which the rows of operands are multiples where cuBLAS' batched products use tensor cores."""
-MIXED = 5e-6
-"""s: floor of such a product."""
+UNFUSED_FLOOR = 5e-6
+"""s: floor of plain batched products."""
 FEW = 64
 """Points up to which the products of all data types are evaluated together: fewer calls, but constants as arrays."""
 
@@ -109,8 +118,8 @@ def _sizes(op: Op) -> tuple[Any, ...]:
 
 
 FACTORS = {
-    "gemm": "gemm_factor", "attention": "attention_factor", "mla_attention": "attention_factor",
-    "decode_attention": "decode_factor", "mla_decode": "decode_factor", "moe": "moe_factor",
+    "gemm": "gemm_factor", "moe": "moe_factor", **dict.fromkeys(OVER_PROMPTS, "attention_factor"),
+    **dict.fromkeys(OVER_CACHE, "decode_factor"),
 }  # fmt: skip
 """Kind of kernel -> the engine's constant for it; streaming kernels take stream_factor."""
 
@@ -118,7 +127,7 @@ FACTORS = {
 def _unfused(op: Op, peak: Num, r: Rates) -> Num:
     """Plain batched products: a share of the roofline (`peak` in FLOP/s) and a floor a kernel."""
     roof = larger(op.flops / (UNFUSED * peak), op.bytes / (UNFUSED * r.dram))
-    return roof + MIXED * op.launches
+    return roof + UNFUSED_FLOOR * op.launches
 
 
 def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
