@@ -368,7 +368,7 @@ def matrix_params(hidden: Num, width: Num, gated: bool, bias: bool = False) -> N
     >>> matrix_params(4096, 11008, gated=True) == 3 * 4096 * 11008
     True
     """
-    matrices = 3 if gated else 2
+    matrices = 2 + gated
     return matrices * hidden * width + bias * ((matrices - 1) * width + hidden)
 
 

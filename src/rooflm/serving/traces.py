@@ -138,19 +138,23 @@ def real(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def _wrong(value: Any, column: str, where: str, rule: str) -> RooflmError:
+    """The error of a value that breaks a rule, of which its first 60 characters are shown."""
+    said = repr(value)
+    return RooflmError(f"{where}: {column} is {said if len(said) <= 60 else f'{said[:60]}...'}, but {rule}")
+
+
 def _tokens(value: Any, column: str, where: str, least: int = 1) -> int:
     number = real(value)
     if number is None or number != int(number) or not least <= number < LONGEST:
-        raise RooflmError(
-            f"{where}: {column} is {_seen(value)}, but it must be a whole number of at least {least}, below {LONGEST}"
-        )
+        raise _wrong(value, column, where, f"it must be a whole number of at least {least}, below {LONGEST}")
     return int(number)
 
 
 def _number(value: Any, column: str, where: str) -> float:
     number = real(value)
     if number is None:
-        raise RooflmError(f"{where}: {column} is {_seen(value)}, but it must be a number")
+        raise _wrong(value, column, where, "it must be a number")
     return number
 
 
@@ -161,14 +165,8 @@ def _hashes(value: Any, where: str) -> list[int]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(h, int) and not isinstance(h, bool) for h in value):
-        raise RooflmError(f"{where}: hash_ids is {_seen(value)}, but it must be a list of whole numbers")
+        raise _wrong(value, "hash_ids", where, "it must be a list of whole numbers")
     return value
-
-
-def _seen(value: Any) -> str:
-    """A value as a message shows it."""
-    said = repr(value)
-    return said if len(said) <= 60 else f"{said[:60]}..."
 
 
 def _time(value: Any, column: str, where: str) -> float:
@@ -181,7 +179,7 @@ def _time(value: Any, column: str, where: str) -> float:
         except (ValueError, OverflowError, OSError):
             number = None
     if number is None:
-        raise RooflmError(f"{where}: {column} is {_seen(value)}, but it must be seconds or a date and time")
+        raise _wrong(value, column, where, "it must be seconds or a date and time")
     if not 0 <= number <= LATEST:
-        raise RooflmError(f"{where}: {column} is {_seen(value)}, but a time must be from 0 to {LATEST:g}")
+        raise _wrong(value, column, where, f"a time must be from 0 to {LATEST:g}")
     return number
