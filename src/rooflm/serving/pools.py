@@ -171,13 +171,12 @@ def pools_state(
 def pools_steady(requests: Requests, pools: tuple[Pool, ...], transfer: Transfer) -> Steady:
     """The steady state of a prefill and a decode pool as they are simulated, under all of the requests."""
     first, second = pools
-    rate = 0.0 if requests.concurrency else requests.rate
-    load = Load(float(np.mean(requests.prompt)), float(np.mean(requests.output)), 0.0, 0.0, 0.0, 0.0, 0.0)
-    prompts = prompts_of(first, replace(load, budget=first.server.budget, tokens=first.capacity.tokens))
-    decoding = decoding_of(second, replace(load, budget=second.server.budget, tokens=second.capacity.tokens))
-    clients = float(requests.concurrency)
-    sent, replicas = sent_bytes(first, load.prompt), (first.replicas, second.replicas)
-    return pools_state(prompts, decoding, replicas, transfer, sent, clients, rate, load.output).single()
+    clients, rate = float(requests.concurrency), 0.0 if requests.concurrency else requests.rate
+    prompt, output = float(np.mean(requests.prompt)), float(np.mean(requests.output))
+    one, other = (Load(prompt, output, budget=p.server.budget, tokens=p.capacity.tokens) for p in pools)
+    prompts, decoding = prompts_of(first, one), decoding_of(second, other)
+    sent, replicas = sent_bytes(first, prompt), (first.replicas, second.replicas)
+    return pools_state(prompts, decoding, replicas, transfer, sent, clients, rate, output).single()
 
 
 def steady_of(run: Run, warmup: int = 0) -> Steady | None:

@@ -55,11 +55,11 @@ class Load:
 
     prompt: float
     output: float
-    clients: Any
-    rate: Any
-    first: Any
-    budget: Any
-    tokens: Any
+    clients: Any = 0.0
+    rate: Any = 0.0
+    first: Any = 0.0
+    budget: Any = np.inf
+    tokens: Any = np.inf
 
     def at(self, places: NDArray[np.int_]) -> Load:
         """Those of the loads that stand at some places of theirs."""
