@@ -272,13 +272,10 @@ def _kept(block: Block, depth: Num) -> Num:
 
 
 _SCALED = {
-    Attention: ("heads", "kv_heads"),
-    MLA: ("heads",),
-    CompressedAttention: ("heads",),
-    LinearAttention: ("heads", "key_heads"),
-    MLP: ("width",),
-    MoE: ("width", "shared_width"),
-}
+    Attention: ("heads", "kv_heads"), MLA: ("heads",), CompressedAttention: ("heads",),
+    LinearAttention: ("heads", "key_heads"), MLP: ("width",), MoE: ("width", "shared_width"),
+}  # fmt: skip
+"""What of a mixer or feed-forward grows with the width."""
 
 
 def _widen(part: Any, scale: Num) -> Any:

@@ -73,9 +73,8 @@ def equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
     """
 
     def same(x: Any, y: Any) -> bool:
-        if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
-            return x is y or (np.shape(x) == np.shape(y) and bool(np.all(x == y)))
-        return x == y
+        arrays = isinstance(x, np.ndarray) or isinstance(y, np.ndarray)
+        return x is y or (np.array_equal(x, y) if arrays else x == y)
 
     return len(a) == len(b) and all(map(same, a, b))
 

@@ -21,38 +21,14 @@ from rooflm.catalogue.model import MoE
 from rooflm.catalogue.quant import Quant
 from rooflm.graph.context import absent_group
 from rooflm.graph.feedforward import gathers
-from rooflm.graph.ops import (
-    OVER_CACHE,
-    OVER_PROMPTS,
-    Op,
-    distinct,
-    distinct_experts,
-    occupied,
-    popularity,
-    stacked,
-)
-from rooflm.kernels.attention import (
-    DecodeConstants,
-    PrefillConstants,
-    chunked,
-    decode_attention_time,
-    decode_kernels,
-    prefill_attention_time,
-    prefill_kernels,
-)
+from rooflm.graph.ops import OVER_CACHE, OVER_PROMPTS, Op, distinct, distinct_experts, occupied, popularity, stacked
+from rooflm.kernels import attention, mla
 from rooflm.kernels.constants import ANY
 from rooflm.kernels.derating import derating, matrix_share, softmax_share
 from rooflm.kernels.elementwise import CHAIN, LEAST, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
 from rooflm.kernels.expert_kernels import Choice, choices, libraries
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, in_graphs, where
-from rooflm.kernels.mla import (
-    MlaDecodeConstants,
-    MlaPrefillConstants,
-    mla_decode_time,
-    mla_prefill_time,
-    sparse_prefill_time,
-)
 from rooflm.kernels.moe import moe_time, routed
 from rooflm.kernels.own_machine import op_time
 from rooflm.kernels.products import among, brain_time, expert_vectors, products
@@ -135,20 +111,21 @@ def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     sequences, new, past, heads, kv, qk, v, window, *both_ways = op.shape
     if not s.engine.kernels.flash:
         return _unfused(op, r.peak[op.rate], r) * s.engine.factors.bmm_factor
-    names = prefill_kernels(bool(highest(op.widths[1]) <= 1), highest(qk))
-    c = constants("attention", PrefillConstants, w, w.half, names)
+    names = attention.prefill_kernels(bool(highest(op.widths[1]) <= 1), highest(qk))
+    c = constants("attention", attention.PrefillConstants, w, w.half, names)
     share = matrix_share(s.cluster.device)  # fewer matrix units also draw less power
     softmax = c.softmax_dim * share * softmax_share(s.cluster.device)
     c = c._replace(softmax_dim=softmax, throttle=c.throttle * smaller(share, 1.0))
     if s.engine.phase == "training":
         c = trained(c, op.role == "dgrad")
-    call = partial(prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
+    call = partial(attention.prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
                    q_bytes=op.widths[0], kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
                    sms=s.cluster.device.sms, causal=not both_ways)  # fmt: skip
     time = call(new, past, c=c, window=window) * pick(qk > HEAD, s.engine.kernels.wide_heads, 1.0) / s.mapping.cp
     if s.engine.phase == "training" and not absent_group(s.mapping.cp):
         long = op.flops / r.peak["half"]
-        time = pick((window < math.inf), time, chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring))
+        shared = attention.chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring)
+        time = pick(window < math.inf, time, shared)
     return time
 
 
@@ -156,10 +133,10 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Latent attention of new tokens; the expansion of the latent is a product of its own in the graph. Where an
     indexer picks fewer tokens than there are, kernels over the latents take its place; for shorter prompts, too, where
     the engine has no other way (docs/decisions/0111)."""
-    c = constants("mla", MlaPrefillConstants, w, w.half, ("mla-prefill",))
+    c = constants("mla", mla.MlaPrefillConstants, w, w.half, ("mla-prefill",))
     c = c._replace(floor_s=pick(s.engine.host.issue_prefill > GRAPHLESS, c.floor_s, 0.0))
     sequences, new, past, heads, qk, v, picked, latent, rope = op.shape
-    call = partial(mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v, q_bytes=op.widths[0],
+    call = partial(mla.mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v, q_bytes=op.widths[0],
                    peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
     if s.engine.phase == "training" and not absent_group(s.mapping.cp) and is_plain(picked, np.inf):
         # kernels of a context group's chunks have equal work: that of the rank's own new / cp causal tokens
@@ -168,7 +145,7 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     if s.engine.kernels.latent_prompts:  # scores of latent + rope, sums of latents: so many more FLOPs a pair
         time = time * (2.0 * latent + rope) / (qk + v)
     if not is_plain(picked, np.inf):
-        sparse = sparse_prefill_time(sequences, new, past, heads, picked, latent=latent, rope=rope,
+        sparse = mla.sparse_prefill_time(sequences, new, past, heads, picked, latent=latent, rope=rope,
                                      peak=r.peak["half"])  # fmt: skip
         time = pick((new + past > picked) | s.engine.kernels.sparse_prompts, sparse, time)
     return time / s.mapping.cp
@@ -195,7 +172,7 @@ def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     peak = r.peak["half"] * (s.cluster.device.peak[width] / s.cluster.device.peak[w.half]) ** waits
     if not is_plain(k.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
         c = c._replace(min_group=1.0)
-    call = partial(decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2, l1=r.l1,
+    call = partial(attention.decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2, l1=r.l1,
                    kv_bytes=op.widths[1], peak=peak, bandwidth=dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
     time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)
     values = rows * keys * (qk + v)  # of keys and values that a head reads
@@ -218,13 +195,14 @@ def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
 def _decode_constants(group: Num, size: float, width: str, w: Where) -> Any:
     """Constants of the decode kernels for groups of so many query heads a KV head, which in a grid may be several."""
+    kind, kernels = attention.DecodeConstants, attention.decode_kernels
     if not isinstance(group, np.ndarray):
-        return constants("attention", DecodeConstants, w, width, decode_kernels(group, size))
+        return constants("attention", kind, w, width, kernels(group, size))
     groups = np.unique(group)
-    fits = [constants("attention", DecodeConstants, w, width, decode_kernels(one, size)) for one in groups.tolist()]
+    fits = [constants("attention", kind, w, width, kernels(one, size)) for one in groups.tolist()]
     which = np.searchsorted(groups, group)
     fields = zip(*fits, strict=True)
-    return DecodeConstants._make(a[0] if len({*a}) == 1 else np.array(a)[which] for a in fields)
+    return kind._make(a[0] if len({*a}) == 1 else np.array(a)[which] for a in fields)
 
 
 def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
@@ -235,8 +213,8 @@ def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     library = s.engine.kernels.attention
     rows, keys, heads, latent, rope = op.shape
     width = w.half if library else _cache_width(op, w, s)  # Triton's widens a narrow cache
-    fit = in_graphs("mla", MlaDecodeConstants, w, width, f"mla-decode-{library}" if library else "mla-decode")
-    call = partial(mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1],
+    fit = in_graphs("mla", mla.MlaDecodeConstants, w, width, f"mla-decode-{library}" if library else "mla-decode")
+    call = partial(mla.mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1],
                    peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
     return reduce(smaller, [call(c=c._replace(floor_s=0.0)) for c in fit])
 

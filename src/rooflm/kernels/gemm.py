@@ -10,12 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rooflm.kernels.blend import filling, part_overlap
 from rooflm.units import Num, is_plain, larger, pick
-
-Floats = NDArray[np.float64]
 
 
 class GemmConstants(NamedTuple):
@@ -101,7 +98,7 @@ def gemm_time(
 
 
 def _sm_time(
-    m: Floats, n: Floats, k: Floats, wide: Num, peak: Num, feed: Num, sms: Num, c: GemmConstants, units: Num, least: Num
+    m: Num, n: Num, k: Num, wide: Num, peak: Num, feed: Num, sms: Num, c: GemmConstants, units: Num, least: Num
 ) -> Num:
     """Time in s that the SMs need, the best over tiles and splits of k (as in `gemm_time`; wide: B an operand; feed:
     B/s of operands).
