@@ -146,7 +146,7 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         time = time * (2.0 * latent + rope) / (qk + v)
     if not is_plain(picked, np.inf):
         sparse = mla.sparse_prefill_time(sequences, new, past, heads, picked, latent=latent, rope=rope,
-                                     peak=r.peak["half"])  # fmt: skip
+                                         peak=r.peak["half"])  # fmt: skip
         time = pick((new + past > picked) | s.engine.kernels.sparse_prompts, sparse, time)
     return time / s.mapping.cp
 
