@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -131,7 +133,4 @@ def any_of(flags: Iterable[Num]) -> Any:
     >>> any_of([False, np.array([True, False])]).tolist(), any_of([])
     ([True, False], False)
     """
-    out: Any = False
-    for flag in flags:
-        out = out | flag
-    return out
+    return reduce(or_, flags, False)

@@ -57,11 +57,9 @@ class Kernels:
     """Which kernels it runs, and how a graph is built of them."""
 
     whose: str = word("torch", "whose measured kernels it runs: a key of the calibration tables (none: the roofline)")
-    fused: bool = flag(
-        True,
-        "norms take the residual add in, Q/K/V and gate/up are one product each, the activation multiplies in place, "
-        "rotary embedding and cache write are one kernel; else each is a chain of plain kernels",
-    )
+    fused: bool = flag(True, "norms take the residual add in, Q/K/V and gate/up are one product each, the activation "
+                       "multiplies in place, rotary embedding and cache write are one kernel; else each is a chain of "
+                       "plain kernels")  # fmt: skip
     early: bool = flag(False, "training: libraries older than today's cards ([early] of training.toml)")
     flash: bool = flag(True, "attention keeps its scores on chip")
     decode_flash: bool = flag(True, "so does decoding (one kernel), whatever the prefill does")
@@ -171,9 +169,8 @@ class Host:
     deliver: Num = number(0.0, "time a decoding sequence under load: its token goes out before the next pass runs", "s")
     overlap: bool = flag(False, "the host prepares a step while the device runs: its costs show where it is later")
     ahead: bool = flag(False, "processes beside the scheduler launch a pass with prompts while the step before it runs")
-    gap: Num = number(
-        0.0, "device idle time between two dependent kernels (negative: launches overlap)", "s", low=-1.25e-6
-    )  # the shortest kernels take 1.3 us
+    gap: Num = number(0.0, "device idle time between two dependent kernels (negative: launches overlap)", "s",
+                      low=-1.25e-6)  # fmt: skip  # the shortest kernels take 1.3 us
     expert_launch: Num = number(0.0, "training: time of each expert's own kernels over that of its work", "s")
     moe_host: Num = number(0.0, "training: host time of a layer of experts and a micro-batch, kernel by kernel", "s")
     router_apart: bool = flag(False, "training: the router is many kernels (Megatron-Core without moe_router_fusion)")
@@ -236,9 +233,8 @@ class Habits:
     pipeline_zero: Num = count(3, "highest ZeRO stage that goes with its pipelines (Megatron-LM, DeepSpeed: 1)", 0, 3)
     sequence_parallel: bool = flag(True, "sequence parallelism unless told otherwise")
     dropout: bool = flag(False, "the framework's recipes train with it")
-    selective: str = word(
-        "core", "what selective recomputation means: the attention core, or (ops) torchtitan's policy", ("core", "ops")
-    )
+    selective: str = word("core", "what selective recomputation means: the attention core, or (ops) torchtitan's "
+                          "policy", ("core", "ops"))  # fmt: skip
     early_stop: bool = flag(False, "recomputation leaves out the last product of a layer (PyTorch from 2.1, XLA)")
     bucket: Num = number(INF, "below ZeRO 3: gradients of a message at least", low=1)
     bucket_rank: Num = number(0.0, "the same a data-parallel rank")

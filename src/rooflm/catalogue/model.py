@@ -272,13 +272,10 @@ def _kept(block: Block, depth: Num) -> Num:
 
 
 _SCALED = {
-    Attention: ("heads", "kv_heads"),
-    MLA: ("heads",),
-    CompressedAttention: ("heads",),
-    LinearAttention: ("heads", "key_heads"),
-    MLP: ("width",),
-    MoE: ("width", "shared_width"),
-}
+    Attention: ("heads", "kv_heads"), MLA: ("heads",), CompressedAttention: ("heads",),
+    LinearAttention: ("heads", "key_heads"), MLP: ("width",), MoE: ("width", "shared_width"),
+}  # fmt: skip
+"""What of a mixer or feed-forward grows with the width."""
 
 
 def _widen(part: Any, scale: Num) -> Any:
@@ -368,7 +365,7 @@ def matrix_params(hidden: Num, width: Num, gated: bool, bias: bool = False) -> N
     >>> matrix_params(4096, 11008, gated=True) == 3 * 4096 * 11008
     True
     """
-    matrices = 3 if gated else 2
+    matrices = 2 + gated
     return matrices * hidden * width + bias * ((matrices - 1) * width + hidden)
 
 

@@ -6,14 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rooflm.estimate import memory as mem
-from rooflm.graph.ops import Comm, Op
+from rooflm.graph.ops import OVER_CACHE, Comm, Op
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.scenario import Scenario
 from rooflm.scenario.speculation import Speculation, guessing_model
 from rooflm.units import Num
-
-ONCE = ("decode_attention", "mla_decode")
-"""Kinds of kernels that read a sequence's cache once, however many of its tokens are verified."""
 
 
 def verifying(plain: Sequence[Op | Comm], s: Scenario, wide: Callable[[Num], Sequence[Op | Comm]]) -> list[Op | Comm]:
@@ -23,7 +20,7 @@ def verifying(plain: Sequence[Op | Comm], s: Scenario, wide: Callable[[Num], Seq
         return list(plain)
     rows = s.speculation.verified
     other = wide(rows)
-    return [a._replace(flops=a.flops * rows) if isinstance(a, Op) and a.kind in ONCE else b
+    return [a._replace(flops=a.flops * rows) if isinstance(a, Op) and a.kind in OVER_CACHE else b
             for a, b in zip(plain, other, strict=True)]  # fmt: skip
 
 

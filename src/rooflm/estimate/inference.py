@@ -23,7 +23,7 @@ from rooflm.estimate.request import (
     timed_nodes,
     timed_passes,
 )
-from rooflm.estimate.step import Step, add_up, volumes
+from rooflm.estimate.step import Step, add_up, by_name, volumes
 from rooflm.kernels.rates import matrix_peak, rates
 from rooflm.kernels.roofline import Timed
 from rooflm.scenario.rules import INFERENCE, flags
@@ -64,17 +64,15 @@ class InferenceFigures(Figures):
         """A quantity of `Step` over all prefill passes."""
         return add_up(times * getattr(one, name) for one, times in self.speed.prompts)
 
-    def by_name(self, read: Callable[[Step], Mapping[str, Num]]) -> dict[str, Num]:
+    def prompts_by_name(self, read: Callable[[Step], Mapping[str, Num]]) -> dict[str, Num]:
         """What is read of a pass by name, summed over all prefill passes."""
-        out: dict[str, Num] = {}
-        for one, times in self.speed.prompts:
-            out |= {name: out.get(name, 0.0) + times * value for name, value in read(one).items()}
-        return out
+        return by_name((name, times * x) for one, times in self.speed.prompts for name, x in read(one).items())
 
     @figure
     def prefill_parts(self) -> dict[str, Num]:
         """Seconds to the first token by part."""
-        return {k: v * self.speed.repeat for k, v in self.by_name(lambda one: one.parts).items()} | self.speed.before
+        parts = self.prompts_by_name(lambda one: one.parts)
+        return {k: v * self.speed.repeat for k, v in parts.items()} | self.speed.before
 
     @figure
     def decode_parts(self) -> dict[str, Num]:
@@ -89,7 +87,7 @@ class InferenceFigures(Figures):
     def comm_detail(self) -> dict[str, dict[str, Num]]:
         """Bytes sent by one GPU in the prefill and in a decode step, by collective."""
         run, pp, tick = self.running, self.scenario.mapping.pp, self.speed.tick.timed
-        sent = {"prefill": self.by_name(lambda one: volumes(one.timed, pp)), "decode": volumes(tick, pp)}
+        sent = {"prefill": self.prompts_by_name(lambda one: volumes(one.timed, pp)), "decode": volumes(tick, pp)}
         # messages are as long as their sequences are many, so that those of the largest micro-batch stand for all
         step = {k: mean_step(v, self.scenario.axes) * (run.sequences / run.micro) for k, v in sent["decode"].items()}
         return {"prefill": {k: v * run.waves for k, v in sent["prefill"].items()}, "decode": step}
@@ -204,7 +202,8 @@ class InferenceFigures(Figures):
     def bounds(self) -> dict[str, dict[str, Num]]:
         """Seconds of all prefill passes and of a decode step by what bounds them."""
         axes, tick = self.scenario.axes, self.speed.tick
-        return {"prefill": self.by_name(lambda one: bound_shares(one, axes)), "decode": bound_shares(tick, axes)}
+        prompts = self.prompts_by_name(lambda one: bound_shares(one, axes))
+        return {"prefill": prompts, "decode": bound_shares(tick, axes)}
 
     @figure
     def bound(self) -> dict[str, Num]:
@@ -228,8 +227,8 @@ class InferenceFigures(Figures):
     def parts(self) -> dict[str, Num]:
         """Seconds of the whole request by part; sums to latency."""
         steps = larger(self.scenario.workload.output - 1, 0)
-        names = dict.fromkeys((*self.prefill_parts, *self.decode_parts))
-        return {n: (self.prefill_parts.get(n, 0.0) + steps * self.decode_parts.get(n, 0.0)) * self.waves for n in names}
+        decode = [(name, steps * value) for name, value in self.decode_parts.items()]
+        return {k: v * self.waves for k, v in by_name([*self.prefill_parts.items(), *decode]).items()}
 
 
 def infer_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> InferenceFigures:

@@ -30,7 +30,11 @@ def prefill_context(s: Scenario, sequences: Num) -> Context:
     """One of the passes that the prompts take, of so many sequences."""
     w = s.workload
     rows = sequences * (w.new if w.logits == "all" else 1)
-    work = Pass(Prefill(sequences, w.new, w.cached), None, rows)
+    return served_context(s, Pass(Prefill(sequences, w.new, w.cached), None, rows))
+
+
+def served_context(s: Scenario, work: Pass) -> Context:
+    """A pass of the scenario's model in its engine."""
     return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters)
 
 
@@ -47,8 +51,7 @@ def contexts_of(s: Scenario) -> Num:
 
 def decode_context(s: Scenario, run: Running, rows: Num = 1) -> Context:
     """The decode pass of the largest micro-batch, of `rows` tokens a sequence, at the contexts of `contexts_of`."""
-    work = Pass(None, Decode(run.micro * rows, contexts_of(s), rows), run.micro * rows)
-    return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters)
+    return served_context(s, Pass(None, Decode(run.micro * rows, contexts_of(s), rows), run.micro * rows))
 
 
 def mean_step(x: Num, axes: int) -> Num:

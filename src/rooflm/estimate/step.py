@@ -109,23 +109,33 @@ def launches(timed: Sequence[Timed]) -> Num:
     return sum(n.count * (n.launches if isinstance(n, Op) else smaller(n.ranks - 1, 1)) for n in nodes)
 
 
+def by_name(pairs: Iterable[tuple[str, Num]]) -> dict[str, Num]:
+    """The values of each name added up.
+
+    >>> by_name([("mlp", 1.0), ("norm", 2.0), ("mlp", 3.0)])
+    {'mlp': 4.0, 'norm': 2.0}
+    """
+    values: dict[str, list[Num]] = {}
+    for name, value in pairs:
+        values.setdefault(name, []).append(value)
+    return {name: add_up(each) for name, each in values.items()}
+
+
 def by_part(timed: Sequence[Timed]) -> dict[str, Num]:
     """Seconds by part of the breakdown."""
-    parts: dict[str, list[Num]] = {}
-    for t in timed:
-        parts.setdefault(t.node.part, []).append(t.total)
-    return {part: add_up(times) for part, times in parts.items()}
+    return by_name((t.node.part, t.total) for t in timed)
+
+
+def power_time(op: Op, r: Rates) -> Num:
+    """Seconds at TDP in which a device draws as much beyond idle power as in one execution of an op: at full compute
+    rate an op draws TDP, streaming memory at full rate MEMORY_POWER of the way to it."""
+    return larger(op.flops / r.peak[op.rate], MEMORY_POWER * op.bytes / r.dram)
 
 
 def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
-    """Joules that the work itself draws beyond idle power. E = (TDP - idle) sum over ops of max(FLOPs / peak, 0.6 bytes
-    / bandwidth): an op at full compute rate draws TDP, one that streams memory at full rate 60 % of the way to it."""
-    seconds = [
-        t.node.count * larger(t.node.flops / r.peak[t.node.rate], MEMORY_POWER * t.node.bytes / r.dram)
-        for t in timed
-        if isinstance(t.node, Op)
-    ]
-    return (device.tdp - device.idle) * add_up(seconds)
+    """Joules that the work itself draws beyond idle power: (TDP - idle) x the sum of `power_time`."""
+    seconds = add_up(t.node.count * power_time(t.node, r) for t in timed if isinstance(t.node, Op))
+    return (device.tdp - device.idle) * seconds
 
 
 @kept
@@ -254,9 +264,5 @@ def step(
 def volumes(timed: Sequence[Timed], pp: Num) -> dict[str, Num]:
     """Bytes that one device sends in a pass, by collective: a stage does its share of the layers' collectives and
     sends its output on once."""
-    sent: dict[str, Num] = {}
-    for t in timed:
-        if isinstance(t.node, Comm):
-            stages = larger(pp - 1, 1) if t.node.group == "pp" else pp
-            sent[t.node.name] = sent.get(t.node.name, 0.0) + comm_volume(t.node) / stages
-    return sent
+    comms = [t.node for t in timed if isinstance(t.node, Comm)]
+    return by_name((c.name, comm_volume(c) / (larger(pp - 1, 1) if c.group == "pp" else pp)) for c in comms)

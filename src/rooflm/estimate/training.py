@@ -15,7 +15,7 @@ import numpy as np
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.capacity import Limits, check, fixed_buffers
 from rooflm.estimate.figures import Figures, Memory, figure
-from rooflm.estimate.step import add_up, by_part, dynamic_energy
+from rooflm.estimate.step import add_up, by_name, by_part, dynamic_energy
 from rooflm.estimate.training_step import (
     PHASES,
     StepGraph,
@@ -106,15 +106,12 @@ class TrainingFigures(Figures):
         messages to neighbours, its gradients and parameters."""
         step, timed, pp = self.step, self.timed, self.scenario.mapping.pp
         passed = [(group, step.micro_batches / pp) for group in timed.passes.values()]
-        sent: dict[str, Num] = {}
-        for group, times in (
+        groups = [
             *passed, (timed.send, step.micro_batches * step.crossings * (pp - 1) / pp),
             (timed.reduce, step.sync.reductions), (timed.gather, step.sync.gathers), (timed.tied, 1.0),
-        ):  # fmt: skip
-            for node in (t.node for t in group):
-                if isinstance(node, Comm):
-                    sent[node.name] = sent.get(node.name, 0.0) + comm_volume(node) * times
-        return sent
+        ]  # fmt: skip
+        sent = [(t.node, times) for group, times in groups for t in group]
+        return by_name((c.name, comm_volume(c) * times) for c, times in sent if isinstance(c, Comm))
 
     @figure
     def tokens_per_s_per_gpu(self) -> Num:
@@ -207,12 +204,8 @@ class TrainingFigures(Figures):
         """Device seconds of a step by part of the model (attention, mlp, norm, embedding, logits, tp_comm ...), all
         passes, mean over the stages; communication counts in full, shown or hidden."""
         times = self.micro_batches / self.scenario.mapping.pp
-        names = dict.fromkeys(n.replace("regather", "comm") for seconds in self.detail.values() for n in seconds)
-        out: dict[str, Num] = dict.fromkeys(names, 0.0)
-        for seconds in self.detail.values():
-            for name, value in seconds.items():
-                out[name.replace("regather", "comm")] += times * value
-        return out
+        seconds = [pair for phase in self.detail.values() for pair in phase.items()]
+        return by_name((name.replace("regather", "comm"), times * value) for name, value in seconds)
 
 
 def train_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> TrainingFigures:

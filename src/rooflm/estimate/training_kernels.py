@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rooflm.catalogue.model import MoE
-from rooflm.graph.ops import Comm, Op
+from rooflm.graph.ops import OVER_PROMPTS, PRODUCTS, Comm, Op
 from rooflm.kernels import training_factors as factors
 from rooflm.kernels.derating import ROOT, drawn, matrix_share
 from rooflm.kernels.dispatch import ALIGNED
@@ -30,7 +30,7 @@ def kernel_factor(t: Timed, s: Scenario, dtype: dict[str, str]) -> Num:
         return single * e.factors.moe_factor * ungrouped
     if node.kind == "scan":
         return e.factors.attention_factor * factors.factor("scan", "roofline", device, generation)
-    if node.kind in ("attention", "mla_attention"):
+    if node.kind in OVER_PROMPTS:
         forward, back = (unhurried(f, s) for f in factors.attention(e.kernels.attention_kernel, device, generation))
         latent = factors.factor("latent", node.role, device, generation) if node.kind == "mla_attention" else 1.0
         return e.factors.attention_factor * latent * forward * (back if node.role == "dgrad" else 1.0)
@@ -77,12 +77,11 @@ def bias_factor(s: Scenario) -> float:
 
 STREAM_FLOOR = 2e-6
 """s: floor of an elementwise kernel."""
-PRODUCTS = ("gemm", "bmm", "attention", "mla_attention", "scan")
-"""Kinds that take their calibrated time; elementwise kernels, calibrated on few rows, take a share of bandwidth."""
 
 
 def stream_time(node: Op, s: Scenario, bandwidth: Num) -> Num:
-    """An elementwise kernel on a micro-batch's tensors: bytes over a share of the bandwidth, and a floor a launch."""
+    """An elementwise kernel on a micro-batch's tensors (calibrated on few rows): bytes over a share of the bandwidth,
+    and a floor a launch."""
     biased = node.of == "experts" and node.kind == "activation" and not s.engine.kernels.grouped
     slower = bias_factor(s) if biased else stream_factor(node)
     return slower * node.bytes / (s.engine.factors.stream_share * bandwidth) + STREAM_FLOOR * node.launches
@@ -99,7 +98,7 @@ def alone(t: Timed, s: Scenario) -> Num:
 
     Source: JAX, Pallas' flash and splash attention on TPU (double-buffered blocks)."""
     reached = s.cluster.device.attention_share
-    if t.node.kind not in ("attention", "mla_attention") or not np.any(reached):  # type: ignore[union-attr]
+    if t.node.kind not in OVER_PROMPTS or not np.any(reached):  # type: ignore[union-attr]
         return t.time
     return pick(reached > 0, smaller(t.time, t.roof / pick(reached > 0, reached, 1.0)), t.time)
 

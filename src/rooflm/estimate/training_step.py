@@ -19,7 +19,7 @@ from rooflm.graph import backward as rules
 from rooflm.graph import forward as graph
 from rooflm.graph.context import Context, Pass, Prefill, absent_group
 from rooflm.graph.feedforward import reached_ranks
-from rooflm.graph.ops import Comm, Op, attended, gemm, stream
+from rooflm.graph.ops import PRODUCTS, Comm, Op, attended, gemm, stream
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.scenario.training import OPTIMIZERS
@@ -401,8 +401,7 @@ def send_nodes(c: Context) -> Nodes:
 
 def count_flops(nodes: Sequence[Op | Comm]) -> Num:
     """FLOPs of matrix products, attention and scans; elementwise work does not count."""
-    products = ("gemm", "bmm", "attention", "mla_attention", "moe", "scan")
-    return sum(n.count * n.flops for n in nodes if isinstance(n, Op) and n.kind in products) + 0.0
+    return sum(n.count * n.flops for n in nodes if isinstance(n, Op) and n.kind in PRODUCTS) + 0.0
 
 
 def flops_seconds(nodes: Sequence[Op | Comm], peak: dict[str, Num]) -> Num:

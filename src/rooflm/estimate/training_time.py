@@ -16,7 +16,7 @@ from rooflm.estimate.step import add_up, by_part, launches
 from rooflm.estimate.training_kernels import in_training
 from rooflm.estimate.training_step import PHASES, PLACES, StepGraph, grad_bytes, held, multi_token, setup_of, step_graph
 from rooflm.graph.context import Context
-from rooflm.graph.ops import Comm, Op
+from rooflm.graph.ops import OVER_PROMPTS, Comm, Op
 from rooflm.kernels.rings import ring_waits
 from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.scenario import Scenario, micro_batches
@@ -34,16 +34,12 @@ class Section(NamedTuple):
     core: Num
 
 
-ATTENTION = ("attention", "mla_attention", "bmm")
-"""Kinds of the attention core, behind which a context group's exchange may hide."""
-
-
 def section(timed: Sequence[Timed]) -> Section:
     """Sums over the nodes of a section."""
     parts = by_part([t for t in timed if isinstance(t.node, Op)])
     comm = by_part([t for t in timed if isinstance(t.node, Comm)])
     wgrad = sum(t.total for t in timed if isinstance(t.node, Op) and t.node.role == "wgrad")
-    core = sum(t.total for t in timed if isinstance(t.node, Op) and t.node.kind in ATTENTION)
+    core = sum(t.total for t in timed if isinstance(t.node, Op) and t.node.kind in (*OVER_PROMPTS, "bmm"))
     return Section(sum(parts.values()) + 0.0, comm, wgrad + 0.0, launches(timed), core + 0.0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rooflm.catalogue.model import CompressedAttention
 from rooflm.graph.context import Context
-from rooflm.graph.mixers import batched, context_exchange, over_latents, scored_ops
+from rooflm.graph.mixers import batched, context_exchange, latents_made, over_latents, scored_ops
 from rooflm.graph.ops import Comm, Op, attended, gemm, stream
 from rooflm.units import Num, ceil, is_plain, larger, smaller
 
@@ -14,22 +14,14 @@ def compressed_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | 
     the entries with all heads at once, the output in groups of heads.
 
     Source: transformers, modeling_deepseek_v4.py (DeepseekV4Attention), which makes entries in 16 bits."""
-    h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
-    heads, groups, entry = ceil(a.heads / c.mapping.tp), ceil(a.out_groups / c.mapping.tp), a.entry
-    cached = 0.0 if c.training else c.quant.kv_bytes
-    written = tokens * entry * (2 * b + cached) + 4 * tokens * heads * a.rope_dim * b
-    nodes: list[Op | Comm] = [
-        c.product("qkv_down", part, count, a.q_rank + entry, h),
-        stream("q_norm", part, "norm", count, 2 * tokens * a.q_rank * b),
-        c.product("q_up", part, count, heads * entry, a.q_rank),
-        stream("rope_kv_write", part, "rope", count, written, 2),
-    ]
+    heads, groups, part = ceil(a.heads / c.mapping.tp), ceil(a.out_groups / c.mapping.tp), "attention"
+    nodes = latents_made(c, count, a, heads * a.entry, 4 * heads)  # what is summed is turned back
     if a.series:
         nodes += entry_ops(c, count, a)
     nodes += over_prompt(c, count, a, heads) + over_cache(c, count, a, heads)
     each = heads * a.value_dim / groups
-    nodes.append(batched("out_groups", part, count, tokens, groups, a.out_rank, each, c.widths(part)))
-    nodes.append(c.product("out", part, count, h, groups * a.out_rank))
+    nodes.append(batched("out_groups", part, count, c.tokens, groups, a.out_rank, each, c.widths(part)))
+    nodes.append(c.product("out", part, count, c.model.hidden, groups * a.out_rank))
     return nodes
 
 
@@ -63,8 +55,8 @@ def over_prompt(c: Context, count: Num, a: CompressedAttention, heads: Num) -> l
         reach.append((float("inf") if is_plain(a.index_topk, 0) else a.index_topk * a.ratio, a.ratio))
     for most, ratio in reach:
         seen = smaller(most, larger(p.new + p.past - 1, 1))
-        rows, pairs = p.sequences * p.new / c.mapping.cp, attended(p.new, p.past, seen) / ratio
-        traffic = b * entry * (rows * heads * 2 + p.sequences * (p.new + p.past) / ratio)
+        rows, pairs = p.tokens / c.mapping.cp, attended(p.new, p.past, seen) / ratio
+        traffic = b * entry * (rows * heads * 2 + p.keys / ratio)
         shape = (p.sequences / ratio, p.new, p.past, heads, entry, a.value_dim, seen, entry, 0)
         flops = 2.0 * rows * pairs * heads * (entry + a.value_dim)
         nodes.append(Op("attention", "attention", "mla_attention", count, flops, traffic, shape, (b, b, b)))

@@ -23,6 +23,16 @@ class Prefill(NamedTuple):
     new: Num
     past: Num = 0
 
+    @property
+    def tokens(self) -> Num:
+        """New tokens of all sequences."""
+        return self.sequences * self.new
+
+    @property
+    def keys(self) -> Num:
+        """Tokens of all sequences, the earlier ones included."""
+        return self.sequences * (self.new + self.past)
+
 
 class Decode(NamedTuple):
     """`sequences` of one rank, each with one new token that attends to `context` tokens, itself included; with
@@ -72,12 +82,22 @@ class Context:
     def tokens(self) -> Num:
         """New tokens that this rank works on: its share of the prefill under context parallelism, all that decode."""
         p, d = self.work.prefill, self.work.decode
-        return (p.sequences * p.new / self.mapping.cp if p else 0) + (d.sequences if d else 0)
+        return (p.tokens / self.mapping.cp if p else 0) + (d.sequences if d else 0)
 
     @cached_property
     def residual_tokens(self) -> Num:
         """Tokens of the residual stream that this rank works on: a share of them under sequence parallelism."""
         return self.tokens / self.mapping.tp if self.sequence_parallel else self.tokens
+
+    @property
+    def hidden_bytes(self) -> Num:
+        """Bytes of the hidden states of all of `tokens`."""
+        return self.tokens * self.model.hidden * self.quant.half_bytes
+
+    @property
+    def cache_bytes(self) -> Num:
+        """Bytes a value as it is written to the cache; in training there is none."""
+        return 0.0 if self.training else self.quant.kv_bytes
 
     @cached_property
     def states(self) -> Num:

@@ -14,14 +14,13 @@ def mlp_ops(c: Context, count: Num, f: MLP, part: str = "mlp", name: str = "") -
     width = ceil(f.width / c.mapping.tp)
     piece = "shared" if name else "mlp"
     widths, rate = c.widths(piece), c.rate(piece)
-    nodes: list[Op | Comm] = []
+    columns = {"gate_up": 2 * width} if f.gated else {"up": width}
     if f.gated and not c.kernels.merged:
-        nodes.append(gemm(f"{name}gate", part, count, tokens, width, h, widths, rate, of="gate"))
-        nodes.append(gemm(f"{name}up", part, count, tokens, width, h, widths, rate, of="up"))
-    else:
-        own = "gate_up" if f.gated else "up"
-        nodes.append(gemm(name + own, part, count, tokens, width * (1 + f.gated), h, widths, rate, of=own))
-    values = (3 if f.gated else 2) * tokens * width * b
+        columns = {"gate": width, "up": width}
+    nodes: list[Op | Comm] = [
+        gemm(name + of, part, count, tokens, n, h, widths, rate, of=of) for of, n in columns.items()
+    ]
+    values = (2 + f.gated) * tokens * width * b
     if c.kernels.fused and not c.kernels.epilogue:
         nodes.append(stream(f"{name}activation", part, "activation", count, values, rows=tokens))
     elif not c.kernels.fused:
@@ -44,7 +43,7 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     pairs = gathered * f.top_k / m.ep
     spread = popularity(f.experts, f.top_k, c.kernels.skew)
     touched = distinct_experts(f.experts, f.top_k, gathered, c.kernels.alike, spread) / m.ep
-    mats = 3 if f.gated else 2
+    mats = 2 + f.gated
     w, act = c.quant.weight_bytes, smaller(c.quant.act_bytes, b)
     moved = pairs * (inner * (act + b) + width * ((mats - 1) * b + act))
     has_latent = not is_plain(f.latent, 0)
@@ -115,7 +114,7 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
     kernels of their own for it index tensors, and read and write the pairs once more for each step (route_copies)."""
     w, act, b = c.quant.weight_bytes, smaller(c.quant.act_bytes, c.quant.half_bytes), c.quant.half_bytes
     wide = width * (1 + f.gated)
-    values = (3 if f.gated else 2) * pairs * width * b
+    values = (2 + f.gated) * pairs * width * b
     arrived = pairs * reached_ranks(c, f) / f.top_k
     moved, sorts = (2 * (pairs + arrived), 2) if c.kernels.dedup else (6 * pairs, 3)
     launches = 1 if c.kernels.grouped else local

@@ -66,7 +66,7 @@ def embedding_nodes(c: Context) -> list[Op | Comm]:
     if c.dropout:
         nodes.append(stream("embedding_dropout", "embedding", "add", 1, c.residual_tokens * c.model.hidden * 5.0))
     if c.kernels.vocab_parallel:
-        nodes += tensor_reduce(c, "embedding_all_reduce", 1, c.tokens)
+        nodes += tensor_reduce(c, "embedding_all_reduce", 1)
     return nodes
 
 
@@ -77,7 +77,7 @@ def mixer_nodes(c: Context, block: Block, layers: Num) -> list[Op | Comm]:
     nodes = norm_ops(c, layers, 0.5 * block.norms if block.ffn is not None else block.norms)
     nodes += MIXER_OPS[type(block.mixer)](c, layers, block.mixer)
     if not (block.parallel and block.ffn is not None):
-        nodes += tensor_reduce(c, "tp_all_reduce", layers, c.tokens)
+        nodes += tensor_reduce(c, "tp_all_reduce", layers)
     return nodes
 
 
@@ -88,7 +88,7 @@ def ffn_nodes(c: Context, block: Block) -> list[Op | Comm]:
     n = block.count
     nodes = norm_ops(c, n, 0.5 * block.norms if block.mixer is not None else block.norms)
     nodes += mlp_ops(c, n, block.ffn) if isinstance(block.ffn, MLP) else moe_nodes(c, n, block.ffn)
-    return nodes + tensor_reduce(c, "tp_all_reduce", n, c.tokens)
+    return nodes + tensor_reduce(c, "tp_all_reduce", n)
 
 
 def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
@@ -123,7 +123,7 @@ def inside_reduce(c: Context, norms: Num) -> Num:
     most = c.kernels.reduce_norm
     if is_plain(most, 0.0) or absent_group(c.mapping.tp) or c.sequence_parallel:
         return 0.0
-    small = (c.tokens * c.model.hidden * c.quant.half_bytes <= most) & (c.mapping.tp > 1)
+    small = (c.hidden_bytes <= most) & (c.mapping.tp > 1)
     return pick(small, 1.0 / larger(norms, 1.0), 0.0)
 
 
@@ -155,13 +155,12 @@ def loss_nodes(c: Context, rows: Num, columns: Num) -> list[Op | Comm]:
     return nodes
 
 
-def tensor_reduce(c: Context, name: str, count: Num, tokens: Num) -> list[Op | Comm]:
+def tensor_reduce(c: Context, name: str, count: Num) -> list[Op | Comm]:
     """The all-reduce of a layer's partial sums over the tensor group (Megatron-LM, arXiv 1909.08053)."""
     if absent_group(c.mapping.tp):
         return []
-    size = tokens * c.model.hidden * c.quant.half_bytes
     ops = ("reduce_scatter", "all_gather") if c.sequence_parallel else ("all_reduce",)
-    return [c.message(name.replace("all_reduce", op), "tp", op, count, size) for op in ops]
+    return [c.message(name.replace("all_reduce", op), "tp", op, count, c.hidden_bytes) for op in ops]
 
 
 def pipeline_nodes(c: Context) -> list[Op | Comm]:
@@ -169,5 +168,4 @@ def pipeline_nodes(c: Context) -> list[Op | Comm]:
     stages = c.mapping.pp
     if absent_group(stages):
         return []
-    size = c.tokens * c.model.hidden * c.quant.half_bytes
-    return [c.message("pp_send", "pp", "p2p", stages - 1, size, smaller(stages, 2))]
+    return [c.message("pp_send", "pp", "p2p", stages - 1, c.hidden_bytes, smaller(stages, 2))]

@@ -62,8 +62,8 @@ def turned_and_cached(c: Context, count: Num, a: Attention, turned: Num, k_width
 def _cache_copy(c: Context, width: Num) -> Num:
     """Bytes of an eager cache update: torch.cat reads the past and writes it again with the new tokens."""
     p, d = c.work.prefill, c.work.decode
-    moved = (p.sequences * (2 * p.past + 2 * p.new) if p else 0.0) + (d.sequences * 2 * d.context if d else 0.0)
-    return moved * width * c.quant.kv_bytes
+    tokens = (p.keys if p else 0.0) + (d.sequences * d.context if d else 0.0)
+    return 2.0 * tokens * width * c.quant.kv_bytes
 
 
 def over_prompts(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:
@@ -74,7 +74,7 @@ def over_prompts(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> l
         return []
     pair, reach = a.head_dim + a.v_dim, _reach(a)
     keys = attended(p.new, p.past, reach) if a.causal else smaller(p.past + p.new, reach)
-    rows = p.sequences * p.new / c.mapping.cp
+    rows = p.tokens / c.mapping.cp
     read = p.sequences * kv * pair * (smaller(p.past, a.window + p.new) * kv_b + p.new * b)
     moved = rows * heads * pair * b + read
     shape = (p.sequences, p.new, p.past, heads, kv, a.head_dim, a.v_dim, reach, *[0][: not a.causal])
@@ -130,7 +130,7 @@ def score_ops(c: Context, count: Num, p: Prefill, heads: Num, a: Attention) -> l
     """Unfused attention in training: two batched products with full squares of scores between them, a fused scaled
     masked softmax (read, write) and its dropout (read, write and a mask of one byte)."""
     b, part = c.quant.half_bytes, "attention"
-    rows = p.sequences * p.new / c.mapping.cp
+    rows = p.tokens / c.mapping.cp
     scores, keys = rows * heads * p.new, p.new
     qk = bmm("scores", part, count, rows * heads, keys, a.head_dim, p.sequences * heads, b)
     pv = bmm("values", part, count, rows * heads, a.v_dim, keys, p.sequences * heads, b)
@@ -150,14 +150,14 @@ def context_exchange(c: Context, count: Num, p: Prefill, values: Num, out: Num) 
     ways = c.mapping.cp
     if absent_group(ways):
         return []
-    size = p.sequences * p.new * values * c.quant.half_bytes
+    size = p.tokens * values * c.quant.half_bytes
     nodes: list[Op | Comm] = []
     if c.kernels.ring:
         nodes.append(c.message("cp_ring", "cp", "p2p", count * (ways - 1), size / ways))
     else:
         nodes.append(c.message("cp_all_gather", "cp", "all_gather", count, size))
     if c.training and c.kernels.flash:
-        merged = 3.0 * p.sequences * p.new / ways * out * c.quant.half_bytes * (ways - 1)
+        merged = 3.0 * p.tokens / ways * out * c.quant.half_bytes * (ways - 1)
         nodes.append(stream("cp_merge", "attention", "add", count, merged, ways - 1))
     return nodes
 
@@ -166,25 +166,30 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     """Latent attention: keys and values expanded for new tokens in prefill, absorbed into the query when decoding.
 
     Source: DeepSeek-V2 (arXiv 2405.04434) section 2.1 and appendix C; absorption as in its section 2.1.2."""
-    h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
     heads = ceil(a.heads / c.mapping.tp)
-    qk, latent = a.nope_dim + a.rope_dim, a.kv_rank + a.rope_dim
-    nodes: list[Op | Comm] = []
-    if is_plain(a.q_rank, 0):
-        nodes.append(c.product("q", part, count, heads * qk, h))
-        nodes.append(c.product("kv_down", part, count, latent, h))
-    else:
-        nodes.append(c.product("qkv_down", part, count, a.q_rank + latent, h))
-        nodes.append(stream("q_norm", part, "norm", count, 2 * tokens * a.q_rank * b))
-        nodes.append(c.product("q_up", part, count, heads * qk, a.q_rank))
-    cached = 0.0 if c.training else c.quant.kv_bytes
-    written = tokens * latent * (2 * b + cached) + 2 * tokens * heads * a.rope_dim * b
-    nodes.append(stream("rope_kv_write", part, "rope", count, written, 2))
+    nodes = latents_made(c, count, a, heads * (a.nope_dim + a.rope_dim), 2 * heads)
     if _indexed(a) and _picks(a):
         nodes += indexer_ops(c, count, a)
     nodes += expanded_latents(c, count, a, heads) + absorbed_latents(c, count, a, heads)
-    nodes.append(c.product("out", part, count, h, heads * a.value_dim))
+    nodes.append(c.product("out", "attention", count, c.model.hidden, heads * a.value_dim))
     return nodes
+
+
+def latents_made(c: Context, count: Num, a: MLA, queries: Num, turned: Num) -> list[Op | Comm]:
+    """Queries (`queries` values a token, through a latent of their own where there is one) and the latent of keys and
+    values, rotary embedding of parts of heads (read and written, `turned` times in all) and the write to the cache."""
+    h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
+    latent = a.kv_rank + a.rope_dim
+    written = tokens * latent * (2 * b + c.cache_bytes) + turned * tokens * a.rope_dim * b
+    write = stream("rope_kv_write", part, "rope", count, written, 2)
+    if is_plain(a.q_rank, 0):
+        return [c.product("q", part, count, queries, h), c.product("kv_down", part, count, latent, h), write]
+    return [
+        c.product("qkv_down", part, count, a.q_rank + latent, h),
+        stream("q_norm", part, "norm", count, 2 * tokens * a.q_rank * b),
+        c.product("q_up", part, count, queries, a.q_rank),
+        write,
+    ]
 
 
 def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]:
@@ -192,13 +197,13 @@ def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
     p, b, part, qk = c.work.prefill, c.quant.half_bytes, "attention", a.nope_dim + a.rope_dim
     if not p:
         return []
-    rows, all_keys = p.sequences * p.new / c.mapping.cp, p.sequences * (p.new + p.past)
+    rows = p.tokens / c.mapping.cp
     # a ring passes expanded keys and values of a rank's own tokens; otherwise latents travel and are expanded after
     inside = c.kernels.ring and c.training
-    expanded, sent = (rows, heads * (qk + a.value_dim)) if inside else (all_keys, a.kv_rank + a.rope_dim)
+    expanded, sent = (rows, heads * (qk + a.value_dim)) if inside else (p.keys, a.kv_rank + a.rope_dim)
     wide, reach = heads * (a.nope_dim + a.value_dim), a.index_topk if _indexed(a) else math.inf
     flops = 2.0 * rows * smaller(attended(p.new, p.past, math.inf), reach) * heads * (qk + a.value_dim)
-    traffic = b * (rows + all_keys) * heads * (qk + a.value_dim)
+    traffic = b * (rows + p.keys) * heads * (qk + a.value_dim)
     shape = (p.sequences, p.new, p.past, heads, qk, a.value_dim, reach, a.kv_rank, a.rope_dim)
     return [
         *context_exchange(c, count, p, sent, heads * a.value_dim),
@@ -276,8 +281,8 @@ def scored_ops(
     read by the top-k: 8), `key_bytes` read a key; there is a key for every `ratio` tokens."""
     p, d = c.work.prefill, c.work.decode
     cached = d.sequences * d.context if d else 0.0
-    keys_read = ((p.sequences * (p.new + p.past) if p else 0.0) + cached) / ratio
-    scored = ((p.sequences * p.new / c.mapping.cp * attended(p.new, p.past, math.inf) if p else 0.0) + cached) / ratio
+    keys_read = ((p.keys if p else 0.0) + cached) / ratio
+    scored = ((p.tokens / c.mapping.cp * attended(p.new, p.past, math.inf) if p else 0.0) + cached) / ratio
     traffic = keys_read * key_bytes + scored * score_bytes
     return Op("index_scores", "attention", "scan", count, 2.0 * scored * width, traffic, (), widths, "half", 2)
 
@@ -310,7 +315,7 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     inner, keys = heads * a.head_dim, key_heads * a.state
     delta = a.kind in ("gated-delta", "kda")
     p, sequences, chain = c.work.prefill, c.states, c.kernels.delta_chain * delta
-    chunk_flops = p.sequences * p.new * 2.0 * 64 * heads * (a.state + a.head_dim) * (1 + delta) if p else 0.0
+    chunk_flops = p.tokens * 2.0 * 64 * heads * (a.state + a.head_dim) * (1 + delta) if p else 0.0
     state_flops = tokens * heads * a.head_dim * a.state * (8.0 if delta else 6.0)
     state_bytes = pick(chain > 0, 6.0, 2.0) * sequences * heads * a.head_dim * a.state * 4.0
     gates = heads * {"gated-delta": 2, "kda": 2, "lightning": 0}.get(a.kind, 1)

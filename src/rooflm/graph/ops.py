@@ -1,7 +1,7 @@
-"""Op and Comm: the two things a graph is made of, and their builders. Here, and in graph.py, shapes become numbers.
+"""Op and Comm: the two things a graph is made of, and their builders.
 
 An Op carries its FLOPs and its compulsory device-memory traffic (each operand read once, each result written once);
-how much more traffic a real kernel causes, and how long it takes, is for roofline.py."""
+how much more traffic a real kernel causes, and how long it takes, is for `kernels`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.units import Num, expm1, is_plain, larger, log1p, pick, smaller, sqrt
+
+OVER_PROMPTS = ("attention", "mla_attention")
+"""Kinds of attention of new tokens."""
+OVER_CACHE = ("decode_attention", "mla_decode")
+"""Kinds of attention of one token a sequence, which reads its cache."""
+PRODUCTS = ("gemm", "bmm", *OVER_PROMPTS, "moe", "scan")
+"""Kinds of a pass with prompts that multiply matrices; all others stream."""
 
 
 class Op(NamedTuple):
@@ -66,9 +73,8 @@ def equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
     """
 
     def same(x: Any, y: Any) -> bool:
-        if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
-            return x is y or (np.shape(x) == np.shape(y) and bool(np.all(x == y)))
-        return x == y
+        arrays = isinstance(x, np.ndarray) or isinstance(y, np.ndarray)
+        return x is y or (np.array_equal(x, y) if arrays else x == y)
 
     return len(a) == len(b) and all(map(same, a, b))
 

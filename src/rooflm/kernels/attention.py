@@ -36,72 +36,64 @@ THROTTLE_S = 2e-3
 
 
 class PrefillConstants(NamedTuple):
-    """Constants of one prefill kernel on one device: ten fitted (swap_s only with pack_to 1), two picked from lists."""
+    """Constants of one prefill kernel on one device: ten fitted (swap_s only with pack_to 1), two picked from lists.
+
+    launch_s: s of an empty call; eff: tensor core rate of long tiles over the datasheet's; tile_s: s that a tile costs
+    besides its products; softmax_dim: exponentials of a score, as if the head were so much wider.
+    kv_passes, qo_passes: serial passes over new K and V (rotary embedding, cache write, quantisation), over Q and O.
+    sharp: exponent of the smooth maximum; throttle: share of the rate lost in kernels much longer than THROTTLE_S.
+    tail: share of the longest tile's time that nothing overlaps (0 where the kernel splits it).
+    swap_s: s of the copy that brings the query heads of a KV head together where they share a tile; tile: query rows of
+    a tile; pack_to: up to so many new tokens the query heads of a KV head share one.
+    eff_m: DRAM bandwidth over the datasheet's (not fitted: it cannot be told from the passes).
+    lane_s: s that a thread of the cache-writing kernel holds its place (vLLM, in place of qo_passes)."""
 
     launch_s: float
-    """s of an empty call."""
     eff: float
-    """Tensor core rate of long tiles over the datasheet's."""
     tile_s: float
-    """s that a tile costs besides its products."""
     softmax_dim: float
-    """Exponentials of a score, as if the head were so much wider."""
     kv_passes: float
-    """Serial passes over new K and V (rotary embedding, cache write, quantisation)."""
     qo_passes: float
-    """Serial passes over Q and O."""
     sharp: float
-    """Exponent of the smooth maximum."""
     throttle: float
-    """Share of the rate lost in kernels much longer than THROTTLE_S."""
     tail: float
-    """Share of the longest tile's time that nothing overlaps (0 where the kernel splits it)."""
     swap_s: float
-    """s of the copy that brings the query heads of a KV head together where they share a tile."""
     tile: float
-    """Query rows of a tile."""
     pack_to: float
-    """Up to so many new tokens the query heads of a KV head share a tile."""
     eff_m: float = 0.85
-    """DRAM bandwidth over the datasheet's (not fitted: it cannot be told from the passes)."""
     lane_s: float = 0.0
-    """s that a thread of the cache-writing kernel holds its place (vLLM, in place of qo_passes)."""
 
 
 class DecodeConstants(NamedTuple):
-    """Constants of one decode kernel on one device: eight fitted (one of swap_s and seq_s is 0), four from a list."""
+    """Constants of one decode kernel on one device: eight fitted (one of swap_s and seq_s is 0), four from a list.
+
+    launch_s: s of an empty call; eff_m: DRAM bandwidth over the datasheet's; ramp_s: s to fill and drain its pipeline.
+    sharp: exponent of the smooth maximum; sm_bw: most that one SM can read (or work through), over its even share of
+    the datasheet's bandwidth; cta_s: s that a block costs besides its bytes.
+    split_s: s to merge 128 splits (grows with the logarithm).
+    swap_s: s of the copy that brings the query heads of a KV head together (FlashAttention-2).
+    seq_s: s a sequence while the batch is small enough for a captured CUDA graph, whose grid has room for the most
+    splits, used or not (vLLM's FlashAttention-3).
+    block: KV tokens of a step; max_splits: most splits; group_tile: query heads that share one read of their KV head
+    (1: each reads it again, as in fall-back kernels); min_group: fewest query heads a KV head for it to split at all.
+    eff_c: tensor core rate over the datasheet's (not fitted: an SM's work on a token goes with its bytes).
+    l1: L1's bandwidth over DRAM's on the cards that sm_bw was fitted to: a card's SMs go by its own (0: by DRAM's)."""
 
     launch_s: float
-    """s of an empty call."""
     eff_m: float
-    """DRAM bandwidth over the datasheet's."""
     ramp_s: float
-    """s to fill and drain the DRAM pipeline."""
     sharp: float
-    """Exponent of the smooth maximum."""
     sm_bw: float
-    """Most that one SM can read (or work through), over its even share of the datasheet's bandwidth."""
     cta_s: float
-    """s that a block costs besides its bytes."""
     split_s: float
-    """s to merge 128 splits (grows with the logarithm)."""
     swap_s: float
-    """s of the copy that brings the query heads of a KV head together (FlashAttention-2)."""
     seq_s: float
-    """s a sequence while the batch is small enough for a captured CUDA graph, whose grid has room for the most splits,
-    used or not (vLLM's FlashAttention-3)."""
     block: float
-    """KV tokens of a step."""
     max_splits: float
-    """Most splits."""
     group_tile: float
-    """Query heads that share one read of their KV head (1: each query head reads it again, as in fall-back kernels)."""
     min_group: float
-    """Fewest query heads a KV head for the kernel to split at all."""
     eff_c: float = 0.8
-    """Tensor core rate over the datasheet's (not fitted: an SM's work on a token goes with its bytes)."""
     l1: float = 0.0
-    """L1's bandwidth over DRAM's on the cards that sm_bw was fitted to: a card's SMs go by its own (0: by DRAM's)."""
 
 
 IDEAL_PREFILL = PrefillConstants(0, 1, 0, 0, 0, 0, 64, 0, 0, 0, tile=1, pack_to=math.inf, eff_m=1)
@@ -144,8 +136,7 @@ def prefill_attention_time(
     """
     kv = pick(causal, attended(new, past, window), smaller(past + new, window))
     ideal = 4 * batch * heads * new * kv * head_dim / peak
-    rate = c.eff * peak / sms * (1 - c.throttle * ideal / (THROTTLE_S + ideal))
-    w = 4 * c.tile * (head_dim + c.softmax_dim) / rate
+    w = 4 * c.tile * (head_dim + c.softmax_dim) / sm_rate(c.eff * peak / sms, c.throttle, ideal)
     packed = batch * kv_heads * ceil(new * (heads / kv_heads) / c.tile)
     tiles = pick(new <= c.pack_to, packed, batch * heads * ceil(new / c.tile))
     busy = tiles / sms * (c.tile_s + (kv + pick(causal, (c.tile - 1) / 2, 0.0)) * w)
@@ -157,6 +148,15 @@ def prefill_attention_time(
         passes = passes + c.lane_s * batch * new * smaller(kv_heads * head_dim, WRITE_THREADS) / (sms * SM_THREADS)
     swap = pick((new <= c.pack_to) & (heads > kv_heads) & (smaller(batch, kv_heads) > 1), c.swap_s, 0.0)
     return swap + smooth_max(c.sharp, c.launch_s, busy, slowest, nbytes / reached) + passes
+
+
+def sm_rate(rate: Num, throttle: Num, ideal: Num) -> Num:
+    """FLOP/s of an SM in a kernel of `ideal` s at the datasheet's rate, of which power takes up to a share `throttle`.
+
+    >>> sm_rate(1e12, 0.2, THROTTLE_S)
+    900000000000.0
+    """
+    return rate * (1 - throttle * ideal / (THROTTLE_S + ideal))
 
 
 def decode_attention_time(
@@ -258,6 +258,6 @@ def chunked(call: Callable[..., Num], new: Num, ways: Num, c: Any, long: Num, st
     True
     """
     half = new / (2 * ways)
-    c = c._replace(eff=c.eff * (1 - c.throttle * long / (THROTTLE_S + long)), throttle=0.0)
+    c = c._replace(eff=sm_rate(c.eff, c.throttle, long), throttle=0.0)
     rest = c._replace(tail=0.0, launch_s=0.0) if streams else c
     return call(new / ways, 0, c=c) + (ways - 1) * call(half, half, c=rest, causal=False)

@@ -79,7 +79,16 @@ def volume(op: str, bytes_: Num, n: Num) -> Num:
     """
     if op in ("broadcast", "p2p"):
         return bytes_ * pick(n > 1, 1.0, 0.0)
-    return bytes_ * ((n - 1) / n * (2.0 if op == "all_reduce" else 1.0))
+    return bytes_ * ((n - 1) / n * ways(op))
+
+
+def ways(op: str) -> float:
+    """2 for all_reduce, which is a reduce_scatter and an all_gather; 1 for all others."""
+    return 2.0 if op == "all_reduce" else 1.0
+
+
+ONE_HOP = ("all_to_all", "p2p")
+"""Operations whose ranks send to each other straight away."""
 
 
 def _steps(op: str, n: Num) -> Num:
@@ -90,9 +99,7 @@ def _steps(op: str, n: Num) -> Num:
     >>> float(_steps("all_reduce", 8)), float(_steps("all_gather", 8)), float(_steps("p2p", 8))
     (6.0, 3.0, 1.0)
     """
-    if op in ("all_to_all", "p2p"):
-        return 1.0
-    return log2(larger(n, 1.0)) * (2.0 if op == "all_reduce" else 1.0)
+    return 1.0 if op in ONE_HOP else log2(larger(n, 1.0)) * ways(op)
 
 
 ALGORITHMS = ("ring", "tree")
@@ -111,9 +118,7 @@ def by_algorithm(op: str, bytes_: Num, n: Num, algorithm: str, bandwidth: Num, l
     >>> [round(float(by_algorithm("all_reduce", 1e9, 1024, a, 25e9, 5e-6)) * 1e3, 2) for a in ("ring", "tree")]
     [90.15, 80.02]
     """
-    hops = _steps(op, n)
-    if algorithm == "ring" and op not in ("all_to_all", "p2p"):
-        hops = (n - 1.0) * (2.0 if op == "all_reduce" else 1.0)
+    hops = (n - 1.0) * ways(op) if algorithm == "ring" and op not in ONE_HOP else _steps(op, n)
     return pick(n > 1, volume(op, bytes_, n) / bandwidth + hops * latency, 0.0)
 
 
@@ -137,7 +142,7 @@ def ideal(op: str, bytes_: Num, n: Num, link: Link) -> Num:
     """
     bandwidth, latency = link.bandwidth, link.latency
     tree = by_algorithm(op, bytes_, n, "tree", bandwidth, latency)
-    if op in ("all_to_all", "p2p", "broadcast"):
+    if op in (*ONE_HOP, "broadcast"):
         return tree
     two_shot = volume(op, bytes_, n) / bandwidth + (3.0 if op == "all_reduce" else 1.0) * latency
     one_shot = (n - 1) * bytes_ / bandwidth + 2.0 * latency
@@ -211,14 +216,9 @@ def ranks_in_tiers(n: Num, sizes: Sequence[Num], stride: Num = 1) -> tuple[Num, 
 
 
 def hierarchical(
-    op: str,
-    bytes_: Num,
-    n: Num,
-    tiers: Sequence[Link],
-    *,
-    constants: Sequence[CollectiveConstants | None] | None = None,
-    stride: Num = 1,
-) -> Num:
+    op: str, bytes_: Num, n: Num, tiers: Sequence[Link],
+    *, constants: Sequence[CollectiveConstants | None] | None = None, stride: Num = 1,
+) -> Num:  # fmt: skip
     """Seconds of a collective of a group that may span several tiers. Zero for one rank.
 
     tiers: nearest first; constants: one a tier (None: `ideal`); stride: as in `ranks_in_tiers`. With g_i ranks in tier

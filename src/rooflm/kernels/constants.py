@@ -19,18 +19,11 @@ from rooflm.errors import RooflmError, UnknownNameError
 ANY = "*"
 CALIBRATION = Path(__file__).parents[1] / "data" / "calibration"
 DTYPE_KIN: dict[str, tuple[str, ...]] = {
-    "tf32": ("bf16", "fp16"),
-    "fp32": ("bf16", "fp16"),
-    "fp8": ("int8", "fp8_block"),
-    "fp8_block": ("fp8", "int8"),
-    "int8": ("fp8",),
-    "nvfp4": ("mxfp4", "fp8"),
-    "mxfp4": ("int4_wo", "nvfp4", "fp8"),
-    "mxfp4_mxfp8": ("fp8", "int8"),
-    "int4": ("int4_wo", "int8_wo", "bf16"),
-    "int4_wo": ("int8_wo", "bf16"),
-    "int8_wo": ("int4_wo", "bf16"),
-}
+    "tf32": ("bf16", "fp16"), "fp32": ("bf16", "fp16"),
+    "fp8": ("int8", "fp8_block"), "fp8_block": ("fp8", "int8"), "int8": ("fp8",),
+    "nvfp4": ("mxfp4", "fp8"), "mxfp4": ("int4_wo", "nvfp4", "fp8"), "mxfp4_mxfp8": ("fp8", "int8"),
+    "int4": ("int4_wo", "int8_wo", "bf16"), "int4_wo": ("int8_wo", "bf16"), "int8_wo": ("int4_wo", "bf16"),
+}  # fmt: skip
 """Which dtype's constants stand in for one that nobody measured, nearest first."""
 TWINS = {"fp16": "bf16", "bf16": "fp16"}
 """Dtypes that run on the same units at the same rate: as good as each other at every level of the search."""

@@ -21,29 +21,14 @@ from rooflm.catalogue.model import MoE
 from rooflm.catalogue.quant import Quant
 from rooflm.graph.context import absent_group
 from rooflm.graph.feedforward import gathers
-from rooflm.graph.ops import Op, distinct, distinct_experts, occupied, popularity, stacked
-from rooflm.kernels.attention import (
-    DecodeConstants,
-    PrefillConstants,
-    chunked,
-    decode_attention_time,
-    decode_kernels,
-    prefill_attention_time,
-    prefill_kernels,
-)
+from rooflm.graph.ops import OVER_CACHE, OVER_PROMPTS, Op, distinct, distinct_experts, occupied, popularity, stacked
+from rooflm.kernels import attention, mla
 from rooflm.kernels.constants import ANY
 from rooflm.kernels.derating import derating, matrix_share, softmax_share
 from rooflm.kernels.elementwise import CHAIN, LEAST, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
-from rooflm.kernels.expert_kernels import choices, libraries
+from rooflm.kernels.expert_kernels import Choice, choices, libraries
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, in_graphs, where
-from rooflm.kernels.mla import (
-    MlaDecodeConstants,
-    MlaPrefillConstants,
-    mla_decode_time,
-    mla_prefill_time,
-    sparse_prefill_time,
-)
 from rooflm.kernels.moe import moe_time, routed
 from rooflm.kernels.own_machine import op_time
 from rooflm.kernels.products import among, brain_time, expert_vectors, products
@@ -59,8 +44,8 @@ HEAD = 128
 """Values of a head up to which kernels of attention keep all they add up in registers."""
 ALIGNED = 16
 """Bytes of which the rows of operands are multiples where cuBLAS' batched products use tensor cores."""
-MIXED = 5e-6
-"""s: floor of such a product."""
+UNFUSED_FLOOR = 5e-6
+"""s: floor of plain batched products."""
 FEW = 64
 """Points up to which the products of all data types are evaluated together: fewer calls, but constants as arrays."""
 
@@ -109,8 +94,8 @@ def _sizes(op: Op) -> tuple[Any, ...]:
 
 
 FACTORS = {
-    "gemm": "gemm_factor", "attention": "attention_factor", "mla_attention": "attention_factor",
-    "decode_attention": "decode_factor", "mla_decode": "decode_factor", "moe": "moe_factor",
+    "gemm": "gemm_factor", "moe": "moe_factor", **dict.fromkeys(OVER_PROMPTS, "attention_factor"),
+    **dict.fromkeys(OVER_CACHE, "decode_factor"),
 }  # fmt: skip
 """Kind of kernel -> the engine's constant for it; streaming kernels take stream_factor."""
 
@@ -118,7 +103,7 @@ FACTORS = {
 def _unfused(op: Op, peak: Num, r: Rates) -> Num:
     """Plain batched products: a share of the roofline (`peak` in FLOP/s) and a floor a kernel."""
     roof = larger(op.flops / (UNFUSED * peak), op.bytes / (UNFUSED * r.dram))
-    return roof + MIXED * op.launches
+    return roof + UNFUSED_FLOOR * op.launches
 
 
 def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
@@ -126,20 +111,21 @@ def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     sequences, new, past, heads, kv, qk, v, window, *both_ways = op.shape
     if not s.engine.kernels.flash:
         return _unfused(op, r.peak[op.rate], r) * s.engine.factors.bmm_factor
-    names = prefill_kernels(bool(highest(op.widths[1]) <= 1), highest(qk))
-    c = constants("attention", PrefillConstants, w, w.half, names)
+    names = attention.prefill_kernels(bool(highest(op.widths[1]) <= 1), highest(qk))
+    c = constants("attention", attention.PrefillConstants, w, w.half, names)
     share = matrix_share(s.cluster.device)  # fewer matrix units also draw less power
     softmax = c.softmax_dim * share * softmax_share(s.cluster.device)
     c = c._replace(softmax_dim=softmax, throttle=c.throttle * smaller(share, 1.0))
     if s.engine.phase == "training":
         c = trained(c, op.role == "dgrad")
-    call = partial(prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
+    call = partial(attention.prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
                    q_bytes=op.widths[0], kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
                    sms=s.cluster.device.sms, causal=not both_ways)  # fmt: skip
     time = call(new, past, c=c, window=window) * pick(qk > HEAD, s.engine.kernels.wide_heads, 1.0) / s.mapping.cp
     if s.engine.phase == "training" and not absent_group(s.mapping.cp):
         long = op.flops / r.peak["half"]
-        time = pick((window < math.inf), time, chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring))
+        shared = attention.chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring)
+        time = pick(window < math.inf, time, shared)
     return time
 
 
@@ -148,13 +134,17 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     indexer picks fewer tokens than there are, kernels over the latents take its place; for shorter prompts, too, where
     the engine has no other way (docs/decisions/0111). Without an indexer, 8-bit caches may be read by 8-bit queries."""
     sequences, new, past, heads, qk, v, picked, latent, rope = op.shape
-    device, eight = s.cluster.device, is_plain(picked, np.inf) and bool(highest(s.quant.kv_bits) <= 8)
-    eight = eight and device.kernel_generation in listed(s.engine.kernels.narrow_prompts)
-    c = constants("mla", MlaPrefillConstants, w, "fp8" if eight else w.half, ("mla-prefill",))
+    device = s.cluster.device
+    eight = (
+        is_plain(picked, np.inf)
+        and bool(highest(s.quant.kv_bits) <= 8)
+        and device.kernel_generation in listed(s.engine.kernels.narrow_prompts)
+    )
+    c = constants("mla", mla.MlaPrefillConstants, w, "fp8" if eight else w.half, ("mla-prefill",))
     c = c._replace(floor_s=pick(s.engine.host.issue_prefill > GRAPHLESS, c.floor_s, 0.0),
                    softmax_dim=c.softmax_dim * matrix_share(device) * softmax_share(device))  # fmt: skip
-    call = partial(mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v, q_bytes=1 if eight else op.widths[0],
-                   peak=r.peak["half"], bandwidth=r.dram, sms=device.sms, c=c)  # fmt: skip
+    call = partial(mla.mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v,
+                   q_bytes=1 if eight else op.widths[0], peak=r.peak["half"], bandwidth=r.dram, sms=device.sms, c=c)  # fmt: skip
     if s.engine.phase == "training" and not absent_group(s.mapping.cp) and is_plain(picked, np.inf):
         # kernels of a context group's chunks have equal work: that of the rank's own new / cp causal tokens
         return s.mapping.cp * call(new / s.mapping.cp, 0)
@@ -162,7 +152,9 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     if s.engine.kernels.latent_prompts:  # scores of latent + rope, sums of latents: so many more FLOPs a pair
         time = time * (2.0 * latent + rope) / (qk + v)
     if not is_plain(picked, np.inf):
-        sparse = sparse_prefill_time(sequences, new, past, heads, picked, latent=latent, rope=rope, peak=r.peak["half"])
+        sparse = mla.sparse_prefill_time(
+            sequences, new, past, heads, picked, latent=latent, rope=rope, peak=r.peak["half"]
+        )
         time = pick((new + past > picked) | s.engine.kernels.sparse_prompts, sparse, time)
     return time / s.mapping.cp
 
@@ -188,20 +180,21 @@ def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     peak = r.peak["half"] * (s.cluster.device.peak[width] / s.cluster.device.peak[w.half]) ** waits
     if not is_plain(k.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
         c = c._replace(min_group=1.0)
-    call = partial(decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2, l1=r.l1,
+    call = partial(attention.decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2, l1=r.l1,
                    kv_bytes=op.widths[1], peak=peak, bandwidth=dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
     time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)
+    values = rows * keys * (qk + v)  # of keys and values that a head reads
     reread = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
     if not is_plain(k.kv_reread, 0):
         whole = op.widths[1] * 4.0 * longest / (r.l1_size * k.block_rate)
         a_value = pick(rows * heads > k.unsplit, whole, reread * k.kv_reread * 2.0 / r.l1)
-        time = np.hypot(time, rows * keys * heads * (qk + v) * a_value)
+        time = np.hypot(time, values * heads * a_value)
     if not is_plain(k.head_rate, 0):
-        blocks, read = smaller(rows * heads, s.cluster.device.sms), rows * keys * heads * (qk + v) * op.widths[1]
+        blocks, read = smaller(rows * heads, s.cluster.device.sms), values * heads * op.widths[1]
         time = larger(time, pick(k.head_rate > 0, read / (larger(k.head_rate, 1.0) * blocks), 0.0))
     integers = (op.widths[1] < 1) | ints
     turned = pick(integers, k.int_convert * pick(reread, heads, kv), unknown * k.kv_convert * kv)
-    time = time + (op.widths[1] <= 1) * turned * rows * keys * (qk + v) / r.peak["vector"]
+    time = time + (op.widths[1] <= 1) * turned * values / r.peak["vector"]
     if highest(k.empty_block) > 0:
         beyond = pick((longest < math.inf) & (window == math.inf), larger(longest - keys, 0.0), 0.0)
         time = time + k.empty_block / 256 * rows * kv * beyond
@@ -210,13 +203,14 @@ def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
 def _decode_constants(group: Num, size: float, width: str, w: Where) -> Any:
     """Constants of the decode kernels for groups of so many query heads a KV head, which in a grid may be several."""
+    kind, kernels = attention.DecodeConstants, attention.decode_kernels
     if not isinstance(group, np.ndarray):
-        return constants("attention", DecodeConstants, w, width, decode_kernels(group, size))
+        return constants("attention", kind, w, width, kernels(group, size))
     groups = np.unique(group)
-    fits = [constants("attention", DecodeConstants, w, width, decode_kernels(one, size)) for one in groups.tolist()]
+    fits = [constants("attention", kind, w, width, kernels(one, size)) for one in groups.tolist()]
     which = np.searchsorted(groups, group)
     fields = zip(*fits, strict=True)
-    return DecodeConstants._make(a[0] if len({*a}) == 1 else np.array(a)[which] for a in fields)
+    return kind._make(a[0] if len({*a}) == 1 else np.array(a)[which] for a in fields)
 
 
 def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
@@ -227,8 +221,8 @@ def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     library = s.engine.kernels.attention
     rows, keys, heads, latent, rope = op.shape
     width = w.half if library else _cache_width(op, w, s)  # Triton's widens a narrow cache
-    fit = in_graphs("mla", MlaDecodeConstants, w, width, f"mla-decode-{library}" if library else "mla-decode")
-    call = partial(mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1],
+    fit = in_graphs("mla", mla.MlaDecodeConstants, w, width, f"mla-decode-{library}" if library else "mla-decode")
+    call = partial(mla.mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1],
                    peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
     return reduce(smaller, [call(c=c._replace(floor_s=0.0)) for c in fit])
 
@@ -245,10 +239,7 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         share = derating(s.cluster.device, *w.engines).compute
         r = r._replace(peak={k: v if k == "vector" else v / share for k, v in r.peak.items()})
     spread_out = s.mapping.ep > 1
-    wanted = s.engine.kernels.experts, s.engine.kernels.launched
-    kernels = {
-        bool(x): choices(w.gpu, w.generation, w.kernels, w.quant, bool(x), *wanted) for x in np.unique(spread_out)
-    }
+    kernels = {bool(x): expert_kernels(s, w, bool(x)) for x in np.unique(spread_out)}
     tokens, hidden, width, experts, local, top_k, gated = op.shape
     ep = experts / local
     spread = popularity(experts, top_k, s.engine.kernels.skew)
@@ -286,12 +277,16 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     return time
 
 
+def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...]:
+    """The kernels that experts may run on. spread_out: over several ranks."""
+    k = s.engine.kernels
+    return choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, k.experts, k.launched)
+
+
 def expert_families(s: Scenario) -> set[str]:
     """Families of the kernels that experts run on."""
     w, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
-    wanted = s.engine.kernels.experts, s.engine.kernels.launched
-    spread_out = bool(np.max(s.mapping.ep) > 1)
-    return {c.family for c in choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, *wanted)}
+    return {c.family for c in expert_kernels(s, w, bool(np.max(s.mapping.ep) > 1))}
 
 
 def routed_inside(s: Scenario) -> bool:

@@ -95,7 +95,7 @@ def choices(
 
 def _read(entries: list[Entry], shared: list[Entry]) -> tuple[Choice, ...]:
     """Entries with their constants. A shared library's kernel has the least start time of any engine and data type."""
-    read = [(e, typed(MoEConstants, parsed("moe", e.text))) for e in (*entries, *shared)]
-    least = [min([c.start, *(o.start for k, o in read[len(entries) :] if k.family == e.family)]) for e, c in read]
-    pairs = zip(read[: len(entries)], least, strict=False)
-    return tuple(Choice(e.dtype, c._replace(start=start), e.family) for (e, c), start in pairs)
+    fits = {e: typed(MoEConstants, parsed("moe", e.text)) for e in (*entries, *shared)}
+    least = [min(fits[k].start for k in (e, *(k for k in shared if k.family == e.family))) for e in entries]
+    pairs = zip(entries, least, strict=True)
+    return tuple(Choice(e.dtype, fits[e]._replace(start=start), e.family) for e, start in pairs)

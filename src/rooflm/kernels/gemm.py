@@ -10,12 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rooflm.kernels.blend import filling, part_overlap
 from rooflm.units import Num, is_plain, larger, pick
-
-Floats = NDArray[np.float64]
 
 
 class GemmConstants(NamedTuple):
@@ -61,21 +58,10 @@ BLOCK = 1 << 13
 
 
 def gemm_time(
-    m: Num,
-    n: Num,
-    k: Num,
-    *,
-    weight_bytes: Num,
-    act_bytes: Num,
-    out_bytes: Num,
-    peak: Num,
-    bandwidth: Num,
-    sms: Num,
-    c: GemmConstants,
-    l2: Num = np.inf,
-    units: Num = 1.0,
-    least: Num = 0.0,
-) -> Num:
+    m: Num, n: Num, k: Num,
+    *, weight_bytes: Num, act_bytes: Num, out_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: GemmConstants,
+    l2: Num = np.inf, units: Num = 1.0, least: Num = 0.0,
+) -> Num:  # fmt: skip
     """Time in s of C[m, n] = A[m, k] B[n, k]ᵀ; every argument and constant may be an array, all broadcast.
 
     weight_bytes, act_bytes, out_bytes: B an element of B, A and C; peak: dense FLOP/s and bandwidth: B/s of the
@@ -108,7 +94,7 @@ def gemm_time(
 
 
 def _sm_time(
-    m: Floats, n: Floats, k: Floats, wide: Num, peak: Num, feed: Num, sms: Num, c: GemmConstants, units: Num, least: Num
+    m: Num, n: Num, k: Num, wide: Num, peak: Num, feed: Num, sms: Num, c: GemmConstants, units: Num, least: Num
 ) -> Num:
     """Time in s that the SMs need, the best over tiles and splits of k (as in `gemm_time`; wide: B an operand; feed:
     B/s of operands).

@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple
 
 from rooflm.graph.ops import attended
-from rooflm.kernels.attention import THROTTLE_S, split_kv_time
+from rooflm.kernels.attention import sm_rate, split_kv_time
 from rooflm.kernels.blend import filling_soon, smooth_max
 from rooflm.units import Num, ceil
 
@@ -74,10 +74,10 @@ def mla_prefill_time(
     >>> round(float(t) * 1e6, 3)  # 2 x 320 x 16 x 4096 x 4097/2 FLOP at 1e15/s; us
     85.92
     """
-    mean, dims = attended(new, past, math.inf), qk_head + v_head
-    ideal = 2 * dims * heads * batch * new * mean / peak
-    rate = c.eff * peak / sms * (1 - c.throttle * ideal / (THROTTLE_S + ideal))
+    dims = qk_head + v_head
+    mean, scores = attended(new, past, math.inf), 2 * dims * heads * batch * new
     tiles = batch * (heads * ceil(new / c.tile))
+    rate = sm_rate(c.eff * peak / sms, c.throttle, scores * mean / peak)
     a_token = 2 * c.tile * (dims + c.softmax_dim) / rate
     busy = tiles / sms * (c.tile_s + (mean + (c.tile - 1) / 2) * a_token)
     slowest = c.tail * (past + new) * a_token

@@ -6,7 +6,6 @@ back. Every numeric argument is a number or an array; tile candidates are an ext
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from rooflm.graph.ops import distinct_experts
 from rooflm.kernels.blend import filling_soon, smooth_max
 from rooflm.kernels.constants import LEVELS, Match, lookup
-from rooflm.units import Num, ceil, expm1, larger, pick, smaller, sqrt
+from rooflm.units import Num, ceil, common_shape, expm1, larger, pick, smaller, sqrt
 
 TILE_M = np.array([16.0, 64.0, 128.0, 16.0, 64.0, 128.0])
 TILE_N = np.array([64.0, 64.0, 64.0, 256.0, 256.0, 256.0])
@@ -147,7 +146,7 @@ def grouped_gemm_time(
     device memory serves (1 but in a benchmark that repeats, whose weights stay in L2 in part).
     Source: tile and wave quantisation as in NVIDIA's "Matrix multiplication background" user guide; one SM's limited
     bandwidth is what few, wide experts meet (down projection: 32 tiles on 132 SMs)."""
-    rank = _rank((*routing, n, k, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, *c))
+    rank = len(common_shape((*routing, n, k, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, *c)))
     bm, bn = (tile.reshape(-1, *(1,) * rank) for tile in (TILE_M, TILE_N))
     each = routing.rows / larger(routing.experts, 1e-12)
     tiles = routing.experts * ceil(n / bn) * tiles_per_expert(each, bm, routing.spread)
@@ -158,11 +157,6 @@ def grouped_gemm_time(
     dram = moved / (c.eff_m * bandwidth)
     dram = dram + filling_soon(dram, c.ramp)
     return np.asarray(smooth_max(JOINED, on_sm, dram))
-
-
-def _rank(values: Iterable[Num]) -> int:
-    """The largest number of axes among numbers and arrays."""
-    return max((v.ndim for v in values if isinstance(v, np.ndarray)), default=0)
 
 
 def _stack(first: Num, second: Num, rank: int) -> NDArray[Any]:
@@ -196,7 +190,8 @@ def moe_time(
     311
     """
     matrices = 2.0 + gated
-    rank = _rank((*routing, width, hidden, matrices, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, *c))
+    sizes = width, hidden, matrices, fetched, weight_bytes, act_bytes, peak, bandwidth, sms
+    rank = len(common_shape((*routing, *sizes, *c)))
     n, k = _stack((1.0 + gated) * width, hidden, rank), _stack(hidden, width, rank)
     gemms = grouped_gemm_time(
         routing, n, k, fetched=fetched, weight_bytes=weight_bytes, act_bytes=act_bytes, peak=peak, bandwidth=bandwidth,

@@ -5,15 +5,11 @@ micro-benchmarks, where no kernel tables exist."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from rooflm.catalogue.hardware import Measured
-from rooflm.graph.ops import Op
+from rooflm.graph.ops import OVER_CACHE, OVER_PROMPTS, Op
 from rooflm.kernels.blend import smooth_max
 from rooflm.kernels.rates import Rates
-from rooflm.units import Num
+from rooflm.units import Num, larger, pick
 
 FEW_ROWS = 16
 """Rows up to which narrow weights are multiplied as they are; for more, they are unpacked once, at `convert` s each."""
@@ -30,8 +26,8 @@ def product_time(flops: Num, bytes_: Num, rows: Num, *, peak: Num, bandwidth: Nu
     >>> float(product_time(1e9, 1e9, 8.0, peak=1e10, bandwidth=2e10, c=c)).__round__(6)
     0.3
     """
-    compute = flops * (1 + c.half_rows / np.maximum(rows, 1)) / peak
-    traffic = bytes_ / (bandwidth * np.where(np.asarray(rows) <= 1, c.vector, c.matrix))
+    compute = flops * (1 + c.half_rows / larger(rows, 1)) / peak
+    traffic = bytes_ / (bandwidth * pick(rows <= 1, c.vector, c.matrix))
     return smooth_max(c.sharp, compute, traffic)
 
 
@@ -42,7 +38,7 @@ def attention_time(flops: Num, bytes_: Num, *, peak: Num, bandwidth: Num, share:
     >>> float(attention_time(1e9, 1e6, peak=1e10, bandwidth=1e10, share=1.0, c=Measured(attention=0.5)))
     0.2
     """
-    return np.maximum(flops / (peak * c.attention), bytes_ / (bandwidth * share))
+    return larger(flops / (peak * c.attention), bytes_ / (bandwidth * share))
 
 
 def op_time(op: Op, c: Measured, r: Rates) -> Num:
@@ -50,14 +46,14 @@ def op_time(op: Op, c: Measured, r: Rates) -> Num:
     streams may stay in a cache."""
     time: Num
     if op.kind in ("gemm", "moe"):
-        rows: Any = np.asarray(op.shape[0])
-        each = np.where((rows <= FEW_ROWS) & (np.asarray(c.apart) > 0), np.maximum(rows, 1), 1)
+        rows = op.shape[0]
+        each = pick((rows <= FEW_ROWS) & (c.apart > 0), larger(rows, 1), 1)
         time = each * product_time(op.flops / each, op.bytes, rows / each, peak=r.peak[op.rate], bandwidth=r.dram, c=c)
         if op.kind == "gemm":
-            unpacked = (np.asarray(op.widths[0]) < op.widths[1]) & (rows > FEW_ROWS)
-            time = time + np.where(unpacked, op.shape[1] * op.shape[2] * c.convert, 0.0)
-    elif op.kind in ("attention", "bmm", "mla_attention", "decode_attention", "mla_decode"):
-        share = c.decode if op.kind in ("decode_attention", "mla_decode") else c.stream
+            unpacked = (op.widths[0] < op.widths[1]) & (rows > FEW_ROWS)
+            time = time + pick(unpacked, op.shape[1] * op.shape[2] * c.convert, 0.0)
+    elif op.kind in ("bmm", *OVER_PROMPTS, *OVER_CACHE):
+        share = c.decode if op.kind in OVER_CACHE else c.stream
         time = attention_time(op.flops, op.bytes, peak=r.peak[op.rate], bandwidth=r.dram, share=share, c=c)
     else:
         time = op.bytes / (r.dram * c.stream)
@@ -72,6 +68,6 @@ def training_factor(op: Op, c: Measured) -> Num:
     >>> training_factor(up._replace(role="wgrad"), Measured(backward=1.5))
     1.5
     """
-    if op.kind in ("gemm", "moe", "bmm", "attention", "mla_attention"):
+    if op.kind in ("gemm", "moe", "bmm", *OVER_PROMPTS):
         return c.backward if op.role in ("dgrad", "wgrad") else 1.0
     return c.update if op.kind == "optimizer" else c.chain

@@ -8,7 +8,7 @@ from typing import Any
 from rooflm.catalogue.hardware import Link
 from rooflm.graph.ops import Comm
 from rooflm.kernels.collectives import by_ring, ranks_in_tiers
-from rooflm.kernels.training_factors import ring
+from rooflm.kernels.training_factors import table
 from rooflm.units import Num, pick, smaller
 
 
@@ -27,9 +27,10 @@ def ring_wait(comm: Comm, tiers: Sequence[Link]) -> Num:
     """
     if not by_ring(comm.op, tiers):
         return 0.0
-    within, across = ring()
+    hop = table()["ring"]  # s
     nodes = comm.ranks / ranks_in_tiers(comm.ranks, [tier.size for tier in tiers], comm.stride)[-2]
-    return comm.count * pick(nodes > 1, (comm.ranks - nodes) * within + (nodes - 1.0) * across, 0.0)
+    hops = (comm.ranks - nodes) * hop["within"] + (nodes - 1.0) * hop["across"]
+    return comm.count * pick(nodes > 1, hops, 0.0)
 
 
 WHOLE_TENSORS = 9.0

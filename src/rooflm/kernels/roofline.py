@@ -8,11 +8,13 @@ each level's traffic that of the best tiling that fits the level below it. Calib
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rooflm.catalogue.engine import Factors
+from rooflm.catalogue.hardware import Link
 from rooflm.graph.ops import Comm, Op, columns, distinct, stacked
 from rooflm.kernels import dispatch
 from rooflm.kernels.collectives import collective_constants, hierarchical, in_engine
@@ -129,13 +131,13 @@ def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
     """Every collective timed over the cluster's tiers; equal ones (those of each layer, say) are evaluated once."""
     tiers = s.cluster.tiers
     if s.efficiency.mode == "flat":
-        tiers = tuple(t.__class__(t.name, t.kind, t.size, t.bandwidth * s.efficiency.network, t.latency) for t in tiers)
+        tiers = tuple(replace(t, bandwidth=t.bandwidth * s.efficiency.network) for t in tiers)
     different, which = distinct([(c.op, c.group == "tp", c.ranks, c.stride, c.bytes) for c in comms])
     reduced = [_reduced(comms[i], tiers, s) for i in different]
     return [Timed(comm._replace(bytes=reduced[at][0]), reduced[at][1]) for comm, at in zip(comms, which, strict=True)]
 
 
-def _reduced(comm: Comm, tiers: Sequence[Any], s: Scenario) -> tuple[Num, Num]:
+def _reduced(comm: Comm, tiers: Sequence[Link], s: Scenario) -> tuple[Num, Num]:
     """Bytes and seconds of a collective: quick reduce's where it is faster, of activations within the first tier."""
     time, bits = _comm_time(comm, tiers, s), s.engine.kernels.reduce_bits
     if comm.op != "all_reduce" or comm.group != "tp" or is_plain(bits, 16.0):
@@ -145,7 +147,7 @@ def _reduced(comm: Comm, tiers: Sequence[Any], s: Scenario) -> tuple[Num, Num]:
     return pick(quick < time, narrow, comm.bytes), smaller(time, quick)
 
 
-def _comm_time(comm: Comm, tiers: Sequence[Any], s: Scenario) -> Num:
+def _comm_time(comm: Comm, tiers: Sequence[Link], s: Scenario) -> Num:
     """Seconds of a collective in the scenario's engine."""
     constants = collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
     time = hierarchical(comm.op, comm.bytes, comm.ranks, tiers, constants=constants, stride=comm.stride)

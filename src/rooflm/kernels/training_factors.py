@@ -82,12 +82,6 @@ def attention(kernel: str, device: str, architecture: str) -> tuple[float, float
     return row.get("forward", 1.0), row.get("backward", 1.0)
 
 
-def ring() -> tuple[float, float]:
-    """Of a ring of NCCL: seconds of a hop within a node and between nodes."""
-    row = table()["ring"]
-    return float(row["within"]), float(row["across"])
-
-
 def trained(c: PrefillConstants, backward: bool) -> PrefillConstants:
     """Constants of a serving engine's prefill attention as they hold in training: its passes over queries, keys and
     values (bias, rotary embedding, cache) are kernels of their own there; a backward pass has one exponential a score

@@ -40,12 +40,8 @@ class Mapping:
     zero: Num = count(0, "ZeRO stage", low=0, high=3)
     fsdp_group: Num = count(0, "devices a sharding group (0: all of dp)", low=0)
     schedule: str = word("1f1b", "schedule of the pipeline in training", SCHEDULES)
-    in_flight: Num = count(
-        0,
-        "most micro-batches at once in an inference pipeline (0: one a stage if the engine's stages overlap, else 1: a "
-        "batch passes stage after stage)",
-        low=0,
-    )
+    in_flight: Num = count(0, "most micro-batches at once in an inference pipeline (0: one a stage if the engine's "
+                           "stages overlap, else 1: a batch passes stage after stage)", low=0)  # fmt: skip
     order: tuple[str, ...] = ("tp", "cp", "dp", "pp")
     """Which groups are nearest, innermost first."""
     gpus: Num = count(0, "GPUs asked for beside every degree (0: what these make)", low=0)

@@ -75,6 +75,7 @@ def _short(s: Scenario) -> Num:
 
 
 def mixers(s: Scenario, kind: type[Any]) -> list[Any]:
+    """Every mixer of a kind."""
     return [b.mixer for b in s.model.blocks if isinstance(b.mixer, kind)]
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rooflm.estimate.capacity import memory_use, needs
 from rooflm.serving.simulate import Pool
-from rooflm.serving.steady import Load
+from rooflm.serving.steady import Load, steps_of
 from rooflm.serving.steps import energy_fit
 
 Array = NDArray[Any]
@@ -32,7 +32,7 @@ def held_bytes(pool: Pool, running: Array, passes: Array, room: Array, longest: 
 def decode_joules(pool: Pool, running: Array, load: Load) -> Array:
     """Dynamic joules of a request's decode steps, each step shared by the sequences that run."""
     (decode, _), ranks = energy_fit(pool.table.components), pool.table.ranks
-    steps = max(load.output - 1, 0.0) / pool.server.tokens_a_step
+    steps = steps_of(pool, load)
     shared = np.maximum(running, 1.0)
     a_step = decode[0] * ranks / shared + decode[1] + decode[2] * (load.prompt + load.output / 2)
     return np.asarray(_group(pool) * steps * a_step)

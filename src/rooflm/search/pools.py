@@ -115,7 +115,7 @@ def evaluate(
 ) -> dict[str, Any]:  # fmt: skip
     """The steady states of a prefill and a decode split over numbers of replicas and loads: what a search needs."""
     own = {k: arguments.pop(k) for k in BEFORE if k in arguments}
-    load = Load(*mean, 0.0, 0.0, 0.0, 0.0, 0.0)
+    load = Load(*mean)
     before = before_of(arguments, own)
     first, second = side_of("prefill", load, longest, before), side_of("decode", load, longest, arguments)
     assert first.prompts is not None and second.decoding is not None

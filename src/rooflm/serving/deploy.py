@@ -1,4 +1,4 @@
-"""From an engine, a scenario and options to pools; `serve`: the one public call."""
+"""From an engine, a scenario and options to pools, and from these and a load to a run (`serve`)."""
 
 from __future__ import annotations
 
@@ -129,17 +129,8 @@ def make_pool(
     widest = int(padded(s.engine.host.graphs, local))
     tokens = int(min(server.budget, context * local)) + widest
     build = components(s, TableSize(tokens, widest, context), server.speculative, server.draft)
-    gpus = int(s.mapping.devices)
-    limited = replace(server, max_sequences=local)
-    return Pool(
-        StepTable(build, balanced=server.wait_steps > 0),
-        limited,
-        kv,
-        replicas,
-        role,
-        gpus,
-        float(np.max(s.model.max_context)),
-    )
+    table, limited = StepTable(build, balanced=server.wait_steps > 0), replace(server, max_sequences=local)
+    return Pool(table, limited, kv, replicas, role, int(s.mapping.devices), float(np.max(s.model.max_context)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -347,11 +338,8 @@ def deploy(
     share = load.concurrency or load.count
     sequences = int(min(server.max_sequences * max(float(s.mapping.dp), 1), share))
     server = room_for_prompts(server, options or {}, int(np.max(load.prompt)), min(sequences, server.max_sequences))
-    assumed = [
-        f"{server.scheduler} scheduler",
-        f"token budget {server.budget}",
-        f"at most {server.max_sequences} sequences",
-    ]
+    limits = f"token budget {server.budget}", f"at most {server.max_sequences} sequences"
+    assumed = [f"{server.scheduler} scheduler", *limits]
     network = Transfer()
     if prefill_replicas:
         first, before = prefill or built, server
@@ -379,24 +367,8 @@ def serve(
     definitions: str = metrics.AFTER_FIRST, horizon: float = math.inf,
     progress: Progress | None = None, options: Dict[str, Any] | None = None, warmup: int = 0, **arguments: Any,
 ) -> Served:  # fmt: skip
-    """Simulate a deployment under load: what users see (TTFT, TPOT, latency), throughput, occupancy, cost and energy.
-
-    model, gpu, gpus, tp, pp, dp, ep, cp, quant, engine, efficiency, cluster, sets: as for `infer`.
-    Load: concurrency (closed loop), or rate (requests/s), or both, or trace (file); prompt, output, spread (shares of
-    prompt and output), requests, seed, burstiness, peak, copies, shared_prefix, limit (see `make_requests`).
-    Deployment: replicas behind a router ("round-robin", "least-loaded", "prefix-aware"); prefill_replicas makes
-    separate prefill and decode pools (prefill_gpu, prefill_price, prefill_purchase: another card for the
-    first; prefill_tp, ..: its own split).
-    options: fields of `Server`.
-    warmup: first requests that times leave out. slo: limits such as "ttft:p95=500ms,tpot:p95=50ms" for goodput;
-    horizon: stop after that many simulated s.
-
-    Never raises for a load that cannot be served: `queue_grows` says so. Raises RooflmError for bad input.
-
-    >>> out = serve("llama-7b", gpu="a100-sxm-80gb", concurrency=4, prompt=128, output=16, efficiency="ideal")
-    >>> out.finished, out.values()["requests"]
-    (40, 40)
-    """
+    """`rooflm.serve`, whose arguments these are (options: its `server`; arguments: the load, see `make_requests`, and
+    those of `infer`), with nothing assumed of the load."""
     load_arguments = {k: arguments.pop(k) for k in LOAD if k in arguments}
     load = make_requests(prompt, output, **load_arguments)
     longest_prompt = int(np.max(load.prompt))

@@ -55,15 +55,10 @@ def highest(trial: Trial, whole: bool = False) -> Found:
             low, best = load, served
         else:
             high, why = load, broken(served)
-        if whole and high <= 1:
-            break
         load = 2 * low if math.isinf(high) else high / 4 if low == 0 else math.sqrt(low * high)
         if whole:
             load = float(max(round(load), 1))
-            if load in (low, high):
-                load = low + 1 if low + 1 < high else low
-                if load == low:
-                    break
+            load = low + 1 if load in (low, high) else load
     return Found(low, best, why)
 
 

@@ -28,6 +28,8 @@ PERCENTILES = (50, 90, 95, 99)
 DEFINITIONS = AFTER_FIRST, WHOLE = "after-first", "whole-request"
 """What a time per output token is counted over: the tokens after the first, or all of the request."""
 MEASURES = ("ttft", "tpot", "itl", "latency")
+STATUS = ("waiting", "running", "finished", "rejected", "unsent")
+"""What becomes of a request, by the numbers of `replica`; the last: its time had not come when the run ended."""
 
 
 class RequestTable(NamedTuple):
@@ -59,11 +61,10 @@ def table(run: Run, definitions: str = AFTER_FIRST) -> RequestTable:
     latency = np.where(done, end - arrival, np.nan)
     steps = np.where(output > 1, output - 1, 1)
     tpot = latency / output if definitions == WHOLE else np.where(output > 1, (latency - ttft) / steps, np.nan)
-    names = np.array(["waiting", "running", "finished", "rejected", "unsent"])
-    status = np.where((arrival > run.duration) & (status != REJECTED), len(names) - 1, status)
+    status = np.where((arrival > run.duration) & (status != REJECTED), STATUS.index("unsent"), status)
     return RequestTable(
         np.where(np.isfinite(arrival), arrival, np.nan), np.asarray(r.prompt, dtype=np.int64), output,
-        np.array(r.cached, dtype=np.int64), names[status],
+        np.array(r.cached, dtype=np.int64), np.array(STATUS)[status],
         np.array(r.replica, dtype=np.int64), np.array(r.preempted, dtype=np.int64), ttft, tpot, latency,
     )  # fmt: skip
 
@@ -76,10 +77,14 @@ def spread(values: Array) -> dict[str, float]:
     """
     good = values[np.isfinite(values)]
     if not good.size:
-        return {"mean": math.nan, **{f"p{p}": math.nan for p in PERCENTILES}, "max": math.nan}
-    cuts = np.percentile(good, PERCENTILES)
-    return {"mean": float(good.mean()), **{f"p{p}": float(c) for p, c in zip(PERCENTILES, cuts, strict=True)},
-            "max": float(good.max())}  # fmt: skip
+        return figures_of(math.nan, np.full(len(PERCENTILES), math.nan), math.nan)
+    return figures_of(good.mean(), np.percentile(good, PERCENTILES), good.max())
+
+
+def figures_of(mean: Any, cuts: Array, most: Any) -> dict[str, float]:
+    """A mean, PERCENTILES and a maximum by name."""
+    names = ("mean", *(f"p{p}" for p in PERCENTILES), "max")
+    return dict(zip(names, map(float, (mean, *cuts, most)), strict=True))
 
 
 def gap_spread(gaps: dict[int, float]) -> dict[str, float]:
@@ -91,8 +96,7 @@ def gap_spread(gaps: dict[int, float]) -> dict[str, float]:
     value = np.exp((keys - ORIGIN + 0.5) / BUCKETS)
     share = np.cumsum(weight) / weight.sum()
     cuts = value[np.minimum(np.searchsorted(share, np.array(PERCENTILES) / 100), len(value) - 1)]
-    return {"mean": float((value * weight).sum() / weight.sum()),
-            **{f"p{p}": float(c) for p, c in zip(PERCENTILES, cuts, strict=True)}, "max": float(value[-1])}  # fmt: skip
+    return figures_of((value * weight).sum() / weight.sum(), cuts, value[-1])
 
 
 class Slo(NamedTuple):
@@ -232,11 +236,8 @@ def energy(run: Run) -> float:
         ranks = float(m.tp * m.cp)  # the tables hold one rank of the tensor group, all stages
         device = c.scenario.cluster.device
         joules += float(device.idle) * run.duration * pool.gpus * pool.replicas
-        for r in run.replicas:
-            if r.table is not pool.table or r.role != pool.role:
-                continue
-            share = pool.table.ranks
-            steps, did = r.decoding.steps * share, r.meter
+        for r in (r for r in run.replicas if r.table is pool.table and r.role == pool.role):
+            steps, did = r.decoding.steps * pool.table.ranks, r.meter
             joules += ranks * float(decode @ np.array([steps, did.sequence_steps, did.context_steps]))
             joules += ranks * float(prefill @ np.array([did.prefill_passes, did.prefill_tokens, did.prefill_pairs]))
     return joules

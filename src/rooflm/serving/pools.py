@@ -22,9 +22,20 @@ from rooflm.catalogue.model import MLA
 from rooflm.errors import RooflmError
 from rooflm.estimate.memory import kv_values
 from rooflm.scenario.scenario import Scenario
-from rooflm.serving.schedulers import SCHEDULERS, InFlight
+from rooflm.serving.schedulers import SCHEDULERS
 from rooflm.serving.simulate import Pool, Run, Transfer
-from rooflm.serving.steady import Load, Steady, decode_time, most_running, others_run, pass_time, queueing, steady
+from rooflm.serving.steady import (
+    Load,
+    Steady,
+    decode_time,
+    most_running,
+    others_run,
+    pass_time,
+    queueing,
+    steady,
+    steps_of,
+    whole_prompts,
+)
 from rooflm.serving.steps import ladder
 from rooflm.serving.workload import Requests
 
@@ -91,7 +102,7 @@ class Decoding(NamedTuple):
 def prompts_of(pool: Pool, load: Load) -> Prompts:
     """What a prefill replica does with prompts alone. load: budget and tokens are numbers."""
     budget = float(load.budget)
-    if issubclass(SCHEDULERS[pool.server.scheduler], InFlight):  # prompts go in whole
+    if whole_prompts(pool):
         budget = min(budget, max(budget // load.prompt, 1.0) * load.prompt)
     load, none = replace(load, budget=budget), np.zeros(())
     passes = max(float(np.ceil(load.prompt / budget)), 1.0)
@@ -109,7 +120,7 @@ def prompts_of(pool: Pool, load: Load) -> Prompts:
 def decoding_of(pool: Pool, load: Load) -> Decoding:
     """What a decode replica does with sequences alone, up to what its KV memory holds."""
     limit = float(most_running(pool, load))
-    steps = max(load.output - 1, 0.0) / pool.server.tokens_a_step
+    steps = steps_of(pool, load)
     running = np.unique(np.append(ladder(int(limit)), limit))
     step = decode_time(pool, load, running)
     rates = np.maximum.accumulate(running / np.maximum(steps * step, 1e-12))
@@ -160,17 +171,12 @@ def pools_state(
 def pools_steady(requests: Requests, pools: tuple[Pool, ...], transfer: Transfer) -> Steady:
     """The steady state of a prefill and a decode pool as they are simulated, under all of the requests."""
     first, second = pools
-    rate = 0.0 if requests.concurrency else requests.rate
-    load = Load(float(np.mean(requests.prompt)), float(np.mean(requests.output)), 0.0, 0.0, 0.0, 0.0, 0.0)
-    prompts = prompts_of(first, replace(load, budget=first.server.budget, tokens=first.capacity.tokens))
-    decoding = decoding_of(second, replace(load, budget=second.server.budget, tokens=second.capacity.tokens))
-    clients = float(requests.concurrency)
-    state = pools_state(prompts, decoding, (first.replicas, second.replicas), transfer,
-                        sent_bytes(first, load.prompt), clients, rate, load.output)  # fmt: skip
-    ttft, tpot, latency, x, running = (
-        float(v) for v in (state.ttft, state.tpot, state.latency, state.requests_per_s, state.running)
-    )
-    return Steady(ttft, tpot, latency, x, running, bool(state.stable))
+    clients, rate = float(requests.concurrency), 0.0 if requests.concurrency else requests.rate
+    prompt, output = float(np.mean(requests.prompt)), float(np.mean(requests.output))
+    one, other = (Load(prompt, output, budget=p.server.budget, tokens=p.capacity.tokens) for p in pools)
+    prompts, decoding = prompts_of(first, one), decoding_of(second, other)
+    sent, replicas = sent_bytes(first, prompt), (first.replicas, second.replicas)
+    return pools_state(prompts, decoding, replicas, transfer, sent, clients, rate, output).single()
 
 
 def steady_of(run: Run, warmup: int = 0) -> Steady | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rooflm.catalogue.engine import ServerOptions
 from rooflm.catalogue.fields import number
+from rooflm.scenario.speculation import in_a_tree
 
 FRONT = ("front", "tokenise", "carry")
 """Constants of an engine's host that a request costs on its way to the engine."""
@@ -43,14 +44,9 @@ class Server(ServerOptions):
 
     @property
     def tokens_a_step(self) -> float:
-        """Tokens that a sequence gains in a step: (1 - a^(n+1)) / (1 - a) for n guesses right with chance a each.
-
-        Source: Leviathan et al., "Fast inference from transformers via speculative decoding", equation 1.
+        """Tokens that a sequence gains in a step, as known or of a chain of guesses (`speculation.in_a_tree`).
 
         >>> Server().tokens_a_step, round(Server(speculative=3, acceptance=0.8).tokens_a_step, 3)
         (1.0, 2.952)
         """
-        if self.gained:
-            return self.gained
-        n, a = self.speculative, self.acceptance
-        return 1.0 if not n else float(n + 1) if a >= 1 else (1 - a ** (n + 1)) / (1 - a)
+        return self.gained or in_a_tree(self.acceptance, self.speculative, branches=1)

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError
 from rooflm.serving.capacity import Capacity
-from rooflm.serving.replica import FINISHED, INFINITY, REJECTED, Records, Replica
+from rooflm.serving.replica import FINISHED, INFINITY, NOTHING, REJECTED, STEPS, Records, Replica
 from rooflm.serving.router import Router
 from rooflm.serving.schedulers import scheduler
 from rooflm.serving.server import Server
 from rooflm.serving.steps import StepTable
 from rooflm.serving.workload import Requests
 
+Array = NDArray[np.float64]
 Progress = Callable[[int, int, float], None]
 """Called now and then with requests ended, requests in all, and the simulated time (s)."""
 EVERY = 8192
@@ -103,12 +104,11 @@ def simulate(
         requests.arrival if not requests.concurrency else np.full(requests.count, INFINITY), requests.prompt.tolist(),
         requests.output.tolist(), requests.hashes, requests.priority, requests.hash_tokens,
     )  # fmt: skip
-    replicas: list[Replica] = []
-    for pool in pools:
-        for _ in range(pool.replicas):
-            chosen = scheduler(pool.server.scheduler)
-            number = len(replicas)
-            replicas.append(Replica(number, records, pool.table, pool.server, pool.capacity, chosen, pool.role))
+    each = [pool for pool in pools for _ in range(pool.replicas)]
+    replicas = [
+        Replica(number, records, p.table, p.server, p.capacity, scheduler(p.server.scheduler), p.role)
+        for number, p in enumerate(each)
+    ]
     sent = transfer or Transfer()
     loop = Loop(requests, records, replicas, pools, router, sent, horizon, progress)
     interrupted = False
@@ -123,7 +123,7 @@ def simulate(
     return Run(requests, records, replicas, pools, float(duration), interrupted, sent)
 
 
-def reach_clients(records: Records, delay: float | np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+def reach_clients(records: Records, delay: float | Array) -> None:
     """First and last tokens as clients see them, `delay` after they were made.
 
     A closed loop goes on without it: in published runs with fixed lengths a successor's prompt follows the end of a
@@ -168,13 +168,11 @@ class Loop:
                 filled_in = filled_in + server.template * at_once(filled_in) / len(self.first)
             self._static(np.maximum(visible(requests.arrival, np.asarray(self.front)), filled_in))
 
-    def _static(self, seen: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+    def _static(self, seen: Array) -> None:
         """Arrivals known beforehand, in order of the time at which the scheduler sees them."""
         keep = np.array(self.fit, dtype=bool)
-        bad = np.flatnonzero(~keep).tolist()
-        for i in bad:
-            self.records.status[i] = REJECTED
-        self.ended += len(bad)
+        np.frombuffer(self.records.status, dtype=np.uint8)[~keep] = REJECTED
+        self.ended += int(np.sum(~keep))
         self.order = np.flatnonzero(keep).tolist()
         self.times = seen[keep].tolist()
 
@@ -259,31 +257,22 @@ class Loop:
         """A request reaches a replica: an idle one wakes, planned decode steps stop at the next boundary where the
         request could start then; otherwise it only queues."""
         pool = self.second if stage else self.first
-        r = pool[0] if len(pool) == 1 else self.routers[stage].pick(pool, request)
+        r = self.routers[stage].pick(pool, request)
         self.records.replica[request] = r.number
-        if r.server.lookahead and not r.idle():
+        idle = r.idle()
+        late = r.server.lookahead and not idle
+        if late:
             r.late.append((now, request))
-            if not r.dirty and r.kind <= 0:
-                if r.kind < 0 or now <= r.clock:
-                    r.dirty = True
-                elif len(r.late) == 1 and not self._blocked(r):
-                    r.interrupt(now)
-                    if r.done:
-                        self._completed(r)
-            return
-        if not r.dirty:
-            if r.kind < 0:
-                r.clock = max(r.clock, now)
-                r.dirty = True
-            elif r.kind == 0 and now > r.clock and not self._blocked(r):
-                r.interrupt(now)
-                if r.done:
-                    self._completed(r)
-            elif r.kind == 0 and now <= r.clock:
-                r.dirty = True
-        elif r.idle():
+        if idle or (r.kind == NOTHING and not r.dirty and not late):
             r.clock = max(r.clock, now)
-        r.waiting.append(request)
+        if not r.dirty and (r.kind == NOTHING or (r.kind == STEPS and now <= r.clock)):
+            r.dirty = True
+        elif not r.dirty and r.kind == STEPS and len(r.late) <= 1 and not self._blocked(r):
+            r.interrupt(now)
+            if r.done:
+                self._completed(r)
+        if not late:
+            r.waiting.append(request)
 
     def _blocked(self, r: Replica) -> bool:
         """True when a newcomer could not start before the planned steps end anyway."""
@@ -291,7 +280,7 @@ class Loop:
         return queued or len(r.decoding.heap) >= r.most
 
 
-def at_once(arrival: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def at_once(arrival: Array) -> NDArray[np.int64]:
     """How many requests come at the very instant of each.
 
     >>> at_once(np.array([0.0, 0.0, 10.0])).tolist()
@@ -301,14 +290,11 @@ def at_once(arrival: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray
     return many[which].astype(np.int64)
 
 
-def visible(
-    arrival: np.ndarray[tuple[int], np.dtype[np.float64]], front: np.ndarray[tuple[int], np.dtype[np.float64]]
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def visible(arrival: Array, front: Array) -> Array:
     """When requests leave a serial front end of `front` s each: v_i = max(v_(i-1), a_i) + front_i (Lindley), in order.
 
     >>> visible(np.array([0.0, 0.0, 10.0]), np.array([1.0, 1.0, 2.0])).tolist()
     [1.0, 2.0, 12.0]
     """
     ends = np.cumsum(front)
-    out: np.ndarray[tuple[int], np.dtype[np.float64]] = np.maximum.accumulate(arrival - (ends - front)) + ends
-    return out
+    return np.asarray(np.maximum.accumulate(arrival - (ends - front)) + ends)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.estimate.figures import single
 from rooflm.serving.schedulers import SCHEDULERS, InFlight
 from rooflm.serving.simulate import Pool
 from rooflm.serving.workload import Requests
@@ -30,9 +31,9 @@ FULLEST, MOST = 1 - 1e-6, 500.0
 
 @dataclass(frozen=True)
 class Steady:
-    """Means of one replica: s, requests/s; stable: false when the rate is beyond what can be served
-    (then tpot and requests_per_s are those of a full replica); ttft includes the
-    first wave of a closed loop, in its share of the requests. Arrays where the loads are."""
+    """Means of one replica: s, requests/s; stable: false when the rate is beyond what can be served (then tpot and
+    requests_per_s are those of a full replica); ttft includes the first wave of a closed loop, in its share of the
+    requests. Arrays where the loads are."""
 
     ttft: Any
     tpot: Any
@@ -40,6 +41,10 @@ class Steady:
     requests_per_s: Any
     running: Any
     stable: Any
+
+    def single(self) -> Steady:
+        """The state of a single load in plain numbers."""
+        return Steady(*map(single, vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -50,11 +55,11 @@ class Load:
 
     prompt: float
     output: float
-    clients: Any
-    rate: Any
-    first: Any
-    budget: Any
-    tokens: Any
+    clients: Any = 0.0
+    rate: Any = 0.0
+    first: Any = 0.0
+    budget: Any = np.inf
+    tokens: Any = np.inf
 
     def at(self, places: NDArray[np.int_]) -> Load:
         """Those of the loads that stand at some places of theirs."""
@@ -79,11 +84,16 @@ def pass_time(
     return one + np.maximum(pieces - few, 0.0) * (more - one) + (sequences - low) * (beside - one)
 
 
+def whole_prompts(pool: Pool) -> bool:
+    """Whether prompts go in whole."""
+    return issubclass(SCHEDULERS[pool.server.scheduler], InFlight)
+
+
 def room_beside(pool: Pool, load: Load, beside: Array) -> Array:
     """New tokens that a rank takes in a pass beside so many sequences of all ranks: where prompts go in whole, of as
     many as fit, and one at least."""
     budget, least = load.budget, 1.0
-    if issubclass(SCHEDULERS[pool.server.scheduler], InFlight):
+    if whole_prompts(pool):
         least = np.minimum(budget, load.prompt)
         budget = np.maximum(np.floor(budget / load.prompt) * load.prompt, least)
     return np.asarray(np.maximum(budget - beside / pool.table.slots, least))
@@ -138,11 +148,7 @@ def steady(requests: Requests, pool: Pool, rate: float | None = None, *, waves: 
         x if np.isfinite(x) else 1e9, min(clients / max(requests.count, 1), 1.0) * waves,
         pool.server.budget, pool.capacity.tokens,
     )  # fmt: skip
-    state = states(pool, load)
-    ttft, tpot, latency, x, running = (
-        float(v) for v in (state.ttft, state.tpot, state.latency, state.requests_per_s, state.running)
-    )
-    return Steady(ttft, tpot, latency, x, running, bool(state.stable))
+    return states(pool, load).single()
 
 
 def states(pool: Pool, load: Load) -> Steady:
@@ -153,7 +159,7 @@ def states(pool: Pool, load: Load) -> Steady:
     state = _closed(pool, load) if np.any(load.clients) else _open(pool, load)
     server = pool.server
     polite = (server.stream_interval - 1) / server.tokens_a_step  # steps made before the client sees the first token
-    made = max(max(load.output - 1, 0.0) / server.tokens_a_step - polite, 0.0)
+    made = max(steps_of(pool, load) - polite, 0.0)
     ttft = state.ttft + polite * state.tpot + server.seen(load.prompt)
     tpot = made * state.tpot / max(load.output - 1, 1)
     latency = ttft + made * state.tpot
@@ -250,7 +256,7 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     return Round(step, mixed, first, most / np.maximum(most * front, 1.0), places, behind, slowest)
 
 
-def _steps(pool: Pool, load: Load) -> float:
+def steps_of(pool: Pool, load: Load) -> float:
     """Decode steps of a request."""
     return max(load.output - 1, 0.0) / pool.server.tokens_a_step
 
@@ -258,6 +264,11 @@ def _steps(pool: Pool, load: Load) -> float:
 def free(busy: Array, clients: Any) -> Array:
     """What a share of its time leaves a server, at least half of one client's share (0 clients: an open loop)."""
     return np.asarray(np.maximum(1.0 - busy, 0.0) + np.maximum(0.5 / np.where(clients > 0, clients, np.inf), 5e-4))
+
+
+def crowding(busy: Array, whole: Array) -> Array:
+    """Sakasegawa's power of a share of the most requests/s, r^sqrt(2 (c + 1)), of servers that take c at a time."""
+    return np.asarray(np.minimum(busy, 1.0) ** np.sqrt(2 * (np.maximum(whole, 1.0) + 1)))
 
 
 def queueing(busy: Array, most: Array, whole: Array, clients: Any = np.inf) -> Array:
@@ -272,8 +283,7 @@ def queueing(busy: Array, most: Array, whole: Array, clients: Any = np.inf) -> A
     >>> float(queueing(np.array(1.0), np.array(10.0), np.array(1.0), clients=4))
     0.4
     """
-    power = np.minimum(busy, 1.0) ** np.sqrt(2 * (np.maximum(whole, 1.0) + 1))
-    return np.asarray(power / (2 * free(busy, clients)) / most)
+    return np.asarray(crowding(busy, whole) / (2 * free(busy, clients)) / most)
 
 
 def share_taken(before: Array, cycle: Array, whole: Array, clients: Array) -> Array:
@@ -284,7 +294,7 @@ def share_taken(before: Array, cycle: Array, whole: Array, clients: Array) -> Ar
     >>> float(share_taken(np.array(0.0), np.array(4.0), np.array(1.0), np.array(2.0)))
     0.5
     """
-    power = np.minimum(before, 1.0) ** np.sqrt(2 * (np.maximum(whole, 1.0) + 1))
+    power = crowding(before, whole)
     pole = 1 + 0.5 / clients
     b = cycle * pole + (1 - 1 / clients) * power / 2 + clients
     root = np.sqrt(np.maximum(b**2 - 4 * cycle * clients * pole, 0.0))
@@ -293,7 +303,7 @@ def share_taken(before: Array, cycle: Array, whole: Array, clients: Array) -> Ar
 
 def _closed(pool: Pool, load: Load) -> Steady:
     """The fixed point of a closed loop. tpot here: a step's time."""
-    limit, steps = most_running(pool, load), _steps(pool, load)
+    limit, steps = most_running(pool, load), steps_of(pool, load)
     clients, none = np.minimum(load.clients, limit), np.zeros(limit.shape)
     ttft, lasts = none.copy(), none.copy()
 
@@ -337,7 +347,7 @@ def _at_rest(start: tuple[Array, ...], follow: Callable[..., tuple[Array, ...]])
 
 def _open(pool: Pool, load: Load) -> Steady:
     """The fixed point of an open loop; beyond what can be served, a full replica's step and throughput."""
-    limit, steps, x = most_running(pool, load), _steps(pool, load), load.rate
+    limit, steps, x = most_running(pool, load), steps_of(pool, load), load.rate
     ttft, lasts, stable, one = np.zeros(x.shape), np.zeros(x.shape), np.zeros(x.shape, dtype=bool), np.ones(x.shape)
 
     def follow(at: NDArray[np.int_], tau: Array, running: Array, mixed: Array) -> tuple[Array, ...]:

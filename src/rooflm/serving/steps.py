@@ -27,7 +27,6 @@ from rooflm.estimate.capacity import most_in_flight
 from rooflm.estimate.memory import stage_share
 from rooflm.estimate.offloaded import decode_seconds, device_part, prompt_seconds
 from rooflm.estimate.step import (
-    MEMORY_POWER,
     NO_EXPERTS,
     Experts,
     captured,
@@ -37,6 +36,7 @@ from rooflm.estimate.step import (
     launches,
     of_experts,
     paced,
+    power_time,
     prompt_factor,
     unfitted,
 )
@@ -155,8 +155,7 @@ def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tupl
         if isinstance(t.node, Op):
             least = t.node.count * np.minimum(t.roof, t.time)
             pairs.append((f"{factor_name(t)} {ROOF}", np.asarray(least, float)))
-            power_time = np.maximum(t.node.flops / r.peak[t.node.rate], MEMORY_POWER * t.node.bytes / r.dram)
-            pairs.append(("joules", np.asarray(joule * t.node.count * power_time, float)))
+            pairs.append(("joules", np.asarray(joule * t.node.count * power_time(t.node, r), float)))
         for name, value in pairs:
             inner = value.ndim == 2 and value.shape[1] > 1
             group, size = (second, shape) if inner else (first, (shape[0], 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -44,17 +44,7 @@ def read_trace(path: str, limit: int | None = None) -> Requests:
         raise RooflmError(f"trace is {path!r}, but it must end in .csv, .jsonl or .json")
     content = outside.text(path, "trace", "csv")
     rows = itertools.islice(READ[suffix](content, f"trace {path!r}"), limit)
-    return requests_of(rows, path)
-
-
-def _csv(content: str, label: str) -> Iterator[Line]:
-    for number, row in outside.csv_rows(content, label):
-        yield number, {k.lower(): v for k, v in row.items()}
-
-
-def _json(content: str, label: str) -> Iterator[Line]:
-    for number, row in enumerate(_listed(outside.from_json(content, label), label), 1):
-        yield number, {k.lower(): v for k, v in row.items()}
+    return requests_of(((line, {k.lower(): v for k, v in row.items()}) for line, row in rows), path)
 
 
 def _jsonl(content: str, label: str) -> Iterator[Line]:
@@ -64,11 +54,14 @@ def _jsonl(content: str, label: str) -> Iterator[Line]:
         row = outside.from_json(line, f"{label}, line {number}")
         if not isinstance(row, dict):
             raise RooflmError(f"{label}, line {number}: a request must be an object with named fields")
-        yield number, {k.lower(): v for k, v in row.items()}
+        yield number, row
 
 
-READ = {".csv": _csv, ".json": _json, ".jsonl": _jsonl}
-"""Suffix -> the requests of a file, as (line, fields by lower-case name)."""
+READ: dict[str, Callable[[str, str], Iterable[Line]]] = {
+    ".csv": outside.csv_rows, ".jsonl": _jsonl,
+    ".json": lambda content, label: enumerate(_listed(outside.from_json(content, label), label), 1),
+}  # fmt: skip
+"""Suffix -> the requests of a file, as (line, fields by name)."""
 
 
 def _listed(whole: Any, label: str) -> list[dict[str, Any]]:
@@ -145,19 +138,23 @@ def real(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def _wrong(value: Any, column: str, where: str, rule: str) -> RooflmError:
+    """The error of a value that breaks a rule, of which its first 60 characters are shown."""
+    said = repr(value)
+    return RooflmError(f"{where}: {column} is {said if len(said) <= 60 else f'{said[:60]}...'}, but {rule}")
+
+
 def _tokens(value: Any, column: str, where: str, least: int = 1) -> int:
     number = real(value)
     if number is None or number != int(number) or not least <= number < LONGEST:
-        raise RooflmError(
-            f"{where}: {column} is {_seen(value)}, but it must be a whole number of at least {least}, below {LONGEST}"
-        )
+        raise _wrong(value, column, where, f"it must be a whole number of at least {least}, below {LONGEST}")
     return int(number)
 
 
 def _number(value: Any, column: str, where: str) -> float:
     number = real(value)
     if number is None:
-        raise RooflmError(f"{where}: {column} is {_seen(value)}, but it must be a number")
+        raise _wrong(value, column, where, "it must be a number")
     return number
 
 
@@ -168,14 +165,8 @@ def _hashes(value: Any, where: str) -> list[int]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(h, int) and not isinstance(h, bool) for h in value):
-        raise RooflmError(f"{where}: hash_ids is {_seen(value)}, but it must be a list of whole numbers")
+        raise _wrong(value, "hash_ids", where, "it must be a list of whole numbers")
     return value
-
-
-def _seen(value: Any) -> str:
-    """A value as a message shows it."""
-    said = repr(value)
-    return said if len(said) <= 60 else f"{said[:60]}..."
 
 
 def _time(value: Any, column: str, where: str) -> float:
@@ -188,7 +179,7 @@ def _time(value: Any, column: str, where: str) -> float:
         except (ValueError, OverflowError, OSError):
             number = None
     if number is None:
-        raise RooflmError(f"{where}: {column} is {_seen(value)}, but it must be seconds or a date and time")
+        raise _wrong(value, column, where, "it must be seconds or a date and time")
     if not 0 <= number <= LATEST:
-        raise RooflmError(f"{where}: {column} is {_seen(value)}, but a time must be from 0 to {LATEST:g}")
+        raise _wrong(value, column, where, f"a time must be from 0 to {LATEST:g}")
     return number

@@ -135,7 +135,7 @@ def closed_loop(
     (40, 4)
     """
     whole("concurrency", concurrency)
-    total = _count(requests if requests is not None else 10 * concurrency)
+    total = int(whole("requests", 10 * concurrency if requests is None else requests))
     p, o = _both(prompt, output, spread, total, seed)
     name = f"closed loop of {plural(concurrency, 'client')}, {_lengths(prompt, output)}"
     return Requests(p, o, concurrency=min(concurrency, total), name=name)
@@ -156,7 +156,7 @@ def open_loop(
         raise RooflmError(f"rate is {rate:g} requests/s, but it must be above 0 and finite")
     if not burstiness > 0:
         raise RooflmError(f"burstiness is {burstiness:g}, but it must be above 0")
-    total = _count(requests)
+    total = int(whole("requests", requests))
     generator = np.random.default_rng([seed, 3])
     even = math.isinf(burstiness)
     gaps = np.full(total, 1.0) if even else generator.gamma(burstiness, 1 / burstiness, total)
@@ -254,9 +254,3 @@ def shared_prefix(r: Requests, tokens: int) -> Requests:
         r, hashes=[(0, i + 1) for i in range(len(prompts))],
         hash_tokens=[(min(tokens, p), max(p - tokens, 0)) for p in prompts],
     )  # fmt: skip
-
-
-def _count(requests: int) -> int:
-    if requests < 1:
-        raise RooflmError(f"requests is {requests}, but it must be at least 1")
-    return int(requests)
