@@ -121,8 +121,8 @@ def figures_alone(request: Request) -> dict[str, float]:
 
 
 def run_of(request: Request) -> str:
-    """What rows must share to be figures of one simulated run."""
-    return json.dumps((request.kwargs, request.release, request.metric == "oom"), sort_keys=True, default=str)
+    """What rows must share to be figures of one predicted run."""
+    return json.dumps((request.kwargs, request.metric == "oom"), sort_keys=True, default=str)
 
 
 def predict_load(requests: Sequence[Request], tell: Callable[[int], None] | None = None) -> list[tuple[float, str]]:

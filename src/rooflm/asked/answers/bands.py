@@ -81,13 +81,19 @@ def kind_of(device: Device) -> str:
 
 
 @cache
+def _file() -> _File:
+    """data/calibration/bands.toml."""
+    return read(text_of("bands"), _File, "bands")
+
+
+@cache
 def fitted() -> Known:
     """What the constants that ship were fitted to.
 
     >>> ("vllm", "vllm-2024", "datacenter hopper") in fitted()
     True
     """
-    families = read(text_of("bands"), _File, "bands").fitted
+    families = _file().fitted
     return frozenset((f, engine, on) for f, rows in families.items() for engine, kinds in rows.items() for on in kinds)
 
 
@@ -112,7 +118,7 @@ def band(phase: str, engine: str, cards: str, far: bool = False) -> Band | None:
     True
     """
     where = "far" if far else distance(engine, cards, fitted())
-    for row in read(text_of("bands"), _File, "bands").band:
+    for row in _file().band:
         if (row.phase, row.distance) == (phase.replace("request", "decode"), where):
             return Band(row.low, row.high, row.rows, where)
     return None
