@@ -51,7 +51,9 @@ class Band(NamedTuple):
     distance: str
 
 
-class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class BandRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of bands.toml: ends of the band, the rows behind it and how many sources have them."""
+
     phase: str
     distance: str
     low: float
@@ -62,7 +64,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fitted: dict[str, dict[str, tuple[str, ...]]] = {}
-    band: tuple[_Row, ...] = ()
+    band: tuple[BandRow, ...] = ()
 
 
 Known = frozenset[tuple[str, str, str]]

@@ -63,7 +63,7 @@ def answer(asked: Asked) -> Answer:
     blocks += [
         Parts("Where a step's time goes", e.parts),
         Facts("In figures", facts(e, run)),
-        folded("Assumed", [*e.assumed, *e.warnings]),
+        folded([*e.assumed, *e.warnings]),
     ]
     python, command = as_python("train", given), as_command("train", given)
     goal = asked.value("train.objective")
