@@ -277,8 +277,12 @@ def joined(parts: Iterable[tuple[dict[str, str], Any]]) -> Sets:
     return {key: pd.concat(tables, ignore_index=True) for key, tables in found.items()}
 
 
+MOST = 5000
+"""Rows that a set is fitted to at the most, evenly from each GPU."""
+
+
 def fit_cells(
-    recipe: Recipe, parts: Iterable[tuple[dict[str, str], Any]], holdout: Callable[[Any], Any] = split, most: int = 5000
+    recipe: Recipe, parts: Iterable[tuple[dict[str, str], Any]], holdout: Callable[[Any], Any] = split
 ) -> tuple[list[FitRow], Any]:
     """One FitRow for each set, and the table with columns predicted, out (kept aside), row and width.
 
@@ -296,9 +300,9 @@ def fit_cells(
         apart = bool(out.any() and (~out).sum() > 50)
         here = (generation, engine, dtype, "" if recipe is DECODE else used.kernel.mode()[0])
         few = "-hd" in kernel and cell == here
-        kept = _even(used[~out] if apart else used, most)
+        kept = _even(used[~out] if apart else used, MOST)
         known = own_l1(recipe, used.gpu)
-        constants = fit_recipe(chosen, kept, most, picks if few else None, known)
+        constants = fit_recipe(chosen, kept, MOST, picks if few else None, known)
         pick = tuple(constants[n] for n in chosen.choices)
         if "-hd" not in kernel:
             cell, picks = here, [pick]
@@ -308,7 +312,7 @@ def fit_cells(
         names = {"gpu": " ".join(sorted(used.gpu.unique())), "architecture": generation, "engine": engine,
                  "dtype": dtype, "kernel": kernel}  # fmt: skip
         note = "" if apart else "too few shapes to keep any aside: mape_out is in sample"
-        off = _transfer(chosen, used, kept, used.gpu, [pick], most, known)
+        off = _transfer(chosen, used, kept, used.gpu, [pick], MOST, known)
         done.append(fit_row(names=names, constants=cold(constants), inside=inside, outside=outside, source=SOURCE,
                             mape_large=_large(chosen, used), mape_transfer=off, note=note))  # fmt: skip
         _tell(done[-1])
@@ -356,7 +360,7 @@ def _large(recipe: Recipe, used: Any) -> float:
 
 
 def fit_families(
-    recipe: Recipe, table: Any, cells_done: Sequence[FitRow], holdout: Callable[[Any], Any] = split, most: int = 5000
+    recipe: Recipe, table: Any, cells_done: Sequence[FitRow], holdout: Callable[[Any], Any] = split
 ) -> list[FitRow]:
     """Sets of an engine for all GPUs; transfer error from generations left out.
 
@@ -374,11 +378,11 @@ def fit_families(
         groups = rows.gpu.map(lambda gpu: GPUS[gpu].architecture)
         picks = {tuple(r.constants[n] for n in chosen.choices) for r in members}
         out = holdout(rows)
-        kept = _even(rows[~out], most)
-        constants = fit_recipe(chosen, kept, most, picks)
+        kept = _even(rows[~out], MOST)
+        constants = fit_recipe(chosen, kept, MOST, picks)
         used = rows.assign(predicted=chosen.predict(chosen.columns(rows), constants), out=out)
         inside, outside = _errors(used, True)
-        off = _transfer(chosen, rows, kept, groups, {tuple(constants[n] for n in chosen.choices)}, most)
+        off = _transfer(chosen, rows, kept, groups, {tuple(constants[n] for n in chosen.choices)}, MOST)
         names = {"gpu": ANY, "architecture": ANY, "engine": engine, "dtype": dtype, "kernel": name}
         done.append(fit_row(names=names, constants=cold(constants), inside=inside, outside=outside, source=SOURCE,
                             mape_transfer=off, note="over " + ", ".join(r.architecture for r in members)))  # fmt: skip

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rooflm.asked.answers.bands import DISTANCES, Known, distance, kind_of
+from rooflm.asked.answers.bands import DISTANCES, BandRow, Known, distance, kind_of
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.sweep.files import write_text
@@ -62,17 +62,6 @@ class Ratio(NamedTuple):
     def distance(self, known: Known) -> str:
         """How far it lies from the runs that were fitted."""
         return DISTANCES[-1] if self.far else distance(self.engine, self.cards, known)
-
-
-class BandRow(NamedTuple):
-    """A row of bands.toml."""
-
-    phase: str
-    distance: str
-    low: float
-    high: float
-    rows: int
-    sources: int
 
 
 def ratio_of(r: Request, predicted: float, far: bool = False) -> Ratio:

@@ -18,7 +18,18 @@ from numpy.typing import NDArray
 from rooflm.kernels.collectives import CollectiveConstants, on_tier, volume
 from rooflm.kernels.constants import ANY, FitRow
 from rooflm.units import Num
-from rooflm_fit.common import CATALOGUE_GPU, GPUS, Error, Param, error, fit, fit_row, folders, write_fits
+from rooflm_fit.common import (
+    CATALOGUE_GPU,
+    GPUS,
+    Error,
+    Param,
+    error,
+    fit,
+    fit_row,
+    folders,
+    measured_table,
+    write_fits,
+)
 
 LINKS = {
     "a100-sxm-80gb": 300e9,
@@ -104,10 +115,7 @@ class Table(NamedTuple):
 
 def read(data: Path) -> pd.DataFrame:
     """Rows to fit: eager launches dropped, the newest library version of each GPU, medians of repeats; see SUMS."""
-    raw = pd.read_parquet(data / "collective.parquet")
-    for name in raw.columns:
-        if str(raw[name].dtype) == "category":
-            raw[name] = raw[name].astype(str)
+    raw = measured_table(data, "collective")
     raw["op"] = raw["op"].replace(OPS)
     aic = raw[raw["source"].str.startswith("aiconfigurator") & raw["library"].isin(LIBRARIES)].copy()
     aic["gpu"] = aic["gpu"].map(CATALOGUE_GPU)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
@@ -248,6 +249,12 @@ def folders(about: str | None, argv: Sequence[str] | None = None) -> argparse.Na
     parser.add_argument("--data", type=Path, required=True, help="folder of measured tables (*.parquet)")
     parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
     return parser.parse_args(argv)
+
+
+def measured_table(data: Path, table: str) -> pd.DataFrame:
+    """A measured table of a folder, its categories as texts."""
+    rows = pd.read_parquet(data / f"{table}.parquet")
+    return rows.astype({name: str for name, kind in rows.dtypes.items() if str(kind) == "category"})
 
 
 def write_fits(path: Path, rows: Iterable[FitRow], header: str) -> None:

@@ -359,8 +359,12 @@ def reduces() -> list[FitRow]:
     return found
 
 
-def meshed(switched: Mapping[str, float], ranks: float = 8.0, pair: bool = False) -> dict[str, float]:
-    """NCCL's constants behind a switch, as RCCL has them in a full mesh: so many ranks reach what they did, and fewer
+MESH = 8
+"""Cards of a full mesh."""
+
+
+def meshed(switched: Mapping[str, float], pair: bool = False) -> dict[str, float]:
+    """NCCL's constants behind a switch, as RCCL has them in a full mesh: all MESH reach what they did, and fewer
     only their own links to each other (two of eight cards one of seven, four three). pair: of a message between two,
     which has one link whatever the group.
 
@@ -372,8 +376,8 @@ def meshed(switched: Mapping[str, float], ranks: float = 8.0, pair: bool = False
     0.1
     """
     if pair:
-        return dict(switched) | {f"eff_{r}": switched[f"eff_{r}"] / (ranks - 1) for r in ("short", "long")}
-    half, gain = ranks / 2, float(np.log(ranks - 1) / np.log(ranks / 2))
+        return dict(switched) | {f"eff_{r}": switched[f"eff_{r}"] / (MESH - 1) for r in ("short", "long")}
+    half, gain = MESH / 2, float(np.log(MESH - 1) / np.log(MESH / 2))
     own = {f"gain_{r}": gain for r in ("short", "long")}
     own |= {f"eff_{r}": switched[f"eff_{r}"] * half ** (switched[f"gain_{r}"] - gain) for r in ("short", "long")}
     return dict(switched) | own

@@ -52,19 +52,19 @@ FREE = {
 """A card's factors: where they start, and their bounds."""
 
 
-def host(step: float = 1e-3, sequence: float = 10e-6, request: float = 10e-3, gap: float = 1e-6) -> tuple[Param, ...]:
+def host(step: float = 1e-3, sequence: float = 10e-6, request: float = 10e-3) -> tuple[Param, ...]:
     """The host's constants with wide priors around their usual values (s)."""
     return (
         Param("step", step, 1e-6, 2e-2, prior=0.8),
         Param("sequence", sequence, 1e-8, 2e-3, prior=0.8),
         Param("request", request, 1e-5, 1.0, prior=0.8),
-        Param("gap", gap, 1e-8, 2e-5, prior=0.5),
+        Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5),
     )
 
 
-def kernel(*names: str, width: float = 0.25, low: float = 0.3, high: float = 4.0) -> tuple[Param, ...]:
+def kernel(*names: str, width: float = 0.25, high: float = 4.0) -> tuple[Param, ...]:
     """Factors on kernels around 1."""
-    return tuple(Param(n, 1.0, low, high, prior=width) for n in names)
+    return tuple(Param(n, 1.0, 0.3, high, prior=width) for n in names)
 
 
 def reread(start: float) -> Param:

@@ -36,6 +36,7 @@ from rooflm_fit.common import (
     fit_row,
     folders,
     hot_share,
+    measured_table,
     write_fits,
 )
 
@@ -136,10 +137,7 @@ class Table(NamedTuple):
 
 def read(data: Path) -> pd.DataFrame:
     """Rows of the GPUs and dtypes that we know, with columns `engine`, `kind` and `family`."""
-    rows = pd.read_parquet(data / "moe.parquet")
-    for name in rows.columns:
-        if str(rows[name].dtype) == "category":
-            rows[name] = rows[name].astype(str)
+    rows = measured_table(data, "moe")
     rows = rows[rows["gpu"].isin(CATALOGUE_GPU) & rows["dtype"].isin(KINDS)].copy()
     rows["gpu"] = rows["gpu"].map(CATALOGUE_GPU)
     families = {kernel: family_of(kernel) for kernel in rows["kernel"].unique()}

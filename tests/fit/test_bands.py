@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rooflm.asked.answers.bands import DISTANCES
-from rooflm_fit.bands import BandRow, Ratio, bands_of, below, held, share, tables, tails, written
+from rooflm.asked.answers.bands import DISTANCES, BandRow
+from rooflm_fit.bands import Ratio, bands_of, below, held, share, tables, tails, written
 
 KNOWN = frozenset({("vllm", "vllm", "hopper"), ("mlc", "mlc", "ada")})
 

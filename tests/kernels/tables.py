@@ -1,8 +1,21 @@
-"""Every row of a table of kernel constants, as the reader of single rows parses them."""
+"""Every row of a table of kernel constants, as the reader of single rows parses them, and cards of known sizes."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from rooflm.kernels.constants import FitRow, entries_of, parsed
+
+H200 = {"peak": 989e12, "bandwidth": 4800e9, "sms": 132}
+DEVICES: dict[str, tuple[str, dict[str, Any]]] = {
+    "a100-sxm-80gb": ("ampere", {"peak": 312e12, "bandwidth": 2039e9, "sms": 108}),
+    "h100-sxm-80gb": ("hopper", {"peak": 989e12, "bandwidth": 3350e9, "sms": 132}),
+    "h200-sxm-141gb": ("hopper", H200),
+    "b200-sxm-180gb": ("blackwell", {"peak": 2250e12, "bandwidth": 7700e9, "sms": 148}),
+    "l40s": ("ada", {"peak": 362e12, "bandwidth": 864e9, "sms": 142}),
+    "rtx-pro-6000-server-96gb": ("blackwell-rtx", {"peak": 503.8e12, "bandwidth": 1597e9, "sms": 188}),
+}
+"""Card -> generation, and dense FLOP/s in 16 bits, DRAM B/s and SMs of its datasheet."""
 
 
 def load_constants(family: str) -> tuple[FitRow, ...]:

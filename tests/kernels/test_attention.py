@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tables import load_constants
+from tables import DEVICES, H200, load_constants
 
 from rooflm.asked.build_inference import build_inference
 from rooflm.graph.ops import Op, attended
@@ -30,16 +30,6 @@ from rooflm.kernels.dispatch import kernel_times
 from rooflm.kernels.lookup import Where, nearest_of
 from rooflm.readers.devices import load_device
 from rooflm_fit.common import hot_share
-
-H200 = {"peak": 989e12, "bandwidth": 4800e9, "sms": 132}
-DEVICES: dict[str, tuple[str, dict[str, Any]]] = {
-    "a100-sxm-80gb": ("ampere", {"peak": 312e12, "bandwidth": 2039e9, "sms": 108}),
-    "h100-sxm-80gb": ("hopper", {"peak": 989e12, "bandwidth": 3350e9, "sms": 132}),
-    "h200-sxm-141gb": ("hopper", H200),
-    "b200-sxm-180gb": ("blackwell", {"peak": 2250e12, "bandwidth": 7700e9, "sms": 148}),
-    "l40s": ("ada", {"peak": 362e12, "bandwidth": 864e9, "sms": 142}),
-    "rtx-pro-6000-server-96gb": ("blackwell-rtx", {"peak": 503.8e12, "bandwidth": 1597e9, "sms": 188}),
-}
 
 L1 = {device["sms"]: load_device(gpu).l1.bandwidth for gpu, (_, device) in DEVICES.items()}
 """B/s by the SMs of a card: H100's and H200's are the same."""

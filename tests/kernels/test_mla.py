@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tables import load_constants
+from tables import DEVICES, H200, load_constants
 
 from rooflm import infer
 from rooflm.asked.build_inference import build_inference
@@ -32,13 +32,6 @@ from rooflm.kernels.roofline import time_nodes
 from rooflm.readers.checkpoints.load import load_model
 from rooflm_fit.attention import HOT_GAIN
 from rooflm_fit.common import hot_share
-
-H200 = {"peak": 989e12, "bandwidth": 4800e9, "sms": 132}
-DEVICES: dict[str, tuple[str, dict[str, Any]]] = {
-    "a100-sxm-80gb": ("ampere", {"peak": 312e12, "bandwidth": 2039e9, "sms": 108}),
-    "h200-sxm-141gb": ("hopper", H200),
-    "b200-sxm-180gb": ("blackwell", {"peak": 2250e12, "bandwidth": 7700e9, "sms": 148}),
-}
 
 WARM = {"trtllm": (50e6 * 0.01, 40e6 * 0.4902, 126e6 * 0.01), "sglang": (50e6 * 0.3739,)}
 """B of L2 that the benchmark kept warm on H200, A100 and B200, as fitted with the constants."""

@@ -150,7 +150,7 @@ def test_progress_in_a_notebook(monkeypatch):
 
 def test_what_the_page_shows_is_drawn_everywhere() -> None:
     facts = Facts("In figures", [Fact("A step", "2 s", "measured")])
-    fold = folded("Assumed", ["engine vllm"])
+    fold = folded(["engine vllm"])
     code = Code("echo one", "To run it", "first this")
     memory = Parts("Memory", {"weights": 2.0**30}, "B", capacity=2.0**31)
     told = lines([facts, fold, code, memory])

@@ -21,6 +21,7 @@ import pytest
 from rooflm.api import INFER
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError, UnknownNameError
+from rooflm.sweep import workers
 from rooflm.sweep.axes import find_axes
 from rooflm.sweep.files import TEMPORARY, write_text, write_whole
 from rooflm.sweep.stream import stream
@@ -257,3 +258,18 @@ def test_an_error_of_a_worker_is_told_as_it_is() -> None:
 
     error = pickle.loads(pickle.dumps(UnknownNameError("model", "llama-9", ["llama-7b"])))
     assert isinstance(error, UnknownNameError) and "llama-7b" in str(error) and error.near == ["llama-7b"]
+
+
+def test_parts_are_answered_by_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "EACH", 1)
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    assert sorted(workers.in_processes(abs, range(-5, 0))) == [(-n, n) for n in range(5, 0, -1)]
+    found = [told for _, told in workers.in_processes(eval, ["__import__('os').getppid()"] * 4)]
+    assert found == [os.getpid()] * 4
+
+
+def test_a_process_that_ends_early_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "EACH", 1)
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    with pytest.raises(RooflmError, match="ended before its work was done"):
+        list(workers.in_processes(os._exit, [3, 3]))

@@ -12,12 +12,14 @@ import pytest
 
 import rooflm
 from rooflm.asked.answers.bands import Band, around, band
+from rooflm.asked.answers.training import train
 from rooflm.asked.build_inference import build_inference
 from rooflm.cli.app import main
 from rooflm.cli.validate import picture
 from rooflm.estimate.inference import infer_scenario
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.validation import Request, published_tables, read_rows
+from rooflm.validation import score as scoring
 from rooflm.validation.score import BORDER, Scored, remarks, report, requests_of, score, verdicts
 from rooflm.validation.table import parse, read_tables
 
@@ -47,6 +49,18 @@ def test_one_odd_row_does_not_take_the_others_with_it() -> None:
     good, odd = score([request(), request(tp=3, gpus=3)])
     assert np.isfinite(good.predicted)
     assert odd.reason
+
+
+def test_figures_of_one_training_run_share_a_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = {"model": "llama-2-7b", "gpu": "a100-sxm-80gb", "gpus": 8, "batch": 8, "seq": 2048, "engine": "megatron"}
+    names = ("step_time_s", "mfu", "memory_bytes", "no such metric")
+    rows = [replace(request(m), task="train", kwargs=run) for m in names]
+    calls: list[object] = []
+    monkeypatch.setattr(scoring, "train", lambda s: calls.append(s) or train(s))
+    *known, odd = score(rows)
+    alone = score([rows[1]])[0]
+    assert len(calls) == 2 and all(x.predicted > 0 for x in known) and known[1].predicted == alone.predicted
+    assert odd.reason == "metric no such metric is not predicted"
 
 
 def test_metrics_of_one_run_agree() -> None:

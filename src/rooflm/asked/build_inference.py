@@ -219,11 +219,6 @@ def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
     return load_engine(build_for(engine, device.software), device.name, device.kernel_generation)
 
 
-def find_efficiency(efficiency: str | Efficiency | None) -> Efficiency:
-    """An efficiency from text, or as it is; calibrated where nothing is said."""
-    return efficiency if isinstance(efficiency, Efficiency) else parse_efficiency(efficiency or "calibrated")
-
-
 def efficiency_of(engine: Engine, mode: Efficiency, assumed_mode: bool, assumed: list[str]) -> Efficiency:
     """The efficiency at which an engine runs: as asked for; by itself calibrated, or ideal where it has no measured
     kernels, which cannot be asked for then."""
@@ -339,7 +334,9 @@ def opened(model: str | Model, given: Dict[str, Any]) -> Opened:
     machine, assumed = find_cluster(given["gpu"], given["cluster"])
     machine = priced(machine, given, assumed)
     measured = own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
-    return Opened(find_model(model), machine, find_efficiency(given["efficiency"]), measured, assumed)
+    mode = given["efficiency"] or "calibrated"
+    efficiency = mode if isinstance(mode, Efficiency) else parse_efficiency(mode)
+    return Opened(find_model(model), machine, efficiency, measured, assumed)
 
 
 def too_long(model: Model, what: str, tokens: Num) -> tuple[str, ...]:

@@ -73,11 +73,15 @@ NO_FIT = (
 """What the tables mean by it."""
 
 
-def design_rows(table: Columns, axes: Sequence[str], most: int = 60) -> list[Block]:
+MOST = 60
+"""Designs of a table that are shown."""
+
+
+def design_rows(table: Columns, axes: Sequence[str]) -> list[Block]:
     """The table for people: the axes that vary, time, what bounds it, shares in per cent, the split, cost."""
     shown, heads = varying_axes(table, axes)
     rows: list[Sequence[str]] = [(*heads, "time", "bound", "comp%", "mem%", "net%", "tp pp dp", "USD/Mtok")]
-    for i in range(min(len(table["time_s"]), most)):
+    for i in range(min(len(table["time_s"]), MOST)):
         row_cells = cells(table, shown, i)
         if not table["fits"][i]:
             rows.append((*row_cells, "-", "no fit", *[""] * 5))
@@ -88,7 +92,7 @@ def design_rows(table: Columns, axes: Sequence[str], most: int = 60) -> list[Blo
                      f"{table['usd_per_million_tokens'][i]:.3g}"))  # fmt: skip
     spare = ("comp%", "tp pp dp", "mem%", "net%")
     why = [Say(NO_FIT, "faint")] if any(r[len(heads) + 1] == "no fit" for r in rows) else []
-    return [*table_blocks(rows, "l" * len(shown) + "rlrrrrr", spare, len(table["time_s"]) - most), *why]
+    return [*table_blocks(rows, "l" * len(shown) + "rlrrrrr", spare, len(table["time_s"]) - MOST), *why]
 
 
 def design_summary(report: Columns) -> list[Block]:

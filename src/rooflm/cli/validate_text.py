@@ -61,7 +61,8 @@ def report(
     out += [] if result["counted"] else [Say(NONE if result["scored"] else "No row can be predicted.")]
     out += [*([] if result["counted"] else [BLANK]), *table("all", whole)] if result["scored"] else []
     out += by_groups(result, groups or (b for b in BY if len(result[f"by_{b}"]) > 1)) if result["counted"] else []
-    out += load_blocks(result["under_load"]) if shipped or len(result["by_engine"]) > 1 else []
+    if result["under_load"] and (shipped or len(result["by_engine"]) > 1):
+        out += [BLANK, *table("under load", result["under_load"])]
     out += [BLANK, *map(Say, AICONFIGURATOR)] if shipped else []
     for title, key in (("something stands in", "assumed"), ("set apart", "apart")):
         if result[key]:
@@ -106,11 +107,6 @@ AICONFIGURATOR = (
     "ttft mean 54, median 48 (its own published comparison).",
 )
 """What the best tool with measured tables reaches under load: per cent."""
-
-
-def load_blocks(groups: Mapping[str, Mapping[str, Any]]) -> list[Block]:
-    """Errors of rows measured under load by engine and metric; nothing where there is no such row."""
-    return [BLANK, *table("under load", groups)] if groups else []
 
 
 def verdict_blocks(v: Mapping[str, Any]) -> list[Block]:

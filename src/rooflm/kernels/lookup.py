@@ -72,7 +72,7 @@ def nearest_of(family: str, w: Where, dtype: str, kernels: tuple[str, ...]) -> M
     'decode-mha'
     """
     plain = lookup(family, w.gpu, w.generation, w.kernels, dtype, kernels[-1])
-    for kernel in kernels[:-1]:
+    for kernel in [k for k in kernels[:-1] if any(e.kernel == k for e in entries_of(family))]:
         try:
             match = lookup(family, w.gpu, w.generation, w.kernels, dtype, kernel)
         except UnknownNameError:

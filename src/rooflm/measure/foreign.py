@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,10 +17,13 @@ import msgspec
 
 from rooflm.errors import RooflmError
 from rooflm.measure import schemas
+from rooflm.measure.server import field_at
 from rooflm.readers import rows as catalogue
 from rooflm.readers.outside import os_reason
 
 Cells = dict[str, str]
+Field = Callable[[str], Any]
+"""A field of a record by its dotted path, None where it is not there."""
 LARGEST = 256 * 2**20
 """Bytes of a file that is read."""
 MOST = 100_000
@@ -32,7 +36,8 @@ def read_foreign(path: str) -> list[Cells]:
     for known in FORMATS:
         found = [r for r in known.split(text) if known.mark(r)]
         if found:
-            rows = [row for record in found[:MOST] for row in known.rows(typed(record, known.schema, path))]
+            parts = (typed(record, known.schema, path) for record in found[:MOST])
+            rows = [row for part in parts for row in known.rows(partial(field_at, part))]
             rows = [{"source": known.name, **row} for row in rows if float(row["value"]) > 0]
             if not rows:
                 raise RooflmError(f"{path}: it holds no time or rate above 0")
@@ -96,9 +101,9 @@ def rows_of(run: Cells, values: dict[str, tuple[float | None, str]], **more: Any
             yield run | {"metric": metric, "value": repr(float(value)), "unit": unit} | cells(**more.get(metric, {}))
 
 
-def first(*values: float | None) -> float | None:
-    """The first that is known: means before medians, as the simulator tells means."""
-    return next((v for v in values if v is not None), None)
+def first(at: Field, *paths: str) -> Any:
+    """The first field that is known: means before medians, as the simulator tells means."""
+    return next((v for v in map(at, paths) if v is not None), None)
 
 
 def engine_named(*names: str | None) -> str | None:
@@ -132,38 +137,37 @@ def load_of(clients: float | None, rate: Any, requests: int | None) -> dict[str,
     return (paced or {"concurrency": requests}) | known
 
 
-def serving(data: schemas.Serving) -> Iterator[Cells]:
+def serving(at: Field) -> Iterator[Cells]:
     """`vllm bench serve` and SGLang's `bench_serving`."""
-    done = data.completed or data.num_prompts
+    done = at("completed") or at("num_prompts")
     if not done:
         raise RooflmError("no request of the run was completed")
-    info = data.server_info or schemas.Flags()
-    tp = data.tensor_parallel_size
-    ratio = data.random_range_ratio
+    tp, ratio = at("tensor_parallel_size"), at("random_range_ratio")
+    limits = {"budget": "chunked_prefill_size", "max_sequences": "max_running_requests"}
+    known = {column: at(f"server_info.{name}") or 0 for column, name in limits.items()}
     run = cells(
-        model=data.model_id, engine=engine_named(data.backend, data.endpoint_type), release=info.version,
-        tp=info.tp_size or (tp if str(tp).isdigit() else None), pp=info.pp_size,
-        **load_of(data.max_concurrency, data.request_rate, data.num_prompts or done), burstiness=data.burstiness,
-        prompt=data.total_input_tokens / done, output=data.total_output_tokens / done,
-        spread=f"{max(1 - ratio, 0.01):g},{1 + ratio:g}" if data.server_info is None and ratio and ratio < 1 else None,
-        budget=info.chunked_prefill_size if (info.chunked_prefill_size or 0) > 0 else None,
-        max_sequences=info.max_running_requests if (info.max_running_requests or 0) > 0 else None,
-        samples=done,
+        model=at("model_id"), engine=engine_named(at("backend"), at("endpoint_type")),
+        release=at("server_info.version"), tp=at("server_info.tp_size") or (tp if str(tp).isdigit() else None),
+        pp=at("server_info.pp_size"),
+        **load_of(at("max_concurrency"), at("request_rate"), at("num_prompts") or done), burstiness=at("burstiness"),
+        prompt=at("total_input_tokens") / done, output=at("total_output_tokens") / done,
+        spread=f"{max(1 - ratio, 0.01):g},{1 + ratio:g}" if at("server_info") is None and ratio and ratio < 1 else None,
+        **{column: value for column, value in known.items() if value > 0}, samples=done,
     )  # fmt: skip
-    latency = first(data.mean_e2el_ms, data.mean_e2e_latency_ms, data.median_e2el_ms, data.median_e2e_latency_ms)
+    latency = first(at, "mean_e2el_ms", "mean_e2e_latency_ms", "median_e2el_ms", "median_e2e_latency_ms")
+    tails = {"ttft": "p99_ttft_ms", "tpot": "p99_tpot_ms", "latency_s": "p99_e2el_ms"}
     yield from rows_of(run, {
-        "ttft": (first(data.mean_ttft_ms, data.median_ttft_ms), "ms"),
-        "tpot": (first(data.mean_tpot_ms, data.median_tpot_ms), "ms"),
-        "latency_s": (latency, "ms"),
-        "output_tokens_per_s": (data.output_throughput, "1/s"),
-    }, ttft={"p99": data.p99_ttft_ms}, tpot={"p99": data.p99_tpot_ms}, latency_s={"p99": data.p99_e2el_ms})  # fmt: skip
+        "ttft": (first(at, "mean_ttft_ms", "median_ttft_ms"), "ms"),
+        "tpot": (first(at, "mean_tpot_ms", "median_tpot_ms"), "ms"),
+        "latency_s": (latency, "ms"), "output_tokens_per_s": (at("output_throughput"), "1/s"),
+    }, **{metric: {"p99": at(name)} for metric, name in tails.items()})  # fmt: skip
 
 
-def one_batch(data: schemas.OneBatch) -> Iterator[Cells]:
+def one_batch(at: Field) -> Iterator[Cells]:
     """SGLang's `bench_one_batch`: a batch as it stands."""
-    run = cells(batch=data.batch_size, prompt=data.input_len, output=data.output_len, engine=engine_named("sglang"))
-    yield from rows_of(run, {"ttft": (data.prefill_latency, "s"), "tpot": (data.median_decode_latency, "s"),
-                             "latency_s": (data.total_latency, "s")})  # fmt: skip
+    run = cells(batch=at("batch_size"), prompt=at("input_len"), output=at("output_len"), engine=engine_named("sglang"))
+    yield from rows_of(run, {"ttft": (at("prefill_latency"), "s"), "tpot": (at("median_decode_latency"), "s"),
+                             "latency_s": (at("total_latency"), "s")})  # fmt: skip
 
 
 QUANTS = {"fp8": "fp8", "fp8_block_scales": "fp8", "nvfp4": "nvfp4", "fp4": "nvfp4", "int8": "int8",
@@ -181,23 +185,22 @@ def scheme_named(name: str | None, cache: str | None = None) -> str | None:
     return f"{found}kv8" if found and "8" in (cache or "") and found not in ("nvfp4", "mxfp4") else found
 
 
-def trtllm(data: schemas.TrtBench) -> Iterator[Cells]:
+def trtllm(at: Field) -> Iterator[Cells]:
     """`trtllm-bench`'s report: requests as many at a time as were seen."""
-    world, asked, times = data.world_info, data.request_info, data.streaming_metrics or schemas.TrtStreaming()
-    clients = asked.avg_num_concurrent_requests
+    requests, groups = at("request_info.num_requests"), at("world_info.ep_size") or 0
     run = cells(
-        model=data.engine.model, engine=engine_named("trtllm"), release=data.engine.version,
-        gpu=device_named(data.machine.name if data.machine else None), tp=world.tp_size, pp=world.pp_size,
-        ep=world.ep_size if (world.ep_size or 0) > 1 else None, gpus=world.world_size,
-        quant=scheme_named(data.engine.quantization, data.engine.kv_cache_dtype),
-        concurrency=clients or float(asked.num_requests), requests=asked.num_requests,
-        prompt=asked.avg_input_length, output=asked.avg_output_length, budget=world.max_num_tokens,
-        max_sequences=world.max_batch_size, samples=asked.num_requests,
+        model=at("engine.model"), engine=engine_named("trtllm"), release=at("engine.version"),
+        gpu=device_named(at("machine.name")), tp=at("world_info.tp_size"), pp=at("world_info.pp_size"),
+        ep=groups if groups > 1 else None, gpus=at("world_info.world_size"),
+        quant=scheme_named(at("engine.quantization"), at("engine.kv_cache_dtype")),
+        concurrency=at("request_info.avg_num_concurrent_requests") or float(requests), requests=requests,
+        prompt=at("request_info.avg_input_length"), output=at("request_info.avg_output_length"),
+        budget=at("world_info.max_num_tokens"), max_sequences=at("world_info.max_batch_size"), samples=requests,
     )  # fmt: skip
     yield from rows_of(run, {
-        "ttft": (times.avg_ttft_ms, "ms"), "tpot": (times.avg_tpot_ms, "ms"),
-        "latency_s": (data.performance.avg_request_latency_ms, "ms"),
-        "output_tokens_per_s": (data.performance.system_output_throughput_tok_s, "1/s"),
+        "ttft": (at("streaming_metrics.avg_ttft_ms"), "ms"), "tpot": (at("streaming_metrics.avg_tpot_ms"), "ms"),
+        "latency_s": (at("performance.avg_request_latency_ms"), "ms"),
+        "output_tokens_per_s": (at("performance.system_output_throughput_tok_s"), "1/s"),
     })  # fmt: skip
 
 
@@ -216,111 +219,98 @@ def device_named(name: str | None) -> str | None:
     return None
 
 
-def guide(data: schemas.Guide) -> Iterator[Cells]:
+def guide(report: Field) -> Iterator[Cells]:
     """guidellm's report: one benchmark a level of load, successful requests."""
-    for bench in data.benchmarks:
-        m, config = bench.metrics, bench.config or schemas.GuideConfig()
-        how = config.strategy or schemas.GuideStrategy()
+    for bench in report("benchmarks"):
+        at = partial(field_at, bench)
 
-        def of(metric: schemas.Outcomes | None) -> schemas.Spread:
-            return schemas.Spread() if metric is None else metric.successful or metric
+        def of(name: str, at: Field = at) -> Field:
+            return partial(field_at, first(at, f"metrics.{name}.successful", f"metrics.{name}"))
 
-        seen = of(m.request_concurrency)
-        model = (config.backend.model if config.backend else None) or (bench.args.model if bench.args else None)
-        done = (m.request_totals.successful if m.request_totals else None) or of(m.request_latency).count
-        clients = how.streams or how.max_concurrency
-        seen_then = first(seen.mean, seen.median, 1.0) if how.rate is None and not clients else None
-        prompt, output = (of(t) for t in (m.prompt_token_count, m.output_token_count))
-        lengths = {"prompt": first(prompt.mean, prompt.median), "output": first(output.mean, output.median)}
-        load = load_of(clients or seen_then, how.rate, done)
-        run = cells(model=model or bench.model, **load, **lengths, samples=done)
-        gaps = of(m.inter_token_latency_ms or m.time_per_output_token_ms)
-        times = {"ttft": of(m.time_to_first_token_ms), "tpot": gaps, "latency_s": of(m.request_latency)}
-        units = {"ttft": "ms", "tpot": "ms", "latency_s": "s"}
-        tails = {k: msgspec.structs.asdict(v.percentiles) if v.percentiles else {} for k, v in times.items()}
-        values = {k: (first(v.mean, v.median), units[k]) for k, v in times.items()}
-        rate = of(m.output_tokens_per_second).mean
-        yield from rows_of(run, values | {"output_tokens_per_s": (rate, "1/s")}, **tails)
+        asked, seen = at("config.strategy.rate"), first(of("request_concurrency"), "mean", "median")
+        clients = at("config.strategy.streams") or at("config.strategy.max_concurrency")
+        if asked is None and not clients:
+            clients = 1.0 if seen is None else seen
+        done = at("metrics.request_totals.successful") or of("request_latency")("count")
+        run = cells(
+            model=at("config.backend.model") or at("args.model") or at("model"), **load_of(clients, asked, done),
+            prompt=first(of("prompt_token_count"), "mean", "median"),
+            output=first(of("output_token_count"), "mean", "median"), samples=done,
+        )  # fmt: skip
+        each = at("metrics.inter_token_latency_ms") is not None
+        gaps = "inter_token_latency_ms" if each else "time_per_output_token_ms"
+        times = {"ttft": (of("time_to_first_token_ms"), "ms"), "tpot": (of(gaps), "ms"),
+                 "latency_s": (of("request_latency"), "s")}  # fmt: skip
+        values = {k: (first(metric, "mean", "median"), unit) for k, (metric, unit) in times.items()}
+        values["output_tokens_per_s"] = (of("output_tokens_per_second")("mean"), "1/s")
+        yield from rows_of(run, values, **{k: metric("percentiles") or {} for k, (metric, _) in times.items()})
 
 
-def aiperf(data: schemas.Ai | schemas.AiNested) -> Iterator[Cells]:
+def aiperf(at: Field) -> Iterator[Cells]:
     """aiperf's and genai-perf's profile export."""
-    found = data.records if isinstance(data, schemas.AiNested) else data
-    config = data.input_config or schemas.AiConfig()
-    phase = next((p for p in config.phases or [] if p.kind in (None, "profiling")), schemas.AiPhase())
-    load, listed = config.loadgen or schemas.AiLoad(), (config.models.items if config.models else None) or []
-    names = (config.endpoint.model_names if config.endpoint else None) or [m.name or "" for m in listed]
-    done = int(found.request_count.avg) if found.request_count and found.request_count.avg else None
-    clients, rate = phase.concurrency or load.concurrency, phase.rate or load.request_rate
-    lengths = {k: first(m.avg, m.p50) if m else None for k, m in (("prompt", found.input_sequence_length),
-                                                                 ("output", found.output_sequence_length))}  # fmt: skip
-    run = cells(model=next(iter(names), None), **load_of(clients or (None if rate else 1), rate, done), **lengths,
-                samples=done)  # fmt: skip
-    metrics = {"ttft": found.time_to_first_token, "tpot": found.inter_token_latency, "latency_s": found.request_latency}
-    values = {k: (first(m.avg, m.p50), m.unit if m.unit in ("s", "ms", "us") else "ms") for k, m in metrics.items()
-              if m is not None}  # fmt: skip
-    tails = {k: {"p10": m.p10, "p90": m.p90, "p99": m.p99} for k, m in metrics.items() if m is not None}
-    rate_out = found.output_token_throughput.avg if found.output_token_throughput else None
-    yield from rows_of(run, values | {"output_tokens_per_s": (rate_out, "1/s")}, **tails)
+    metric = partial(field_at, at("records")) if at("records") else at
+    phases = at("input_config.phases") or []
+    phase: dict[str, Any] = next((p for p in phases if p.get("kind") in (None, "profiling")), {})
+    clients = phase.get("concurrency") or at("input_config.loadgen.concurrency")
+    rate = phase.get("rate") or at("input_config.loadgen.request_rate")
+    names = at("input_config.endpoint.model_names")
+    names = names or [m.get("name") or "" for m in at("input_config.models.items") or []]
+    done = int(metric("request_count.avg") or 0) or None
+    run = cells(
+        model=next(iter(names), None), **load_of(clients or (None if rate else 1), rate, done),
+        prompt=first(metric, "input_sequence_length.avg", "input_sequence_length.p50"),
+        output=first(metric, "output_sequence_length.avg", "output_sequence_length.p50"), samples=done,
+    )  # fmt: skip
+    names_of = {"ttft": "time_to_first_token", "tpot": "inter_token_latency", "latency_s": "request_latency"}
+    times = {k: partial(field_at, metric(name)) for k, name in names_of.items() if metric(name) is not None}
+    values = {k: (first(m, "avg", "p50"), m("unit") if m("unit") in ("s", "ms", "us") else "ms")
+              for k, m in times.items()}  # fmt: skip
+    tails = {k: {p: m(p) for p in ("p10", "p90", "p99")} for k, m in times.items()}
+    yield from rows_of(run, values | {"output_tokens_per_s": (metric("output_token_throughput.avg"), "1/s")}, **tails)
 
 
-def llama_bench(data: schemas.LlamaBench) -> Iterator[Cells]:
+def llama_bench(at: Field) -> Iterator[Cells]:
     """llama-bench: prompts and generation apart; a generation after an empty cache has half of itself before it."""
-    name = (data.model_filename or "").rsplit("/", 1)[-1].removesuffix(".gguf") or data.model_type
+    name = (at("model_filename") or "").rsplit("/", 1)[-1].removesuffix(".gguf") or at("model_type")
     common = {"model": name, "engine": engine_named("llama.cpp"), "batch": 1}
-    if data.avg_ts > 0 and data.n_prompt and not data.n_gen:
-        run = cells(**common, prompt=data.n_prompt, output=1)
-        yield from rows_of(run, {"ttft": (data.n_prompt / data.avg_ts, "s")})
-    elif data.avg_ts > 0 and data.n_gen and not data.n_prompt:
-        run = cells(**common, prompt=data.n_depth or 1, output=data.n_gen)
-        yield from rows_of(run, {"tpot": (1 / data.avg_ts, "s")})
+    prompt, output, rate = at("n_prompt"), at("n_gen"), at("avg_ts")
+    if rate > 0 and prompt and not output:
+        yield from rows_of(cells(**common, prompt=prompt, output=1), {"ttft": (prompt / rate, "s")})
+    elif rate > 0 and output and not prompt:
+        yield from rows_of(cells(**common, prompt=at("n_depth") or 1, output=output), {"tpot": (1 / rate, "s")})
 
 
 DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
-def optimum(data: schemas.Optimum) -> Iterator[Cells]:
+def optimum(at: Field) -> Iterator[Cells]:
     """optimum-benchmark's report: prefill, per-token and decode latencies in s, memory in MB."""
-    shapes, asked = data.config.scenario.input_shapes, data.config.scenario.generate_kwargs
-    output = (asked.max_new_tokens or asked.min_new_tokens or 1) if asked else 1
-    report, backend = data.report, data.config.backend
-    run = cells(model=backend.model, quant=DTYPES.get(backend.torch_dtype or ""), engine=engine_named("hf-eager"),
-                batch=shapes.batch_size, prompt=shapes.sequence_length, output=output)  # fmt: skip
+    asked = "config.scenario.generate_kwargs"
+    output = at(f"{asked}.max_new_tokens") or at(f"{asked}.min_new_tokens") or 1
+    run = cells(model=at("config.backend.model"), quant=DTYPES.get(at("config.backend.torch_dtype") or ""),
+                engine=engine_named("hf-eager"), batch=at("config.scenario.input_shapes.batch_size"),
+                prompt=at("config.scenario.input_shapes.sequence_length"), output=output)  # fmt: skip
+    prefill, step, decode = (
+        first(at, f"report.{phase}.latency.p50", f"report.{phase}.latency.mean")
+        for phase in ("prefill", "per_token", "decode")
+    )
+    if step is None and decode is not None and output > 1:
+        step = decode / (output - 1)
+    memory = first(at, "report.prefill.memory.max_allocated", "report.prefill.memory.max_ram")
+    yield from rows_of(run, {"ttft": (prefill, "s"), "tpot": (step, "s"), "memory_bytes": (memory, "MB")})
 
-    def time(part: schemas.OptimumPart | None, steps: int = 1) -> float | None:
-        found = first(part.latency.p50, part.latency.mean) if part else None
-        return None if found is None else found / steps
 
-    decode = time(report.decode, output - 1) if output > 1 else None
-    memory = report.prefill.memory or schemas.OptimumMemory()
-    yield from rows_of(run, {"ttft": (time(report.prefill), "s"), "tpot": (first(time(report.per_token), decode), "s"),
-                             "memory_bytes": (first(memory.max_allocated, memory.max_ram), "MB")})  # fmt: skip
-
-
-def inferencex(data: schemas.InferenceX) -> Iterator[Cells]:
+def inferencex(at: Field) -> Iterator[Cells]:
     """A row of InferenceX's results."""
-    run = cells(model=data.model, gpu=device_named(data.hw) or data.hw, engine=engine_named(data.framework), tp=data.tp,
-                ep=data.ep if (data.ep or 0) > 1 else None, quant=scheme_named(data.precision), concurrency=data.conc,
-                prompt=data.isl, output=data.osl)  # fmt: skip
-    per_gpu = data.output_tput_per_gpu
+    groups, per_gpu = at("ep") or 0, at("output_tput_per_gpu")
+    run = cells(model=at("model"), gpu=device_named(at("hw")) or at("hw"), engine=engine_named(at("framework")),
+                tp=at("tp"), ep=groups if groups > 1 else None, quant=scheme_named(at("precision")),
+                concurrency=at("conc"), prompt=at("isl"), output=at("osl"))  # fmt: skip
     yield from rows_of(run, {
-        "ttft": (first(data.mean_ttft, data.median_ttft), "s"), "tpot": (first(data.mean_tpot, data.median_tpot), "s"),
-        "latency_s": (first(data.mean_e2el, data.median_e2el), "s"),
-        "output_tokens_per_s": (None if per_gpu is None else per_gpu * data.tp, "1/s"),
-    }, ttft={"p99": data.p99_ttft}, tpot={"p99": data.p99_tpot})  # fmt: skip
-
-
-class Summary(schemas.Open, frozen=True):
-    """MLPerf LoadGen's summary, by the lines that are read; times in ns."""
-
-    scenario: schemas.Text
-    mean_ttft: schemas.Amount | None = None
-    mean_tpot: schemas.Amount | None = None
-    mean_latency: schemas.Amount | None = None
-    rate: schemas.Amount | None = None
-    tokens: schemas.Amount | None = None
-    p99_ttft: schemas.Amount | None = None
-    p99_tpot: schemas.Amount | None = None
+        "ttft": (first(at, "mean_ttft", "median_ttft"), "s"), "tpot": (first(at, "mean_tpot", "median_tpot"), "s"),
+        "latency_s": (first(at, "mean_e2el", "median_e2el"), "s"),
+        "output_tokens_per_s": (None if per_gpu is None else per_gpu * at("tp"), "1/s"),
+    }, ttft={"p99": at("p99_ttft")}, tpot={"p99": at("p99_tpot")})  # fmt: skip
 
 
 LINES = {
@@ -341,19 +331,17 @@ def summary(text: str) -> list[dict[str, str]]:
     return [{name: m[1][:40] for name, m in found.items() if m}]
 
 
-def mlperf(data: Summary) -> Iterator[Cells]:
+def mlperf(at: Field) -> Iterator[Cells]:
     """LoadGen's summary: a rate of requests (server), or everything at once (offline)."""
-    load = {"rate": data.rate} if data.scenario == "Server" and data.rate else {"concurrency": "max"}
-    yield from rows_of(cells(**load), {
-        "ttft": (scaled(data.mean_ttft), "s"), "tpot": (scaled(data.mean_tpot), "s"),
-        "latency_s": (scaled(data.mean_latency) if load.keys() == {"rate"} else None, "s"),
-        "output_tokens_per_s": (data.tokens, "1/s"),
-    }, ttft={"p99": scaled(data.p99_ttft)}, tpot={"p99": scaled(data.p99_tpot)})  # fmt: skip
 
+    def seconds(name: str) -> float | None:
+        return None if at(name) is None else at(name) / 1e9
 
-def scaled(nanoseconds: float | None) -> float | None:
-    """Nanoseconds as seconds, where they are known."""
-    return None if nanoseconds is None else nanoseconds / 1e9
+    paced = at("scenario") == "Server" and at("rate")
+    yield from rows_of(cells(**({"rate": paced} if paced else {"concurrency": "max"})), {
+        "ttft": (seconds("mean_ttft"), "s"), "tpot": (seconds("mean_tpot"), "s"),
+        "latency_s": (seconds("mean_latency") if paced else None, "s"), "output_tokens_per_s": (at("tokens"), "1/s"),
+    }, ttft={"p99": seconds("p99_ttft")}, tpot={"p99": seconds("p99_tpot")})  # fmt: skip
 
 
 class Format(NamedTuple):
@@ -362,7 +350,7 @@ class Format(NamedTuple):
     name: str
     marks: tuple[str, ...]
     schema: Any
-    rows: Callable[[Any], Iterator[Cells]]
+    rows: Callable[[Field], Iterator[Cells]]
     split: Callable[[str], list[Any]] = records
 
     def mark(self, record: Any) -> bool:
@@ -371,15 +359,15 @@ class Format(NamedTuple):
 
 
 FORMATS = (
-    Format("vllm bench", ("total_input_tokens", "total_output_tokens"), schemas.Serving, serving),
-    Format("sglang", ("prefill_latency", "input_len"), schemas.OneBatch, one_batch),
-    Format("trtllm-bench", ("world_info", "request_info"), schemas.TrtBench, trtllm),
-    Format("guidellm", ("benchmarks",), schemas.Guide, guide),
-    Format("optimum-benchmark", ("config", "report"), schemas.Optimum, optimum),
-    Format("aiperf", ("time_to_first_token",), schemas.Ai, aiperf),
-    Format("aiperf", ("records",), schemas.AiNested, aiperf),
-    Format("llama-bench", ("avg_ts",), schemas.LlamaBench, llama_bench),
-    Format("inferencex", ("hw", "conc", "framework"), schemas.InferenceX, inferencex),
-    Format("mlperf", ("scenario",), Summary, mlperf, summary),
+    Format("vllm bench", ("total_input_tokens", "total_output_tokens"), schemas.SERVING, serving),
+    Format("sglang", ("prefill_latency", "input_len"), schemas.ONE_BATCH, one_batch),
+    Format("trtllm-bench", ("world_info", "request_info"), schemas.TRTLLM, trtllm),
+    Format("guidellm", ("benchmarks",), schemas.GUIDE, guide),
+    Format("optimum-benchmark", ("config", "report"), schemas.OPTIMUM, optimum),
+    Format("aiperf", ("time_to_first_token",), schemas.AIPERF, aiperf),
+    Format("aiperf", ("records",), schemas.AIPERF_NESTED, aiperf),
+    Format("llama-bench", ("avg_ts",), schemas.LLAMA_BENCH, llama_bench),
+    Format("inferencex", ("hw", "conc", "framework"), schemas.INFERENCEX, inferencex),
+    Format("mlperf", ("scenario",), schemas.MLPERF, mlperf, summary),
 )
 """Every format that is read."""

@@ -1,6 +1,6 @@
-"""What benchmark files of other tools hold, as typed schemas: only the fields that are read, each with its bounds.
+"""What benchmark files of other tools hold: only the fields that are read, each with its type and bounds.
 
-A file that breaks one is refused with the place and the rule; fields that a schema does not name are passed over.
+A file that breaks one is refused with the place and the rule; fields that are not named here are passed over.
 Sources: the tools' own writers (vLLM `benchmarks/serve.py`, SGLang `bench_serving.py` and `bench_one_batch.py`,
 TensorRT-LLM `bench/dataclasses/reporting.py`, llama.cpp `llama-bench.cpp`, optimum-benchmark's `BenchmarkReport`,
 InferenceX `process_result.py`, LoadGen's summary), and for guidellm 0.8.1 and aiperf 0.13.0 files that these made.
@@ -8,7 +8,7 @@ InferenceX `process_result.py`, LoadGen's summary), and for guidellm 0.8.1 and a
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, NotRequired, Optional, Required, TypedDict
 
 import msgspec
 
@@ -17,402 +17,108 @@ Amount = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 Some = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 """A degree, or a size of a batch: at least one."""
+Groups = Annotated[int, msgspec.Meta(ge=0, le=10**6)]
+"""A degree that some tools write as 0 where there is none."""
 Text = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
-class Open(msgspec.Struct, frozen=True):
-    """A part of a file, other fields passed over."""
-
-
-class Flags(Open, frozen=True):
-    """What SGLang's server says of itself: its arguments."""
-
-    version: Text | None = None
-    tp_size: Some | None = None
-    pp_size: Some | None = None
-    chunked_prefill_size: int | None = None
-    max_running_requests: int | None = None
-    mem_fraction_static: Amount | None = None
-    disable_radix_cache: bool | None = None
-
-
-class Serving(Open, frozen=True):
-    """`vllm bench serve --save-result` and SGLang's `bench_serving --output-file`; times in ms."""
-
-    total_input_tokens: Count
-    total_output_tokens: Count
-    backend: Text | None = None
-    endpoint_type: Text | None = None
-    model_id: Text | None = None
-    num_prompts: Count | None = None
-    completed: Count | None = None
-    max_concurrency: Some | None = None
-    request_rate: float | Text | None = None
-    burstiness: Amount | None = None
-    random_range_ratio: Amount | None = None
-    output_throughput: Amount | None = None
-    tensor_parallel_size: Some | Text | None = None
-    server_info: Flags | None = None
-    mean_ttft_ms: Amount | None = None
-    median_ttft_ms: Amount | None = None
-    p99_ttft_ms: Amount | None = None
-    mean_tpot_ms: Amount | None = None
-    median_tpot_ms: Amount | None = None
-    p99_tpot_ms: Amount | None = None
-    mean_e2el_ms: Amount | None = None
-    median_e2el_ms: Amount | None = None
-    p99_e2el_ms: Amount | None = None
-    mean_e2e_latency_ms: Amount | None = None
-    median_e2e_latency_ms: Amount | None = None
-
-
-class OneBatch(Open, frozen=True):
-    """SGLang's `bench_one_batch --result-filename`: one line a batch; times in s."""
-
-    batch_size: Some
-    input_len: Some
-    output_len: Some
-    prefill_latency: Amount
-    median_decode_latency: Amount | None = None
-    total_latency: Amount | None = None
-    run_name: Text | None = None
-
-
-class TrtEngine(Open, frozen=True):
-    """The engine of `trtllm-bench`."""
-
-    model: Text | None = None
-    version: Text | None = None
-    dtype: Text | None = None
-    kv_cache_dtype: Text | None = None
-    quantization: Text | None = None
-
-
-class TrtMachine(Open, frozen=True):
-    """Its card."""
-
-    name: Text | None = None
-
-
-class TrtWorld(Open, frozen=True):
-    """Its split and limits."""
-
-    tp_size: Some | None = None
-    pp_size: Some | None = None
-    ep_size: int | None = None
-    world_size: Some | None = None
-    max_batch_size: Some | None = None
-    max_num_tokens: Some | None = None
-
-
-class TrtRequests(Open, frozen=True):
-    """Its load."""
-
-    num_requests: Count
-    avg_input_length: Amount
-    avg_output_length: Amount
-    avg_num_concurrent_requests: Amount | None = None
-
-
-class TrtPerformance(Open, frozen=True):
-    """Its rates and latency."""
-
-    avg_request_latency_ms: Amount | None = None
-    system_output_throughput_tok_s: Amount | None = None
-
-
-class TrtStreaming(Open, frozen=True):
-    """Its times, where it streamed."""
-
-    avg_ttft_ms: Amount | None = None
-    avg_tpot_ms: Amount | None = None
-
-
-class TrtBench(Open, frozen=True):
-    """`trtllm-bench throughput|latency --report_json`."""
-
-    engine: TrtEngine
-    world_info: TrtWorld
-    request_info: TrtRequests
-    performance: TrtPerformance
-    machine: TrtMachine | None = None
-    streaming_metrics: TrtStreaming | None = None
-
-
-class Percentiles(Open, frozen=True):
-    """Of guidellm: shares of requests below a value."""
-
-    p10: Amount | None = None
-    p90: Amount | None = None
-    p99: Amount | None = None
-
-
-class Spread(Open, frozen=True):
-    """A metric of guidellm over the requests of one outcome."""
-
-    mean: Amount | None = None
-    median: Amount | None = None
-    count: Count | None = None
-    percentiles: Percentiles | None = None
-
-
-class Outcomes(Spread, frozen=True):
-    """The same by outcome; reports of old give the figures without one."""
-
-    successful: Spread | None = None
-
-
-class GuideTotals(Open, frozen=True):
-    """Requests by outcome."""
-
-    successful: Count | None = None
-
-
-class GuideMetrics(Open, frozen=True):
-    """Metrics of a benchmark of guidellm; times as their names say, request_latency in s."""
-
-    prompt_token_count: Outcomes
-    output_token_count: Outcomes
-    time_to_first_token_ms: Outcomes | None = None
-    inter_token_latency_ms: Outcomes | None = None
-    time_per_output_token_ms: Outcomes | None = None
-    request_latency: Outcomes | None = None
-    request_concurrency: Outcomes | None = None
-    output_tokens_per_second: Outcomes | None = None
-    request_totals: GuideTotals | None = None
-
-
-class GuideBackend(Open, frozen=True):
-    """What guidellm drove."""
-
-    model: Text | None = None
-
-
-class GuideStrategy(Open, frozen=True):
-    """How it drove it."""
-
-    type_: Text | None = None
-    max_concurrency: Some | None = None
-    streams: Some | None = None
-    rate: Amount | None = None
-
-
-class GuideConfig(Open, frozen=True):
-    """A benchmark's settings."""
-
-    backend: GuideBackend | None = None
-    strategy: GuideStrategy | None = None
-
-
-class GuideArgs(Open, frozen=True):
-    """The same in reports of old."""
-
-    model: Text | None = None
-
-
-class GuideBenchmark(Open, frozen=True):
-    """One level of load."""
-
-    metrics: GuideMetrics
-    config: GuideConfig | None = None
-    args: GuideArgs | None = None
-    model: Text | None = None
-    duration: Amount | None = None
-
-
-class Guide(Open, frozen=True):
-    """guidellm's report."""
-
-    benchmarks: list[GuideBenchmark]
-
-
-class AiMetric(Open, frozen=True):
-    """A metric of aiperf: its unit, mean and percentiles."""
-
-    unit: Text | None = None
-    avg: Amount | None = None
-    p10: Amount | None = None
-    p50: Amount | None = None
-    p90: Amount | None = None
-    p99: Amount | None = None
-    count: Count | None = None
-
-
-class AiEndpoint(Open, frozen=True):
-    """What aiperf asked (before 0.13 with the models)."""
-
-    model_names: list[Text] | None = None
-
-
-class AiLoad(Open, frozen=True):
-    """How much (before 0.13)."""
-
-    concurrency: Some | None = None
-    request_rate: Amount | None = None
-
-
-class AiPhase(Open, frozen=True):
-    """A phase of the load."""
-
-    kind: Text | None = None
-    concurrency: Some | None = None
-    rate: Amount | None = None
-
-
-class AiName(Open, frozen=True):
-    """A model."""
-
-    name: Text | None = None
-
-
-class AiModels(Open, frozen=True):
-    """The models."""
-
-    items: list[AiName] | None = None
-
-
-class AiConfig(Open, frozen=True):
-    """The settings of a run."""
-
-    endpoint: AiEndpoint | None = None
-    loadgen: AiLoad | None = None
-    models: AiModels | None = None
-    phases: list[AiPhase] | None = None
-
-
-class AiRecords(Open, frozen=True):
-    """Metrics of a run."""
-
-    time_to_first_token: AiMetric
-    inter_token_latency: AiMetric | None = None
-    request_latency: AiMetric | None = None
-    input_sequence_length: AiMetric | None = None
-    output_sequence_length: AiMetric | None = None
-    output_token_throughput: AiMetric | None = None
-    request_count: AiMetric | None = None
-
-
-class Ai(AiRecords, frozen=True):
-    """aiperf's (and genai-perf's) profile export."""
-
-    input_config: AiConfig | None = None
-
-
-class AiNested(Open, frozen=True):
-    """The same where the metrics are below `records`."""
-
-    records: AiRecords
-    input_config: AiConfig | None = None
-
-
-class LlamaBench(Open, frozen=True):
-    """A line of `llama-bench -o json`: prompt processing (n_gen 0) or generation (n_prompt 0), tokens/s."""
-
-    n_prompt: Count
-    n_gen: Count
-    avg_ts: Amount
-    n_depth: Count = 0
-    model_filename: Text | None = None
-    model_type: Text | None = None
-    build_number: int | None = None
-    type_k: Text | None = None
-    n_threads: Some | None = None
-
-
-class OptimumShapes(Open, frozen=True):
-    """Sizes of a run of optimum-benchmark."""
-
-    batch_size: Some
-    sequence_length: Some
-
-
-class OptimumOutput(Open, frozen=True):
-    """How long it generated."""
-
-    max_new_tokens: Some | None = None
-    min_new_tokens: Some | None = None
-
-
-class OptimumScenario(Open, frozen=True):
-    """Its scenario."""
-
-    input_shapes: OptimumShapes
-    generate_kwargs: OptimumOutput | None = None
-
-
-class OptimumBackend(Open, frozen=True):
-    """Its backend."""
-
-    model: Text
-    name: Text | None = None
-    version: Text | None = None
-    torch_dtype: Text | None = None
-
-
-class OptimumConfig(Open, frozen=True):
-    """Its settings."""
-
-    scenario: OptimumScenario
-    backend: OptimumBackend
-
-
-class OptimumLatency(Open, frozen=True):
-    """A latency, s."""
-
-    p50: Amount | None = None
-    mean: Amount | None = None
-    p90: Amount | None = None
-    p99: Amount | None = None
-    count: Count | None = None
-
-
-class OptimumMemory(Open, frozen=True):
-    """Memory, MB."""
-
-    max_allocated: Amount | None = None
-    max_ram: Amount | None = None
-
-
-class OptimumPart(Open, frozen=True):
-    """A phase."""
-
-    latency: OptimumLatency
-    memory: OptimumMemory | None = None
-
-
-class OptimumReport(Open, frozen=True):
-    """Its phases."""
-
-    prefill: OptimumPart
-    decode: OptimumPart | None = None
-    per_token: OptimumPart | None = None
-
-
-class Optimum(Open, frozen=True):
-    """optimum-benchmark's report."""
-
-    config: OptimumConfig
-    report: OptimumReport
-
-
-class InferenceX(Open, frozen=True):
-    """A row of InferenceX: vLLM's figures in s beside the run's own settings."""
-
-    hw: Text
-    tp: Some
-    conc: Some
-    model: Text
-    framework: Text
-    precision: Text
-    ep: Annotated[int, msgspec.Meta(ge=0, le=10**6)] | None = None
-    isl: Some | None = None
-    osl: Some | None = None
-    output_tput_per_gpu: Amount | None = None
-    mean_ttft: Amount | None = None
-    median_ttft: Amount | None = None
-    p99_ttft: Amount | None = None
-    mean_tpot: Amount | None = None
-    median_tpot: Amount | None = None
-    p99_tpot: Amount | None = None
-    mean_e2el: Amount | None = None
-    median_e2el: Amount | None = None
+def part(fields: dict[str, Any]) -> Any:
+    """The type of a part of a file, a dict. fields: name -> type, a part below as a dict, a list of such as a list of
+    one; a name that ends in "!" must be there, any other may be absent or null.
+
+    >>> msgspec.convert({"b": {"c": 1}, "d": 2}, part({"a": Text, "b!": {"c": Count}}))
+    {'b': {'c': 1}}
+    """
+    known = {}
+    for name, kind in fields.items():
+        below = part(kind) if isinstance(kind, dict) else list[part(kind[0])] if isinstance(kind, list) else kind  # type: ignore[misc]
+        known[name.removesuffix("!")] = Required[below] if name.endswith("!") else NotRequired[Optional[below]]  # noqa: UP045
+    return TypedDict("Part", known)  # type: ignore[operator]
+
+
+def each(kind: Any, names: str) -> dict[str, Any]:
+    """Fields of one type, their names apart by spaces."""
+    return dict.fromkeys(names.split(), kind)
+
+
+SERVING = part({
+    **each(Count, "total_input_tokens! total_output_tokens! num_prompts completed"),
+    **each(Text, "backend endpoint_type model_id"), "max_concurrency": Some, "request_rate": float | Text,
+    "tensor_parallel_size": Some | Text,
+    "server_info": {"version": Text, **each(Some, "tp_size pp_size"),
+                    **each(int, "chunked_prefill_size max_running_requests")},
+    **each(Amount, "burstiness random_range_ratio output_throughput mean_ttft_ms median_ttft_ms p99_ttft_ms"
+                   " mean_tpot_ms median_tpot_ms p99_tpot_ms mean_e2el_ms median_e2el_ms p99_e2el_ms"
+                   " mean_e2e_latency_ms median_e2e_latency_ms"),
+})  # fmt: skip
+"""`vllm bench serve --save-result` and SGLang's `bench_serving --output-file`; times in ms. server_info: what SGLang's
+server says of itself."""
+ONE_BATCH = part({
+    **each(Some, "batch_size! input_len! output_len!"),
+    **each(Amount, "prefill_latency! median_decode_latency total_latency"),
+})  # fmt: skip
+"""SGLang's `bench_one_batch --result-filename`: one line a batch; times in s."""
+TRTLLM = part({
+    "engine!": each(Text, "model version kv_cache_dtype quantization"),
+    "world_info!": {**each(Some, "tp_size pp_size world_size max_batch_size max_num_tokens"), "ep_size": int},
+    "request_info!": {"num_requests!": Count,
+                      **each(Amount, "avg_input_length! avg_output_length! avg_num_concurrent_requests")},
+    "performance!": each(Amount, "avg_request_latency_ms system_output_throughput_tok_s"),
+    "machine": {"name": Text},
+    "streaming_metrics": each(Amount, "avg_ttft_ms avg_tpot_ms"),
+})  # fmt: skip
+"""`trtllm-bench throughput|latency --report_json`."""
+
+_SPREAD = {**each(Amount, "mean median"), "count": Count, "percentiles": each(Amount, "p10 p90 p99")}
+_OUTCOMES = {**_SPREAD, "successful": _SPREAD}
+GUIDE = part({"benchmarks!": [{
+    "metrics!": {
+        **each(_OUTCOMES, "prompt_token_count! output_token_count! time_to_first_token_ms inter_token_latency_ms"
+                          " time_per_output_token_ms request_latency request_concurrency output_tokens_per_second"),
+        "request_totals": {"successful": Count},
+    },
+    "config": {"backend": {"model": Text}, "strategy": {**each(Some, "max_concurrency streams"), "rate": Amount}},
+    "args": {"model": Text},
+    "model": Text,
+}]})  # fmt: skip
+"""guidellm's report, a benchmark a level of load; times as their names say, request_latency in s. A metric is over
+the requests of one outcome; old reports give it without one, and the model in args."""
+
+_METRIC = {"unit": Text, **each(Amount, "avg p10 p50 p90 p99")}
+_RECORDS = each(_METRIC, "time_to_first_token! inter_token_latency request_latency input_sequence_length"
+                         " output_sequence_length output_token_throughput request_count")  # fmt: skip
+_CONFIG = {
+    "endpoint": {"model_names": list[Text]},
+    "loadgen": {"concurrency": Some, "request_rate": Amount},
+    "models": {"items": [{"name": Text}]},
+    "phases": [{"kind": Text, "concurrency": Some, "rate": Amount}],
+}
+AIPERF = part({**_RECORDS, "input_config": _CONFIG})
+"""aiperf's (and genai-perf's) profile export; endpoint and loadgen: before 0.13."""
+AIPERF_NESTED = part({"records!": _RECORDS, "input_config": _CONFIG})
+"""The same where the metrics are below `records`."""
+LLAMA_BENCH = part({
+    **each(Count, "n_prompt! n_gen! n_depth"), "avg_ts!": Amount, **each(Text, "model_filename model_type"),
+})  # fmt: skip
+"""A line of `llama-bench -o json`: prompt processing (n_gen 0) or generation (n_prompt 0), tokens/s."""
+
+_PHASE = {"latency!": each(Amount, "p50 mean"), "memory": each(Amount, "max_allocated max_ram")}
+OPTIMUM = part({
+    "config!": {
+        "scenario!": {"input_shapes!": each(Some, "batch_size! sequence_length!"),
+                      "generate_kwargs": each(Some, "max_new_tokens min_new_tokens")},
+        "backend!": each(Text, "model! torch_dtype"),
+    },
+    "report!": {"prefill!": _PHASE, "decode": _PHASE, "per_token": _PHASE},
+})  # fmt: skip
+"""optimum-benchmark's report; latencies in s, memory in MB."""
+INFERENCEX = part({
+    **each(Text, "hw! model! framework! precision!"), **each(Some, "tp! conc! isl osl"), "ep": Groups,
+    **each(Amount, "output_tput_per_gpu mean_ttft median_ttft p99_ttft mean_tpot median_tpot p99_tpot mean_e2el"
+                   " median_e2el"),
+})  # fmt: skip
+"""A row of InferenceX: vLLM's figures in s beside the run's own settings."""
+MLPERF = part({
+    "scenario!": Text, **each(Amount, "mean_ttft mean_tpot mean_latency rate tokens p99_ttft p99_tpot"),
+})  # fmt: skip
+"""MLPerf LoadGen's summary, by the lines that are read; times in ns."""

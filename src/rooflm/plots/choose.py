@@ -76,7 +76,8 @@ def grid_picture(grid: Any, kind: str | None = None, value: str | None = None) -
         return pareto(grid)
     if chosen in ("parts", "shares", "memory"):
         return grid_bars(grid, chosen, value)
-    shown = check_value(value or _default_value(grid.arrays), grid.arrays)
+    usual = next((k for k in ("latency_s", "tpot_s", "step_time_s") if k in grid.arrays), next(iter(grid.arrays)))
+    shown = check_value(value or usual, grid.arrays)
     return heatmap(grid, shown) if chosen == "heatmap" else lines(grid, shown)
 
 
@@ -97,10 +98,6 @@ def kind_for(axes: Sequence[Axis]) -> str:
         return "heatmap" if rest <= MOST_PANELS else "pareto"
     others = int(np.prod(sorted(shape_of(axes))[:-1], initial=1))
     return "lines" if others <= MOST_LINES * MOST_PANELS else "pareto"
-
-
-def _default_value(arrays: dict[str, Array]) -> str:
-    return next((k for k in ("latency_s", "tpot_s", "step_time_s") if k in arrays), next(iter(arrays)))
 
 
 def label(axis: Axis) -> str:

@@ -173,7 +173,8 @@ def known_words(field: str, value: Any, label: str) -> None:
     if field == "kernels":
         known_kernels(label, value)
     among: dict[str, Callable[[], Collection[str]]] = {
-        "schemes": lambda: KINDS, "elsewhere": device_words, "experts": experts_libraries, "padded": product_types,
+        "schemes": lambda: KINDS, "elsewhere": device_words, "padded": lambda: {e.dtype for e in entries_of("gemm")},
+        "experts": lambda: {e.family for e in entries_of("moe")} - {"", "plain"},
         "reduce_norm_on": generations, "gates_on": generations, "scaled_on": generations,
         "narrow_prompts": generations, "tuned_experts_on": lambda: names("gpu"),
     }  # fmt: skip
@@ -183,16 +184,6 @@ def known_words(field: str, value: Any, label: str) -> None:
                 raise RooflmError(f"{label} is {word!r}, but no card has that name")
         else:
             one_of(label, word.removeprefix("-") if field == "experts" else word, sorted(among[field]()))
-
-
-def experts_libraries() -> set[str]:
-    """Families of measured kernels of experts."""
-    return {e.family for e in entries_of("moe")} - {"", "plain"}
-
-
-def product_types() -> set[str]:
-    """Data types of measured products."""
-    return {e.dtype for e in entries_of("gemm")}
 
 
 @lru_cache

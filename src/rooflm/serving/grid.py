@@ -17,8 +17,8 @@ from rooflm.sweep.axes import Axis, Point, find_axes, is_list, nest
 from rooflm.sweep.grid import Grid
 
 
-def _of(name: str, part: str) -> Callable[[Mapping[str, Any]], Any]:
-    return lambda v: v[name][part]
+def _of(name: str, part: str = "") -> Callable[[Mapping[str, Any]], Any]:
+    return lambda v: v[name][part] if part else v[name]
 
 
 def unserved(v: Mapping[str, Any]) -> str:
@@ -38,18 +38,18 @@ SERVE_OUTPUTS = table(
     Output("tpot_s", "time per output token, mean", "s", _of("tpot_s", "mean")),
     Output("tpot_p95_s", "time per output token, 95th percentile", "s", _of("tpot_s", "p95")),
     Output("latency_s", "request latency, mean", "s", _of("latency_s", "mean")),
-    Output("requests_per_s", "requests per second", "1/s", lambda v: v["requests_per_s"]),
-    Output("output_tokens_per_s", "output tokens per second, all GPUs", "1/s", lambda v: v["output_tokens_per_s"]),
+    Output("requests_per_s", "requests per second", "1/s", _of("requests_per_s")),
+    Output("output_tokens_per_s", "output tokens per second, all GPUs", "1/s", _of("output_tokens_per_s")),
     Output("output_tokens_per_s_per_gpu", "output tokens per second per GPU", "1/s",
-           lambda v: v["output_tokens_per_s_per_gpu"]),
-    Output("good_share", "share of requests that meet every limit", "1", lambda v: v["good_share"]),
-    Output("kv_occupancy", "share of the KV memory in use, mean", "1", lambda v: v["kv_occupancy"]),
+           _of("output_tokens_per_s_per_gpu")),
+    Output("good_share", "share of requests that meet every limit", "1", _of("good_share")),
+    Output("kv_occupancy", "share of the KV memory in use, mean", "1", _of("kv_occupancy")),
     Output("cost_usd_per_million_tokens", "cost per million output tokens", "USD",
-           lambda v: v["cost_usd_per_million_tokens"]),
-    Output("energy_j_per_token", "energy per output token", "J", lambda v: v["energy_j_per_token"]),
-    Output("gpus", "GPUs used", "1", lambda v: v["gpus"]),
-    Output("queue_grows", "the queue grows without bound", "", lambda v: v["queue_grows"]),
-    Output("reason", "why it is not served", "", lambda v: unserved(v)),
+           _of("cost_usd_per_million_tokens")),
+    Output("energy_j_per_token", "energy per output token", "J", _of("energy_j_per_token")),
+    Output("gpus", "GPUs used", "1", _of("gpus")),
+    Output("queue_grows", "the queue grows without bound", "", _of("queue_grows")),
+    Output("reason", "why it is not served", "", unserved),
 )  # fmt: skip
 """What a grid of simulations keeps of each."""
 EMPTY: dict[str, Any] = {"queue_grows": False, "reason": np.array("", dtype=object)}

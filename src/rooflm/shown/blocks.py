@@ -86,9 +86,9 @@ class Fold(NamedTuple):
     blocks: Sequence[Any]
 
 
-def folded(title: str, sentences: Iterable[str]) -> Fold:
+def folded(sentences: Iterable[str]) -> Fold:
     """Sentences that a page shows folded: assumptions and warnings."""
-    return Fold(title, [Say(text) for text in sentences])
+    return Fold("Assumed", [Say(text) for text in sentences])
 
 
 BLANK = Say("")

@@ -1,17 +1,23 @@
 """Runs blocks of work: on the cores of this machine, or on a Ray cluster, with the same answer to the bit.
 
-NumPy lets go of the interpreter inside its array operations, so threads share one process and copy nothing. On Ray a
-block is a task; the scheduler retries it when its worker dies. Few blocks are in flight, so memory is bounded.
+NumPy lets go of the interpreter inside its array operations, so threads share one process and copy nothing; what is
+plain Python runs on a process a core (`in_processes`). On Ray a block is a task; the scheduler retries it when its
+worker dies. Few blocks are in flight, so memory is bounded.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import pickle
 import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rooflm.errors import RooflmError
@@ -67,6 +73,59 @@ def _threads(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Iterator[t
                     yield running.pop(future), future.result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+EACH = 100
+"""Parts that are worth the start of a process (half a second): a simulated run takes some 70 ms."""
+
+
+def in_processes(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Iterator[tuple[Part, Answer]]:
+    """Each part with its answer, as they are done, on a process a core where there are parts enough. For work in plain
+    Python, of which one thread runs at a time; job and parts must pickle, and the job must not raise.
+
+    The processes are programs of their own: a copy of this one would need a guard around the main part of whoever
+    calls, and none may be made beside threads. They end with this one, whose end closes their input.
+    """
+    many = min(cores(), len(parts) // EACH)
+    if many < 2:
+        yield from ((part, job(part)) for part in parts)
+        return
+    command = [sys.executable, "-W", "ignore", "-c", f"from {__name__} import answer_parts; answer_parts()"]
+    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    started = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=surroundings,
+                                start_new_session=True) for _ in range(many)]  # fmt: skip
+    free: SimpleQueue[Any] = SimpleQueue()
+    for process in started:
+        free.put(process)
+
+    def ask(part: Part) -> Answer:
+        process = free.get()
+        try:
+            pickle.dump((job, part), process.stdin)
+            process.stdin.flush()
+            answer: Answer = pickle.load(process.stdout)
+        except (EOFError, OSError) as error:
+            raise RooflmError("a process of this run ended before its work was done") from error
+        finally:
+            free.put(process)
+        return answer
+
+    try:
+        yield from _threads(ask, parts)
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def answer_parts() -> None:
+    """What a process of `in_processes` does: answer each part that comes, until none does."""
+    answers, sys.stdout = sys.stdout.buffer, sys.stderr
+    with suppress(EOFError, BrokenPipeError):
+        while True:
+            job, part = pickle.load(sys.stdin.buffer)
+            pickle.dump(job(part), answers)
+            answers.flush()
 
 
 def _answers(on: str) -> None:

@@ -69,8 +69,21 @@ class Wire:
         return self.bandwidth / self.lanes
 
 
+class Divided:
+    """What its fields divide among them."""
+
+    @property
+    def total(self) -> Num:
+        """Sum of all shares.
+
+        >>> round(float(Shares().total), 12)
+        1.0
+        """
+        return sum(getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
-class Shares:
+class Shares(Divided):
     """Shares of an area or power budget by component; they sum to 1. `other`: I/O and control, or power at rest."""
 
     cores: Num = 0.475
@@ -82,15 +95,6 @@ class Shares:
     inter: Num = 0.012
     other: Num = 0.037
 
-    @property
-    def total(self) -> Num:
-        """Sum of all shares.
-
-        >>> round(float(Shares().total), 12)
-        1.0
-        """
-        return sum(getattr(self, f.name) for f in fields(self))
-
 
 AREA = Shares()
 """Shares of the die: GA100's photograph as annotated in LLMCompass (ISCA 2024), SRAM of SMs from DeepFlow's A100."""
@@ -99,18 +103,13 @@ POWER = Shares(cores=0.32, registers=0.15, l1=0.04, l2=0.06, dram=0.20, intra=0.
 
 
 @dataclass(frozen=True)
-class Edge:
+class Edge(Divided):
     """Shares of the die's perimeter; they sum to 1."""
 
     dram: Num = 0.58
     intra: Num = 0.20
     inter: Num = 0.07
     other: Num = 0.15
-
-    @property
-    def total(self) -> Num:
-        """Sum of all shares."""
-        return sum(getattr(self, f.name) for f in fields(self))
 
 
 @dataclass(frozen=True)

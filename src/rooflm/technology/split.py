@@ -142,12 +142,8 @@ def _answer(p: Problem, x: Array, evaluations: int, history: Sequence[float]) ->
 
 
 def _start(p: Problem) -> Array:
-    return np.concatenate([np.ravel(np.asarray(v)) for v in variables_of(p)]).reshape(-1, 1)
-
-
-def variables_of(p: Problem) -> list[Array]:
-    """The starting variables of a problem, one array a row."""
-    return [np.atleast_1d(row)[:1] for row in variables(p.base)]
+    """The starting variables of a problem (SIZE, 1): those of the first point."""
+    return np.array([np.ravel(row)[:1] for row in variables(p.base)])
 
 
 def lattice(parts: int, steps: int) -> Array:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.asked.answers.bands import PARTS, around, band, kind_of
-from rooflm.asked.answers.training import TrainingEstimate, train
+from rooflm.asked.answers.training import train
 from rooflm.asked.build_inference import build_inference, find_model
 from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
@@ -32,7 +32,7 @@ from rooflm.validation.metrics import describe, summarise
 from rooflm.validation.request import Outcome, Request, Skip, as_run
 from rooflm.validation.sizes import model_argument
 from rooflm.validation.table import label, labels, unit_of
-from rooflm.validation.under_load import predict_load
+from rooflm.validation.under_load import predict_load, run_of
 
 NUMBERS = ("gpus", "tp", "pp", "dp", "ep", "cp", "batch", "prompt", "output", "cached")
 """Arguments of inference that may be arrays."""
@@ -163,39 +163,42 @@ def pick(requests: Sequence[Request], s: Scenario, e: InferenceFigures) -> list[
     for i, r in enumerate(requests):
         wrong = [name for name, flag in broken.items() if _at(flag, i, rows)]
         if wrong or r.metric not in values:
-            scored.append(Scored(r, float("nan"), wrong[0] if wrong else f"metric {r.metric} is not predicted"))
+            scored.append(Scored(r, float("nan"), wrong[0] if wrong else not_predicted(r)))
         else:
             scored.append(Scored(r, _at(values[r.metric], i, rows), "", _at(free, i, rows), _at(e.waves, i, rows),
                                  first=_at(first, i, rows)))  # fmt: skip
     return scored
 
 
-def training_arguments(request: Request) -> dict[str, Any]:
-    """The keyword arguments of `rooflm.train` for a row."""
-    return {"efficiency": "calibrated", **request.kwargs, "model": model_argument(request.kwargs["model"])}
-
-
 def training_scenario(request: Request) -> Scenario:
     """The training scenario of a request; RooflmError where there is none."""
-    return build_training(**training_arguments(request)).scenario
+    given = {"efficiency": "calibrated", **request.kwargs, "model": model_argument(request.kwargs["model"])}
+    return build_training(**given).scenario
 
 
-def train_estimate(request: Request) -> TrainingEstimate:
-    """The training prediction of a request; RooflmError where none can be made."""
-    return train(training_scenario(request))
-
-
-def score_training(request: Request) -> Scored:
-    """The prediction of one training row."""
-    if request.metric not in TRAINED:
-        return Scored(request, float("nan"), f"metric {request.metric} is not predicted")
+def score_training(requests: Sequence[Request]) -> list[Scored]:
+    """Predictions of the figures of one training run, in order."""
     try:
-        estimate = train_estimate(request)
-        capacity = float(np.max(np.asarray(estimate.memory.capacity)))
-        margin = (capacity - float(np.max(np.asarray(estimate.memory.total)))) / capacity
-        return Scored(request, float(np.max(np.asarray(TRAINED[request.metric](estimate)))), "", margin)
+        estimate = train(training_scenario(requests[0]))
+        capacity, held = (largest(x) for x in (estimate.memory.capacity, estimate.memory.total))
+        values = {m: largest(TRAINED[m](estimate)) for m in {r.metric for r in requests} if m in TRAINED}
     except ODD as why:
-        return Scored(request, float("nan"), reason_of(why))
+        return [Scored(r, float("nan"), reason_of(why)) for r in requests]
+    margin = (capacity - held) / capacity
+    return [
+        Scored(r, values[r.metric], "", margin) if r.metric in values else Scored(r, float("nan"), not_predicted(r))
+        for r in requests
+    ]
+
+
+def largest(values: Num) -> float:
+    """The largest of several, or the one."""
+    return float(np.max(np.asarray(values)))
+
+
+def not_predicted(request: Request) -> str:
+    """The reason why a row of a metric that its task has not is left out."""
+    return f"metric {request.metric} is not predicted"
 
 
 def score_load(requests: Sequence[Request], tell: Callable[[int], None] | None = None) -> list[Scored]:
@@ -217,10 +220,10 @@ def score(requests: Iterable[Request], tell: Callable[[int], None] | None = None
         if r.task == SERVE:
             loads.append(i)
         else:
-            groups.setdefault(family(r) if r.task == INFERENCE else (i,), []).append(i)
+            groups.setdefault(family(r) if r.task == INFERENCE else (run_of(r),), []).append(i)
     for members in groups.values():
         chosen = [listed[i] for i in members]
-        results = score_inference(chosen) if chosen[0].task == INFERENCE else [score_training(chosen[0])]
+        results = score_inference(chosen) if chosen[0].task == INFERENCE else score_training(chosen)
         done |= dict(zip(members, results, strict=True))
         if tell:
             tell(len(members))

@@ -14,6 +14,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.inference import infer_scenario
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving.deploy import LOAD, Deployment, NoMemoryError, deploy, make_requests, serve, whole
+from rooflm.sweep.workers import in_processes
 from rooflm.validation.request import Request, as_run
 from rooflm.validation.sizes import model_argument
 
@@ -121,32 +122,39 @@ def figures_alone(request: Request) -> dict[str, float]:
 
 
 def run_of(request: Request) -> str:
-    """What rows must share to be figures of one simulated run."""
-    return json.dumps((request.kwargs, request.release, request.metric == "oom"), sort_keys=True, default=str)
+    """What rows must share to be figures of one predicted run."""
+    return json.dumps((request.kwargs, request.metric == "oom"), sort_keys=True, default=str)
+
+
+def said(request: Request) -> dict[str, float] | str:
+    """`figures` of a row, or why there are none."""
+    try:
+        return figures(request)
+    except RooflmError as error:
+        return str(error)
+    except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError, MemoryError) as error:
+        return f"not predicted: {type(error).__name__} in the simulator"
 
 
 def predict_load(requests: Sequence[Request], tell: Callable[[int], None] | None = None) -> list[tuple[float, str]]:
     """(prediction, reason why there is none, or what it stands on) of each row, in order. tell: called with the rows
     done since."""
-    done: dict[str, dict[str, float] | str] = {}
-    result = []
+    runs: dict[str, list[Request]] = {}
     for r in requests:
+        runs.setdefault(run_of(r), []).append(r)
+    done: dict[str, dict[str, float] | str] = {}
+    for first, found in in_processes(said, [rows[0] for rows in runs.values()]):
+        done[run_of(first)] = found
         if tell:
-            tell(1)
-        run = run_of(r)
-        if run not in done:
-            try:
-                done[run] = figures(r)
-            except RooflmError as error:
-                done[run] = str(error)
-            except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError, MemoryError) as error:
-                done[run] = f"not predicted: {type(error).__name__} in the simulator"
-        found = done[run]
-        if isinstance(found, str):
-            result.append((float("nan"), found))
-        elif not np.isfinite(found.get(r.metric, np.nan)):
-            short = " of one token" if r.metric in found else ""
-            result.append((float("nan"), f"metric {r.metric} is not predicted under load{short}"))
-        else:
-            result.append((found[r.metric], LIFTED if found.get("lifted") else ""))
-    return result
+            tell(len(runs[run_of(first)]))
+    return [one_of(r, done[run_of(r)]) for r in requests]
+
+
+def one_of(request: Request, found: dict[str, float] | str) -> tuple[float, str]:
+    """A row's own figure out of what was said of its run, and why there is none, or what it stands on."""
+    if isinstance(found, str):
+        return float("nan"), found
+    if not np.isfinite(found.get(request.metric, np.nan)):
+        short = " of one token" if request.metric in found else ""
+        return float("nan"), f"metric {request.metric} is not predicted under load{short}"
+    return found[request.metric], LIFTED if found.get("lifted") else ""

@@ -51,7 +51,9 @@ class Band(NamedTuple):
     distance: str
 
 
-class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class BandRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of bands.toml: ends of the band, the rows behind it and how many sources have them."""
+
     phase: str
     distance: str
     low: float
@@ -62,7 +64,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fitted: dict[str, dict[str, tuple[str, ...]]] = {}
-    band: tuple[_Row, ...] = ()
+    band: tuple[BandRow, ...] = ()
 
 
 Known = frozenset[tuple[str, str, str]]
@@ -81,13 +83,19 @@ def kind_of(device: Device) -> str:
 
 
 @cache
+def _file() -> _File:
+    """data/calibration/bands.toml."""
+    return read(text_of("bands"), _File, "bands")
+
+
+@cache
 def fitted() -> Known:
     """What the constants that ship were fitted to.
 
     >>> ("vllm", "vllm-2024", "datacenter hopper") in fitted()
     True
     """
-    families = read(text_of("bands"), _File, "bands").fitted
+    families = _file().fitted
     return frozenset((f, engine, on) for f, rows in families.items() for engine, kinds in rows.items() for on in kinds)
 
 
@@ -112,7 +120,7 @@ def band(phase: str, engine: str, cards: str, far: bool = False) -> Band | None:
     True
     """
     where = "far" if far else distance(engine, cards, fitted())
-    for row in read(text_of("bands"), _File, "bands").band:
+    for row in _file().band:
         if (row.phase, row.distance) == (phase.replace("request", "decode"), where):
             return Band(row.low, row.high, row.rows, where)
     return None

@@ -95,7 +95,7 @@ def run(case: Case, rank: int) -> list[Row]:
     with load.read_once(case):
         bench = Bench(case_bench, rank)
         reference: Any = Bench(plain, rank) if last and compared else None
-        ids, real = windows(case, load_vocab(bench), bench.device)
+        ids, real = windows(case, int(bench.runner.model.config.vocab_size), bench.device)
     ours, theirs = Score(), Score()
     same, worst = 0, 0.0
     for window in ids.split(1):
@@ -120,8 +120,3 @@ def run(case: Case, rank: int) -> list[Row]:
                    "greedy_match": float((made == greedy(reference, start)).float().mean())}  # fmt: skip
     shape = bench.shape.text() if bench.shape else ""
     return [Row(case, k, "1", constant_stat(v), shape) for k, v in values.items()]
-
-
-def load_vocab(bench: Bench) -> int:
-    """The size of the vocabulary."""
-    return int(bench.runner.model.config.vocab_size)

@@ -45,7 +45,7 @@ def answer(asked: Asked) -> Answer:
         Fact("KV cache a request", gib(kv), f"{count(s.workload.prompt + s.workload.output)} tokens, on this card"),
         Fact("Largest batch", count(e.max_batch), "requests of this length at a time"),
     ]))  # fmt: skip
-    blocks.append(folded("Assumed", [*e.assumed, *e.warnings]))
+    blocks.append(folded([*e.assumed, *e.warnings]))
     return Answer(tone, verdict, said, blocks, tuple, as_python("infer", given), as_command("infer", given), e.to_dict)
 
 

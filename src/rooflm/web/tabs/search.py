@@ -33,7 +33,7 @@ def answer(asked: Asked) -> Answer:
     what = GOALS[given.get("objective", "throughput")]
     python, command = as_python(call, given), as_command(call, given)
     seen = f"{found.points:,} points looked at, {found.feasible:,} within the limits"
-    notes = folded("Assumed", [*found.assumed, seen, *found.same])
+    notes = folded([*found.assumed, seen, *found.same])
     if found.best is None:
         near = found.nearest
         why = list(near.why) if near else ["no split is legal"]

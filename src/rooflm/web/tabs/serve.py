@@ -40,7 +40,7 @@ def answer(asked: Asked) -> Answer:
     at = runs[clients]
     tone, verdict, said = verdict_of(edge, above, runs, limits)
     blocks: list[Any] = [at_load(clients, at)]
-    blocks += [table(runs, clients), folded("Assumed", [*at["assumed"], *at["warnings"], f"{EACH} requests a client, "
+    blocks += [table(runs, clients), folded([*at["assumed"], *at["warnings"], f"{EACH} requests a client, "
                f"lengths {SPREAD[0]:g} to {SPREAD[1]:g} of prompt and output"])]  # fmt: skip
     code = {**given, "concurrency": clients}
     pictures = partial(served, runs, asked.value("ttft"), asked.value("tpot"))

@@ -92,7 +92,7 @@ def answer(asked: Asked) -> Answer:
         Parts("Prefill: reading the prompts", e.prefill_parts),
         *([Parts("Decode: writing one token", e.decode_parts)] if e.scenario.model.head else []),
         Facts("In figures", facts),
-        folded("Assumed", [*e.assumed, *e.warnings]),
+        folded([*e.assumed, *e.warnings]),
     ]
     pictures = partial(roofline, e)
     return Answer(tone, verdict, said, blocks, pictures, as_python("infer", given), as_command("infer", given),

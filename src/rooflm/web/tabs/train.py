@@ -47,7 +47,7 @@ def answer(asked: Asked) -> Answer:
     run = float(e.scenario.workload.tokens) > 0
     fits, cards = bool(e.fits), count(e.gpus)
     takes = f"{days(e.days)} and {dollars(e.cost)} on {cards} card{'s' * (float(e.gpus) != 1)}"
-    step = f"a step takes {time_of(e)}"
+    step = f"a step takes {banded('', e.step_time, e.error_band['step_time_s']).value}"
     if fits:
         tone, verdict = "good", f"It fits, and the run takes {takes}." if run else f"It fits, and {step}."
         said = [f"{gib(e.memory.margin)} of memory to spare; the largest micro-batch that fits is "
@@ -63,7 +63,7 @@ def answer(asked: Asked) -> Answer:
     blocks += [
         Parts("Where a step's time goes", e.parts),
         Facts("In figures", facts(e, run)),
-        folded("Assumed", [*e.assumed, *e.warnings]),
+        folded([*e.assumed, *e.warnings]),
     ]
     python, command = as_python("train", given), as_command("train", given)
     goal = asked.value("train.objective")
@@ -80,11 +80,6 @@ def answer(asked: Asked) -> Answer:
 def arguments(asked: Asked) -> dict[str, Any]:
     """The arguments of `train`."""
     return asked.single(asked.arguments("train", "train"))
-
-
-def time_of(e: Any) -> str:
-    """A step's time."""
-    return banded("", e.step_time, e.error_band["step_time_s"]).value
 
 
 def facts(e: Any, run: bool) -> list[Fact]:
