@@ -144,7 +144,8 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     c = c._replace(floor_s=pick(s.engine.host.issue_prefill > GRAPHLESS, c.floor_s, 0.0),
                    softmax_dim=c.softmax_dim * matrix_share(device) * softmax_share(device))  # fmt: skip
     call = partial(mla.mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v,
-                   q_bytes=1 if eight else op.widths[0], peak=r.peak["half"], bandwidth=r.dram, sms=device.sms, c=c)  # fmt: skip
+                   q_bytes=1 if eight else op.widths[0], peak=r.peak["half"], bandwidth=r.dram, sms=device.sms,
+                   c=c)  # fmt: skip
     if s.engine.phase == "training" and not absent_group(s.mapping.cp) and is_plain(picked, np.inf):
         # kernels of a context group's chunks have equal work: that of the rank's own new / cp causal tokens
         return s.mapping.cp * call(new / s.mapping.cp, 0)
