@@ -143,14 +143,14 @@ JOBS: dict[str, Job] = {
     ),
     "llama.cpp": Job(
         ("llama.cpp-2024-05", "llama.cpp", "llama.cpp-2025-02", "llama.cpp-2024-05-metal", "llama.cpp-metal-2025-02",
-         "ollama-2025-08", "ollama-2025-08-metal"),
+         "ollama-2025-12", "ollama-2025-12-metal"),
         (Param("step", 0.2e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5),
          *kernel("attention_factor", "stream_factor", width=0.5),
          Param("collective_factor", 1.0, 0.1, 20.0, prior=0.6),
          reread(4.0), SMS, Param("message", 0.15e-3, 1e-6, 5e-3, prior=0.8)),  # a graph a stage, and the copy between
         own={"llama.cpp-2024-05": (*kernel("decode_factor", width=0.5),
                                    Param("dequant", 1.0, 0.01, 20.0, prior=1.0))}
-            | dict.fromkeys(("llama.cpp-2024-05-metal", "llama.cpp-metal-2025-02", "ollama-2025-08-metal"), METAL),
+            | dict.fromkeys(("llama.cpp-2024-05-metal", "llama.cpp-metal-2025-02", "ollama-2025-12-metal"), METAL),
         cards=dict.fromkeys(APPLE, Card(0.4, 0.2)) | {"*": Card(0.4, 0)},
         kin=Card(0.5, 0.3), generation=Card(0.3, 0.2),
         bound={"apple-m1-max-32core-64gb": "llama.cpp-2024-05"},  # 8B: 36 tokens/s, 46 in 2026 (normiebench)
