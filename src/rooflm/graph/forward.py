@@ -96,7 +96,8 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
 
     Fused: reads x and the residual, writes the residual and the norm (in the width of the product that follows).
     Unfused (eager PyTorch): PLAIN_NORM bytes a value, of which serving shows 26; then the add; a layer norm is one
-    kernel, and any norm where the engine brings one."""
+    kernel, and any norm where the engine brings one. That of a cast residual in training: to fp32 (6), read it (4),
+    write (2)."""
     values = c.residual_tokens * c.model.hidden
     b = c.quant.half_bytes
     if c.kernels.fused:
@@ -108,6 +109,8 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
     each, launches, name = 2.0 * b, 1, "norm"
     if c.plain_norms:
         each, launches, name = (PLAIN_NORM, 1, "plain_norm") if c.training else (26.0, 6, "norm")
+    elif c.kernels.norm_cast:
+        each, name = 12.0, "cast_norm"
     return [
         stream(name, "norm", "norm", count * norms, each * values, launches, of="norm"),
         stream("residual", "norm", "add", count * norms, values * (3 * b + c.dropout)),
