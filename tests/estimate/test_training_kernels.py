@@ -253,3 +253,17 @@ def test_adapters_of_32_bits_are_cast_and_the_host_launches_that() -> None:
         return float(found.parts["host"])
 
     assert host() > host(**{"engine.adapter_wide": False})
+
+
+def test_norms_of_queries_and_keys_run_on_the_kernels_of_all_norms() -> None:
+    """Plain PyTorch's where a layer's norms are; one kernel where the engine brings one, or of layer norms."""
+
+    def names(**sets: object) -> set[str]:
+        given = {"model.blocks.0.mixer.qk_norm": True, "engine.fused": False} | sets
+        found = step(gpu="h100-sxm-80gb", engine="nanotron", sets=given)
+        nodes = [t.node for t in found.timed.passes["forward", "layers"]]
+        return {n.name for n in nodes if getattr(n, "kind", "") == "norm"}
+
+    assert names(**{"engine.norm_kernel": False}) == {"plain_norm"}
+    assert names() == {"norm", "qk_norm"}
+    assert names(**{"engine.norm_kernel": False, "model.norm": "layer"}) == {"norm", "qk_norm"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rooflm
+from rooflm.readers.engines import load_engine
 
 MOE = {"gpu": "rtx-3090", "quant": "q4_k_m"}
 
@@ -49,3 +50,9 @@ def test_ollama_attends_without_flash_attention_up_to_0_12_3() -> None:
     ]
     assert [e.kernels.flash for e in engines] == [False, False, True, True]
     assert [e.name for e in engines] == ["ollama-2025-08", "ollama-2025-08", "ollama-2025-12", "ollama"]
+
+
+@pytest.mark.parametrize("build", ["ollama-2025-08-metal", "llama.cpp-metal-2025-02", "ollama-metal", "ollama-rocm"])
+def test_builds_for_other_cards_have_none_of_the_chains_that_cuda_fused(build: str) -> None:
+    kernels = load_engine(build).kernels
+    assert (kernels.expert_chain, kernels.expert_looks) == (0, 0)

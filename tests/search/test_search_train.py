@@ -4,6 +4,7 @@ import itertools
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -296,3 +297,11 @@ def test_a_type_that_the_device_lacks_is_told_as_for_one_point():
     found = rooflm.search_train("llama-7b", gpu="a100", gpus=2, batch=8, dtype="fp8", recompute="none", zero=1, cp=1)
     assert found.best is None and found.nearest is None
     assert "has no rate of its own" in found.unmet[0] and "try bf16 or fp16" in found.unmet[0]
+
+
+def test_ranks_in_an_array_are_a_list_of_ranks() -> None:
+    given: dict[str, Any] = {"gpu": "a100", "gpus": 1, "seq": 512, "recompute": "full"}
+    one, other = (
+        rooflm.search_train("llama-7b", **given, lora_rank=ranks).best for ranks in ([8, 16], np.array([8, 16]))
+    )
+    assert one is not None and other is not None and one.inputs == other.inputs and one.inputs["batch"] == 16

@@ -273,3 +273,28 @@ def test_a_process_that_ends_early_is_one_sentence(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(workers, "cores", lambda: 2)
     with pytest.raises(RooflmError, match="ended before its work was done"):
         list(workers.in_processes(os._exit, [3, 3]))
+
+
+def test_an_answer_that_is_cut_off_is_one_sentence_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "EACH", 1)
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    half = "__import__('os').write(1, bytes([128, 4, 149, 9, 0, 0, 0, 0, 0, 0, 0, 65])) and __import__('os')._exit(1)"
+    with pytest.raises(RooflmError, match="ended before its work was done"):
+        list(workers.in_processes(eval, [half] * 2))
+
+
+def test_processes_take_no_module_from_the_folder_of_whoever_calls(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(workers, "EACH", 1)
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    (tmp_path / "pickle.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    assert sorted(workers.in_processes(abs, [-1, -2])) == [(-2, 2), (-1, 1)]
+
+
+def test_without_an_interpreter_to_start_parts_are_answered_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "EACH", 1)
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    monkeypatch.setattr(sys, "executable", "")
+    assert [here for _, here in workers.in_processes(eval, ["__import__('os').getpid()"] * 2)] == [os.getpid()] * 2

@@ -28,7 +28,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "tables.md"
 NOT_OF_A_ROW = {
     *("efficiency", "sets", "server", "zip", "outputs", "on", "progress", "definitions", "slo", "horizon", "seed"),
     *("trace", "limit", "copies", "peak", "router", "prefill_gpu", "prefill_price", "prefill_purchase", "axes"),
-    "transfer_bandwidth",
+    *("transfer_bandwidth", "dataset"),
     *("owned", "purchase", "electricity"),
 }
 """Arguments that say how to predict or what to give back, that have columns of another form, or need a file."""

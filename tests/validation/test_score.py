@@ -168,7 +168,7 @@ def test_the_command_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[s
     result = json.loads(capsys.readouterr().out)
     assert (result["rows"], result["scored"], result["counted"]) == (5, 3, 1)
     lacks = "model nobody is not in the catalogue: give layers, hidden, heads and ffn, or params"
-    assert result["skipped"] == {lacks: 1, "tpot is '0', but a measurement must be a number above 0": 1}
+    assert result["skipped"] == {lacks: 1, "latency_s is '0', but a measurement must be a number above 0": 1}
     for key in ("all", "by_source", "by_gpu", "by_engine", "by_model", "by_metric"):
         assert key in result
     assert set(result["all"]) == {"rows", "mape", "median_ape", "p90_ape", "bias", "coverage"}

@@ -202,7 +202,8 @@ def fullest_layer(c: Setup) -> Layer:
 
 def whole_keys(c: Setup) -> Num:
     """Bytes of a layer's gathered keys and values and of their gradients in fp32, whole on each rank of a context group
-    (PyTorch, torch/distributed/tensor/experimental/_attention.py, _AllGatherRotater; fp32: docs/decisions/0170)."""
+    (PyTorch, torch/distributed/tensor/experimental/_attention.py: _AllGatherRotater; accum_dtype of the backward pass,
+    fp32 by _cp_options.convert_to_f32; that these stand whole is of the runs in docs/decisions/0170)."""
     mixers = [m for m in (local_mixer(b.mixer, c.mapping.tp) for b in c.model.blocks) if isinstance(m, Attention)]
     width = reduce(larger, [0.0, *(m.kv_heads * (m.head_dim + m.v_dim) for m in mixers)]) * (c.mapping.cp > 1)
     return width * c.tokens * c.mapping.cp * (c.widths[1] + 4.0) * c.kernels.whole_keys * (not c.kernels.ring)

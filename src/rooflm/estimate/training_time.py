@@ -124,10 +124,14 @@ def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num, given: Num 
     """
     others = larger(np.asarray(pp) - 1, 1)
     best: Num = np.inf
-    for fewer in range(5):  # layers that the last stage holds less than an even share
+    for fewer in range(MOST_FEWER + 1):
         last = pick(given > 0, given, larger(ceil(layers / pp) - fewer, 0))
         best = smaller(best, larger(ceil((layers - last) / others) * layer, last * layer + loss))
     return best
+
+
+MOST_FEWER = 4
+"""Most layers that the last stage holds less than an even share."""
 
 
 def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, layers: Num) -> Micro:
@@ -224,10 +228,14 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num) -> Num:
     return optimizer + larger(params + activations - compute, 0.0)
 
 
+SHARDED_TAX = 0.1
+"""Least `overlap_tax` where gradients or parameters are sharded: a prior, that of the engines built on FSDP."""
+
+
 def overlap_tax(s: Scenario) -> Num:
     """Compute seconds lost for each second of hidden data-parallel communication: the engine's value, and at ZeRO 2 and
-    3, which communicate in every micro-batch, at least 0.1 (shared SMs and memory; a prior, that of FSDP's engines)."""
-    tax, least = s.engine.overlaps.overlap_tax, pick(s.mapping.zero >= 2, 0.1, 0.0)
+    3, which communicate in every micro-batch, at least SHARDED_TAX (SMs and memory bandwidth are shared)."""
+    tax, least = s.engine.overlaps.overlap_tax, pick(s.mapping.zero >= 2, SHARDED_TAX, 0.0)
     return larger(tax, least) if s.efficiency.mode == "calibrated" else tax
 
 

@@ -99,6 +99,11 @@ class Context:
         """Bytes a value as it is written to the cache; in training there is none."""
         return 0.0 if self.training else self.quant.kv_bytes
 
+    @property
+    def plain_norms(self) -> bool:
+        """Whether norms are chains of plain kernels: RMS norms, unless the engine fuses them or brings a kernel."""
+        return self.model.norm == "rms" and not (self.kernels.fused or self.kernels.norm_kernel)
+
     @cached_property
     def states(self) -> Num:
         """Tokens that read and write a recurrent state: the last of each prompt, and all that decode."""

@@ -14,7 +14,7 @@ from rooflm.graph.compressed import compressed_ops
 from rooflm.graph.context import Context, absent_group
 from rooflm.graph.feedforward import mlp_ops, moe_nodes
 from rooflm.graph.mixers import attention_ops, linear_ops, mla_ops
-from rooflm.graph.ops import Comm, Op, equal, gemm, stream
+from rooflm.graph.ops import PLAIN_NORM, Comm, Op, equal, gemm, stream
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 
@@ -95,9 +95,9 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
     """A norm and the residual add before it.
 
     Fused: reads x and the residual, writes the residual and the norm (in the width of the product that follows).
-    Unfused (eager PyTorch): to fp32 (6), square (8), mean (4), product (8), back (6), product (4): 36 bytes a value, of
-    which serving shows 26; then the add; a layer norm is one kernel, and any norm where the engine brings one. That of
-    a cast residual in training: to fp32 (6), read it (4), write (2)."""
+    Unfused (eager PyTorch): PLAIN_NORM bytes a value, of which serving shows 26; then the add; a layer norm is one
+    kernel, and any norm where the engine brings one. That of a cast residual in training: to fp32 (6), read it (4),
+    write (2)."""
     values = c.residual_tokens * c.model.hidden
     b = c.quant.half_bytes
     if c.kernels.fused:
@@ -107,8 +107,8 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
         rows = c.residual_tokens
         return [stream("norm", "norm", "norm", count * norms, moved, rows=rows, of="norm", overlapped=inside)]
     each, launches, name = 2.0 * b, 1, "norm"
-    if c.model.norm == "rms" and not c.kernels.norm_kernel:
-        each, launches, name = (36.0, 1, "plain_norm") if c.training else (26.0, 6, "norm")
+    if c.plain_norms:
+        each, launches, name = (PLAIN_NORM, 1, "plain_norm") if c.training else (26.0, 6, "norm")
     elif c.kernels.norm_cast:
         each, name = 12.0, "cast_norm"
     return [

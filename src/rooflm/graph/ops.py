@@ -20,6 +20,8 @@ OVER_CACHE = ("decode_attention", "mla_decode")
 """Kinds of attention of one token a sequence, which reads its cache."""
 PRODUCTS = ("gemm", "bmm", *OVER_PROMPTS, "moe", "scan")
 """Kinds of a pass with prompts that multiply matrices; all others stream."""
+PLAIN_NORM = 36.0
+"""Bytes a value of plain PyTorch's RMS norm: to fp32 (6), square (8), mean (4), product (8), back (6), weight (4)."""
 
 
 class Op(NamedTuple):

@@ -274,7 +274,8 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r, s)
         time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
         host = s.engine.kernels.expert_looks / (s.engine.factors.moe_factor * smaller(s.engine.factors.prompt, 1.0))
-        time = time + host * pick(tokens > 1, 2.0 + gated, 0.0) * experts * tokens * top_k  # which no factor scales
+        # which no factor of a prompt scales; steps of several sequences have no `prompt`, and get too much by it
+        time = time + host * pick(tokens > 1, 2.0 + gated, 0.0) * experts * tokens * top_k
     return time
 
 

@@ -82,7 +82,8 @@ def mla_prefill_time(
     busy = tiles / sms * (c.tile_s + (mean + (c.tile - 1) / 2) * a_token)
     slowest = c.tail * (past + new) * a_token
     move = batch * new * (2 * heads * dims) * q_bytes / (c.eff_m * bandwidth)
-    return smooth_max(4.0, smooth_max(c.sharp, c.launch_s, busy, slowest, move) + c.passes * move + beside, c.floor_s)
+    kernels = smooth_max(c.sharp, c.launch_s, busy, slowest, move) + c.passes * move + beside
+    return smooth_max(4.0, kernels, c.floor_s)
 
 
 SPARSE_HEADS, SPARSE_SHARE = 64, 0.65
@@ -125,4 +126,5 @@ def mla_decode_time(
         batch * ceil(heads / c.group_tile), kv_len, token_bytes, 2 * c.group_tile * (2 * latent + rope),
         c.eff_c * peak / sms, c.sm_bw * bandwidth / sms, sms * c.resident, c.max_splits, c.block, c.cta_s, c.split_s,
     )  # fmt: skip
-    return smooth_max(4.0, c.launch_s + filling_soon(read, c.ramp_s) + smooth_max(c.sharp, read, worked), c.floor_s)
+    kernels = c.launch_s + filling_soon(read, c.ramp_s) + smooth_max(c.sharp, read, worked)
+    return smooth_max(4.0, kernels, c.floor_s)

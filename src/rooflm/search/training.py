@@ -211,7 +211,7 @@ def search_train(
     seq = int(np.max(whole("seq", seq)))
     assumed = [f"{100 * MARGIN:g} % of memory free"] if memory_margin is None else []
     memory_margin = MARGIN if memory_margin is None else memory_margin
-    step = usual_batch(seq, max(counts), bool(np.any(np.asarray(lora_rank or 0))))
+    step = usual_batch(seq, max(counts), any(listed(lora_rank)))
     assumed += [] if batch is not None else [f"batch {step}"]
     if not more.get("engine"):
         split = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "dtype": dtype or "bf16", "sets": sets}

@@ -84,19 +84,17 @@ def in_processes(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Iterat
     Python, of which one thread runs at a time; job and parts must pickle, and the job must not raise.
 
     The processes are programs of their own: a copy of this one would need a guard around the main part of whoever
-    calls, and none may be made beside threads. They end with this one, whose end closes their input.
+    calls, and none may be made beside threads. They end with this one, whose end closes their input. Modules that lie
+    in the folder of whoever calls are none of theirs (-P). Raises RooflmError where a process ends before its work.
     """
     many = min(cores(), len(parts) // EACH)
-    if many < 2:
+    if many < 2 or not sys.executable:  # an interpreter inside another program has none
         yield from ((part, job(part)) for part in parts)
         return
-    command = [sys.executable, "-W", "ignore", "-c", f"from {__name__} import answer_parts; answer_parts()"]
+    command = [sys.executable, "-P", "-W", "ignore", "-c", f"from {__name__} import answer_parts; answer_parts()"]
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    started = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=surroundings,
-                                start_new_session=True) for _ in range(many)]  # fmt: skip
+    started: list[subprocess.Popen[bytes]] = []
     free: SimpleQueue[Any] = SimpleQueue()
-    for process in started:
-        free.put(process)
 
     def ask(part: Part) -> Answer:
         process = free.get()
@@ -104,13 +102,18 @@ def in_processes(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Iterat
             pickle.dump((job, part), process.stdin)
             process.stdin.flush()
             answer: Answer = pickle.load(process.stdout)
-        except (EOFError, OSError) as error:
+        except (EOFError, OSError, pickle.UnpicklingError) as error:
             raise RooflmError("a process of this run ended before its work was done") from error
         finally:
             free.put(process)
         return answer
 
     try:
+        for _ in range(many):
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=surroundings,
+                                       start_new_session=True)  # fmt: skip
+            started.append(process)
+            free.put(process)
         yield from _threads(ask, parts)
     finally:
         for process in started:
