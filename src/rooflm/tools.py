@@ -32,7 +32,7 @@ def validate(
     predicted over measured; RooflmError for a file that cannot be read.
     """
     with notebook_clock("predicting measured runs"):
-        each = [f for group in files for f in (group if isinstance(group, list | tuple) else [group])]
+        each = [f for group in files for f in ([group] if isinstance(group, str | os.PathLike) else group)]
         return scored(each, source, by, progress).report
 
 
