@@ -723,7 +723,7 @@ def serve(
         return serve_grid(axes, again, one).dataset()
     whole = [n for n, a in table_of("serve").items() if a.least is not None and isinstance(given.get(n), float)]
     given |= {n: int(given[n]) for n in whole if float(given[n]).is_integer()}
-    given |= lengths_of(given.pop("dataset")) if dataset else {}
+    given |= lengths_of(given.pop("dataset")) if dataset is not None else {}
     chosen = usual_load(given)
     given |= chosen
     if isinstance(server, Server):

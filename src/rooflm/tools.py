@@ -20,16 +20,20 @@ if TYPE_CHECKING:
 
 
 def validate(
-    *files: str, source: Sequence[str] = (), by: Sequence[str] = (), progress: Callable[[int], None] | None = None
+    *files: str | Sequence[str],
+    source: Sequence[str] = (),
+    by: Sequence[str] = (),
+    progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """How far predictions are off on measured runs: the object of `rooflm validate --json`.
 
-    files: tables of measured runs (docs/tables.md; default: the shipped ones); source: of these sources only; by:
-    columns to group errors by; progress: told how many more rows are done. Errors are fractions, of predicted over
-    measured; RooflmError for a file that cannot be read.
+    files: tables of measured runs, or lists of them (docs/tables.md; default: the shipped ones); source: of these
+    sources only; by: columns to group errors by; progress: told how many more rows are done. Errors are fractions, of
+    predicted over measured; RooflmError for a file that cannot be read.
     """
     with notebook_clock("predicting measured runs"):
-        return scored(files, source, by, progress).report
+        each = [f for group in files for f in ([group] if isinstance(group, str | os.PathLike) else group)]
+        return scored(each, source, by, progress).report
 
 
 class Validated(NamedTuple):

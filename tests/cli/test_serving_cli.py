@@ -81,6 +81,7 @@ def test_a_table_says_which_load_is_not_served(capsys: pytest.CaptureFixture[str
         (("llama-3.1-8b", "--gpu", "h100", "--rate", "0"), "rate is 0"),
         (("llama-3.1-8b", "--gpu", "h100", "--trace", "x.csv", "--concurrency", "2"), "trace has its own concurrency"),
         (("llama-3.1-8b", "--gpu", "h100", "--find", "rate"), "--slo"),
+        (("llama-3.1-8b", "--gpu", "h100", "--dataset", ""), "dataset is '': it must be one of sharegpt"),
         (("llama-3.1-8b", "--gpu", "h100", "--option", "budget"), "NAME=VALUE"),
         (("llama-3.1-8b", "--gpu", "h100", "--spread", "wide"), "LOW,HIGH"),
         (("llama-3.1-8b", "--gpu", "h100", "--out", "table.xls"), "must end in"),
@@ -130,3 +131,17 @@ def test_a_search_of_a_load_that_has_both_halves(more: tuple[str, ...], says: st
                                                  capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     status, out, err = _run(capsys, "llama-3.1-8b", "--gpu", "h100", "--slo", "ttft:p95=1s", *more)
     assert status == 2 and out == "" and says in err and len(err.splitlines()) == 1
+
+
+def test_capacity_is_of_a_load_that_has_built_up(capsys: pytest.CaptureFixture[str]) -> None:
+    """A thousand requests at 100 a second have all come after ten seconds, when answers of 1,500 tokens have just begun
+    to end: replicas are found with requests enough to fill them, unless told how many there are."""
+    words = ("llama-3.1-8b", "--gpu", "h100", "--rate", "100", "--output", "1500", "--slo", "tpot:p95=15ms")
+    found = {}
+    for more in ((), ("--requests", "1000")):
+        status, out, _ = _run(capsys, *words, *more, "--find", "replicas", "--json")
+        assert status == 0
+        found[more] = json.loads(out)
+    settled, short = found.values()
+    assert settled["requests"] > 5000 and short["requests"] == 1000
+    assert settled["found"]["replicas"] > short["found"]["replicas"]

@@ -265,3 +265,9 @@ def test_a_row_has_the_band_that_its_answer_has() -> None:
     bands = rooflm.infer("llama-3.1-8b", gpu="h100", batch=8, prompt=4096, output=32).error_band
     for scored, key in zip(score(requests_of(rows)), ("latency_s", "ttft_s"), strict=True):
         assert (scored.low, scored.high) == pytest.approx((bands[key]["low"], bands[key]["high"]))
+
+
+def test_a_list_of_tables_is_as_good_as_tables(tmp_path: Path) -> None:
+    table = tmp_path / "mine.csv"
+    table.write_text("model,gpu,engine,batch,prompt,output,tpot_ms\nllama-3.1-8b,h100,vllm,1,512,128,6.1\n")
+    assert rooflm.validate([str(table), str(table)]) == rooflm.validate(str(table), str(table))

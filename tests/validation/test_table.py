@@ -425,3 +425,13 @@ def test_a_data_set_says_the_lengths_that_a_row_leaves_blank() -> None:
     assert not any("not stated" in one for one in named.assumed if one.startswith(("prompt", "output")))
     own = request(**blank | {"output": "90"}, concurrency="8", batch="")
     assert own.kwargs["output"] == 90 and own.kwargs["prompt"] == 220
+
+
+def test_cells_beyond_the_columns_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """A number with a comma in a table of commas is two cells, of which the first would be scored in silence."""
+    header = "model,gpu,batch,prompt,output,tpot_ms\n"
+    assert len(parse(header + "llama-3.1-8b,h100,1,512,128,6,1\nllama-3.1-8b,h100,1,512,128,6.1,\n", "t.csv")) == 2
+    assert capsys.readouterr().err == (
+        "rooflm: t.csv: line 2 has more cells than there are columns, and those are not read: is a number written with "
+        "a comma?\n"
+    )

@@ -92,6 +92,11 @@ def server_options(pairs: list[str] | None, scheduler: str | None) -> dict[str, 
     return found
 
 
+SETTLED = 5
+"""Requests come for so many times what 99 of 100 take in all: a run that ends before its first have left never holds as
+many at a time as the rate does, and one more replica is needed than it says."""
+
+
 def search(model: str, arguments: dict[str, Any], what: str, slo: str) -> Found:
     """The highest rate or concurrency, or the fewest replicas, within the limits."""
     from rooflm.api import serve as simulate
@@ -103,17 +108,26 @@ def search(model: str, arguments: dict[str, Any], what: str, slo: str) -> Found:
     if not slo:
         raise RooflmError("find needs limits: give them with --slo, such as ttft:p95=500ms,tpot:p95=50ms")
     rest = {k: v for k, v in arguments.items() if k != what}
+
+    def settled(**asked: Any) -> Served:
+        """A run at a rate; where nobody told its requests and it meets the limits, as long as it takes to fill up."""
+        served = simulate(model, **asked)
+        if served.run.interrupted or {"requests", "trace"} & asked.keys() or not served.summary.meets(served.limits):
+            return served
+        needed = math.ceil(SETTLED * served.summary.values["latency_s"]["p99"] * asked["rate"])
+        return served if needed <= len(served.table.arrival) else simulate(model, **asked, requests=needed)
+
     if what == "replicas":
         if "rate" not in arguments and "trace" not in arguments:
             raise RooflmError("find replicas needs a load: give --rate or --trace")
-        return fewest(lambda n: simulate(model, **{**arguments, "replicas": int(n)}))
+        return fewest(lambda n: settled(**{**arguments, "replicas": int(n)}))
     if what == "concurrency":
         if "rate" in arguments:
             raise RooflmError("find concurrency is of clients that wait for their answers: leave --rate out")
         return highest(lambda c: simulate(model, **rest, concurrency=int(c)), whole=True)
     if "concurrency" in arguments and int(arguments.get("requests") or FEWEST) < FEWEST:
         raise RooflmError(f"find rate with a limit of clients needs at least {FEWEST} requests, to see if they wait")
-    return highest(lambda r: simulate(model, **rest, rate=r))
+    return highest(lambda r: settled(**rest, rate=r))
 
 
 def check_files(out: str | None, plot: str | None) -> None:

@@ -126,7 +126,8 @@ def steady_line(values: dict[str, Any]) -> list[Block]:
     if math.isnan(values["ttft_s"]["mean"]) or not steady or not steady["stable"]:
         return []
     each = f"TPOT {seconds(steady['tpot_s'])}, " * (steady["tpot_s"] > 0)
-    same = "agrees" if steady["agrees"] else "DIFFERS FROM THE SIMULATION (waves in step, bursts or a full cache)"
+    why = "waves in step, bursts, a full cache or too few requests"
+    same = "agrees" if steady["agrees"] else f"DIFFERS FROM THE SIMULATION ({why})"
     return [Say(
         f"Steady-state estimate: TTFT {seconds(steady['ttft_s'])}, {each}"
         f"{steady['requests_per_s']:.3g} requests/s; it {same}.", "faint"

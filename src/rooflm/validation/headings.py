@@ -50,6 +50,9 @@ def records(content: str, label: str) -> tuple[list[str], list[tuple[int, dict[s
     header = [name.strip() for name in lines[0]] if lines else []
     header = header if OLDER & {*header} else [own_name(name, header, label) for name in header]
     rows = [(n, dict(zip(header, line, strict=False))) for n, line in enumerate(lines[1:], 2)]
+    if beyond := [n for n, line in enumerate(lines[1:], 2) if any(c.strip() for c in line[len(header) :])]:
+        print(f"rooflm: {label}: line {beyond[0]}{' and others have' if beyond[1:] else ' has'} more cells than there "
+              "are columns, and those are not read: is a number written with a comma?", file=sys.stderr)  # fmt: skip
     rows = [(n, row) for n, row in rows if any(cell.strip() for cell in row.values())]
     wide = [] if {"metric", "value"} & {*header} else [n for n in header if n not in COLUMNS and metric_at(n)]
     if not wide:
