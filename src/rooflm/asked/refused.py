@@ -199,6 +199,10 @@ SENTENCES = {
         "cached is {w.cached}, but it must be below prompt ({w.prompt}): at least one token is new"),
     "the model has no head to train": Sentence(
         "{s.model.name} has no head: it embeds texts, and only models that predict tokens train here"),
+    "a rank has more tokens than all": Sentence(
+        "training.imbalance is {s.training.imbalance}, but the busiest of {m.ep} expert ranks has at most {most} times "
+        "the mean (every token there, with all its experts that fit): use at most {most}",
+        lambda s: {"most": min(min(s.mapping.ep, f.experts / f.top_k) for f in mixtures(s.model))}),
     "the device does not multiply in such a type": Sentence(
         "dtype is {s.quant.name}, but {s.cluster.device.name} has no rate of its own for it, and engine "
         "{s.engine.name} does not run it there: try {near}", lambda s: {"near": " or ".join(_near_types(s))}),
