@@ -95,6 +95,13 @@ def _ranks(*names: str) -> Callable[[Scenario], Mapping[str, Any]]:
     return found
 
 
+def _context(s: Scenario) -> dict[str, Any]:
+    """Context groups that divide both the sequence and the devices that dp and cp have, and the nearest sequence."""
+    m, seq = s.mapping, int(s.workload.seq)
+    ways = divisors(math.gcd(seq, round(float(m.dp * m.cp))))
+    return {"near": nearest(ways, m.cp), "seq": max(round(seq / m.cp), 1) * m.cp}
+
+
 SPREAD = {
     "none": "ep is {m.ep}, but engine {s.engine.name} does not spread experts over devices: leave ep at 1",
     "any": "ep is {m.ep} and tp {m.tp}, but ranks of engine {s.engine.name} that share experts have tp 1",
@@ -226,8 +233,7 @@ SENTENCES = {
         "a step has {each} micro-batches, but schedule interleaved needs a multiple of pp {m.pp}: make batch a "
         "multiple of {multiple}", _rounds),
     "cp does not divide seq": Sentence(
-        "cp is {m.cp}, but it must divide seq {w.seq}: try {near}",
-        lambda s: first_uneven([s.workload.seq], s.mapping.cp, int(s.workload.seq))),
+        "cp is {m.cp}, but it must divide seq {w.seq}: try cp {near}, or seq {seq}", _context),
     "fsdp_group does not divide dp x cp": Sentence(
         "fsdp_group is {m.fsdp_group}, but it must divide dp x cp = {ranks}: try {near}",
         lambda s: {"ranks": s.mapping.dp * s.mapping.cp,
