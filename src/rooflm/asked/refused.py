@@ -96,10 +96,12 @@ def _ranks(*names: str) -> Callable[[Scenario], Mapping[str, Any]]:
 
 
 def _context(s: Scenario) -> dict[str, Any]:
-    """Context groups that divide both the sequence and the devices that dp and cp have, and the nearest sequence."""
+    """The nearest sequence, and context groups that divide both this one and the devices that dp and cp have; where
+    only 1 does, those of other numbers of devices."""
     m, seq = s.mapping, int(s.workload.seq)
     ways = divisors(math.gcd(seq, round(float(m.dp * m.cp))))
-    return {"near": nearest(ways, m.cp), "seq": max(round(seq / m.cp), 1) * m.cp}
+    near = f"cp {nearest(ways, m.cp)}" if ways[1:] else f"on another number of GPUs cp {nearest(divisors(seq), m.cp)}"
+    return {"near": near, "near_seq": max(round(seq / m.cp), 1) * m.cp}
 
 
 SPREAD = {
@@ -233,7 +235,7 @@ SENTENCES = {
         "a step has {each} micro-batches, but schedule interleaved needs a multiple of pp {m.pp}: make batch a "
         "multiple of {multiple}", _rounds),
     "cp does not divide seq": Sentence(
-        "cp is {m.cp}, but it must divide seq {w.seq}: try cp {near}, or seq {seq}", _context),
+        "cp is {m.cp}, but it must divide seq {w.seq}: try seq {near_seq}, or {near}", _context),
     "fsdp_group does not divide dp x cp": Sentence(
         "fsdp_group is {m.fsdp_group}, but it must divide dp x cp = {ranks}: try {near}",
         lambda s: {"ranks": s.mapping.dp * s.mapping.cp,

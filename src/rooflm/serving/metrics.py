@@ -300,11 +300,11 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
 
     It grows when, over the second half of the arrivals, a straight line through the number of unfinished requests rises
     by more than a tenth of the arrivals (and by more than 20); by more than by chance (the root of the arrivals) is
-    enough where they wait and the steady-state estimate says too that the rate is beyond the server. A short run that only fills up (the requests run, few
-    wait) does not count where the steady-state estimate says that the rate can be served, nor where it cannot tell, as
-    all of fewer than ENOUGH requests would run at once. The time is when the queue was last empty. Of a run that was
-    stopped, the arrivals until then count. It grows by no more than came in that half and the whole run did not serve:
-    while a short run fills up, almost nothing ends.
+    enough where they wait and the steady-state estimate says too that the rate is beyond the server. A short run that
+    only fills up (the requests run, few wait) does not count where the steady-state estimate says that the rate can be
+    served, nor where it cannot tell, as all of fewer than ENOUGH requests would run at once. The time is when the queue
+    was last empty. Of a run that was stopped, the arrivals until then count. It grows by no more than came in that half
+    and the whole run did not serve: while a short run fills up, almost nothing ends.
     """
     requests = run.requests
     if requests.count < FEWEST or not requests.rate < math.inf:

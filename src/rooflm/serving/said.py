@@ -74,7 +74,7 @@ def drained(served: Served, values: dict[str, Any]) -> list[Block]:
     """Of an open loop: how long after its last request it ran, where that is long against the whole."""
     requests, whole = served.run.requests, values["duration_s"]
     after = whole - float(requests.arrival[-1]) if requests.rate < math.inf else 0.0
-    if not after > DRAINED * whole:
+    if not after > DRAINED * whole or values["queue_grows"]:  # a queue that grew is served at the full rate till then
         return []
     return [Say(
         f"Rates and cost are of the whole run, {percent(after / whole)} of which came after the last "

@@ -1,8 +1,8 @@
 """Runs blocks of work: on the cores of this machine, or on a Ray cluster, with the same answer to the bit.
 
 NumPy lets go of the interpreter inside its array operations, so threads share one process and copy nothing; what is
-plain Python runs on a process a core, on at most eight (`in_processes`). On Ray a block is a task; the scheduler retries it when its
-worker dies. Few blocks are in flight, so memory is bounded.
+plain Python runs on a process a core, on at most eight (`in_processes`). On Ray a block is a task; the scheduler
+retries it when its worker dies. Few blocks are in flight, so memory is bounded.
 """
 
 from __future__ import annotations
