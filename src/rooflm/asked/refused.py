@@ -99,9 +99,9 @@ def _context(s: Scenario) -> dict[str, Any]:
     """The nearest sequence, and context groups that divide both this one and the devices that dp and cp have; where
     only 1 does, those of other numbers of devices."""
     m, seq = s.mapping, int(s.workload.seq)
-    ways = divisors(math.gcd(seq, round(float(m.dp * m.cp))))
+    ways = divisors(math.gcd(seq, round(float(m.dp) * float(m.cp))))
     near = f"cp {nearest(ways, m.cp)}" if ways[1:] else f"on another number of GPUs cp {nearest(divisors(seq), m.cp)}"
-    return {"near": near, "near_seq": max(round(seq / m.cp), 1) * m.cp}
+    return {"near": near, "near_seq": max(round(seq / float(m.cp)), 1) * m.cp}
 
 
 SPREAD = {
