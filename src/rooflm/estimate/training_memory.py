@@ -140,8 +140,7 @@ def busiest(f: MoE, m: Mapping, skew: Num, t: Training, tokens: Num) -> Num:
     """Tokens of the busiest expert rank over the mean (1 of a single one): what was asked, or, asked 0, what a router
     that nothing balances sends it, of `tokens` on each rank (`kernels.moe.imbalance`; docs/decisions/0031, 0168)."""
     drawn = imbalance(tokens * m.expert_dp, f.top_k, f.experts, m.ep, popularity(f.experts, f.top_k, skew))
-    told = (np.asarray(t.imbalance) > 0) & (m.ep > 1)
-    return pick(told, t.imbalance, smaller(drawn, smaller(m.ep, f.experts / f.top_k)))
+    return pick(t.imbalance * (m.ep > 1) > 0, t.imbalance, smaller(drawn, smaller(m.ep, f.experts / f.top_k)))
 
 
 def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
