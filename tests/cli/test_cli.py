@@ -181,6 +181,12 @@ def test_help_is_no_error_and_ends_in_examples(words, capsys):
     assert f"\n   rooflm {' '.join(w for w in words if w != '-h')}".rstrip() in out.split(" Examples")[1]
 
 
+@pytest.mark.parametrize(("name", "usage"), [("validate", "[FILE.csv]...\n"), ("compare", "{RESULTS}...\n")])
+def test_usage_writes_files_once(name, usage, capsys):
+    assert main([name, "--help"]) == 0
+    assert f"[OPTIONS] {usage}" in "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
+
+
 def test_help_has_groups_and_exit_statuses(capsys):
     assert main([]) == 0
     out = capsys.readouterr().out

@@ -52,7 +52,18 @@ def test_ollama_attends_without_flash_attention_up_to_0_12_3() -> None:
     assert [e.name for e in engines] == ["ollama-2025-08", "ollama-2025-08", "ollama-2025-12", "ollama"]
 
 
-@pytest.mark.parametrize("build", ["ollama-2025-08-metal", "llama.cpp-metal-2025-02", "ollama-metal", "ollama-rocm"])
+METAL = ("llama.cpp-2024-05-metal", "llama.cpp-metal-2025-02", "ollama-2025-08-metal", "ollama-metal")
+
+
+@pytest.mark.parametrize("build", [*METAL, "ollama-rocm"])
 def test_builds_for_other_cards_have_none_of_the_chains_that_cuda_fused(build: str) -> None:
     kernels = load_engine(build).kernels
     assert (kernels.expert_chain, kernels.expert_looks) == (0, 0)
+
+
+def test_no_later_build_takes_longer_for_experts() -> None:
+    """ggml-cuda of May 2024 (ggml-cuda.cu, mul_mat_id) looks at the choices on the host, as until August 2025."""
+    builds = ("llama.cpp-2024-05", "llama.cpp-2025-02", "llama.cpp-2025-10", "llama.cpp")
+    runs = [rooflm.infer("qwen3-30b-a3b", gpu="rtx-4090", quant="q4_k_m", engine=b, prompt=512) for b in builds]
+    for times in ([float(r.ttft) for r in runs], [float(r.tpot) for r in runs]):
+        assert times == sorted(times, reverse=True) and times[0] > 1.2 * times[-1]

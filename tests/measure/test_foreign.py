@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rooflm.cli.app import main
 from rooflm.errors import RooflmError
 from rooflm.measure.foreign import read_foreign
 
@@ -189,3 +190,8 @@ def test_damaged_files_end_in_rows_or_in_a_sentence(tmp_path: Path) -> None:
             assert all(0 < float(r["value"]) < float("inf") for r in rows)
             read += 1
     assert read > 300 and refused > 300
+
+
+def test_results_that_name_no_gpu_ask_for_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", str(DATA / "vllm-0.32.0.json")]) == 2
+    assert "gpu is blank: name the one that they ran on with --gpu" in capsys.readouterr().err

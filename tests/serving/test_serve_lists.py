@@ -75,3 +75,13 @@ def test_the_first_wave_is_warm_up() -> None:
     )
     alone = rooflm.serve("llama-3.1-8b", concurrency=1, requests=3, **CASE)
     assert alone.values()["warmup"] == 0 and not any("lengths" in a for a in alone.assumed)
+
+
+def test_data_sets_make_an_axis(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["serve", "llama-3.1-8b", "--gpu", "h100", "--rate", "1", "--requests", "40"]
+    assert main([*words, "--dataset", "sharegpt,openorca"]) == 0
+    out = capsys.readouterr().out
+    assert "sharegpt" in out and "openorca" in out and "prompt 512" not in out
+    grid = rooflm.serve("llama-3.1-8b", gpu="h100", rate=1, requests=40, dataset=["sharegpt", "openorca"])
+    alone = rooflm.serve("llama-3.1-8b", gpu="h100", rate=1, requests=40, dataset="openorca")
+    assert float(grid["tpot_s"].sel(dataset="openorca")) == alone.tpot_s["mean"]

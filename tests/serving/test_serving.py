@@ -506,6 +506,26 @@ def test_the_queue_that_grows_is_said() -> None:
     assert not serve("llama-3.1-70b", gpu="h100-sxm-80gb", tp=4, rate=2.0, requests=300).queue_grows
 
 
+@pytest.mark.parametrize(("rate", "grows"), [(13.0, False), (15.0, True)])
+def test_a_rate_just_above_what_is_served_grows_too(rate: float, grows: bool) -> None:
+    """An L40S serves 13.9 requests/s: at 15 the queue rises by less than a tenth of what comes, but without end."""
+    out = serve("llama-3.1-8b", gpu="l40s", rate=rate, requests=3000)
+    assert out.queue_grows == grows and ("THE QUEUE GROWS" in str(out)) == grows
+    assert not grows or out.queue_growth_per_s == pytest.approx(rate - 13.85, rel=0.1)
+
+
+def test_a_short_open_loop_says_that_its_cost_counts_the_draining() -> None:
+    asked = {"model": "llama-3.1-8b", "gpu": "l40s", "rate": 4.0, "output": 512}
+    said = "after the last request: in the long run"
+    short, long = (serve(**asked, requests=n) for n in (100, 1000))
+    assert said in " ".join(str(short).split()) and said not in " ".join(str(long).split())
+    for out in (short, long):  # the price of the GPUs over what the same run served
+        each = out.summary.price_usd_per_hour * out.summary.gpus / 3600 / out.summary.output_tokens_per_s * 1e6
+        assert out.summary.cost_usd_per_million_tokens == pytest.approx(each)
+    closed = serve("llama-3.1-8b", gpu="l40s", concurrency=4)
+    assert said not in " ".join(str(closed).split())
+
+
 @pytest.mark.parametrize("requests", [60, 100])
 def test_a_short_run_that_only_fills_up_has_no_growing_queue(requests: int) -> None:
     """Answers of 1,000 tokens take longer than all arrivals: nothing waits, and the rate is served in the long run."""

@@ -268,6 +268,14 @@ def test_parts_are_answered_by_processes_of_their_own(monkeypatch: pytest.Monkey
     assert found == [os.getpid()] * 4
 
 
+def test_many_cores_start_eight_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, start = [], workers.subprocess.Popen
+    monkeypatch.setattr(workers, "EACH", 1)
+    monkeypatch.setattr(workers, "cores", lambda: 64)
+    monkeypatch.setattr(workers.subprocess, "Popen", lambda *a, **k: started.append(start(*a, **k)) or started[-1])
+    assert len(list(workers.in_processes(abs, range(20)))) == 20 and len(started) == workers.MOST == 8
+
+
 def test_a_process_that_ends_early_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "EACH", 1)
     monkeypatch.setattr(workers, "cores", lambda: 2)

@@ -233,7 +233,7 @@ ROWS: tuple[Argument | str, ...] = (
     A("rate", "numbers", "Open loop: requests/s (of a trace: its mean rate).", (SERVE,), unit="1/s", above=True),
     A("rate", "numbers", "Requests/s in all (Poisson), or a list.", (LOAD,), unit="1/s"),
     A("trace", "text", "Requests from a .csv, .jsonl or .json file.", (SERVE,)),
-    A("dataset", "text", "Lengths of a published data set whose answers end by themselves, such as sharegpt (see "
+    A("dataset", "names", "Lengths of a published data set whose answers end by themselves, such as sharegpt (see "
       "`rooflm list datasets`).", (SERVE,)),
     A("requests", "count", "Requests in all (default 10 a client, or 1000).", (SERVE,), least=1, most=REQUESTS),
     A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output, uniform (default: 0.8,1.2; of one client "

@@ -54,7 +54,7 @@ def other_releases(name: str) -> tuple[str, ...]:
     """The rows of other releases of an engine of the catalogue, of the same build, where it has any.
 
     >>> other_releases("llama.cpp")
-    ('llama.cpp-2024-05', 'llama.cpp-2025-02', 'llama.cpp-2025-12')
+    ('llama.cpp-2024-05', 'llama.cpp-2025-02', 'llama.cpp-2025-10', 'llama.cpp-2025-12')
     >>> other_releases("sglang-rocm")[:2], other_releases("hf-eager")
     (('sglang-0.5.10-rocm', 'sglang-0.5.14-rocm'), ('hf-eager-4.28', 'hf-eager-4.32'))
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,8 @@ def counts(**sizes: float) -> None:
 
 def on(model: Model, **arguments: Any) -> Built:
     """The scenario that holds device, engine, scheme and efficiency for a kernel of its own."""
+    if isinstance(arguments["gpu"], str) and "," in arguments["gpu"] and not Path(arguments["gpu"]).exists():
+        raise RooflmError(f"gpu is {arguments['gpu']!r}, but a kernel is predicted on one GPU: name one at a time")
     return build_inference(model, **{k: v for k, v in arguments.items() if v is not None})
 
 

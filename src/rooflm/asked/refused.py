@@ -95,6 +95,15 @@ def _ranks(*names: str) -> Callable[[Scenario], Mapping[str, Any]]:
     return found
 
 
+def _context(s: Scenario) -> dict[str, Any]:
+    """The nearest sequence, and context groups that divide both this one and the devices that dp and cp have; where
+    only 1 does, those of other numbers of devices."""
+    m, seq = s.mapping, int(s.workload.seq)
+    ways = divisors(math.gcd(seq, round(float(m.dp) * float(m.cp))))
+    near = f"cp {nearest(ways, m.cp)}" if ways[1:] else f"on another number of GPUs cp {nearest(divisors(seq), m.cp)}"
+    return {"near": near, "near_seq": max(round(seq / float(m.cp)), 1) * m.cp}
+
+
 SPREAD = {
     "none": "ep is {m.ep}, but engine {s.engine.name} does not spread experts over devices: leave ep at 1",
     "any": "ep is {m.ep} and tp {m.tp}, but ranks of engine {s.engine.name} that share experts have tp 1",
@@ -199,6 +208,10 @@ SENTENCES = {
         "cached is {w.cached}, but it must be below prompt ({w.prompt}): at least one token is new"),
     "the model has no head to train": Sentence(
         "{s.model.name} has no head: it embeds texts, and only models that predict tokens train here"),
+    "a rank has more tokens than all": Sentence(
+        "training.imbalance is {s.training.imbalance}, but the busiest of {m.ep} expert ranks has at most {most} times "
+        "the mean (every token there, with all its experts that fit): use at most {most}",
+        lambda s: {"most": min(min(s.mapping.ep, f.experts / f.top_k) for f in mixtures(s.model))}),
     "the device does not multiply in such a type": Sentence(
         "dtype is {s.quant.name}, but {s.cluster.device.name} has no rate of its own for it, and engine "
         "{s.engine.name} does not run it there: try {near}", lambda s: {"near": " or ".join(_near_types(s))}),
@@ -222,8 +235,7 @@ SENTENCES = {
         "a step has {each} micro-batches, but schedule interleaved needs a multiple of pp {m.pp}: make batch a "
         "multiple of {multiple}", _rounds),
     "cp does not divide seq": Sentence(
-        "cp is {m.cp}, but it must divide seq {w.seq}: try {near}",
-        lambda s: first_uneven([s.workload.seq], s.mapping.cp, int(s.workload.seq))),
+        "cp is {m.cp}, but it must divide seq {w.seq}: try seq {near_seq}, or {near}", _context),
     "fsdp_group does not divide dp x cp": Sentence(
         "fsdp_group is {m.fsdp_group}, but it must divide dp x cp = {ranks}: try {near}",
         lambda s: {"ranks": s.mapping.dp * s.mapping.cp,

@@ -77,7 +77,7 @@ def calibrate(results: list[str], asked: dict[str, Any], shown: dict[str, Any]) 
 calibrate_command = command(
     "calibrate", [], calibrate, "Fit a machine's constants to measurements; the cases kept aside say how far to trust "
     "it.", own=ROWS,
-    first=files("results", "RESULTS...", "Tables of `rooflm measure`; with --base JSON of servers."),
+    first=files("results", "RESULTS", "Tables of `rooflm measure`; with --base JSON of servers."),
 )  # fmt: skip
 
 

@@ -81,7 +81,7 @@ def compare(results: list[str], asked: dict[str, Any], shown: dict[str, Any]) ->
 
 compare_command = command(
     "compare", [], compare, "Predict every measured run as it was: both times, and why they part.", own=ROWS,
-    first=files("results", "RESULTS...", "Tables of measured runs, or files of other tools (docs/measure.md)."),
+    first=files("results", "RESULTS", "Tables of measured runs, or files of other tools (docs/measure.md)."),
 )  # fmt: skip
 
 

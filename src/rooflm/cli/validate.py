@@ -79,7 +79,7 @@ def picture(scored: Sequence[Any]) -> Picture:
 
 validate_command = command(
     "validate", [], validate, "Predict measured runs, the shipped ones or a table of your own, and say how far off the "
-    "predictions are.", own=ROWS, first=files("files", "[FILE.csv]...", "Tables (default: the shipped ones).", 0),
+    "predictions are.", own=ROWS, first=files("files", "FILE.csv", "Tables (default: the shipped ones).", 0),
 )  # fmt: skip
 
 

@@ -137,10 +137,10 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
 
 
 def busiest(f: MoE, m: Mapping, skew: Num, t: Training, tokens: Num) -> Num:
-    """Tokens of the busiest expert rank over the mean: what was asked, or, asked 0, what a router that nothing balances
-    sends it, of `tokens` on each rank (`kernels.moe.imbalance`; docs/decisions/0031, 0168)."""
+    """Tokens of the busiest expert rank over the mean (1 of a single one): what was asked, or, asked 0, what a router
+    that nothing balances sends it, of `tokens` on each rank (`kernels.moe.imbalance`; docs/decisions/0031, 0168)."""
     drawn = imbalance(tokens * m.expert_dp, f.top_k, f.experts, m.ep, popularity(f.experts, f.top_k, skew))
-    return pick(np.asarray(t.imbalance) > 0, t.imbalance, smaller(drawn, smaller(m.ep, f.experts / f.top_k)))
+    return pick(t.imbalance * (m.ep > 1) > 0, t.imbalance, smaller(drawn, smaller(m.ep, f.experts / f.top_k)))
 
 
 def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:

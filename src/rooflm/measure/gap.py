@@ -118,6 +118,7 @@ def compare(
     points += played
     if not points:
         said = "; ".join(f"{reason} ({n})" for reason, n in skipped.most_common(3))
+        said = said.replace("gpu is blank", "gpu is blank: name the one that they ran on with --gpu")
         raise RooflmError(f"nothing can be compared: {said or 'the files hold no measured value'}")
     causes = why.causes(good, tell) if explain and good else []
     kept = {id(x) for x in why.worst_rows(good)}

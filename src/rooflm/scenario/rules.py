@@ -13,7 +13,7 @@ from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.model import MLA, Attention, Model, MoE
 from rooflm.catalogue.quant import compute_dtype
 from rooflm.scenario.scenario import Scenario, micro_batches
-from rooflm.units import Num, any_of, larger
+from rooflm.units import Num, any_of, larger, smaller
 
 
 class Rule(NamedTuple):
@@ -68,10 +68,8 @@ def broken_by(members: Iterable[Num], ways: Num) -> Num:
 
 def _short(s: Scenario) -> Num:
     """True where an interleaved schedule has micro-batches that do not fill whole rounds of the pipeline."""
-    m = s.mapping
-    if m.schedule != "interleaved":
-        return False
-    return (m.vp > 1) & (m.pp > 1) & ((micro_batches(s) / s.training.flushes) % m.pp != 0)
+    m, each = s.mapping, micro_batches(s) / s.training.flushes
+    return m.schedule == "interleaved" and (m.vp > 1) & (m.pp > 1) & (each % m.pp != 0)
 
 
 def mixers(s: Scenario, kind: type[Any]) -> list[Any]:
@@ -174,6 +172,8 @@ TRAINING = (
     *SPLIT,
     *expert_rules("tp", "cp", "dp"),
     *ENGINE,
+    Rule("a rank has more tokens than all", lambda s: (s.mapping.ep > 1) & any_of([
+        s.training.imbalance > smaller(s.mapping.ep, f.experts / f.top_k) for f in mixtures(s.model)])),
     Rule("the device does not multiply in such a type",
          lambda s: not compute_dtype(np.max(s.quant.act_bits), s.quant.kind, s.cluster.device.peak)[1]
          or s.quant.needs not in ("", *s.cluster.device.peak)),

@@ -46,7 +46,7 @@ class Training:
     clip: bool = flag(True, "gradients are clipped by their global norm")
     loss_scaling: bool = flag(False, "fp16 losses are scaled: gradients are unscaled and checked (set with dtype fp16)")
     dropout: bool = flag(False, "masks on attention scores and both outputs of a layer")
-    imbalance: Num = number(1.0, "tokens of the busiest expert rank over the mean, or capacity (0: nothing balances)")
+    imbalance: Num = number(1.0, "tokens of the busiest of several expert ranks over the mean (0: nothing balances)")
     consecutive: bool = flag(False, "a token's experts are neighbours, on few ranks (balanced gates of benchmarks)")
     flushes: Num = count(1, "times that a step fills and drains its pipeline (gradients accumulated over whole ones)")
     mtp: Num = count(0, "layers that predict tokens further ahead, each with a loss of its own (DeepSeek-V3: 1)", low=0)

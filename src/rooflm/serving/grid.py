@@ -93,7 +93,9 @@ def serve_grid(axes: list[Axis], fixed: Point, run: Callable[..., Any]) -> Grid:
             arrays[key][place] = output.read(values)
     if len(refused) == arrays["reason"].size:
         raise refused[0]
-    if fixed.get("dataset"):
+    if any(m.name == "dataset" for a in axes for m in a.members):
+        fixed = {k: v for k, v in fixed.items() if k not in ("prompt", "output")}
+    elif fixed.get("dataset"):
         means = lengths_of(fixed["dataset"])
         fixed = {**fixed, "prompt": means["prompt"], "output": means["output"]}
     return Grid(axes, fixed, arrays, SERVE_OUTPUTS, assumed=of_points(notes))

@@ -299,11 +299,12 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
     queue is the server's, or with a limit of clients the requests that are due and wait in the client.
 
     It grows when, over the second half of the arrivals, a straight line through the number of unfinished requests rises
-    by more than a tenth of the arrivals (and by more than 20). A short run that only fills up (the requests run, few
-    wait) does not count where the steady-state estimate says that the rate can be served, nor where it cannot tell, as
-    all of fewer than ENOUGH requests would run at once. The time is when the queue was last empty. Of a run that was
-    stopped, the arrivals until then count. It grows by no more than came in that half and the whole run did not serve:
-    while a short run fills up, almost nothing ends.
+    by more than a tenth of the arrivals (and by more than 20); by more than by chance (the root of the arrivals) is
+    enough where they wait and the steady-state estimate says too that the rate is beyond the server. A short run that
+    only fills up (the requests run, few wait) does not count where the steady-state estimate says that the rate can be
+    served, nor where it cannot tell, as all of fewer than ENOUGH requests would run at once. The time is when the queue
+    was last empty. Of a run that was stopped, the arrivals until then count. It grows by no more than came in that half
+    and the whole run did not serve: while a short run fills up, almost nothing ends.
     """
     requests = run.requests
     if requests.count < FEWEST or not requests.rate < math.inf:
@@ -315,12 +316,16 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
         return None
     slope = float(np.polyfit(time[half], inside[half], 1)[0])
     came = int(np.sum((requests.arrival >= last / 2) & (requests.arrival <= last)))
-    if slope * last / 2 < max(0.1 * came, 20):
+    rise, chance = slope * last / 2, math.sqrt(came)
+    if rise < max(min(0.1 * came, chance), 20):
         return None
+    steady, few = steady_of(run), requests.count < ENOUGH
     if np.polyfit(time[half], waiting[half], 1)[0] < slope / 2:
-        steady, few = steady_of(run), requests.count < ENOUGH
+        chance = math.inf
         if steady is not None and (steady.stable or (few and steady.running > requests.count - 1)):
             return None
+    if rise < (0.1 * came if steady is None or steady.stable else min(0.1 * came, chance)):
+        return None
     empty = time[(waiting <= 0) & (time <= last)]
     ended = int(np.sum(np.frombuffer(run.records.end, dtype=float) <= run.duration))
     left = 2 * came / last - ended / run.duration

@@ -62,7 +62,24 @@ def blocks(served: Served, values: dict[str, Any]) -> list[Block]:
     ]
     if values["cached_share"] > 0:
         right.append(("prompt tokens cached", percent(values["cached_share"])))
-    return [*out, Columns([Table(left, "lr"), Table(right, "lr")]), BLANK, Say(values["price_basis"], "faint", "price")]
+    out += [Columns([Table(left, "lr"), Table(right, "lr")]), BLANK, *drained(served, values)]
+    return [*out, Say(values["price_basis"], "faint", "price")]
+
+
+DRAINED = 0.1
+"""Share of a run after its last request came from which on its rates and cost are said to count that time."""
+
+
+def drained(served: Served, values: dict[str, Any]) -> list[Block]:
+    """Of an open loop: how long after its last request it ran, where that is long against the whole."""
+    requests, whole = served.run.requests, values["duration_s"]
+    after = whole - float(requests.arrival[-1]) if requests.rate < math.inf else 0.0
+    if not after > DRAINED * whole or values["queue_grows"]:  # a queue that grew is served at the full rate till then
+        return []
+    return [Say(
+        f"Rates and cost are of the whole run, {percent(after / whole)} of which came after the last "
+        "request: in the long run more is served and a token costs less (more --requests).", "faint",
+    )]  # fmt: skip
 
 
 def band_lines(values: dict[str, Any]) -> list[Block]:

@@ -1,8 +1,8 @@
 """Runs blocks of work: on the cores of this machine, or on a Ray cluster, with the same answer to the bit.
 
 NumPy lets go of the interpreter inside its array operations, so threads share one process and copy nothing; what is
-plain Python runs on a process a core (`in_processes`). On Ray a block is a task; the scheduler retries it when its
-worker dies. Few blocks are in flight, so memory is bounded.
+plain Python runs on a process a core, on at most eight (`in_processes`). On Ray a block is a task; the scheduler
+retries it when its worker dies. Few blocks are in flight, so memory is bounded.
 """
 
 from __future__ import annotations
@@ -77,17 +77,19 @@ def _threads(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Iterator[t
 
 EACH = 100
 """Parts that are worth the start of a process (half a second): a simulated run takes some 70 ms."""
+MOST = 8
+"""Processes at most: each holds tables of its own."""
 
 
 def in_processes(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Iterator[tuple[Part, Answer]]:
-    """Each part with its answer, as they are done, on a process a core where there are parts enough. For work in plain
-    Python, of which one thread runs at a time; job and parts must pickle, and the job must not raise.
+    """Each part with its answer, as they are done, on a process a core, but at most MOST, where there are parts enough.
+    For work in plain Python, of which one thread runs at a time; job and parts must pickle, and the job must not raise.
 
     The processes are programs of their own: a copy of this one would need a guard around the main part of whoever
     calls, and none may be made beside threads. They end with this one, whose end closes their input. Modules that lie
     in the folder of whoever calls are none of theirs (-P). Raises RooflmError where a process ends before its work.
     """
-    many = min(cores(), len(parts) // EACH)
+    many = min(cores(), MOST, len(parts) // EACH)
     if many < 2 or not sys.executable:  # an interpreter inside another program has none
         yield from ((part, job(part)) for part in parts)
         return
