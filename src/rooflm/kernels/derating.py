@@ -15,7 +15,7 @@ import msgspec
 from rooflm.catalogue.hardware import Derating, Device
 from rooflm.errors import RooflmError
 from rooflm.kernels.blend import smooth_max
-from rooflm.kernels.constants import ANY, read, text_of
+from rooflm.kernels.constants import ANY, lookup, read, text_of
 from rooflm.units import Num, smaller
 
 ROWS = 292.0
@@ -83,7 +83,8 @@ def derating(device: Device, *engines: str) -> Derating:
     if device.derating is None and not isinstance(device.year, int | float):
         raise RooflmError("cluster.device.year is a list, but it must be one year: factors of a card go by it")
     found = device.derating or on_file(
-        device.name, device.kernels_of, device.product_family, device.architecture, device.year, *engines
+        device.name, device.kernels_of, device.product_family, device.architecture, device.year, *engines,
+        tiles=device.kernel_generation,
     )
     if not found.watts:
         return found
@@ -106,8 +107,11 @@ def drawn(fitted: float, watts: Num, used: Num) -> Num:
 
 
 @cache
-def on_file(gpu: str, twin: str, product_family: str, architecture: str, year: int, *engines: str) -> Derating:
-    """The factors in data/calibration/devices.toml."""
+def on_file(
+    gpu: str, twin: str, product_family: str, architecture: str, year: int, *engines: str, tiles: str = ""
+) -> Derating:
+    """The factors in data/calibration/devices.toml. tiles: generation whose constants the card's products take: factors
+    of another generation of its family, which go with that one's, become those that reach the same of the datasheet."""
     own = ((gpu, ANY, ANY), (twin, ANY, ANY), (ANY, product_family, architecture))
     cards = [(*place, who) for who in (*engines, ANY) for place in own]
     families = [(ANY, product_family, kind, who) for who in (*engines, ANY) for kind in (_nearest, ANY)]
@@ -115,8 +119,18 @@ def on_file(gpu: str, twin: str, product_family: str, architecture: str, year: i
         chosen = kind if isinstance(kind, str) else kind(family, architecture, year, who)
         for row in card_file().card:
             if (row.gpu, row.product_family, row.architecture, row.engine) == (card, family, chosen, who):
-                return Derating(row.compute, row.bandwidth, row.few, row.watts, row.sm_stream)
+                found = Derating(row.compute, row.bandwidth, row.few, row.watts, row.sm_stream)
+                if not tiles or kind is not _nearest or who in engines[:1] or reach(tiles) == reach(chosen):
+                    return found
+                c, m = (b / a for a, b in zip(reach(tiles), reach(chosen), strict=True))
+                return replace(found, compute=c * row.compute, bandwidth=m * row.bandwidth, lent=True)
     return Derating()
+
+
+def reach(generation: str) -> tuple[float, float]:
+    """Shares of the datasheet's FLOP/s and bandwidth that a generation's long products of 16 bits reach."""
+    c = lookup("gemm", "", generation, ANY, "bf16").row.constants
+    return c["eff_c"] * (1.0 - c["thr"]), c["eff_m"]
 
 
 def _nearest(family: str, architecture: str, year: int, engine: str) -> str:
