@@ -62,6 +62,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     warp: dict[str, float] = {}
     rows: dict[str, float] = {}
     tiles: dict[str, str] = {}
+    kin: dict[str, str] = {}
 
 
 @cache
@@ -120,7 +121,7 @@ def on_file(
         for row in card_file().card:
             if (row.gpu, row.product_family, row.architecture, row.engine) == (card, family, chosen, who):
                 found = Derating(row.compute, row.bandwidth, row.few, row.watts, row.sm_stream)
-                if not tiles or kind is not _nearest or who in engines[:1] or reach(tiles) == reach(chosen):
+                if not tiles or kind is not _nearest or who != ANY or reach(tiles) == reach(chosen):
                     return found
                 c, m = (b / a for a, b in zip(reach(tiles), reach(chosen), strict=True))
                 return replace(found, compute=c * row.compute, bandwidth=m * row.bandwidth, lent=True)
