@@ -81,15 +81,10 @@ def choices(
             alike = [e for e in own if e.family in library and e.dtype in DTYPE_KIN.get(dtype, ())[:1]]
             if alike:
                 here, chosen = own, _tuned([e._replace(dtype=dtype) for e in alike], expert_parallel)
-            return _read(chosen, _shared(here, launched))
+            return _read(chosen, [] if launched else here)
     row = usual(gpu, generation, engine, dtype, expert_parallel).row
-    chosen = _measured(own, engine, dtype, expert_parallel, listed(family))
-    return (Choice(dtype, typed(MoEConstants, row)), *_read(chosen, _shared(own, launched)))
-
-
-def _shared(here: list[Entry], launched: bool) -> list[Entry]:
-    """Those of shared libraries, unless an engine's own launches count."""
-    return [e for e in here if e.family in libraries()["shared"] and not launched]
+    wider = _measured(own, engine, dtype, expert_parallel, listed(family))
+    return (Choice(dtype, typed(MoEConstants, row)), *_read(wider, [] if launched else own))
 
 
 def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool, named: tuple[str, ...]) -> list[Entry]:
@@ -111,8 +106,9 @@ def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool,
     return chosen
 
 
-def _read(entries: list[Entry], shared: list[Entry]) -> tuple[Choice, ...]:
+def _read(entries: list[Entry], here: list[Entry]) -> tuple[Choice, ...]:
     """Entries with their constants. A shared library's kernel has the least start time of any engine and data type."""
+    shared = [e for e in here if e.family in libraries()["shared"]]
     fits = {e: typed(MoEConstants, parsed("moe", e.text)) for e in (*entries, *shared)}
     least = [min(fits[k].start for k in (e, *(k for k in shared if k.family == e.family))) for e in entries]
     pairs = zip(entries, least, strict=True)
