@@ -116,6 +116,19 @@ def test_large_products_in_training_do_not_fill_a_card_whose_factors_are_lent() 
     assert float(e.mfu) < 0.9
 
 
+@pytest.mark.parametrize("gpu", ["h100", "h200", "a100"])
+@pytest.mark.parametrize("quant", ["bf16", "q4_k_m"])
+def test_a_second_sequence_does_not_shorten_a_step(gpu: str, quant: str) -> None:
+    """Kernels of one row are bound by what SMs take; those of more rows, of other kinds, were not."""
+    times = [
+        float(
+            rooflm.infer("llama-3.1-8b", gpu=gpu, engine="llama.cpp", quant=quant, batch=b, prompt=256, output=32).tpot
+        )
+        for b in (1, 2, 4, 8, 16)
+    ]
+    assert times == sorted(times)
+
+
 def test_the_simulators_steps_do_not_beat_the_roof_either() -> None:
     r = rooflm.infer("llama-3.1-8b", gpu="h100", batch=32, prompt=1024, output=128)
     parts = make_pool(r.scenario, Server(), 2048, 64).table.components

@@ -54,7 +54,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         slow = larger(1.0 / r.dram, 1.0 / drawn)
         spread = pick(wide[0] < 2, n * k * ((wide[0] + 2.0) * slow + 2.0 / r.dram), 0.0)  # read, written, read in 2 B
         time = time + s.engine.kernels.dequant * spread + _convert_time(m, n, k, w, s, r)
-        own = (wide[0] < 2) & s.engine.kernels.own_files  # its kernels for many rows unpack weights by the same units
+        own = s.engine.kernels.own_files  # its kernels for many rows unpack weights by the same units; 16 bits alike
         time = larger(time, pick(own, vector_time(n * k * wide[0], 0.0, c, r, s), 0.0))
         library = (m > 1) | ((wide[0] >= 2) & (not s.engine.kernels.own_files))  # of one row of its own format: never
         time = pick(m > VECTOR_ROWS, time, pick(library, smaller(time, streamed), streamed))
