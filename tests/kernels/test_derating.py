@@ -14,7 +14,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
 from rooflm.estimate.request import timed_passes
 from rooflm.estimate.step import prompt_factor
-from rooflm.kernels.derating import derating, matrix_share
+from rooflm.kernels.derating import derating, drawn, matrix_share, reach, softmax_share, warp_share
 from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
@@ -229,3 +229,22 @@ def test_a_cards_power_does_not_hide_what_its_twin_reaches_in_an_engine(engine: 
     hardly where their SMs bind (llama.cpp)."""
     small, large = (infer("llama-2-7b", gpu=f"a100-pcie-{size}gb", engine=engine).tpot for size in (40, 80))
     assert small > by * large
+
+
+def test_units_of_cards_by_the_matrix_products_that_they_make_a_clock() -> None:
+    assert drawn(0.7, 350.0, 1e15) == pytest.approx(2.0)
+    assert derating(load_device("tpu-v4"), "no-such-engine").compute == 1
+    assert [round(float(matrix_share(load_device(name))), 2) for name in ("h200", "h20")] == [1.0, 0.25]
+    assert [softmax_share(load_device(name)) for name in ("b200", "b300")] == [1.0, 0.5]
+    warp = [round(float(warp_share(load_device(name))), 2) for name in ("a100", "h200", "h20", "b200", "rtx-5090")]
+    assert warp == [1.0, 0.5, 1.0, 0.25, 1.0]
+
+
+def test_a_factor_of_another_generations_cards_keeps_the_share_that_is_reached() -> None:
+    """Ada's factors of GeForce go with Ada's kernels; on Blackwell's, which reach more, they would pass its rates."""
+    cards = (replace(load_device(name), name="a-new-card") for name in ("rtx-4080", "rtx-5090"))
+    ada, blackwell = (derating(card, "no-such-engine") for card in cards)
+    assert blackwell.lent and not ada.lent and blackwell.bandwidth < ada.bandwidth
+    for mine, others, share in zip((blackwell.compute, blackwell.bandwidth), (ada.compute, ada.bandwidth),
+                                   zip(reach("blackwell-rtx"), reach("ada"), strict=True), strict=True):  # fmt: skip
+        assert mine * share[0] == pytest.approx(others * share[1])

@@ -153,3 +153,19 @@ def test_openai_s_kernels_of_experts_are_launched_from_python_in_tensorrt_llm_to
     assert hopper - first("gpt-oss-120b", "h200", "trtllm", sets={"engine.eager_experts": 0}) > 30  # 36 x 8 x 122 us
     own = first("deepseek-v3", "h200", "trtllm", quant="fp8-block")
     assert own == first("deepseek-v3", "h200", "trtllm", quant="fp8-block", sets={"engine.eager_experts": 0})
+
+
+KIN = (
+    ("mi250x", "mi300x", "vllm"), ("rtx-3090", "rtx-4090", "sglang"), ("rtx-3090", "rtx-4090", "vllm"),
+    ("a100", "h100", "trtllm"),
+)  # fmt: skip
+"""Cards of which the older has no 4-bit experts of its own in the tables, the newer, and an engine."""
+
+
+@pytest.mark.parametrize("batch", [1, 8, 256])
+@pytest.mark.parametrize(("older", "newer", "engine"), KIN)
+def test_a_card_without_runs_does_not_beat_its_kin(older: str, newer: str, engine: str, batch: int) -> None:
+    """Its experts came from the mean of all generations, and of no library, so that no host launched them either."""
+    asked = {"engine": engine, "batch": batch, "prompt": 128, "output": 64}
+    old, new = (rooflm.infer("gpt-oss-20b", gpu=gpu, **asked) for gpu in (older, newer))
+    assert new.tpot <= old.tpot and new.ttft <= 1.001 * old.ttft

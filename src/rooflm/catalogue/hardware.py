@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.fields import number, part, share, si, text, word
+from rooflm.catalogue.fields import flag, number, part, share, si, text, word
 from rooflm.shown.numbers import gib, text_range
 from rooflm.units import Num
 
@@ -75,6 +75,7 @@ class Derating:
     few: float = number(0.0, "time of 1e14 FLOPs of a product of few rows (0: good kernels)", "s")
     watts: float = number(0.0, "W a TFLOP/s of 16 bits at which compute holds (0: at any)")
     sm_stream: float = number(float("inf"), "most bytes of device memory a clock that an SM takes", "bytes", above=True)
+    lent: bool = flag(False, "of another generation of its family: kernels' tiles are its own, and lose what they do")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import msgspec
 from rooflm.catalogue.hardware import Derating, Device
 from rooflm.errors import RooflmError
 from rooflm.kernels.blend import smooth_max
-from rooflm.kernels.constants import ANY, read, text_of
+from rooflm.kernels.constants import ANY, lookup, read, text_of
 from rooflm.units import Num, smaller
 
 ROWS = 292.0
@@ -62,6 +62,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     warp: dict[str, float] = {}
     rows: dict[str, float] = {}
     tiles: dict[str, str] = {}
+    kin: dict[str, str] = {}
 
 
 @cache
@@ -74,17 +75,11 @@ def derating(device: Device, *engines: str) -> Derating:
     """The factors of a device: its own where it states any, else those of this card in the engine, else of the card
     whose kernels it takes, else of its product family's generation, else all three in any that sums alike, else in any
     at all, else of its architecture whoever sells it, else of the generation of its family nearest in time (the later
-    of two), else of all of its family; else 1. What holds at a power (`watts`) is put to the card's own.
-
-    >>> from rooflm.readers.devices import load_device
-    >>> derating(load_device("tpu-v4"), "no-such-engine").compute
-    1.0
-    """
+    of two), else of all of its family; else 1. What holds at a power (`watts`) is put to the card's own."""
     if device.derating is None and not isinstance(device.year, int | float):
         raise RooflmError("cluster.device.year is a list, but it must be one year: factors of a card go by it")
-    found = device.derating or on_file(
-        device.name, device.kernels_of, device.product_family, device.architecture, device.year, *engines
-    )
+    card = device.name, device.kernels_of, device.product_family, device.architecture, device.year
+    found = device.derating or on_file(*card, *engines, tiles=device.kernel_generation)
     if not found.watts:
         return found
     slower = drawn(found.watts, device.tdp, device.half_peak) ** ROOT
@@ -97,26 +92,33 @@ squared, and voltage with frequency."""
 
 
 def drawn(fitted: float, watts: Num, used: Num) -> Num:
-    """Watts that products of so many FLOP/s draw, at `fitted` W a TFLOP/s of 16 bits, over those that a card may take.
-
-    >>> drawn(0.7, 350.0, 1e15)
-    2.0
-    """
+    """Watts that products of so many FLOP/s draw, at `fitted` W a TFLOP/s of 16 bits, over those that a card takes."""
     return fitted * used / watts / 1e12
 
 
 @cache
-def on_file(gpu: str, twin: str, product_family: str, architecture: str, year: int, *engines: str) -> Derating:
-    """The factors in data/calibration/devices.toml."""
-    own = ((gpu, ANY, ANY), (twin, ANY, ANY), (ANY, product_family, architecture))
+def on_file(gpu: str, twin: str, line: str, architecture: str, year: int, *engines: str, tiles: str = "") -> Derating:
+    """The factors in data/calibration/devices.toml. tiles: generation whose constants the card's products take: factors
+    of another generation of its family, which go with that one's, become those that reach the same of the datasheet."""
+    own = ((gpu, ANY, ANY), (twin, ANY, ANY), (ANY, line, architecture))
     cards = [(*place, who) for who in (*engines, ANY) for place in own]
-    families = [(ANY, product_family, kind, who) for who in (*engines, ANY) for kind in (_nearest, ANY)]
+    families = [(ANY, line, kind, who) for who in (*engines, ANY) for kind in (_nearest, ANY)]
     for card, family, kind, who in [*cards, *((ANY, ANY, architecture, who) for who in (*engines, ANY)), *families]:
         chosen = kind if isinstance(kind, str) else kind(family, architecture, year, who)
         for row in card_file().card:
             if (row.gpu, row.product_family, row.architecture, row.engine) == (card, family, chosen, who):
-                return Derating(row.compute, row.bandwidth, row.few, row.watts, row.sm_stream)
+                found = Derating(row.compute, row.bandwidth, row.few, row.watts, row.sm_stream)
+                if not tiles or kind is not _nearest or who != ANY or reach(tiles) == reach(chosen):
+                    return found
+                c, m = (b / a for a, b in zip(reach(tiles), reach(chosen), strict=True))
+                return replace(found, compute=c * row.compute, bandwidth=m * row.bandwidth, lent=True)
     return Derating()
+
+
+def reach(generation: str) -> tuple[float, float]:
+    """Shares of the datasheet's FLOP/s and bandwidth that a generation's long products of 16 bits reach."""
+    c = lookup("gemm", "", generation, ANY, "bf16").row.constants
+    return c["eff_c"] * (1.0 - c["thr"]), c["eff_m"]
 
 
 def _nearest(family: str, architecture: str, year: int, engine: str) -> str:
@@ -130,36 +132,21 @@ def _nearest(family: str, architecture: str, year: int, engine: str) -> str:
 
 def matrix_share(device: Device, generation: str = "") -> Num:
     """FLOPs a clock of an SM over those of the cards that stand for a generation's kernels, its own unless another is
-    given (1: no one does). Softmax takes so much less of a product's time, as SMs have alike units for exponentials.
-
-    >>> from rooflm.readers.devices import load_device
-    >>> [round(float(matrix_share(load_device(name))), 2) for name in ("h200", "h20")]
-    [1.0, 0.25]
-    """
+    given (1: no one does). Softmax takes so much less of a product's time, as SMs have alike units for exponentials."""
     usual = card_file().matrix.get(generation or device.kernel_generation)
     return 1.0 if usual is None else _a_clock(device) / usual
 
 
 def softmax_share(device: Device) -> Num:
     """Time of an exponential over that at the usual 16 a clock and SM. Kernel tables are fitted with it, since cards of
-    one generation differ.
-
-    >>> from rooflm.readers.devices import load_device
-    >>> [softmax_share(load_device(name)) for name in ("b200", "b300")]
-    [1.0, 0.5]
-    """
+    one generation differ."""
     return EXPONENTIALS / device.exponentials
 
 
 def warp_share(device: Device) -> Num:
     """Share of the 16-bit peak that kernels of weights in few bits can reach: they multiply warp by warp (mma.sync),
     and since Hopper only instructions of a group of warps (wgmma, tcgen05) feed all of a matrix unit. 1 on cards whose
-    units are as small as Ampere's, and of generations that have no others.
-
-    >>> from rooflm.readers.devices import load_device
-    >>> [round(float(warp_share(load_device(name))), 2) for name in ("a100", "h200", "h20", "b200", "rtx-5090")]
-    [1.0, 0.5, 1.0, 0.25, 1.0]
-    """
+    units are as small as Ampere's, and of generations that have no others."""
     usual = card_file().warp.get(device.kernel_generation)
     return 1.0 if usual is None else smaller(1.0, usual / _a_clock(device))
 

@@ -13,7 +13,8 @@ from functools import cache
 from typing import NamedTuple
 
 from rooflm.catalogue.abilities import listed
-from rooflm.kernels.constants import Entry, entries_of, parsed, read, text_of, typed
+from rooflm.kernels.constants import DTYPE_KIN, Entry, entries_of, parsed, read, text_of, typed
+from rooflm.kernels.derating import card_file
 from rooflm.kernels.moe import MoEConstants, usual
 
 OTHER = ("plain", "untuned")
@@ -55,7 +56,8 @@ def choices(
     launched: bool = False,
 ) -> tuple[Choice, ...]:  # fmt: skip
     """The expert kernels from which an engine picks the fastest on a card: those measured on the card, else on its
-    generation's cards, else the nearest set (`kernels.moe.usual`).
+    generation's cards, else those that it takes on a kin generation's ([kin] in devices.toml; of a shared library's the
+    card's own for the nearest data type before them), else the nearest set (`kernels.moe.usual`).
 
     dtype: of the experts' weights, as the tables know it. family: libraries that the server was told to use, with
     commas, each as measured in this engine or else in another; "-NAME" is one that the release lacks. Where none of the
@@ -69,9 +71,24 @@ def choices(
     >>> len(choices("b200-sxm-180gb", "blackwell", "trtllm", "nvfp4", family="cutlass, marlin"))
     1
     """
-    named = listed(family)
     of_use = [e for e in entries_of("moe") if e.kernel not in OTHER]
-    here = [e for e in of_use if gpu in e.gpu] or _widest([e for e in of_use if e.architecture == generation])
+    own = [e for e in of_use if gpu in e.gpu] or _widest([e for e in of_use if e.architecture == generation])
+    for kin in ("", *card_file().kin.get(generation, "").split()):
+        here = _widest([e for e in of_use if e.architecture == kin]) if kin else own
+        chosen = _measured(here, engine, dtype, expert_parallel, listed(family))
+        if any(e.dtype == dtype for e in chosen):
+            library = {e.family for e in chosen if kin} & libraries()["shared"]
+            alike = [e for e in own if e.family in library and e.dtype in DTYPE_KIN.get(dtype, ())[:1]]
+            if alike:
+                here, chosen = own, _tuned([e._replace(dtype=dtype) for e in alike], expert_parallel)
+            return _read(chosen, [] if launched else here)
+    row = usual(gpu, generation, engine, dtype, expert_parallel).row
+    wider = _measured(own, engine, dtype, expert_parallel, listed(family))
+    return (Choice(dtype, typed(MoEConstants, row)), *_read(wider, [] if launched else own))
+
+
+def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool, named: tuple[str, ...]) -> list[Entry]:
+    """Of the entries of a card or generation, those that an engine takes."""
     chosen: list[Entry] = []
     for kind in (dtype, *WIDER.get(dtype, ())):
         same = [e for e in here if e.dtype == kind]
@@ -86,15 +103,12 @@ def choices(
         wanted = [e for e in same if e.family in named and (e in measured or e.family not in brought)]
         legal = [e for e in measured if f"-{e.family}" not in named] or measured
         chosen += _tuned(wanted or [e for e in legal if e.kernel in ("", "tp")] or legal, expert_parallel)
-    shared = [e for e in here if e.family in libraries()["shared"] and not launched]
-    if any(e.dtype == dtype for e in chosen):
-        return _read(chosen, shared)
-    row = usual(gpu, generation, engine, dtype, expert_parallel).row
-    return (Choice(dtype, typed(MoEConstants, row)), *_read(chosen, shared))
+    return chosen
 
 
-def _read(entries: list[Entry], shared: list[Entry]) -> tuple[Choice, ...]:
+def _read(entries: list[Entry], here: list[Entry]) -> tuple[Choice, ...]:
     """Entries with their constants. A shared library's kernel has the least start time of any engine and data type."""
+    shared = [e for e in here if e.family in libraries()["shared"]]
     fits = {e: typed(MoEConstants, parsed("moe", e.text)) for e in (*entries, *shared)}
     least = [min(fits[k].start for k in (e, *(k for k in shared if k.family == e.family))) for e in entries]
     pairs = zip(entries, least, strict=True)

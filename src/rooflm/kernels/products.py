@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.hardware import Derating
 from rooflm.graph.ops import Op, columns, stacked
 from rooflm.kernels.blend import filling, smooth_max
 from rooflm.kernels.constants import lookup
@@ -28,7 +29,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     vector = s.engine.kernels.gemv and w.quant in ("int4_wo", "int8_wo")
     dtypes = {op.rate: w.quant if op.rate == "quant" and not vector else w.half for op in ops}
     chosen = {rate: _gemm_constants(dtype, w, s) for rate, dtype in dtypes.items()}
-    tiles = {rate: _elsewhere(dtype, w, s, r, reached.compute) for rate, dtype in dtypes.items()}
+    tiles = {rate: _elsewhere(dtype, w, s, r, reached) for rate, dtype in dtypes.items()}
     c, (share, units, least) = chosen[ops[0].rate], tiles[ops[0].rate]
     peak = r.peak[ops[0].rate] * share
     if len({(r.dtype[rate], one) for rate, one in chosen.items()}) > 1:
@@ -53,7 +54,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         slow = larger(1.0 / r.dram, 1.0 / drawn)
         spread = pick(wide[0] < 2, n * k * ((wide[0] + 2.0) * slow + 2.0 / r.dram), 0.0)  # read, written, read in 2 B
         time = time + s.engine.kernels.dequant * spread + _convert_time(m, n, k, w, s, r)
-        own = (wide[0] < 2) & s.engine.kernels.own_files  # its kernels for many rows unpack weights by the same units
+        own = s.engine.kernels.own_files  # its kernels for many rows unpack weights by the same units; 16 bits alike
         time = larger(time, pick(own, vector_time(n * k * wide[0], 0.0, c, r, s), 0.0))
         library = (m > 1) | ((wide[0] >= 2) & (not s.engine.kernels.own_files))  # of one row of its own format: never
         time = pick(m > VECTOR_ROWS, time, pick(library, smaller(time, streamed), streamed))
@@ -74,19 +75,20 @@ def among(n: Num, k: Num, shapes: str) -> Any:
     return np.any([(n == float(columns)) & (k == float(inner)) for columns, inner in sizes], axis=0)
 
 
-def _elsewhere(dtype: str, w: Where, s: Scenario, r: Rates, reached: Num) -> tuple[Num, Num, Num]:
+def _elsewhere(dtype: str, w: Where, s: Scenario, r: Rates, reached: Derating) -> tuple[Num, Num, Num]:
     """What differs where another card's constants stand in for products: the share of the peak that kernels of weights
     alone in few bits reach at most, which multiply warp by warp (taken for Machete's and TensorRT-LLM's on Hopper too,
     which do not: converting the weights keeps these as low, docs/decisions/0108); matrix units of an SM over those of
     that card (at most 1); the fewest rows of a tile. A reached share of the peak that was fitted has the last two."""
     if s.engine.kernels.gemv:
-        return warp_share(s.cluster.device), 1.0, 0.0
+        units = smaller(1.0, matrix_share(s.cluster.device)) if reached.lent else 1.0
+        return warp_share(s.cluster.device), units, 0.0
     row = lookup("gemm", w.gpu, w.generation, w.kernels, dtype).row
     if w.gpu in row.gpu.split():
         return 1.0, 1.0, 0.0
     alone = dtype == w.quant and row.dtype.endswith("_wo") and r.dtype["quant"] in ("bf16", "fp16")
     share = warp_share(s.cluster.device) if alone and row.architecture != w.generation else 1.0
-    if not is_plain(reached, 1.0):
+    if not is_plain(reached.compute, 1.0) and not reached.lent:
         return share, 1.0, 0.0
     rows = card_file().rows.get(w.generation, 0.0) if dtype in s.engine.kernels.padded.split() else 0.0
     return share, smaller(1.0, matrix_share(s.cluster.device, row.architecture)), rows
