@@ -53,16 +53,14 @@ class Limits(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """Bytes that the fullest device needs. weights: all weights; sequence: KV cache of one sequence at its full length;
-    token: activations of one token of a pass; logit: logits of one sequence; copy: the second copy of a sequence's
-    cache that an eager update holds for a moment; trial: `trial_bytes`, in place of a pass's own."""
+    """Bytes that the fullest device needs."""
 
     weights: Num
-    sequence: Num
-    token: Num
-    logit: Num
-    copy: Num = 0.0
-    trial: Num = 0.0
+    sequence: Num  # KV cache of one sequence at its full length
+    token: Num  # activations of one token of a pass
+    logit: Num  # logits of one sequence
+    copy: Num = 0.0  # second copy of a sequence's cache that an eager update holds for a moment
+    trial: Num = 0.0  # `trial_bytes`, in place of a pass's own
 
 
 def needs(s: Scenario) -> Needs:
@@ -86,22 +84,17 @@ def held_weights(model: Model, m: Mapping, quant: Quant, engine: Engine) -> Num:
 
 
 class Running(NamedTuple):
-    """The sequences of a batch that run at the same time.
-
-    need: `needs(s)`; largest: the largest batch that fits. waves: rounds in which the batch runs. sequences: running at
-    once on the fullest data-parallel rank. passes: prefill passes for their prompts under the engine's token budget;
-    full, rest: sequences of all but the last and of the last (of one prompt, a share of one). flight: micro-batches in
-    the pipeline during a decode step, at most one a stage and one a sequence; micro: sequences of the largest one."""
+    """The sequences of a batch that run at the same time."""
 
     need: Needs
-    largest: Num
-    waves: Num
-    sequences: Num
-    passes: Num
-    full: Num
-    rest: Num
-    flight: Num
-    micro: Num
+    largest: Num  # batch that fits
+    waves: Num  # rounds in which the batch runs
+    sequences: Num  # at once on the fullest data-parallel rank
+    passes: Num  # with their prompts, under the engine's token budget
+    full: Num  # sequences of all passes but the last (of one prompt, a share of one)
+    rest: Num  # of the last
+    flight: Num  # micro-batches in the pipeline during a decode step, at most one a stage and one a sequence
+    micro: Num  # sequences of the largest one
 
     @property
     def fuller(self) -> Num:

@@ -93,18 +93,16 @@ def timed_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:
 
 
 class Speed(NamedTuple):
-    """Times of a request (s). prompts: prefill passes, each with how many there are; tick: a decode step; repeat: their
-    time until the first token over their sum; before: further seconds before the first token, by part; extra: further
-    seconds of each decode step, by part; latency: all rounds of the batch."""
+    """Times of a request (s)."""
 
-    prompts: list[tuple[Step, Num]]
-    tick: Step
-    repeat: Num
-    before: dict[str, Num]
-    extra: dict[str, Num]
+    prompts: list[tuple[Step, Num]]  # prefill passes, each with how many there are
+    tick: Step  # a decode step
+    repeat: Num  # time of the prefill passes until the first token over their sum
+    before: dict[str, Num]  # further seconds before the first token, by part
+    extra: dict[str, Num]  # further seconds of each decode step, by part
     ttft: Num
     tpot: Num
-    latency: Num
+    latency: Num  # of all rounds of the batch
 
 
 def host_of(s: Scenario) -> Engine:

@@ -30,11 +30,10 @@ FITTED_POWER = 0.708
 
 
 class Experts(NamedTuple):
-    """Kernels that Python launches one by one, mostly those of experts. share: of all launches of a pass; spared:
-    launches that a fused expert kernel saves, as a share of all of the pass."""
+    """Kernels that Python launches one by one, mostly those of experts, as shares of all launches of a pass."""
 
     share: Num = 0.0
-    spared: Num = 0.0
+    spared: Num = 0.0  # that a fused expert kernel saves
 
 
 NO_EXPERTS = Experts()

@@ -42,12 +42,11 @@ MIRROR = {
 
 
 class Rules(NamedTuple):
-    """What the backward rules depend on. grad_bytes: of the weight gradients' buffer; sequence_parallel: a gathered
-    input is not stored but gathered again; weights: whether weight gradients are needed (a share: 0 frozen, 1 all)."""
+    """What the backward rules depend on."""
 
-    grad_bytes: Num = 4
-    sequence_parallel: bool = False
-    weights: Num = 1.0
+    grad_bytes: Num = 4  # of the weight gradients' buffer
+    sequence_parallel: bool = False  # a gathered input is not stored but gathered again
+    weights: Num = 1.0  # share of the weights that need gradients (0: frozen)
 
 
 def backward(nodes: Sequence[Op | Comm], rules: Rules) -> list[Op | Comm]:

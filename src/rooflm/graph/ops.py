@@ -25,46 +25,39 @@ PLAIN_NORM = 36.0
 
 
 class Op(NamedTuple):
-    """One kind of kernel launch on one device, executed `count` times in a pass through the whole model.
+    """One kind of kernel launch on one device, executed `count` times in a pass through the whole model; flops and
+    bytes are of one execution. A name is a label: it is compared whole and never parsed.
 
-    part: the row of the breakdown it belongs to. kind: "gemm", "bmm" (batched products of unfused attention in
-    training), "attention", "decode_attention", "mla_attention", "mla_decode", "moe", "scan" or a streaming kind
-    (norm, rope, activation, add, embedding, kv_write, sample, softmax, conv, route, gate: a biased route). flops, read
-    and written bytes are of one execution. shape: what the kernel formula of that kind needs. widths: bytes a value of
-    the operands. rate: "quant", "half" or "vector", which compute rate applies. launches: kernels issued by the host
-    for one execution. overlapped: 1 where its kernels run beside longer ones, on a second stream or as a part of the
-    same kernel: then only its roofline counts. of: the module of a layer that it belongs to, by which rules choose
-    ("norm", "core" of attention, "experts", or the product's own name). role: "forward", "dgrad" (gradients of inputs),
-    "wgrad" (of weights) or "update". A name is a label: it is compared whole and never parsed."""
+    kind: "gemm", "bmm" (batched products of unfused attention in training), "attention", "decode_attention",
+    "mla_attention", "mla_decode", "moe", "scan" or a streaming kind (norm, rope, activation, add, embedding, kv_write,
+    sample, softmax, conv, route, gate: a biased route)."""
 
     name: str
-    part: str
+    part: str  # the row of the breakdown that it belongs to
     kind: str
     count: Num  # type: ignore[assignment]  # shadows tuple.count, which nobody calls here
     flops: Num
-    bytes: Num
-    shape: tuple[Num, ...] = ()
-    widths: tuple[Num, ...] = (2.0, 2.0, 2.0)
-    rate: str = "half"
-    launches: Num = 1
-    overlapped: Num = 0.0
-    of: str = ""
-    role: str = "forward"
+    bytes: Num  # read and written
+    shape: tuple[Num, ...] = ()  # what the kernel formula of that kind needs
+    widths: tuple[Num, ...] = (2.0, 2.0, 2.0)  # bytes a value of the operands
+    rate: str = "half"  # which compute rate applies: "quant", "half" or "vector"
+    launches: Num = 1  # kernels issued by the host
+    overlapped: Num = 0.0  # 1 where it runs beside longer ones, or as a part of one: only its roofline counts
+    of: str = ""  # module of a layer, by which rules choose: "norm", "core", "experts", or the product's own name
+    role: str = "forward"  # or "dgrad" (gradients of inputs), "wgrad" (of weights), "update"
 
 
 class Comm(NamedTuple):
-    """One collective of one device, executed `count` times. bytes: the size of the full (gathered) message.
-
-    group: "tp", "pp", "dp", "cp" or "ep"; ranks and stride place it on the cluster's tiers."""
+    """One collective of one device, executed `count` times; ranks and stride place it on the cluster's tiers."""
 
     name: str
     part: str
     op: str
     count: Num  # type: ignore[assignment]  # shadows tuple.count, which nobody calls here
-    bytes: Num
+    bytes: Num  # of the full (gathered) message
     ranks: Num
     stride: Num
-    group: str = "tp"
+    group: str = "tp"  # or "pp", "dp", "cp", "ep"
 
 
 def equal(a: Sequence[Any], b: Sequence[Any]) -> bool:

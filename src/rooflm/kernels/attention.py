@@ -36,64 +36,42 @@ THROTTLE_S = 2e-3
 
 
 class PrefillConstants(NamedTuple):
-    """Constants of one prefill kernel on one device: ten fitted (swap_s only with pack_to 1), two picked from lists.
+    """Constants of one prefill kernel on one device: ten fitted (swap_s only with pack_to 1), two picked from lists."""
 
-    launch_s: s of an empty call; eff: tensor core rate of long tiles over the datasheet's; tile_s: s that a tile costs
-    besides its products; softmax_dim: exponentials of a score, as if the head were so much wider.
-    kv_passes, qo_passes: serial passes over new K and V (rotary embedding, cache write, quantisation), over Q and O.
-    sharp: exponent of the smooth maximum; throttle: share of the rate lost in kernels much longer than THROTTLE_S.
-    tail: share of the longest tile's time that nothing overlaps (0 where the kernel splits it).
-    swap_s: s of the copy that brings the query heads of a KV head together where they share a tile; tile: query rows of
-    a tile; pack_to: up to so many new tokens the query heads of a KV head share one.
-    eff_m: DRAM bandwidth over the datasheet's (not fitted: it cannot be told from the passes).
-    lane_s: s that a thread of the cache-writing kernel holds its place (vLLM, in place of qo_passes)."""
-
-    launch_s: float
-    eff: float
-    tile_s: float
-    softmax_dim: float
-    kv_passes: float
-    qo_passes: float
-    sharp: float
-    throttle: float
-    tail: float
-    swap_s: float
-    tile: float
-    pack_to: float
-    eff_m: float = 0.85
-    lane_s: float = 0.0
+    launch_s: float  # s of an empty call
+    eff: float  # tensor core rate of long tiles over the datasheet's
+    tile_s: float  # s that a tile costs besides its products
+    softmax_dim: float  # exponentials of a score, as if the head were so much wider
+    kv_passes: float  # serial passes over new K and V (rotary embedding, cache write, quantisation)
+    qo_passes: float  # the same over Q and O
+    sharp: float  # exponent of the smooth maximum
+    throttle: float  # share of the rate lost in kernels much longer than THROTTLE_S
+    tail: float  # share of the longest tile's time that nothing overlaps (0 where the kernel splits it)
+    swap_s: float  # s of the copy that brings the query heads of a KV head together where they share a tile
+    tile: float  # query rows of a tile
+    pack_to: float  # up to so many new tokens the query heads of a KV head share one
+    eff_m: float = 0.85  # DRAM bandwidth over the datasheet's (not fitted: it cannot be told from the passes)
+    lane_s: float = 0.0  # s that a thread of the cache-writing kernel holds its place (vLLM, in place of qo_passes)
 
 
 class DecodeConstants(NamedTuple):
-    """Constants of one decode kernel on one device: eight fitted (one of swap_s and seq_s is 0), four from a list.
+    """Constants of one decode kernel on one device: eight fitted (one of swap_s and seq_s is 0), four from a list."""
 
-    launch_s: s of an empty call; eff_m: DRAM bandwidth over the datasheet's; ramp_s: s to fill and drain its pipeline.
-    sharp: exponent of the smooth maximum; sm_bw: most that one SM can read (or work through), over its even share of
-    the datasheet's bandwidth; cta_s: s that a block costs besides its bytes.
-    split_s: s to merge 128 splits (grows with the logarithm).
-    swap_s: s of the copy that brings the query heads of a KV head together (FlashAttention-2).
-    seq_s: s a sequence while the batch is small enough for a captured CUDA graph, whose grid has room for the most
-    splits, used or not (vLLM's FlashAttention-3).
-    block: KV tokens of a step; max_splits: most splits; group_tile: query heads that share one read of their KV head
-    (1: each reads it again, as in fall-back kernels); min_group: fewest query heads a KV head for it to split at all.
-    eff_c: tensor core rate over the datasheet's (not fitted: an SM's work on a token goes with its bytes).
-    l1: L1's bandwidth over DRAM's on the cards that sm_bw was fitted to: a card's SMs go by its own (0: by DRAM's)."""
-
-    launch_s: float
-    eff_m: float
-    ramp_s: float
-    sharp: float
-    sm_bw: float
-    cta_s: float
-    split_s: float
-    swap_s: float
-    seq_s: float
-    block: float
-    max_splits: float
-    group_tile: float
-    min_group: float
-    eff_c: float = 0.8
-    l1: float = 0.0
+    launch_s: float  # s of an empty call
+    eff_m: float  # DRAM bandwidth over the datasheet's
+    ramp_s: float  # s to fill and drain its pipeline
+    sharp: float  # exponent of the smooth maximum
+    sm_bw: float  # most that an SM can read (or work through), over its even share of the datasheet's bandwidth
+    cta_s: float  # s that a block costs besides its bytes
+    split_s: float  # s to merge 128 splits (grows with the logarithm)
+    swap_s: float  # s of the copy that brings the query heads of a KV head together (FlashAttention-2)
+    seq_s: float  # s a sequence in a captured CUDA graph, whose grid has room for the most splits, used or not (FA-3)
+    block: float  # KV tokens of a step
+    max_splits: float  # most splits
+    group_tile: float  # query heads that share one read of their KV head (1: each reads it again, in fall-backs)
+    min_group: float  # fewest query heads a KV head for it to split at all
+    eff_c: float = 0.8  # tensor core rate over the datasheet's (not fitted: an SM's work goes with its bytes)
+    l1: float = 0.0  # L1's bandwidth over DRAM's on the cards that sm_bw was fitted to: others go by theirs (0: DRAM's)
 
 
 IDEAL_PREFILL = PrefillConstants(0, 1, 0, 0, 0, 0, 64, 0, 0, 0, tile=1, pack_to=math.inf, eff_m=1)

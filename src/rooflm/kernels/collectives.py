@@ -40,27 +40,20 @@ CHANNEL_BYTES = 16384.0
 
 
 class CollectiveConstants(NamedTuple):
-    """What a library reaches on one kind of link: eight numbers an operation, each a number or an array.
+    """What a library reaches on one kind of link: eight fitted numbers an operation, each a number or an array, and
+    three that say what they were fitted on."""
 
-    start, step: fixed time of a message, and time a hop (s); `library_hops` counts the hops.
-    eff_short, gain_short: share of the link's rate at two ranks in the regime of small messages, and its power in the
-    group size; eff_long, gain_long: the same in the regime of large ones.
-    wait: latency of the regime of large messages over that of small ones: its hops wait for fences, not flags.
-    grow: growth of the short regime's latency from empty messages to those well over CHANNEL_BYTES, as more channels
-    are opened. `latency` is no constant of the fit: it is the link's latency already inside the fitted times. Nor is
-    `mesh`: links of a card where they were fitted, each to a card (0: a switch), nor `whole`: fewer ranks take one."""
-
-    start: Num
-    step: Num
-    eff_short: Num
-    gain_short: Num
-    wait: Num
-    eff_long: Num
-    gain_long: Num
-    grow: Num = 0.0
-    latency: Num = 0.0
-    mesh: Num = 0.0
-    whole: Num = 0.0
+    start: Num  # s of a message
+    step: Num  # s a hop; `library_hops` counts them
+    eff_short: Num  # share of the link's rate at two ranks in the regime of small messages
+    gain_short: Num  # its power in the group size
+    wait: Num  # latency of the regime of large messages over the other's: its hops wait for fences, not flags
+    eff_long: Num  # the share in the regime of large messages
+    gain_long: Num  # its power
+    grow: Num = 0.0  # growth of the short regime's latency to messages well over CHANNEL_BYTES: more channels open
+    latency: Num = 0.0  # the link's latency that is inside the fitted times
+    mesh: Num = 0.0  # links of a card where they were fitted, each to a card (0: a switch)
+    whole: Num = 0.0  # fewer ranks than these take one link of a mesh
 
 
 def volume(op: str, bytes_: Num, n: Num) -> Num:

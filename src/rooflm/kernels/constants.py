@@ -34,27 +34,22 @@ T = TypeVar("T")
 
 
 class FitRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One fit. Errors are mean absolute percentage errors of the time, in per cent. gpu, engine: the cards and engines
-    that it holds for, apart by spaces; `*` is any. family: whose kernels (a library), where an engine has several.
+    """One fit. Errors are mean absolute percentage errors of the time, in per cent; `*` is any card or engine."""
 
-    rows_in/out: measured points fitted/kept aside; mape_in/out: their errors; mape_large: out of sample, only points
-    whose plain roofline time exceeds 20 us; p10/p90: 10th and 90th percentile of measured over predicted out of sample;
-    mape_transfer: error on GPUs (or engines) that had no part in the fit, where that was tried; 0 for not measured."""
-
-    gpu: str
+    gpu: str  # cards that it holds for, apart by spaces
     architecture: str
-    engine: str
+    engine: str  # engines, likewise
     dtype: str
     kernel: str = ""
-    family: str = ""
+    family: str = ""  # whose kernels (a library), where an engine has several
     constants: dict[str, float]
-    rows_in: int
-    rows_out: int
+    rows_in: int  # measured points fitted
+    rows_out: int  # kept aside
     mape_in: float
     mape_out: float
-    mape_large: float = 0.0
-    mape_transfer: float = 0.0
-    p10: float = 0.0
+    mape_large: float = 0.0  # out of sample, only points whose plain roofline time exceeds 20 us
+    mape_transfer: float = 0.0  # on GPUs (or engines) that had no part in the fit, where that was tried
+    p10: float = 0.0  # percentiles of measured over predicted out of sample
     p90: float = 0.0
     source: str
     date: str

@@ -15,16 +15,12 @@ from rooflm.units import Num, larger
 
 class ElementwiseConstants(NamedTuple):
     """Constants of `elementwise_time` for a (GPU, engine, kind), from data/calibration/elementwise.toml; the default is
-    bytes over bandwidth.
+    bytes over bandwidth."""
 
-    t0: s, floor of a kernel; eff: share of the datasheet's DRAM bandwidth that a long kernel reaches;
-    ramp: s, time lost until DRAM streams at full rate; row: bandwidth of one SM on its row over its share of the
-    DRAM's (infinite: rows cost nothing of their own)."""
-
-    t0: Num = 0.0
-    eff: Num = 1.0
-    ramp: Num = 0.0
-    row: Num = np.inf
+    t0: Num = 0.0  # s: floor of a kernel
+    eff: Num = 1.0  # share of the datasheet's DRAM bandwidth that a long kernel reaches
+    ramp: Num = 0.0  # s lost until DRAM streams at full rate
+    row: Num = np.inf  # bandwidth of one SM on its row over its share of the DRAM's (infinite: rows cost nothing)
 
 
 MEASURED_KERNEL = {

@@ -17,32 +17,21 @@ from rooflm.units import Num, is_plain, larger, pick
 
 class GemmConstants(NamedTuple):
     """Constants of `gemm_time` for a (generation, library, dtype), from data/calibration/gemm.toml; ideal by default:
-    no overheads, efficiencies of 1 (tiles and waves stay; the roofline is the physical bound without them).
+    no overheads, efficiencies of 1 (tiles and waves stay; the roofline is the physical bound without them)."""
 
-    t0: s, floor of a kernel, launch to launch inside a CUDA graph. eff_c: share of the datasheet's FLOP/s that full
-    waves of large tiles reach before throttling. thr: share of that rate lost to power limits in long kernels; half of
-    it at 400 us of ideal time. eff_m: share of the datasheet's DRAM bandwidth that a long kernel reaches. k0: elements
-    of k that the prologue and epilogue of a tile cost. pen: a tile computes at (bm bn / 32768)^pen of the rate: a small
-    one reuses its operands less. c_sm: operand bandwidth of all SMs together (from L2) over the DRAM's. l2: bandwidth
-    of L2 over DRAM's on the cards that `c_sm` was fitted to: a card's goes by its own (0: by DRAM's). mix: how little
-    the SMs' work and DRAM traffic overlap: 0 gives their maximum, 1 their sum. split: s, fixed cost of adding up the
-    parts of split-K (their traffic comes on top). ramp: s, time lost until DRAM streams at full rate. q_pass: reads and
-    writes of 3 bytes an activation that quantising it costs (low precision only). q_row: elements that quantising a row
-    costs on top of its k (low precision only)."""
-
-    t0: Num = 0.0
-    eff_c: Num = 1.0
-    thr: Num = 0.0
-    eff_m: Num = 1.0
-    k0: Num = 0.0
-    pen: Num = 0.0
-    c_sm: Num = np.inf
-    mix: Num = 0.0
-    split: Num = 0.0
-    ramp: Num = 0.0
-    q_pass: Num = 0.0
-    q_row: Num = 0.0
-    l2: Num = 0.0
+    t0: Num = 0.0  # s: floor of a kernel, launch to launch inside a CUDA graph
+    eff_c: Num = 1.0  # share of the datasheet's FLOP/s that full waves of large tiles reach before throttling
+    thr: Num = 0.0  # share of that rate lost to power limits in long kernels; half of it at LONG of ideal time
+    eff_m: Num = 1.0  # share of the datasheet's DRAM bandwidth that a long kernel reaches
+    k0: Num = 0.0  # elements of k that the prologue and epilogue of a tile cost
+    pen: Num = 0.0  # a tile computes at (bm bn / FULL_TILE)^pen of the rate: a small one reuses its operands less
+    c_sm: Num = np.inf  # operand bandwidth of all SMs together (from L2) over the DRAM's
+    mix: Num = 0.0  # how little the SMs' work and DRAM traffic overlap: 0 gives their maximum, 1 their sum
+    split: Num = 0.0  # s: fixed cost of adding up the parts of split-K (their traffic comes on top)
+    ramp: Num = 0.0  # s lost until DRAM streams at full rate
+    q_pass: Num = 0.0  # reads and writes of 3 bytes an activation that quantising it costs (low precision only)
+    q_row: Num = 0.0  # elements that quantising a row costs on top of its k (low precision only)
+    l2: Num = 0.0  # L2's bandwidth over DRAM's on the cards that c_sm was fitted to: others go by their own (0: DRAM's)
 
 
 TILES = ((16, 64), (32, 64), (64, 64), (64, 128), (128, 64), (128, 128), (128, 192), (128, 256), (256, 128))

@@ -15,16 +15,14 @@ from rooflm.units import highest
 
 
 class Where(NamedTuple):
-    """What the look-up of constants goes by. gpu: the card whose kernels these are (`Device.kernels_from`); generation:
-    whose sets stand in for a card without any; kernels: whose, a key of the calibration tables; quant: data type of
-    quantised products as the tables know it; half: of the rest; engines: those whose factors of cards hold."""
+    """What the look-up of constants goes by."""
 
-    gpu: str
-    generation: str
-    kernels: str
-    quant: str
-    half: str
-    engines: tuple[str, ...] = ()
+    gpu: str  # the card whose kernels these are (`Device.kernels_from`)
+    generation: str  # whose sets stand in for a card without any
+    kernels: str  # whose, a key of the calibration tables
+    quant: str  # data type of quantised products as the tables know it
+    half: str  # of the rest
+    engines: tuple[str, ...] = ()  # those whose factors of cards hold
 
 
 def weight_dtype(q: Quant, computed: str) -> str:

@@ -16,30 +16,23 @@ from rooflm.units import Num, ceil
 
 
 class MlaPrefillConstants(NamedTuple):
-    """Constants of one MLA prefill kernel on one device; as PrefillConstants, with these of its own.
-
-    floor_s: least s of a call (the host, where it was timed without CUDA graphs); passes: serial, over Q, K, V and O.
-    Only kernels of 8-bit queries are bound by softmax enough to show it (softmax_dim)."""
+    """Constants of one MLA prefill kernel on one device; as PrefillConstants but where it says."""
 
     launch_s: float
     eff: float
     tile_s: float
-    passes: float
+    passes: float  # serial passes over Q, K, V and O
     sharp: float
     throttle: float
     tail: float
-    floor_s: float
+    floor_s: float  # least s of a call (the host, where it was timed without CUDA graphs)
     tile: float
     eff_m: float = 0.85
-    softmax_dim: float = 0.0
+    softmax_dim: float = 0.0  # only kernels of 8-bit queries are bound by softmax enough to show it
 
 
 class MlaDecodeConstants(NamedTuple):
-    """Constants of one MLA decode kernel on one device; as DecodeConstants, with floor_s of MlaPrefillConstants.
-
-    eff_c: tensor core rate over the datasheet's (fitted: 64 and more heads reach the ridge); max_splits: below 0 for
-    kernels that always cut into so many (Triton's); group_tile: heads that share a block; resident: blocks that an SM
-    works on at a time, each at the rates of one (sm_bw)."""
+    """Constants of one MLA decode kernel on one device; as DecodeConstants but where it says."""
 
     launch_s: float
     eff_m: float
@@ -48,12 +41,12 @@ class MlaDecodeConstants(NamedTuple):
     sm_bw: float
     cta_s: float
     split_s: float
-    eff_c: float
-    floor_s: float
+    eff_c: float  # here fitted: 64 and more heads reach the ridge
+    floor_s: float  # as of MlaPrefillConstants
     block: float
-    max_splits: float
-    group_tile: float
-    resident: float = 1.0
+    max_splits: float  # below 0 for kernels that always cut into so many (Triton's)
+    group_tile: float  # heads that share a block
+    resident: float = 1.0  # blocks that an SM works on at a time, each at the rates of one (sm_bw)
 
 
 IDEAL_MLA_PREFILL = MlaPrefillConstants(0, 1, 0, 0, 64, 0, 0, 0, tile=1, eff_m=1)

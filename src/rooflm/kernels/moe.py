@@ -24,25 +24,18 @@ JOINED = 3.0
 
 
 class MoEConstants(NamedTuple):
-    """What a kernel reaches on one GPU and dtype: numbers or arrays. Times in s.
+    """What a kernel reaches on one GPU and dtype: numbers or arrays."""
 
-    start: fixed time of the launches, sort and routing; expert: time for each expert that the rank holds (s);
-    eff_c, eff_m: share of peak compute and of DRAM bandwidth; c_sm: bandwidth that one SM can draw, as a multiple of
-    its share; ramp: time to fill the memory pipeline; wave: time for each wave of tiles;
-    eff_pass: share of DRAM bandwidth of the permute, activation and finalise passes;
-    stray: share of those passes that runs over rows of other ranks too (kernels that mask instead of drop);
-    l2: bandwidth of L2 over DRAM's on the cards that it was fitted to (0: as on any)."""
-
-    start: Num
-    expert: Num
-    eff_c: Num
-    eff_m: Num
-    c_sm: Num
-    ramp: Num
-    wave: Num
-    eff_pass: Num
-    stray: Num
-    l2: Num = 0.0
+    start: Num  # s of the launches, sort and routing
+    expert: Num  # s for each expert that the rank holds
+    eff_c: Num  # share of the peak
+    eff_m: Num  # share of DRAM's bandwidth
+    c_sm: Num  # bandwidth that one SM can draw, as a multiple of its share
+    ramp: Num  # s to fill the memory pipeline
+    wave: Num  # s for each wave of tiles
+    eff_pass: Num  # share of DRAM's bandwidth of the permute, activation and finalise passes
+    stray: Num  # share of those passes over rows of other ranks too (kernels that mask instead of drop)
+    l2: Num = 0.0  # bandwidth of L2 over DRAM's on the cards that it was fitted to (0: as on any)
 
     def on(self, l2: Num) -> MoEConstants:
         """The constants on a card with another L2 (bandwidth over DRAM's), from which its SMs draw their operands.
@@ -66,13 +59,11 @@ class MoEConstants(NamedTuple):
 
 
 class Routing(NamedTuple):
-    """Work of the busiest rank. rows: (token, expert) pairs it computes; experts: local experts with at least one row.
+    """Work of the busiest rank."""
 
-    spread: 0 where all experts have equally many rows (the balanced benchmark), 1 where their numbers scatter."""
-
-    rows: Num
-    experts: Num
-    spread: Num
+    rows: Num  # (token, expert) pairs that it computes
+    experts: Num  # its experts with at least one row
+    spread: Num  # 0 where all experts have equally many rows (the balanced benchmark), 1 where their numbers scatter
 
 
 def largest_of(count: Num) -> Num:

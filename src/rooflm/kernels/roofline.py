@@ -36,15 +36,13 @@ MEASURED = Factors()
 
 
 class Timed(NamedTuple):
-    """A node with the seconds of one execution; `levels`: its roofline's seconds at [compute, DRAM, L2, L1] (None for a
-    collective), `kernel`: the seconds of its calibrated kernel, `roof`: seconds that one execution takes at least, its
-    FLOPs at the datasheet's rate and its bytes at that of device memory (0 for a collective)."""
+    """A node with the seconds of one execution (of a collective: `time` alone)."""
 
     node: Op | Comm
     time: Num
-    levels: Any = None
-    kernel: Num = 0.0
-    roof: Num = 0.0
+    levels: Any = None  # its roofline's seconds at [compute, DRAM, L2, L1]
+    kernel: Num = 0.0  # of its calibrated kernel
+    roof: Num = 0.0  # at least: its FLOPs at the datasheet's rate, its bytes at that of device memory
 
     @property
     def bound(self) -> Num:
