@@ -8,7 +8,7 @@ import pytest
 import rooflm
 from rooflm.catalogue.hardware import Link
 from rooflm.graph.ops import Comm
-from rooflm.kernels.rings import ring_wait, ring_waits
+from rooflm.kernels.collectives import ring_wait, ring_waits
 
 NODE, FABRIC = Link("", "nvlink", 8, 450e9, 1e-6), Link("", "infiniband", 2**20, 50e9, 5e-6)
 

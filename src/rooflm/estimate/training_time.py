@@ -17,7 +17,7 @@ from rooflm.estimate.training_kernels import in_training
 from rooflm.estimate.training_step import PHASES, PLACES, StepGraph, grad_bytes, held, multi_token, setup_of, step_graph
 from rooflm.graph.context import Context
 from rooflm.graph.ops import OVER_PROMPTS, Comm, Op
-from rooflm.kernels.rings import ring_waits
+from rooflm.kernels.collectives import ring_waits
 from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
