@@ -8,24 +8,14 @@ from functools import cached_property
 
 import numpy as np
 
-from rooflm.estimate.bounds import by_bound, largest
+from rooflm.estimate import request
 from rooflm.estimate.capacity import Limits, Running, check, memory_use, running
 from rooflm.estimate.figures import Figures, Memory, figure
 from rooflm.estimate.offloaded import device_part, host_bytes
-from rooflm.estimate.request import (
-    Speed,
-    a_token,
-    decode_nodes,
-    decode_step,
-    last_step,
-    mean_step,
-    speed,
-    timed_nodes,
-    timed_passes,
-)
+from rooflm.estimate.request import mean_step
 from rooflm.estimate.step import Step, add_up, by_name, volumes
 from rooflm.kernels.rates import matrix_peak, rates
-from rooflm.kernels.roofline import Timed
+from rooflm.kernels.roofline import Timed, by_bound, largest
 from rooflm.scenario.rules import INFERENCE, flags
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, floor, larger
@@ -46,7 +36,7 @@ class InferenceFigures(Figures):
     latency: Num
     memory: Memory
     limits: Limits
-    speed: Speed
+    speed: request.Speed
     running: Running
     scenario: Scenario
 
@@ -136,7 +126,7 @@ class InferenceFigures(Figures):
         if not np.any(run.fuller):
             return self.passes["decode"]
         fewer = run._replace(micro=floor(run.sequences / run.flight))
-        return decode_step(s, timed_nodes(decode_nodes(s, fewer), s), rates(s), fewer)
+        return request.decode_step(s, request.timed_nodes(request.decode_nodes(s, fewer), s), rates(s), fewer)
 
     def in_step(self, name: str) -> Num:
         """A quantity of `Step` over all micro-batches of a decode step, mean over the output."""
@@ -238,8 +228,8 @@ def infer_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Infe
     Never raises for an infeasible point: `fits` and `reason` say so. Units: SI."""
     held = device_part(s)
     run = running(held)
-    fast = speed(s, timed_passes(held, run), rates(s), run)
-    tpot, end = fast.tpot, a_token(s, last_step(fast.tick.total, s.axes), fast.extra)
+    fast = request.speed(s, request.timed_passes(held, run), rates(s), run)
+    tpot, end = fast.tpot, request.a_token(s, request.last_step(fast.tick.total, s.axes), fast.extra)
     if not s.model.head:
         tpot, end = np.nan * tpot, np.nan * tpot
     memory = memory_use(held, need=run.need)

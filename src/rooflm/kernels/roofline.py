@@ -7,7 +7,7 @@ each level's traffic that of the best tiling that fits the level below it. Calib
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -162,3 +162,25 @@ def time_nodes(nodes: Sequence[Op | Comm], s: Scenario, engine: Factors = MEASUR
 def comm_volume(comm: Comm) -> Num:
     """Bytes that one rank sends in all executions of a collective."""
     return comm.count * sent_volume(comm.op, comm.bytes, comm.ranks)
+
+
+def by_bound(timed: Sequence[Timed]) -> dict[str, Num]:
+    """Seconds of nodes by what bounds them; communication is the network's, hidden or not."""
+    out: dict[str, Num] = dict.fromkeys(BOUNDS, 0.0)
+    for t in timed:
+        if t.levels is None:
+            out["network"] = out["network"] + t.total
+            continue
+        bound, total = t.bound, t.total
+        for index, name in enumerate(BOUNDS[: BOUNDS.index("overhead") + 1]):
+            out[name] = out[name] + pick(bound == index, total, 0.0)
+    return out
+
+
+def largest(shares: Mapping[str, Num]) -> Num:
+    """The name of the largest share, at each point.
+
+    >>> str(largest({"compute": 1.0, "dram": 2.0}))
+    'dram'
+    """
+    return np.array([*shares])[np.argmax(np.stack(np.broadcast_arrays(*shares.values())), axis=0)]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rooflm.estimate.bounds import by_bound, largest
 from rooflm.estimate.training import TrainingFigures
 from rooflm.graph.ops import Op
-from rooflm.kernels.roofline import BOUNDS
+from rooflm.kernels.roofline import BOUNDS, by_bound, largest
 from rooflm.units import Num
 
 CAUSES = ("compute", "dram", "l2", "l1", "network", "schedule", "other")
