@@ -18,7 +18,6 @@ KINDS = (
 """Kinds of schemes: 16 or 32 bits; 8-bit floats with one scale a tensor or row, by blocks of 128, by 32 values; 8-bit
 weights alone; 8-bit integers; the same of weights alone; 4-bit groups; these with 8-bit and with 4-bit activations;
 4-bit floats by 32 and by 16 values; 2 or 3 bits in groups; llama.cpp's own types; a number of bits between two."""
-SPREADS = ("any", "all", "none")
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,8 @@ class Abilities:
     stage_groups: bool = flag(True, "it runs pipeline stages")
     context_groups: bool = flag(True, "it splits a sequence over several devices")
     mixed_groups: bool = flag(True, "tensor groups and pipeline stages go together")
-    expert_groups: str = word("any", "ranks that experts go over: any divisor, all of tp x dp, or none", SPREADS)
+    expert_groups: str = word("any", "ranks that experts go over: any divisor, all of tp x dp, or none",
+                             ("any", "all", "none"))  # fmt: skip
     ranks_are_groups: bool = flag(True, "ranks that share experts with others may be tensor groups")
     layers_first: bool = flag(False, "devices that are not spoken for become pipeline stages, not a tensor group")
     many_adapters: bool = flag(True, "it serves requests of different low-rank adapters in one pass")
@@ -82,7 +82,8 @@ def _kinds_of(q: Quant) -> frozenset[str]:
     if not weight.is_integer():
         return frozenset({"fraction", "gguf"})
     if q.kind == "float":
-        return frozenset({_float(weight, act, q)})
+        eight = "fp8-weights" if act > 8 else "fp8-block" if q.block else "mxfp8" if q.by_32 else "fp8"
+        return frozenset({eight if weight >= 8 else "mxfp4" if q.by_32 else "nvfp4"})
     width = 8 if weight >= 8 else 4 if weight >= 4 else 3
     narrow, also = _WIDTHS.get((width, 16 if act >= 16 else 4 if act <= 4 else 8), (f"int{width}", ()))
     return frozenset({narrow} if q.kind == "int" else {narrow, *also})
@@ -97,10 +98,3 @@ _WIDTHS: dict[tuple[int, int], tuple[str, tuple[str, ...]]] = {
     (3, 16): ("int3", ("gguf",)),
 }
 """Widths of weights and activations -> the kind of integers (where none is given: intN), and what else it may be."""
-
-
-def _float(weight: float, act: float, q: Quant) -> str:
-    """The kind of a scheme of narrow floats."""
-    if weight < 8:
-        return "mxfp4" if q.by_32 else "nvfp4"
-    return "fp8-weights" if act > 8 else "fp8-block" if q.block else "mxfp8" if q.by_32 else "fp8"

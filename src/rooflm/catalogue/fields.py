@@ -19,22 +19,18 @@ from rooflm.shown.numbers import plain_number
 
 
 class About(NamedTuple):
-    """What is known about a field.
-
-    kind: number, flag, word, sizes (rising whole numbers as text) or shapes (2112x7168, as text). unit: of a number.
-    low, high: bounds, inclusive unless `above` (value > low) or `below` (value < high). whole: a count. endless:
-    infinity means no limit. among: the allowed words (none: any)."""
+    """What is known about a field."""
 
     meaning: str
     unit: str = ""
     low: float = 0.0
     high: float = math.inf
-    above: bool = False
-    whole: bool = False
-    kind: str = "number"
-    among: tuple[str, ...] = ()
-    below: bool = False
-    endless: bool = False
+    above: bool = False  # low itself is not allowed
+    whole: bool = False  # a count
+    kind: str = "number"  # or flag, word, sizes (rising whole numbers as text), shapes (2112x7168, as text)
+    among: tuple[str, ...] = ()  # the allowed words (none: any)
+    below: bool = False  # high itself is not allowed
+    endless: bool = False  # infinity means no limit
 
     @property
     def rule(self) -> str:

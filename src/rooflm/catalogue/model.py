@@ -271,7 +271,7 @@ def _kept(block: Block, depth: Num) -> Num:
     return _whole(block.count * each * depth) / each
 
 
-_SCALED = {
+WIDENED: dict[type[Any], tuple[str, ...]] = {
     Attention: ("heads", "kv_heads"), MLA: ("heads",), CompressedAttention: ("heads",),
     LinearAttention: ("heads", "key_heads"), MLP: ("width",), MoE: ("width", "shared_width"),
 }  # fmt: skip
@@ -282,7 +282,7 @@ def _widen(part: Any, scale: Num) -> Any:
     """A mixer or feed-forward with its heads or width times `scale`, whole numbers; what is absent stays so."""
     if part is None:
         return None
-    sizes = {n: getattr(part, n) for n in _SCALED[type(part)]}
+    sizes = {n: getattr(part, n) for n in WIDENED[type(part)]}
     return replace(part, **{n: _whole(v * scale) * (v > 0) for n, v in sizes.items() if not is_plain(v, 0)})
 
 

@@ -8,22 +8,8 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-from rooflm.catalogue.model import (
-    MLA,
-    MLP,
-    Attention,
-    Block,
-    CompressedAttention,
-    FeedForward,
-    LinearAttention,
-    Mixer,
-    Model,
-    MoE,
-    ffn_params,
-    matrix_params,
-    mixer_params,
-    norm_params,
-)
+from rooflm.catalogue import model as shapes
+from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, LinearAttention, Model, MoE
 from rooflm.catalogue.quant import PARTS, Quant
 from rooflm.graph.adapted import SEVERAL, adapter_params
 from rooflm.scenario.adapters import Adapters
@@ -31,14 +17,11 @@ from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
-SPLIT: dict[type[Mixer], tuple[str, ...]] = {
-    Attention: ("heads", "kv_heads"), MLA: ("heads",), CompressedAttention: ("heads", "out_groups"),
-    LinearAttention: ("heads", "key_heads"),
-}  # fmt: skip
+SPLIT = shapes.WIDENED | {CompressedAttention: ("heads", "out_groups")}
 """What of a mixer a tensor group splits."""
 
 
-def local_mixer(mixer: Mixer | None, tp: Num) -> Mixer | None:
+def local_mixer(mixer: shapes.Mixer | None, tp: Num) -> shapes.Mixer | None:
     """The mixer as one rank of the tensor group holds it: heads split, KV heads replicated when there are too few."""
     if mixer is None or is_plain(tp, 1):
         return mixer
@@ -46,7 +29,7 @@ def local_mixer(mixer: Mixer | None, tp: Num) -> Mixer | None:
     return replace(mixer, **split)
 
 
-def local_ffn(ffn: FeedForward | None, mapping: Mapping) -> tuple[Num, Num, Num]:
+def local_ffn(ffn: shapes.FeedForward | None, mapping: Mapping) -> tuple[Num, Num, Num]:
     """(width of the dense or shared part, experts, width of an expert) on one rank."""
     if ffn is None:
         return 0, 0, 0
@@ -67,17 +50,17 @@ def block_shard(model: Model, block: Block, mapping: Mapping) -> dict[str, Num]:
     h = model.hidden
     mlp: Num = 0
     shared: Num = 0
-    plain: Num = block.norms * norm_params(model)
+    plain: Num = block.norms * shapes.norm_params(model)
     experts: Num = 0
     dense_width, count, width = local_ffn(block.ffn, mapping)
     if isinstance(block.ffn, MLP):
-        mlp = ffn_params(replace(block.ffn, width=dense_width), h)
+        mlp = shapes.ffn_params(replace(block.ffn, width=dense_width), h)
     elif isinstance(block.ffn, MoE):
         f = block.ffn
-        mlp, shared = 2 * h * f.latent, matrix_params(h, dense_width, f.gated)
-        experts = count * matrix_params(f.inner(h), width, f.gated, f.bias)
+        mlp, shared = 2 * h * f.latent, shapes.matrix_params(h, dense_width, f.gated)
+        experts = count * shapes.matrix_params(f.inner(h), width, f.gated, f.bias)
         plain = plain + f.experts * h + f.shared_gate * h + f.bias * f.experts
-    attention = mixer_params(local_mixer(block.mixer, mapping.tp), h)
+    attention = shapes.mixer_params(local_mixer(block.mixer, mapping.tp), h)
     return {"attention": attention, "mlp": mlp, "shared": shared, "experts": experts, "plain": plain}
 
 
@@ -114,7 +97,7 @@ def shards(model: Model, mapping: Mapping) -> dict[str, Num]:
     m = model.scaled()
     layers = ceil(m.layers / mapping.pp)
     total = {kind: params * layers for kind, params in layer_shard(m, mapping).items()}
-    total["plain"] = total["plain"] + norm_params(m) + m.tower_params / mapping.tp
+    total["plain"] = total["plain"] + shapes.norm_params(m) + m.tower_params / mapping.tp
     first, last = end_tables(m, mapping)
     total["embedding"] = pick(mapping.pp > 1, larger(first, last), first + last) + extra_share(m, mapping)
     return total
@@ -151,7 +134,7 @@ def adapter_bytes(model: Model, mapping: Mapping, adapters: Adapters) -> Num:
     return 2.0 * adapters.held * one * stage_share(model.scaled(), mapping.pp)
 
 
-def kv_values(mixer: Mixer | None, shared_kept: bool = False) -> Num:
+def kv_values(mixer: shapes.Mixer | None, shared_kept: bool = False) -> Num:
     """Values that one layer caches a token: K and V of every KV head, or MLA's latent (and its indexer key).
     shared_kept: those that it has room for, where what it reads is an earlier layer's."""
     if isinstance(mixer, Attention):
@@ -166,7 +149,7 @@ def new_values(a: Attention, shared_kept: bool = False) -> Num:
     return 0 if a.shared_kv and not shared_kept else a.kv_heads * (a.head_dim + a.v_dim)
 
 
-def index_bytes(mixer: Mixer | None) -> Num:
+def index_bytes(mixer: shapes.Mixer | None) -> Num:
     """Bytes a token of the sparse indexer's key: fp8 values and a 4-byte scale (DeepSeek-V3.2), or 16 bits beside
     plain attention (MiniMax-M3)."""
     if isinstance(mixer, MLA):

@@ -134,28 +134,22 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     indexer picks fewer tokens than there are, kernels over the latents take its place; for shorter prompts, too, where
     the engine has no other way (docs/decisions/0111). Without an indexer, 8-bit caches may be read by 8-bit queries."""
     sequences, new, past, heads, qk, v, picked, latent, rope = op.shape
-    device = s.cluster.device
-    eight = (
-        is_plain(picked, np.inf)
-        and bool(highest(s.quant.kv_bits) <= 8)
-        and device.kernel_generation in listed(s.engine.kernels.narrow_prompts)
-    )
+    device, peak, all_read = s.cluster.device, r.peak["half"], is_plain(picked, np.inf)
+    narrow = device.kernel_generation in listed(s.engine.kernels.narrow_prompts)
+    eight = all_read and narrow and bool(highest(s.quant.kv_bits) <= 8)
     c = constants("mla", mla.MlaPrefillConstants, w, "fp8" if eight else w.half, ("mla-prefill",))
     c = c._replace(floor_s=pick(s.engine.host.issue_prefill > GRAPHLESS, c.floor_s, 0.0),
                    softmax_dim=c.softmax_dim * matrix_share(device) * softmax_share(device))  # fmt: skip
     call = partial(mla.mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v,
-                   q_bytes=1 if eight else op.widths[0], peak=r.peak["half"], bandwidth=r.dram, sms=device.sms,
-                   c=c)  # fmt: skip
-    if s.engine.phase == "training" and not absent_group(s.mapping.cp) and is_plain(picked, np.inf):
+                   q_bytes=1 if eight else op.widths[0], peak=peak, bandwidth=r.dram, sms=device.sms, c=c)  # fmt: skip
+    if s.engine.phase == "training" and not absent_group(s.mapping.cp) and all_read:
         # kernels of a context group's chunks have equal work: that of the rank's own new / cp causal tokens
         return s.mapping.cp * call(new / s.mapping.cp, 0)
     time = call(new, past)
     if s.engine.kernels.latent_prompts:  # scores of latent + rope, sums of latents: so many more FLOPs a pair
         time = time * (2.0 * latent + rope) / (qk + v)
-    if not is_plain(picked, np.inf):
-        sparse = mla.sparse_prefill_time(
-            sequences, new, past, heads, picked, latent=latent, rope=rope, peak=r.peak["half"]
-        )
+    if not all_read:
+        sparse = mla.sparse_prefill_time(sequences, new, past, heads, picked, latent=latent, rope=rope, peak=peak)
         time = pick((new + past > picked) | s.engine.kernels.sparse_prompts, sparse, time)
     return time / s.mapping.cp
 

@@ -66,7 +66,5 @@ def rates_of(d: Device, q: Quant, e: Efficiency) -> Rates:
     names = {"quant": quant, "half": half, "vector": vector}
     compute, memory = (e.compute, e.memory) if e.mode == "flat" else (1.0, 1.0)
     peak = {k: d.peak[v] * compute for k, v in names.items()}
-    return Rates(
-        peak, names, d.dram.bandwidth * memory, d.l2.bandwidth * memory, d.l1.bandwidth * memory, d.l2.size,
-        d.l1.size,
-    )  # fmt: skip
+    dram, l2, l1 = (level.bandwidth * memory for level in (d.dram, d.l2, d.l1))
+    return Rates(peak, names, dram, l2, l1, d.l2.size, d.l1.size)

@@ -72,27 +72,17 @@ def _short(s: Scenario) -> Num:
     return m.schedule == "interleaved" and (m.vp > 1) & (m.pp > 1) & (each % m.pp != 0)
 
 
-def mixers(s: Scenario, kind: type[Any]) -> list[Any]:
-    """Every mixer of a kind."""
-    return [b.mixer for b in s.model.blocks if isinstance(b.mixer, kind)]
-
-
-PICKING = (Attention, MLA)
-"""Mixers that may pick tokens."""
-
-
-def _indexer(mixer: Any) -> Num:
-    """Width of the indexer by which a mixer picks tokens (0: none of its own)."""
-    if not isinstance(mixer, PICKING):
-        return 0
-    return mixer.index_heads * mixer.index_dim * (mixer.q_rank if isinstance(mixer, MLA) else 1)
+def mixers(s: Scenario, *kinds: type[Any]) -> list[Any]:
+    """Every mixer of these kinds."""
+    return [b.mixer for b in s.model.blocks if isinstance(b.mixer, kinds)]
 
 
 def _blind(s: Scenario) -> Num:
     """True where mixers pick tokens but no layer has an indexer (GLM-5.2: one layer's picks may serve the next)."""
-    mixers = [b.mixer for b in s.model.blocks]
-    picks = any_of([m.index_topk > 0 for m in mixers if isinstance(m, PICKING)])
-    return picks is not False and picks & (any_of([_indexer(m) > 0 for m in mixers]) == 0)
+    found = mixers(s, Attention, MLA)
+    picks = any_of([m.index_topk > 0 for m in found])
+    own = any_of([m.index_heads * m.index_dim * (m.q_rank if isinstance(m, MLA) else 1) > 0 for m in found])
+    return picks is not False and picks & (own == 0)
 
 
 def _spread(s: Scenario) -> Num:
