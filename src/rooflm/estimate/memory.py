@@ -47,21 +47,17 @@ def block_shard(model: Model, block: Block, mapping: Mapping) -> dict[str, Num]:
     >>> float(shard["attention"] + shard["mlp"]) * 2 == 4 * 4096**2 + 3 * 4096 * 11008
     True
     """
-    h = model.hidden
-    mlp: Num = 0
-    shared: Num = 0
-    plain: Num = block.norms * shapes.norm_params(model)
-    experts: Num = 0
-    dense_width, count, width = local_ffn(block.ffn, mapping)
-    if isinstance(block.ffn, MLP):
-        mlp = shapes.ffn_params(replace(block.ffn, width=dense_width), h)
-    elif isinstance(block.ffn, MoE):
-        f = block.ffn
-        mlp, shared = 2 * h * f.latent, shapes.matrix_params(h, dense_width, f.gated)
-        experts = count * shapes.matrix_params(f.inner(h), width, f.gated, f.bias)
-        plain = plain + f.experts * h + f.shared_gate * h + f.bias * f.experts
-    attention = shapes.mixer_params(local_mixer(block.mixer, mapping.tp), h)
-    return {"attention": attention, "mlp": mlp, "shared": shared, "experts": experts, "plain": plain}
+    h, f, (dense_width, count, width) = model.hidden, block.ffn, local_ffn(block.ffn, mapping)
+    held: dict[str, Num] = dict.fromkeys(PARTS, 0)
+    held["attention"] = shapes.mixer_params(local_mixer(block.mixer, mapping.tp), h)
+    held["plain"] = block.norms * shapes.norm_params(model)
+    if isinstance(f, MLP):
+        held["mlp"] = shapes.ffn_params(replace(f, width=dense_width), h)
+    elif isinstance(f, MoE):
+        held["mlp"], held["shared"] = 2 * h * f.latent, shapes.matrix_params(h, dense_width, f.gated)
+        held["experts"] = count * shapes.matrix_params(f.inner(h), width, f.gated, f.bias)
+        held["plain"] = held["plain"] + f.experts * h + f.shared_gate * h + f.bias * f.experts
+    return held
 
 
 def stage_share(model: Model, pp: Num) -> Num:

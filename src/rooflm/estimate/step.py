@@ -41,18 +41,16 @@ NO_EXPERTS = Experts()
 
 @dataclass(frozen=True)
 class Step:
-    """One pass on one device (s). total: with the host; device_time: without it; alone: sum of kernels and collectives
-    as timed one by one, `shares` by part; slower: factor on all device times. parts, FLOPs, bytes and energy are
-    computed when first read."""
+    """One pass on one device (s). Parts, FLOPs, bytes and energy are computed when first read."""
 
     total: Num
-    device_time: Num
-    alone: Num
-    shares: dict[str, Num]
+    device_time: Num  # without the host
+    alone: Num  # sum of kernels and collectives as timed one by one
+    shares: dict[str, Num]  # the same by part
     timed: Sequence[Timed] = field(repr=False)
     device: Device = field(repr=False)
     rates: Rates = field(repr=False)
-    slower: Num = 1.0
+    slower: Num = 1.0  # factor on all device times
 
     @cached_property
     def busy(self) -> Num:

@@ -13,19 +13,10 @@ from typing import ClassVar
 import numpy as np
 
 from rooflm.estimate import training_memory as tm
+from rooflm.estimate import training_step as ts
 from rooflm.estimate.capacity import Limits, check, fixed_buffers
 from rooflm.estimate.figures import Figures, Memory, figure
 from rooflm.estimate.step import add_up, by_name, by_part, dynamic_energy
-from rooflm.estimate.training_step import (
-    PHASES,
-    StepGraph,
-    context,
-    flops_seconds,
-    forward_flops,
-    recomputed_flops,
-    setup_of,
-    trained_flops,
-)
 from rooflm.estimate.training_time import TrainingStep, time_step
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.rates import matrix_peak, rates
@@ -51,7 +42,7 @@ class TrainingFigures(Figures):
     """What attention's FLOPs are counted by in `mfu`, `hfu` and the model's FLOP/s."""
 
     @property
-    def timed(self) -> StepGraph[Timed]:
+    def timed(self) -> ts.StepGraph[Timed]:
         """The step's nodes."""
         return self.step.timed
 
@@ -68,7 +59,7 @@ class TrainingFigures(Figures):
     @figure
     def detail(self) -> dict[str, dict[str, Num]]:
         """Phase -> part of the model -> device seconds of one micro-batch."""
-        return {phase: by_part(self.timed.phase(phase)) for phase in PHASES}
+        return {phase: by_part(self.timed.phase(phase)) for phase in ts.PHASES}
 
     @figure
     def micro_batches(self) -> Num:
@@ -133,25 +124,25 @@ class TrainingFigures(Figures):
     def mfu_causal(self) -> Num:
         """The same with half of the pairs: those that attention needs."""
         s = self.scenario
-        forward, _ = forward_flops(s, causal=True)
-        return trained_flops(s, forward, causal=True) * s.workload.batch / self._peak_work
+        forward, _ = ts.forward_flops(s, causal=True)
+        return ts.trained_flops(s, forward, causal=True) * s.workload.batch / self._peak_work
 
     @figure
     def hfu(self) -> Num:
         """Executed FLOP/s over peak, recomputation included."""
-        again = recomputed_flops(self.scenario, self._forward[1]) * self.scenario.workload.batch
+        again = ts.recomputed_flops(self.scenario, self._forward[1]) * self.scenario.workload.batch
         return (self._model_flops + again) / self._peak_work
 
     @cached_property
     def _forward(self) -> tuple[Num, list[Op | Comm]]:
         """FLOPs of a sequence's forward pass, all pairs of tokens counted, and the nodes of its layers."""
-        return forward_flops(self.scenario, causal=False)
+        return ts.forward_flops(self.scenario, causal=False)
 
     @cached_property
     def _model_flops(self) -> Num:
         """FLOPs of a step, all pairs of tokens counted in attention."""
         s = self.scenario
-        return trained_flops(s, self._forward[0], causal=False) * s.workload.batch
+        return ts.trained_flops(s, self._forward[0], causal=False) * s.workload.batch
 
     @cached_property
     def _device_seconds(self) -> Num:
@@ -172,7 +163,7 @@ class TrainingFigures(Figures):
     def flops_time(self) -> Num:
         """Seconds of a step if only its FLOPs took time, each at the peak of its data type."""
         peak = rates(self.scenario).peak
-        each = sum(flops_seconds([t.node for t in group], peak) for group in self.timed.passes.values())
+        each = sum(ts.flops_seconds([t.node for t in group], peak) for group in self.timed.passes.values())
         return each * self.micro_batches / self.scenario.mapping.pp
 
     @figure
@@ -212,8 +203,8 @@ def train_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Trai
     """Predict training of one scenario (or of every point of its grid). Never raises for an infeasible point.
 
     broken: the rules that it breaks (`rules.flags`), where that is known already."""
-    c = context(s)
-    step, stages = time_step(s, c), tm.stages(setup_of(s, c))
+    c = ts.context(s)
+    step, stages = time_step(s, c), tm.stages(ts.setup_of(s, c))
     held, violated = used(s, stages), flags(s, TRAINING) if broken is None else broken
     return TrainingFigures(s, step, stages, held, check(violated, held, capacity_of(s)))
 

@@ -60,11 +60,7 @@ class Layer:
 
 
 class Setup(NamedTuple):
-    """What the memory of a stage depends on; `adapters`: parameters of low-rank adapters on one layer of a rank; span:
-    keys that unfused attention scores for a query; weight: bytes of a trained one; fleeting: gradients do not stand;
-    residual: bytes of a value between layers, and in them over a readied base; reused: 1 where a layer that runs again
-    takes the room of the loss; copied: bytes a trained parameter that the update makes anew; lone: ZeRO 3 shards no
-    weights beside the master copy, and tables stay gathered (FSDP's root); inputs: what adapters read; live: Room's."""
+    """What the memory of a stage depends on. Bytes are of one value or parameter."""
 
     model: Model
     mapping: Mapping
@@ -72,20 +68,20 @@ class Setup(NamedTuple):
     quant: Quant
     options: Training
     seq: Num
-    span: Num
+    span: Num  # keys that unfused attention scores for a query
     micro_batches: Num
     grad_bytes: Num
-    adapters: Num = 0.0
-    inputs: Num = 0.0
+    adapters: Num = 0.0  # parameters of low-rank adapters on one layer of a rank
+    inputs: Num = 0.0  # values a token that these read
     logit_bytes: Num = 6.0
     grad_extra: Num = 0.0
-    weight: Num = 2.0
-    fleeting: Num = 0.0
-    residual: Num = 2.0
-    copied: Num = 0.0
-    lone: bool = False
-    reused: Num = 0.0
-    live: Num = 0.0
+    weight: Num = 2.0  # bytes of a trained one
+    fleeting: Num = 0.0  # 1 where gradients do not stand
+    residual: Num = 2.0  # bytes between layers, and in them over a readied base
+    copied: Num = 0.0  # bytes that the update makes anew
+    lone: bool = False  # ZeRO 3 shards no weights beside the master copy, and tables stay gathered (FSDP's root)
+    reused: Num = 0.0  # 1 where a layer that runs again takes the room of the loss
+    live: Num = 0.0  # as `Room.live`
 
     @property
     def tokens(self) -> Num:
@@ -105,13 +101,12 @@ class Setup(NamedTuple):
 
 
 class Inside(NamedTuple):
-    """Bytes that half a layer keeps beside its input, the scores of unfused attention apart; by module (MODULES) those
-    of them that need not be kept where it runs again; and those that are kept where single products are ("ops")."""
+    """Bytes that half a layer keeps beside its input."""
 
     held: Num = 0.0
-    scores: Num = 0.0
-    again: Dict[str, Num] = MappingProxyType({})
-    ops: Num = 0.0
+    scores: Num = 0.0  # of unfused attention, not in `held`
+    again: Dict[str, Num] = MappingProxyType({})  # by module (MODULES): of `held`, not kept where it runs again
+    ops: Num = 0.0  # kept where single products are ("ops")
 
 
 def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:

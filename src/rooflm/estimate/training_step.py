@@ -33,18 +33,14 @@ PHASES = ("forward", "backward", "recompute")
 
 
 class StepGraph(NamedTuple, Generic[Node]):
-    """What one device executes in an optimiser step, as nodes or as timed nodes.
+    """What one device executes in an optimiser step, as nodes or as timed nodes."""
 
-    passes: by phase and place, of one micro-batch and the whole model's layers. update: the optimiser's, once a step.
-    send: one message to the neighbouring stage. reduce, gather: one reduction of all gradients and one gather of all
-    parameters of the fullest stage. tied: the tied embedding's two copies added up."""
-
-    passes: Dict[tuple[str, str], Sequence[Node]]
-    update: Sequence[Node]
-    send: Sequence[Node]
-    reduce: Sequence[Node]
-    gather: Sequence[Node]
-    tied: Sequence[Node]
+    passes: Dict[tuple[str, str], Sequence[Node]]  # by phase and place: one micro-batch, the whole model's layers
+    update: Sequence[Node]  # the optimiser's
+    send: Sequence[Node]  # one message to the neighbouring stage
+    reduce: Sequence[Node]  # one reduction of all gradients of the fullest stage
+    gather: Sequence[Node]  # one gather of all its parameters
+    tied: Sequence[Node]  # the tied embedding's two copies added up
 
     def nodes(self) -> list[Node]:
         """All nodes, group by group."""

@@ -241,21 +241,17 @@ def overlap_tax(s: Scenario) -> Num:
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """One optimiser step of the slowest device, in s.
-
-    micro_batches: of a step on one data-parallel rank. crossings: messages of a micro-batch at each stage border.
-    timed: its nodes. micro: one micro-batch. sync: data-parallel communication. bubble: idle in the pipeline. parts:
-    name -> s, which sum to the step."""
+    """One optimiser step of the slowest device, in s."""
 
     scenario: Scenario
     context: Context
-    micro_batches: Num
-    crossings: Num
+    micro_batches: Num  # on one data-parallel rank
+    crossings: Num  # messages of a micro-batch at each stage border
     timed: StepGraph[Timed]
     micro: Micro
     sync: Sync
-    bubble: Num
-    parts: dict[str, Num]
+    bubble: Num  # idle in the pipeline
+    parts: dict[str, Num]  # they sum to the step
 
     @cached_property
     def total(self) -> Num:

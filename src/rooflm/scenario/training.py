@@ -13,14 +13,13 @@ from rooflm.units import Num, is_plain
 
 
 class Optimizer(NamedTuple):
-    """What an update keeps and moves, a trained parameter: bytes of state beside the master copy; 1 where it divides by
-    a tensor made for it; 1 where gradients are joined in fp32; bytes and FLOPs (by hidden width) of more kernels."""
+    """What an update keeps and moves, a trained parameter."""
 
-    state: float
-    divisor: float = 0.0
-    joined: float = 1.0
-    moved: float = 0.0
-    flops: float = 0.0
+    state: float  # bytes beside the master copy
+    divisor: float = 0.0  # 1 where it divides by a tensor made for it
+    joined: float = 1.0  # 1 where gradients are joined in fp32
+    moved: float = 0.0  # bytes of more kernels
+    flops: float = 0.0  # their FLOPs by hidden width
 
 
 OPTIMIZERS = {
