@@ -170,8 +170,8 @@ def _constants(given: Mapping[str, Any], label: str) -> dict[str, Any]:
 def known_words(field: str, value: Any, label: str) -> None:
     """RooflmError if a word of an engine's text field is unknown: a kernel library, kind of scheme, excluded device,
     library of experts' kernels, data type of products, generation or card."""
-    if field == "kernels":
-        known_kernels(label, value)
+    if field == "kernels" and value and value not in kernel_names():
+        raise RooflmError(f"{label} is {value!r}, but it must be one of {', '.join(kernel_names())}")
     among: dict[str, Callable[[], Collection[str]]] = {
         "schemes": lambda: KINDS, "elsewhere": device_words, "padded": lambda: {e.dtype for e in entries_of("gemm")},
         "experts": lambda: {e.family for e in entries_of("moe")} - {"", "plain"},
@@ -213,12 +213,6 @@ def _factors(given: Mapping[str, Mapping[str, float]], label: str) -> Factors:
 def kernel_names() -> tuple[str, ...]:
     """Whose kernels there are: every one that a row of the catalogue names."""
     return tuple(sorted(words_of("engine", "kernels")))
-
-
-def known_kernels(name: str, value: str) -> None:
-    """Nothing where these are somebody's kernels, or nobody's, else RooflmError."""
-    if value and value not in kernel_names():
-        raise RooflmError(f"{name} is {value!r}, but it must be one of {', '.join(kernel_names())}")
 
 
 def engine_names() -> list[str]:

@@ -137,6 +137,17 @@ class Instance(Protocol):
         """Reserve the prompt's memory; the entry to prefill, or None where nothing is left to prefill."""
 
 
+def next_parts(r: Instance, budget: int) -> list[Chunk]:
+    """The next parts of unfinished prompts, as many as a budget of new tokens takes."""
+    chunks: list[Chunk] = []
+    for entry in r.prefilling:
+        if budget <= 0:
+            break
+        chunks.append((entry, min(entry[2], budget, r.chunk)))
+        budget -= chunks[-1][1]
+    return chunks
+
+
 class Continuous:
     """vLLM: decoding sequences come first in the token budget, prompts fill the rest in chunks, all in one pass.
 
@@ -159,15 +170,9 @@ class Continuous:
 
     def select(self, r: Instance) -> Chosen:
         """Chunks of the next pass, unfinished prompts first."""
-        chunks: list[Chunk] = []
-        running = len(r.decoding.heap)
-        budget = r.budget - running if self.mixes else r.budget
-        for entry in r.prefilling:
-            if budget <= 0:
-                break
-            new = min(entry[2], budget, r.chunk)
-            chunks.append((entry, new))
-            budget -= new
+        budget = r.budget - len(r.decoding.heap) if self.mixes else r.budget
+        chunks = next_parts(r, budget)
+        budget -= sum(new for _, new in chunks)
         waiting = r.waiting
         while waiting and budget > 0 and len(r.decoding.heap) + len(r.prefilling) < r.most:
             request = waiting.first()
@@ -317,18 +322,10 @@ class Static(Continuous):
         """The next batch when none runs; the rest of its prompts; nothing otherwise."""
         if r.decoding.heap and not r.prefilling:
             return [], False
-        chunks: list[Chunk] = []
-        budget = r.budget
         assembling = not r.decoding.heap and not r.prefilling
         while assembling and r.waiting and len(r.prefilling) < r.most and all_fits(r, r.waiting.first()):
             r.admit(r.waiting.take())
-        for entry in r.prefilling:
-            if budget <= 0:
-                break
-            new = min(entry[2], budget, r.chunk)
-            chunks.append((entry, new))
-            budget -= new
-        return chunks, False
+        return next_parts(r, r.budget), False
 
 
 SCHEDULERS: dict[str, type[Continuous]] = {

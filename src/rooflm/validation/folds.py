@@ -17,9 +17,6 @@ def held_out(*columns: Iterable[Any], share: float = 0.3, seed: int = 0) -> NDAr
     [False, False, False, False, True, True]
     """
     keys = list(zip(*columns, strict=True))
-    draw = {key: _uniform(f"{seed}|" + "|".join(str(part) for part in key)) for key in set(keys)}
-    return np.array([draw[key] < share for key in keys], dtype=bool)
-
-
-def _uniform(text: str) -> float:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") / 2.0**64
+    texts = {key: f"{seed}|" + "|".join(str(part) for part in key) for key in set(keys)}
+    hashes = {key: hashlib.blake2b(text.encode(), digest_size=8).digest() for key, text in texts.items()}
+    return np.array([int.from_bytes(hashes[key], "big") / 2.0**64 < share for key in keys], dtype=bool)

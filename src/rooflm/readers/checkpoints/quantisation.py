@@ -207,10 +207,6 @@ def _quanto(q: Fields) -> str:
     return "fp8" if "float" in str(q.get("weights")) else "int8"
 
 
-def _fp8(q: Fields) -> str:
-    return "fp8-block" if q.get("weight_block_size") else "fp8"
-
-
 def _mlx(q: Fields) -> str:
     """MLX's own form, which names no method: a 16-bit scale and bias a group, embedding and head quantised too.
 
@@ -237,7 +233,7 @@ METHODS: dict[str, str | Callable[[Fields], str]] = {
     "experts-int8": "int8-wo-experts",
     "fbgemm-fp8": "fp8",
     "fp-quant": lambda q: "nvfp4" if "nv" in str(q.get("forward_dtype", "")).lower() else "w4a4g32",
-    "fp8": _fp8,
+    "fp8": lambda q: "fp8-block" if q.get("weight_block_size") else "fp8",
     "gptq": _gptq,
     "gptq-marlin": _gptq,
     "higgs": lambda q: weight_only(_number(q.get("bits"), 4), _number(q.get("group_size"), 256)),
