@@ -1,13 +1,11 @@
-"""What fits: memory of the fullest device when serving, the largest batch, rounds of a batch, rules of a split."""
+"""What fits: memory of the fullest device when serving, the largest batch, rounds of a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Dict
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Device
@@ -21,35 +19,7 @@ from rooflm.kernels.collectives import IN_SWITCH_KINDS
 from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, any_of, ceil, floor, highest, larger, pick, smaller
-
-OUT_OF_MEMORY = "out of memory"
-"""The reason that is no rule of a split."""
-
-
-class Limits(NamedTuple):
-    """Why a scenario cannot run: one flag a reason (arrays of bool)."""
-
-    flags: dict[str, Num]
-
-    @property
-    def illegal(self) -> NDArray[Any]:
-        """True where a rule of the split is broken, whatever the memory."""
-        return np.asarray(any_of(flag for reason, flag in self.flags.items() if reason != OUT_OF_MEMORY))
-
-    @property
-    def broken(self) -> NDArray[Any]:
-        """True where the scenario cannot run for any reason."""
-        return np.asarray(any_of(self.flags.values()))
-
-    @property
-    def reason(self) -> Num:
-        """The first reason that holds at each point, or an empty text."""
-        names = ["", *self.flags]
-        code: Num = np.zeros((), dtype=int)
-        for index, flag in reversed(list(enumerate(self.flags.values(), start=1))):
-            code = np.where(flag, index, code)
-        return np.asarray(np.array(names)[np.asarray(code)])
+from rooflm.units import Num, ceil, floor, highest, larger, pick, smaller
 
 
 class Needs(NamedTuple):
@@ -227,8 +197,3 @@ def max_batch(s: Scenario, need: Needs | None = None) -> Num:
 def running_limit(s: Scenario) -> Num:
     """Sequences in all that the engine runs at a time, whatever the memory."""
     return s.engine.room.max_sequences * s.mapping.dp
-
-
-def check(broken: Dict[str, Num], used: Num, capacity: Num) -> Limits:
-    """Limits of a scenario: the rules that it breaks (`rules.flags`), and whether it runs out of memory."""
-    return Limits({**broken, OUT_OF_MEMORY: (used <= capacity) == 0})

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num
+from rooflm.units import Num, any_of
 
-if TYPE_CHECKING:
-    from rooflm.estimate.capacity import Limits
+OUT_OF_MEMORY = "out of memory"
+"""The reason that is no rule of a split."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,36 @@ class Memory:
     def margin(self) -> Num:
         """Bytes left (negative: missing)."""
         return self.capacity - self.total
+
+
+class Limits(NamedTuple):
+    """Why a scenario cannot run: one flag a reason (arrays of bool)."""
+
+    flags: dict[str, Num]
+
+    @property
+    def illegal(self) -> NDArray[Any]:
+        """True where a rule of the split is broken, whatever the memory."""
+        return np.asarray(any_of(flag for reason, flag in self.flags.items() if reason != OUT_OF_MEMORY))
+
+    @property
+    def broken(self) -> NDArray[Any]:
+        """True where the scenario cannot run for any reason."""
+        return np.asarray(any_of(self.flags.values()))
+
+    @property
+    def reason(self) -> Num:
+        """The first reason that holds at each point, or an empty text."""
+        names = ["", *self.flags]
+        code: Num = np.zeros((), dtype=int)
+        for index, flag in reversed(list(enumerate(self.flags.values(), start=1))):
+            code = np.where(flag, index, code)
+        return np.asarray(np.array(names)[np.asarray(code)])
+
+
+def check(broken: Mapping[str, Num], used: Num, capacity: Num) -> Limits:
+    """Limits of a scenario: the rules that it breaks (`rules.flags`), and whether it runs out of memory."""
+    return Limits({**broken, OUT_OF_MEMORY: (used <= capacity) == 0})
 
 
 NUMPY = (np.generic, np.ndarray)

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from rooflm.estimate import request
-from rooflm.estimate.capacity import Limits, Running, check, memory_use, running
-from rooflm.estimate.figures import Figures, Memory, figure
+from rooflm.estimate.capacity import Running, memory_use, running
+from rooflm.estimate.figures import Figures, Limits, Memory, check, figure
 from rooflm.estimate.offloaded import device_part, host_bytes
 from rooflm.estimate.request import mean_step
 from rooflm.estimate.step import Step, add_up, by_name, volumes

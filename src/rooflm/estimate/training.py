@@ -14,8 +14,8 @@ import numpy as np
 
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate import training_step as ts
-from rooflm.estimate.capacity import Limits, check, fixed_buffers
-from rooflm.estimate.figures import Figures, Memory, figure
+from rooflm.estimate.capacity import fixed_buffers
+from rooflm.estimate.figures import Figures, Limits, Memory, check, figure
 from rooflm.estimate.step import add_up, by_name, by_part, dynamic_energy
 from rooflm.estimate.training_time import TrainingStep, time_step
 from rooflm.graph.ops import Comm, Op
