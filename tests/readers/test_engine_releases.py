@@ -15,7 +15,7 @@ from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.readers.devices import load_device
 from rooflm.readers.engine_releases import rows_of_releases, span
 from rooflm.readers.engines import load_engine
-from rooflm.readers.rows import resolve, row_files, rows_of
+from rooflm.readers.rows import row_files, rows_of
 from rooflm.validation.table import engine_row
 
 ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
@@ -69,11 +69,24 @@ def test_a_release_is_found_by_range(name: str, row: str) -> None:
     assert load_engine(name).name == row
 
 
-def test_a_release_out_of_all_ranges_is_refused() -> None:
-    with pytest.raises(UnknownNameError, match=r"unknown engine 'vllm-9\.0': did you mean 'vllm' or 'vllm-0\.14'"):
-        load_engine("vllm-9.0")
-    with pytest.raises(UnknownNameError, match="did you mean 'vllm-2023' or"):
-        load_engine("vllm-0.0.5")
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [("vllm-9.0", "vllm"), ("vllm-0.0.5", "vllm-2023"), ("sglang==99", "sglang-0.5.14"), ("mlx==0.30", "mlx")],
+)
+def test_the_nearest_row_stands_in_for_a_release_out_of_all_ranges(name: str, row: str) -> None:
+    said = rooflm.infer("llama-3-8b", gpu="m3-max" if row == "mlx" else "h100", engine=name).assumed
+    assert load_engine(name).name == row
+    assert any(f"{name} is in the range of no row: {row} stands in, of releases " in line for line in said), said
+
+
+def test_a_trainer_of_another_release_stands_in() -> None:
+    said = rooflm.train("llama-3-8b", gpu="h100", gpus=8, batch=8, engine="deepspeed==0.16").assumed
+    assert "deepspeed==0.16 is in the range of no row: deepspeed stands in, of releases 0.14" in said
+
+
+def test_an_engine_without_a_number_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="unknown engine 'vllm-nightly': did you mean 'vllm' or"):
+        load_engine("vllm-nightly")
 
 
 def test_a_release_takes_its_build_for_the_card() -> None:
@@ -203,12 +216,6 @@ def test_a_release_on_a_build_is_by_the_range_of_the_builds_own_rows() -> None:
         assert build_inference("llama-2-7b", engine=f"vllm-{release}", gpu="mi300x").scenario.engine.name == row
 
 
-def test_a_release_above_all_known_ones_is_told_the_newest_first() -> None:
+def test_the_newest_row_stands_in_for_a_release_above_all_known_ones() -> None:
     for name, newest in (("megatron-core-99", "megatron"), ("vllm-0.99", "vllm"), ("trtllm-7.0", "trtllm")):
-        with pytest.raises(RooflmError, match=f"did you mean '{newest}' or"):
-            load_engine(name)
-
-
-def test_a_release_that_no_row_holds_is_told_with_the_nearest() -> None:
-    with pytest.raises(RooflmError, match=r"'vllm==99': did you mean 'vllm' .* \(vllm is of releases 0\.17 to "):
-        resolve("engine", "vllm==99")
+        assert load_engine(name).name == newest

@@ -14,13 +14,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import rooflm
 from rooflm.api import INFER
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError, UnknownNameError
+from rooflm.readers.rows import resolve
 from rooflm.sweep import workers
 from rooflm.sweep.axes import find_axes
 from rooflm.sweep.files import TEMPORARY, write_text, write_whole
@@ -281,6 +285,29 @@ def test_a_process_that_ends_early_is_one_sentence(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(workers, "cores", lambda: 2)
     with pytest.raises(RooflmError, match="ended before its work was done"):
         list(workers.in_processes(os._exit, [3, 3]))
+
+
+def test_an_error_in_a_process_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "EACH", 1)
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    with pytest.raises(UnknownNameError, match="unknown engine 'vlm'"):
+        list(workers.in_processes(partial(resolve, "engine"), ["vllm", "vlm"]))
+
+
+def test_a_job_that_another_process_cannot_read_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "EACH", 1)
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    assert sorted(workers.in_processes(lambda part: (part, os.getpid()), [1, 2])) == [
+        (1, (1, os.getpid())), (2, (2, os.getpid()))]  # fmt: skip
+
+
+def test_a_search_under_load_is_the_same_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {"gpu": "h100", "gpus_max": 2, "concurrency": 16, "confirm": 0}
+    here = rooflm.search_serve("llama-3.1-8b", **given)
+    monkeypatch.setattr(workers, "EACH", 1)
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    there = rooflm.search_serve("llama-3.1-8b", **given)
+    assert [c.outputs for c in there.top] == [c.outputs for c in here.top] and len(here.top) > 1
 
 
 def test_an_answer_that_is_cut_off_is_one_sentence_too(monkeypatch: pytest.MonkeyPatch) -> None:

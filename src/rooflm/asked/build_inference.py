@@ -41,6 +41,7 @@ from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import default_cluster, load_cluster, load_device
+from rooflm.readers.engine_releases import out_of_range
 from rooflm.readers.engines import load_engine
 from rooflm.readers.prices import GIVEN, OWN
 from rooflm.readers.prices import price_note as told_prices
@@ -217,6 +218,12 @@ def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
         return load_engine(engine)
     device = cluster.device
     return load_engine(build_for(engine, device.software), device.name, device.kernel_generation)
+
+
+def release_told(engine: str | Engine) -> list[str]:
+    """What stands in for an engine's release that no row includes (`engine_releases.out_of_range`)."""
+    said = out_of_range(engine) if isinstance(engine, str) else ""
+    return [said] * bool(said)
 
 
 def efficiency_of(engine: Engine, mode: Efficiency, assumed_mode: bool, assumed: list[str]) -> Efficiency:
@@ -397,6 +404,7 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     runner = find_engine(engine, machine)
     others = other_releases(runner.name) if given["engine"] is not None else ()
     assumed += [f"{runner.name} {runner.version} (other releases: {', '.join(others)})"] * bool(others)
+    assumed += release_told(engine)
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)
     degrees = split_degrees(found, machine, given, assumed, runner.abilities)
     named, scheme = scheme.name, as_run(scheme, machine.device.peak, runner.kernels.own_files)

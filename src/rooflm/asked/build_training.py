@@ -18,6 +18,7 @@ from rooflm.asked.build_inference import (
     find_engine,
     opened,
     other_phase,
+    release_told,
     split_degrees,
     too_long,
 )
@@ -185,6 +186,7 @@ def build_training(
         engine = "ideal" if mode.mode == "ideal" else own or assumed_trainer(found, given)
         assumed.append(f"engine {engine}")
     runner = find_engine(engine)
+    assumed += release_told(engine)
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)
     if given["tp"] is None and given["pp"] is None:
         given |= {"tp": 1, "pp": 1}

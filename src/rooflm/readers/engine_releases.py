@@ -89,13 +89,28 @@ def split_release(name: str) -> tuple[str, str]:
 
 
 def row_named(name: str) -> str | None:
-    """The row whose range includes the release in "NAME-RELEASE", or None.
+    """The row for the release in "NAME-RELEASE": the one whose range includes it, else the nearest; None where no
+    engine is named with a release.
 
-    >>> row_named("vllm-0.8.5"), row_named("llama.cpp-rocm-b7000"), row_named("vllm-9.0")
-    ('vllm-0.8', 'llama.cpp-rocm-2025-12', None)
+    >>> row_named("vllm-0.8.5"), row_named("llama.cpp-rocm-b7000"), row_named("vllm-9.0"), row_named("vllm-nightly")
+    ('vllm-0.8', 'llama.cpp-rocm-2025-12', 'vllm', None)
     """
     plain, release = split_release(name)
-    return row_of_release(plain, release) if plain else None
+    return row_of_release(plain, release) or next(iter(by_range(plain, release)), plain) if plain else None
+
+
+def out_of_range(name: str) -> str:
+    """A sentence where the release in "NAME-RELEASE" is in no row's range: whose constants stand in for it; else "".
+
+    >>> out_of_range("vllm==0.99"), out_of_range("vllm-0.8.5")
+    ('vllm==0.99 is in the range of no row: vllm stands in, of releases 0.17 to 0.24', '')
+    """
+    plain, release = split_release(name)
+    if not plain or aliases("engine").get(normalise(name)) or row_of_release(plain, release):
+        return ""
+    row = row_named(name) or plain
+    range_ = inherited_field(row, "version")
+    return f"{name} is in the range of no row: {row} stands in" + f", of releases {range_}" * bool(range_)
 
 
 def by_range(plain: str, release: str) -> list[str]:

@@ -200,7 +200,7 @@ def names(kind: str) -> list[str]:
 def resolve(kind: str, name: str) -> str:
     """The canonical name behind a name or an alias, in any case, with spaces or underscores for hyphens. Devices are
     also known by any spelling of their product name (see `product`), models by the hub ids of listed checkpoints,
-    engines by a release that is in a row's range.
+    engines by a release (see `engine_releases.row_named`).
 
     >>> resolve("gpu", "NVIDIA A100-SXM4-80GB"), resolve("gpu", "GeForce RTX 4090 24 GB")
     ('a100-sxm-80gb', 'rtx-4090')
@@ -216,18 +216,16 @@ def resolve(kind: str, name: str) -> str:
 
         checkpoint = find(name)
         found = checkpoint.model if checkpoint is not None else None
-    releases: list[str] = []
     if found is None and kind == "engine":
-        from rooflm.readers.engine_releases import by_range, inherited_field, row_named, split_release
+        from rooflm.readers.engine_releases import row_named
 
-        found, releases = row_named(name), by_range(*split_release(name))
+        found = row_named(name)
     if found is None:
         known = aliases(kind)
         count, one = count_and_name(name) if kind == "gpu" else (1, name)
         exact = [known[normalise(one)]] if count > 1 and normalise(one) in known else []
-        near = releases or exact or [known[alias] for alias in near_matches(normalise(one), known, limit=6)]
+        near = exact or [known[alias] for alias in near_matches(normalise(one), known, limit=6)]
         hint = f" ({count} of them: gpus {count})" if count > 1 else ""
-        hint = f" ({releases[0]} is of releases {inherited_field(releases[0], 'version')})" if releases else hint
         raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, hint, list(dict.fromkeys(near))[:3])
     return found
 

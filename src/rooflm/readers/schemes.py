@@ -143,10 +143,11 @@ def nearest_schemes(able: Abilities, quant: Quant) -> list[str]:
     ['awq', 'gptq']
     """
     known = [p for p in PRESETS.values() if able.runs(p) and not p.wide]
-    other = 0.05  # bytes that another width of activations counts for
+    other = 0.05  # bytes that another width of activations, or another kind of values, counts for
 
     def width_distance(p: Quant) -> float:
-        return abs(float(p.weight_bytes - quant.weight_bytes)) + other * (p.act_bits != quant.act_bits)
+        unlike = float(p.act_bits != quant.act_bits) + float(p.kind != quant.kind)
+        return abs(float(p.weight_bytes - quant.weight_bytes)) + other * unlike
 
     near = sorted(known, key=width_distance)
     return [p.name for p in near[:2]]

@@ -17,7 +17,7 @@ from rooflm.shown.progress import notebook_clock
 from rooflm.sweep.axes import size_of
 from rooflm.sweep.pareto import front
 from rooflm.sweep.sweep import BLOCK, blocks
-from rooflm.sweep.workers import spread
+from rooflm.sweep.workers import in_processes, spread
 
 BLOCKED = 3
 """Better points that a constraint rules out that a search explains."""
@@ -25,9 +25,12 @@ MOST = 50_000_000
 """Most points of a search: what is kept of those that break a limit fits in memory."""
 
 
-def search(task: SearchTask, on: str = "local", assumed: Iterable[str] = (), plain_grids: int = 0) -> SearchResult:
+def search(
+    task: SearchTask, on: str = "local", assumed: Iterable[str] = (), plain_grids: int = 0, small: bool = False
+) -> SearchResult:
     """Evaluate every point of the grids; the best, the front, and what rules out better points. plain_grids: the first
-    so many grids have no pools and the others do; their own answer is kept too (0: all grids are of one kind)."""
+    so many grids have no pools and the others do; their own answer is kept too (0: all grids are of one kind); small:
+    the arrays of a grid are small, so that most of its time is plain Python's."""
     points = sum(size_of(grid.axes) for grid in task.grids)
     if points > MOST:
         raise RooflmError(
@@ -37,7 +40,8 @@ def search(task: SearchTask, on: str = "local", assumed: Iterable[str] = (), pla
     parts = [(i, b) for i, grid in enumerate(task.grids) for b in blocks(grid.axes, BLOCK)]
     order = {part: i for i, part in enumerate(parts)}
     with notebook_clock("searching"):
-        digests = [d for _, d in sorted(spread(task, parts, on), key=lambda pair: order[pair[0]])]
+        done = in_processes(task, parts) if small and on == "local" else spread(task, parts, on)
+        digests = [d for _, d in sorted(done, key=lambda pair: order[pair[0]])]
     answer = concluded(task, digests, assumed)
     if not 0 < plain_grids < len(task.grids):
         return answer

@@ -325,7 +325,7 @@ def search_serve(
     first = {k: v for k, v in plain[0].fixed.items() if k not in pooled.SPLIT}
     of_lengths = f"lengths {spread[0]:g} to {spread[1]:g} of prompt and output"
     assumed = (*asked.assumptions({"batch": 1, **nest(first)}), of_lengths)
-    answer = search(task, on, assumed=assumed, plain_grids=len(plain))
+    answer = search(task, on, assumed=assumed, plain_grids=len(plain), small=True)
     averages = [metrics.Slo(k, 0, float(v)) for k, v in asked.bounds.items() if v and k in ("ttft", "tpot", "latency")]
     run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread,
                   of_pools={k: v for k, v in of_pools.items() if v is not None})  # fmt: skip

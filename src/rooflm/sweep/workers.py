@@ -76,38 +76,46 @@ def _threads(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Iterator[t
 
 
 EACH = 100
-"""Parts that are worth the start of a process (half a second): a simulated run takes some 70 ms."""
+"""Parts that are worth the start of a process (half a second): a simulated run takes some 70 ms, a split of a search
+under load 40."""
 MOST = 8
 """Processes at most: each holds tables of its own."""
 
 
 def in_processes(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Iterator[tuple[Part, Answer]]:
     """Each part with its answer, as they are done, on a process a core, but at most MOST, where there are parts enough.
-    For work in plain Python, of which one thread runs at a time; job and parts must pickle, and the job must not raise.
+    For work in plain Python, of which one thread runs at a time; parts and answers must pickle. A job that does not, or
+    that a script defines itself, stays on threads.
 
     The processes are programs of their own: a copy of this one would need a guard around the main part of whoever
     calls, and none may be made beside threads. They end with this one, whose end closes their input. Modules that lie
-    in the folder of whoever calls are none of theirs (-P). Raises RooflmError where a process ends before its work.
+    in the folder of whoever calls are none of theirs (-P). Raises what the job raises of RooflmError, and RooflmError
+    where a process ends before its work.
     """
     many = min(cores(), MOST, len(parts) // EACH)
-    if many < 2 or not sys.executable:  # an interpreter inside another program has none
-        yield from ((part, job(part)) for part in parts)
+    work = _pickled(job)
+    if many < 2 or not sys.executable or not work:  # an interpreter inside another program has no executable
+        yield from spread(job, parts)
         return
     command = [sys.executable, "-P", "-W", "ignore", "-c", f"from {__name__} import answer_parts; answer_parts()"]
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     started: list[subprocess.Popen[bytes]] = []
+    told: set[Any] = set()
     free: SimpleQueue[Any] = SimpleQueue()
 
     def ask(part: Part) -> Answer:
         process = free.get()
         try:
-            pickle.dump((job, part), process.stdin)
+            process.stdin.write((b"" if process in told else work) + pickle.dumps(part))
             process.stdin.flush()
+            told.add(process)
             answer: Answer = pickle.load(process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError) as error:
             raise RooflmError("a process of this run ended before its work was done") from error
         finally:
             free.put(process)
+        if isinstance(answer, RooflmError):
+            raise answer
         return answer
 
     try:
@@ -123,13 +131,27 @@ def in_processes(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Iterat
             process.communicate()
 
 
+def _pickled(job: Callable[..., Any]) -> bytes:
+    """A job for another process; empty where that could not read it."""
+    try:
+        work = pickle.dumps(job)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return b""
+    return b"" if b"__main__" in work else work
+
+
 def answer_parts() -> None:
-    """What a process of `in_processes` does: answer each part that comes, until none does."""
+    """What a process of `in_processes` does: read the job, then answer each part that comes, until none does."""
     answers, sys.stdout = sys.stdout.buffer, sys.stderr
     with suppress(EOFError, BrokenPipeError):
+        job = pickle.load(sys.stdin.buffer)
         while True:
-            job, part = pickle.load(sys.stdin.buffer)
-            pickle.dump(job(part), answers)
+            part = pickle.load(sys.stdin.buffer)
+            try:
+                answer = job(part)
+            except RooflmError as error:
+                answer = error
+            pickle.dump(answer, answers)
             answers.flush()
 
 
