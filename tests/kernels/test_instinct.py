@@ -265,3 +265,17 @@ def test_windows_have_other_kernels() -> None:
     long, short = ({"engine.graph_length": n} for n in (32768, 2048))
     steps = [tpot(m, "mi300x", 64, engine="sglang-rocm", sets=n) for m in (windowed, plain) for n in (long, short)]
     assert steps[0] == steps[1] and steps[2] > steps[3]
+
+
+def test_a_kernel_quantises_what_aiters_products_take() -> None:
+    """aiter's tuner times a product alone, whose operand vLLM quantises in a kernel before it and ATOM in the norm: as
+    long as said, and three bytes a value; products of 16 bits and those of NVIDIA's tables have nothing to add."""
+    told = {"engine.quantise": 0.0}
+    for engine in ("vllm", "sglang"):
+        each = load_engine(f"{engine}-rocm").kernels.quantise
+        for quant, products in (("fp8-block", 2 * 94), ("bf16", 0)):
+            own, without = (
+                tpot("qwen3-235b-a22b", "mi355x", engine=engine, gpus=8, tp=8, quant=quant, sets=s) for s in ({}, told)
+            )
+            assert own - without == pytest.approx(products * each, rel=0.05)
+    assert load_engine("atom").kernels.quantise == 0.0
