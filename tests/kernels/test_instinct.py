@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,13 @@ from rooflm.asked.answers.bands import standing_in
 from rooflm.asked.assumed import build_for
 from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
-from rooflm.graph.ops import Comm
+from rooflm.graph.ops import Comm, distinct_experts
 from rooflm.kernels.collectives import fitted
 from rooflm.kernels.constants import lookup
 from rooflm.kernels.derating import derating
+from rooflm.kernels.expert_kernels import choices
 from rooflm.kernels.gemm import GemmConstants, gemm_time
+from rooflm.kernels.moe import Routing, moe_time
 from rooflm.kernels.products import among
 from rooflm.kernels.roofline import time_comms
 from rooflm.readers.devices import load_cluster, load_device
@@ -265,3 +268,33 @@ def test_windows_have_other_kernels() -> None:
     long, short = ({"engine.graph_length": n} for n in (32768, 2048))
     steps = [tpot(m, "mi300x", 64, engine="sglang-rocm", sets=n) for m in (windowed, plain) for n in (long, short)]
     assert steps[0] == steps[1] and steps[2] > steps[3]
+
+
+def test_a_kernel_quantises_what_aiters_products_take() -> None:
+    """aiter's tuner times a product alone, whose operand vLLM quantises in a kernel before it and ATOM in the norm: as
+    long as said, and three bytes a value; products of 16 bits and those of NVIDIA's tables have nothing to add."""
+    told = {"engine.quantise": 0.0}
+    for engine in ("vllm", "sglang"):
+        each = load_engine(f"{engine}-rocm").kernels.quantise
+        for quant, products in (("fp8-block", 2 * 94), ("bf16", 0)):
+            own, without = (
+                tpot("qwen3-235b-a22b", "mi355x", engine=engine, gpus=8, tp=8, quant=quant, sets=s) for s in ({}, told)
+            )
+            assert own - without == pytest.approx(products * each, rel=0.05)
+    assert load_engine("atom").kernels.quantise == 0.0
+
+
+@pytest.mark.parametrize(("tokens", "us"), [(1, 212), (2, 241), (4, 298), (8, 415)])
+def test_integer_experts_by_triton_go_through_k_step_by_step(tokens: int, us: float) -> None:
+    """385 experts of 7,168 x 256 on MI355X (sgl-project/sglang pull request 22208); aiter's would take a tenth."""
+    device = load_device("mi355x")
+    (own,) = choices("mi355x", "cdna4", "sglang", "int4_wo", family=load_engine("sglang-rocm").kernels.experts)
+    (atoms,) = choices("mi355x", "cdna4", "vllm", "int4_wo", family=load_engine("atom").kernels.experts)
+    routing = Routing(9.0 * tokens, 1.0 + float(distinct_experts(384, 8, tokens)), 1.0)
+    reached = derating(device)
+    each = partial(
+        moe_time, tokens, 7168, 256, routing, top_k=9, experts=385, sms=device.sms, weight_bytes=0.5625,
+        peak=device.peak["bf16"] * reached.compute, bandwidth=device.dram.bandwidth * reached.bandwidth,
+    )  # fmt: skip
+    assert each(c=own.constants) * 1e6 == pytest.approx(us, rel=0.3)
+    assert each(c=atoms.constants) < 0.3 * each(c=own.constants)

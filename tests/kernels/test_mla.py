@@ -18,6 +18,7 @@ from rooflm.estimate.capacity import running
 from rooflm.estimate.request import prefill_context
 from rooflm.graph.forward import build
 from rooflm.kernels.constants import lookup, typed
+from rooflm.kernels.derating import derating
 from rooflm.kernels.lookup import Where, in_graphs
 from rooflm.kernels.mla import (
     IDEAL_MLA_DECODE,
@@ -30,6 +31,7 @@ from rooflm.kernels.mla import (
 )
 from rooflm.kernels.roofline import time_nodes
 from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.devices import load_device
 from rooflm_fit.attention import HOT_GAIN
 from rooflm_fit.common import hot_share
 
@@ -181,13 +183,36 @@ def test_a_server_that_is_told_to_decode_with_triton_is_as_slow_as_its_kernels()
     assert np.allclose(steps("l40s", told), steps("l40s", None), rtol=0.05)  # its own there
 
 
+@pytest.mark.parametrize(
+    ("card", "heads", "batch", "keys", "kv_bytes", "us"),
+    [  # ROCm/aiter pull requests 2039, 3072, 5456
+        ("mi355x", 32, 16, 4096, 2, 34.8), ("mi355x", 32, 128, 65536, 2, 1638), ("mi355x", 32, 64, 4096, 1, 48.9),
+        ("mi355x", 128, 64, 23333, 1, 404), ("mi355x", 128, 64, 21, 1, 15.1), ("mi300x", 128, 32, 21, 1, 17.4),
+    ],
+)  # fmt: skip
+def test_aiters_kernel_on_instinct_takes_what_its_pull_requests_print(
+    card: str, heads: int, batch: int, keys: int, kv_bytes: int, us: float
+) -> None:
+    """The same in each engine, whose library it is."""
+    device = load_device(card)
+    at = Where(card, device.kernel_generation, "vllm", "fp8_block", "bf16")
+    (c,) = in_graphs("mla", MlaDecodeConstants, at, "fp8" if kv_bytes == 1 else "bf16", "mla-decode")
+    assert in_graphs("mla", MlaDecodeConstants, at._replace(kernels="sglang"), "fp8", "mla-decode") == (c,)
+    reached = derating(device)
+    t = mla_decode_time(
+        batch, keys, heads, kv_bytes=kv_bytes, peak=device.peak["bf16"] * reached.compute, sms=device.sms,
+        bandwidth=device.dram.bandwidth * reached.bandwidth, c=c._replace(floor_s=0.0),
+    )  # fmt: skip
+    assert t * 1e6 == pytest.approx(us, rel=0.15)
+
+
 def test_a_card_without_tables_takes_no_eager_table_for_a_kernel_in_graphs() -> None:
-    """vLLM's set over all cards starts in 48 us, since its tables were measured launch by launch; on Instinct, which no
-    table holds, SGLang and vLLM call one library (aiter) and their graphs replay one kernel."""
-    own = lookup("mla", "mi355x", "cdna4", "vllm", "bf16", "mla-decode").row
+    """vLLM's set over all cards starts in 48 us, since its tables were measured launch by launch; on CDNA 2, which no
+    table holds, graphs of any engine replay what others were measured with."""
+    own = lookup("mla", "mi250-gcd", "cdna2", "vllm", "bf16", "mla-decode").row
     assert typed(MlaDecodeConstants, own).launch_s > 40e-6
     for engine in ("vllm", "sglang"):
-        at = Where("mi355x", "cdna4", engine, "fp8_block", "bf16")
+        at = Where("mi250-gcd", "cdna2", engine, "fp8_block", "bf16")
         found = in_graphs("mla", MlaDecodeConstants, at, "bf16", "mla-decode")
         assert found and all(c.launch_s < 10e-6 for c in found)
     cards = ("l40s", "rtx-4090", "gb10")  # Triton's widens a narrow cache

@@ -47,6 +47,8 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     if s.engine.kernels.tuned and w.quant == "fp8_block":
         best = by(c=constants("gemm", GemmConstants, w, w.quant))
         time = pick((wide[0] < 2) & among(n, k, s.engine.kernels.tuned), best, time)
+    if not is_plain(s.engine.kernels.quantise, 0.0):
+        time = time + pick((wide[1] < 2) & (c.q_pass == 0), s.engine.kernels.quantise + 3.0 * m * k / r.dram, 0.0)
     if s.engine.kernels.gemv:
         streamed = vector_time(n * k * wide[0], 2.0 * m * n * k, c, r, s)
         time = larger(time, brain_time(2.0 * m * n * k, s.engine.kernels.brain_share, s, r))
@@ -129,9 +131,7 @@ def vector_time(weight_bytes: Num, flops: Num, c: GemmConstants, r: Rates, s: Sc
 
 def brain_time(flops: Num, share: Num, s: Scenario, r: Rates) -> Num:
     """Least seconds of products with bf16 weights, where the engine has no matrix kernels for that type; else 0."""
-    if s.quant.half != "bf16" or is_plain(share, 0.0):
-        return 0.0
-    return flops / (share * r.peak["vector"])
+    return flops / (share * r.peak["vector"]) if s.quant.half == "bf16" and not is_plain(share, 0.0) else 0.0
 
 
 def expert_vectors(op: Op, c: GemmConstants, r: Rates, s: Scenario) -> Num:
@@ -149,10 +149,8 @@ def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Nu
     if is_plain(convert, 0):
         return 0.0
     c = constants("elementwise", ElementwiseConstants, w, "fp16", ("add",))
-    return sum(
-        elementwise_time(convert * m * side, bandwidth=r.dram, c=c, row_bytes=convert * side,
-                         sms=s.cluster.device.sms) for side in (k, n)
-    )  # fmt: skip
+    one = partial(elementwise_time, bandwidth=r.dram, c=c, sms=s.cluster.device.sms)
+    return sum(one(convert * m * side, row_bytes=convert * side) for side in (k, n))
 
 
 SHARP = 6.0
