@@ -84,13 +84,22 @@ def overlap(a: Box, b: Box, slack: float = 1.0) -> bool:
 
 def clashes(picture: Picture) -> list[str]:
     """What is wrong with the words of a picture: those that overlap, and those that leave the canvas."""
-    graph, found = scene(picture), boxes(picture)
-    out = [f"{a.text!r} lies on {b.text!r}" for a, b in combinations(found, 2) if overlap(a, b)]
-    for box in found:
-        xs, ys = zip(*box.corners, strict=True)
-        if min(xs) < -1 or min(ys) < -1 or max(xs) > graph["width"] + 1 or max(ys) > graph["height"] + 1:
+    graph, found = scene(picture), [(box, *ends(box)) for box in boxes(picture)]
+    out = [
+        f"{a.text!r} lies on {b.text!r}"
+        for (a, left, top, right, bottom), (b, start, above, end, below) in combinations(found, 2)
+        if left < end and start < right and top < below and above < bottom and overlap(a, b)
+    ]
+    for box, left, top, right, bottom in found:
+        if left < -1 or top < -1 or right > graph["width"] + 1 or bottom > graph["height"] + 1:
             out.append(f"{box.text!r} leaves the canvas")
     return out
+
+
+def ends(box: Box) -> tuple[float, float, float, float]:
+    """Left, top, right and bottom of a box: those of two that do not meet are quicker to see than what is turned."""
+    xs, ys = zip(*box.corners, strict=True)
+    return min(xs), min(ys), max(xs), max(ys)
 
 
 def fills(picture: Picture) -> dict[str, set[str]]:

@@ -97,7 +97,8 @@ def same(a: Any, b: Any) -> bool:
     """Whether two outputs are the same number (to TOLERANCE) or word."""
     x, y = np.asarray(a), np.asarray(b)
     if x.dtype.kind in "fiu" and y.dtype.kind in "fiub":
-        return bool(np.isclose(float(x), float(y), rtol=TOLERANCE, atol=0.0, equal_nan=True))
+        p, q = float(x), float(y)
+        return p == q or (p != p and q != q) or abs(p - q) <= TOLERANCE * min(abs(p), abs(q)) < math.inf
     return str(x) == str(y)
 
 

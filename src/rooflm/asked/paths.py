@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from typing import Any
 
 from rooflm.errors import RooflmError, near_matches
@@ -16,7 +17,8 @@ from rooflm.units import is_array
 def _children(node: Any) -> list[str]:
     """Names that may follow in a path below this node."""
     if is_dataclass(node):
-        return list(dict.fromkeys([*(f.name for f in fields(node)), *_places(node)]))
+        kind: Any = type(node)
+        return _names(kind)
     if isinstance(node, dict):
         return list(node)
     if isinstance(node, tuple):
@@ -24,6 +26,12 @@ def _children(node: Any) -> list[str]:
             return list(node._fields)
         return [str(i) for i in range(len(node))]
     return []
+
+
+@cache
+def _names(kind: type) -> list[str]:
+    """The same of any record of a kind."""
+    return list(dict.fromkeys([*(f.name for f in fields(kind)), *getattr(kind, "places", {})]))
 
 
 def _places(node: Any) -> Mapping[str, str]:

@@ -127,8 +127,9 @@ TRAINED: Mapping[str, Any] = {
 """The same of a training estimate."""
 
 
-def _at(values: Num, index: int, rows: int) -> float:
-    return float(np.broadcast_to(np.asarray(values, dtype=float), (rows,))[index])
+def _each(values: Num, rows: int) -> list[float]:
+    """A number or an array of them, as one a row."""
+    return np.broadcast_to(np.asarray(values, dtype=float), (rows,)).tolist()
 
 
 ODD = (ArithmeticError, LookupError, ValueError, TypeError, AttributeError)
@@ -155,18 +156,17 @@ def score_inference(requests: Sequence[Request]) -> list[Scored]:
 def pick(requests: Sequence[Request], s: Scenario, e: InferenceFigures) -> list[Scored]:
     """Each request's own metric out of an estimate over all of them; a broken rule other than memory is a reason."""
     rows = len(requests)
-    free = e.memory.margin / e.memory.capacity
-    broken = {name: flag for name, flag in e.limits.flags.items() if name != "out of memory"}
-    values = {m: INFER[m](e, s) for m in {r.metric for r in requests} if m in INFER}
-    first = np.minimum(e.ttft / e.latency, 1.0)
+    free, waves = _each(e.memory.margin / e.memory.capacity, rows), _each(e.waves, rows)
+    broken = {name: _each(flag, rows) for name, flag in e.limits.flags.items() if name != "out of memory"}
+    values = {m: _each(INFER[m](e, s), rows) for m in {r.metric for r in requests} if m in INFER}
+    first = _each(np.minimum(e.ttft / e.latency, 1.0), rows)
     scored = []
     for i, r in enumerate(requests):
-        wrong = [name for name, flag in broken.items() if _at(flag, i, rows)]
+        wrong = [name for name, flag in broken.items() if flag[i]]
         if wrong or r.metric not in values:
             scored.append(Scored(r, float("nan"), wrong[0] if wrong else not_predicted(r)))
         else:
-            scored.append(Scored(r, _at(values[r.metric], i, rows), "", _at(free, i, rows), _at(e.waves, i, rows),
-                                 first=_at(first, i, rows)))  # fmt: skip
+            scored.append(Scored(r, values[r.metric][i], "", free[i], waves[i], first=first[i]))
     return scored
 
 

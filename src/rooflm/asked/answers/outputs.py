@@ -171,4 +171,5 @@ def chosen(flat: Mapping[str, Any], names: Collection[str] | None) -> dict[str, 
     """
     if names is None:
         return dict(flat)
-    return {k: v for k, v in flat.items() if any(k == n or k.startswith(f"{n}.") for n in names)}
+    below = tuple(f"{n}." for n in names)
+    return {k: v for k, v in flat.items() if k in names or k.startswith(below)}
