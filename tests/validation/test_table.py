@@ -262,7 +262,7 @@ def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:
         ("vllm", "1.0", "vllm"),
         ("vllm", "v0.10.1", "vllm-0.8"),
         ("vllm", "0.3", "vllm-2024"),
-        ("megatron", "0.8", "megatron-2023"),
+        ("megatron", "0.8", "megatron-2024"),
         ("megatron", "0.13", "megatron"),
         ("sglang", "0.5.6.post2", "sglang-0.5.6"),
         ("sglang", "0.5.10.post1", "sglang-0.5.10"),
@@ -271,7 +271,7 @@ def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:
         ("llama.cpp", "2024-05", "llama.cpp-2024-05"),
         ("tinychat", "1.0", "tinychat"),
         ("fastertransformer", "2022", "fastertransformer"),
-        ("megatron", "core 0.6", "megatron-2023"),
+        ("megatron", "core 0.6", "megatron-2024"),
         ("nobody", "1", None),
     ],
 )
@@ -281,7 +281,7 @@ def test_release_to_engine_row(name: str, release: str, row: str | None) -> None
 
 def test_a_framework_takes_its_row_by_date() -> None:
     found = [engine_row("megatron", "", date) for date in ("2021-04", "2022-06", "2023-10", "2024-05", "2025-06")]
-    assert found == ["megatron-2021", "megatron-2022", "megatron-2023", "megatron-2023", "megatron"]
+    assert found == ["megatron-2021", "megatron-2022", "megatron-2023", "megatron-2024", "megatron"]
     assert [engine_row("torchtitan", "", date) for date in ("2024-12", "2025-08")] == ["torchtitan-2024", "torchtitan"]
 
 
