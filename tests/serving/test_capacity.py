@@ -195,3 +195,13 @@ def test_a_server_runs_no_more_than_its_pool_of_recurrent_states_allows() -> Non
         server={"static_fraction": 0.8},
     )  # fmt: skip
     assert 20 < served.to_dict()["running_mean"] < 40
+
+
+def test_a_cache_of_known_blocks_holds_that_many() -> None:
+    """140 blocks of 16 tokens on each rank: two requests of 1,088 tokens at once, whatever memory leaves; one of 2,304
+    never fits."""
+    run = {"model": "llama-3.1-8b", "gpu": "h100", "output": 64, "spread": (1.0, 1.0), "server": {"cache_blocks": 140}}
+    served = rooflm.serve(**run, prompt=1024, concurrency=8, requests=16).to_dict()
+    assert served["finished"] == 16
+    assert 1 < served["running_mean"] <= 2
+    assert rooflm.serve(**run, prompt=2240, concurrency=1, requests=1).to_dict()["finished"] == 0
