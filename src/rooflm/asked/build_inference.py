@@ -46,7 +46,7 @@ from rooflm.readers.prices import GIVEN, OWN
 from rooflm.readers.prices import price_note as told_prices
 from rooflm.readers.released import scheme_in_name
 from rooflm.readers.rows import aliases, is_path, normalise, own_row
-from rooflm.readers.schemes import as_run, narrowed, nearest_schemes, parse_quant
+from rooflm.readers.schemes import as_run, narrowed, nearest_schemes, parse_quant, whole_where_hollow
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
@@ -400,6 +400,7 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)
     degrees = split_degrees(found, machine, given, assumed, runner.abilities)
     named, scheme = scheme.name, as_run(scheme, machine.device.peak, runner.kernels.own_files)
+    scheme = whole_where_hollow(scheme, found)
     assumed += [text.replace(f"quant {named}", f"quant {scheme.name}") for text in told]
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     last = mapping if ranks is None or isinstance(ranks, str) else replace(mapping, tp=ranks)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from rooflm.catalogue.abilities import Abilities
+from rooflm.catalogue.model import Model, MoE
 from rooflm.catalogue.quant import PARTS, Quant
 from rooflm.errors import RooflmError, near_matches
 from rooflm.readers.rows import DATA
@@ -52,6 +53,20 @@ def as_run(q: Quant, peaks: dict[str, Num], own_files: bool = False) -> Quant:
         if q.act_bits >= 16 and "fp8" in peaks:
             return replace(q, act_bits=8)
     return q
+
+
+def whole_where_hollow(q: Quant, model: Model) -> Quant:
+    """The scheme on a model that has none of the parts that it narrows: all of a layer's products are narrow there.
+
+    Such as mxfp4 without experts: AMD Quark's checkpoints of dense models (amd/Llama-3.3-70B-Instruct-MXFP4-Preview)
+    narrow every product of a layer but the head. Files with a width of their own for the rest keep it.
+
+    >>> from rooflm.readers.checkpoints.load import load_model
+    >>> [whole_where_hollow(PRESETS["mxfp4"], load_model(m)).wide for m in ("gpt-oss-20b", "llama-3.1-8b")]
+    [('attention', 'mlp', 'shared'), ()]
+    """
+    parts = {"attention", *("experts" if isinstance(b.ffn, MoE) else "mlp" for b in model.blocks)}
+    return q if q.rest_bits or any(map(q.narrows, parts)) else replace(q, wide=())
 
 
 _PATTERN = re.compile(r"w(\d+(?:\.\d+)?)a(\d+)(?:g(\d+))?(?:e(\d+(?:\.\d+)?))?(?:kv(\d+))?")
