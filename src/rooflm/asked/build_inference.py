@@ -197,6 +197,26 @@ def split_degrees(
     return degrees
 
 
+def spread_experts(model: Model, degrees: dict[str, Any], able: Abilities, assumed: list[str]) -> None:
+    """Put ep in place where ranks of attention are asked for and ep is not: no server of experts keeps all of them on
+    each of its ranks. Whether it cuts them by tensor over tp x dp (vLLM's docs, "Data Parallel Deployment": a group of
+    DP x TP; SGLang's and TensorRT-LLM's moe_tp) or spreads them is the same bytes on a rank: as spread.
+
+    >>> degrees = {"tp": 1, "dp": 8}
+    >>> spread_experts(load_model("deepseek-v3"), degrees, Abilities(), [])
+    >>> degrees["ep"]
+    8
+    """
+    held = [b.ffn.experts for b in model.blocks if isinstance(b.ffn, MoE)]
+    dp = np.asarray(degrees.get("dp", 1))
+    if "ep" in degrees or able.expert_groups == "none" or not held or np.all(dp <= 1):
+        return
+    ranks = np.asarray(degrees.get("tp", 1)) * dp
+    ep = np.where((dp > 1) & np.logical_and.reduce([np.asarray(e) % ranks == 0 for e in held]), ranks, 1)
+    degrees["ep"] = ep if ep.ndim else int(ep)
+    assumed.append("experts over all ranks")
+
+
 def tensor_degree(model: Model, rest: Num, node: int) -> Num:
     """The largest tp within a node that divides the heads and what is left of the GPUs.
 
@@ -399,6 +419,7 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     assumed += [f"{runner.name} {runner.version} (other releases: {', '.join(others)})"] * bool(others)
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)
     degrees = split_degrees(found, machine, given, assumed, runner.abilities)
+    spread_experts(found, degrees, runner.abilities, assumed)
     named, scheme = scheme.name, as_run(scheme, machine.device.peak, runner.kernels.own_files)
     scheme = whole_where_hollow(scheme, found)
     assumed += [text.replace(f"quant {named}", f"quant {scheme.name}") for text in told]
