@@ -61,16 +61,21 @@ def test_few_answers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "quant", "warned"),
+    ("model", "quant", "whole"),
     [("llama-3.1-8b", "mxfp4", True), ("gpt-oss-20b", "mxfp4", False), ("llama-3.1-8b", "nvfp4-ffn", False),
      ("llama-3.1-8b", "fp8", False), ("llama-3.1-8b", "nvfp4-experts", True)],
 )  # fmt: skip
-def test_a_scheme_that_narrows_nothing_says_so(model: str, quant: str, warned: bool) -> None:
-    told = [
-        w for w in rooflm.infer(model, gpu="b200", engine="vllm", quant=quant).warnings if "narrows experts alone" in w
-    ]
-    assert len(told) == warned
-    assert all("narrows all its layers" in w for w in told)
+def test_a_scheme_whose_parts_a_model_lacks_narrows_all_and_says_so(model: str, quant: str, whole: bool) -> None:
+    built = build_inference(model, gpu="b200", engine="vllm", quant=quant)
+    told = [text for text in built.assumed if "of all products" in text]
+    assert len(told) == whole
+    assert (built.scenario.quant.wide == ()) == (whole or quant == "fp8")
+
+
+@pytest.mark.parametrize(("dp", "ep"), [(1, None), (8, None), (8, 1)])
+def test_ranks_of_attention_share_the_experts(dp: int, ep: int | None) -> None:
+    s = build_inference("deepseek-v3", gpu="h200", engine="vllm", tp=1, dp=dp, ep=ep, batch=8).scenario
+    assert s.mapping.ep == (dp if ep is None else 1)
 
 
 def test_a_tag_of_ollamas_library_runs_in_an_engine_that_reads_its_files() -> None:

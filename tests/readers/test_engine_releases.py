@@ -36,6 +36,8 @@ ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
         ("sglang-0.5.7", "sglang-0.5.6"),
         ("sglang-0.5.12", "sglang-0.5.10"),
         ("sglang-0.5.17", "sglang-0.5.14"),
+        ("trtllm-0.19", "trtllm-0.17"),
+        ("trtllm-0.20", "trtllm-1.0"),
         ("trtllm-1.0", "trtllm-1.0"),
         ("trtllm-1.2.0rc6", "trtllm"),
         ("trtllm-0.8", "trtllm-0.9"),

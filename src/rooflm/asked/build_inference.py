@@ -47,7 +47,7 @@ from rooflm.readers.prices import GIVEN, OWN
 from rooflm.readers.prices import price_note as told_prices
 from rooflm.readers.released import scheme_in_name
 from rooflm.readers.rows import aliases, is_path, normalise, own_row
-from rooflm.readers.schemes import as_run, narrowed, nearest_schemes, parse_quant
+from rooflm.readers.schemes import as_run, narrowed, parse_quant, whole_where_hollow
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
@@ -196,6 +196,26 @@ def split_degrees(
     elif is_array(rest) or rest != 1:
         degrees["gpus"] = gpus  # the rules say where the degrees make another number
     return degrees
+
+
+def spread_experts(model: Model, degrees: dict[str, Any], able: Abilities, assumed: list[str]) -> None:
+    """Put ep in place where ranks of attention are asked for and ep is not: no server of experts keeps all of them on
+    each of its ranks. Whether it cuts them by tensor over tp x dp (vLLM's docs, "Data Parallel Deployment": a group of
+    DP x TP; SGLang's and TensorRT-LLM's moe_tp) or spreads them is the same bytes on a rank: as spread.
+
+    >>> degrees = {"tp": 1, "dp": 8}
+    >>> spread_experts(load_model("deepseek-v3"), degrees, Abilities(), [])
+    >>> degrees["ep"]
+    8
+    """
+    held = [b.ffn.experts for b in model.blocks if isinstance(b.ffn, MoE)]
+    dp = np.asarray(degrees.get("dp", 1))
+    if "ep" in degrees or able.expert_groups == "none" or not held or np.all(dp <= 1):
+        return
+    ranks = np.asarray(degrees.get("tp", 1)) * dp
+    ep = np.where((dp > 1) & np.logical_and.reduce([np.asarray(e) % ranks == 0 for e in held]), ranks, 1)
+    degrees["ep"] = ep if ep.ndim else int(ep)
+    assumed.append("experts over all ranks")
 
 
 def tensor_degree(model: Model, rest: Num, node: int) -> Num:
@@ -362,16 +382,6 @@ def other_phase(s: Scenario, phase: str) -> tuple[str, ...]:
     return (f"engine {s.engine.name} is for {s.engine.phase}: its constants say little of {phase}",)
 
 
-def nothing_narrow(model: Model, scheme: Quant, able: Abilities) -> tuple[str, ...]:
-    """A warning where a model has none of the weights that a scheme narrows."""
-    ffn = {"experts" if isinstance(b.ffn, MoE) else "mlp" for b in model.blocks if b.ffn is not None}
-    if scheme.rest_bits or any(scheme.narrows(part) for part in ("attention", *ffn)):
-        return ()
-    near = nearest_schemes(able, scheme)
-    other = f": {near[0]} narrows all its layers" if near else ""
-    return (f"{scheme.name} narrows {narrowed(scheme)} alone, and {model.name} has none, so it stays wide{other}",)
-
-
 def not_built_for(s: Scenario) -> tuple[str, ...]:
     """A warning where an engine is asked on a device that it is not built for: its constants are of other devices."""
     device = s.cluster.device
@@ -407,7 +417,11 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     assumed += release_told(engine)
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)
     degrees = split_degrees(found, machine, given, assumed, runner.abilities)
+    spread_experts(found, degrees, runner.abilities, assumed)
     named, scheme = scheme.name, as_run(scheme, machine.device.peak, runner.kernels.own_files)
+    scheme, partial = whole_where_hollow(scheme, found), scheme
+    if scheme is not partial:
+        assumed.append(f"{scheme.name} of all products: {found.name} has no {narrowed(partial)}")
     assumed += [text.replace(f"quant {named}", f"quant {scheme.name}") for text in told]
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     last = mapping if ranks is None or isinstance(ranks, str) else replace(mapping, tp=ranks)
@@ -478,5 +492,4 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
         refuse(scenario, ASKED if catalogued else INFERENCE)
     warnings = too_long(found, "prompt + output", work.prompt + (work.output if found.head else 0))
     warnings += other_phase(scenario, "inference") + not_built_for(scenario)
-    warnings += nothing_narrow(found, scenario.quant, scenario.engine.abilities)
     return Built(scenario, assumed, warnings)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from rooflm.catalogue.abilities import Abilities
+from rooflm.catalogue.model import Model, MoE
 from rooflm.catalogue.quant import PARTS, Quant
 from rooflm.errors import RooflmError, near_matches
 from rooflm.readers.rows import DATA
@@ -54,6 +55,20 @@ def as_run(q: Quant, peaks: dict[str, Num], own_files: bool = False) -> Quant:
     return q
 
 
+def whole_where_hollow(q: Quant, model: Model) -> Quant:
+    """The scheme on a model that has none of the parts that it narrows: all of a layer's products are narrow there.
+
+    Such as mxfp4 without experts: AMD Quark's checkpoints of dense models (amd/Llama-3.3-70B-Instruct-MXFP4-Preview)
+    narrow every product of a layer but the head. Files with a width of their own for the rest keep it.
+
+    >>> from rooflm.readers.checkpoints.load import load_model
+    >>> [whole_where_hollow(PRESETS["mxfp4"], load_model(m)).wide for m in ("gpt-oss-20b", "llama-3.1-8b")]
+    [('attention', 'mlp', 'shared'), ()]
+    """
+    parts = {"attention", *("experts" if isinstance(b.ffn, MoE) else "mlp" for b in model.blocks if b.ffn is not None)}
+    return q if q.rest_bits or any(map(q.narrows, parts)) else replace(q, wide=())
+
+
 _PATTERN = re.compile(r"w(\d+(?:\.\d+)?)a(\d+)(?:g(\d+))?(?:e(\d+(?:\.\d+)?))?(?:kv(\d+))?")
 _WIDTHS = (32, 16, 8, 4)
 _HYPHENS = {name.replace("_", "-"): name for name in PRESETS}
@@ -74,16 +89,16 @@ def parse_quant(name: str) -> Quant:
     """A scheme by name: a preset or `w<bits>a<bits>[g<group>][e<bits of embedding and head>][kv<bits>]`, with an end
     of WIDE where only a part of a layer is narrow.
 
-    Without `kv`, the cache of `wXaY` takes the activation width (llm-analysis' convention), that of a preset stays at
-    16 bits. Weights of less than 8 bits carry group scales (16 bits each 128 values, or as `g` says) unless activations
-    are as narrow. Raises RooflmError with the nearest names.
+    Without `kv`, the cache of `wXaY` takes the activation width (llm-analysis' convention), that of a preset and of a
+    checkpoint's groups stays at 16 bits. Weights of less than 8 bits carry group scales (16 bits each 128 values, or as
+    `g` says) unless activations are as narrow. Raises RooflmError with the nearest names.
 
     >>> q = parse_quant("w4a16kv8"); float(q.weight_bytes), q.kv_bits
     (0.515625, 8)
     >>> parse_quant("fp8kv8").kv_bits, parse_quant("w8a8").kv_bits, parse_quant("nvfp4-ffn-kv8").wide
     (8, 8, ('attention',))
-    >>> parse_quant("w3a16g64").scale_bits, parse_quant("w4a4e16").table_bits
-    (0.25, 16)
+    >>> parse_quant("w3a16g64").scale_bits, parse_quant("w4a4e16").table_bits, parse_quant("w4a4g32").kv_bits
+    (0.25, 16, 16)
     """
     low = name.strip().lower().replace("_", "-")
     body = without_cache(low)
@@ -109,7 +124,8 @@ def _widths(name: str, low: str, match: re.Match[str], wide: tuple[str, ...]) ->
     """The scheme that `w..a..` spells out; RooflmError for a width that no scheme has."""
     weight, act = float(match[1]), int(match[2])
     weight = int(weight) if weight.is_integer() else weight
-    kv_bits = int(match[5]) if match[5] else act
+    group = int(match[3] or 0)
+    kv_bits = int(match[5]) if match[5] else 16 if group else act
     if not (1 <= weight <= 16 or weight == 32):
         raise RooflmError(f"quantisation {name!r} has a weight width of {weight} bits, but it must be 1 to 16, or 32")
     for field, bits in (("activation", act), ("KV", kv_bits)):
@@ -117,7 +133,6 @@ def _widths(name: str, low: str, match: re.Match[str], wide: tuple[str, ...]) ->
             raise RooflmError(
                 f"quantisation {name!r} has a {field} width of {bits} bits, but it must be 32, 16, 8 or 4"
             )
-    group = int(match[3] or 0)
     if match[3] and not group:
         raise RooflmError(f"quantisation {name!r} has groups of 0 values, but a group holds at least 1")
     whole = isinstance(weight, int)

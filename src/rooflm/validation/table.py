@@ -365,6 +365,9 @@ def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: l
         why = f"engine {printed} is not in the catalogue" if printed else "engine not stated"
         assumed.append(f"{why}: {found}")
     software = "" if catalogue.is_path(str(kwargs["gpu"])) else load_device(str(kwargs["gpu"])).software
+    named = catalogue.aliases("engine").get(build_for(f"{printed}-{release}", software))  # builds have releases apart
+    if software and named:
+        return named
     build = build_for(found, software)
     return found if build == found else engine_row(build, release, date) or build
 
