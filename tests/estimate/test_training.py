@@ -419,6 +419,41 @@ def test_experts_one_by_one_cost_their_launches() -> None:
     assert run(**asked, sets=whole | {"engine.expert_launch": 1e-5}).step_time == run(**asked, sets=whole).step_time
 
 
+def test_zero_three_gathers_an_expert_matrix_by_matrix() -> None:
+    asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "h100", "gpus": 8, "batch": 8, "seq": 512}
+    asked |= {"engine": "deepspeed", "efficiency": "calibrated"}
+    each = load_engine("deepspeed").value("expert_gather")
+    # 48 layers of 128 experts with three matrices; what the device does meanwhile is short of it
+    assert run(**asked, zero=3).parts["host"] == pytest.approx(48 * 128 * 3 * each, rel=0.03)
+    sets = {"engine.expert_gather": 0}
+    assert run(**asked, zero=2).step_time == run(**asked, zero=2, sets=sets).step_time
+    dense = asked | {"model": "llama-2-7b", "zero": 3}
+    assert run(**dense).step_time == run(**dense, sets=sets).step_time
+
+
+def test_experts_of_transformers_before_version_five_wait_for_python() -> None:
+    asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "h100", "gpus": 8, "zero": 3, "batch": 8, "seq": 4096}
+    asked |= {"engine": "peft", "efficiency": "calibrated"}
+    assert run(**asked).step_time > 2 * run(**asked, sets={"engine.grouped": True}).step_time
+
+
+def test_cards_take_the_factors_of_kernels_that_they_run() -> None:
+    """CDNA 4 takes CDNA 3's port of FlashAttention 2; GeForce of Blackwell no factor that is B200's tensor memory's."""
+    assert factors.standing("sdpa", "mi355x", "cdna4") == "fa2"
+    assert factors.attention("sdpa", "mi355x", "cdna4") == factors.attention("sdpa", "mi300x", "cdna3")
+    asked: dict[str, Any] = {
+        "model": "llama-3.1-8b",
+        "batch": 1,
+        "seq": 32768,
+        "lora_rank": 8,
+        "efficiency": "calibrated",
+    }
+    asked |= {"engine": "unsloth", "recompute": "full"}
+    for gpu, slower in (("b200", True), ("rtx-5090", False)):
+        torch = run(**asked, gpu=gpu, sets={"engine.attention_kernel": "cudnn"}).step_time
+        assert (run(**asked, gpu=gpu).step_time > 1.2 * torch) == slower
+
+
 def test_a_host_that_is_slower_than_the_device_sets_the_time_of_experts() -> None:
     asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "h100", "dp": 8, "ep": 8, "batch": 8, "seq": 128}
     asked |= {"efficiency": "calibrated"}

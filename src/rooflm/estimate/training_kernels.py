@@ -21,7 +21,7 @@ from rooflm.units import Num, ceil, larger, pick, smaller
 def kernel_factor(t: Timed, s: Scenario, dtype: dict[str, str]) -> Num:
     """Time of a kernel in a training step over its calibrated time: the generation's factor times the engine's."""
     node: Op = t.node  # type: ignore[assignment]
-    e, device, generation = s.engine, s.cluster.device.name, s.cluster.device.architecture
+    e, device, generation = s.engine, s.cluster.device.name, s.cluster.device.kernel_generation
     if node.kind == "gemm":
         single = e.factors.gemm_factor * product_factor(s, dtype[node.rate], t.levels[0] / t.time)
         if node.of != "experts":
@@ -41,9 +41,9 @@ def product_factor(s: Scenario, dtype: str, used: Num) -> Num:
     """The same for matrix products of a data type: the generation's factor, corrected for the power that the card has
     for the share of its peak that the kernel uses; more power never makes products faster than their kernels alone."""
     d = s.cluster.device
-    factor = unhurried(factors.gemm(d.name, d.architecture, dtype, s.quant.name), s)
-    factor *= factors.early(d.architecture, dtype) if s.engine.kernels.early else 1.0
-    fitted = factors.table()["power"].get(d.architecture)  # none: no card of the generation showed a difference
+    factor = unhurried(factors.gemm(d.name, d.kernel_generation, dtype, s.quant.name), s)
+    factor *= factors.early(d.kernel_generation, dtype) if s.engine.kernels.early else 1.0
+    fitted = factors.table()["power"].get(d.kernel_generation)  # none: no card of the generation showed a difference
     share = 1.0 if fitted is None else drawn(fitted, d.tdp, d.half_peak * used) ** ROOT
     return pick(share < 1, larger(factor * share, smaller(factor, 1.0)), factor * share)
 
@@ -64,7 +64,7 @@ def unhurried(factor: Num, s: Scenario) -> Num:
 
 def unaligned(s: Scenario) -> Num:
     """The same for the head's products where a row of logits is no whole number of 16 bytes (GPT-2's 50,257 words)."""
-    slower = factors.factor("unaligned", "logits", s.cluster.device.name, s.cluster.device.architecture)
+    slower = factors.factor("unaligned", "logits", s.cluster.device.name, s.cluster.device.kernel_generation)
     aligned = s.engine.kernels.pads_vocab or ceil(s.model.vocab / s.mapping.tp) * s.quant.half_bytes % ALIGNED == 0
     return pick(aligned, 1.0, slower)
 

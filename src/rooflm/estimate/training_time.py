@@ -107,7 +107,9 @@ def layers_host(s: Scenario) -> Num:
     m, host, overlap, blocks = s.mapping, s.engine.host, s.engine.overlaps.ep_overlap, s.model.scaled().blocks
     packed = host.packed_host * s.training.packed  # rotary and attention read where documents end
     experts, dense = packed + (host.moe_host + host.router_host * host.router_apart), packed + host.layer_host
-    layers = sum(b.count * (experts if isinstance(b.ffn, MoE) else dense) for b in blocks)
+    gathered = host.expert_gather * (np.asarray(m.zero) >= 3)
+    layers = sum(b.count * (experts + gathered * b.ffn.experts * (2 + b.ffn.gated) if isinstance(b.ffn, MoE) else dense)
+                 for b in blocks)  # fmt: skip
     plans = 0.0 if is_plain(overlap, 0) else m.pp * m.vp * host.chunk_host * (overlap > 0)  # no axis where nothing is
     return s.cluster.launching * (layers + plans) * (1.0 - host.graphed)
 
@@ -167,10 +169,9 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
     if multi_token(s) or not is_plain(last, 0):
         fullest = pick(larger(s.training.mtp, last) > 0, balanced_last_stage(layers, pp, one, side, last), fullest)
     slowest = pick(pp > 1, fullest, whole)
-    wgrad = sum(part.wgrad for part in sections.values()) / pp
     return Micro(
-        parts, whole / pp, slowest, by_phase["forward"], by_phase["backward"] + by_phase["recompute"], wgrad,
-        layer["forward"], layer["backward"] + layer["recompute"],
+        parts, whole / pp, slowest, by_phase["forward"], by_phase["backward"] + by_phase["recompute"],
+        sum(part.wgrad for part in sections.values()) / pp, layer["forward"], layer["backward"] + layer["recompute"],
     )  # fmt: skip
 
 
