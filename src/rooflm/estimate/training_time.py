@@ -212,21 +212,33 @@ def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_
     return Sync(total + waits, shown_f + shown_b + tied + waits, reductions, gathers)
 
 
-def offload_time(s: Scenario, c: Context, m: Num, compute: Num) -> Num:
-    """Seconds that moving to and from host memory adds.
+HOST_UPDATE = 65e9
+"""Bytes/s of an update in a host's memory: the middle of five published, 59 to 76e9 (docs/decisions/0187). CPU-Adam
+alone reached 110e9 on a DGX-2 (ZeRO-Offload, arXiv 2101.06840, table 4); one thread a rank is far slower."""
+HOST_DEVICES = 8
+"""Most devices that share a host's memory, where the first tier joins more."""
 
-    Optimiser: gradients go out and weights come back once a step, the CPU updates (ZeRO-Offload, arXiv 2101.06840; its
-    own time is not modelled). Parameters: in twice a micro-batch; activations: out and in; both hide behind compute."""
-    t, bandwidth = s.training, s.cluster.host_bandwidth
+
+def offload_time(s: Scenario, c: Context, m: Num, compute: Num, update: Sequence[Timed]) -> Num:
+    """Seconds that moving to and from host memory adds, and updating there.
+
+    Optimiser: the CPU moves the bytes of the update (`HOST_UPDATE`, shared by the devices of a host), weights come back
+    once a step; gradients go out each micro-batch, and back to be added to (DeepSpeed, stage3.py, partition_grads).
+    Parameters: in twice a micro-batch, of ZeRO 3 each rank its own share, gathered on the devices (ZeRO-Infinity, arXiv
+    2104.07857, section 6.1); activations: out and in. All but the first two hide behind compute."""
+    t, bandwidth, tiers = s.training, s.cluster.host_bandwidth, s.cluster.tiers
     if all(is_plain(x, 0) for x in (t.offload_optimizer, t.offload_params, t.offload_activations)):
         return 0.0
     trained = held(s, c)
     d = pick(s.mapping.zero >= 1, tm.shard_ranks(s.mapping), 1)
-    optimizer = t.offload_optimizer * (trained.dense + trained.experts) / d * (grad_bytes(s) + 2.0) / bandwidth
-    params = t.offload_params * (trained.dense + trained.experts) * 2.0 * 2.0 * m / bandwidth
+    shard = t.offload_optimizer * (trained.dense + trained.experts) / d
+    sharing = smaller(smaller(tiers[0].size if tiers else 1, HOST_DEVICES), s.mapping.devices)
+    updated = t.offload_optimizer * sum(x.node.bytes for x in update) * sharing / HOST_UPDATE
+    gradients = shard * grad_bytes(s) * (2.0 * m - 1.0)
+    params = t.offload_params * (trained.dense + trained.experts) / pick(s.mapping.zero >= 3, d, 1) * 2.0 * 2.0 * m
     kept = tm.fullest_layer(setup_of(s, c)).kept * ceil(c.model.layers / s.mapping.pp)
-    activations = t.offload_activations * kept * m * 2.0 / bandwidth
-    return optimizer + larger(params + activations - compute, 0.0)
+    activations = t.offload_activations * kept * m * 2.0
+    return updated + shard * 2.0 / bandwidth + larger((gradients + params + activations) / bandwidth - compute, 0.0)
 
 
 SHARDED_TAX = 0.1
@@ -283,8 +295,8 @@ def time_step(s: Scenario, c: Context) -> TrainingStep:
         "pp_comm": sends * add_up(t.total for t in timed.send),
         "dp_comm": sync.exposed,
         "overlap_tax": overlap_tax(s) * larger(sync.total - sync.exposed, 0.0),
-        "optimizer": add_up(t.total for t in timed.update),
-        "offload": offload_time(s, c, count, micro.mean * count),
+        "optimizer": add_up(t.total for t in timed.update) * (1.0 - s.training.offload_optimizer),
+        "offload": offload_time(s, c, count, micro.mean * count, timed.update),
         "host": parts["host"] + e.host.step,
     }
     return TrainingStep(s, c, count, crossings, timed, micro, sync, bubble, parts)
