@@ -240,7 +240,10 @@ def shard_ranks(m: Mapping) -> Num:
 
 
 def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
-    """Bytes of weights, gradients and optimiser of `layers` layers and `ends` parameters of embedding or head."""
+    """Bytes of weights, gradients and optimiser of `layers` layers and `ends` parameters of embedding or head.
+
+    Two layers are gathered at once, and FSDP holds a layer's whole gradients beside them (PyTorch, BackwardPrefetch:
+    BACKWARD_PRE). Gradients of an offloaded optimiser stand in host memory (ZeRO-Offload, arXiv 2101.06840)."""
     t, m = c.options, c.mapping
     d, e = shard_ranks(m), expert_replicas(m)
     each_experts, each = layer_params(c.model, m)
@@ -260,14 +263,16 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     wide_ends = ends * (zero_bytes(m.zero, d, larger(half, c.residual))[0] - w)  # embedding and head: 16 bits or fp32
     weights = dense * w + wide_ends + experts * we + layers * c.adapters * 2.0
     weights = weights - alone * (several * trained * w + some * experts * share * we)
-    one = several * (2.0 * weight * each + c.lone * half * ends) + some * 2.0 * weight * each_experts
+    sets = 2.0 + c.lone * (not t.adapters)  # of a layer
+    one = several * (sets * weight * each + c.lone * half * ends) + some * sets * weight * each_experts
     anew = trained * zero_bytes(m.zero, d)[2] / 12.0 + experts * share * zero_bytes(m.zero, e)[2] / 12.0
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
+    kept_here = 1.0 - t.offload_optimizer
     gathered = pick(kept, whole, larger(one, several * weight * smaller(c.live, dense + experts)) * (m.zero >= 3))
     return {
         "weights": weights * (1 - t.offload_params),
-        "gradients": (trained * g + experts * share * ge) * (1.0 - t.in_backward) + extra,
-        "optimizer": (trained * o + experts * share * oe) * (1 - t.offload_optimizer),
+        "gradients": (trained * g + experts * share * ge) * (1.0 - t.in_backward) * kept_here + extra,
+        "optimizer": (trained * o + experts * share * oe) * kept_here,
         "buffers": gathered + whole_keys(c),
         "update": pick((c.live > 0) & (m.zero >= 3), smaller(anew, c.live), anew) * c.copied * (1.0 - t.in_backward),
     }
