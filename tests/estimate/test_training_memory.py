@@ -254,6 +254,15 @@ def test_optimizers_and_offload() -> None:
     assert moved.parts["optimizer"] == 0
 
 
+def test_fsdp_holds_whole_gradients_of_a_layer_beside_two_gathered_ones() -> None:
+    """PyTorch, BACKWARD_PRE; adapters have no such gradients, DeepSpeed gathers what its settings say."""
+    base = {"model": "llama-3.1-405b", "gpu": "h100", "gpus": 64, "dp": 64, "batch": 64, "zero": 3, "engine": "fsdp"}
+    each, ends = 3.187e9, 4 * 128256 * 16384  # bytes of both tables
+    for rank, sets in ((0, 3), (16, 2)):
+        parts = train_scenario(build_training(**base, lora_rank=rank).scenario).memory.parts
+        assert parts["buffers"] == pytest.approx(sets * 2 * each + ends, rel=1e-3)
+
+
 def test_an_update_in_the_backward_pass_leaves_no_gradients_and_runs_as_fast() -> None:
     """torchtune's optimizer_in_bwd: each gradient is freed by the hook that uses it."""
     usual, used = (
