@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import rooflm
@@ -76,6 +78,19 @@ def test_a_scheme_whose_parts_a_model_lacks_narrows_all_and_says_so(model: str, 
 def test_ranks_of_attention_share_the_experts(dp: int, ep: int | None) -> None:
     s = build_inference("deepseek-v3", gpu="h200", engine="vllm", tp=1, dp=dp, ep=ep, batch=8).scenario
     assert s.mapping.ep == (dp if ep is None else 1)
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "tp", "dp", "ep", "told"),
+    [("deepseek-v3", "trtllm", 2, 8, 1, ""), ("mixtral-8x7b", "vllm", 1, 3, 1, ""),
+     ("mixtral-8x7b", "vllm", 1, np.array([3, 4]), [1, 4], "experts over all ranks where these divide them")],
+)  # fmt: skip
+def test_experts_stay_whole_where_ranks_cannot_share_them(
+    model: str, engine: str, tp: int, dp: Any, ep: Any, told: str
+) -> None:
+    built = build_inference(model, gpu="h200", engine=engine, tp=tp, dp=dp, batch=48)
+    assert np.array_equal(built.scenario.mapping.ep, ep)
+    assert [text for text in built.assumed if "experts over" in text] == [told] * bool(told)
 
 
 def test_a_tag_of_ollamas_library_runs_in_an_engine_that_reads_its_files() -> None:

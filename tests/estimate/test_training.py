@@ -11,11 +11,13 @@ import pytest
 import rooflm
 from rooflm.asked.answers.outputs import TRAIN_OUTPUTS
 from rooflm.asked.answers.training import TrainingEstimate, train
+from rooflm.asked.assumed import kernel_unmeasured
 from rooflm.asked.build_training import build_training
 from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE
 from rooflm.errors import RooflmError
 from rooflm.estimate.training import train_scenario
 from rooflm.kernels import training_factors as factors
+from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 
 
@@ -427,6 +429,8 @@ def test_zero_three_gathers_an_expert_matrix_by_matrix() -> None:
     assert run(**asked, zero=3).parts["host"] == pytest.approx(48 * 128 * 3 * each, rel=0.03)
     sets = {"engine.expert_gather": 0}
     assert run(**asked, zero=2).step_time == run(**asked, zero=2, sets=sets).step_time
+    whole = run(**asked, zero=3, sets={"engine.grouped": True})  # one tensor holds all experts
+    assert whole.step_time == run(**asked, zero=3, sets=sets | {"engine.grouped": True}).step_time
     dense = asked | {"model": "llama-2-7b", "zero": 3}
     assert run(**dense).step_time == run(**dense, sets=sets).step_time
 
@@ -452,6 +456,17 @@ def test_cards_take_the_factors_of_kernels_that_they_run() -> None:
     for gpu, slower in (("b200", True), ("rtx-5090", False)):
         torch = run(**asked, gpu=gpu, sets={"engine.attention_kernel": "cudnn"}).step_time
         assert (run(**asked, gpu=gpu).step_time > 1.2 * torch) == slower
+
+
+def test_a_scan_on_geforce_is_no_faster_than_its_kernels_on_ampere() -> None:
+    """No generation's chunked scan reaches its roofline; what stands in for attention is told by the card's tiles."""
+    for gpu in ("rtx-3090", "rtx-4090", "rtx-5090"):
+        generation = load_device(gpu).kernel_generation
+        assert factors.factor("scan", "roofline", gpu, generation) == 9.7
+    s = build_training("llama-7b", gpu="rtx-5090", batch=1, sets={"engine.attention_kernel": "cudnn"}).scenario
+    assert kernel_unmeasured(s) == [
+        "attention kernel cudnn was not measured on blackwell-rtx: that of serving stands for it"
+    ]
 
 
 def test_a_host_that_is_slower_than_the_device_sets_the_time_of_experts() -> None:

@@ -13,7 +13,7 @@ from rooflm.asked.assumed import build_for, built_for, other_releases
 from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.readers.devices import load_device
-from rooflm.readers.engine_releases import rows_of_releases, span
+from rooflm.readers.engine_releases import out_of_range, rows_of_releases, span
 from rooflm.readers.engines import load_engine
 from rooflm.readers.rows import row_files, rows_of
 from rooflm.validation.table import engine_row
@@ -80,6 +80,12 @@ def test_the_nearest_row_stands_in_for_a_release_out_of_all_ranges(name: str, ro
     said = rooflm.infer("llama-3-8b", gpu="m3-max" if row == "mlx" else "h100", engine=name).assumed
     assert load_engine(name).name == row
     assert any(f"{name} is in the range of no row: {row} stands in, of releases " in line for line in said), said
+
+
+def test_the_build_that_runs_is_what_stands_in() -> None:
+    said = rooflm.infer("llama-3-8b", gpu="mi300x", engine="vllm==99").assumed
+    assert "vllm==99 is in the range of no row: vllm-rocm stands in, of releases 0.20 to 0.24" in said
+    assert not out_of_range("engines/vllm-9.toml", "vllm") and not out_of_range("vllm-9.toml", "vllm")
 
 
 def test_a_trainer_of_another_release_stands_in() -> None:

@@ -205,3 +205,5 @@ def test_a_cache_of_known_blocks_holds_that_many() -> None:
     assert served["finished"] == 16
     assert 1 < served["running_mean"] <= 2
     assert rooflm.serve(**run, prompt=2240, concurrency=1, requests=1).to_dict()["finished"] == 0
+    with pytest.raises(RooflmError, match="leaves no memory for a KV cache"):  # weights that do not fit, fit no better
+        rooflm.serve(**run | {"model": "llama-3.1-405b"}, prompt=1024, concurrency=1, requests=1)

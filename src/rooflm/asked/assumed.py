@@ -242,9 +242,9 @@ def kernel_unmeasured(s: Scenario) -> list[str]:
     ['attention kernel fa1 was not measured on blackwell: cudnn stands for it']
     """
     d = s.cluster.device
-    kernel = picked(s.engine.kernels.attention_kernel, d.architecture)
-    stand = standing(kernel, d.name, d.architecture) or "that of serving"
-    text = f"attention kernel {kernel} was not measured on {d.architecture}: {stand} stands for it"
+    kernel = picked(s.engine.kernels.attention_kernel, d.kernel_generation)
+    stand = standing(kernel, d.name, d.kernel_generation) or "that of serving"
+    text = f"attention kernel {kernel} was not measured on {d.kernel_generation}: {stand} stands for it"
     return [] if stand == kernel else [text]
 
 

@@ -209,13 +209,14 @@ def spread_experts(model: Model, degrees: dict[str, Any], able: Abilities, assum
     8
     """
     held = [b.ffn.experts for b in model.blocks if isinstance(b.ffn, MoE)]
-    dp = np.asarray(degrees.get("dp", 1))
-    if "ep" in degrees or able.expert_groups == "none" or not held or np.all(dp <= 1):
+    tp, dp = (np.asarray(degrees.get(name, 1)) for name in ("tp", "dp"))
+    if "ep" in degrees or able.expert_groups == "none" or not held:
         return
-    ranks = np.asarray(degrees.get("tp", 1)) * dp
-    ep = np.where((dp > 1) & np.logical_and.reduce([np.asarray(e) % ranks == 0 for e in held]), ranks, 1)
-    degrees["ep"] = ep if ep.ndim else int(ep)
-    assumed.append("experts over all ranks")
+    fits = np.logical_and.reduce([np.asarray(e) % (tp * dp) == 0 for e in held])
+    ep = np.where((dp > 1) & fits & (able.ranks_are_groups | (tp == 1)), tp * dp, 1)
+    if np.any(ep > 1):
+        degrees["ep"] = ep if ep.ndim else int(ep)
+        assumed.append("experts over all ranks" + " where these divide them" * bool(np.any((dp > 1) & (ep == 1))))
 
 
 def tensor_degree(model: Model, rest: Num, node: int) -> Num:
@@ -240,9 +241,9 @@ def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
     return load_engine(build_for(engine, device.software), device.name, device.kernel_generation)
 
 
-def release_told(engine: str | Engine) -> list[str]:
-    """What stands in for an engine's release that no row includes (`engine_releases.out_of_range`)."""
-    said = out_of_range(engine) if isinstance(engine, str) else ""
+def release_told(engine: str | Engine, runner: Engine) -> list[str]:
+    """What stands in for an engine's release that the row which runs does not include."""
+    said = out_of_range(engine, runner.name) if isinstance(engine, str) else ""
     return [said] * bool(said)
 
 
@@ -414,7 +415,7 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     runner = find_engine(engine, machine)
     others = other_releases(runner.name) if given["engine"] is not None else ()
     assumed += [f"{runner.name} {runner.version} (other releases: {', '.join(others)})"] * bool(others)
-    assumed += release_told(engine)
+    assumed += release_told(engine, runner)
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)
     degrees = split_degrees(found, machine, given, assumed, runner.abilities)
     spread_experts(found, degrees, runner.abilities, assumed)

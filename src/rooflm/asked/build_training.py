@@ -186,7 +186,7 @@ def build_training(
         engine = "ideal" if mode.mode == "ideal" else own or assumed_trainer(found, given)
         assumed.append(f"engine {engine}")
     runner = find_engine(engine)
-    assumed += release_told(engine)
+    assumed += release_told(engine, runner)
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)
     if given["tp"] is None and given["pp"] is None:
         given |= {"tp": 1, "pp": 1}

@@ -94,7 +94,7 @@ _WIDTHS: dict[tuple[int, int], tuple[str, tuple[str, ...]]] = {
     (8, 8): ("int8", ("fp8", "fp8-block", "mxfp8")),
     (4, 16): ("int4", ("mxfp4", "gguf")),
     (4, 8): ("w4a8", ("mxfp4",)),
-    (4, 4): ("w4a4", ("nvfp4",)),
+    (4, 4): ("w4a4", ("mxfp4", "nvfp4")),
     (3, 16): ("int3", ("gguf",)),
 }
 """Widths of weights and activations -> the kind of integers (where none is given: intN), and what else it may be."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from rooflm.readers.rows import aliases, normalise, raw_row
+from rooflm.readers.rows import aliases, is_path, normalise, raw_row
 
 _NUMBERS = re.compile(r"(?:^|[\s_-])[vb]?(\d{1,5}(?:\.\d+)*)(?!\d)")
 
@@ -99,16 +99,16 @@ def row_named(name: str) -> str | None:
     return row_of_release(plain, release) or next(iter(by_range(plain, release)), plain) if plain else None
 
 
-def out_of_range(name: str) -> str:
-    """A sentence where the release in "NAME-RELEASE" is in no row's range: whose constants stand in for it; else "".
+def out_of_range(name: str, row: str) -> str:
+    """A sentence where a row runs whose range does not hold the release in "NAME-RELEASE": that its constants stand in;
+    else "".
 
-    >>> out_of_range("vllm==0.99"), out_of_range("vllm-0.8.5")
+    >>> out_of_range("vllm==0.99", "vllm"), out_of_range("vllm-0.8.5", "vllm-0.8")
     ('vllm==0.99 is in the range of no row: vllm stands in, of releases 0.17 to 0.24', '')
     """
-    plain, release = split_release(name)
-    if not plain or aliases("engine").get(normalise(name)) or row_of_release(plain, release):
+    plain, release = ("", "") if is_path(name) or aliases("engine").get(normalise(name)) else split_release(name)
+    if not plain or in_range(row, numbers(release)):
         return ""
-    row = row_named(name) or plain
     range_ = inherited_field(row, "version")
     return f"{name} is in the range of no row: {row} stands in" + f", of releases {range_}" * bool(range_)
 

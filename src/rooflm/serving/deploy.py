@@ -116,9 +116,6 @@ def make_pool(
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
     most = min(server.budget, context * sequences)
     kv = capacity(device_part(s), most, context, server.static_fraction, server.prefix_caching)
-    ranks = int(s.mapping.dp)
-    if server.cache_blocks:
-        kv = kv._replace(tokens=float(server.cache_blocks * s.engine.room.block * ranks))
     if must_fit and kv.tokens <= 0:
         states = 0 < kv.running < np.inf  # a pool of recurrent states has what weights leave
         way = "set engine.state_share below 1" if states else "use more GPUs or a narrower quantisation"
@@ -126,6 +123,9 @@ def make_pool(
             f"{s.model.name} leaves no memory for a KV cache on {int(s.mapping.devices)} x {s.cluster.device.name}"
             f"{' beside its recurrent states' * states}: {way}"
         )
+    ranks = int(s.mapping.dp)
+    if server.cache_blocks:
+        kv = kv._replace(tokens=float(server.cache_blocks * s.engine.room.block * ranks))
     fit = int(min(server.max_sequences, kv.running, kv.tokens / ranks / (1 + kv.each) + 1, -(-sequences // ranks)))
     local = max(fit, 1)
     widest = int(padded(s.engine.host.graphs, local))
