@@ -16,7 +16,7 @@ from rooflm.catalogue.hardware import Derating, Device
 from rooflm.errors import RooflmError
 from rooflm.kernels.blend import smooth_max
 from rooflm.kernels.constants import ANY, lookup, read, text_of
-from rooflm.units import Num, smaller
+from rooflm.units import Num, is_plain, smaller
 
 ROWS = 292.0
 """Rows of a product that fill the card with tiles of poor kernels: more take no longer until usual kernels do."""
@@ -135,6 +135,13 @@ def matrix_share(device: Device, generation: str = "") -> Num:
     given (1: no one does). Softmax takes so much less of a product's time, as SMs have alike units for exponentials."""
     usual = card_file().matrix.get(generation or device.kernel_generation)
     return 1.0 if usual is None else _a_clock(device) / usual
+
+
+def small_units(device: Device, reached: Derating, generation: str = "") -> Num:
+    """`matrix_share`, at most 1: what kernels lose beside their products takes so much less of them. 1 where the share
+    of the peak that the card reaches was fitted beside another generation's tiles, and holds that."""
+    fitted = not (is_plain(reached.compute, 1.0) or reached.lent)
+    return 1.0 if fitted else smaller(1.0, matrix_share(device, generation))
 
 
 def softmax_share(device: Device) -> Num:

@@ -24,7 +24,7 @@ from rooflm.graph.feedforward import gathers
 from rooflm.graph.ops import OVER_CACHE, OVER_PROMPTS, Op, distinct, distinct_experts, occupied, popularity, stacked
 from rooflm.kernels import attention, mla
 from rooflm.kernels.constants import ANY
-from rooflm.kernels.derating import derating, matrix_share, softmax_share
+from rooflm.kernels.derating import derating, matrix_share, small_units, softmax_share
 from rooflm.kernels.elementwise import CHAIN, LEAST, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
 from rooflm.kernels.expert_kernels import Choice, choices, libraries
 from rooflm.kernels.gemm import GemmConstants
@@ -115,7 +115,9 @@ def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     c = constants("attention", attention.PrefillConstants, w, w.half, names)
     share = matrix_share(s.cluster.device)  # fewer matrix units also draw less power
     softmax = c.softmax_dim * share * softmax_share(s.cluster.device)
-    c = c._replace(softmax_dim=softmax, throttle=c.throttle * smaller(share, 1.0))
+    units = small_units(s.cluster.device, derating(s.cluster.device, *w.engines))
+    eff = 1.0 / (1.0 + units * (1.0 / c.eff - 1.0))  # loads and sums beside the products, as of a product's tiles
+    c = c._replace(eff=eff, softmax_dim=softmax, throttle=c.throttle * smaller(share, 1.0))
     if s.engine.phase == "training":
         c = trained(c, op.role == "dgrad")
     call = partial(attention.prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
