@@ -89,8 +89,8 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: Any, s: Scena
 
 
 def _sizes(op: Op) -> tuple[Any, ...]:
-    """The sizes that an op's time depends on, and its name, since backward kernels have constants of their own."""
-    return op.name, op.kind, op.rate, op.flops, op.bytes, op.launches, *op.shape, *op.widths
+    """The sizes that an op's time depends on, its name, since backward kernels have constants of their own, and role."""
+    return op.name, op.kind, op.role, op.rate, op.flops, op.bytes, op.launches, *op.shape, *op.widths
 
 
 FACTORS = {
@@ -269,8 +269,8 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         brain = brain_time(flops, s.engine.kernels.brain_share, s, r)
         vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r, s)
         time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
-        host = s.engine.kernels.expert_looks / (s.engine.factors.moe_factor * smaller(s.engine.factors.prompt, 1.0))
-        # which no factor of a prompt scales; steps of several sequences have no `prompt`, and get too much by it
+        scaled = s.engine.factors.moe_factor * (1.0 if op.role == "decode" else smaller(s.engine.factors.prompt, 1.0))
+        host = s.engine.kernels.expert_looks / scaled  # no factor of kernels is the host's
         time = time + host * pick(tokens > 1, 2.0 + gated, 0.0) * experts * tokens * top_k
     return time
 
