@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rooflm.asked.kernel import predict_attention, predict_gemm
+from rooflm.readers.devices import load_device
 
 SIZES = (2048, 8192, 10240)
 BEST = {
@@ -18,14 +19,11 @@ github.com/zzc0721/torch-performance-test-data, database.md (2025-2026). No pred
 GeForce's clocks do by up to 13 %."""
 
 
-def reached(gpu: str) -> float:
-    runs = [predict_gemm(n, n, n, gpu=gpu, engine="vllm") for n in SIZES]
-    return max(run.flops / run.time_s for run in runs) / 1e12
-
-
 @pytest.mark.parametrize(("gpu", "best"), BEST.items())
 def test_the_best_of_large_products(gpu: str, best: float) -> None:
-    assert reached(gpu) == pytest.approx(best, rel=0.13)
+    runs = [predict_gemm(n, n, n, gpu=gpu, engine="vllm") for n in SIZES]
+    measured = min(best, load_device(gpu).half_peak / 1e12)
+    assert max(run.flops / run.time_s for run in runs) / 1e12 == pytest.approx(measured, rel=0.12)
 
 
 def test_attention_loses_less_beside_small_matrix_units() -> None:
@@ -35,4 +33,4 @@ def test_attention_loses_less_beside_small_matrix_units() -> None:
         predict_attention("prefill", gpu=gpu, engine="vllm", batch=4, tokens=8192, kv_heads=8).compute
         for gpu in ("rtx-5090", "rtx-pro-6000-server")
     ]
-    assert 0.74 < shares[0] < 0.92 and shares[1] < 0.67
+    assert 0.67 < shares[0] < 0.92 and shares[1] < 0.62

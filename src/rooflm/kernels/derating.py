@@ -80,6 +80,10 @@ def derating(device: Device, *engines: str) -> Derating:
         raise RooflmError("cluster.device.year is a list, but it must be one year: factors of a card go by it")
     card = device.name, device.kernels_of, device.product_family, device.architecture, device.year
     found = device.derating or on_file(*card, *engines, tiles=device.kernel_generation)
+    if found.lent:  # which is of tiles that lose as much beside large units
+        share = reach(device.kernel_generation)[0]
+        units = small_units(device, found)
+        found = replace(found, compute=found.compute * (share + units * (1.0 - share)))
     if not found.watts:
         return found
     slower = drawn(found.watts, device.tdp, device.half_peak) ** ROOT

@@ -89,7 +89,7 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: Any, s: Scena
 
 
 def _sizes(op: Op) -> tuple[Any, ...]:
-    """The sizes that an op's time depends on, its name, since backward kernels have constants of their own, and role."""
+    """The sizes that an op's time depends on, its name and role: backward kernels have constants of their own."""
     return op.name, op.kind, op.role, op.rate, op.flops, op.bytes, op.launches, *op.shape, *op.widths
 
 
@@ -116,7 +116,7 @@ def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     share = matrix_share(s.cluster.device)  # fewer matrix units also draw less power
     softmax = c.softmax_dim * share * softmax_share(s.cluster.device)
     units = small_units(s.cluster.device, derating(s.cluster.device, *w.engines))
-    eff = 1.0 / (1.0 + units * (1.0 / c.eff - 1.0))  # loads and sums beside the products, as of a product's tiles
+    eff = larger(c.eff, 1.0 / (1.0 + units * (1.0 / c.eff - 1.0)))  # loads and sums beside the products, as of tiles
     c = c._replace(eff=eff, softmax_dim=softmax, throttle=c.throttle * smaller(share, 1.0))
     if s.engine.phase == "training":
         c = trained(c, op.role == "dgrad")
