@@ -26,11 +26,12 @@ from rooflm.estimate.capacity import Running, running
 from rooflm.estimate.request import Passes, Speed, speed, timed_passes
 from rooflm.graph.ops import Op
 from rooflm.kernels.constants import CALIBRATION
-from rooflm.kernels.derating import card_file, derating, on_file
+from rooflm.kernels.derating import card_file, derating, on_file, reach
 from rooflm.kernels.dispatch import FACTORS
 from rooflm.kernels.products import VECTOR_SHARE
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
+from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 from rooflm.scenario.scenario import Scenario
 from rooflm.sweep.files import write_text
@@ -353,9 +354,11 @@ def table(found: Fitted, label: str) -> list[str]:
     return lines
 
 
-FP32_SUMS = 0.5
-"""Power of a GeForce's compute factor in llama.cpp that carries over to other engines: llama.cpp sums in fp16, at twice
-the rate of fp32 sums (RTX 4090: 2.1, of which this leaves 1.45; TensorRT-LLM's five rows there wanted 1.33)."""
+GEFORCE_REACH = 0.97
+"""Share of the datasheet that long products of 16 bits reach on GeForce in engines without runs: sums of fp32 have half
+the rate there, which takes neither power nor operands to the end. torch.matmul's best on 17 desktop cards is 0.91 to
+1.13 of it, 1.06 in the median; of 8,192 and 10,240 square on an RTX 4090 0.94 to 0.97
+(github.com/zzc0721/torch-performance-test-data, database.md and issue 78). None passes the datasheet here."""
 FEW_ROWS = VECTOR_SHARE / 0.82
 """What a share of the bandwidth in kernels for few rows, over VECTOR_SHARE, is over what tensor cores' products reach
 of it (`eff_m` in 16 bits: 0.78 to 0.88, in the mean 0.82): engines without runs have those."""
@@ -398,6 +401,7 @@ def factors_of(parts: Sequence[tuple[str, float]], less: str = "") -> dict[str, 
 
 
 GENERALLY = "for engines without runs on this card"
+WHOLE = "; compute: as PyTorch's products (GEFORCE_REACH of rooflm_fit.engines)"
 
 
 def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
@@ -426,13 +430,14 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
                 rows += [row] if of_whom(row) not in said else []
             whole = factors["compute"] if name == "llama.cpp" and "~geforce" in keys else 0.0
             if whole:
-                factors["compute"] **= FP32_SUMS
+                generation = place.partition("/")[2] or load_device(place).kernel_generation
+                factors["compute"] = GEFORCE_REACH / reach(generation)[0]
             if load_engine(JOBS[name].engines[0]).kernels.sm_stream and "~apple" not in keys:
                 factors = {k: v * (FEW_ROWS if k == "bandwidth" else 1.0) for k, v in factors.items()}
             if place.startswith(GENERAL):
                 plain = {k: v for k, v in factors.items() if k not in ("few", "sm_stream")}
                 note = f"as fitted to runs of {name}; {GENERALLY}"
-                general.append(card_row(named, plain, count, note))
+                general.append(card_row(named, plain, count, f"{note}{WHOLE if whole else ''}"))
                 if whole:
                     own = [*named, 'engine = "fp16"']
                     general.append(card_row(own, plain | {"compute": whole}, count, f"{note} that sum in fp16"))

@@ -21,6 +21,12 @@ def test_the_host_looks_for_each_expert_at_each_tokens_choices_before_each_produ
     lost = first("deepseek-v2-lite", 256, "1 ns") - first("deepseek-v2-lite", 256)
     assert lost == pytest.approx(26 * 3 * 64 * 256 * 6 * 1e-9, rel=1e-6) == pytest.approx(7.5e-3, rel=0.03)
     assert first("llama-3.1-8b", 256, "1 ns") == first("llama-3.1-8b", 256)  # dense
+    steps = {"quant": "q4_0", "gpu": "rtx-3090", "batch": 16, "prompt": 16, "output": 2, "engine": "llama.cpp-b5000"}
+    looked, free = (
+        float(rooflm.infer("deepseek-v2-lite", **steps, sets={"engine.expert_looks": looks}).tpot)  # type: ignore[arg-type]
+        for looks in ("1 ns", "0 ns")
+    )
+    assert looked - free == pytest.approx(26 * 3 * 64 * 16 * 6 * 1e-9, rel=1e-6)  # no factor of a prompt
     one, none = (
         float(rooflm.infer("deepseek-v2-lite", **MOE, engine=e, prompt=1, output=8).tpot)  # type: ignore[arg-type]
         for e in ("llama.cpp-b5000", "llama.cpp-b6500")

@@ -62,7 +62,8 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
         each = 1 if c.kernels.fused else local  # a plain framework visits every expert, with tokens or without
         nodes.append(
             Op("experts", "moe", "moe", count, 2.0 * mats * pairs * inner * width, moved,
-               (gathered, inner, width, f.experts, local, f.top_k, mats - 2), (w, act, b), "quant", 4 * each)
+               (gathered, inner, width, f.experts, local, f.top_k, mats - 2), (w, act, b), "quant", 4 * each,
+               role="decode" if c.work.prefill is None else "forward")
         )  # fmt: skip
         chain = (c.kernels.expert_chain + f.top_k - 1) * smaller(c.kernels.expert_chain, 1)
         if not is_plain(chain, 0):  # sums in fp32 read two and write one

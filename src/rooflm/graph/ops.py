@@ -44,7 +44,7 @@ class Op(NamedTuple):
     launches: Num = 1  # kernels issued by the host
     overlapped: Num = 0.0  # 1 where it runs beside longer ones, or as a part of one: only its roofline counts
     of: str = ""  # module of a layer, by which rules choose: "norm", "core", "experts", or the product's own name
-    role: str = "forward"  # or "dgrad" (gradients of inputs), "wgrad" (of weights), "update"
+    role: str = "forward"  # "decode" (experts without a prompt), "dgrad" (gradients of inputs), "wgrad", "update"
 
 
 class Comm(NamedTuple):

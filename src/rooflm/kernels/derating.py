@@ -16,7 +16,7 @@ from rooflm.catalogue.hardware import Derating, Device
 from rooflm.errors import RooflmError
 from rooflm.kernels.blend import smooth_max
 from rooflm.kernels.constants import ANY, lookup, read, text_of
-from rooflm.units import Num, smaller
+from rooflm.units import Num, is_plain, smaller
 
 ROWS = 292.0
 """Rows of a product that fill the card with tiles of poor kernels: more take no longer until usual kernels do."""
@@ -80,6 +80,10 @@ def derating(device: Device, *engines: str) -> Derating:
         raise RooflmError("cluster.device.year is a list, but it must be one year: factors of a card go by it")
     card = device.name, device.kernels_of, device.product_family, device.architecture, device.year
     found = device.derating or on_file(*card, *engines, tiles=device.kernel_generation)
+    if found.lent:  # which is of tiles that lose as much beside large units
+        share = reach(device.kernel_generation)[0]
+        units = small_units(device, found)
+        found = replace(found, compute=found.compute * (share + units * (1.0 - share)))
     if not found.watts:
         return found
     slower = drawn(found.watts, device.tdp, device.half_peak) ** ROOT
@@ -135,6 +139,13 @@ def matrix_share(device: Device, generation: str = "") -> Num:
     given (1: no one does). Softmax takes so much less of a product's time, as SMs have alike units for exponentials."""
     usual = card_file().matrix.get(generation or device.kernel_generation)
     return 1.0 if usual is None else _a_clock(device) / usual
+
+
+def small_units(device: Device, reached: Derating, generation: str = "") -> Num:
+    """`matrix_share`, at most 1: what kernels lose beside their products takes so much less of them. 1 where the share
+    of the peak that the card reaches was fitted beside another generation's tiles, and holds that."""
+    fitted = not (is_plain(reached.compute, 1.0) or reached.lent)
+    return 1.0 if fitted else smaller(1.0, matrix_share(device, generation))
 
 
 def softmax_share(device: Device) -> Num:

@@ -24,7 +24,7 @@ from rooflm.graph.feedforward import gathers
 from rooflm.graph.ops import OVER_CACHE, OVER_PROMPTS, Op, distinct, distinct_experts, occupied, popularity, stacked
 from rooflm.kernels import attention, mla
 from rooflm.kernels.constants import ANY
-from rooflm.kernels.derating import derating, matrix_share, softmax_share
+from rooflm.kernels.derating import derating, matrix_share, small_units, softmax_share
 from rooflm.kernels.elementwise import CHAIN, LEAST, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
 from rooflm.kernels.expert_kernels import Choice, choices, libraries
 from rooflm.kernels.gemm import GemmConstants
@@ -89,8 +89,8 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: Any, s: Scena
 
 
 def _sizes(op: Op) -> tuple[Any, ...]:
-    """The sizes that an op's time depends on, and its name, since backward kernels have constants of their own."""
-    return op.name, op.kind, op.rate, op.flops, op.bytes, op.launches, *op.shape, *op.widths
+    """The sizes that an op's time depends on, its name and role: backward kernels have constants of their own."""
+    return op.name, op.kind, op.role, op.rate, op.flops, op.bytes, op.launches, *op.shape, *op.widths
 
 
 FACTORS = {
@@ -115,7 +115,9 @@ def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     c = constants("attention", attention.PrefillConstants, w, w.half, names)
     share = matrix_share(s.cluster.device)  # fewer matrix units also draw less power
     softmax = c.softmax_dim * share * softmax_share(s.cluster.device)
-    c = c._replace(softmax_dim=softmax, throttle=c.throttle * smaller(share, 1.0))
+    units = small_units(s.cluster.device, derating(s.cluster.device, *w.engines))
+    eff = larger(c.eff, 1.0 / (1.0 + units * (1.0 / c.eff - 1.0)))  # loads and sums beside the products, as of tiles
+    c = c._replace(eff=eff, softmax_dim=softmax, throttle=c.throttle * smaller(share, 1.0))
     if s.engine.phase == "training":
         c = trained(c, op.role == "dgrad")
     call = partial(attention.prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
@@ -267,8 +269,8 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         brain = brain_time(flops, s.engine.kernels.brain_share, s, r)
         vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r, s)
         time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
-        host = s.engine.kernels.expert_looks / (s.engine.factors.moe_factor * smaller(s.engine.factors.prompt, 1.0))
-        # which no factor of a prompt scales; steps of several sequences have no `prompt`, and get too much by it
+        scaled = s.engine.factors.moe_factor * (1.0 if op.role == "decode" else smaller(s.engine.factors.prompt, 1.0))
+        host = s.engine.kernels.expert_looks / scaled  # no factor of kernels is the host's
         time = time + host * pick(tokens > 1, 2.0 + gated, 0.0) * experts * tokens * top_k
     return time
 

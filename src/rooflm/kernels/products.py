@@ -14,7 +14,7 @@ from rooflm.catalogue.hardware import Derating
 from rooflm.graph.ops import Op, columns, stacked
 from rooflm.kernels.blend import filling, smooth_max
 from rooflm.kernels.constants import lookup
-from rooflm.kernels.derating import card_file, derating, few_rows_time, matrix_share, warp_share
+from rooflm.kernels.derating import card_file, derating, few_rows_time, small_units, warp_share
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
@@ -83,7 +83,7 @@ def _elsewhere(dtype: str, w: Where, s: Scenario, r: Rates, reached: Derating) -
     which do not: converting the weights keeps these as low, docs/decisions/0108); matrix units of an SM over those of
     that card (at most 1); the fewest rows of a tile. A reached share of the peak that was fitted has the last two."""
     if s.engine.kernels.gemv:
-        units = smaller(1.0, matrix_share(s.cluster.device)) if reached.lent else 1.0
+        units = small_units(s.cluster.device, reached) if reached.lent else 1.0
         return warp_share(s.cluster.device), units, 0.0
     row = lookup("gemm", w.gpu, w.generation, w.kernels, dtype).row
     if w.gpu in row.gpu.split():
@@ -93,7 +93,7 @@ def _elsewhere(dtype: str, w: Where, s: Scenario, r: Rates, reached: Derating) -
     if not is_plain(reached.compute, 1.0) and not reached.lent:
         return share, 1.0, 0.0
     rows = card_file().rows.get(w.generation, 0.0) if dtype in s.engine.kernels.padded.split() else 0.0
-    return share, smaller(1.0, matrix_share(s.cluster.device, row.architecture)), rows
+    return share, small_units(s.cluster.device, reached, row.architecture), rows
 
 
 def _gemm_constants(dtype: str, w: Where, s: Scenario) -> Any:
