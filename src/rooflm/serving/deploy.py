@@ -21,7 +21,7 @@ from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.inference import infer_scenario
-from rooflm.estimate.offloaded import device_part
+from rooflm.estimate.offloaded import stored_part
 from rooflm.readers.tables import field_value
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
@@ -115,7 +115,7 @@ def make_pool(
     s = replace(s, engine=s.engine.but(token_budget=server.budget, max_sequences=server.max_sequences))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
     most = min(server.budget, context * sequences)
-    kv = capacity(device_part(s), most, context, server.static_fraction, server.prefix_caching)
+    kv = capacity(stored_part(s), most, context, server.static_fraction, server.prefix_caching)
     ranks = int(s.mapping.dp)
     if server.cache_blocks:
         kv = kv._replace(tokens=float(server.cache_blocks * s.engine.room.block * ranks))
