@@ -85,3 +85,12 @@ def test_beyond_what_a_system_gives_unasked_it_is_said() -> None:
     few, many = (rooflm.infer("gpt-oss-20b", gpu="m4", prompt=n) for n in (512, 8192))
     assert few.fits and many.fits and many.memory.total > many.scenario.cluster.device.unasked
     assert "that the system gives the GPU unasked" in str(many) and "unasked" not in str(few)
+
+
+@pytest.mark.parametrize("gpu", ["m4-max", "gb10", "strix-halo", "mi300a"])
+def test_one_memory_is_not_relieved_by_itself(gpu: str) -> None:
+    """Experts that the CPU runs lie in the same memory where host and device share one."""
+    e = rooflm.infer("kimi-k2.5", gpu=gpu, engine="llama.cpp", gpus=1)
+    assert not e.fits and not any(r.change.keys() & {"cpu_experts", "cpu_layers"} for r in e.would_fit)
+    away = rooflm.infer("kimi-k2.5", gpu=gpu, engine="llama.cpp", gpus=1, cpu_experts=60)
+    assert not away.fits and away.max_batch == 0

@@ -19,6 +19,7 @@ from rooflm.kernels.collectives import ALGORITHMS, OPS, by_algorithm, ranks_in_t
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import BOUNDS, Timed, time_nodes
 from rooflm.scenario.scenario import Scenario
+from rooflm.shown.numbers import text
 from rooflm.units import Num
 
 CORE = ("attention", "decode_attention", "bmm", "softmax")
@@ -160,7 +161,7 @@ def predict_collective(
                else by_algorithm(op, size, ranks, algorithm, bandwidth, latency))  # fmt: skip
     sent = float(volume(op, size, ranks))
     share = sent / float(seconds) / float(bandwidth) if float(seconds) > 0 else 0.0
-    name = f"{op.replace('_', '-')} of {size:g} B by {ranks:g} ranks{f', {algorithm}' if algorithm else ''}"
+    name = f"{op.replace('_', '-')} of {text(size, 'B')} by {ranks:g} ranks{f', {algorithm}' if algorithm else ''}"
     return Kernel(name, float(seconds), float(ideal), "network", 0.0, sent, 0.0, share, s.cluster.name, s.engine.name,
                   request.assumed)  # fmt: skip
 

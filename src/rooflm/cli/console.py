@@ -16,6 +16,7 @@ from typing import Any
 
 from rooflm.shown.answer import plain
 from rooflm.shown.blocks import Block
+from rooflm.shown.progress import listening
 from rooflm.shown.terminal import lines
 
 SPELLING = {"µ": "u", "²": "2", "×": "x", "–": "-", "—": "-", "…": "...", "→": "->", "≤": "<=", "≥": ">=", "±": "+-",
@@ -111,6 +112,13 @@ def working(what: str, total: int = 0) -> Iterator[Callable[..., None]]:
         stop.set()
         if teller.is_alive():
             teller.join()
+
+
+@contextmanager
+def searching() -> Iterator[None]:
+    """Progress of a search: the points that are done of all."""
+    with working("searching") as told, listening(lambda done, total: told(said=f"{done:,} of {total:,} points")):
+        yield
 
 
 def _report_progress(what: str, total: int, state: dict[str, Any], stop: threading.Event) -> None:

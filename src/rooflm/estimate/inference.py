@@ -11,7 +11,7 @@ import numpy as np
 from rooflm.estimate import request
 from rooflm.estimate.capacity import Running, memory_use, running
 from rooflm.estimate.figures import Figures, Limits, Memory, check, figure
-from rooflm.estimate.offloaded import device_part, host_bytes
+from rooflm.estimate.offloaded import device_part, host_bytes, stored_part
 from rooflm.estimate.request import mean_step
 from rooflm.estimate.step import Step, add_up, by_name, volumes
 from rooflm.kernels.rates import matrix_peak, rates
@@ -226,13 +226,13 @@ def infer_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Infe
 
     broken: the rules that it breaks (`rules.flags`), where that is known already.
     Never raises for an infeasible point: `fits` and `reason` say so. Units: SI."""
-    held = device_part(s)
-    run = running(held)
+    held, stored = device_part(s), stored_part(s)
+    run = running(stored)
     fast = request.speed(s, request.timed_passes(held, run), rates(s), run)
     tpot, end = fast.tpot, request.a_token(s, request.last_step(fast.tick.total, s.axes), fast.extra)
     if not s.model.head:
         tpot, end = np.nan * tpot, np.nan * tpot
-    memory = memory_use(held, need=run.need)
+    memory = memory_use(stored, need=run.need)
     limits = check(flags(s, INFERENCE) if broken is None else broken, memory.total, memory.capacity)
     return InferenceFigures(fast.ttft, tpot, end, fast.latency, memory, limits, fast, run, s)
 

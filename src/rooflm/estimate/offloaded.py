@@ -25,6 +25,11 @@ def device_part(s: Scenario) -> Scenario:
     return s if s.offload.off else replace(s, model=on_device(s.model.scaled(), s.offload))
 
 
+def stored_part(s: Scenario) -> Scenario:
+    """The scenario of what the device's memory holds: all, where it is the host's as well."""
+    return s if s.cluster.unified else device_part(s)
+
+
 def host_bytes(s: Scenario, tokens: Num, context: Num) -> tuple[Num, Num]:
     """(bytes of weights, bytes of cache a sequence) that a pass reads from host memory; of experts, only those that its
     tokens pick."""

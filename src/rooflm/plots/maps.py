@@ -16,6 +16,8 @@ MOST_WRITTEN = 20 * 16
 """Most cells of a map that get their value written in them."""
 BRIGHT = 0.55
 """Share of the colour range from which on black letters read better than white ones (viridis)."""
+BAR = (72.0, 160.0)
+"""Shortest and longest bar of colours: between them as high as a map, so that a map of two rows has no empty foot."""
 
 WHY = {"OOM": "OOM: does not fit in memory", "n/a": "n/a: breaks a rule (`reason` says which)"}
 """What stands where there is no value -> what it means."""
@@ -82,8 +84,8 @@ def _map(
     }  # fmt: skip
     range_: Spec = {"scheme": "viridis", "domain": list(ends)} | ({"type": "log"} if log else {})
     ticks = [v for v in (round_ticks(*ends) if log else even_ticks(*ends)) if ends[0] <= v <= ends[1]]
-    legend = {"title": _unit(scale), "gradientLength": 160, "format": ".3~s" if ends[1] >= 1e4 else ".3~g",
-              "values": ticks}  # fmt: skip
+    legend = {"title": _unit(scale), "gradientLength": min(max(size[1] * len(y.values), BAR[0]), BAR[1]),
+              "format": ".3~s" if ends[1] >= 1e4 else ".4~g", "values": ticks}  # fmt: skip
     hue = {"field": "value", "type": "quantitative", "scale": range_, "legend": legend}
     told = [{"field": "y", "title": y.label}, {"field": "x", "title": x.label}, {"field": "text", "title": scale.label}]
     layers: list[Spec] = [

@@ -13,7 +13,7 @@ from rooflm.errors import RooflmError
 from rooflm.search.digest import KEPT, AnswerKey, Digest, Location, Ranked, SearchTask
 from rooflm.search.limits import Limit, percent, times
 from rooflm.search.result import Blocked, SearchResult
-from rooflm.shown.progress import notebook_clock
+from rooflm.shown.progress import notebook_clock, tell_done
 from rooflm.sweep.axes import size_of
 from rooflm.sweep.pareto import front
 from rooflm.sweep.sweep import BLOCK, blocks
@@ -41,7 +41,11 @@ def search(
     order = {part: i for i, part in enumerate(parts)}
     with notebook_clock("searching"):
         done = in_processes(task, parts) if small and on == "local" else spread(task, parts, on)
-        digests = [d for _, d in sorted(done, key=lambda pair: order[pair[0]])]
+        found, tried = {}, 0
+        for part, digest in done:
+            found[order[part]] = digest
+            tell_done(tried := tried + digest.points, points)
+    digests = [found[i] for i in range(len(parts))]
     answer = concluded(task, digests, assumed)
     if not 0 < plain_grids < len(task.grids):
         return answer

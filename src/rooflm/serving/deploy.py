@@ -21,7 +21,7 @@ from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.inference import infer_scenario
-from rooflm.estimate.offloaded import device_part
+from rooflm.estimate.offloaded import stored_part
 from rooflm.readers.tables import field_value
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
@@ -115,7 +115,7 @@ def make_pool(
     s = replace(s, engine=s.engine.but(token_budget=server.budget, max_sequences=server.max_sequences))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
     most = min(server.budget, context * sequences)
-    kv = capacity(device_part(s), most, context, server.static_fraction, server.prefix_caching)
+    kv = capacity(stored_part(s), most, context, server.static_fraction, server.prefix_caching)
     if must_fit and kv.tokens <= 0:
         states = 0 < kv.running < np.inf  # a pool of recurrent states has what weights leave
         way = "set engine.state_share below 1" if states else "use more GPUs or a narrower quantisation"

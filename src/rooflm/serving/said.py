@@ -103,10 +103,10 @@ def verdicts(values: dict[str, Any], served: Served) -> list[Block]:
     if values["interrupted"]:
         out.append(Say("INTERRUPTED: the numbers are of what was done until then.", "bad"))
     if values["queue_grows"]:
-        growth = f"from {seconds(values['queue_grows_from_s'])} on, by {values['queue_growth_per_s']:.3g} requests/s"
+        growth = f"from {seconds(values['queue_grows_from_s'])} on, by {count(values['queue_growth_per_s'])} requests/s"
         clients = served.run.requests.concurrency
         out.append(Say(
-            f"THE RATE IS NOT REACHED: with at most {clients} requests at a time {values['requests_per_s']:.3g} "
+            f"THE RATE IS NOT REACHED: with at most {clients} requests at a time {count(values['requests_per_s'])} "
             f"requests/s are served. The others wait in the client {growth}; the times below leave that wait out."
             if clients else
             f"THE QUEUE GROWS WITHOUT BOUND {growth}: this load cannot be served.", "bad"

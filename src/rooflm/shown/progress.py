@@ -1,12 +1,14 @@
-"""Progress in a notebook: a clock below the cell for whatever takes over two seconds; nothing anywhere else."""
+"""Progress: how much of a long work is done, for whoever listens, and in a notebook a clock below the cell for whatever
+takes over two seconds."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
 from typing import Any
 
@@ -14,6 +16,29 @@ SLOW = 2.0
 """Seconds after which work is told."""
 EVERY = 0.5
 """Seconds between two looks at the clock."""
+
+_LISTENER: ContextVar[Callable[[int, int], None] | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def listening(listener: Callable[[int, int], None]) -> Iterator[None]:
+    """Tell the listener what is done and how much there is in all, for as long as this lasts.
+
+    >>> with listening(print):
+    ...     tell_done(3, 8)
+    3 8
+    """
+    before = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(before)
+
+
+def tell_done(done: int, total: int) -> None:
+    """Say how much is done to whoever listens."""
+    if (listener := _LISTENER.get()) is not None:
+        listener(done, total)
 
 
 def in_notebook() -> bool:

@@ -154,7 +154,10 @@ def _asking(e: InferenceEstimate) -> list[Block]:
 
 def _on_host(e: InferenceEstimate) -> list[Block]:
     """What the host's memory has to hold, where it holds any."""
-    return [Say(f"The host holds {gib(float(e.host_memory))} beside it.")] if float(e.host_memory) else []
+    held = float(e.host_memory)
+    if held and e.scenario.cluster.unified:
+        return [Say(f"The CPU's layers take {gib(held)} of it: host and device share one memory.")]
+    return [Say(f"The host holds {gib(held)} beside it.")] if held else []
 
 
 def _widened(e: InferenceEstimate) -> list[Block]:

@@ -121,10 +121,11 @@ def data_parallel(s: Scenario) -> Remedy | None:
 
 
 def on_the_host(s: Scenario, name: str) -> Remedy | None:
-    """The fewest layers (or layers' experts) that must stay in the host's memory, where the engine runs some there."""
+    """The fewest layers (or layers' experts) that must stay in the host's memory, where it is another and the
+    engine runs some there."""
     experts = sum(float(b.count) for b in s.model.blocks if isinstance(b.ffn, MoE))
     most = int(experts if name == "cpu_experts" else float(np.max(s.model.layers)) - 1)
-    if not s.engine.abilities.host_layers or not s.offload.off or most < 1:
+    if not s.engine.abilities.host_layers or not s.offload.off or most < 1 or s.cluster.unified:
         return None
 
     def left(n: int) -> float:
