@@ -40,10 +40,10 @@ def test_servers_scan_prompts_in_chunks() -> None:
 
 @pytest.mark.parametrize(("model", "kernels"), [("falcon-h1-7b", 5), ("qwen3.5-4b", 8)])
 def test_a_scan_by_chunks_is_several_kernels_over_prompts_alone(model: str, kernels: int) -> None:
-    """mamba_ssm's ssd_combined.py and fla's chunk.py; FalconH1-7B's prompt of 1,024 tokens in vLLM 0.15 on H200: 82 to 89
-    ms to its first token, 58 with two kernels a layer."""
+    """mamba_ssm's ssd_combined.py and fla's chunk.py; Falcon-H1R's prompt of 1,024 tokens in vLLM 0.15 on H200: 82 to
+    89 ms to its first token, 58 with two kernels a layer at the price of an expert's."""
     e = rooflm.infer(model, gpu="h200", engine="vllm", prompt=1024, output=8)
     scans = {name: {t.node.launches for t in timed if t.node.name == "scan"} for name, timed in e.timed.items()}
     assert scans == {"prefill": {kernels}, "decode": {2}}
     if kernels == 5:
-        assert 0.062 < float(e.ttft) < 0.085
+        assert float(e.ttft) == pytest.approx(0.0855, rel=0.1)
