@@ -154,6 +154,7 @@ class Host:
     issue_decode: Num = number(0.0, "host time a kernel launch in decoding (a CUDA graph makes it small)", "s")
     eager: Num = number(0.0, "the same, from Python, of a pass that no CUDA graph holds, where it is above that", "s")
     eager_experts: Num = number(0.0, "the same of experts' kernels and recurrent scans, in passes with prompts", "s")
+    eager_scans: Num = number(0.0, "the same of recurrent scans alone, where that is more", "s")
     experts_once: bool = flag(False, "one call issues its own experts' kernels (not Triton's, nor beside its blocks)")
     captured: Num = count(0, "most tokens of a pass with prompts that CUDA graphs hold", 0)
     captured_latent: Num = count(INF, "the same of models with latent attention (MLA), where that is fewer", 0)

@@ -30,10 +30,11 @@ FITTED_POWER = 0.708
 
 
 class Experts(NamedTuple):
-    """Kernels that Python launches one by one, mostly those of experts, as shares of all launches of a pass."""
+    """Kernels that Python launches one by one, as shares of all launches of a pass."""
 
     share: Num = 0.0
     spared: Num = 0.0  # that a fused expert kernel saves
+    scans: Num = 0.0  # recurrent scans of a prompt, beside the experts' share
 
 
 NO_EXPERTS = Experts()
@@ -210,11 +211,14 @@ def issue_time(engine: Engine, tokens: Num, held: Num, experts: Experts = NO_EXP
     [1, 70]
     >>> round(1e6 * float(issue_time(e, 513, 512, Experts(0.5, spared=0.2))))  # 0.8 x 60 + 0.3 x 20
     54
+    >>> round(1e6 * float(issue_time(e.but(eager_scans=1.8e-4), 513, 512, Experts(scans=0.5))))
+    120
     """
     h = engine.host
     more = larger(h.eager_experts - h.eager, 0.0)
     spared = pick(more > 0, experts.spared, 0.0)
-    eager = launching * (h.eager * (1.0 - spared) + (experts.share - spared) * more)
+    scans = experts.scans * larger(larger(h.eager_scans, h.eager_experts) - h.eager, 0.0)
+    eager = launching * (h.eager * (1.0 - spared) + (experts.share - spared) * more + scans)
     return pick(tokens > held, larger(h.issue_prefill, eager), h.issue_decode)
 
 
@@ -229,10 +233,10 @@ def of_experts(timed: Sequence[Timed], s: Scenario) -> Experts:
     Source: FlashInfer, fused_moe/core.py (one call takes the router's scores); SGLang and vLLM, fla/ops."""
     moe = [t for t in timed if t.node.part == "moe"]
     moe = [] if moe and called_once(s) else moe
-    one_by_one = [*moe, *(t for t in timed if isinstance(t.node, Op) and t.node.name == "scan")]
+    scans = [t for t in timed if isinstance(t.node, Op) and t.node.name == "scan"]
     layers = add_up(t.node.count for t in moe if isinstance(t.node, Op) and t.node.kind == "moe")
     inside = bool(moe) and s.efficiency.mode == "calibrated" and routed_inside(s)
-    return Experts(launches(one_by_one) / launches(timed), SPARED * inside * layers / launches(timed))
+    return Experts(*(count / launches(timed) for count in (launches(moe), SPARED * inside * layers, launches(scans))))
 
 
 def messages(timed: Sequence[Timed]) -> Num:

@@ -9,6 +9,11 @@ from rooflm.graph.context import Context, Prefill, absent_group
 from rooflm.graph.ops import PLAIN_NORM, Comm, Op, attended, bmm, gemm, stream
 from rooflm.units import Num, ceil, is_plain, pick, smaller
 
+SCAN_KERNELS = {"gated-delta": 8, "kda": 9, "mamba2": 5}
+"""Triton's kernels of a layer's scan over a prompt, where it goes by chunks (others, and llama.cpp's: 2). Gated deltas:
+norms of q and k, cumsum, k k^T, its inverse, w and u, states, output; Kimi's take two for k k^T (fla/ops, chunk.py and
+kda.py). Mamba-2: cumsum, chunks' states, their passing on, products of B and C, output (mamba_ssm, ssd_combined.py)."""
+
 
 def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     """Q, K, V, rotary and cache write, attention, output, with heads split over the tensor group."""
@@ -307,8 +312,7 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     The state (heads x head_dim x state, fp32) is read and written once a pass, and copied before and after where an
     engine runs a chain of kernels (`delta_chain`); a prefill multiplies chunks of 64 tokens (Mamba-2, arXiv 2405.21060
     section 6; gated DeltaNet, arXiv 2412.06464). Engines keep gated DeltaNet's two gates a head as a product of their
-    own, in 16 bits (in_proj_ba of modeling_qwen3_next.py), and scan a prompt with eight of Triton's kernels (fla/ops,
-    chunk.py: norms of q and k, cumsum, k k^T, its inverse, w and u, states, output)."""
+    own, in 16 bits (in_proj_ba of modeling_qwen3_next.py), and scan a prompt with several kernels (SCAN_KERNELS)."""
     if a.kind == "conv":
         return conv_ops(c, count, a)
     h, t, tokens, b, part = c.model.hidden, c.mapping.tp, c.tokens, c.quant.half_bytes, "attention"
@@ -323,7 +327,7 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     separate_gates = a.kind == "gated-delta" and not c.training and not c.kernels.epilogue
     width = 2 * inner + 2 * keys + gates * (not separate_gates)
     mixed = inner + 2 * keys
-    kernels = pick(chain > 0, 2, 8) if a.kind == "gated-delta" and p and not c.training else 2
+    kernels = pick(c.kernels.delta_chain > 0, 2, SCAN_KERNELS.get(a.kind, 2)) if p and not c.training else 2
     steps = inner * a.state * c.kernels.delta_steps * delta if p else 0.0  # of a scan that takes token by token
     return [
         c.product("in_proj", part, count, width, h),
