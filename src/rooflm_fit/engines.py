@@ -437,10 +437,11 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
             if place.startswith(GENERAL):
                 plain = {k: v for k, v in factors.items() if k not in ("few", "sm_stream")}
                 note = f"as fitted to runs of {name}; {GENERALLY}"
-                general.append(card_row(named, plain, count, f"{note}{WHOLE if whole else ''}"))
+                own = [card_row(named, plain, count, f"{note}{WHOLE if whole else ''}")]
                 if whole:
-                    own = [*named, 'engine = "fp16"']
-                    general.append(card_row(own, plain | {"compute": whole}, count, f"{note} that sum in fp16"))
+                    half = [*named, 'engine = "fp16"']
+                    own.append(card_row(half, plain | {"compute": whole}, count, f"{note} that sum in fp16"))
+                general += [row for row in own if of_whom(row) not in said]
     rows.sort(key=lambda block: next((i for i, job in enumerate(JOBS, 1) if f"runs of {job}:" in block), 0))
     general.sort(key=lambda block: next(i for i, job in enumerate(JOBS) if f"runs of {job};" in block))
     first = {of_whom(block): block for block in reversed(general)}

@@ -47,8 +47,9 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     if s.engine.kernels.tuned and w.quant == "fp8_block":
         best = by(c=constants("gemm", GemmConstants, w, w.quant))
         time = pick((wide[0] < 2) & among(n, k, s.engine.kernels.tuned), best, time)
-    if not is_plain(s.engine.kernels.quantise, 0.0):
-        time = time + pick((wide[1] < 2) & (c.q_pass == 0), s.engine.kernels.quantise + 3.0 * m * k / r.dram, 0.0)
+    cast = s.engine.kernels.quantise
+    if not is_plain(cast, 0.0):
+        time = time + pick((wide[1] < 2) & (c.q_pass == 0) & (cast > 0), cast + 3.0 * m * k / r.dram, 0.0)
     if s.engine.kernels.gemv:
         streamed = vector_time(n * k * wide[0], 2.0 * m * n * k, c, r, s)
         time = larger(time, brain_time(2.0 * m * n * k, s.engine.kernels.brain_share, s, r))
