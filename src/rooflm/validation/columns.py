@@ -214,7 +214,7 @@ METRICS: dict[str, Metric] = {m.name: m for m in (
            ("tpot_s", "itl_s", "itl", "time_per_output_token", "inter_token_latency")),
     Metric("latency_s", "time to the last token", "s", "", ("latency", "request_latency", "e2e_latency", "e2el")),
     Metric("output_tokens_per_s", "output tokens a second, all devices", "1/s", "",
-           ("output_token_throughput", "output_throughput", "output_tokens/s")),
+           ("output_token_throughput", "output_throughput", "output_tokens/s", "output_tok/s", "output_tps", "out_tps")),
     Metric("prefill_tokens_per_s", "new prompt tokens of the batch over the time to the first token", "1/s", INFER),
     Metric("decode_tokens_per_s", "batch over the time of a decode step", "1/s", INFER),
     Metric("memory_bytes", "peak memory of the fullest device", "B", "", ("memory", "peak_memory")),
