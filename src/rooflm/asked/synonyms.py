@@ -22,7 +22,7 @@ OTHER_NAMES = {
     "output": "decode-len max-new-tokens max-tokens n-gen num-tokens-to-generate osl output-len output-length "
     "output-size output-tokens random-output-len",
     "seq": "block-size max-length max-seq-len max-seq-length prompt seq-len seq-length sequence-length",
-    "concurrency": "batch batch-size clients max-concurrency max-num-seqs num-clients parallel users",
+    "concurrency": "batch batch-size clients conc max-concurrency max-num-seqs num-clients parallel users",
     "rate": "arrival-rate qps request-rate rps",
     "requests": "num-prompts num-requests",
     "tp": "tensor-parallel tensor-parallel-size tensor-model-parallel-size tp-size",

@@ -155,10 +155,12 @@ def product(name: str) -> str:
 
     >>> [product(n) for n in ("NVIDIA GeForce RTX 4090 Laptop GPU", "rtx4070tisuper", "Intel(R) Arc(TM) A770 Graphics")]
     ['4090-laptop', '4070-ti-super', 'a770']
+    >>> product("A100 80G") == product("A100 80 GB"), product("A10G")
+    (True, 'a10g')
     """
     naming = _naming()
     text = normalise(_MARKS.sub(" ", name.lower()).split("@")[0])
-    text = re.sub(r"(?<=\d)-g(?:i?b)?$", "gb", _CORES.sub("", text))
+    text = re.sub(r"(-\d+)-?g(?:i?b)?$", r"\1gb", _CORES.sub("", text))
     text = re.sub(rf"\b({'|'.join(naming.before_number)})(?=a?\d)", r"\1-", text)
     after = "|".join(naming.after_number)
     text = re.sub(rf"(?<=\d)(?:{after})+(?=-|$)", lambda found: "-" + "-".join(re.findall(after, found[0])), text)

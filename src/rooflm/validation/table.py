@@ -143,10 +143,14 @@ def read_row(row: Mapping[str, str | None], line: int = 0) -> Outcome:
     >>> found = read_row(row)
     >>> found.measured, found.kwargs["gpu"], found.assumed[0]
     (0.011, 'a100-sxm-80gb', 'engine not stated: vllm')
+    >>> [read_row(row | given).kwargs["gpus"] for given in ({"gpu": "1 x A100 80G"}, {"gpu": "", "gpus": "2x A100"})]
+    [1, 2]
     """
     cells = {k: (v or "").strip()[:LONGEST] for k, v in row.items() if isinstance(k, str) and isinstance(v, str | None)}
     cells = {k: v for k, v in cells.items() if v}
     row_id, source = cells.get("id") or f"line {line}", cells.get("source", "")
+    if "gpu" not in cells and known_device(catalogue.count_and_name(cells.get("gpus", ""))[1]):  # GPUs: 8x H100
+        cells["gpu"] = cells.pop("gpus")
     try:
         return request_of(cells, row_id)
     except Unusable as why:
@@ -295,7 +299,7 @@ def device_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -
     """Put the `gpu` argument in place (and its own figures as settings); the name by which rows group."""
     printed = str(kwargs.get("gpu", ""))
     count, one = catalogue.count_and_name(printed)
-    if count > 1 and known_device(one):
+    if one != printed and known_device(one):
         printed, kwargs["gpus"] = one, kwargs.get("gpus") or count
     found = known_device(printed)
     figures = {k: float(own[k]) for k in ("peak", "bandwidth", "memory") if own.get(k)}
