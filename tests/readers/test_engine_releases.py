@@ -32,7 +32,10 @@ ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
         ("vllm-0.13.0", "vllm-0.11.1"),
         ("vllm-0.16.0", "vllm-0.14"),
         ("vLLM 0.18", "vllm"),
-        ("sglang-0.4", "sglang-0.5.5"),
+        ("sglang-0.4", "sglang-0.4"),
+        ("sglang-0.4.1.post2", "sglang-0.4"),
+        ("sglang-0.4.5.post3", "sglang-0.4.5"),
+        ("sglang-0.4.6", "sglang-0.5.5"),
         ("sglang-0.5.7", "sglang-0.5.6"),
         ("sglang-0.5.12", "sglang-0.5.10"),
         ("sglang-0.5.17", "sglang-0.5.14"),
@@ -121,6 +124,9 @@ def test_ranges_of_releases_do_not_overlap() -> None:
 
 def test_other_releases_are_of_the_same_build() -> None:
     assert other_releases("sglang-0.5.5-rocm") == (
+        "sglang-0.4-rocm",
+        "sglang-0.4.3-rocm",
+        "sglang-0.4.5-rocm",
         "sglang-0.5.10-rocm",
         "sglang-0.5.14-rocm",
         "sglang-0.5.6-rocm",
@@ -128,7 +134,7 @@ def test_other_releases_are_of_the_same_build() -> None:
     )
     assert not [name for name in other_releases("vllm") if "rocm" in name]
     said = rooflm.infer("llama-3-8b", gpu="mi300x", engine="sglang").assumed
-    assert any("other releases: sglang-0.5.10-rocm" in line for line in said)
+    assert any("other releases: sglang-0.4-rocm" in line for line in said)
 
 
 @pytest.mark.parametrize(

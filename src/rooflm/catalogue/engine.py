@@ -74,7 +74,7 @@ class Kernels:
     reduce_bits: Num = number(16.0, "bits a value of large all-reduces carries (quick reduce: 4.5, 6.5 or 8.5)", low=1)
     experts: str = word("", "libraries of experts' products, with commas; -NAME: its release lacks one (none: usual)")
     untuned: str = word("", "whose kernels take products of blocks that its library is not tuned for (none: its own)",
-                        ("", "ck", "triton", "flashinfer"))  # fmt: skip
+                        ("", "ck", "cutlass", "triton", "flashinfer"))  # fmt: skip
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")
     padded: str = word("", "types of products whose kernels fill up the rows of a group's instruction, apart by spaces")
     attention: str = word("", "library of its latent attention, as the server was told (none: its own)", ("", "triton"))
@@ -113,6 +113,9 @@ class Kernels:
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
     delta_chain: Num = count(0, "more kernels of a gated delta layer, around whose state they copy it in and out", 0)
     delta_steps: Num = number(0.0, "vector FLOPs a state value of scans that take a prompt token by token (0: chunks)")
+    gate_chain: Num = count(8, "kernels of a router that is such a chain", 1)
+    latent_chain: Num = count(0, "decoding, more kernels of latent attention than its products, norms and rotation", 0)
+    absorb_chain: Num = count(0, "the same, of each absorbed product whose 8-bit operand is made in plain kernels", 0)
     index_chain: Num = count(0, "more kernels of latent attention's indexer than its products, scores and choice", 0)
     expert_chain: Num = count(0, "more kernels of a layer of experts, whose outputs are then added one by one", 0)
     expert_looks: Num = number(0.0, "host time of an expert's look at a choice of a token, a product", "s", high=1e-7)

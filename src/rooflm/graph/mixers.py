@@ -219,12 +219,17 @@ def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
 
 
 def absorbed_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]:
-    """The same for one new token a sequence, with the expansion absorbed into its query and its output."""
+    """The same for one new token a sequence, with the expansion absorbed into its query and its output; an engine may
+    copy, rotate and quantise their values in many kernels (`latent_chain`, `absorb_chain`)."""
     d, b, part = c.work.decode, c.quant.half_bytes, "attention"
     if not d:
         return []
     keys = (smaller(d.context, a.index_topk) if _indexed(a) else d.context) / c.mapping.cp
+    narrow = pick(c.widths(part)[1] < 2, 1.0, 0.0)
+    kernels = c.kernels.latent_chain + 2 * narrow * c.kernels.absorb_chain
+    moved = kernels * 2 * d.sequences * heads * a.nope_dim * b
     return [
+        *([] if is_plain(kernels, 0) else [stream("latent_chain", part, "index", count, moved, kernels)]),
         batched("q_absorb", part, count, d.sequences, heads, a.kv_rank, a.nope_dim, (b, b, b)),
         over_latents(c, count, d.sequences, keys, heads, a.kv_rank, a.rope_dim, a.kv_rank),
         batched("v_absorb", part, count, d.sequences, heads, a.value_dim, a.kv_rank, (b, b, b)),

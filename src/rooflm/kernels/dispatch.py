@@ -25,7 +25,7 @@ from rooflm.graph.ops import OVER_CACHE, OVER_PROMPTS, Op, distinct, distinct_ex
 from rooflm.kernels import attention, mla
 from rooflm.kernels.constants import ANY
 from rooflm.kernels.derating import derating, matrix_share, small_units, softmax_share
-from rooflm.kernels.elementwise import CHAIN, LEAST, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
+from rooflm.kernels.elementwise import LEAST, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
 from rooflm.kernels.expert_kernels import Choice, choices, libraries
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, in_graphs, where
@@ -318,7 +318,7 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         row: Num = 0.0
         if op.kind == "gate":
             alone = among(op.shape[0], op.shape[1], k.gates) | (not compiles)
-            c = c._replace(t0=pick(alone, c.t0, larger(c.t0, CHAIN)))
+            c = c._replace(t0=pick(alone, c.t0, larger(c.t0, LEAST["index"] * k.gate_chain / op.launches)))
         elif op.shape and not (k.spread and op.kind in ("activation", "rope")):
             row = traffic / larger(op.shape[0], 1)
         if op.name == "route" and k.inner_gates and routed_inside(s):

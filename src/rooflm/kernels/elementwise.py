@@ -30,9 +30,7 @@ MEASURED_KERNEL = {
 """Kind of a streaming op -> the measured kernel whose constants it takes (others: "add")."""
 LEAST = {"adapter": 4.5e-6, "index": 4.5e-6}
 """Least s in a graph of a grouped low-rank product (two for each of 7 products in 32 layers take 2 ms a token: Punica,
-arXiv 2310.18547, abstract), and of a kernel of an indexer's chain (8 of a router's: 36 us; docs/decisions/0117)."""
-CHAIN = 12e-6
-"""Least s of each of a router's three launches where PyTorch compiled it, stream_factor apart (docs/decisions/0117)."""
+arXiv 2310.18547, abstract), and of a kernel of a chain, stream_factor apart (8 of a router: 36 us; decision 117)."""
 
 
 def elementwise_time(
