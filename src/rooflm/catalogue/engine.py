@@ -215,7 +215,9 @@ class Room:
     fp8_once: str = word("", "generations whose units take them in either layout: no transposed copies")
     fp8_copies: bool = flag(False, "training: fp8 copies of 16-bit weights stand from one step to the next")
     grads_away: bool = flag(False, "training: gradients of an offloaded optimiser stand in host memory, too")
-    holds: bool = flag(False, "ZeRO 3 without recomputation holds what it gathered until the backward pass is through")
+    holds: str = word("layer", "what ZeRO 3 holds of weights that it gathered: a layer's; without recomputation all, "
+                      "until the backward pass is through (saved); or all in any case, as the host runs ahead (ahead)",
+                      ("layer", "saved", "ahead"))  # fmt: skip
     grad_extra_bf16: Num = number(0.0, "a gradient kept beside it with bf16 weights (DeepSpeed)", "bytes")
 
 

@@ -77,6 +77,7 @@ class Setup(NamedTuple):
     grad_extra: Num = 0.0
     weight: Num = 2.0  # bytes of a trained one
     fleeting: Num = 0.0  # 1 where gradients do not stand
+    doubled: Num = 0.0  # 1 where they stand beside buckets of them, at the end of a step
     residual: Num = 2.0  # bytes between layers, and in them over a readied base
     copied: Num = 0.0  # bytes that the update makes anew
     lone: bool = False  # ZeRO 3 shards no weights beside the master copy, and tables stay gathered (FSDP's root)
@@ -270,14 +271,19 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
     kept_here = 1.0 - t.offload_optimizer
     live = several * weight * smaller(c.room.live, dense + experts)
-    held = c.room.holds and m.recompute not in ("full", "block")
+    held = c.room.holds == "ahead" or (c.room.holds == "saved" and m.recompute not in ("full", "block"))
     gathered = pick(kept, whole, (whole if held else larger(one, live)) * (m.zero >= 3))
     return {
         "weights": weights * (1 - t.offload_params),
-        "gradients": (trained * g + experts * share * ge) * (1.0 - t.in_backward) * (kept_here if c.room.grads_away else 1.0) + extra,
+        "gradients": (trained * g + experts * share * ge)
+        * (1.0 - t.in_backward)
+        * (kept_here if c.room.grads_away else 1.0)
+        + extra,
         "optimizer": (trained * o + experts * share * oe) * kept_here,
         "buffers": gathered + whole_keys(c),
-        "update": pick((c.room.live > 0) & (m.zero >= 3), smaller(anew, c.room.live), anew) * c.copied * (1.0 - t.in_backward),
+        "update": pick((c.room.live > 0) & (m.zero >= 3), smaller(anew, c.room.live), anew)
+        * c.copied
+        * (1.0 - t.in_backward),
     }
 
 
@@ -295,10 +301,13 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     away = c.options.offload_activations  # a layer at work has its own at hand
     parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
     grads, update = parts["gradients"], parts.pop("update") * (1 - c.options.offload_optimizer)
-    if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0)):
+    if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0) and is_plain(c.doubled, 0)):
         # gradients take the room of activations that are used up, and so do copies of an update (not one buffer)
-        used_up = (parts["activations"] + parts["logits"] + parts["buffers"] * c.lone) * pick(c.room.live > 0, c.reused, 1.0)
-        parts["gradients"] = larger(grads * (1.0 - c.fleeting), grads + update - used_up)
+        used_up = (parts["activations"] + parts["logits"] + parts["buffers"] * c.lone) * pick(
+            c.room.live > 0, c.reused, 1.0
+        )
+        standing = grads * (1.0 - c.fleeting + c.doubled * (np.asarray(c.micro_batches) > 1))
+        parts["gradients"] = larger(standing, grads * (1.0 + c.doubled) + update - used_up)
     return parts
 
 
