@@ -247,8 +247,12 @@ def test_optimizers_and_offload() -> None:
     for name, each in (("adam", 12), ("adam-bf16", 8), ("adam8bit", 6), ("sgd", 4), ("muon", 8)):
         e = train_scenario(build_training(**base, optimizer=name).scenario)
         assert e.memory.parts["optimizer"] == pytest.approx(each * params)
-    moved = train_scenario(build_training(**base, micro_batch=8, sets={"training.offload_optimizer": 1}).scenario)
-    assert moved.memory.parts["optimizer"] == moved.memory.parts["gradients"] == 0
+    base |= {"micro_batch": 8, "sets": {"training.offload_optimizer": 1}}
+    moved = train_scenario(build_training(**base).scenario)
+    assert moved.memory.parts["optimizer"] == 0
+    assert moved.memory.parts["gradients"] == pytest.approx(4 * params)  # Megatron-Core copies them at the update
+    away = train_scenario(build_training(**base, engine="deepspeed").scenario)
+    assert away.memory.parts["optimizer"] == away.memory.parts["gradients"] == 0  # ZeRO-Offload
     host = 42 / HOST_UPDATE  # norm 8, zeros 4, states read and written 24, gradient 4, weight 2
     assert moved.parts["offload"] == pytest.approx(params * (host + 2 / moved.scenario.cluster.host_bandwidth))
     assert moved.parts["optimizer"] == 0
@@ -446,6 +450,47 @@ def test_deepspeed_s_buffers() -> None:
     assert parts(2)["buffers"] == 0
     lean = parts(2, **{"training.optimizer": "adam-bf16"})  # keeps nothing in fp32
     assert lean["gradients"] == parts(2, **{"training.optimizer": "adam-bf16", "engine.live": 0})["gradients"]
+
+
+def test_weights_that_zero_3_gathers_stand_until_the_backward_pass_is_through() -> None:
+    """DeepSpeed, pull request 8189: products keep what was gathered, where no layer runs again; FSDP without
+    limit_all_gathers gathers as fast as its host runs."""
+
+    def gathered(engine: str, recompute: str, **sets: object) -> float:
+        asked: dict[str, Any] = {"gpu": "h100", "gpus": 8, "zero": 3, "batch": 8, "engine": engine, "sets": sets}
+        return float(rooflm.train("llama-2-7b", recompute=recompute, **asked).memory.parts["buffers"])
+
+    weights = 2.0 * load_model("llama-2-7b").published_params
+    assert gathered("deepspeed", "none") == pytest.approx(weights, rel=1e-3)
+    assert gathered("deepspeed", "full") == gathered("deepspeed", "none", **{"engine.holds": "layer"}) == 2e9
+    assert gathered("fsdp", "none") == gathered("fsdp", "full") < 0.2 * weights
+    assert gathered("fsdp", "full", **{"engine.holds": "ahead"}) == pytest.approx(weights, rel=1e-3)
+
+
+def test_gradients_beside_the_buckets_that_reduce_them() -> None:
+    """PyTorch, DistributedDataParallel: as much as all gradients, unless gradient_as_bucket_view; activations that
+    are used up make room where one micro-batch is all."""
+
+    def held(gpus: int, zero: int, batch: int) -> float:
+        asked: dict[str, Any] = {"gpu": "h200", "gpus": gpus, "zero": zero, "batch": batch, "micro_batch": 1}
+        parts = rooflm.train("llama-2-7b", seq=64, recompute="full", engine="fsdp", **asked).memory.parts
+        spent = sum(float(parts[name]) for name in ("activations", "logits", "buffers"))
+        return (float(parts["gradients"]) + spent * (batch <= gpus)) / 6_738_415_616
+
+    assert held(2, 0, 2) == pytest.approx(8.0)
+    assert held(2, 0, 4) == pytest.approx(8.0)  # both stand from micro-batch to micro-batch
+    assert held(1, 0, 2) == pytest.approx(4.0)
+    assert held(2, 2, 4) == pytest.approx(2.0)
+
+
+def test_softmax_of_transformers_stands_in_fp32_beside_16_bits() -> None:
+    def kept(wide: bool) -> float:
+        sets = {"engine.flash": False, "engine.wide_softmax": wide}
+        run = rooflm.train("llama-2-7b", gpu="h100", gpus=1, batch=1, seq=512, engine="peft", lora_rank=8, sets=sets)
+        return float(run.memory.parts["activations"])
+
+    assert kept(wide=True) - kept(wide=False) == pytest.approx(32 * 32 * 512 * 512 * 4.0)
+    assert rooflm.load_engine("peft").kernels.wide_softmax
 
 
 def test_buffers_of_a_list_are_those_of_its_values() -> None:

@@ -147,6 +147,7 @@ class Kernels:
     adapter_wide: bool = flag(False, "training: adapters of 32 bits are cast to 16 for each of their products")
     narrow_residual: Num = number(2.0, "training: bytes of a value between layers over a narrow base (4: fp32 norms)")
     keeps_gathered: bool = flag(False, "training: inputs gathered by a tensor group are kept, not gathered again")
+    wide_softmax: bool = flag(False, "training: unfused attention takes its softmax in fp32 beside a 16-bit copy")
 
 
 @dataclass(frozen=True)
@@ -215,6 +216,11 @@ class Room:
     grad_bytes: Num = number(4, "a gradient as accumulated and reduced", "bytes", above=True)
     fp8_params: bool = flag(False, "in fp8 it stores and gathers 8-bit weights (fp8_param_gather), not 16-bit ones")
     fp8_once: str = word("", "generations whose units take them in either layout: no transposed copies")
+    fp8_copies: bool = flag(False, "training: fp8 copies of 16-bit weights stand from one step to the next")
+    grads_away: bool = flag(False, "training: gradients of an offloaded optimiser stand in host memory, too")
+    holds: str = word("layer", "what ZeRO 3 holds of weights that it gathered: a layer's; without recomputation all, "
+                      "until the backward pass is through (saved); or all in any case, as the host runs ahead (ahead)",
+                      ("layer", "saved", "ahead"))  # fmt: skip
     grad_extra_bf16: Num = number(0.0, "a gradient kept beside it with bf16 weights (DeepSpeed)", "bytes")
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rooflm.catalogue.engine import Kernels
+from rooflm.catalogue.engine import Kernels, Room
 from rooflm.catalogue.model import MLA, Attention, Block, FeedForward, LinearAttention, Mixer, Model, MoE, norm_params
 from rooflm.catalogue.quant import Quant
 from rooflm.estimate.memory import end_tables, extra_share, layer_shard, local_ffn, local_mixer
@@ -77,11 +77,12 @@ class Setup(NamedTuple):
     grad_extra: Num = 0.0
     weight: Num = 2.0  # bytes of a trained one
     fleeting: Num = 0.0  # 1 where gradients do not stand
+    doubled: Num = 0.0  # 1 where they stand beside buckets of them, at the end of a step
     residual: Num = 2.0  # bytes between layers, and in them over a readied base
     copied: Num = 0.0  # bytes that the update makes anew
     lone: bool = False  # ZeRO 3 shards no weights beside the master copy, and tables stay gathered (FSDP's root)
     reused: Num = 0.0  # 1 where a layer that runs again takes the room of the loss
-    live: Num = 0.0  # as `Room.live`
+    room: Room = Room()
 
     @property
     def tokens(self) -> Num:
@@ -119,7 +120,8 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
         wide += mixer.qk_norm * c.kernels.norm_kept * (mixer.heads + mixer.kv_heads) * mixer.head_dim  # a norm's input
         if c.kernels.flash:
             return Inside(tokens * (wide * b + mixer.heads * 4.0), ops=ops + tokens * mixer.heads * 4.0)
-        return Inside(tokens * wide * b, tokens * mixer.heads * c.span * (b + drop * (b + 1)), ops=ops)
+        score = b + drop * (b + 1) + 4.0 * c.kernels.wide_softmax * (b < 4)
+        return Inside(tokens * wide * b, tokens * mixer.heads * c.span * score, ops=ops)
     if isinstance(mixer, MLA):
         qk, latent = mixer.nope_dim + mixer.rope_dim, mixer.q_rank + mixer.kv_rank + mixer.rope_dim
         wide = 2 * latent + mixer.heads * (2 * qk + 2 * mixer.value_dim + 4.0 / b)
@@ -251,7 +253,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     share = t.trainable_layers * (not t.adapters)
     trained = layers * each * share + ends * (t.embeddings and not t.adapters) + layers * c.adapters
     base = t.base_bits / 8 * (1 + SCALE_BITS / 4 * (t.base_bits < 8))
-    weight = base if t.adapters else c.weight + 1.0 * t.fp8_weights
+    weight = base if t.adapters else c.weight
     grad, half = c.grad_bytes, c.quant.half_bytes
     w, g, o = zero_bytes(m.zero, d, weight, grad, state_bytes(t))
     we, ge, oe = zero_bytes(m.zero, e, weight, grad, state_bytes(t))
@@ -268,13 +270,20 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     anew = trained * zero_bytes(m.zero, d)[2] / 12.0 + experts * share * zero_bytes(m.zero, e)[2] / 12.0
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
     kept_here = 1.0 - t.offload_optimizer
-    gathered = pick(kept, whole, larger(one, several * weight * smaller(c.live, dense + experts)) * (m.zero >= 3))
+    live = several * weight * smaller(c.room.live, dense + experts)
+    held = c.room.holds == "ahead" or (c.room.holds == "saved" and m.recompute not in ("full", "block"))
+    gathered = pick(kept, whole, (whole if held else larger(one, live)) * (m.zero >= 3))
     return {
         "weights": weights * (1 - t.offload_params),
-        "gradients": (trained * g + experts * share * ge) * (1.0 - t.in_backward) * kept_here + extra,
+        "gradients": (trained * g + experts * share * ge)
+        * (1.0 - t.in_backward)
+        * (kept_here if c.room.grads_away else 1.0)
+        + extra,
         "optimizer": (trained * o + experts * share * oe) * kept_here,
         "buffers": gathered + whole_keys(c),
-        "update": pick((c.live > 0) & (m.zero >= 3), smaller(anew, c.live), anew) * c.copied * (1.0 - t.in_backward),
+        "update": pick((c.room.live > 0) & (m.zero >= 3), smaller(anew, c.room.live), anew)
+        * c.copied
+        * (1.0 - t.in_backward),
     }
 
 
@@ -292,10 +301,13 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     away = c.options.offload_activations  # a layer at work has its own at hand
     parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
     grads, update = parts["gradients"], parts.pop("update") * (1 - c.options.offload_optimizer)
-    if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0)):
+    if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0) and is_plain(c.doubled, 0)):
         # gradients take the room of activations that are used up, and so do copies of an update (not one buffer)
-        used_up = (parts["activations"] + parts["logits"] + parts["buffers"] * c.lone) * pick(c.live > 0, c.reused, 1.0)
-        parts["gradients"] = larger(grads * (1.0 - c.fleeting), grads + update - used_up)
+        used_up = (parts["activations"] + parts["logits"] + parts["buffers"] * c.lone) * pick(
+            c.room.live > 0, c.reused, 1.0
+        )
+        standing = grads * (1.0 - c.fleeting + c.doubled * (np.asarray(c.micro_batches) > 1))
+        parts["gradients"] = larger(standing, grads * (1.0 + c.doubled) + update - used_up)
     return parts
 
 

@@ -119,10 +119,11 @@ def stored_bytes(s: Scenario) -> tuple[Num, Num]:
     """(bytes of a trained layer weight as stored, as gathered): 16 bits, or 8 (engine.fp8_params), with a transposed
     copy of each on most generations (not: engine.fp8_once). Adapters keep their width."""
     half, q, room = s.quant.half_bytes, s.quant, s.engine.room
-    narrow = room.fp8_params and not s.training.adapters
+    narrow = (room.fp8_params or room.fp8_copies) and not s.training.adapters
     if not (narrow and is_plain(q.act_bits, 8) and is_plain(q.weight_bits, 8)):
         return half, half
-    return (1.0 if s.cluster.device.kernel_generation in listed(room.fp8_once) else 2.0), 1.0
+    copies = 1.0 if s.cluster.device.kernel_generation in listed(room.fp8_once) else 2.0
+    return (copies, 1.0) if room.fp8_params else (half + copies, half)
 
 
 def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
@@ -307,11 +308,12 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     readied = not is_plain(t.base_bits, 16) and (np.asarray(t.base_bits) < 16) * (np.asarray(m.zero) < 3)
     flat = 4.0 * (e.room.live > 0) * t.master * OPTIMIZERS[t.optimizer].joined  # gradients that an update joins
     fleeting = 0.0 if e.habits.zero_one else (np.asarray(count) <= 1) * (1.0 - buckets)
+    doubled = (not e.habits.zero_one) * 1.0 * (np.asarray(m.zero) < 1) * (np.asarray(m.dp * m.cp) > 1)
     return tm.Setup(
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
-        grad_bytes(s), *adapter_sizes(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0], fleeting,
+        grad_bytes(s), *adapter_sizes(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0], fleeting, doubled,
         pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s) + flat, not e.habits.zero_one,
-        1.0 * (np.asarray(e.room.fragmentation) <= 1), e.room.live,
+        1.0 * (np.asarray(e.room.fragmentation) <= 1), e.room,
     )  # fmt: skip
 
 

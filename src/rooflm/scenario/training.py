@@ -62,7 +62,6 @@ class Training:
     offload_params: Num = share(0.0, "share of the weights kept in host memory and moved as needed")
     offload_optimizer: Num = share(0.0, "the same of the optimiser's states")
     offload_activations: Num = share(0.0, "the same of activations")
-    fp8_weights: bool = flag(False, "fp8 copies of the weights are kept beside the 16-bit ones")
     mtbf: Num = number(0, "mean time between failures of one GPU (0: none)", "s")
     restart: Num = number(600.0, "time to restart after a failure", "s")
     checkpoint_bandwidth: Num = number(1e9, "to storage, a GPU (0: writing costs nothing)", "bytes/s")
