@@ -46,7 +46,7 @@ def rows_of_releases(plain: str) -> tuple[str, ...]:
     >>> rows_of_releases("ollama"), "llama.cpp-metal" in rows_of_releases("llama.cpp")
     (('ollama', 'ollama-2025-12', 'ollama-2025-08'), False)
     >>> rows_of_releases("sglang-rocm")[:2]
-    ('sglang-rocm', 'sglang-0.5.14-rocm')
+    ('sglang-0.5.14-rocm', 'sglang-0.5.10-rocm')
     """
     base, _, software = map(re.escape, plain.rpartition("-"))
     own = re.compile(rf"{re.escape(plain)}(-[\d.-]+)?|{base}-[\d.-]+-{software}")

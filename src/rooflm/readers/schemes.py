@@ -161,7 +161,7 @@ def nearest_schemes(able: Abilities, quant: Quant) -> list[str]:
     >>> nearest_schemes(Abilities(schemes="half, fp8, int4"), PRESETS["q4_k_m"])
     ['awq', 'gptq']
     >>> nearest_schemes(Abilities(schemes="half, fp8, int4, mxfp4"), PRESETS["nvfp4"])
-    ['mxfp4', 'awq']
+    ['mxfp4', 'mxfp4a8']
     """
     known = [p for p in PRESETS.values() if able.runs(p) and not p.rest_bits]
     other = 0.05  # bytes that other activations, another kind of values, or other parts that stay wide count for
