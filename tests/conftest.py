@@ -14,7 +14,7 @@ settings.register_profile("rooflm", deadline=None, derandomize=True, suppress_he
 settings.load_profile("rooflm")
 
 LONGEST = (
-    "test_measure_real.py", "test_measure.py", "rooflm validate --brief", "test_browser.py", "test_study.py",
+    "test_measure_real.py", "test_measure.py", "test_errors_of_some_sources", "test_browser.py", "test_study.py",
     "test_calibrate.py", "test_ray.py", "test_explore_front.py", "test_an_answer_or_a_sentence[infer]",
     "test_an_answer_or_a_sentence[train]", "test_no_cell_raises", "test_the_site_builds", "test_output_is_of_today",
     "test_an_answer_or_a_sentence", "test_notebooks.py", "test_every_path", "test_grids.py", "test_words_keep_apart",

@@ -44,20 +44,24 @@ class UnknownNameError(RooflmError):
         self.near = near
 
 
+ALIKE = str.maketrans("oil", "011")
+"""Characters that are typed for one another, each as one of them."""
+
+
 def near_matches(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
     """The known names most like `name`, best first.
 
     Names that share a whole piece between hyphens count before names that merely look alike.
 
-    >>> near_matches("h100-sxm5", ["h100-sxm-80gb", "a100-sxm-80gb", "l4"], limit=1)
-    ['h100-sxm-80gb']
+    >>> near_matches("h100-sxm5", ["h100-sxm-80gb", "a100-sxm-80gb", "l4"], limit=1), near_matches("h1oo", ["h100"])
+    (['h100-sxm-80gb'], ['h100'])
     """
     low = name.lower().strip()
     names = list(known)
     pieces = [p for p in low.replace("_", "-").replace("/", "-").split("-") if p]
 
     def score(candidate: str) -> float:
-        ratio = difflib.SequenceMatcher(None, low, candidate).ratio()
+        ratio = difflib.SequenceMatcher(None, low.translate(ALIKE), candidate.translate(ALIKE)).ratio()
         shared = sum(len(p) for p in pieces if p in candidate)
         return ratio + 0.5 * shared / max(len(low), 1)
 

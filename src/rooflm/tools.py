@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflm.errors import RooflmError, near_matches
-from rooflm.shown.progress import notebook_clock
+from rooflm.shown.progress import notebook_clock, tell_done
 
 if TYPE_CHECKING:
     from rooflm.measure.calibrate import Calibration
@@ -59,7 +59,16 @@ def scored(
             tail = f": did you mean {' or '.join(map(repr, near))}?" if near else "; see `rooflm validate --columns`"
             raise RooflmError(f"by is {name!r}, but there is no such column{tail}")
     outcomes = read_tables(files, source)
-    found = score(requests_of(outcomes), progress)
+    asked, done = requests_of(outcomes), 0
+
+    def advance(more: int) -> None:
+        nonlocal done
+        done += more
+        tell_done(done, len(asked))
+        if progress:
+            progress(more)
+
+    found = score(asked, advance)
     return Validated(report(outcomes, found, by), outcomes, found)
 
 

@@ -28,6 +28,13 @@ POINT = {"model": "llama-7b", "gpu": "h100"}
         ("efficiency.mode", "foo", "calibrated, ideal, flat"),
         ("cluster.device.dram.bandwidth", float("inf"), "finite and above 0"),
         ("cluster.device.dram.bandwidth", -1, "above 0"),
+        (
+            "cluster.device.dram.bandwidth",
+            4,
+            "4 B/s, but it must be at least 1 MB/s: write it with its unit, such as 4 TB/s",
+        ),
+        ("cluster.tiers.0.bandwidth", [450, 9e11], "450 B/s, but it must be at least 1 MB/s"),
+        ("cluster.device.peak.bf16", 989, "989 FLOP/s, but it must be at least 1 GFLOP/s"),
         ("engine.fragmentation", 0.5, "1 or more"),
         ("cluster.device.measured", 1, "is not there"),
         ("engine.residuals", 1, "is not there"),

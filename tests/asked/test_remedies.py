@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import rooflm
+from rooflm.asked.answers.remedies import MOST_TIMES
 from rooflm.cli.app import main
 
 
@@ -66,6 +67,8 @@ def test_further_gpus_are_told_only_where_they_are_what_helps() -> None:
     assert not any("gpus" in r.change for r in enough.would_fit)
     few = rooflm.train("llama-3.1-70b", gpu="h100", gpus=8, batch=64, seq=4096)
     assert [next(iter(r.change)) for r in few.would_fit] == ["gpus"]
+    one = rooflm.train("llama-3.1-405b", gpu="rtx-4090", gpus=8, batch=65536, seq=4096)
+    assert all(r.change.get("gpus", 0) <= 8 * MOST_TIMES for r in one.would_fit)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,7 @@ def test_beyond_what_a_system_gives_unasked_it_is_said() -> None:
     assert "that the system gives the GPU unasked" in str(many) and "unasked" not in str(few)
 
 
-@pytest.mark.parametrize("gpu", ["m4-max", "gb10", "strix-halo", "mi300a"])
+@pytest.mark.parametrize("gpu", ["m4-max", "gb10", "strix-halo", "mi300a", "jetson-orin"])
 def test_one_memory_is_not_relieved_by_itself(gpu: str) -> None:
     """Experts that the CPU runs lie in the same memory where host and device share one."""
     e = rooflm.infer("kimi-k2.5", gpu=gpu, engine="llama.cpp", gpus=1)

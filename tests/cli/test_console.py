@@ -13,8 +13,9 @@ import pytest
 
 from rooflm.cli import console
 from rooflm.cli.app import COMMANDS, main
-from rooflm.cli.console import Voice, working
+from rooflm.cli.console import Voice, counting, working
 from rooflm.cli.examples import EXAMPLES
+from rooflm.shown.progress import tell_done
 
 ROOT = Path(__file__).parents[2]
 ANSWER = ["infer", "llama-3.1-8b", "--gpu", "h100"]
@@ -136,6 +137,9 @@ def test_progress_of_what_is_slow(monkeypatch, capsys):
         assert said(r"^rooflm: rows predicted: 40 of 100\n")
     with working("searching"):
         assert said(r"^rooflm: searching: \d+ s\n")
+    with counting("predicting", "rows"):
+        tell_done(40, 1000)
+        assert said(r"^rooflm: predicting: 40 of 1,000 rows\n")
     capsys.readouterr()
     monkeypatch.setattr(Voice, "quiet", True)
     with working("searching"):

@@ -108,8 +108,21 @@ def point_of(fixed: Mapping[str, Any], at: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in both.items() if "." not in k} | {"sets": {k: v for k, v in both.items() if "." in k}}
 
 
-def check(flat: Callable[..., Any], build: Callable[..., Any], arguments: Mapping[str, Any]) -> list[str]:
-    """Where a grid differs from its points, in words."""
+def alone(flat: Callable[..., Any], build: Callable[..., Any], point: dict[str, Any]) -> tuple[Mapping[str, Any], bool]:
+    """A point's own prediction, and whether it is refused."""
+    try:
+        build(**point)
+        refused = False
+    except RooflmError:
+        refused = True
+    return flat(outputs=SERVING if flat == INFER.flat else STEP, **point), refused
+
+
+def check(
+    flat: Callable[..., Any], build: Callable[..., Any], arguments: Mapping[str, Any], known: Any = None
+) -> list[str]:
+    """Where a grid differs from its points, in words. known: what is `alone` at its first point, where that is known:
+    a path set to the value that it has changes nothing."""
     axes, fixed = find_axes(arguments)
     outputs = SERVING if flat == INFER.flat else STEP
     grid = run(flat, axes, fixed, outputs)
@@ -117,16 +130,12 @@ def check(flat: Callable[..., Any], build: Callable[..., Any], arguments: Mappin
     wrong = []
     for place in itertools.product(*(range(len(a.values)) for a in axes)):
         at = {a.name: a.values[i] for a, i in zip(axes, place, strict=True)}
-        point = flat(outputs=outputs, **point_of(fixed, at))
+        first = known is not None and not any(place)
+        point, refused = known if first else alone(flat, build, point_of(fixed, at))
         lacking = np.nan if np.isnan(point.get("ttft_s", point.get("step_time_s"))) else 0.0  # a refused point has none
         for key in {*grid, *point}:
             here, there = grid.get(key, none + lacking)[place], point.get(key, lacking)
             wrong += [] if same(here, there) else [f"{at} {key}: {here} in the grid, {there} alone"]
-        try:
-            build(**point_of(fixed, at))
-            refused = False
-        except RooflmError:
-            refused = True
         if refused != (str(grid["reason"][place]) not in ("", "out of memory")):
             wrong.append(f"{at}: {grid['reason'][place]!r} in the grid, refused alone: {refused}")
     return wrong
@@ -148,6 +157,7 @@ def check_paths(flat: Any, build: Any, base: dict[str, Any], listed: dict[str, l
     wrong: list[str] = []
     turn = (TRAINING if build is build_training else INFERENCE).index(base)
     phase = "training" if build is build_training else "inference"
+    base_point = alone(flat, build, base)
     for path, value in numbers(s):
         values = values_of(s, path, value)
         if turn not in tried(build)[path] or path.startswith(LEFT_OUT) or len(values) < 2:
@@ -158,7 +168,10 @@ def check_paths(flat: Any, build: Any, base: dict[str, Any], listed: dict[str, l
             continue  # without effect, and refused
         if path.startswith("efficiency.") and s.efficiency.mode != "flat":
             continue
-        wrong += [f"{path}: {w}" for w in check(flat, build, {**base, "sets": {path: values}})]
+        wrong += [
+            f"{path}: {w}"
+            for w in check(flat, build, {**base, "sets": {path: values}}, base_point if values[0] == value else None)
+        ]
     for name, values in listed.items():
         if not (name == "gpus" and base.get("gpus") is None):
             wrong += [f"{name}: {w}" for w in check(flat, build, {**base, name: values})]

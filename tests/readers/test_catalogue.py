@@ -309,6 +309,8 @@ def test_unknown_names_come_with_near_ones() -> None:
     assert len(caught.value.near) == len(set(caught.value.near)) <= 3
     with pytest.raises(UnknownNameError, match=r"unknown cluster 'dgx-a10': did you mean 'dgx-a100'"):
         load_cluster("dgx-a10")
+    with pytest.raises(UnknownNameError, match=r"unknown GPU 'h1oo': did you mean 'h100-sxm-80gb'"):
+        load_device("h1oo")
     with pytest.raises(UnknownNameError, match=r"unknown GPU 'zzz'; see `rooflm list gpus`"):
         load_device("zzz")
 

@@ -96,6 +96,17 @@ def test_a_trainer_of_another_release_stands_in() -> None:
     assert "deepspeed==0.16 is in the range of no row: deepspeed stands in, of releases 0.14" in said
 
 
+def test_a_build_of_an_older_release_is_no_newer_one() -> None:
+    said = rooflm.infer("llama-3-8b", gpu="mi300x", engine="vllm-rocm==0.1").assumed
+    assert any("vllm-rocm==0.1 is in the range of no row: vllm-2024-rocm stands in" in line for line in said), said
+    assert load_engine("vllm-rocm==0.10.2").name == "vllm-0.10.2-rocm"
+
+
+def test_a_mistyped_engine_keeps_its_release() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown engine 'vlm==0.25': did you mean 'vllm==0.25'\?"):
+        load_engine("vlm==0.25")
+
+
 def test_an_engine_without_a_number_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="unknown engine 'vllm-nightly': did you mean 'vllm' or"):
         load_engine("vllm-nightly")

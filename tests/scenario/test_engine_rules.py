@@ -30,6 +30,13 @@ def test_what_an_engine_cannot_run_is_not_simulated() -> None:
         rooflm.serve("deepseek-v3", gpu="h200", tp=8, ep=4, engine="vllm", concurrency=2)
 
 
+def test_a_scheme_of_the_same_kind_is_named() -> None:
+    with pytest.raises(RooflmError, match="engine vllm-rocm does not run such a scheme: try mxfp4 or"):
+        rooflm.infer("llama-3.1-8b", gpu="mi300x", quant="nvfp4")
+    with pytest.raises(RooflmError, match="engine atom does not run such a scheme: try mxfp4 or"):
+        rooflm.infer("llama-3.1-8b", gpu="mi355x", engine="atom", quant="nvfp4")
+
+
 def test_a_search_leaves_out_what_an_engine_cannot_run() -> None:
     found = rooflm.search_infer("deepseek-v3", gpu="h200", gpus=8, batch=64, engine="vllm")
     degrees = [c.inputs for c in (*found.top, *found.front)]

@@ -23,6 +23,14 @@ from rooflm.serving.deploy import serve
 CASE = {"gpu": "h100", "prompt": 600, "output": 100, "quant": "w16a16kv16", "engine": "vllm"}
 
 
+def test_of_cards_that_serve_a_rate_alike_the_cheapest_is_best():
+    case = {**CASE, "gpu": ["h100", "l40s", "a100"], "gpus": 1}
+    found = search_serve("llama-3.1-8b", rate=2, confirm=2, **case)
+    costs = [c.outputs["cost_usd_per_million_tokens"] for c in found.top]
+    assert len({round(c.outputs["output_tokens_per_s_per_gpu"], 9) for c in found.top}) == 1 and costs == sorted(costs)
+    assert found.best.inputs["gpu"] == found.chosen.candidate.inputs["gpu"] == "l40s"
+
+
 @pytest.mark.parametrize("model", ["llama-2-13b", "mixtral-8x7b"])
 def test_best_is_the_brute_force_best(model):
     loads, budgets = [1, 8, 64, 200], [512.0, 8192.0]

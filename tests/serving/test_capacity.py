@@ -202,8 +202,10 @@ def test_a_cache_of_known_blocks_holds_that_many() -> None:
     never fits."""
     run = {"model": "llama-3.1-8b", "gpu": "h100", "output": 64, "spread": (1.0, 1.0), "server": {"cache_blocks": 140}}
     served = rooflm.serve(**run, prompt=1024, concurrency=8, requests=16).to_dict()
-    assert served["finished"] == 16
+    assert served["finished"] == 16 and not served["warnings"]
     assert 1 < served["running_mean"] <= 2
     assert rooflm.serve(**run, prompt=2240, concurrency=1, requests=1).to_dict()["finished"] == 0
+    more = rooflm.serve(**run | {"server": {"cache_blocks": 10**6}}, prompt=128, concurrency=1, requests=1)
+    assert any("cache_blocks 1000000 hold 16,000,000 tokens, but memory has room for" in w for w in more.warnings)
     with pytest.raises(RooflmError, match="leaves no memory for a KV cache"):  # weights that do not fit, fit no better
         rooflm.serve(**run | {"model": "llama-3.1-405b"}, prompt=1024, concurrency=1, requests=1)

@@ -34,6 +34,11 @@ def test_lists_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "leave out the lists" in capsys.readouterr().err
 
 
+def test_warm_up_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "llama-3.1-8b", "--gpu", "h100", "--concurrency", "4,8", "--output", "16"]) == 0
+    assert "the first 4 requests are warm-up (8: 8)" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_refused_combination_is_marked_and_refuses_no_other(capsys: pytest.CaptureFixture[str]) -> None:
     grid = rooflm.serve("llama-3.1-8b", concurrency=2, tp=[1, 3], **CASE)
     assert "must divide the 32 attention heads" in str(grid["reason"].values[1]) and grid["reason"].values[0] == ""

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
+import numpy as np
+
 from rooflm.asked import paths
 from rooflm.asked.quantities import READ
 from rooflm.catalogue.engine import ABOUT
@@ -31,6 +33,10 @@ DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency,
 ANY, SOME = About(""), About("", above=True)
 RATE = About("dense rate of a data type", "flop/s", above=True)
 """Rules of numbers that say none themselves: those whose default is 0 may be 0."""
+
+
+LEAST = {"bytes/s": 1e6, "flop/s": 1e9}
+"""Unit -> the least of a real part: what is below was meant in another unit."""
 
 
 def rule_of(owner: Any, name: str) -> About:
@@ -102,6 +108,13 @@ def allowed(root: Any, path: str, value: Any) -> Any:
             known_words("kernels" if name == "whose" else name, value, path)
     elif not isinstance(value, str | bool) and not is_dataclass(paths.get(root, path)):
         check_bounds(path, value, rule_of(owner, name))
+    unit = (about_at(path) or ANY).unit
+    if unit in LEAST and not isinstance(value, str):
+        flat = np.asarray(value, dtype=float)
+        for slow in flat[(flat > 0) & (flat < LEAST[unit])][:1]:
+            least, meant = (chosen_text(v, WRITTEN[unit]) for v in (LEAST[unit], slow * 1e12))
+            raise RooflmError(f"{path} is {slow:g} {WRITTEN[unit]}, but it must be at least {least}: "
+                              f"write it with its unit, such as {meant}")  # fmt: skip
     return value
 
 

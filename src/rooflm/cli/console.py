@@ -115,9 +115,9 @@ def working(what: str, total: int = 0) -> Iterator[Callable[..., None]]:
 
 
 @contextmanager
-def searching() -> Iterator[None]:
-    """Progress of a search: the points that are done of all."""
-    with working("searching") as told, listening(lambda done, total: told(said=f"{done:,} of {total:,} points")):
+def counting(what: str, of: str) -> Iterator[None]:
+    """Progress of work that tells what is done of all: searched points, predicted rows."""
+    with working(what) as told, listening(lambda done, total: told(said=f"{done:,} of {total:,} {of}")):
         yield
 
 

@@ -11,7 +11,7 @@ import typer
 
 from rooflm.asked.arguments import Argument, arguments, grouped
 from rooflm.asked.written import texts
-from rooflm.cli.console import dumps, show, tell, warn
+from rooflm.cli.console import counting, dumps, show, tell, warn
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Say, Table
@@ -121,7 +121,7 @@ def cases(model: str, asked: dict[str, Any]) -> None:
     def done(number: int, count: int, case: Any, status: str) -> None:
         tell(f"{number}/{count} {case.label}: {status}")
 
-    with watching(asked) as watch:
+    with watching(asked) as watch, counting("measured", "cases"):
         mine = run(texts(model), task=str(task), strategy=asked["strategy"], optimise=asked["optimise"], out=out,
                    timeout=asked["timeout"], progress=done,
                    left_out=lambda label, why: tell(f"left out: {label}: {why}"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from rooflm.cli.console import searching
+from rooflm.cli.console import counting
 from rooflm.cli.examples import exemplified
 from rooflm.cli.found import print_result
 from rooflm.cli.options import command, group
@@ -20,7 +20,7 @@ def train(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     from rooflm.search.training import search_train
 
     start = time.perf_counter()
-    with searching():
+    with counting("searching", "points"):
         found = search_train(model, **asked)
     print_result(found, trained_by(model, found, asked), time.perf_counter() - start, shown["json"])
 

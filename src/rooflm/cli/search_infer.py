@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import arguments
-from rooflm.cli.console import searching
+from rooflm.cli.console import counting
 from rooflm.cli.found import print_result
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
@@ -34,7 +34,7 @@ def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     if under_load and "batch" in asked:
         raise RooflmError("batch is of a search without load: under load, give concurrency or rate")
     search = search_serve if under_load else search_infer
-    with searching():
+    with counting("searching", "points"):
         found = search(model, **{k: v for k, v in asked.items() if k not in alone})
     begun = start_of(model, found, asked)
     if shown["deploy"]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import Argument, grouped
-from rooflm.cli.console import dumps, show, tell, working
+from rooflm.cli.console import counting, dumps, show, tell
 from rooflm.cli.options import command, files
 from rooflm.cli.validate_rows import rows_json, write_rows
 from rooflm.cli.validate_text import by_groups, report, table
@@ -44,8 +44,8 @@ def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, An
         from rooflm.plots.picture import check_picture
 
         check_picture(plot)
-    with working("rows predicted") as advance:
-        result, outcomes, scored = tools.scored(files or (), asked.get("source", ()), by, advance)
+    with counting("predicting", "rows"):
+        result, outcomes, scored = tools.scored(files or (), asked.get("source", ()), by, None)
     if not (result["scored"] or any(result["verdicts"].values())):
         why = f", most for: {next(iter(result['skipped']))}" if result["skipped"] else ""
         read = plural(result["rows"], "row")

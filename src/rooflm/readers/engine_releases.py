@@ -41,12 +41,15 @@ def span(row: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 @lru_cache
 def rows_of_releases(plain: str) -> tuple[str, ...]:
-    """The rows of an engine and of its releases, without builds for a software such as ROCm; the newest first.
+    """The rows of an engine, or of its build for a software such as ROCm, and of its releases; the newest first.
 
     >>> rows_of_releases("ollama"), "llama.cpp-metal" in rows_of_releases("llama.cpp")
     (('ollama', 'ollama-2025-12', 'ollama-2025-08'), False)
+    >>> rows_of_releases("sglang-rocm")[:2]
+    ('sglang-0.5.14-rocm', 'sglang-0.5.10-rocm')
     """
-    own = re.compile(rf"{re.escape(plain)}(-[\d.-]+)?")
+    base, _, software = map(re.escape, plain.rpartition("-"))
+    own = re.compile(rf"{re.escape(plain)}(-[\d.-]+)?|{base}-[\d.-]+-{software}")
     rows = sorted(row for row in set(aliases("engine").values()) if own.fullmatch(row))
     return tuple(sorted(rows, key=lambda row: inherited_field(row, "date"), reverse=True))
 

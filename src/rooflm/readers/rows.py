@@ -198,6 +198,10 @@ def names(kind: str) -> list[str]:
     return sorted(name for name, row in _rows(kind).items() if row.path != hidden)
 
 
+_RELEASED = re.compile(r"(.*?[a-z])((?:==|[@: -])v?\d[\w.+-]*)", re.IGNORECASE)
+"""An engine's name, and the release behind it."""
+
+
 @lru_cache(maxsize=4096)
 def resolve(kind: str, name: str) -> str:
     """The canonical name behind a name or an alias, in any case, with spaces or underscores for hyphens. Devices are
@@ -228,6 +232,8 @@ def resolve(kind: str, name: str) -> str:
         exact = [known[normalise(one)]] if count > 1 and normalise(one) in known else []
         near = exact or [known[alias] for alias in near_matches(normalise(one), known, limit=6)]
         hint = f" ({count} of them: gpus {count})" if count > 1 else ""
+        if kind == "engine" and (parts := _RELEASED.fullmatch(name)):
+            near = [f"{alias}{parts[2]}" for alias in near_matches(normalise(parts[1]), known, limit=1)] or near
         raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, hint, list(dict.fromkeys(near))[:3])
     return found
 

@@ -69,6 +69,9 @@ def whole_where_hollow(q: Quant, model: Model) -> Quant:
     return q if q.rest_bits or any(map(q.narrows, parts)) else replace(q, wide=())
 
 
+MX_GROUP = 32
+"""Values that share a scale of 8 bits where activations are narrow too (OCP Microscaling Formats 1.0, 5.3: MXFP4 and
+its like); integer weights beside wide activations have scales of 16 bits in groups of any size (AWQ, GPTQ)."""
 _PATTERN = re.compile(r"w(\d+(?:\.\d+)?)a(\d+)(?:g(\d+))?(?:e(\d+(?:\.\d+)?))?(?:kv(\d+))?")
 _WIDTHS = (32, 16, 8, 4)
 _HYPHENS = {name.replace("_", "-"): name for name in PRESETS}
@@ -91,14 +94,14 @@ def parse_quant(name: str) -> Quant:
 
     Without `kv`, the cache of `wXaY` takes the activation width (llm-analysis' convention), that of a preset and of a
     checkpoint's groups stays at 16 bits. Weights of less than 8 bits carry group scales (16 bits each 128 values, or as
-    `g` says) unless activations are as narrow. Raises RooflmError with the nearest names.
+    `g` says; MX_GROUP) unless activations are as narrow. Raises RooflmError with the nearest names.
 
     >>> q = parse_quant("w4a16kv8"); float(q.weight_bytes), q.kv_bits
     (0.515625, 8)
     >>> parse_quant("fp8kv8").kv_bits, parse_quant("w8a8").kv_bits, parse_quant("nvfp4-ffn-kv8").wide
     (8, 8, ('attention',))
-    >>> parse_quant("w3a16g64").scale_bits, parse_quant("w4a4e16").table_bits, parse_quant("w4a4g32").kv_bits
-    (0.25, 16, 16)
+    >>> parse_quant("w3a16g64").scale_bits, parse_quant("w4a4e16").table_bits, parse_quant("w4a4g32").scale_bits
+    (0.25, 16, 0.25)
     """
     low = name.strip().lower().replace("_", "-")
     body = without_cache(low)
@@ -136,7 +139,8 @@ def _widths(name: str, low: str, match: re.Match[str], wide: tuple[str, ...]) ->
     if match[3] and not group:
         raise RooflmError(f"quantisation {name!r} has groups of 0 values, but a group holds at least 1")
     whole = isinstance(weight, int)
-    scale = 16 / group if group else 16 / 128 if whole and weight < 8 and act > weight else 0.0
+    microscaled = group == MX_GROUP and act < 16
+    scale = (8 if microscaled else 16) / group if group else 16 / 128 if whole and weight < 8 and act > weight else 0.0
     table = float(match[4] or 0)
     table = int(table) if table.is_integer() else table
     return Quant(low, weight, act, kv_bits, "any", scale, wide, table_bits=table)
@@ -156,12 +160,14 @@ def nearest_schemes(able: Abilities, quant: Quant) -> list[str]:
 
     >>> nearest_schemes(Abilities(schemes="half, fp8, int4"), PRESETS["q4_k_m"])
     ['awq', 'gptq']
+    >>> nearest_schemes(Abilities(schemes="half, fp8, int4, mxfp4"), PRESETS["nvfp4"])
+    ['mxfp4', 'mxfp4a8']
     """
-    known = [p for p in PRESETS.values() if able.runs(p) and not p.wide]
-    other = 0.05  # bytes that another width of activations, or another kind of values, counts for
+    known = [p for p in PRESETS.values() if able.runs(p) and not p.rest_bits]
+    other = 0.05  # bytes that other activations, another kind of values, or other parts that stay wide count for
 
     def width_distance(p: Quant) -> float:
-        unlike = float(p.act_bits != quant.act_bits) + float(p.kind != quant.kind)
+        unlike = sum((p.act_bits != quant.act_bits, p.kind != quant.kind, bool(p.wide) != bool(quant.wide)))
         return abs(float(p.weight_bytes - quant.weight_bytes)) + other * unlike
 
     near = sorted(known, key=width_distance)

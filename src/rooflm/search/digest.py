@@ -35,13 +35,14 @@ class Location(NamedTuple):
 
 class Ranked(NamedTuple):
     """A legal point: its score, where it is, the answer that it belongs to, its outputs. signature: score and outputs
-    as text, the same for twins."""
+    as text, the same for twins; second: what ranks points of one score."""
 
     score: float
     spot: Location
     answer: AnswerKey
     signature: tuple[str, ...]
     outputs: dict[str, float]
+    second: float = 0.0
 
 
 class Digest(NamedTuple):
@@ -63,7 +64,8 @@ class SearchTask:
     """What a worker needs to digest any block of any grid.
 
     best_of: axes along which points are one answer (of several batches, the best). twin_outputs: answers that agree in
-    the score and in these outputs are twins, and the first one is kept (they differ in an option without effect).
+    the score and in these outputs are twins, and the first one is kept (they differ in an option without effect). then:
+    the output of which less is better where scores are one ("": the first in the space).
     """
 
     evaluate: Evaluate
@@ -73,6 +75,7 @@ class SearchTask:
     outputs: tuple[str, ...]
     best_of: tuple[str, ...] = ()
     twin_outputs: tuple[str, ...] = ()
+    then: str = ""
 
     @cached_property
     def rules(self) -> tuple[Limit, ...]:
@@ -106,7 +109,8 @@ class SearchTask:
         def spot(i: Any) -> Location:
             return Location(grid, block, int(i))
 
-        top = self.distinct(grid, block, at[np.argsort(score[at], kind="stable")], score, values)
+        second = np.asarray(values[self.then] if self.then else np.zeros(len(score)), dtype=float)
+        top = self.distinct(grid, block, at[np.lexsort((second[at], score[at]))], score, second, values)
         (x, less_x), (y, less_y) = self.goal.trade
         trade = [np.asarray(values[k], dtype=float) * (-1 if less else 1) for k, less in ((x, less_x), (y, less_y))]
         edge = at[front(trade[0][at], trade[1][at])] if at.size else at
@@ -138,7 +142,9 @@ class SearchTask:
         cells = zip(numeric, spot.block.slices, places, strict=True)
         return spot.grid, spot.block.place, tuple(b + int(i) for a, (b, _), i in cells if a.name not in self.best_of)
 
-    def distinct(self, grid: int, block: GridBlock, order: Array, score: Array, values: Values) -> list[Ranked]:
+    def distinct(
+        self, grid: int, block: GridBlock, order: Array, score: Array, second: Array, values: Values
+    ) -> list[Ranked]:  # fmt: skip
         """The best points of a block's answers, twins too. order: its legal points, the best first."""
         numbers = self.answers(grid, block, order)
         first = np.sort(np.unique(numbers, return_index=True)[1]) if self.best_of else range(len(order))
@@ -149,7 +155,8 @@ class SearchTask:
             signature = tuple(f"{float(v):.9g}" for v in (score[at], *(values[k][at] for k in self.twin_outputs)))
             seen.add(signature if self.twin_outputs else (str(at),))
             spot = Location(grid, block, at)
-            kept.append(Ranked(float(score[at]), spot, self.answer(spot), signature, outputs_at(values, at)))
+            kept.append(Ranked(float(score[at]), spot, self.answer(spot), signature, outputs_at(values, at),
+                               float(second[at])))  # fmt: skip
             if len(seen) == KEPT:
                 break
         return kept

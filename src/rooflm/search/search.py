@@ -95,7 +95,7 @@ def merged(task: SearchTask, digests: Sequence[Digest]) -> tuple[list[Ranked], l
     kept: list[Ranked] = []
     others: list[list[Location]] = []
     seen: set[AnswerKey] = set()
-    for one in sorted((t for d in digests for t in d.top), key=lambda t: (float(f"{t.score:.12g}"), t.spot)):
+    for one in sorted((t for d in digests for t in d.top), key=lambda t: (float(f"{t.score:.12g}"), t.second, t.spot)):
         twin = next((i for i, k in enumerate(kept) if task.twin_outputs and one.signature == k.signature), None)
         if twin is not None and one.answer not in seen:
             others[twin].append(one.spot)

@@ -67,6 +67,7 @@ PER_GPU = 256
 STABLE = Limit("load_share", 1.0, "load", "share", endless="the queue grows without bound")
 """What every open loop must meet: its rate is at most what the deployment can serve."""
 LOADS = ("concurrency", "rate")
+COST = GOALS["cost"].key
 PASSED = ("cluster", "quant", "engine", "efficiency", "sets")
 """Arguments that go to `infer` as they are."""
 
@@ -96,8 +97,11 @@ class LoadResult(SearchResult):
 
     @property
     def chosen(self) -> Confirmed | None:
-        """The simulated answer that holds its limits and is best by the simulation."""
+        """The simulated answer that holds its limits and is best by the simulation; where all serve the rate that they
+        are given, the first by the estimate, whose ties cost decides."""
         held = [c for c in self.confirmed if c.held]
+        if self.kind == "rate" and not self.goal.less:
+            return next(iter(held), None)
         return min(held, key=lambda c: float(self.goal.score(means(c.served))), default=None)
 
 
@@ -321,7 +325,7 @@ def search_serve(
         split = pooled.grids_of(asked.model, asked.totals, asked.degrees, free, fixed | of_pools, load)
     best_of = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
     task = SearchTask(partial(evaluate, spread=spread, **lengths), (*plain, *split), asked.goal, limits, asked.outputs,
-                      best_of, TWIN_OUTPUTS)  # fmt: skip
+                      best_of, TWIN_OUTPUTS, COST if rate is not None else "")  # fmt: skip
     first = {k: v for k, v in plain[0].fixed.items() if k not in pooled.SPLIT}
     of_lengths = f"lengths {spread[0]:g} to {spread[1]:g} of prompt and output"
     assumed = (*asked.assumptions({"batch": 1, **nest(first)}), of_lengths)

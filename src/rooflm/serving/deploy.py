@@ -123,7 +123,7 @@ def make_pool(
             f"{s.model.name} leaves no memory for a KV cache on {int(s.mapping.devices)} x {s.cluster.device.name}"
             f"{' beside its recurrent states' * states}: {way}"
         )
-    ranks = int(s.mapping.dp)
+    ranks, counted = int(s.mapping.dp), kv.tokens
     if server.cache_blocks:
         kv = kv._replace(tokens=float(server.cache_blocks * s.engine.room.block * ranks))
     fit = int(min(server.max_sequences, kv.running, kv.tokens / ranks / (1 + kv.each) + 1, -(-sequences // ranks)))
@@ -132,7 +132,7 @@ def make_pool(
     tokens = int(min(server.budget, context * local)) + widest
     build = components(s, TableSize(tokens, widest, context), server.speculative, server.draft)
     table, limited = StepTable(build, balanced=server.wait_steps > 0), replace(server, max_sequences=local)
-    return Pool(table, limited, kv, replicas, role, int(s.mapping.devices), float(np.max(s.model.max_context)))
+    return Pool(table, limited, kv, replicas, role, int(s.mapping.devices), float(np.max(s.model.max_context)), counted)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -357,7 +357,10 @@ def deploy(
     else:
         pools = (make_pool(s, server, longest, sequences, replicas),)
     constants_note = whose_constants(s, built.assumed, split=len(pools) > 1)
-    return Deployment(pools, router, network, (*constants_note, *assumed), built.warnings)
+    beyond = [f"cache_blocks {p.server.cache_blocks} hold {p.capacity.tokens:,.0f} tokens, but memory has room for "
+              f"{p.counted:,.0f} by our count: they are taken as told" for p in pools if p.capacity.tokens > p.counted
+    ]  # fmt: skip
+    return Deployment(pools, router, network, (*constants_note, *assumed), (*built.warnings, *beyond))
 
 
 def serve(

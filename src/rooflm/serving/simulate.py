@@ -33,7 +33,7 @@ EVERY = 8192
 @dataclass(frozen=True)
 class Pool:
     """Equal replicas of one engine instance. role: "both", "prefill" or "decode"; gpus: of one replica; longest: most
-    tokens of a request (the model's context)."""
+    tokens of a request (the model's context); counted: tokens that memory holds by our count, where more was told."""
 
     table: StepTable
     server: Server
@@ -42,6 +42,7 @@ class Pool:
     role: str = "both"
     gpus: int = 1
     longest: float = INFINITY
+    counted: float = INFINITY
 
 
 @dataclass(frozen=True)

@@ -50,14 +50,16 @@ def _merged(kind: str, values: Sequence[tuple[Mapping[str, str], str | None]]) -
 
 
 def _beyond(usual: str, text: str) -> str:
-    """The words of a text from the first one on that differs.
+    """The words of a text from the first to the last one that differs.
 
-    >>> _beyond("budget 8192", "budget 2048")
-    '2048'
+    >>> _beyond("budget 8192", "budget 2048"), _beyond("the first 4 are warm-up", "the first 8 are warm-up")
+    ('2048', '8')
     """
-    words = text.split()
-    same = next((i for i, (a, b) in enumerate(zip(usual.split(), words, strict=False)) if a != b), 0)
-    return " ".join(words[same:])
+    words, others = text.split(), usual.split()
+    same = next((i for i, (a, b) in enumerate(zip(others, words, strict=False)) if a != b), 0)
+    ends = zip(reversed(others[same:]), reversed(words[same:]), strict=False)
+    alike = next((i for i, (a, b) in enumerate(ends) if a != b), 0)
+    return " ".join(words[same : len(words) - alike])
 
 
 def _tells(name: str, values: Sequence[tuple[Mapping[str, str], str | None]]) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflm.asked.assumed import build_for, usual_engine
-from rooflm.errors import RooflmError, near_matches, one_of
+from rooflm.errors import ALIKE, RooflmError, near_matches, one_of
 from rooflm.readers import outside
 from rooflm.readers import rows as catalogue
 from rooflm.readers.datasets import lengths_of
@@ -308,12 +308,16 @@ def device_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -
     if found is None:
         if not printed and not figures:
             raise Unusable("gpu is blank")
-        like = known_device(str(own.get("like", ""))) or (None if figures else sizes.device_in_series(printed))
+        meant = near_matches(catalogue.normalise(printed), catalogue.aliases("gpu"))[:1]
+        mistyped = [name for name in meant if name.translate(ALIKE) == catalogue.normalise(printed).translate(ALIKE)]
+        like = known_device(next(iter(mistyped), str(own.get("like", ""))))
+        like = like or (None if figures else sizes.device_in_series(printed))
+        asked = f"did you mean {meant[0]}? Else " if meant else ""
         if like is None and not figures:
-            raise Unusable(f"gpu {printed} is not in the catalogue: give peak, bandwidth and memory, or like")
+            raise Unusable(f"gpu {printed} is not in the catalogue: {asked}give peak, bandwidth and memory, or like")
         found = like or sizes.nearest_device(figures)
         stands = f"kernels of {found}, own rates" if figures else f"{found} stands in"
-        assumed.append(f"gpu {printed} is not in the catalogue: {stands}")
+        assumed.append(f"gpu {printed} is not in the catalogue: {asked * bool(mistyped)}{stands}")
         kwargs["gpu"] = found
         kwargs["sets"] = sizes.device_settings(found, figures) | kwargs.get("sets", {})
         return printed or found

@@ -97,7 +97,8 @@ def fewest_gpus(s: Scenario) -> Split | None:
     tried = replace(s.mapping, tp=ways[:, None], pp=stages[None, :], ep=np.minimum(s.mapping.ep, ways[:, None]), gpus=0)
     grid = replace(s, mapping=tried, axes=2)
     memory = memory_use(grid)
-    legal = (memory.total <= memory.capacity) & (any_of(rule.broken(grid) for rule in ENGINE) == 0)
+    legal = (memory.total <= memory.capacity) & (ways[:, None] * stages * s.mapping.dp <= MOST_GPUS)
+    legal &= any_of(rule.broken(grid) for rule in ENGINE) == 0
     if s.engine.abilities.layers_first:
         legal = legal & (np.asarray(tried.tp) == np.minimum(s.mapping.tp, node))
     devices = np.where(legal, ways[:, None] * stages, np.inf)
@@ -220,8 +221,8 @@ def steps(s: Scenario, most: float) -> Iterator[dict[str, Any]]:
         yield {"optimizer": "adam8bit"}
 
 
-MOST_GPUS = 65536
-"""Most GPUs that are tried."""
+MOST_GPUS, MOST_TIMES = 16384, 256
+"""Most GPUs that are tried: those of the largest measured jobs, and so many times those that were asked for."""
 
 
 def more_gpus(s: Scenario) -> Iterator[dict[str, Any]]:
@@ -230,7 +231,8 @@ def more_gpus(s: Scenario) -> Iterator[dict[str, Any]]:
     m, habits = s.mapping, s.engine.habits
     top = 3 if m.pp == 1 else int(habits.pipeline_zero)
     dp = float(m.dp)
-    while dp * 2 * m.tp * m.pp * m.cp <= MOST_GPUS and dp * 2 <= s.workload.batch:
+    most = min(MOST_GPUS, MOST_TIMES * float(m.devices))
+    while dp * 2 * m.tp * m.pp * m.cp <= most and dp * 2 <= s.workload.batch:
         dp *= 2
         for again in dict.fromkeys((m.recompute, "full")):
             rest = {"zero": max(top, int(m.zero)), "micro_batch": 1, "recompute": again}

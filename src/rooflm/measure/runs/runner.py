@@ -16,6 +16,7 @@ from rooflm.measure import results
 from rooflm.measure.case import Case
 from rooflm.measure.results import Row, constant_stat
 from rooflm.measure.runs import worker
+from rooflm.shown.progress import tell_done
 
 TIMEOUT = 1800.0
 """s after which a case counts as failed."""
@@ -126,6 +127,7 @@ def run(cases: Sequence[Case], out: str | None = None, tell: Tell | None = None,
     if out and not results.environment_file(out).exists():
         results.write_environment(out)
     for number, case in enumerate(cases, start=1):
+        tell_done(number - 1, len(cases))
         if case.key in done:
             status = "kept"
         else:
