@@ -130,15 +130,15 @@ def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         long = op.flops / r.peak["half"]
         shared = attention.chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring)
         time = pick(window < math.inf, time, shared)
-    elif highest((past > 0) | (sequences < 1)):
-        time = pick((past > 0) | (sequences < 1), smaller(time, _few_over_many(op, w, s, r)), time)
+    elif highest(few := ((past > 0) | (sequences < 1)) & (new * smaller(sequences, 1.0) < c.tile)):
+        time = pick(few, smaller(time, _few_over_many(op, w, s, r)), time)
     return time
 
 
 def _few_over_many(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
-    """Prompt tokens that a kernel of decoding takes over the cache before them, as if they were so many more heads of
-    their group: tiles as tall as the rows ask for, and the cache cut where they are fewer than the SMs. A pass of less
-    than one sequence has so many fewer of its tokens.
+    """Fewer prompt tokens than a tile has rows, which a kernel of decoding takes over the cache before them as if they
+    were so many more heads of their group: tiles as tall as the rows ask for, and the cache cut where they are fewer
+    than the SMs. A pass of less than one sequence has so many fewer of its tokens.
 
     Source: llama.cpp's fattn.cu (ncols by tokens and group, stream-k over the cache), FlashInfer's scheduler
     (FA2DetermineCtaTileQ, split-kv of prefill), FlashAttention's flash_fwd_splitkv and FA-3's PackGQA and num_splits."""
@@ -170,10 +170,11 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     time = call(new, past)
     if s.engine.kernels.latent_prompts:  # scores of latent + rope, sums of latents: so many more FLOPs a pair
         time = time * (2.0 * latent + rope) / (qk + v)
-        if highest((past > 0) | (sequences < 1)) and all_read:
+        few = ((past > 0) | (sequences < 1)) & (new * smaller(sequences, 1.0) < c.tile)
+        if all_read and highest(few):
             over = _latents_of(larger(sequences, 1.0), attended(new, past, math.inf),
                                heads * new * smaller(sequences, 1.0), latent, rope, op.widths[1], w.half, w, s, r)  # fmt: skip
-            time = pick((past > 0) | (sequences < 1), smaller(time, over), time)
+            time = pick(few, smaller(time, over), time)
     if not all_read:
         sparse = mla.sparse_prefill_time(sequences, new, past, heads, picked, latent=latent, rope=rope, peak=peak)
         time = pick((new + past > picked) | s.engine.kernels.sparse_prompts, sparse, time)
@@ -282,7 +283,8 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     apart = (s.mapping.expert_dp > 1) & (gathers(s.engine.kernels.exchange, s.mapping.ep) == 0)
     arrived = tokens * pick(apart, occupied(ep, top_k) / ep, 1.0)
     call = partial(moe_time, arrived, hidden, width, routing, top_k=pick(apart, 0.0, top_k), experts=experts, ep=ep,
-                   gated=gated, weight_bytes=op.widths[0], bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
+                   gated=gated, weight_bytes=op.widths[0], bandwidth=r.dram, sms=s.cluster.device.sms,
+                   value_bytes=s.engine.kernels.expert_values)  # fmt: skip
     best = {
         parallel: reduce(smaller, [
             call(peak=r.peak[at], c=kernel.constants.on(r.l2 / r.dram).for_shape(tuned), act_bytes=act)
