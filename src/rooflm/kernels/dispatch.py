@@ -295,6 +295,8 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     }  # fmt: skip
     time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
     if s.engine.kernels.gemv:
+        steps = s.engine.factors.moe_steps if op.role == "decode" else 0.0
+        time = time * pick(steps > 0, steps / s.engine.factors.moe_factor, 1.0)
         alone = s.engine.factors.gemm_factor * s.engine.factors.moe_vectors / s.engine.factors.moe_factor
         flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
         time = larger(time, brain_time(flops, s.engine.kernels.brain_experts, s, r))
