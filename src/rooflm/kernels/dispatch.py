@@ -22,7 +22,15 @@ from rooflm.catalogue.quant import Quant
 from rooflm.graph.context import absent_group
 from rooflm.graph.feedforward import gathers
 from rooflm.graph.ops import (
-    OVER_CACHE, OVER_PROMPTS, Op, attended, distinct, distinct_experts, occupied, popularity, stacked,
+    OVER_CACHE,
+    OVER_PROMPTS,
+    Op,
+    attended,
+    distinct,
+    distinct_experts,
+    occupied,
+    popularity,
+    stacked,
 )  # fmt: skip
 from rooflm.kernels import attention, mla
 from rooflm.kernels.constants import ANY
@@ -141,7 +149,7 @@ def _few_over_many(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     than the SMs. A pass of less than one sequence has so many fewer of its tokens.
 
     Source: llama.cpp's fattn.cu (ncols by tokens and group, stream-k over the cache), FlashInfer's scheduler
-    (FA2DetermineCtaTileQ, split-kv of prefill), FlashAttention's flash_fwd_splitkv and FA-3's PackGQA and num_splits."""
+    (FA2DetermineCtaTileQ, split-kv of prefill), FlashAttention's flash_fwd_splitkv, FA-3's PackGQA and num_splits."""
     sequences, new, past, heads, kv, qk, v, window, *_ = op.shape
     c = _decode_constants(heads / kv, highest(qk), _cache_width(op, w, s), w)._replace(min_group=1.0)
     time = attention.decode_attention_time(
@@ -172,8 +180,8 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         time = time * (2.0 * latent + rope) / (qk + v)
         few = ((past > 0) | (sequences < 1)) & (new * smaller(sequences, 1.0) < c.tile)
         if all_read and highest(few):
-            over = _latents_of(larger(sequences, 1.0), attended(new, past, math.inf),
-                               heads * new * smaller(sequences, 1.0), latent, rope, op.widths[1], w.half, w, s, r)  # fmt: skip
+            keys, tall = attended(new, past, math.inf), heads * new * smaller(sequences, 1.0)
+            over = _latents_of(larger(sequences, 1.0), keys, tall, latent, rope, op.widths[1], w.half, w, s, r)
             time = pick(few, smaller(time, over), time)
     if not all_read:
         sparse = mla.sparse_prefill_time(sequences, new, past, heads, picked, latent=latent, rope=rope, peak=peak)
@@ -245,7 +253,8 @@ def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
 
 def _latents_of(
-    rows: Num, keys: Num, heads: Num, latent: Num, rope: Num, kv_bytes: Num, width: str, w: Where, s: Scenario, r: Rates,
+    rows: Num, keys: Num, heads: Num, latent: Num, rope: Num, kv_bytes: Num, width: str,
+    w: Where, s: Scenario, r: Rates,
 ) -> Num:  # fmt: skip
     """The same of `rows` queries of so many heads over `keys` tokens."""
     library = s.engine.kernels.attention
