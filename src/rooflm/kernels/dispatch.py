@@ -31,7 +31,7 @@ from rooflm.graph.ops import (
     occupied,
     popularity,
     stacked,
-)  # fmt: skip
+)
 from rooflm.kernels import attention, mla
 from rooflm.kernels.constants import ANY
 from rooflm.kernels.derating import derating, matrix_share, small_units, softmax_share
@@ -249,7 +249,8 @@ def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     Engines share its libraries (FlashMLA, FlashInfer, CUTLASS): tables measured eagerly (57 us a call) say little of a
     kernel in a graph, so there the other engines' stand in."""
     width = w.half if s.engine.kernels.attention else _cache_width(op, w, s)  # Triton's widens a narrow cache
-    return _latents_of(*op.shape, op.widths[1], width, w, s, r)
+    rows, keys, heads, latent, rope = op.shape
+    return _latents_of(rows, keys, heads, latent, rope, op.widths[1], width, w, s, r)
 
 
 def _latents_of(
