@@ -132,3 +132,21 @@ def test_transformers_repeats_what_grouped_heads_read() -> None:
     for model, repeats in (("qwen2-7b", True), ("llama-2-7b", False)):
         nodes = infer(model, gpu="a100", engine="hf-eager", batch=1).timed["decode"]
         assert any(t.node.name == "kv_repeat" and np.any(t.total) for t in nodes) == repeats
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "deepseek-v2-lite"])
+def test_a_few_prompt_tokens_over_a_long_cache_take_about_a_step(model: str) -> None:
+    """llama.cpp's fattn.cu, stream-k: the cache is cut over the SMs whatever few rows look at it."""
+    there: dict[str, Any] = {"gpu": "rtx-3090", "quant": "q4_0", "engine": "llama.cpp-2025-12"}
+    passes = infer(model, prompt=33280, cached=32768, sets={"engine.token_budget": 16}, **there)
+    step = infer(model, prompt=33000, output=2, **there)
+    assert float(passes.ttft) / 32 < 2 * float(step.tpot)
+
+
+def test_experts_stream_as_memory_gives_in_steps_of_many_and_hand_on_what_engines_say() -> None:
+    there: dict[str, Any] = {"gpu": "gb10", "quant": "mxfp4", "engine": "llama.cpp", "prompt": 512}
+    runs = [({}, 1), ({"engine.moe_steps": 0}, 1), ({}, 16), ({"engine.moe_steps": 0}, 16)]
+    one, alike, many, slow = (infer("gpt-oss-20b", batch=b, sets=s, **there) for s, b in runs)
+    assert float(one.tpot) == float(alike.tpot) and float(many.tpot) < 0.8 * float(slow.tpot)
+    half = infer("gpt-oss-20b", batch=1, sets={"engine.expert_values": 2}, **there)
+    assert float(half.ttft) < 0.95 * float(one.ttft)

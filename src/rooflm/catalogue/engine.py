@@ -105,6 +105,7 @@ class Kernels:
     inner_gates: bool = flag(True, "routers inside experts' kernels take no time beyond what was measured of those")
     tuned_experts: str = shapes("experts x width on a rank, whose 8-bit products memory alone holds, so well tuned")
     tuned_experts_on: str = word("", "cards on which these are so (none: all), with commas")
+    expert_values: Num = number(2.0, "what runs between experts' products moves so much a value", "bytes")
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     sm_stream: Num = number(0.0, "most bytes of weights a clock that an SM takes (without gemv: of few bits)", "bytes")
     sm_integers: Num = number(0.0, "most FLOPs a clock of an SM in integer products of many rows (0: no limit)", "FLOP")
@@ -282,6 +283,7 @@ class Factors:
     decode_factor: Num = number(1.0, "the same of attention in decoding", above=True)
     stream_factor: Num = number(1.0, "the same of elementwise kernels", above=True)
     moe_factor: Num = number(1.0, "the same of products of experts", above=True)
+    moe_steps: Num = number(0.0, "the same in steps of decoding (0: the same)")
     moe_vectors: Num = number(1.0, "time of experts' weights for few rows, over other weights' of the size", above=True)
     prompt: Num = number(1.0, "factor of what prompt tokens add to a pass when serving", above=True)
 

@@ -21,7 +21,17 @@ from rooflm.catalogue.model import MoE
 from rooflm.catalogue.quant import Quant
 from rooflm.graph.context import absent_group
 from rooflm.graph.feedforward import gathers
-from rooflm.graph.ops import OVER_CACHE, OVER_PROMPTS, Op, distinct, distinct_experts, occupied, popularity, stacked
+from rooflm.graph.ops import (
+    OVER_CACHE,
+    OVER_PROMPTS,
+    Op,
+    attended,
+    distinct,
+    distinct_experts,
+    occupied,
+    popularity,
+    stacked,
+)
 from rooflm.kernels import attention, mla
 from rooflm.kernels.constants import ANY
 from rooflm.kernels.derating import derating, matrix_share, small_units, softmax_share
@@ -128,7 +138,25 @@ def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         long = op.flops / r.peak["half"]
         shared = attention.chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring)
         time = pick(window < math.inf, time, shared)
+    elif highest(few := ((past > 0) | (sequences < 1)) & (new * smaller(sequences, 1.0) < c.tile)):
+        time = pick(few, smaller(time, _few_over_many(op, w, s, r)), time)
     return time
+
+
+def _few_over_many(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
+    """Fewer prompt tokens than a tile has rows, which a kernel of decoding takes over the cache before them as if they
+    were so many more heads of their group: tiles as tall as the rows ask for, and the cache cut where they are fewer
+    than the SMs. A pass of less than one sequence has so many fewer of its tokens.
+
+    Source: llama.cpp's fattn.cu (ncols by tokens and group, stream-k over the cache), FlashInfer's scheduler
+    (FA2DetermineCtaTileQ, split-kv of prefill), FlashAttention's flash_fwd_splitkv, FA-3's PackGQA and num_splits."""
+    sequences, new, past, heads, kv, qk, v, window, *_ = op.shape
+    c = _decode_constants(heads / kv, highest(qk), _cache_width(op, w, s), w)._replace(min_group=1.0)
+    time = attention.decode_attention_time(
+        larger(sequences, 1.0), attended(new, past, window), heads * new * smaller(sequences, 1.0), kv, (qk + v) / 2,
+        kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c, l1=r.l1,
+    )  # fmt: skip
+    return time * s.engine.factors.decode_factor / s.engine.factors.attention_factor / s.mapping.cp
 
 
 def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
@@ -150,6 +178,11 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     time = call(new, past)
     if s.engine.kernels.latent_prompts:  # scores of latent + rope, sums of latents: so many more FLOPs a pair
         time = time * (2.0 * latent + rope) / (qk + v)
+        few = ((past > 0) | (sequences < 1)) & (new * smaller(sequences, 1.0) < c.tile)
+        if all_read and highest(few):
+            keys, tall = attended(new, past, math.inf), heads * new * smaller(sequences, 1.0)
+            over = _latents_of(larger(sequences, 1.0), keys, tall, latent, rope, op.widths[1], w.half, w, s, r)
+            time = pick(few, smaller(time, over), time)
     if not all_read:
         sparse = mla.sparse_prefill_time(sequences, new, past, heads, picked, latent=latent, rope=rope, peak=peak)
         time = pick((new + past > picked) | s.engine.kernels.sparse_prompts, sparse, time)
@@ -215,11 +248,19 @@ def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
     Engines share its libraries (FlashMLA, FlashInfer, CUTLASS): tables measured eagerly (57 us a call) say little of a
     kernel in a graph, so there the other engines' stand in."""
-    library = s.engine.kernels.attention
+    width = w.half if s.engine.kernels.attention else _cache_width(op, w, s)  # Triton's widens a narrow cache
     rows, keys, heads, latent, rope = op.shape
-    width = w.half if library else _cache_width(op, w, s)  # Triton's widens a narrow cache
+    return _latents_of(rows, keys, heads, latent, rope, op.widths[1], width, w, s, r)
+
+
+def _latents_of(
+    rows: Num, keys: Num, heads: Num, latent: Num, rope: Num, kv_bytes: Num, width: str,
+    w: Where, s: Scenario, r: Rates,
+) -> Num:  # fmt: skip
+    """The same of `rows` queries of so many heads over `keys` tokens."""
+    library = s.engine.kernels.attention
     fit = in_graphs("mla", mla.MlaDecodeConstants, w, width, f"mla-decode-{library}" if library else "mla-decode")
-    call = partial(mla.mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1],
+    call = partial(mla.mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=kv_bytes,
                    peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
     return reduce(smaller, [call(c=c._replace(floor_s=0.0)) for c in fit])
 
@@ -252,7 +293,8 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     apart = (s.mapping.expert_dp > 1) & (gathers(s.engine.kernels.exchange, s.mapping.ep) == 0)
     arrived = tokens * pick(apart, occupied(ep, top_k) / ep, 1.0)
     call = partial(moe_time, arrived, hidden, width, routing, top_k=pick(apart, 0.0, top_k), experts=experts, ep=ep,
-                   gated=gated, weight_bytes=op.widths[0], bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
+                   gated=gated, weight_bytes=op.widths[0], bandwidth=r.dram, sms=s.cluster.device.sms,
+                   value_bytes=s.engine.kernels.expert_values)  # fmt: skip
     best = {
         parallel: reduce(smaller, [
             call(peak=r.peak[at], c=kernel.constants.on(r.l2 / r.dram).for_shape(tuned), act_bytes=act)
@@ -263,6 +305,8 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     }  # fmt: skip
     time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
     if s.engine.kernels.gemv:
+        steps = s.engine.factors.moe_steps if op.role == "decode" else 0.0
+        time = time * pick(steps > 0, steps / s.engine.factors.moe_factor, 1.0)
         alone = s.engine.factors.gemm_factor * s.engine.factors.moe_vectors / s.engine.factors.moe_factor
         flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
         time = larger(time, brain_time(flops, s.engine.kernels.brain_experts, s, r))

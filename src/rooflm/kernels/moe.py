@@ -159,16 +159,17 @@ def _stack(first: Num, second: Num, rank: int) -> NDArray[Any]:
 def moe_time(
     tokens: Num, hidden: Num, width: Num, routing: Routing,
     *, top_k: Num, experts: Num, peak: Num, bandwidth: Num, sms: Num, c: MoEConstants, ep: Num = 1, gated: Num = 1.0,
-    weight_bytes: Num = 2.0, act_bytes: Num = 2.0, fetched: Num = 1.0,
+    weight_bytes: Num = 2.0, act_bytes: Num = 2.0, fetched: Num = 1.0, value_bytes: Num = 2.0,
 ) -> Num:  # fmt: skip
     """Seconds of a layer's expert kernels on the busiest rank, without communication. Zero for zero tokens.
 
     tokens: of all ranks of the group; width: of an expert on the rank; gated: 1 for gate and up projections, 0 for one;
     peak, bandwidth, sms: dense FLOP/s of the dtype, DRAM B/s, SMs; weight_bytes, act_bytes: bytes an element in the
-    GEMMs, scales included; fetched: as in `grouped_gemm_time` (only fits of warm benchmarks give it).
+    GEMMs, scales included; fetched: as in `grouped_gemm_time` (only fits of warm benchmarks give it);
+    value_bytes: of a value that passes move.
 
         t = start + expert · E/ep + GEMM(gate-up) + GEMM(down) + passes / (eff_pass BW)
-        passes = rows' (2 h + (2 + gated) w) 2 B + T h 4 B,   rows' = rows + stray (T k - rows)
+        passes = rows' (2 h + (2 + gated) w) value_bytes + T h 4 B,   rows' = rows + stray (T k - rows)
 
     (permute writes and finalise reads h a row; the activation reads 1 + gated and writes 1 times w.)
     Fitted by `rooflm_fit.moe`.
@@ -189,7 +190,7 @@ def moe_time(
         sms=sms, c=c,
     ).sum(axis=0)  # fmt: skip
     rows = routing.rows + c.stray * larger(tokens * top_k - routing.rows, 0.0)
-    passes = rows * (2.0 * hidden + matrices * width) * 2.0 + tokens * hidden * 4.0
+    passes = rows * (2.0 * hidden + matrices * width) * value_bytes + tokens * hidden * 4.0
     fixed = c.start + c.expert * experts / ep
     return pick(tokens > 0, fixed + gemms + passes / (c.eff_pass * bandwidth), 0.0)
 
