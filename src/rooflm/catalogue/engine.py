@@ -238,6 +238,7 @@ class Habits:
     pipeline_zero: Num = count(3, "highest ZeRO stage that goes with its pipelines (Megatron-LM, DeepSpeed: 1)", 0, 3)
     sequence_parallel: bool = flag(True, "sequence parallelism unless told otherwise")
     dropout: bool = flag(False, "the framework's recipes train with it")
+    master: bool = flag(True, "training: an fp32 master copy of 16-bit weights is kept unless told otherwise")
     selective: str = word("core", "what selective recomputation means: the attention core, or (ops) torchtitan's "
                           "policy", ("core", "ops"))  # fmt: skip
     early_stop: bool = flag(False, "recomputation leaves out the last product of a layer (PyTorch from 2.1, XLA)")

@@ -108,8 +108,7 @@ def layers_host(s: Scenario) -> Num:
     packed = host.packed_host * s.training.packed  # rotary and attention read where documents end
     experts, dense = packed + (host.moe_host + host.router_host * host.router_apart), packed + host.layer_host
     gathered = host.expert_gather * (np.asarray(m.zero) >= 3) / m.ep * (not s.engine.kernels.grouped)
-    layers = sum(b.count * (experts + gathered * b.ffn.experts * (2 + b.ffn.gated) if isinstance(b.ffn, MoE) else dense)
-                 for b in blocks)  # fmt: skip
+    layers = sum(b.count * (experts + gathered * b.ffn.tensors if isinstance(b.ffn, MoE) else dense) for b in blocks)
     plans = 0.0 if is_plain(overlap, 0) else m.pp * m.vp * host.chunk_host * (overlap > 0)  # no axis where nothing is
     return s.cluster.launching * (layers + plans) * (1.0 - host.graphed)
 
