@@ -133,7 +133,8 @@ def beyond(m: Mapping, runner: Engine) -> list[str]:
 def training_options(given: Dict[str, Any], runner: Engine, options: Training | None) -> Training:
     """The Training options from what was given (those of `options` stay), and the framework's habits."""
     master = runner.habits.master or given["dtype"].strip().lower() == "fp32"
-    asked = {"dropout": runner.habits.dropout, "master": master} | fields_at("training", "train", given)
+    habits: dict[str, Any] = {"dropout": runner.habits.dropout, "master": master}
+    asked = habits | fields_at("training", "train", given)
     if options is not None:
         asked = {k: v for k, v in asked.items() if k in ("dropout", "lora_modules")}
     start = options or Training()

@@ -115,6 +115,8 @@ class Kernels:
     delta_steps: Num = number(0.0, "vector FLOPs a state value of scans that take a prompt token by token (0: chunks)")
     index_chain: Num = count(0, "more kernels of latent attention's indexer than its products, scores and choice", 0)
     expert_chain: Num = count(0, "more kernels of a layer of experts, whose outputs are then added one by one", 0)
+    expert_kernels: Num = count(4, "kernels of each expert visited one by one, or, where grouped, of a layer's", 1)
+    chosen_alone: bool = flag(False, "experts visited one by one are those that a token chose, not all")
     expert_looks: Num = number(0.0, "host time of an expert's look at a choice of a token, a product", "s", high=1e-7)
     narrow_prompts: str = word("", "generations of cards where prompts of latents run in 8 bits, if so cached")
     latent_prompts: bool = flag(False, "attention over a prompt reads latents (MLA) as decoding does, not expanded")
@@ -132,7 +134,7 @@ class Kernels:
                          "by blocks; or always 16", ("narrow", "blocks_wide", "wide"))  # fmt: skip
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
     whole_keys: bool = flag(False, "training: keys and values that a context group gathers stand whole on each rank")
-    grouped: bool = flag(False, "training: one kernel holds the products of all experts, else each expert has its own")
+    grouped: bool = flag(False, "one kernel holds the products of all experts, else each expert has its own")
     route_copies: Num = count(0, "training: bytes a value of a pair that indexing moves beside sorts", 0)
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
     norm_kernel: bool = flag(False, "where kernels are plain, a norm is one kernel all the same (Triton's, apex')")
