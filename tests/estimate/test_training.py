@@ -13,10 +13,11 @@ from rooflm.asked.answers.outputs import TRAIN_OUTPUTS
 from rooflm.asked.answers.training import TrainingEstimate, train
 from rooflm.asked.assumed import kernel_unmeasured
 from rooflm.asked.build_training import build_training
-from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE
+from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE, parameters
 from rooflm.errors import RooflmError
 from rooflm.estimate.training import train_scenario
 from rooflm.kernels import training_factors as factors
+from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 
@@ -433,6 +434,26 @@ def test_zero_three_gathers_an_expert_matrix_by_matrix() -> None:
     assert whole.step_time == run(**asked, zero=3, sets=sets | {"engine.grouped": True}).step_time
     dense = asked | {"model": "llama-2-7b", "zero": 3}
     assert run(**dense).step_time == run(**dense, sets=sets).step_time
+    for joined in ("gpt-oss-20b", "llama-4-scout", "granite-3-3b-a800m"):  # transformers holds their experts in one
+        each_layer = run(**asked | {"model": joined}, zero=3).parts["host"]
+        assert each_layer <= load_model(joined).layers * 3 * each
+
+
+def test_a_pipeline_takes_the_highest_stage_that_goes_with_it() -> None:
+    asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "h100", "gpus": 64, "batch": 512, "seq": 2048}
+    asked |= {"engine": "deepspeed", "efficiency": "calibrated"}
+    assert run(**asked, pp=4).step_time == run(**asked, pp=4, zero=1).step_time
+    assert run(**asked).step_time == run(**asked, zero=3).step_time
+
+
+@pytest.mark.parametrize("engine", ["deepspeed", "fsdp", "megatron", "nemo", "peft", "torchtitan", "torchtune"])
+def test_there_is_no_fp32_copy_of_fp32_weights(engine: str) -> None:
+    """Two moments as wide as they are; torchtune's recipes keep none of 16-bit weights either."""
+    asked: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "h100", "gpus": 1, "batch": 1, "seq": 128}
+    count = parameters(load_model("llama-3.2-1b"))
+    for dtype, each in (("fp32", 8), ("bf16", 4 if engine == "torchtune" else 12)):
+        states = run(**asked, engine=engine, dtype=dtype).memory.parts["optimizer"]
+        assert states == pytest.approx(each * count, rel=0.01), dtype
 
 
 def test_experts_of_transformers_before_version_five_wait_for_python() -> None:

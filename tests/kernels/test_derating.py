@@ -217,8 +217,13 @@ def test_cards_in_slots_have_no_bridge_and_less_power() -> None:
 
 def test_a_plain_framework_starts_every_expert_one_by_one() -> None:
     # Qwen3's speed table: transformers 4.51, 2,048 tokens after one in 1,084 s, memory 58,462 MiB
-    found = infer(model="qwen3-30b-a3b", gpu="h20", engine="hf-eager", prompt=1, output=2048)
+    asked = {"model": "qwen3-30b-a3b", "gpu": "h20", "prompt": 1, "output": 2048}
+    found = infer(**asked, engine="hf-eager-4.51")
     assert float(found.latency) == pytest.approx(1084.127, rel=0.25)
+    chosen, grouped = (float(infer(**asked, engine=f"hf-eager-{release}").tpot) for release in ("4.55", "5.0"))
+    assert grouped < chosen < 0.4 * float(found.tpot)  # eight of 128, each by more kernels; then one product for all
+    many = infer(**asked | {"prompt": 4096}, engine="hf-eager-4.55")
+    assert float(many.ttft) > 5 * chosen  # a prompt chooses them all
 
 
 @pytest.mark.parametrize(

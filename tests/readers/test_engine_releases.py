@@ -54,7 +54,9 @@ ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
         ("llama.cpp-b3200", "llama.cpp-2025-02"),
         ("llama.cpp-b3000", "llama.cpp-2024-05"),
         ("hf-4.31", "hf-eager-4.28"),
-        ("hf-4.46.3", "hf-eager"),
+        ("hf-4.46.3", "hf-eager-4.36"),
+        ("hf-4.55", "hf-eager-4.53"),
+        ("hf-5.0", "hf-eager"),
         ("llama.cpp-b6500", "llama.cpp-2025-10"),
         ("ollama-0.10", "ollama-2025-08"),
         ("ollama-0.21", "ollama-2025-12"),
@@ -176,8 +178,8 @@ def test_every_release_of_an_engine_with_a_build_for_rocm_has_one(plain: str) ->
 
 
 def test_releases_of_one_engine_know_each_other() -> None:
-    assert other_releases("hf-eager") == ("hf-eager-4.28", "hf-eager-4.32")
-    assert other_releases("hf-eager-4.28") == ("hf-eager", "hf-eager-4.32")
+    assert other_releases("hf-eager") == ("hf-eager-4.28", "hf-eager-4.32", "hf-eager-4.36", "hf-eager-4.53")
+    assert other_releases("hf-eager-4.28") == ("hf-eager", "hf-eager-4.32", "hf-eager-4.36", "hf-eager-4.53")
 
 
 @pytest.mark.parametrize("gpu", ["tpu-v5e", "trainium1", "gaudi2"])
@@ -202,7 +204,7 @@ def test_every_engine_that_a_shipped_table_names_is_known() -> None:
 
 
 def test_a_table_takes_names_with_releases_as_the_command_does() -> None:
-    assert engine_row("hf-eager-4.36", "") == load_engine("hf-eager-4.36").name == "hf-eager"
+    assert engine_row("hf-eager-4.36", "") == load_engine("hf-eager-4.36").name == "hf-eager-4.36"
     assert engine_row("vllm-0.8.5", "") == "vllm-0.8"
 
 

@@ -34,7 +34,7 @@ from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario, Workload
 from rooflm.scenario.training import Training
 from rooflm.shown.numbers import plain_number
-from rooflm.units import is_array
+from rooflm.units import is_array, pick, smaller
 
 DTYPES: dict[str, Quant] = {
     **{name: PRESETS[name] for name in ("bf16", "fp16", "fp32", "fp8")},
@@ -83,8 +83,11 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
         if asked["sp"]:
             assumed.append("sp on")
     if "zero" not in asked:
-        assumed.append(f"zero {plain_number(runner.habits.zero)}")
-    asked["zero"] = zero_stage(asked.get("zero", runner.habits.zero))
+        staged = np.asarray(asked.get("pp", 1)) > 1
+        usual = pick(staged, smaller(runner.habits.zero, runner.habits.pipeline_zero), runner.habits.zero)
+        assumed.append("zero " + " or ".join(plain_number(z) for z in np.unique(usual)))
+        asked["zero"] = usual
+    asked["zero"] = zero_stage(asked["zero"])
     asked.setdefault("schedule", "interleaved" if is_array(vp) or vp > 1 else "1f1b")
     again = asked.setdefault("recompute_modules", ())
     if "recompute" not in asked and not again:
@@ -129,7 +132,9 @@ def beyond(m: Mapping, runner: Engine) -> list[str]:
 
 def training_options(given: Dict[str, Any], runner: Engine, options: Training | None) -> Training:
     """The Training options from what was given (those of `options` stay), and the framework's habits."""
-    asked = {"dropout": runner.habits.dropout} | fields_at("training", "train", given)
+    master = runner.habits.master or given["dtype"].strip().lower() == "fp32"
+    habits: dict[str, Any] = {"dropout": runner.habits.dropout, "master": master}
+    asked = habits | fields_at("training", "train", given)
     if options is not None:
         asked = {k: v for k, v in asked.items() if k in ("dropout", "lora_modules")}
     start = options or Training()
@@ -202,6 +207,7 @@ def build_training(
     if options is None:
         assumed += adapter_of(found, given)
     chosen = training_options(given, runner, options)
+    assumed += [] if chosen.master or options is not None else ["no fp32 copy of weights, moments as wide"]
     if given["lora_modules"] and not chosen.adapters:
         warnings.append("lora_modules has no effect: lora_rank is 0")
     work = Workload(**fields_at("workload", "train", given))

@@ -119,6 +119,8 @@ class Kernels:
     absorb_chain: Num = count(0, "the same, of each absorbed product whose 8-bit operand is made in plain kernels", 0)
     index_chain: Num = count(0, "more kernels of latent attention's indexer than its products, scores and choice", 0)
     expert_chain: Num = count(0, "more kernels of a layer of experts, whose outputs are then added one by one", 0)
+    expert_kernels: Num = count(4, "kernels of each expert visited one by one, or, where grouped, of a layer's", 1)
+    chosen_alone: bool = flag(False, "experts visited one by one are those that a token chose, not all")
     expert_looks: Num = number(0.0, "host time of an expert's look at a choice of a token, a product", "s", high=1e-7)
     narrow_prompts: str = word("", "generations of cards where prompts of latents run in 8 bits, if so cached")
     latent_prompts: bool = flag(False, "attention over a prompt reads latents (MLA) as decoding does, not expanded")
@@ -136,7 +138,7 @@ class Kernels:
                          "by blocks; or always 16", ("narrow", "blocks_wide", "wide"))  # fmt: skip
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
     whole_keys: bool = flag(False, "training: keys and values that a context group gathers stand whole on each rank")
-    grouped: bool = flag(False, "training: one kernel holds the products of all experts, else each expert has its own")
+    grouped: bool = flag(False, "one kernel holds the products of all experts, else each expert has its own")
     route_copies: Num = count(0, "training: bytes a value of a pair that indexing moves beside sorts", 0)
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
     norm_kernel: bool = flag(False, "where kernels are plain, a norm is one kernel all the same (Triton's, apex')")
@@ -248,6 +250,7 @@ class Habits:
     pipeline_zero: Num = count(3, "highest ZeRO stage that goes with its pipelines (Megatron-LM, DeepSpeed: 1)", 0, 3)
     sequence_parallel: bool = flag(True, "sequence parallelism unless told otherwise")
     dropout: bool = flag(False, "the framework's recipes train with it")
+    master: bool = flag(True, "training: an fp32 master copy of 16-bit weights is kept unless told otherwise")
     selective: str = word("core", "what selective recomputation means: the attention core, or (ops) torchtitan's "
                           "policy", ("core", "ops"))  # fmt: skip
     early_stop: bool = flag(False, "recomputation leaves out the last product of a layer (PyTorch from 2.1, XLA)")

@@ -139,6 +139,12 @@ class MoE:
     router_bias: bool = flag(False, "a bias that only balances the choice of experts (DeepSeek-V3)")
     groups: Num = count(1, "groups of experts, of which a token takes some first (DeepSeek-V3: 8)")
     latent: Num = count(0, "width of the latent that experts work on (0: none)", low=0)
+    joined: bool = flag(False, "one tensor holds a matrix of all experts in transformers (gpt-oss, Llama 4, DBRX)")
+
+    @property
+    def tensors(self) -> Num:
+        """Tensors that hold a layer's routed experts in transformers before version 5."""
+        return (2 + self.gated) * (1 if self.joined else self.experts)
 
     def inner(self, hidden: Num) -> Num:
         """Width that the routed experts read and write: the latent where there is one, else the hidden width."""

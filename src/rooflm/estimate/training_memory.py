@@ -20,7 +20,7 @@ from rooflm.estimate.step import add_up
 from rooflm.graph.ops import popularity
 from rooflm.kernels.moe import imbalance
 from rooflm.scenario.mapping import Mapping
-from rooflm.scenario.training import OPTIMIZERS, Training
+from rooflm.scenario.training import Training
 from rooflm.units import Num, ceil, floor, is_plain, larger, pick, smaller
 
 SCALE_BITS = 0.127
@@ -42,13 +42,15 @@ def zero_bytes(zero: Num, d: Num, weight: Num = 2.0, grad: Num = 2.0, state: Num
     return weight / pick(stage >= 3, d, 1), grad / pick(stage >= 2, d, 1), state / pick(stage >= 1, d, 1)
 
 
-def state_bytes(t: Training) -> Num:
-    """Bytes of optimiser a trained parameter: moments and the fp32 master copy.
+def state_bytes(t: Training, weight: Num = 2.0) -> Num:
+    """Bytes of optimiser a trained parameter: moments and the fp32 master copy of weights that are narrower.
 
     >>> [state_bytes(t) for t in (Training(), Training(optimizer="sgd"), Training(remainders=True))]
     [12.0, 4.0, 10.0]
+    >>> state_bytes(Training(), 4.0)
+    8.0
     """
-    return OPTIMIZERS[t.optimizer].state + (2.0 if t.remainders else 4.0) * t.master
+    return t.update.state + (2.0 if t.remainders else 4.0) * t.master * (weight < 4)
 
 
 @dataclass(frozen=True)
@@ -255,8 +257,9 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     base = t.base_bits / 8 * (1 + SCALE_BITS / 4 * (t.base_bits < 8))
     weight = base if t.adapters else c.weight
     grad, half = c.grad_bytes, c.quant.half_bytes
-    w, g, o = zero_bytes(m.zero, d, weight, grad, state_bytes(t))
-    we, ge, oe = zero_bytes(m.zero, e, weight, grad, state_bytes(t))
+    states = state_bytes(t, half)
+    w, g, o = zero_bytes(m.zero, d, weight, grad, states)
+    we, ge, oe = zero_bytes(m.zero, e, weight, grad, states)
     several, some = 1.0 * (d > 1), 1.0 * (e > 1)  # of one rank there is nothing to gather
     # a pipeline does not gather again: a stage keeps weights whole, and gradients, beside the shards they end up in
     kept, alone = (m.zero >= 3) & (m.pp > 1), c.lone * t.master * (m.zero >= 3) * (not t.adapters)

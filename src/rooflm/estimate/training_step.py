@@ -22,7 +22,6 @@ from rooflm.graph.feedforward import reached_ranks
 from rooflm.graph.ops import PRODUCTS, Comm, Op, attended, gemm, stream
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario, micro_batches
-from rooflm.scenario.training import OPTIMIZERS
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 Nodes = list[Op | Comm]
@@ -306,7 +305,7 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     grad_extra = e.room.grad_extra_bf16 if s.quant.half == "bf16" else 0.0
     buckets = ((np.asarray(m.zero) < 2) | (np.asarray(e.room.fragmentation) > 1)) * (np.asarray(m.dp * m.cp) > 1)
     readied = not is_plain(t.base_bits, 16) and (np.asarray(t.base_bits) < 16) * (np.asarray(m.zero) < 3)
-    flat = 4.0 * (e.room.live > 0) * t.master * OPTIMIZERS[t.optimizer].joined  # gradients that an update joins
+    flat = 4.0 * (e.room.live > 0) * t.master * t.update.joined  # gradients that an update joins
     fleeting = 0.0 if e.habits.zero_one else (np.asarray(count) <= 1) * (1.0 - buckets)
     doubled = (not e.habits.zero_one) * 1.0 * (np.asarray(m.zero) < 1) * (np.asarray(m.dp * m.cp) > 1)
     return tm.Setup(
@@ -320,7 +319,7 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
 def copied_bytes(s: Scenario) -> Num:
     """Bytes a parameter of divisors that an update keeps for a moment where it runs operation by operation over all
     tensors; Adam then moves 20 values a parameter where one kernel moves 7 (PyTorch, torch/optim/adam.py)."""
-    return s.engine.habits.foreach * OPTIMIZERS[s.training.optimizer].divisor * (2.0 + 2.0 * s.training.master)
+    return s.engine.habits.foreach * s.training.update.divisor * (2.0 + 2.0 * s.training.master)
 
 
 def optimizer_nodes(s: Scenario, trained: Held) -> Nodes:
@@ -328,7 +327,7 @@ def optimizer_nodes(s: Scenario, trained: Held) -> Nodes:
 
     Adam reads gradient, moments and master copy and writes the last three and the weight as it is gathered: 2 x states
     + gradient + weight. FLOPs of products (Muon's) are shared by dp."""
-    t, m, g, kind = s.training, s.mapping, grad_bytes(s), OPTIMIZERS[s.training.optimizer]
+    t, m, g, kind = s.training, s.mapping, grad_bytes(s), s.training.update
     d, e = pick(m.zero >= 1, tm.shard_ranks(m), 1), pick(m.zero >= 1, tm.expert_replicas(m), 1)
     shard = trained.dense / d + trained.experts / e
     full = trained.dense / pick(m.zero >= 2, d, 1) + trained.experts / pick(m.zero >= 2, e, 1)
@@ -336,7 +335,8 @@ def optimizer_nodes(s: Scenario, trained: Held) -> Nodes:
     nodes: Nodes = [update(name, shard * 2 * g) for name, asked in read.items() if asked]
     nodes.append(update("zero_grad", full * g))
     written = trained.dense_bytes / d + trained.expert_bytes / e
-    nodes.append(update("update", shard * (2 * tm.state_bytes(t) + g + 13 * copied_bytes(s)) + written))
+    states = tm.state_bytes(t, s.quant.half_bytes)
+    nodes.append(update("update", shard * (2 * states + g + 13 * copied_bytes(s)) + written))
     if kind.flops:
         flops = kind.flops * s.model.scaled().hidden * (trained.dense + trained.experts) / (m.dp * m.cp)
         nodes.append(update("orthogonalise", shard * kind.moved)._replace(flops=flops, widths=(2.0,) * 3, rate="half"))

@@ -111,10 +111,7 @@ def layers_host(s: Scenario) -> Num:
     gathered: Num = host.expert_gather * (np.asarray(m.zero) >= 3) / m.ep * (not s.engine.kernels.grouped)
     layers: Num = 0
     for b in blocks:
-        launched: Num = dense
-        if isinstance(b.ffn, MoE):
-            each: Num = gathered * b.ffn.experts
-            launched = experts + each * (2 + b.ffn.gated)
+        launched: Num = experts + gathered * b.ffn.tensors if isinstance(b.ffn, MoE) else dense
         layers = layers + b.count * launched
     plans = 0.0 if is_plain(overlap, 0) else m.pp * m.vp * host.chunk_host * (overlap > 0)  # no axis where nothing is
     return s.cluster.launching * (layers + plans) * (1.0 - host.graphed)

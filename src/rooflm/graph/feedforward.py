@@ -59,10 +59,11 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
         nodes.append(stream("combine", "moe", "route", count, pairs * inner * b + tokens * inner * b))
     else:
         moved = moved + pairs * inner * b + tokens * inner * b + touched * mats * inner * width * w
-        each = 1 if c.kernels.fused else local  # a plain framework visits every expert, with tokens or without
+        each = 1 if c.kernels.grouped else touched if c.kernels.chosen_alone else local  # visited by a plain framework
+        launches = 4 if c.kernels.fused else c.kernels.expert_kernels * each
         nodes.append(
             Op("experts", "moe", "moe", count, 2.0 * mats * pairs * inner * width, moved,
-               (gathered, inner, width, f.experts, local, f.top_k, mats - 2), (w, act, b), "quant", 4 * each,
+               (gathered, inner, width, f.experts, local, f.top_k, mats - 2), (w, act, b), "quant", launches,
                role="decode" if c.work.prefill is None else "forward")
         )  # fmt: skip
         chain = (c.kernels.expert_chain + f.top_k - 1) * smaller(c.kernels.expert_chain, 1)

@@ -73,6 +73,12 @@ class Training:
         return not is_plain(self.lora_rank, 0)
 
     @property
+    def update(self) -> Optimizer:
+        """What the optimizer keeps and moves; Adam's moments are as wide as the weights where no fp32 copy is kept
+        (torch.optim.AdamW: zeros_like of the parameter)."""
+        return OPTIMIZERS["adam-bf16" if self.optimizer == "adam" and not self.master else self.optimizer]
+
+    @property
     def packed(self) -> bool:
         """Whether sequences hold several documents (structural: an array means yes)."""
         return not is_plain(self.packed_square, 0)

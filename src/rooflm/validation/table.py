@@ -352,7 +352,7 @@ def engine_row(name: str, release: str, date: str = "") -> str | None:
     >>> engine_row("trtllm", "0.14"), engine_row("vllm", "0.99"), engine_row("vllm", "0.10.2")
     ('trtllm-0.17', 'vllm', 'vllm-0.10.2')
     >>> engine_row("hf-eager-4.36", "")
-    'hf-eager'
+    'hf-eager-4.36'
     """
     known = catalogue.aliases("engine")
     plain = known.get(catalogue.normalise(name)) or row_named(name)
