@@ -41,7 +41,7 @@ from rooflm.validation.columns import (
     UNITS,
     of_task,
 )
-from rooflm.validation.headings import OLDER, columns_meant, metric_at, metrics_meant, records
+from rooflm.validation.headings import OLDER, columns_meant, metric_at, metrics_meant, records, statistic_of
 from rooflm.validation.request import Outcome, Request, Skip, Unusable
 
 TASKS = (INFER, SERVE, TRAIN)
@@ -181,6 +181,7 @@ def request_of(cells: Mapping[str, str], row_id: str) -> Request:
         trust=cells.get("trust", ""),
         doubt=cells.get("doubt", ""),
         assumed=tuple(assumed),
+        statistic=statistic_of(cells["metric"]),
         cells=cells,
     )
 
