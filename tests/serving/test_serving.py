@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -440,6 +441,19 @@ def test_a_pass_made_up_ahead_costs_a_newcomer_one_step_in_which_the_host_launch
     assert two(9.0, lookahead=1) == two(9.0)  # nothing runs: nothing is made up ahead
     whole, device = (SLOW.mixed([(512, 0)], 4, 600.0, ahead=ahead) for ahead in (0.0, 1.0))
     assert SLOW.mixed([(512, 0)], 4, 600.0, ahead=2e-3) == pytest.approx(whole - 2e-3) and device < whole / 2
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_who_comes_while_the_scheduler_itself_launches_is_in_the_next_pass(apart: bool) -> None:
+    """SGLang's event_loop_overlap, TensorRT-LLM's _executor_loop_overlap, vLLM's UniProcExecutor: receive, make up a
+    pass, launch it, wait for the one before. Workers beside the scheduler let it go on at once."""
+    table = copy(SLOW)
+    table.apart, table.ahead = apart, False
+    load = Requests(np.array([512, 512]), np.array([400, 100]), np.array([0.0, 1e-3]))
+    first = simulate(load, (Pool(table, Server(lookahead=1), KV, 1),)).records.first
+    prompt, step, both = table.mixed([(512, 0)], 0, 0.0), table.decode_time(1, 513.0), table.mixed([(512, 0)], 1, 514.0)
+    assert first[0] == prompt
+    assert first[1] == pytest.approx(prompt + apart * step + both, rel=1e-3)
 
 
 def test_looks_at_the_queue_come_at_fixed_steps() -> None:

@@ -50,6 +50,13 @@ def test_an_infinite_rate_with_a_limit_of_clients_is_a_closed_loop() -> None:
     assert usual_load({"concurrency": 4, "rate": float("inf")}) == usual_load({"concurrency": 4})
 
 
+def test_an_infinite_rate_alone_sends_all_at_once() -> None:
+    """--request-rate inf, the default of vLLM's and SGLang's benchmark clients, with --num-prompts 30 and 1,000."""
+    load = make_requests(rate=float("inf"), requests=30)
+    assert load.concurrency == load.count == 30 and make_requests(rate=float("inf")).count == 1000
+    assert usual_load({"rate": float("inf"), "requests": 30})["warmup"] == 0
+
+
 def test_the_rate_of_the_day_changes_and_its_mean_stays() -> None:
     load = open_loop(1.0, 86400, seed=1, day=daily(1.8))
     per_hour = np.histogram(load.arrival, bins=24, range=(0, 86400))[0] / 3600
@@ -121,7 +128,6 @@ def test_a_missing_trace_is_said() -> None:
         ({"rate": 1.0, "concurrency": 0}, "concurrency is 0"),
         ({"rate": 1.0, "concurrency": 2.5}, "concurrency is 2.5, but it must be a whole number"),
         ({"rate": 1.0, "concurrency": "x"}, "concurrency is 'x', but it must be a whole number"),
-        ({"rate": float("inf")}, "rate is inf requests/s, but it must be above 0 and finite"),
         ({"concurrency": 2, "spread": (1.0, 0.5)}, "spread of prompt"),
         ({"concurrency": 2, "requests": 0}, "requests is 0"),
         ({"concurrency": 2, "options": {"schedular": "static"}}, "did you mean 'scheduler'"),

@@ -92,7 +92,7 @@ def test_a_client_alone_meets_nobody(engine, model, prompt):
 
 @pytest.mark.parametrize("clients", [8, 32])
 def test_passes_made_up_ahead_make_newcomers_wait_for_one_more(clients):
-    ask = {"gpu": "h100", "concurrency": clients, "prompt": 2048, "output": 128, "spread": (0.8, 1.2)}
+    ask = {"gpu": "h100", "tp": 2, "concurrency": clients, "prompt": 2048, "output": 128, "spread": (0.8, 1.2)}
     late, soon = (serve("llama-3.1-8b", **ask, options={"lookahead": n}) for n in (1, 0))
     longer = late.ttft_s["mean"] - soon.ttft_s["mean"]
     assert late.steady.ttft - soon.steady.ttft == pytest.approx(longer, rel=0.35) and longer > 0.7 * late.tpot_s["mean"]

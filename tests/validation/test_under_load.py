@@ -8,11 +8,12 @@ import pytest
 
 from rooflm.asked.assumed import with_limits
 from rooflm.readers.engines import load_engine, row_of
+from rooflm.serving.deploy import serve
 from rooflm.serving.steps import TableSize, components
 from rooflm.validation import under_load as load
 from rooflm.validation.request import Request
 from rooflm.validation.score import by_load, report, score
-from rooflm.validation.table import read_row
+from rooflm.validation.table import parse, read_row
 from rooflm.validation.under_load import MOST, arguments, deployment, predict_load, scenario
 from rooflm_fit.runs import Case, cases
 from rooflm_fit.serving import outpaced
@@ -42,6 +43,19 @@ def test_one_run_gives_both_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0.02 < ttft < 2
     assert 0.002 < tpot < 0.02
     assert predict_load([run(concurrency="64")])[0][0] > ttft
+
+
+def test_a_median_is_answered_by_the_median() -> None:
+    """What a benchmark client prints, in one wide table: a first wave parts mean and median."""
+    head = "model,gpu,engine,concurrency,requests,prompt,output,mean_ttft_ms,median_ttft_ms,P99 TTFT (ms),p50_latency_s"
+    rows = [r for r in parse(f"{head}\nllama-3.1-8b,h100,vllm,16,64,1024,64,1,2,3,4\n") if isinstance(r, Request)]
+    assert [(r.metric, r.statistic) for r in rows] == [
+        ("ttft", "mean"), ("ttft", "p50"), ("ttft", "p99"), ("latency_s", "p50")
+    ]  # fmt: skip
+    run = serve(**arguments(rows[0]))
+    assert [value for value, _ in predict_load(rows)] == pytest.approx(
+        [run.ttft_s["mean"], run.ttft_s["p50"], run.ttft_s["p99"], run.latency_s["p50"]]
+    )
 
 
 def test_a_row_says_what_serve_is_told() -> None:

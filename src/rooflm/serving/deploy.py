@@ -59,7 +59,8 @@ def usual_load(given: Dict[str, Any]) -> dict[str, Any]:
     >>> usual_load({"concurrency": 50}), usual_load({"concurrency": 1}), usual_load({"rate": 2.0})
     ({'spread': (0.8, 1.2), 'warmup': 50}, {'warmup': 0}, {'spread': (0.8, 1.2), 'warmup': 0})
     """
-    closed = given.get("rate") in (None, math.inf) and given.get("trace") is None
+    burst = given.get("rate") == math.inf and given.get("concurrency") is None
+    closed = given.get("rate") in (None, math.inf) and given.get("trace") is None and not burst
     clients = int(given.get("concurrency") or 16) if closed else 0
     many = clients > 1 and int(given.get("requests") or 10 * clients) >= 2 * clients
     spread = {"spread": SPREAD} if given.get("trace") is None and clients != 1 else {}
@@ -253,12 +254,15 @@ def make_requests(
     seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, shared_prefix: int = 0,
     limit: int | None = None, output_limit: int | None = None, output_ended: int | None = None,
 ) -> Requests:  # fmt: skip
-    """The load: a closed loop (concurrency), an open loop (rate; with concurrency no more under way than that, an
-    infinite rate being none), or a trace (a file or Requests; `rate` then plays it at that mean rate and `copies`
-    repeats each request). peak: highest rate of the day over the mean one, 1 to 2. output_limit: most tokens of an
-    output, where they end by themselves and `output` is their mean; output_ended: the mean of those that do, where the
-    others run to the limit."""
-    rate = None if rate == math.inf and concurrency is not None else rate
+    """The load: a closed loop (concurrency), an open loop (rate; with concurrency no more under way than that; an
+    infinite rate is none, or all at once), or a trace (a file or Requests; `rate` then plays it at that mean rate and
+    `copies` repeats each request). peak: highest rate of the day over the mean one, 1 to 2. output_limit: most tokens
+    of an output, where they end by themselves and `output` is their mean; output_ended: the mean of those that do,
+    where the others run to the limit."""
+    if rate == math.inf:
+        rate = None
+        if concurrency is None:
+            concurrency = requests = requests or workload.BURST
     if trace is not None:
         made = trace if isinstance(trace, Requests) else read_trace(trace, limit)
         speed = 1.0

@@ -58,8 +58,9 @@ class Replica:
     ones, (tokens to have again, tokens still to make). kind, count, chunks, end: what runs next, for how many decode
     steps, with which prompts, and until when; dirty: it has to be planned anew. turns: newcomers of a decode replica
     are taken in on a turn of their own, which shows their first token. sealed, hold, poll: before which time, from
-    which step and at which step newcomers are looked at. sent: until when the host sends caches on; cold: time that
-    the next prompts take more; slower: the front end's pace over the device's, at least 1, in the steps that are
+    which step and at which step newcomers are looked at. host: s of the pass or step that is planned for
+    which the host is kept from the next (`StepTable.passed`). sent: until when it sends caches on; cold: time that the
+    next prompts take more; slower: the front end's pace over the device's, at least 1, in the steps that are
     planned. ahead: s by which the host began to launch the next pass before the device is free: where passes are made
     up ahead, others run and the engine's workers do so (`ahead`), as long as the step that has just run. behind: tokens
     of a part of a prompt that the next one follows through a pipeline's stages.
@@ -86,7 +87,7 @@ class Replica:
         self.clock = self.end = self.sent = 0.0
         self.unmade = 0
         self.cold, self.slower, self.ahead = server.cold, 1.0, 0.0
-        self.sealed, self.hold, self.poll = -INFINITY, -1, 0
+        self.sealed, self.host, self.hold, self.poll = -INFINITY, 0.0, -1, 0
         self.kind, self.count, self.dirty = NOTHING, 0, True
         self.chunks: list[Chunk] = []
 
@@ -256,7 +257,7 @@ class Replica:
             if len(chunks) == 1 and chunks[0][0][2] == chunks[0][1] and not decoding.heap and not self.waiting:
                 request, past, left = chunks[0][0]  # alone, but for its parts of the pass before
                 drains = max(min(int(left), most), self.behind * (past > self.records.cached[request]))
-            lasts = self.table.mixed(parts, running, context, fullest, drains, ahead)
+            lasts, self.host = self.table.passed(parts, running, context, fullest, drains, ahead)
             self.end, self.cold = self.clock + lasts + self.cold, 0.0
             return True
         if self.done:  # admitted and ended at once (a decode pool's request of one token)
@@ -278,7 +279,8 @@ class Replica:
         if self.late:
             count = 1
         self.kind, self.count = STEPS, count
-        lasts = self.table.decode_sum(running, decoding.stored / running + 1, count)
+        context = decoding.stored / running + 1
+        lasts, self.host = self.table.decode_sum(running, context, count), self.table.hosted(running, context)
         if self.table.copied:
             handed = count * (decoding.made() + running * self.growth * (count - 1) / 2)
             self.slower = max(1.0, self.table.copied * handed / (self.server.stream_interval * lasts))
@@ -303,7 +305,8 @@ class Replica:
             if shorter < gap:
                 break
             count, lasts = count - 1, shorter
-        if self.late and count < most:
+        before = self.slower * table.decode_sum(running, context, count - 1)
+        if self.late and count < most and at > self.seals(before, count):
             count += 1
             lasts = table.decode_sum(running, context, count)
         self.count = count
@@ -312,16 +315,25 @@ class Replica:
 
     # -- the loop: commit --------------------------------------------------------------------------------------------
 
+    def seals(self, before: float, steps: int) -> float:
+        """When the pass after so many steps is made up, of which the last begins `before` s from now: then, or once the
+        host has launched all of them."""
+        return max(self.clock + before, self.sealed + steps * self.host)
+
     def commit(self) -> None:
         """Carry out what was planned: time passes to `end`."""
         end, kind, heap, meter = self.end, self.kind, self.decoding.heap, self.meter
         lasts = end - self.clock
         self.dirty = True
-        self.sealed = end - lasts / self.count if kind == STEPS else self.clock
-        self.ahead = end - self.sealed if kind == STEPS and self.server.lookahead and self.table.ahead else 0.0
         if kind == NOTHING:
             self.clock = max(self.clock, end) if end < INFINITY else self.clock
+            self.sealed, self.ahead = self.clock, 0.0
             return
+        if kind == STEPS:
+            self.sealed = min(self.seals(lasts - lasts / self.count, self.count), end)
+        else:
+            self.sealed = self.clock + min(self.host, lasts)
+        self.ahead = end - self.sealed if kind == STEPS and self.server.lookahead and self.table.ahead else 0.0
         queued = self.queued()
         meter.passed(lasts, queued, self.kv.used)
         if kind == STEPS:

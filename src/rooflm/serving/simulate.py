@@ -266,6 +266,7 @@ class Loop:
             r.late.append((now, request))
         if idle or (r.kind == NOTHING and not r.dirty and not late):
             r.clock = max(r.clock, now)
+            r.sealed = r.clock
         if not r.dirty and (r.kind == NOTHING or (r.kind == STEPS and now <= r.clock)):
             r.dirty = True
         elif not r.dirty and r.kind == STEPS and len(r.late) <= 1 and not self._blocked(r):

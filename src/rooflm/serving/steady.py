@@ -69,18 +69,19 @@ class Load:
 
 def pass_time(
     pool: Pool, load: Load, room: Array, prompts: Array, sequences: Array, context: float, part: Any = np.inf,
-    drains: bool = False, ahead: Any = 0.0,
+    drains: bool = False, ahead: Any = 0.0, host: bool = False,
 ) -> Array:  # fmt: skip
     """Mean time of passes with so many prompts on average, as far as a rank's room (tokens) goes, beside so many
     sequences. part: tokens of a prompt's piece, where it is not as long as there is room; drains: nothing follows;
-    ahead: s by which the host began to launch it before the device was free."""
+    ahead: s by which the host began to launch it before the device was free; host: as much of it as keeps the
+    scheduler."""
     piece = np.maximum(np.minimum(np.minimum(load.prompt, room), part), 1)
     pieces = np.minimum(prompts * load.prompt, room * pool.table.slots) / piece
     few, low = np.maximum(np.floor(pieces), 1), np.floor(sequences)
     each = np.maximum(np.floor(piece * np.minimum(pieces, 1)), 1)
     past = np.maximum(load.prompt - each, 0.0) / 2  # of a prompt's pieces, on average
     prompt, sequence = np.array([[0, 1, 0], [0, 0, 1]]).reshape(2, 3, *(1,) * np.ndim(few + low))
-    one, more, beside = pool.table.mixed_times(few + prompt, each, past, low + sequence, context, drains, ahead)
+    one, more, beside = pool.table.mixed_times(few + prompt, each, past, low + sequence, context, drains, ahead, host)
     return one + np.maximum(pieces - few, 0.0) * (more - one) + (sequences - low) * (beside - one)
 
 
@@ -182,19 +183,21 @@ class Round(NamedTuple):
     slowest: Array
 
 
-def time_with(rate: Array, lasts: Array, plain: Array, parts: Any, places: Any) -> Array:
+def time_with(rate: Array, lasts: Array, plain: Array, parts: Any, places: Any, host: Any = 0.0) -> Array:
     """Share of the time in which passes of `lasts` s hold prompts: `rate` a second come by chance, each in so many
     parts, one a pass; a pass has room for `places`; others take `plain` s.
 
     Busy periods of a queue: of places that are busy by themselves none is with chance (1 - a / c)^c, a = rate x parts x
-    lasts being the work that comes; what comes in a pass or step waits for the next, and shares it.
+    lasts being the work that comes; what comes in a pass or step waits for the next, and shares it. host: share of a
+    pass after which the next is made up, while it runs: who comes later shares the one after that.
 
     >>> one = np.ones(1)
     >>> [round(float(time_with(0.5 * one, one, 1e-9 * one, 1, c)[0]), 3) for c in (1.0, 1e6)]
     [0.5, 0.452]
     """
     work = np.minimum(rate * parts * lasts, places * FULLEST)
-    shared = (rate * lasts / -np.expm1(-rate * lasts)) ** (1 - 1 / places)
+    whole, first, rest = (-np.expm1(-rate * lasts * share) for share in (1.0, host, 1 - host))
+    shared = (rate * lasts / whole) ** (1 - 1 / places) * (first + rest) / whole
     some = np.expm1(np.minimum(-places * np.log1p(-work / places), MOST))
     odds = some * shared * -np.expm1(-rate * plain) / (rate * plain)
     return np.asarray(np.minimum(odds / (1 + odds), FULLEST))
@@ -218,8 +221,8 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     decoding for a prompt.
 
     A request that finds others at work waits for the running pass, and meets long ones more often: E[T^2] / 2 E[T];
-    where passes are made up ahead, for one more. In a closed loop a client sees only the others' requests (the arrival
-    theorem of closed queueing networks).
+    where passes are made up ahead, for one more, unless the host still launches. In a closed loop a client sees only
+    the others' requests (the arrival theorem of closed queueing networks).
     """
     server, slots, context = pool.server, pool.table.slots, load.prompt + load.output / 2
     mixes = SCHEDULERS[server.scheduler].mixes
@@ -233,7 +236,9 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     places = np.where(parts > 1, slots / together, np.maximum(whole, 1.0))
     come = np.maximum(others * x, 1e-9)
     work = come * parts * mixed + mixes * queued
-    busy = time_with(work / (parts * mixed), mixed, plain, parts, places)
+    launching = pass_time(pool, load, room, 1 / parts, beside, context, host=True)
+    host = server.lookahead * np.minimum(launching / mixed, 1.0)
+    busy = time_with(work / (parts * mixed), mixed, plain, parts, places, host)
     if not mixes:  # no request of a closed loop ends, so that no client asks again, but in steps that decode
         ended = np.minimum(come * tau, MOST)
         alone = parts * np.maximum(-np.expm1(-ended), ended / places) * mixed
@@ -249,7 +254,7 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     more = np.minimum(busy * (1 - mixes * plain / mixed) / come, 1 / most)
     polls = (server.receive_interval - 1) / 2 * step
     front = server.fronted(load.prompt)
-    wait = (busy * mixed + (1 - busy) * plain) / 2 + server.lookahead * passing
+    wait = (busy * mixed + (1 - busy) * plain) / 2 + server.lookahead * (1 - busy * host) * passing
     first = front + some * wait + own + polls
     behind = others * x * more / free(x * more, load.clients)
     slowest = mixed if mixes else np.full(step.shape, 1e9)

@@ -304,6 +304,7 @@ class StepTable:
         self._ungraphed = counts[1] * float(issue_time(e, np.inf, 0, launching=s.cluster.launching))
         self.copied, self.ahead = float(e.host.copied), e.host.ahead
         stages = int(np.max(s.mapping.pp))
+        self.apart = bool(e.host.ahead) and int(np.max(s.mapping.tp * s.mapping.cp)) * stages > 1
         sent = stages * (stages > 1)  # messages of a pass, the one back to the first stage among them
         self._step = float(e.host.step) + sent * float(e.host.message)
         self._sequence, self._overlap = float(e.host.sequence), e.host.overlap
@@ -403,11 +404,28 @@ class StepTable:
             return low
         return low + (self._attend[i + 1][new] - low) * (past - pasts[i]) / (pasts[i + 1] - pasts[i])
 
+    def hosted(self, sequences: int, context: float) -> float:
+        """Seconds of a decode-only step that keep its scheduler, as of `passed`."""
+        if self.apart:
+            return 0.0
+        here = -(-sequences // self.slots)
+        issued = self._ungraphed if here > float(graphed(self.engine, context)) else self._issued[1]
+        return issued + self._step + (self._sequence + self._listed * context) * here
+
     def mixed(
         self, chunks: Sequence[tuple[int, float]], sequences: int, context: float, fullest: float = 0.0,
-        drains: int = 0, ahead: float = 0.0,
+        ahead: float = 0.0,
     ) -> float:  # fmt: skip
-        """One pass with prefill chunks (new tokens, past tokens) beside `sequences` decoding ones at a mean context.
+        """One pass with prefill chunks (new tokens, past tokens) beside `sequences` decoding ones at a mean context, as
+        `passed` has it."""
+        return self.passed(chunks, sequences, context, fullest, ahead=ahead)[0]
+
+    def passed(
+        self, chunks: Sequence[tuple[int, float]], sequences: int, context: float, fullest: float = 0.0,
+        drains: int = 0, ahead: float = 0.0,
+    ) -> tuple[float, float]:  # fmt: skip
+        """`mixed`, and the host's seconds that keep its scheduler from the next pass (0 where processes beside it
+        launch).
 
         fullest: new tokens of the fullest rank over the mean, where it is known; drains: tokens of the largest part
         that is still under way in a pipeline, where nothing follows the pass (0: something does); ahead: s by which the
@@ -428,15 +446,15 @@ class StepTable:
         if drains > largest:
             largest, longest = drains, self.attend(drains, chunks[0][1]) - floor
         given = (len(chunks), new, attention, largest, longest, sequences, context, fullest, drains > 0)
-        whole, device = self._pass_times(*given)
-        return max(whole - ahead, device)
+        hosted, device = self._pass_times(*given)
+        return max(hosted - ahead, device), 0.0 if self.apart else max(hosted - ahead, 0.0)
 
     def _pass_times(
         self, chunks: float, new: float, attention: float, largest: int, longest: float, sequences: int, context: float,
         fullest: float = 0.0, drains: bool = False,
     ) -> tuple[float, float]:  # fmt: skip
-        """`mixed` of so many chunks: their new tokens and attention (s beyond the least), in all and of the largest;
-        and what it takes at least, however early the host began.
+        """What the host and what the device take of a pass of so many chunks: their new tokens and attention (s beyond
+        the least), in all and of the largest. The later of both is `mixed`.
 
         With attention data parallelism or a pipeline, chunks spread over the ranks and micro-batches, of which the
         fullest sets the time.
@@ -476,7 +494,7 @@ class StepTable:
         fixed = self._step + self._sequence * (here + chunks) + self._listed * context * here
         issued = self._issued[kind if every > self._captured else 1]
         if self._overlap:
-            return (device if device > issued + fixed else issued + fixed), device
+            return issued + fixed, device
         whole = (device if device > issued else issued) + fixed
         return whole, whole
 
@@ -499,11 +517,11 @@ class StepTable:
 
     def mixed_times(
         self, prompts: Array, each: Array, past: Array, sequences: Array, context: float, drains: bool = False,
-        ahead: Any = 0.0,
+        ahead: Any = 0.0, host: bool = False,
     ) -> Array:  # fmt: skip
         """`mixed` for many passes at once: `prompts` chunks of `each` tokens after `past` ones, with `sequences`
-        decoding (all whole numbers but the past), no more than the table holds. Some 4 us each, less than NumPy's calls
-        take of fewer than a hundred loads."""
+        decoding (all whole numbers but the past), no more than the table holds. host: as much of it as keeps the
+        scheduler (see `passed`). Some 4 us each, less than NumPy's calls take of fewer than a hundred loads."""
         most = self.size.sequences * self.slots
         passes = self._passes
 
@@ -517,8 +535,9 @@ class StepTable:
                 passes[key] = times
             return times
 
-        whole, device = (np.asarray(t, float) for t in np.frompyfunc(one, 4, 2)(prompts, each, past, sequences))
-        return np.maximum(whole - ahead, device)
+        hosted, device = (np.asarray(t, float) for t in np.frompyfunc(one, 4, 2)(prompts, each, past, sequences))
+        lasts = np.maximum(hosted - ahead, device)
+        return np.clip(hosted - ahead, 0.0, lasts) * (not self.apart) if host else lasts
 
 
 def _fullest_stage(s: Scenario) -> float:

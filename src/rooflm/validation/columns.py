@@ -41,7 +41,7 @@ ABOUT = _many("text", (ROW,), "", {
     "stand_in": "what stands in for what no catalogue holds (another engine), in words: scored, counted on its own",
     "note": "free text, never read",
     "task": "infer, serve or train, where metric and load do not say it",
-    "metric": "what was measured: one of the metrics below",
+    "metric": "what was measured: one of the metrics below; median_ttft, p99_tpot and the like under load",
     "value": "the measured value",
     "unit": "its unit (s, ms, us; tokens/s; B, MB, GB, MiB, GiB; TFLOP/s; h; %); blank: the metric's own",
     "p10": "10th percentile of the samples behind `value`, in its unit",
@@ -231,7 +231,13 @@ METRICS: dict[str, Metric] = {m.name: m for m in (
     Metric("gpu_hours", "device-hours of a run of `tokens`", "h", TRAIN),
 )}  # fmt: skip
 """Every metric by its name."""
+PERCENTILES = {"median": "p50", "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99"}
+"""Begin of a metric's name -> which of the requests' times it is, in a run under load (without one: their mean)."""
 METRIC_NAMES = {n: m for m in METRICS.values() for n in (m.name, *m.other)}
+METRIC_NAMES |= {
+    f"{begin}_{n}": METRIC_NAMES[n] for begin in PERCENTILES
+    for n in ("ttft", "ttft_s", "tpot", "tpot_s", "latency", "latency_s", "e2e_latency", "e2el")
+}  # fmt: skip
 GIB = 2.0**30
 UNITS = {
     "s": ("s", 1.0), "ms": ("s", 1e-3), "us": ("s", 1e-6), "min": ("s", 60.0),

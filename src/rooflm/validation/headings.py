@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rooflm.asked.synonyms import OTHERWISE, meanings, plain
 from rooflm.errors import RooflmError
 from rooflm.readers import outside
-from rooflm.validation.columns import COLUMNS, CONFIG, METRIC_NAMES, METRICS, TRAIN, UNITS, Metric
+from rooflm.validation.columns import COLUMNS, CONFIG, METRIC_NAMES, METRICS, PERCENTILES, TRAIN, UNITS, Metric
 
 OLDER = {"precision_weights", "zero_fsdp"}
 """Columns of the format that `scripts/convert-published` reads."""
@@ -95,12 +95,12 @@ def metric_at(name: str) -> tuple[Metric, str] | None:
 
     >>> [f"{m.name} {unit}" for m, unit in (metric_at("TPOT_ms"), metric_at("step_time_s"), metric_at("Mean ITL (ms)"))]
     ['tpot ms', 'step_time_s ', 'tpot ms']
-    >>> metric_at("speed"), metric_at("P99 TTFT (ms)"), metric_at("TTFT (GB)")
+    >>> metric_at("speed"), metric_at("P99 ITL (ms)"), metric_at("TTFT (GB)")
     (None, None, None)
     """
     low = name.strip().lower()
     unit = found[1].strip() if (found := _BRACKETS.search(low)) else ""
-    low = re.sub(r"[\s-]+", "_", _BRACKETS.sub("", low)).removeprefix("mean_")
+    low = _joined(_BRACKETS.sub("", low)).removeprefix("mean_")
     if low in METRIC_NAMES:
         metric = METRIC_NAMES[low]
     else:
@@ -109,6 +109,19 @@ def metric_at(name: str) -> tuple[Metric, str] | None:
             return None
         metric = METRIC_NAMES[stem]
     return None if unit and UNITS.get(unit, ("", 0.0))[0] != metric.unit else (metric, unit)
+
+
+def _joined(name: str) -> str:
+    return re.sub(r"[\s-]+", "_", name.strip().lower())
+
+
+def statistic_of(name: str) -> str:
+    """Which of the requests' times a metric's name means.
+
+    >>> statistic_of("Median TTFT (ms)"), statistic_of("p99_tpot"), statistic_of("ttft_ms")
+    ('p50', 'p99', 'mean')
+    """
+    return PERCENTILES.get(_joined(name).partition("_")[0], "mean")
 
 
 def metrics_meant(name: str) -> list[str]:

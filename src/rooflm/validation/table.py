@@ -25,6 +25,7 @@ from rooflm.readers.devices import load_device
 from rooflm.readers.engine_releases import nearest_by_range, row_named, rows_of_releases
 from rooflm.readers.engines import load_engine
 from rooflm.readers.released import find, scheme_in_name
+from rooflm.serving.workload import BURST
 from rooflm.validation import sizes
 from rooflm.validation.cells import LONGEST, arguments, number
 from rooflm.validation.columns import (
@@ -41,7 +42,7 @@ from rooflm.validation.columns import (
     UNITS,
     of_task,
 )
-from rooflm.validation.headings import OLDER, columns_meant, metric_at, metrics_meant, records
+from rooflm.validation.headings import OLDER, columns_meant, metric_at, metrics_meant, records, statistic_of
 from rooflm.validation.request import Outcome, Request, Skip, Unusable
 
 TASKS = (INFER, SERVE, TRAIN)
@@ -185,6 +186,7 @@ def request_of(cells: Mapping[str, str], row_id: str) -> Request:
         trust=cells.get("trust", ""),
         doubt=cells.get("doubt", ""),
         assumed=tuple(assumed),
+        statistic=statistic_of(cells["metric"]),
         cells=cells,
     )
 
@@ -386,9 +388,9 @@ def fill_inference(kwargs: dict[str, Any], task: str, metric: str, assumed: list
         for name in ("batch", "cached"):
             kwargs.pop(name, None)
         if kwargs.get("rate") == math.inf:
-            if "concurrency" not in kwargs:
-                raise Unusable("rate is inf, but without a limit of clients it must be finite")
             del kwargs["rate"]
+            if "concurrency" not in kwargs:
+                kwargs["concurrency"] = kwargs["requests"] = kwargs.get("requests") or BURST
         if not {"concurrency", "rate", "trace"} & kwargs.keys():
             assumed.append("load not stated: as many clients as the server runs")
             kwargs["concurrency"] = "max"

@@ -72,9 +72,10 @@ def deployment(request: Request) -> tuple[Deployment, Any]:
 
 
 def figures(request: Request) -> dict[str, float]:
-    """What the simulator says of a row, whichever metric it holds: ttft and tpot (means, s), output_tokens_per_s (all
-    devices), latency_s (mean, s), oom (1: not one request fits); memory is not among them. A run that ran, but would
-    not by our count, is given the room that it needs (lifted: 1). Raises RooflmError where it cannot run."""
+    """What the simulator says of a row, whichever metric it holds: ttft, tpot and latency_s (means, s; and "p50 ttft"
+    and the like), output_tokens_per_s (all devices), oom (1: not one request fits); memory is not among them. A run
+    that ran, but would not by our count, is given the room that it needs (lifted: 1). Raises RooflmError where it
+    cannot run."""
     found, lifted = simulated(arguments(request)), False
     if request.metric == "oom":
         return {"oom": float(not found["finished"])}
@@ -84,8 +85,10 @@ def figures(request: Request) -> dict[str, float]:
         found, lifted = simulated(with_more_memory(request, found.get("why", NO_ROOM))), True
     if not found["finished"]:
         raise RooflmError(NO_ROOM)
-    return {"ttft": found["ttft_s"]["mean"], "tpot": found["tpot_s"]["mean"], "latency_s": found["latency_s"]["mean"],
-            "output_tokens_per_s": found["output_tokens_per_s"], "lifted": float(lifted)}  # fmt: skip
+    times = {name: found[f"{name.removesuffix('_s')}_s"] for name in ("ttft", "tpot", "latency_s")}
+    own = {name: spread["mean"] for name, spread in times.items()}
+    own |= {f"{which} {name}": value for name, spread in times.items() for which, value in spread.items()}
+    return own | {"output_tokens_per_s": found["output_tokens_per_s"], "lifted": float(lifted)}
 
 
 def simulated(k: dict[str, Any]) -> dict[str, Any]:
@@ -154,7 +157,8 @@ def one_of(request: Request, found: dict[str, float] | str) -> tuple[float, str]
     """A row's own figure out of what was said of its run, and why there is none, or what it stands on."""
     if isinstance(found, str):
         return float("nan"), found
-    if not np.isfinite(found.get(request.metric, np.nan)):
+    value = found.get(f"{request.statistic} {request.metric}", found.get(request.metric, np.nan))
+    if not np.isfinite(value):
         short = " of one token" if request.metric in found else ""
         return float("nan"), f"metric {request.metric} is not predicted under load{short}"
-    return found[request.metric], LIFTED if found.get("lifted") else ""
+    return value, LIFTED if found.get("lifted") else ""
