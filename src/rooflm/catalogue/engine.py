@@ -240,6 +240,8 @@ class Habits:
     dropout: bool = flag(False, "the framework's recipes train with it")
     selective: str = word("core", "what selective recomputation means: the attention core, or (ops) torchtitan's "
                           "policy", ("core", "ops"))  # fmt: skip
+    recompute: str = word("none", "recomputation unless told otherwise", ("none", "selective", "full"))
+    whole_share: bool = flag(False, "a micro-batch is a rank's share of the batch unless told otherwise (no pipeline)")
     early_stop: bool = flag(False, "recomputation leaves out the last product of a layer (PyTorch from 2.1, XLA)")
     bucket: Num = number(INF, "below ZeRO 3: gradients of a message at least", low=1)
     bucket_rank: Num = number(0.0, "the same a data-parallel rank")
