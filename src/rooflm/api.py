@@ -429,7 +429,7 @@ def train(  # type: ignore[overload-overlap]  # a list is told from one value at
     price: float | None = None, owned: bool = False, purchase: float | None = None, electricity: float = 0.15,
     cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, vp: float = 1,
     dp: float | None = None, cp: float | None = None, ep: float | None = None, sp: bool | None = None,
-    batch: float | None = None, seq: float = 2048, micro_batch: float = 1, tokens: float = 0,
+    batch: float | None = None, seq: float = 2048, micro_batch: float | None = None, tokens: float = 0,
     recompute: str | None = None, recompute_layers: float = 0, recompute_modules: str | None = None,
     zero: float | str | None = None, fsdp_group: float = 0, schedule: str | None = None, order: str | None = None,
     dtype: str | None = None, optimizer: str = "adam", dropout: bool | None = None, lora_rank: float = 0,
@@ -443,7 +443,7 @@ def train(
     owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15, cluster: Clusters | None = None,
     tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1, dp: Numbers | None = None,
     cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None, batch: Numbers | None = None,
-    seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0, recompute: Names | None = None,
+    seq: Numbers = 2048, micro_batch: Numbers | None = None, tokens: Numbers = 0, recompute: Names | None = None,
     recompute_layers: Numbers = 0, recompute_modules: Names | None = None, zero: Numbers | Names | None = None,
     fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names | None = None,
     optimizer: Names = "adam", dropout: bool | None = None, lora_rank: Numbers = 0, lora_modules: Names | None = None,
@@ -457,7 +457,7 @@ def train(
     owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15, cluster: Clusters | None = None,
     tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1, dp: Numbers | None = None,
     cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None, batch: Numbers | None = None,
-    seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0, recompute: Names | None = None,
+    seq: Numbers = 2048, micro_batch: Numbers | None = None, tokens: Numbers = 0, recompute: Names | None = None,
     recompute_layers: Numbers = 0, recompute_modules: Names | None = None, zero: Numbers | Names | None = None,
     fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names | None = None,
     optimizer: Names = "adam", dropout: bool | None = None, lora_rank: Numbers = 0, lora_modules: Names | None = None,
@@ -486,7 +486,7 @@ def train(
       sp: Sequence parallelism (default: the engine's).
       batch: Sequences a step, in all.
       seq: Tokens a sequence.
-      micro_batch: Sequences a micro-batch.
+      micro_batch: Sequences a micro-batch (default: 1, or what the framework takes).
       tokens: Tokens of the whole run, such as 300B.
       recompute: none, selective, ops, full or block.
       recompute_layers: Layers recomputed with full or block (0: all).
@@ -524,7 +524,7 @@ def train_grid(
     owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15, cluster: Clusters | None = None,
     tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1, dp: Numbers | None = None,
     cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None, batch: Numbers | None = None,
-    seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0, recompute: Names | None = None,
+    seq: Numbers = 2048, micro_batch: Numbers | None = None, tokens: Numbers = 0, recompute: Names | None = None,
     recompute_layers: Numbers = 0, recompute_modules: Names | None = None, zero: Numbers | Names | None = None,
     fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names | None = None,
     optimizer: Names = "adam", dropout: bool | None = None, lora_rank: Numbers = 0, lora_modules: Names | None = None,
@@ -542,7 +542,7 @@ def training_scenario(
     owned: bool = False, purchase: float | None = None, electricity: float = 0.15, cluster: str | Cluster | None = None,
     tp: float | None = None, pp: float | None = None, vp: float = 1, dp: float | None = None, cp: float | None = None,
     ep: float | None = None, sp: bool | None = None, batch: float | None = None, seq: float = 2048,
-    micro_batch: float = 1, tokens: float = 0, recompute: str | None = None, recompute_layers: float = 0,
+    micro_batch: float | None = None, tokens: float = 0, recompute: str | None = None, recompute_layers: float = 0,
     recompute_modules: str | None = None, zero: float | str | None = None, fsdp_group: float = 0,
     schedule: str | None = None, order: str | None = None, dtype: str | None = None, optimizer: str = "adam",
     dropout: bool | None = None, lora_rank: float = 0, lora_modules: str | None = None, base_bits: float = 16,

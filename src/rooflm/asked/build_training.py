@@ -34,7 +34,7 @@ from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario, Workload
 from rooflm.scenario.training import Training
 from rooflm.shown.numbers import plain_number
-from rooflm.units import is_array, pick, smaller
+from rooflm.units import Num, is_array, pick, smaller
 
 DTYPES: dict[str, Quant] = {
     **{name: PRESETS[name] for name in ("bf16", "fp16", "fp32", "fp8")},
@@ -74,6 +74,17 @@ def group_order(text: str | None) -> tuple[str, ...]:
     return names
 
 
+def whole_shares(batch: Num, dp: Num, pp: Num) -> Num:
+    """A rank's share of the batch, as one micro-batch, or one sequence where there is a pipeline or no whole share.
+
+    >>> whole_shares(64, 8, 1), whole_shares(64, 8, 2), whole_shares(60, 8, 1)
+    (8, 1, 1)
+    """
+    if not any(is_array(v) for v in (batch, dp, pp)):
+        return int(batch // dp) if pp <= 1 and batch % dp == 0 else 1
+    return np.where((np.asarray(pp) <= 1) & (np.asarray(batch) % dp == 0), np.asarray(batch) // dp, 1)
+
+
 def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Engine, assumed: list[str]) -> Mapping:
     """The Mapping from what was given, the degrees, and the framework's habits where nothing was."""
     asked = fields_at("mapping", "train", given) | dict(degrees)
@@ -89,10 +100,14 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
         asked["zero"] = usual
     asked["zero"] = zero_stage(asked["zero"])
     asked.setdefault("schedule", "interleaved" if is_array(vp) or vp > 1 else "1f1b")
+    if "micro_batch" not in asked and runner.habits.whole_share:
+        share = whole_shares(given["batch"], asked["dp"], asked.get("pp", 1))
+        asked["micro_batch"] = share
+        assumed.append(f"micro_batch {plain_number(np.max(share))}")
     again = asked.setdefault("recompute_modules", ())
     if "recompute" not in asked and not again:
-        assumed.append("recompute none")
-    policy = asked.get("recompute", "none")
+        assumed.append(f"recompute {runner.habits.recompute}")
+    policy = asked.get("recompute", "none" if again else runner.habits.recompute)
     if "core_attn" in again and policy == "none":
         policy = "selective"
     if again and policy not in ("none", "selective"):

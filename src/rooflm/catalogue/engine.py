@@ -253,6 +253,8 @@ class Habits:
     master: bool = flag(True, "training: an fp32 master copy of 16-bit weights is kept unless told otherwise")
     selective: str = word("core", "what selective recomputation means: the attention core, or (ops) torchtitan's "
                           "policy", ("core", "ops"))  # fmt: skip
+    recompute: str = word("none", "recomputation unless told otherwise", ("none", "selective", "full"))
+    whole_share: bool = flag(False, "a micro-batch is a rank's share of the batch unless told otherwise (no pipeline)")
     early_stop: bool = flag(False, "recomputation leaves out the last product of a layer (PyTorch from 2.1, XLA)")
     bucket: Num = number(INF, "below ZeRO 3: gradients of a message at least", low=1)
     bucket_rank: Num = number(0.0, "the same a data-parallel rank")

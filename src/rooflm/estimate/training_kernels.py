@@ -43,7 +43,8 @@ def product_factor(s: Scenario, dtype: str, used: Num) -> Num:
     d = s.cluster.device
     factor = unhurried(factors.gemm(d.name, d.kernel_generation, dtype, s.quant.name), s)
     factor *= factors.early(d.kernel_generation, dtype) if s.engine.kernels.early else 1.0
-    fitted = factors.table()["power"].get(d.kernel_generation)  # none: no card of the generation showed a difference
+    watts = factors.table()["power"]  # none: no card of the generation showed a difference
+    fitted = watts.get(d.name, watts.get(d.kernel_generation))
     share = 1.0 if fitted is None else drawn(fitted, d.tdp, d.half_peak * used) ** ROOT
     return pick(share < 1, larger(factor * share, smaller(factor, 1.0)), factor * share)
 

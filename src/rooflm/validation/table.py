@@ -423,14 +423,15 @@ def fill_training(kwargs: dict[str, Any], assumed: list[str]) -> None:
     if kwargs.get("gpus") and kwargs["gpus"] % inner:
         raise Unusable("gpus is not tp x pp x dp x cp")
     dp = kwargs.get("dp") or kwargs["gpus"] // inner
-    for name, value in (("seq", 2048), ("micro_batch", 1)):
-        if not kwargs.get(name):
-            kwargs[name] = value
-            assumed.append(f"{name} not stated: {value}")
+    if not kwargs.get("seq"):
+        kwargs["seq"] = 2048
+        assumed.append("seq not stated: 2048")
+    if not kwargs.get("micro_batch"):
+        assumed.append("micro_batch not stated: the engine's default")
     if not kwargs.get("recompute") and not kwargs.get("recompute_modules"):
         assumed.append("recompute not stated: the engine's default")
     if not kwargs.get("batch"):
-        kwargs["batch"] = dp * kwargs["micro_batch"] * ways["pp"] * (4 if ways["pp"] > 1 else 1)
+        kwargs["batch"] = dp * (kwargs.get("micro_batch") or 1) * ways["pp"] * (4 if ways["pp"] > 1 else 1)
         assumed.append(f"batch not stated: {kwargs['batch']}")
 
 
