@@ -199,20 +199,38 @@ CARD_SIZES = tuple(c.name for c in CARD)
 
 @dataclass(frozen=True)
 class Metric:
-    """What can be measured. task: the command that predicts it ("": infer and serve); unit: of `value` without one."""
+    """What can be measured. task: the command that predicts it ("": infer and serve); unit: of `value` without one; of:
+    the metric that it is a percentile of ("": none), whose figure it has where all requests are alike."""
 
     name: str
     meaning: str
     unit: str
     task: str = ""
     other: tuple[str, ...] = ()
+    of: str = ""
+
+
+STATISTICS = {"mean": "", "avg": "", "average": "", "median": "p50", "mdn": "p50", "p50": "p50", "p90": "p90",
+              "p95": "p95", "p99": "p99"}  # fmt: skip
+"""What tools call a figure of all requests -> the percentile that it is ("": their mean)."""
+
+
+def _percentiles(name: str, of: str, meaning: str) -> list[Metric]:
+    """The percentiles of a time over the requests of a run under load."""
+    words = {"p50": "median", "p90": "90th percentile", "p95": "95th percentile", "p99": "99th percentile"}
+    return [Metric(f"{name}_{p}", f"{word} of the {meaning}", "s", "", (), of) for p, word in words.items()]
 
 
 METRICS: dict[str, Metric] = {m.name: m for m in (
     Metric("ttft", "time to the first token (under load: mean)", "s", "", ("ttft_s", "time_to_first_token")),
     Metric("tpot", "time of an output token after the first (under load: mean)", "s", "",
            ("tpot_s", "itl_s", "itl", "time_per_output_token", "inter_token_latency")),
-    Metric("latency_s", "time to the last token", "s", "", ("latency", "request_latency", "e2e_latency", "e2el")),
+    Metric("latency_s", "time to the last token", "s", "", ("latency", "request_latency", "e2e_latency",
+            "end_to_end_latency", "e2el")),
+    *_percentiles("ttft", "ttft", "times to the first token under load"),
+    *_percentiles("tpot", "tpot", "times of an output token after the first, a request each"),
+    *_percentiles("itl", "tpot", "times between two tokens, every token counted alike"),
+    *_percentiles("latency", "latency_s", "times to the last token under load"),
     Metric("output_tokens_per_s", "output tokens a second, all devices", "1/s", "",
            ("output_token_throughput", "output_throughput", "output_tokens/s", "output_tok/s", "output_tps",
             "out_tps")),
@@ -232,6 +250,8 @@ METRICS: dict[str, Metric] = {m.name: m for m in (
 )}  # fmt: skip
 """Every metric by its name."""
 METRIC_NAMES = {n: m for m in METRICS.values() for n in (m.name, *m.other)}
+TAILS = ("_p90", "_p95", "_p99")
+"""How metrics end that say more of a run's accidents than of its mean: their bands are those of what is far."""
 GIB = 2.0**30
 UNITS = {
     "s": ("s", 1.0), "ms": ("s", 1e-3), "us": ("s", 1e-6), "min": ("s", 60.0),
@@ -242,6 +262,15 @@ UNITS = {
     "h": ("h", 1.0), "gpu-hours": ("h", 1.0), "hours": ("h", 1.0), "d": ("h", 24.0), "%": ("1", 0.01), "1": ("1", 1.0),
 }  # fmt: skip
 """Unit in lower letters -> the unit that it is a multiple of, and how many."""
+
+
+def mean_of(metric: str) -> str:
+    """The metric that one is a percentile of, or itself.
+
+    >>> mean_of("latency_p99"), mean_of("ttft")
+    ('latency_s', 'ttft')
+    """
+    return METRICS[metric].of or metric
 
 
 def of_task(task: str) -> list[Column]:

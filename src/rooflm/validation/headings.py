@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from rooflm.asked.synonyms import OTHERWISE, meanings, plain
 from rooflm.errors import RooflmError
 from rooflm.readers import outside
-from rooflm.validation.columns import COLUMNS, CONFIG, METRIC_NAMES, METRICS, TRAIN, UNITS, Metric
+from rooflm.validation.columns import COLUMNS, CONFIG, METRIC_NAMES, METRICS, STATISTICS, TRAIN, UNITS, Metric
 
 OLDER = {"precision_weights", "zero_fsdp"}
 """Columns of the format that `scripts/convert-published` reads."""
 SEPARATORS = ",;\t"
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
-_BRACKETS = re.compile(r"\s*[(\[]([^()\[\]]+)[)\]]$")
+_BETWEEN = re.compile(r"[\s_,()\[\]-]+")
 
 
 def cells_of(content: str) -> list[list[str]]:
@@ -91,24 +91,37 @@ def columns_meant(name: str) -> list[str]:
 
 
 def metric_at(name: str) -> tuple[Metric, str] | None:
-    """A metric by a name that may end in a unit or have it in brackets, and that unit; None where there is none.
+    """A metric by a name that may hold a unit and a statistic, before it, after it or in brackets, and that unit; None
+    where there is none. A gap between tokens is one of all tokens as itl, of a request's mean by its longer names.
 
     >>> [f"{m.name} {unit}" for m, unit in (metric_at("TPOT_ms"), metric_at("step_time_s"), metric_at("Mean ITL (ms)"))]
     ['tpot ms', 'step_time_s ', 'tpot ms']
-    >>> metric_at("speed"), metric_at("P99 TTFT (ms)"), metric_at("TTFT (GB)")
+    >>> [metric_at(n)[0].name for n in ("P99 TTFT (ms)", "median_itl_ms", "Inter-token latency [ms] p90", "e2el_p95")]
+    ['ttft_p99', 'itl_p50', 'tpot_p90', 'latency_p95']
+    >>> metric_at("speed"), metric_at("P99 throughput"), metric_at("TTFT (GB)")
     (None, None, None)
     """
-    low = name.strip().lower()
-    unit = found[1].strip() if (found := _BRACKETS.search(low)) else ""
-    low = re.sub(r"[\s-]+", "_", _BRACKETS.sub("", low)).removeprefix("mean_")
-    if low in METRIC_NAMES:
-        metric = METRIC_NAMES[low]
-    else:
-        stem, _, unit = (low, "", unit) if unit else low.rpartition("_")
-        if stem not in METRIC_NAMES:
-            return None
-        metric = METRIC_NAMES[stem]
-    return None if unit and UNITS.get(unit, ("", 0.0))[0] != metric.unit else (metric, unit)
+    words = [word for word in _BETWEEN.split(name.lower()) if word]
+    at = {STATISTICS[word] for word in words if word in STATISTICS} or {""}
+    words = [word for word in words if word not in STATISTICS]
+    stem, unit = "_".join(words), ""
+    if stem not in METRIC_NAMES:
+        unit = next((word for word in reversed(words) if word in UNITS), "")
+        stem = "_".join(word for word in words if word != unit)
+    metric = METRIC_NAMES.get(stem)
+    if metric and at != {""}:
+        short = "itl" if stem.startswith("itl") else metric.name.removesuffix("_s")
+        metric = METRICS.get(f"{short}_{at.pop()}") if len(at) == 1 else None
+    return (metric, unit) if metric and (not unit or UNITS[unit][0] == metric.unit) else None
+
+
+def metrics_like(name: str) -> list[str]:
+    """The metrics among which the nearest of a name is sought: percentiles where it speaks of one.
+
+    >>> metrics_like("p75_ttft_ms")[:2], metrics_like("tpots")[:2]
+    (['ttft_p50', 'ttft_p90'], ['ttft', 'tpot'])
+    """
+    return [m.name for m in METRICS.values() if bool(m.of) == bool(re.search(r"\bp?\d\d|median", plain(name)))]
 
 
 def metrics_meant(name: str) -> list[str]:

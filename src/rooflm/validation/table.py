@@ -39,9 +39,10 @@ from rooflm.validation.columns import (
     SETTING,
     TRAIN,
     UNITS,
+    mean_of,
     of_task,
 )
-from rooflm.validation.headings import OLDER, columns_meant, metric_at, metrics_meant, records
+from rooflm.validation.headings import OLDER, columns_meant, metric_at, metrics_like, metrics_meant, records
 from rooflm.validation.request import Outcome, Request, Skip, Unusable
 
 TASKS = (INFER, SERVE, TRAIN)
@@ -131,7 +132,7 @@ def check_header(header: list[str], label: str) -> None:
         )
     for name in dict.fromkeys(header):
         if name and name not in COLUMNS and not name.startswith((SETTING, RUN)):
-            near = metrics_meant(name) or columns_meant(name) or near_matches(name, COLUMNS)[:1]
+            near = metrics_meant(name) or columns_meant(name) or near_matches(name, [*COLUMNS, *metrics_like(name)])[:1]
             tail = f": did you mean {' or '.join(map(repr, near))}?" if near else ""
             print(f"rooflm: {label}: column {name!r} is not read{tail}", file=sys.stderr)
 
@@ -224,7 +225,7 @@ def measured_of(cells: Mapping[str, str]) -> tuple[str, float]:
     if not printed:
         raise Unusable("metric is blank")
     try:
-        metric = named[0] if (named := metric_at(printed)) else METRICS[one_of("metric", printed, METRICS)]
+        metric = named[0] if (named := metric_at(printed)) else METRICS[one_of("metric", printed, metrics_like(printed))]
     except RooflmError as why:
         raise Unusable(str(why)) from None
     stated = cells.get("value", "")
@@ -391,11 +392,11 @@ def fill_inference(kwargs: dict[str, Any], task: str, metric: str, assumed: list
     elif not kwargs.get("batch"):
         kwargs["batch"] = 1
         assumed.append("batch not stated: 1")
-    usual = {"prompt": 512, "output": 1 if metric in ("ttft", "prefill_tokens_per_s") else 128}
+    usual = {"prompt": 512, "output": 1 if mean_of(metric) in ("ttft", "prefill_tokens_per_s") else 128}
     for name, value in usual.items():
         if not kwargs.get(name):
             kwargs[name] = value
-            if (name, metric) not in (("output", "ttft"), ("output", "prefill_tokens_per_s")):
+            if (name, mean_of(metric)) not in (("output", "ttft"), ("output", "prefill_tokens_per_s")):
                 assumed.append(f"{name} not stated: {value}")
     if kwargs.get("cached", 0) >= kwargs["prompt"]:
         raise Unusable("cached is not below prompt")
