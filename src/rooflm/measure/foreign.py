@@ -101,7 +101,11 @@ def rows_of(run: Cells, values: Timed, **more: Any) -> Iterator[Cells]:
     """A row a metric that was measured. values: metric -> (value, unit)."""
     for metric, (value, unit) in values.items():
         if value is not None:
-            yield run | {"metric": metric, "value": repr(float(value)), "unit": unit} | cells(**more.get(mean_of(metric), {}))
+            yield (
+                run
+                | {"metric": metric, "value": repr(float(value)), "unit": unit}
+                | cells(**more.get(mean_of(metric), {}))
+            )
 
 
 def mean_or_median(metric: str, unit: str, mean: float | None, median: float | None) -> Timed:
@@ -110,7 +114,9 @@ def mean_or_median(metric: str, unit: str, mean: float | None, median: float | N
     >>> mean_or_median("latency_s", "s", None, 2.0), mean_or_median("ttft", "ms", 30.0, 25.0)
     ({'latency_p50': (2.0, 's')}, {'ttft': (30.0, 'ms')})
     """
-    return {metric if mean is not None else f"{metric.removesuffix('_s')}_p50": (median if mean is None else mean, unit)}
+    return {
+        metric if mean is not None else f"{metric.removesuffix('_s')}_p50": (median if mean is None else mean, unit)
+    }
 
 
 def first(at: Field, *paths: str) -> Any:

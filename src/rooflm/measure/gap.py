@@ -25,6 +25,7 @@ from rooflm.validation.columns import COLUMNS, METRICS, SERVER_OPTIONS, SETTING
 from rooflm.validation.request import Skip
 from rooflm.validation.score import Scored, score
 
+
 class Point(NamedTuple):
     """One metric of one run: measured and predicted, in SI units, the ends of the band (nan: none), what the run was in
     words, and where it stands (strategy, dtype, model, ...)."""

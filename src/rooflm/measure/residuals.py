@@ -18,9 +18,9 @@ from rooflm.measure.results import read
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 from rooflm.readers.residuals import AXES, PHASES, Point, Residuals, place
+from rooflm.validation.columns import TAILS, mean_of
 from rooflm.validation.folds import held_out
 from rooflm.validation.request import Request
-from rooflm.validation.columns import TAILS, mean_of
 from rooflm.validation.score import PHASES as PHASE_OF
 from rooflm.validation.score import engine_of, is_rate, pick, scenario_of
 from rooflm.validation.score import family as family_of

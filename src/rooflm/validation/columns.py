@@ -234,6 +234,9 @@ METRICS: dict[str, Metric] = {m.name: m for m in (
     Metric("output_tokens_per_s", "output tokens a second, all devices", "1/s", "",
            ("output_token_throughput", "output_throughput", "output_tokens/s", "output_tok/s", "output_tps",
             "out_tps")),
+    Metric("total_tokens_per_s", "tokens of prompts and outputs a second, all devices", "1/s", "",
+           ("total_token_throughput", "total_tokens/s", "total_tok/s", "total_tps")),
+    Metric("requests_per_s", "requests finished a second", "1/s", "", ("request_throughput",)),
     Metric("prefill_tokens_per_s", "new prompt tokens of the batch over the time to the first token", "1/s", INFER),
     Metric("decode_tokens_per_s", "batch over the time of a decode step", "1/s", INFER),
     Metric("memory_bytes", "peak memory of the fullest device", "B", "", ("memory", "peak_memory")),
@@ -256,6 +259,7 @@ GIB = 2.0**30
 UNITS = {
     "s": ("s", 1.0), "ms": ("s", 1e-3), "us": ("s", 1e-6), "min": ("s", 60.0),
     "1/s": ("1/s", 1.0), "tokens/s": ("1/s", 1.0), "tok/s": ("1/s", 1.0), "requests/s": ("1/s", 1.0),
+    "req/s": ("1/s", 1.0),
     "b": ("B", 1.0), "kb": ("B", 1e3), "mb": ("B", 1e6), "gb": ("B", 1e9), "tb": ("B", 1e12),
     "kib": ("B", 2.0**10), "mib": ("B", 2.0**20), "gib": ("B", GIB), "tib": ("B", 2.0**40),
     "tflop/s": ("TFLOP/s", 1.0), "tflops": ("TFLOP/s", 1.0), "pflop/s": ("TFLOP/s", 1e3),

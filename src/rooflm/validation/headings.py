@@ -17,6 +17,7 @@ OLDER = {"precision_weights", "zero_fsdp"}
 """Columns of the format that `scripts/convert-published` reads."""
 SEPARATORS = ",;\t"
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_PERCENTILE = re.compile(r"(?<![a-z])p\d[\d.]*")
 _BETWEEN = re.compile(r"[\s_,()\[\]-]+")
 
 
@@ -115,21 +116,25 @@ def metric_at(name: str) -> tuple[Metric, str] | None:
     return (metric, unit) if metric and (not unit or UNITS[unit][0] == metric.unit) else None
 
 
-def metrics_like(name: str) -> list[str]:
-    """The metrics among which the nearest of a name is sought: percentiles where it speaks of one.
+def percentiles_meant(name: str) -> list[str]:
+    """The percentiles that there are of a metric whose name speaks of another.
 
-    >>> metrics_like("p75_ttft_ms")[:2], metrics_like("tpots")[:2]
-    (['ttft_p50', 'ttft_p90'], ['ttft', 'tpot'])
+    >>> percentiles_meant("p75_ttft_ms"), percentiles_meant("ttft")
+    (['ttft_p50', 'ttft_p90', 'ttft_p95', 'ttft_p99'], [])
     """
-    return [m.name for m in METRICS.values() if bool(m.of) == bool(re.search(r"\bp?\d\d|median", plain(name)))]
+    rest = _PERCENTILE.sub(" ", name.lower())
+    found = metric_at(rest) if rest != name.lower() else None
+    gaps = "itl" in rest
+    return [m.name for m in METRICS.values() if found and m.of == found[0].name and m.name.startswith("itl") == gaps]
 
 
 def metrics_meant(name: str) -> list[str]:
-    """Metrics that a heading which is none may mean: rates of tokens, of which there are several.
+    """Metrics that a heading which is none may mean: rates of tokens, of which there are several, or the percentiles of
+    a time where it speaks of another.
 
     >>> metrics_meant("Throughput (tok/s)")
-    ['output_tokens_per_s', 'prefill_tokens_per_s', 'decode_tokens_per_s', 'tokens_per_s_per_gpu']
+    ['output_tokens_per_s', 'total_tokens_per_s', 'prefill_tokens_per_s', 'decode_tokens_per_s', 'tokens_per_s_per_gpu']
     """
     low = name.lower()
-    rates = [m.name for m in METRICS.values() if m.name.partition("_per_s")[1]]
-    return rates if "throughput" in low or re.search(r"tok\w*(/|_per_)s", low) else []
+    rates = [m.name for m in METRICS.values() if "tokens_per_s" in m.name]
+    return percentiles_meant(name) or (rates if "throughput" in low or re.search(r"tok\w*(/|_per_)s", low) else [])

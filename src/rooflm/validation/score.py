@@ -108,6 +108,8 @@ INFER: Mapping[str, Any] = {
     "tpot": lambda e, s: e.tpot,
     "latency_s": lambda e, s: e.latency,
     "output_tokens_per_s": lambda e, s: e.output_tokens_per_s,
+    "total_tokens_per_s": lambda e, s: e.requests_per_s * (s.workload.prompt + s.workload.output),
+    "requests_per_s": lambda e, s: e.requests_per_s,
     "prefill_tokens_per_s": lambda e, s: s.workload.batch * (s.workload.prompt - s.workload.cached) / e.ttft,
     "decode_tokens_per_s": lambda e, s: s.workload.batch / e.tpot,
     "memory_bytes": lambda e, s: e.memory.total,
@@ -243,7 +245,8 @@ def is_rate(metric: str) -> bool:
 
 PHASES = {
     "ttft": "prefill", "prefill_tokens_per_s": "prefill", "tpot": "decode", "decode_tokens_per_s": "decode",
-    "latency_s": "request", "output_tokens_per_s": "request", "memory_bytes": "memory",
+    "latency_s": "request", "output_tokens_per_s": "request", "total_tokens_per_s": "request",
+    "requests_per_s": "request", "memory_bytes": "memory",
 }  # fmt: skip
 """Metric -> phase of an error band; the others are of a training step."""
 

@@ -37,18 +37,21 @@ from rooflm.validation.columns import (
     RUN,
     SERVE,
     SETTING,
+    STATISTICS,
     TRAIN,
     UNITS,
     mean_of,
     of_task,
 )
-from rooflm.validation.headings import OLDER, columns_meant, metric_at, metrics_like, metrics_meant, records
+from rooflm.validation.headings import OLDER, columns_meant, metric_at, metrics_meant, percentiles_meant, records
 from rooflm.validation.request import Outcome, Request, Skip, Unusable
 
 TASKS = (INFER, SERVE, TRAIN)
 """What a row may be of."""
 LOADS = ("concurrency", "rate", "trace", "dataset", "replicas", "prefill_replicas", "spread", "requests",
          "output_limit", "output_ended")  # fmt: skip
+MEANS = [m.name for m in METRICS.values() if not m.of]
+"""The metrics that are no percentile."""
 ONLY_TRAINING = tuple(c.name for c in of_task(TRAIN) if c.read == (TRAIN,))
 
 
@@ -72,6 +75,11 @@ def source_names() -> dict[str, str]:
 def read_rows(path: str | os.PathLike[str]) -> list[Outcome]:
     """Every row of a table, in order, as a Request or a Skip. RooflmError when it is no such table."""
     content = outside.text(path, "table", "csv", errors="replace")
+    if content.lstrip()[:1] in ("{", "["):
+        raise RooflmError(
+            f"{path} is JSON, but a table is comma-separated values: what a benchmark wrote, "
+            f"`rooflm compare {path} --gpu GPU` scores"
+        )
     return parse(content.replace("\0", ""), os.fspath(path))
 
 
@@ -121,6 +129,11 @@ def check_header(header: list[str], label: str) -> None:
         )
     lacking = [name for name in ("model", "metric", "value") if name not in header]
     if lacking:
+        if len(STATISTICS.keys() & {name.lower() for name in header}) > 1:
+            raise RooflmError(
+                f"{label} has a row a metric, but a table of measured runs has a row a run and a column a metric, such "
+                "as ttft_p50 (the JSON of the same benchmark is scored by `rooflm compare FILE --gpu GPU`)"
+            )
         wide = "" if lacking == ["model"] else ", or a column of a metric, such as tpot_ms"
         for name in header if wide else ():
             if rates := metrics_meant(name):
@@ -132,7 +145,7 @@ def check_header(header: list[str], label: str) -> None:
         )
     for name in dict.fromkeys(header):
         if name and name not in COLUMNS and not name.startswith((SETTING, RUN)):
-            near = metrics_meant(name) or columns_meant(name) or near_matches(name, [*COLUMNS, *metrics_like(name)])[:1]
+            near = metrics_meant(name) or columns_meant(name) or near_matches(name, COLUMNS)[:1]
             tail = f": did you mean {' or '.join(map(repr, near))}?" if near else ""
             print(f"rooflm: {label}: column {name!r} is not read{tail}", file=sys.stderr)
 
@@ -225,7 +238,8 @@ def measured_of(cells: Mapping[str, str]) -> tuple[str, float]:
     if not printed:
         raise Unusable("metric is blank")
     try:
-        metric = named[0] if (named := metric_at(printed)) else METRICS[one_of("metric", printed, metrics_like(printed))]
+        named = metric_at(printed)
+        metric = named[0] if named else METRICS[one_of("metric", printed, percentiles_meant(printed) or MEANS)]
     except RooflmError as why:
         raise Unusable(str(why)) from None
     stated = cells.get("value", "")

@@ -76,9 +76,9 @@ def deployment(request: Request) -> tuple[Deployment, Any]:
 
 def figures(request: Request) -> dict[str, float]:
     """What the simulator says of a row, whichever metric it holds: ttft, tpot and latency_s (s: means, and their
-    percentiles), output_tokens_per_s (all devices), oom (1: not one request fits); memory is not among them. A run that
-    ran, but would not by our count, is given the room that it needs (lifted: 1). Raises RooflmError where it cannot
-    run."""
+    percentiles), requests and tokens a second (all devices), oom (1: not one request fits); memory is not among them.
+    A run that ran, but would not by our count, is given the room that it needs (lifted: 1). Raises RooflmError where it
+    cannot run."""
     found, lifted = simulated(arguments(request)), False
     if request.metric == "oom":
         return {"oom": float(not found["finished"])}
@@ -91,7 +91,9 @@ def figures(request: Request) -> dict[str, float]:
     parts = {m: m.rpartition("_") for m in PERCENTILES}
     return {"ttft": found["ttft_s"]["mean"], "tpot": found["tpot_s"]["mean"], "latency_s": found["latency_s"]["mean"],
             **{m: found[f"{time}_s"][p] for m, (time, _, p) in parts.items()},
-            "output_tokens_per_s": found["output_tokens_per_s"], "lifted": float(lifted)}  # fmt: skip
+            "output_tokens_per_s": found["output_tokens_per_s"], "requests_per_s": found["requests_per_s"],
+            "total_tokens_per_s": found["output_tokens_per_s"] + found["prompt_tokens_per_s"],
+            "lifted": float(lifted)}  # fmt: skip
 
 
 def simulated(k: dict[str, Any]) -> dict[str, Any]:
@@ -123,7 +125,14 @@ def figures_alone(request: Request) -> dict[str, float]:
     e = infer_scenario(s)
     if request.kwargs.get("concurrency") != "max" or e.memory.parts["weights"] > s.cluster.device.dram.size:
         raise RooflmError(NO_ROOM)
-    found = {"ttft": e.ttft, "tpot": e.tpot, "latency_s": e.latency, "output_tokens_per_s": e.output_tokens_per_s}
+    found = {
+        "ttft": e.ttft,
+        "tpot": e.tpot,
+        "latency_s": e.latency,
+        "output_tokens_per_s": e.output_tokens_per_s,
+        "requests_per_s": e.requests_per_s,
+    }
+    found["total_tokens_per_s"] = e.requests_per_s * (s.workload.prompt + s.workload.output)
     found |= {m: found[mean_of(m)] for m in PERCENTILES}
     return {name: float(np.max(np.asarray(value))) for name, value in found.items()}
 
