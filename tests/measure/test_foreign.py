@@ -92,6 +92,16 @@ def test_files_after_the_tools_sources_are_read(tmp_path: Path, name: str) -> No
     assert {r["metric"]: float(r["value"]) for r in rows} == pytest.approx(times)
 
 
+def test_medians_are_told_from_means(tmp_path: Path) -> None:
+    """The mean is taken of files that hold both; a file of medians alone says so, with its tails beside them."""
+    for data in (VLLM, SGLANG):
+        only = {k: v for k, v in data.items() if not k.startswith("mean_")} | {
+            "median_ttft_ms": 25.0, "median_e2e_latency_ms": 90.0, "p99_ttft_ms": 60.0}  # fmt: skip
+        rows = {r["metric"]: r for r in read_foreign(write(tmp_path, only))}
+        assert {"ttft_p50", "latency_p50"} <= rows.keys() and not {"ttft", "tpot", "latency_s"} & rows.keys()
+        assert rows["ttft_p50"]["p99"] == "60.0"
+
+
 def test_a_line_a_run_is_read_too(tmp_path: Path) -> None:
     rows = read_foreign(write(tmp_path, "\n".join(json.dumps(SGLANG | {"max_concurrency": c}) for c in (1, 2))))
     assert [r["concurrency"] for r in rows if r["metric"] == "ttft"] == ["1", "2"]

@@ -44,6 +44,31 @@ def test_one_run_gives_both_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     assert predict_load([run(concurrency="64")])[0][0] > ttft
 
 
+def test_percentiles_are_the_simulators_of_the_same_run() -> None:
+    names = ("ttft", "tpot", "latency_s", "ttft_p50", "ttft_p99", "tpot_p90", "itl_p50", "itl_p99", "latency_p95",
+             "output_tokens_per_s", "total_tokens_per_s", "requests_per_s")  # fmt: skip
+    found = {x.request.metric: x for x in score([run(id=m, metric=m) for m in names])}
+    served = load.simulated(arguments(run()))
+    for m in names:
+        time, _, at = m.rpartition("_")
+        wanted = served[f"{time}_s"][at] if at.startswith("p") else None
+        assert wanted is None or found[m].predicted == wanted, m
+    value = {m: x.predicted for m, x in found.items()}
+    assert value["ttft_p50"] < value["ttft_p99"] and value["itl_p50"] <= value["itl_p99"]
+    share = value["output_tokens_per_s"] / value["requests_per_s"]
+    assert share == pytest.approx(served["output_tokens_per_s"] / served["requests_per_s"])
+    assert value["total_tokens_per_s"] > 8 * value["output_tokens_per_s"]
+    mean, median, tail = (found[m] for m in ("ttft", "ttft_p50", "ttft_p99"))
+    assert median.high / median.predicted == pytest.approx(mean.high / mean.predicted)
+    assert tail.far and tail.high / tail.predicted >= median.high / median.predicted
+
+
+def test_in_a_fixed_batch_all_requests_are_alike() -> None:
+    rows = [run(metric=m, concurrency="", batch="4", spread="") for m in ("tpot", "tpot_p50", "itl_p99", "latency_p50")]
+    tpot, median, gap, latency = (x.predicted for x in score(rows))
+    assert tpot == median == gap < latency
+
+
 def test_a_row_says_what_serve_is_told() -> None:
     k = arguments(run(budget="4096", scheduler="prefill-first", dp="2", gpus="2"))
     assert (k["options"]["budget"], k["options"]["scheduler"]) == (4096, "prefill-first")
