@@ -62,7 +62,7 @@ def near_matches(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
 
     def score(candidate: str) -> float:
         ratio = difflib.SequenceMatcher(None, low.translate(ALIKE), candidate.translate(ALIKE)).ratio()
-        shared = sum(len(p) for p in pieces if p in candidate)
+        shared = sum(len(p) for p in pieces if len(p) > 1 and p in candidate)
         return ratio + 0.5 * shared / max(len(low), 1)
 
     ranked = sorted(names, key=lambda n: (-score(n), n))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rooflm.validation.columns import mean_of
 from rooflm.validation.score import Scored, counted, is_rate, queues, requests_of, score, verdicts
 from rooflm.validation.table import published_tables, read_rows, source_names
 from rooflm_fit.pages import markdown, rewrite
@@ -140,7 +141,7 @@ def nothing_fitted(scored: Sequence[Scored]) -> str:
     groups: dict[tuple[str, str], list[Scored]] = defaultdict(list)
     good = [x for x in scored if not x.reason and counted(x)]
     for x in good:
-        kind = KINDS.get(x.request.metric, "rate, latency")
+        kind = KINDS.get(mean_of(x.request.metric), "rate, latency")
         for source in (x.request.source, "all"):
             for what in (kind, "all"):
                 groups[source, what].append(x)

@@ -1215,7 +1215,7 @@ SERVED = {
         ({"metric": "mean_itl_ms"}, {"metric": "tpot", "unit": "ms"}),
         ({"metric": "tokens/s/user", "value": "50"}, {"metric": "tpot", "unit": "s", "value": "0.02"}),
         ({"metric": "output tok/s/gpu", "value": "500"}, {"metric": "output_tokens_per_s", "value": "1000"}),
-        ({"metric": "median_ttft_ms"}, {"metric": "ttft", "doubt": "a median, which stands for the mean"}),
+        ({"metric": "median_ttft_ms"}, {"metric": "ttft_p50", "unit": "ms"}),
     ],
 )
 def test_what_others_write_is_read(changes: dict[str, str], want: dict[str, str]) -> None:

@@ -64,7 +64,7 @@ Mean Time to Output Token (ns)               : 30000000
 """
 FILES: dict[str, tuple[Any, dict[str, str], dict[str, float]]] = {
     "vllm": (VLLM, {"engine": "vllm", "concurrency": "4", "requests": "10", "prompt": "100", "output": "50"},
-             {"ttft": 26.0, "tpot": 9.0, "output_tokens_per_s": 400.0}),
+             {"ttft": 26.0, "tpot_p50": 9.0, "output_tokens_per_s": 400.0}),
     "sglang": (SGLANG, {"engine": "sglang", "release": "0.5.4", "tp": "2", "rate": "4.0", "budget": "4096",
                         "max_sequences": "64"}, {"ttft": 30.0, "tpot": 8.0, "latency_s": 110.0}),
     "one-batch": (ONE_BATCH, {"batch": "16", "prompt": "256"}, {"ttft": 0.05, "tpot": 0.009, "latency_s": 0.33}),
@@ -90,6 +90,16 @@ def test_files_after_the_tools_sources_are_read(tmp_path: Path, name: str) -> No
     rows = read_foreign(write(tmp_path, data))
     assert {k: rows[0].get(k) for k in cells} == cells
     assert {r["metric"]: float(r["value"]) for r in rows} == pytest.approx(times)
+
+
+def test_medians_are_told_from_means(tmp_path: Path) -> None:
+    """The mean is taken of files that hold both; a file of medians alone says so, with its tails beside them."""
+    for data in (VLLM, SGLANG):
+        only = {k: v for k, v in data.items() if not k.startswith("mean_")} | {
+            "median_ttft_ms": 25.0, "median_e2e_latency_ms": 90.0, "p99_ttft_ms": 60.0}  # fmt: skip
+        rows = {r["metric"]: r for r in read_foreign(write(tmp_path, only))}
+        assert {"ttft_p50", "latency_p50"} <= rows.keys() and not {"ttft", "tpot", "latency_s"} & rows.keys()
+        assert rows["ttft_p50"]["p99"] == "60.0"
 
 
 def test_a_line_a_run_is_read_too(tmp_path: Path) -> None:

@@ -8,12 +8,11 @@ import pytest
 
 from rooflm.asked.assumed import with_limits
 from rooflm.readers.engines import load_engine, row_of
-from rooflm.serving.deploy import serve
 from rooflm.serving.steps import TableSize, components
 from rooflm.validation import under_load as load
 from rooflm.validation.request import Request
 from rooflm.validation.score import by_load, report, score
-from rooflm.validation.table import parse, read_row
+from rooflm.validation.table import read_row
 from rooflm.validation.under_load import MOST, arguments, deployment, predict_load, scenario
 from rooflm_fit.runs import Case, cases
 from rooflm_fit.serving import outpaced
@@ -45,17 +44,29 @@ def test_one_run_gives_both_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     assert predict_load([run(concurrency="64")])[0][0] > ttft
 
 
-def test_a_median_is_answered_by_the_median() -> None:
-    """What a benchmark client prints, in one wide table: a first wave parts mean and median."""
-    head = "model,gpu,engine,concurrency,requests,prompt,output,mean_ttft_ms,median_ttft_ms,P99 TTFT (ms),p50_latency_s"
-    rows = [r for r in parse(f"{head}\nllama-3.1-8b,h100,vllm,16,64,1024,64,1,2,3,4\n") if isinstance(r, Request)]
-    assert [(r.metric, r.statistic) for r in rows] == [
-        ("ttft", "mean"), ("ttft", "p50"), ("ttft", "p99"), ("latency_s", "p50")
-    ]  # fmt: skip
-    run = serve(**arguments(rows[0]))
-    assert [value for value, _ in predict_load(rows)] == pytest.approx(
-        [run.ttft_s["mean"], run.ttft_s["p50"], run.ttft_s["p99"], run.latency_s["p50"]]
-    )
+def test_percentiles_are_the_simulators_of_the_same_run() -> None:
+    names = ("ttft", "tpot", "latency_s", "ttft_p50", "ttft_p99", "tpot_p90", "itl_p50", "itl_p99", "latency_p95",
+             "output_tokens_per_s", "total_tokens_per_s", "requests_per_s")  # fmt: skip
+    found = {x.request.metric: x for x in score([run(id=m, metric=m) for m in names])}
+    served = load.simulated(arguments(run()))
+    for m in names:
+        time, _, at = m.rpartition("_")
+        wanted = served[f"{time}_s"][at] if at.startswith("p") else None
+        assert wanted is None or found[m].predicted == wanted, m
+    value = {m: x.predicted for m, x in found.items()}
+    assert value["ttft_p50"] < value["ttft_p99"] and value["itl_p50"] <= value["itl_p99"]
+    share = value["output_tokens_per_s"] / value["requests_per_s"]
+    assert share == pytest.approx(served["output_tokens_per_s"] / served["requests_per_s"])
+    assert value["total_tokens_per_s"] > 8 * value["output_tokens_per_s"]
+    mean, median, tail = (found[m] for m in ("ttft", "ttft_p50", "ttft_p99"))
+    assert median.high / median.predicted == pytest.approx(mean.high / mean.predicted)
+    assert tail.far and tail.high / tail.predicted >= median.high / median.predicted
+
+
+def test_in_a_fixed_batch_all_requests_are_alike() -> None:
+    rows = [run(metric=m, concurrency="", batch="4", spread="") for m in ("tpot", "tpot_p50", "itl_p99", "latency_p50")]
+    tpot, median, gap, latency = (x.predicted for x in score(rows))
+    assert tpot == median == gap < latency
 
 
 def test_a_row_says_what_serve_is_told() -> None:

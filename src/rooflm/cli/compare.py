@@ -94,8 +94,9 @@ def picture(found: Comparison, gpu: str) -> Picture:
         how = " ".join(
             p.at[k] for k in ("engine", "dtype", "strategy", "optimisation") if p.at.get(k, "none") != "none"
         )
-        if p.measured > 0 and p.metric in SHOWN:
-            drawn.append((f"{p.at['model']}, {how}", SHOWN[p.metric], p.ratio))
+        metric = p.metric.replace("_p50_s", "_s")
+        if p.measured > 0 and metric in SHOWN:
+            drawn.append((f"{p.at['model']}, {how}", SHOWN[metric], p.ratio))
     about = plural(len({p.label for p in found.points}), "case") + (f", predicted for {gpu}" if gpu else "")
     return ratios("Predictions over measurements", drawn, about, near=0.15)
 
@@ -131,7 +132,7 @@ def errors(points: Sequence[Point], by: Callable[[Point], str]) -> dict[str, dic
 
     grouped: dict[str, list[Point]] = defaultdict(list)
     for p in points:
-        if by(p) == p.metric or p.metric in ("ttft_s", "tpot_s", "step_time_s"):
+        if by(p) == p.metric or p.metric.startswith(("ttft_", "tpot_", "step_time_")):
             grouped[by(p)].append(p)
     return {k: describe([max(p.measured, 1e-30) for p in v], [p.predicted for p in v]) for k, v in grouped.items()}
 

@@ -14,12 +14,13 @@ from rooflm.errors import RooflmError
 from rooflm.measure.calibrate import FITTED, Array, Calibration, Constant, deviations, errors
 from rooflm.measure.case import Case, weights_of
 from rooflm.measure.compare import Key, Machine, fast_times, measured
-from rooflm.measure.gap import SHOWN, rows_of, undisturbed
+from rooflm.measure.gap import rows_of, shown, undisturbed
 from rooflm.measure.results import Row, constant_stat
 from rooflm.readers import rows as catalogue
 from rooflm.readers.engines import load_engine
 from rooflm.serving.server import FRONT
 from rooflm.validation.cells import number
+from rooflm.validation.columns import mean_of
 from rooflm.validation.table import measured_of
 
 
@@ -39,7 +40,7 @@ def served_cases(path: str, model: str | None, dtype: str, quant: str, clock: st
             raise RooflmError(f"{path}: a run does not say {lacking[0]}: give --{lacking[0]}")
         metric, value = measured_of(cells)
         case = Case(model=cells["model"], dtype=dtype, quant=weights_of(quant), **counts)
-        found.append(Row(case, SHOWN.get(metric, metric), "s", constant_stat(value)))
+        found.append(Row(case, shown(mean_of(metric)), "s", constant_stat(value)))
     return found
 
 

@@ -20,8 +20,11 @@ from rooflm.measure import schemas
 from rooflm.measure.server import field_at
 from rooflm.readers import rows as catalogue
 from rooflm.readers.outside import os_reason
+from rooflm.validation.columns import mean_of
 
 Cells = dict[str, str]
+Timed = dict[str, tuple[float | None, str]]
+"""Metric -> its value and unit."""
 Field = Callable[[str], Any]
 """A field of a record by its dotted path, None where it is not there."""
 LARGEST = 256 * 2**20
@@ -94,15 +97,30 @@ def cells(**given: Any) -> Cells:
     return {k: str(max(round(v), 1) if k in whole and isinstance(v, float) else v) for k, v in known.items()}
 
 
-def rows_of(run: Cells, values: dict[str, tuple[float | None, str]], **more: Any) -> Iterator[Cells]:
+def rows_of(run: Cells, values: Timed, **more: Any) -> Iterator[Cells]:
     """A row a metric that was measured. values: metric -> (value, unit)."""
     for metric, (value, unit) in values.items():
         if value is not None:
-            yield run | {"metric": metric, "value": repr(float(value)), "unit": unit} | cells(**more.get(metric, {}))
+            yield (
+                run
+                | {"metric": metric, "value": repr(float(value)), "unit": unit}
+                | cells(**more.get(mean_of(metric), {}))
+            )
+
+
+def mean_or_median(metric: str, unit: str, mean: float | None, median: float | None) -> Timed:
+    """A time over requests: its mean, or its median as such where that is all there is.
+
+    >>> mean_or_median("latency_s", "s", None, 2.0), mean_or_median("ttft", "ms", 30.0, 25.0)
+    ({'latency_p50': (2.0, 's')}, {'ttft': (30.0, 'ms')})
+    """
+    return {
+        metric if mean is not None else f"{metric.removesuffix('_s')}_p50": (median if mean is None else mean, unit)
+    }
 
 
 def first(at: Field, *paths: str) -> Any:
-    """The first field that is known: means before medians, as the simulator tells means."""
+    """The first field that is known."""
     return next((v for v in map(at, paths) if v is not None), None)
 
 
@@ -154,12 +172,12 @@ def serving(at: Field) -> Iterator[Cells]:
         spread=f"{max(1 - ratio, 0.01):g},{1 + ratio:g}" if at("server_info") is None and ratio and ratio < 1 else None,
         **{column: value for column, value in known.items() if value > 0}, samples=done,
     )  # fmt: skip
-    latency = first(at, "mean_e2el_ms", "mean_e2e_latency_ms", "median_e2el_ms", "median_e2e_latency_ms")
+    latency = [first(at, f"{of}_e2el_ms", f"{of}_e2e_latency_ms") for of in ("mean", "median")]
     tails = {"ttft": "p99_ttft_ms", "tpot": "p99_tpot_ms", "latency_s": "p99_e2el_ms"}
     yield from rows_of(run, {
-        "ttft": (first(at, "mean_ttft_ms", "median_ttft_ms"), "ms"),
-        "tpot": (first(at, "mean_tpot_ms", "median_tpot_ms"), "ms"),
-        "latency_s": (latency, "ms"), "output_tokens_per_s": (at("output_throughput"), "1/s"),
+        **mean_or_median("ttft", "ms", at("mean_ttft_ms"), at("median_ttft_ms")),
+        **mean_or_median("tpot", "ms", at("mean_tpot_ms"), at("median_tpot_ms")),
+        **mean_or_median("latency_s", "ms", *latency), "output_tokens_per_s": (at("output_throughput"), "1/s"),
     }, **{metric: {"p99": at(name)} for metric, name in tails.items()})  # fmt: skip
 
 
@@ -241,7 +259,9 @@ def guide(report: Field) -> Iterator[Cells]:
         gaps = "inter_token_latency_ms" if each else "time_per_output_token_ms"
         times = {"ttft": (of("time_to_first_token_ms"), "ms"), "tpot": (of(gaps), "ms"),
                  "latency_s": (of("request_latency"), "s")}  # fmt: skip
-        values = {k: (first(metric, "mean", "median"), unit) for k, (metric, unit) in times.items()}
+        values: Timed = {}
+        for k, (metric, unit) in times.items():
+            values |= mean_or_median(k, unit, metric("mean"), metric("median"))
         values["output_tokens_per_s"] = (of("output_tokens_per_second")("mean"), "1/s")
         yield from rows_of(run, values, **{k: metric("percentiles") or {} for k, (metric, _) in times.items()})
 
@@ -263,8 +283,9 @@ def aiperf(at: Field) -> Iterator[Cells]:
     )  # fmt: skip
     names_of = {"ttft": "time_to_first_token", "tpot": "inter_token_latency", "latency_s": "request_latency"}
     times = {k: partial(field_at, metric(name)) for k, name in names_of.items() if metric(name) is not None}
-    values = {k: (first(m, "avg", "p50"), m("unit") if m("unit") in ("s", "ms", "us") else "ms")
-              for k, m in times.items()}  # fmt: skip
+    values: Timed = {}
+    for k, m in times.items():
+        values |= mean_or_median(k, m("unit") if m("unit") in ("s", "ms", "us") else "ms", m("avg"), m("p50"))
     tails = {k: {p: m(p) for p in ("p10", "p90", "p99")} for k, m in times.items()}
     yield from rows_of(run, values | {"output_tokens_per_s": (metric("output_token_throughput.avg"), "1/s")}, **tails)
 
@@ -307,8 +328,9 @@ def inferencex(at: Field) -> Iterator[Cells]:
                 tp=at("tp"), ep=groups if groups > 1 else None, quant=scheme_named(at("precision")),
                 concurrency=at("conc"), prompt=at("isl"), output=at("osl"))  # fmt: skip
     yield from rows_of(run, {
-        "ttft": (first(at, "mean_ttft", "median_ttft"), "s"), "tpot": (first(at, "mean_tpot", "median_tpot"), "s"),
-        "latency_s": (first(at, "mean_e2el", "median_e2el"), "s"),
+        **mean_or_median("ttft", "s", at("mean_ttft"), at("median_ttft")),
+        **mean_or_median("tpot", "s", at("mean_tpot"), at("median_tpot")),
+        **mean_or_median("latency_s", "s", at("mean_e2el"), at("median_e2el")),
         "output_tokens_per_s": (None if per_gpu is None else per_gpu * at("tp"), "1/s"),
     }, ttft={"p99": at("p99_ttft")}, tpot={"p99": at("p99_tpot")})  # fmt: skip
 

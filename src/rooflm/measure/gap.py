@@ -21,12 +21,9 @@ from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 from rooflm.validation import headings, table
 from rooflm.validation.cells import number
-from rooflm.validation.columns import COLUMNS, METRIC_NAMES, SERVER_OPTIONS, SETTING
+from rooflm.validation.columns import COLUMNS, METRICS, SERVER_OPTIONS, SETTING
 from rooflm.validation.request import Skip
 from rooflm.validation.score import Scored, score
-
-SHOWN = {"ttft": "ttft_s", "tpot": "tpot_s"}
-"""Metrics whose name in answers has its unit."""
 
 
 class Point(NamedTuple):
@@ -168,10 +165,18 @@ def own_points(rows: Sequence[results.Row], stated: Cells, clock: str, efficienc
 def point(x: Scored) -> Point:
     """The point of a scored row."""
     r = x.request
-    metric = METRIC_NAMES[r.metric].name
     at = {"model": r.group[0], "strategy": strategy(r.kwargs), "optimisation": str(r.kwargs.get("quant", "none")),
           "dtype": "none", "engine": r.engine, "task": r.task}  # fmt: skip
-    return Point(label(x), SHOWN.get(metric, metric), r.measured, x.predicted, x.low, x.high, at)
+    return Point(label(x), shown(r.metric), r.measured, x.predicted, x.low, x.high, at)
+
+
+def shown(metric: str) -> str:
+    """A metric as answers have it: a time says its unit.
+
+    >>> shown("ttft"), shown("latency_s"), shown("mfu")
+    ('ttft_s', 'latency_s', 'mfu')
+    """
+    return metric if METRICS[metric].unit != "s" or metric.endswith("_s") else f"{metric}_s"
 
 
 def strategy(kwargs: Mapping[str, Any]) -> str:

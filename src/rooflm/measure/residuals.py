@@ -18,6 +18,7 @@ from rooflm.measure.results import read
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 from rooflm.readers.residuals import AXES, PHASES, Point, Residuals, place
+from rooflm.validation.columns import TAILS, mean_of
 from rooflm.validation.folds import held_out
 from rooflm.validation.request import Request
 from rooflm.validation.score import PHASES as PHASE_OF
@@ -97,20 +98,25 @@ def from_cases(known: Mapping[Case, str], values: Mapping[Key, float], machine: 
     return averaged(found)
 
 
+def phase_of(r: Request) -> str:
+    """The phase that a row is of; "" for none, and for tails, which are a run's accidents."""
+    return "" if r.metric.endswith(TAILS) else PHASE_OF.get(mean_of(r.metric), "")
+
+
 def from_requests(requests: Iterable[Request]) -> Residuals:
     """Residuals of rows of a published table's form (one engine's) over its predictions. Whole requests, whose time is
     of both phases, count for decoding where they have an output of eight tokens or more."""
     sets: dict[tuple[Any, ...], list[Request]] = {}
     for r in requests:
-        if r.task == "infer" and r.metric in PHASE_OF and r.metric != "memory_bytes":
+        if r.task == "infer" and phase_of(r) not in ("", "memory"):
             sets.setdefault(family_of(r), []).append(r)
     found: dict[str, list[Point]] = {phase: [] for phase in PHASES}
     for members in sets.values():
         s = scenario_of(members)
         plain = replace(s, engine=replace(s.engine, residuals=None))
         for i, (r, x) in enumerate(zip(members, pick(members, plain, infer_scenario(plain)), strict=True)):
-            phase = {"prefill": "prefill"}.get(PHASE_OF[r.metric], "decode")
-            if x.predicted > 0 and (PHASE_OF[r.metric] != "request" or r.kwargs["output"] >= 8):
+            phase = {"prefill": "prefill"}.get(phase_of(r), "decode")
+            if x.predicted > 0 and (phase_of(r) != "request" or r.kwargs["output"] >= 8):
                 at = np.broadcast_arrays(*place(plain, phase, running(plain).sequences), np.zeros(len(members)))[:-1]
                 ratio = np.log(r.measured / x.predicted) * (-1.0 if is_rate(r.metric) else 1.0)
                 found[phase].append(Point(tuple(float(a[i]) for a in at), float(ratio)))

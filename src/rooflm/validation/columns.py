@@ -41,7 +41,7 @@ ABOUT = _many("text", (ROW,), "", {
     "stand_in": "what stands in for what no catalogue holds (another engine), in words: scored, counted on its own",
     "note": "free text, never read",
     "task": "infer, serve or train, where metric and load do not say it",
-    "metric": "what was measured: one of the metrics below; median_ttft, p99_tpot and the like under load",
+    "metric": "what was measured: one of the metrics below",
     "value": "the measured value",
     "unit": "its unit (s, ms, us; tokens/s; B, MB, GB, MiB, GiB; TFLOP/s; h; %); blank: the metric's own",
     "p10": "10th percentile of the samples behind `value`, in its unit",
@@ -199,23 +199,44 @@ CARD_SIZES = tuple(c.name for c in CARD)
 
 @dataclass(frozen=True)
 class Metric:
-    """What can be measured. task: the command that predicts it ("": infer and serve); unit: of `value` without one."""
+    """What can be measured. task: the command that predicts it ("": infer and serve); unit: of `value` without one; of:
+    the metric that it is a percentile of ("": none), whose figure it has where all requests are alike."""
 
     name: str
     meaning: str
     unit: str
     task: str = ""
     other: tuple[str, ...] = ()
+    of: str = ""
+
+
+STATISTICS = {"mean": "", "avg": "", "average": "", "median": "p50", "mdn": "p50", "p50": "p50", "p90": "p90",
+              "p95": "p95", "p99": "p99"}  # fmt: skip
+"""What tools call a figure of all requests -> the percentile that it is ("": their mean)."""
+
+
+def _percentiles(name: str, of: str, meaning: str) -> list[Metric]:
+    """The percentiles of a time over the requests of a run under load."""
+    words = {"p50": "median", "p90": "90th percentile", "p95": "95th percentile", "p99": "99th percentile"}
+    return [Metric(f"{name}_{p}", f"{word} of the {meaning}", "s", "", (), of) for p, word in words.items()]
 
 
 METRICS: dict[str, Metric] = {m.name: m for m in (
     Metric("ttft", "time to the first token (under load: mean)", "s", "", ("ttft_s", "time_to_first_token")),
     Metric("tpot", "time of an output token after the first (under load: mean)", "s", "",
            ("tpot_s", "itl_s", "itl", "time_per_output_token", "inter_token_latency")),
-    Metric("latency_s", "time to the last token", "s", "", ("latency", "request_latency", "e2e_latency", "e2el")),
+    Metric("latency_s", "time to the last token", "s", "", ("latency", "request_latency", "e2e_latency",
+            "end_to_end_latency", "e2el")),
+    *_percentiles("ttft", "ttft", "times to the first token under load"),
+    *_percentiles("tpot", "tpot", "times of an output token after the first, a request each"),
+    *_percentiles("itl", "tpot", "times between two tokens, every token counted alike"),
+    *_percentiles("latency", "latency_s", "times to the last token under load"),
     Metric("output_tokens_per_s", "output tokens a second, all devices", "1/s", "",
            ("output_token_throughput", "output_throughput", "output_tokens/s", "output_tok/s", "output_tps",
             "out_tps")),
+    Metric("total_tokens_per_s", "tokens of prompts and outputs a second, all devices", "1/s", "",
+           ("total_token_throughput", "total_tokens/s", "total_tok/s", "total_tps")),
+    Metric("requests_per_s", "requests finished a second", "1/s", "", ("request_throughput",)),
     Metric("prefill_tokens_per_s", "new prompt tokens of the batch over the time to the first token", "1/s", INFER),
     Metric("decode_tokens_per_s", "batch over the time of a decode step", "1/s", INFER),
     Metric("memory_bytes", "peak memory of the fullest device", "B", "", ("memory", "peak_memory")),
@@ -231,23 +252,29 @@ METRICS: dict[str, Metric] = {m.name: m for m in (
     Metric("gpu_hours", "device-hours of a run of `tokens`", "h", TRAIN),
 )}  # fmt: skip
 """Every metric by its name."""
-PERCENTILES = {"median": "p50", "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99"}
-"""Begin of a metric's name -> which of the requests' times it is, in a run under load (without one: their mean)."""
 METRIC_NAMES = {n: m for m in METRICS.values() for n in (m.name, *m.other)}
-METRIC_NAMES |= {
-    f"{begin}_{n}": METRIC_NAMES[n] for begin in PERCENTILES
-    for n in ("ttft", "ttft_s", "tpot", "tpot_s", "latency", "latency_s", "e2e_latency", "e2el")
-}  # fmt: skip
+TAILS = ("_p90", "_p95", "_p99")
+"""How metrics end that say more of a run's accidents than of its mean: their bands are those of what is far."""
 GIB = 2.0**30
 UNITS = {
     "s": ("s", 1.0), "ms": ("s", 1e-3), "us": ("s", 1e-6), "min": ("s", 60.0),
     "1/s": ("1/s", 1.0), "tokens/s": ("1/s", 1.0), "tok/s": ("1/s", 1.0), "requests/s": ("1/s", 1.0),
+    "req/s": ("1/s", 1.0),
     "b": ("B", 1.0), "kb": ("B", 1e3), "mb": ("B", 1e6), "gb": ("B", 1e9), "tb": ("B", 1e12),
     "kib": ("B", 2.0**10), "mib": ("B", 2.0**20), "gib": ("B", GIB), "tib": ("B", 2.0**40),
     "tflop/s": ("TFLOP/s", 1.0), "tflops": ("TFLOP/s", 1.0), "pflop/s": ("TFLOP/s", 1e3),
     "h": ("h", 1.0), "gpu-hours": ("h", 1.0), "hours": ("h", 1.0), "d": ("h", 24.0), "%": ("1", 0.01), "1": ("1", 1.0),
 }  # fmt: skip
 """Unit in lower letters -> the unit that it is a multiple of, and how many."""
+
+
+def mean_of(metric: str) -> str:
+    """The metric that one is a percentile of, or itself.
+
+    >>> mean_of("latency_p99"), mean_of("ttft")
+    ('latency_s', 'ttft')
+    """
+    return METRICS[metric].of or metric
 
 
 def of_task(task: str) -> list[Column]:

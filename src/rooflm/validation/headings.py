@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from rooflm.asked.synonyms import OTHERWISE, meanings, plain
 from rooflm.errors import RooflmError
 from rooflm.readers import outside
-from rooflm.validation.columns import COLUMNS, CONFIG, METRIC_NAMES, METRICS, PERCENTILES, TRAIN, UNITS, Metric
+from rooflm.validation.columns import COLUMNS, CONFIG, METRIC_NAMES, METRICS, STATISTICS, TRAIN, UNITS, Metric
 
 OLDER = {"precision_weights", "zero_fsdp"}
 """Columns of the format that `scripts/convert-published` reads."""
 SEPARATORS = ",;\t"
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
-_BRACKETS = re.compile(r"\s*[(\[]([^()\[\]]+)[)\]]$")
+_PERCENTILE = re.compile(r"(?<![a-z])p\d[\d.]*")
+_BETWEEN = re.compile(r"[\s_,()\[\]-]+")
 
 
 def cells_of(content: str) -> list[list[str]]:
@@ -91,45 +92,49 @@ def columns_meant(name: str) -> list[str]:
 
 
 def metric_at(name: str) -> tuple[Metric, str] | None:
-    """A metric by a name that may end in a unit or have it in brackets, and that unit; None where there is none.
+    """A metric by a name that may hold a unit and a statistic, before it, after it or in brackets, and that unit; None
+    where there is none. A gap between tokens is one of all tokens as itl, of a request's mean by its longer names.
 
     >>> [f"{m.name} {unit}" for m, unit in (metric_at("TPOT_ms"), metric_at("step_time_s"), metric_at("Mean ITL (ms)"))]
     ['tpot ms', 'step_time_s ', 'tpot ms']
-    >>> metric_at("speed"), metric_at("P99 ITL (ms)"), metric_at("TTFT (GB)")
+    >>> [metric_at(n)[0].name for n in ("P99 TTFT (ms)", "median_itl_ms", "Inter-token latency [ms] p90", "e2el_p95")]
+    ['ttft_p99', 'itl_p50', 'tpot_p90', 'latency_p95']
+    >>> metric_at("speed"), metric_at("P99 throughput"), metric_at("TTFT (GB)")
     (None, None, None)
     """
-    low = name.strip().lower()
-    unit = found[1].strip() if (found := _BRACKETS.search(low)) else ""
-    low = _joined(_BRACKETS.sub("", low)).removeprefix("mean_")
-    if low in METRIC_NAMES:
-        metric = METRIC_NAMES[low]
-    else:
-        stem, _, unit = (low, "", unit) if unit else low.rpartition("_")
-        if stem not in METRIC_NAMES:
-            return None
-        metric = METRIC_NAMES[stem]
-    return None if unit and UNITS.get(unit, ("", 0.0))[0] != metric.unit else (metric, unit)
+    words = [word for word in _BETWEEN.split(name.lower()) if word]
+    at = {STATISTICS[word] for word in words if word in STATISTICS} or {""}
+    words = [word for word in words if word not in STATISTICS]
+    stem, unit = "_".join(words), ""
+    if stem not in METRIC_NAMES:
+        unit = next((word for word in reversed(words) if word in UNITS), "")
+        stem = "_".join(word for word in words if word != unit)
+    metric = METRIC_NAMES.get(stem)
+    if metric and at != {""}:
+        short = "itl" if stem.startswith("itl") else metric.name.removesuffix("_s")
+        metric = METRICS.get(f"{short}_{at.pop()}") if len(at) == 1 else None
+    return (metric, unit) if metric and (not unit or UNITS[unit][0] == metric.unit) else None
 
 
-def _joined(name: str) -> str:
-    return re.sub(r"[\s-]+", "_", name.strip().lower())
+def percentiles_meant(name: str) -> list[str]:
+    """The percentiles that there are of a metric whose name speaks of another.
 
-
-def statistic_of(name: str) -> str:
-    """Which of the requests' times a metric's name means.
-
-    >>> statistic_of("Median TTFT (ms)"), statistic_of("p99_tpot"), statistic_of("ttft_ms")
-    ('p50', 'p99', 'mean')
+    >>> percentiles_meant("p75_ttft_ms"), percentiles_meant("ttft")
+    (['ttft_p50', 'ttft_p90', 'ttft_p95', 'ttft_p99'], [])
     """
-    return PERCENTILES.get(_joined(name).partition("_")[0], "mean")
+    rest = _PERCENTILE.sub(" ", name.lower())
+    found = metric_at(rest) if rest != name.lower() else None
+    gaps = "itl" in rest
+    return [m.name for m in METRICS.values() if found and m.of == found[0].name and m.name.startswith("itl") == gaps]
 
 
 def metrics_meant(name: str) -> list[str]:
-    """Metrics that a heading which is none may mean: rates of tokens, of which there are several.
+    """Metrics that a heading which is none may mean: rates of tokens, of which there are several, or the percentiles of
+    a time where it speaks of another.
 
     >>> metrics_meant("Throughput (tok/s)")
-    ['output_tokens_per_s', 'prefill_tokens_per_s', 'decode_tokens_per_s', 'tokens_per_s_per_gpu']
+    ['output_tokens_per_s', 'total_tokens_per_s', 'prefill_tokens_per_s', 'decode_tokens_per_s', 'tokens_per_s_per_gpu']
     """
     low = name.lower()
-    rates = [m.name for m in METRICS.values() if m.name.partition("_per_s")[1]]
-    return rates if "throughput" in low or re.search(r"tok\w*(/|_per_)s", low) else []
+    rates = [m.name for m in METRICS.values() if "tokens_per_s" in m.name]
+    return percentiles_meant(name) or (rates if "throughput" in low or re.search(r"tok\w*(/|_per_)s", low) else [])

@@ -21,7 +21,6 @@ class Request:
     printed or resolved, the unit by which rows are kept aside. engine: the row's engine with its release, as a label;
     release: as printed. doubt: why the row is set apart. assumed: what the row does not state, or no catalogue holds,
     and what stands in, in words; such a row is scored, and counted apart from those whose conditions are complete.
-    statistic: which of the requests' times of a run under load was measured (`columns.PERCENTILES`).
     cells: the row as it stands.
     """
 
@@ -37,7 +36,6 @@ class Request:
     trust: str = ""
     doubt: str = ""
     assumed: tuple[str, ...] = ()
-    statistic: str = "mean"
     cells: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property

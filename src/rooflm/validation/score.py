@@ -27,7 +27,7 @@ from rooflm.readers.engines import family_of, load_engine
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
 from rooflm.validation.columns import INFER as INFERENCE
-from rooflm.validation.columns import METRICS, SERVE, UNITS
+from rooflm.validation.columns import METRICS, SERVE, TAILS, UNITS, mean_of
 from rooflm.validation.metrics import describe, summarise
 from rooflm.validation.request import Outcome, Request, Skip, as_run
 from rooflm.validation.sizes import model_argument
@@ -69,7 +69,8 @@ class Scored(NamedTuple):
         """Whether its error band is that of what is far from what was fitted, whatever its engine and card."""
         given = self.request.kwargs
         embeds = not find_model(model_argument(given["model"])).head
-        return bool(self.assumed) or embeds or any(given.get(part) for part in PARTS)
+        rare = embeds or self.request.metric.endswith(TAILS)
+        return bool(self.assumed) or rare or any(given.get(part) for part in PARTS)
 
     @property
     def ratio(self) -> float:
@@ -107,12 +108,14 @@ INFER: Mapping[str, Any] = {
     "tpot": lambda e, s: e.tpot,
     "latency_s": lambda e, s: e.latency,
     "output_tokens_per_s": lambda e, s: e.output_tokens_per_s,
+    "total_tokens_per_s": lambda e, s: e.requests_per_s * (s.workload.prompt + s.workload.output),
+    "requests_per_s": lambda e, s: e.requests_per_s,
     "prefill_tokens_per_s": lambda e, s: s.workload.batch * (s.workload.prompt - s.workload.cached) / e.ttft,
     "decode_tokens_per_s": lambda e, s: s.workload.batch / e.tpot,
     "memory_bytes": lambda e, s: e.memory.total,
     "oom": lambda e, s: np.where(np.asarray(e.fits), 0.0, 1.0),
 }
-"""Metric of a row -> how an inference estimate gives it."""
+"""Metric of a row -> how an inference estimate gives it; all requests of a batch are alike."""
 TRAINED: Mapping[str, Any] = {
     "step_time_s": lambda e: e.step_time,
     "tokens_per_s_per_gpu": lambda e: e.tokens_per_s_per_gpu,
@@ -158,7 +161,7 @@ def pick(requests: Sequence[Request], s: Scenario, e: InferenceFigures) -> list[
     rows = len(requests)
     free, waves = _each(e.memory.margin / e.memory.capacity, rows), _each(e.waves, rows)
     broken = {name: _each(flag, rows) for name, flag in e.limits.flags.items() if name != "out of memory"}
-    values = {m: _each(INFER[m](e, s), rows) for m in {r.metric for r in requests} if m in INFER}
+    values = {m: _each(INFER[mean_of(m)](e, s), rows) for m in {r.metric for r in requests} if mean_of(m) in INFER}
     first = _each(np.minimum(e.ttft / e.latency, 1.0), rows)
     scored = []
     for i, r in enumerate(requests):
@@ -242,7 +245,8 @@ def is_rate(metric: str) -> bool:
 
 PHASES = {
     "ttft": "prefill", "prefill_tokens_per_s": "prefill", "tpot": "decode", "decode_tokens_per_s": "decode",
-    "latency_s": "request", "output_tokens_per_s": "request", "memory_bytes": "memory",
+    "latency_s": "request", "output_tokens_per_s": "request", "total_tokens_per_s": "request",
+    "requests_per_s": "request", "memory_bytes": "memory",
 }  # fmt: skip
 """Metric -> phase of an error band; the others are of a training step."""
 
@@ -253,7 +257,7 @@ def band_phase(metric: str, task: str = "infer") -> str:
     >>> band_phase("ttft"), band_phase("tokens_per_s_per_gpu"), band_phase("ttft", "serve")
     ('prefill', 'step', 'prefill under load')
     """
-    phase = PHASES.get(metric, "step")
+    phase = PHASES.get(mean_of(metric), "step")
     return f"{phase} under load" if task == SERVE else phase
 
 

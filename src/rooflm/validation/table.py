@@ -38,17 +38,21 @@ from rooflm.validation.columns import (
     RUN,
     SERVE,
     SETTING,
+    STATISTICS,
     TRAIN,
     UNITS,
+    mean_of,
     of_task,
 )
-from rooflm.validation.headings import OLDER, columns_meant, metric_at, metrics_meant, records, statistic_of
+from rooflm.validation.headings import OLDER, columns_meant, metric_at, metrics_meant, percentiles_meant, records
 from rooflm.validation.request import Outcome, Request, Skip, Unusable
 
 TASKS = (INFER, SERVE, TRAIN)
 """What a row may be of."""
 LOADS = ("concurrency", "rate", "trace", "dataset", "replicas", "prefill_replicas", "spread", "requests",
          "output_limit", "output_ended")  # fmt: skip
+MEANS = [m.name for m in METRICS.values() if not m.of]
+"""The metrics that are no percentile."""
 ONLY_TRAINING = tuple(c.name for c in of_task(TRAIN) if c.read == (TRAIN,))
 
 
@@ -72,6 +76,11 @@ def source_names() -> dict[str, str]:
 def read_rows(path: str | os.PathLike[str]) -> list[Outcome]:
     """Every row of a table, in order, as a Request or a Skip. RooflmError when it is no such table."""
     content = outside.text(path, "table", "csv", errors="replace")
+    if content.lstrip()[:1] in ("{", "["):
+        raise RooflmError(
+            f"{path} is JSON, but a table is comma-separated values: what a benchmark wrote, "
+            f"`rooflm compare {path} --gpu GPU` scores"
+        )
     return parse(content.replace("\0", ""), os.fspath(path))
 
 
@@ -121,6 +130,11 @@ def check_header(header: list[str], label: str) -> None:
         )
     lacking = [name for name in ("model", "metric", "value") if name not in header]
     if lacking:
+        if len(STATISTICS.keys() & {name.lower() for name in header}) > 1:
+            raise RooflmError(
+                f"{label} has a row a metric, but a table of measured runs has a row a run and a column a metric, such "
+                "as ttft_p50 (the JSON of the same benchmark is scored by `rooflm compare FILE --gpu GPU`)"
+            )
         wide = "" if lacking == ["model"] else ", or a column of a metric, such as tpot_ms"
         for name in header if wide else ():
             if rates := metrics_meant(name):
@@ -186,7 +200,6 @@ def request_of(cells: Mapping[str, str], row_id: str) -> Request:
         trust=cells.get("trust", ""),
         doubt=cells.get("doubt", ""),
         assumed=tuple(assumed),
-        statistic=statistic_of(cells["metric"]),
         cells=cells,
     )
 
@@ -226,7 +239,8 @@ def measured_of(cells: Mapping[str, str]) -> tuple[str, float]:
     if not printed:
         raise Unusable("metric is blank")
     try:
-        metric = named[0] if (named := metric_at(printed)) else METRICS[one_of("metric", printed, METRICS)]
+        named = metric_at(printed)
+        metric = named[0] if named else METRICS[one_of("metric", printed, percentiles_meant(printed) or MEANS)]
     except RooflmError as why:
         raise Unusable(str(why)) from None
     stated = cells.get("value", "")
@@ -397,11 +411,11 @@ def fill_inference(kwargs: dict[str, Any], task: str, metric: str, assumed: list
     elif not kwargs.get("batch"):
         kwargs["batch"] = 1
         assumed.append("batch not stated: 1")
-    usual = {"prompt": 512, "output": 1 if metric in ("ttft", "prefill_tokens_per_s") else 128}
+    usual = {"prompt": 512, "output": 1 if mean_of(metric) in ("ttft", "prefill_tokens_per_s") else 128}
     for name, value in usual.items():
         if not kwargs.get(name):
             kwargs[name] = value
-            if (name, metric) not in (("output", "ttft"), ("output", "prefill_tokens_per_s")):
+            if (name, mean_of(metric)) not in (("output", "ttft"), ("output", "prefill_tokens_per_s")):
                 assumed.append(f"{name} not stated: {value}")
     if kwargs.get("cached", 0) >= kwargs["prompt"]:
         raise Unusable("cached is not below prompt")

@@ -15,6 +15,7 @@ from rooflm.estimate.inference import infer_scenario
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving.deploy import LOAD, Deployment, NoMemoryError, deploy, make_requests, serve, whole
 from rooflm.sweep.workers import in_processes
+from rooflm.validation.columns import METRICS, mean_of
 from rooflm.validation.request import Request, as_run
 from rooflm.validation.sizes import model_argument
 
@@ -29,6 +30,8 @@ MARGIN = 1.25
 """Memory of such a run over what it holds at once: passes with prompts of many sequences hold more."""
 BESIDE = ("warmup", "prefill_replicas", "prefill_tp", "prefill_pp", "prefill_dp", "prefill_ep")
 """What a row says of replicas that only prefill, and of requests that its figures leave out."""
+PERCENTILES = tuple(m.name for m in METRICS.values() if m.of)
+"""Metrics whose names are a time of the simulator's and a percentile."""
 LARGEST = {"prompt": 10_000_000, "output": 10_000_000, "budget": 10_000_000, "concurrency": 200_000,
            "requests": 1_000_000}  # fmt: skip
 """Most of each that a row may ask of the simulator: it holds every request, and a time for every length."""
@@ -72,9 +75,9 @@ def deployment(request: Request) -> tuple[Deployment, Any]:
 
 
 def figures(request: Request) -> dict[str, float]:
-    """What the simulator says of a row, whichever metric it holds: ttft, tpot and latency_s (means, s; and "p50 ttft"
-    and the like), output_tokens_per_s (all devices), oom (1: not one request fits); memory is not among them. A run
-    that ran, but would not by our count, is given the room that it needs (lifted: 1). Raises RooflmError where it
+    """What the simulator says of a row, whichever metric it holds: ttft, tpot and latency_s (s: means, and their
+    percentiles), requests and tokens a second (all devices), oom (1: not one request fits); memory is not among them.
+    A run that ran, but would not by our count, is given the room that it needs (lifted: 1). Raises RooflmError where it
     cannot run."""
     found, lifted = simulated(arguments(request)), False
     if request.metric == "oom":
@@ -85,10 +88,12 @@ def figures(request: Request) -> dict[str, float]:
         found, lifted = simulated(with_more_memory(request, found.get("why", NO_ROOM))), True
     if not found["finished"]:
         raise RooflmError(NO_ROOM)
-    times = {name: found[f"{name.removesuffix('_s')}_s"] for name in ("ttft", "tpot", "latency_s")}
-    own = {name: spread["mean"] for name, spread in times.items()}
-    own |= {f"{which} {name}": value for name, spread in times.items() for which, value in spread.items()}
-    return own | {"output_tokens_per_s": found["output_tokens_per_s"], "lifted": float(lifted)}
+    parts = {m: m.rpartition("_") for m in PERCENTILES}
+    return {"ttft": found["ttft_s"]["mean"], "tpot": found["tpot_s"]["mean"], "latency_s": found["latency_s"]["mean"],
+            **{m: found[f"{time}_s"][p] for m, (time, _, p) in parts.items()},
+            "output_tokens_per_s": found["output_tokens_per_s"], "requests_per_s": found["requests_per_s"],
+            "total_tokens_per_s": found["output_tokens_per_s"] + found["prompt_tokens_per_s"],
+            "lifted": float(lifted)}  # fmt: skip
 
 
 def simulated(k: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +125,15 @@ def figures_alone(request: Request) -> dict[str, float]:
     e = infer_scenario(s)
     if request.kwargs.get("concurrency") != "max" or e.memory.parts["weights"] > s.cluster.device.dram.size:
         raise RooflmError(NO_ROOM)
-    found = {"ttft": e.ttft, "tpot": e.tpot, "latency_s": e.latency, "output_tokens_per_s": e.output_tokens_per_s}
+    found = {
+        "ttft": e.ttft,
+        "tpot": e.tpot,
+        "latency_s": e.latency,
+        "output_tokens_per_s": e.output_tokens_per_s,
+        "requests_per_s": e.requests_per_s,
+    }
+    found["total_tokens_per_s"] = e.requests_per_s * (s.workload.prompt + s.workload.output)
+    found |= {m: found[mean_of(m)] for m in PERCENTILES}
     return {name: float(np.max(np.asarray(value))) for name, value in found.items()}
 
 
@@ -157,8 +170,7 @@ def one_of(request: Request, found: dict[str, float] | str) -> tuple[float, str]
     """A row's own figure out of what was said of its run, and why there is none, or what it stands on."""
     if isinstance(found, str):
         return float("nan"), found
-    value = found.get(f"{request.statistic} {request.metric}", found.get(request.metric, np.nan))
-    if not np.isfinite(value):
+    if not np.isfinite(found.get(request.metric, np.nan)):
         short = " of one token" if request.metric in found else ""
         return float("nan"), f"metric {request.metric} is not predicted under load{short}"
-    return value, LIFTED if found.get("lifted") else ""
+    return found[request.metric], LIFTED if found.get("lifted") else ""

@@ -8,6 +8,7 @@ from typing import Any
 from rooflm.errors import RooflmError
 from rooflm.readers import rows as catalogue
 from rooflm.readers.schemes import parse_quant
+from rooflm.validation.headings import metric_at
 from rooflm_fit.convert import names
 from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, count, number, prefix_of, slug, text
@@ -232,19 +233,15 @@ def measured_of(row: Row, source: str) -> dict[str, Any]:
     printed, value = text(row, "metric"), text(row, "value")
     metric, unit = METRICS.get(printed, (printed, ""))
     if printed not in METRICS:
-        metric, unit, turned = names.table()["metrics"].get(catalogue.normalise(printed), (printed, "", ""))
+        known = metric_at(printed)
+        own = (known[0].name, known[1], "") if known else (printed, "", "")
+        metric, unit, turned = names.table()["metrics"].get(catalogue.normalise(printed), own)
         figure, gpus = number(row, "value"), number(row, "gpus")
         if figure and turned == "inverse":
             value = f"{1 / figure:.6g}"
         elif turned == "each":
             metric, value = (metric, f"{figure * gpus:.6g}") if figure and gpus else (printed, value)
     return {"metric": metric, "value": value, "unit": "GB" if unit == "GiB" and source in DECIMAL else unit}
-
-
-def middle(row: Row) -> str:
-    """Why a row is set apart whose figure is a median; "" for the others."""
-    kind = names.table()["metrics"].get(catalogue.normalise(text(row, "metric")), ("", "", ""))[2]
-    return "a median, which stands for the mean" if kind == "middle" else ""
 
 
 def machine_of(row: Row) -> dict[str, Any]:
@@ -305,7 +302,7 @@ def tidy_inference(row: Row) -> Cells:
     """The cells of one row of fixed batch and lengths."""
     source = source_of(row)
     metric = text(row, "metric")
-    doubts = [known_wrong(row), middle(row)]
+    doubts = [known_wrong(row)]
     values = origin(row, source)
     model, of_model = model_cells(text(row, "model"), number(row, "params_b"))
     maker = source.removesuffix("-amd")

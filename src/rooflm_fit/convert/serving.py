@@ -17,7 +17,7 @@ from rooflm.readers.schemes import parse_quant
 from rooflm_fit.convert import bench, names
 from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin, printed
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, text
-from rooflm_fit.convert.inference import PLAIN, measured_of, middle, quant_of
+from rooflm_fit.convert.inference import PLAIN, measured_of, quant_of
 from rooflm_fit.convert.repeats import earlier_prompts, from_pool, sent_before
 from rooflm_fit.convert.servers import (
     attention_said,
@@ -439,12 +439,12 @@ def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
         and not values.get("accepted"),
         "images in the prompt": "IMAGES" in note,
         "earlier runs' prompts are in the prefix cache": sent_before(note, values.get("concurrency"))
-        and values["metric"] in ("ttft", "output_tokens_per_s"),
+        and values["metric"].startswith(("ttft", "output_tokens")),
         "earlier prompts of the run are in the prefix cache": "prefix cache left on" in note
-        and values["metric"] in ("ttft", "output_tokens_per_s"),
+        and values["metric"].startswith(("ttft", "output_tokens")),
         "tokens leave as fast as Python turns them into text": slow_text(values, model),
         "prefix caching seems on": "prefix caching seems on in the runs with one client" in note
-        and values.get("concurrency") == 1 and values["metric"] != "tpot",
+        and values.get("concurrency") == 1 and not values["metric"].startswith("tpot"),
         "diffusion: tokens are not made one by one": "--dllm" in note,
     }  # fmt: skip
     return [doubt for doubt, hit in tests.items() if hit]
@@ -523,14 +523,14 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     values |= bench.limits(values, quant) if source in bench.SOURCES and quant else {}
     values |= {"quant": quant or None} | server_flags(note) | options | deployment_of(note)
     if "prefill_replicas" in options:  # the column counts the devices of all pools
-        values, uneven = values | {"gpus": None}, POOLED if values["metric"] == "ttft" else ""
+        values, uneven = values | {"gpus": None}, POOLED if values["metric"].startswith("ttft") else ""
     values |= study_cells(note)
     values |= usual_limits(values)
     sets |= experts_said(note, model) | attention_said(note) | longest_said(note) | without_aiter(note)
     sets |= usual_experts(values, note) | usual_overlap(values, note, source != CAMPAIGN)
     sets = usual_captured(values) | usual_windows(values) | sets
     values |= {"sets": sets} if sets else {}
-    doubts = [middle(row), uneven, unknown, *doubts_of(row, values, quant)]
+    doubts = [uneven, unknown, *doubts_of(row, values, quant)]
     if source in ("trtserve", "mlperf"):
         doubts = [d for d in doubts if d not in SCORED_ANYWAY]
     if source == "mlperf":
