@@ -75,7 +75,6 @@ class Setup(NamedTuple):
     grad_bytes: Num
     adapters: Num = 0.0  # parameters of low-rank adapters on one layer of a rank
     inputs: Num = 0.0  # values a token that these read
-    logit_bytes: Num = 6.0
     grad_extra: Num = 0.0
     weight: Num = 2.0  # bytes of a trained one
     fleeting: Num = 0.0  # 1 where gradients do not stand
@@ -247,7 +246,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     """Bytes of weights, gradients and optimiser of `layers` layers and `ends` parameters of embedding or head.
 
     Two layers are gathered at once, and FSDP holds a layer's whole gradients beside them (PyTorch, BackwardPrefetch:
-    BACKWARD_PRE). Gradients of an offloaded optimiser stand in host memory (ZeRO-Offload, arXiv 2101.06840)."""
+    BACKWARD_PRE). Gradients of an offloaded optimiser may stand in host memory (ZeRO-Offload, arXiv 2101.06840)."""
     t, m = c.options, c.mapping
     d, e = shard_ranks(m), expert_replicas(m)
     each_experts, each = layer_params(c.model, m)
@@ -272,21 +271,16 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     one = several * (sets * weight * each + c.lone * half * ends) + some * sets * weight * each_experts
     anew = trained * zero_bytes(m.zero, d)[2] / 12.0 + experts * share * zero_bytes(m.zero, e)[2] / 12.0
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
-    kept_here = 1.0 - t.offload_optimizer
+    kept_here, later = 1.0 - t.offload_optimizer, 1.0 - t.in_backward
     live = several * weight * smaller(c.room.live, dense + experts)
     held = c.room.holds == "ahead" or (c.room.holds == "saved" and m.recompute not in ("full", "block"))
     gathered = pick(kept, whole, (whole if held else larger(one, live)) * (m.zero >= 3))
     return {
         "weights": weights * (1 - t.offload_params),
-        "gradients": (trained * g + experts * share * ge)
-        * (1.0 - t.in_backward)
-        * (kept_here if c.room.grads_away else 1.0)
-        + extra,
+        "gradients": (trained * g + experts * share * ge) * later * (kept_here if c.room.grads_away else 1.0) + extra,
         "optimizer": (trained * o + experts * share * oe) * kept_here,
         "buffers": gathered + whole_keys(c),
-        "update": pick((c.room.live > 0) & (m.zero >= 3), smaller(anew, c.room.live), anew)
-        * c.copied
-        * (1.0 - t.in_backward),
+        "update": pick((c.room.live > 0) & (m.zero >= 3), smaller(anew, c.room.live), anew) * c.copied * later,
     }
 
 
@@ -296,7 +290,7 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     parts = model_states(c, layers, ends)
     layer = fullest_layer(c)
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.options.flushes, m.vp, index)
-    parts["logits"] = last * c.tokens * ceil(model.vocab / m.tp) * c.logit_bytes
+    parts["logits"] = last * c.tokens * ceil(model.vocab / m.tp) * c.room.logit_bytes
     again = layer.whole - layer.kept - c.reused * parts["logits"]  # a layer runs when the loss has been worked through
     working = 0.0 if m.recompute in ("none", "selective") else larger(again, 0.0)
     masks = first * flight * c.rows * model.hidden * c.options.dropout
@@ -306,9 +300,8 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     grads, update = parts["gradients"], parts.pop("update") * (1 - c.options.offload_optimizer)
     if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0) and is_plain(c.doubled, 0)):
         # gradients take the room of activations that are used up, and so do copies of an update (not one buffer)
-        used_up = (parts["activations"] + parts["logits"] + parts["buffers"] * c.lone) * pick(
-            c.room.live > 0, c.reused, 1.0
-        )
+        used_up = parts["activations"] + parts["logits"] + parts["buffers"] * c.lone
+        used_up = used_up * pick(c.room.live > 0, c.reused, 1.0)
         standing = grads * (1.0 - c.fleeting + c.doubled * (np.asarray(c.micro_batches) > 1))
         parts["gradients"] = larger(standing, grads * (1.0 + c.doubled) + update - used_up)
     return parts
