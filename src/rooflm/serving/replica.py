@@ -280,7 +280,7 @@ class Replica:
             count = 1
         self.kind, self.count = STEPS, count
         context = decoding.stored / running + 1
-        lasts, self.host = self.table.decode_sum(running, context, count), self.table.hosted(running, context)
+        lasts, self.host = self.table.decode_sum(running, context, count), self.table.kept(running, context)
         if self.table.copied:
             handed = count * (decoding.made() + running * self.growth * (count - 1) / 2)
             self.slower = max(1.0, self.table.copied * handed / (self.server.stream_interval * lasts))
