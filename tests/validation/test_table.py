@@ -229,8 +229,10 @@ def test_a_card_that_nobody_knows_is_the_nearest_of_its_series() -> None:
     got = request(gpu="H300 SXM 192GB", tp="1")
     assert got.kwargs["gpu"] == "h200-sxm-141gb" and got.group[1] == "H300 SXM 192GB"
     assert got.assumed == ("gpu H300 SXM 192GB is not in the catalogue: h200-sxm-141gb stands in",)
-    typed = request(gpu="h1oo").assumed
-    assert typed == ("gpu h1oo is not in the catalogue: did you mean h100? Else h100-sxm-80gb stands in",)
+    typed = ("gpu h1oo is not in the catalogue: did you mean h100? Else h100-sxm-80gb stands in",)
+    assert request(gpu="h1oo").assumed == request(gpu="8 x h1oo").assumed == typed
+    eight = request(gpu="", gpus="8x h1oo", tp="8")
+    assert eight.kwargs["gpus"] == 8 and eight.assumed == typed
     assert request(gpu="H300", tp="1", like="b200").kwargs["gpu"] == "b200-sxm-180gb"
 
 
