@@ -110,13 +110,13 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
         assumed.append(usual("micro_batch", asked["micro_batch"]))
     again = asked.setdefault("recompute_modules", ())
     if "recompute" not in asked and not again:
-        assumed.append(f"recompute {habits.recompute}")
-    policy = asked.get("recompute", "none" if again else habits.recompute)
+        assumed.append(f"recompute {runner.habits.recompute}")
+    policy = asked.get("recompute", "none" if again else runner.habits.recompute)
     if "core_attn" in again and policy == "none":
         policy = "selective"
     if again and policy not in ("none", "selective"):
         raise RooflmError(f"recompute_modules go with recompute none or selective, but recompute is {policy}")
-    if policy == "selective" and habits.selective == "ops" and not again:
+    if policy == "selective" and runner.habits.selective == "ops" and not again:
         policy = "ops"
     return Mapping(**asked | {"recompute": policy, "order": group_order(given["order"])})
 

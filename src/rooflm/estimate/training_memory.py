@@ -75,6 +75,7 @@ class Setup(NamedTuple):
     grad_bytes: Num
     adapters: Num = 0.0  # parameters of low-rank adapters on one layer of a rank
     inputs: Num = 0.0  # values a token that these read
+    logit_bytes: Num = 6.0
     grad_extra: Num = 0.0
     weight: Num = 2.0  # bytes of a trained one
     fleeting: Num = 0.0  # 1 where gradients do not stand
@@ -82,6 +83,7 @@ class Setup(NamedTuple):
     residual: Num = 2.0  # bytes between layers, and in them over a readied base
     copied: Num = 0.0  # bytes that the update makes anew
     lone: bool = False  # ZeRO 3 shards no weights beside the master copy, and tables stay gathered (FSDP's root)
+    reused: Num = 0.0  # 1 where a layer that runs again takes the room of the loss
     room: Room = Room()
 
     @property
@@ -289,9 +291,8 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     parts = model_states(c, layers, ends)
     layer = fullest_layer(c)
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.options.flushes, m.vp, index)
-    parts["logits"] = last * c.tokens * ceil(model.vocab / m.tp) * c.room.logit_bytes
-    tight = 1.0 * (np.asarray(c.room.fragmentation) <= 1)  # a layer that runs again takes the room of the loss
-    again = layer.whole - layer.kept - tight * parts["logits"]
+    parts["logits"] = last * c.tokens * ceil(model.vocab / m.tp) * c.logit_bytes
+    again = layer.whole - layer.kept - c.reused * parts["logits"]  # a layer runs when the loss has been worked through
     working = 0.0 if m.recompute in ("none", "selective") else larger(again, 0.0)
     masks = first * flight * c.rows * model.hidden * c.options.dropout
     inputs = 2 * (last * c.rows + c.tokens) * model.hidden * b  # of the loss; and a layer's gradients, not yet reduced
@@ -300,8 +301,9 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     grads, update = parts["gradients"], parts.pop("update") * (1 - c.options.offload_optimizer)
     if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0) and is_plain(c.doubled, 0)):
         # gradients take the room of activations that are used up, and so do copies of an update (not one buffer)
-        used_up = parts["activations"] + parts["logits"] + parts["buffers"] * c.lone
-        used_up = used_up * pick(c.room.live > 0, tight, 1.0)
+        used_up = (parts["activations"] + parts["logits"] + parts["buffers"] * c.lone) * pick(
+            c.room.live > 0, c.reused, 1.0
+        )
         standing = grads * (1.0 - c.fleeting + c.doubled * (np.asarray(c.micro_batches) > 1))
         parts["gradients"] = larger(standing, grads * (1.0 + c.doubled) + update - used_up)
     return parts

@@ -310,9 +310,9 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     doubled = (not e.habits.zero_one) * 1.0 * (np.asarray(m.zero) < 1) * (np.asarray(m.dp * m.cp) > 1)
     return tm.Setup(
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
-        grad_bytes(s), *adapter_sizes(s, c), grad_extra, stored_bytes(s)[0], fleeting, doubled,
+        grad_bytes(s), *adapter_sizes(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0], fleeting, doubled,
         pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s) + flat, not e.habits.zero_one,
-        e.room,
+        1.0 * (np.asarray(e.room.fragmentation) <= 1), e.room,
     )  # fmt: skip
 
 
