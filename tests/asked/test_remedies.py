@@ -67,6 +67,8 @@ def test_further_gpus_are_told_only_where_they_are_what_helps() -> None:
     assert not any("gpus" in r.change for r in enough.would_fit)
     few = rooflm.train("llama-3.1-70b", gpu="h100", gpus=8, batch=64, seq=4096)
     assert [next(iter(r.change)) for r in few.would_fit] == ["gpus"]
+    share = rooflm.train("llama-3.1-8b", gpu="h100", gpus=8, batch=1536, seq=8192, engine="torchtitan")
+    assert [r.change for r in share.would_fit] == [{"micro_batch": 3}]
     one = rooflm.train("llama-3.1-405b", gpu="rtx-4090", gpus=8, batch=65536, seq=4096)
     assert all(r.change.get("gpus", 0) <= 8 * MOST_TIMES for r in one.would_fit)
 

@@ -267,8 +267,10 @@ def test_a_card_that_nobody_knows_is_the_nearest_of_its_series() -> None:
     got = request(gpu="H300 SXM 192GB", tp="1")
     assert got.kwargs["gpu"] == "h200-sxm-141gb" and got.group[1] == "H300 SXM 192GB"
     assert got.assumed == ("gpu H300 SXM 192GB is not in the catalogue: h200-sxm-141gb stands in",)
-    typed = request(gpu="h1oo").assumed
-    assert typed == ("gpu h1oo is not in the catalogue: did you mean h100? Else h100-sxm-80gb stands in",)
+    typed = ("gpu h1oo is not in the catalogue: did you mean h100? Else h100-sxm-80gb stands in",)
+    assert request(gpu="h1oo").assumed == request(gpu="8 x h1oo").assumed == typed
+    eight = request(gpu="", gpus="8x h1oo", tp="8")
+    assert eight.kwargs["gpus"] == 8 and eight.assumed == typed
     assert request(gpu="H300", tp="1", like="b200").kwargs["gpu"] == "b200-sxm-180gb"
 
 
@@ -366,6 +368,19 @@ def test_own_tables_are_read_whole() -> None:
     assert {o.metric for o in requests} <= METRICS.keys()
     assert sum(not o.apart and not o.assumed for o in requests) > 440
     assert sum(o.source == "optimus" for o in outcomes) == 11 + 22
+
+
+def test_no_figure_stands_in_two_sources() -> None:
+    """Pages repeat one another: a number of four digits and more, of one model on one card, is one measurement."""
+    of: dict[tuple[str, ...], set[str]] = {}
+    for path in published_tables():
+        with path.open(encoding="utf-8", newline="") as handle:
+            rows = list(csv.DictReader(handle))
+        for row in rows:
+            cells = tuple(row.get(name) or "" for name in ("value", "metric", "model", "gpu", "batch", "concurrency"))
+            if len(cells[0].replace(".", "").strip("0")) > 3:
+                of.setdefault(cells, set()).add(row["source"])
+    assert not {cells: sources for cells, sources in of.items() if len(sources) > 1}
 
 
 def test_titles_of_sources_differ() -> None:

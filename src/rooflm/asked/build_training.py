@@ -80,30 +80,34 @@ def whole_shares(batch: Num, dp: Num, pp: Num) -> Num:
     >>> whole_shares(64, 8, 1), whole_shares(64, 8, 2), whole_shares(60, 8, 1)
     (8, 1, 1)
     """
-    if not any(is_array(v) for v in (batch, dp, pp)):
-        return int(batch // dp) if pp <= 1 and batch % dp == 0 else 1
-    return np.where((np.asarray(pp) <= 1) & (np.asarray(batch) % dp == 0), np.asarray(batch) // dp, 1)
+    return pick((pp <= 1) & (batch % dp == 0), batch // dp, 1)
+
+
+def usual(name: str, values: Num) -> str:
+    """What is said of a default that may differ along an axis.
+
+    >>> usual("zero", 3), usual("zero", np.array([1, 3, 1]))
+    ('zero 3', 'zero 1 or 3')
+    """
+    return f"{name} {' or '.join(plain_number(v) for v in np.unique(values))}"
 
 
 def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Engine, assumed: list[str]) -> Mapping:
     """The Mapping from what was given, the degrees, and the framework's habits where nothing was."""
     asked = fields_at("mapping", "train", given) | dict(degrees)
-    tp, vp = asked.get("tp", 1), asked["vp"]
+    tp, pp, vp, habits = asked.get("tp", 1), asked.get("pp", 1), asked["vp"], runner.habits
     if "sp" not in asked:
-        asked["sp"] = bool(runner.habits.sequence_parallel and (is_array(tp) or tp > 1))
+        asked["sp"] = bool(habits.sequence_parallel and (is_array(tp) or tp > 1))
         if asked["sp"]:
             assumed.append("sp on")
     if "zero" not in asked:
-        staged = np.asarray(asked.get("pp", 1)) > 1
-        usual = pick(staged, smaller(runner.habits.zero, runner.habits.pipeline_zero), runner.habits.zero)
-        assumed.append("zero " + " or ".join(plain_number(z) for z in np.unique(usual)))
-        asked["zero"] = usual
+        asked["zero"] = pick(pp > 1, smaller(habits.zero, habits.pipeline_zero), habits.zero)
+        assumed.append(usual("zero", asked["zero"]))
     asked["zero"] = zero_stage(asked["zero"])
     asked.setdefault("schedule", "interleaved" if is_array(vp) or vp > 1 else "1f1b")
-    if "micro_batch" not in asked and runner.habits.whole_share:
-        share = whole_shares(given["batch"], asked["dp"], asked.get("pp", 1))
-        asked["micro_batch"] = share
-        assumed.append(f"micro_batch {plain_number(np.max(share))}")
+    if "micro_batch" not in asked and habits.whole_share:
+        asked["micro_batch"] = whole_shares(given["batch"], asked["dp"], pp)
+        assumed.append(usual("micro_batch", asked["micro_batch"]))
     again = asked.setdefault("recompute_modules", ())
     if "recompute" not in asked and not again:
         assumed.append(f"recompute {runner.habits.recompute}")

@@ -247,7 +247,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     """Bytes of weights, gradients and optimiser of `layers` layers and `ends` parameters of embedding or head.
 
     Two layers are gathered at once, and FSDP holds a layer's whole gradients beside them (PyTorch, BackwardPrefetch:
-    BACKWARD_PRE). Gradients of an offloaded optimiser stand in host memory (ZeRO-Offload, arXiv 2101.06840)."""
+    BACKWARD_PRE). Gradients of an offloaded optimiser may stand in host memory (ZeRO-Offload, arXiv 2101.06840)."""
     t, m = c.options, c.mapping
     d, e = shard_ranks(m), expert_replicas(m)
     each_experts, each = layer_params(c.model, m)
@@ -272,21 +272,16 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     one = several * (sets * weight * each + c.lone * half * ends) + some * sets * weight * each_experts
     anew = trained * zero_bytes(m.zero, d)[2] / 12.0 + experts * share * zero_bytes(m.zero, e)[2] / 12.0
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
-    kept_here = 1.0 - t.offload_optimizer
+    kept_here, later = 1.0 - t.offload_optimizer, 1.0 - t.in_backward
     live = several * weight * smaller(c.room.live, dense + experts)
     held = c.room.holds == "ahead" or (c.room.holds == "saved" and m.recompute not in ("full", "block"))
     gathered = pick(kept, whole, (whole if held else larger(one, live)) * (m.zero >= 3))
     return {
         "weights": weights * (1 - t.offload_params),
-        "gradients": (trained * g + experts * share * ge)
-        * (1.0 - t.in_backward)
-        * (kept_here if c.room.grads_away else 1.0)
-        + extra,
+        "gradients": (trained * g + experts * share * ge) * later * (kept_here if c.room.grads_away else 1.0) + extra,
         "optimizer": (trained * o + experts * share * oe) * kept_here,
         "buffers": gathered + whole_keys(c),
-        "update": pick((c.room.live > 0) & (m.zero >= 3), smaller(anew, c.room.live), anew)
-        * c.copied
-        * (1.0 - t.in_backward),
+        "update": pick((c.room.live > 0) & (m.zero >= 3), smaller(anew, c.room.live), anew) * c.copied * later,
     }
 
 

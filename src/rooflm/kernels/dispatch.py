@@ -138,9 +138,14 @@ def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         long = op.flops / r.peak["half"]
         shared = attention.chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring)
         time = pick(window < math.inf, time, shared)
-    elif highest(few := ((past > 0) | (sequences < 1)) & (new * smaller(sequences, 1.0) < c.tile)):
+    elif highest(few := _few(sequences, new, past, c.tile)):
         time = pick(few, smaller(time, _few_over_many(op, w, s, r)), time)
     return time
+
+
+def _few(sequences: Num, new: Num, past: Num, tile: Num) -> Any:
+    """Whether prompt tokens after others are fewer than a tile has rows; of less than one sequence, so many fewer."""
+    return ((past > 0) | (sequences < 1)) & (new * smaller(sequences, 1.0) < tile)
 
 
 def _few_over_many(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
@@ -178,8 +183,7 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     time = call(new, past)
     if s.engine.kernels.latent_prompts:  # scores of latent + rope, sums of latents: so many more FLOPs a pair
         time = time * (2.0 * latent + rope) / (qk + v)
-        few = ((past > 0) | (sequences < 1)) & (new * smaller(sequences, 1.0) < c.tile)
-        if all_read and highest(few):
+        if all_read and highest(few := _few(sequences, new, past, c.tile)):
             keys, tall = attended(new, past, math.inf), heads * new * smaller(sequences, 1.0)
             over = _latents_of(larger(sequences, 1.0), keys, tall, latent, rope, op.widths[1], w.half, w, s, r)
             time = pick(few, smaller(time, over), time)

@@ -53,17 +53,17 @@ class Records:
 class Replica:
     """See the module. role: "both", or "prefill" or "decode" when disaggregated. Times in s, memory in tokens.
 
-    waiting, prefilling, decoding: requests in their three stages; unmade: tokens that those in the second have still
-    to make; late: those that came while a pass ran and are seen by the next but one (lookahead); resumed: of preempted
+    waiting, prefilling, decoding: requests in their three stages; unmade: tokens that those in the second have still to
+    make; late: those that came while a pass ran and are seen by the next but one (lookahead); resumed: of preempted
     ones, (tokens to have again, tokens still to make). kind, count, chunks, end: what runs next, for how many decode
     steps, with which prompts, and until when; dirty: it has to be planned anew. turns: newcomers of a decode replica
     are taken in on a turn of their own, which shows their first token. sealed, hold, poll: before which time, from
-    which step and at which step newcomers are looked at. host: s of the pass or step that is planned for
-    which the host is kept from the next (`StepTable.passed`). sent: until when it sends caches on; cold: time that the
-    next prompts take more; slower: the front end's pace over the device's, at least 1, in the steps that are
-    planned. ahead: s by which the host began to launch the next pass before the device is free: where passes are made
-    up ahead, others run and the engine's workers do so (`ahead`), as long as the step that has just run. behind: tokens
-    of a part of a prompt that the next one follows through a pipeline's stages.
+    which step and at which step newcomers are looked at; host: s of the planned pass or step that keep its scheduler
+    (`StepTable.passed`). sent: until when the host sends caches on; cold: time that the next prompts take more; slower:
+    the front end's pace over the device's, at least 1, in the steps that are planned. ahead: s by which the host began
+    to launch the next pass before the device is free: where passes are made up ahead, others run and the engine's
+    workers do so (`ahead`), as long as the step that has just run. behind: tokens of a part of a prompt that the next
+    one follows through a pipeline's stages.
     """
 
     def __init__(self, number: int, records: Records, table: StepTable, server: Server, capacity: Capacity,
@@ -280,7 +280,7 @@ class Replica:
             count = 1
         self.kind, self.count = STEPS, count
         context = decoding.stored / running + 1
-        lasts, self.host = self.table.decode_sum(running, context, count), self.table.hosted(running, context)
+        lasts, self.host = self.table.decode_sum(running, context, count), self.table.kept(running, context)
         if self.table.copied:
             handed = count * (decoding.made() + running * self.growth * (count - 1) / 2)
             self.slower = max(1.0, self.table.copied * handed / (self.server.stream_interval * lasts))

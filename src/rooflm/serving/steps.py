@@ -48,6 +48,7 @@ from rooflm.kernels.moe import largest_of
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.scenario import Scenario
+from rooflm.units import pick
 
 Array = NDArray[np.float64]
 ROWS = 16
@@ -360,10 +361,9 @@ class StepTable:
         device = np.maximum(device, self._spread(self._least, here))
         head = np.reshape(self._spread(self._head, here), (-1, 1))
         device = self.full(device, head, np.minimum(sequences, self.flight)[:, None])
-        held = graphed(self.engine, self.components.contexts)
-        issued = np.where(column > np.asarray(held), self._ungraphed, self._issued[1])
-        sequence = self._sequence + self._listed * self.components.contexts
-        times = np.asarray(hosted(device, issued, self._step + sequence * column, self._overlap))
+        contexts = self.components.contexts
+        issued, fixed = self.launches(column, contexts), self.beside(column, contexts)
+        times = np.asarray(hosted(device, issued, fixed, self._overlap))
         slopes = np.diff(times) / self._cell
         half = np.hstack([slopes, slopes[:, -1:]]) / 2
         integral = np.cumsum((times[:, 1:] + times[:, :-1]) * self._cell / 2, axis=1)
@@ -404,13 +404,18 @@ class StepTable:
             return low
         return low + (self._attend[i + 1][new] - low) * (past - pasts[i]) / (pasts[i + 1] - pasts[i])
 
-    def hosted(self, sequences: int, context: float) -> float:
+    def launches(self, here: Any, context: Any) -> Any:
+        """Host's seconds to launch a decode-only step of so many sequences on the fullest rank."""
+        return pick(here > graphed(self.engine, context), self._ungraphed, self._issued[1])
+
+    def beside(self, here: Any, context: Any, prompts: float = 0) -> Any:
+        """Host's seconds of a pass beside its launches, of sequences that decode and of prompts."""
+        return self._step + self._sequence * (here + prompts) + self._listed * context * here
+
+    def kept(self, sequences: int, context: float) -> float:
         """Seconds of a decode-only step that keep its scheduler, as of `passed`."""
-        if self.apart:
-            return 0.0
         here = -(-sequences // self.slots)
-        issued = self._ungraphed if here > float(graphed(self.engine, context)) else self._issued[1]
-        return issued + self._step + (self._sequence + self._listed * context) * here
+        return 0.0 if self.apart else float(self.launches(here, context) + self.beside(here, context))
 
     def mixed(
         self, chunks: Sequence[tuple[int, float]], sequences: int, context: float, fullest: float = 0.0,
@@ -491,7 +496,7 @@ class StepTable:
             rows = min(here + chunks, self.size.sequences)
             micro = min(total / max(largest, 1) if drains else sequences + chunks, self.flight)  # the last is short
             device = float(self.full(device, self._spread(self._head, rows), micro, drains))
-        fixed = self._step + self._sequence * (here + chunks) + self._listed * context * here
+        fixed = self.beside(here, context, chunks)
         issued = self._issued[kind if every > self._captured else 1]
         if self._overlap:
             return issued + fixed, device

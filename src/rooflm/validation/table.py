@@ -164,7 +164,8 @@ def read_row(row: Mapping[str, str | None], line: int = 0) -> Outcome:
     cells = {k: (v or "").strip()[:LONGEST] for k, v in row.items() if isinstance(k, str) and isinstance(v, str | None)}
     cells = {k: v for k, v in cells.items() if v}
     row_id, source = cells.get("id") or f"line {line}", cells.get("source", "")
-    if "gpu" not in cells and known_device(catalogue.count_and_name(cells.get("gpus", ""))[1]):  # GPUs: 8x H100
+    gpus = cells.get("gpus", "")
+    if "gpu" not in cells and (known_device(gpus) or catalogue.count_and_name(gpus)[1] != gpus):  # GPUs: 8x H100
         cells["gpu"] = cells.pop("gpus")
     try:
         return request_of(cells, row_id)
@@ -315,7 +316,7 @@ def device_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -
     """Put the `gpu` argument in place (and its own figures as settings); the name by which rows group."""
     printed = str(kwargs.get("gpu", ""))
     count, one = catalogue.count_and_name(printed)
-    if one != printed and known_device(one):
+    if one != printed and not catalogue.is_path(printed):
         printed, kwargs["gpus"] = one, kwargs.get("gpus") or count
     found = known_device(printed)
     figures = {k: float(own[k]) for k in ("peak", "bandwidth", "memory") if own.get(k)}

@@ -198,7 +198,8 @@ def training_remedies(
     if not remedies:
         pairs = [{**a, **b} for a, b in itertools.combinations(single, 2) if not a.keys() & b.keys()]
         remedies = [r for r in map(tried, pairs) if r][:3]
-    needed = (c for c in more_gpus(s) if not any(r.change.items() <= c.items() for r in remedies))
+    enough = [r.change.items() - {("micro_batch", r.change.get("micro_batch"))} for r in remedies]  # theirs is 1
+    needed = (c for c in more_gpus(s) if not any(changes <= c.items() for changes in enough))
     gpus = next((r for r in map(tried, needed) if r), None)
     return (*remedies, *([gpus] if gpus else []))
 
