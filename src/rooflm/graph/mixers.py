@@ -133,14 +133,18 @@ def _reach(a: Attention) -> Num:
 
 
 def score_ops(c: Context, count: Num, p: Prefill, heads: Num, a: Attention) -> list[Op | Comm]:
-    """Unfused attention in training: two batched products with full squares of scores between them, a fused scaled
-    masked softmax (read, write) and its dropout (read, write and a mask of one byte)."""
-    b, part = c.quant.half_bytes, "attention"
+    """Unfused attention in training: two batched products with full squares of scores between them, a scaled masked
+    softmax and its dropout (read, write and a mask of one byte).
+
+    A softmax of one kernel reads and writes a score once (Megatron-LM, scaled_upper_triang_masked_softmax), plain ones
+    three times (scale, mask, softmax); in fp32 ("wide") it is written there, read again and cast."""
+    b, part, how = c.quant.half_bytes, "attention", c.kernels.softmax
+    each, kernels = {"fused": (2 * b, 1), "plain": (6 * b, 3), "wide": (6 * b + 8.0, 4)}[how]
     rows = p.tokens / c.mapping.cp
     scores, keys = rows * heads * p.new, p.new
     qk = bmm("scores", part, count, rows * heads, keys, a.head_dim, p.sequences * heads, b)
     pv = bmm("values", part, count, rows * heads, a.v_dim, keys, p.sequences * heads, b)
-    softmax = stream("softmax", part, "softmax", count, scores * 2 * b, of="core")
+    softmax = stream("softmax", part, "softmax", count, scores * each, kernels, of="core")
     drop = stream("score_dropout", part, "softmax", count, scores * (2 * b + 1), of="core")
     return [qk, softmax, drop, pv] if c.dropout else [qk, softmax, pv]
 
