@@ -485,12 +485,12 @@ def test_gradients_beside_the_buckets_that_reduce_them() -> None:
 
 def test_softmax_of_transformers_stands_in_fp32_beside_16_bits() -> None:
     def kept(wide: bool) -> float:
-        sets = {"engine.flash": False, "engine.wide_softmax": wide}
+        sets = {"engine.flash": False, "engine.softmax": "wide" if wide else "plain"}
         run = rooflm.train("llama-2-7b", gpu="h100", gpus=1, batch=1, seq=512, engine="peft", lora_rank=8, sets=sets)
         return float(run.memory.parts["activations"])
 
     assert kept(wide=True) - kept(wide=False) == pytest.approx(32 * 32 * 512 * 512 * 4.0)
-    assert rooflm.load_engine("peft").kernels.wide_softmax
+    assert rooflm.load_engine("peft").kernels.softmax == "wide"
 
 
 def test_buffers_of_a_list_are_those_of_its_values() -> None:

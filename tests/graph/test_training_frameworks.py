@@ -13,6 +13,7 @@ from one_layer import H, S, layer, products
 from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
 from rooflm.estimate.training import TrainingFigures, train_scenario
+from rooflm.estimate.training_step import context, step_graph
 from rooflm.graph.backward import every_other, recomputed
 from rooflm.graph.ops import Comm, Op
 from rooflm.readers.devices import load_device
@@ -331,3 +332,34 @@ def test_a_local_batch_is_one_filling_of_the_pipeline() -> None:
     assert piped.training.flushes == 4
     flat = training_scenario(only(row | {"note": note, "pp": "1", "vp": "1", "dp": "16", "zero_fsdp": "fsdp 16"}))
     assert flat.training.flushes == 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "policy"),
+    [("peft", "none"), ("trl", "full"), ("trl==0.12", "none"), ("unsloth", "full"), ("megatron", "none")],
+)
+def test_recomputation_left_unsaid_is_the_frameworks_own(engine: str, policy: str) -> None:
+    asked: dict[str, Any] = {"gpu": "h100", "gpus": 1, "batch": 8, "seq": 2048, "engine": engine}
+    assert build_training("llama-3.1-8b", **asked).scenario.mapping.recompute == policy
+    assert build_training("llama-3.1-8b", **asked, recompute="none").scenario.mapping.recompute == "none"
+
+
+def test_softmax_of_plain_kernels_moves_the_scores_three_times() -> None:
+    def moved(how: str) -> float:
+        sets = {"engine.flash": False, "engine.softmax": how}
+        s = build_training("llama-2-7b", gpu="a100", gpus=1, batch=1, seq=1024, engine="fsdp", sets=sets).scenario
+        nodes = step_graph(s, context(s)).phase("forward")
+        return sum(float(n.bytes) for n in nodes if n.name == "softmax")
+
+    scores = 32 * 1024**2
+    assert [moved(how) for how in ("fused", "plain", "wide")] == [4 * scores, 12 * scores, 20 * scores]
+    assert [load_engine(name).kernels.softmax for name in ("megatron-2022", "fsdp", "peft")] == [
+        "fused",
+        "plain",
+        "wide",
+    ]
+
+
+def test_torch_before_2_2_attends_with_the_first_flash_attention() -> None:
+    kernels = [load_engine(name).kernels.attention_kernel for name in ("fsdp-2.1", "fsdp")]
+    assert kernels == ["fa1", "sdpa"]

@@ -150,7 +150,9 @@ class Kernels:
     adapter_wide: bool = flag(False, "training: adapters of 32 bits are cast to 16 for each of their products")
     narrow_residual: Num = number(2.0, "training: bytes of a value between layers over a narrow base (4: fp32 norms)")
     keeps_gathered: bool = flag(False, "training: inputs gathered by a tensor group are kept, not gathered again")
-    wide_softmax: bool = flag(False, "training: unfused attention takes its softmax in fp32 beside a 16-bit copy")
+    softmax: str = word("fused", "training: how unfused attention takes its softmax: scale, mask and softmax in one "
+                        "kernel (fused), in three (plain), or in fp32 with a cast to 16 bits behind (wide)",
+                        ("fused", "plain", "wide"))  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
         wide += mixer.qk_norm * c.kernels.norm_kept * (mixer.heads + mixer.kv_heads) * mixer.head_dim  # a norm's input
         if c.kernels.flash:
             return Inside(tokens * (wide * b + mixer.heads * 4.0), ops=ops + tokens * mixer.heads * 4.0)
-        score = b + drop * (b + 1) + 4.0 * c.kernels.wide_softmax * (b < 4)
+        score = b + drop * (b + 1) + 4.0 * (c.kernels.softmax == "wide") * (b < 4)
         return Inside(tokens * wide * b, tokens * mixer.heads * c.span * score, ops=ops)
     if isinstance(mixer, MLA):
         qk, latent = mixer.nope_dim + mixer.rope_dim, mixer.q_rank + mixer.kv_rank + mixer.rope_dim

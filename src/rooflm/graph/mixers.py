@@ -121,10 +121,19 @@ def over_cached(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> li
 
 
 def plain_softmax(c: Context, count: Num, scores: Num) -> Op:
-    """Softmax of so many scores in memory by plain kernels when serving: scale, mask, softmax in fp32 and back, 4
-    kernels that move 3 times two 16-bit values and two fp32 values a score, with 5 FLOPs."""
-    moved = scores * (6 * c.quant.half_bytes + 8.0)
-    return stream("softmax", "attention", "softmax", count, moved, 4, 5.0 * scores)
+    """Softmax of so many scores in memory by plain kernels when serving, with 5 FLOPs a score."""
+    each, kernels = by_kernels("wide", c.quant.half_bytes)
+    return stream("softmax", "attention", "softmax", count, scores * each, kernels, 5.0 * scores)
+
+
+def by_kernels(how: str, b: Num) -> tuple[Num, int]:
+    """(bytes that a score of b bytes moves, kernels) of scale, mask and softmax: read and written once by one kernel
+    (Megatron-LM, scaled_upper_triang_masked_softmax), by three plain ones each, or in fp32 with a cast behind.
+
+    >>> by_kernels("fused", 2), by_kernels("plain", 2), by_kernels("wide", 2)
+    ((4, 1), (12, 3), (20.0, 4))
+    """
+    return {"fused": (2 * b, 1), "plain": (6 * b, 3), "wide": (6 * b + 8.0, 4)}[how]
 
 
 def _reach(a: Attention) -> Num:
@@ -133,14 +142,15 @@ def _reach(a: Attention) -> Num:
 
 
 def score_ops(c: Context, count: Num, p: Prefill, heads: Num, a: Attention) -> list[Op | Comm]:
-    """Unfused attention in training: two batched products with full squares of scores between them, a fused scaled
-    masked softmax (read, write) and its dropout (read, write and a mask of one byte)."""
+    """Unfused attention in training: two batched products with full squares of scores between them, a scaled masked
+    softmax and its dropout (read, write and a mask of one byte)."""
     b, part = c.quant.half_bytes, "attention"
+    each, kernels = by_kernels(c.kernels.softmax, b)
     rows = p.tokens / c.mapping.cp
     scores, keys = rows * heads * p.new, p.new
     qk = bmm("scores", part, count, rows * heads, keys, a.head_dim, p.sequences * heads, b)
     pv = bmm("values", part, count, rows * heads, a.v_dim, keys, p.sequences * heads, b)
-    softmax = stream("softmax", part, "softmax", count, scores * 2 * b, of="core")
+    softmax = stream("softmax", part, "softmax", count, scores * each, kernels, of="core")
     drop = stream("score_dropout", part, "softmax", count, scores * (2 * b + 1), of="core")
     return [qk, softmax, drop, pv] if c.dropout else [qk, softmax, pv]
 
