@@ -105,8 +105,6 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
         asked["micro_batch"] = share
         assumed.append(f"micro_batch {plain_number(np.max(share))}")
     again = asked.setdefault("recompute_modules", ())
-    if "recompute" not in asked and not again:
-        assumed.append(f"recompute {runner.habits.recompute}")
     policy = asked.get("recompute", "none" if again else runner.habits.recompute)
     if "core_attn" in again and policy == "none":
         policy = "selective"
@@ -114,6 +112,8 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
         raise RooflmError(f"recompute_modules go with recompute none or selective, but recompute is {policy}")
     if policy == "selective" and runner.habits.selective == "ops" and not again:
         policy = "ops"
+    if "recompute" not in asked and not again:
+        assumed.append(f"recompute {policy}")
     return Mapping(**asked | {"recompute": policy, "order": group_order(given["order"])})
 
 
