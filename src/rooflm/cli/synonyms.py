@@ -4,7 +4,6 @@ one of another command."""
 from __future__ import annotations
 
 import difflib
-from typing import Any
 
 from rooflm.asked.arguments import BEST, EVERY, FIT, LOAD, arguments
 from rooflm.asked.synonyms import meanings, plain

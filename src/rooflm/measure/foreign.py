@@ -176,7 +176,7 @@ PRINTED_NAMES = {
 def printed(text: str) -> list[dict[str, str]]:
     """What `vllm bench serve` and SGLang's `bench_serving` print, as they would save it: every result of a log.
 
-    >>> printed("== Serving Benchmark Result ==\\nSuccessful requests:  8\\n---TTFT---\\nMean TTFT (ms):  9.5\\n=======\\n")
+    >>> printed("== Serving Benchmark Result ==\\nSuccessful requests: 8\\n--TTFT--\\nMean TTFT (ms): 9.5\\n=====")
     [{'completed': '8', 'mean_ttft_ms': '9.5'}]
     """
     found = []

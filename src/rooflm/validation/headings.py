@@ -93,7 +93,7 @@ def columns_meant(name: str) -> list[str]:
 def metric_at(name: str) -> tuple[Metric, str] | None:
     """A metric by a name that may end in a unit or have it in brackets, and that unit; None where there is none.
 
-    >>> [f"{m.name} {unit}" for m, unit in (metric_at("TPOT_ms"), metric_at("step_time_s"), metric_at("Mean ITL (ms):"))]
+    >>> [f"{m.name} {unit}" for m, unit in map(metric_at, ("TPOT_ms", "step_time_s", "Mean ITL (ms):"))]
     ['tpot ms', 'step_time_s ', 'tpot ms']
     >>> metric_at("speed"), metric_at("P99 ITL (ms)"), metric_at("TTFT (GB)")
     (None, None, None)
