@@ -62,9 +62,27 @@ Mean First Token latency (ns)               : 250000000
 99.00 percentile first token latency (ns)   : 900000000
 Mean Time to Output Token (ns)               : 30000000
 """
+PRINTED = """INFO 11-01 10:10:10 [x.py:1] Starting: all of them
+============ Serving Benchmark Result ============
+Successful requests:                     10
+Maximum request concurrency:             {clients}
+Request rate configured (RPS):           inf
+Benchmark duration (s):                  1.25
+Total input tokens:                      1000
+Total generated tokens:                  500
+Output token throughput (tok/s):         400.00
+---------------Time to First Token----------------
+Mean TTFT (ms):                          26.00
+P99 TTFT (ms):                           40.00
+-----Time per Output Token (excl. 1st token)------
+Mean TPOT (ms):                          9.00
+==================================================
+"""
 FILES: dict[str, tuple[Any, dict[str, str], dict[str, float]]] = {
     "vllm": (VLLM, {"engine": "vllm", "concurrency": "4", "requests": "10", "prompt": "100", "output": "50"},
              {"ttft": 26.0, "tpot_p50": 9.0, "output_tokens_per_s": 400.0}),
+    "printed": (PRINTED.format(clients=4), {"concurrency": "4", "requests": "10", "prompt": "100", "p99": "40.0"},
+                {"ttft": 26.0, "tpot": 9.0, "output_tokens_per_s": 400.0}),
     "sglang": (SGLANG, {"engine": "sglang", "release": "0.5.4", "tp": "2", "rate": "4.0", "budget": "4096",
                         "max_sequences": "64"}, {"ttft": 30.0, "tpot": 8.0, "latency_s": 110.0}),
     "one-batch": (ONE_BATCH, {"batch": "16", "prompt": "256"}, {"ttft": 0.05, "tpot": 0.009, "latency_s": 0.33}),
@@ -105,6 +123,14 @@ def test_medians_are_told_from_means(tmp_path: Path) -> None:
 def test_a_line_a_run_is_read_too(tmp_path: Path) -> None:
     rows = read_foreign(write(tmp_path, "\n".join(json.dumps(SGLANG | {"max_concurrency": c}) for c in (1, 2))))
     assert [r["concurrency"] for r in rows if r["metric"] == "ttft"] == ["1", "2"]
+
+
+def test_every_result_in_a_log_is_read(tmp_path: Path) -> None:
+    log = "".join(PRINTED.format(clients=c) for c in (1, 2, "not set"))
+    rows = read_foreign(write(tmp_path, log.replace("\n", "\r\n")))
+    assert [r["concurrency"] for r in rows if r["metric"] == "ttft"] == ["1", "2", "10"]
+    with pytest.raises(RooflmError, match="mean_tpot_ms"):
+        read_foreign(write(tmp_path, PRINTED.format(clients=1).replace("9.00", "n/a")))
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,11 @@ def test_sources_and_columns_pick_and_group(tmp_path: Path, capsys: pytest.Captu
     text = capsys.readouterr().out
     assert "1 row, 1 scored, 1 counted" in text and "by batch" in text and "by source" not in text
     assert "t-2" in text and "t-1" not in text
-    for arguments, words in ((["--source", "hers"], "source is 'hers'"), (["--by", "prmpt"], "did you mean 'prompt'")):
+    for arguments, words in (
+        (["--source", "hers"], "source is 'hers'"),
+        (["--source", "our"], "but the tables have yours"),
+        (["--by", "prmpt"], "did you mean 'prompt'"),
+    ):
         assert main(["validate", path, *arguments]) == 2
         error = capsys.readouterr().err
         assert words in error and error.count("\n") == 1

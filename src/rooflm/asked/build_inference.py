@@ -242,9 +242,12 @@ def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
 
 
 def release_told(engine: str | Engine, runner: Engine) -> list[str]:
-    """What stands in for an engine's release that the row which runs does not include."""
-    said = out_of_range(engine, runner.name) if isinstance(engine, str) else ""
-    return [said] * bool(said)
+    """What stands in for an engine's release that the row which runs does not include, and for one that goes by a name
+    which is another word than its row's."""
+    if not isinstance(engine, str) or is_path(engine):
+        return []
+    other = f"engine {engine} is {runner.name} here" if engine.strip().lower()[:1] != runner.name[:1] else ""
+    return [said for said in (other, out_of_range(engine, runner.name)) if said]
 
 
 def efficiency_of(engine: Engine, mode: Efficiency, assumed_mode: bool, assumed: list[str]) -> Efficiency:

@@ -109,8 +109,6 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
         asked["micro_batch"] = whole_shares(given["batch"], asked["dp"], pp)
         assumed.append(usual("micro_batch", asked["micro_batch"]))
     again = asked.setdefault("recompute_modules", ())
-    if "recompute" not in asked and not again:
-        assumed.append(f"recompute {runner.habits.recompute}")
     policy = asked.get("recompute", "none" if again else runner.habits.recompute)
     if "core_attn" in again and policy == "none":
         policy = "selective"
@@ -118,6 +116,8 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
         raise RooflmError(f"recompute_modules go with recompute none or selective, but recompute is {policy}")
     if policy == "selective" and runner.habits.selective == "ops" and not again:
         policy = "ops"
+    if "recompute" not in asked and not again:
+        assumed.append(f"recompute {policy}")
     return Mapping(**asked | {"recompute": policy, "order": group_order(given["order"])})
 
 

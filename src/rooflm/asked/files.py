@@ -54,7 +54,9 @@ def _yaml(text: str, path: str) -> Any:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         if isinstance(error, RooflmError):
             raise
-        raise RooflmError(f"cannot read {path!r}: {' '.join(str(error).split())}") from None
+        mark, problem = (getattr(error, name, None) for name in ("problem_mark", "problem"))
+        said = f"line {mark.line + 1}: {problem}" if mark else " ".join(str(error).split())
+        raise RooflmError(f"cannot read {path!r}, it is not valid YAML: {said}") from None
 
 
 def _columns(text: str, path: str) -> dict[str, Any]:

@@ -3,8 +3,13 @@ one of another command."""
 
 from __future__ import annotations
 
+import difflib
+
 from rooflm.asked.arguments import BEST, EVERY, FIT, LOAD, arguments
 from rooflm.asked.synonyms import meanings, plain
+
+MOST_LISTED = 16
+"""How many options a sentence holds."""
 
 WHERE = {BEST: "search infer", LOAD: "search infer", FIT: "search train"}
 """Public call -> its command, where that has another name."""
@@ -31,4 +36,28 @@ def other_tools_option(error: Exception) -> str:
         return f"No such option: {theirs}; {context.info_name} calls it {named}"
     name = plain(theirs).replace("-", "_")
     others = dict.fromkeys(WHERE.get(c, c) for c in EVERY if name in arguments(c) and arguments(c)[name].shell)
-    return f"No such option: {theirs}; it is of {', '.join(others)}" if others else ""
+    if others:
+        return f"No such option: {theirs}; it is of {', '.join(others)}"
+    if "--set" in has and (paths := set_paths(name, context.info_name == "train")):
+        return f"No such option: {theirs}; an input by its path: {' or '.join(f'--set {p}=VALUE' for p in paths[:3])}"
+    options = [option[2:] for option in has.values() if option.startswith("--") and option != "--help"]
+    near = difflib.get_close_matches(plain(theirs), options, 2, 0.8)
+    if near or 0 < len(options) <= MOST_LISTED:
+        said = f"did you mean --{' or --'.join(near)}?" if near else f"{context.info_name} has --{', --'.join(options)}"
+        return f"No such option: {theirs}; {said}"
+    return f"No such option: {theirs}; see `{context.command_path} --help`"
+
+
+def set_paths(name: str, training: bool) -> list[str]:
+    """Inputs of a prediction that have a path and no option, of that name or of one that begins with it.
+
+    >>> set_paths("offload_optimizer", True), set_paths("gap", False), set_paths("offload", False)
+    (['training.offload_optimizer'], ['engine.gap'], [])
+    """
+    from rooflm.asked.bounds import DESCRIBED
+    from rooflm.catalogue.engine import ABOUT
+    from rooflm.catalogue.fields import abouts
+
+    known = {part: abouts(kind) for part, kind in DESCRIBED.items() if training == (part == "training")}
+    every = [f"{part}.{field}" for part, fields in (known | {"engine": ABOUT}).items() for field in fields]
+    return [p for p in every if f"{p.partition('.')[2]}_".startswith(f"{name}_")]

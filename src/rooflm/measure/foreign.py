@@ -181,6 +181,30 @@ def serving(at: Field) -> Iterator[Cells]:
     }, **{metric: {"p99": at(name)} for metric, name in tails.items()})  # fmt: skip
 
 
+PRINTED = re.compile(r"^=+ Serving Benchmark Result =+$(.*?)^=+$", re.MULTILINE | re.DOTALL)
+PRINTED_NAMES = {
+    "successful_requests": "completed", "total_generated_tokens": "total_output_tokens",
+    "maximum_request_concurrency": "max_concurrency", "max_request_concurrency": "max_concurrency",
+    "request_rate_configured_rps": "request_rate", "traffic_request_rate": "request_rate",
+    "output_token_throughput_tok_s": "output_throughput",
+}  # fmt: skip
+"""What the printed result calls fields of the saved one; all else is called alike."""
+
+
+def printed(text: str) -> list[dict[str, str]]:
+    """What `vllm bench serve` and SGLang's `bench_serving` print, as they would save it: every result of a log.
+
+    >>> printed("== Serving Benchmark Result ==\\nSuccessful requests: 8\\n--TTFT--\\nMean TTFT (ms): 9.5\\n=====")
+    [{'completed': '8', 'mean_ttft_ms': '9.5'}]
+    """
+    found = []
+    for block in PRINTED.findall(text.replace("\r", "")):
+        lines = [line.rpartition(":") for line in block.splitlines() if ":" in line]
+        named = {re.sub(r"\W+", "_", name.lower()).strip("_"): value.strip() for name, _, value in lines}
+        found.append({PRINTED_NAMES.get(k, k): v for k, v in named.items() if v not in ("", "not set")})
+    return found
+
+
 def one_batch(at: Field) -> Iterator[Cells]:
     """SGLang's `bench_one_batch`: a batch as it stands."""
     run = cells(batch=at("batch_size"), prompt=at("input_len"), output=at("output_len"), engine=engine_named("sglang"))
@@ -382,6 +406,7 @@ class Format(NamedTuple):
 
 FORMATS = (
     Format("vllm bench", ("total_input_tokens", "total_output_tokens"), schemas.SERVING, serving),
+    Format("vllm bench", ("total_input_tokens", "total_output_tokens"), schemas.SERVING, serving, printed),
     Format("sglang", ("prefill_latency", "input_len"), schemas.ONE_BATCH, one_batch),
     Format("trtllm-bench", ("world_info", "request_info"), schemas.TRTLLM, trtllm),
     Format("guidellm", ("benchmarks",), schemas.GUIDE, guide),

@@ -75,7 +75,8 @@ def _roofs(roofs: Sequence[Roof], place: Spec) -> list[Spec]:
     names = [r.name for r in roofs]
     points = [(r.name, float(x), float(y)) for r in roofs for x, y in zip(r.x, r.y, strict=True)]
     values = rows(roof=[p[0] for p in points], x=[p[1] for p in points], y=[p[2] for p in points])
-    dash = {"field": "roof", "type": "nominal", "legend": {"title": "roofs", "symbolStrokeColor": "#555555"},
+    legend = {"title": "roofs", "symbolStrokeColor": "#555555", "symbolSize": 700}
+    dash = {"field": "roof", "type": "nominal", "legend": legend,
             "scale": {"domain": names, "range": [DASHES[i % len(DASHES)] for i in range(len(names))]}}  # fmt: skip
     mark = {"type": "line", "color": "#555555", "strokeWidth": 1.5, "clip": True}
     return [{"data": {"values": values}, "mark": mark, "encoding": place | {"strokeDash": dash}}]

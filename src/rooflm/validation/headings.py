@@ -18,7 +18,7 @@ OLDER = {"precision_weights", "zero_fsdp"}
 SEPARATORS = ",;\t"
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _PERCENTILE = re.compile(r"(?<![a-z])p\d[\d.]*")
-_BETWEEN = re.compile(r"[\s_,()\[\]-]+")
+_BETWEEN = re.compile(r"[\s:_,()\[\]-]+")
 
 
 def cells_of(content: str) -> list[list[str]]:
@@ -95,7 +95,7 @@ def metric_at(name: str) -> tuple[Metric, str] | None:
     """A metric by a name that may hold a unit and a statistic, before it, after it or in brackets, and that unit; None
     where there is none. A gap between tokens is one of all tokens as itl, of a request's mean by its longer names.
 
-    >>> [f"{m.name} {unit}" for m, unit in (metric_at("TPOT_ms"), metric_at("step_time_s"), metric_at("Mean ITL (ms)"))]
+    >>> [f"{m.name} {unit}" for m, unit in map(metric_at, ("TPOT_ms", "step_time_s", "Mean ITL (ms):"))]
     ['tpot ms', 'step_time_s ', 'tpot ms']
     >>> [metric_at(n)[0].name for n in ("P99 TTFT (ms)", "median_itl_ms", "Inter-token latency [ms] p90", "e2el_p95")]
     ['ttft_p99', 'itl_p50', 'tpot_p90', 'latency_p95']

@@ -94,7 +94,9 @@ def read_tables(files: Sequence[str] = (), sources: Sequence[str] = ()) -> list[
     sources = [s if s in known else short.get(s, s) for s in whole_names(sources, short)]
     for name in sources:
         if name not in known:
-            near = near_matches(name, known) or sorted(known - {""})[:8]
+            names = sorted((known - {""}) | {n for n, source in short.items() if source in known})
+            held = [n for n in names if name.lower() in n.lower()]
+            near = held[:8] or near_matches(name, known) or sorted(known - {""})[:8]
             raise RooflmError(f"source is {name!r}, but the tables have {', '.join(near)}")
     return [o for o in outcomes if not sources or o.source in sources]
 
@@ -129,6 +131,10 @@ def check_header(header: list[str], label: str) -> None:
             f"convert it with scripts/convert-published {label} NEW.csv"
         )
     lacking = [name for name in ("model", "metric", "value") if name not in header]
+    if lacking and header and header[0].startswith(("{", "[", "==")):
+        raise RooflmError(
+            f"{label} is no table but what a benchmark wrote: `rooflm compare {label} --gpu GPU` reads it"
+        )
     if lacking:
         if len(STATISTICS.keys() & {name.lower() for name in header}) > 1:
             raise RooflmError(

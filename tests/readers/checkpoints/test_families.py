@@ -226,6 +226,7 @@ def test_two_matrices_where_there_is_no_gate(activation: str, family: str, matri
         ({"model_type": "newbert", "architectures": ["NewBertForMaskedLM"]}, "architectures is 'NewBertForMaskedLM'"),
         ({"model_type": "whisper"}, "it is an encoder with a decoder"),
         ({"model_type": "newest", "sparse_attention_config": {"x": 1}}, "sparse_attention_config says that its layers"),
+        ({"model_type": "qwen9_moe", "linear_num_key_heads": 4}, "if its layers are those of qwen"),
         ({"model_type": "newest", "hc_mult": 4}, "hc_mult says that its layers are not those of a plain decoder"),
         ({"model_type": "hunyuan", "moe_topk": [8, "x"] * 2, "num_experts": 8, "moe_intermediate_size": 64},
          "moe_topk is"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflm.catalogue.model import INF, Attention, Block, Model, MoE
-from rooflm.errors import RooflmError, RooflmWarning
+from rooflm.errors import RooflmError, RooflmWarning, near_matches
 from rooflm.readers.checkpoints import layers
 from rooflm.readers.checkpoints.config import Config, language_part, read_json
 from rooflm.readers.checkpoints.families import Family, families, refused
@@ -118,8 +118,10 @@ def _read_part(whole: dict[str, Any], label: str) -> tuple[dict[str, Any], Confi
     if not known:
         strange = [k for k, v in config.items() if k.startswith(_STRANGE) and v not in (None, 0, False, {}, [])]
         if strange:
+            near = near_matches(config["model_type"], families())
+            kin = f"; if its layers are those of {' or '.join(near)}, say so as its model_type" * bool(near)
             raise RooflmError(f"{label}: model_type {config['model_type']!r} is unknown, and {strange[0]} says that "
-                              "its layers are not those of a plain decoder")  # fmt: skip
+                              f"its layers are not those of a plain decoder{kin}")  # fmt: skip
     _required(c)
     return config, c, known
 
