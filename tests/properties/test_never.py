@@ -135,6 +135,6 @@ def test_a_sequence_more_takes_no_wave_of_tiles_more(model: str, gpu: str, quant
 def test_a_big_core_reads_no_slower_than_a_small_one(gpu: str) -> None:
     """What a block of FlashAttention reads is an SM's, and no matrix unit's of megabytes: eight sequences of 8,192
     tokens took a TPU of 2025 quarter of a second a token, an A100 68 ms."""
-    points = {"engine": "hf-eager", "prompt": 8192, "output": 32, "batch": 8}
+    points: Any = {"engine": "hf-eager", "prompt": 8192, "output": 32, "batch": 8}
     old, new = (rooflm.infer("llama-3.1-8b", gpu=one, **points).tpot for one in ("a100", gpu))
     assert new < 1.3 * old
