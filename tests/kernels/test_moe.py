@@ -16,8 +16,8 @@ from rooflm.kernels.moe import (
     Routing,
     imbalance,
     moe_time,
+    pieces,
     routed,
-    tiles_per_expert,
     usual,
 )
 from rooflm_fit.common import L2_SAVES, hot_share
@@ -121,7 +121,7 @@ def test_balanced_routing_by_hand() -> None:
 @pytest.mark.parametrize("mean", [1.5, 8.0, 40.0, 200.0])
 def test_tiles_of_scattered_rows(mean: float) -> None:
     rows = np.random.default_rng(0).geometric(1 / mean, size=100_000)
-    assert float(tiles_per_expert(mean, 64.0, 1.0)) == pytest.approx(np.ceil(rows / 64).mean(), rel=0.12)
+    assert float(pieces(mean, 64.0, 1.0)) == pytest.approx(np.ceil(rows / 64).mean(), rel=0.12)
 
 
 def test_ideal_kernels_stream_the_touched_weights() -> None:

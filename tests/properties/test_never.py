@@ -115,3 +115,26 @@ def test_more_units_multiply_warp_by_warp_no_slower(model: str, quant: str) -> N
     old, new = (rooflm.infer(model, gpu=gpu, output=16, **points) for gpu in ("h200", "b200"))
     for name in ("tpot_s", "ttft_s"):
         assert (new[name].values < 0.95 * old[name].values).all(), name
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "quant", "tp", "engine"),
+    [("kimi-k2", "mi355x", "w4a16g32", 8, "vllm"), ("kimi-k2", "mi300x", "w4a16g32", 8, "sglang-0.5.14"),
+     ("qwen3-235b-a22b", "mi355x", "awq", 8, "vllm"), ("qwen3-30b-a3b", "h100", "awq", 1, "vllm"),
+     ("gpt-oss-120b", "h100", "mxfp4", 1, "trtllm")],
+)  # fmt: skip
+def test_a_sequence_more_takes_no_wave_of_tiles_more(model: str, gpu: str, quant: str, tp: int, engine: str) -> None:
+    """Routers draw anew in every layer, whose tiles fill a wave more or not: 28 sequences of Kimi K2 on MI355X stepped
+    1.5 times as long as 24."""
+    batches = list(range(8, 65))
+    t = grid(model, gpu, quant, engine, tp=tp, batch=batches, prompt=1024, outputs=["tpot_s"])["tpot_s"].values
+    assert (t[1:] / t[:-1] < 1.08).all(), dict(zip(batches, t, strict=True))
+
+
+@pytest.mark.parametrize("gpu", ["tpu-v5p", "tpu-v6e", "tpu-v7x", "gaudi3", "trainium2"])
+def test_a_big_core_reads_no_slower_than_a_small_one(gpu: str) -> None:
+    """What a block of FlashAttention reads is an SM's, and no matrix unit's of megabytes: eight sequences of 8,192
+    tokens took a TPU of 2025 quarter of a second a token, an A100 68 ms."""
+    points: Any = {"engine": "hf-eager", "prompt": 8192, "output": 32, "batch": 8}
+    old, new = (rooflm.infer("llama-3.1-8b", gpu=one, **points).tpot for one in ("a100", gpu))
+    assert new < 1.3 * old

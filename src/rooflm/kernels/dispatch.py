@@ -56,6 +56,8 @@ ALIGNED = 16
 """Bytes of which the rows of operands are multiples where cuBLAS' batched products use tensor cores."""
 UNFUSED_FLOOR = 5e-6
 """s: floor of plain batched products."""
+LARGEST_SM = 2.0**18
+"""Bytes of shared memory and L1 of an SM, at most (Hopper); a core that holds more reads as much more at a time."""
 FEW = 64
 """Points up to which the products of all data types are evaluated together: fewer calls, but constants as arrays."""
 
@@ -225,7 +227,8 @@ def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         time = np.hypot(time, values * heads * a_value)
     if not is_plain(k.head_rate, 0):
         blocks, read = smaller(rows * heads, s.cluster.device.sms), values * heads * op.widths[1]
-        time = larger(time, pick(k.head_rate > 0, read / (larger(k.head_rate, 1.0) * blocks), 0.0))
+        rate = k.head_rate * larger(1.0, r.l1_size / s.cluster.device.sms / LARGEST_SM)
+        time = larger(time, pick(rate > 0, read / (larger(rate, 1.0) * blocks), 0.0))
     integers = (op.widths[1] < 1) | ints
     turned = pick(integers, k.int_convert * pick(reread, heads, kv), unknown * k.kv_convert * kv)
     time = time + (op.widths[1] <= 1) * turned * values / r.peak["vector"]

@@ -63,7 +63,7 @@ class Routing(NamedTuple):
 
     rows: Num  # (token, expert) pairs that it computes
     experts: Num  # its experts with at least one row
-    spread: Num  # 0 where all experts have equally many rows (the balanced benchmark), 1 where their numbers scatter
+    spread: Num  # 0 where experts have equally many rows (balanced benchmarks, one token), 1 where they scatter
 
 
 def largest_of(count: Num) -> Num:
@@ -106,16 +106,17 @@ def routed(tokens: Num, top_k: Num, experts: Num, ep: Num = 1, skew: Num = 0.0) 
     rows = smaller(tokens * top_k / ep * extra, tokens * smaller(top_k, local))
     within = skew * pick(ep > 1, WITHIN, 1.0)
     touched = distinct_experts(experts, top_k, tokens * extra, skew=within) / ep
-    return Routing(rows, smaller(smaller(touched, local), rows), 1.0)
+    return Routing(rows, smaller(smaller(touched, local), rows), pick(tokens > 1, 1.0, 0.0))
 
 
-def tiles_per_expert(rows: Num, tile: Num, spread: Num) -> Num:
-    """Tiles of height `tile` that an expert with `rows` rows takes: ceil(m/b), or its mean where m scatters.
+def pieces(rows: Num, tile: Num, spread: Num) -> Num:
+    """Tiles of `tile` rows that `rows` rows take, or waves of as many tiles as SMs: ceil(m/b), or its mean where m
+    scatters (over experts; over layers and steps).
 
     Averaged over an m that scatters widely, ceil(m/b) = (m-1)/b + 1 - (1 - 1/b)/2; while m - 1 is small against b it is
     1 tile: 1 + x - (1 - 1/b)/2 (1 - e^-x) with x = (m-1)/b.
 
-    >>> float(tiles_per_expert(130, 64, 0)), round(float(tiles_per_expert(130, 64, 1)), 2)
+    >>> float(pieces(130, 64, 0)), round(float(pieces(130, 64, 1)), 2)
     (3.0, 2.59)
     """
     x = larger(rows - 1.0, 0.0) / tile
@@ -129,8 +130,8 @@ def grouped_gemm_time(
 ) -> NDArray[Any]:  # fmt: skip
     """Seconds of grouped GEMMs, [rows, k] x [experts, k, n], each with the best tile of the candidates.
 
-        tiles = experts · tiles(m, bm) · ceil(n/bn),  m = rows / experts
-        T_sm = ceil(tiles/SMs) (max(2 bm bn k / (eff_c peak/SMs), (bm a + bn w) k / (c_sm BW/SMs)) + wave)
+        tiles = experts · pieces(m, bm) · ceil(n/bn),  m = rows / experts;  waves = pieces(tiles, SMs)
+        T_sm = waves (max(2 bm bn k / (eff_c peak/SMs), (bm a + bn w) k / (c_sm BW/SMs)) + wave)
         T_dram = T + ramp (1 - e^(-T/5us)), T = bytes / (eff_m BW);  t = (T_sm³ + T_dram³)^(1/3)
 
     with a, w bytes an element of activations and weights; `fetched` the share of the weights' bytes that
@@ -140,10 +141,10 @@ def grouped_gemm_time(
     rank = len(common_shape((*routing, n, k, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, *c)))
     bm, bn = (tile.reshape(-1, *(1,) * rank) for tile in (TILE_M, TILE_N))
     each = routing.rows / larger(routing.experts, 1e-12)
-    tiles = routing.experts * ceil(n / bn) * tiles_per_expert(each, bm, routing.spread)
+    tiles = routing.experts * ceil(n / bn) * pieces(each, bm, routing.spread)
     compute = bm * bn * (2.0 * sms * k / (c.eff_c * peak))
     memory = (bm * act_bytes + bn * weight_bytes) * (k * sms / (c.c_sm * bandwidth))
-    on_sm = np.min(ceil(tiles / sms) * (larger(compute, memory) + c.wave), axis=0)
+    on_sm = np.min(pieces(tiles, sms, routing.spread) * (larger(compute, memory) + c.wave), axis=0)
     moved = routing.experts * n * k * weight_bytes * fetched + routing.rows * (k * act_bytes + n * 2.0)
     dram = moved / (c.eff_m * bandwidth)
     dram = dram + filling_soon(dram, c.ramp)
