@@ -270,31 +270,30 @@ GRAPHLESS = 6e-6
 
 
 def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
-    """Expert layers: sort, two grouped products, combine; of the engine's kernels the fastest at each point. Narrow
-    kernels of an engine's own run at the datasheet's rate: what a card's share of it says is of dense products (sums of
-    fp16 values on GeForce, hipBLASLt). No other ranks' rows stray to where tokens are sent to their experts' alone."""
-    if s.engine.kernels.gemv:
-        share = derating(s.cluster.device, *w.engines).compute
-        r = r._replace(peak={k: v if k == "vector" else v / share for k, v in r.peak.items()})
-    spread_out = s.mapping.ep > 1
+    """Expert layers: grouped products, in engines with kernels of their own for few rows beside these."""
+    return _own_experts(op, w, s, r) if s.engine.kernels.gemv else _grouped_experts(op, w, s, r)
+
+
+def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
+    """Sort, two grouped products, combine: of the engine's kernels the fastest at each point. No other ranks' rows come
+    astray where tokens are sent to their experts' alone."""
+    k, device, spread_out = s.engine.kernels, s.cluster.device, s.mapping.ep > 1
     kernels = {bool(x): expert_kernels(s, w, bool(x)) for x in np.unique(spread_out)}
     tokens, hidden, width, experts, local, top_k, gated = op.shape
     ep = experts / local
-    spread = popularity(experts, top_k, s.engine.kernels.skew)
+    spread = popularity(experts, top_k, k.skew)
     routing = routed(tokens, top_k, experts, ep, spread)
-    repeated = s.engine.kernels.alike
-    if not is_plain(repeated, 0.0):
-        touched = distinct_experts(experts, top_k, tokens, repeated, spread) * routing.rows / (tokens * top_k)
-        fewer = pick(repeated > 0, smaller(routing.experts, touched), routing.experts)
+    if not is_plain(k.alike, 0.0):
+        touched = distinct_experts(experts, top_k, tokens, k.alike, spread) * routing.rows / (tokens * top_k)
+        fewer = pick(k.alike > 0, smaller(routing.experts, touched), routing.experts)
         routing = routing._replace(experts=fewer)
-    cards = listed(s.engine.kernels.tuned_experts_on) or [s.cluster.device.name]
-    there = w.quant == "fp8_block" and s.cluster.device.name in cards
-    tuned = there and among(experts, width, s.engine.kernels.tuned_experts)
-    apart = (s.mapping.expert_dp > 1) & (gathers(s.engine.kernels.exchange, s.mapping.ep) == 0)
+    there = w.quant == "fp8_block" and device.name in (listed(k.tuned_experts_on) or [device.name])
+    tuned = there and among(experts, width, k.tuned_experts)
+    apart = (s.mapping.expert_dp > 1) & (gathers(k.exchange, s.mapping.ep) == 0)
     arrived = tokens * pick(apart, occupied(ep, top_k) / ep, 1.0)
     call = partial(moe_time, arrived, hidden, width, routing, top_k=pick(apart, 0.0, top_k), experts=experts, ep=ep,
-                   gated=gated, weight_bytes=op.widths[0], bandwidth=r.dram, sms=s.cluster.device.sms,
-                   value_bytes=s.engine.kernels.expert_values)  # fmt: skip
+                   gated=gated, weight_bytes=op.widths[0], bandwidth=r.dram, sms=device.sms,
+                   value_bytes=k.expert_values)  # fmt: skip
     best = {
         parallel: reduce(smaller, [
             call(peak=r.peak[at], c=kernel.constants.on(r.l2 / r.dram).for_shape(tuned), act_bytes=act)
@@ -303,20 +302,26 @@ def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         ])
         for parallel, candidates in kernels.items()
     }  # fmt: skip
-    time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
-    if s.engine.kernels.gemv:
-        steps = s.engine.factors.moe_steps if op.role == "decode" else 0.0
-        time = time * pick(steps > 0, steps / s.engine.factors.moe_factor, 1.0)
-        alone = s.engine.factors.gemm_factor * s.engine.factors.moe_vectors / s.engine.factors.moe_factor
-        flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
-        time = larger(time, brain_time(flops, s.engine.kernels.brain_experts, s, r))
-        brain = brain_time(flops, s.engine.kernels.brain_share, s, r)
-        vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r, s)
-        time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
-        scaled = s.engine.factors.moe_factor * (1.0 if op.role == "decode" else smaller(s.engine.factors.prompt, 1.0))
-        host = s.engine.kernels.expert_looks / scaled  # no factor of kernels is the host's
-        time = time + host * pick(tokens > 1, 2.0 + gated, 0.0) * experts * tokens * top_k
-    return time
+    return pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
+
+
+def _own_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
+    """The same beside an engine's vector kernels, which take the few rows of a step. Its narrow kernels run at the
+    datasheet's rate: what a card's share of it says is of dense products (sums of fp16 values on GeForce, hipBLASLt).
+    """
+    k, f, decoding = s.engine.kernels, s.engine.factors, op.role == "decode"
+    share = derating(s.cluster.device, *w.engines).compute
+    r = r._replace(peak={name: v if name == "vector" else v / share for name, v in r.peak.items()})
+    tokens, hidden, width, experts, local, top_k, gated = op.shape
+    steps = f.moe_steps if decoding else 0.0
+    time = _grouped_experts(op, w, s, r) * pick(steps > 0, steps / f.moe_factor, 1.0)
+    flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
+    time = larger(time, brain_time(flops, k.brain_experts, s, r))
+    brain, alone = brain_time(flops, k.brain_share, s, r), f.gemm_factor * f.moe_vectors / f.moe_factor
+    vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r, s)
+    time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
+    host = k.expert_looks / (f.moe_factor * (1.0 if decoding else smaller(f.prompt, 1.0)))  # kernels' factors undone
+    return time + host * pick(tokens > 1, 2.0 + gated, 0.0) * experts * tokens * top_k
 
 
 def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...]:
