@@ -15,37 +15,19 @@ from typing import Any
 import numpy as np
 
 from rooflm.catalogue.abilities import listed
-from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.hardware import Device
-from rooflm.catalogue.model import MoE
-from rooflm.catalogue.quant import Quant
 from rooflm.graph.context import absent_group
-from rooflm.graph.feedforward import gathers
-from rooflm.graph.ops import (
-    OVER_CACHE,
-    OVER_PROMPTS,
-    Op,
-    attended,
-    distinct,
-    distinct_experts,
-    occupied,
-    popularity,
-    stacked,
-)
+from rooflm.graph.ops import OVER_CACHE, OVER_PROMPTS, Op, attended, distinct, stacked
 from rooflm.kernels import attention, mla
 from rooflm.kernels.constants import ANY
 from rooflm.kernels.derating import derating, matrix_share, small_units, softmax_share
 from rooflm.kernels.elementwise import LEAST, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
-from rooflm.kernels.expert_kernels import Choice, choices, libraries
-from rooflm.kernels.gemm import GemmConstants
-from rooflm.kernels.lookup import Where, constants, in_graphs, where
-from rooflm.kernels.moe import moe_time, routed
+from rooflm.kernels.expert_kernels import expert_time, routed_inside
+from rooflm.kernels.lookup import Where, constants, in_graphs, setting
 from rooflm.kernels.own_machine import op_time
-from rooflm.kernels.products import among, brain_time, expert_vectors, products
-from rooflm.kernels.rates import Rates, rates, rates_of
+from rooflm.kernels.products import among, products
+from rooflm.kernels.rates import Rates, rates
 from rooflm.kernels.training_factors import trained
-from rooflm.scenario.kept import kept
-from rooflm.scenario.scenario import Efficiency, Scenario
+from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, each, highest, is_plain, larger, pick, smaller
 
 UNFUSED = 0.7
@@ -58,16 +40,6 @@ UNFUSED_FLOOR = 5e-6
 """s: floor of plain batched products."""
 FEW = 64
 """Points up to which the products of all data types are evaluated together: fewer calls, but constants as arrays."""
-
-
-@kept
-def setting(device: Device, engine: Engine, scheme: Quant, efficiency: Efficiency) -> tuple[Where, Rates]:
-    """What picks the constants of kernels, and the rates that the device reaches of its datasheet."""
-    r = rates_of(device, scheme, efficiency)
-    w = where(device, engine, scheme, r)
-    reached = derating(device, *w.engines)
-    dram = smaller(r.dram * reached.bandwidth, reached.sm_stream * device.sms * device.clock)
-    return w, r._replace(peak={k: v * reached.compute for k, v in r.peak.items()}, dram=dram)
 
 
 def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: Any, s: Scenario) -> Any:
@@ -92,7 +64,7 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: Any, s: Scena
             different, which = distinct([_sizes(op) for op in chosen])
             times = [evaluate(chosen[i], w, s, r) for i in different]
         times = times if shape else [float(t) for t in times]
-        lift = s.engine.factors.moe_factor if evaluate is _moe and s.engine.kernels.gemv else 1.0  # `_moe` undoes it
+        lift = s.engine.factors.moe_factor if evaluate is expert_time and s.engine.kernels.gemv else 1.0  # undone there
         for index, op, at in zip(members, chosen, which, strict=True):
             out[index] = larger(times[at] * (1.0 - op.overlapped), floor[index] / lift)
     return out
@@ -269,87 +241,6 @@ GRAPHLESS = 6e-6
 """s a kernel launch: from here on the host is eager, and the measured floor of a call is its."""
 
 
-def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
-    """Expert layers: grouped products, in engines with kernels of their own for few rows beside these."""
-    return _own_experts(op, w, s, r) if s.engine.kernels.gemv else _grouped_experts(op, w, s, r)
-
-
-def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
-    """Sort, two grouped products, combine: of the engine's kernels the fastest at each point. No other ranks' rows come
-    astray where tokens are sent to their experts' alone."""
-    k, device, spread_out = s.engine.kernels, s.cluster.device, s.mapping.ep > 1
-    kernels = {bool(x): expert_kernels(s, w, bool(x)) for x in np.unique(spread_out)}
-    tokens, hidden, width, experts, local, top_k, gated = op.shape
-    ep = experts / local
-    spread = popularity(experts, top_k, k.skew)
-    routing = routed(tokens, top_k, experts, ep, spread)
-    if not is_plain(k.alike, 0.0):
-        touched = distinct_experts(experts, top_k, tokens, k.alike, spread) * routing.rows / (tokens * top_k)
-        fewer = pick(k.alike > 0, smaller(routing.experts, touched), routing.experts)
-        routing = routing._replace(experts=fewer)
-    there = w.quant == "fp8_block" and device.name in (listed(k.tuned_experts_on) or [device.name])
-    tuned = there and among(experts, width, k.tuned_experts)
-    apart = (s.mapping.expert_dp > 1) & (gathers(k.exchange, s.mapping.ep) == 0)
-    arrived = tokens * pick(apart, occupied(ep, top_k) / ep, 1.0)
-    call = partial(moe_time, arrived, hidden, width, routing, top_k=pick(apart, 0.0, top_k), experts=experts, ep=ep,
-                   gated=gated, weight_bytes=op.widths[0], bandwidth=r.dram, sms=device.sms,
-                   value_bytes=k.expert_values)  # fmt: skip
-    best = {
-        parallel: reduce(smaller, [
-            call(peak=r.peak[at], c=kernel.constants.on(r.l2 / r.dram).for_shape(tuned), act_bytes=act)
-            for kernel in candidates
-            for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
-        ])
-        for parallel, candidates in kernels.items()
-    }  # fmt: skip
-    return pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
-
-
-def _own_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
-    """The same beside an engine's vector kernels, which take the few rows of a step. Its narrow kernels run at the
-    datasheet's rate: what a card's share of it says is of dense products (sums of fp16 values on GeForce, hipBLASLt).
-    """
-    k, f, decoding = s.engine.kernels, s.engine.factors, op.role == "decode"
-    share = derating(s.cluster.device, *w.engines).compute
-    r = r._replace(peak={name: v if name == "vector" else v / share for name, v in r.peak.items()})
-    tokens, hidden, width, experts, local, top_k, gated = op.shape
-    steps = f.moe_steps if decoding else 0.0
-    time = _grouped_experts(op, w, s, r) * pick(steps > 0, steps / f.moe_factor, 1.0)
-    flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
-    time = larger(time, brain_time(flops, k.brain_experts, s, r))
-    brain, alone = brain_time(flops, k.brain_share, s, r), f.gemm_factor * f.moe_vectors / f.moe_factor
-    vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r, s)
-    time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
-    host = k.expert_looks / (f.moe_factor * (1.0 if decoding else smaller(f.prompt, 1.0)))  # kernels' factors undone
-    return time + host * pick(tokens > 1, 2.0 + gated, 0.0) * experts * tokens * top_k
-
-
-def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...]:
-    """The kernels that experts may run on. spread_out: over several ranks."""
-    k = s.engine.kernels
-    return choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, k.experts, k.launched)
-
-
-def expert_families(s: Scenario) -> set[str]:
-    """Families of the kernels that experts run on."""
-    w, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
-    return {c.family for c in expert_kernels(s, w, bool(np.max(s.mapping.ep) > 1))}
-
-
-def routed_inside(s: Scenario) -> bool:
-    """Whether the expert kernels do the routing too (data/calibration/experts.toml, `routing`); only kernels with a
-    gate projection do."""
-    gated = all(b.ffn.gated for b in s.model.blocks if isinstance(b.ffn, MoE))
-    return gated and expert_families(s) <= libraries()["routing"]
-
-
-def called_once(s: Scenario) -> bool:
-    """Whether one call issues all expert kernels: false for Triton's (data/calibration/experts.toml, `python`), also
-    where Triton's block products are among the kernels."""
-    triton = libraries()["python"] & ({*listed(s.engine.kernels.experts)} | expert_families(s))
-    return s.engine.host.experts_once and not triton and not (s.quant.block and s.engine.kernels.untuned == "triton")
-
-
 def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Elementwise kernels: each launch of a chain pays its floor and moves its share of the bytes. A biased router
     beside a shared expert is a longer chain where the engine's own kernels run and none of them has its shape.
@@ -407,7 +298,7 @@ def batched_peak(op: Op, matrix: Num, vector: Num) -> Num:
 ALONE: dict[str, Any] = {
     "bmm": lambda op, w, s, r: _unfused(op, batched_peak(op, r.peak[op.rate], r.peak["vector"]), r),
     "attention": _attention, "mla_attention": _mla_prefill, "decode_attention": _decode, "mla_decode": _mla_decode,
-    "moe": _moe,
+    "moe": expert_time,
 }  # fmt: skip
 """Kinds whose ops are evaluated one after the other, so that an op equal to another is worth finding."""
 TOGETHER = (products, _streams)
