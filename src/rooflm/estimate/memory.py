@@ -109,7 +109,7 @@ def extra_share(model: Model, mapping: Mapping) -> Num:
     return pick(model.extra_params < 0, model.extra_params / mapping.tp, model.extra_params)
 
 
-def weight_bytes(model: Model, mapping: Mapping, quant: Quant, half_bytes: float = 2.0) -> Num:
+def weight_bytes(model: Model, mapping: Mapping, quant: Quant) -> Num:
     """Bytes of weights on the fullest device; norms and router stay at 16 bits, mostly also embedding and head.
 
     >>> from rooflm.catalogue.model import MLP
@@ -118,8 +118,8 @@ def weight_bytes(model: Model, mapping: Mapping, quant: Quant, half_bytes: float
     True
     """
     parts = shards(model, mapping)
-    matrices = sum(parts[p] * (quant.weight_bytes if quant.narrows(p) else quant.rest_bytes(half_bytes)) for p in PARTS)
-    return matrices + parts["plain"] * half_bytes + parts["embedding"] * quant.table_bytes(half_bytes)
+    matrices = sum(parts[p] * (quant.weight_bytes if quant.narrows(p) else quant.rest_bytes) for p in PARTS)
+    return matrices + parts["plain"] * quant.half_bytes + parts["embedding"] * quant.table_bytes
 
 
 def adapter_bytes(model: Model, mapping: Mapping, adapters: Adapters) -> Num:
@@ -234,7 +234,7 @@ def layer_widths(model: Model, mapping: Mapping) -> Num:
     return widest
 
 
-def score_bytes(model: Model, mapping: Mapping, keys: Num, half_bytes: float = 2.0) -> Num:
+def score_bytes(model: Model, mapping: Mapping, keys: Num, half_bytes: float) -> Num:
     """Bytes a query token of unfused attention's scores: every head of the widest layer, 16-bit and fp32 copies."""
     local = (local_mixer(b.mixer, mapping.tp) for b in model.scaled().blocks)
     heads: list[Num] = [0.0, *(mixer.heads for mixer in local if isinstance(mixer, Attention))]

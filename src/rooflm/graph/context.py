@@ -120,7 +120,7 @@ class Context:
     def _widths(self) -> dict[bool, tuple[Num, Num, Num]]:
         """`widths` of the parts whose products are quantised (True), and of the others."""
         q, half = self.quant, self.quant.half_bytes
-        return {True: (q.weight_bytes, smaller(q.act_bytes, half), half), False: (q.rest_bytes(half), half, half)}
+        return {True: (q.weight_bytes, smaller(q.act_bytes, half), half), False: (q.rest_bytes, half, half)}
 
     def widths(self, part: str) -> tuple[Num, Num, Num]:
         """Bytes a value of weights, activations and outputs of the products of a part of a layer (`quant.PARTS`)."""
