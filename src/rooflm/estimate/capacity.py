@@ -144,8 +144,8 @@ def usable(device: Device) -> Num:
 
 def sequence_bytes(s: Scenario) -> Num:
     """Bytes of one sequence's cache and state at its full length, on the fullest device (context ranks share)."""
-    whole, room = (s.workload.prompt + s.workload.output) / s.mapping.cp, s.engine.room
-    return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, whole, room.block, room.window_kept, room.shared_kept)
+    whole = (s.workload.prompt + s.workload.output) / s.mapping.cp
+    return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, whole, s.engine.room)
 
 
 def copy_bytes(s: Scenario) -> Num:
