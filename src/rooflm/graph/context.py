@@ -85,6 +85,12 @@ class Context:
         return (p.tokens / self.mapping.cp if p else 0) + (d.sequences if d else 0)
 
     @cached_property
+    def keys(self) -> Num:
+        """Tokens of all sequences, the earlier ones included."""
+        p, d = self.work.prefill, self.work.decode
+        return (p.keys if p else 0.0) + (d.sequences * d.context if d else 0.0)
+
+    @cached_property
     def residual_tokens(self) -> Num:
         """Tokens of the residual stream that this rank works on: a share of them under sequence parallelism."""
         return self.tokens / self.mapping.tp if self.sequence_parallel else self.tokens

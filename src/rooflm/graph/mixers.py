@@ -57,19 +57,13 @@ def turned_and_cached(c: Context, count: Num, a: Attention, turned: Num, k_width
         moved = 2 * tokens * turned * b * (a.rope or a.qk_norm) + tokens * v_width * b + written
         nodes = [stream("rope_kv_write", part, "rope", count, moved, rows=tokens)]
     else:
-        # eager: rotate_half is slice, negate, concatenate; two products and an add, for Q and for K; then the cache
-        moved = 12.0 * b * tokens * turned * a.rope
+        # eager: rotate_half is slice, negate, concatenate; two products and an add, for Q and for K; then the cache is
+        # read and written again with the new tokens (torch.cat)
+        moved, copied = 12.0 * b * tokens * turned * a.rope, 2.0 * c.keys * (k_width + v_width) * c.quant.kv_bytes
         nodes = [stream("rope", part, "rope", count, moved, 12 * a.rope),
-                 stream("kv_write", part, "kv_write", count, _cache_copy(c, k_width + v_width), 2)]  # fmt: skip
+                 stream("kv_write", part, "kv_write", count, copied, 2)]  # fmt: skip
     normed = a.qk_norm and not c.kernels.fused
     return [*nodes, *([stream("qk_norm", part, "norm", count, 26.0 * tokens * turned, 12)] if normed else [])]
-
-
-def _cache_copy(c: Context, width: Num) -> Num:
-    """Bytes of an eager cache update: torch.cat reads the past and writes it again with the new tokens."""
-    p, d = c.work.prefill, c.work.decode
-    tokens = (p.keys if p else 0.0) + (d.sequences * d.context if d else 0.0)
-    return 2.0 * tokens * width * c.quant.kv_bytes
 
 
 def over_prompts(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:
@@ -289,9 +283,8 @@ def scored_ops(
     read by the top-k: 8), `key_bytes` read a key; there is a key for every `ratio` tokens."""
     p, d = c.work.prefill, c.work.decode
     cached = d.sequences * d.context if d else 0.0
-    keys_read = ((p.keys if p else 0.0) + cached) / ratio
     scored = ((p.tokens / c.mapping.cp * attended(p.new, p.past, math.inf) if p else 0.0) + cached) / ratio
-    traffic = keys_read * key_bytes + scored * score_bytes
+    traffic = c.keys / ratio * key_bytes + scored * score_bytes
     return Op("index_scores", "attention", "scan", count, 2.0 * scored * width, traffic, (), widths, "half", 2)
 
 
