@@ -59,7 +59,6 @@ class Command:
     image: str = word("", "container image that it is published in (none: no deployment file is written)")
     host: str = word("", "that it listens to other machines, and its port")
     port: int = count(8000, "port of its server")
-    health: str = word("/health", "path that answers once it is ready")
     after: str = word("", "what loads the model once the server runs")
 
     @property

@@ -51,23 +51,25 @@ class Quant:
         """Bytes a value of all that is not quantised: 2, or 4 where weights are fp32."""
         return 4.0 if isinstance(self.weight_bits, REAL) and self.weight_bits >= 32 else 2.0
 
-    def table_bytes(self, half: Num) -> Num:
-        """Bytes a value of embedding and head, where 16-bit values take `half`.
+    @property
+    def table_bytes(self) -> Num:
+        """Bytes a value of embedding and head.
 
         >>> from rooflm.readers.schemes import PRESETS
-        >>> PRESETS["q8_0"].table_bytes(2.0), PRESETS["int8"].table_bytes(2.0)
+        >>> PRESETS["q8_0"].table_bytes, PRESETS["int8"].table_bytes
         (1.0625, 2.0)
         """
-        return self.table_bits / 8 if self.table_bits else half
+        return self.table_bits / 8 if self.table_bits else self.half_bytes
 
-    def rest_bytes(self, half: Num) -> Num:
-        """Bytes a weight of the parts of a layer that stay wide, where 16-bit values take `half`.
+    @property
+    def rest_bytes(self) -> Num:
+        """Bytes a weight of the parts of a layer that stay wide.
 
         >>> from rooflm.readers.schemes import PRESETS
-        >>> PRESETS["mxfp4"].rest_bytes(2.0), PRESETS["mxfp4-moe"].rest_bytes(2.0)
+        >>> PRESETS["mxfp4"].rest_bytes, PRESETS["mxfp4-moe"].rest_bytes
         (2.0, 1.0625)
         """
-        return self.rest_bits / 8 if self.rest_bits else half
+        return self.rest_bits / 8 if self.rest_bits else self.half_bytes
 
     @property
     def weight_bytes(self) -> Num:

@@ -35,9 +35,9 @@ class Needs(NamedTuple):
 
 def needs(s: Scenario) -> Needs:
     """The memory that a scenario needs, a sequence and a token at a time."""
-    half, weights = s.quant.half_bytes, held_weights(s.model, s.mapping, s.quant, s.engine)
-    own = pick((trial := trial_bytes(s, half)) > 0, 0.0, 1.0)
-    token, logit = own * token_bytes(s, half), (1 if s.workload.logits == "all" else own) * logit_bytes(s, half)
+    weights, trial = held_weights(s.model, s.mapping, s.quant, s.engine), trial_bytes(s)
+    own = pick(trial > 0, 0.0, 1.0)
+    token, logit = own * token_bytes(s), (1 if s.workload.logits == "all" else own) * logit_bytes(s)
     need = Needs(weights, sequence_bytes(s), token, logit, copy_bytes(s), trial)
     if s.speculation.off:
         return need
@@ -49,8 +49,8 @@ def needs(s: Scenario) -> Needs:
 def held_weights(model: Model, m: Mapping, quant: Quant, engine: Engine) -> Num:
     """Bytes of weights on the fullest device; all stages hold the same where the engine cuts them evenly."""
     if engine.stages.even_stages:
-        return mem.weight_bytes(model, replace(m, pp=1), quant, quant.half_bytes) / m.pp
-    return mem.weight_bytes(model, m, quant, quant.half_bytes)
+        return mem.weight_bytes(model, replace(m, pp=1), quant) / m.pp
+    return mem.weight_bytes(model, m, quant)
 
 
 class Running(NamedTuple):
@@ -144,8 +144,8 @@ def usable(device: Device) -> Num:
 
 def sequence_bytes(s: Scenario) -> Num:
     """Bytes of one sequence's cache and state at its full length, on the fullest device (context ranks share)."""
-    whole, room = (s.workload.prompt + s.workload.output) / s.mapping.cp, s.engine.room
-    return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, whole, room.block, room.window_kept, room.shared_kept)
+    whole = (s.workload.prompt + s.workload.output) / s.mapping.cp
+    return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, whole, s.engine.room)
 
 
 def copy_bytes(s: Scenario) -> Num:
@@ -157,27 +157,28 @@ def copy_bytes(s: Scenario) -> Num:
     return sequence_bytes(s) / ceil(s.model.scaled().layers / s.mapping.pp)
 
 
-def token_bytes(s: Scenario, half: float) -> Num:
-    """Bytes a token of a pass: residual, its norm, the widest layer, scores if unfused; `half`: of a value."""
+def token_bytes(s: Scenario) -> Num:
+    """Bytes a token of a pass: residual, its norm, the widest layer, scores if unfused."""
+    half = s.quant.half_bytes
     scores = 0.0 if s.engine.kernels.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, half)
     return (2 * s.model.scaled().hidden + mem.layer_widths(s.model, s.mapping)) * half + scores
 
 
-def trial_bytes(s: Scenario, half: float) -> Num:
+def trial_bytes(s: Scenario) -> Num:
     """Bytes of the trial of an engine's largest pass, beside which it takes the rest for its cache: of the pass, or of
     sampling after it for every sequence that may run (logits are whole on every rank). 0: none, or without a head."""
     room, tries = s.engine.room, (s.engine.room.sampled > 0) * s.model.head
     budget = pick(room.token_budget < np.inf, room.token_budget, 0.0)
     sampled = room.sampled * smaller(room.max_sequences, budget) * s.model.vocab
-    return tries * larger(budget * token_bytes(s, half), budget * 2 * s.model.hidden * half + sampled)
+    return tries * larger(budget * token_bytes(s), budget * 2 * s.model.hidden * s.quant.half_bytes + sampled)
 
 
-def logit_bytes(s: Scenario, half: float) -> Num:
+def logit_bytes(s: Scenario) -> Num:
     """Bytes of logits a sequence: 16-bit logits and their fp32 copy, for the last token or all of the prompt; without
     a head those of its embedding."""
     rows = s.workload.new if s.workload.logits == "all" else 1
     width = ceil(s.model.vocab / s.mapping.tp) if s.model.head else s.model.scaled().hidden
-    return rows * width * (half + 4.0)
+    return rows * width * (s.quant.half_bytes + 4.0)
 
 
 def max_batch(s: Scenario, need: Needs | None = None) -> Num:

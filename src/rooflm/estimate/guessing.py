@@ -45,4 +45,4 @@ def held(s: Scenario, sequence_bytes: Callable[[Scenario], Num]) -> tuple[Num, N
         two = replace(d.model, blocks=tuple(replace(b, count=2) for b in d.model.blocks))
         layer = mem.weight_bytes(two, d.mapping, d.quant) - mem.weight_bytes(d.model, d.mapping, d.quant)
         return size * d.quant.weight_bytes / d.mapping.tp if size else layer, each
-    return mem.weight_bytes(d.model, d.mapping, d.quant, d.quant.half_bytes), each
+    return mem.weight_bytes(d.model, d.mapping, d.quant), each

@@ -9,6 +9,7 @@ from functools import reduce
 from typing import Any
 
 from rooflm.catalogue import model as shapes
+from rooflm.catalogue.engine import Room
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, LinearAttention, Model, MoE
 from rooflm.catalogue.quant import PARTS, Quant
 from rooflm.graph.adapted import SEVERAL, adapter_params
@@ -17,6 +18,8 @@ from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
+NO_MORE = Room()
+"""Room of an engine that keeps of a cache what it reads."""
 SPLIT = shapes.WIDENED | {CompressedAttention: ("heads", "out_groups")}
 """What of a mixer a tensor group splits."""
 
@@ -109,7 +112,7 @@ def extra_share(model: Model, mapping: Mapping) -> Num:
     return pick(model.extra_params < 0, model.extra_params / mapping.tp, model.extra_params)
 
 
-def weight_bytes(model: Model, mapping: Mapping, quant: Quant, half_bytes: float = 2.0) -> Num:
+def weight_bytes(model: Model, mapping: Mapping, quant: Quant) -> Num:
     """Bytes of weights on the fullest device; norms and router stay at 16 bits, mostly also embedding and head.
 
     >>> from rooflm.catalogue.model import MLP
@@ -118,8 +121,8 @@ def weight_bytes(model: Model, mapping: Mapping, quant: Quant, half_bytes: float
     True
     """
     parts = shards(model, mapping)
-    matrices = sum(parts[p] * (quant.weight_bytes if quant.narrows(p) else quant.rest_bytes(half_bytes)) for p in PARTS)
-    return matrices + parts["plain"] * half_bytes + parts["embedding"] * quant.table_bytes(half_bytes)
+    matrices = sum(parts[p] * (quant.weight_bytes if quant.narrows(p) else quant.rest_bytes) for p in PARTS)
+    return matrices + parts["plain"] * quant.half_bytes + parts["embedding"] * quant.table_bytes
 
 
 def adapter_bytes(model: Model, mapping: Mapping, adapters: Adapters) -> Num:
@@ -181,16 +184,13 @@ def compressed_bytes(a: CompressedAttention, quant: Quant, tokens: Num) -> Num:
     return kept + entries * index_bytes(a) + tail
 
 
-def kv_bytes_per_sequence(
-    model: Model, mapping: Mapping, quant: Quant, tokens: Num,
-    block: Num = 1, window_kept: Num = 0.0, shared_kept: bool = False,
-) -> Num:  # fmt: skip
-    """Bytes of one sequence's cache and state on the fullest device at a length of `tokens`.
+def kv_bytes_per_sequence(model: Model, mapping: Mapping, quant: Quant, tokens: Num, room: Room = NO_MORE) -> Num:
+    """Bytes of one sequence's cache and state on the fullest device at a length of `tokens`, as an engine keeps them.
 
-    A window keeps at most its width, but the share `window_kept` of all tokens at least; pages of `block` tokens are
-    rounded up; recurrent layers keep a state of fixed size (fp32) and the tail of their convolution."""
+    A window keeps at most its width, but the share `window_kept` of all tokens at least; blocks are whole; recurrent
+    layers keep a state of fixed size (fp32) and the tail of their convolution."""
     m = model.scaled()
-    paged = ceil(tokens / block) * block
+    paged = ceil(tokens / room.block) * room.block
     total: Num = 0.0
     for b in m.blocks:
         mixer = local_mixer(b.mixer, mapping.tp)
@@ -202,8 +202,8 @@ def kv_bytes_per_sequence(
         if isinstance(mixer, CompressedAttention):
             total = total + b.count * compressed_bytes(mixer, quant, paged)
             continue
-        kept = larger(smaller(paged, mixer.window), window_kept * paged) if isinstance(mixer, Attention) else paged
-        total = total + b.count * kept * (kv_values(mixer, shared_kept) * quant.kv_bytes + index_bytes(mixer))
+        kept = larger(smaller(paged, mixer.window), room.window_kept * paged) if isinstance(mixer, Attention) else paged
+        total = total + b.count * kept * (kv_values(mixer, room.shared_kept) * quant.kv_bytes + index_bytes(mixer))
     return total * stage_share(m, mapping.pp)
 
 
@@ -234,7 +234,7 @@ def layer_widths(model: Model, mapping: Mapping) -> Num:
     return widest
 
 
-def score_bytes(model: Model, mapping: Mapping, keys: Num, half_bytes: float = 2.0) -> Num:
+def score_bytes(model: Model, mapping: Mapping, keys: Num, half_bytes: float) -> Num:
     """Bytes a query token of unfused attention's scores: every head of the widest layer, 16-bit and fp32 copies."""
     local = (local_mixer(b.mixer, mapping.tp) for b in model.scaled().blocks)
     heads: list[Num] = [0.0, *(mixer.heads for mixer in local if isinstance(mixer, Attention))]

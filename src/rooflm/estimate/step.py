@@ -15,7 +15,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MLA, Model
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.derating import drawn
-from rooflm.kernels.dispatch import called_once, routed_inside
+from rooflm.kernels.expert_kernels import called_once, routed_inside
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
 from rooflm.scenario.kept import kept

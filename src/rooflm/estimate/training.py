@@ -222,17 +222,12 @@ def capacity_of(s: Scenario) -> Num:
 def largest_divisor(value: Num, most: Num) -> Num:
     """The largest divisor of a whole number that is at most `most`; 0 if there is none, or if either is no number.
 
-    Divisors of each different value are listed once. Group i of the sorted list holds a 0 and the divisors of the i-th
-    value, all shifted by i spans, so that one binary search serves every point.
-
     >>> largest_divisor(np.array([[12.0], [7.0]]), np.array([5.0, 0.5, 99.0, np.nan])).tolist()
     [[4.0, 0.0, 12.0, 0.0], [1.0, 0.0, 7.0, 0.0]]
     """
-    values = np.asarray(value, dtype=float)
-    different, inverse = np.unique(np.where(values >= 1, values, 0).astype(int), return_inverse=True)
-    place = inverse.reshape(values.shape)
-    groups = [np.array([0, *divisors(d)]) for d in different.tolist()]
-    span = int(different[-1]) + 1
-    rising = np.concatenate([i * span + group for i, group in enumerate(groups)])
-    limit = np.minimum(np.where(np.asarray(most) >= 1, most, 0), different[place]).astype(int)
-    return np.concatenate(groups)[np.searchsorted(rising, place * span + limit, "right") - 1] * 1.0
+    values, limits = np.broadcast_arrays(*(np.where(np.asarray(x) >= 1, x, 0) for x in (value, most)))
+    found = np.zeros(values.shape)
+    for each in np.unique(values).tolist():
+        here, held = values == each, np.array([0, *divisors(int(each))])
+        found[here] = held[held.searchsorted(limits[here], "right") - 1]
+    return found

@@ -75,16 +75,13 @@ class Setup(NamedTuple):
     grad_bytes: Num
     adapters: Num = 0.0  # parameters of low-rank adapters on one layer of a rank
     inputs: Num = 0.0  # values a token that these read
-    logit_bytes: Num = 6.0
-    grad_extra: Num = 0.0
+    room: Room = Room()
     weight: Num = 2.0  # bytes of a trained one
     fleeting: Num = 0.0  # 1 where gradients do not stand
     doubled: Num = 0.0  # 1 where they stand beside buckets of them, at the end of a step
     residual: Num = 2.0  # bytes between layers, and in them over a readied base
     copied: Num = 0.0  # bytes that the update makes anew
     lone: bool = False  # ZeRO 3 shards no weights beside the master copy, and tables stay gathered (FSDP's root)
-    reused: Num = 0.0  # 1 where a layer that runs again takes the room of the loss
-    room: Room = Room()
 
     @property
     def tokens(self) -> Num:
@@ -264,7 +261,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     # a pipeline does not gather again: a stage keeps weights whole, and gradients, beside the shards they end up in
     kept, alone = (m.zero >= 3) & (m.pp > 1), c.lone * t.master * (m.zero >= 3) * (not t.adapters)
     g, ge = pick(kept, grad + several * g, g), pick(kept, grad + some * ge, ge)
-    extra = c.grad_extra * (trained + experts * share)
+    extra = (c.room.grad_extra_bf16 if c.quant.half == "bf16" else 0.0) * (trained + experts * share)
     wide_ends = ends * (zero_bytes(m.zero, d, larger(half, c.residual))[0] - w)  # embedding and head: 16 bits or fp32
     weights = dense * w + wide_ends + experts * we + layers * c.adapters * 2.0
     weights = weights - alone * (several * trained * w + some * experts * share * we)
@@ -291,8 +288,9 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     parts = model_states(c, layers, ends)
     layer = fullest_layer(c)
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.options.flushes, m.vp, index)
-    parts["logits"] = last * c.tokens * ceil(model.vocab / m.tp) * c.logit_bytes
-    again = layer.whole - layer.kept - c.reused * parts["logits"]  # a layer runs when the loss has been worked through
+    parts["logits"] = last * c.tokens * ceil(model.vocab / m.tp) * c.room.logit_bytes
+    reused = 1.0 * (np.asarray(c.room.fragmentation) <= 1)  # a layer runs again when the loss has been worked through
+    again = layer.whole - layer.kept - reused * parts["logits"]
     working = 0.0 if m.recompute in ("none", "selective") else larger(again, 0.0)
     masks = first * flight * c.rows * model.hidden * c.options.dropout
     inputs = 2 * (last * c.rows + c.tokens) * model.hidden * b  # of the loss; and a layer's gradients, not yet reduced
@@ -301,9 +299,8 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     grads, update = parts["gradients"], parts.pop("update") * (1 - c.options.offload_optimizer)
     if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0) and is_plain(c.doubled, 0)):
         # gradients take the room of activations that are used up, and so do copies of an update (not one buffer)
-        used_up = (parts["activations"] + parts["logits"] + parts["buffers"] * c.lone) * pick(
-            c.room.live > 0, c.reused, 1.0
-        )
+        held = parts["activations"] + parts["logits"] + parts["buffers"] * c.lone
+        used_up = held * pick(c.room.live > 0, reused, 1.0)
         standing = grads * (1.0 - c.fleeting + c.doubled * (np.asarray(c.micro_batches) > 1))
         parts["gradients"] = larger(standing, grads * (1.0 + c.doubled) + update - used_up)
     return parts

@@ -64,9 +64,8 @@ def step_graph(s: Scenario, c: Context) -> StepGraph[Op | Comm]:
 
 
 def kernels(s: Scenario) -> Kernels:
-    """The engine's kernels for a training graph, without those that only serving uses."""
-    k = replace(s.engine.kernels, vocab_parallel=True, epilogue=False, rope_inside=False, decode_flash=True)
-    return replace(k, alike=0.0, shared_aside=0.0)
+    """The engine's kernels for a training graph: a split table, and activations apart from products."""
+    return replace(s.engine.kernels, vocab_parallel=True, epilogue=False)
 
 
 def document(s: Scenario) -> Num:
@@ -302,7 +301,6 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     what the framework holds (fragmentation), in the pool of the stream that reduces them. A readied narrow base has
     norms in fp32 (PEFT, prepare_model_for_kbit_training; TRL calls it unless sharded)."""
     e, m, t, count = s.engine, s.mapping, s.training, micro_batches(s)
-    grad_extra = e.room.grad_extra_bf16 if s.quant.half == "bf16" else 0.0
     buckets = ((np.asarray(m.zero) < 2) | (np.asarray(e.room.fragmentation) > 1)) * (np.asarray(m.dp * m.cp) > 1)
     readied = not is_plain(t.base_bits, 16) and (np.asarray(t.base_bits) < 16) * (np.asarray(m.zero) < 3)
     flat = 4.0 * (e.room.live > 0) * t.master * t.update.joined  # gradients that an update joins
@@ -310,9 +308,8 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     doubled = (not e.habits.zero_one) * 1.0 * (np.asarray(m.zero) < 1) * (np.asarray(m.dp * m.cp) > 1)
     return tm.Setup(
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
-        grad_bytes(s), *adapter_sizes(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0], fleeting, doubled,
+        grad_bytes(s), *adapter_sizes(s, c), e.room, stored_bytes(s)[0], fleeting, doubled,
         pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s) + flat, not e.habits.zero_one,
-        1.0 * (np.asarray(e.room.fragmentation) <= 1), e.room,
     )  # fmt: skip
 
 

@@ -85,6 +85,12 @@ class Context:
         return (p.tokens / self.mapping.cp if p else 0) + (d.sequences if d else 0)
 
     @cached_property
+    def keys(self) -> Num:
+        """Tokens of all sequences, the earlier ones included."""
+        p, d = self.work.prefill, self.work.decode
+        return (p.keys if p else 0.0) + (d.sequences * d.context if d else 0.0)
+
+    @cached_property
     def residual_tokens(self) -> Num:
         """Tokens of the residual stream that this rank works on: a share of them under sequence parallelism."""
         return self.tokens / self.mapping.tp if self.sequence_parallel else self.tokens
@@ -120,7 +126,7 @@ class Context:
     def _widths(self) -> dict[bool, tuple[Num, Num, Num]]:
         """`widths` of the parts whose products are quantised (True), and of the others."""
         q, half = self.quant, self.quant.half_bytes
-        return {True: (q.weight_bytes, smaller(q.act_bytes, half), half), False: (q.rest_bytes(half), half, half)}
+        return {True: (q.weight_bytes, smaller(q.act_bytes, half), half), False: (q.rest_bytes, half, half)}
 
     def widths(self, part: str) -> tuple[Num, Num, Num]:
         """Bytes a value of weights, activations and outputs of the products of a part of a layer (`quant.PARTS`)."""

@@ -35,17 +35,7 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
 
     With ep <= tp every rank of the tensor group holds all tokens, works on its own experts and the usual all-reduce
     combines. With ep > tp tokens travel: an all-to-all to the ranks of their experts and one back."""
-    m, h, tokens, b = c.mapping, c.model.hidden, c.tokens, c.quant.half_bytes
-    inner = f.inner(h)
-    gathered = tokens * m.expert_dp
-    local = f.experts / m.ep
-    width = ceil(f.width / m.expert_tp)
-    pairs = gathered * f.top_k / m.ep
-    spread = popularity(f.experts, f.top_k, c.kernels.skew)
-    touched = distinct_experts(f.experts, f.top_k, gathered, c.kernels.alike, spread) / m.ep
-    mats = 2 + f.gated
-    w, act = c.quant.weight_bytes, smaller(c.quant.act_bytes, b)
-    moved = pairs * (inner * (act + b) + width * ((mats - 1) * b + act))
+    h, tokens, b, inner = c.model.hidden, c.tokens, c.quant.half_bytes, f.inner(c.model.hidden)
     has_latent = not is_plain(f.latent, 0)
     nodes: list[Op | Comm] = [gemm("router", "moe", count, tokens, f.experts, h, (b, b, 4.0))]
     route = stream("route", "moe", "route", count, tokens * f.experts * 8.0 + tokens * h * b, 3)
@@ -54,21 +44,7 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     if has_latent:
         nodes.append(gemm("latent_down", "moe", count, tokens, inner, h, c.widths("mlp"), c.rate("mlp")))
     nodes += exchange_nodes(c, count, f)
-    if c.training:
-        nodes += grouped_ops(c, count, pairs, local, inner, width, f)
-        nodes.append(stream("combine", "moe", "route", count, pairs * inner * b + tokens * inner * b))
-    else:
-        moved = moved + pairs * inner * b + tokens * inner * b + touched * mats * inner * width * w
-        each = 1 if c.kernels.grouped else touched if c.kernels.chosen_alone else local  # visited by a plain framework
-        launches = 4 if c.kernels.fused else c.kernels.expert_kernels * each
-        nodes.append(
-            Op("experts", "moe", "moe", count, 2.0 * mats * pairs * inner * width, moved,
-               (gathered, inner, width, f.experts, local, f.top_k, mats - 2), (w, act, b), "quant", launches,
-               role="decode" if c.work.prefill is None else "forward")
-        )  # fmt: skip
-        chain = (c.kernels.expert_chain + f.top_k - 1) * smaller(c.kernels.expert_chain, 1)
-        if not is_plain(chain, 0):  # sums in fp32 read two and write one
-            nodes.append(stream("sum", "moe", "route", count, 12.0 * chain * tokens * inner, chain))
+    nodes += grouped_ops(c, count, f) if c.training else fused_experts(c, count, f)
     if has_latent:
         nodes.append(gemm("latent_up", "moe", count, tokens, h, inner, c.widths("mlp"), c.rate("mlp")))
     if not is_plain(f.shared_width, 0):
@@ -105,9 +81,37 @@ def shared_join(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     return nodes
 
 
-def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: Num, f: MoE) -> list[Op | Comm]:
+def on_rank(c: Context, f: MoE) -> tuple[Num, Num, Num, Num]:
+    """(tokens that reach a rank, pairs of these with one of its experts, its experts, their inner width on it)."""
+    gathered = c.tokens * c.mapping.expert_dp
+    return gathered, gathered * f.top_k / c.mapping.ep, f.experts / c.mapping.ep, ceil(f.width / c.mapping.expert_tp)
+
+
+def fused_experts(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
+    """Experts when serving, with their weighted sum: one op over the experts that some token reached, and the chain of
+    sums of engines that add outputs one by one."""
+    b, inner, (gathered, pairs, local, width) = c.quant.half_bytes, f.inner(c.model.hidden), on_rank(c, f)
+    spread = popularity(f.experts, f.top_k, c.kernels.skew)
+    touched = distinct_experts(f.experts, f.top_k, gathered, c.kernels.alike, spread) / c.mapping.ep
+    mats, w, act = 2 + f.gated, c.quant.weight_bytes, smaller(c.quant.act_bytes, b)
+    moved = pairs * (inner * (act + b) + width * ((mats - 1) * b + act))
+    moved = moved + pairs * inner * b + c.tokens * inner * b + touched * mats * inner * width * w
+    each = 1 if c.kernels.grouped else touched if c.kernels.chosen_alone else local  # visited by a plain framework
+    launches = 4 if c.kernels.fused else c.kernels.expert_kernels * each
+    nodes: list[Op | Comm] = [
+        Op("experts", "moe", "moe", count, 2.0 * mats * pairs * inner * width, moved,
+           (gathered, inner, width, f.experts, local, f.top_k, mats - 2), (w, act, b), "quant", launches,
+           role="decode" if c.work.prefill is None else "forward")
+    ]  # fmt: skip
+    chain = (c.kernels.expert_chain + f.top_k - 1) * smaller(c.kernels.expert_chain, 1)
+    if not is_plain(chain, 0):  # sums in fp32 read two and write one
+        nodes.append(stream("sum", "moe", "route", count, 12.0 * chain * c.tokens * inner, chain))
+    return nodes
+
+
+def grouped_ops(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     """Experts in training: two grouped products over all pairs of token and expert of this rank (every expert is busy),
-    one kernel or one an expert, the activation between them, and the sorts of the pairs' rows.
+    one kernel or one an expert, the activation between them, the sorts of the pairs' rows, and their weighted sum.
 
     Tokens that are sent once for each of their experts are sorted three times (by rank, by expert, and back), all pairs
     read and written; those sent once a rank (dedup) are spread out over their experts there and added up again, which
@@ -115,6 +119,7 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
     flex dispatchers); DeepEP's README; Transformer Engine, GroupedLinear (a loop of cuBLAS products). Engines without
     kernels of their own for it index tensors, and read and write the pairs once more for each step (route_copies)."""
     w, act, b = c.quant.weight_bytes, smaller(c.quant.act_bytes, c.quant.half_bytes), c.quant.half_bytes
+    h, (_, pairs, local, width) = f.inner(c.model.hidden), on_rank(c, f)
     wide = width * (1 + f.gated)
     values = (2 + f.gated) * pairs * width * b
     arrived = pairs * reached_ranks(c, f) / f.top_k
@@ -129,6 +134,7 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
         grouped("experts_up", "moe", count, pairs, wide, h, local, (w, act, b), "quant", launches, of="experts"),
         stream("experts_activation", "moe", "activation", count, values, rows=pairs, of="experts"),
         grouped("experts_down", "moe", count, pairs, h, width, local, (w, act, b), "quant", launches, of="experts"),
+        stream("combine", "moe", "route", count, pairs * h * b + c.tokens * h * b),
     ]
 
 

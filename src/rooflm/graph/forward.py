@@ -138,7 +138,7 @@ def head_nodes(c: Context) -> list[Op | Comm]:
     nodes = norm_ops(c, 1, 1.0)[:1]
     if not model.head:
         return nodes
-    nodes.append(gemm("logits", "logits", 1, rows, columns, model.hidden, (c.quant.table_bytes(b), b, b)))
+    nodes.append(gemm("logits", "logits", 1, rows, columns, model.hidden, (c.quant.table_bytes, b, b)))
     if c.training:
         return nodes + loss_nodes(c, rows, columns)
     if not absent_group(m.tp):

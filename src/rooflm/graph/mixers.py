@@ -31,7 +31,7 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
         if has_kv:
             nodes.append(c.product("kv", part, count, k_width + v_width, h, 2))
     nodes += turned_and_cached(c, count, a, q_width + k_width, k_width, v_width)
-    if _indexed(a) and _picks(a):
+    if _picks(a):
         nodes += block_indexer_ops(c, count, a)
     nodes += over_prompts(c, count, heads, kv, a) + over_cached(c, count, heads, kv, a)
     if a.gate:
@@ -57,19 +57,13 @@ def turned_and_cached(c: Context, count: Num, a: Attention, turned: Num, k_width
         moved = 2 * tokens * turned * b * (a.rope or a.qk_norm) + tokens * v_width * b + written
         nodes = [stream("rope_kv_write", part, "rope", count, moved, rows=tokens)]
     else:
-        # eager: rotate_half is slice, negate, concatenate; two products and an add, for Q and for K; then the cache
-        moved = 12.0 * b * tokens * turned * a.rope
+        # eager: rotate_half is slice, negate, concatenate; two products and an add, for Q and for K; then the cache is
+        # read and written again with the new tokens (torch.cat)
+        moved, copied = 12.0 * b * tokens * turned * a.rope, 2.0 * c.keys * (k_width + v_width) * c.quant.kv_bytes
         nodes = [stream("rope", part, "rope", count, moved, 12 * a.rope),
-                 stream("kv_write", part, "kv_write", count, _cache_copy(c, k_width + v_width), 2)]  # fmt: skip
+                 stream("kv_write", part, "kv_write", count, copied, 2)]  # fmt: skip
     normed = a.qk_norm and not c.kernels.fused
     return [*nodes, *([stream("qk_norm", part, "norm", count, 26.0 * tokens * turned, 12)] if normed else [])]
-
-
-def _cache_copy(c: Context, width: Num) -> Num:
-    """Bytes of an eager cache update: torch.cat reads the past and writes it again with the new tokens."""
-    p, d = c.work.prefill, c.work.decode
-    tokens = (p.keys if p else 0.0) + (d.sequences * d.context if d else 0.0)
-    return 2.0 * tokens * width * c.quant.kv_bytes
 
 
 def over_prompts(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:
@@ -136,9 +130,10 @@ def by_kernels(how: str, b: Num) -> tuple[Num, int]:
     return {"fused": (2 * b, 1), "plain": (6 * b, 3), "wide": (6 * b + 8.0, 4)}[how]
 
 
-def _reach(a: Attention) -> Num:
-    """Keys that a query reads."""
-    return a.index_topk if _indexed(a) else a.window
+def _reach(a: Attention | MLA) -> Num:
+    """Keys that a query reads: those that an indexer picks, else its window's."""
+    window = a.window if isinstance(a, Attention) else math.inf
+    return window if is_plain(a.index_topk, 0) else a.index_topk
 
 
 def score_ops(c: Context, count: Num, p: Prefill, heads: Num, a: Attention) -> list[Op | Comm]:
@@ -184,7 +179,7 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     Source: DeepSeek-V2 (arXiv 2405.04434) section 2.1 and appendix C; absorption as in its section 2.1.2."""
     heads = ceil(a.heads / c.mapping.tp)
     nodes = latents_made(c, count, a, heads * (a.nope_dim + a.rope_dim), 2 * heads)
-    if _indexed(a) and _picks(a):
+    if _picks(a):
         nodes += indexer_ops(c, count, a)
     nodes += expanded_latents(c, count, a, heads) + absorbed_latents(c, count, a, heads)
     nodes.append(c.product("out", "attention", count, c.model.hidden, heads * a.value_dim))
@@ -217,7 +212,7 @@ def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
     # a ring passes expanded keys and values of a rank's own tokens; otherwise latents travel and are expanded after
     inside = c.kernels.ring and c.training
     expanded, sent = (rows, heads * (qk + a.value_dim)) if inside else (p.keys, a.kv_rank + a.rope_dim)
-    wide, reach = heads * (a.nope_dim + a.value_dim), a.index_topk if _indexed(a) else math.inf
+    wide, reach = heads * (a.nope_dim + a.value_dim), _reach(a)
     flops = 2.0 * rows * smaller(attended(p.new, p.past, math.inf), reach) * heads * (qk + a.value_dim)
     traffic = b * (rows + p.keys) * heads * (qk + a.value_dim)
     shape = (p.sequences, p.new, p.past, heads, qk, a.value_dim, reach, a.kv_rank, a.rope_dim)
@@ -234,7 +229,7 @@ def absorbed_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
     d, b, part = c.work.decode, c.quant.half_bytes, "attention"
     if not d:
         return []
-    keys = (smaller(d.context, a.index_topk) if _indexed(a) else d.context) / c.mapping.cp
+    keys = smaller(d.context, _reach(a)) / c.mapping.cp
     narrow = pick(c.widths(part)[1] < 2, 1.0, 0.0)
     kernels = c.kernels.latent_chain + 2 * narrow * c.kernels.absorb_chain
     moved = kernels * 2 * d.sequences * heads * a.nope_dim * b
@@ -262,14 +257,10 @@ def batched(name: str, part: str, count: Num, m: Num, batch: Num, n: Num, k: Num
     return op._replace(bytes=op.bytes + m * k * (batch - 1) * widths[1])
 
 
-def _indexed(a: Attention | MLA) -> bool:
-    """True where a query reads only the tokens that an indexer picked."""
-    return not is_plain(a.index_topk, 0)
-
-
 def _picks(a: Attention | MLA) -> bool:
-    """True where a layer has an indexer of its own, not the picks of an earlier one (GLM-5.2's shared layers)."""
-    return not is_plain(a.index_heads * a.index_dim, 0)
+    """True where a query reads only the tokens that an indexer of this very layer picked, not those that an earlier one
+    did (GLM-5.2's shared layers)."""
+    return not (is_plain(a.index_topk, 0) or is_plain(a.index_heads * a.index_dim, 0))
 
 
 def block_indexer_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
@@ -302,9 +293,8 @@ def scored_ops(
     read by the top-k: 8), `key_bytes` read a key; there is a key for every `ratio` tokens."""
     p, d = c.work.prefill, c.work.decode
     cached = d.sequences * d.context if d else 0.0
-    keys_read = ((p.keys if p else 0.0) + cached) / ratio
     scored = ((p.tokens / c.mapping.cp * attended(p.new, p.past, math.inf) if p else 0.0) + cached) / ratio
-    traffic = keys_read * key_bytes + scored * score_bytes
+    traffic = c.keys / ratio * key_bytes + scored * score_bytes
     return Op("index_scores", "attention", "scan", count, 2.0 * scored * width, traffic, (), widths, "half", 2)
 
 

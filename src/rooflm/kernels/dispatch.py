@@ -15,37 +15,19 @@ from typing import Any
 import numpy as np
 
 from rooflm.catalogue.abilities import listed
-from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.hardware import Device
-from rooflm.catalogue.model import MoE
-from rooflm.catalogue.quant import Quant
 from rooflm.graph.context import absent_group
-from rooflm.graph.feedforward import gathers
-from rooflm.graph.ops import (
-    OVER_CACHE,
-    OVER_PROMPTS,
-    Op,
-    attended,
-    distinct,
-    distinct_experts,
-    occupied,
-    popularity,
-    stacked,
-)
+from rooflm.graph.ops import OVER_CACHE, OVER_PROMPTS, Op, attended, distinct, stacked
 from rooflm.kernels import attention, mla
 from rooflm.kernels.constants import ANY
 from rooflm.kernels.derating import derating, matrix_share, small_units, softmax_share
 from rooflm.kernels.elementwise import LEAST, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
-from rooflm.kernels.expert_kernels import Choice, choices, libraries
-from rooflm.kernels.gemm import GemmConstants
-from rooflm.kernels.lookup import Where, constants, in_graphs, where
-from rooflm.kernels.moe import moe_time, routed
+from rooflm.kernels.expert_kernels import expert_time, routed_inside
+from rooflm.kernels.lookup import Where, constants, in_graphs, setting
 from rooflm.kernels.own_machine import op_time
-from rooflm.kernels.products import among, brain_time, expert_vectors, products
-from rooflm.kernels.rates import Rates, rates, rates_of
+from rooflm.kernels.products import among, products
+from rooflm.kernels.rates import Rates, rates
 from rooflm.kernels.training_factors import trained
-from rooflm.scenario.kept import kept
-from rooflm.scenario.scenario import Efficiency, Scenario
+from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, each, highest, is_plain, larger, pick, smaller
 
 UNFUSED = 0.7
@@ -60,16 +42,6 @@ LARGEST_SM = 2.0**18
 """Bytes of shared memory and L1 of an SM, at most (Hopper); a core that holds more reads as much more at a time."""
 FEW = 64
 """Points up to which the products of all data types are evaluated together: fewer calls, but constants as arrays."""
-
-
-@kept
-def setting(device: Device, engine: Engine, scheme: Quant, efficiency: Efficiency) -> tuple[Where, Rates]:
-    """What picks the constants of kernels, and the rates that the device reaches of its datasheet."""
-    r = rates_of(device, scheme, efficiency)
-    w = where(device, engine, scheme, r)
-    reached = derating(device, *w.engines)
-    dram = smaller(r.dram * reached.bandwidth, reached.sm_stream * device.sms * device.clock)
-    return w, r._replace(peak={k: v * reached.compute for k, v in r.peak.items()}, dram=dram)
 
 
 def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: Any, s: Scenario) -> Any:
@@ -94,7 +66,7 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: Any, s: Scena
             different, which = distinct([_sizes(op) for op in chosen])
             times = [evaluate(chosen[i], w, s, r) for i in different]
         times = times if shape else [float(t) for t in times]
-        lift = s.engine.factors.moe_factor if evaluate is _moe and s.engine.kernels.gemv else 1.0  # `_moe` undoes it
+        lift = s.engine.factors.moe_factor if evaluate is expert_time and s.engine.kernels.gemv else 1.0  # undone there
         for index, op, at in zip(members, chosen, which, strict=True):
             out[index] = larger(times[at] * (1.0 - op.overlapped), floor[index] / lift)
     return out
@@ -276,82 +248,6 @@ GRAPHLESS = 6e-6
 """s a kernel launch: from here on the host is eager, and the measured floor of a call is its."""
 
 
-def _moe(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
-    """Expert layers: sort, two grouped products, combine; of the engine's kernels the fastest at each point. Narrow
-    kernels of an engine's own run at the datasheet's rate: what a card's share of it says is of dense products (sums of
-    fp16 values on GeForce, hipBLASLt). No other ranks' rows stray to where tokens are sent to their experts' alone."""
-    if s.engine.kernels.gemv:
-        share = derating(s.cluster.device, *w.engines).compute
-        r = r._replace(peak={k: v if k == "vector" else v / share for k, v in r.peak.items()})
-    spread_out = s.mapping.ep > 1
-    kernels = {bool(x): expert_kernels(s, w, bool(x)) for x in np.unique(spread_out)}
-    tokens, hidden, width, experts, local, top_k, gated = op.shape
-    ep = experts / local
-    spread = popularity(experts, top_k, s.engine.kernels.skew)
-    routing = routed(tokens, top_k, experts, ep, spread)
-    repeated = s.engine.kernels.alike
-    if not is_plain(repeated, 0.0):
-        touched = distinct_experts(experts, top_k, tokens, repeated, spread) * routing.rows / (tokens * top_k)
-        fewer = pick(repeated > 0, smaller(routing.experts, touched), routing.experts)
-        routing = routing._replace(experts=fewer)
-    cards = listed(s.engine.kernels.tuned_experts_on) or [s.cluster.device.name]
-    there = w.quant == "fp8_block" and s.cluster.device.name in cards
-    tuned = there and among(experts, width, s.engine.kernels.tuned_experts)
-    apart = (s.mapping.expert_dp > 1) & (gathers(s.engine.kernels.exchange, s.mapping.ep) == 0)
-    arrived = tokens * pick(apart, occupied(ep, top_k) / ep, 1.0)
-    call = partial(moe_time, arrived, hidden, width, routing, top_k=pick(apart, 0.0, top_k), experts=experts, ep=ep,
-                   gated=gated, weight_bytes=op.widths[0], bandwidth=r.dram, sms=s.cluster.device.sms,
-                   value_bytes=s.engine.kernels.expert_values)  # fmt: skip
-    best = {
-        parallel: reduce(smaller, [
-            call(peak=r.peak[at], c=kernel.constants.on(r.l2 / r.dram).for_shape(tuned), act_bytes=act)
-            for kernel in candidates
-            for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
-        ])
-        for parallel, candidates in kernels.items()
-    }  # fmt: skip
-    time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
-    if s.engine.kernels.gemv:
-        steps = s.engine.factors.moe_steps if op.role == "decode" else 0.0
-        time = time * pick(steps > 0, steps / s.engine.factors.moe_factor, 1.0)
-        alone = s.engine.factors.gemm_factor * s.engine.factors.moe_vectors / s.engine.factors.moe_factor
-        flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
-        time = larger(time, brain_time(flops, s.engine.kernels.brain_experts, s, r))
-        brain = brain_time(flops, s.engine.kernels.brain_share, s, r)
-        vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r, s)
-        time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
-        scaled = s.engine.factors.moe_factor * (1.0 if op.role == "decode" else smaller(s.engine.factors.prompt, 1.0))
-        host = s.engine.kernels.expert_looks / scaled  # no factor of kernels is the host's
-        time = time + host * pick(tokens > 1, 2.0 + gated, 0.0) * experts * tokens * top_k
-    return time
-
-
-def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...]:
-    """The kernels that experts may run on. spread_out: over several ranks."""
-    k = s.engine.kernels
-    return choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, k.experts, k.launched)
-
-
-def expert_families(s: Scenario) -> set[str]:
-    """Families of the kernels that experts run on."""
-    w, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
-    return {c.family for c in expert_kernels(s, w, bool(np.max(s.mapping.ep) > 1))}
-
-
-def routed_inside(s: Scenario) -> bool:
-    """Whether the expert kernels do the routing too (data/calibration/experts.toml, `routing`); only kernels with a
-    gate projection do."""
-    gated = all(b.ffn.gated for b in s.model.blocks if isinstance(b.ffn, MoE))
-    return gated and expert_families(s) <= libraries()["routing"]
-
-
-def called_once(s: Scenario) -> bool:
-    """Whether one call issues all expert kernels: false for Triton's (data/calibration/experts.toml, `python`), also
-    where Triton's block products are among the kernels."""
-    triton = libraries()["python"] & ({*listed(s.engine.kernels.experts)} | expert_families(s))
-    return s.engine.host.experts_once and not triton and not (s.quant.block and s.engine.kernels.untuned == "triton")
-
-
 def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Elementwise kernels: each launch of a chain pays its floor and moves its share of the bytes. A biased router
     beside a shared expert is a longer chain where the engine's own kernels run and none of them has its shape.
@@ -409,7 +305,7 @@ def batched_peak(op: Op, matrix: Num, vector: Num) -> Num:
 ALONE: dict[str, Any] = {
     "bmm": lambda op, w, s, r: _unfused(op, batched_peak(op, r.peak[op.rate], r.peak["vector"]), r),
     "attention": _attention, "mla_attention": _mla_prefill, "decode_attention": _decode, "mla_decode": _mla_decode,
-    "moe": _moe,
+    "moe": expert_time,
 }  # fmt: skip
 """Kinds whose ops are evaluated one after the other, so that an op equal to another is worth finding."""
 TOGETHER = (products, _streams)

@@ -1,4 +1,5 @@
-"""Which expert kernels an engine takes on a card: its usual ones or those that it is told; of several the fastest.
+"""Which expert kernels an engine takes on a card, its usual ones or those that it is told, and how long they take: of
+several the fastest.
 
 The tables hold several kinds a card and data type (CUTLASS, Triton, DeepGEMM), measured in one engine or another. An
 engine has the usual one of those that were measured in it, and those that it makes itself and others borrow (FlashInfer
@@ -9,13 +10,24 @@ vLLM, fused_moe/oracle (the backend is picked by card, data type and what is ins
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial, reduce
 from typing import NamedTuple
 
+import numpy as np
+
 from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.model import MoE
+from rooflm.graph.feedforward import gathers
+from rooflm.graph.ops import Op, distinct_experts, occupied, popularity
 from rooflm.kernels.constants import DTYPE_KIN, Entry, entries_of, parsed, read, text_of, typed
-from rooflm.kernels.derating import card_file
-from rooflm.kernels.moe import MoEConstants, usual
+from rooflm.kernels.derating import card_file, derating
+from rooflm.kernels.gemm import GemmConstants
+from rooflm.kernels.lookup import Where, constants, setting
+from rooflm.kernels.moe import MoEConstants, moe_time, routed, usual
+from rooflm.kernels.products import among, brain_time, expert_vectors
+from rooflm.kernels.rates import Rates
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num, is_plain, larger, pick, smaller
 
 OTHER = ("plain", "untuned")
 """Kernels of another purpose (no gate projection), or that ran without tuning."""
@@ -113,3 +125,84 @@ def _read(entries: list[Entry], here: list[Entry]) -> tuple[Choice, ...]:
     least = [min(fits[k].start for k in (e, *(k for k in shared if k.family == e.family))) for e in entries]
     pairs = zip(entries, least, strict=True)
     return tuple(Choice(e.dtype, fits[e]._replace(start=start), e.family) for e, start in pairs)
+
+
+def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...]:
+    """The kernels that experts may run on. spread_out: over several ranks."""
+    k = s.engine.kernels
+    return choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, k.experts, k.launched)
+
+
+def expert_families(s: Scenario) -> set[str]:
+    """Families of the kernels that experts run on."""
+    w, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
+    return {c.family for c in expert_kernels(s, w, bool(np.max(s.mapping.ep) > 1))}
+
+
+def routed_inside(s: Scenario) -> bool:
+    """Whether the expert kernels do the routing too (data/calibration/experts.toml, `routing`); only kernels with a
+    gate projection do."""
+    gated = all(b.ffn.gated for b in s.model.blocks if isinstance(b.ffn, MoE))
+    return gated and expert_families(s) <= libraries()["routing"]
+
+
+def called_once(s: Scenario) -> bool:
+    """Whether one call issues all expert kernels: false for Triton's (data/calibration/experts.toml, `python`), also
+    where Triton's block products are among the kernels."""
+    triton = libraries()["python"] & ({*listed(s.engine.kernels.experts)} | expert_families(s))
+    return s.engine.host.experts_once and not triton and not (s.quant.block and s.engine.kernels.untuned == "triton")
+
+
+def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
+    """Expert layers: grouped products, in engines with kernels of their own for few rows beside these."""
+    return _own_experts(op, w, s, r) if s.engine.kernels.gemv else _grouped_experts(op, w, s, r)
+
+
+def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
+    """Sort, two grouped products, combine: of the engine's kernels the fastest at each point. No other ranks' rows come
+    astray where tokens are sent to their experts' alone."""
+    k, device, spread_out = s.engine.kernels, s.cluster.device, s.mapping.ep > 1
+    kernels = {bool(x): expert_kernels(s, w, bool(x)) for x in np.unique(spread_out)}
+    tokens, hidden, width, experts, local, top_k, gated = op.shape
+    ep = experts / local
+    spread = popularity(experts, top_k, k.skew)
+    routing = routed(tokens, top_k, experts, ep, spread)
+    if not is_plain(k.alike, 0.0):
+        touched = distinct_experts(experts, top_k, tokens, k.alike, spread) * routing.rows / (tokens * top_k)
+        fewer = pick(k.alike > 0, smaller(routing.experts, touched), routing.experts)
+        routing = routing._replace(experts=fewer)
+    there = w.quant == "fp8_block" and device.name in (listed(k.tuned_experts_on) or [device.name])
+    tuned = there and among(experts, width, k.tuned_experts)
+    apart = (s.mapping.expert_dp > 1) & (gathers(k.exchange, s.mapping.ep) == 0)
+    arrived = tokens * pick(apart, occupied(ep, top_k) / ep, 1.0)
+    call = partial(moe_time, arrived, hidden, width, routing, top_k=pick(apart, 0.0, top_k), experts=experts, ep=ep,
+                   gated=gated, weight_bytes=op.widths[0], bandwidth=r.dram, sms=device.sms,
+                   value_bytes=k.expert_values)  # fmt: skip
+    best = {
+        parallel: reduce(smaller, [
+            call(peak=r.peak[at], c=kernel.constants.on(r.l2 / r.dram).for_shape(tuned), act_bytes=act)
+            for kernel in candidates
+            for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
+        ])
+        for parallel, candidates in kernels.items()
+    }  # fmt: skip
+    return pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
+
+
+def _own_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
+    """The same beside an engine's vector kernels, which take the few rows of a step. Its narrow kernels run at the
+    datasheet's rate: what a card's share of it says is of dense products (sums of fp16 values on GeForce, hipBLASLt).
+    """
+    k, f, decoding = s.engine.kernels, s.engine.factors, op.role == "decode"
+    share = derating(s.cluster.device, *w.engines).compute
+    r = r._replace(peak={name: v if name == "vector" else v / share for name, v in r.peak.items()})
+    tokens, hidden, width, experts, local, top_k, gated = op.shape
+    steps = f.moe_steps if decoding else 0.0
+    time = _grouped_experts(op, w, s, r) * pick(steps > 0, steps / f.moe_factor, 1.0)
+    flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
+    time = larger(time, brain_time(flops, k.brain_experts, s, r))
+    brain, alone = brain_time(flops, k.brain_share, s, r), f.gemm_factor * f.moe_vectors / f.moe_factor
+    vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r, s)
+    time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
+    host = k.expert_looks / (f.moe_factor * (1.0 if decoding else smaller(f.prompt, 1.0)))  # kernels' factors undone
+    return time + host * pick(tokens > 1, 2.0 + gated, 0.0) * experts * tokens * top_k

@@ -10,8 +10,11 @@ from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import UnknownNameError
 from rooflm.kernels.constants import ANY, LEVELS, Match, entries_of, lookup, parsed, typed
-from rooflm.kernels.rates import Rates
-from rooflm.units import highest
+from rooflm.kernels.derating import derating
+from rooflm.kernels.rates import Rates, rates_of
+from rooflm.scenario.kept import kept
+from rooflm.scenario.scenario import Efficiency
+from rooflm.units import highest, smaller
 
 
 class Where(NamedTuple):
@@ -52,6 +55,16 @@ def where(device: Device, engine: Engine, scheme: Quant, r: Rates) -> Where:
     quant = weight_dtype(scheme, r.dtype["quant"])
     card, generation = device.kernels_from, device.kernel_generation
     return Where(card, generation, engine.kernels.whose, quant, r.dtype["half"], (engine.runs, engine.kernels.sums))
+
+
+@kept
+def setting(device: Device, engine: Engine, scheme: Quant, efficiency: Efficiency) -> tuple[Where, Rates]:
+    """What picks the constants of kernels, and the rates that the device reaches of its datasheet."""
+    r = rates_of(device, scheme, efficiency)
+    w = where(device, engine, scheme, r)
+    reached = derating(device, *w.engines)
+    dram = smaller(r.dram * reached.bandwidth, reached.sm_stream * device.sms * device.clock)
+    return w, r._replace(peak={k: v * reached.compute for k, v in r.peak.items()}, dram=dram)
 
 
 @lru_cache(maxsize=4096)

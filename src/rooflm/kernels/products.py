@@ -25,8 +25,8 @@ from rooflm.units import Num, is_plain, larger, pick, smaller
 
 def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r: Rates) -> NDArray[Any]:
     """All products together, those of several data types with constants and peaks of their own each."""
-    reached = derating(s.cluster.device, *w.engines)
-    vector = s.engine.kernels.gemv and w.quant in ("int4_wo", "int8_wo")
+    kernels, reached = s.engine.kernels, derating(s.cluster.device, *w.engines)
+    vector = kernels.gemv and w.quant in ("int4_wo", "int8_wo")
     dtypes = {op.rate: w.quant if op.rate == "quant" and not vector else w.half for op in ops}
     chosen = {rate: _gemm_constants(dtype, w, s) for rate, dtype in dtypes.items()}
     tiles = {rate: _elsewhere(dtype, w, s, r, reached) for rate, dtype in dtypes.items()}
@@ -38,34 +38,45 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         share, units, least = (stacked(one, shape) for one in zip(*(tiles[op.rate] for op in ops), strict=True))
         peak = stacked([r.peak[op.rate] for op in ops], shape) * share
     m, n, k, *wide = columns([(*op.shape[:3], *op.widths) for op in ops], shape)
-    if s.engine.kernels.gemv and is_plain(s.engine.kernels.dequant, 0):
+    if kernels.gemv and is_plain(kernels.dequant, 0):
         dots = DOTS * reached.compute * s.cluster.device.peak.get("int8", 0.0) * (r.peak["half"] <= r.peak["vector"])
         peak = pick(wide[0] < 2, larger(peak, dots), peak)
     by = partial(gemm_time, m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
                  bandwidth=r.dram, l2=r.l2, sms=s.cluster.device.sms, units=units, least=least)  # fmt: skip
-    time, drawn = by(c=c), taken(s, s.engine.kernels.sm_stream)
-    if s.engine.kernels.tuned and w.quant == "fp8_block":
+    time = by(c=c)
+    if kernels.tuned and w.quant == "fp8_block":
         best = by(c=constants("gemm", GemmConstants, w, w.quant))
-        time = pick((wide[0] < 2) & among(n, k, s.engine.kernels.tuned), best, time)
-    cast = s.engine.kernels.quantise
+        time = pick((wide[0] < 2) & among(n, k, kernels.tuned), best, time)
+    cast = kernels.quantise
     if not is_plain(cast, 0.0):
         time = time + pick((wide[1] < 2) & (c.q_pass == 0) & (cast > 0), cast + 3.0 * m * k / r.dram, 0.0)
-    if s.engine.kernels.gemv:
-        streamed = vector_time(n * k * wide[0], 2.0 * m * n * k, c, r, s)
-        time = larger(time, brain_time(2.0 * m * n * k, s.engine.kernels.brain_share, s, r))
-        time = larger(time, pick(wide[0] < 2, 2.0 * m * n * k, 0.0) / taken(s, s.engine.kernels.sm_integers))
-        slow = larger(1.0 / r.dram, 1.0 / drawn)
-        spread = pick(wide[0] < 2, n * k * ((wide[0] + 2.0) * slow + 2.0 / r.dram), 0.0)  # read, written, read in 2 B
-        time = time + s.engine.kernels.dequant * spread + _convert_time(m, n, k, w, s, r)
-        own = s.engine.kernels.own_files  # its kernels for many rows unpack weights by the same units; 16 bits alike
-        time = larger(time, pick(own, vector_time(n * k * wide[0], 0.0, c, r, s), 0.0))
-        library = (m > 1) | ((wide[0] >= 2) & (not s.engine.kernels.own_files))  # of one row of its own format: never
-        time = pick(m > VECTOR_ROWS, time, pick(library, smaller(time, streamed), streamed))
-    elif not is_plain(s.engine.kernels.sm_stream, 0.0):  # kernels of weights alone, before Marlin
-        time = larger(time, pick((wide[0] < 2) & (wide[1] >= 2), n * k * wide[0], 0.0) / drawn)
+    if kernels.gemv:
+        time = _beside_vectors(time, m, n, k, wide[0], c, w, s, r)
+    elif not is_plain(kernels.sm_stream, 0.0):  # kernels of weights alone, before Marlin
+        read = pick((wide[0] < 2) & (wide[1] >= 2), n * k * wide[0], 0.0)
+        time = larger(time, read / taken(s, kernels.sm_stream))
     if not is_plain(reached.few, 0.0):
         time = few_rows_time(time, m, n, k, pick(wide[0] < 2, 0.0, reached.few), s.cluster.device.sms)
     return np.asarray(time)
+
+
+def _beside_vectors(
+    time: Num, m: Num, n: Num, k: Num, weight: Num, c: GemmConstants, w: Where, s: Scenario, r: Rates
+) -> Num:
+    """Seconds of products in an engine with vector kernels for few rows, from the `time` of a library's: what units for
+    bf16 and integers take at least, what spreading narrow weights and converting operands adds, and up to VECTOR_ROWS
+    the vector kernels' own. weight: bytes a value."""
+    kernels, flops, read = s.engine.kernels, 2.0 * m * n * k, n * k * weight
+    streamed = vector_time(read, flops, c, r, s)
+    time = larger(time, brain_time(flops, kernels.brain_share, s, r))
+    time = larger(time, pick(weight < 2, flops, 0.0) / taken(s, kernels.sm_integers))
+    slow = larger(1.0 / r.dram, 1.0 / taken(s, kernels.sm_stream))
+    spread = pick(weight < 2, n * k * ((weight + 2.0) * slow + 2.0 / r.dram), 0.0)  # read, written, read in 2 B
+    time = time + kernels.dequant * spread + _convert_time(m, n, k, w, s, r)
+    own = kernels.own_files  # its kernels for many rows unpack weights by the same units; 16 bits alike
+    time = larger(time, pick(own, vector_time(read, 0.0, c, r, s), 0.0))
+    library = (m > 1) | ((weight >= 2) & (not own))  # of one row of its own format: never
+    return pick(m > VECTOR_ROWS, time, pick(library, smaller(time, streamed), streamed))
 
 
 def among(n: Num, k: Num, shapes: str) -> Any:

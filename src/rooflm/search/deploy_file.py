@@ -200,7 +200,7 @@ def _manifest(name: str, begun: Start, vendor: str, replicas: int) -> list[dict[
         "name": name, "image": c.image, "command": words, "ports": [{"containerPort": c.port}],
         "env": [token, *map(_variable, _own_environment(begun))],
         "resources": {"limits": {_asked()[vendor.lower()]["resource"]: begun.gpus}},
-        "readinessProbe": {"httpGet": {"path": c.health, "port": c.port}, "periodSeconds": 10,
+        "readinessProbe": {"httpGet": {"path": "/health", "port": c.port}, "periodSeconds": 10,
                            "failureThreshold": 360},
         "volumeMounts": mounts,
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from rooflm.estimate import memory as mem
@@ -33,11 +34,10 @@ def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0, ke
     free = float(fixed.capacity - fixed.total) - float(room.free_fraction * budget * need.token)
     if static:
         free = static * float(usable(s.cluster.device) - sum(fixed_buffers(s))) - float(fixed.parts["weights"])
-    long = max(longest, 1.0) * 64
+    long, one_by_one = max(longest, 1.0) * 64, replace(room, block=1)
 
     def held(tokens: float) -> float:
-        kept = 1, room.window_kept, room.shared_kept
-        return float(mem.kv_bytes_per_sequence(s.model, m, s.quant, tokens, *kept))
+        return float(mem.kv_bytes_per_sequence(s.model, m, s.quant, tokens, one_by_one))
 
     per_token = (held(2 * long) - held(long)) / long
     state, running = max(held(longest) - per_token * longest, 0.0), float("inf")
