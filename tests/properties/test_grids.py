@@ -17,7 +17,7 @@ import pytest
 from leaves import numbers
 from rooflm.api import INFER, TRAIN
 from rooflm.asked import paths
-from rooflm.asked.bounds import OF_INFERENCE, OF_TRAINING, rule_of
+from rooflm.asked.bounds import LEAST, OF_INFERENCE, OF_TRAINING, rule_of
 from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
@@ -89,6 +89,8 @@ def values_of(s: Any, path: str, value: float, most: int = 2) -> list[float]:
         tried = [value, 64, 2048]
     elif rule.high <= 1:
         tried = [value, 0.25, 0.6]
+    elif rule.unit in LEAST:
+        tried = [value, 0.7 * value or 1e9]
     legal = [v for v in tried if rule.low <= v <= rule.high and not (rule.above and v == rule.low)]
     return list(dict.fromkeys(legal))[:most]
 

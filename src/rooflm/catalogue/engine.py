@@ -74,7 +74,7 @@ class Kernels:
     reduce_bits: Num = number(16.0, "bits a value of large all-reduces carries (quick reduce: 4.5, 6.5 or 8.5)", low=1)
     experts: str = word("", "libraries of experts' products, with commas; -NAME: its release lacks one (none: usual)")
     untuned: str = word("", "whose kernels take products of blocks that its library is not tuned for (none: its own)",
-                        ("", "ck", "cutlass", "triton", "flashinfer"))  # fmt: skip
+                        ("", "ck", "triton", "flashinfer"))  # fmt: skip
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")
     padded: str = word("", "types of products whose kernels fill up the rows of a group's instruction, apart by spaces")
     attention: str = word("", "library of its latent attention, as the server was told (none: its own)", ("", "triton"))
