@@ -110,6 +110,16 @@ def test_narrow_weights_decode_no_slower_than_their_casts(gpu: str, engine: str,
     assert (less <= half + 4 * 32 * CAST[narrow]).all()
 
 
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+@pytest.mark.parametrize("gpu", ["a100-sxm-80gb", "b200-sxm-180gb", "h100-sxm-80gb", "h200-sxm-141gb", "l40s",
+                                 "rtx-4090", "rtx-5090", "rtx-pro-6000-server-96gb"])  # fmt: skip
+def test_half_the_weights_decode_one_sequence_no_slower(gpu: str, engine: str) -> None:
+    four, eight = (
+        parts("llama-3.1-8b", gpu, quant, engine, tp=1, batch=1, prompt=512)["tpot_s"] for quant in ("int4", "fp8")
+    )
+    assert four <= eight
+
+
 @pytest.mark.parametrize("dtype", ["bf16", "fp8", "fp8_block", "int4_wo", "mxfp4", "nvfp4"])
 @pytest.mark.parametrize("engine", ["sglang", "trtllm", "vllm"])
 def test_a_card_nobody_measured_takes_its_generations_kernels(engine: str, dtype: str) -> None:
