@@ -163,7 +163,7 @@ def test_every_row_loads_and_is_honest() -> None:
         c = typed(GemmConstants, r)
         most = 1.2 if r.architecture.startswith("cdna") else 1.1  # a share of what the family reaches of its datasheet
         assert 0 < c.eff_c <= 1.3 and 0 < c.eff_m <= most and 0 <= c.thr < 1
-        if r.family in ("triton", "ck"):  # by hand, or of few printed figures
+        if r.family in ("triton", "ck") or "printed times" in r.note:  # by hand, or of few printed figures
             continue
         assert r.rows_in > 500 and r.rows_out > 200 and r.mape_out > 0
         assert r.p10 < 1.05 and r.p90 > 0.95

@@ -164,10 +164,10 @@ function fetched(s) {
 }
 
 function place(s) {
-  const value = Number(form.elements[s.dataset.key]?.value), list = stops(s).map(Number);
+  const field = form.elements[s.dataset.key], value = Number(field?.value), list = stops(s).map(Number);
   const near = list.reduce((best, v, i) => (Math.abs(Math.log(v / value)) < Math.abs(Math.log(list[best] / value)) ? i : best), 0);
   s.value = Number.isFinite(value) && value > 0 ? near : 0;
-  said(s, form.elements[s.dataset.key]?.value ?? "");
+  said(s, field?.value || field?.placeholder || "not set");
 }
 
 function said(s, text) {
