@@ -15,6 +15,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rooflm.graph.ops import attended
 from rooflm.kernels.blend import filling_soon, smooth_max
 from rooflm.units import Num, ceil, highest, larger, pick, smaller
@@ -181,13 +183,18 @@ def split_kv_time(
     22.0
     """
     a_token = larger(token_bytes / sm_bandwidth, token_flops / sm_flops)
+
+    def cut_into(s: Num) -> Num:
+        block_time = cta_s + ceil(kv_len / (s * block)) * (block * a_token)
+        return ceil(units * s / sms) * block_time + (split_s / 7) * np.log2(s)
+
+    if highest(max_splits) < 0:
+        return cut_into(-max_splits)
     best: Num = math.inf
     for s in SPLITS:
-        allowed = (s == -max_splits) | (s <= max_splits)
+        allowed = s <= max_splits
         if highest(allowed):
-            block_time = cta_s + ceil(kv_len / (s * block)) * (block * a_token)
-            time = ceil(units * s / sms) * block_time + (split_s / 7) * math.log2(s)
-            best = smaller(best, pick(allowed, time, math.inf))
+            best = smaller(best, pick(allowed, cut_into(s), math.inf))
     return best
 
 
