@@ -260,3 +260,16 @@ def test_8_bit_prompts_take_the_time_that_was_measured(gpu: str) -> None:
     for tokens, seconds in times.items():
         time = mla_prefill_time(1, tokens, 0, 16, q_bytes=1, peak=half, bandwidth=bandwidth, sms=148, c=c)
         assert time == pytest.approx(seconds, rel=0.15)
+
+
+def test_triton_cuts_latents_by_length_since_2026() -> None:
+    """Kimi-Linear on four RTX PRO 6000 (gke-ai-infrastructure, vLLM 0.29): half a million tokens of context took 3.1 ms
+    a token more than 8,192. In four blocks, as before pull request 33529, most SMs have nothing to read."""
+
+    def tpot(prompt: int, engine: str) -> float:
+        return float(infer("kimi-linear-48b-a3b", gpu="rtx-pro-6000-server-96gb", gpus=4, tp=4, batch=1,
+                           prompt=prompt, output=128, engine=engine).tpot)  # fmt: skip
+
+    assert 2e-3 < tpot(524288, "vllm") - tpot(8192, "vllm") < 6e-3
+    assert tpot(524288, "vllm-0.14") > 4 * tpot(524288, "vllm")
+    assert tpot(1024, "vllm") < tpot(1024, "vllm-0.14")

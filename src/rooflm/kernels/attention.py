@@ -15,11 +15,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from rooflm.graph.ops import attended
 from rooflm.kernels.blend import filling_soon, smooth_max
-from rooflm.units import Num, ceil, highest, larger, pick, smaller
+from rooflm.units import Num, ceil, highest, larger, log2, pick, smaller
 
 SPLITS = tuple(2.0**n for n in range(8))
 """Candidate cuts of a KV cache along its length."""
@@ -183,18 +181,13 @@ def split_kv_time(
     22.0
     """
     a_token = larger(token_bytes / sm_bandwidth, token_flops / sm_flops)
-
-    def cut_into(s: Num) -> Num:
-        block_time = cta_s + ceil(kv_len / (s * block)) * (block * a_token)
-        return ceil(units * s / sms) * block_time + (split_s / 7) * np.log2(s)
-
-    if highest(max_splits) < 0:
-        return cut_into(-max_splits)
     best: Num = math.inf
-    for s in SPLITS:
-        allowed = s <= max_splits
+    for s in SPLITS if highest(max_splits) > 0 else (-max_splits,):
+        allowed = (s == -max_splits) | (s <= max_splits)
         if highest(allowed):
-            best = smaller(best, pick(allowed, cut_into(s), math.inf))
+            block_time = cta_s + ceil(kv_len / (s * block)) * (block * a_token)
+            time = ceil(units * s / sms) * block_time + (split_s / 7) * log2(s)
+            best = smaller(best, pick(allowed, time, math.inf))
     return best
 
 

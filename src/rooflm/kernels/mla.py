@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-
 from rooflm.graph.ops import attended
 from rooflm.kernels.attention import sm_rate, split_kv_time
 from rooflm.kernels.blend import filling_soon, smooth_max
-from rooflm.units import Num, ceil, larger, pick, smaller
+from rooflm.units import Num, ceil, larger, log2, pick, smaller
 
 
 class MlaPrefillConstants(NamedTuple):
@@ -102,16 +100,15 @@ def sparse_prefill_time(
 
 
 def splits_of(measured: Num, kv_len: Num, sms: Num, work: Num) -> Num:
-    """Blocks that a Triton kernel of latents cuts a sequence into: the next power of two of kv_len / work, at most two
-    an SM; never fewer than were measured, since a graph keeps the count of the longest sequence that it was captured
-    for. With work below 0 always -work; with 0, as measured. Source: vLLM, triton_mla.py, `_compute_num_kv_splits`
-    (pull request 33529) and before it.
+    """Blocks that Triton cuts a sequence of latents into: with work above 0 the next power of two of kv_len / work, at
+    most two an SM, but never fewer than measured (a graph keeps the count of the longest sequence that it takes); below
+    0 always -work. Source: vLLM, triton_mla.py, since pull request 33529 and before it.
 
-    >>> [float(splits_of(8, n, 188, 512)) for n in (1024, 131072, 524288)], float(splits_of(8, 1024, 188, -4))
-    ([8.0, 256.0, 376.0], 4.0)
+    >>> [float(splits_of(8, n, 188, 512)) for n in (1024, 131072, 524288)]
+    [8.0, 256.0, 376.0]
     """
-    by_length = smaller(2.0 ** ceil(np.log2(larger(kv_len // larger(work, 1.0), 1.0))), 2.0 * sms)
-    return pick(work > 0, larger(measured, by_length), pick(work < 0, -work, measured))
+    cut = smaller(2.0 ** ceil(log2(larger(kv_len // larger(work, 1.0), 1.0))), 2.0 * sms)
+    return pick(work > 0, larger(measured, cut), pick(work < 0, -work, measured))
 
 
 def mla_decode_time(
