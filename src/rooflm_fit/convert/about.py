@@ -14,7 +14,8 @@ from rooflm_fit.convert.cells import Row, Unusable, number, text, trust_of
 
 CARDS = Path(__file__).parent / "cards.toml"
 _COUNTS = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)[bB](?:[-_ ]?[aA](\d+(?:\.\d+)?)[bB])?(?![a-z0-9])")
-_DATE = re.compile(r"\((\d{4}(?:-\d\d){0,2})\)")
+_DATE = re.compile(r"(?<=\()\d{4}(?:-\d\d){0,2}(?=\))|(?<=\bof )20\d\d-\d\d(?:-\d\d)?\b")
+"""A date in brackets, or of what something is: a post of 2025-10-12, an image of 2025-09."""
 
 
 @lru_cache
