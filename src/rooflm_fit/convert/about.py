@@ -72,7 +72,12 @@ def engine_cells(name: str, source: str) -> dict[str, Any]:
 
 
 def origin(row: Row, source: str, trust: str = "") -> dict[str, Any]:
-    """id, source, url, date, trust and note of a row."""
+    """id, source, url, date, trust and note of a row.
+
+    >>> noted = ("a blog post of 2025-10-12, prompts of 2048", "image of 2025-09; table (2024)", "prompts of 2048")
+    >>> [origin({"id": "x", "note": note}, "x")["date"] for note in noted]
+    ['2025-10-12', '2024', '']
+    """
     note = text(row, "note")
     day = _DATE.findall(note) or _DATE.findall(text(row, "source"))
     return {
