@@ -14,7 +14,8 @@ from rooflm_fit.convert.cells import Row, Unusable, number, text, trust_of
 
 CARDS = Path(__file__).parent / "cards.toml"
 _COUNTS = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)[bB](?:[-_ ]?[aA](\d+(?:\.\d+)?)[bB])?(?![a-z0-9])")
-_DATE = re.compile(r"\((\d{4}(?:-\d\d){0,2})\)")
+_DATE = re.compile(r"(?<=\()\d{4}(?:-\d\d){0,2}(?=\))|(?<=\bof )20\d\d-\d\d(?:-\d\d)?\b")
+"""A date in brackets, or of what something is: a post of 2025-10-12, an image of 2025-09."""
 
 
 @lru_cache
@@ -71,7 +72,12 @@ def engine_cells(name: str, source: str) -> dict[str, Any]:
 
 
 def origin(row: Row, source: str, trust: str = "") -> dict[str, Any]:
-    """id, source, url, date, trust and note of a row."""
+    """id, source, url, date, trust and note of a row.
+
+    >>> noted = ("a blog post of 2025-10-12, prompts of 2048", "image of 2025-09; table (2024)", "prompts of 2048")
+    >>> [origin({"id": "x", "note": note}, "x")["date"] for note in noted]
+    ['2025-10-12', '2024', '']
+    """
     note = text(row, "note")
     day = _DATE.findall(note) or _DATE.findall(text(row, "source"))
     return {
