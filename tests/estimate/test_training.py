@@ -435,7 +435,7 @@ def test_zero_three_gathers_an_expert_matrix_by_matrix() -> None:
     dense = asked | {"model": "llama-2-7b", "zero": 3}
     assert run(**dense).step_time == run(**dense, sets=sets).step_time
     for joined in ("gpt-oss-20b", "llama-4-scout", "granite-3-3b-a800m"):  # transformers holds their experts in one
-        each_layer = run(**asked | {"model": joined}, zero=3).parts["host"]
+        each_layer = run(**asked | {"model": joined}, zero=3, sets={"engine.moe_host": 0}).parts["host"]
         assert each_layer <= load_model(joined).layers * 3 * each
 
 
@@ -505,6 +505,16 @@ def test_a_host_that_is_slower_than_the_device_sets_the_time_of_experts() -> Non
     assert none == run(**dense, sets={"engine.moe_host": 0, "engine.layer_host": 0}).step_time
     plain = run(**dense, sets={"engine.moe_host": 0, "engine.layer_host": 0.02}).step_time
     assert 32 * 0.02 < plain < 32 * 0.02 + 0.4
+
+
+def test_frameworks_on_fsdp_launch_a_layer_of_experts_as_megatron_does() -> None:
+    as_megatron = load_engine("megatron").value("moe_host")
+    assert as_megatron > 0
+    assert all(load_engine(e).value("moe_host") == as_megatron for e in ("fsdp", "torchtitan", "peft", "deepspeed"))
+    assert all(load_engine(e).value("moe_host") == 0 for e in ("nemo-automodel", "maxtext"))
+    asked = {"model": "gpt-oss-20b", "gpu": "b300", "gpus": 8, "engine": "torchtitan", "batch": 8, "seq": 256}
+    launched = run(**asked, efficiency="calibrated")
+    assert launched.step_time > run(**asked, efficiency="calibrated", sets={"engine.moe_host": 0}).step_time
 
 
 @pytest.mark.parametrize(
