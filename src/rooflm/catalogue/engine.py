@@ -30,7 +30,8 @@ class ServerOptions:
     graphed: str = word("", "most sequences that decoding graphs hold by card, likewise")
     graphed_few: str = word("", "the same of tensor groups of fewer than four")
     max_sequences: int = count(0, "running limit of a rank (0: the engine's max_sequences)", 0)
-    shared: str = word("", "budget, where the engine's own is of all ranks of attention together", ("", "budget"))
+    shared: str = word("", "budget, where the engine's own is of all ranks of attention together; half, where any "
+                       "have half of it each", ("", "budget", "half"))  # fmt: skip
     families: str = word("", "running limit of all those ranks by the family of a model's code, as mamba2:256")
     preemption: str = word("recompute", "what becomes of sequences that lose their memory", ("recompute", "swap"))
     stream_interval: int = count(1, "tokens that are made before the client sees the first")
