@@ -210,6 +210,7 @@ class Room:
     in_switch: Num = number(0.0, "fixed buffers more where a switch adds up what a layer's ranks send", "bytes")
     sampled: Num = number(0.0, "a logit of a pass that samples for every sequence before the cache is sized", "bytes")
     token_budget: Num = count(INF, "most new tokens in one pass")
+    expert_tokens: Num = count(INF, "most tokens of a pass that its experts take at a time")
     block: Num = count(1, "tokens a KV block")
     window_kept: Num = share(0.0, "share of its tokens that a layer with a window keeps at least, whatever the window")
     shared_kept: bool = flag(False, "layers that read what an earlier one cached have room for a copy of their own")
