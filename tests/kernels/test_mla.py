@@ -25,9 +25,9 @@ from rooflm.kernels.mla import (
     IDEAL_MLA_PREFILL,
     MlaDecodeConstants,
     MlaPrefillConstants,
+    latents_prefill_time,
     mla_decode_time,
     mla_prefill_time,
-    latents_prefill_time,
 )
 from rooflm.kernels.roofline import time_nodes
 from rooflm.readers.checkpoints.load import load_model

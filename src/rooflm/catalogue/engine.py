@@ -124,8 +124,8 @@ class Kernels:
     chosen_alone: bool = flag(False, "experts visited one by one are those that a token chose, not all")
     expert_looks: Num = number(0.0, "host time of an expert's look at a choice of a token, a product", "s", high=1e-7)
     narrow_prompts: str = word("", "generations of cards where prompts of latents run in 8 bits, if so cached")
-    latent_prompts: Num = count(0, "cached tokens below which prompts behind some (prefix_caching: a first token that all "
-                                "share) read latents (MLA) as decoding does, not expanded", 0)  # fmt: skip
+    latent_prompts: Num = count(0, "cached tokens below which prompts behind some (prefix_caching: a first token that "
+                                "all share) read latents (MLA) as decoding does, not expanded", 0)  # fmt: skip
     wide_heads: Num = number(1.0, "attention over a prompt: time of heads of more than 128 values, over its formula's")
     sparse_prompts: bool = flag(False, "prompts no longer than what an indexer picks go through its kernel, too")
     own_files: bool = flag(False, "reads files of its own format (a scheme's `in_files`)")
