@@ -41,8 +41,42 @@ def test_metal_waits_between_kernels_and_takes_the_build_for_it() -> None:
 
 def test_prompts_over_latents_cost_the_latents_flops() -> None:
     there = {"engine": "llama.cpp-rocm", "quant": "bf16", "prompt": 32768}
-    wide, plain = (prompt("glm-4.7-flash", **there, sets={"engine.latent_prompts": flag}) for flag in (True, False))
+    wide, plain = (prompt("glm-4.7-flash", **there, sets={"engine.latent_prompts": n}) for n in (10**9, 0))
     assert wide > 1.5 * plain  # scores of 576 and sums of 512 values a pair, in place of 256 and 256
+
+
+def test_prompts_behind_a_cached_token_read_latents_in_releases_that_do_so() -> None:
+    """SGLang's deepseek_v2.py: behind anything (0.4), behind fewer than 8,192 tokens (to 0.5.4), never (0.5.5)."""
+
+    def over(release: str, cached: int = 0, **sets: object) -> float:
+        there = {"gpu": "h200", "gpus": 8, "tp": 8, "engine": f"sglang-{release}", "quant": "fp8-block"}
+        named = {f"engine.{k.replace('__', '.')}": v for k, v in sets.items()}
+        return prompt("deepseek-v3", **there, prompt=cached + 4096, cached=cached, sets=named)
+
+    for release, times in (("0.4.3", 1.9), ("0.5.2", 1.1)):
+        assert over(release) > times * over(release, latent_prompts=0)
+    assert over("0.4.3", server__prefix_caching=False) == over("0.4.3", latent_prompts=0)  # no token is cached
+    assert over("0.4.3", 12288) > 3 * over("0.4.3", 12288, latent_prompts=0)
+    assert over("0.5.2", 12288) == over("0.5.2", 12288, latent_prompts=0)
+    assert over("0.5.5") == over("0.5.5", latent_prompts=0)
+
+
+def test_experts_before_aiter_take_three_times_as_long() -> None:
+    there = {"gpu": "mi300x", "gpus": 8, "tp": 8, "engine": "vllm-0.7.3", "quant": "fp8-block", "batch": 64}
+    before, aiter = (
+        rooflm.infer("deepseek-v3", **there, prompt=128, sets=sets).decode_parts["moe"]  # type: ignore[arg-type]
+        for sets in ({}, {"engine.experts": ""})
+    )
+    assert 2 < before / aiter < 3
+
+
+def test_experts_that_take_a_share_of_a_pass_leave_more_for_the_cache() -> None:
+    there = {"gpu": "h200", "gpus": 8, "tp": 8, "engine": "vllm-0.7.3", "quant": "fp8-block"}
+    chunks, whole = (
+        rooflm.infer("deepseek-r1", **there, sets={"engine.token_budget": 163840} | sets).memory.parts["activations"]  # type: ignore[arg-type]
+        for sets in ({}, {"engine.expert_tokens": 163840})
+    )
+    assert chunks < 0.4 * whole
 
 
 def test_prompts_that_an_indexer_need_not_thin_out_pad_their_heads_where_the_engine_has_no_other_way() -> None:

@@ -25,9 +25,9 @@ from rooflm.kernels.mla import (
     IDEAL_MLA_PREFILL,
     MlaDecodeConstants,
     MlaPrefillConstants,
+    latents_prefill_time,
     mla_decode_time,
     mla_prefill_time,
-    sparse_prefill_time,
 )
 from rooflm.kernels.roofline import time_nodes
 from rooflm.readers.checkpoints.load import load_model
@@ -150,7 +150,7 @@ def test_prompts_beyond_what_an_indexer_picks_attend_over_latents() -> None:
 
 def test_sparse_prefill_is_of_the_models_latent_in_blocks_of_64_heads():
     """FLOPs: 2 (2 latent + rope) a score; 65 heads take two blocks; half a latent nearly half the time."""
-    time = partial(sparse_prefill_time, 1, 8192, 0, picked=2048, peak=1e15)
+    time = partial(latents_prefill_time, 1, 8192, 0, picked=2048, peak=1e15)
     assert time(65) == time(128) == 2 * time(64) == 2 * time(8)
     assert time(64, latent=256, rope=64) / time(64) == pytest.approx(576 / 1088)
     model = load_model("deepseek-v3.2")

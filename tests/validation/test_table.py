@@ -298,7 +298,7 @@ def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:
         ("llama.cpp-vulkan-rocm", "b7423", "llama.cpp-vulkan-rocm-2025-08"),
         ("llama.cpp-vulkan-rocm", "b8100", "llama.cpp-vulkan-rocm"),
         ("trtllm", "0.14", "trtllm-0.17"),
-        ("sglang", "0.4.9", "sglang-0.5.5"),
+        ("sglang", "0.4.9", "sglang-0.5.2"),
         ("sglang", "0.5.18", "sglang-0.5.14"),
         ("sglang", "0.6.0", "sglang-0.5.14"),
         ("vllm", "1.0", "vllm"),

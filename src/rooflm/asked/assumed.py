@@ -21,7 +21,7 @@ from rooflm.readers.engines import family_of, load_engine
 from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row, rows_with
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, floor, larger, pick
+from rooflm.units import Num, floor, larger, pick, smaller
 
 
 def _saying(field: str, phase: str) -> dict[str, Any]:
@@ -195,7 +195,8 @@ def with_limits(engine: Engine, device: Device, model: Model, ranks: Num) -> Eng
     told, room, each = engine.server, engine.room, pick(attention_dp(model), ranks, 1)
     if told.budgets or told.shared:
         budget = of_card(told.budgets, device, room.token_budget)
-        engine = engine.but(token_budget=larger(floor(budget / each), 1) if told.shared else budget)
+        among = {"budget": each, "half": smaller(each, 2)}.get(told.shared, 1)
+        engine = engine.but(token_budget=larger(floor(budget / among), 1))
     family = of_card(told.families, device, 0, model.family)
     if family or told.limits:
         limit = larger(floor(family / each), 1) if family else of_card(told.limits, device, room.max_sequences)

@@ -30,7 +30,8 @@ class ServerOptions:
     graphed: str = word("", "most sequences that decoding graphs hold by card, likewise")
     graphed_few: str = word("", "the same of tensor groups of fewer than four")
     max_sequences: int = count(0, "running limit of a rank (0: the engine's max_sequences)", 0)
-    shared: str = word("", "budget, where the engine's own is of all ranks of attention together", ("", "budget"))
+    shared: str = word("", "budget, where the engine's own is of all ranks of attention together; half, where any "
+                       "have half of it each", ("", "budget", "half"))  # fmt: skip
     families: str = word("", "running limit of all those ranks by the family of a model's code, as mamba2:256")
     preemption: str = word("recompute", "what becomes of sequences that lose their memory", ("recompute", "swap"))
     stream_interval: int = count(1, "tokens that are made before the client sees the first")
@@ -123,7 +124,8 @@ class Kernels:
     chosen_alone: bool = flag(False, "experts visited one by one are those that a token chose, not all")
     expert_looks: Num = number(0.0, "host time of an expert's look at a choice of a token, a product", "s", high=1e-7)
     narrow_prompts: str = word("", "generations of cards where prompts of latents run in 8 bits, if so cached")
-    latent_prompts: bool = flag(False, "attention over a prompt reads latents (MLA) as decoding does, not expanded")
+    latent_prompts: Num = count(0, "cached tokens below which prompts behind some (prefix_caching: a first token that "
+                                "all share) read latents (MLA) as decoding does, not expanded", 0)  # fmt: skip
     latent_cut: Num = number(0.0, "decoding, least tokens of Triton's blocks of latents (below 0: so many)", low=-128.0)
     wide_heads: Num = number(1.0, "attention over a prompt: time of heads of more than 128 values, over its formula's")
     sparse_prompts: bool = flag(False, "prompts no longer than what an indexer picks go through its kernel, too")
@@ -209,6 +211,7 @@ class Room:
     in_switch: Num = number(0.0, "fixed buffers more where a switch adds up what a layer's ranks send", "bytes")
     sampled: Num = number(0.0, "a logit of a pass that samples for every sequence before the cache is sized", "bytes")
     token_budget: Num = count(INF, "most new tokens in one pass")
+    expert_tokens: Num = count(INF, "most tokens of a pass that its experts take at a time")
     block: Num = count(1, "tokens a KV block")
     window_kept: Num = share(0.0, "share of its tokens that a layer with a window keeps at least, whatever the window")
     shared_kept: bool = flag(False, "layers that read what an earlier one cached have room for a copy of their own")

@@ -157,11 +157,12 @@ def copy_bytes(s: Scenario) -> Num:
     return sequence_bytes(s) / ceil(s.model.scaled().layers / s.mapping.pp)
 
 
-def token_bytes(s: Scenario) -> Num:
-    """Bytes a token of a pass: residual, its norm, the widest layer, scores if unfused."""
+def token_bytes(s: Scenario, share: Num = 1.0) -> Num:
+    """Bytes a token of a pass: residual, its norm, the widest layer, scores if unfused; share: of the tokens that the
+    experts take at a time."""
     half = s.quant.half_bytes
     scores = 0.0 if s.engine.kernels.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, half)
-    return (2 * s.model.scaled().hidden + mem.layer_widths(s.model, s.mapping)) * half + scores
+    return (2 * s.model.scaled().hidden + mem.layer_widths(s.model, s.mapping, share)) * half + scores
 
 
 def trial_bytes(s: Scenario) -> Num:
@@ -170,7 +171,8 @@ def trial_bytes(s: Scenario) -> Num:
     room, tries = s.engine.room, (s.engine.room.sampled > 0) * s.model.head
     budget = pick(room.token_budget < np.inf, room.token_budget, 0.0)
     sampled = room.sampled * smaller(room.max_sequences, budget) * s.model.vocab
-    return tries * larger(budget * token_bytes(s), budget * 2 * s.model.hidden * s.quant.half_bytes + sampled)
+    own = token_bytes(s, smaller(room.expert_tokens / larger(budget, 1), 1))
+    return tries * larger(budget * own, budget * 2 * s.model.hidden * s.quant.half_bytes + sampled)
 
 
 def logit_bytes(s: Scenario) -> Num:

@@ -143,8 +143,8 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     indexer picks fewer tokens than there are, kernels over the latents take its place; for shorter prompts, too, where
     the engine has no other way (docs/decisions/0111). Without an indexer, 8-bit caches may be read by 8-bit queries."""
     sequences, new, past, heads, qk, v, picked, latent, rope = op.shape
-    device, peak, all_read = s.cluster.device, r.peak["half"], is_plain(picked, np.inf)
-    narrow = device.kernel_generation in listed(s.engine.kernels.narrow_prompts)
+    device, k, peak, all_read = s.cluster.device, s.engine.kernels, r.peak["half"], is_plain(picked, np.inf)
+    narrow = device.kernel_generation in listed(k.narrow_prompts)
     eight = all_read and narrow and bool(highest(s.quant.kv_bits) <= 8)
     c = constants("mla", mla.MlaPrefillConstants, w, "fp8" if eight else w.half, ("mla-prefill",))
     c = c._replace(floor_s=pick(s.engine.host.issue_prefill > GRAPHLESS, c.floor_s, 0.0),
@@ -155,15 +155,17 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         # kernels of a context group's chunks have equal work: that of the rank's own new / cp causal tokens
         return s.mapping.cp * call(new / s.mapping.cp, 0)
     time = call(new, past)
-    if s.engine.kernels.latent_prompts:  # scores of latent + rope, sums of latents: so many more FLOPs a pair
-        time = time * (2.0 * latent + rope) / (qk + v)
+    over = partial(mla.latents_prefill_time, sequences, new, past, heads, latent=latent, rope=rope, peak=peak)
+    if highest(before := k.latent_prompts):
+        # scores of latent + rope, sums of latents: so many more FLOPs a pair
+        wide = over(math.inf, 1, mla.TRITON_SHARE) if k.attention else time * (2.0 * latent + rope) / (qk + v)
         if all_read and highest(few := _few(sequences, new, past, c.tile)):
             keys, tall = attended(new, past, math.inf), heads * new * smaller(sequences, 1.0)
-            over = _latents_of(larger(sequences, 1.0), keys, tall, latent, rope, op.widths[1], w.half, w, s, r)
-            time = pick(few, smaller(time, over), time)
+            split = _latents_of(larger(sequences, 1.0), keys, tall, latent, rope, op.widths[1], w.half, w, s, r)
+            wide = pick(few, smaller(wide, split), wide)
+        time = pick(((past > 0) | s.engine.server.prefix_caching) & (past < before), wide, time)
     if not all_read:
-        sparse = mla.sparse_prefill_time(sequences, new, past, heads, picked, latent=latent, rope=rope, peak=peak)
-        time = pick((new + past > picked) | s.engine.kernels.sparse_prompts, sparse, time)
+        time = pick((new + past > picked) | k.sparse_prompts, over(picked), time)
     return time / s.mapping.cp
 
 

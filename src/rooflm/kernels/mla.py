@@ -83,20 +83,23 @@ SPARSE_HEADS, SPARSE_SHARE = 64, 0.65
 """Heads that a block of a sparse prefill kernel takes together (a block that is not full is padded), and the share of
 the tensor cores' peak that it reaches. Source: FlashMLA's README (sparse prefill: 640 TFLOP/s on H800 SXM5, 1450 on
 B200); SGLang, nsa_backend.py, pads the heads of a tensor rank."""
+TRITON_SHARE = 0.088
+"""Share of the peak that Triton's kernel of prompts over latents reaches: 32 queries of a head by 64 tokens, loaded for
+each head anew and not ahead. Source: SGLang 0.4.3, extend_attention.py; docs/decisions/0213."""
 
 
-def sparse_prefill_time(
-    batch: Num, new: Num, past: Num, heads: Num, picked: Num,
+def latents_prefill_time(
+    batch: Num, new: Num, past: Num, heads: Num, picked: Num, block: int = SPARSE_HEADS, share: float = SPARSE_SHARE,
     *, latent: Num = 512, rope: Num = 64, peak: Num,
 ) -> Num:  # fmt: skip
-    """Seconds of attention of `new` queries a sequence over the `picked` tokens that an indexer chose for each: over
-    latents, as in decoding, since neighbours choose differently and share no block of expanded keys.
+    """Seconds of attention of `new` queries a sequence over latents, as in decoding: of the `picked` tokens that an
+    indexer chose for each, since neighbours choose differently and share no block of expanded keys, or of all.
 
-    >>> round(float(sparse_prefill_time(1, 8192, 0, 8, 2048, peak=989e12)) * 1e3, 2)  # ms a layer, as of 64 heads
+    >>> round(float(latents_prefill_time(1, 8192, 0, 8, 2048, peak=989e12)) * 1e3, 2)  # ms a layer, as of 64 heads
     3.18
     """
-    scores = batch * new * attended(new, past, picked) * ceil(heads / SPARSE_HEADS) * SPARSE_HEADS
-    return 2.0 * scores * (2 * latent + rope) / (SPARSE_SHARE * peak)
+    scores = batch * new * attended(new, past, picked) * ceil(heads / block) * block
+    return 2.0 * scores * (2 * latent + rope) / (share * peak)
 
 
 def splits_of(measured: Num, kv_len: Num, sms: Num, work: Num) -> Num:

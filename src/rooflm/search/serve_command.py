@@ -219,7 +219,8 @@ def _shared(engine: Engine, v: Mapping[str, int]) -> bool:
 def _numbers(engine: Engine, v: Mapping[str, int], length: int) -> dict[str, Any]:
     """What a command's words may ask for; pages: tokens of a cache that holds every sequence in whole blocks."""
     ranks, each = v["dp"] if _shared(engine, v) else 1, -(-v["batch"] // v["dp"])
-    more = {"group": v["tp"] * ranks, "group_budget": v["budget"] * ranks, "each": each}
+    budget = v["budget"] * (min(ranks, 2) if engine.server.shared == "half" else ranks)
+    more = {"group": v["tp"] * ranks, "group_budget": budget, "each": each}
     block = int(engine.room.block)
     pages = -(-length // block) * block * max(each, 1)
     return {**v, **more, "length": length, "context": length * max(each, 1), "pages": pages}
