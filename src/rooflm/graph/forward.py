@@ -28,7 +28,7 @@ def build(c: Context) -> list[Op | Comm]:
     nodes += served(nodes, c)
     nodes += head_nodes(c)
     nodes += pipeline_nodes(c)
-    return nodes
+    return unpacked(nodes, c) if c.unpacks else nodes
 
 
 MIXER_OPS: dict[type[Mixer], Callable[..., list[Op | Comm]]] = {
@@ -89,6 +89,24 @@ def ffn_nodes(c: Context, block: Block) -> list[Op | Comm]:
     nodes = norm_ops(c, n, 0.5 * block.norms if block.mixer is not None else block.norms)
     nodes += mlp_ops(c, n, block.ffn) if isinstance(block.ffn, MLP) else moe_nodes(c, n, block.ffn)
     return nodes + tensor_reduce(c, "tp_all_reduce", n)
+
+
+def unpacked(nodes: Sequence[Op | Comm], c: Context) -> list[Op | Comm]:
+    """The same nodes where a library's kernels take narrow weights of few rows only: before a product of more, a kernel
+    writes its weights at 16 bits, which the product reads; and its Python launches more a product."""
+    rows, more = c.unpacks or (0.0, 0.0)
+    out: list[Op | Comm] = []
+    for op in nodes:
+        if isinstance(op, Op) and op.kind == "gemm" and op.rate == "quant":
+            (m, n, k, *_), (weight, act, wide) = op.shape, op.widths
+            many = pick(m >= rows, 1.0, 0.0)
+            out.append(stream("unpack", op.part, "cast", op.count, many * n * k * (weight + 2.0), many))
+            spread = many * (2.0 - weight)
+            op = op._replace(
+                bytes=op.bytes + n * k * spread, widths=(weight + spread, act, wide), launches=op.launches + more
+            )
+        out.append(op)
+    return out
 
 
 def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
