@@ -142,8 +142,8 @@ class Context:
 
     @cached_property
     def unpacks(self) -> tuple[float, float] | None:
-        """Fewest rows from which the engine's library spreads weights of this scheme to 16 bits, and launches more of each
-        product (`Kernels.unpacks`); None: it does neither."""
+        """Fewest rows from which the engine's library spreads weights of this scheme to 16 bits, and launches more of
+        each product (`Kernels.unpacks`); None: it does neither."""
         told = (one.split(":") for one in self.kernels.unpacks.split())
         return next(((float(rows), float(more)) for name, rows, more in told if name == self.quant.name), None)
 

@@ -248,8 +248,8 @@ GRAPHLESS = 6e-6
 """s a kernel launch: from here on the host is eager, and the measured floor of a call is its."""
 
 CAT = 5.3
-"""Bytes a clock of an SM that torch.cat reads and writes of a cache: strided tensors go an element a thread, its index divided
-out by four sizes (CatArrayBatchedCopy; Llama 7B and 13B in 16 to 64 sequences on A100, decision 219)."""
+"""Bytes a clock of an SM that torch.cat reads and writes of a cache: strided tensors go an element a thread, its index
+divided out by four sizes (CatArrayBatchedCopy; Llama 7B and 13B in 16 to 64 sequences on A100, decision 219)."""
 
 
 def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r: Rates) -> list[Num]:
