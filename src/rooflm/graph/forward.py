@@ -113,7 +113,7 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
     """A norm and the residual add before it.
 
     Fused: reads x and the residual, writes the residual and the norm (in the width of the product that follows).
-    Unfused (eager PyTorch): PLAIN_NORM bytes a value, of which serving shows 26; then the add; a layer norm is one
+    Unfused (eager PyTorch): PLAIN_NORM bytes a value; then the add; a layer norm is one
     kernel, and any norm where the engine brings one. That of a cast residual in training: to fp32 (6), read it (4),
     write (2)."""
     values = c.residual_tokens * c.model.hidden
@@ -126,7 +126,7 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
         return [stream("norm", "norm", "norm", count * norms, moved, rows=rows, of="norm", overlapped=inside)]
     each, launches, name = 2.0 * b, 1, "norm"
     if c.plain_norms:
-        each, launches, name = (PLAIN_NORM, 1, "plain_norm") if c.training else (26.0, 6, "norm")
+        each, launches, name = (PLAIN_NORM, *((1, "plain_norm") if c.training else (6, "norm")))
     elif c.kernels.norm_cast:
         each, name = 12.0, "cast_norm"
     return [
