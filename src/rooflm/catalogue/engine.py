@@ -108,9 +108,7 @@ class Kernels:
     expert_values: Num = number(2.0, "read and written a value by what runs between experts' products", "bytes")
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     sm_stream: Num = number(0.0, "most bytes of weights a clock that an SM takes (without gemv: of few bits)", "bytes")
-    sm_integers: Num = number(
-        0.0, "most FLOPs a clock of an SM in many rows by narrow weights as they are (0: no limit)", "FLOP"
-    )
+    sm_integers: Num = number(0.0, "most FLOPs a clock of an SM in many rows by narrow weights (0: no limit)", "FLOP")
     sums: str = word("fp32", "what its matrix products sum in: cards have factors by it", ("fp32", "fp16"))
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
@@ -130,9 +128,7 @@ class Kernels:
     sparse_prompts: bool = flag(False, "prompts no longer than what an indexer picks go through its kernel, too")
     own_files: bool = flag(False, "reads files of its own format (a scheme's `in_files`)")
     dequant: Num = number(0.0, "passes that spread narrow weights out to 16 bits before the products of many rows")
-    unpacks: str = word(
-        "", "formats that plain libraries spread to 16 bits: format:fewest rows:launches more a product"
-    )
+    unpacks: str = word("", "formats spread to 16 bits before products: format:fewest rows:launches more a product")
     convert: Num = number(0.0, "bytes moved a value between fp32 activations and 16-bit operands of a product", "bytes")
     attention_kernel: str = word("cudnn", "attention in training: a row of training.toml", ATTENTION)
     dedup: bool = flag(True, "a token is sent once to a rank that holds several of its experts")

@@ -140,13 +140,6 @@ class Context:
         """The product of all tokens with weights [k, n] of a part of a layer, in the scheme's widths."""
         return gemm(name, part, count, self.tokens, n, k, self.widths(part), self.rate(part), launches)
 
-    @cached_property
-    def unpacks(self) -> tuple[float, float] | None:
-        """Fewest rows from which the engine's library spreads weights of this scheme to 16 bits, and launches more of
-        each product (`Kernels.unpacks`); None: it does neither."""
-        told = (one.split(":") for one in self.kernels.unpacks.split())
-        return next(((float(rows), float(more)) for name, rows, more in told if name == self.quant.name), None)
-
     def message(self, name: str, group: str, op: str, count: Num, size: Num, ranks: Num | None = None) -> Comm:
         """A collective of a parallel group, of `size` bytes as gathered, between all its ranks or so many of them."""
         m = self.mapping

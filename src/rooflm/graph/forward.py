@@ -28,7 +28,7 @@ def build(c: Context) -> list[Op | Comm]:
     nodes += served(nodes, c)
     nodes += head_nodes(c)
     nodes += pipeline_nodes(c)
-    return unpacked(nodes, c) if c.unpacks else nodes
+    return unpacked(nodes, c)
 
 
 MIXER_OPS: dict[type[Mixer], Callable[..., list[Op | Comm]]] = {
@@ -91,20 +91,21 @@ def ffn_nodes(c: Context, block: Block) -> list[Op | Comm]:
     return nodes + tensor_reduce(c, "tp_all_reduce", n)
 
 
-def unpacked(nodes: Sequence[Op | Comm], c: Context) -> list[Op | Comm]:
+def unpacked(nodes: list[Op | Comm], c: Context) -> list[Op | Comm]:
     """The same nodes where a library's kernels take narrow weights of few rows only: before a product of more, a kernel
     writes its weights at 16 bits, which the product reads; and its Python launches more a product."""
-    rows, more = c.unpacks or (0.0, 0.0)
-    out: list[Op | Comm] = []
+    told = [one.split(":")[1:] for one in c.kernels.unpacks.split() if one.split(":")[0] == c.quant.name]
+    if not told:
+        return nodes
+    (rows, more), out = map(float, told[0]), list[Op | Comm]()
     for op in nodes:
         if isinstance(op, Op) and op.kind == "gemm" and op.rate == "quant":
             (m, n, k, *_), (weight, act, wide) = op.shape, op.widths
             many = pick(m >= rows, 1.0, 0.0)
+            wider = many * (2.0 - weight)
             out.append(stream("unpack", op.part, "cast", op.count, many * n * k * (weight + 2.0), many))
-            spread = many * (2.0 - weight)
-            op = op._replace(
-                bytes=op.bytes + n * k * spread, widths=(weight + spread, act, wide), launches=op.launches + more
-            )
+            op = op._replace(bytes=op.bytes + n * k * wider, widths=(weight + wider, act, wide))
+            op = op._replace(launches=op.launches + more)
         out.append(op)
     return out
 
@@ -113,9 +114,8 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
     """A norm and the residual add before it.
 
     Fused: reads x and the residual, writes the residual and the norm (in the width of the product that follows).
-    Unfused (eager PyTorch): PLAIN_NORM bytes a value; then the add; a layer norm is one
-    kernel, and any norm where the engine brings one. That of a cast residual in training: to fp32 (6), read it (4),
-    write (2)."""
+    Unfused (eager PyTorch): PLAIN_NORM bytes a value; then the add; a layer norm is one kernel, and any norm where the
+    engine brings one. That of a cast residual in training: to fp32 (6), read it (4), write (2)."""
     values = c.residual_tokens * c.model.hidden
     b = c.quant.half_bytes
     if c.kernels.fused:
