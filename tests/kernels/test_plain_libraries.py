@@ -41,6 +41,21 @@ def test_a_spread_weight_is_read_narrow_and_written_wide() -> None:
     assert np.ravel(product.launches)[0] == np.ravel(plain.launches)[0] + 3
 
 
+def test_the_first_kernels_take_a_row_a_pass_and_the_second_eight() -> None:
+    """Llama-65B by GPTQ on A100 (optimum-benchmark, December 2023), ms a step of 2, 4 and 8 sequences: ExLlama's first
+    kernels 150, 264 and 268, which from eight rows on spread the weights; its second 76, 79 and 128, to 50 rows."""
+    first, second = (
+        [
+            1e3 * float(infer("llama-65b", gpu="a100", engine="hf-eager-4.32", quant="gptq", batch=b, prompt=256,
+                              output=512, sets=sets).tpot)
+            for b in (2, 4, 8)
+        ]
+        for sets in ({}, {"engine.unpacks": "gptq:51:0:8"})
+    )  # fmt: skip
+    assert first == pytest.approx([150, 264, 268], rel=0.12)
+    assert second == pytest.approx([76, 79, 128], rel=0.2)
+
+
 @pytest.mark.parametrize(("engine", "quant"), [("hf-eager-4.36", "bf16"), ("vllm", "int4"), ("hf-eager-4.36", "fp8")])
 def test_other_formats_and_engines_spread_nothing(engine: str, quant: str) -> None:
     assert not ops("prefill", "unpack", gpu="h100", engine=engine, quant=quant, batch=4)

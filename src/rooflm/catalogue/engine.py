@@ -128,7 +128,7 @@ class Kernels:
     sparse_prompts: bool = flag(False, "prompts no longer than what an indexer picks go through its kernel, too")
     own_files: bool = flag(False, "reads files of its own format (a scheme's `in_files`)")
     dequant: Num = number(0.0, "passes that spread narrow weights out to 16 bits before the products of many rows")
-    unpacks: str = word("", "formats spread to 16 bits before products: format:fewest rows:launches more a product")
+    unpacks: str = word("", "formats spread to 16 bits: format:from rows:launches more a product:rows a pass of fewer")
     convert: Num = number(0.0, "bytes moved a value between fp32 activations and 16-bit operands of a product", "bytes")
     attention_kernel: str = word("cudnn", "attention in training: a row of training.toml", ATTENTION)
     dedup: bool = flag(True, "a token is sent once to a rank that holds several of its experts")

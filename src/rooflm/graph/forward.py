@@ -92,12 +92,12 @@ def ffn_nodes(c: Context, block: Block) -> list[Op | Comm]:
 
 
 def unpacked(nodes: list[Op | Comm], c: Context) -> list[Op | Comm]:
-    """The same nodes where a library's kernels take narrow weights of few rows only: before a product of more, a kernel
-    writes its weights at 16 bits, which the product reads; and its Python launches more a product."""
+    """The same nodes where a library's kernels take narrow weights of few rows only, some in passes: before a product
+    of more, a kernel writes its weights at 16 bits, which the product reads; its Python launches more of each."""
     told = [one.split(":")[1:] for one in c.kernels.unpacks.split() if one.split(":")[0] == c.quant.name]
     if not told:
         return nodes
-    (rows, more), out = map(float, told[0]), list[Op | Comm]()
+    (rows, more, each), out = map(float, told[0]), list[Op | Comm]()
     for op in nodes:
         if isinstance(op, Op) and op.kind == "gemm" and op.rate == "quant":
             (m, n, k, *_), (weight, act, wide) = op.shape, op.widths
@@ -105,7 +105,8 @@ def unpacked(nodes: list[Op | Comm], c: Context) -> list[Op | Comm]:
             wider = many * (2.0 - weight)
             out.append(stream("unpack", op.part, "cast", op.count, many * n * k * (weight + 2.0), many))
             op = op._replace(bytes=op.bytes + n * k * wider, widths=(weight + wider, act, wide))
-            op = op._replace(launches=op.launches + more)
+            passes = pick((m > each) & (m < rows), ceil(m / each), 1.0)
+            op = op._replace(launches=(op.launches + more) / passes, count=op.count * passes, shape=(m / passes, n, k))
         out.append(op)
     return out
 
