@@ -28,7 +28,7 @@ def build(c: Context) -> list[Op | Comm]:
     nodes += served(nodes, c)
     nodes += head_nodes(c)
     nodes += pipeline_nodes(c)
-    return nodes
+    return unpacked(nodes, c)
 
 
 MIXER_OPS: dict[type[Mixer], Callable[..., list[Op | Comm]]] = {
@@ -91,13 +91,32 @@ def ffn_nodes(c: Context, block: Block) -> list[Op | Comm]:
     return nodes + tensor_reduce(c, "tp_all_reduce", n)
 
 
+def unpacked(nodes: list[Op | Comm], c: Context) -> list[Op | Comm]:
+    """The same nodes where a library's kernels take narrow weights of few rows only, some in passes: before a product
+    of more, a kernel writes its weights at 16 bits, which the product reads; its Python launches more of each."""
+    told = [one.split(":")[1:] for one in c.kernels.unpacks.split() if one.split(":")[0] == c.quant.name]
+    if not told:
+        return nodes
+    (rows, more, each), out = map(float, told[0]), list[Op | Comm]()
+    for op in nodes:
+        if isinstance(op, Op) and op.kind == "gemm" and op.rate == "quant":
+            (m, n, k, *_), (weight, act, wide) = op.shape, op.widths
+            many = pick(m >= rows, 1.0, 0.0)
+            wider = many * (2.0 - weight)
+            out.append(stream("unpack", op.part, "cast", op.count, many * n * k * (weight + 2.0), many))
+            op = op._replace(bytes=op.bytes + n * k * wider, widths=(weight + wider, act, wide))
+            passes = pick((m > each) & (m < rows), ceil(m / each), 1.0)
+            op = op._replace(launches=(op.launches + more) / passes, count=op.count * passes, shape=(m / passes, n, k))
+        out.append(op)
+    return out
+
+
 def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
     """A norm and the residual add before it.
 
     Fused: reads x and the residual, writes the residual and the norm (in the width of the product that follows).
-    Unfused (eager PyTorch): PLAIN_NORM bytes a value, of which serving shows 26; then the add; a layer norm is one
-    kernel, and any norm where the engine brings one. That of a cast residual in training: to fp32 (6), read it (4),
-    write (2)."""
+    Unfused (eager PyTorch): PLAIN_NORM bytes a value; then the add; a layer norm is one kernel, and any norm where the
+    engine brings one. That of a cast residual in training: to fp32 (6), read it (4), write (2)."""
     values = c.residual_tokens * c.model.hidden
     b = c.quant.half_bytes
     if c.kernels.fused:
@@ -108,7 +127,7 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
         return [stream("norm", "norm", "norm", count * norms, moved, rows=rows, of="norm", overlapped=inside)]
     each, launches, name = 2.0 * b, 1, "norm"
     if c.plain_norms:
-        each, launches, name = (PLAIN_NORM, 1, "plain_norm") if c.training else (26.0, 6, "norm")
+        each, launches, name = (PLAIN_NORM, *((1, "plain_norm") if c.training else (6, "norm")))
     elif c.kernels.norm_cast:
         each, name = 12.0, "cast_norm"
     return [

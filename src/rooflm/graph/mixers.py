@@ -63,7 +63,7 @@ def turned_and_cached(c: Context, count: Num, a: Attention, turned: Num, k_width
         nodes = [stream("rope", part, "rope", count, moved, 12 * a.rope),
                  stream("kv_write", part, "kv_write", count, copied, 2)]  # fmt: skip
     normed = a.qk_norm and not c.kernels.fused
-    return [*nodes, *([stream("qk_norm", part, "norm", count, 26.0 * tokens * turned, 12)] if normed else [])]
+    return [*nodes, *([stream("qk_norm", part, "norm", count, PLAIN_NORM * tokens * turned, 12)] if normed else [])]
 
 
 def over_prompts(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:

@@ -53,8 +53,9 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     if kernels.gemv:
         time = _beside_vectors(time, m, n, k, wide[0], c, w, s, r)
     elif not is_plain(kernels.sm_stream, 0.0):  # kernels of weights alone, before Marlin
-        read = pick((wide[0] < 2) & (wide[1] >= 2), n * k * wide[0], 0.0)
+        read = pick((wide[0] < 2) & (wide[1] >= 2), n * k * smaller(wide[0], 0.5), 0.0)  # value by value: 8 bits as 4
         time = larger(time, read / taken(s, kernels.sm_stream))
+        time = larger(time, pick(read > 0, 2.0 * m * n * k, 0.0) / taken(s, kernels.sm_integers))
     if not is_plain(reached.few, 0.0):
         time = few_rows_time(time, m, n, k, pick(wide[0] < 2, 0.0, reached.few), s.cluster.device.sms)
     return np.asarray(time)
