@@ -135,8 +135,8 @@ def grouped_gemm_time(
         T_sm = waves (max(2 bm bn k / (eff_c peak/SMs), (bm a + bn w) k / (c_sm BW/SMs)) + wave)
         T_dram = T + ramp (1 - e^(-T/5us)), T = bytes / (eff_m BW);  t = (T_sm³ + T_dram³)^(1/3)
 
-    with a, w bytes an element of activations and weights; bm of at least `least` rows; `fetched` the share of the weights' bytes that
-    device memory serves (1 but in a benchmark that repeats, whose weights stay in L2 in part).
+    with a, w bytes an element of activations and weights; bm of at least `least` rows; `fetched` the share of the
+    weights' bytes that device memory serves (1 but in a benchmark that repeats, whose weights stay in L2 in part).
     Source: tile and wave quantisation as in NVIDIA's "Matrix multiplication background" user guide; one SM's limited
     bandwidth is what few, wide experts meet (down projection: 32 tiles on 132 SMs)."""
     rank = len(common_shape((*routing, n, k, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, *c)))
