@@ -177,6 +177,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     arrived = tokens * pick(apart, occupied(ep, top_k) / ep, 1.0)
     call = partial(moe_time, arrived, hidden, width, routing, top_k=pick(apart, 0.0, top_k), experts=experts, ep=ep,
                    gated=gated, weight_bytes=op.widths[0], bandwidth=r.dram, sms=device.sms,
+                   least=pick(op.widths[0] < 2, smaller(tokens, k.expert_tile), 0.0),
                    value_bytes=k.expert_values)  # fmt: skip
     best = {
         parallel: reduce(smaller, [
@@ -203,6 +204,7 @@ def _own_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     time = larger(time, brain_time(flops, k.brain_experts, s, r))
     brain, alone = brain_time(flops, k.brain_share, s, r), f.gemm_factor * f.moe_vectors / f.moe_factor
     vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r, s)
+    vectors = pick((tokens > k.expert_rows) & (op.widths[0] < 2), np.inf, vectors)
     time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
     host = k.expert_looks / (f.moe_factor * (1.0 if decoding else smaller(f.prompt, 1.0)))  # kernels' factors undone
     return time + host * pick(tokens > 1, 2.0 + gated, 0.0) * experts * tokens * top_k
