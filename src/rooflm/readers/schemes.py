@@ -114,9 +114,8 @@ def parse_quant(name: str) -> Quant:
                        wide=WIDE[end] if end else known.wide)  # fmt: skip
     match = _PATTERN.fullmatch((head if end else body) + (f"kv{kv}" if kv else ""))
     if match is None:
-        near = ELSEWHERE.get(low) or near_matches(
-            low, [*PRESETS, "w16a16kv16", "w8a8kv8", "w4a16kv16", "w4a16kv8", "w8a16kv16"]
-        )
+        usual = ["w16a16kv16", "w8a8kv8", "w4a16kv16", "w4a16kv8", "w8a16kv16"]
+        near = ELSEWHERE.get(low) or [_HYPHENS.get(n, n) for n in near_matches(low, [*_HYPHENS, *usual])]
         other = "write w<bits>a<bits>[kv<bits>] or a preset (`rooflm list quants`)"
         tail = f"did you mean {' or '.join(map(repr, near))}?" if near else other
         raise RooflmError(f"unknown quantisation {name!r}: {tail}")
