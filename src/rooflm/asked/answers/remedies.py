@@ -89,7 +89,8 @@ class Split(NamedTuple):
 def fewest_gpus(s: Scenario) -> Split | None:
     """The split with the fewest GPUs (then the largest tp) whose memory suffices, tp within a node; None if none does.
 
-    Beyond one node they are whole nodes, as one rents them. The batch and lengths stay; data parallelism is left as it is.
+    Beyond one node they are whole nodes, as one rents them. The batch and lengths stay; data parallelism is left as it
+    is.
     """
     node = int(np.max(np.asarray(s.cluster.tiers[0].size))) if s.cluster.tiers else 1
     ways = np.array(divisors(tensor_ways(s.model) or 1, node), dtype=float)
