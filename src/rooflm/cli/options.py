@@ -223,7 +223,7 @@ def command(
         }
         table = read_table(at) if first is True else None
         if table is not None:
-            filled = arguments_of(at, table, rows)
+            filled = arguments_of(at, table, rows, name)
             at = table["model"] if isinstance(table["model"], str) else ",".join(table["model"])
             read |= {k: v for k, v in filled.items() if not on_the_line(call_context, k)}
         Voice.quiet, Voice.verbose = Voice.quiet or read.pop("quiet"), Voice.verbose or read.pop("verbose")

@@ -17,7 +17,8 @@ from rooflm.units import Num
 
 WIDE = {"experts": ("attention", "mlp", "shared"), "ffn": ("attention",)}
 """Ends of a scheme's name ("fp8-experts", "nvfp4-ffn"): what alone is narrow -> the parts that stay wide."""
-ELSEWHERE = {"nf4": ["int4"], "fp4": ["nvfp4", "mxfp4"], "4bit": ["int4", "awq"], "bnb-4bit": ["int4"],
+ELSEWHERE = {"q3": ["q3_k_m"], "q4": ["q4_k_m", "q4_0"], "q5": ["q5_k_m"], "mlx-4bit": ["w4a16g32"], "nf4": ["int4"],
+             "fp4": ["nvfp4", "mxfp4"], "4bit": ["int4", "awq"], "bnb-4bit": ["int4"],
              "8bit": ["int8-wo", "fp8"], "bnb-8bit": ["int8-wo"], "bitsandbytes": ["int4", "int8-wo"]}  # fmt: skip
 """What people call a scheme -> those of ours that are like it."""
 PRESETS = {
