@@ -172,7 +172,8 @@ SENTENCES = {
         lambda s: {"one": next(f for f in mixtures(s.model) if f.top_k > f.experts)}),
     "the indexer has no heads": Sentence(
         "index_topk is above 0, but then index_heads, index_dim and any q_rank must be at least 1"),
-    "the degrees do not divide the GPUs": Sentence("gpus is {gpus}, but {given} must divide it: try {near} GPUs", _given),
+    "the degrees do not divide the GPUs": Sentence(
+        "gpus is {gpus}, but {given} must divide it: try {near} GPUs", _given),
     "tp does not divide the heads": Sentence(
         "tp is {m.tp}, but it must divide the {all} attention heads of {s.model.name}: try {near}",
         lambda s: first_uneven(heads_of(s.model), s.mapping.tp, tensor_ways(s.model))),
