@@ -302,8 +302,8 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Picture:
         band = (float(low[i]), float(high[i]))
         made.append(Bar(", ".join([*told.values(), *sum_]), own, head, float(limits[i]), str(marks[i]), *band))
     title = "Memory of the fullest GPU by part" if kind == "memory" else scale.heading
-    told = [f"{word}: {WHY[word]}" for word in np.unique(marks) if word not in ("", "OOM")]
-    return bars(title, scale, made, subject(grid), "usable memory", told)
+    notes = [f"{word}: {WHY[word]}" for word in np.unique(marks) if word not in ("", "OOM")]
+    return bars(title, scale, made, subject(grid), "usable memory", notes)
 
 
 BANDED = {"prefill_parts_s": "ttft_s", "decode_parts_s": "tpot_s", "parts_s": "step_time_s"}
