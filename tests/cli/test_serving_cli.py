@@ -145,3 +145,12 @@ def test_capacity_is_of_a_load_that_has_built_up(capsys: pytest.CaptureFixture[s
     settled, short = found.values()
     assert settled["requests"] > 5000 and short["requests"] == 1000
     assert settled["found"]["replicas"] > short["found"]["replicas"]
+
+
+def test_lists_are_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    common = ("llama-3.1-8b", "--gpu", "h100", "--requests", "20", "--output", "16")
+    plot = tmp_path / "curve.json"
+    assert _run(capsys, *common, "--rate", "1,2,4", "--plot", str(plot), "--plot-value", "ttft_p95_s")[0] == 0
+    assert "95th percentile" in plot.read_text(encoding="utf-8")
+    assert "give a list" in _run(capsys, *common, "--rate", "1", "--plot-value", "ttft_s")[2]
+    assert "which the answer does not have" in _run(capsys, *common, "--rate", "1,2", "--plot-value", "foo")[2]
