@@ -145,6 +145,7 @@ def test_ranges_of_releases_do_not_overlap() -> None:
 def test_other_releases_are_of_the_same_build() -> None:
     assert other_releases("sglang-0.5.5-rocm") == (
         "sglang-0.4-rocm",
+        "sglang-0.4.3-rocm",
         "sglang-0.4.5-rocm",
         "sglang-0.5.10-rocm",
         "sglang-0.5.14-rocm",
