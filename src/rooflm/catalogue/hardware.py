@@ -133,12 +133,7 @@ class Device:
 
     @property
     def kernel_generation(self) -> str:
-        """The generation whose kernel constants apply where the card has none of its own.
-
-        >>> from rooflm.readers.devices import load_device
-        >>> [load_device(name).kernel_generation for name in ("rtx-5090", "b200")]
-        ['blackwell-rtx', 'blackwell']
-        """
+        """The generation whose kernel constants apply where the card has none of its own."""
         return self.generation or self.architecture
 
     @property

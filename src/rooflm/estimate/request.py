@@ -66,11 +66,6 @@ def mean_step(x: Num, axes: int) -> Num:
     return (first + 4.0 * middle + last) / 6.0
 
 
-def last_step(x: Num, axes: int) -> Num:
-    """The last step's value of a per-step number that may carry the leading context axis."""
-    return x[-1] if isinstance(x, np.ndarray) and x.ndim > axes else x
-
-
 class Passes(NamedTuple):
     """Timed nodes of the last prefill pass, of a decode step and, where it differs from the last, of a full one."""
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflm.graph.adapted import chosen
-from rooflm.graph.ops import OVER_PROMPTS, Comm, Op, gemm, grouped, stream
+from rooflm.graph.ops import OVER_PROMPTS, Comm, Op, gemm, stream
 from rooflm.scenario.training import Training
 from rooflm.units import Num, is_plain, pick, smaller
 
@@ -84,7 +84,7 @@ def product_backward(op: Op, rules: Rules) -> list[Op | Comm]:
     m, n, k, *rest = op.shape
     groups = rest[0] if rest else 1.0
     (weight, act, out), same = op.widths, (op.rate, op.launches, op.of)
-    dgrad = grouped(f"{op.name}_dgrad", op.part, op.count, m, k, n, groups, (weight, act, out), *same)
+    dgrad = gemm(f"{op.name}_dgrad", op.part, op.count, m, k, n, (weight, act, out), *same, groups)
     dgrad, widths = dgrad._replace(role="dgrad"), (act, act, 2.0 * rules.grad_bytes)
     # one product a group, of m / groups rows each: together as many rows of output as groups x k
     wgrad = gemm(f"{op.name}_wgrad", op.part, op.count * rules.weights, k * groups, n, m / groups, widths, *same)
@@ -170,7 +170,6 @@ def without_last(nodes: Sequence[Op | Comm]) -> list[Op | Comm]:
     Sources: PyTorch 2.1, torch.utils.checkpoint.set_checkpoint_early_stop (on by default without re-entry); a compiler
     that drops dead code (XLA) does the same. Seen in llm-foundry's tables (docs/decisions/0027).
 
-    >>> from rooflm.graph.ops import Comm
     >>> mlp = [gemm(n, "mlp", 1, 8, 8, 8, (2, 2, 2)) for n in ("up", "down")]
     >>> tp = [Comm(n, "tp_comm", n, 1, 8.0, 2, 1, "tp") for n in ("reduce_scatter", "all_gather")]
     >>> [n.name for n in without_last(mlp + tp)]
