@@ -52,11 +52,7 @@ class Abilities:
 
 @lru_cache
 def listed(text: str) -> tuple[str, ...]:
-    """The words of a text with commas.
-
-    >>> listed("half, fp8")
-    ('half', 'fp8')
-    """
+    """The words of a text with commas."""
     return tuple(piece.strip() for piece in text.split(",") if piece.strip())
 
 

@@ -57,11 +57,7 @@ class Measured:
     off: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def of(self, dtype: str) -> Measured:
-        """The constants for a data type.
-
-        >>> Measured(launch=1e-6, decode=0.5, own={"bf16": {"decode": 0.1}}).of("bf16").decode
-        0.1
-        """
+        """The constants for a data type."""
         constants: dict[str, Any] = dict(self.own.get(dtype, {}))
         return replace(self, **constants) if constants else self
 

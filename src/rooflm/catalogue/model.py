@@ -259,11 +259,7 @@ class Model:
 
 
 def _whole(value: Num) -> Num:
-    """Round to a whole number of at least 1.
-
-    >>> float(_whole(23.36)), float(_whole(0.2))
-    (23.0, 1.0)
-    """
+    """Round to a whole number of at least 1."""
     return np.maximum(np.round(value), 1)
 
 
@@ -376,11 +372,7 @@ def matrix_params(hidden: Num, width: Num, gated: bool, bias: bool = False) -> N
 
 
 def ffn_params(ffn: FeedForward | None, hidden: Num, active: bool = False) -> Num:
-    """Parameters of a feed-forward; `active`: only those that one token uses.
-
-    >>> ffn_params(MLP(11008), 4096) == 3 * 4096 * 11008
-    True
-    """
+    """Parameters of a feed-forward; `active`: only those that one token uses."""
     if ffn is None:
         return 0
     if isinstance(ffn, MLP):

@@ -40,7 +40,8 @@ def served_context(s: Scenario, work: Pass) -> Context:
 
 def decode_nodes(s: Scenario, run: Running) -> list[Op | Comm]:
     """The nodes of the decode pass, which with speculative decoding verifies several tokens a sequence."""
-    return verifying(build(decode_context(s, run)), s, lambda rows: build(decode_context(s, run, rows)))
+    plain, rows = build(decode_context(s, run)), s.speculation.verified
+    return plain if s.speculation.off else verifying(plain, build(decode_context(s, run, rows)), rows)
 
 
 def contexts_of(s: Scenario) -> Num:

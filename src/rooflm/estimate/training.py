@@ -1,7 +1,6 @@
 """train_scenario(scenario) -> TrainingFigures: one optimiser step: time, memory, communication.
 
-The forward pass is the graph of a prefill of one micro-batch; backward and recomputation are rules on its ops; all are
-timed together. A step is m micro-batches on the slowest stage, the bubble, and what communication cannot hide."""
+The forward pass is the graph of a prefill of one micro-batch; backward and recomputation are rules on its ops."""
 
 from __future__ import annotations
 

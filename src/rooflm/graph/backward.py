@@ -1,8 +1,4 @@
-"""Backward pass, recomputation, adapters and casts as rules on the ops of the forward pass: there is no second graph.
-
-A product C = A B has two backward products of the same FLOPs, one for its input (dgrad) and one for its weights
-(wgrad, accumulated in the gradient buffer). Flash attention computes its scores again: five products instead of two.
-A streaming kernel moves a known multiple of its forward traffic. A collective has its mirror image."""
+"""Backward pass, recomputation, adapters and casts as rules on ops of the forward pass: there is no second graph."""
 
 from __future__ import annotations
 
@@ -148,14 +144,12 @@ def recomputed(
     >>> [n.name for n in recomputed([core, other], "selective")], [n.name for n in recomputed([core, other], "full")]
     (['scores'], ['scores', 'up'])
     """
-    if policy == "none":
-        return [n for n in nodes if in_module(n, modules)] if modules else []
     if policy == "ops":
         return [n for n in every_other(nodes) if not (early_stop and n.name in EXPERTS_CLOSING)]
-    chosen = [n for n in nodes if policy in ("full", "block") or in_module(n, ("core_attn", *modules))]
-    if early_stop and policy in ("full", "block"):
-        chosen = without_last(chosen)
-    return [times(node, share) for node in chosen]
+    if policy in ("full", "block"):
+        return [times(node, share) for node in (without_last(nodes) if early_stop else nodes)]
+    again = ("core_attn", *modules) if policy == "selective" else modules
+    return [node for node in nodes if in_module(node, again)]
 
 
 def times(node: Op | Comm, share: Num) -> Op | Comm:

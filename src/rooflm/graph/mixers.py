@@ -185,8 +185,8 @@ def latents_made(c: Context, count: Num, a: MLA, queries: Num, turned: Num) -> l
     """Queries (`queries` values a token, through a latent of their own where there is one) and the latent of keys and
     values, rotary embedding of parts of heads (read and written, `turned` times in all) and the write to the cache."""
     h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
-    latent = a.kv_rank + a.rope_dim
-    written = tokens * latent * (2 * b + c.cache_bytes) + turned * tokens * a.rope_dim * b
+    latent, cached = a.kv_rank + a.rope_dim, 0.0 if c.training else c.quant.kv_bytes
+    written = tokens * latent * (2 * b + cached) + turned * tokens * a.rope_dim * b
     write = stream("rope_kv_write", part, "rope", count, written, 2)
     if is_plain(a.q_rank, 0):
         return [c.product("q", part, count, queries, h), c.product("kv_down", part, count, latent, h), write]

@@ -167,9 +167,5 @@ def by_bound(timed: Sequence[Timed]) -> dict[str, Num]:
 
 
 def largest(shares: Mapping[str, Num]) -> Num:
-    """The name of the largest share, at each point.
-
-    >>> str(largest({"compute": 1.0, "dram": 2.0}))
-    'dram'
-    """
+    """The name of the largest share, at each point."""
     return np.array([*shares])[np.argmax(np.stack(np.broadcast_arrays(*shares.values())), axis=0)]
