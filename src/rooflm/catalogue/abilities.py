@@ -43,9 +43,8 @@ class Abilities:
     def runs(self, quant: Quant) -> bool:
         """Whether it runs a scheme; one whose widths are a list of values counts as run.
 
-        >>> from rooflm.readers.schemes import PRESETS
-        >>> Abilities(schemes="half, gguf").runs(PRESETS["q4_k_m"]), Abilities(schemes="half").runs(PRESETS["nvfp4"])
-        (True, False)
+        >>> [Abilities(schemes=runs).runs(Quant("q4_k_m", 4.85, gguf=True)) for runs in ("half, gguf", "half")]
+        [True, False]
         """
         return not self.schemes or bool(kinds_of(quant) & set(listed(self.schemes)))
 

@@ -115,12 +115,7 @@ class Device:
     """Of a card of one's own: in words, which fields were taken from which card of the catalogue."""
 
     def __repr__(self) -> str:
-        """Name, rates, memory and power.
-
-        >>> from rooflm.readers.devices import load_device
-        >>> load_device("a100")
-        <Device a100-sxm-80gb: 312 TFLOP/s bf16, 80.00 GiB at 2.04 TB/s, 400 W>
-        """
+        """Name, rates, memory and power."""
         best = "bf16" if "bf16" in self.peak else next(iter(self.peak), "")
         rate = f"{text_range(self.peak[best], 'FLOP/s')} {best}, " if best else ""
         size = gib(float(np.max(self.dram.size)))

@@ -209,11 +209,7 @@ class Model:
     depth_prune: Num = number(0.0, "share of layers removed", high=1.0, below=True)
 
     def __repr__(self) -> str:
-        """Name, parameters and layers.
-
-        >>> Model("llama-7b", 4096, 32000, (Block(32, Attention(32, 32, 128), MLP(11008)),))
-        <Model llama-7b: 6.74 G parameters, 32 layers, hidden 4096>
-        """
+        """Name, parameters and layers."""
         total, active = text_range(self.parameters, ""), text_range(self.active_parameters, "")
         used = f" ({active} for a token)" if active != total else ""
         layers, hidden = (text_range(v, "") if np.ndim(v) else f"{v:g}" for v in (self.layers, self.hidden))

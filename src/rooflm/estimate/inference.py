@@ -221,7 +221,8 @@ def infer_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Infe
     held, stored = device_part(s), stored_part(s)
     run = running(stored)
     fast = request.speed(s, request.timed_passes(held, run), rates(s), run)
-    last = fast.tick.total[-1] if np.ndim(fast.tick.total) > s.axes else fast.tick.total
+    tick = fast.tick.total
+    last = tick[-1] if isinstance(tick, np.ndarray) and tick.ndim > s.axes else tick
     tpot, end = fast.tpot, request.a_token(s, last, fast.extra)
     if not s.model.head:
         tpot, end = np.nan * tpot, np.nan * tpot
