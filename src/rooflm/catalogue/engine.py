@@ -338,11 +338,7 @@ class Engine:
     """Constant by its own name -> where it stands: `asked.paths` takes either."""
 
     def __repr__(self) -> str:
-        """Name, release and phase; `rooflm show engine NAME` prints its constants.
-
-        >>> Engine("mine", "1.2")
-        <Engine mine 1.2: inference>
-        """
+        """Name, release and phase; `rooflm show engine NAME` prints its constants."""
         return f"<Engine {' '.join(filter(None, (self.name, self.version)))}: {self.phase}>"
 
     @property

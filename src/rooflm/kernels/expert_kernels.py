@@ -153,11 +153,6 @@ def called_once(s: Scenario) -> bool:
     return s.engine.host.experts_once and not triton and not (s.quant.block and s.engine.kernels.untuned == "triton")
 
 
-def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
-    """Expert layers: grouped products, in engines with kernels of their own for few rows beside these."""
-    return _own_experts(op, w, s, r) if s.engine.kernels.gemv else _grouped_experts(op, w, s, r)
-
-
 def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Sort, two grouped products, combine: of the engine's kernels the fastest at each point. No other ranks' rows come
     astray where tokens are sent to their experts' alone."""
@@ -190,11 +185,13 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     return pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
 
 
-def _own_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
-    """The same beside an engine's vector kernels, which take the few rows of a step. Its narrow kernels run at the
-    datasheet's rate: what a card's share of it says is of dense products (sums of fp16 values on GeForce, hipBLASLt).
-    """
+def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
+    """Expert layers: grouped products, and beside them an engine's vector kernels, which take the few rows of a step.
+    Its narrow kernels run at the datasheet's rate: what a card's share of it says is of dense products (sums of fp16
+    values on GeForce, hipBLASLt)."""
     k, f, decoding = s.engine.kernels, s.engine.factors, op.role == "decode"
+    if not k.gemv:
+        return _grouped_experts(op, w, s, r)
     share = derating(s.cluster.device, *w.engines).compute
     r = r._replace(peak={name: v if name == "vector" else v / share for name, v in r.peak.items()})
     tokens, hidden, width, experts, local, top_k, gated = op.shape

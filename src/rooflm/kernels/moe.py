@@ -53,8 +53,6 @@ class MoEConstants(NamedTuple):
         >>> fed.for_shape(True).c_sm, fed.for_shape(True).wave, fed.for_shape(False).c_sm
         (inf, 0.0, 2.0)
         """
-        if tuned is False:
-            return self
         return self._replace(c_sm=pick(tuned, np.inf, self.c_sm), wave=pick(tuned, 0.0, self.wave))
 
 
