@@ -175,7 +175,8 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         # kernels of a context group's chunks have equal work: that of the rank's own new / cp causal tokens
         return s.mapping.cp * call(new / s.mapping.cp, 0)
     time = call(new, past)
-    over = partial(mla.latents_prefill_time, sequences, new, past, heads, latent=latent, rope=rope, peak=peak)
+    over = partial(mla.latents_prefill_time, sequences, new, past, heads, latent=latent, rope=rope, peak=peak,
+                   sms=device.sms)  # fmt: skip
     if highest(before := k.latent_prompts):
         # scores of latent + rope, sums of latents: so many more FLOPs a pair
         wide = over(math.inf, 1, mla.TRITON_SHARE) if k.attention else time * (2.0 * latent + rope) / (qk + v)

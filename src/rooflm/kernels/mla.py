@@ -52,8 +52,9 @@ class MlaDecodeConstants(NamedTuple):
 class MlaSparseConstants(NamedTuple):
     """Of a kernel of prompts whose queries each read tokens that an indexer picked."""
 
-    block: float  # heads that a block takes together; one that is not full is padded
+    block: float  # heads to whose multiple a rank's are padded
     share: float  # of the tensor cores' peak that it reaches
+    key_s: float = 0.0  # least s an SM takes for a key of a query, however few its heads
 
 
 IDEAL_MLA_PREFILL = MlaPrefillConstants(0, 1, 0, 0, 64, 0, 0, 0, tile=1, eff_m=1)
@@ -93,7 +94,7 @@ each head anew and not ahead. Source: SGLang 0.4.3, extend_attention.py; docs/de
 
 def latents_prefill_time(
     batch: Num, new: Num, past: Num, heads: Num, picked: Num, block: float, share: float,
-    *, latent: Num = 512, rope: Num = 64, peak: Num,
+    key_s: float = 0.0, *, latent: Num = 512, rope: Num = 64, peak: Num, sms: Num = 1,
 ) -> Num:  # fmt: skip
     """Seconds of attention of `new` queries a sequence over latents, as in decoding: of the `picked` tokens that an
     indexer chose for each, since neighbours choose differently and share no block of expanded keys, or of all.
@@ -101,8 +102,8 @@ def latents_prefill_time(
     >>> round(float(latents_prefill_time(1, 8192, 0, 8, 2048, 64, 0.65, peak=989e12)) * 1e3, 2)  # ms, as of 64
     3.18
     """
-    scores = batch * new * attended(new, past, picked) * ceil(heads / block) * block
-    return 2.0 * scores * (2 * latent + rope) / (share * peak)
+    keys = batch * new * attended(new, past, picked)
+    return larger(2.0 * keys * ceil(heads / block) * block * (2 * latent + rope) / (share * peak), keys * key_s / sms)
 
 
 def splits_of(measured: Num, kv_len: Num, sms: Num, work: Num) -> Num:
