@@ -62,7 +62,7 @@ def questions(family: str, w: Where, sizes: Iterable[int]) -> Iterator[Match]:
     elif family == "attention":
         yield from attention(w, sizes)
     elif family == "mla":
-        yield lookup(*ask, "bf16", "mla-prefill")
+        yield from (lookup(*ask, "bf16", kernel) for kernel in ("mla-prefill", "mla-sparse"))
         if w.generation == "blackwell":  # narrow_prompts
             yield lookup(*ask, "fp8", "mla-prefill")
         yield from (lookup(*ask, dtype, "mla-decode") for dtype in ("bf16", "fp8"))

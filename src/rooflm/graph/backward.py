@@ -65,7 +65,7 @@ def backward_op(op: Op, rules: Rules) -> list[Op | Comm]:
     if op.kind == "bmm":
         return [op._replace(name=f"{op.name}_dgrad", count=op.count * 2, role="dgrad")]
     name = f"{op.name}_backward"
-    if op.kind in (*OVER_PROMPTS, "scan"):
+    if op.kind in (*OVER_PROMPTS, "scan", "scores"):
         # a scan's chunked form is recomputed within the kernel, then differentiated (Mamba-2, arXiv 2405.21060)
         return [op._replace(name=name, count=op.count * FLASH_BACKWARD, role="dgrad")]
     factor = STREAM_BACKWARD.get(op.name, STREAM_BACKWARD.get(op.kind, 1.0))

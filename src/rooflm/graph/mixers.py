@@ -264,7 +264,7 @@ def block_indexer_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     (transformers, modeling_minimax_m3_vl.py, MiniMaxM3VLIndexer)."""
     heads = ceil(a.index_heads / c.mapping.tp)
     project = c.product("index_qk", "attention", count, (heads + 1) * a.index_dim, c.model.hidden)
-    return [project, scored_ops(c, count, heads * a.index_dim, 2.0 * a.index_dim, 0.0, (2.0, 2.0, 4.0))]
+    return [project, *scored_ops(c, count, heads * a.index_dim, 2.0 * a.index_dim, 0.0, (2.0, 2.0, 4.0))]
 
 
 def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
@@ -276,21 +276,28 @@ def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
         *([] if is_plain(kernels, 0) else [stream("index_chain", "attention", "index", count, moved, kernels)]),
         c.product("index_q", "attention", count, width, a.q_rank),
         c.product("index_k", "attention", count, a.index_dim + a.index_heads, c.model.hidden),
-        scored_ops(c, count, width, a.index_dim + 4.0, 8.0, (1.0, 1.0, 4.0)),
+        *scored_ops(c, count, width, a.index_dim + 4.0, 4.0, (1.0, 1.0, 4.0)),
     ]
 
 
 def scored_ops(
     c: Context, count: Num, width: Num, key_bytes: Num, score_bytes: float, widths: tuple[Num, Num, Num],
     ratio: Num = 1.0,
-) -> Op:  # fmt: skip
-    """Every query against every past key of an indexer: `width` products and `score_bytes` a pair (written in fp32 and
-    read by the top-k: 8), `key_bytes` read a key; there is a key for every `ratio` tokens."""
+) -> list[Op | Comm]:  # fmt: skip
+    """Every query against every past key of an indexer: `width` products a pair, `key_bytes` read a key; there is a key
+    for every `ratio` tokens. Where scores are written, of `score_bytes`, the choice reads them TOPK_PASSES times."""
     p, d = c.work.prefill, c.work.decode
     cached = d.sequences * d.context if d else 0.0
     scored = ((p.tokens / c.mapping.cp * attended(p.new, p.past, math.inf) if p else 0.0) + cached) / ratio
     traffic = c.keys / ratio * key_bytes + scored * score_bytes
-    return Op("index_scores", "attention", "scan", count, 2.0 * scored * width, traffic, (), widths, "half", 2)
+    scores = Op("index_scores", "attention", "scores", count, 2.0 * scored * width, traffic, (), widths, "half")
+    choice = stream("index_topk", "attention", "index", count, TOPK_PASSES * scored * score_bytes, rows=c.tokens)
+    return [scores, choice] if score_bytes else [scores]
+
+
+TOPK_PASSES = 3
+"""Times that a radix selection reads a row: its histogram, what lies above the threshold, and ties. Source: ROCm/aiter,
+topk_per_row_kernels.cu; 0.33 of the memory's rate on MI355X is the most that its pull request 5445 measured."""
 
 
 def conv_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:

@@ -31,7 +31,8 @@ from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, each, highest, is_plain, larger, pick, smaller
 
 UNFUSED = 0.7
-"""Share of either roof that plain batched products reach (the rest is the engine's bmm_factor)."""
+"""Share of either roof that plain batched products reach (the rest is the engine's bmm_factor), and scores of indexers:
+927 to 1,152 TFLOP/s on MI355X (ROCm/aiter pull request 5434), 115 to 125 on H20 (FlagGems 4092; DeepGEMM's)."""
 HEAD = 128
 """Values of a head up to which kernels of attention keep all they add up in registers."""
 ALIGNED = 16
@@ -78,7 +79,7 @@ def _sizes(op: Op) -> tuple[Any, ...]:
 
 
 FACTORS = {
-    "gemm": "gemm_factor", "moe": "moe_factor", **dict.fromkeys(OVER_PROMPTS, "attention_factor"),
+    "gemm": "gemm_factor", "moe": "moe_factor", **dict.fromkeys((*OVER_PROMPTS, "scores"), "attention_factor"),
     **dict.fromkeys(OVER_CACHE, "decode_factor"),
 }  # fmt: skip
 """Kind of kernel -> the engine's constant for it; streaming kernels take stream_factor."""
@@ -174,7 +175,8 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         # kernels of a context group's chunks have equal work: that of the rank's own new / cp causal tokens
         return s.mapping.cp * call(new / s.mapping.cp, 0)
     time = call(new, past)
-    over = partial(mla.latents_prefill_time, sequences, new, past, heads, latent=latent, rope=rope, peak=peak)
+    over = partial(mla.latents_prefill_time, sequences, new, past, heads, latent=latent, rope=rope, peak=peak,
+                   sms=device.sms)  # fmt: skip
     if highest(before := k.latent_prompts):
         # scores of latent + rope, sums of latents: so many more FLOPs a pair
         wide = over(math.inf, 1, mla.TRITON_SHARE) if k.attention else time * (2.0 * latent + rope) / (qk + v)
@@ -185,7 +187,8 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
             wide = pick(few, smaller(wide, split), wide)
         time = pick(((past > 0) | s.engine.server.prefix_caching) & (past < before), wide, time)
     if not all_read:
-        time = pick((new + past > picked) | k.sparse_prompts, over(picked), time)
+        sparse = constants("mla", mla.MlaSparseConstants, w, w.half, ("mla-sparse",))
+        time = pick((new + past > picked) | k.sparse_prompts, over(picked, *sparse), time)
     return time / s.mapping.cp
 
 
@@ -336,6 +339,7 @@ def batched_peak(op: Op, matrix: Num, vector: Num) -> Num:
 
 ALONE: dict[str, Any] = {
     "bmm": lambda op, w, s, r: _unfused(op, batched_peak(op, r.peak[op.rate], r.peak["vector"]), r),
+    "scores": lambda op, w, s, r: _unfused(op, r.peak[op.rate], r),
     "attention": _attention, "mla_attention": _mla_prefill, "decode_attention": _decode, "mla_decode": _mla_decode,
     "moe": expert_time,
 }  # fmt: skip

@@ -49,6 +49,14 @@ class MlaDecodeConstants(NamedTuple):
     resident: float = 1.0  # blocks that an SM works on at a time, each at the rates of one (sm_bw)
 
 
+class MlaSparseConstants(NamedTuple):
+    """Of a kernel of prompts whose queries each read tokens that an indexer picked."""
+
+    block: float  # heads to whose multiple a rank's are padded
+    share: float  # of the tensor cores' peak that it reaches
+    key_s: float = 0.0  # least s an SM takes for a key of a query, however few its heads
+
+
 IDEAL_MLA_PREFILL = MlaPrefillConstants(0, 1, 0, 0, 64, 0, 0, 0, tile=1, eff_m=1)
 IDEAL_MLA_DECODE = MlaDecodeConstants(0, 1, 0, 64, 1e9, 0, 0, 1, 0, block=1, max_splits=128, group_tile=1)
 
@@ -79,27 +87,23 @@ def mla_prefill_time(
     return smooth_max(4.0, kernels, c.floor_s)
 
 
-SPARSE_HEADS, SPARSE_SHARE = 64, 0.65
-"""Heads that a block of a sparse prefill kernel takes together (a block that is not full is padded), and the share of
-the tensor cores' peak that it reaches. Source: FlashMLA's README (sparse prefill: 640 TFLOP/s on H800 SXM5, 1450 on
-B200); SGLang, nsa_backend.py, pads the heads of a tensor rank."""
 TRITON_SHARE = 0.088
 """Share of the peak that Triton's kernel of prompts over latents reaches: 32 queries of a head by 64 tokens, loaded for
 each head anew and not ahead. Source: SGLang 0.4.3, extend_attention.py; docs/decisions/0213."""
 
 
 def latents_prefill_time(
-    batch: Num, new: Num, past: Num, heads: Num, picked: Num, block: int = SPARSE_HEADS, share: float = SPARSE_SHARE,
-    *, latent: Num = 512, rope: Num = 64, peak: Num,
+    batch: Num, new: Num, past: Num, heads: Num, picked: Num, block: float, share: float,
+    key_s: float = 0.0, *, latent: Num = 512, rope: Num = 64, peak: Num, sms: Num = 1,
 ) -> Num:  # fmt: skip
     """Seconds of attention of `new` queries a sequence over latents, as in decoding: of the `picked` tokens that an
     indexer chose for each, since neighbours choose differently and share no block of expanded keys, or of all.
 
-    >>> round(float(latents_prefill_time(1, 8192, 0, 8, 2048, peak=989e12)) * 1e3, 2)  # ms a layer, as of 64 heads
+    >>> round(float(latents_prefill_time(1, 8192, 0, 8, 2048, 64, 0.65, peak=989e12)) * 1e3, 2)  # ms, as of 64
     3.18
     """
-    scores = batch * new * attended(new, past, picked) * ceil(heads / block) * block
-    return 2.0 * scores * (2 * latent + rope) / (share * peak)
+    keys = batch * new * attended(new, past, picked)
+    return larger(2.0 * keys * ceil(heads / block) * block * (2 * latent + rope) / (share * peak), keys * key_s / sms)
 
 
 def splits_of(measured: Num, kv_len: Num, sms: Num, work: Num) -> Num:
