@@ -50,7 +50,7 @@ def test_the_first_kernels_take_a_row_a_pass_and_the_second_eight() -> None:
                               output=512, sets=sets).tpot)
             for b in (2, 4, 8)
         ]
-        for sets in ({}, {"engine.unpacks": "gptq:51:0:8"})
+        for sets in ({}, {"engine.unpack_rows": "gptq:51", "engine.pass_rows": "gptq:8"})
     )  # fmt: skip
     assert first == pytest.approx([150, 264, 268], rel=0.12)
     assert second == pytest.approx([76, 79, 128], rel=0.2)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.command import Command
-from rooflm.catalogue.fields import About, abouts, count, flag, number, shapes, share, sizes, word
+from rooflm.catalogue.fields import About, abouts, count, flag, named, number, shapes, share, sizes, word
 from rooflm.units import Num
 
 INF = float("inf")
@@ -30,8 +30,8 @@ class ServerOptions:
     graphed: str = word("", "most sequences that decoding graphs hold by card, likewise")
     graphed_few: str = word("", "the same of tensor groups of fewer than four")
     max_sequences: int = count(0, "running limit of a rank (0: the engine's max_sequences)", 0)
-    shared: str = word("", "budget, where the engine's own is of all ranks of attention together; half, where any "
-                       "have half of it each", ("", "budget", "half"))  # fmt: skip
+    shared: str = word("", "budget: its token budget is of all ranks of attention together; half: each has half of it",
+                       ("", "budget", "half"))  # fmt: skip
     families: str = word("", "running limit of all those ranks by the family of a model's code, as mamba2:256")
     preemption: str = word("recompute", "what becomes of sequences that lose their memory", ("recompute", "swap"))
     stream_interval: int = count(1, "tokens that are made before the client sees the first")
@@ -124,14 +124,16 @@ class Kernels:
     chosen_alone: bool = flag(False, "experts visited one by one are those that a token chose, not all")
     expert_looks: Num = number(0.0, "host time of an expert's look at a choice of a token, a product", "s", high=1e-7)
     narrow_prompts: str = word("", "generations of cards where prompts of latents run in 8 bits, if so cached")
-    latent_prompts: Num = count(0, "cached tokens below which prompts behind some (prefix_caching: a first token that "
-                                "all share) read latents (MLA) as decoding does, not expanded", 0)  # fmt: skip
-    latent_cut: Num = number(0.0, "decoding, least tokens of Triton's blocks of latents (below 0: so many)", low=-128.0)
+    latent_prompts: Num = count(0, "prompts behind some cached tokens, but fewer, read latents as decoding does", 0)
+    latent_blocks: Num = count(0, "decoding, blocks that Triton cuts a sequence's latents into (0: as measured)", 0)
+    latent_cut: Num = count(0, "tokens of such a block where long sequences are cut into more (0: they are not)", 0)
     wide_heads: Num = number(1.0, "attention over a prompt: time of heads of more than 128 values, over its formula's")
     sparse_prompts: bool = flag(False, "prompts no longer than what an indexer picks go through its kernel, too")
     own_files: bool = flag(False, "reads files of its own format (a scheme's `in_files`)")
     dequant: Num = number(0.0, "passes that spread narrow weights out to 16 bits before the products of many rows")
-    unpacks: str = word("", "formats spread to 16 bits: format:from rows:launches more a product:rows a pass of fewer")
+    unpack_rows: str = named("rows from which weights of a scheme are spread to 16 bits first, as gptq:8 int4:2")
+    pass_rows: str = named("rows of fewer that its kernel takes at a time, by scheme likewise")
+    more_launches: str = named("launches more of each of its products, by scheme likewise")
     convert: Num = number(0.0, "bytes moved a value between fp32 activations and 16-bit operands of a product", "bytes")
     attention_kernel: str = word("cudnn", "attention in training: a row of training.toml", ATTENTION)
     dedup: bool = flag(True, "a token is sent once to a rank that holds several of its experts")

@@ -239,12 +239,15 @@ def _latents_of(
     w: Where, s: Scenario, r: Rates,
 ) -> Num:  # fmt: skip
     """The same of `rows` queries of so many heads over `keys` tokens."""
-    library, work, sms = s.engine.kernels.attention, s.engine.kernels.latent_cut, s.cluster.device.sms
-    fit = in_graphs("mla", mla.MlaDecodeConstants, w, width, f"mla-decode-{library}" if library else "mla-decode")
+    k, sms = s.engine.kernels, s.cluster.device.sms
+    kernel = f"mla-decode-{k.attention}" if k.attention else "mla-decode"
+    fit = in_graphs("mla", mla.MlaDecodeConstants, w, width, kernel)
     call = partial(mla.mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=kv_bytes,
                    peak=r.peak["half"], bandwidth=r.dram, sms=sms)  # fmt: skip
     if all(c.max_splits < 0 for c in fit):  # a card that Triton alone reads latents on
-        fit = tuple(c._replace(max_splits=-mla.splits_of(-c.max_splits, keys, sms, work)) for c in fit)
+        least = [pick(k.latent_blocks > 0, k.latent_blocks, -c.max_splits) for c in fit]
+        blocks = [mla.blocks_of(keys, sms, one, k.latent_cut) for one in least]
+        fit = tuple(c._replace(max_splits=-n) for c, n in zip(fit, blocks, strict=True))
     return reduce(smaller, [call(c=c._replace(floor_s=0.0)) for c in fit])
 
 
