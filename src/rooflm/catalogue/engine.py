@@ -78,7 +78,7 @@ class Kernels:
                         ("", "ck", "triton", "flashinfer"))  # fmt: skip
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")
     padded: str = word("", "types of products whose kernels fill up the rows of a group's instruction, apart by spaces")
-    attention: str = word("", "library of its latent attention, as the server was told (none: its own)", ("", "triton"))
+    attention: str = word("own", "library of its latent attention, as the server was told", ("own", "triton"))
     fixed_attention: bool = flag(False, "its attention is its own, whatever a measured case asked PyTorch for")
     kv_reread: Num = number(0.0, "time of query heads that read the cache one by one, over 16-bit values at L1's rate")
     kv_shared: Num = number(1.0, "largest group of query heads that shares a read of the cache (no window)", low=1)

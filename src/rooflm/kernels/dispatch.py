@@ -158,7 +158,7 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     over = partial(mla.latents_prefill_time, sequences, new, past, heads, latent=latent, rope=rope, peak=peak)
     if highest(before := k.latent_prompts):
         # scores of latent + rope, sums of latents: so many more FLOPs a pair
-        wide = over(math.inf, 1, mla.TRITON_SHARE) if k.attention else time * (2.0 * latent + rope) / (qk + v)
+        wide = over(math.inf, 1, mla.TRITON_SHARE) if k.attention != "own" else time * (2.0 * latent + rope) / (qk + v)
         if all_read and highest(few := _few(sequences, new, past, c.tile)):
             keys, tall = attended(new, past, math.inf), heads * new * smaller(sequences, 1.0)
             split = _latents_of(larger(sequences, 1.0), keys, tall, latent, rope, op.widths[1], w.half, w, s, r)
@@ -229,7 +229,7 @@ def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
     Engines share its libraries (FlashMLA, FlashInfer, CUTLASS): tables measured eagerly (57 us a call) say little of a
     kernel in a graph, so there the other engines' stand in."""
-    width = w.half if s.engine.kernels.attention else _cache_width(op, w, s)  # Triton's widens a narrow cache
+    width = w.half if s.engine.kernels.attention != "own" else _cache_width(op, w, s)  # Triton's widens a narrow cache
     rows, keys, heads, latent, rope = op.shape
     return _latents_of(rows, keys, heads, latent, rope, op.widths[1], width, w, s, r)
 
@@ -240,7 +240,7 @@ def _latents_of(
 ) -> Num:  # fmt: skip
     """The same of `rows` queries of so many heads over `keys` tokens."""
     k, sms = s.engine.kernels, s.cluster.device.sms
-    kernel = f"mla-decode-{k.attention}" if k.attention else "mla-decode"
+    kernel = "mla-decode" if k.attention == "own" else f"mla-decode-{k.attention}"
     fit = in_graphs("mla", mla.MlaDecodeConstants, w, width, kernel)
     call = partial(mla.mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=kv_bytes,
                    peak=r.peak["half"], bandwidth=r.dram, sms=sms)  # fmt: skip
