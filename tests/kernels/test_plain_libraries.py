@@ -7,7 +7,6 @@ import pytest
 
 from rooflm import infer
 from rooflm.kernels.dispatch import CAT
-from rooflm.readers.engines import load_engine
 
 LLAMA: dict[str, Any] = {"model": "llama-2-7b", "gpu": "a100", "prompt": 512, "output": 16}
 
@@ -74,7 +73,3 @@ def test_a_plain_norm_moves_36_bytes_a_value_in_serving() -> None:
     """To fp32, its square, the mean, the quotient, back to 16 bits, the weight: 36 bytes, in training as well."""
     norm = ops("prefill", "norm", engine="hf-eager-4.36", batch=1)[0].node
     assert float(np.ravel(norm.bytes)[0]) == pytest.approx(36 * 512 * 4096, rel=0.01)
-
-
-def test_turbomind_sums_by_nccl() -> None:
-    assert load_engine("lmdeploy").value("all_reduce") == "nccl"

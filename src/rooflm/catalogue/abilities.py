@@ -50,14 +50,9 @@ class Abilities:
         return not self.schemes or bool(kinds_of(quant) & set(listed(self.schemes)))
 
 
-@lru_cache
 def of_name(text: str, name: str, usual: float) -> float:
-    """The number that a text such as "gptq:8 int4:2" has for a name, or the usual one.
-
-    >>> of_name("gptq:8 int4:2", "int4", 0.0), of_name("gptq:8", "awq", 0.0)
-    (2.0, 0.0)
-    """
-    return next((float(number) for key, _, number in (p.partition(":") for p in text.split()) if key == name), usual)
+    """The number that a text such as "gptq:8 int4:2" has for a name, or the usual one."""
+    return float(dict(part.split(":") for part in text.split()).get(name, usual))
 
 
 @lru_cache

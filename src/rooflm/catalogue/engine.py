@@ -30,8 +30,7 @@ class ServerOptions:
     graphed: str = word("", "most sequences that decoding graphs hold by card, likewise")
     graphed_few: str = word("", "the same of tensor groups of fewer than four")
     max_sequences: int = count(0, "running limit of a rank (0: the engine's max_sequences)", 0)
-    shared: str = word("", "budget: its token budget is of all ranks of attention together; half: each has half of it",
-                       ("", "budget", "half"))  # fmt: skip
+    shared: str = word("", "ranks of attention share out its token budget, or have half each", ("", "budget", "half"))
     families: str = word("", "running limit of all those ranks by the family of a model's code, as mamba2:256")
     preemption: str = word("recompute", "what becomes of sequences that lose their memory", ("recompute", "swap"))
     stream_interval: int = count(1, "tokens that are made before the client sees the first")
@@ -108,8 +107,8 @@ class Kernels:
     tuned_experts_on: str = word("", "cards on which these are so (none: all), with commas")
     expert_values: Num = number(2.0, "read and written a value by what runs between experts' products", "bytes")
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
-    sm_stream: Num = number(0.0, "most bytes of weights a clock that an SM takes (without gemv: of few bits)", "bytes")
-    sm_integers: Num = number(0.0, "most FLOPs a clock of an SM in many rows by narrow weights (0: no limit)", "FLOP")
+    sm_stream: Num = number(0.0, "most bytes of weights a clock that an SM takes (without gemv: 8 bits as 4)", "bytes")
+    sm_integers: Num = number(0.0, "most FLOPs a clock of an SM in products by narrow weights (0: no limit)", "FLOP")
     sums: str = word("fp32", "what its matrix products sum in: cards have factors by it", ("fp32", "fp16"))
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")

@@ -245,9 +245,9 @@ def _latents_of(
     call = partial(mla.mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=kv_bytes,
                    peak=r.peak["half"], bandwidth=r.dram, sms=sms)  # fmt: skip
     if all(c.max_splits < 0 for c in fit):  # a card that Triton alone reads latents on
-        least = [pick(k.latent_blocks > 0, k.latent_blocks, -c.max_splits) for c in fit]
-        blocks = [mla.blocks_of(keys, sms, one, k.latent_cut) for one in least]
-        fit = tuple(c._replace(max_splits=-n) for c, n in zip(fit, blocks, strict=True))
+        blocks = partial(mla.blocks_of, keys, sms, k.latent_cut)
+        cut = [blocks(pick(k.latent_blocks > 0, k.latent_blocks, -c.max_splits)) for c in fit]
+        fit = tuple(c._replace(max_splits=-n) for c, n in zip(fit, cut, strict=True))
     return reduce(smaller, [call(c=c._replace(floor_s=0.0)) for c in fit])
 
 

@@ -102,12 +102,12 @@ def latents_prefill_time(
     return 2.0 * scores * (2 * latent + rope) / (share * peak)
 
 
-def blocks_of(kv_len: Num, sms: Num, least: Num, tokens: Num) -> Num:
+def blocks_of(kv_len: Num, sms: Num, tokens: Num, least: Num) -> Num:
     """Blocks that Triton cuts a sequence of latents into: the next power of two of kv_len / tokens, at most two an SM,
     but never fewer than `least` (a graph keeps the count of the longest sequence that it takes); for tokens of 0 always
     these. Source: vLLM, triton_mla.py, since pull request 33529 and before it.
 
-    >>> [float(blocks_of(n, 188, 8, 512)) for n in (1024, 131072, 524288)]
+    >>> [float(blocks_of(n, 188, 512, 8)) for n in (1024, 131072, 524288)]
     [8.0, 256.0, 376.0]
     """
     cut = smaller(2.0 ** ceil(log2(larger(kv_len // larger(tokens, 1.0), 1.0))), 2.0 * sms)
