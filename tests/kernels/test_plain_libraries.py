@@ -55,6 +55,15 @@ def test_the_first_kernels_take_a_row_a_pass_and_the_second_eight() -> None:
     assert second == pytest.approx([76, 79, 128], rel=0.2)
 
 
+@pytest.mark.parametrize("batch", [1, 4, 8])
+def test_passes_do_the_work_of_all_rows_once(batch: int) -> None:
+    """A row a pass reads the weights anew and multiplies no more than one product of all rows."""
+    there: dict[str, Any] = {"engine": "hf-eager-4.32", "batch": batch}
+    narrow, plain = (ops("decode", "q", **there, quant=quant)[0].node for quant in ("gptq", "fp16"))
+    assert float(narrow.flops * narrow.count) == pytest.approx(float(plain.flops * plain.count))
+    assert float(narrow.count) == float(plain.count) * (batch if batch < 8 else 1)
+
+
 @pytest.mark.parametrize(("engine", "quant"), [("hf-eager-4.36", "bf16"), ("vllm", "int4"), ("hf-eager-4.36", "fp8")])
 def test_other_formats_and_engines_spread_nothing(engine: str, quant: str) -> None:
     assert not ops("prefill", "unpack", gpu="h100", engine=engine, quant=quant, batch=4)

@@ -106,8 +106,8 @@ def unpacked(nodes: list[Op | Comm], c: Context) -> list[Op | Comm]:
             many = pick(m >= rows, 1.0, 0.0)
             wider, passes = many * (2.0 - weight), pick((m > each) & (m < rows), ceil(m / each), 1.0)
             out.append(stream("unpack", op.part, "cast", op.count, many * n * k * (weight + 2.0), many))
-            op = op._replace(shape=(m / passes, n, k), widths=(weight + wider, act, wide), count=op.count * passes,
-                             bytes=op.bytes + n * k * wider, launches=(op.launches + more) / passes)  # fmt: skip
+            op = gemm(op.name, op.part, op.count * passes, m / passes, n, k, (weight + wider, act, wide), op.rate,
+                      (op.launches + more) / passes, op.of)  # fmt: skip
         out.append(op)
     return out
 
