@@ -154,6 +154,7 @@ def test_the_shell_and_python_have_the_same_arguments() -> None:
     ("call", "given", "says"),
     [
         ("infer", {"bach": 3}, "infer has no argument 'bach': did you mean 'batch'"),
+        ("infer", {"concurency": 3}, "infer has no argument 'concurency': did you mean 'concurrency'"),
         ("infer_grid", {"bach": [3]}, "infer_grid has no argument 'bach': did you mean 'batch'"),
         ("train", {"micro_batchs": 3}, "train has no argument 'micro_batchs': did you mean 'micro_batch'"),
         ("serve", {"concurency": 3}, "serve has no argument 'concurency': did you mean 'concurrency'"),

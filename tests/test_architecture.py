@@ -105,6 +105,12 @@ def test_the_core_is_small() -> None:
     assert sum(lines.values()) < CORE, lines
 
 
+def test_examples_of_the_core_need_nothing_above_it() -> None:
+    own = {p: p.read_text(encoding="utf-8").splitlines() for p in FILES if box(p) in CORE_BOXES}
+    asked = [(p, line.split()[2].split(".")) for p, lines in own.items() for line in lines if ">>> from rooflm" in line]
+    assert not [p for p, module in asked if module[1] not in CORE_BOXES]
+
+
 def test_every_folder_has_a_line_in_the_readme() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     # of a folder that has moved, bytecode may be left

@@ -91,7 +91,7 @@ def named(function: Callable[P, T]) -> Callable[P, T]:
         table = read_table(model) if given and isinstance(model, str) else None
         if table is None:
             return function(*given, **arguments)
-        return function(table["model"], **arguments_of(str(model), table, table_of(same)) | arguments)
+        return function(table["model"], **arguments_of(str(model), table, table_of(same), same) | arguments)
 
     return call
 

@@ -49,15 +49,12 @@ ALIKE = str.maketrans("oil", "011")
 
 
 def near_matches(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
-    """The known names most like `name`, best first.
-
-    Names that share a whole piece between hyphens count before names that merely look alike.
+    """The known names most like `name`, best first; sharing a whole piece between hyphens counts before looks.
 
     >>> near_matches("h100-sxm5", ["h100-sxm-80gb", "a100-sxm-80gb", "l4"], limit=1), near_matches("h1oo", ["h100"])
     (['h100-sxm-80gb'], ['h100'])
     """
     low = name.lower().strip()
-    names = list(known)
     pieces = [p for p in low.replace("_", "-").replace("/", "-").split("-") if p]
 
     def score(candidate: str) -> float:
@@ -65,7 +62,7 @@ def near_matches(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
         shared = sum(len(p) for p in pieces if len(p) > 1 and p in candidate)
         return ratio + 0.5 * shared / max(len(low), 1)
 
-    ranked = sorted(names, key=lambda n: (-score(n), n))
+    ranked = sorted(known, key=lambda n: (-score(n), n))
     return [n for n in ranked[:limit] if score(n) >= 0.6]
 
 

@@ -79,11 +79,7 @@ REAL = (int, float)
 
 
 def highest(value: Num) -> Any:
-    """The largest of an array, a plain number as it is: what chooses a kernel where it is one for all points.
-
-    >>> highest(2.0), float(highest(np.array([1.0, 3.0])))
-    (2.0, 3.0)
-    """
+    """The largest of an array, a plain number as it is: what chooses a kernel where it is one for all points."""
     return np.max(value) if isinstance(value, np.ndarray) else value
 
 

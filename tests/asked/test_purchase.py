@@ -79,7 +79,7 @@ def test_a_price_is_read_as_its_hint_says(capsys):
         assert main([*words, text]) == 0
         told.append(json.loads(capsys.readouterr().out)["cost_usd_per_million_tokens"])
     assert told[0] == told[1]
-    refused = {"abc": "such as '1.5 kUSD'", "0": "must be a number above 0", "3GB": "such as 1500 or 1.5 kUSD"}
+    refused = {"abc": "1500 or 1.5 kUSD", "0": "must be a number above 0", "3GB": "such as 2.5, 1500 or 1.5 kUSD"}
     for text, why in refused.items():
         assert main([*words, text]) == 2
         assert why in capsys.readouterr().err

@@ -153,6 +153,23 @@ def test_a_search_that_finds_nothing_exits_1_with_the_nearest(capsys):
     assert out.startswith("No point meets every constraint.") and "The nearest: a100 batch 1" in out
 
 
+@pytest.mark.parametrize(
+    ("words", "drawn"),
+    [
+        ("infer llama-7b --gpu a100 --gpus 1 --batch 1,8", "output tokens/s per GPU"),
+        ("train llama-3.2-1b --gpu h100 --gpus 8 --batch 8 --seq 512", "step time (s)"),
+    ],
+)
+def test_what_a_search_found_goes_to_a_table_and_a_picture(words, drawn, capsys, tmp_path):
+    table, plot = tmp_path / "found.csv", tmp_path / "found.json"
+    assert main(["search", *words.split(), "--out", str(table), "--plot", str(plot)]) in (0, None)
+    rows = table.read_text(encoding="utf-8").splitlines()
+    assert rows[0].startswith("list,gpu") and {r.split(",")[0] for r in rows[1:]} == {"best", "trade-off"}
+    assert drawn in plot.read_text(encoding="utf-8")
+    assert main(["search", *words.split(), "--plot", "found.gif"]) == 2
+    assert "--plot" in capsys.readouterr().err
+
+
 def test_a_search_says_the_answer_first(capsys):
     words = ["search", "infer", "llama-7b", "--gpu", "a100", "--gpus", "1", "--tpot", "20ms"]
     assert main(words) == 0

@@ -28,6 +28,8 @@ def test_a_first_try(
     monkeypatch.setenv("COLUMNS", "80")
     (tmp_path / "other.csv").write_text("model,gpu,speed\nllama-3.1-8b,h100,1\n", encoding="utf-8")
     (tmp_path / "mine.toml").write_text('base = "rtx-4090"\n[dram]\nsize = "48 GiB"\n', encoding="utf-8")
+    bare = "peak = { bf16 = 400 }\n[dram]\nsize = 64\nbandwidth = 2\n"
+    (tmp_path / "bare.toml").write_text(bare, encoding="utf-8")
     (tmp_path / "bench.json").write_text(json.dumps(BENCHMARK), encoding="utf-8")
     status = tried.get("status", 0)
     asked = [w.replace("{here}", str(tmp_path)) for w in shlex.split(tried["words"])]

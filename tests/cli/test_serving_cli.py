@@ -134,14 +134,23 @@ def test_a_search_of_a_load_that_has_both_halves(more: tuple[str, ...], says: st
 
 
 def test_capacity_is_of_a_load_that_has_built_up(capsys: pytest.CaptureFixture[str]) -> None:
-    """A thousand requests at 100 a second have all come after ten seconds, when answers of 1,500 tokens have just begun
-    to end: replicas are found with requests enough to fill them, unless told how many there are."""
-    words = ("llama-3.1-8b", "--gpu", "h100", "--rate", "100", "--output", "1500", "--slo", "tpot:p95=15ms")
+    """400 requests at 40 a second have all come after ten seconds, when answers of 1,500 tokens have just begun to end:
+    replicas are found with requests enough to fill them, unless told how many there are."""
+    words = ("llama-3.1-8b", "--gpu", "h100", "--rate", "40", "--output", "1500", "--slo", "tpot:p95=15ms")
     found = {}
-    for more in ((), ("--requests", "1000")):
+    for more in ((), ("--requests", "400")):
         status, out, _ = _run(capsys, *words, *more, "--find", "replicas", "--json")
         assert status == 0
         found[more] = json.loads(out)
     settled, short = found.values()
-    assert settled["requests"] > 5000 and short["requests"] == 1000
+    assert settled["requests"] > 2000 and short["requests"] == 400
     assert settled["found"]["replicas"] > short["found"]["replicas"]
+
+
+def test_lists_are_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    common = ("llama-3.1-8b", "--gpu", "h100", "--requests", "20", "--output", "16")
+    plot = tmp_path / "curve.json"
+    assert _run(capsys, *common, "--rate", "1,2,4", "--plot", str(plot), "--plot-value", "ttft_p95_s")[0] == 0
+    assert "95th percentile" in plot.read_text(encoding="utf-8")
+    assert "give a list" in _run(capsys, *common, "--rate", "1", "--plot-value", "ttft_s")[2]
+    assert "which the answer does not have" in _run(capsys, *common, "--rate", "1,2", "--plot-value", "foo")[2]

@@ -7,6 +7,8 @@ import pytest
 
 import rooflm
 from rooflm.errors import RooflmError
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.scenario.offload import Offload, on_device
 from rooflm.search.serve_command import start_of
 
 HOME = {"gpu": "rtx-4090", "quant": "q4_k_m", "batch": 1}
@@ -23,6 +25,10 @@ def test_half_of_a_70b_by_hand() -> None:
     assert e.memory.parts["kv_cache"] == pytest.approx(whole.memory.parts["kv_cache"] * 35 / 80)
     faster = rooflm.infer("llama-3.1-70b", cpu_layers=45, host_bandwidth="120GB/s", **HOME)
     assert faster.decode_parts["host layers"] == pytest.approx(e.decode_parts["host layers"] / 2)
+
+
+def test_the_device_has_the_other_layers() -> None:
+    assert on_device(load_model("llama-7b"), Offload(8)).layers == 24
 
 
 def test_the_last_guessed_token_takes_as_long_as_the_first() -> None:

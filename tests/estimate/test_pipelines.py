@@ -1,12 +1,14 @@
 """Inference over pipeline stages: what a request sends, reads and keeps busy, counted by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import rooflm
 from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.model import parameters
-from rooflm.estimate.capacity import running
+from rooflm.estimate.capacity import most_in_flight, running
 from rooflm.readers.checkpoints.load import load_model
 
 HIDDEN = 5120
@@ -20,6 +22,12 @@ HIDDEN = 5120
 def test_no_more_micro_batches_than_sequences(batch, flight, micro, fuller):
     run = running(build_inference(model="llama-2-13b", gpu="a100", pp=4, batch=batch).scenario)
     assert (float(run.flight), float(run.micro), float(run.fuller)) == (flight, micro, fuller)
+
+
+def test_stages_that_wait_for_one_another_hold_one_micro_batch():
+    two = build_inference(model="llama-7b", gpu="a100", tp=1, pp=2, engine="vllm").scenario
+    waiting = replace(two, engine=two.engine.but(pipelined=False))
+    assert [float(most_in_flight(s)) for s in (two, waiting)] == [2.0, 1.0]
 
 
 @pytest.mark.parametrize(("batch", "sent"), [(1, 10_240), (5, 51_200), (9, 92_160)])

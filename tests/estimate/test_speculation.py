@@ -8,7 +8,8 @@ import pytest
 import rooflm
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
-from rooflm.scenario.speculation import in_a_tree
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.scenario.speculation import Speculation, guessing_model, in_a_tree
 
 CASE = {"gpu": "h100", "tp": 4, "batch": 1, "prompt": 512, "output": 128}
 
@@ -46,6 +47,10 @@ def test_a_draft_runs_in_the_scheme_that_is_set() -> None:
     asked = {"gpu": "h100", "draft": "qwen3-0.6b", "guesses": 4}
     small = rooflm.infer("qwen3-8b", sets={"speculation.scheme.weight_bits": 4}, **asked)
     assert small.memory.parts["weights"] < rooflm.infer("qwen3-8b", **asked).memory.parts["weights"]
+
+
+def test_a_model_that_guesses_for_itself_does_so_with_one_layer() -> None:
+    assert guessing_model(load_model("deepseek-v3"), Speculation(1)).layers == 1
 
 
 def test_more_users_gain_less() -> None:

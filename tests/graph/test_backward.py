@@ -5,7 +5,7 @@ from __future__ import annotations
 from one_layer import H, S, layer, products
 from rooflm.catalogue.model import MoE
 from rooflm.graph.backward import Rules, adapters, backward, backward_op, quantisation, recomputed
-from rooflm.graph.ops import Comm, Op, bmm, distinct, gemm, grouped, stream
+from rooflm.graph.ops import Comm, Op, bmm, distinct, gemm, stream
 from rooflm.kernels.dispatch import _sizes
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
@@ -60,7 +60,7 @@ def test_shapes_and_bytes_of_the_backward_products() -> None:
 
 
 def test_grouped_products() -> None:
-    op = grouped("experts_up", "moe", 1, 512, 64, 32, 8, (2, 2, 2))
+    op = gemm("experts_up", "moe", 1, 512, 64, 32, (2, 2, 2), groups=8)
     dgrad, wgrad = backward_op(op, Rules(grad_bytes=4))
     assert isinstance(dgrad, Op)
     assert isinstance(wgrad, Op)

@@ -42,7 +42,7 @@ def test_metal_waits_between_kernels_and_takes_the_build_for_it() -> None:
 def test_prompts_over_latents_cost_the_latents_flops() -> None:
     there = {"engine": "llama.cpp-rocm", "quant": "bf16", "prompt": 32768}
     wide, plain = (prompt("glm-4.7-flash", **there, sets={"engine.latent_prompts": n}) for n in (10**9, 0))
-    assert wide > 1.5 * plain  # scores of 576 and sums of 512 values a pair, in place of 256 and 256
+    assert wide > 1.4 * plain  # scores of 576 and sums of 512 values a pair, in place of 256 and 256
 
 
 def test_prompts_behind_a_cached_token_read_latents_in_releases_that_do_so() -> None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from rooflm.asked.build_inference import build_inference
+from rooflm.asked.build_training import build_training
 from rooflm.asked.kernel import predict_attention, predict_gemm
+from rooflm.catalogue.engine import Engine
+from rooflm.estimate.step import captured, prompt_factor
+from rooflm.estimate.training_kernels import unhurried
+from rooflm.kernels.rates import matrix_peak
+from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_device
 
 SIZES = (2048, 8192, 10240)
@@ -34,3 +41,26 @@ def test_attention_loses_less_beside_small_matrix_units() -> None:
         for gpu in ("rtx-5090", "rtx-pro-6000-server")
     ]
     assert 0.67 < shares[0] < 0.92 and shares[1] < 0.62
+
+
+def test_a_peak_is_that_of_the_faster_of_the_types_at_work() -> None:
+    s = build_inference("llama-7b", gpu="b300", quant="int8").scenario
+    peak = s.cluster.device.peak
+    assert matrix_peak(s) == peak["bf16"] > peak["int8"]
+
+
+def test_prompts_slow_down_where_a_card_has_few_watts_for_its_rate() -> None:
+    factors = [
+        prompt_factor(Engine("").but(prompt=1.15), load_device(name)) for name in ("h100", "a100", "h20", "v100")
+    ]
+    assert [round(float(f), 2) for f in factors] == [1.15, 1.08, 1.03, 1.04]
+
+
+def test_small_units_take_the_smaller_part_of_a_generations_slowdown() -> None:
+    run = build_training("llama-3.1-8b", gpu="h20-sxm-96gb", gpus=8, batch=8, seq=2048).scenario
+    assert (round(float(unhurried(1.4, run)), 2), unhurried(0.8, run)) == (1.1, 0.8)
+
+
+def test_graphs_hold_fewer_tokens_of_models_with_latents() -> None:
+    e = Engine("").but(captured=16384, captured_latent=2048)
+    assert [int(captured(e, load_model(name))) for name in ("qwen3-235b-a22b", "deepseek-v3")] == [16384, 2048]

@@ -138,9 +138,31 @@ def test_transformers_repeats_what_grouped_heads_read() -> None:
 def test_a_few_prompt_tokens_over_a_long_cache_take_about_a_step(model: str) -> None:
     """llama.cpp's fattn.cu, stream-k: the cache is cut over the SMs whatever few rows look at it."""
     there: dict[str, Any] = {"gpu": "rtx-3090", "quant": "q4_0", "engine": "llama.cpp-2025-12"}
-    passes = infer(model, prompt=33280, cached=32768, sets={"engine.token_budget": 16}, **there)
+    passes = infer(model, prompt=33280, cached=32768, sets={"engine.token_budget": 4}, **there)
     step = infer(model, prompt=33000, output=2, **there)
-    assert float(passes.ttft) / 32 < 2 * float(step.tpot)
+    attends = float(passes.prefill_parts["attention"]) / 128
+    assert attends < 2 * float(step.decode_parts["attention"])
+
+
+def test_passes_over_a_long_cache_share_it_out_among_the_sms() -> None:
+    """Gemma 2B (one KV head) on RTX 3090 and MI50, 16,384 tokens by 512: 11,163 and 2,310 a second (llama.cpp pull
+    requests 11583 and 15982)."""
+    for gpu, engine, quant, measured in (
+        ("rtx-3090", "llama.cpp-2025-02", "fp16", 11163), ("mi50-32gb", "llama.cpp-rocm-2025-12", "q4_0", 2310),
+    ):  # fmt: skip
+        there: dict[str, Any] = {"gpu": gpu, "quant": quant, "engine": engine, "prompt": 16384}
+        shared = infer("gemma-2b", **there)
+        whole = infer("gemma-2b", **there, sets={"engine.cut_caches": False})
+        assert 16384 / float(shared.ttft) == pytest.approx(measured, rel=0.15)
+        assert float(whole.ttft) > 1.4 * float(shared.ttft)
+
+
+def test_quantised_experts_of_several_tokens_go_by_tiles_until_vectors_took_them() -> None:
+    """Qwen3-30B on RTX 4090, two tokens at a time: 211.6 a second (llama.cpp pull request 15631)."""
+    there: dict[str, Any] = {"gpu": "rtx-4090", "prompt": 4096, "sets": {"engine.token_budget": 2}}
+    old, new = (infer("qwen3-30b-a3b", quant="q4_0", engine=e, **there) for e in ("llama.cpp-2025-10", "llama.cpp"))
+    assert 4096 / float(old.ttft) == pytest.approx(211.6, rel=0.15)
+    assert float(new.ttft) < 0.8 * float(old.ttft)
 
 
 def test_experts_stream_as_memory_gives_in_steps_of_many_and_hand_on_what_engines_say() -> None:

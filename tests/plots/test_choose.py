@@ -14,6 +14,9 @@ from rooflm.errors import RooflmError
 from rooflm.plots import choose
 from rooflm.plots import point as points
 from rooflm.plots.scale import Side, scale_of
+from rooflm.serving.grid import SERVE_OUTPUTS
+from rooflm.sweep.axes import Axis
+from rooflm.sweep.grid import Grid
 
 
 def values(picture, **wanted):
@@ -110,6 +113,35 @@ def test_a_point_that_breaks_a_rule_has_a_word_and_no_number():
     assert {row["piece"] for row in values(lines) if "piece" in row} == {0, 1}  # the band has a gap there
 
 
+def test_names_as_bars_of_any_output():
+    made = trained(gpu=["a100-sxm-80gb", "h100-sxm-80gb"], tp=8, recompute="full")
+    picture = choose.grid_picture(made, value="mfu")
+    assert np.allclose(list(totals(picture).values()), 100 * made.arrays["mfu"].reshape(-1))
+    steps = choose.grid_picture(made, value="step_time_s")
+    assert np.allclose([b["high"] for b in values(steps, kind="band")],
+                       made.arrays["error_band.step_time_s.high"].reshape(-1))  # fmt: skip
+
+
+def test_where_nothing_fits_lines_are_of_what_would_be():
+    made = trained(tp=1, gpus=[8, 16, 32], recompute="none")
+    assert not made.arrays["fits"].any()
+    picture = choose.grid_picture(made)
+    drawn = [row["y"] for row in values(picture) if row.get("y") is not None and "piece" not in row]
+    assert set(np.round(made.arrays["step_time_s"].reshape(-1), 6)) <= set(np.round(drawn, 6))
+    assert "none fits in memory" in picture.spec["title"]["subtitle"][-1]
+    alone = points.parts(rooflm.train(**TRAINING, micro_batch=8))
+    assert alone.spec["title"]["subtitle"][0].endswith("does not fit in memory")
+
+
+def test_loads_that_are_not_served_have_no_point():
+    axes = [Axis("rate", (1, 10, 100))]
+    latency, reason = np.array([1.0, 2.0, 30.0]), np.array(["", "", "queue grows"], dtype=object)
+    made = Grid(axes, {"model": "llama-7b"}, {"latency_s": latency, "reason": reason}, SERVE_OUTPUTS)
+    picture = choose.grid_picture(made)
+    assert [row["y"] for row in picture.spec["layer"][0]["data"]["values"]] == [1.0, 2.0, None]
+    assert picture.spec["title"]["subtitle"][-1].startswith("no point: the queue grows")
+
+
 def test_front_is_what_no_point_beats():
     rng = np.random.default_rng(1)
     x, y = rng.random(300), rng.random(300)
@@ -195,7 +227,7 @@ def test_map_and_lines_over_degrees():
     ("kind", "value", "words"),
     [
         ("pareto", None, "a Pareto front is of inference: draw training as lines, heatmap, parts or memory"),
-        ("parts", "mfu", "--plot-value is 'mfu', but bars show memory, comm_bytes, parts_s"),
+        ("parts", "fits", "--plot-value is 'fits', but bars show memory, comm_bytes, parts_s"),
         ("lines", "ttft_s", "which the answer does not have"),
         ("pie", None, "of a grid it must be one of lines"),
     ],

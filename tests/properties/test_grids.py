@@ -17,10 +17,11 @@ import pytest
 from leaves import numbers
 from rooflm.api import INFER, TRAIN
 from rooflm.asked import paths
-from rooflm.asked.bounds import LEAST, OF_INFERENCE, OF_TRAINING, rule_of
+from rooflm.asked.bounds import OF_INFERENCE, OF_TRAINING, rule_of
 from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
+from rooflm.readers.tables import LEAST
 from rooflm.search.inference import search_infer
 from rooflm.search.training import search_train
 from rooflm.sweep.axes import find_axes

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from rooflm import RooflmError, infer, serve
-from rooflm.asked.bounds import LEAST
 from rooflm.catalogue.engine import ABOUT, GROUPS, PLACES, Command, Engine, ServerOptions
 from rooflm.catalogue.fields import abouts
 from rooflm.cli.app import main
 from rooflm.readers.engines import engine_names, load_engine
 from rooflm.readers.schemes import parse_quant
+from rooflm.readers.tables import LEAST
 from rooflm.search.serve_command import serve_command
 
 HERE: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "batch": 8, "quant": "fp8"}

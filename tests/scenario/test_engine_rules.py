@@ -65,6 +65,7 @@ def test_the_engine_that_runs_a_scheme_is_assumed() -> None:
 def test_every_preset_is_of_a_kind_and_every_row_names_kinds() -> None:
     assert all(kinds_of(q) and kinds_of(q) <= set(KINDS) for q in PRESETS.values())
     assert kinds_of(parse_quant("w8a8")) == {"int8", "fp8", "fp8-block", "mxfp8"}
+    assert [*kinds_of(PRESETS["nvfp4"]), *kinds_of(PRESETS["q4_k_m"])] == ["nvfp4", "gguf"]
     for name in engine_names():
         assert set(listed(load_engine(name).abilities.schemes)) <= set(KINDS)
 

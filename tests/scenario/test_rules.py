@@ -11,7 +11,8 @@ from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.asked.refused import SENTENCES, nearest
 from rooflm.errors import RooflmError
-from rooflm.scenario.rules import INFERENCE, TRAINING, divisors, flags
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.scenario.rules import INFERENCE, TRAINING, divisors, flags, tensor_ways
 from rooflm.search.splits import degrees
 
 SERVED = [
@@ -130,6 +131,11 @@ def test_a_search_lists_the_splits_that_break_no_rule(model):
 def test_a_point_that_breaks_no_rule_has_no_flag():
     s = build_training(model="gpt3-175b", gpu="a100", tp=8, pp=8, batch=64).scenario
     assert not any(np.any(flag) for flag in flags(s, TRAINING).values())
+
+
+def test_frameworks_of_training_split_heads_of_keys_too():
+    model = load_model("llama-3.1-8b")
+    assert (tensor_ways(model), tensor_ways(model, shared=True)) == (32, 8)
 
 
 def test_divisors_of_large_numbers_come_at_once():

@@ -122,6 +122,8 @@ WEIGHTS: tuple[tuple[str, str, str, tuple[str, bool, str]], ...] = (
     ("deepseek-v3", "sglang", "fp8-blockkv8", ("deepseek-ai/DeepSeek-V3", False, "")),
     ("RedHatAI/Meta-Llama-3.1-70B-Instruct-quantized.w4a16", "vllm", "int4",
      ("RedHatAI/Meta-Llama-3.1-70B-Instruct-quantized.w4a16", False, "")),
+    ("unsloth/Qwen3-8B-GGUF:Q5_K_M", "llama.cpp", "q5_k_m",
+     ("Qwen3-8B-Q5_K_M.gguf", False, "a file of https://huggingface.co/unsloth/Qwen3-8B-GGUF")),
     ("llama-3.1-8b", "llama.cpp", "q4_k_m", ("Llama-3.1-8B-Q4_K_M.gguf", False, "llama-quantize")),
 )  # fmt: skip
 

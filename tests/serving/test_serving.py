@@ -49,6 +49,11 @@ def run_of(
     return simulate(load, (Pool(TABLE, server, kv, replicas),), router)
 
 
+def lasts(table: StepTable, *given: Any, **more: Any) -> float:
+    """Seconds of a pass."""
+    return table.passed(*given, **more)[0]
+
+
 def accounted(run: Run) -> bool:
     """True when every request is finished, rejected, running or waiting, and finished ones have all their times."""
     r = run.records
@@ -70,16 +75,16 @@ def test_a_mixed_pass_is_the_sum_of_its_kernels(new: int, past: int, sequences: 
     whole = step(timed, e, s.cluster.device, rates(s), issue_time(e, new + sequences, e.host.captured),
                  (sequences + 1) * e.host.sequence)  # fmt: skip
     table = StepTable(PARTS, s.engine)
-    assert table.mixed([(new, past)], sequences, context) == pytest.approx(float(whole.total), rel=0.02)
+    assert lasts(table, [(new, past)], sequences, context) == pytest.approx(float(whole.total), rel=0.02)
 
 
 def test_what_prompts_add_is_scaled_and_decoding_is_not() -> None:
     plain, slow = (StepTable(PARTS, SCENARIO.engine.but(prompt=f, eager=0.0)) for f in (1.0, 2.0))
     alone = plain.decode_time(32, 1000.0)
     assert slow.decode_time(32, 1000.0) == alone
-    assert slow.mixed([(512, 0)], 0, 0.0) == pytest.approx(2 * plain.mixed([(512, 0)], 0, 0.0), rel=0.05)
-    added = plain.mixed([(512, 0)], 32, 1000.0) - alone
-    assert slow.mixed([(512, 0)], 32, 1000.0) - alone == pytest.approx(2 * added, rel=0.1)
+    assert lasts(slow, [(512, 0)], 0, 0.0) == pytest.approx(2 * lasts(plain, [(512, 0)], 0, 0.0), rel=0.05)
+    added = lasts(plain, [(512, 0)], 32, 1000.0) - alone
+    assert lasts(slow, [(512, 0)], 32, 1000.0) - alone == pytest.approx(2 * added, rel=0.1)
 
 
 def test_decoding_runs_in_the_next_larger_graph_and_reads_its_own_cache() -> None:
@@ -91,7 +96,7 @@ def test_decoding_runs_in_the_next_larger_graph_and_reads_its_own_cache() -> Non
     assert table.decode_time(128, 700.0) == TABLE.decode_time(128, 700.0)
     assert table.decode_time(129, 700.0) - TABLE.decode_time(129, 700.0) > more[0]  # more places are empty
     assert table.decode_times(np.array([129]), 700.0)[0] == pytest.approx(table.decode_time(129, 700.0))
-    assert table.mixed([(512, 0)], 300, 700.0) == TABLE.mixed([(512, 0)], 300, 700.0)
+    assert lasts(table, [(512, 0)], 300, 700.0) == lasts(TABLE, [(512, 0)], 300, 700.0)
 
 
 def test_handing_tokens_out_takes_its_time_beside_any_kernel() -> None:
@@ -99,8 +104,8 @@ def test_handing_tokens_out_takes_its_time_beside_any_kernel() -> None:
     for sequences in (16, 128):
         more = slow.decode_time(sequences, 700.0) - TABLE.decode_time(sequences, 700.0)
         assert more == pytest.approx(sequences * 1e-5)
-    assert slow.mixed([(512, 0)], 128, 700.0) - TABLE.mixed([(512, 0)], 128, 700.0) == pytest.approx(128e-5)
-    assert slow.mixed([(512, 0)], 0, 0.0) == TABLE.mixed([(512, 0)], 0, 0.0)
+    assert lasts(slow, [(512, 0)], 128, 700.0) - lasts(TABLE, [(512, 0)], 128, 700.0) == pytest.approx(128e-5)
+    assert lasts(slow, [(512, 0)], 0, 0.0) == lasts(TABLE, [(512, 0)], 0, 0.0)
     every = (StepTable(PARTS, e.but(graphs="512")) for e in (slow.engine, SCENARIO.engine))
     late, soon = (table.decode_time(100, 700.0) for table in every)
     assert late - soon == pytest.approx(100e-5)  # none for a graph's empty places
@@ -439,8 +444,8 @@ def test_a_pass_made_up_ahead_costs_a_newcomer_one_step_in_which_the_host_launch
         assert two(gap, QUICK, lookahead=1) - two(gap, QUICK) == pytest.approx(step, rel=0.02)
         assert two(gap, SLOW, lookahead=1) == pytest.approx(two(gap, SLOW), rel=0.01)
     assert two(9.0, lookahead=1) == two(9.0)  # nothing runs: nothing is made up ahead
-    whole, device = (SLOW.mixed([(512, 0)], 4, 600.0, ahead=ahead) for ahead in (0.0, 1.0))
-    assert SLOW.mixed([(512, 0)], 4, 600.0, ahead=2e-3) == pytest.approx(whole - 2e-3) and device < whole / 2
+    whole, device = (lasts(SLOW, [(512, 0)], 4, 600.0, ahead=ahead) for ahead in (0.0, 1.0))
+    assert lasts(SLOW, [(512, 0)], 4, 600.0, ahead=2e-3) == pytest.approx(whole - 2e-3) and device < whole / 2
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -451,7 +456,11 @@ def test_who_comes_while_the_scheduler_itself_launches_is_in_the_next_pass(apart
     table.apart, table.ahead = apart, False
     load = Requests(np.array([512, 512]), np.array([400, 100]), np.array([0.0, 1e-3]))
     first = simulate(load, (Pool(table, Server(lookahead=1), KV, 1),)).records.first
-    prompt, step, both = table.mixed([(512, 0)], 0, 0.0), table.decode_time(1, 513.0), table.mixed([(512, 0)], 1, 514.0)
+    prompt, step, both = (
+        lasts(table, [(512, 0)], 0, 0.0),
+        table.decode_time(1, 513.0),
+        lasts(table, [(512, 0)], 1, 514.0),
+    )
     assert first[0] == prompt
     assert first[1] == pytest.approx(prompt + apart * step + both, rel=1e-3)
 
@@ -629,9 +638,9 @@ def test_prompts_fall_on_attention_ranks_by_chance_but_never_beyond_a_budget() -
     build = components(request.scenario, TableSize(4096 + 64, 64, 1024))
     even, chance = StepTable(build, balanced=True), StepTable(build)
     few, many = [(512, 0.0)] * 4, [(512, 0.0)] * 32  # 32 x 512 over four ranks: each is full
-    assert even.mixed(few, 0, 0.0) < chance.mixed(few, 0, 0.0) <= even.mixed([(512, 0.0)] * 16, 0, 0.0)
-    assert chance.mixed(many, 0, 0.0) == pytest.approx(even.mixed(many, 0, 0.0))
-    assert chance.mixed(few[:1], 0, 0.0) == even.mixed(few[:1], 0, 0.0)
+    assert lasts(even, few, 0, 0.0) < lasts(chance, few, 0, 0.0) <= lasts(even, [(512, 0.0)] * 16, 0, 0.0)
+    assert lasts(chance, many, 0, 0.0) == pytest.approx(lasts(even, many, 0, 0.0))
+    assert lasts(chance, few[:1], 0, 0.0) == lasts(even, few[:1], 0, 0.0)
 
 
 def test_experts_of_all_ranks_work_on_the_mean_and_attention_on_the_fullest_rank() -> None:
@@ -641,8 +650,8 @@ def test_experts_of_all_ranks_work_on_the_mean_and_attention_on_the_fullest_rank
     )
     table = StepTable(components(request.scenario, TableSize(4096 + 64, 64, 1024)), balanced=True)
     chunks = [(512, 0.0)] * 8
-    even, fuller, fullest = (table.mixed(chunks, 0, 0.0, n) for n in (1.0, 1.5, 2.0))
-    assert even < fuller < fullest < table.mixed([(512, 0.0)] * 16, 0, 0.0)
+    even, fuller, fullest = (lasts(table, chunks, 0, 0.0, n) for n in (1.0, 1.5, 2.0))
+    assert even < fuller < fullest < lasts(table, [(512, 0.0)] * 16, 0, 0.0)
 
 
 def test_the_fullest_rank_is_that_with_most_new_tokens() -> None:

@@ -36,8 +36,8 @@ def test_arrays_of_passes_are_the_passes_of_the_simulator(case):
             assert table.decode_times(np.array([d]), context)[0] == pytest.approx(
                 table.decode_time(d, context), rel=1e-12
             )
-        expected = table.mixed([(each, past)] * prompts, d, context)
-        got = table.mixed_times(*(np.array([v]) for v in (prompts, each, past, d)), context)
+        expected, _ = table.passed([(each, past)] * prompts, d, context)
+        got = table.passed_times(*(np.array([v]) for v in (prompts, each, past, d)), context)
         assert got[0] == pytest.approx(expected, rel=1e-12)
 
 

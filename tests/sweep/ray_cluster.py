@@ -23,7 +23,7 @@ OUTPUTS = ("ttft_s", "tpot_s", "latency_s", "memory_bytes", "fits")
 
 def slow_infer_flat(**arguments):
     """As INFER.flat, slow enough that a node dies with blocks in hand."""
-    time.sleep(0.3)
+    time.sleep(0.1)
     return INFER.flat(**arguments)
 
 
@@ -35,7 +35,9 @@ def cores_become(number: int) -> bool:
 def main() -> None:
     axes, fixed = find_axes(REQUEST)
     expected = run(INFER.flat, axes, fixed, OUTPUTS, block=400)
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    noticed = {"health_check_period_ms": 500, "health_check_failure_threshold": 3}  # a death, else after 15 s
+    head = {"num_cpus": 0, "include_dashboard": False, "_system_config": noticed}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     first, _ = cluster.add_node(num_cpus=1), cluster.add_node(num_cpus=1)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     assert cores_become(2), "two workers were not started"

@@ -203,13 +203,13 @@ def test_a_table_of_which_nothing_is_scored_is_no_success(
 
 def test_sources_and_columns_pick_and_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(table(tmp_path / "t.csv", {}, {"id": "t-2", "source": "yours", "batch": "8"}))
-    assert main(["validate", path, "--source", "yours", "--by", "batch,tp", "--rows"]) == 0
+    assert main(["validate", path, "--source", "YOUR", "--by", "batch,tp", "--rows"]) == 0
     text = capsys.readouterr().out
     assert "1 row, 1 scored, 1 counted" in text and "by batch" in text and "by source" not in text
     assert "t-2" in text and "t-1" not in text
     for arguments, words in (
         (["--source", "hers"], "source is 'hers'"),
-        (["--source", "our"], "but the tables have yours"),
+        (["--source", "yuors"], "but no row has one of that name: try 'yours'"),
         (["--by", "prmpt"], "did you mean 'prompt'"),
     ):
         assert main(["validate", path, *arguments]) == 2

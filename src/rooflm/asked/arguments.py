@@ -369,7 +369,7 @@ def refuse_unknown(call: str, names: Iterable[str], known: Collection[str] | Non
     for name in names:
         if name not in asked and name != "model":
             ours = [own for word in meanings(name) if (own := word.replace("-", "_")) in asked]
-            near = ours or near_matches(name, asked)
+            near = ours or near_matches(name, asked) or near_matches(name, {n for c in EVERY for n in arguments(c)})
             tail = f"did you mean {' or '.join(map(repr, near[:2]))}?" if near else f"it has {', '.join(asked)}"
             others = [other for other in EVERY if name in arguments(other)]
             tail = f"it is of {', '.join(others)}" if others else tail

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-import numpy as np
-
 from rooflm.asked import paths
 from rooflm.asked.quantities import READ
 from rooflm.catalogue.engine import ABOUT
@@ -19,7 +17,7 @@ from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError
 from rooflm.readers.engines import known_words
 from rooflm.readers.quantities import WRITTEN
-from rooflm.readers.tables import check_bounds, field_value
+from rooflm.readers.tables import check_bounds, check_unit, field_value
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
@@ -33,10 +31,6 @@ DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency,
 ANY, SOME = About(""), About("", above=True)
 RATE = About("dense rate of a data type", "flop/s", above=True)
 """Rules of numbers that say none themselves: those whose default is 0 may be 0."""
-
-
-LEAST = {"bytes/s": 1e6, "flop/s": 1e9}
-"""Unit -> the least of a real part: what is below was meant in another unit."""
 
 
 def rule_of(owner: Any, name: str) -> About:
@@ -108,13 +102,7 @@ def allowed(root: Any, path: str, value: Any) -> Any:
             known_words("kernels" if name == "whose" else name, value, path)
     elif not isinstance(value, str | bool) and not is_dataclass(paths.get(root, path)):
         check_bounds(path, value, rule_of(owner, name))
-    unit = (about_at(path) or ANY).unit
-    if unit in LEAST and not isinstance(value, str):
-        flat = np.asarray(value, dtype=float)
-        for slow in flat[(flat > 0) & (flat < LEAST[unit])][:1]:
-            least, meant = (chosen_text(v, WRITTEN[unit]) for v in (LEAST[unit], slow * 1e12))
-            raise RooflmError(f"{path} is {slow:g} {WRITTEN[unit]}, but it must be at least {least}: "
-                              f"write it with its unit, such as {meant}")  # fmt: skip
+    check_unit(path, value, (about_at(path) or ANY).unit)
     return value
 
 

@@ -114,12 +114,13 @@ def written(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def arguments_of(path: str, table: Mapping[str, Any], known: Mapping[str, Argument]) -> dict[str, Any]:
-    """The arguments of a scenario file, each by its name in Python. known: option -> argument of the call.
+def arguments_of(path: str, table: Mapping[str, Any], known: Mapping[str, Argument], call: str) -> dict[str, Any]:
+    """The arguments of a scenario file, each by its name in Python. known: option -> argument of the call, which
+    messages name.
 
     Raises RooflmError where it names what is no argument, with what is most like it.
     """
     options = {(a.option.lstrip("-") or name).replace("-", "_"): a for name, a in known.items()} | dict(known)
     given = {k.replace("-", "_"): v for k, v in table.items() if k not in ASIDE and k != "model"}
-    refuse_unknown(f"{path}:", given, options)
+    refuse_unknown(f"{path}: {call}", given, options)
     return {options[k].name: value_of(options[k], v) for k, v in given.items()}

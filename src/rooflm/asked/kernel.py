@@ -11,6 +11,7 @@ import numpy as np
 
 from rooflm.asked.build_inference import Built, build_inference
 from rooflm.asked.checks import whole
+from rooflm.asked.refused import nearest
 from rooflm.catalogue.model import MLP, Attention, Block, Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import infer_scenario
@@ -18,6 +19,7 @@ from rooflm.graph.ops import Comm, Op, gemm
 from rooflm.kernels.collectives import ALGORITHMS, OPS, by_algorithm, ranks_in_tiers, volume
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import BOUNDS, Timed, time_nodes
+from rooflm.scenario.rules import divisors
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.numbers import text
 from rooflm.units import Num
@@ -122,7 +124,8 @@ def predict_attention(
     groups = heads if kv_heads is None else kv_heads
     counts(batch=batch, tokens=tokens, heads=heads, kv_heads=groups, head_dim=head_dim)
     if heads % groups:
-        raise RooflmError(f"kv_heads is {groups}, which does not divide the {heads} heads")
+        near = nearest(divisors(int(heads)), groups)
+        raise RooflmError(f"kv_heads is {groups}, but it must divide the {heads} heads: try {near}")
     prompt = tokens if phase == "prefill" else max(tokens - 1, 1)
     request = on(stub(heads, groups, head_dim), gpu=gpu, batch=batch, prompt=prompt, output=2, quant=quant or "bf16",
                  engine=engine, efficiency=efficiency)  # fmt: skip

@@ -16,7 +16,7 @@ _EXAMPLES = {
     "tokens": " of tokens such as 512, 8k or 128K",
     "1/s": " such as 2.5 or 120/min",
     "s": " such as 500ms",
-    "USD": " such as 1500 or 1.5 kUSD",
+    "USD": " such as 2.5, 1500 or 1.5 kUSD",
 }
 
 
@@ -29,20 +29,20 @@ def amount(text: str, unit: str = "", field: str = "value") -> int | float:
     (8192, 131072, 1048576, 300000000000, 1000000000000.0)
     >>> amount("2.5", "d"), amount("3 weeks", "d"), amount("120/min", "1/s"), amount("10%"), amount("20 GWh", "J")
     (2.5, 21.0, 2.0, 0.1, 72000000000000.0)
-    >>> amount("1.5 kUSD", "USD"), amount("$2.5", "USD"), amount("1.4M USD", "USD")
+    >>> amount("1.5 kUSD", "USD"), amount("$2.5/h", "USD"), amount("1.4M USD", "USD")
     (1500, 2.5, 1400000)
     """
     plain = text.strip().replace("_", "")
     if unit == "USD":
-        plain = standing(plain, "usd")[0].removesuffix("USD").strip()
+        plain = standing(plain.removesuffix("/h"), "usd")[0].removesuffix("USD").strip()
     try:
         return int(plain) if plain.lstrip("+-").isdigit() else float(plain)
     except ValueError:
         pass
     match = NUMBER.fullmatch(plain)
-    si_name = {"s": "s", "J": "j", "USD": "usd", "B/s": "bytes/s", "B": "bytes", "W": "w"}.get(unit)
+    si_name = {"s": "s", "J": "j", "B/s": "bytes/s", "B": "bytes", "W": "w"}.get(unit)
     if si_name:
-        return parse(plain, si_name, field) if unit != "USD" or not match else _scaled(plain, match, field, unit)
+        return parse(plain, si_name, field)
     if match is None:
         raise RooflmError(
             f"{field} is {text!r}, but it must be a number{_EXAMPLES.get(unit, ' such as 64, 8k or 1.5M')}"

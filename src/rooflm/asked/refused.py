@@ -13,7 +13,7 @@ from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.model import Attention
 from rooflm.errors import RooflmError
 from rooflm.readers.engines import engines_of_adapters
-from rooflm.readers.schemes import PRESETS, nearest_schemes
+from rooflm.readers.schemes import PRESETS, nearest_schemes, without_cache
 from rooflm.scenario.rules import Rule, divisors, expert_ways, heads_of, mixers, mixtures, tensor_ways
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.shown.numbers import plain_number, plural
@@ -118,6 +118,11 @@ def _widths(s: Scenario) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
+def _nearest_width(s: Scenario) -> str:
+    """The width of cached values nearest to the scheme's that the engine keeps."""
+    return min(listed(s.engine.abilities.caches), key=lambda width: abs(int(width) - float(s.quant.kv_bits)))
+
+
 def _whole_share(s: Scenario) -> dict[str, Any]:
     """Sequences of which a training batch must hold a multiple, and the nearest batch that does."""
     share = s.mapping.dp * s.mapping.micro_batch
@@ -167,7 +172,8 @@ SENTENCES = {
         lambda s: {"one": next(f for f in mixtures(s.model) if f.top_k > f.experts)}),
     "the indexer has no heads": Sentence(
         "index_topk is above 0, but then index_heads, index_dim and any q_rank must be at least 1"),
-    "the degrees do not divide the GPUs": Sentence("gpus is {gpus}, but {given} must divide it: try {near}", _given),
+    "the degrees do not divide the GPUs": Sentence(
+        "gpus is {gpus}, but {given} must divide it: try {near} GPUs", _given),
     "tp does not divide the heads": Sentence(
         "tp is {m.tp}, but it must divide the {all} attention heads of {s.model.name}: try {near}",
         lambda s: first_uneven(heads_of(s.model), s.mapping.tp, tensor_ways(s.model))),
@@ -193,8 +199,8 @@ SENTENCES = {
         "cpu_layers is {s.offload.layers} and cpu_experts {s.offload.experts}, but {s.model.name} has "
         "{s.model.layers} layers, of which the device holds at least one"),
     "the engine keeps no such cache": Sentence(
-        "quant keeps {s.quant.kv_bits} bits a cached value, but engine {s.engine.name} keeps {widths}",
-        lambda s: {"widths": _widths(s)}),
+        "quant {s.quant.name} keeps {s.quant.kv_bits} bits a cached value, but engine {s.engine.name} keeps {widths}: "
+        "try {near}", lambda s: {"widths": _widths(s), "near": f"{without_cache(s.quant.name)}kv{_nearest_width(s)}"}),
     "a step gains more than its guesses": Sentence(
         "accepted is {s.speculation.accepted}, but a step with guesses {s.speculation.guesses} gains at most {most}",
         lambda s: {"most": s.speculation.guesses + 1}),

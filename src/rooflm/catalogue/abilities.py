@@ -43,9 +43,8 @@ class Abilities:
     def runs(self, quant: Quant) -> bool:
         """Whether it runs a scheme; one whose widths are a list of values counts as run.
 
-        >>> from rooflm.readers.schemes import PRESETS
-        >>> Abilities(schemes="half, gguf").runs(PRESETS["q4_k_m"]), Abilities(schemes="half").runs(PRESETS["nvfp4"])
-        (True, False)
+        >>> [Abilities(schemes=runs).runs(Quant("q4_k_m", 4.85, gguf=True)) for runs in ("half, gguf", "half")]
+        [True, False]
         """
         return not self.schemes or bool(kinds_of(quant) & set(listed(self.schemes)))
 
@@ -57,28 +56,15 @@ def of_name(text: str, name: str, usual: float) -> float:
 
 @lru_cache
 def listed(text: str) -> tuple[str, ...]:
-    """The words of a text with commas.
-
-    >>> listed("half, fp8")
-    ('half', 'fp8')
-    """
+    """The words of a text with commas."""
     return tuple(piece.strip() for piece in text.split(",") if piece.strip())
 
 
 def kinds_of(q: Quant) -> frozenset[str]:
-    """The kinds that a scheme may be: one where its name or values say so, several of mere widths ("w4a16").
-
-    >>> from rooflm.readers.schemes import PRESETS
-    >>> sorted(kinds_of(PRESETS["nvfp4"])), sorted(kinds_of(PRESETS["q4_k_m"]))
-    (['nvfp4'], ['gguf'])
-    """
-    plain = all(isinstance(w, REAL) for w in (q.weight_bits, q.act_bits, q.kv_bits, q.scale_bits))
-    return _kinds_of(q) if plain else frozenset(KINDS)
-
-
-@lru_cache
-def _kinds_of(q: Quant) -> frozenset[str]:
-    """`kinds_of` a scheme of plain widths."""
+    """The kinds that a scheme may be: one where its name or values say so, several of mere widths ("w4a16"), any where
+    its widths are lists."""
+    if not all(isinstance(w, REAL) for w in (q.weight_bits, q.act_bits, q.kv_bits, q.scale_bits)):
+        return frozenset(KINDS)
     weight, act = float(q.weight_bits), float(q.act_bits)
     if weight >= 16:
         return frozenset({"half"})

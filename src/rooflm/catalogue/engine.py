@@ -106,6 +106,8 @@ class Kernels:
     tuned_experts: str = shapes("experts x width on a rank, whose 8-bit products memory alone holds, so well tuned")
     tuned_experts_on: str = word("", "cards on which these are so (none: all), with commas")
     expert_values: Num = number(2.0, "read and written a value by what runs between experts' products", "bytes")
+    expert_tile: Num = count(0, "rows of a tile of quantised experts' products, however few an expert has", 0)
+    expert_rows: Num = count(INF, "most tokens of a pass whose quantised experts' products vector kernels take", 1)
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     sm_stream: Num = number(0.0, "most bytes of weights a clock that an SM takes (without gemv: 8 bits as 4)", "bytes")
     sm_integers: Num = number(0.0, "most FLOPs a clock of an SM in products by narrow weights (0: no limit)", "FLOP")
@@ -126,6 +128,7 @@ class Kernels:
     latent_prompts: Num = count(0, "prompts behind cached tokens, fewer than this, read latents as decoding does", 0)
     latent_blocks: Num = count(0, "decoding, blocks that Triton cuts a sequence's latents into (0: as measured)", 0)
     latent_cut: Num = count(0, "tokens of such a block where long sequences are cut into more (0: they are not)", 0)
+    cut_caches: bool = flag(False, "attention over a prompt is shared out among SMs along the cache as well (stream-k)")
     wide_heads: Num = number(1.0, "attention over a prompt: time of heads of more than 128 values, over its formula's")
     sparse_prompts: bool = flag(False, "prompts no longer than what an indexer picks go through its kernel, too")
     own_files: bool = flag(False, "reads files of its own format (a scheme's `in_files`)")
@@ -336,11 +339,7 @@ class Engine:
     """Constant by its own name -> where it stands: `asked.paths` takes either."""
 
     def __repr__(self) -> str:
-        """Name, release and phase; `rooflm show engine NAME` prints its constants.
-
-        >>> Engine("mine", "1.2")
-        <Engine mine 1.2: inference>
-        """
+        """Name, release and phase; `rooflm show engine NAME` prints its constants."""
         return f"<Engine {' '.join(filter(None, (self.name, self.version)))}: {self.phase}>"
 
     @property

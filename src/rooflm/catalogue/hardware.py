@@ -57,11 +57,7 @@ class Measured:
     off: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def of(self, dtype: str) -> Measured:
-        """The constants for a data type.
-
-        >>> Measured(launch=1e-6, decode=0.5, own={"bf16": {"decode": 0.1}}).of("bf16").decode
-        0.1
-        """
+        """The constants for a data type."""
         constants: dict[str, Any] = dict(self.own.get(dtype, {}))
         return replace(self, **constants) if constants else self
 
@@ -119,12 +115,7 @@ class Device:
     """Of a card of one's own: in words, which fields were taken from which card of the catalogue."""
 
     def __repr__(self) -> str:
-        """Name, rates, memory and power.
-
-        >>> from rooflm.readers.devices import load_device
-        >>> load_device("a100")
-        <Device a100-sxm-80gb: 312 TFLOP/s bf16, 80.00 GiB at 2.04 TB/s, 400 W>
-        """
+        """Name, rates, memory and power."""
         best = "bf16" if "bf16" in self.peak else next(iter(self.peak), "")
         rate = f"{text_range(self.peak[best], 'FLOP/s')} {best}, " if best else ""
         size = gib(float(np.max(self.dram.size)))
@@ -133,12 +124,7 @@ class Device:
 
     @property
     def kernel_generation(self) -> str:
-        """The generation whose kernel constants apply where the card has none of its own.
-
-        >>> from rooflm.readers.devices import load_device
-        >>> [load_device(name).kernel_generation for name in ("rtx-5090", "b200")]
-        ['blackwell-rtx', 'blackwell']
-        """
+        """The generation whose kernel constants apply where the card has none of its own."""
         return self.generation or self.architecture
 
     @property

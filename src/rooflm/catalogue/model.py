@@ -209,11 +209,7 @@ class Model:
     depth_prune: Num = number(0.0, "share of layers removed", high=1.0, below=True)
 
     def __repr__(self) -> str:
-        """Name, parameters and layers.
-
-        >>> Model("llama-7b", 4096, 32000, (Block(32, Attention(32, 32, 128), MLP(11008)),))
-        <Model llama-7b: 6.74 G parameters, 32 layers, hidden 4096>
-        """
+        """Name, parameters and layers."""
         total, active = text_range(self.parameters, ""), text_range(self.active_parameters, "")
         used = f" ({active} for a token)" if active != total else ""
         layers, hidden = (text_range(v, "") if np.ndim(v) else f"{v:g}" for v in (self.layers, self.hidden))
@@ -259,11 +255,7 @@ class Model:
 
 
 def _whole(value: Num) -> Num:
-    """Round to a whole number of at least 1.
-
-    >>> float(_whole(23.36)), float(_whole(0.2))
-    (23.0, 1.0)
-    """
+    """Round to a whole number of at least 1."""
     return np.maximum(np.round(value), 1)
 
 
@@ -376,11 +368,7 @@ def matrix_params(hidden: Num, width: Num, gated: bool, bias: bool = False) -> N
 
 
 def ffn_params(ffn: FeedForward | None, hidden: Num, active: bool = False) -> Num:
-    """Parameters of a feed-forward; `active`: only those that one token uses.
-
-    >>> ffn_params(MLP(11008), 4096) == 3 * 4096 * 11008
-    True
-    """
+    """Parameters of a feed-forward; `active`: only those that one token uses."""
     if ffn is None:
         return 0
     if isinstance(ffn, MLP):

@@ -38,12 +38,7 @@ class Quant:
     in_files: str = word("", "scheme as which an engine that reads files of its own format runs it (none: as it is)")
 
     def narrows(self, part: str) -> bool:
-        """Whether the weights of a part of a layer are quantised.
-
-        >>> from rooflm.readers.schemes import PRESETS
-        >>> PRESETS["mxfp4"].narrows("experts"), PRESETS["mxfp4"].narrows("attention")
-        (True, False)
-        """
+        """Whether the weights of a part of a layer are quantised."""
         return part not in self.wide
 
     @cached_property
@@ -55,20 +50,14 @@ class Quant:
     def table_bytes(self) -> Num:
         """Bytes a value of embedding and head.
 
-        >>> from rooflm.readers.schemes import PRESETS
-        >>> PRESETS["q8_0"].table_bytes, PRESETS["int8"].table_bytes
+        >>> Quant("q8_0", table_bits=8.5).table_bytes, Quant("int8", 8, 8).table_bytes
         (1.0625, 2.0)
         """
         return self.table_bits / 8 if self.table_bits else self.half_bytes
 
     @property
     def rest_bytes(self) -> Num:
-        """Bytes a weight of the parts of a layer that stay wide.
-
-        >>> from rooflm.readers.schemes import PRESETS
-        >>> PRESETS["mxfp4"].rest_bytes, PRESETS["mxfp4-moe"].rest_bytes
-        (2.0, 1.0625)
-        """
+        """Bytes a weight of the parts of a layer that stay wide."""
         return self.rest_bits / 8 if self.rest_bits else self.half_bytes
 
     @property

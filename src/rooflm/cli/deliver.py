@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,38 @@ def check_files(
         from rooflm.plots.choose import check_plot
 
         check_plot(plot, plot_kind, axes)
+
+
+def check_targets(out: str | None, plot: str | None) -> None:
+    """Refuse a table or a picture that could not be written, before any work is done."""
+    if out:
+        from rooflm.sweep.files import TABLES, check_target
+
+        check_target(out, (*TABLES, "json"))
+    if plot:
+        from rooflm.plots.picture import check_picture
+
+        check_picture(plot)
+
+
+def write_table(path: str, columns: dict[str, list[Any]]) -> None:
+    """Columns to a file that `check_targets` allows."""
+    from rooflm.sweep.files import TABLES, check_target, write_columns, write_text
+
+    target = check_target(path, (*TABLES, "json"))
+    if target.suffix.lower() == ".json":
+        write_text(target, dumps(clean(columns)))
+    else:
+        write_columns(target, columns)
+
+
+def clean(values: Any) -> Any:
+    """Not-a-number and infinity as None, so that the JSON is valid."""
+    if isinstance(values, dict):
+        return {k: clean(v) for k, v in values.items()}
+    if isinstance(values, list | tuple):
+        return [clean(v) for v in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values
 
 
 def deliver_point(

@@ -1,4 +1,4 @@
-"""Print the result of a search, as text or JSON, and set the exit status."""
+"""Deliver the result of a search: files, then text or JSON, and the exit status."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import typer
 
-from rooflm.cli.console import Voice, dumps, show
+from rooflm.cli.console import Voice, dumps, show, tell
+from rooflm.cli.deliver import write_table
 from rooflm.search.said import blocks
 from rooflm.shown.answer import assumptions
 from rooflm.shown.blocks import Say
@@ -15,10 +16,18 @@ NOTHING = 1
 """Exit status of a search that finds nothing."""
 
 
-def print_result(found: Any, command: str, seconds: float, json_: bool, note: str = "", first: str = "") -> None:
-    """Print a search's result. command: starts the best answer; note: what its figures mean; first: what to do before
-    starting it. Exits with status 1 if nothing was found."""
-    if json_:
+def deliver_result(
+    found: Any, command: str, seconds: float, shown: dict[str, Any], note: str = "", first: str = ""
+) -> None:
+    """Write and print a search's result. command: starts the best answer; note: what its figures mean; first: what to
+    do before starting it. Exits with status 1 if nothing was found, which writes nothing."""
+    if shown["out"] and found.top:
+        write_table(shown["out"], found_columns(found))
+        tell(f"wrote {shown['out']}")
+    if shown["plot"] and found.top:
+        found.plot(shown["plot"])
+        tell(f"wrote {shown['plot']}")
+    if shown["json"]:
         print(dumps({**result_json(found, command, seconds), "first": first}))
     else:
         took = [Say(f"searched in {seconds:.2f} s", "faint")] if Voice.verbose else []
@@ -26,6 +35,13 @@ def print_result(found: Any, command: str, seconds: float, json_: bool, note: st
               *([] if Voice.quiet else assumptions(found))])  # fmt: skip
     if found.best is None:
         raise typer.Exit(NOTHING)
+
+
+def found_columns(found: Any) -> dict[str, list[Any]]:
+    """The best points and the trade-off, one a row; `list` says which."""
+    rows = [{"list": name, **c.inputs, **c.outputs}
+            for name, points in (("best", found.top), ("trade-off", found.front)) for c in points]  # fmt: skip
+    return {k: [r.get(k) for r in rows] for k in dict.fromkeys(k for r in rows for k in r)}
 
 
 def result_json(found: Any, command: str, seconds: float) -> dict[str, Any]:

@@ -92,7 +92,11 @@ def attention_command(
         return predict_attention(phase, **sizes, heads=heads, kv_heads=kv_heads, head_dim=head_dim, gpu=gpu,
                                  quant=quant, engine=engine, efficiency=efficiency)  # fmt: skip
 
-    predict_all(call, {"batch": batch, "tokens": tokens}, json_)
+    def read(text: str, field: str) -> Any:
+        """A length in powers of 1024, as a prompt's is; else a number."""
+        return numbers(text, "prompt" if field == "tokens" else field)
+
+    predict_all(call, {"batch": batch, "tokens": tokens}, json_, read)
 
 
 @app.command("collective", cls=exemplified("predict collective"))

@@ -38,8 +38,9 @@ def _kind(word: str) -> str:
     singular = word.lower().strip()
     singular = KINDS.get(singular, singular)
     if singular not in KINDS.values():
-        near = near_matches(word, KINDS) or list(KINDS)
-        raise RooflmError(f"unknown list {word!r}: did you mean {' or '.join(map(repr, near))}?")
+        near = near_matches(word, KINDS)
+        said = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it must be one of {', '.join(KINDS)}"
+        raise RooflmError(f"unknown list {word!r}: {said}")
     return singular
 
 

@@ -75,10 +75,12 @@ SHELL = grouped((
              ("search infer",)),
     Argument("out", "file", "Write csv, parquet, xlsx, md, nc or json.", GRIDS),
     Argument("out", "file", "Per-request table: csv, parquet, xlsx, md or json.", ("serve",)),
+    Argument("out", "file", "Write the best and the trade-off: csv, parquet, xlsx, md or json.", SEARCHES),
     Argument("out", "file", "Write csv or json.", EXPLORES),
     Argument("out", "file", "Write every row and its prediction, csv.", ("validate",)),
     Argument("plot", "file", "Draw a png, svg or html.", (*GRIDS, "explore grid", "explore generations")),
-    Argument("plot", "file", "Queue, running, KV over time: png, svg, html.", ("serve",)),
+    Argument("plot", "file", "Queue, running, KV over time; of a grid its curves: png, svg, html.", ("serve",)),
+    Argument("plot", "file", "Draw the trade-off, or of training the best steps: png, svg, html.", SEARCHES),
     Argument("plot", "file", "Draw predicted over measured (png, svg).", ("validate",)),
     Argument("plot_kind", "text", "lines, heatmap, parts, shares, memory, pareto or roofline.", (INFER,)),
     Argument("plot_kind", "text", "parts, memory or roofline; of a grid lines, heatmap, parts, shares or memory.",
@@ -86,6 +88,7 @@ SHELL = grouped((
     Argument("plot_kind", "text", "Bars of the time by cause: seconds or shares.", ("explore grid",),
              words=("seconds", "shares")),
     Argument("plot_value", "text", "Which output to draw, such as mfu or tpot_s.", GRIDS),
+    Argument("plot_value", "text", "Of a grid: which output to draw, such as ttft_p95_s.", ("serve",)),
     Argument("quiet", "flag", "The answer alone: no assumptions, warnings or progress.", EVERY),
     Argument("verbose", "flag", "Also what stands behind the answer.", EVERY),
 ))  # fmt: skip
@@ -220,7 +223,7 @@ def command(
         }
         table = read_table(at) if first is True else None
         if table is not None:
-            filled = arguments_of(at, table, rows)
+            filled = arguments_of(at, table, rows, name)
             at = table["model"] if isinstance(table["model"], str) else ",".join(table["model"])
             read |= {k: v for k, v in filled.items() if not on_the_line(call_context, k)}
         Voice.quiet, Voice.verbose = Voice.quiet or read.pop("quiet"), Voice.verbose or read.pop("verbose")

@@ -15,8 +15,8 @@ def report(
 ) -> None:
     """One page that answers: memory, speed, cost, alternatives, what bounds it, how sure, and the command to run.
 
-    The file holds `model`, the arguments of the task, and may hold `question` (its heading) and `task`: infer, train,
-    serve, search infer, search serve or search train.
+    The file holds `model`, the arguments of the task, and may hold `question`
+    (its heading) and `task`: infer, train, serve, search infer or search train.
     """
     from rooflm.reporting.report import report as make
     from rooflm.sweep.files import check_target

@@ -6,8 +6,9 @@ import time
 from typing import Any
 
 from rooflm.cli.console import counting
+from rooflm.cli.deliver import check_targets
 from rooflm.cli.examples import exemplified
-from rooflm.cli.found import print_result
+from rooflm.cli.found import deliver_result
 from rooflm.cli.options import command, group
 from rooflm.cli.search_infer import infer_command
 
@@ -20,9 +21,10 @@ def train(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     from rooflm.search.training import search_train
 
     start = time.perf_counter()
+    check_targets(shown["out"], shown["plot"])
     with counting("searching", "points"):
         found = search_train(model, **asked)
-    print_result(found, trained_by(model, found, asked), time.perf_counter() - start, shown["json"])
+    deliver_result(found, trained_by(model, found, asked), time.perf_counter() - start, shown)
 
 
 app.command("infer", cls=exemplified("search infer"))(infer_command)

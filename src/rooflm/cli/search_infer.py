@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import arguments
 from rooflm.cli.console import counting
-from rooflm.cli.found import print_result
+from rooflm.cli.deliver import check_targets
+from rooflm.cli.found import deliver_result
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
 from rooflm.shown.numbers import count, plural
@@ -29,6 +30,7 @@ def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
 
     start = time.perf_counter()
     check_deploy(shown["deploy"])
+    check_targets(shown["out"], shown["plot"])
     under_load = shown["under_load"] or any(name in asked for name in LOAD_ALONE)
     alone = BATCH_ALONE if under_load else LOAD_ALONE
     if under_load and "batch" in asked:
@@ -42,7 +44,7 @@ def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     prompt, output = (asked.get(name, arguments("search_infer")[name].default) for name in ("prompt", "output"))
     note = f"prompt {count(prompt)}, output {plural(output, 'token')}; {LOAD_NOTE if under_load else BATCH_NOTE}"
     command, first = (begun.text, begun.note) if begun else ("", "")
-    print_result(found, command, time.perf_counter() - start, shown["json"], note, first)
+    deliver_result(found, command, time.perf_counter() - start, shown, note, first)
 
 
 LOAD_ALONE = tuple(arguments("search_serve").keys() - arguments("search_infer").keys())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rooflm.cli.console import Voice, dumps, show, tell, warn, working
-from rooflm.cli.deliver import deliver_grid
+from rooflm.cli.deliver import check_targets, clean, deliver_grid, write_table
 from rooflm.cli.found import NOTHING
 from rooflm.cli.guard import INTERRUPTED
 from rooflm.cli.options import command
@@ -22,21 +22,27 @@ if TYPE_CHECKING:
 def serve(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm serve` does with its arguments."""
     from rooflm.api import serve as simulate
-    from rooflm.serving.grid import serve_grid, split_lists
+    from rooflm.plots.scale import check_value
+    from rooflm.serving.grid import SERVE_OUTPUTS, serve_grid, split_lists
     from rooflm.serving.said import blocks
     from rooflm.shown.answer import assumptions
 
     arguments = {**asked, "server": server_options(shown["option"], shown["scheduler"])}
     find, slo = shown["find"], asked.get("slo", "")
-    check_files(shown["out"], shown["plot"])
+    check_targets(shown["out"], shown["plot"])
     axes, fixed = split_lists({"model": model, **arguments})
+    value = shown["plot_value"]
     if axes:
-        if find is not None or shown["plot"]:
-            raise RooflmError("--find and --plot are of a single simulation: leave out the lists")
+        if find is not None:
+            raise RooflmError("--find is of a single simulation: leave out the lists")
+        if value is not None:
+            check_value(value, SERVE_OUTPUTS)
         with working("simulating"):
             grid = serve_grid(axes, fixed, simulate)
-        deliver_grid(grid, json_=shown["json"], out=shown["out"], plot=None, kind=None, value=None)
+        deliver_grid(grid, json_=shown["json"], out=shown["out"], plot=shown["plot"], kind=None, value=value)
         return
+    if value is not None:
+        raise RooflmError(f"--plot-value is {value!r}, but one simulation is drawn over time: give a list")
     if find is not None:
         with working(f"seeking the {'fewest' if find == 'replicas' else 'highest'} {find}"):
             found = search(model, arguments, find, slo)
@@ -56,7 +62,7 @@ def serve(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     if served.run.interrupted:
         tell("these numbers are of what was done until then; no file is written")
     if shown["out"] and not served.run.interrupted:
-        write_table(shown["out"], served)
+        write_table(shown["out"], request_columns(served))
         tell(f"wrote {shown['out']}")
     if shown["plot"] and not served.run.interrupted:
         served.plot(shown["plot"])
@@ -130,37 +136,7 @@ def search(model: str, arguments: dict[str, Any], what: str, slo: str) -> Found:
     return highest(lambda r: settled(**rest, rate=r))
 
 
-def check_files(out: str | None, plot: str | None) -> None:
-    """Targets that can be written, asked before any work is done."""
-    from rooflm.plots.picture import check_picture
-    from rooflm.sweep.files import TABLES, check_target
-
-    if out:
-        check_target(out, (*TABLES, "json"))
-    if plot:
-        check_picture(plot)
-
-
-def write_table(path: str, served: Served) -> None:
-    """The per-request table to a file."""
-    from rooflm.sweep.files import TABLES, check_target, write_columns, write_text
-
-    target = check_target(path, (*TABLES, "json"))
-    columns = {k: v.tolist() for k, v in served.table._asdict().items()}
-    columns = {
-        ("arrival_s" if k == "arrival" else f"{k}_s" if k in ("ttft", "tpot", "latency") else k): v
-        for k, v in columns.items()
-    }
-    if target.suffix.lower() == ".json":
-        write_text(target, dumps(clean(columns)))
-    else:
-        write_columns(target, columns)
-
-
-def clean(values: Any) -> Any:
-    """Not-a-number and infinity as None, so that the JSON is valid."""
-    if isinstance(values, dict):
-        return {k: clean(v) for k, v in values.items()}
-    if isinstance(values, list | tuple):
-        return [clean(v) for v in values]
-    return None if isinstance(values, float) and not math.isfinite(values) else values
+def request_columns(served: Served) -> dict[str, list[Any]]:
+    """The per-request table, by the names of a file."""
+    timed = {"arrival", "ttft", "tpot", "latency"}
+    return {f"{k}_s" if k in timed else k: v.tolist() for k, v in served.table._asdict().items()}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROWS = grouped((
     "Which rows",
-    Argument("source", "repeated", "Rows of these sources only (a comma list).", ()),
+    Argument("source", "repeated", "Rows of these sources only: a comma list of names, or of parts of them.", ()),
     "The answer",
     Argument("by", "repeated", "Group errors by columns (a comma list).", ()),
     Argument("rows", "flag", "Print every row with its prediction.", ()),

@@ -73,14 +73,7 @@ class Running(NamedTuple):
 
 
 def most_in_flight(s: Scenario) -> Num:
-    """Most micro-batches in the pipeline at once: one a stage where the engine's stages work at the same time, else
-    one.
-
-    >>> from rooflm.asked.build_inference import build_inference
-    >>> two = build_inference(model="llama-7b", gpu="a100", tp=1, pp=2, engine="vllm").scenario
-    >>> float(most_in_flight(two)), float(most_in_flight(replace(two, engine=two.engine.but(pipelined=False))))
-    (2.0, 1.0)
-    """
+    """Most micro-batches in the pipeline at once: one a stage where the engine's stages overlap, else one."""
     asked = s.mapping.in_flight
     return smaller(pick(asked > 0, asked, s.mapping.pp if s.engine.stages.pipelined else 1), s.mapping.pp)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, wraps
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -92,11 +93,20 @@ def figure(method: Callable[[F], Any]) -> cached_property[Any]:
     return cached_property(read)
 
 
+def read_off(path: str, meaning: str) -> cached_property[Any]:
+    """A figure that stands in one of an estimate's records: where, from the estimate on, and what it means."""
+    found = figure(attrgetter(path))
+    found.__doc__ = meaning
+    return found
+
+
 class Figures:
     """What the figures of inference and training share."""
 
     scenario: Scenario
     limits: Limits
+    gpus = read_off("scenario.mapping.devices", "GPUs of all ranks.")
+    reason = read_off("limits.reason", "Why it cannot run: the first rule that a point breaks, or an empty text.")
 
     def __post_init__(self) -> None:
         """Numbers of a single point are plain Python numbers."""
@@ -108,16 +118,6 @@ class Figures:
         return single(value) if self.scenario.axes == 0 else value
 
     @figure
-    def gpus(self) -> Num:
-        """GPUs of all ranks."""
-        return self.scenario.mapping.devices
-
-    @figure
     def fits(self) -> Num:
         """Whether it keeps every rule and fits in memory."""
         return ~self.limits.broken
-
-    @figure
-    def reason(self) -> Num:
-        """Why it cannot run: the first rule that a point breaks, or an empty text."""
-        return self.limits.reason

@@ -13,15 +13,11 @@ from rooflm.scenario.speculation import Speculation, guessing_model
 from rooflm.units import Num
 
 
-def verifying(plain: Sequence[Op | Comm], s: Scenario, wide: Callable[[Num], Sequence[Op | Comm]]) -> list[Op | Comm]:
-    """Nodes of a decode pass that verifies guesses. plain: nodes of a pass with one token a sequence; wide(rows): of a
-    pass with `rows` tokens a sequence. Attention still reads a sequence's cache only once."""
-    if s.speculation.off:
-        return list(plain)
-    rows = s.speculation.verified
-    other = wide(rows)
+def verifying(plain: Sequence[Op | Comm], wide: Sequence[Op | Comm], rows: Num) -> list[Op | Comm]:
+    """Nodes of a decode pass that verifies guesses, from those of passes with one token a sequence (plain) and with
+    `rows` of them (wide). Attention still reads a sequence's cache only once."""
     return [a._replace(flops=a.flops * rows) if isinstance(a, Op) and a.kind in OVER_CACHE else b
-            for a, b in zip(plain, other, strict=True)]  # fmt: skip
+            for a, b in zip(plain, wide, strict=True)]  # fmt: skip
 
 
 def drafting(s: Scenario) -> Scenario:

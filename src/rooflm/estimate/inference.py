@@ -10,7 +10,7 @@ import numpy as np
 
 from rooflm.estimate import request
 from rooflm.estimate.capacity import Running, memory_use, running
-from rooflm.estimate.figures import Figures, Limits, Memory, check, figure
+from rooflm.estimate.figures import Figures, Limits, Memory, check, figure, read_off
 from rooflm.estimate.offloaded import device_part, host_bytes, stored_part
 from rooflm.estimate.request import mean_step
 from rooflm.estimate.step import Step, add_up, by_name, volumes
@@ -39,6 +39,8 @@ class InferenceFigures(Figures):
     speed: request.Speed
     running: Running
     scenario: Scenario
+    max_batch = read_off("running.largest", "The largest batch that fits.")
+    waves = read_off("running.waves", "Rounds in which the batch runs.")
 
     @property
     def timed(self) -> dict[str, Sequence[Timed]]:
@@ -102,16 +104,6 @@ class InferenceFigures(Figures):
     def requests_per_s(self) -> Num:
         """Requests a second."""
         return self.scenario.workload.batch / self.latency
-
-    @figure
-    def max_batch(self) -> Num:
-        """The largest batch that fits."""
-        return self.running.largest
-
-    @figure
-    def waves(self) -> Num:
-        """Rounds in which the batch runs."""
-        return self.running.waves
 
     @figure
     def cost_per_million_tokens(self) -> Num:
@@ -229,7 +221,9 @@ def infer_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Infe
     held, stored = device_part(s), stored_part(s)
     run = running(stored)
     fast = request.speed(s, request.timed_passes(held, run), rates(s), run)
-    tpot, end = fast.tpot, request.a_token(s, request.last_step(fast.tick.total, s.axes), fast.extra)
+    tick = fast.tick.total
+    last = tick[-1] if isinstance(tick, np.ndarray) and tick.ndim > s.axes else tick
+    tpot, end = fast.tpot, request.a_token(s, last, fast.extra)
     if not s.model.head:
         tpot, end = np.nan * tpot, np.nan * tpot
     memory = memory_use(stored, need=run.need)

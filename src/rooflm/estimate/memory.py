@@ -44,7 +44,6 @@ def local_ffn(ffn: shapes.FeedForward | None, mapping: Mapping) -> tuple[Num, Nu
 def block_shard(model: Model, block: Block, mapping: Mapping) -> dict[str, Num]:
     """Parameters of one layer on one rank: matrices by part (`quant.PARTS`), and "plain": norms, router.
 
-    >>> from rooflm.catalogue.model import MLP
     >>> b = Block(1, Attention(32, 32, 128), MLP(11008)); m = Model("m", 4096, 32000, (b,))
     >>> shard = block_shard(m, b, Mapping(tp=2))
     >>> float(shard["attention"] + shard["mlp"]) * 2 == 4 * 4096**2 + 3 * 4096 * 11008
@@ -66,7 +65,6 @@ def block_shard(model: Model, block: Block, mapping: Mapping) -> dict[str, Num]:
 def stage_share(model: Model, pp: Num) -> Num:
     """Share of all layers that the fullest pipeline stage holds: ceil(L / pp) / L.
 
-    >>> from rooflm.catalogue.model import MLP
     >>> m = Model("m", 64, 100, (Block(78, Attention(1, 1, 64), MLP(64)),)); float(stage_share(m, 12) * 78)
     7.0
     """
@@ -115,7 +113,6 @@ def extra_share(model: Model, mapping: Mapping) -> Num:
 def weight_bytes(model: Model, mapping: Mapping, quant: Quant) -> Num:
     """Bytes of weights on the fullest device; norms and router stay at 16 bits, mostly also embedding and head.
 
-    >>> from rooflm.catalogue.model import MLP
     >>> m = Model("llama-7b", 4096, 32000, (Block(32, Attention(32, 32, 128), MLP(11008)),))
     >>> float(weight_bytes(m, Mapping(), Quant("bf16"))) == 2 * 6738415616
     True
@@ -159,7 +156,6 @@ def index_bytes(mixer: shapes.Mixer | None) -> Num:
 def kv_bytes_per_token(model: Model, quant: Quant) -> Num:
     """Bytes that one more token adds to the cache of the whole model (windows not yet full).
 
-    >>> from rooflm.catalogue.model import MLP
     >>> m = Model("llama-2-7b", 4096, 32000, (Block(32, Attention(32, 32, 128), MLP(11008)),))
     >>> float(kv_bytes_per_token(m, Quant("bf16"))) / 1024
     512.0

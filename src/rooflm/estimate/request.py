@@ -40,7 +40,8 @@ def served_context(s: Scenario, work: Pass) -> Context:
 
 def decode_nodes(s: Scenario, run: Running) -> list[Op | Comm]:
     """The nodes of the decode pass, which with speculative decoding verifies several tokens a sequence."""
-    return verifying(build(decode_context(s, run)), s, lambda rows: build(decode_context(s, run, rows)))
+    plain, rows = build(decode_context(s, run)), s.speculation.verified
+    return plain if s.speculation.off else verifying(plain, build(decode_context(s, run, rows)), rows)
 
 
 def contexts_of(s: Scenario) -> Num:
@@ -64,11 +65,6 @@ def mean_step(x: Num, axes: int) -> Num:
         return x
     first, middle, last = x if axes else x.tolist()
     return (first + 4.0 * middle + last) / 6.0
-
-
-def last_step(x: Num, axes: int) -> Num:
-    """The last step's value of a per-step number that may carry the leading context axis."""
-    return x[-1] if isinstance(x, np.ndarray) and x.ndim > axes else x
 
 
 class Passes(NamedTuple):

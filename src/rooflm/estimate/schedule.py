@@ -44,11 +44,7 @@ def table_time(p: Num, v: Num, m: Num, forward: Num, backward: Num) -> Num:
 
 
 def chunks(schedule: str, v: Num) -> Num:
-    """Virtual stages that the schedule interleaves.
-
-    >>> chunks("1f1b", 3), chunks("interleaved", 3)
-    (1, 3)
-    """
+    """Virtual stages that the schedule interleaves."""
     return v if schedule == "interleaved" else 1
 
 

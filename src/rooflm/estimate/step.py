@@ -86,11 +86,7 @@ class Step:
 
 
 def add_up(values: Iterable[Num]) -> Num:
-    """The sum, small arrays first: what varies along few axes is added up before it meets what varies along many.
-
-    >>> float(add_up([1.0, np.array(2.0), 3]))
-    6.0
-    """
+    """The sum, small arrays first: what varies along few axes is added up before it meets what varies along many."""
     total: Num = 0.0
     arrays: list[NDArray[Any]] = []
     for value in values:
@@ -149,13 +145,7 @@ def unfitted(engine: Engine) -> Engine:
 
 def prompt_factor(engine: Engine, device: Device) -> Num:
     """Factor on the kernels of a pass with prompts, prompt^min(1, `drawn`): full tiles draw all the power that a card
-    may take and clocks fall, less where there are more W a FLOP/s than where it was fitted.
-
-    >>> from rooflm.readers.devices import load_device
-    >>> e = Engine("").but(prompt=1.15)
-    >>> [round(float(prompt_factor(e, load_device(name))), 2) for name in ("h100", "b200", "a100", "h20", "v100")]
-    [1.15, 1.15, 1.08, 1.03, 1.04]
-    """
+    may take and clocks fall, less where there are more W a FLOP/s than where it was fitted."""
     hot = smaller(drawn(FITTED_POWER, device.tdp, device.half_peak), 1.0)
     return engine.factors.prompt ** pick(engine.factors.prompt > 1, hot, 1.0)
 
@@ -180,13 +170,7 @@ def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
 
 
 def captured(engine: Engine, model: Model) -> Num:
-    """Most tokens of a prefill pass that a CUDA graph covers for this model.
-
-    >>> from rooflm.readers.checkpoints.load import load_model
-    >>> e = Engine("").but(captured=16384, captured_latent=2048)
-    >>> [int(captured(e, load_model(name))) for name in ("qwen3-235b-a22b", "deepseek-v3")]
-    [16384, 2048]
-    """
+    """Most tokens of a prefill pass that a CUDA graph covers for this model."""
     latent = any(isinstance(b.mixer, MLA) for b in model.blocks)
     return smaller(engine.host.captured, engine.host.captured_latent) if latent else engine.host.captured
 

@@ -1,7 +1,6 @@
 """train_scenario(scenario) -> TrainingFigures: one optimiser step: time, memory, communication.
 
-The forward pass is the graph of a prefill of one micro-batch; backward and recomputation are rules on its ops; all are
-timed together. A step is m micro-batches on the slowest stage, the bubble, and what communication cannot hide."""
+The forward pass is the graph of a prefill of one micro-batch; backward and recomputation are rules on its ops."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ import numpy as np
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate import training_step as ts
 from rooflm.estimate.capacity import fixed_buffers
-from rooflm.estimate.figures import Figures, Limits, Memory, check, figure
+from rooflm.estimate.figures import Figures, Limits, Memory, check, figure, read_off
 from rooflm.estimate.step import add_up, by_name, by_part, dynamic_energy
 from rooflm.estimate.training_time import TrainingStep, time_step
 from rooflm.graph.ops import Comm, Op
@@ -40,6 +39,11 @@ class TrainingFigures(Figures):
     limits: Limits
     convention: ClassVar[str] = "full"
     """What attention's FLOPs are counted by in `mfu`, `hfu` and the model's FLOP/s."""
+    step_time = read_off("step.total", "Seconds of one optimiser step.")
+    parts = read_off("step.parts", "Seconds of a step by what they go to; they sum to it.")
+    micro_batches = read_off("step.micro_batches", "Of a step on one data-parallel rank.")
+    layer_forward = read_off("step.micro.layer_forward", "Seconds of the forward pass of one layer and micro-batch.")
+    layer_backward = read_off("step.micro.layer_backward", "The same of its backward pass, recomputation included.")
 
     @property
     def timed(self) -> ts.StepGraph[Timed]:
@@ -47,24 +51,9 @@ class TrainingFigures(Figures):
         return self.step.timed
 
     @figure
-    def step_time(self) -> Num:
-        """Seconds of one optimiser step."""
-        return self.step.total
-
-    @figure
-    def parts(self) -> dict[str, Num]:
-        """Seconds of a step by what they go to; they sum to it."""
-        return self.step.parts
-
-    @figure
     def detail(self) -> dict[str, dict[str, Num]]:
         """Phase -> part of the model -> device seconds of one micro-batch."""
         return {phase: by_part(self.timed.phase(phase)) for phase in ts.PHASES}
-
-    @figure
-    def micro_batches(self) -> Num:
-        """Of a step on one data-parallel rank."""
-        return self.step.micro_batches
 
     @figure
     def capacity(self) -> Num:
@@ -165,16 +154,6 @@ class TrainingFigures(Figures):
         peak = rates(self.scenario).peak
         each = sum(ts.flops_seconds([t.node for t in group], peak) for group in self.timed.passes.values())
         return each * self.micro_batches / self.scenario.mapping.pp
-
-    @figure
-    def layer_forward(self) -> Num:
-        """Seconds of the forward pass of one layer and micro-batch."""
-        return self.step.micro.layer_forward
-
-    @figure
-    def layer_backward(self) -> Num:
-        """Seconds of the backward pass of one layer and micro-batch, recomputation included."""
-        return self.step.micro.layer_backward
 
     @figure
     def step_energy(self) -> Num:

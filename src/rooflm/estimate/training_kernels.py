@@ -54,11 +54,6 @@ def unhurried(factor: Num, s: Scenario) -> Num:
     less, so that the part above 1 shrinks with their size.
 
     Source: H20 (a quarter of H100's products a clock, at 500 W) trains at 84 % of its peak where H100 reaches 40 to 55.
-
-    >>> from rooflm.asked.build_training import build_training
-    >>> run = build_training("llama-3.1-8b", gpu="h20-sxm-96gb", gpus=8, batch=8, seq=2048).scenario
-    >>> round(float(unhurried(1.4, run)), 2), unhurried(0.8, run)
-    (1.1, 0.8)
     """
     return factor if np.all(factor <= 1.0) else 1.0 + (factor - 1.0) * smaller(1.0, matrix_share(s.cluster.device))
 

@@ -12,7 +12,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from rooflm.catalogue.abilities import listed
-from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, Attention, Block, Model, MoE
 from rooflm.estimate import training_memory as tm
 from rooflm.graph import backward as rules
@@ -63,11 +62,6 @@ def step_graph(s: Scenario, c: Context) -> StepGraph[Op | Comm]:
     return StepGraph(pass_nodes(s, c, micro_batches(s)), optimizer_nodes(s, trained), send_nodes(c), *sync)
 
 
-def kernels(s: Scenario) -> Kernels:
-    """The engine's kernels for a training graph: a split table, and activations apart from products."""
-    return replace(s.engine.kernels, vocab_parallel=True, epilogue=False)
-
-
 def document(s: Scenario) -> Num:
     """Length of the documents that attention sees: the sequence, or the token-weighted mean length where packed.
 
@@ -82,8 +76,9 @@ def context(s: Scenario) -> Context:
     """The forward pass of one micro-batch on one rank."""
     m, length = s.mapping, document(s)
     tokens = m.micro_batch * s.workload.seq
+    kernels = replace(s.engine.kernels, vocab_parallel=True, epilogue=False)  # activations apart from products
     work = Pass(Prefill(tokens / length, length, 0), None, tokens / m.cp)
-    return Context(trained_model(s), work, m, s.quant, kernels(s), s.training)
+    return Context(trained_model(s), work, m, s.quant, kernels, s.training)
 
 
 def trained_model(s: Scenario) -> Model:

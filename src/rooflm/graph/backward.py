@@ -1,8 +1,4 @@
-"""Backward pass, recomputation, adapters and casts as rules on the ops of the forward pass: there is no second graph.
-
-A product C = A B has two backward products of the same FLOPs, one for its input (dgrad) and one for its weights
-(wgrad, accumulated in the gradient buffer). Flash attention computes its scores again: five products instead of two.
-A streaming kernel moves a known multiple of its forward traffic. A collective has its mirror image."""
+"""Backward pass, recomputation, adapters and casts as rules on ops of the forward pass: there is no second graph."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflm.graph.adapted import chosen
-from rooflm.graph.ops import OVER_PROMPTS, Comm, Op, gemm, grouped, stream
+from rooflm.graph.ops import OVER_PROMPTS, Comm, Op, gemm, stream
 from rooflm.scenario.training import Training
 from rooflm.units import Num, is_plain, pick, smaller
 
@@ -84,7 +80,7 @@ def product_backward(op: Op, rules: Rules) -> list[Op | Comm]:
     m, n, k, *rest = op.shape
     groups = rest[0] if rest else 1.0
     (weight, act, out), same = op.widths, (op.rate, op.launches, op.of)
-    dgrad = grouped(f"{op.name}_dgrad", op.part, op.count, m, k, n, groups, (weight, act, out), *same)
+    dgrad = gemm(f"{op.name}_dgrad", op.part, op.count, m, k, n, (weight, act, out), *same, groups)
     dgrad, widths = dgrad._replace(role="dgrad"), (act, act, 2.0 * rules.grad_bytes)
     # one product a group, of m / groups rows each: together as many rows of output as groups x k
     wgrad = gemm(f"{op.name}_wgrad", op.part, op.count * rules.weights, k * groups, n, m / groups, widths, *same)
@@ -148,14 +144,12 @@ def recomputed(
     >>> [n.name for n in recomputed([core, other], "selective")], [n.name for n in recomputed([core, other], "full")]
     (['scores'], ['scores', 'up'])
     """
-    if policy == "none":
-        return [n for n in nodes if in_module(n, modules)] if modules else []
     if policy == "ops":
         return [n for n in every_other(nodes) if not (early_stop and n.name in EXPERTS_CLOSING)]
-    chosen = [n for n in nodes if policy in ("full", "block") or in_module(n, ("core_attn", *modules))]
-    if early_stop and policy in ("full", "block"):
-        chosen = without_last(chosen)
-    return [times(node, share) for node in chosen]
+    if policy in ("full", "block"):
+        return [times(node, share) for node in (without_last(nodes) if early_stop else nodes)]
+    again = ("core_attn", *modules) if policy == "selective" else modules
+    return [node for node in nodes if in_module(node, again)]
 
 
 def times(node: Op | Comm, share: Num) -> Op | Comm:
@@ -170,7 +164,6 @@ def without_last(nodes: Sequence[Op | Comm]) -> list[Op | Comm]:
     Sources: PyTorch 2.1, torch.utils.checkpoint.set_checkpoint_early_stop (on by default without re-entry); a compiler
     that drops dead code (XLA) does the same. Seen in llm-foundry's tables (docs/decisions/0027).
 
-    >>> from rooflm.graph.ops import Comm
     >>> mlp = [gemm(n, "mlp", 1, 8, 8, 8, (2, 2, 2)) for n in ("up", "down")]
     >>> tp = [Comm(n, "tp_comm", n, 1, 8.0, 2, 1, "tp") for n in ("reduce_scatter", "all_gather")]
     >>> [n.name for n in without_last(mlp + tp)]

@@ -101,11 +101,6 @@ class Context:
         return self.tokens * self.model.hidden * self.quant.half_bytes
 
     @property
-    def cache_bytes(self) -> Num:
-        """Bytes a value as it is written to the cache; in training there is none."""
-        return 0.0 if self.training else self.quant.kv_bytes
-
-    @property
     def plain_norms(self) -> bool:
         """Whether norms are chains of plain kernels: RMS norms, unless the engine fuses them or brings a kernel."""
         return self.model.norm == "rms" and not (self.kernels.fused or self.kernels.norm_kernel)
@@ -122,15 +117,10 @@ class Context:
         p, d = self.work.prefill, self.work.decode
         return (p.sequences if p else 0) + (d.sequences / d.verified if d else 0)
 
-    @cached_property
-    def _widths(self) -> dict[bool, tuple[Num, Num, Num]]:
-        """`widths` of the parts whose products are quantised (True), and of the others."""
-        q, half = self.quant, self.quant.half_bytes
-        return {True: (q.weight_bytes, smaller(q.act_bytes, half), half), False: (q.rest_bytes, half, half)}
-
     def widths(self, part: str) -> tuple[Num, Num, Num]:
         """Bytes a value of weights, activations and outputs of the products of a part of a layer (`quant.PARTS`)."""
-        return self._widths[self.quant.narrows(part)]
+        q, half = self.quant, self.quant.half_bytes
+        return (q.weight_bytes, smaller(q.act_bytes, half), half) if q.narrows(part) else (q.rest_bytes, half, half)
 
     def rate(self, part: str) -> str:
         """Which compute rate the products of a part of a layer run at."""

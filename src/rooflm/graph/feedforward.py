@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rooflm.catalogue.model import MLP, MoE
 from rooflm.graph.context import Context, absent_group
-from rooflm.graph.ops import Comm, Op, distinct_experts, gemm, grouped, occupied, popularity, stream
+from rooflm.graph.ops import Comm, Op, distinct_experts, gemm, occupied, popularity, stream
 from rooflm.units import Num, ceil, highest, is_plain, pick, smaller
 
 
@@ -131,9 +131,9 @@ def grouped_ops(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     return [
         stream("permute", "moe", "route", count, moved * h * b, sorts, rows=pairs, of="experts"),
         *([] if is_plain(each, 0) else [copied]),
-        grouped("experts_up", "moe", count, pairs, wide, h, local, (w, act, b), "quant", launches, of="experts"),
+        gemm("experts_up", "moe", count, pairs, wide, h, (w, act, b), "quant", launches, "experts", local),
         stream("experts_activation", "moe", "activation", count, values, rows=pairs, of="experts"),
-        grouped("experts_down", "moe", count, pairs, h, width, local, (w, act, b), "quant", launches, of="experts"),
+        gemm("experts_down", "moe", count, pairs, h, width, (w, act, b), "quant", launches, "experts", local),
         stream("combine", "moe", "route", count, pairs * h * b + c.tokens * h * b),
     ]
 

@@ -43,7 +43,6 @@ def mixed_layers(blocks: Sequence[Block]) -> list[tuple[Block, Num | None]]:
     """Each block with the number of layers that its mixer's nodes stand for: later blocks with the very same mixer are
     counted with the first one, and have None themselves.
 
-    >>> from rooflm.catalogue.model import Attention
     >>> own = Attention(8, 8, 64)
     >>> [n for _, n in mixed_layers([Block(3, own, MLP(64)), Block(58, own, MLP(32)), Block(2, None, MLP(16))])]
     [61, None, 2]

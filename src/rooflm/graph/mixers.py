@@ -22,14 +22,10 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     has_kv = not a.shared_kv
     q_width, k_width, v_width = heads * a.head_dim, has_kv * kv * a.head_dim, has_kv * kv * a.v_dim
     out_width = heads * a.v_dim
-    q_gated = q_width * (1 + a.gate)
-    nodes: list[Op | Comm] = []
-    if c.kernels.merged:
-        nodes.append(c.product("qkv", part, count, q_gated + k_width + v_width, h))
-    else:
-        nodes.append(c.product("q", part, count, q_gated, h))
-        if has_kv:
-            nodes.append(c.product("kv", part, count, k_width + v_width, h, 2))
+    q_gated, kv_width = q_width * (1 + a.gate), k_width + v_width
+    separate = [("q", q_gated, 1), ("kv", kv_width, 2)][: 1 + has_kv]
+    products = [("qkv", q_gated + kv_width, 1)] if c.kernels.merged else separate
+    nodes: list[Op | Comm] = [c.product(name, part, count, width, h, n) for name, width, n in products]
     nodes += turned_and_cached(c, count, a, q_width + k_width, k_width, v_width)
     if _picks(a):
         nodes += block_indexer_ops(c, count, a)
@@ -109,9 +105,8 @@ def over_cached(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> li
     shape = (d.sequences, keys, heads, kv, a.head_dim, a.v_dim, reach)
     core = Op("attention", part, "decode_attention", count, 2.0 * d.sequences * keys * heads * pair, moved, shape,
               (b, kv_b, b), launches=1 if c.kernels.decode_flash else 2)  # fmt: skip
-    if c.kernels.decode_flash:
-        return [*spread, core]
-    return [*spread, core, plain_softmax(c, count, d.sequences * keys * heads)]
+    scores = d.sequences * keys * heads
+    return [*spread, core, *([] if c.kernels.decode_flash else [plain_softmax(c, count, scores)])]
 
 
 def plain_softmax(c: Context, count: Num, scores: Num) -> Op:
@@ -190,8 +185,8 @@ def latents_made(c: Context, count: Num, a: MLA, queries: Num, turned: Num) -> l
     """Queries (`queries` values a token, through a latent of their own where there is one) and the latent of keys and
     values, rotary embedding of parts of heads (read and written, `turned` times in all) and the write to the cache."""
     h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
-    latent = a.kv_rank + a.rope_dim
-    written = tokens * latent * (2 * b + c.cache_bytes) + turned * tokens * a.rope_dim * b
+    latent, cached = a.kv_rank + a.rope_dim, 0.0 if c.training else c.quant.kv_bytes
+    written = tokens * latent * (2 * b + cached) + turned * tokens * a.rope_dim * b
     write = stream("rope_kv_write", part, "rope", count, written, 2)
     if is_plain(a.q_rank, 0):
         return [c.product("q", part, count, queries, h), c.product("kv_down", part, count, latent, h), write]

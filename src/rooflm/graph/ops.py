@@ -113,35 +113,23 @@ def columns(rows: Sequence[tuple[Num, ...]], shape: tuple[int, ...]) -> Sequence
 
 def gemm(
     name: str, part: str, count: Num, m: Num, n: Num, k: Num, widths: tuple[Num, Num, Num], rate: str = "half",
-    launches: Num = 1, of: str = "",
+    launches: Num = 1, of: str = "", groups: Num | None = None,
 ) -> Op:  # fmt: skip
     """C[m, n] = A[m, k] B[k, n]: 2 m n k FLOPs; widths are bytes a value of weights B, activations A, output C.
 
-    of: the module it belongs to (its own name where none is given).
+    of: the module it belongs to (its own name where none is given). groups: so many different B share the m rows; the
+    shape holds their number then.
 
     >>> op = gemm("x", "mlp", 1, 512, 4096, 4096, (2, 2, 2)); float(op.flops), float(op.bytes)
     (17179869184.0, 41943040.0)
-    """
-    weight, act, out = widths
-    return Op(
-        name, part, "gemm", count, 2.0 * m * n * k, k * n * weight + m * k * act + m * n * out, (m, n, k), widths, rate,
-        launches, of=of or name,
-    )  # fmt: skip
-
-
-def grouped(
-    name: str, part: str, count: Num, m: Num, n: Num, k: Num, groups: Num, widths: tuple[Num, Num, Num],
-    rate: str = "half", launches: Num = 1, of: str = "",
-) -> Op:  # fmt: skip
-    """A product whose m rows are shared among `groups` different B[k, n]: one product of m rows but for its weights.
-
-    shape: (m, n, k, groups).
-
-    >>> float(grouped("x", "moe", 1, 512, 64, 64, 8, (2, 2, 2)).bytes) == 2 * (8 * 64 * 64 + 2 * 512 * 64)
+    >>> float(gemm("x", "moe", 1, 512, 64, 64, (2, 2, 2), groups=8).bytes) == 2 * (8 * 64 * 64 + 2 * 512 * 64)
     True
     """
-    one = gemm(name, part, count, m, n, k, widths, rate, launches, of)
-    return one._replace(bytes=one.bytes + (groups - 1) * k * n * widths[0], shape=(m, n, k, groups))
+    (weight, act, out), shape = widths, (m, n, k) if groups is None else (m, n, k, groups)
+    moved = k * n * weight + m * k * act + m * n * out
+    if groups is not None:
+        moved = moved + (groups - 1) * k * n * weight
+    return Op(name, part, "gemm", count, 2.0 * m * n * k, moved, shape, widths, rate, launches, of=of or name)
 
 
 def bmm(name: str, part: str, count: Num, m: Num, n: Num, k: Num, batch: Num, width: Num) -> Op:

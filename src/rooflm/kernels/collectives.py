@@ -1,19 +1,14 @@
 """Communication between devices: what a collective sends, and how long it takes on one tier or across several.
 
-Everything is one alpha-beta form, `steps · α + bytes / B`, in two editions:
-
-* `ideal`: the cheapest legal algorithm (tree, one-shot, two-shot, in-switch reduction) at the link's own rates. It is
-  the lower bound: efficiency 1, no overhead, the hardware's link latency alone.
-* `on_tier`: what a library reaches. Its protocols form two regimes, one of short latency and low rate (NCCL's LL, the
-  one-shot kernels) and one of long latency and high rate (Simple, NVLS, two-shot); the cheaper one is used, smoothly.
-
-`hierarchical` sends a group over all the tiers that it spans; `collective_constants` says which library's constants a
-message takes on each, `in_engine` what an engine adds. Every numeric argument is a number or an array."""
+Everything is one alpha-beta form, `steps · α + bytes / B`, in two editions: `ideal` is the lower bound, the cheapest
+legal algorithm at the link's own rates; `on_tier` is what a library reaches. `hierarchical` sends a group over all the
+tiers that it spans; `collective_constants` says which library's constants a message takes on each, `comm_time` what an
+engine adds. Every numeric argument is a number or an array."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from rooflm.catalogue.hardware import Link
@@ -149,7 +144,8 @@ def ideal(op: str, bytes_: Num, n: Num, link: Link) -> Num:
 
 def on_tier(op: str, bytes_: Num, n: Num, *, bandwidth: Num, latency: Num, c: CollectiveConstants) -> tuple[Num, Num]:
     """Seconds that a library takes on one tier, the smooth minimum of two regimes: its value for an empty message, and
-    the rest (tiers add the one and overlap the other). Zero for one rank.
+    the rest (tiers add the one and overlap the other). Zero for one rank. One regime has short latency and low rate,
+    the other long latency and high rate.
 
         w = start + step hops(n),  rate_r = eff_r (min(n, 8)/2)^gain_r B,  r in (short, long)
         t_short = w (1 + grow V / (V + 16 KiB)) + volume(V, n) / rate_short
@@ -234,11 +230,10 @@ def hierarchical(
     3.9
     """
     held = ranks_in_tiers(n, [tier.size for tier in tiers], stride)
-    rules = constants if constants is not None else [None] * len(tiers)
     latency: Num = 0.0
     longest: Num = 0.0
     inner: Num = 1.0
-    for tier, rule, outer in zip(tiers, rules, held, strict=True):
+    for tier, rule, outer in zip(tiers, constants or [None] * len(tiers), held, strict=True):
         ranks, part = outer / inner, part_of(op, bytes_, n, inner, outer)
         inner = outer
         if isinstance(ranks, float) and ranks <= 1.0:  # the group stays inside nearer tiers
@@ -289,9 +284,9 @@ def fitted(op: str, gpu: str, generation: str, library: str, kind: str) -> Colle
 
 
 def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | None]:
-    """The constants of a collective on every tier of the cluster."""
+    """The constants of a collective on every tier of the cluster; None where its links' own rates are those reached."""
     device, library = s.cluster.device, "nccl"
-    if device.measured is not None:  # the links' own latency and bandwidth are measured ones
+    if s.efficiency.mode != "calibrated" or device.measured is not None:
         return [None] * len(s.cluster.tiers)
     if comm.op == "all_reduce":
         library = s.engine.kernels.whose if s.engine.kernels.all_reduce == "custom" else s.engine.kernels.all_reduce
@@ -299,12 +294,16 @@ def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | 
     return [c._replace(whole=s.engine.kernels.one_link * t.size) for c, t in zip(found, s.cluster.tiers, strict=True)]
 
 
-def in_engine(time: Num, comm: Comm, constants: Sequence[CollectiveConstants | None], s: Scenario) -> Num:
-    """Seconds of a collective in an engine: its latency times collective_floor, all of it times collective_factor."""
-    f = s.engine.factors
+def comm_time(comm: Comm, tiers: Sequence[Link], s: Scenario) -> Num:
+    """Seconds of a collective; calibrated, its latency times the engine's collective_floor, and all of it times
+    collective_factor."""
+    call = partial(hierarchical, comm.op, n=comm.ranks, tiers=tiers, constants=collective_constants(comm, s),
+                   stride=comm.stride)  # fmt: skip
+    time, f = call(comm.bytes), s.engine.factors
+    if s.efficiency.mode != "calibrated":
+        return time
     if not is_plain(f.collective_floor, 1.0):
-        empty = hierarchical(comm.op, 0.0, comm.ranks, s.cluster.tiers, constants=constants, stride=comm.stride)
-        time = time + (f.collective_floor - 1.0) * empty
+        time = time + (f.collective_floor - 1.0) * call(0.0)
     return time * f.collective_factor
 
 

@@ -102,6 +102,9 @@ def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     units = small_units(s.cluster.device, derating(s.cluster.device, *w.engines))
     eff = larger(c.eff, 1.0 / (1.0 + units * (1.0 / c.eff - 1.0)))  # loads and sums beside the products, as of tiles
     c = c._replace(eff=eff, softmax_dim=softmax, throttle=c.throttle * smaller(share, 1.0))
+    few = _few(sequences, new, past, c.tile)
+    if s.engine.kernels.cut_caches:
+        c, (sequences, new, past) = c._replace(tail=0.0), _a_pass(sequences, new, past)
     if s.engine.phase == "training":
         c = trained(c, op.role == "dgrad")
     call = partial(attention.prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
@@ -112,7 +115,7 @@ def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         long = op.flops / r.peak["half"]
         shared = attention.chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring)
         time = pick(window < math.inf, time, shared)
-    elif highest(few := _few(sequences, new, past, c.tile)):
+    elif highest(few):
         time = pick(few, smaller(time, _few_over_many(op, w, s, r)), time)
     return time
 
@@ -122,18 +125,31 @@ def _few(sequences: Num, new: Num, past: Num, tile: Num) -> Any:
     return ((past > 0) | (sequences < 1)) & (new * smaller(sequences, 1.0) < tile)
 
 
+def _a_pass(sequences: Num, new: Num, past: Num) -> tuple[Num, Num, Num]:
+    """Sequences, new and past tokens of the mean of the passes that cut a sequence: of less than one sequence, so many
+    fewer tokens behind those of half the others.
+
+    >>> _a_pass(0.25, 1024.0, 100.0), _a_pass(2.0, 1024.0, 100.0)
+    ((1.0, 256.0, 484.0), (2.0, 1024.0, 100.0))
+    """
+    own = new * smaller(sequences, 1.0)
+    return larger(sequences, 1.0), own, past + (new - own) / 2
+
+
 def _few_over_many(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Fewer prompt tokens than a tile has rows, which a kernel of decoding takes over the cache before them as if they
     were so many more heads of their group: tiles as tall as the rows ask for, and the cache cut where they are fewer
-    than the SMs. A pass of less than one sequence has so many fewer of its tokens.
+    than the SMs.
 
     Source: llama.cpp's fattn.cu (ncols by tokens and group, stream-k over the cache), FlashInfer's scheduler
     (FA2DetermineCtaTileQ, split-kv of prefill), FlashAttention's flash_fwd_splitkv, FA-3's PackGQA and num_splits."""
-    sequences, new, past, heads, kv, qk, v, window, *_ = op.shape
-    c = _decode_constants(heads / kv, highest(qk), _cache_width(op, w, s), w)._replace(min_group=1.0)
+    _, _, _, heads, kv, qk, v, window, *_ = op.shape
+    sequences, new, past = _a_pass(*op.shape[:3])
+    c = _decode_constants(heads / kv, highest(qk), _cache_width(op, w, s), w)
+    c = c._replace(min_group=1.0, group_tile=smaller(c.group_tile, heads * new / kv))
     time = attention.decode_attention_time(
-        larger(sequences, 1.0), attended(new, past, window), heads * new * smaller(sequences, 1.0), kv, (qk + v) / 2,
-        kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c, l1=r.l1,
+        sequences, attended(new, past, window), heads * new, kv, (qk + v) / 2, kv_bytes=op.widths[1],
+        peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c, l1=r.l1,
     )  # fmt: skip
     return time * s.engine.factors.decode_factor / s.engine.factors.attention_factor / s.mapping.cp
 
@@ -149,6 +165,9 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     c = constants("mla", mla.MlaPrefillConstants, w, "fp8" if eight else w.half, ("mla-prefill",))
     c = c._replace(floor_s=pick(s.engine.host.issue_prefill > GRAPHLESS, c.floor_s, 0.0),
                    softmax_dim=c.softmax_dim * matrix_share(device) * softmax_share(device))  # fmt: skip
+    few, a_pass = _few(sequences, new, past, c.tile), _a_pass(sequences, new, past)
+    if s.engine.kernels.cut_caches:
+        c, (sequences, new, past) = c._replace(tail=0.0), a_pass
     call = partial(mla.mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v,
                    q_bytes=1 if eight else op.widths[0], peak=peak, bandwidth=r.dram, sms=device.sms, c=c)  # fmt: skip
     if s.engine.phase == "training" and not absent_group(s.mapping.cp) and all_read:
@@ -159,9 +178,10 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     if highest(before := k.latent_prompts):
         # scores of latent + rope, sums of latents: so many more FLOPs a pair
         wide = over(math.inf, 1, mla.TRITON_SHARE) if k.attention != "own" else time * (2.0 * latent + rope) / (qk + v)
-        if all_read and highest(few := _few(sequences, new, past, c.tile)):
-            keys, tall = attended(new, past, math.inf), heads * new * smaller(sequences, 1.0)
-            split = _latents_of(larger(sequences, 1.0), keys, tall, latent, rope, op.widths[1], w.half, w, s, r)
+        if all_read and highest(few):
+            rows, each, behind = a_pass
+            keys = attended(each, behind, math.inf)
+            split = _latents_of(rows, keys, heads * each, latent, rope, op.widths[1], w.half, w, s, r)
             wide = pick(few, smaller(wide, split), wide)
         time = pick(((past > 0) | s.engine.server.prefix_caching) & (past < before), wide, time)
     if not all_read:
@@ -244,7 +264,9 @@ def _latents_of(
     fit = in_graphs("mla", mla.MlaDecodeConstants, w, width, kernel)
     call = partial(mla.mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=kv_bytes,
                    peak=r.peak["half"], bandwidth=r.dram, sms=sms)  # fmt: skip
-    if all(c.max_splits < 0 for c in fit):  # a card that Triton alone reads latents on
+    if k.cut_caches:  # as the SMs ask for, not always into so many as Triton's
+        fit = tuple(c._replace(max_splits=attention.SPLITS[-1]) for c in fit)
+    elif all(c.max_splits < 0 for c in fit):  # a card that Triton alone reads latents on
         blocks = partial(mla.blocks_of, keys, sms, k.latent_cut)
         cut = [blocks(pick(k.latent_blocks > 0, k.latent_blocks, -c.max_splits)) for c in fit]
         fit = tuple(c._replace(max_splits=-n) for c, n in zip(fit, cut, strict=True))

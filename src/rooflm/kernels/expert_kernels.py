@@ -153,11 +153,6 @@ def called_once(s: Scenario) -> bool:
     return s.engine.host.experts_once and not triton and not (s.quant.block and s.engine.kernels.untuned == "triton")
 
 
-def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
-    """Expert layers: grouped products, in engines with kernels of their own for few rows beside these."""
-    return _own_experts(op, w, s, r) if s.engine.kernels.gemv else _grouped_experts(op, w, s, r)
-
-
 def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Sort, two grouped products, combine: of the engine's kernels the fastest at each point. No other ranks' rows come
     astray where tokens are sent to their experts' alone."""
@@ -177,6 +172,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     arrived = tokens * pick(apart, occupied(ep, top_k) / ep, 1.0)
     call = partial(moe_time, arrived, hidden, width, routing, top_k=pick(apart, 0.0, top_k), experts=experts, ep=ep,
                    gated=gated, weight_bytes=op.widths[0], bandwidth=r.dram, sms=device.sms,
+                   least=pick(op.widths[0] < 2, smaller(tokens, k.expert_tile), 0.0),
                    value_bytes=k.expert_values)  # fmt: skip
     best = {
         parallel: reduce(smaller, [
@@ -189,11 +185,13 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     return pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
 
 
-def _own_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
-    """The same beside an engine's vector kernels, which take the few rows of a step. Its narrow kernels run at the
-    datasheet's rate: what a card's share of it says is of dense products (sums of fp16 values on GeForce, hipBLASLt).
-    """
+def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
+    """Expert layers: grouped products, and beside them an engine's vector kernels, which take the few rows of a step.
+    Its narrow kernels run at the datasheet's rate: what a card's share of it says is of dense products (sums of fp16
+    values on GeForce, hipBLASLt)."""
     k, f, decoding = s.engine.kernels, s.engine.factors, op.role == "decode"
+    if not k.gemv:
+        return _grouped_experts(op, w, s, r)
     share = derating(s.cluster.device, *w.engines).compute
     r = r._replace(peak={name: v if name == "vector" else v / share for name, v in r.peak.items()})
     tokens, hidden, width, experts, local, top_k, gated = op.shape
@@ -203,6 +201,7 @@ def _own_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     time = larger(time, brain_time(flops, k.brain_experts, s, r))
     brain, alone = brain_time(flops, k.brain_share, s, r), f.gemm_factor * f.moe_vectors / f.moe_factor
     vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r, s)
+    vectors = pick((tokens > k.expert_rows) & (op.widths[0] < 2), np.inf, vectors)
     time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
     host = k.expert_looks / (f.moe_factor * (1.0 if decoding else smaller(f.prompt, 1.0)))  # kernels' factors undone
     return time + host * pick(tokens > 1, 2.0 + gated, 0.0) * experts * tokens * top_k

@@ -32,8 +32,7 @@ def weight_dtype(q: Quant, computed: str) -> str:
     """The name by which the calibration tables know a scheme's products. NVFP4's weights alone, as on cards without
     units for them, run on integers' kernels, Marlin's (vLLM pull request 18000, SGLang 19652).
 
-    >>> from rooflm.readers.schemes import parse_quant
-    >>> weight_dtype(parse_quant("int4"), "bf16"), weight_dtype(parse_quant("fp8-block"), "fp8")
+    >>> weight_dtype(Quant("int4", 4), "bf16"), weight_dtype(Quant("fp8-block", 8, 8, block=True), "fp8")
     ('int4_wo', 'fp8_block')
     """
     bits, act = highest(q.weight_bits), highest(q.act_bits)

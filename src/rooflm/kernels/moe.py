@@ -53,8 +53,6 @@ class MoEConstants(NamedTuple):
         >>> fed.for_shape(True).c_sm, fed.for_shape(True).wave, fed.for_shape(False).c_sm
         (inf, 0.0, 2.0)
         """
-        if tuned is False:
-            return self
         return self._replace(c_sm=pick(tuned, np.inf, self.c_sm), wave=pick(tuned, 0.0, self.wave))
 
 
@@ -127,6 +125,7 @@ def pieces(rows: Num, tile: Num, spread: Num) -> Num:
 def grouped_gemm_time(
     routing: Routing, n: Num, k: Num,
     *, weight_bytes: Num, act_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: MoEConstants, fetched: Num = 1.0,
+    least: Num = 0.0,
 ) -> NDArray[Any]:  # fmt: skip
     """Seconds of grouped GEMMs, [rows, k] x [experts, k, n], each with the best tile of the candidates.
 
@@ -134,12 +133,13 @@ def grouped_gemm_time(
         T_sm = waves (max(2 bm bn k / (eff_c peak/SMs), (bm a + bn w) k / (c_sm BW/SMs)) + wave)
         T_dram = T + ramp (1 - e^(-T/5us)), T = bytes / (eff_m BW);  t = (T_sm³ + T_dram³)^(1/3)
 
-    with a, w bytes an element of activations and weights; `fetched` the share of the weights' bytes that
-    device memory serves (1 but in a benchmark that repeats, whose weights stay in L2 in part).
+    with a, w bytes an element of activations and weights; bm of at least `least` rows; `fetched` the share of the
+    weights' bytes that device memory serves (1 but in a benchmark that repeats, whose weights stay in L2 in part).
     Source: tile and wave quantisation as in NVIDIA's "Matrix multiplication background" user guide; one SM's limited
     bandwidth is what few, wide experts meet (down projection: 32 tiles on 132 SMs)."""
     rank = len(common_shape((*routing, n, k, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, *c)))
     bm, bn = (tile.reshape(-1, *(1,) * rank) for tile in (TILE_M, TILE_N))
+    bm = np.maximum(bm, least)
     each = routing.rows / larger(routing.experts, 1e-12)
     tiles = routing.experts * ceil(n / bn) * pieces(each, bm, routing.spread)
     compute = bm * bn * (2.0 * sms * k / (c.eff_c * peak))
@@ -160,7 +160,7 @@ def _stack(first: Num, second: Num, rank: int) -> NDArray[Any]:
 def moe_time(
     tokens: Num, hidden: Num, width: Num, routing: Routing,
     *, top_k: Num, experts: Num, peak: Num, bandwidth: Num, sms: Num, c: MoEConstants, ep: Num = 1, gated: Num = 1.0,
-    weight_bytes: Num = 2.0, act_bytes: Num = 2.0, fetched: Num = 1.0, value_bytes: Num = 2.0,
+    weight_bytes: Num = 2.0, act_bytes: Num = 2.0, fetched: Num = 1.0, value_bytes: Num = 2.0, least: Num = 0.0,
 ) -> Num:  # fmt: skip
     """Seconds of a layer's expert kernels on the busiest rank, without communication. Zero for zero tokens.
 
@@ -188,7 +188,7 @@ def moe_time(
     n, k = _stack((1.0 + gated) * width, hidden, rank), _stack(hidden, width, rank)
     gemms = grouped_gemm_time(
         routing, n, k, fetched=fetched, weight_bytes=weight_bytes, act_bytes=act_bytes, peak=peak, bandwidth=bandwidth,
-        sms=sms, c=c,
+        sms=sms, c=c, least=least,
     ).sum(axis=0)  # fmt: skip
     rows = routing.rows + c.stray * larger(tokens * top_k - routing.rows, 0.0)
     passes = rows * (2.0 * hidden + matrices * width) * value_bytes + tokens * hidden * 4.0

@@ -17,8 +17,7 @@ from rooflm.catalogue.engine import Factors
 from rooflm.catalogue.hardware import Link
 from rooflm.graph.ops import Comm, Op, columns, distinct, stacked
 from rooflm.kernels import dispatch
-from rooflm.kernels.collectives import collective_constants, hierarchical, in_engine
-from rooflm.kernels.collectives import volume as sent_volume
+from rooflm.kernels.collectives import comm_time, volume
 from rooflm.kernels.rates import Rates, best_rates
 from rooflm.scenario.scenario import Scenario, arrays_in
 from rooflm.units import Num, common_shape, is_plain, larger, pick, smaller, sqrt
@@ -137,19 +136,12 @@ def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
 
 def _reduced(comm: Comm, tiers: Sequence[Link], s: Scenario) -> tuple[Num, Num]:
     """Bytes and seconds of a collective: quick reduce's where it is faster, of activations within the first tier."""
-    time, bits = _comm_time(comm, tiers, s), s.engine.kernels.reduce_bits
+    time, bits = comm_time(comm, tiers, s), s.engine.kernels.reduce_bits
     if comm.op != "all_reduce" or comm.group != "tp" or is_plain(bits, 16.0):
         return comm.bytes, time
     narrow = comm.bytes * pick(comm.ranks * comm.stride > tiers[0].size, 16.0, bits) / 16
-    quick = _comm_time(comm._replace(bytes=narrow), tiers, s) + PACKING
+    quick = comm_time(comm._replace(bytes=narrow), tiers, s) + PACKING
     return pick(quick < time, narrow, comm.bytes), smaller(time, quick)
-
-
-def _comm_time(comm: Comm, tiers: Sequence[Link], s: Scenario) -> Num:
-    """Seconds of a collective in the scenario's engine."""
-    constants = collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
-    time = hierarchical(comm.op, comm.bytes, comm.ranks, tiers, constants=constants, stride=comm.stride)
-    return time if constants is None else in_engine(time, comm, constants, s)
 
 
 def time_nodes(nodes: Sequence[Op | Comm], s: Scenario, engine: Factors = MEASURED) -> list[Timed]:
@@ -161,26 +153,19 @@ def time_nodes(nodes: Sequence[Op | Comm], s: Scenario, engine: Factors = MEASUR
 
 def comm_volume(comm: Comm) -> Num:
     """Bytes that one rank sends in all executions of a collective."""
-    return comm.count * sent_volume(comm.op, comm.bytes, comm.ranks)
+    return comm.count * volume(comm.op, comm.bytes, comm.ranks)
 
 
 def by_bound(timed: Sequence[Timed]) -> dict[str, Num]:
     """Seconds of nodes by what bounds them; communication is the network's, hidden or not."""
     out: dict[str, Num] = dict.fromkeys(BOUNDS, 0.0)
     for t in timed:
-        if t.levels is None:
-            out["network"] = out["network"] + t.total
-            continue
         bound, total = t.bound, t.total
-        for index, name in enumerate(BOUNDS[: BOUNDS.index("overhead") + 1]):
+        for index, name in enumerate(BOUNDS):
             out[name] = out[name] + pick(bound == index, total, 0.0)
     return out
 
 
 def largest(shares: Mapping[str, Num]) -> Num:
-    """The name of the largest share, at each point.
-
-    >>> str(largest({"compute": 1.0, "dram": 2.0}))
-    'dram'
-    """
+    """The name of the largest share, at each point."""
     return np.array([*shares])[np.argmax(np.stack(np.broadcast_arrays(*shares.values())), axis=0)]

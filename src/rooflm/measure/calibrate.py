@@ -22,11 +22,12 @@ from rooflm.catalogue.hardware import Cluster, Device, Link, Measured, Memory
 from rooflm.errors import RooflmError
 from rooflm.kernels.own_machine import attention_time, product_time
 from rooflm.measure.case import BYTES, Case
-from rooflm.measure.compare import Key, Machine, fast_times, predictions, training
+from rooflm.measure.compare import Key, Machine, predictions, times, training
 from rooflm.measure.compare import measured as medians
 from rooflm.measure.results import Row
 from rooflm.serving.server import FRONT
 from rooflm.sweep.files import check_target, write_text
+from rooflm.units import Num
 from rooflm.validation.metrics import describe
 
 Array = NDArray[np.float64]
@@ -36,6 +37,8 @@ MICRO_WEIGHT = 0.1
 """Weight of a micro-benchmark beside a whole model's time."""
 ROBUST = 0.1
 """Relative error beyond which a point weighs like an absolute one, not a squared one."""
+STEP, LEAST = 1e-3, 2.0**-26
+"""Step of a slope over the logarithm of a constant, and the step of a logarithm of nothing."""
 FITTED = ("ttft_s", "tpot_s")
 TRAINED = ("forward_s", "backward_s", "optimizer_s")
 REPORTED = {"ttft_s": "prefill", "tpot_s": "decode", "latency_s": "request", "step_time_s": "step",
@@ -125,10 +128,11 @@ def params(rows: Sequence[Row], known: Mapping[Case, str]) -> list[Param]:
     return found
 
 
-def build(values: Mapping[str, float], ranks: int = 2, memory: float = 0.0, context: float = 0.0) -> Machine:
-    """A machine from constants. Caches are taken as part of the reached rates, so that only DRAM and compute bind."""
+def build(values: Mapping[str, Num], ranks: int = 2, memory: float = 0.0, context: float = 0.0) -> Machine:
+    """A machine from constants, or a column of machines from columns. Caches are taken as part of the reached rates, so
+    that only DRAM and compute bind."""
     peak: dict[str, Any] = {k.removeprefix("peak."): v for k, v in values.items() if k.startswith("peak.")}
-    own: dict[str, dict[str, float]] = {}
+    own: dict[str, dict[str, Num]] = {}
     for name, dtype in (k.split(".") for k in values if "." in k and not k.startswith("peak.")):
         own.setdefault(dtype, {})[name] = values[f"{name}.{dtype}"]
     plain: dict[str, Any] = {k: values[k] for k in abouts(Measured) if k in values}
@@ -138,7 +142,8 @@ def build(values: Mapping[str, float], ranks: int = 2, memory: float = 0.0, cont
         name="own", vendor="own", architecture="own", peak=peak, sms=1.0, clock=1e9, l1=fast, l2=fast,
         dram=Memory(memory or 2.0**34, values["bandwidth"]), tdp=1.0, idle=0.0, price=0.0, measured=constants,
     )  # fmt: skip
-    link = Link("own", "ethernet", float(ranks), values.get("link_bandwidth", 1e9), values.get("link_latency", 1e-4))
+    tier: Any = (values.get("link_bandwidth", 1e9), values.get("link_latency", 1e-4))
+    link = Link("own", "ethernet", float(ranks), *tier)
     engine = Engine("own").but(
         kernels="torch", fused=False, merged=False, flash=True, decode_flash=True, vocab_parallel=True,
         pipelined=False, step=values["step"], context=context,
@@ -150,14 +155,16 @@ def micro_times(rows: Sequence[Row], machine: Machine) -> Array:
     """Predicted seconds of micro-benchmarks, without launches: a loop over one call costs its host next to nothing,
     where a model's own code spends tens of microseconds a kernel. Alike ones are evaluated together."""
     device, link = machine.cluster.device, machine.cluster.tiers[0]
-    out = np.zeros(len(rows))
+    out: list[Any] = [None] * len(rows)
     alike: dict[tuple[str, str], list[int]] = {}
     for index, r in enumerate(rows):
         alike.setdefault((r.metric, r.case.dtype), []).append(index)
     for (metric, dtype), members in alike.items():
         m, n, k = (np.array([float(getattr(rows[i], x)) for i in members]) for x in "mnk")
-        out[members] = _micro(metric.removesuffix("_s"), dtype, m, n, k, device, link)
-    return out
+        found = _micro(metric.removesuffix("_s"), dtype, m, n, k, device, link)
+        for i, member in enumerate(members):
+            out[member] = found[..., i]
+    return np.array(out)
 
 
 def _micro(kind: str, dtype: str, m: Array, n: Array, k: Array, device: Device, link: Link) -> Any:
@@ -197,9 +204,9 @@ def calibrate(rows: Sequence[Row], share: float = HELD_OUT, clock: str = "wall")
     weight = np.sqrt(np.array([1.0] * len(keys) + [MICRO_WEIGHT] * len(small)))
 
     def residual(machine: Machine) -> Array:
-        whole = fast_times(fitted, machine)
+        whole = times(fitted, machine)
         found = np.log(np.array([*(whole[k] for k in keys), *micro_times(small, machine)]))
-        return np.asarray(weight * (found - goal))
+        return np.asarray(weight * (found.T - goal))
 
     constants = _fit(wanted, {}, residual)
     trained = {c: s for c, s in steps.items() if not kept_aside(c, share)}
@@ -220,30 +227,39 @@ TRAINING = [Param("backward", 1.0, 0.1, 30.0), Param("chain", 1.0, 0.1, 100.0), 
 
 
 def _training_residual(trained: Mapping[Case, str], values: Mapping[Key, float], machine: Machine) -> Array:
-    """Logarithms of predicted over measured, phase by phase."""
+    """Logarithms of predicted over measured, phase by phase, for each of a column of machines."""
     out = []
     for case, shape in trained.items():
         told = training(case, shape, machine)
-        out += [np.log(told[m] / values[case.key, m]) for m in TRAINED if (case.key, m) in values]
-    return np.array(out)
+        out += [np.log(told[m] / values[case.key, m])[:, 0] for m in TRAINED if (case.key, m) in values]
+    return np.array(out).T
 
 
 def _fit(
     wanted: Sequence[Param], known: Mapping[str, Constant], residual: Callable[[Machine], Array]
 ) -> dict[str, Constant]:
-    """Constants that make residuals of a machine (built with the `known` ones too) least, with their deviations."""
+    """Constants that make residuals least, with their deviations. residual: of a column of machines (built with the
+    `known` constants too), a row each; so all slopes at a point cost one evaluation."""
     try:
         from scipy.optimize import least_squares
     except ImportError as error:
         raise RooflmError("calibrating needs scipy: pip install 'rooflm[fit]'") from error
     fixed = {k: c.value for k, c in known.items()}
 
-    def of(x: Array) -> Array:
-        return residual(build({**fixed, **dict(zip((p.name for p in wanted), np.exp(x).tolist(), strict=True))}))
-
     start = np.log([np.clip(p.start, p.low * 1.01, p.high * 0.99) for p in wanted])
     limits = np.log([p.low for p in wanted]), np.log([p.high for p in wanted])
-    best = least_squares(of, start, bounds=limits, loss="soft_l1", f_scale=ROBUST, diff_step=1e-3, max_nfev=80)
+
+    def of(points: Array) -> Array:
+        columns = np.exp(points).T[..., None]
+        return residual(build({**fixed, **dict(zip((p.name for p in wanted), columns, strict=True))}))
+
+    def slopes(x: Array) -> Array:
+        step = np.where(x, STEP * x, LEAST)
+        step = np.where((x + step < limits[0]) | (x + step > limits[1]), -step, step)
+        first, *others = of(np.array([x, *(x + np.diag(step))]))
+        return np.array([(y - first) / ((at + h) - at) for y, at, h in zip(others, x, step, strict=True)]).T
+
+    best = least_squares(lambda x: of(x[None])[0], start, slopes, limits, loss="soft_l1", f_scale=ROBUST, max_nfev=80)
     sigma = deviations(best.jac, float(np.mean(best.fun**2)))
     return {p.name: Constant(float(np.exp(v)), float(d)) for p, v, d in zip(wanted, best.x, sigma, strict=True)}
 

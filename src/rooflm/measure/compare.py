@@ -33,6 +33,7 @@ from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.training import Training
+from rooflm.units import Num
 
 Array = NDArray[np.float64]
 Key = tuple[str, str]
@@ -84,7 +85,8 @@ def style_of(case: Case, engine: Engine) -> Engine:
 
 
 def scenario(cases: Sequence[Case], shape: str, machine: Machine) -> Scenario:
-    """One scenario of cases of equal structure, their numbers along one axis."""
+    """One scenario of cases of equal structure, their numbers along the last axis, constants of a column of machines
+    along one before it."""
     first = cases[0]
 
     def column(name: str) -> Array:
@@ -95,7 +97,8 @@ def scenario(cases: Sequence[Case], shape: str, machine: Machine) -> Scenario:
     work = Workload(batch=column("batch"), prompt=column("prompt"), output=column("output"))
     model, quant = model_of(first, shape), parse_quant(first.scheme)
     engine = with_norms(with_graphs(engine, machine.cluster.device, mapping.tp), model, machine.cluster, mapping)
-    return Scenario(model, work, mapping, machine.cluster, engine, quant, machine.efficiency, axes=1)
+    axes = max(1, np.ndim(machine.cluster.device.dram.bandwidth))
+    return Scenario(model, work, mapping, machine.cluster, engine, quant, machine.efficiency, axes=axes)
 
 
 def structure(case: Case, shape: str) -> tuple[Any, ...]:
@@ -111,17 +114,23 @@ def groups(known: dict[Case, str]) -> list[tuple[str, list[Case]]]:
     return [(known[cases[0]], cases) for cases in found.values()]
 
 
-def fast_times(known: dict[Case, str], machine: Machine) -> dict[Key, float]:
-    """Predicted ttft_s, tpot_s and latency_s of inference cases, by (key of the case, metric)."""
-    out: dict[Key, float] = {}
+def times(known: dict[Case, str], machine: Machine) -> dict[Key, Array]:
+    """Predicted ttft_s, tpot_s and latency_s of inference cases, by (key of the case, metric): of each of a column of
+    machines where the constants are columns."""
+    out: dict[Key, Array] = {}
     for shape, cases in groups(known):
         s = scenario(cases, shape, machine)
         run = running(s)
         found = speed(s, timed_passes(s, run), rates(s), run)
-        for metric, values in (("ttft_s", found.ttft), ("tpot_s", found.tpot), ("latency_s", found.latency)):
-            wide = np.broadcast_to(values, (len(cases),))
-            out |= {(c.key, metric): float(v) for c, v in zip(cases, wide, strict=True)}
+        wide = np.broadcast_arrays(found.ttft, found.tpot, found.latency, np.zeros(len(cases)))
+        for metric, values in zip(("ttft_s", "tpot_s", "latency_s"), wide[:-1], strict=True):
+            out |= {(c.key, metric): values[..., i] for i, c in enumerate(cases)}
     return out
+
+
+def fast_times(known: dict[Case, str], machine: Machine) -> dict[Key, float]:
+    """`times` on one machine."""
+    return {key: float(value) for key, value in times(known, machine).items()}
 
 
 def predictions(known: dict[Case, str], machine: Machine) -> dict[Key, float]:
@@ -139,11 +148,11 @@ def predictions(known: dict[Case, str], machine: Machine) -> dict[Key, float]:
             out |= {(c.key, metric): float(v) for c, v in zip(cases, wide, strict=True)}
     for case, shape in known.items():
         if case.task == "train":
-            out |= {(case.key, k): v for k, v in training(case, shape, machine).items()}
+            out |= {(case.key, k): float(v) for k, v in training(case, shape, machine).items()}
     return out
 
 
-def training(case: Case, shape: str, machine: Machine) -> dict[str, float]:
+def training(case: Case, shape: str, machine: Machine) -> dict[str, Num]:
     """Predicted times of a training step and of its phases, its memory, and the bytes that a rank sends (mean)."""
     mapping = Mapping(tp=case.tp, pp=case.pp, dp=case.dp, micro_batch=case.batch // case.dp)
     work = Workload(batch=case.batch, seq=case.prompt)
@@ -151,13 +160,12 @@ def training(case: Case, shape: str, machine: Machine) -> dict[str, float]:
                      grad_overlap=False, phase="training")  # fmt: skip
     options = Training(master=False, clip=False)
     s = Scenario(model_of(case, shape), work, mapping, machine.cluster, engine, parse_quant(case.scheme),
-                 machine.efficiency, training=options)  # fmt: skip
+                 machine.efficiency, axes=np.ndim(machine.cluster.device.dram.bandwidth), training=options)  # fmt: skip
     e = train_scenario(s)
     parts = {"forward_s": sum(e.detail["forward"].values()), "optimizer_s": e.parts["optimizer"]}
     parts["backward_s"] = e.step_time - sum(parts.values())
-    sent = sum(float(v) for v in e.comm_bytes.values())
-    found = {"step_time_s": e.step_time, "memory_bytes": e.memory.total, "step_comm_bytes": sent, **parts}
-    return {k: float(v) for k, v in found.items()}
+    sent = sum(e.comm_bytes.values())
+    return {"step_time_s": e.step_time, "memory_bytes": e.memory.total, "step_comm_bytes": sent, **parts}
 
 
 def undisturbed(rows: Sequence[Row]) -> dict[Key, float]:

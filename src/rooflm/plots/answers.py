@@ -37,9 +37,9 @@ def search_picture(found: Any) -> Picture:
             if len(found.front) > 1 and all(c.inputs.get(k) == v for c in (*found.top, *found.front))}  # fmt: skip
 
     def label(c: Any) -> str:
-        return ", ".join(v if isinstance(v, str) else f"{k} {v:g}" for k, v in c.inputs.items() if k not in same)
+        return str(found.named({k: v for k, v in c.inputs.items() if k not in same}))
 
-    about = ", ".join(v if isinstance(v, str) else f"{k} {v:g}" for k, v in same.items() if v != 1)
+    about = found.named(same) if any(v != 1 for v in same.values()) else ""
     if "tpot_s" not in found.top[0].outputs:
         made = [Bar(label(c), {"step": c.outputs["step_time_s"]}) for c in found.top]
         return bars(f"Best {found.goal.name}", Scale("step time (s)"), made, about)

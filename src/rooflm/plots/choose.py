@@ -46,6 +46,8 @@ NAMES = {
     "micro_batch": "micro-batch (sequences)",
     "seq": "sequence (tokens)",
     "vp": "virtual pipeline stages",
+    "rate": "rate (requests/s)",
+    "concurrency": "clients at a time",
 }
 
 
@@ -158,12 +160,13 @@ def subject(grid: Any) -> str:
 
 
 def _masked(grid: Any, key: str) -> tuple[Array, Array]:
-    """Values with NaN at points that cannot run, and the reason there ("OOM" or "no")."""
+    """Values with NaN at points that cannot run, and the reason there (a word of `WHY`)."""
     shape = shape_of(grid.axes)
     values = np.broadcast_to(np.asarray(grid.arrays[key], dtype=float), shape)
-    fits = np.broadcast_to(np.asarray(grid.arrays.get("fits", True), dtype=bool), shape)
     reason = np.broadcast_to(np.asarray(grid.arrays.get("reason", ""), dtype=object).astype(str), shape)
-    why = np.where(fits, "", np.where(np.char.find(reason, "memory") >= 0, "OOM", np.where(reason == "", "OOM", "n/a")))
+    fits = np.broadcast_to(np.asarray(grid.arrays.get("fits", reason == ""), dtype=bool), shape)
+    lost = np.where((reason == "") | (np.char.find(reason, "memory") >= 0), "OOM", "n/a")
+    why = np.where(fits, "", np.where(reason == "queue grows", "queue", lost))
     return np.where(fits, values, np.nan), why
 
 
@@ -219,9 +222,11 @@ def lines(grid: Any, key: str) -> Picture:
         raise RooflmError(f"lines have at most {MOST_PANELS} panels, but these axes make {count}: fix some of them")
     drawn = [a for a in rest if a not in pages]
     made, scale = _curves(grid, key, x, pages, drawn)
-    notes = ["shaded: the error band (eight of ten measurements like it lie inside)"]
     banded = any(c.low is not None for p in made for c in p.curves)
-    return panels(scale.heading, Side(label(x), x.values), made, subject(grid), notes if banded else ())
+    notes = ["shaded: the error band (eight of ten measurements like it lie inside)"] * banded
+    notes += [f"no point: {WHY[word]}" for word in np.unique(_masked(grid, key)[1]) if word not in ("", "OOM")]
+    notes += ["dashed: none fits in memory; what it would be if it did"] * any(c.dash for p in made for c in p.curves)
+    return panels(scale.heading, Side(label(x), x.values), made, subject(grid), notes)
 
 
 MOST_BANDS = 3
@@ -229,10 +234,15 @@ MOST_BANDS = 3
 
 
 def _curves(grid: Any, key: str, x: Axis, pages: list[Axis], drawn: list[Axis]) -> tuple[list[Panel], Scale]:
-    """A panel for each point of the axes of `pages`, in it a curve for each of `drawn`, over x."""
+    """A panel for each point of the axes of `pages`, in it a curve for each of `drawn`, over x; where nothing fits in
+    memory, of what would be if it did."""
     axes: list[Axis] = list(grid.axes)
     order = [axes.index(a) for a in (*pages, *drawn, x)]
     values, why = (np.transpose(v, order) for v in _masked(grid, key))
+    none_fits = bool((why == "OOM").all())
+    if none_fits:
+        values = np.transpose(np.broadcast_to(np.asarray(grid.arrays[key], dtype=float), shape_of(axes)), order)
+        why = np.full_like(why, "")
     scale = scale_of(key, values, grid.outputs)
     count = int(np.prod([len(a.values) for a in drawn], initial=1))
     ends = [f"error_band.{key}.{end}" for end in ("low", "high")]
@@ -246,14 +256,14 @@ def _curves(grid: Any, key: str, x: Axis, pages: list[Axis], drawn: list[Axis]) 
             low, high = (b[at] * scale.factor for b in bands) if bands else (None, None)
             own = ", ".join(axis_text(a, i) for a, i in zip(drawn, spot, strict=True))
             band = {"low": low, "high": high} if low is not None and np.isfinite(low).any() else {}
-            curves.append(Curve(own, values[at] * scale.factor, lost=why[at] == "OOM", **band))
+            curves.append(Curve(own, values[at] * scale.factor, lost=why[at] == "OOM", dash=none_fits, **band))
         made.append(Panel(name, scale, tuple(curves)))
     return made, scale
 
 
 def grid_bars(grid: Any, kind: str, value: str | None) -> Picture:
-    """Stacked bars, one a point: the request by part (or the parts of `value`), as seconds or as shares of it
-    (bars of one length, their sum beside the label), or memory with its capacity."""
+    """Stacked bars, one a point: the request by part (or the parts of `value`, or `value` itself where it has none), as
+    seconds or as shares of it (bars of one length, their sum beside the label), or memory with its capacity."""
     axes: list[Axis] = list(grid.axes)
     shape = shape_of(axes)
     total = int(np.prod(shape))
@@ -261,19 +271,21 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Picture:
         raise RooflmError(f"stacked bars show at most {MOST_BARS} points, but the grid has {total}: fix some axes")
     full = {k: np.broadcast_to(v, shape).reshape(-1) for k, v in grid.arrays.items()}
     known = [k.split(".")[0] for k in grid.arrays]
-    usual = next((g for g in ("decode_parts_s", "prefill_parts_s") if g in known), "parts_s")
+    usual = next((g for g in ("decode_parts_s", "prefill_parts_s", "parts_s") if g in known), "latency_s")
     group = "memory" if kind == "memory" else (value or usual)
     parts = {k.split(".", 1)[1]: np.nan_to_num(v.astype(float)) for k, v in full.items() if k.startswith(f"{group}.")}
+    if not parts and kind == "parts" and full[check_value(group, grid.outputs)].dtype.kind in "fiu":
+        parts = {grid.outputs[group].meaning: np.nan_to_num(full[group].astype(float))}
     if not parts:
         groups = dict.fromkeys(k.split(".")[0] for k in full if "." in k and not k.startswith("error_band."))
         raise RooflmError(f"--plot-value is {group!r}, but bars show {', '.join(groups)}")
     sums = np.asarray(sum(parts.values()))
     scale = scale_of(group, sums, grid.outputs)
     unit = grid.outputs[group].unit.removesuffix("1")
-    marks = _masked(grid, next(iter(grid.arrays)) if "latency_s" not in grid.arrays else "latency_s")[1].reshape(-1)
+    marks = _masked(grid, "latency_s" if "latency_s" in grid.arrays else next(iter(grid.arrays)))[1].reshape(-1)
     none = np.full(total, np.nan)
     limits = full["memory_capacity_bytes"].astype(float) * scale.factor if kind == "memory" else none
-    ends = [f"error_band.{BANDED.get(group, '')}.{end}" for end in ("low", "high")]
+    ends = [f"error_band.{BANDED.get(group, group)}.{end}" for end in ("low", "high")]
     low, high = (full[k].astype(float) * scale.factor if k in full and kind == "parts" else none for k in ends)
     factors = np.full(total, scale.factor)
     if kind == "shares":
@@ -290,7 +302,8 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Picture:
         band = (float(low[i]), float(high[i]))
         made.append(Bar(", ".join([*told.values(), *sum_]), own, head, float(limits[i]), str(marks[i]), *band))
     title = "Memory of the fullest GPU by part" if kind == "memory" else scale.heading
-    return bars(title, scale, made, subject(grid), "usable memory", [WHY["n/a"]] if (marks == "n/a").any() else ())
+    notes = [f"{word}: {WHY[word]}" for word in np.unique(marks) if word not in ("", "OOM")]
+    return bars(title, scale, made, subject(grid), "usable memory", notes)
 
 
 BANDED = {"prefill_parts_s": "ttft_s", "decode_parts_s": "tpot_s", "parts_s": "step_time_s"}

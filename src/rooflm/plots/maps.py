@@ -19,7 +19,8 @@ BRIGHT = 0.55
 BAR = (72.0, 160.0)
 """Shortest and longest bar of colours: between them as high as a map, so that a map of two rows has no empty foot."""
 
-WHY = {"OOM": "OOM: does not fit in memory", "n/a": "n/a: breaks a rule (`reason` says which)"}
+WHY = {"OOM": "does not fit in memory", "n/a": "breaks a rule (`reason` says which)",
+       "queue": "the queue grows without bound, so that the load cannot be served"}  # fmt: skip
 """What stands where there is no value -> what it means."""
 
 
@@ -52,7 +53,7 @@ def heatmap(
     wide = max(max(map(text_width, words), default=0.0) + 6 if written else 9.0, 330 / across / max(len(x.values), 1))
     size = (math.ceil(min(wide, 70.0)), 24.0 if written else 12.0)
     made = [_map(m, x, y, scale, (low, high), size, i % across == 0) for i, m in enumerate(maps)]
-    notes = [text for word, text in WHY.items() if any((m.why == word).any() for m in maps)]
+    notes = [f"{word}: {text}" for word, text in WHY.items() if any((m.why == word).any() for m in maps)]
     body = in_rows(made, across)
     if len(made) > 1:
         body["resolve"] = {"scale": {"color": "shared"}}

@@ -33,7 +33,8 @@ def subject(e: Estimate) -> str:
     sizes = f"prompt {number(w.prompt)}{output}" if isinstance(e, InferenceEstimate) else f"seq {number(w.seq)}"
     split = "".join(f", {k} {number(getattr(m, k))}" for k in ("tp", "pp", "dp", "cp", "ep") if getattr(m, k) != 1)
     head = f"{s.model.name} on {number(e.gpus)} x {s.cluster.device.name}{split}"
-    return f"{head}: batch {number(w.batch)}, {sizes}, {s.engine.name}, {s.quant.name}"
+    verdict = "" if e.fits else "; does not fit in memory"
+    return f"{head}: batch {number(w.batch)}, {sizes}, {s.engine.name}, {s.quant.name}{verdict}"
 
 
 def largest(made: list[dict[str, float]]) -> list[dict[str, float]]:

@@ -98,10 +98,12 @@ def find(name: str) -> Checkpoint | None:
     ('fp8-block', 262144)
     >>> find("RedHatAI/Meta-Llama-3.1-70B-Instruct-quantized.w4a16")  # doctest: +ELLIPSIS
     Checkpoint(model='llama-3.1-70b', quant='int4', max_context=0, bytes=0, ...)
+    >>> find("unsloth/Qwen3-30B-A3B-GGUF:Q5_K_M").quant  # as `llama-server -hf` names a file
+    'q5_k_m'
     >>> find("Qwen/Qwen3-8B") is None, find("somebody/else-AWQ") is None
     (True, True)
     """
-    low = normalise(name)
+    low = re.sub(r"-gguf:(?=[a-z0-9-]+$)", "-", normalise(name))
     if low in listed() or low in aliases("model"):
         return listed().get(low)
     publisher, _, rest = low.rpartition("/")

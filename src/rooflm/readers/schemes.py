@@ -17,7 +17,8 @@ from rooflm.units import Num
 
 WIDE = {"experts": ("attention", "mlp", "shared"), "ffn": ("attention",)}
 """Ends of a scheme's name ("fp8-experts", "nvfp4-ffn"): what alone is narrow -> the parts that stay wide."""
-ELSEWHERE = {"nf4": ["int4"], "fp4": ["nvfp4", "mxfp4"], "4bit": ["int4", "awq"], "bnb-4bit": ["int4"],
+ELSEWHERE = {"q3": ["q3_k_m"], "q4": ["q4_k_m", "q4_0"], "q5": ["q5_k_m"], "mlx-4bit": ["w4a16g32"], "nf4": ["int4"],
+             "fp4": ["nvfp4", "mxfp4"], "4bit": ["int4", "awq"], "bnb-4bit": ["int4"],
              "8bit": ["int8-wo", "fp8"], "bnb-8bit": ["int8-wo"], "bitsandbytes": ["int4", "int8-wo"]}  # fmt: skip
 """What people call a scheme -> those of ours that are like it."""
 PRESETS = {
@@ -114,9 +115,8 @@ def parse_quant(name: str) -> Quant:
                        wide=WIDE[end] if end else known.wide)  # fmt: skip
     match = _PATTERN.fullmatch((head if end else body) + (f"kv{kv}" if kv else ""))
     if match is None:
-        near = ELSEWHERE.get(low) or near_matches(
-            low, [*PRESETS, "w16a16kv16", "w8a8kv8", "w4a16kv16", "w4a16kv8", "w8a16kv16"]
-        )
+        usual = ["w16a16kv16", "w8a8kv8", "w4a16kv16", "w4a16kv8", "w8a16kv16"]
+        near = ELSEWHERE.get(low) or [_HYPHENS.get(n, n) for n in near_matches(low, [*_HYPHENS, *usual])]
         other = "write w<bits>a<bits>[kv<bits>] or a preset (`rooflm list quants`)"
         tail = f"did you mean {' or '.join(map(repr, near))}?" if near else other
         raise RooflmError(f"unknown quantisation {name!r}: {tail}")

@@ -13,8 +13,8 @@ import numpy as np
 
 from rooflm.catalogue.fields import HUGE, KEY, PART, TINY, About, abouts
 from rooflm.errors import RooflmError, near_matches, one_of
-from rooflm.readers.quantities import parse
-from rooflm.shown.numbers import plain_number
+from rooflm.readers.quantities import WRITTEN, parse
+from rooflm.shown.numbers import chosen_text, plain_number
 from rooflm.units import is_array
 
 
@@ -71,7 +71,31 @@ def field_value(name: str, value: Any, about: About) -> Any:
     if isinstance(value, bool) or not (is_array(value) or isinstance(value, int | float)):
         raise RooflmError(f"{name} is {value!r}, but it must be a number")
     check_bounds(name, value, about)
+    check_unit(name, value, about.unit)
     return value
+
+
+LEAST = {"bytes/s": 1e6, "flop/s": 1e9}
+"""Unit -> the least of a real part: what is below was meant in another unit."""
+SMALLEST = 2.0**20
+"""The same of a device's memory, in bytes."""
+
+
+def check_unit(name: str, value: Any, unit: str) -> None:
+    """RooflmError for a number that is too small for a real part, as one has it who leaves out its unit.
+
+    >>> check_unit("dram.size", 64, "bytes")
+    Traceback (most recent call last):
+    rooflm.errors.RooflmError: dram.size is 64 B, but it must be at least 1 MiB: write it with its unit, such as 64 GiB
+    """
+    least = SMALLEST if name.endswith("dram.size") else LEAST.get(unit, 0.0)
+    if not least or isinstance(value, str):
+        return
+    flat, times = np.asarray(value, dtype=float), 2.0**30 if unit == "bytes" else 1e12
+    for small in flat[(flat > 0) & (flat < least)][:1]:
+        lowest, meant = (chosen_text(v, WRITTEN[unit]) for v in (least, small * times))
+        raise RooflmError(f"{name} is {small:g} {WRITTEN[unit]}, but it must be at least {lowest}: "
+                          f"write it with its unit, such as {meant}")  # fmt: skip
 
 
 def rising_numbers(name: str, value: Any, about: About) -> str:
@@ -126,8 +150,8 @@ def dataclass_fields(kind: Any, table: Any, label: str, at: str = "", but: Colle
     RooflmError names the field that is unknown, missing or invalid.
 
     >>> from rooflm.catalogue.hardware import Memory
-    >>> dataclass_fields(Memory, {"size": "1 KiB", "bandwidth": 3}, "x.toml", "dram")
-    {'size': 1024.0, 'bandwidth': 3.0}
+    >>> dataclass_fields(Memory, {"size": "1 KiB", "bandwidth": 3e9}, "x.toml", "l1")
+    {'size': 1024.0, 'bandwidth': 3000000000.0}
     >>> dataclass_fields(Memory, {"sise": 3}, "x.toml", "dram")
     Traceback (most recent call last):
     rooflm.errors.RooflmError: x.toml: dram has the unknown field 'sise': did you mean 'size'?

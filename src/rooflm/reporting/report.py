@@ -91,7 +91,7 @@ def report(scenario: str | Mapping[str, Any], path: str | Path | None = None) ->
     if task == "search infer" and loads & {name.replace("-", "_") for name in table}:
         task = "search serve"  # as on the command line: who asks for a load searches under load
     call, make = MAKERS[task]
-    given = arguments_of(str(label), table, table_of(call))
+    given = arguments_of(str(label), table, table_of(call), f"task {task!r}")
     if isinstance(table["model"], list) or "zip" in given:
         raise RooflmError(f"{label}: a report is of one model and one scenario, not of a list: name one")
     answer, sections = make(str(table["model"]), given)

@@ -48,11 +48,7 @@ class Mapping:
 
     @property
     def devices(self) -> Num:
-        """Devices that the mapping uses.
-
-        >>> Mapping(tp=8, pp=2, dp=4).devices
-        64
-        """
+        """Devices that the mapping uses."""
         return self.tp * self.pp * self.dp * self.cp
 
     @property

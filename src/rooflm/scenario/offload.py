@@ -44,12 +44,7 @@ def away(model: Model, offload: Offload) -> list[tuple[Block, Num, Num]]:
 
 
 def on_device(model: Model, offload: Offload) -> Model:
-    """The model without the layers and experts that are on the host.
-
-    >>> from rooflm.readers.checkpoints.load import load_model
-    >>> on_device(load_model("llama-7b"), Offload(8)).layers
-    24
-    """
+    """The model without the layers and experts that are on the host."""
     blocks: list[Block] = []
     for block, whole, alone in away(model, offload):
         if not is_plain(offload.experts, 0) and isinstance(block.ffn, MoE):

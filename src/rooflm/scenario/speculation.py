@@ -84,12 +84,7 @@ _in_trees = np.vectorize(lambda a, n, k: in_a_tree(float(a), int(n), int(k)), ot
 
 
 def guessing_model(model: Model, spec: Speculation) -> Model:
-    """The draft model, or else one layer of the model's own kind with its head.
-
-    >>> from rooflm.readers.checkpoints.load import load_model
-    >>> guessing_model(load_model("deepseek-v3"), Speculation(1)).layers
-    1
-    """
+    """The draft model, or else one layer of the model's own kind with its head."""
     if spec.draft is not None:
         return spec.draft
     last = next(b for b in reversed(model.blocks) if b.mixer is not None)

@@ -57,6 +57,9 @@ def weights_for(named: str, model: Model, quant: Quant, engine: Engine) -> Weigh
         if home.lower().endswith(".gguf"):
             return Weights(home)
         kind = "F16" if wide else asked.upper().replace("-", "_")
+        if files := re.fullmatch(r"(?i)([\w.-]+/([\w.-]+)-gguf)(:.*)?", home):
+            file = f"{files[2]}-{kind}.gguf"
+            return Weights(file, note=f"{file}: a file of {HUB}{files[1]}")
         file = f"{stem}-{kind}.gguf"
         made = f"python convert_hf_to_gguf.py {home} --outfile {stem}-F16.gguf"
         made += "" if wide else f" && llama-quantize {stem}-F16.gguf {file} {kind}"

@@ -57,6 +57,12 @@ class SearchResult(Answer):
             return [*lines, _words(self.best.inputs), _words({k: value_text(v) for k, v in self.best.outputs.items()})]
         return [*lines, _words(self.nearest.candidate.inputs), *self.nearest.why[:2]] if self.nearest else lines
 
+    def named(self, inputs: Mapping[str, Any]) -> str:
+        """A point, or some inputs of one, as the tables write it."""
+        from rooflm.search import said
+
+        return said.point_text(dict(inputs))
+
     def blocks(self, verbose: bool = False) -> list[Block]:
         """The best point, the ten best, the trade-off, and what would be better but is not legal."""
         from rooflm.search import said

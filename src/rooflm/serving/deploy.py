@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.asked.answers.bands import bands_around, whose_constants
+from rooflm.asked.answers.remedies import serving_remedies
 from rooflm.asked.arguments import REPLICAS
 from rooflm.asked.assumed import attention_dp
 from rooflm.asked.build_inference import Built, build_inference, generating
@@ -119,7 +120,9 @@ def make_pool(
     kv = capacity(stored_part(s), most, context, server.static_fraction, server.prefix_caching)
     if must_fit and kv.tokens <= 0:
         states = 0 < kv.running < np.inf  # a pool of recurrent states has what weights leave
-        way = "set engine.state_share below 1" if states else "use more GPUs or a narrower quantisation"
+        would = "; ".join(r.words for r in serving_remedies(s))
+        way = f"would fit: {would}" if would else "use more GPUs or a narrower quantisation"
+        way = "set engine.state_share below 1" if states else way
         raise NoMemoryError(
             f"{s.model.name} leaves no memory for a KV cache on {int(s.mapping.devices)} x {s.cluster.device.name}"
             f"{' beside its recurrent states' * states}: {way}"

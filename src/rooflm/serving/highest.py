@@ -28,11 +28,7 @@ class Found(NamedTuple):
 def broken(served: Served) -> tuple[str, ...]:
     """The violated limits of a run, in words."""
     summary = served.summary
-    out = [
-        f"{m.name} is {summary.measure(m) * 1e3:.4g} ms, above {m.seconds * 1e3:.4g} ms"
-        for m in served.limits
-        if not summary.measure(m) <= m.seconds
-    ]
+    out = summary.broken(served.limits)
     if summary.queue_grows:
         out.append(f"the queue grows by {summary.queue_growth_per_s:.3g} requests/s")
     if summary.rejected:

@@ -154,7 +154,12 @@ class Summary:
         """True when every limit holds of what finished, nothing was rejected, and no queue grows without bound."""
         if self.values["rejected"] or not self.values["finished"] or self.values["queue_grows"]:
             return False
-        return all(self.measure(m) <= m.seconds for m in limits)
+        return not self.broken(limits)
+
+    def broken(self, limits: tuple[Slo, ...]) -> list[str]:
+        """The limits that do not hold, each with its value."""
+        return [f"{m.name} is {self.measure(m) * 1e3:.4g} ms, above {m.seconds * 1e3:.4g} ms"
+                for m in limits if not self.measure(m) <= m.seconds]  # fmt: skip
 
     def measure(self, limit: Slo) -> float:
         """The value that a limit is about."""

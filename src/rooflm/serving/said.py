@@ -119,9 +119,10 @@ def verdicts(values: dict[str, Any], served: Served) -> list[Block]:
         out.append(Say(f"{best.capitalize()} {what} within the limits: {load:.4g}"
                        + (f" ({beyond}, {why})" if why else "") + ".", "good"))  # fmt: skip
     if served.limits:
-        share = values["good_share"]
+        share, broken = values["good_share"], served.summary.broken(served.limits)
         means = ", ".join(m.name for m in served.limits if not m.percentile)
         of_means = f" each by itself ({means}: a limit of the mean, not of every request)" if means else ""
+        out += [Say(f"Not within the limits: {'; '.join(broken)}.", "bad")] if broken else []
         out.append(Say(f"{100 * share:.1f} % of the requests meet all limits{of_means}.",
                        "good" if share > 0.95 else "bad"))  # fmt: skip
     holds = min(p.capacity.tokens / p.table.ranks for p in served.run.pools)

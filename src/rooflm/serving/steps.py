@@ -417,20 +417,12 @@ class StepTable:
         here = -(-sequences // self.slots)
         return 0.0 if self.apart else float(self.launches(here, context) + self.beside(here, context))
 
-    def mixed(
-        self, chunks: Sequence[tuple[int, float]], sequences: int, context: float, fullest: float = 0.0,
-        ahead: float = 0.0,
-    ) -> float:  # fmt: skip
-        """One pass with prefill chunks (new tokens, past tokens) beside `sequences` decoding ones at a mean context, as
-        `passed` has it."""
-        return self.passed(chunks, sequences, context, fullest, ahead=ahead)[0]
-
     def passed(
         self, chunks: Sequence[tuple[int, float]], sequences: int, context: float, fullest: float = 0.0,
         drains: int = 0, ahead: float = 0.0,
     ) -> tuple[float, float]:  # fmt: skip
-        """`mixed`, and the host's seconds that keep its scheduler from the next pass (0 where processes beside it
-        launch).
+        """Seconds of a pass with prefill chunks (new tokens, past tokens) beside `sequences` decoding ones at a mean
+        context, and the host's that keep its scheduler from the next pass (0 where processes beside it launch).
 
         fullest: new tokens of the fullest rank over the mean, where it is known; drains: tokens of the largest part
         that is still under way in a pipeline, where nothing follows the pass (0: something does); ahead: s by which the
@@ -459,7 +451,7 @@ class StepTable:
         fullest: float = 0.0, drains: bool = False,
     ) -> tuple[float, float]:  # fmt: skip
         """What the host and what the device take of a pass of so many chunks: their new tokens and attention (s beyond
-        the least), in all and of the largest. The later of both is `mixed`.
+        the least), in all and of the largest. A pass lasts as long as the later of both.
 
         With attention data parallelism or a pipeline, chunks spread over the ranks and micro-batches, of which the
         fullest sets the time.
@@ -520,13 +512,13 @@ class StepTable:
             times[d] = self.decode_time(int(d), context)
         return np.asarray(times[at])
 
-    def mixed_times(
+    def passed_times(
         self, prompts: Array, each: Array, past: Array, sequences: Array, context: float, drains: bool = False,
         ahead: Any = 0.0, host: bool = False,
     ) -> Array:  # fmt: skip
-        """`mixed` for many passes at once: `prompts` chunks of `each` tokens after `past` ones, with `sequences`
+        """`passed` for many passes at once: `prompts` chunks of `each` tokens after `past` ones, with `sequences`
         decoding (all whole numbers but the past), no more than the table holds. host: as much of it as keeps the
-        scheduler (see `passed`). Some 4 us each, less than NumPy's calls take of fewer than a hundred loads."""
+        scheduler, in place of all. Some 4 us each, less than NumPy's calls take of fewer than a hundred loads."""
         most = self.size.sequences * self.slots
         passes = self._passes
 

@@ -56,6 +56,12 @@ MEANS = [m.name for m in METRICS.values() if not m.of]
 ONLY_TRAINING = tuple(c.name for c in of_task(TRAIN) if c.read == (TRAIN,))
 
 
+Row = Mapping[str, str | None]
+"""Cells of a row by column."""
+UNNAMED = "unnamed"
+"""Source of rows that do not say who measured them."""
+
+
 def published_tables() -> list[Path]:
     """The project's own tables of published figures."""
     folder = Path(str(resources.files("rooflm").joinpath("data/published")))
@@ -75,42 +81,63 @@ def source_names() -> dict[str, str]:
 
 def read_rows(path: str | os.PathLike[str]) -> list[Outcome]:
     """Every row of a table, in order, as a Request or a Skip. RooflmError when it is no such table."""
+    return [read_row(row, line) for row, line in rows_of(path)]
+
+
+def rows_of(path: str | os.PathLike[str]) -> list[tuple[Row, int]]:
+    """Every row of a table as its cells and its line. RooflmError when it is no such table."""
     content = outside.text(path, "table", "csv", errors="replace")
     if content.lstrip()[:1] in ("{", "["):
         raise RooflmError(
             f"{path} is JSON, but a table is comma-separated values: what a benchmark wrote, "
             f"`rooflm compare {path} --gpu GPU` scores"
         )
-    return parse(content.replace("\0", ""), os.fspath(path))
+    return checked_rows(content.replace("\0", ""), os.fspath(path))
 
 
 def read_tables(files: Sequence[str] = (), sources: Sequence[str] = ()) -> list[Outcome]:
-    """The rows of tables (none named: the shipped ones), of some sources where they are named, as the rows have them or
-    by name. RooflmError where a source has no row."""
+    """The rows of tables (none named: the shipped ones), of some sources where they are named, as the rows have them,
+    by name or by a part of it. RooflmError where a source has no row."""
     paths = [Path(f) for f in files] or published_tables()
-    outcomes = [o for path in paths for o in read_rows(path)]
-    known = {o.source for o in outcomes}
-    short = {name: source for source, name in source_names().items()}
-    sources = [s if s in known else short.get(s, s) for s in whole_names(sources, short)]
-    for name in sources:
-        if name not in known:
-            names = sorted((known - {""}) | {n for n, source in short.items() if source in known})
-            held = [n for n in names if name.lower() in n.lower()]
-            near = held[:8] or near_matches(name, known) or sorted(known - {""})[:8]
-            raise RooflmError(f"source is {name!r}, but the tables have {', '.join(near)}")
-    return [o for o in outcomes if not sources or o.source in sources]
+    rows = [(source_of(row), row, line) for path in paths for row, line in rows_of(path)]
+    named = {source: source for source, _, _ in rows}
+    named |= {name: source for source, name in source_names().items() if source in named}
+    chosen = {source for name in whole_names(sources, {n.lower() for n in named}) for source in sources_of(name, named)}
+    return [read_row(row, line) for source, row, line in rows if not sources or source in chosen]
+
+
+def source_of(row: Row) -> str:
+    """Who measured a row."""
+    return (row.get("source") or "").strip()[:LONGEST] or UNNAMED
+
+
+def sources_of(name: str, named: Mapping[str, str]) -> list[str]:
+    """The source behind a name or a key, in any case, else all whose name holds it; RooflmError where there is none.
+    named: keys and names -> sources.
+
+    >>> sources_of("nim", {"NIM, Llama": "a", "NIM, Guard": "b", "vLLM": "c"})
+    ['a', 'b']
+    """
+    low = name.lower()
+    found = [source for one, source in named.items() if one.lower() == low]
+    found = found or [source for one, source in named.items() if low in one.lower()]
+    if not found:
+        pieces = {one.lower(): one for one in named}
+        near = [pieces[n] for n in near_matches(low, pieces)] or sorted(named)[:8]
+        raise RooflmError(f"source is {name!r}, but no row has one of that name: try {' or '.join(map(repr, near))}")
+    return found
 
 
 def whole_names(pieces: Sequence[str], names: Collection[str]) -> list[str]:
-    """Names out of a list that was cut at its commas, some of which stand within a name.
+    """Names out of a list that was cut at its commas, some of which stand within a name. names: in lower case.
 
-    >>> whole_names(["a", "b", "c"], {"b, c"}), whole_names(["a"], {"b, c"})
-    (['a', 'b, c'], ['a'])
+    >>> whole_names(["a", "B", "c"], {"b, c"}), whole_names(["a"], {"b, c"})
+    (['a', 'B, c'], ['a'])
     """
     found: list[str] = []
     rest = [p.strip() for p in pieces]
     while rest:
-        taken = next((k for k in range(len(rest), 1, -1) if ", ".join(rest[:k]) in names), 1)
+        taken = next((k for k in range(len(rest), 1, -1) if ", ".join(rest[:k]).lower() in names), 1)
         found.append(", ".join(rest[:taken]))
         rest = rest[taken:]
     return found
@@ -118,9 +145,14 @@ def whole_names(pieces: Sequence[str], names: Collection[str]) -> list[str]:
 
 def parse(content: str, label: str = "table") -> list[Outcome]:
     """As `read_rows`, from the text of a table; `label` names it in messages."""
+    return [read_row(row, line) for row, line in checked_rows(content, label)]
+
+
+def checked_rows(content: str, label: str) -> list[tuple[Row, int]]:
+    """As `rows_of`, from the text of a table."""
     header, rows = records(content, label)
     check_header(header, label)
-    return [read_row(row, line) for line, row in rows]
+    return [(row, line) for line, row in rows]
 
 
 def check_header(header: list[str], label: str) -> None:
@@ -157,7 +189,7 @@ def check_header(header: list[str], label: str) -> None:
             print(f"rooflm: {label}: column {name!r} is not read{tail}", file=sys.stderr)
 
 
-def read_row(row: Mapping[str, str | None], line: int = 0) -> Outcome:
+def read_row(row: Row, line: int = 0) -> Outcome:
     """One row (column -> text) as a Request or a Skip.
 
     >>> row = {"model": "llama-2-7b", "gpu": "a100", "metric": "tpot", "value": "11", "unit": "ms", "batch": "1"}
@@ -196,7 +228,7 @@ def request_of(cells: Mapping[str, str], row_id: str) -> Request:
         fill_inference(kwargs, task, metric, assumed)
     return Request(
         id=row_id,
-        source=cells.get("source", "") or "unnamed",
+        source=cells.get("source", "") or UNNAMED,
         task=task,
         metric=metric,
         measured=measured,

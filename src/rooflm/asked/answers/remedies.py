@@ -89,7 +89,8 @@ class Split(NamedTuple):
 def fewest_gpus(s: Scenario) -> Split | None:
     """The split with the fewest GPUs (then the largest tp) whose memory suffices, tp within a node; None if none does.
 
-    The batch and lengths stay; data parallelism is left as it is.
+    Beyond one node they are whole nodes, as one rents them. The batch and lengths stay; data parallelism is left as it
+    is.
     """
     node = int(np.max(np.asarray(s.cluster.tiers[0].size))) if s.cluster.tiers else 1
     ways = np.array(divisors(tensor_ways(s.model) or 1, node), dtype=float)
@@ -101,7 +102,9 @@ def fewest_gpus(s: Scenario) -> Split | None:
     legal &= any_of(rule.broken(grid) for rule in ENGINE) == 0
     if s.engine.abilities.layers_first:
         legal = legal & (np.asarray(tried.tp) == np.minimum(s.mapping.tp, node))
-    devices = np.where(legal, ways[:, None] * stages, np.inf)
+    devices = ways[:, None] * stages
+    legal = legal & ((devices * s.mapping.dp <= node) | (devices * s.mapping.dp % node == 0))
+    devices = np.where(legal, devices, np.inf)
     if not np.isfinite(devices).any():
         return None
     best = devices.min()

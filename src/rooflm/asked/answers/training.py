@@ -196,8 +196,9 @@ def run(e: TrainingEstimate) -> list[Block]:
     if tokens <= 0:
         return [Say("For days, GPU-hours and cost of a run, give its tokens: --tokens 300B.", "faint")]
     job = e.job
+    steps = spoken(e.steps, "step" if float(e.steps) == 1 else "steps")
     line = (
-        f"{spoken(tokens)} tokens take {days(e.days)}: {spoken(e.steps)} steps, {spoken(e.gpu_hours)} "
+        f"{spoken(tokens)} tokens take {days(e.days)}: {steps}, {spoken(e.gpu_hours)} "
         f"GPU-hours, {spoken(e.cost, 'USD')}, {watt_hours(e.energy)}"
     )
     price = Say(price_note([e.scenario.cluster.device]), "faint", "price")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 
 from rooflm.errors import RooflmError
@@ -76,15 +77,22 @@ def pruned(config: Any, case: Case) -> Any:
     return config
 
 
+def as_array(reader: Any, name: str, value: Any) -> None:
+    """Set an attribute; a `memmap` as the plain array that it is."""
+    object.__setattr__(reader, name, np.asarray(value) if isinstance(value, np.memmap) else value)
+
+
 @contextmanager
 def read_once(case: Case) -> Iterator[None]:
     """transformers parses a .gguf file anew for the configuration, the weights and the tokenizer, and makes the table
-    of its tensors' names anew for every module: within this, each once."""
+    of its tensors' names anew for every module: within this, each once. Its parser looks at the file a number at a
+    time, which costs several times more in NumPy's `memmap` than in the plain array that it is."""
     if source(case.model)[0] != "gguf":
         yield
         return
     import gguf
 
+    gguf.gguf_reader.GGUFReader.__setattr__ = as_array
     theirs = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
     for name, function in theirs.items():
         setattr(gguf, name, functools.cache(function))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from rooflm.readers.checkpoints.gguf import read_gguf
 from rooflm.readers.checkpoints.read import read_config
 from rooflm.readers.models import as_released, from_row, packaged
 
+PAGE = re.compile(r"^(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([^/?#]+/[^/?#]+).*$")
+"""A page of the hub, whose model it names."""
 OTHERWISE = " Its Hugging Face id, config.json or .gguf will do too."
 
 
@@ -23,19 +26,22 @@ def load_model(name: str | os.PathLike[str]) -> Model:
 
     An id that the catalogue does not know is looked up in the hub's local cache, then asked of the hub (rooflm[hub]).
 
-    >>> load_model("meta-llama/Llama-2-7b-hf").name
-    'llama-2-7b'
+    >>> load_model("meta-llama/Llama-2-7b-hf").name, load_model("https://huggingface.co/Qwen/Qwen3-8B/tree/main").name
+    ('llama-2-7b', 'qwen3-8b')
     >>> load_model("llama-9")
     Traceback (most recent call last):
     rooflm.errors.UnknownNameError: unknown model 'llama-9': did you mean ...
     """
-    text = os.fspath(name)
+    text = PAGE.sub(r"\1", os.fspath(name))
     if rows.is_path(text):
         row, stem = rows.raw_row("model", text)
         return from_row(row, str(row.get("name") or stem), text)
     is_file = text.lower().endswith((".json", ".gguf")) or text.startswith((".", "/", "~"))
     if is_file or (rows.normalise(text) not in rows.aliases("model") and Path(text).is_dir()):
-        return _from_path(outside.checked_path(text, "model"))
+        path = outside.checked_path(text, "model")
+        if path.suffix.lower() == ".gguf" and not path.exists() and released.find(path.stem):
+            raise RooflmError(f"cannot read {text!r}: there is no such file; its name alone will do: {path.stem}")
+        return _from_path(path)
     checkpoint = released.find(text)
     if checkpoint is not None:
         return as_released(text, checkpoint)
