@@ -70,8 +70,8 @@ def described(name: str, about: About) -> tuple[str, str, str, str]:
     """A field's row: name, meaning, unit, rule."""
     unit = {"bytes": "B", "bytes/s": "B/s"}.get(about.unit, about.unit)
     rule = ", ".join(about.among) if about.among else about.rule if about.kind == "number" else ""
-    kind = {"flag": "yes or no", "word": "name", "sizes": "numbers", "shapes": "shapes", "number": ""}[about.kind]
-    return name, about.meaning, unit, rule or kind
+    kinds = {"flag": "yes or no", "word": "name", "sizes": "numbers", "named": "numbers by name", "number": ""}
+    return name, about.meaning, unit, rule or kinds.get(about.kind, about.kind)
 
 
 def engine_part() -> str:

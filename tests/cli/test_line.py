@@ -42,6 +42,7 @@ def test_an_option_is_given_once(words: list[str], said: str, capsys: pytest.Cap
         ([*INFER, "--set", "engine.padded=foo"], "engine.padded is 'foo': it must be one of bf16"),
         ([*INFER, "--set", "engine.reduce_norm_on=foo"], "engine.reduce_norm_on is 'foo': it must be one of ada"),
         ([*INFER, "--set", "engine.gates_on=foo"], "engine.gates_on is 'foo': it must be one of ada"),
+        ([*INFER, "--set", "engine.unpack_rows=gtpq:8"], "engine.unpack_rows is 'gtpq': did you mean 'gptq'"),
         ([*INFER, "--set", "engine.scaled_on=foo"], "engine.scaled_on is 'foo': it must be one of ada"),
         ([*INFER, "--set", "engine.tuned_experts_on=foo"], "engine.tuned_experts_on is 'foo': it must be one of a"),
         ([*INFER, "--set", "engine.reduce_norm_on=-foo"], "engine.reduce_norm_on is '-foo', but no card has that name"),

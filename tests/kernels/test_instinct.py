@@ -192,6 +192,7 @@ def test_the_next_card_is_never_slower(model: str, quant: str, tp: int, engine: 
     ("told", "sentence"),
     [
         ("tuned", "engine.tuned is '7x', but it must be shapes such as '2112x7168 7168x2048'"),
+        ("pass_rows", "engine.pass_rows is '7x', but it must be numbers by name such as 'gptq:8 int4:2'"),
         ("untuned", "engine.untuned is '7x': it must be one of none, ck, triton, flashinfer"),
     ],
 )

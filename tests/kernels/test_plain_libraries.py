@@ -7,7 +7,6 @@ import pytest
 
 from rooflm import infer
 from rooflm.kernels.dispatch import CAT
-from rooflm.readers.engines import load_engine
 
 LLAMA: dict[str, Any] = {"model": "llama-2-7b", "gpu": "a100", "prompt": 512, "output": 16}
 
@@ -50,10 +49,19 @@ def test_the_first_kernels_take_a_row_a_pass_and_the_second_eight() -> None:
                               output=512, sets=sets).tpot)
             for b in (2, 4, 8)
         ]
-        for sets in ({}, {"engine.unpacks": "gptq:51:0:8"})
+        for sets in ({}, {"engine.unpack_rows": "gptq:51", "engine.pass_rows": "gptq:8"})
     )  # fmt: skip
     assert first == pytest.approx([150, 264, 268], rel=0.12)
     assert second == pytest.approx([76, 79, 128], rel=0.2)
+
+
+@pytest.mark.parametrize("batch", [1, 4, 8])
+def test_passes_do_the_work_of_all_rows_once(batch: int) -> None:
+    """A row a pass reads the weights anew and multiplies no more than one product of all rows."""
+    there: dict[str, Any] = {"engine": "hf-eager-4.32", "batch": batch}
+    narrow, plain = (ops("decode", "q", **there, quant=quant)[0].node for quant in ("gptq", "fp16"))
+    assert float(narrow.flops * narrow.count) == pytest.approx(float(plain.flops * plain.count))
+    assert float(narrow.count) == float(plain.count) * (batch if batch < 8 else 1)
 
 
 @pytest.mark.parametrize(("engine", "quant"), [("hf-eager-4.36", "bf16"), ("vllm", "int4"), ("hf-eager-4.36", "fp8")])
@@ -74,7 +82,3 @@ def test_a_plain_norm_moves_36_bytes_a_value_in_serving() -> None:
     """To fp32, its square, the mean, the quotient, back to 16 bits, the weight: 36 bytes, in training as well."""
     norm = ops("prefill", "norm", engine="hf-eager-4.36", batch=1)[0].node
     assert float(np.ravel(norm.bytes)[0]) == pytest.approx(36 * 512 * 4096, rel=0.01)
-
-
-def test_turbomind_sums_by_nccl() -> None:
-    assert load_engine("lmdeploy").value("all_reduce") == "nccl"

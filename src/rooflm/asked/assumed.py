@@ -182,6 +182,11 @@ def attention_dp(model: Model) -> bool:
     return any(isinstance(b.ffn, MoE) for b in model.blocks)
 
 
+def sharing(engine: Engine, ranks: Num) -> Num:
+    """Parts that an engine's token budget is cut into where so many ranks of attention run side by side."""
+    return {"budget": ranks, "half": smaller(ranks, 2)}.get(engine.server.shared, 1)
+
+
 def with_limits(engine: Engine, device: Device, model: Model, ranks: Num) -> Engine:
     """The engine with the token budget and the running limit of one of so many ranks of attention, where its server
     documents them by card, or shares out among ranks what it has.
@@ -195,8 +200,7 @@ def with_limits(engine: Engine, device: Device, model: Model, ranks: Num) -> Eng
     told, room, each = engine.server, engine.room, pick(attention_dp(model), ranks, 1)
     if told.budgets or told.shared:
         budget = of_card(told.budgets, device, room.token_budget)
-        among = {"budget": each, "half": smaller(each, 2)}.get(told.shared, 1)
-        engine = engine.but(token_budget=larger(floor(budget / among), 1))
+        engine = engine.but(token_budget=larger(floor(budget / sharing(engine, each)), 1))
     family = of_card(told.families, device, 0, model.family)
     if family or told.limits:
         limit = larger(floor(family / each), 1) if family else of_card(told.limits, device, room.max_sequences)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.command import Command
-from rooflm.catalogue.fields import About, abouts, count, flag, number, shapes, share, sizes, word
+from rooflm.catalogue.fields import About, abouts, count, flag, named, number, shapes, share, sizes, word
 from rooflm.units import Num
 
 INF = float("inf")
@@ -30,8 +30,7 @@ class ServerOptions:
     graphed: str = word("", "most sequences that decoding graphs hold by card, likewise")
     graphed_few: str = word("", "the same of tensor groups of fewer than four")
     max_sequences: int = count(0, "running limit of a rank (0: the engine's max_sequences)", 0)
-    shared: str = word("", "budget, where the engine's own is of all ranks of attention together; half, where any "
-                       "have half of it each", ("", "budget", "half"))  # fmt: skip
+    shared: str = word("", "ranks of attention share out its token budget, or have half each", ("", "budget", "half"))
     families: str = word("", "running limit of all those ranks by the family of a model's code, as mamba2:256")
     preemption: str = word("recompute", "what becomes of sequences that lose their memory", ("recompute", "swap"))
     stream_interval: int = count(1, "tokens that are made before the client sees the first")
@@ -78,7 +77,7 @@ class Kernels:
                         ("", "ck", "triton", "flashinfer"))  # fmt: skip
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")
     padded: str = word("", "types of products whose kernels fill up the rows of a group's instruction, apart by spaces")
-    attention: str = word("", "library of its latent attention, as the server was told (none: its own)", ("", "triton"))
+    attention: str = word("own", "library of its latent attention, as the server was told", ("own", "triton"))
     fixed_attention: bool = flag(False, "its attention is its own, whatever a measured case asked PyTorch for")
     kv_reread: Num = number(0.0, "time of query heads that read the cache one by one, over 16-bit values at L1's rate")
     kv_shared: Num = number(1.0, "largest group of query heads that shares a read of the cache (no window)", low=1)
@@ -110,8 +109,8 @@ class Kernels:
     expert_tile: Num = count(0, "rows of a tile of quantised experts' products, however few an expert has", 0)
     expert_rows: Num = count(INF, "most tokens of a pass whose quantised experts' products vector kernels take", 1)
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
-    sm_stream: Num = number(0.0, "most bytes of weights a clock that an SM takes (without gemv: of few bits)", "bytes")
-    sm_integers: Num = number(0.0, "most FLOPs a clock of an SM in many rows by narrow weights (0: no limit)", "FLOP")
+    sm_stream: Num = number(0.0, "most bytes of weights a clock that an SM takes (without gemv: 8 bits as 4)", "bytes")
+    sm_integers: Num = number(0.0, "most FLOPs a clock of an SM in products by narrow weights (0: no limit)", "FLOP")
     sums: str = word("fp32", "what its matrix products sum in: cards have factors by it", ("fp32", "fp16"))
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
@@ -126,15 +125,17 @@ class Kernels:
     chosen_alone: bool = flag(False, "experts visited one by one are those that a token chose, not all")
     expert_looks: Num = number(0.0, "host time of an expert's look at a choice of a token, a product", "s", high=1e-7)
     narrow_prompts: str = word("", "generations of cards where prompts of latents run in 8 bits, if so cached")
-    latent_prompts: Num = count(0, "cached tokens below which prompts behind some (prefix_caching: a first token that "
-                                "all share) read latents (MLA) as decoding does, not expanded", 0)  # fmt: skip
-    latent_cut: Num = number(0.0, "decoding, least tokens of Triton's blocks of latents (below 0: so many)", low=-128.0)
+    latent_prompts: Num = count(0, "prompts behind cached tokens, fewer than this, read latents as decoding does", 0)
+    latent_blocks: Num = count(0, "decoding, blocks that Triton cuts a sequence's latents into (0: as measured)", 0)
+    latent_cut: Num = count(0, "tokens of such a block where long sequences are cut into more (0: they are not)", 0)
     cut_caches: bool = flag(False, "attention over a prompt is shared out among SMs along the cache as well (stream-k)")
     wide_heads: Num = number(1.0, "attention over a prompt: time of heads of more than 128 values, over its formula's")
     sparse_prompts: bool = flag(False, "prompts no longer than what an indexer picks go through its kernel, too")
     own_files: bool = flag(False, "reads files of its own format (a scheme's `in_files`)")
     dequant: Num = number(0.0, "passes that spread narrow weights out to 16 bits before the products of many rows")
-    unpacks: str = word("", "formats spread to 16 bits: format:from rows:launches more a product:rows a pass of fewer")
+    unpack_rows: str = named("rows from which weights of a scheme are spread to 16 bits first, as gptq:8 int4:2")
+    pass_rows: str = named("rows that its kernel takes at a time where there are fewer than these, by scheme likewise")
+    more_launches: str = named("kernels more that Python launches for a product, by scheme likewise")
     convert: Num = number(0.0, "bytes moved a value between fp32 activations and 16-bit operands of a product", "bytes")
     attention_kernel: str = word("cudnn", "attention in training: a row of training.toml", ATTENTION)
     dedup: bool = flag(True, "a token is sent once to a rank that holds several of its experts")

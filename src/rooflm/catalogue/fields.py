@@ -27,7 +27,7 @@ class About(NamedTuple):
     high: float = math.inf
     above: bool = False  # low itself is not allowed
     whole: bool = False  # a count
-    kind: str = "number"  # or flag, word, sizes (rising whole numbers as text), shapes (2112x7168, as text)
+    kind: str = "number"  # or flag, word; as text: sizes (rising whole numbers), shapes (2112x7168), named (gptq:8)
     among: tuple[str, ...] = ()  # the allowed words (none: any)
     below: bool = False  # high itself is not allowed
     endless: bool = False  # infinity means no limit
@@ -109,6 +109,11 @@ def sizes(meaning: str) -> Any:
 def shapes(meaning: str) -> Any:
     """A field that holds shapes of products as text, columns x inner, with spaces between them; "" for none."""
     return field(default="", metadata={KEY: About(meaning, kind="shapes")})
+
+
+def named(meaning: str) -> Any:
+    """A field that holds numbers by name as text, such as "gptq:8 int4:2"; "" for none."""
+    return field(default="", metadata={KEY: About(meaning, kind="named")})
 
 
 def text(meaning: str, among: Sequence[str] = ()) -> dict[str, About]:

@@ -36,7 +36,7 @@ def value(about: About) -> Schema:
         return {"description": about.meaning, "type": "boolean"}
     if about.kind == "sizes":
         return {"description": about.meaning, "anyOf": [TEXT, {"type": "array", "items": {"type": "integer"}}]}
-    if about.kind in ("word", "shapes"):
+    if about.kind in ("word", "shapes", "named"):
         return {"description": about.meaning, **TEXT, **({"enum": list(about.among)} if about.among else {})}
     unit = quantities.WRITTEN.get(about.unit, about.unit)
     told = ", ".join([*([unit] if unit not in ("", "1") else []), about.rule])

@@ -6,8 +6,10 @@ one rank of the tensor, data, context and expert groups."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
+from rooflm.catalogue.abilities import of_name
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, LinearAttention, Mixer
 from rooflm.graph.adapted import served
 from rooflm.graph.compressed import compressed_ops
@@ -93,19 +95,18 @@ def ffn_nodes(c: Context, block: Block) -> list[Op | Comm]:
 def unpacked(nodes: list[Op | Comm], c: Context) -> list[Op | Comm]:
     """The same nodes where a library's kernels take narrow weights of few rows only, some in passes: before a product
     of more, a kernel writes its weights at 16 bits, which the product reads; its Python launches more of each."""
-    told = [one.split(":")[1:] for one in c.kernels.unpacks.split() if one.split(":")[0] == c.quant.name]
-    if not told:
+    rows, each = (of_name(told, c.quant.name, math.inf) for told in (c.kernels.unpack_rows, c.kernels.pass_rows))
+    more, out = of_name(c.kernels.more_launches, c.quant.name, 0.0), list[Op | Comm]()
+    if (rows, each, more) == (math.inf, math.inf, 0.0):
         return nodes
-    (rows, more, each), out = map(float, told[0]), list[Op | Comm]()
     for op in nodes:
         if isinstance(op, Op) and op.kind == "gemm" and op.rate == "quant":
             (m, n, k, *_), (weight, act, wide) = op.shape, op.widths
             many = pick(m >= rows, 1.0, 0.0)
-            wider = many * (2.0 - weight)
+            wider, passes = many * (2.0 - weight), pick((m > each) & (m < rows), ceil(m / each), 1.0)
             out.append(stream("unpack", op.part, "cast", op.count, many * n * k * (weight + 2.0), many))
-            op = op._replace(bytes=op.bytes + n * k * wider, widths=(weight + wider, act, wide))
-            passes = pick((m > each) & (m < rows), ceil(m / each), 1.0)
-            op = op._replace(launches=(op.launches + more) / passes, count=op.count * passes, shape=(m / passes, n, k))
+            op = gemm(op.name, op.part, op.count * passes, m / passes, n, k, (weight + wider, act, wide), op.rate,
+                      (op.launches + more) / passes, op.of)  # fmt: skip
         out.append(op)
     return out
 
@@ -126,7 +127,7 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
         return [stream("norm", "norm", "norm", count * norms, moved, rows=rows, of="norm", overlapped=inside)]
     each, launches, name = 2.0 * b, 1, "norm"
     if c.plain_norms:
-        each, launches, name = (PLAIN_NORM, *((1, "plain_norm") if c.training else (6, "norm")))
+        each, launches, name = (PLAIN_NORM, 1, "plain_norm") if c.training else (PLAIN_NORM, 6, "norm")
     elif c.kernels.norm_cast:
         each, name = 12.0, "cast_norm"
     return [

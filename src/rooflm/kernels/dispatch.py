@@ -179,7 +179,7 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
                    sms=device.sms)  # fmt: skip
     if highest(before := k.latent_prompts):
         # scores of latent + rope, sums of latents: so many more FLOPs a pair
-        wide = over(math.inf, 1, mla.TRITON_SHARE) if k.attention else time * (2.0 * latent + rope) / (qk + v)
+        wide = over(math.inf, 1, mla.TRITON_SHARE) if k.attention != "own" else time * (2.0 * latent + rope) / (qk + v)
         if all_read and highest(few):
             rows, each, behind = a_pass
             keys = attended(each, behind, math.inf)
@@ -252,7 +252,7 @@ def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
     Engines share its libraries (FlashMLA, FlashInfer, CUTLASS): tables measured eagerly (57 us a call) say little of a
     kernel in a graph, so there the other engines' stand in."""
-    width = w.half if s.engine.kernels.attention else _cache_width(op, w, s)  # Triton's widens a narrow cache
+    width = w.half if s.engine.kernels.attention != "own" else _cache_width(op, w, s)  # Triton's widens a narrow cache
     rows, keys, heads, latent, rope = op.shape
     return _latents_of(rows, keys, heads, latent, rope, op.widths[1], width, w, s, r)
 
@@ -262,14 +262,17 @@ def _latents_of(
     w: Where, s: Scenario, r: Rates,
 ) -> Num:  # fmt: skip
     """The same of `rows` queries of so many heads over `keys` tokens."""
-    library, work, sms = s.engine.kernels.attention, s.engine.kernels.latent_cut, s.cluster.device.sms
-    fit = in_graphs("mla", mla.MlaDecodeConstants, w, width, f"mla-decode-{library}" if library else "mla-decode")
+    k, sms = s.engine.kernels, s.cluster.device.sms
+    kernel = "mla-decode" if k.attention == "own" else f"mla-decode-{k.attention}"
+    fit = in_graphs("mla", mla.MlaDecodeConstants, w, width, kernel)
     call = partial(mla.mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=kv_bytes,
                    peak=r.peak["half"], bandwidth=r.dram, sms=sms)  # fmt: skip
-    if s.engine.kernels.cut_caches:  # as the SMs ask for, not always into so many as Triton's
+    if k.cut_caches:  # as the SMs ask for, not always into so many as Triton's
         fit = tuple(c._replace(max_splits=attention.SPLITS[-1]) for c in fit)
     elif all(c.max_splits < 0 for c in fit):  # a card that Triton alone reads latents on
-        fit = tuple(c._replace(max_splits=-mla.splits_of(-c.max_splits, keys, sms, work)) for c in fit)
+        blocks = partial(mla.blocks_of, keys, sms, k.latent_cut)
+        cut = [blocks(pick(k.latent_blocks > 0, k.latent_blocks, -c.max_splits)) for c in fit]
+        fit = tuple(c._replace(max_splits=-n) for c, n in zip(fit, cut, strict=True))
     return reduce(smaller, [call(c=c._replace(floor_s=0.0)) for c in fit])
 
 

@@ -106,16 +106,16 @@ def latents_prefill_time(
     return larger(2.0 * keys * ceil(heads / block) * block * (2 * latent + rope) / (share * peak), keys * key_s / sms)
 
 
-def splits_of(measured: Num, kv_len: Num, sms: Num, work: Num) -> Num:
-    """Blocks that Triton cuts a sequence of latents into: with work above 0 the next power of two of kv_len / work, at
-    most two an SM, but never fewer than measured (a graph keeps the count of the longest sequence that it takes); below
-    0 always -work. Source: vLLM, triton_mla.py, since pull request 33529 and before it.
+def blocks_of(kv_len: Num, sms: Num, tokens: Num, least: Num) -> Num:
+    """Blocks that Triton cuts a sequence of latents into: the next power of two of kv_len / tokens, at most two an SM,
+    but never fewer than `least` (a graph keeps the count of the longest sequence that it takes); for tokens of 0 always
+    these. Source: vLLM, triton_mla.py, since pull request 33529 and before it.
 
-    >>> [float(splits_of(8, n, 188, 512)) for n in (1024, 131072, 524288)]
+    >>> [float(blocks_of(n, 188, 512, 8)) for n in (1024, 131072, 524288)]
     [8.0, 256.0, 376.0]
     """
-    cut = smaller(2.0 ** ceil(log2(larger(kv_len // larger(work, 1.0), 1.0))), 2.0 * sms)
-    return pick(work > 0, larger(measured, cut), pick(work < 0, -work, measured))
+    cut = smaller(2.0 ** ceil(log2(larger(kv_len // larger(tokens, 1.0), 1.0))), 2.0 * sms)
+    return pick(tokens > 0, larger(least, cut), least)
 
 
 def mla_decode_time(

@@ -28,6 +28,7 @@ from rooflm.readers.rows import (
     row_label,
     words_of,
 )
+from rooflm.readers.schemes import PRESETS
 from rooflm.readers.tables import check_bounds, check_field_name, field_value
 from rooflm.readers.tables import dataclass_fields as values_of
 
@@ -169,7 +170,7 @@ def _constants(given: Mapping[str, Any], label: str) -> dict[str, Any]:
 
 def known_words(field: str, value: Any, label: str) -> None:
     """RooflmError if a word of an engine's text field is unknown: a kernel library, kind of scheme, excluded device,
-    library of experts' kernels, data type of products, generation or card."""
+    library of experts' kernels, data type of products, generation, card or scheme."""
     if field == "kernels" and value and value not in kernel_names():
         raise RooflmError(f"{label} is {value!r}, but it must be one of {', '.join(kernel_names())}")
     among: dict[str, Callable[[], Collection[str]]] = {
@@ -177,8 +178,11 @@ def known_words(field: str, value: Any, label: str) -> None:
         "experts": lambda: {e.family for e in entries_of("moe")} - {"", "plain"},
         "reduce_norm_on": generations, "gates_on": generations, "scaled_on": generations,
         "narrow_prompts": generations, "tuned_experts_on": lambda: names("gpu"),
+        **{name: lambda: PRESETS for name, about in ABOUT.items() if about.kind == "named"},
     }  # fmt: skip
-    for word in (value.split() if field == "padded" else listed(value)) if field in among else ():
+    apart = field == "padded" or (field in ABOUT and ABOUT[field].kind == "named")
+    pieces = (value.split() if apart else listed(value)) if field in among else ()
+    for word in (piece.partition(":")[0] for piece in pieces):
         if field == "reduce_norm_on" and word.startswith("-"):
             if word[1:] not in names("gpu"):
                 raise RooflmError(f"{label} is {word!r}, but no card has that name")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.asked.arguments import defaults
+from rooflm.asked.assumed import sharing
 from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
@@ -219,8 +220,7 @@ def _shared(engine: Engine, v: Mapping[str, int]) -> bool:
 def _numbers(engine: Engine, v: Mapping[str, int], length: int) -> dict[str, Any]:
     """What a command's words may ask for; pages: tokens of a cache that holds every sequence in whole blocks."""
     ranks, each = v["dp"] if _shared(engine, v) else 1, -(-v["batch"] // v["dp"])
-    budget = v["budget"] * (min(ranks, 2) if engine.server.shared == "half" else ranks)
-    more = {"group": v["tp"] * ranks, "group_budget": budget, "each": each}
+    more = {"group": v["tp"] * ranks, "group_budget": v["budget"] * sharing(engine, ranks), "each": each}
     block = int(engine.room.block)
     pages = -(-length // block) * block * max(each, 1)
     return {**v, **more, "length": length, "context": length * max(each, 1), "pages": pages}
