@@ -55,7 +55,7 @@ def test_commands_print_tables_and_json(capsys: pytest.CaptureFixture[str]) -> N
         (lambda: predict_gemm(1.5, 1, 1, gpu="a100"), "m is 1.5"),
         (lambda: predict_gemm(1, 1, 1, gpu="a100,h100"), "on one GPU: name one at a time"),
         (lambda: predict_attention("both", gpu="a100"), "prefill or decode"),
-        (lambda: predict_attention("decode", gpu="a100", heads=32, kv_heads=5), "does not divide"),
+        (lambda: predict_attention("decode", gpu="a100", heads=32, kv_heads=5), "must divide"),
         (lambda: predict_collective("sum", 1.0, 2, gpu="a100"), "all_reduce"),
         (lambda: predict_collective("all_reduce", 1.0, 2, gpu="a100", algorithm="star"), "ring or tree"),
     ],

@@ -187,9 +187,7 @@ def test_eight_rows_within_ten_per_cent_and_ten_as_they_come(made: dict[str, Stu
     eight, ten = (errors_of(rows.pairs(fitted=f)) for f in (FITTED, "no"))
     assert (eight.rows, ten.rows) == (8, 10)
     assert eight.most < 0.10 and eight.mean < 0.04
-    assert (
-        ten.mean < 0.25
-    )  # docs/decisions/0046: 25 % with one constant whatever the boxes; 12 % was not to be had; 0189
+    assert ten.mean < 0.26  # with one constant whatever the boxes (docs/decisions/0046, 0189, 0219)
     parts = made["cluster"].table("parts").rows[0]
     assert abs(parts["gpu"] - 0.1) < 0.02 and abs(parts["host"] - 0.04) < 0.008  # as the source saw at batch 1
 

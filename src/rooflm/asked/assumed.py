@@ -56,7 +56,7 @@ def other_releases(name: str) -> tuple[str, ...]:
     >>> other_releases("llama.cpp")
     ('llama.cpp-2024-05', 'llama.cpp-2025-02', 'llama.cpp-2025-10', 'llama.cpp-2025-12')
     >>> other_releases("sglang-rocm")[:2], other_releases("hf-eager")
-    (('sglang-0.4-rocm', 'sglang-0.4.5-rocm'), ('hf-eager-4.28', 'hf-eager-4.32', 'hf-eager-4.36', 'hf-eager-4.53'))
+    (('sglang-0.4-rocm', 'sglang-0.4.3-rocm'), ('hf-eager-4.28', 'hf-eager-4.32', 'hf-eager-4.36', 'hf-eager-4.53'))
     """
     family = family_of(name)
     rows = [n for n in names("engine") if n != name and family_of(n) == family and n.startswith(family)]

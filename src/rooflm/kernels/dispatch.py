@@ -224,7 +224,7 @@ def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         time = np.hypot(time, values * heads * a_value)
     if not is_plain(k.head_rate, 0):
         blocks, read = smaller(rows * heads, s.cluster.device.sms), values * heads * op.widths[1]
-        rate = k.head_rate * larger(1.0, r.l1_size / s.cluster.device.sms / LARGEST_SM)
+        rate = k.head_rate * _larger_cores(r, s)
         time = larger(time, pick(rate > 0, read / (larger(rate, 1.0) * blocks), 0.0))
     integers = (op.widths[1] < 1) | ints
     turned = pick(integers, k.int_convert * pick(reread, heads, kv), unknown * k.kv_convert * kv)
@@ -233,6 +233,11 @@ def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         beyond = pick((longest < math.inf) & (window == math.inf), larger(longest - keys, 0.0), 0.0)
         time = time + k.empty_block / 256 * rows * kv * beyond
     return time
+
+
+def _larger_cores(r: Rates, s: Scenario) -> Num:
+    """How many times the largest SM's memory a core has."""
+    return larger(1.0, r.l1_size / s.cluster.device.sms / LARGEST_SM)
 
 
 def _decode_constants(group: Num, size: float, width: str, w: Where) -> Any:
@@ -309,7 +314,7 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
             continue
         one = elementwise_time(traffic, bandwidth=r.dram, c=c, row_bytes=row, sms=s.cluster.device.sms)
         if op.kind == "kv_write" and not k.fused:  # the cache is joined anew
-            one = larger(one, traffic / taken(s, CAT))
+            one = larger(one, traffic / (taken(s, CAT) * _larger_cores(r, s)))
         times.append(one * op.launches)
     return times
 
