@@ -48,7 +48,8 @@ def context_window(core: Num, ways: Num, ring: bool) -> Num:
 
     Attention of a rank is cut into as many kernels as the group has ranks, of equal work (zig-zag chunks). In a ring,
     each of the first cp - 1 runs beside the exchange of the next share: what shows of cp - 1 exchanges of t is
-    (cp - 1) max(0, t - core / cp) = max(0, all exchanges - this window). A gather runs beside the first kernel only.
+    (cp - 1) max(0, t - core / cp) = max(0, all exchanges - this window). A gather runs beside the first kernel only; of
+    gradients that come back around (cp exchanges) the last has no kernel beside it.
 
     Sources: Transformer Engine, context_parallel.py, AttnFuncWithCPAndKVP2P; torchtitan, ParallelismConfig,
     context_parallel_rotate_method ("all-gather all kv shards on ranks after the first sub-SDPA computation").
@@ -64,19 +65,21 @@ def exposed(c: Section, s: Scenario) -> dict[str, Num]:
 
     The extra gathers of a backward pass (regather) hide behind the input gradients whatever the engine; exchanges of a
     context group behind the attention that runs beside them (`context_window`)."""
-    o, ring = s.engine.overlaps, s.engine.kernels.ring
+    o, ring, beside = s.engine.overlaps, s.engine.kernels.ring, 1.0 - 1.0 / s.mapping.cp
     shares = {"tp_comm": o.tp_overlap, "cp_comm": o.cp_overlap, "ep_comm": o.ep_overlap, "tp_regather": 1.0}
-    shares["cp_regather"] = o.cp_overlap
+    shares |= {"cp_regather": o.cp_overlap, "cp_rotation": o.cp_overlap * beside}
     bound = s.efficiency.mode == "ideal"  # an exchange cut fine enough hides behind all of attention
     left, window = c.compute, c.core if bound else context_window(c.core, s.mapping.cp, ring)
     out: dict[str, Num] = {}
     for group, seconds in c.comm.items():
         hidden = smaller(shares[group] * seconds, left)
-        if group.startswith("cp_"):
+        if group == "cp_rotation":
+            hidden = smaller(hidden, c.core * beside)
+        elif group.startswith("cp_"):
             hidden = smaller(hidden, window)
             window = window - hidden
         left = left - hidden
-        name = group.replace("regather", "comm")
+        name = group.replace("regather", "comm").replace("rotation", "comm")
         out[name] = out.get(name, 0.0) + seconds - hidden
     return out
 
