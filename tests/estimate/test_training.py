@@ -330,6 +330,19 @@ def test_exchange_of_a_context_group_hides_behind_attention_only() -> None:
     assert float(short.parts["cp_comm"]) == pytest.approx(shown * float(short.micro_batches))
 
 
+def test_gradients_of_gathered_keys_come_around_in_pytorch() -> None:
+    """cp exchanges of 2 s/cp h_kv d values of 4 B a layer, of which the last has no kernel beside it."""
+    asked: dict[str, Any] = {"model": "llama-3.1-8b", "cp": 8, "batch": 1, "gpus": 8, "engine": "fsdp"}
+    e = run(seq=262144, **asked)
+    share = 2 * 262144 / 8 * 8 * 128 * 4.0
+    assert e.comm_bytes["cp_rotation"] == pytest.approx(32 * 8 * share)
+    turns = sum(float(t.total) for t in e.timed.passes["backward", "layers"] if t.node.name == "cp_rotation")
+    assert float(e.parts["cp_comm"]) == pytest.approx(turns / 8)
+    plain = run(seq=262144, sets={"engine.whole_keys": False}, **asked)
+    assert "cp_rotation" not in plain.comm_bytes
+    assert float(e.step_time) > float(plain.step_time)
+
+
 def test_chunks_of_a_context_group_lose_against_one_kernel_and_data_parallelism() -> None:
     """Splitting a short sequence over ranks is slower than giving each rank its own sequence."""
     asked: dict[str, Any] = {"model": "llama-2-7b", "seq": 4096, "batch": 64, "gpus": 32, "tp": 1, "zero": 1}
