@@ -16,6 +16,7 @@ from rooflm.asked.build_training import build_training
 from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE, parameters
 from rooflm.errors import RooflmError
 from rooflm.estimate.training import train_scenario
+from rooflm.estimate.training_time import overlap_tax
 from rooflm.kernels import training_factors as factors
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_device
@@ -293,6 +294,14 @@ def test_packing_attends_within_documents() -> None:
     assert packed.step_time < 0.8 * whole.step_time
     same = run(**asked, sets={"training.packed_mean": 32768, "training.packed_square": 32768.0**2})
     assert float(same.step_time) == pytest.approx(float(whole.step_time))
+
+
+def test_messages_within_a_node_take_memory_from_kernels() -> None:
+    """Three passes a byte: 3 x 450 GB/s of NVLink beside 3.352 TB/s of memory; 0.1 over nodes, as ever."""
+    asked: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "zero": 3, "seq": 4096, "engine": "fsdp"}
+    one, two = (run(gpus=n, dp=n, batch=n, efficiency="calibrated", **asked) for n in (8, 16))
+    assert float(overlap_tax(one.scenario)) == pytest.approx(3 * 450 / 3352, rel=0.01)
+    assert float(overlap_tax(two.scenario)) == 0.1
 
 
 def test_context_parallelism_splits_long_sequences() -> None:
