@@ -16,6 +16,7 @@ from rooflm.asked.build_training import build_training
 from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE, parameters
 from rooflm.errors import RooflmError
 from rooflm.estimate.training import train_scenario
+from rooflm.estimate.training_time import overlap_tax
 from rooflm.kernels import training_factors as factors
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_device
@@ -295,6 +296,14 @@ def test_packing_attends_within_documents() -> None:
     assert float(same.step_time) == pytest.approx(float(whole.step_time))
 
 
+def test_messages_within_a_node_take_memory_from_kernels() -> None:
+    """Three passes a byte: 3 x 450 GB/s of NVLink beside 3.352 TB/s of memory; 0.1 over nodes, as ever."""
+    asked: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "zero": 3, "seq": 4096, "engine": "fsdp"}
+    one, two = (run(gpus=n, dp=n, batch=n, efficiency="calibrated", **asked) for n in (8, 16))
+    assert float(overlap_tax(one.scenario)) == pytest.approx(3 * 450 / 3352, rel=0.01)
+    assert float(overlap_tax(two.scenario)) == 0.1
+
+
 def test_context_parallelism_splits_long_sequences() -> None:
     one = run(model="llama-3.1-8b", tp=4, cp=1, seq=131072, batch=1, gpus=4)
     two = run(model="llama-3.1-8b", tp=4, cp=2, seq=131072, batch=1, gpus=8)
@@ -328,6 +337,19 @@ def test_exchange_of_a_context_group_hides_behind_attention_only() -> None:
     after = sum(float(t.total) for t in short.timed.passes["backward", "layers"] if t.node.name == "attention_backward")
     shown = max(0.0, ring - 0.75 * core) + max(0.0, back - 0.75 * after)
     assert float(short.parts["cp_comm"]) == pytest.approx(shown * float(short.micro_batches))
+
+
+def test_gradients_of_gathered_keys_come_around_in_pytorch() -> None:
+    """cp exchanges of 2 s/cp h_kv d values of 4 B a layer, of which the last has no kernel beside it."""
+    asked: dict[str, Any] = {"model": "llama-3.1-8b", "cp": 8, "batch": 1, "gpus": 8, "engine": "fsdp"}
+    e = run(seq=262144, **asked)
+    share = 2 * 262144 / 8 * 8 * 128 * 4.0
+    assert e.comm_bytes["cp_rotation"] == pytest.approx(32 * 8 * share)
+    turns = sum(float(t.total) for t in e.timed.passes["backward", "layers"] if t.node.name == "cp_rotation")
+    assert float(e.parts["cp_comm"]) == pytest.approx(turns / 8)
+    plain = run(seq=262144, sets={"engine.whole_keys": False}, **asked)
+    assert "cp_rotation" not in plain.comm_bytes
+    assert float(e.step_time) > float(plain.step_time)
 
 
 def test_chunks_of_a_context_group_lose_against_one_kernel_and_data_parallelism() -> None:

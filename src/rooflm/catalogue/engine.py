@@ -145,7 +145,8 @@ class Kernels:
     gathered: str = word("narrow", "what ranks gather of a token: 8 or 4 bits as products take it; 16 where scales are "
                          "by blocks; or always 16", ("narrow", "blocks_wide", "wide"))  # fmt: skip
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
-    whole_keys: bool = flag(False, "training: keys and values that a context group gathers stand whole on each rank")
+    whole_keys: bool = flag(False, "training: context groups are PyTorch's: keys and values stand whole on each rank, "
+                            "their gradients come around in fp32, outputs are merged by plain kernels")  # fmt: skip
     grouped: bool = flag(False, "one kernel holds the products of all experts, else each expert has its own")
     route_copies: Num = count(0, "training: bytes a value of a pair that indexing moves beside sorts", 0)
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")

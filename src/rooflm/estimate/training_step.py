@@ -218,7 +218,7 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
     """(forward, backward) nodes of all layers, from their plain forward nodes: adapters and the casts of frozen narrow
     weights beside them, casts to 8 or 4 bits (the weights' once for all m micro-batches)."""
     t, q, grads, k = s.training, s.quant, grad_bytes(s), s.engine.kernels
-    backward_rules = rules.Rules(grads, s.mapping.sp, 0.0 if t.adapters else 1.0)
+    backward_rules = rules.Rules(grads, s.mapping.sp, 0.0 if t.adapters else 1.0, k.whole_keys)
     act = q.act_bits if isinstance(q.act_bits, int | float) else 16
     asis = t.adapters and act < 16 and is_plain(t.base_bits, act)  # a frozen base of the products' own width feeds them
     backward = rules.backward(base, backward_rules)

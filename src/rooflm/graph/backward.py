@@ -43,6 +43,7 @@ class Rules(NamedTuple):
     grad_bytes: Num = 4  # of the weight gradients' buffer
     sequence_parallel: bool = False  # a gathered input is not stored but gathered again
     weights: Num = 1.0  # share of the weights that need gradients (0: frozen)
+    rotated: bool = False  # gradients of gathered keys and values pass all ranks in fp32 (PyTorch's ring attention)
 
 
 def backward(nodes: Sequence[Op | Comm], rules: Rules) -> list[Op | Comm]:
@@ -106,6 +107,9 @@ def backward_comm(comm: Comm, rules: Rules) -> list[Op | Comm]:
     if comm.group == "cp" and comm.op == "p2p":  # dK and dV travel with K and V
         mirrored = mirrored._replace(bytes=comm.bytes * 2)
     again = comm.name in ("tp_all_gather", "cp_all_gather")
+    if rules.rotated and comm.name == "cp_all_gather":
+        turns, share = comm.count * comm.ranks, 2 * comm.bytes / comm.ranks
+        mirrored = comm._replace(name="cp_rotation", part="cp_rotation", op="p2p", count=turns, bytes=share)
     if again and (rules.sequence_parallel or comm.group == "cp"):
         return [mirrored, comm._replace(part=f"{comm.group}_regather")]
     return [mirrored]
