@@ -95,7 +95,7 @@ def published() -> tuple[Any, ...]:
     for path in published_tables():
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
-        for i in range(0, len(rows), max(len(rows) // 3, 1)):
+        for i in range(0, len(rows), max(len(rows) // 9, 1)):
             found.append([{k: v for k, v in r.items() if v} for r in rows[i : i + 2]])
     return tuple(found)
 

@@ -103,7 +103,7 @@ def test_calibrate_writes_an_engine_of_ones_own(tmp_path: Path) -> None:
     from rooflm.cli.app import main
 
     target = tmp_path / "ft.toml"
-    table = next(str(p) for p in published_tables() if p.name == "inference.csv")
+    table = next(str(p) for p in published_tables() if p.name == "batches.csv")
     main(["calibrate", table, "--interpolate", "--gpu", "a100-sxm-80gb", "--engine", "fastertransformer",
           "--out", str(target)])  # fmt: skip
     engine = load_engine(str(target))
@@ -122,7 +122,7 @@ main(sys.argv[1:])
 def test_a_known_gpu_is_corrected_without_scipy(tmp_path: Path) -> None:
     """Interpolating needs no fit, and so nothing that a plain install has not."""
     target = tmp_path / "ft.toml"
-    table = next(str(p) for p in published_tables() if p.name == "inference.csv")
+    table = next(str(p) for p in published_tables() if p.name == "batches.csv")
     words = ["calibrate", table, "--interpolate", "--gpu", "a100-sxm-80gb", "--engine", "fastertransformer"]
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_SCIPY, *words, "--out", str(target)], capture_output=True, text=True, check=False
