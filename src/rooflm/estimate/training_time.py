@@ -259,7 +259,8 @@ def overlap_tax(s: Scenario) -> Num:
     node the share of the memory's bandwidth that its links take.
 
     Source: arXiv 2507.03114 (training on four A100 or H100: kernels beside messages 18.9 % slower, 40 at most)."""
-    m, tiers, tax, least = s.mapping, s.cluster.tiers, s.engine.overlaps.overlap_tax, SHARDED_TAX
+    m, tiers, tax = s.mapping, s.cluster.tiers, s.engine.overlaps.overlap_tax
+    least: Num = SHARDED_TAX
     if tiers and tiers[0].kind in DIRECT_KINDS:  # other links have engines of their own
         taken = smaller(1.0, PASSES * tiers[0].bandwidth / s.cluster.device.dram.bandwidth)
         least = pick(m.dp * m.cp * m.stride("cp") <= tiers[0].size, larger(least, taken), least)
