@@ -347,6 +347,7 @@ def test_gradients_of_gathered_keys_come_around_in_pytorch() -> None:
     assert e.comm_bytes["cp_rotation"] == pytest.approx(32 * 8 * share)
     turns = sum(float(t.total) for t in e.timed.passes["backward", "layers"] if t.node.name == "cp_rotation")
     assert float(e.parts["cp_comm"]) == pytest.approx(turns / 8)
+    assert float(run(seq=262144, efficiency="ideal", **asked).parts["cp_comm"]) == 0
     plain = run(seq=262144, sets={"engine.whole_keys": False}, **asked)
     assert "cp_rotation" not in plain.comm_bytes
     assert float(e.step_time) > float(plain.step_time)

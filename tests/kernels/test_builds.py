@@ -43,6 +43,7 @@ def test_prompts_over_latents_cost_the_latents_flops() -> None:
     there = {"engine": "llama.cpp-rocm", "quant": "bf16", "prompt": 32768}
     wide, plain = (prompt("glm-4.7-flash", **there, sets={"engine.latent_prompts": n}) for n in (10**9, 0))
     assert wide > 1.4 * plain  # scores of 576 and sums of 512 values a pair, in place of 256 and 256
+    assert prompt("glm-4.7-flash", **there, sets={"engine.server.prefix_caching": False}) == wide  # cached or not
 
 
 def test_prompts_behind_a_cached_token_read_latents_in_releases_that_do_so() -> None:
@@ -56,6 +57,7 @@ def test_prompts_behind_a_cached_token_read_latents_in_releases_that_do_so() -> 
     for release, times in (("0.4.3", 1.9), ("0.5.2", 1.1)):
         assert over(release) > times * over(release, latent_prompts=0)
     assert over("0.4.3", server__prefix_caching=False) == over("0.4.3", latent_prompts=0)  # no token is cached
+    assert over("0.4.3", server__prefix_caching=False, latent_prompts=float("inf")) == over("0.4.3")
     assert over("0.4.3", 12288) > 3 * over("0.4.3", 12288, latent_prompts=0)
     assert over("0.5.2", 12288) == over("0.5.2", 12288, latent_prompts=0)
     assert over("0.5.5") == over("0.5.5", latent_prompts=0)

@@ -125,7 +125,8 @@ class Kernels:
     chosen_alone: bool = flag(False, "experts visited one by one are those that a token chose, not all")
     expert_looks: Num = number(0.0, "host time of an expert's look at a choice of a token, a product", "s", high=1e-7)
     narrow_prompts: str = word("", "generations of cards where prompts of latents run in 8 bits, if so cached")
-    latent_prompts: Num = count(0, "prompts behind cached tokens, fewer than this, read latents as decoding does", 0)
+    latent_prompts: Num = count(0, "prompts behind some cached tokens, but fewer than this, read latents as decoding "
+                                "does (inf: all prompts do)", 0, INF)  # fmt: skip
     latent_blocks: Num = count(0, "decoding, blocks that Triton cuts a sequence's latents into (0: as measured)", 0)
     latent_cut: Num = count(0, "tokens of such a block where long sequences are cut into more (0: they are not)", 0)
     cut_caches: bool = flag(False, "attention over a prompt is shared out among SMs along the cache as well (stream-k)")
@@ -283,7 +284,7 @@ class Overlaps:
     cp_overlap: Num = share(1.0, "share of context-parallel communication that may hide behind the attention beside it")
     ep_overlap: Num = share(0.0, "share of expert-parallel communication that may hide behind compute")
     pp_overlap: bool = flag(True, "sends between stages hide behind compute where the schedule is interleaved")
-    overlap_tax: Num = number(0.0, "compute time lost a second of hidden communication")
+    overlap_tax: Num = number(0.0, "compute time lost a second of hidden communication (ZeRO 2 and 3: at least 0.1)")
 
 
 @dataclass(frozen=True)

@@ -64,16 +64,16 @@ class Part(NamedTuple):
 
 def number(
     default: float, meaning: str, unit: str = "1", low: float = 0.0, high: float = math.inf, *, above: bool = False,
-    whole: bool = False, below: bool = False,
+    whole: bool = False, below: bool = False, endless: bool = False,
 ) -> Any:  # fmt: skip
-    """A field that holds a number (or an array of them); infinity only where that is its default."""
-    about = About(meaning, unit, low, high, above, whole, below=below, endless=math.isinf(default))
+    """A field that holds a number (or an array of them); infinity only where that is its default, or if endless."""
+    about = About(meaning, unit, low, high, above, whole, below=below, endless=endless or math.isinf(default))
     return field(default=default, metadata={KEY: about})
 
 
 def count(default: float, meaning: str, low: float = 1.0, high: float = LARGEST) -> Any:
-    """A field that counts something."""
-    return number(default, meaning, "1", low, high, whole=True)
+    """A field that counts something; infinity is allowed where that is its default or `high`."""
+    return number(default, meaning, "1", low, high, whole=True, endless=math.isinf(high))
 
 
 def size(meaning: str, low: float = 1.0) -> dict[str, About]:

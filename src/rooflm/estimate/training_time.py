@@ -65,10 +65,10 @@ def exposed(c: Section, s: Scenario) -> dict[str, Num]:
 
     The extra gathers of a backward pass (regather) hide behind the input gradients whatever the engine; exchanges of a
     context group behind the attention that runs beside them (`context_window`)."""
-    o, ring, beside = s.engine.overlaps, s.engine.kernels.ring, 1.0 - 1.0 / s.mapping.cp
+    o, ring, bound = s.engine.overlaps, s.engine.kernels.ring, s.efficiency.mode == "ideal"
+    beside = 1.0 if bound else 1.0 - 1.0 / s.mapping.cp  # an exchange cut fine enough hides behind all of attention
     shares = {"tp_comm": o.tp_overlap, "cp_comm": o.cp_overlap, "ep_comm": o.ep_overlap, "tp_regather": 1.0}
     shares |= {"cp_regather": o.cp_overlap, "cp_rotation": o.cp_overlap * beside}
-    bound = s.efficiency.mode == "ideal"  # an exchange cut fine enough hides behind all of attention
     left, window = c.compute, c.core if bound else context_window(c.core, s.mapping.cp, ring)
     out: dict[str, Num] = {}
     for group, seconds in c.comm.items():
@@ -260,10 +260,11 @@ def overlap_tax(s: Scenario) -> Num:
 
     Source: arXiv 2507.03114 (training on four A100 or H100: kernels beside messages 18.9 % slower, 40 at most)."""
     m, tiers, tax = s.mapping, s.cluster.tiers, s.engine.overlaps.overlap_tax
-    kernels = bool(tiers) and tiers[0].kind in DIRECT_KINDS  # other links have engines of their own
-    taken = PASSES * tiers[0].bandwidth / s.cluster.device.dram.bandwidth if kernels else 0.0
-    inside = m.dp * m.cp * m.stride("cp") <= (tiers[0].size if kernels else 1)
-    least = pick(m.zero >= 2, larger(SHARDED_TAX, pick(inside, taken, 0.0)), 0.0)
+    least: Num = SHARDED_TAX
+    if tiers and tiers[0].kind in DIRECT_KINDS:  # other links have engines of their own
+        taken = smaller(1.0, PASSES * tiers[0].bandwidth / s.cluster.device.dram.bandwidth)
+        least = pick(m.dp * m.cp * m.stride("cp") <= tiers[0].size, larger(least, taken), least)
+    least = pick(m.zero >= 2, least, 0.0)
     return larger(tax, least) if s.efficiency.mode == "calibrated" else tax
 
 

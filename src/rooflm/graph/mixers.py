@@ -286,7 +286,7 @@ def scored_ops(
     ratio: Num = 1.0,
 ) -> list[Op | Comm]:  # fmt: skip
     """Every query against every past key of an indexer: `width` products a pair, `key_bytes` read a key; there is a key
-    for every `ratio` tokens. Where scores are written, of `score_bytes`, the choice reads them TOPK_PASSES times."""
+    for every `ratio` tokens. Scores of `score_bytes` (0: not written) are read TOPK_PASSES times for the choice."""
     p, d = c.work.prefill, c.work.decode
     cached = d.sequences * d.context if d else 0.0
     scored = ((p.tokens / c.mapping.cp * attended(p.new, p.past, math.inf) if p else 0.0) + cached) / ratio

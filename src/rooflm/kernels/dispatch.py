@@ -185,7 +185,8 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
             keys = attended(each, behind, math.inf)
             split = _latents_of(rows, keys, heads * each, latent, rope, op.widths[1], w.half, w, s, r)
             wide = pick(few, smaller(wide, split), wide)
-        time = pick(((past > 0) | s.engine.server.prefix_caching) & (past < before), wide, time)
+        in_reach = (past > 0) | s.engine.server.prefix_caching | (before == math.inf)
+        time = pick(in_reach & (past < before), wide, time)
     if not all_read:
         sparse = constants("mla", mla.MlaSparseConstants, w, w.half, ("mla-sparse",))
         time = pick((new + past > picked) | k.sparse_prompts, over(picked, *sparse), time)
@@ -236,7 +237,7 @@ def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
 
 def _larger_cores(r: Rates, s: Scenario) -> Num:
-    """How many times the largest SM's memory a core has."""
+    """How many times the shared memory and L1 of the largest SM a core has, at least 1."""
     return larger(1.0, r.l1_size / s.cluster.device.sms / LARGEST_SM)
 
 

@@ -98,6 +98,7 @@ def latents_prefill_time(
 ) -> Num:  # fmt: skip
     """Seconds of attention of `new` queries a sequence over latents, as in decoding: of the `picked` tokens that an
     indexer chose for each, since neighbours choose differently and share no block of expanded keys, or of all.
+    Heads are taken `block` at a time at `share` of the peak; a key of a query takes one of the SMs `key_s` at least.
 
     >>> round(float(latents_prefill_time(1, 8192, 0, 8, 2048, 64, 0.65, peak=989e12)) * 1e3, 2)  # ms, as of 64
     3.18
