@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -243,7 +244,9 @@ def curves(output: int) -> Picture:
                   ("hollow points: the work's at batch 1, read from its picture",))  # fmt: skip
 
 
-PICTURES = {"utilisation": heat_map, "latency-128": partial(curves, 128), "latency-512": partial(curves, 512)}
+PICTURES: dict[str, Callable[[], Picture]] = {
+    "utilisation": heat_map, "latency-128": partial(curves, 128), "latency-512": partial(curves, 512),
+}  # fmt: skip
 """Its pictures, the first drawn where none is asked for."""
 
 
