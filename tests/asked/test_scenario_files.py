@@ -71,6 +71,10 @@ def test_the_command_line_overrides(tmp_path, capsys):
         ("a.csv", "model,batch\nllama-3.1-8b,1,2\n", "more or fewer cells in row 1 than"),
         ("a.csv", "model,batch\nllama-3.1-8b,\nllama-3.1-8b,2\n", "'batch' is empty in some rows"),
         ("a.csv", "model,batch\n", "has no rows"),
+        ("a.toml", 'modle = "llama-3.1-8b"\ngpu = "h100"', "no argument 'modle': did you mean 'model'"),
+        ("a.csv", "Models,batch\nllama-3.1-8b,1\n", "no argument 'Models': did you mean 'model'"),
+        ("a.toml", 'gpu = "h100"\nbatch = 1', "a scenario needs a model"),
+        ("a.yaml", "batch: 1", "a scenario needs a model"),
     ],
 )
 def test_what_is_wrong_is_told(tmp_path, name, text, words):

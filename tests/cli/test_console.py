@@ -2,6 +2,7 @@
 statuses."""
 
 import io
+import json
 import os
 import re
 import subprocess
@@ -157,6 +158,7 @@ def test_a_search_that_finds_nothing_exits_1_with_the_nearest(capsys):
     ("words", "drawn"),
     [
         ("infer llama-7b --gpu a100 --gpus 1 --batch 1,8", "output tokens/s per GPU"),
+        ("infer llama-7b --gpu a100 --gpus-max 1 --concurrency 8", "output tokens/s per GPU"),
         ("train llama-3.2-1b --gpu h100 --gpus 8 --batch 8 --seq 512", "step time (s)"),
     ],
 )
@@ -166,6 +168,7 @@ def test_what_a_search_found_goes_to_a_table_and_a_picture(words, drawn, capsys,
     rows = table.read_text(encoding="utf-8").splitlines()
     assert rows[0].startswith("list,gpu") and {r.split(",")[0] for r in rows[1:]} == {"best", "trade-off"}
     assert drawn in plot.read_text(encoding="utf-8")
+    assert json.loads(plot.read_text(encoding="utf-8"))["title"]["subtitle"][0].startswith(words.split()[1])
     assert main(["search", *words.split(), "--plot", "found.gif"]) == 2
     assert "--plot" in capsys.readouterr().err
 

@@ -394,6 +394,7 @@ def test_every_key_has_its_value() -> None:
         ({"recompute": "fill"}, "did you mean 'full'"),
         ({"batch": 1000}, "must be a multiple of dp x micro_batch"),
         ({"batch": None}, "batch is missing"),
+        ({"batch": None, "base_bits": 4}, "with --batch, and the rank of its adapters with --lora-rank"),
         ({"zero": 4}, "zero is 4"),
         ({"dtype": "bf61"}, "did you mean 'bf16'"),
         ({"ep": 2}, "has no experts"),

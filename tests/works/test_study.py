@@ -17,7 +17,7 @@ from rooflm.cli import main
 from rooflm.cli.study import cell, page, study_blocks
 from rooflm.shown import blocks
 from rooflm.shown.terminal import lines
-from rooflm.works.study import FITTED, WORKS, Study, errors_of, published, study
+from rooflm.works.study import FITTED, WORKS, Study, errors_of, pictures_of, published, study
 
 MADE = [n for n in WORKS if (Path(__file__).parents[2] / "src/rooflm/works" / f"{n}.py").is_file()]
 
@@ -34,7 +34,8 @@ def test_every_listed_work_is_there() -> None:
 @pytest.mark.parametrize("name", MADE)
 def test_rows_are_tidy_and_say_whether_they_were_fitted(made: dict[str, Study], name: str) -> None:
     found = made[name]
-    assert found.source and found.conditions and found.tables and found.findings and found.pictures
+    assert found.source and found.conditions and found.tables and found.findings
+    assert (*found.pictures,) == pictures_of(name)
     for table in found.tables:
         keys = [c.key for c in table.columns]
         assert len(set(keys)) == len(keys) and table.rows, table.name
@@ -102,9 +103,14 @@ def test_the_command_writes_all_of_it(
         (["analysis", "--picture", "hours"], "--plot FILE"),
         (["analysis", "--plot", "a.pdf"], "png"),
         (["analysis", "--out", __file__], "must be a folder"),
+        (["maps", "--plot", "a.png", "--picture", "hours"], "it must be utilisation or latency-128 or latency-512"),
     ],
 )
-def test_bad_requests_are_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_requests_are_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is worked out: no work's study is made."""
+    monkeypatch.setattr("rooflm.works.maps.study", None)
     assert main(["study", *arguments]) == 2
     assert said in capsys.readouterr().err
 

@@ -216,7 +216,10 @@ def build_training(
         given |= {"tp": 1, "pp": 1}
     degrees = split_degrees(found, machine, given, assumed, runner.abilities)
     if given["batch"] is None:
-        raise RooflmError("batch is missing: give the sequences of one step with --batch")
+        adapters = options is not None or found.lora_rank or np.any(given["lora_rank"])
+        narrow = not adapters and np.min(given["base_bits"]) < 16
+        more = ", and the rank of its adapters with --lora-rank, as base_bits is below 16" if narrow else ""
+        raise RooflmError(f"batch is missing: give the sequences of one step with --batch{more}")
     mapping = training_mapping(given, degrees, runner, assumed)
     warnings += [*idle(mapping), *beyond(mapping, runner)]
     if given["dtype"] is None:

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rooflm.asked.arguments import Argument, refuse_unknown
+from rooflm.asked.arguments import EVERY, Argument, arguments, refuse_unknown
 from rooflm.asked.written import READ, as_it_is, assignments
-from rooflm.errors import RooflmError
+from rooflm.errors import RooflmError, near_matches
 from rooflm.readers import outside
 
 ENDS = (".toml", ".yaml", ".yml", ".csv")
@@ -41,7 +41,21 @@ def read_table(path: str) -> dict[str, Any] | None:
     if suffix not in ENDS or not outside.checked_path(path, "scenario").is_file():
         return None
     content = PARSERS[suffix](outside.text(path, "scenario", "toml"), path)
-    return content if isinstance(content, dict) and isinstance(content.get("model"), str | list) else None
+    if not isinstance(content, dict) or isinstance(content.get("model"), str | list):
+        return content if isinstance(content, dict) else None
+    refuse_nameless(path, {k: v for k, v in content.items() if isinstance(v, str | list)})
+    return None
+
+
+def refuse_nameless(path: str, texts: Mapping[str, Any]) -> None:
+    """RooflmError for a file without a model that can be no row of one's own: by its end, as it names a card, or as one
+    of its keys is most like `model`. texts: its keys that hold a text or a list."""
+    known = {"model", *(name for call in EVERY for name in arguments(call))}
+    meant = next((k for k in texts if near_matches(str(k), known, limit=1) == ["model"]), None)
+    if meant is not None:
+        raise RooflmError(f"{path}: a scenario has no argument {meant!r}: did you mean 'model'?")
+    if "gpu" in texts or Path(path).suffix.lower() in ALONE:
+        raise RooflmError(f"{path}: a scenario needs a model (model = NAME; see `rooflm list models`)")
 
 
 def _yaml(text: str, path: str) -> Any:

@@ -55,6 +55,10 @@ OTHERWISE = (
     "use-distributed-optimizer use-lora"
 )
 """Those of them that say it in other numbers: who writes one is told ours, its value is never taken as it stands."""
+TOGETHER = dict.fromkeys(("qlora", "bnb-4bit", "load-in-4bit"), "--lora-rank RANK --base-bits 4") | {
+    "load-in-8bit": "--lora-rank RANK --base-bits 8"
+}
+"""Those that take several of our options together."""
 
 
 def meanings(theirs: str) -> list[str]:

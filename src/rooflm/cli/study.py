@@ -36,7 +36,7 @@ ROWS = grouped((
 
 def study(name: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm study` does with its arguments."""
-    from rooflm.works.study import WORKS
+    from rooflm.works.study import WORKS, pictures_of
     from rooflm.works.study import study as make
 
     plot, picture, out = (asked.get(k) for k in ("plot", "picture", "out"))
@@ -50,6 +50,8 @@ def study(name: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
         raise RooflmError("--plot draws one work's picture: name the work, or give --out DIR, which draws them all")
     if picture and not plot:
         raise RooflmError("--picture needs a file to draw it in: give --plot FILE")
+    if picture and picture not in pictures_of(name):
+        raise RooflmError(f"--picture is {picture!r}, but of {name} it must be {' or '.join(pictures_of(name))}")
     check(plot, out)
     found = [make(n) for n in (WORKS if name == "all" else (name,))]
     if plot:
@@ -91,10 +93,7 @@ def check(plot: str | None, out: str | None) -> None:
 
 def draw_one(found: Study, picture: str | None, path: str) -> None:
     """One of a study's pictures."""
-    name = picture or next(iter(found.pictures))
-    if name not in found.pictures:
-        raise RooflmError(f"--picture is {name!r}, but of {found.name} it must be {', '.join(found.pictures)}")
-    found.pictures[name]().save(path)
+    found.pictures[picture or next(iter(found.pictures))]().save(path)
 
 
 def write(found: Study, folder: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 
 from rooflm.asked.arguments import BEST, EVERY, FIT, LOAD, arguments
-from rooflm.asked.synonyms import meanings, plain
+from rooflm.asked.synonyms import TOGETHER, meanings, plain
 
 MOST_LISTED = 16
 """How many options a sentence holds."""
@@ -32,6 +32,9 @@ def other_tools_option(error: Exception) -> str:
     named = " or ".join(has[name] for of in meanings(theirs) for name in (f"--{of}", of) if name in has)
     if "release" in (plain(theirs), *meanings(theirs)) and "--engine" in has:
         return f"No such option: {theirs}; a release stands behind its engine: --engine NAME==RELEASE, as vllm==0.11"
+    together = TOGETHER.get(plain(theirs), "")
+    if together and {word for word in together.split() if word.startswith("--")} <= has.keys():
+        return f"No such option: {theirs}; {context.info_name} says it as {together}"
     if named:
         return f"No such option: {theirs}; {context.info_name} calls it {named}"
     name = plain(theirs).replace("-", "_")

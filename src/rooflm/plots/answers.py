@@ -39,7 +39,8 @@ def search_picture(found: Any) -> Picture:
     def label(c: Any) -> str:
         return str(found.named({k: v for k, v in c.inputs.items() if k not in same}))
 
-    about = found.named(same) if any(v != 1 for v in same.values()) else ""
+    shared = found.named(same) if any(v != 1 for v in same.values()) else ""
+    about = ": ".join(filter(None, (found.model, shared)))
     if "tpot_s" not in found.top[0].outputs:
         made = [Bar(label(c), {"step": c.outputs["step_time_s"]}) for c in found.top]
         return bars(f"Best {found.goal.name}", Scale("step time (s)"), made, about)

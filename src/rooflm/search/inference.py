@@ -147,4 +147,4 @@ def search_infer(
     grid = Grid((*asked.free, joint_axis(asked.splits, DEGREES), batches), asked.fixed)
     task = SearchTask(evaluate, (grid,), asked.goal, asked.limits, asked.outputs, ("batch",), TWIN_OUTPUTS)
     found = search(task, on, assumed=asked.assumptions(shared))
-    return replace(found, prices=searched_prices(found, listed(gpu), cluster, arguments))
+    return replace(found, model=asked.model.name, prices=searched_prices(found, listed(gpu), cluster, arguments))

@@ -30,7 +30,7 @@ class SearchResult(Answer):
     next better points, and the constraints that they violate; nearest: where no point is legal, the one that comes
     nearest; unmet: constraints that no point meets, in words; same: options without effect on the best points, in
     words; without_pools: the answer of deployments without pools, where there are both kinds; prices: what costs rest
-    on."""
+    on; model: the name of what was searched for."""
 
     goal: Goal
     points: int
@@ -44,6 +44,7 @@ class SearchResult(Answer):
     same: tuple[str, ...] = ()
     without_pools: SearchResult | None = None
     prices: str = ""
+    model: str = ""
 
     @property
     def best(self) -> Candidate | None:

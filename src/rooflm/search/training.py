@@ -251,7 +251,7 @@ def search_train(
     outputs = tuple(dict.fromkeys((*SHOWN, *run, goal.key, *(k.key for k in limits if k.key != "memory_share"))))
     task = SearchTask(evaluate, tuple(grids), goal, tuple(limits), outputs, (), TWIN_OUTPUTS)
     answer = search(task, on, assumed=assumed)
-    answer = replace(answer, prices=searched_prices(answer, listed(gpu), cluster, more))
+    answer = replace(answer, model=found.name, prices=searched_prices(answer, listed(gpu), cluster, more))
     if answer.best or answer.nearest:
         return answer
     plain = {"model": model, "gpu": listed(gpu)[0], "gpus": counts[0], "batch": batch, "seq": seq, **more}

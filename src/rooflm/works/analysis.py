@@ -208,6 +208,10 @@ def parts_picture(table: Table) -> Picture:
                 "forward: of a training micro-batch; prefill and decode: ideal rates")  # fmt: skip
 
 
+PICTURES = ("hours", "parts")
+"""Names of its pictures, the first drawn where none is asked for."""
+
+
 def study() -> Study:
     """All tables and pictures."""
     flops, runs, newer, times, shares = made = formula(), hours(), today(), latency(), parts()
@@ -225,5 +229,5 @@ def study() -> Study:
         (f"FLOPs alone, by its shapes: off its hours by {said[0]}.",
          f"Calibrated, by the real shapes: off the paper's hours by {said[1]}.",
          f"Latencies: off its tables by {said[2]}."),
-        {"hours": lambda: hours_picture(runs, newer), "parts": lambda: parts_picture(shares)},
+        dict(zip(PICTURES, (lambda: hours_picture(runs, newer), lambda: parts_picture(shares)), strict=True)),
     )  # fmt: skip

@@ -188,6 +188,10 @@ def scaling_picture(table: Table) -> Picture:
                 "at the largest batch that fits, at most 256")  # fmt: skip
 
 
+PICTURES = ("rows", "scaling")
+"""Names of its pictures, the first drawn where none is asked for."""
+
+
 def study() -> Study:
     """All tables and pictures."""
     own, more = rows(), scaling()
@@ -204,5 +208,5 @@ def study() -> Study:
          f"Four boxes: off by {100 * ten.mean:.0f} %, at most {100 * ten.most:.0f} %: too fast for the small batches of"
          " March, too slow for the large ones of April. 12 % cannot be had with what the eight rows say.",
          "A tensor split of three boxes is no candidate: 40 heads do not divide by three."),
-        {"rows": lambda: rows_picture(own), "scaling": lambda: scaling_picture(more)},
+        dict(zip(PICTURES, (lambda: rows_picture(own), lambda: scaling_picture(more)), strict=True)),
     )  # fmt: skip

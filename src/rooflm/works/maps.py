@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -243,6 +244,12 @@ def curves(output: int) -> Picture:
                   ("hollow points: the work's at batch 1, read from its picture",))  # fmt: skip
 
 
+PICTURES: dict[str, Callable[[], Picture]] = {
+    "utilisation": heat_map, "latency-128": partial(curves, 128), "latency-512": partial(curves, 512),
+}  # fmt: skip
+"""Its pictures, the first drawn where none is asked for."""
+
+
 def study() -> Study:
     """All tables and pictures."""
     printed, read, host = cells(), times(), hosts()
@@ -263,5 +270,5 @@ def study() -> Study:
          f" {100 * early['no'].mean:.0f} % elsewhere. The work's RTX 3090 stood in a slower host: with the launch cost"
          f" that one of its six readings asks for the other five are {100 * others:.0f} % off.",
          "Fewer layers are faster at every batch; narrower ones at batch 1 only where memory bounds, not the host."),
-        {"utilisation": heat_map, "latency-128": partial(curves, 128), "latency-512": partial(curves, 512)},
+        PICTURES,
     )  # fmt: skip

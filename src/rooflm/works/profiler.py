@@ -191,6 +191,10 @@ def time_picture() -> Picture:
     return bars("A request at batch 8 over four GPUs, by split and kernels", Scale("seconds"), made)
 
 
+PICTURES = {"sent": sent_picture, "time": time_picture}
+"""Its pictures, the first drawn where none is asked for."""
+
+
 def study() -> Study:
     """All tables and pictures."""
     hand, times, memory = bytes_table(), measured_times(), measured_bytes()
@@ -212,5 +216,5 @@ def study() -> Study:
          f" {100 * held.mean:.0f} %; times off by {100 * quiet.mean:.0f} % with light other load on the cores"
          f" ({100 * aside.mean:.0f} % in no fit), by {100 * loud.mean:.0f} % with heavy load.",
          *(f"By {r['axis']}: {r['here']}." for r in findings_table().rows[:4])),
-        {"sent": sent_picture, "time": time_picture},
+        PICTURES,
     )  # fmt: skip

@@ -161,3 +161,12 @@ def study(name: str) -> Study:
         raise RooflmError(f"unknown study {name!r}: {tail}")
     made: Study = import_module(f"rooflm.works.{name}").study()
     return made
+
+
+def pictures_of(name: str) -> tuple[str, ...]:
+    """Names of a listed study's pictures; nothing is computed.
+
+    >>> pictures_of("analysis")
+    ('hours', 'parts')
+    """
+    return tuple(import_module(f"rooflm.works.{name}").PICTURES)

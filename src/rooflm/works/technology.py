@@ -182,6 +182,10 @@ def times_picture(table: Table) -> Picture:
                  " narrowest format")  # fmt: skip
 
 
+PICTURES = ("ladder", "times", "memory", *hardware.PICTURES)
+"""Names of its pictures, the first drawn where none is asked for."""
+
+
 def study() -> Study:
     """All tables and pictures."""
     steps, requests, held, rungs_ = training(), inference(), memory(), ladder()
@@ -203,6 +207,6 @@ def study() -> Study:
          f"A100 to B200 is {whole:.1f} times, where the paper prints about 35: no reading with the formats of real"
          " training reaches it.",
          *hardware.findings(series)),
-        {"ladder": ladder_picture, "times": lambda: times_picture(rungs_), "memory": lambda: memory_picture(held),
-         **hardware.PICTURES},
+        dict(zip(PICTURES, (ladder_picture, lambda: times_picture(rungs_), lambda: memory_picture(held),
+                            *hardware.PICTURES.values()), strict=True)),
     )  # fmt: skip
