@@ -126,7 +126,7 @@ class Kernels:
     expert_looks: Num = number(0.0, "host time of an expert's look at a choice of a token, a product", "s", high=1e-7)
     narrow_prompts: str = word("", "generations of cards where prompts of latents run in 8 bits, if so cached")
     latent_prompts: Num = count(0, "prompts behind some cached tokens, but fewer than this, read latents as decoding "
-                                "does (inf: all prompts do)", 0, INF)  # fmt: skip
+                                "does (no limit: all prompts do)", 0, INF)  # fmt: skip
     latent_blocks: Num = count(0, "decoding, blocks that Triton cuts a sequence's latents into (0: as measured)", 0)
     latent_cut: Num = count(0, "tokens of such a block where long sequences are cut into more (0: they are not)", 0)
     cut_caches: bool = flag(False, "attention over a prompt is shared out among SMs along the cache as well (stream-k)")
