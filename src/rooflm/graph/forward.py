@@ -127,7 +127,7 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
         return [stream("norm", "norm", "norm", count * norms, moved, rows=rows, of="norm", overlapped=inside)]
     each, launches, name = 2.0 * b, 1, "norm"
     if c.plain_norms:
-        each, launches, name = (PLAIN_NORM, 1, "plain_norm") if c.training else (PLAIN_NORM, 6, "norm")
+        each, (launches, name) = PLAIN_NORM, (1, "plain_norm") if c.training else (6, "norm")
     elif c.kernels.norm_cast:
         each, name = 12.0, "cast_norm"
     return [

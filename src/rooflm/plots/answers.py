@@ -11,7 +11,7 @@ from rooflm.plots.bars import Bar, bars
 from rooflm.plots.front import Cloud, front
 from rooflm.plots.lines import Curve, Panel, timeline
 from rooflm.plots.picture import Picture
-from rooflm.plots.scale import Scale, Side
+from rooflm.plots.scale import Scale, Side, prefixed
 from rooflm.serving.said import title
 
 
@@ -42,7 +42,8 @@ def search_picture(found: Any) -> Picture:
     shared = found.named(same) if any(v != 1 for v in same.values()) else ""
     about = ": ".join(filter(None, (found.model, shared)))
     if "tpot_s" not in found.top[0].outputs:
-        made = [Bar(label(c), {"step": c.outputs["step_time_s"]}) for c in found.top]
+        steps = [(label(c), c.outputs["step_time_s"]) for c in found.top]
+        made = [Bar(name, {"step": step}, end=prefixed(step)) for name, step in steps]
         return bars(f"Best {found.goal.name}", Scale("step time (s)"), made, about)
     edge = sorted(found.front, key=lambda c: c.outputs["tpot_s"])
     user = np.array([1 / c.outputs["tpot_s"] for c in edge])
