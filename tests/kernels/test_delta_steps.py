@@ -47,3 +47,15 @@ def test_a_scan_by_chunks_is_several_kernels_over_prompts_alone(model: str, kern
     assert scans == {"prefill": {kernels}, "decode": {2}}
     if kernels == 5:
         assert float(e.ttft) == pytest.approx(0.0855, rel=0.1)
+
+
+@pytest.mark.parametrize(("gpu", "prompt", "measured"), [("h100", 65_536, 8.63), ("b200", 8192, 0.797)])
+def test_a_scan_by_chunks_takes_what_triton_takes(gpu: str, prompt: int, measured: float) -> None:
+    """Milliseconds of a layer of 64 heads by fla's kernels (FlashInfer, pull requests 3866 and 3001), half of them
+    here; a decoding step streams its states."""
+    sets = {"engine.token_budget": prompt}
+    e = rooflm.infer("qwen3.5-4b", gpu=gpu, engine="sglang", prompt=prompt, output=2, sets=sets)
+    scan, step = (next(t for t in e.timed[phase] if t.node.name == "scan") for phase in ("prefill", "decode"))
+    assert 2 * float(scan.kernel) == pytest.approx(measured * 1e-3, rel=0.1)
+    assert float(scan.kernel) > 8 * float(scan.roof)
+    assert float(step.kernel) < 8e-6

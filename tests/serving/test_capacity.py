@@ -15,8 +15,8 @@ from rooflm.estimate.capacity import fixed_buffers, memory_use
 from rooflm.estimate.offloaded import device_part
 from rooflm.readers.engines import load_engine
 from rooflm.scenario.scenario import Scenario
-from rooflm.serving.capacity import capacity
-from rooflm.serving.deploy import server_options
+from rooflm.serving.capacity import capacity, static_share
+from rooflm.serving.deploy import make_pool, server_for, server_options
 
 
 def served(**asked: Any) -> tuple[Scenario, dict[str, Any]]:
@@ -209,3 +209,53 @@ def test_a_cache_of_known_blocks_holds_that_many() -> None:
     assert any("cache_blocks 1000000 hold 16,000,000 tokens, but memory has room for" in w for w in more.warnings)
     with pytest.raises(RooflmError, match="leaves no memory for a KV cache"):  # weights that do not fit, fit no better
         rooflm.serve(**run | {"model": "llama-3.1-405b"}, prompt=1024, concurrency=1, requests=1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [  # server_args.py of SGLang 0.5.9 and 0.5.14: 512 MiB, a token's 1.5, a graphed sequence's 2, a device's 128
+        ({"gpu": "h100"}, 512 + 8192 * 1.5 + 256 * 2 + 128),
+        ({"gpu": "h100", "tp": 4}, 512 + 8192 * 1.5 + 512 * 2 + 4 * 128),
+        ({"gpu": "h100", "sets": {"engine.token_budget": 1024}}, 10_240),  # at least so much on such a card
+        ({"gpu": "l40s"}, 512 + 4096 * 1.5 + 32 * 2 + 128),
+        ({"gpu": "h100", "sets": {"engine.memory_fraction": 0.8}}, None),  # told: nothing to work out
+        ({"gpu": "h100", "engine": "sglang-0.5.2"}, None),  # another rule
+        ({"gpu": "h100", "engine": "vllm"}, None),
+    ],
+)
+def test_a_server_keeps_what_its_own_rule_says_beside_weights_and_cache(
+    asked: dict[str, Any], kept: float | None
+) -> None:
+    s, options = served(**{"model": "llama-3.1-8b", "engine": "sglang"} | asked)
+    share = static_share(s, options["reserved"], options["budget"])
+    size = s.cluster.device.dram.size / 2**20
+    assert share == (0 if kept is None else pytest.approx(1 - kept / size, rel=1e-6))
+
+
+def test_ranks_of_attention_keep_more_of_a_card_than_a_group_of_tensors() -> None:
+    """Beyond two MiB of a graph's sequence, 4.5 on each of eight ranks, beside what tokens of all ranks take."""
+    there = {"model": "deepseek-v3", "gpu": "h200", "engine": "sglang-0.5.14", "batch": 8}
+    one, more = (served(**there | degrees) for degrees in ({"tp": 8}, {"tp": 1, "dp": 8, "ep": 8}))
+    assert one[0].engine.host.graphed_sequences == more[0].engine.host.graphed_sequences == 512
+    kept = [
+        (1 - static_share(s, options["reserved"], options["budget"] * float(s.mapping.dp)))
+        * float(s.cluster.device.dram.size)
+        / 2**20
+        for s, options in (one, more)
+    ]
+    assert kept[1] - kept[0] == pytest.approx(512 * 8 * 4.5 + (more[1]["budget"] * 8 - one[1]["budget"]) * 1.5)
+
+
+def test_the_share_that_a_server_works_out_makes_its_cache_and_a_told_one_counts_before_it() -> None:
+    """Where it leaves nothing, the one for all memory counts."""
+    there = {"model": "llama-3.1-8b", "gpu": "h100", "engine": "sglang", "batch": 1}
+    s = build_inference(**there).scenario
+    size = float(s.cluster.device.dram.size)
+
+    def cache(**options: Any) -> float:
+        return make_pool(s, server_for(s, options), 4096, 256).capacity.tokens
+
+    assert cache() == cache(static_fraction=1 - (512 + 8192 * 1.5 + 256 * 2 + 128) * 2**20 / size)
+    assert cache(static_fraction=0.5) < cache() < cache(static_fraction=0.88)
+    tight = build_inference(**there | {"model": "llama-3.1-70b", "quant": "fp8"}).scenario
+    assert make_pool(tight, server_for(tight), 256, 4).capacity.tokens > 0

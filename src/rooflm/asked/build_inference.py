@@ -20,6 +20,7 @@ from rooflm.asked import paths
 from rooflm.asked.arguments import arguments_below, defaults, fields_at, filled
 from rooflm.asked.assumed import (
     assumed_engine,
+    attention_dp,
     build_for,
     built_for,
     computed_wider,
@@ -308,6 +309,8 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
         other = once.setdefault(paths.in_full(scenario, path), path)
         if other != path:
             raise RooflmError(f"{other} and {path} are two names of one input: give one of them")
+    if "engine.room.memory_fraction" in once:  # told: nothing to work out
+        scenario = paths.put(scenario, "engine.server.reserved", "")
     if "cluster.device.price" in sets:
         return paths.put(scenario, "cluster.device.priced", GIVEN)
     return scenario
@@ -429,7 +432,8 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     assumed += [text.replace(f"quant {named}", f"quant {scheme.name}") for text in told]
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     last = mapping if ranks is None or isinstance(ranks, str) else replace(mapping, tp=ranks)
-    runner = with_norms(with_graphs(runner, machine.device, last.tp), found, machine, last)
+    group = last.tp * (last.dp if attention_dp(found) else 1)
+    runner = with_norms(with_graphs(runner, machine.device, group), found, machine, last)
     runner = with_limits(runner, machine.device, found, last.dp)
     guessed = fields_at("speculation", "infer", given)
     draft = generating(given["draft"], "draft") if given["draft"] else None

@@ -26,7 +26,7 @@ from rooflm.kernels.lookup import Where, constants, in_graphs, setting
 from rooflm.kernels.own_machine import op_time
 from rooflm.kernels.products import among, products, taken
 from rooflm.kernels.rates import Rates, rates
-from rooflm.kernels.training_factors import trained
+from rooflm.kernels.training_factors import factor, trained
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, each, highest, is_plain, larger, pick, smaller
 
@@ -301,6 +301,7 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     k = s.engine.kernels
     constants_of = {kind: _stream_constants(kind, w, k.vectorised) for kind in {op.kind for op in ops}}
     compiles = s.cluster.device.kernel_generation in listed(k.gates_on)
+    chunks = factor("scan", "roofline", s.cluster.device.name, s.cluster.device.kernel_generation)
     for op in ops:
         traffic = op.bytes / larger(op.launches, 1)
         c = constants_of[op.kind]
@@ -316,7 +317,8 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         one = elementwise_time(traffic, bandwidth=r.dram, c=c, row_bytes=row, sms=s.cluster.device.sms)
         if op.kind == "kv_write" and not k.fused:  # the cache is joined anew
             one = larger(one, traffic / (taken(s, CAT) * _larger_cores(r, s)))
-        times.append(one * op.launches)
+        chunked = op.kind == "scan" and highest(op.launches) > 2
+        times.append(larger(one * op.launches, chunks * op.flops / r.peak[op.rate]) if chunked else one * op.launches)
     return times
 
 

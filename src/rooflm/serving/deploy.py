@@ -26,7 +26,7 @@ from rooflm.estimate.offloaded import stored_part
 from rooflm.readers.tables import field_value
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
-from rooflm.serving.capacity import capacity
+from rooflm.serving.capacity import capacity, static_share
 from rooflm.serving.pools import prefill_built, steady_of, transfer_of
 from rooflm.serving.schedulers import POLICIES, InFlight, scheduler
 from rooflm.serving.server import FRONT, Server
@@ -117,7 +117,11 @@ def make_pool(
     s = replace(s, engine=s.engine.but(token_budget=server.budget, max_sequences=server.max_sequences))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
     most = min(server.budget, context * sequences)
-    kv = capacity(stored_part(s), most, context, server.static_fraction, server.prefix_caching)
+    kept = server.reserved * (not server.static_fraction)
+    static = server.static_fraction or static_share(s, kept, server.budget * float(s.mapping.dp))
+    kv = capacity(stored_part(s), most, context, static, server.prefix_caching)
+    if kept and kv.tokens <= 0:  # who serves such a model raises the share
+        kv = capacity(stored_part(s), most, context, 0.0, server.prefix_caching)
     if must_fit and kv.tokens <= 0:
         states = 0 < kv.running < np.inf  # a pool of recurrent states has what weights leave
         would = "; ".join(r.words for r in serving_remedies(s))
