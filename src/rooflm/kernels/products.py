@@ -139,7 +139,8 @@ def vector_time(weight_bytes: Num, flops: Num, c: GemmConstants, r: Rates, s: Sc
     share = pick(most < np.inf, VECTOR_SHARE * (1.0 - s.cluster.device.check_bits), c.eff_m)
     stream = weight_bytes * smooth_max(SHARP, 1.0 / (share * r.dram), 1.0 / most)
     ramp = smaller(c.ramp, VECTOR_RAMP)
-    return launches * c.t0 + larger(stream + filling(stream, ramp), flops / r.peak["vector"])
+    peak = smaller(r.peak["vector"], taken(s, s.engine.kernels.sm_vectors))
+    return launches * c.t0 + larger(stream + filling(stream, ramp), flops / peak)
 
 
 def brain_time(flops: Num, share: Num, s: Scenario, r: Rates) -> Num:
