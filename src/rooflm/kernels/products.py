@@ -68,7 +68,7 @@ def _beside_vectors(
     bf16 and integers take at least, what spreading narrow weights and converting operands adds, and up to VECTOR_ROWS
     the vector kernels' own. weight: bytes a value."""
     kernels, flops, read = s.engine.kernels, 2.0 * m * n * k, n * k * weight
-    streamed = vector_time(read, flops, c, r, s)
+    streamed = vector_time(read, flops * (m > 1), c, r, s)  # a row alone waits for its weights
     time = larger(time, brain_time(flops, kernels.brain_share, s, r))
     time = larger(time, pick(weight < 2, flops, 0.0) / taken(s, kernels.sm_integers))
     slow = larger(1.0 / r.dram, 1.0 / taken(s, kernels.sm_stream))
