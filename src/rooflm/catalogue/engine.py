@@ -303,7 +303,7 @@ class Factors:
     decode_factor: Num = number(1.0, "the same of attention in decoding", above=True)
     stream_factor: Num = number(1.0, "the same of elementwise kernels", above=True)
     moe_factor: Num = number(1.0, "the same of products of experts", above=True)
-    moe_steps: Num = number(0.0, "moe_factor of decoding (0: the same as of prompts)")
+    moe_steps: Num = number(0.0, "moe_factor of decoding, nearly of few prompt tokens (0: the same as of prompts)")
     moe_vectors: Num = number(1.0, "time of experts' weights for few rows, over other weights' of the size", above=True)
     prompt: Num = number(1.0, "factor of what prompt tokens add to a pass when serving", above=True)
 
