@@ -195,7 +195,8 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     share = derating(s.cluster.device, *w.engines).compute
     r = r._replace(peak={name: v if name == "vector" else v / share for name, v in r.peak.items()})
     tokens, hidden, width, experts, local, top_k, gated = op.shape
-    few = 1.0 if decoding else pick(tokens > VECTOR_ROWS, larger(1.0 - tokens / TILE_ROWS, 0.0), 0.0)
+    tiles = (tokens > VECTOR_ROWS) | (op.widths[0] >= 2)
+    few = 1.0 if decoding else pick(tiles, larger(1.0 - tokens / TILE_ROWS, 0.0), 0.0)
     steps = pick(f.moe_steps > 0, f.moe_steps / f.moe_factor, 1.0)
     time = _grouped_experts(op, w, s, r) * (1.0 + few * (steps - 1.0))
     flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
