@@ -172,3 +172,60 @@ def test_experts_stream_as_memory_gives_in_steps_of_many_and_hand_on_what_engine
     assert float(one.tpot) == float(alike.tpot) and float(many.tpot) < 0.8 * float(slow.tpot)
     half = infer("gpt-oss-20b", batch=1, sets={"engine.expert_values": 2}, **there)
     assert float(half.ttft) < 0.95 * float(one.ttft)
+
+
+@pytest.mark.parametrize(("rows", "measured"), [(1, 23.75), (2, 37.02), (3, 58.21), (8, 71.21)])
+def test_several_rows_take_what_vector_units_do_and_one_its_weights(rows: int, measured: float) -> None:
+    """7B in 8 bits on M1 Pro's 16 cores, passes of so many rows in tokens/s (llama.cpp pull request 10581)."""
+    e = infer(
+        "llama-2-7b", gpu="apple-m1-pro-16core-32gb", engine="llama.cpp-b4240", quant="q8_0", prompt=rows, batch=1
+    )
+    assert rows / float(e.ttft) == pytest.approx(measured, rel=0.2)
+
+
+def test_vector_kernels_multiply_at_what_an_sm_does() -> None:
+    """By hand: 1 TFLOP at 45 FLOPs a clock of each core, whatever the weights take."""
+    s = infer("llama-2-7b", gpu="apple-m1-pro-16core-32gb", engine="llama.cpp-metal", batch=1).scenario
+    device = s.cluster.device
+    time = vector_time(0.0, 1e12, GemmConstants(), rates(s), s)
+    assert float(time) == pytest.approx(1e12 / (45 * device.sms * device.clock), rel=1e-3)
+
+
+@pytest.mark.parametrize(("quant", "measured"), [("q4_k_m", 32.0), ("q8_0", 25.9)])
+def test_a_long_cache_is_read_a_head_and_not_in_tiles_of_64(quant: str, measured: float) -> None:
+    """8B behind 32,134 tokens on M3 Max (llama.cpp b3900 on Metal); by tiles of 64 query heads 0.6 of it."""
+    there: dict[str, Any] = {"gpu": "apple-m3-max-40core-64gb", "engine": "llama.cpp-metal", "quant": quant}
+    asked = there | {"batch": 1, "prompt": 32134, "output": 724}
+    whole, tiles = (infer("llama-3.1-8b", **asked, sets=sets) for sets in ({}, {"engine.head_rows": 64}))
+    assert 1 / float(whole.tpot) == pytest.approx(measured, rel=0.15)
+    assert float(tiles.tpot) > 1.3 * float(whole.tpot)
+
+
+@pytest.mark.parametrize(("cached", "measured"), [(64, 161.3), (2048, 114.4)])
+def test_a_block_a_head_reads_a_cache_slower_the_longer_it_is(cached: int, measured: float) -> None:
+    """AutoAWQ's fused modules on RTX 4090 (its README): MPT-7B after 64 tokens, Mistral-7B after 2,048."""
+    model = "mpt-7b" if cached == 64 else "mistral-7b"
+    e = infer(model, gpu="rtx-4090", engine="autoawq", quant="awq", batch=1, prompt=cached, output=cached)
+    assert 1 / float(e.tpot) == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.parametrize(("tokens", "measured"), [(16, 889.5), (32, 1245.7), (64, 1564.6), (512, 3488.1)])
+def test_experts_of_few_prompt_tokens_stream_nearly_as_memory_gives(tokens: int, measured: float) -> None:
+    """Gemma 4 26B on RTX 3090 by so many tokens a pass (llama.cpp b8950); by the factor of many 0.6 to 0.8 of it."""
+    there: dict[str, Any] = {"gpu": "rtx-3090", "quant": "q4_k_m", "engine": "llama.cpp-2025-12", "prompt": 2048}
+    near, far = (
+        2048 / float(infer("gemma-4-26b-a4b", sets={"engine.token_budget": tokens} | s, **there).ttft)
+        for s in ({}, {"engine.moe_steps": 0})
+    )
+    assert near == pytest.approx(measured, rel=0.2)
+    assert far < near if tokens < 128 else far == near
+
+
+def test_vulkans_narrow_products_on_a_card_of_slow_dense_ones_leave_16_bits_alone() -> None:
+    """27B in 4 bits on Strix Halo, 274 prompt tokens a second (b10150)."""
+    there: dict[str, Any] = {"gpu": "strix-halo-128gb", "engine": "llama.cpp-vulkan", "prompt": 512}
+    none = {"engine.sm_integers": 0}
+    narrow, free = (float(infer("qwen3.5-27b", quant="q4_k_m", sets=s, **there).ttft) for s in ({}, none))
+    assert narrow > 1.2 * free and 512 / narrow == pytest.approx(274, rel=0.15)
+    wide = [float(infer("llama-3.1-8b", quant="fp16", sets=s, **there).ttft) for s in ({}, none)]
+    assert wide[0] == wide[1]

@@ -213,7 +213,7 @@ def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     c = _decode_constants(group, highest(qk), width, w)
     peak = r.peak["half"] * (s.cluster.device.peak[width] / s.cluster.device.peak[w.half]) ** waits
     if not is_plain(k.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
-        c = c._replace(min_group=1.0)
+        c = c._replace(min_group=1.0, group_tile=smaller(c.group_tile, k.head_rows))
     call = partial(attention.decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2, l1=r.l1,
                    kv_bytes=op.widths[1], peak=peak, bandwidth=dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
     time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)

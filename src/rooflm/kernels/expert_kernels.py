@@ -24,7 +24,7 @@ from rooflm.kernels.derating import card_file, derating
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, setting
 from rooflm.kernels.moe import MoEConstants, moe_time, routed, usual
-from rooflm.kernels.products import among, brain_time, expert_vectors
+from rooflm.kernels.products import VECTOR_ROWS, among, brain_time, expert_vectors
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, is_plain, larger, pick, smaller
@@ -195,8 +195,10 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     share = derating(s.cluster.device, *w.engines).compute
     r = r._replace(peak={name: v if name == "vector" else v / share for name, v in r.peak.items()})
     tokens, hidden, width, experts, local, top_k, gated = op.shape
-    steps = f.moe_steps if decoding else 0.0
-    time = _grouped_experts(op, w, s, r) * pick(steps > 0, steps / f.moe_factor, 1.0)
+    tiles = (tokens > VECTOR_ROWS) | (op.widths[0] >= 2)
+    few = 1.0 if decoding else pick(tiles, larger(1.0 - tokens / TILE_ROWS, 0.0), 0.0)
+    steps = pick(f.moe_steps > 0, f.moe_steps / f.moe_factor, 1.0)
+    time = _grouped_experts(op, w, s, r) * (1.0 + few * (steps - 1.0))
     flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
     time = larger(time, brain_time(flops, k.brain_experts, s, r))
     brain, alone = brain_time(flops, k.brain_share, s, r), f.gemm_factor * f.moe_vectors / f.moe_factor
@@ -205,3 +207,8 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
     host = k.expert_looks / (f.moe_factor * (1.0 if decoding else smaller(f.prompt, 1.0)))  # kernels' factors undone
     return time + host * pick(tokens > 1, 2.0 + gated, 0.0) * experts * tokens * top_k
+
+
+TILE_ROWS = 128.0
+"""Tokens of a pass at which products of experts have gone from the memory's rate to their own (llama.cpp: mmq's tiles
+are as wide as a pass, to 128 rows; four models on RTX 3090 and 4090 by 16 to 128 tokens: decision 234)."""

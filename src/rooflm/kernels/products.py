@@ -68,7 +68,7 @@ def _beside_vectors(
     bf16 and integers take at least, what spreading narrow weights and converting operands adds, and up to VECTOR_ROWS
     the vector kernels' own. weight: bytes a value."""
     kernels, flops, read = s.engine.kernels, 2.0 * m * n * k, n * k * weight
-    streamed = vector_time(read, flops, c, r, s)
+    streamed = vector_time(read, flops * (m > 1), c, r, s)  # a row alone waits for its weights
     time = larger(time, brain_time(flops, kernels.brain_share, s, r))
     time = larger(time, pick(weight < 2, flops, 0.0) / taken(s, kernels.sm_integers))
     slow = larger(1.0 / r.dram, 1.0 / taken(s, kernels.sm_stream))
@@ -139,7 +139,8 @@ def vector_time(weight_bytes: Num, flops: Num, c: GemmConstants, r: Rates, s: Sc
     share = pick(most < np.inf, VECTOR_SHARE * (1.0 - s.cluster.device.check_bits), c.eff_m)
     stream = weight_bytes * smooth_max(SHARP, 1.0 / (share * r.dram), 1.0 / most)
     ramp = smaller(c.ramp, VECTOR_RAMP)
-    return launches * c.t0 + larger(stream + filling(stream, ramp), flops / r.peak["vector"])
+    peak = smaller(r.peak["vector"], taken(s, s.engine.kernels.sm_vectors))
+    return launches * c.t0 + larger(stream + filling(stream, ramp), flops / peak)
 
 
 def brain_time(flops: Num, share: Num, s: Scenario, r: Rates) -> Num:
