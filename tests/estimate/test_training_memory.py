@@ -426,6 +426,24 @@ def test_what_torchtitan_s_selective_policy_keeps_of_a_llama_layer() -> None:
     assert held(fused=False) == pytest.approx(wide + 4096 * 2)
 
 
+def test_what_torchtitan_s_selective_policy_keeps_of_exchanges() -> None:
+    """Of Qwen3-30B-A3B's 48 layers, eight experts of 128 a token of 2,048 values, on eight ranks: what both exchanges
+    bring of each pair; with DeepEP a token once for each of 5.25 ranks, and its sum; nothing where they run again."""
+    asked: dict[str, Any] = {"gpu": "h200", "gpus": 8, "dp": 8, "ep": 8, "batch": 8, "seq": 4096, "zero": 3}
+
+    def run(*modules: str, **sets: object) -> TrainingFigures:
+        sets = {"engine.fragmentation": 1} | sets
+        given = asked | {"model": "qwen3-30b-a3b", "engine": "torchtitan", "recompute": "selective"}
+        return train_scenario(build_training(**given, recompute_modules=modules, sets=sets).scenario)
+
+    pair, sparse, again = run(), run(**{"engine.dedup": True}), run("moe")
+    held = [float(e.memory.parts["activations"]) / (48 * 4096 * 2048 * 2) for e in (pair, sparse, again)]
+    assert held[0] - held[2] == pytest.approx(2 * 8, rel=0.01)
+    assert held[1] - held[2] == pytest.approx(8 * (1 - (7 / 8) ** 8) + 1, rel=0.01)
+    assert again.scenario.mapping.recompute == "ops"
+    assert again.comm_bytes["ep_dispatch"] == pytest.approx(2 * pair.comm_bytes["ep_dispatch"])
+
+
 def test_deepspeed_s_buffers() -> None:
     """Of 16-bit gradients two buckets of 5e8, one of ZeRO 3; 1e9 parameters that ZeRO 3 gathers, and an fp32 copy of as
     many gradients at most; of a whole shard in ZeRO 2 (6.74e9 / 8). What was allocated finds room in what the backward

@@ -324,7 +324,8 @@ def test_release_to_engine_row(name: str, release: str, row: str | None) -> None
 def test_a_framework_takes_its_row_by_date() -> None:
     found = [engine_row("megatron", "", date) for date in ("2021-04", "2022-06", "2023-10", "2024-05", "2025-06")]
     assert found == ["megatron-2021", "megatron-2022", "megatron-2023", "megatron-2024", "megatron"]
-    assert [engine_row("torchtitan", "", date) for date in ("2024-12", "2025-08")] == ["torchtitan-2024", "torchtitan"]
+    rows = [engine_row("torchtitan", "", date) for date in ("2024-12", "2025-08", "2026-07")]
+    assert rows == ["torchtitan-2024", "torchtitan-2025", "torchtitan"]
 
 
 def test_amd_takes_the_rocm_build() -> None:

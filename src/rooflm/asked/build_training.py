@@ -114,7 +114,7 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
         policy = "selective"
     if again and policy not in ("none", "selective"):
         raise RooflmError(f"recompute_modules go with recompute none or selective, but recompute is {policy}")
-    if policy == "selective" and runner.habits.selective == "ops" and not again:
+    if policy == "selective" and runner.habits.selective == "ops" and {*again} <= {"moe"}:
         policy = "ops"
     if "recompute" not in asked and not again:
         assumed.append(f"recompute {policy}")

@@ -26,8 +26,8 @@ def kernel_factor(t: Timed, s: Scenario, dtype: dict[str, str]) -> Num:
         single = e.factors.gemm_factor * product_factor(s, dtype[node.rate], t.levels[0] / t.time)
         if node.of != "experts":
             return single * (unaligned(s) if node.of == "logits" else 1.0)
-        ungrouped = 1.0 if e.kernels.grouped else factors.factor("moe", "forward", device, generation) * bias_factor(s)
-        return single * e.factors.moe_factor * ungrouped
+        alone, library = (1.0, e.kernels.experts) if e.kernels.grouped else (bias_factor(s), "forward")
+        return single * e.factors.moe_factor * alone * factors.factor("moe", library, device, generation)
     if node.kind == "scan":
         return e.factors.attention_factor * factors.factor("scan", "roofline", device, generation)
     if node.kind in OVER_PROMPTS:

@@ -17,7 +17,7 @@ from rooflm.catalogue.quant import Quant
 from rooflm.estimate.memory import end_tables, extra_share, layer_shard, local_ffn, local_mixer
 from rooflm.estimate.schedule import in_flight
 from rooflm.estimate.step import add_up
-from rooflm.graph.ops import popularity
+from rooflm.graph.ops import occupied, popularity
 from rooflm.kernels.moe import imbalance
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
@@ -154,7 +154,9 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     pairs = c.tokens * ffn.top_k * m.expert_dp / m.ep * busiest(ffn, m, c.kernels.skew, c.options, c.tokens)
     inner = ffn.inner(c.model.hidden)  # and scores, and what the projection out of the latent reads
     routed = c.rows * (ffn.experts * 8.0 + ffn.latent * narrow) + pairs * (inner * (narrow + b) + width * value)
-    sent = pick(m.ep > 1, 2.0, 0.0) * pairs * inner * b  # torchtitan stores what both all-to-alls bring
+    # torchtitan stores what both exchanges bring, of DeepEP's each token once a rank and once, unless they run again
+    brought = (occupied(m.ep, ffn.top_k) + 1.0) / ffn.top_k if c.kernels.dedup else 2.0
+    sent = pick(m.ep > 1, brought, 0.0) * pairs * inner * b * ("moe" not in m.recompute_modules)
     again = {"moe_act": pairs * width * narrow, "moe": wide + routed}
     return Inside(wide + routed, again=again, ops=first + sent)
 

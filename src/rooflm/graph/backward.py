@@ -139,9 +139,9 @@ def recomputed(
     2022, section 5: flash attention does it by itself and stores nothing to run again for), or all (a share of the
     layers), and those of modules that run again by themselves.
 
-    "ops" is torchtitan's selective policy: attention, reductions and every other product are stored; the rest runs
-    again, gathers of a tensor group too (`every_other`). early_stop: see `without_last`; of "ops" experts alone, which
-    keep nothing, stop so.
+    "ops" is torchtitan's selective policy: attention, reductions, exchanges (not with module "moe") and every other
+    product are stored; the rest runs again, gathers of a tensor group too (`every_other`). early_stop: see
+    `without_last`; of "ops" experts alone, which keep nothing, stop so.
 
     >>> from rooflm.graph.ops import bmm
     >>> core = bmm("scores", "attention", 1, 8, 8, 8, 1, 2); other = gemm("up", "mlp", 1, 8, 8, 8, (2, 2, 2))
@@ -149,7 +149,9 @@ def recomputed(
     (['scores'], ['scores', 'up'])
     """
     if policy == "ops":
-        return [n for n in every_other(nodes) if not (early_stop and n.name in EXPERTS_CLOSING)]
+        exchanges = [n for n in nodes if n.part == "ep_comm" and "moe" in modules]
+        rest = [*every_other(nodes), *exchanges]
+        return [n for n in rest if not (early_stop and n.name in EXPERTS_CLOSING)]
     if policy in ("full", "block"):
         return [times(node, share) for node in (without_last(nodes) if early_stop else nodes)]
     again = ("core_attn", *modules) if policy == "selective" else modules

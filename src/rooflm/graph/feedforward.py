@@ -117,7 +117,8 @@ def grouped_ops(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     read and written; those sent once a rank (dedup) are spread out over their experts there and added up again, which
     reads and writes the pairs once and the arrived tokens once. Sources: Megatron-Core, moe/README.md (alltoall and
     flex dispatchers); DeepEP's README; Transformer Engine, GroupedLinear (a loop of cuBLAS products). Engines without
-    kernels of their own for it index tensors, and read and write the pairs once more for each step (route_copies)."""
+    kernels of their own for it index tensors in place of sorts, and read and write the pairs for each step
+    (route_copies)."""
     w, act, b = c.quant.weight_bytes, smaller(c.quant.act_bytes, c.quant.half_bytes), c.quant.half_bytes
     h, (_, pairs, local, width) = f.inner(c.model.hidden), on_rank(c, f)
     wide = width * (1 + f.gated)
@@ -129,8 +130,9 @@ def grouped_ops(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     steps = pick(each > 0, 6.0, 0.0)
     copied = stream("index", "moe", "route", count, pairs * h * each, steps, rows=pairs, of="experts")
     return [
-        stream("permute", "moe", "route", count, moved * h * b, sorts, rows=pairs, of="experts"),
-        *([] if is_plain(each, 0) else [copied]),
+        stream("permute", "moe", "route", count, moved * h * b, sorts, rows=pairs, of="experts")
+        if is_plain(each, 0)
+        else copied,
         gemm("experts_up", "moe", count, pairs, wide, h, (w, act, b), "quant", launches, "experts", local),
         stream("experts_activation", "moe", "activation", count, values, rows=pairs, of="experts"),
         gemm("experts_down", "moe", count, pairs, h, width, (w, act, b), "quant", launches, "experts", local),
