@@ -97,6 +97,8 @@ class Kernels:
     ready_scales: bool = flag(False, "kernels before a product quantise its operand, which the measured products do")
     scaled_on: str = word("", "generations of cards where quantising an 8-bit operand is a launch alone, with commas")
     quantise: Num = number(0.0, "a kernel that quantises a product's operand, where the product was timed without", "s")
+    grouped_values: Num = number(0.0, "values a clock that an SM quantises where each group has a block of its own (0: "
+                                 "as measured with products)")  # fmt: skip
     launched: bool = flag(False, "its graphs hold the launches around shared libraries' experts that benchmarks have")
     alike: Num = share(0.0, "share of tokens that take the same experts as others, in benchmarks that repeat a prompt")
     skew: Num = number(0.0, "how unequally popular experts are (`ops.popularity`; 0: alike)", high=8)
