@@ -121,6 +121,7 @@ class Kernels:
     delta_steps: Num = number(0.0, "vector FLOPs a state value of scans that take a prompt token by token (0: chunks)")
     gate_chain: Num = count(8, "kernels of a router that is a chain (gates_on)", 1)
     latent_chain: Num = count(0, "decoding, more kernels of latent attention than its products, norms and rotation", 0)
+    latents_apart: bool = flag(False, "queries' latent and that of keys and values are made by a product each")
     absorb_chain: Num = count(0, "the same, of each absorbed product whose 8-bit operand is made in plain kernels", 0)
     index_chain: Num = count(0, "more kernels of latent attention's indexer than its products, scores and choice", 0)
     expert_chain: Num = count(0, "more kernels of a layer of experts, whose outputs are then added one by one", 0)

@@ -191,8 +191,9 @@ def latents_made(c: Context, count: Num, a: MLA, queries: Num, turned: Num) -> l
     write = stream("rope_kv_write", part, "rope", count, written, 2)
     if is_plain(a.q_rank, 0):
         return [c.product("q", part, count, queries, h), c.product("kv_down", part, count, latent, h), write]
+    down = {"q_down": a.q_rank, "kv_down": latent} if c.kernels.latents_apart else {"qkv_down": a.q_rank + latent}
     return [
-        c.product("qkv_down", part, count, a.q_rank + latent, h),
+        *(c.product(name, part, count, wide, h) for name, wide in down.items()),
         stream("q_norm", part, "norm", count, 2 * tokens * a.q_rank * b),
         c.product("q_up", part, count, queries, a.q_rank),
         write,
