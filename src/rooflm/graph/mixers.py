@@ -218,7 +218,7 @@ def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
     chain = stream("latent_chain", part, "index", count, 2 * b * rows * heads * each)
     return [
         *context_exchange(c, count, p, sent, heads * a.value_dim),
-        *([] if is_plain(each, 0) else [chain]),
+        *([] if is_plain(k.latent_chain + k.absorb_chain, 0) else [chain]),
         gemm("kv_up", part, count, expanded, wide, a.kv_rank, c.widths(part), c.rate(part)),
         Op("attention", part, "mla_attention", count, flops, traffic, shape, (b, b, b)),
     ]
