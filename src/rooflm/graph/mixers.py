@@ -213,12 +213,11 @@ def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
     flops = 2.0 * rows * smaller(attended(p.new, p.past, math.inf), reach) * heads * (qk + a.value_dim)
     traffic = b * (rows + p.keys) * heads * (qk + a.value_dim)
     shape = (p.sequences, p.new, p.past, heads, qk, a.value_dim, reach, a.kv_rank, a.rope_dim)
-    k, narrow = c.kernels, pick((c.widths(part)[1] < 2) & (p.past < c.kernels.latent_prompts), 1.0, 0.0)
-    each = k.latent_chain * a.nope_dim + narrow * k.absorb_chain * (a.nope_dim + a.kv_rank)
-    chain = stream("latent_chain", part, "index", count, 2 * b * rows * heads * each)
+    plain = c.kernels.latent_chain
+    chain = stream("latent_chain", part, "index", count, 2 * b * rows * heads * plain * a.nope_dim)
     return [
         *context_exchange(c, count, p, sent, heads * a.value_dim),
-        *([] if is_plain(k.latent_chain + k.absorb_chain, 0) else [chain]),
+        *([] if is_plain(plain, 0) else [chain]),
         gemm("kv_up", part, count, expanded, wide, a.kv_rank, c.widths(part), c.rate(part)),
         Op("attention", part, "mla_attention", count, flops, traffic, shape, (b, b, b)),
     ]
