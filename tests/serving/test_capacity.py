@@ -259,3 +259,20 @@ def test_the_share_that_a_server_works_out_makes_its_cache_and_a_told_one_counts
     assert cache(static_fraction=0.5) < cache() < cache(static_fraction=0.88)
     tight = build_inference(**there | {"model": "llama-3.1-70b", "quant": "fp8"}).scenario
     assert make_pool(tight, server_for(tight), 256, 4).capacity.tokens > 0
+
+
+def test_a_release_shares_memory_out_by_the_size_of_its_tensor_group() -> None:
+    """SGLang 0.4 gives weights and cache 0.88 of a lone card and 0.81 of each of eight; what is said counts."""
+
+    def cache(gpus: int, **said: Any) -> float:
+        run = rooflm.serve(
+            "llama-3.1-8b", gpu="h200", tp=gpus, engine="sglang-0.4.3", prompt=128, output=2, concurrency=1, requests=1,
+            **said,
+        ).run  # fmt: skip
+        return run.pools[0].capacity.tokens * run.pools[0].capacity.bytes_per_token / gpus
+
+    a_percent = cache(8, server={"static_fraction": 0.81}) - cache(8, server={"static_fraction": 0.80})
+    assert cache(8) == cache(8, server={"static_fraction": 0.81})
+    assert cache(1) == cache(1, server={"static_fraction": 0.88})
+    assert cache(8, server={"static_fraction": 0.88}) - cache(8) == pytest.approx(7 * a_percent)
+    assert not load_engine("sglang-0.4.3").but(memory_fraction=0.9).server.statics

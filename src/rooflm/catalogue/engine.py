@@ -46,9 +46,8 @@ class ServerOptions:
     gained: float = number(0.0, "tokens that a step gains, where it is known (0: worked out of acceptance)")
     swap_bandwidth: float = number(25e9, "between device and host, all GPUs of the instance", "bytes/s", above=True)
     static_fraction: float = share(0.0, "share of free memory for weights and cache (0: memory_fraction, for all)")
-    reserved: str = word(
-        "", "MiB that it keeps beside those where that share is not told, as `static_share` reads them"
-    )
+    statics: str = named("the same by GPUs of an instance, as 1:0.88 8:0.81")
+    reserved: str = word("", "MiB that it keeps beside those where neither is told, as `static_share` reads them")
     cache_blocks: int = count(0, "blocks of its KV cache on a rank, where they are known (0: what memory leaves)", 0)
 
 
@@ -100,6 +99,8 @@ class Kernels:
     ready_scales: bool = flag(False, "kernels before a product quantise its operand, which the measured products do")
     scaled_on: str = word("", "generations of cards where quantising an 8-bit operand is a launch alone, with commas")
     quantise: Num = number(0.0, "a kernel that quantises a product's operand, where the product was timed without", "s")
+    grouped_values: Num = number(0.0, "values a clock that an SM quantises where each group has a block of its own (0: "
+                                 "as measured with products)")  # fmt: skip
     launched: bool = flag(False, "its graphs hold the launches around shared libraries' experts that benchmarks have")
     alike: Num = share(0.0, "share of tokens that take the same experts as others, in benchmarks that repeat a prompt")
     skew: Num = number(0.0, "how unequally popular experts are (`ops.popularity`; 0: alike)", high=8)
@@ -123,6 +124,7 @@ class Kernels:
     delta_steps: Num = number(0.0, "vector FLOPs a state value of scans that take a prompt token by token (0: chunks)")
     gate_chain: Num = count(8, "kernels of a router that is a chain (gates_on)", 1)
     latent_chain: Num = count(0, "decoding, more kernels of latent attention than its products, norms and rotation", 0)
+    latents_apart: bool = flag(False, "queries' latent and that of keys and values are made by a product each")
     absorb_chain: Num = count(0, "the same, of each absorbed product whose 8-bit operand is made in plain kernels", 0)
     index_chain: Num = count(0, "more kernels of latent attention's indexer than its products, scores and choice", 0)
     expert_chain: Num = count(0, "more kernels of a layer of experts, whose outputs are then added one by one", 0)
@@ -381,7 +383,7 @@ class Engine:
 
 BY_CARD = {"budgets": "token_budget", "limits": "max_sequences", "graphed": "graphed_sequences",
            "graphed_few": "graphed_sequences", "shared": "token_budget", "families": "max_sequences",
-           "reserved": "memory_fraction"}  # fmt: skip
+           "reserved": "memory_fraction", "statics": "memory_fraction"}  # fmt: skip
 """Option of the server that makes up a limit by card, ranks or model -> the limit, which counts once it is told."""
 GROUPS: dict[str, Any] = {
     "kernels": Kernels, "host": Host, "room": Room, "stages": Stages, "habits": Habits, "overlaps": Overlaps,

@@ -191,8 +191,9 @@ def latents_made(c: Context, count: Num, a: MLA, queries: Num, turned: Num) -> l
     write = stream("rope_kv_write", part, "rope", count, written, 2)
     if is_plain(a.q_rank, 0):
         return [c.product("q", part, count, queries, h), c.product("kv_down", part, count, latent, h), write]
+    down = {"q_down": a.q_rank, "kv_down": latent} if c.kernels.latents_apart else {"qkv_down": a.q_rank + latent}
     return [
-        c.product("qkv_down", part, count, a.q_rank + latent, h),
+        *(c.product(name, part, count, wide, h) for name, wide in down.items()),
         stream("q_norm", part, "norm", count, 2 * tokens * a.q_rank * b),
         c.product("q_up", part, count, queries, a.q_rank),
         write,
@@ -212,8 +213,11 @@ def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
     flops = 2.0 * rows * smaller(attended(p.new, p.past, math.inf), reach) * heads * (qk + a.value_dim)
     traffic = b * (rows + p.keys) * heads * (qk + a.value_dim)
     shape = (p.sequences, p.new, p.past, heads, qk, a.value_dim, reach, a.kv_rank, a.rope_dim)
+    plain = c.kernels.latent_chain
+    chain = stream("latent_chain", part, "index", count, 2 * b * rows * heads * plain * a.nope_dim)
     return [
         *context_exchange(c, count, p, sent, heads * a.value_dim),
+        *([] if is_plain(plain, 0) else [chain]),
         gemm("kv_up", part, count, expanded, wide, a.kv_rank, c.widths(part), c.rate(part)),
         Op("attention", part, "mla_attention", count, flops, traffic, shape, (b, b, b)),
     ]

@@ -185,6 +185,9 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
             keys = attended(each, behind, math.inf)
             split = _latents_of(rows, keys, heads * each, latent, rope, op.widths[1], w.half, w, s, r)
             wide = pick(few, smaller(wide, split), wide)
+        if s.quant.narrows("attention") and highest(s.quant.act_bytes) < 2:  # operands of both absorbed products
+            chain = 4.0 * k.absorb_chain * sequences * new * heads * (qk - rope + latent)
+            wide = wide + elementwise_time(chain, bandwidth=r.dram, c=_stream_constants("index", w, k.vectorised))
         in_reach = (past > 0) | s.engine.server.prefix_caching | (before == math.inf)
         time = pick(in_reach & (past < before), wide, time)
     if not all_read:

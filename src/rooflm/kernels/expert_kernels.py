@@ -24,7 +24,7 @@ from rooflm.kernels.derating import card_file, derating
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, setting
 from rooflm.kernels.moe import MoEConstants, moe_time, routed, usual
-from rooflm.kernels.products import VECTOR_ROWS, among, brain_time, expert_vectors
+from rooflm.kernels.products import VECTOR_ROWS, among, brain_time, by_groups, expert_vectors
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, is_plain, larger, pick, smaller
@@ -182,7 +182,8 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         ])
         for parallel, candidates in kernels.items()
     }  # fmt: skip
-    return pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
+    time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
+    return time + by_groups((tokens * hidden + routing.rows * width) * (op.widths[1] < 2), w, s)
 
 
 def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:

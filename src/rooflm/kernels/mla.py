@@ -87,7 +87,7 @@ def mla_prefill_time(
     return smooth_max(4.0, kernels, c.floor_s)
 
 
-TRITON_SHARE = 0.088
+TRITON_SHARE = 0.095
 """Share of the peak that Triton's kernel of prompts over latents reaches: 32 queries of a head by 64 tokens, loaded for
 each head anew and not ahead. Source: SGLang 0.4.3, extend_attention.py; docs/decisions/0213."""
 

@@ -63,7 +63,7 @@ def field_value(name: str, value: Any, about: About) -> Any:
             raise RooflmError(f"{name} is {str(value)[:80]!r}, but it must be shapes such as '2112x7168 7168x2048'")
         return str(value)
     if about.kind == "named":
-        if not all(re.fullmatch(r"[a-z][\w.-]*:\d{1,9}(\.\d{1,9})?", piece) for piece in str(value).split()):
+        if not all(re.fullmatch(r"[a-z0-9][\w.-]*:\d{1,9}(\.\d{1,9})?", piece) for piece in str(value).split()):
             raise RooflmError(f"{name} is {str(value)[:80]!r}, but it must be numbers by name such as 'gptq:8 int4:2'")
         return str(value)
     if isinstance(value, str) and about.unit not in ("", "1"):
