@@ -372,8 +372,9 @@ def test_what_scripts_captured_and_held_back_holds_from_their_clients_on() -> No
     plain = {"note": "moe_tp=8 moe_ep=1 attn_dp=1", "gpu": "B200-180GB", "tp": "8", "engine": "trtllm 1.2.0rc6.post2"}
     few, many = run(**plain, batch="8"), run(**plain, batch="64")
     assert (many["wait_steps"], many["wait_share"]) == ("40", "0.8")
-    assert many["sets"] == "engine.captured=8192;engine.experts=trtllm"  # MOE_BACKEND of the same script
-    assert (few["sets"], "wait_steps" in few) == ("engine.experts=trtllm", False)
+    room = ";engine.free_fraction=0.8"
+    assert many["sets"] == "engine.captured=8192;engine.experts=trtllm" + room  # MOE_BACKEND of the same script
+    assert (few["sets"], "wait_steps" in few) == ("engine.experts=trtllm" + room, False)
     assert "wait_steps" not in run(**plain, batch="64", input_len="8192")
 
 
@@ -389,8 +390,36 @@ def test_budgets_of_runs_with_fixed_lengths_are_those_of_their_generators_form()
 
 def test_the_library_of_experts_is_a_cell_of_its_row() -> None:
     plain = {"note": "moe_tp=4 moe_ep=1 attn_dp=1", "gpu": "B200-180GB", "precision_weights": "nvfp4", "tp": "4"}
-    assert run(**plain)["sets"] == "engine.experts=trtllm"
+    assert run(**plain)["sets"] == "engine.experts=trtllm;engine.free_fraction=0.8"
     assert "engine.experts" not in run(**plain | {"engine": "sglang 0.5.9"}).get("sets", "")
+
+
+def test_scripts_that_no_row_of_the_table_has_give_their_own_options() -> None:
+    """InferenceX gptoss_fp4_b200_docker.sh (October 2025, and 2026), gptoss_fp4_b200_trt.sh, dsr1_fp8_b200_trt.sh."""
+    oss = {"model": "openai/gpt-oss-120b", "gpu": "B200-180GB", "precision_weights": "nvfp4", "tp": "2", "batch": "64"}
+    old, new = (run(**oss, engine=f"vllm {release}") for release in ("", "0.15.1"))
+    assert (old["release"], old["quant"], old["lookahead"]) == ("0.10.2", "mxfp4", "1")
+    assert (new["quant"], "lookahead" in new) == ("mxfp4kv8", False)
+    note = "concurrency 64 differs from batch_size; moe_tp=1 moe_ep=2 attn_dp=2"
+    rank = run(**oss | {"tp": "1", "gpus": "", "batch": "32"}, engine="trtllm 1.2.0rc2", note=note)
+    assert (rank["dp"], rank["concurrency"], rank["wait_steps"]) == ("2", "64", "50")
+    assert "engine.free_fraction=0.85" in rank["sets"]
+    r1 = {"model": "deepseek-ai/DeepSeek-R1", "gpu": "B200-180GB", "precision_weights": "fp8", "tp": "4", "gpus": "4"}
+    long = run(**r1, engine="trtllm 1.2.0rc6.post2", input_len="8192", batch="16", note="moe_tp=4 moe_ep=1 attn_dp=1")
+    assert "engine.free_fraction=0.75" in long["sets"]
+    eight = {"model": "MiniMaxAI/MiniMax-M2.5", "gpu": "B300", "engine": "vllm 0.19.0", "tp": "8", "gpus": "8"}
+    ep = [run(**eight, precision_weights=w, note="moe_tp=8 moe_ep=1 attn_dp=1")["ep"] for w in ("nvfp4", "fp8")]
+    assert ep == ["1", "8"]  # a block of fp8 weights is 128 wide, of nvfp4 16
+    kimi = {"model": "moonshotai/Kimi-K2.5", "engine": "vllm 0.18.0", "precision_weights": "nvfp4", "tp": "4"}
+    ep = [run(**kimi, gpu=gpu, note="moe_tp=1 moe_ep=4 attn_dp=1")["ep"] for gpu in ("MI355X", "B200-180GB")]
+    assert ep == ["4", "1"]  # kimik2.5_fp4_mi355x.sh takes EP_SIZE
+
+
+def test_sparse_attention_on_blackwell_keeps_its_cache_in_8_bits_in_sglang() -> None:
+    """server_args.py: kv_cache_dtype auto is fp8_e4m3 from compute capability 10 on, bfloat16 below."""
+    row = {"model": "deepseek-ai/DeepSeek-V3.2", "engine": "sglang 0.5.8", "precision_weights": "fp8", "tp": "8"}
+    found = [run(**row, gpu=gpu, note="online serving")["quant"] for gpu in ("B200-180GB", "H200-SXM-141GB")]
+    assert found == ["fp8-blockkv8", "fp8-block"]
 
 
 def test_a_server_without_aiter_has_tritons_attention_and_no_empty_blocks() -> None:

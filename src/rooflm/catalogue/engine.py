@@ -108,6 +108,7 @@ class Kernels:
     gates: str = shapes("biased routers beside a shared expert that one kernel does, experts x groups: 256x8 384x1")
     gates_on: str = word("", "generations of cards on which other such routers are PyTorch's chains, with commas")
     inner_gates: bool = flag(True, "routers inside experts' kernels take no time beyond what was measured of those")
+    wide_routers: bool = flag(False, "a router that is kept in 32 bits is cast for and runs on fp32 units, not as TF32")
     tuned_experts: str = shapes("experts x width on a rank, whose 8-bit products memory alone holds, so well tuned")
     tuned_experts_on: str = word("", "cards on which these are so (none: all), with commas")
     expert_values: Num = number(2.0, "read and written a value by what runs between experts' products", "bytes")

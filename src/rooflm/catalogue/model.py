@@ -137,6 +137,7 @@ class MoE:
     bias: bool = flag(False, "biases on the router and the experts' matrices (gpt-oss)")
     shared_gate: bool = flag(False, "one scalar gate on the shared expert (Qwen2-MoE)")
     router_bias: bool = flag(False, "a bias that only balances the choice of experts (DeepSeek-V3)")
+    wide_router: bool = flag(False, "servers keep the router in 32 bits (MiniMax-M2)")
     groups: Num = count(1, "groups of experts, of which a token takes some first (DeepSeek-V3: 8)")
     latent: Num = count(0, "width of the latent that experts work on (0: none)", low=0)
     joined: bool = flag(False, "one tensor holds a matrix of all experts in transformers (gpt-oss, Llama 4, DBRX)")

@@ -37,7 +37,11 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     combines. With ep > tp tokens travel: an all-to-all to the ranks of their experts and one back."""
     h, tokens, b, inner = c.model.hidden, c.tokens, c.quant.half_bytes, f.inner(c.model.hidden)
     has_latent = not is_plain(f.latent, 0)
-    nodes: list[Op | Comm] = [gemm("router", "moe", count, tokens, f.experts, h, (b, b, 4.0))]
+    router = gemm("router", "moe", count, tokens, f.experts, h, (b, b, 4.0))
+    if f.wide_router and c.kernels.wide_routers and not c.training:  # tokens cast by one kernel; weights of fp32
+        router = gemm("router", "moe", count, tokens, f.experts, h, (4.0, b + 8.0, 4.0), "vector", 2)
+        router = router._replace(kind="simt")
+    nodes: list[Op | Comm] = [router]
     route = stream("route", "moe", "route", count, tokens * f.experts * 8.0 + tokens * h * b, 3)
     gate = f.router_bias and not is_plain(f.shared_width, 0) and not c.training
     nodes.append(route._replace(kind="gate", shape=(f.experts, f.groups)) if gate else route)

@@ -18,7 +18,7 @@ OVER_PROMPTS = ("attention", "mla_attention")
 """Kinds of attention of new tokens."""
 OVER_CACHE = ("decode_attention", "mla_decode")
 """Kinds of attention of one token a sequence, which reads its cache."""
-PRODUCTS = ("gemm", "bmm", *OVER_PROMPTS, "moe", "scan", "scores")
+PRODUCTS = ("gemm", "simt", "bmm", *OVER_PROMPTS, "moe", "scan", "scores")
 """Kinds of a pass with prompts that multiply matrices; all others stream."""
 PLAIN_NORM = 36.0
 """Bytes a value of plain PyTorch's RMS norm: to fp32 (6), square (8), mean (4), product (8), back (6), weight (4)."""
@@ -29,8 +29,8 @@ class Op(NamedTuple):
     bytes are of one execution. A name is a label: it is compared whole and never parsed.
 
     kind: "gemm", "bmm" (batched products of unfused attention in training), "attention", "decode_attention",
-    "mla_attention", "mla_decode", "moe", "scan", "scores" (of an indexer) or a streaming kind (norm, rope, activation,
-    add, embedding, kv_write, sample, softmax, conv, route, gate: a biased route)."""
+    "mla_attention", "mla_decode", "moe", "scan", "scores" (of an indexer), "simt" (on fp32 units) or a streaming kind
+    (norm, rope, activation, add, embedding, kv_write, sample, softmax, conv, route, gate: a biased route)."""
 
     name: str
     part: str  # the row of the breakdown that it belongs to

@@ -79,8 +79,8 @@ def _sizes(op: Op) -> tuple[Any, ...]:
 
 
 FACTORS = {
-    "gemm": "gemm_factor", "moe": "moe_factor", **dict.fromkeys((*OVER_PROMPTS, "scores"), "attention_factor"),
-    **dict.fromkeys(OVER_CACHE, "decode_factor"),
+    **dict.fromkeys(("gemm", "simt"), "gemm_factor"), "moe": "moe_factor", **dict.fromkeys(OVER_CACHE, "decode_factor"),
+    **dict.fromkeys((*OVER_PROMPTS, "scores"), "attention_factor"),
 }  # fmt: skip
 """Kind of kernel -> the engine's constant for it; streaming kernels take stream_factor."""
 
@@ -353,7 +353,7 @@ def batched_peak(op: Op, matrix: Num, vector: Num) -> Num:
 
 ALONE: dict[str, Any] = {
     "bmm": lambda op, w, s, r: _unfused(op, batched_peak(op, r.peak[op.rate], r.peak["vector"]), r),
-    "scores": lambda op, w, s, r: _unfused(op, r.peak[op.rate], r),
+    **dict.fromkeys(("scores", "simt"), lambda op, w, s, r: _unfused(op, r.peak[op.rate], r)),
     "attention": _attention, "mla_attention": _mla_prefill, "decode_attention": _decode, "mla_decode": _mla_decode,
     "moe": expert_time,
 }  # fmt: skip

@@ -159,6 +159,15 @@ def has_states(model: Any) -> bool:
     return any(getattr(b.mixer, "kind", "") in KEPT_STATES for b in blocks)
 
 
+def has_indexer(model: Any) -> bool:
+    """Whether a catalogued model picks the tokens that it attends to."""
+    try:
+        blocks = load_model(str(model)).blocks
+    except RooflmError:
+        return False
+    return any(getattr(b.mixer, "index_topk", 0) for b in blocks)
+
+
 def on_blackwell(gpu: Any) -> bool:
     """Whether a card has TensorRT-LLM's attention by default in SGLang."""
     try:
@@ -221,7 +230,7 @@ def turned_off(values: dict[str, Any], blocks: tuple[Block, ...]) -> bool:
     model, quant = str(values["model"]), str(values.get("quant"))
     packed = model.startswith(PACKED) and on_blackwell(values["gpu"]) and not quant.startswith(("bf16", "fp16"))
     return (
-        any(getattr(b.mixer, "index_topk", 0) for b in blocks)
+        has_indexer(model)
         or (packed and any(getattr(b.ffn, "experts", 0) for b in blocks))
         or any(int(values.get(name) or 1) > 1 for name in ("dp", "pp"))
         or model.startswith(PICTURED + REFUSED)

@@ -23,9 +23,11 @@ from rooflm_fit.convert.servers import (
     attention_said,
     deployment_of,
     experts_said,
+    has_indexer,
     longest_said,
     note_number,
     of_amd,
+    on_blackwell,
     ranks_said,
     server_flags,
     slow_text,
@@ -43,7 +45,7 @@ CAMPAIGN = "aic"
 PREFIXES = ("aic", "trtserve", "trtllm17", "trtllm10", "mlperf", "nim")
 RECIPES = Path(__file__).parent / "recipes.toml"
 SET = ("all_reduce", "captured", "deliver", "empty_block", "experts", "free_fraction", "graph_length", "graphs",
-       "overlap", "reduce_bits", "reduce_norm", "untuned")  # fmt: skip
+       "overlap", "reduce_bits", "reduce_norm", "untuned", "wide_routers")  # fmt: skip
 """What recipes set of the engine, not of its server."""
 WINDOWLESS = ("trtllm10", "trtllm17")
 """Sources whose engines keep and read the whole cache of a model with a sliding window (max_attention_window_size is
@@ -118,7 +120,8 @@ def campaign_split(row: Row) -> tuple[dict[str, int], str]:
     ep_size = tp (dsr1_fp8_h200_trt_slurm.sh and gptoss_fp4_h200_trt_slurm.sh before they took EP_SIZE), and attention
     in data parallel for DeepSeek above 32 clients with prompts of 8192, above 64 else. So do SGLang's of DeepSeek in
     nvfp4 on B200 (dsr1_fp4_b200_docker.sh of October 2025: --enable-ep-moe). InferenceX' script for Kimi-K2.5
-    (kimik2.5_fp4_b200.sh, in every version found) never enables expert parallelism, whatever the column says. Where the
+    (kimik2.5_fp4_b200.sh, in every version found) never enables expert parallelism, whatever the column says (that of
+    MI355X does). Where the
     note says moe_tp = moe_ep > 1 the tp column holds their product; the run's id (`_tp8_ep8_`) holds the real degree,
     else it is moe_tp (16, 4, 64 stand for 4, 2, 8). Where the id's tp or moe_tp x moe_ep exceeds the column, the column
     is too low (Qwen3-235B). attn_dp > 1: attention is replicated on every GPU; a degree of n is filed as n or n^2 there
@@ -135,9 +138,10 @@ def campaign_split(row: Row) -> tuple[dict[str, int], str]:
         raise Unusable("split over GPUs not stated")
     column = int(number(row, "tp") or 0)
     tp = int(named[1]) if named else column
-    if "MiniMax" in text(row, "model") and tp == 8 and moe_tp == 8:
+    if "MiniMax" in text(row, "model") and tp == 8 and moe_tp == 8 and "fp8" in text(row, "precision_weights"):
         moe_tp, moe_ep = 1, 8  # vLLM keeps experts whole where 1536 / tp is no multiple of the weight block, 128
-    if text(row, "engine").startswith("vllm") and "Kimi" in text(row, "model"):
+    amd = of_amd(gpu_cells(text(row, "gpu"), CAMPAIGN)[0])
+    if text(row, "engine").startswith("vllm") and "Kimi" in text(row, "model") and not amd:
         moe_tp, moe_ep = tp, 1
     elif text(row, "engine") == "trtllm" and re.search(r"DeepSeek|gpt-oss", text(row, "model")) and "_h200_" in note:
         moe_tp, moe_ep = 1, tp
@@ -263,9 +267,10 @@ def has_experts(model: str) -> bool:
         return True
 
 
-def usual_cache(quant: str, engine: str) -> str:
+def usual_cache(quant: str, engine: str, sparse: bool = False) -> str:
     """The scheme with the type of cache that a quantised checkpoint brings: fp8 with ModelOpt's in TensorRT-LLM and
     vLLM (kv_cache_quant_algo of its hf_quant_config.json), 16 bits in SGLang unless told otherwise, and with Quark's.
+    sparse: attention with an indexer on Blackwell, whose cache is of fp8 in SGLang (server_args.py, kv_cache_dtype).
 
     >>> usual_cache("fp8", "trtllm"), usual_cache("fp8", "sglang"), usual_cache("bf16", "vllm")
     ('fp8kv8', 'fp8', 'bf16')
@@ -274,7 +279,8 @@ def usual_cache(quant: str, engine: str) -> str:
     """
     if quant.startswith(QUARK) and "kv" not in quant:
         return quant + "kv16"
-    return quant + ("kv8" if "kv" not in quant and engine != "sglang" and quant.startswith(("fp8", "nvfp4")) else "")
+    narrow = sparse if engine == "sglang" else quant.startswith(("fp8", "nvfp4"))
+    return quant + ("kv8" if narrow and "kv" not in quant else "")
 
 
 @lru_cache
@@ -519,7 +525,9 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     release = options.pop("image", "")
     values |= {"release": values.get("release") or release} if release else {}
     if quant:
-        quant = quant if "kv" in quant else quant + cache if cache is not None else usual_cache(quant, values["engine"])
+        sparse = has_indexer(model) and on_blackwell(values.get("gpu"))
+        usual = usual_cache(quant, values["engine"], sparse)
+        quant = quant if "kv" in quant else quant + cache if cache is not None else usual
     values |= bench.limits(values, quant) if source in bench.SOURCES and quant else {}
     values |= {"quant": quant or None} | server_flags(note) | options | deployment_of(note)
     if "prefill_replicas" in options:  # the column counts the devices of all pools

@@ -263,7 +263,7 @@ def experts(c: Config) -> MoE:
     return MoE(
         c.number("experts"), c.number("top_k"), width, shared, gated=f.gated, bias="expert_bias" in extra,
         shared_gate=f.shared_gate and shared > 0, router_bias=bias, groups=c.number("n_group", 1, 0) or 1,
-        latent=c.number("moe_latent_size", 0, 0), joined="joined_experts" in extra,
+        latent=c.number("moe_latent_size", 0, 0), joined="joined_experts" in extra, wide_router="wide_router" in extra,
     )  # fmt: skip
 
 
