@@ -60,8 +60,9 @@ def table_blocks(points: list[dict[str, float]], found: list[Kernel]) -> list[Bl
     if found[0].bound == "network":
         head, shares = ("of roofline", "sent"), [(percent(f.memory), text(f.bytes, "B")) for f in found]
     rows = [(*names, "time", "roofline", "bound", *head)]
-    rows += [(*(text(p[n], "B") if n == "size" else f"{p[n]:g}" for n in names), seconds(f.time_s),
-              seconds(f.roofline_s), f.bound, *share) for p, f, share in zip(points, found, shares, strict=True)]  # fmt: skip
+    sizes = [[text(v, "B") if n == "size" else f"{v:g}" for n, v in p.items()] for p in points]
+    rows += [(*size, seconds(f.time_s), seconds(f.roofline_s), f.bound, *share)
+             for size, f, share in zip(sizes, found, shares, strict=True)]  # fmt: skip
     made = Table(rows, "r" * (len(names) + 2) + "lrr", head=True, indent=0)
     return [Say(f"{found[0].device}, {found[0].engine}", "title"), made, BLANK, *listed("assumed", found[0].assumed)]
 

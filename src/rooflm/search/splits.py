@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.api import Task
 from rooflm.asked.answers.bands import borrowed
-from rooflm.asked.build_inference import Built, build_inference, prices_told
+from rooflm.asked.arguments import arguments as table_of
+from rooflm.asked.build_inference import Built, prices_told
 from rooflm.asked.purchase import affordable, purchase
 from rooflm.asked.refused import sentence
 from rooflm.catalogue.hardware import Cluster, Device
@@ -162,6 +164,16 @@ def assumptions_of(build: Callable[..., Built], given: Mapping[str, Any], **name
 
 MOST_NAMES = 64
 """Most points whose assumptions are told."""
+
+
+def remedied(task: Task, found: SearchResult, given: Mapping[str, Any]) -> SearchResult:
+    """The result of a search, which where nothing fits says with what its nearest point would. given: arguments of the
+    call that predicts a point, but for those that were searched."""
+    if found.best is not None or found.nearest is None:
+        return found
+    known = {k: v for k, v in found.nearest.candidate.inputs.items() if k in table_of(task.name)}
+    words = "; ".join(r.words for r in task.over(**{**given, **known}).would_fit)
+    return replace(found, unmet=(*found.unmet, f"The nearest would fit with: {words}.")) if words else found
 
 
 def money_arguments(given: Mapping[str, Any]) -> dict[str, Any]:

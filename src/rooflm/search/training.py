@@ -27,7 +27,7 @@ from rooflm.search.limits import Limit
 from rooflm.search.result import SearchResult
 from rooflm.search.search import search
 from rooflm.search.space import Goal, Grid
-from rooflm.search.splits import assumptions_of, goal_of, joint_axis, listed, money_arguments, searched_prices
+from rooflm.search.splits import assumptions_of, goal_of, joint_axis, listed, money_arguments, remedied, searched_prices
 from rooflm.sweep.axes import Axis, accept_columns, find_axes, is_list, nest
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def search_train(
     answer = search(task, on, assumed=(*(t for t in known if t.partition(" ")[0] not in DECIDED), *assumed))
     answer = replace(answer, model=found.name, prices=searched_prices(answer, listed(gpu), cluster, more))
     if answer.best or answer.nearest:
-        return answer
+        return remedied(TRAIN, answer, plain)
     return replace(answer, unmet=refused(plain))
 
 
