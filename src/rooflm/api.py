@@ -223,7 +223,8 @@ class Task:
             return grid
         numbers = numeric_point(grids(grid.axes)[1])
         asked = {**grid.fixed, **numbers}
-        told, warnings = [], {}
+        told: list[tuple[dict[str, str], list[str]]] = []
+        warnings: dict[str, None] = {}
         for names in every:
             request = self.build(**nest({**asked, **names}), alone=False)
             labels = {name: str(getattr(value, "name", value)) for name, value in names.items()}
