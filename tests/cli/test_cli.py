@@ -212,8 +212,8 @@ def test_every_output_that_was_asked_for_is_printed_in_that_order(capsys):
     assert shown == ["comm_bytes.prefill", "comm_bytes.decode", "memory", "latency", "max_batch", "fits",
                      "USD/M", "TPOT"]  # fmt: skip
     assert main(words) == 0
-    heads = [part.split("\n")[0].split() for part in capsys.readouterr().out.split("\n\n")]
-    assert sum(heads, [])[: len(shown)] == shown
+    heads = [w for part in capsys.readouterr().out.split("\n\n") for w in part.split("\n")[0].split()]
+    assert heads[: len(shown)] == shown
     assert main([*words, "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)) == asked
 
