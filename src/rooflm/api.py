@@ -216,19 +216,21 @@ class Task:
                 told.update(repr(asdict(scenario)).encode())
         return told.hexdigest()
 
-    def assumed(self, grid: Grid) -> tuple[str, ...]:
-        """What the points of a grid take for granted; nothing of very many names."""
+    def told(self, grid: Grid) -> Grid:
+        """The grid with what its points take for granted and what to know of them; of very many names as it is."""
         every = list(named_points(grid.axes))
         if len(every) > MOST_NAMES:
-            return ()
+            return grid
         numbers = numeric_point(grids(grid.axes)[1])
         asked = {**grid.fixed, **numbers}
-        told = []
+        told: list[tuple[dict[str, str], list[str]]] = []
+        warnings: dict[str, None] = {}
         for names in every:
             request = self.build(**nest({**asked, **names}), alone=False)
             labels = {name: str(getattr(value, "name", value)) for name, value in names.items()}
             told.append((labels, [*request.assumed, *borrowed(request.scenario)]))
-        return of_points(told)
+            warnings |= dict.fromkeys(request.warnings)
+        return grid._replace(assumed=of_points(told), warnings=tuple(warnings))
 
     def answer(self, given: Point) -> Any:
         """The estimate of a scenario, or of arguments; with lists among them, a Dataset."""
@@ -241,7 +243,7 @@ class Task:
             return self.estimate(scenario)
         given = {k: v if type(v) in PLAIN else columns(v) for k, v in given.items() if v is not None}
         if given.get("zip") or has_lists(given):
-            return self.grid(given).dataset()
+            return self.told(self.grid(given)).dataset()
         if "outputs" in given:
             self.request(given)
         return self.point(given)

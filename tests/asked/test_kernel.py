@@ -40,11 +40,28 @@ def test_ring_and_tree_by_their_formulas() -> None:
     assert predict_collective("all_gather", 1e6, 1, gpu="a100").time_s == 0
 
 
+def test_no_collective_passes_what_its_links_allow_on_all_tiers() -> None:
+    for op, ranks in ((op, n) for op in ("all_reduce", "all_gather", "all_to_all") for n in (2, 8, 16, 64)):
+        ideal, real = (predict_collective(op, 64e6, ranks, gpu="h100", efficiency=e) for e in ("ideal", None))
+        assert ideal.time_s == pytest.approx(ideal.roofline_s) and ideal.memory == pytest.approx(1.0)
+        assert real.roofline_s == ideal.roofline_s and 0 < real.memory < 1
+    node, fabric = 450e9, 50e9  # NVSwitch adds up 64 MB a box; an eighth of it goes all round between two
+    across = predict_collective("all_reduce", 64e6, 16, gpu="h100")
+    assert across.roofline_s == pytest.approx(max(64e6 / node, 64e6 / 8 / fabric), rel=0.1)
+
+
+def test_a_kernel_says_whose_constants_it_stands_on() -> None:
+    assert "constants of other geforce cards" in " ".join(predict_gemm(1, 64, 64, gpu="rtx-4060").assumed)
+    assert predict_gemm(1, 64, 64, gpu="a100").assumed[-1] == "efficiency calibrated"
+
+
 def test_commands_print_tables_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", "gemm", "--m", "1,16", "--n", "4096", "--k", "4096", "--gpu", "a100"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 4
+    assert "\nassumed: " in capsys.readouterr().out
     assert main(["predict", "collective", "all-reduce", "--size", "1M", "--ranks", "8", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bound"] == "network"
+    assert main(["predict", "collective", "all-reduce", "--size", "1M,64M", "--ranks", "8"]) == 0
+    assert "64.0 MB" in capsys.readouterr().out
     assert main(["predict", "attention", "decode", "--batch", "8", "--tokens", "4096"]) == 0
     assert "bound by" in capsys.readouterr().out
 

@@ -212,10 +212,29 @@ def test_every_output_that_was_asked_for_is_printed_in_that_order(capsys):
     assert shown == ["comm_bytes.prefill", "comm_bytes.decode", "memory", "latency", "max_batch", "fits",
                      "USD/M", "TPOT"]  # fmt: skip
     assert main(words) == 0
-    rows = [line.split()[0] for line in capsys.readouterr().out.split("\n\n")[0].splitlines()]
-    assert rows == ["comm_bytes.prefill", "comm_bytes.decode", *asked[1:]]
+    heads = [w for part in capsys.readouterr().out.split("\n\n") for w in part.split("\n")[0].split()]
+    assert heads[: len(shown)] == shown
     assert main([*words, "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)) == asked
+
+
+def test_named_outputs_say_what_does_not_run_and_whose_constants_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    for gpus, rows in (("rtx-4060", ["OOM"]), ("rtx-4060,h100", ["OOM", "yes"]), ("h100", [])):
+        assert main(["infer", "llama-3.1-8b", "--gpu", gpus, "--outputs", "tpot"]) == 0
+        out = capsys.readouterr().out
+        table = [line.split() for line in out.split("\n\n")[0].splitlines()]
+        assert ("fits" in table[0]) == bool(rows) and [line[-3] for line in table[1:] if rows] == rows
+        assert "assumed: cluster" in out and ("of other geforce cards" in " ".join(out.split())) == ("rtx" in gpus)
+    assert main(["infer", "llama-3.1-8b", "--gpu", "h100", "--outputs", "tpot", "--tp", "2,3"]) == 0
+    assert "tp does not divide the heads" in capsys.readouterr().out
+
+
+def test_a_grid_warns_of_what_a_point_would(capsys: pytest.CaptureFixture[str]) -> None:
+    for prompts in ("200k", "1k,200k"):
+        assert main(["infer", "llama-3.1-8b", "--gpu", "h100", "--prompt", prompts]) == 0
+        assert "beyond the 131072 that llama-3.1-8b was made for" in capsys.readouterr().err
+    assert main(["infer", "llama-3.1-8b", "--gpu", "h100", "--prompt", "1k,200k", "--json"]) == 0
+    assert "beyond" in json.loads(capsys.readouterr().out)["warnings"][0]
 
 
 def test_a_list_of_prices_shows_what_tokens_cost(capsys: pytest.CaptureFixture[str]) -> None:

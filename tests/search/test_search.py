@@ -163,6 +163,17 @@ def test_nothing_legal_names_the_nearest():
     assert f"{one.tpot / 1e-3:.3g} times 1.00 ms" in found.nearest.why[0] and "No point at all" in found.unmet[0]
 
 
+def test_where_nothing_fits_it_is_said_what_would():
+    """As one prediction of the nearest point says; and nothing of it where memory is not what is short."""
+    for load in ({}, {"concurrency": 4}):
+        search = rooflm.search_serve if load else search_infer
+        found = search("llama-3.1-405b", gpu="h100", gpus_max=8, **load)
+        assert found.best is None and "would fit with: quant fp8; 16 GPUs (tp 8, pp 2)" in found.unmet[-1]
+    trained = rooflm.search_train("llama-3.1-70b", gpu="h100", gpus=8)
+    assert trained.best is None and "GPUs (dp" in trained.unmet[-1]
+    assert len(search_infer("llama-3.1-8b", gpu="h100", gpus=1, ttft=1e-3).unmet) == 1
+
+
 def test_two_limits_that_only_together_cannot_be_met():
     """Each can be met by some point, not both by one: the nearest says which one misses and by how much."""
     found = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus=1, tpot=0.0095, throughput=2000, efficiency="0.7,0.9")

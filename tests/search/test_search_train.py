@@ -262,7 +262,9 @@ def test_an_engine_on_fsdp_has_no_zero_1() -> None:
 
 
 def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    few = ["--gpus", "8", "--batch", "16", "--cp", "1", "--micro-batch", "1"]
+    few = ["--gpu", "a100", "--gpus", "8", "--batch", "16", "--cp", "1", "--micro-batch", "1"]
+    assert main(["search", "train", "llama-7b", *few[2:]]) == 2
+    assert capsys.readouterr().err.startswith("rooflm: gpu is missing: name a GPU")
     assert main(["search", "train", "llama-7b", *few]) == 0
     text = capsys.readouterr().out
     assert "Ten best" in text and "--global-batch-size 16" in text and max(map(len, text.splitlines())) <= 80
@@ -284,8 +286,10 @@ def test_ranks_with_none_among_them_are_each_as_alone() -> None:
     both = rooflm.search_train("llama-3.1-8b", **given, lora_rank=[0, 16], memory_margin=0.0)
     for rank, engine in ((0, "megatron"), (16, "peft")):
         one = rooflm.search_train("llama-3.1-8b", **given, lora_rank=rank, memory_margin=0.0)
-        assert one.assumed == (f"engine {engine}",) and one.best.inputs["engine"] == engine
-    assert both.assumed == ("engine megatron or peft",)
+        assert {"cluster dgx-h100", "efficiency calibrated", f"engine {engine}"} <= {*one.assumed}
+        assert ("wider error bands for want of fitted runs" in one.assumed) == (engine == "peft")
+        assert one.best.inputs["engine"] == engine
+    assert both.assumed[-1] == "engine megatron or peft"
     each = [rooflm.search_train("llama-3.1-8b", **given, lora_rank=16, engine=e, memory_margin=0.0).best
             for e in ("megatron", "peft")]  # fmt: skip
     fastest = min(each, key=lambda c: c.outputs["step_time_s"])

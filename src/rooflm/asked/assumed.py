@@ -117,12 +117,12 @@ def computed_wider(s: Scenario) -> list[str]:
     """`computed`, where a device has no units for the type that a scheme names.
 
     >>> from rooflm.asked.build_inference import build_inference
-    >>> [computed_wider(build_inference("llama-7b", gpu="v100", quant=q).scenario) for q in ("w16a16", "bf16")]
+    >>> [computed_wider(build_inference("llama-7b", gpu="v100", quant=q).scenario) for q in ("fp16", "bf16")]
     [[], ['computed in fp16 (v100-sxm-32gb has no units for bf16)']]
     """
     q, device = s.quant, s.cluster.device
     exact = compute_dtype(float(np.max(q.act_bits)), q.kind, device.peak)[1]
-    if exact and q.half in ("", rates(s).dtype["half"]):
+    if exact and (not q.half or q.half in device.peak):
         return []
     return [f"{text} ({device.name} has no units for {q.name})" for text in computed(s)]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.asked.answers.bands import standing_in
 from rooflm.asked.build_inference import Built, build_inference
 from rooflm.asked.checks import whole
 from rooflm.asked.refused import nearest
@@ -16,7 +17,7 @@ from rooflm.catalogue.model import MLP, Attention, Block, Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import infer_scenario
 from rooflm.graph.ops import Comm, Op, gemm
-from rooflm.kernels.collectives import ALGORITHMS, OPS, by_algorithm, ranks_in_tiers, volume
+from rooflm.kernels.collectives import ALGORITHMS, OPS, by_algorithm, hierarchical, ranks_in_tiers, volume
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import BOUNDS, Timed, time_nodes
 from rooflm.scenario.rules import divisors
@@ -31,7 +32,8 @@ CORE = ("attention", "decode_attention", "bmm", "softmax")
 @dataclass(frozen=True)
 class Kernel:
     """The answer, SI units. time_s: as the engine's kernel takes; roofline_s: at the datasheet's rates; bound: what is
-    longest; compute, memory: share of the peak FLOP/s and of the memory's (of a collective: the link's) B/s reached."""
+    longest; compute, memory: share of the peak FLOP/s and of the memory's B/s reached (of a collective: of what its
+    links allow)."""
 
     name: str
     time_s: float
@@ -60,7 +62,10 @@ def on(model: Model, **arguments: Any) -> Built:
     """The scenario that holds device, engine, scheme and efficiency for a kernel of its own."""
     if isinstance(arguments["gpu"], str) and "," in arguments["gpu"] and not Path(arguments["gpu"]).exists():
         raise RooflmError(f"gpu is {arguments['gpu']!r}, but a kernel is predicted on one GPU: name one at a time")
-    return build_inference(model, **{k: v for k, v in arguments.items() if v is not None})
+    made = build_inference(model, **{k: v for k, v in arguments.items() if v is not None})
+    own = standing_in(made.scenario)
+    told = (f"{text} ({own})" if own and text == "efficiency calibrated" else text for text in made.assumed)
+    return made._replace(assumed=tuple(told))
 
 
 def stub(heads: int = 8, kv_heads: int = 8, head_dim: int = 128) -> Model:
@@ -158,15 +163,14 @@ def predict_collective(
     request = on(stub(), gpu=gpu, cluster=cluster, engine=engine, efficiency=efficiency)
     s = request.scenario
     comm = Comm(op, "tp_comm", op, 1, float(size), float(ranks), 1.0)
-    bandwidth, latency = slowest_tier(s, float(ranks))
-    ideal = by_algorithm(op, size, ranks, "tree", bandwidth, latency)
+    ideal = float(hierarchical(op, size, float(ranks), s.cluster.tiers))
     seconds = (time_nodes([comm], s)[0].time if algorithm is None
-               else by_algorithm(op, size, ranks, algorithm, bandwidth, latency))  # fmt: skip
-    sent = float(volume(op, size, ranks))
-    share = sent / float(seconds) / float(bandwidth) if float(seconds) > 0 else 0.0
+               else by_algorithm(op, size, ranks, algorithm, *slowest_tier(s, float(ranks))))  # fmt: skip
+    share = ideal / float(seconds) if float(seconds) > 0 else 0.0
     name = f"{op.replace('_', '-')} of {text(size, 'B')} by {ranks:g} ranks{f', {algorithm}' if algorithm else ''}"
-    return Kernel(name, float(seconds), float(ideal), "network", 0.0, sent, 0.0, share, s.cluster.name, s.engine.name,
-                  request.assumed)  # fmt: skip
+    told = tuple(text for text in request.assumed if not text.startswith("quant "))
+    return Kernel(name, float(seconds), ideal, "network", 0.0, float(volume(op, size, ranks)), 0.0, share,
+                  s.cluster.name, s.engine.name, told)  # fmt: skip
 
 
 def slowest_tier(s: Scenario, ranks: float) -> tuple[Num, Num]:

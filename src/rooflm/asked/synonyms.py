@@ -55,10 +55,10 @@ OTHERWISE = (
     "use-distributed-optimizer use-lora"
 )
 """Those of them that say it in other numbers: who writes one is told ours, its value is never taken as it stands."""
-TOGETHER = dict.fromkeys(("qlora", "bnb-4bit", "load-in-4bit"), "--lora-rank RANK --base-bits 4") | {
-    "load-in-8bit": "--lora-rank RANK --base-bits 8"
+TOGETHER = dict.fromkeys(("qlora", "bnb-4bit", "load-in-4bit"), "--lora-rank 16 --base-bits 4 --batch 16") | {
+    "load-in-8bit": "--lora-rank 16 --base-bits 8 --batch 16"
 }
-"""Those that take several of our options together."""
+"""Those that take several of our options together, with values to begin with."""
 
 
 def meanings(theirs: str) -> list[str]:

@@ -90,6 +90,7 @@ def deliver_grid(
     grid: Any, *, json_: bool, out: str | None, plot: str | None, kind: str | None, value: str | None
 ) -> None:
     """Write and print a grid."""
+    warn(grid.warnings)
     if out:
         from rooflm.sweep.files import write_grid
 

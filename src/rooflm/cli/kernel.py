@@ -12,7 +12,7 @@ from rooflm.asked.written import amounts, numbers
 from rooflm.cli.console import dumps, show
 from rooflm.cli.examples import exemplified
 from rooflm.cli.options import group
-from rooflm.shown.blocks import Block, Say, Table, listed
+from rooflm.shown.blocks import BLANK, Block, Say, Table, listed
 from rooflm.shown.numbers import percent, seconds, text
 
 if TYPE_CHECKING:
@@ -44,23 +44,27 @@ def single_blocks(found: Kernel) -> list[Block]:
     rows = [("time", seconds(found.time_s)), ("at the datasheet's rates", seconds(found.roofline_s)),
             ("bound by", found.bound)]  # fmt: skip
     if found.bound == "network":
-        rows += [("sent by a device", text(found.bytes, "B")), ("of the link's rate", percent(found.memory))]
+        rows += [("of these rates", percent(found.memory)), ("sent by a device", text(found.bytes, "B"))]
     else:
         rows += [("FLOP", text(found.flops, "")), ("bytes", text(found.bytes, "B")),
                  ("of the peak FLOP/s", percent(found.compute)),
                  ("of the memory's B/s", percent(found.memory))]  # fmt: skip
     title = Say(f"{found.name} on {found.device}, {found.engine}", "title")
-    return [title, Table(rows, "lr"), *listed("assumed", found.assumed)]
+    return [title, Table(rows, "lr"), BLANK, *listed("assumed", found.assumed)]
 
 
 def table_blocks(points: list[dict[str, float]], found: list[Kernel]) -> list[Block]:
     """Several kernels as a table."""
     names = list(points[0])
-    rows = [(*names, "time", "roofline", "bound", "of FLOP/s", "of B/s")]
-    rows += [(*(f"{p[n]:g}" for n in names), seconds(f.time_s), seconds(f.roofline_s), f.bound, percent(f.compute),
-              percent(f.memory)) for p, f in zip(points, found, strict=True)]  # fmt: skip
+    head, shares = ("of FLOP/s", "of B/s"), [(percent(f.compute), percent(f.memory)) for f in found]
+    if found[0].bound == "network":
+        head, shares = ("of roofline", "sent"), [(percent(f.memory), text(f.bytes, "B")) for f in found]
+    rows = [(*names, "time", "roofline", "bound", *head)]
+    sizes = [[text(v, "B") if n == "size" else f"{v:g}" for n, v in p.items()] for p in points]
+    rows += [(*size, seconds(f.time_s), seconds(f.roofline_s), f.bound, *share)
+             for size, f, share in zip(sizes, found, shares, strict=True)]  # fmt: skip
     made = Table(rows, "r" * (len(names) + 2) + "lrr", head=True, indent=0)
-    return [Say(f"{found[0].device}, {found[0].engine}", "title"), made]
+    return [Say(f"{found[0].device}, {found[0].engine}", "title"), made, BLANK, *listed("assumed", found[0].assumed)]
 
 
 @app.command("gemm", cls=exemplified("predict gemm"))

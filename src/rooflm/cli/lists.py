@@ -85,21 +85,22 @@ def _engine_row(name: str) -> tuple[str, ...]:
 
 
 TECHNOLOGY = {
-    "node": ("nm", "year", "logic_area", "sram_area", "energy", "voltage"),
-    "dram": ("year", "pin_gbps", "pins", "capacity_gb", "energy_pj"),
-    "link": ("year", "gbps", "latency_us", "energy_pj"),
-    "die": ("device", "node", "dram", "area_mm2", "tdp_w"),
-}
-"""Fields of technology rows that a list shows; units are in their names (a node's areas, energy: over 16 nm's)."""
+    "node": {"nm": "nm", "year": "year", "logic_area": "logic area", "sram_area": "SRAM area", "energy": "energy",
+             "voltage": "V"},
+    "dram": {"year": "year", "pin_gbps": "Gb/s a pin", "pins": "pins", "capacity_gb": "GB", "energy_pj": "pJ a bit"},
+    "link": {"kind": "kind", "bandwidth_gbs": "GB/s one way", "latency_us": "latency, µs", "energy_pj": "pJ a bit"},
+    "die": {"device": "device", "node": "node", "dram": "memory", "area_mm2": "mm²", "tdp_w": "TDP, W"},
+}  # fmt: skip
+"""Fields of technology rows that a list shows, with their headings."""
+NODE_NOTE = "areas and energy: of the same circuit, over those of n12, or of uniform-14 among the uniform ones"
 
 
-def _technology_rows(kind: str, names: list[str]) -> Table:
+def _technology_rows(kind: str, names: list[str]) -> list[Block]:
     """A table of nodes, memories, links or dies."""
     rows = [catalogue.raw_row(kind, name)[0] for name in names]
-    shown = [f for f in TECHNOLOGY[kind] if any(f in row for row in rows)]
-    cells = [(name, *(str(row.get(f, "-")) for f in shown)) for name, row in zip(names, rows, strict=True)]
-    head = (kind, *(f.replace("_", " ") for f in shown))
-    return Table([head, *cells], "l" + "r" * len(shown), head=True, indent=0)
+    cells = [(name, *(str(row.get(f) or "-") for f in TECHNOLOGY[kind])) for name, row in zip(names, rows, strict=True)]
+    made = Table([(kind, *TECHNOLOGY[kind].values()), *cells], "l" + "r" * len(TECHNOLOGY[kind]), head=True, indent=0)
+    return [made, *[Say(NODE_NOTE, "faint")] * (kind == "node")]
 
 
 def _quants(match: str) -> Table:
@@ -173,7 +174,7 @@ def list_rows(begun: tuple[str, str], asked: dict[str, Any], shown: dict[str, An
     elif singular == "quant":
         show([_quants(match.lower())])
     elif singular in TECHNOLOGY:
-        show([_technology_rows(singular, names)])
+        show(_technology_rows(singular, names))
     else:
         head, sides, make = HEADS[singular]
         spare = () if singular != "gpu" else ("TDP", "type") if "under" in asked else ("to buy",)

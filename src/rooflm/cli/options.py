@@ -147,10 +147,10 @@ def parameter(a: Argument, unset: bool = False) -> inspect.Parameter:
     """The option of an argument as typer reads it. unset: without its default, so that one can tell it was given."""
     kind = WRITTEN[a.kind]
     name = a.name.replace("_", "-")
-    default = False if a.kind == "flag" else None if unset else a.default
+    default = False if a.kind == "flag" else a.default
     if kind.type is str and default is not None:
         default = ",".join(f"{v:g}" for v in default) if isinstance(default, tuple) else str(default)
-    usual = f" Default: {a.default}." if unset and a.default not in (None, "") else ""
+    usual, default = (f" Default: {default}." if default else "", None) if unset else ("", default)
     names = [a.option] if a.option else [f"--{name}/--no-{name}"] if a.kind == "switch" else [f"--{name}"]
     option = typer.Option(*names, metavar=kind.metavar, help=a.help + usual, rich_help_panel=a.group or None,
                           show_default=default not in (None, "", False), autocompletion=completion(a))  # fmt: skip

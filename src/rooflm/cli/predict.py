@@ -9,7 +9,7 @@ from rooflm.cli.console import Voice, working
 from rooflm.cli.deliver import check_files, deliver_grid, deliver_point, deliver_sensitivity
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
-from rooflm.shown.blocks import BLANK, Block, Say, Table
+from rooflm.shown.blocks import BLANK, Block
 from rooflm.sweep.axes import size_of
 from rooflm.sweep.grid import refuse_too_large
 
@@ -73,16 +73,19 @@ def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written
             print(streams.run(task.stream, arguments, out, axes, json_))
             return
         with working("points worked out"):
-            grid = task.grid(arguments)
+            grid = judged(task, arguments, () if json_ or out else outputs or ())
         task.runs_somewhere(grid)
         if json_ or out or not Voice.quiet:
-            grid = grid._replace(assumed=task.assumed(grid))
+            grid = task.told(grid)
         deliver_grid(grid, json_=json_, out=out, plot=plot, kind=kind, value=shown["plot_value"])
         return
     estimate = task.point(arguments)
     values, blocks = written(estimate)
     if outputs:
-        values, blocks = only(estimate, outputs)
+        from rooflm.cli import render
+
+        values = only(estimate, outputs)
+        blocks = render.grid_table(task.told(judged(task, arguments, outputs)))
     if shown["sensitivity"]:
         from rooflm.sweep.sensitivity import sensitivity
 
@@ -90,18 +93,21 @@ def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written
     deliver_point(estimate, values, blocks, json_=json_, out=out, plot=plot, kind=kind)
 
 
-def only(estimate: Any, outputs: tuple[str, ...]) -> tuple[dict[str, Any], list[Block]]:
-    """The outputs that were asked for: as values, and as a table of their keys, values and units."""
+def judged(task: Any, arguments: dict[str, Any], outputs: tuple[str, ...]) -> Any:
+    """The grid of arguments; beside outputs that were asked for, whether its points run."""
+    from rooflm.api import VERDICT
+
+    asked = {"outputs": [*dict.fromkeys((*outputs, *VERDICT))]} if outputs else {}
+    return task.grid(arguments | asked)._replace(asked=outputs)
+
+
+def only(estimate: Any, outputs: tuple[str, ...]) -> dict[str, Any]:
+    """The outputs that were asked for, as values."""
     from rooflm.asked.answers.outputs import chosen
-    from rooflm.cli.render import written
-    from rooflm.readers.prices import price_note
     from rooflm.shown.answer import flatten, unflatten
 
     flat = flatten(estimate.values({name.split(".")[0] for name in outputs}))
-    found = {k: v for name in outputs for k, v in chosen(flat, (name,)).items()}
-    rows = [(k, written(v, estimate.OUTPUTS[k.split(".")[0]].unit)) for k, v in found.items()]
-    price = price_note([estimate.scenario.cluster.device]) if any(k.startswith("cost_usd") for k in found) else ""
-    return unflatten(found), [Table(rows, "lr", indent=0), *([BLANK, Say(price, "faint", "price")] if price else [])]
+    return unflatten({k: v for name in outputs for k, v in chosen(flat, (name,)).items()})
 
 
 infer_command = command(

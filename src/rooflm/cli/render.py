@@ -163,7 +163,9 @@ def grid_table(grid: Any) -> list[Block]:
         known = (*COST_COLUMNS, *known) if any(m.name in MONEY for m in members) else known
         shown = [c for c in known if c[0] in grid.arrays] or [column(k, grid.outputs) for k in grid.arrays]
     why = np.asarray(grid.arrays.get("reason", ""), dtype=object)
-    judged = "fits" not in grid.asked and ("fits" in grid.arrays or np.any(why != ""))
+    runs = grid.arrays.get("fits")
+    refused = np.any(why != "") if runs is None else not np.all(runs)
+    judged = "fits" not in grid.asked and (refused or (runs is not None and not grid.asked))
     verdict = ["fits" if "fits" in grid.arrays else "served"] * bool(judged)
     head = (*(m.name.rsplit(".", 1)[-1] for m in members), *verdict, *(h for _, h, _ in shown))
     own = arguments("train" if "step_time_s" in grid.outputs else "infer")

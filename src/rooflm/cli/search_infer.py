@@ -11,19 +11,14 @@ from rooflm.cli.deliver import check_targets
 from rooflm.cli.found import deliver_result
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
-from rooflm.shown.numbers import count, plural
 
 if TYPE_CHECKING:
     from rooflm.search.serve_command import Start
 
-BATCH_NOTE = "of one batch that comes at once: TTFT is that of all its prompts (--under-load: users who come and go)"
-LOAD_NOTE = (
-    "under load by the steady state: TTFT, TPOT are means, the wait in the queue and other prompts' passes included"
-)
-
 
 def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm search infer` does with its arguments."""
+    from rooflm.search import said
     from rooflm.search.inference import search_infer
     from rooflm.search.serve_command import start_of
     from rooflm.search.under_load import search_serve
@@ -41,8 +36,7 @@ def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     begun = start_of(model, found, asked)
     if shown["deploy"]:
         deployed(shown["deploy"], begun, found, asked)
-    prompt, output = (asked.get(name, arguments("search_infer")[name].default) for name in ("prompt", "output"))
-    note = f"prompt {count(prompt)}, output {plural(output, 'token')}; {LOAD_NOTE if under_load else BATCH_NOTE}"
+    note = said.figures(asked, under_load)
     command, first = (begun.text, begun.note) if begun else ("", "")
     deliver_result(found, command, time.perf_counter() - start, shown, note, first)
 

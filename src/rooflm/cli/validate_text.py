@@ -63,7 +63,6 @@ def report(
     out += by_groups(result, groups or (b for b in BY if len(result[f"by_{b}"]) > 1)) if result["counted"] else []
     if result["under_load"] and (shipped or len(result["by_engine"]) > 1):
         out += [BLANK, *table("under load", result["under_load"])]
-    out += [BLANK, *map(Say, AICONFIGURATOR)] if shipped else []
     for title, key in (("something stands in", "assumed"), ("set apart", "apart")):
         if result[key]:
             out += [BLANK, *table(f"not counted: {title}", result[key])]
@@ -102,11 +101,6 @@ def skipped_blocks(outcomes: Sequence[Any], scored: Sequence[Any]) -> list[Block
 
 FEW = 4
 """Skipped rows of a reason that are named."""
-AICONFIGURATOR = (
-    "AIConfigurator on 2,389 rows of the same kind: tpot mean 29, median 17;",
-    "ttft mean 54, median 48 (its own published comparison).",
-)
-"""What the best tool with measured tables reaches under load: per cent."""
 
 
 def verdict_blocks(v: Mapping[str, Any]) -> list[Block]:

@@ -11,8 +11,9 @@ from rooflm.plots.bars import Bar, bars
 from rooflm.plots.front import Cloud, front
 from rooflm.plots.lines import Curve, Panel, timeline
 from rooflm.plots.picture import Picture
-from rooflm.plots.scale import Scale, Side, prefixed
+from rooflm.plots.scale import Scale, Side
 from rooflm.serving.said import title
+from rooflm.shown.numbers import text
 
 
 def load_picture(served: Any) -> Picture:
@@ -43,7 +44,7 @@ def search_picture(found: Any) -> Picture:
     about = ": ".join(filter(None, (found.model, shared)))
     if "tpot_s" not in found.top[0].outputs:
         steps = [(label(c), c.outputs["step_time_s"]) for c in found.top]
-        made = [Bar(name, {"step": step}, end=prefixed(step)) for name, step in steps]
+        made = [Bar(name, {"step": step}, end=text(step, "")) for name, step in steps]
         return bars(f"Best {found.goal.name}", Scale("step time (s)"), made, about)
     edge = sorted(found.front, key=lambda c: c.outputs["tpot_s"])
     user = np.array([1 / c.outputs["tpot_s"] for c in edge])

@@ -53,7 +53,8 @@ def front(
         layers += _cloud(cloud, place | {"color": hue}, frame)
     if len(clouds) <= MOST_LABELLED:
         layers += _labels(clouds, frame, place, hue)
-    told = (*notes, "dots: points that fit; lines: those that no other beats")
+    more = any(len(c.x) > len(c.best) for c in clouds)
+    told = (*notes, "dots: points that fit; lines: those that no other beats" if more else "points that no other beats")
     return with_heading({"width": WIDE, "height": TALL, "layer": layers}, title, subtitle, WIDE + 120, told)
 
 

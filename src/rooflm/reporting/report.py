@@ -16,6 +16,7 @@ from rooflm.asked.arguments import arguments as table_of
 from rooflm.asked.build_inference import find_model
 from rooflm.asked.files import arguments_of, read_table
 from rooflm.errors import RooflmError, near_matches
+from rooflm.plots.answers import search_picture
 from rooflm.plots.bars import Bar, bars
 from rooflm.plots.choose import point_picture
 from rooflm.plots.picture import Picture
@@ -28,7 +29,6 @@ from rooflm.search import said
 from rooflm.search.checkpoint import home_of
 from rooflm.search.inference import search_infer
 from rooflm.search.result import SearchResult
-from rooflm.search.said import columns_of, point_text
 from rooflm.search.serve_command import Start, start, start_of
 from rooflm.search.train_start import trained_by, training_start
 from rooflm.search.training import search_train
@@ -173,11 +173,12 @@ def of_search(run: Callable[..., SearchResult]) -> Callable[[str, dict[str, Any]
 
     def make(model: str, given: dict[str, Any]) -> tuple[list[Block], list[Section]]:
         found = run(model, **given)
-        pictures = [front_of(found)] if found.best is not None else []
+        pictures = [search_picture(found)] if found.best is not None else []
         begun = None if run is search_train else start_of(model, found, given)
         command = trained_by(model, found, given) if run is search_train else begun.text if begun else ""
-        return said.blocks(found, command, before=begun.note if begun else ""), [
-            Section("The trade-off", pictures=pictures),
+        note = "" if run is search_train else said.figures(given, run is search_serve)
+        return said.blocks(found, command, note, begun.note if begun else ""), [
+            Section("Best steps" if run is search_train else "The trade-off", pictures=pictures),
             *sure(found),
         ]
 
@@ -220,15 +221,6 @@ def tradeoff(drawn: Mapping[str, Mapping[str, Any]], key: str, title: str, unit:
     return bars(title, Scale(f"{title.split(' by ')[0].lower()} ({unit})"), made)
 
 
-def front_of(found: SearchResult) -> Picture:
-    """The points of the trade-off as bars of what is sought, in their order."""
-    key, heading, _ = columns_of(found.best.outputs)[0] if found.best else ("", "", str)
-    made = [Bar(point_text(c.inputs), {"time": float(c.outputs[key])}) for c in found.front[:MOST]]
-    return bars(f"{heading} along the trade-off", Scale(f"{heading} (s)"), made)
-
-
-MOST = 12
-"""Points of a trade-off that are drawn."""
 INFERENCE = (("ttft_s", "TTFT"), ("tpot_s", "TPOT"), ("output_tokens_per_s_per_gpu", "tokens/s a GPU"),
              ("cost_usd_per_million_tokens", "USD a million tokens"), ("memory_bytes", "memory"))  # fmt: skip
 """Outputs of an alternative of inference, with their headings."""

@@ -24,6 +24,7 @@ from rooflm.search.splits import (
     listed,
     purchase_usd,
     refuse_none,
+    remedied,
     runnable_splits,
     searched_prices,
 )
@@ -146,5 +147,5 @@ def search_infer(
     batches = Axis("batch", listed(batch, BATCHES))
     grid = Grid((*asked.free, joint_axis(asked.splits, DEGREES), batches), asked.fixed)
     task = SearchTask(evaluate, (grid,), asked.goal, asked.limits, asked.outputs, ("batch",), TWIN_OUTPUTS)
-    found = search(task, on, assumed=asked.assumptions(shared))
+    found = remedied(INFER, search(task, on, assumed=asked.assumptions(shared)), shared)
     return replace(found, model=asked.model.name, prices=searched_prices(found, listed(gpu), cluster, arguments))

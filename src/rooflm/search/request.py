@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rooflm.asked.build_inference import find_cluster, generating, node_size
+from rooflm.asked.build_inference import build_inference, find_cluster, generating, node_size
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
 from rooflm.search.limits import Limit
@@ -68,9 +68,9 @@ class Request:
         return (*SHOWN, *(k for k in further if k not in SHOWN))
 
     def assumptions(self, given: Mapping[str, Any]) -> tuple[str, ...]:
-        """Assumptions shared by every engine and scheme. given: the other arguments of `infer`."""
-        engine, quant = self.arguments.get("engine"), self.arguments.get("quant")
-        return (*assumptions_of(given, engine, quant, self.gpu), *self.counts_note)
+        """Assumptions of every card, engine and scheme. given: the other arguments of `infer`."""
+        named = {"gpu": self.gpu, **{k: self.arguments.get(k) for k in ("engine", "quant")}}
+        return (*assumptions_of(build_inference, given, **named), *self.counts_note)
 
 
 def read_request(

@@ -4,14 +4,15 @@ violate a constraint."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
 from rooflm.asked.answers.said import dollars
+from rooflm.asked.arguments import arguments
 from rooflm.search.search import thinned
 from rooflm.shown.blocks import BLANK, Block, Code, Say, Table, listed
-from rooflm.shown.numbers import count, days, gib, percent, seconds, text, watt_hours
+from rooflm.shown.numbers import count, days, gib, percent, plural, seconds, text, watt_hours
 
 Column = tuple[str, str, Callable[[Any], str]]
 """Key of an output, heading, how it is written."""
@@ -102,14 +103,32 @@ POOL = ("prefill_gpu", *(f"{p}{k}" for p in ("prefill_", "") for k in ("replicas
 """Inputs that say what the pools of a point are."""
 SHORT = {"micro_batch": "mb", "token_budget": "budget", "engine.token_budget": "budget", "concurrency": "clients"}
 """Inputs with a shorter name in the tables."""
-LEGEND = (("mb", "sequences of a micro-batch"), ("vp", "virtual pipeline stages of a GPU"))
+LEGEND = (
+    ("mb", "sequences of a micro-batch"),
+    ("vp", "virtual pipeline stages of a GPU; embedding and head may count as layers"),
+)
 """Words of the tables that say too little by themselves."""
 SPLIT = ("tp", "cp", "ep", "pp", "vp", "dp", "zero", "micro_batch", "recompute")
 """Order of a training split in the tables."""
 PLAIN = (("schedule", "1f1b"), ("schedule", "interleaved"), ("recompute", "none"))
 """Values that need no word: virtual stages say that a schedule is interleaved."""
+BATCH_NOTE = "of one batch that comes at once: TTFT is that of all its prompts (--under-load: users who come and go)"
+LOAD_NOTE = (
+    "under load by the steady state: TTFT, TPOT are means, the wait in the queue and other prompts' passes included"
+)
 SLOW = 3.0
 """Trade-offs are shown up to so many times the time of the fastest step."""
+
+
+def figures(given: Mapping[str, Any], under_load: bool) -> str:
+    """What the figures of a search of serving are of. given: its arguments.
+
+    >>> figures({"prompt": 2048}, True)[:44]
+    'prompt 2048, output 128 tokens; under load b'
+    """
+    asked = {name: a.default for name, a in arguments("search_infer").items()} | {k: v for k, v in given.items() if v}
+    sizes = f"prompt {count(asked['prompt'])}, output {plural(asked['output'], 'token')}"
+    return f"{sizes}; {LOAD_NOTE if under_load else BATCH_NOTE}"
 
 
 def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> list[Block]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from rooflm.asked.build_inference import build_inference, prices_told
+from rooflm.api import Task
+from rooflm.asked.answers.bands import borrowed
+from rooflm.asked.arguments import arguments as table_of
+from rooflm.asked.build_inference import Built, prices_told
 from rooflm.asked.purchase import affordable, purchase
 from rooflm.asked.refused import sentence
 from rooflm.catalogue.hardware import Cluster, Device
@@ -140,24 +143,37 @@ FEW_CARDS = 8
 """So many cards are told of with their prices whether or not an answer names them."""
 
 
-def assumptions_of(given: Mapping[str, Any], engine: Any, quant: Any, gpu: Any) -> tuple[str, ...]:
-    """Assumptions shared by every engine and scheme of a search. With several cards, each has its own cluster, which is
-    left out. given: the other arguments of `infer`.
+def assumptions_of(build: Callable[..., Built], given: Mapping[str, Any], **named: Any) -> tuple[str, ...]:
+    """Assumptions of every card, engine and scheme of a search; of many cards those that are of none alone. build:
+    makes the scenario of arguments; given: its other arguments; named: those that may be lists of names.
 
-    >>> assumptions_of({"model": "llama-7b", "gpu": "h100", "batch": 1}, None, ["fp8", "q4_k_m"], ["h100", "l40s"])
+    >>> assumptions_of(build_inference, {"model": "llama-7b"}, gpu="rtx-5090", quant=["fp8", "q4_k_m"])[1:3]
     ('engine vllm (q4_k_m: llama.cpp)', 'efficiency calibrated')
     """
-    names = itertools.product(listed(engine, (None,)), listed(quant, (None,)))
+    axes = {name: listed(values, (None,)) for name, values in named.items()}
+    many = len(axes["gpu"]) > FEW_CARDS
+    axes["gpu"] = axes["gpu"][:1] if many else axes["gpu"]
     every = []
-    for e, q in itertools.islice(names, MOST_NAMES):
-        built = build_inference(**{**given, "engine": e, "quant": q}, alone=False)
-        every.append(({k: str(v) for k, v in (("engine", e), ("quant", q)) if v is not None}, built.assumed))
-    several = len(listed(gpu)) > 1
-    return tuple(each for each in of_points(every) if not (several and each.startswith("cluster ")))
+    for values in itertools.islice(itertools.product(*axes.values()), MOST_NAMES):
+        point = dict(zip(axes, values, strict=True))
+        built = build(**{**given, **point}, alone=False)
+        names = {k: str(getattr(v, "name", v)) for k, v in point.items() if len(axes[k]) > 1}
+        every.append((names, [*built.assumed, *([] if many else borrowed(built.scenario))]))
+    return tuple(text for text in of_points(every) if not (many and text.startswith("cluster ")))
 
 
 MOST_NAMES = 64
-"""Most pairs of an engine and a scheme whose assumptions are told."""
+"""Most points whose assumptions are told."""
+
+
+def remedied(task: Task, found: SearchResult, given: Mapping[str, Any]) -> SearchResult:
+    """The result of a search, which where nothing fits says with what its nearest point would. given: arguments of the
+    call that predicts a point, but for those that were searched."""
+    if found.best is not None or found.nearest is None:
+        return found
+    known = {k: v for k, v in found.nearest.candidate.inputs.items() if k in table_of(task.name)}
+    words = "; ".join(r.words for r in task.over(**{**given, **known}).would_fit)
+    return replace(found, unmet=(*found.unmet, f"The nearest would fit with: {words}.")) if words else found
 
 
 def money_arguments(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from rooflm.api import TRAIN, named
 from rooflm.asked.arguments import refuse_wrong
 from rooflm.asked.build_inference import find_model, generating
-from rooflm.asked.build_training import assumed_trainer
+from rooflm.asked.build_training import assumed_trainer, build_training
 from rooflm.asked.checks import whole
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
@@ -27,8 +27,8 @@ from rooflm.search.limits import Limit
 from rooflm.search.result import SearchResult
 from rooflm.search.search import search
 from rooflm.search.space import Goal, Grid
-from rooflm.search.splits import goal_of, joint_axis, listed, money_arguments, searched_prices
-from rooflm.sweep.axes import Axis, accept_columns, find_axes, is_list
+from rooflm.search.splits import assumptions_of, goal_of, joint_axis, listed, money_arguments, remedied, searched_prices
+from rooflm.sweep.axes import Axis, accept_columns, find_axes, is_list, nest
 
 if TYPE_CHECKING:
     from rooflm.api import Devices, Engines, Names, Numbers
@@ -55,6 +55,8 @@ TWIN_OUTPUTS = ("step_time_s", "memory_bytes", "gpus")
 """Two answers of one score that also agree in these are one: the option in which they differ is without effect."""
 RECOMPUTE = ("none", "selective", "full")
 ZERO = (0, 1, 2, 3)
+DECIDED = ("dp", "sp", "zero", "micro_batch", "recompute")
+"""What is assumed of a step that nobody searches."""
 SCHEDULES = ("1f1b", "interleaved")
 
 
@@ -122,7 +124,7 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
 def refused(plain: Mapping[str, Any]) -> tuple[str, ...]:
     """What rules a plain point out, in a sentence, where nothing that was searched is legal, or near it."""
     try:
-        TRAIN.over(alone=True, **{k: listed(v)[0] if is_list(v) else v for k, v in plain.items()})
+        TRAIN.over(alone=True, **plain)
     except RooflmError as error:
         return (str(error),)
     return ()
@@ -136,7 +138,7 @@ much, and an answer that fills the last bytes runs out of memory on the first lo
 @named
 @accept_columns
 def search_train(
-    model: str | Model, *, gpu: Devices = "a100-sxm-80gb", gpus: Numbers | None = None, gpus_max: int | None = None,
+    model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
     price: Numbers | None = None, owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15,
     cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
     vp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, batch: int | None = None,
@@ -215,7 +217,7 @@ def search_train(
     assumed += [] if batch is not None else [f"batch {step}"]
     if not more.get("engine"):
         split = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "dtype": dtype or "bf16", "sets": sets}
-        own = own_row("engine", str(next(iter(listed(gpu)))))
+        own = own_row("engine", str(next(iter(listed(gpu)), "")))
         ranks = [{**split, "lora_rank": rank} for rank in listed(lora_rank, (None,))]
         usual = [own] if own else list(dict.fromkeys(assumed_trainer(find_model(model), one) for one in ranks))
         usual = ["ideal"] if more.get("efficiency") == "ideal" else usual
@@ -250,11 +252,12 @@ def search_train(
     run = OF_RUN if tokens else ()
     outputs = tuple(dict.fromkeys((*SHOWN, *run, goal.key, *(k.key for k in limits if k.key != "memory_share"))))
     task = SearchTask(evaluate, tuple(grids), goal, tuple(limits), outputs, (), TWIN_OUTPUTS)
-    answer = search(task, on, assumed=assumed)
+    plain = nest({**fixed, **{axis.name: axis.values[0] for axis in free}, "gpus": counts[0]})
+    known = assumptions_of(build_training, plain, gpu=gpu, engine=more["engine"], dtype=dtype)
+    answer = search(task, on, assumed=(*(t for t in known if t.partition(" ")[0] not in DECIDED), *assumed))
     answer = replace(answer, model=found.name, prices=searched_prices(answer, listed(gpu), cluster, more))
     if answer.best or answer.nearest:
-        return answer
-    plain = {"model": model, "gpu": listed(gpu)[0], "gpus": counts[0], "batch": batch, "seq": seq, **more}
+        return remedied(TRAIN, answer, plain)
     return replace(answer, unmet=refused(plain))
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.api import named
+from rooflm.api import INFER, named
 from rooflm.asked.arguments import refuse_wrong
 from rooflm.asked.assumed import attention_dp
 from rooflm.asked.build_inference import build_inference, find_model
@@ -40,6 +40,7 @@ from rooflm.search.splits import (
     listed,
     purchase_usd,
     refuse_none,
+    remedied,
     runnable_splits,
     searched_prices,
 )
@@ -330,6 +331,7 @@ def search_serve(
     of_lengths = f"lengths {spread[0]:g} to {spread[1]:g} of prompt and output"
     assumed = (*asked.assumptions({"batch": 1, **nest(first)}), of_lengths)
     answer = search(task, on, assumed=assumed, plain_grids=len(plain), small=True)
+    answer = remedied(INFER, answer, {**nest(first), **lengths})
     averages = [metrics.Slo(k, 0, float(v)) for k, v in asked.bounds.items() if v and k in ("ttft", "tpot", "latency")]
     run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread,
                   of_pools={k: v for k, v in of_pools.items() if v is not None})  # fmt: skip

@@ -252,6 +252,8 @@ def shared_prefix(r: Requests, tokens: int) -> Requests:
     ([(0, 1), (0, 2)], [(400, 1648), (400, 1648)])
     """
     prompts = r.prompt.tolist()
+    if tokens > max(prompts, default=tokens):
+        raise RooflmError(f"shared_prefix is {tokens}, but it must be at most {max(prompts)}, the longest prompt")
     return replace(
         r, hashes=[(0, i + 1) for i in range(len(prompts))],
         hash_tokens=[(min(tokens, p), max(p - tokens, 0)) for p in prompts],

@@ -38,7 +38,7 @@ def refuse_too_large(points: int, outputs: int, where: str) -> None:
 class Grid(NamedTuple):
     """An evaluated grid: its axes, the fixed arguments, and every output over the axes by dotted name.
 
-    outputs: meaning and unit of each; asked: requested outputs (none: all); assumed: the points' assumptions, if
+    outputs: meaning and unit of each; asked: requested outputs (none: all); assumed, warnings: of its points, if
     requested.
     """
 
@@ -48,16 +48,18 @@ class Grid(NamedTuple):
     outputs: Outputs = INFER_OUTPUTS
     asked: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def dataset(self) -> xarray.Dataset:
-        """The grid with labels, units, long names, and the scenario in its attributes."""
+        """The grid with labels, units, long names, and in its attributes the scenario and what is told of it."""
         scenario = ", ".join(f"{k}={v}" for k, v in self.fixed.items() if v is not None)
-        return dataset(self.arrays, self.axes, self.outputs, {"rooflm": __version__, "scenario": scenario})
+        said = {k: "; ".join(v) for k, v in (("assumed", self.assumed), ("warnings", self.warnings)) if v}
+        return dataset(self.arrays, self.axes, self.outputs, {"rooflm": __version__, "scenario": scenario, **said})
 
     def values(self) -> dict[str, Any]:
-        """The grid as nested names and arrays, the axes first, and what is assumed (the shape of --json)."""
+        """The grid as nested names and arrays, the axes first, and what is told of it (the shape of --json)."""
         named = {"axes": {m.name: labels(m) for a in self.axes for m in a.members}, **unflatten(self.arrays)}
-        return {**named, "assumed": list(self.assumed)} if self.assumed else named
+        return named | {k: list(v) for k, v in (("assumed", self.assumed), ("warnings", self.warnings)) if v}
 
 
 def grid_of(data: xarray.Dataset) -> Grid:

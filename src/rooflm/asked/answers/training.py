@@ -133,7 +133,9 @@ def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     )
     band = banded(e.step_time, e.error_band["step_time_s"])
     step = f"A step takes {text(float(e.step_time), 's')}" + (f", {band} {LIKELY}." if band else ".")
-    fits = verdict(e, "micro-batch", e.max_micro_batch, untried="; `rooflm search train` tries every split")
+    narrow = float(e.memory.parts["weights"]) / 4 < float(e.memory.capacity) and not e.scenario.training.adapters
+    less = ", and --lora-rank 16 --base-bits 4 trains adapters alone" * narrow
+    fits = verdict(e, "micro-batch", e.max_micro_batch, untried=f"; `rooflm search train` tries every split{less}")
     out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(asked), BLANK, *fits,
                         Say(step if e.fits else f"If it did: {step[0].lower()}{step[1:]}"), *waiting(e), *run(e),
                         BLANK]  # fmt: skip
