@@ -786,3 +786,13 @@ def test_selective_recomputation_runs_no_more_than_full() -> None:
     }
     some, full = (rooflm.train("mixtral-8x7b", recompute=r, **asked) for r in ("selective", "full"))
     assert float(some.step_time) < float(full.step_time)
+
+
+def test_gb300_runs_the_steps_of_gb200_in_less_time_than_power_alone_says() -> None:
+    """Pairs of one configuration in Megatron-Bridge: 1.05 to 1.26 (decision 229); the cube root of power says 1.05."""
+    for dtype in ("bf16", "fp8"):
+        dense: dict[str, Any] = {"model": "llama-3.1-405b", "gpus": 256, "tp": 4, "pp": 16, "batch": 512, "seq": 8192}
+        dense |= {"engine": "megatron-bridge", "efficiency": "calibrated", "dtype": dtype}
+        older, newer = (run(**dense, gpu=gpu) for gpu in ("gb200", "gb300"))
+        assert 1.05 < float(older.step_time / newer.step_time) < 1.3
+        assert float(newer.mfu) < 0.8

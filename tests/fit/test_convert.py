@@ -21,6 +21,7 @@ from rooflm.validation.table import parse, read_row
 from rooflm_fit.convert import names as alias_names
 from rooflm_fit.convert.cells import Cells
 from rooflm_fit.convert.conventions import megatron_hardware_flops, megatron_model_flops
+from rooflm_fit.convert.repeats import ALONE
 from rooflm_fit.convert.serving import SET, campaign_options, recipes
 from rooflm_fit.convert.tables import (
     CONTRADICTS,
@@ -990,6 +991,22 @@ def test_precisions_that_are_told_beside_the_column() -> None:
     assert outside["dtype"] == "fp8" and "precision" not in outside.get("doubt", "")
     run = train_row(id="TT-1", model="Llama 3.1 405B", gpu="H100-96GB HBM2e 500W", precision="float8 + async TP")
     assert run["dtype"] == "fp8" and "engine.tp_overlap=0.7" in run["sets"]
+
+
+def test_prompts_of_one_client_stand_in_the_cache_where_the_note_says_so() -> None:
+    page = {"id": "thor-1", "model": "Qwen/Qwen3-32B-AWQ", "gpu": "Jetson AGX Thor 128GB", "engine": "vllm"}
+    page |= {"precision_weights": "int4", "precision_activations": "bf16", "precision_kv": "", "gpus": "1", "tp": "1"}
+    page |= {"pp": "1", "input_len": "2043", "output_len": "128", "value": "13", "note": f"online serving; {ALONE}"}
+    rate = page | {"metric": "throughput_out_tok_s", "batch": "1"}
+    alone, late = inference_rows([rate])[0], inference_rows([rate | {"metric": "ttft_ms"}])[0]
+    assert alone["shared_prefix"] == "2043" and "doubt" not in alone and "prefix cache" in late["doubt"]
+    assert "shared_prefix" not in inference_rows([rate | {"batch": "8"}])[0]
+
+
+def test_machines_by_the_names_under_which_they_are_sold() -> None:
+    sold = {"M4 Max Mac Studio": "apple-m4-max-40core-128gb", "Framework Desktop (128GB)": "strix-halo-128gb",
+            "M2 MacBook Air": "apple-m2-10core-24gb"}  # fmt: skip
+    assert {name: alias_names.gpu(name, "geerling") for name in sold} == sold
 
 
 def test_one_figure_a_run_counts_and_memory_beside_it() -> None:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm_fit.convert import names
 from rooflm_fit.convert.about import gpu_cells, model_cells, origin, printed
@@ -22,7 +23,7 @@ from rooflm_fit.convert.cells import (
     slug,
     text,
 )
-from rooflm_fit.convert.conventions import megatron_hardware_flops, megatron_model_flops
+from rooflm_fit.convert.conventions import megatron_halved_flops, megatron_hardware_flops, megatron_model_flops
 from rooflm_fit.convert.finetuning import ADAPTERS, adapters_of, litgpt, longest, tuned
 from rooflm_fit.convert.golden import PROXIES, golden, told_sizes
 from rooflm_fit.convert.training_facts import Run, inputs, run_facts, schedule_of
@@ -70,7 +71,7 @@ SOURCES: dict[str, Source] = {
     "NEMOL": Source("nemo", "2025-04", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"),
     "MBR": Source("megatron-bridge", "", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"),
     "MOE": Source(
-        "megatron-lm-2025", "2025-10", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"
+        "megatron-lm-2025", "2025-10", "halved", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"
     ),
     "AUTO": Source("nemo-automodel", "2026-02", recompute="full", zero="fsdp", kernels="Transformer Engine, DeepEP"),
     "PAX": Source("pax", "2024-03", recompute="full", kernels="cuDNN"),
@@ -354,10 +355,13 @@ def measured_of(row: Row, source: str, about: Source, values: dict[str, Any]) ->
         name, unit = FULL[metric]
         return {"metric": name, "value": cell, "unit": unit}, ""
     try:
-        flops = _convention_flops(row, about, metric, batch, seq)
+        if about.convention == "halved" and metric == "tflops_per_gpu":
+            flops = float(megatron_halved_flops(batch, seq, load_model(str(values.get("model") or ""))))
+        else:
+            flops = _convention_flops(row, about, metric, batch, seq)
         rate = value * 1e12 if metric == "tflops_per_gpu" else value * _peak(row)
         return {"metric": "step_time_s", "value": flops / (rate * gpus), "unit": "s"}, ""
-    except Unusable as why:
+    except (Unusable, RooflmError) as why:
         name, unit = FULL[metric]
         return {"metric": name, "value": cell, "unit": unit}, str(why)
 
