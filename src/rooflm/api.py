@@ -495,7 +495,7 @@ def train(
       recompute_modules: Modules recomputed too: layernorm, mla_up_proj, moe_act, mlp, moe, core_attn.
       zero: ZeRO stage 0 to 3, or fsdp.
       fsdp_group: GPUs of a sharding group (0: all of dp).
-      schedule: gpipe, 1f1b, interleaved, zb-h1, zb-h2 or dualpipe.
+      schedule: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe.
       order: Groups by nearness, such as tp-cp-dp-pp (default).
       dtype: bf16 (fp16 where the device has no bf16), fp16, fp32, fp8, fp8-rowwise, fp8-block, mxfp8, nvfp4 or
         int8.

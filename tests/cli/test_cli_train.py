@@ -211,7 +211,7 @@ def test_files_hold_the_band(train, tmp_path, suffix):
         (("--vp", "200"), "pp x vp is 1600, but gpt3-175b has only 96 layers"),
         (("--recompute", "som"), "it must be one of none, selective, ops, full, block"),
         (("--recompute-layers", "-1"), "recompute_layers is -1"),
-        (("--schedule", "zb-h9"), "did you mean 'zb-h1' or 'zb-h2'?"),
+        (("--schedule", "zb-h9"), "did you mean 'zb-h1' or 'zb-h2' or 'zb-v'?"),
         (("--zero", "4"), "zero is 4, but it must be 0, 1, 2 or 3"),
         (("--zero", "fsdq"), "did you mean 'fsdp'?"),
         (("--dtype", "ternary"), "dtype is 'ternary': it must be one of bf16"),

@@ -13,12 +13,13 @@ from rooflm.scenario.mapping import SCHEDULES
 
 @pytest.mark.parametrize(
     ("schedule", "want"),
-    [("gpipe", 63.0), ("1f1b", 63.0), ("interleaved", 31.5), ("zb-h1", 21.0), ("zb-h2", 0.0), ("dualpipe", 9.0)],
-)
+    [("gpipe", 63.0), ("1f1b", 63.0), ("interleaved", 31.5), ("zb-h1", 21.0), ("zb-h2", 0.0), ("dualpipe", 9.0),
+     ("zb-v", 0.0), ("v-half", 31.5), ("v-min", 42.0)],
+)  # fmt: skip
 def test_bubble_times_with_equal_passes(schedule: str, want: float) -> None:
     # F = B = W = 3 s, p = 8, v = 2: Qi et al. 2023 table 1 gives 1F1B (p-1)(F+B+W), ZB-H1 a third of it, ZB-H2 none;
-    # DualPipe (p/2-1)(F&B + B - 3W) with F&B = F + B + W
-    assert float(bubble_time(schedule, 8, 2, 3.0, 3.0, 3.0)) == want
+    # DualPipe (p/2-1)(F&B + B - 3W) with F&B = F + B + W; V-shaped: none, p / 2m and 2p / 3m (Qi et al. 2024)
+    assert float(bubble_time(schedule, 8, 2, 3.0, 3.0, 3.0)) == pytest.approx(want, rel=1e-12)
 
 
 def test_one_stage_has_no_bubble() -> None:
@@ -32,6 +33,8 @@ def test_in_flight() -> None:
     assert float(in_flight("gpipe", 4, 16)) == 16
     assert float(in_flight("interleaved", 35, 280, 3)) == pytest.approx(35 * (1 + 34 / (35 * 3)))
     assert float(in_flight("interleaved", 8, 64, 1)) == 8
+    for schedule, held in (("zb-v", [1, 4, 8, 16]), ("v-half", [1, 3, 5, 9]), ("v-min", [1, 2, 4, 6])):
+        assert np.all(in_flight(schedule, np.array([1, 4, 8, 16]), 64, stage=3) == np.array(held))
     assert np.all(in_flight("1f1b", np.array([2, 8, 32]), 8) == np.array([2, 8, 8]))
 
 

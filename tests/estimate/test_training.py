@@ -786,3 +786,24 @@ def test_selective_recomputation_runs_no_more_than_full() -> None:
     }
     some, full = (rooflm.train("mixtral-8x7b", recompute=r, **asked) for r in ("selective", "full"))
     assert float(some.step_time) < float(full.step_time)
+
+
+def test_gb300_runs_the_steps_of_gb200_in_less_time_than_power_alone_says() -> None:
+    """Pairs of one configuration in Megatron-Bridge: 1.05 to 1.26 (decision 229); the cube root of power says 1.05."""
+    for dtype in ("bf16", "fp8"):
+        dense: dict[str, Any] = {"model": "llama-3.1-405b", "gpus": 256, "tp": 4, "pp": 16, "batch": 512, "seq": 8192}
+        dense |= {"engine": "megatron-bridge", "efficiency": "calibrated", "dtype": dtype}
+        older, newer = (run(**dense, gpu=gpu) for gpu in ("gb200", "gb300"))
+        assert 1.05 < float(older.step_time / newer.step_time) < 1.3
+        assert float(newer.mfu) < 0.8
+
+
+def test_a_folded_pipeline_has_the_head_beside_the_embedding() -> None:
+    """V-shaped schedules: the first device holds the last stage, and fewer micro-batches the shorter a block lives."""
+    asked: dict[str, Any] = {"model": "llama-3-8b", "gpus": 8, "pp": 8, "batch": 64, "seq": 4096, "engine": "megatron"}
+    parts = {s: run(**asked, schedule=s).memory for s in ("1f1b", "zb-v", "v-half", "v-min")}
+    held = [float(parts[s].parts["activations"]) for s in parts]
+    assert held[0] == pytest.approx(held[1], rel=0.02) and held[1] > held[2] > held[3] > held[1] / 3
+    head = 128256 * 4096 * 2
+    assert float(parts["zb-v"].parts["weights"] - parts["1f1b"].parts["weights"]) == pytest.approx(head, rel=0.01)
+    assert float(parts["1f1b"].parts["logits"]) == 0 < float(parts["v-min"].parts["logits"])

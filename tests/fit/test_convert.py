@@ -21,6 +21,7 @@ from rooflm.validation.table import parse, read_row
 from rooflm_fit.convert import names as alias_names
 from rooflm_fit.convert.cells import Cells
 from rooflm_fit.convert.conventions import megatron_hardware_flops, megatron_model_flops
+from rooflm_fit.convert.repeats import ALONE
 from rooflm_fit.convert.serving import SET, campaign_options, recipes
 from rooflm_fit.convert.tables import (
     CONTRADICTS,
@@ -994,11 +995,47 @@ def test_what_sets_training_rows_apart() -> None:
     assert flops["doubt"] == "only a FLOP rate is printed, and not how its FLOPs are counted"
     assert "adapters" in train_row(note="LoRA")["doubt"]
     assert "micro_batch" not in train_row(micro_batch="") and "recompute" not in train_row(recompute="")
-    litgpt = {"id": "litgpt-1", "note": "LoRA", "gpu": "A100-40GB", "metric": "memory_gb", "value": "38"}
-    assert "two tables" in train_row(**litgpt, gpus="1", tp="1", pp="1", vp="")["doubt"]
+    dropped = {"id": "MBR-1", "model": "Qwen3_30B_a3B (tokendrop)", "source": "x (25.09 NeMo Container)"}
+    assert "capacity" in train_row(**dropped, precision="")["doubt"]
     unknown = train_row(id="ZZZ-1", metric="step_time_s", value="30")
     assert "engine" not in unknown and "doubt" not in unknown
     assert "engine not stated: megatron" in read(unknown).assumed
+
+
+def test_adapters_of_litgpt_hold_what_four_bit_products_read() -> None:
+    run = {"id": "litgpt-1", "gpu": "A100-40GB", "metric": "memory_gb", "value": "23", "gpus": "1", "tp": "1",
+           "pp": "1", "vp": "", "dp": "", "micro_batch": "1", "seq": "", "global_batch": "", "recompute": "",
+           "zero_fsdp": "none", "note": "LoRA on Alpaca (longest 1044 to 1304 tokens)"}  # fmt: skip
+    wide, narrow = (train_row(**run, model="Llama 2 13B LoRA", precision=p) for p in ("bf16", "bnb.nf4"))
+    assert "doubt" not in wide and wide["engine"] == "peft" and wide["seq"] == "1304"
+    inputs = 2 * 40 * (2 * 5120 + 13824) * 1304
+    assert "engine.workspace=0;" in wide["sets"] + ";" and f"engine.workspace={inputs}" in narrow["sets"]
+    assert train_row(**run, model="Phi 1.5 Adapter", precision="bf16")["seq"] == "1044"
+
+
+def test_precisions_that_are_told_beside_the_column() -> None:
+    page = {"id": "MBR-1", "source": "x (25.09 NeMo Container)", "model": "LLAMA3_8B", "gpu": "B200"}
+    assert train_row(**page, precision="")["dtype"] == "fp8"
+    outside = train_row(**page, precision="FP8-CS (FP8-MX)", note="the value outside brackets is taken")
+    assert outside["dtype"] == "fp8" and "precision" not in outside.get("doubt", "")
+    run = train_row(id="TT-1", model="Llama 3.1 405B", gpu="H100-96GB HBM2e 500W", precision="float8 + async TP")
+    assert run["dtype"] == "fp8" and "engine.tp_overlap=0.7" in run["sets"]
+
+
+def test_prompts_of_one_client_stand_in_the_cache_where_the_note_says_so() -> None:
+    page = {"id": "thor-1", "model": "Qwen/Qwen3-32B-AWQ", "gpu": "Jetson AGX Thor 128GB", "engine": "vllm"}
+    page |= {"precision_weights": "int4", "precision_activations": "bf16", "precision_kv": "", "gpus": "1", "tp": "1"}
+    page |= {"pp": "1", "input_len": "2043", "output_len": "128", "value": "13", "note": f"online serving; {ALONE}"}
+    rate = page | {"metric": "throughput_out_tok_s", "batch": "1"}
+    alone, late = inference_rows([rate])[0], inference_rows([rate | {"metric": "ttft_ms"}])[0]
+    assert alone["shared_prefix"] == "2043" and "doubt" not in alone and "prefix cache" in late["doubt"]
+    assert "shared_prefix" not in inference_rows([rate | {"batch": "8"}])[0]
+
+
+def test_machines_by_the_names_under_which_they_are_sold() -> None:
+    sold = {"M4 Max Mac Studio": "apple-m4-max-40core-128gb", "Framework Desktop (128GB)": "strix-halo-128gb",
+            "M2 MacBook Air": "apple-m2-10core-24gb"}  # fmt: skip
+    assert {name: alias_names.gpu(name, "geerling") for name in sold} == sold
 
 
 def test_one_figure_a_run_counts_and_memory_beside_it() -> None:

@@ -272,6 +272,8 @@ def test_a_card_that_nobody_knows_is_the_nearest_of_its_series() -> None:
     eight = request(gpu="", gpus="8x h1oo", tp="8")
     assert eight.kwargs["gpus"] == 8 and eight.assumed == typed
     assert request(gpu="H300", tp="1", like="b200").kwargs["gpu"] == "b200-sxm-180gb"
+    for machine, card in (("A3 Mega (H100)", "h100-sxm-80gb"), ("Dell Pro Max GB10", "gb10")):
+        assert request(gpu=machine, tp="1").kwargs["gpu"] == card
 
 
 def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:

@@ -3,18 +3,23 @@
 Notation: p stages, m micro-batches, v virtual stages a device, F, B, W the time of forward, input-gradient and
 weight-gradient pass of one micro-batch on one device. Sources: GPipe (arXiv 1811.06965), 1F1B and interleaving
 (Narayanan et al. 2021, arXiv 2104.04473, section 2.2), zero-bubble (Qi et al. 2023, arXiv 2401.10241, table 1),
-DualPipe (DeepSeek-V3, arXiv 2412.19437, table 2)."""
+V-shaped (Qi et al. 2024, arXiv 2405.15362; their table, where F = B = W, stands on
+hf.co/spaces/sail/pipeline-parallelism-with-controllable-memory), DualPipe (DeepSeek-V3, arXiv 2412.19437, table 2)."""
 
 from __future__ import annotations
 
-from rooflm.units import Num, larger, pick, smaller
+from rooflm.units import Num, floor, larger, pick, smaller
+
+V_SHAPED = {"zb-v": 0.0, "v-half": 1 / 2, "v-min": 2 / 3}
+"""Schedules whose first device has the last stage too, with their bubbles over 1F1B's (zb-v: as zb-h2)."""
 
 
 def bubble_time(schedule: str, p: Num, v: Num, forward: Num, dgrad: Num, wgrad: Num) -> Num:
     """Seconds that a device stands idle in a step: forward, dgrad, wgrad are seconds of one micro-batch on a device.
 
         gpipe, 1f1b   (p-1) (F+B+W)         interleaved   (p-1)/v (F+B+W)
-        zb-h1         (p-1) (F+B-W)         zb-h2         (p-1) (F+B-2W)        dualpipe   (p/2-1) (F+B+W+B-3W)
+        zb-h1         (p-1) (F+B-W)         zb-h2, zb-v   (p-1) (F+B-2W)        dualpipe   (p/2-1) (F+B+W+B-3W)
+        v-half        (p-1) (F+B+W)/2       v-min         (p-1) (F+B+W) 2/3
 
     (never below 0; recomputation counts as part of B; DualPipe's F&B is taken as F+B+W.)
 
@@ -23,8 +28,9 @@ def bubble_time(schedule: str, p: Num, v: Num, forward: Num, dgrad: Num, wgrad: 
     """
     if schedule == "dualpipe":
         return larger((p / 2 - 1) * (forward + 2 * dgrad - 2 * wgrad), 0.0)
-    weights = {"zb-h1": -1, "zb-h2": -2}.get(schedule, 1)
-    return larger((p - 1) / chunks(schedule, v) * (forward + dgrad + weights * wgrad), 0.0)
+    weights = {"zb-h1": -1, "zb-h2": -2, "zb-v": -2}.get(schedule, 1)
+    share = V_SHAPED.get(schedule) or 1.0
+    return larger((p - 1) * share / chunks(schedule, v) * (forward + dgrad + weights * wgrad), 0.0)
 
 
 def table_time(p: Num, v: Num, m: Num, forward: Num, backward: Num) -> Num:
@@ -53,15 +59,19 @@ def in_flight(schedule: str, p: Num, m: Num, v: Num = 1, stage: Num = 0) -> Num:
 
     GPipe m; 1F1B min(m, p - stage); interleaved min(m, p (1 + (p-1)/(p v)) - ...): the first stage holds
     1 + (p-1)/(p v) times as much as with 1F1B (Narayanan et al., section 2.2; Korthikanti et al. 2022, section 4.2.3),
-    a later one 2 chunks less a stage; zb-h1 as 1F1B; zb-h2 min(m, 2p - 1 - 2 stage); dualpipe p + 1.
+    a later one 2 chunks less a stage; zb-h1 as 1F1B; zb-h2 min(m, 2p - 1 - 2 stage); dualpipe p + 1; V-shaped ones the
+    same on all stages: p, (p + 2) // 2 and (p + 4) // 3.
 
     >>> [float(in_flight(s, 8, 64, 2)) for s in ("gpipe", "1f1b", "interleaved", "zb-h2", "dualpipe")]
     [64.0, 8.0, 11.5, 15.0, 9.0]
     >>> float(in_flight("1f1b", 8, 64, stage=7)), float(in_flight("1f1b", 8, 2))
     (1.0, 2.0)
+    >>> [float(in_flight(s, 8, 64, stage=5)) for s in ("zb-v", "v-half", "v-min")]
+    [8.0, 5.0, 4.0]
     """
     held: dict[str, Num] = {
         "gpipe": m, "zb-h2": 2 * p - 1 - 2 * stage, "dualpipe": p + 1,
+        "zb-v": p, "v-half": floor((p + 2) / 2), "v-min": floor((p + 4) / 3),
         # warm-up of 2 (p - stage - 1) + (v - 1) p chunks, and one in work; with v = 1 it is plain 1F1B
         "interleaved": pick(v > 1, (2 * (p - stage - 1) + (v - 1) * p + 1) / v, p - stage),
     }  # fmt: skip

@@ -15,7 +15,7 @@ from rooflm.catalogue.engine import Kernels, Room
 from rooflm.catalogue.model import MLA, Attention, Block, FeedForward, LinearAttention, Mixer, Model, MoE, norm_params
 from rooflm.catalogue.quant import Quant
 from rooflm.estimate.memory import end_tables, extra_share, layer_shard, local_ffn, local_mixer
-from rooflm.estimate.schedule import in_flight
+from rooflm.estimate.schedule import V_SHAPED, in_flight
 from rooflm.estimate.step import add_up
 from rooflm.graph.ops import occupied, popularity
 from rooflm.kernels.moe import imbalance
@@ -314,9 +314,10 @@ def stages(c: Setup) -> list[dict[str, Num]]:
     ends, between = stage_layers(layers, m.pp)
     embedding, head = end_params(c.model, m)
     one = pick(m.pp == 1, 1.0, 0.0)
+    folded = (1.0 - one) * (m.schedule in V_SHAPED)  # the head stands beside the embedding
     candidates = [
-        stage(c, ends, embedding + one * head, 0, 1.0, one),
-        stage(c, ends, head + one * embedding, m.pp - 1, one, 1.0),
+        stage(c, ends, embedding + (one + folded) * head, 0, 1.0, one + folded),
+        stage(c, ends, (1.0 - folded) * head + one * embedding, m.pp - 1, one, 1.0 - folded),
     ]
     if not (isinstance(m.pp, int | float) and m.pp <= 2):
         candidates.append(stage(c, pick(m.pp > 2, between, 0.0), 0.0, smaller(1, m.pp - 1), 0.0, 0.0))

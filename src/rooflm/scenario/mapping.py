@@ -14,7 +14,7 @@ all, or all of some layers."""
 MODULES = ("core_attn", "layernorm", "mla_up_proj", "moe_act", "mlp", "moe")
 """Parts of a layer that can run again by themselves, by their names in Megatron-Core (TransformerConfig,
 recompute_modules). core_attn is the policy "selective"."""
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "dualpipe")
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "dualpipe", "zb-v", "v-half", "v-min")
 """Schedules by name."""
 
 

@@ -127,7 +127,7 @@ TRAINING = _many("whole", (TRAIN,), "", {
 }) + _many("text", (TRAIN,), "", {
     "recompute": "none, selective, ops, full or block",
     "zero": "0 to 3, or fsdp",
-    "schedule": "of the pipeline: gpipe, 1f1b, interleaved, zb-h1, zb-h2, dualpipe",
+    "schedule": "of the pipeline: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min, dualpipe",
     "order": "groups by nearness, such as tp-cp-dp-pp",
     "dtype": "of the products: bf16, fp16, fp8, mxfp8, nvfp4 and others",
     "optimizer": "adam, adam-bf16, adam8bit, adafactor, muon, sgd or sgd-momentum",

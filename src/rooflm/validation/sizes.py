@@ -156,12 +156,16 @@ _NUMBERED = re.compile(r"(.*?[a-z])[ -]?(\d+)")
 
 @lru_cache
 def device_in_series(name: str) -> str | None:
-    """The device of the catalogue in the series that a name begins with: of the same class (last two digits) first,
-    then of the nearest number; None where no series has such a name.
+    """The device of the catalogue that a machine's name names, the longest of them; else one in the series that the
+    name begins with: of the same class (last two digits) first, then of the nearest number; None where neither is.
 
-    >>> [device_in_series(n) for n in ("h300-sxm-192gb", "RTX 6090", "MI400X", "abacus")]
-    ['h200-sxm-141gb', 'rtx-5090', 'mi300x', None]
+    >>> [device_in_series(n) for n in ("h300-sxm-192gb", "RTX 6090", "MI400X", "abacus", "A3 Mega (8x H100)")]
+    ['h200-sxm-141gb', 'rtx-5090', 'mi300x', None, 'h100-sxm-80gb']
     """
+    words = re.sub(r"[^a-z0-9]+", "-", f"-{name.lower()}-")
+    named = [a for a in catalogue.aliases("gpu") if f"-{a}-" in words]
+    if named:
+        return catalogue.aliases("gpu")[max(named, key=len)]
 
     def read(text: str) -> tuple[str, int] | None:
         found = _NUMBERED.match(catalogue.normalise(text))

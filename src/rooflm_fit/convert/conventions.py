@@ -5,6 +5,7 @@ They are accounting rules of the sources, not the estimator's model of work.
 
 from __future__ import annotations
 
+from rooflm.catalogue.model import Attention, Model, parameters
 from rooflm.units import Num
 
 
@@ -29,3 +30,20 @@ def megatron_model_flops(batch: Num, seq: Num, layers: Num, hidden: Num, vocab: 
     0.514
     """
     return 72 * batch * seq * layers * hidden**2 * (1 + seq / (6 * hidden) + vocab / (12 * layers * hidden))
+
+
+def megatron_halved_flops(batch: Num, seq: Num, model: Model) -> Num:
+    """Model FLOPs a step as Megatron-LM prints them since 2024: 6 a token and active parameter (the head counts, the
+    input's table does not), and half of attention's pairs, 3 s heads (width of keys + of values) a token and layer.
+
+    Source: megatron/training/training.py, num_floating_point_operations (causal attention: half of the pairs).
+
+    >>> from rooflm.readers.checkpoints.load import load_model
+    >>> flops = megatron_halved_flops(2048, 4096, load_model("qwen3-235b-a22b"))
+    >>> round(flops / 19.7 / 256 / 1e12)  # yanring/Megatron-MoE-ModelZoo prints 245 beside 19.7 s on 256 GPUs
+    247
+    """
+    mixers = [(float(b.count), b.mixer) for b in model.blocks if isinstance(b.mixer, Attention)]
+    pairs = sum(n * float(m.heads) * float(m.head_dim + m.v_dim) for n, m in mixers)
+    table = 0.0 if model.tied else float(model.vocab * model.hidden)
+    return batch * seq * (6 * (float(parameters(model, active=True)) - table) + 3 * seq * pairs)

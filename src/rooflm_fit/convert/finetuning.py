@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm_fit.convert.cells import Row, text
 
 ADAPTERS: dict[str, dict[str, Any]] = {
-    "litgpt": {"lora_rank": 8, "lora_modules": "qkv"},  # its 6,553,600 parameters
+    "litgpt": {"lora_rank": 8, "lora_modules": "q,v"},  # its 6,553,600 parameters; --lora_query, --lora_value
     "MBR": {"lora_rank": 16, "lora_modules": "qkv"},
     "NEMO": {"lora_rank": 32, "lora_modules": "qkv"},
     "AUTO": {"lora_rank": 16},
@@ -26,6 +27,7 @@ SQUAD = 185.0
 arXiv 1606.05250), 1.35 tokens a word, and the template around them; inferred."""
 SPREAD = 1.2
 """Mean square of these lengths over the square of their mean; inferred."""
+SMALL_VOCABULARY = 40000
 
 
 def adapters_of(row: Row, source: str) -> dict[str, Any]:
@@ -56,18 +58,32 @@ def tuned(row: Row, source: str) -> dict[str, Any]:
     return sets
 
 
+ALLOCATED = {"context": 0, "fragmentation": 1, "alone": 1}
+"""litgpt prints what the allocator handed out."""
+CHUNKED = {"logit_bytes": 4, "norm_kept": 1, "adapter_in": 5, "adapter_out": 10}
+"""Its adapters, 16 bits throughout, with a loss over chunks of logits (finetune/lora.py of October 2023)."""
+
+
+def read_inputs(model: Model) -> float:
+    """Values a token that the products of a model's layers read first: of attention, of the feed-forward, of its last.
+
+    >>> read_inputs(load_model("llama-2-7b")) / (32 * 4096)
+    4.6875
+    """
+    wide = sum(float(b.count) * float(getattr(b.ffn, "width", 0) or 0) for b in model.blocks)
+    return 2.0 * float(model.hidden * model.layers) + wide
+
+
 def litgpt(cells: dict[str, Any]) -> dict[str, Any]:
     """Cells of a fine-tuning run of litgpt (finetune/lora.py): eager PyTorch, the memory that its allocator handed out.
 
     On several GPUs every block is recomputed, and FSDP holds frozen and trained weights of a block in one flat tensor,
     whose gradient is whole (PyTorch, FullyShardedDataParallel, use_orig_params) and unsharded while steps accumulate
-    (no_backward_sync). On one, adapters keep 3 widths a token and layer more than ours (the dropped copy of their input
-    with its mask, the norms' fp32 copies: lit_gpt/lora.py, rmsnorm.py), and over a base of 4 bits 9: by hand between
-    the two tables that print both (13B on A100, config_hub/finetune on A10G, which would have 7 and 18): memory of one
-    GPU is no yardstick (`refused` in training.py).
+    (no_backward_sync). On one, adapters as PEFT's, without fp32 copies; over a base of 4 bits a product keeps its input
+    (bitsandbytes 0.41, autograd/_functions.py, MatMul4Bit: ctx.tensors = (A, B)), beside what PyTorch's would.
 
-    >>> litgpt({"model": "llama-2-7b", "gpus": 4})["recompute"]
-    'full'
+    >>> litgpt({"model": "llama-2-7b", "gpus": 4})["recompute"], litgpt({"model": "llama-2-7b"})["engine"]
+    ('full', 'peft')
     """
     several = (cells.get("gpus") or 1) > 1
     try:
@@ -75,9 +91,26 @@ def litgpt(cells: dict[str, Any]) -> dict[str, Any]:
     except RooflmError:  # a model that no catalogue holds: its sizes are not known here
         held = 0.0
     else:
-        rows = (cells.get("micro_batch") or 1) * (cells.get("seq") or 0)
-        widths = 9.0 if cells.get("base_bits") else 3.0
-        kept = widths * float(model.hidden * model.layers) * rows * 2.0
-        held = 2.0 * float(model.parameters) if several else kept
-    room = {"fused": False, "context": 0, "fragmentation": 1, "workspace": held}
-    return {"sets": {f"engine.{k}": v for k, v in room.items()}} | ({"recompute": "full"} if several else {})
+        narrow = 2.0 * read_inputs(model) * (cells.get("micro_batch") or 1) * (cells.get("seq") or 0)
+        held = 2.0 * float(model.parameters) if several else narrow * bool(cells.get("base_bits"))
+    room = ALLOCATED | {"workspace": held}
+    if several:
+        return {"sets": {f"engine.{k}": v for k, v in ({"fused": False} | room).items()}, "recompute": "full"}
+    room |= CHUNKED | ({"narrow_residual": 2} if cells.get("base_bits") else {})
+    sets = {"training.master": False} | {f"engine.{k}": v for k, v in room.items()}
+    return {"sets": sets, "engine": "peft", "optimizer": "adam-bf16"}
+
+
+def longest(note: str, model: str) -> float | None:
+    """Tokens of the longest sample, which a run meets first: as many as its note's most where the tokeniser has a small
+    vocabulary (Llama's, 32,000), as its least with GPT-2's kin.
+
+    >>> [longest("longest 1044 to 1304 tokens", name) for name in ("llama-2-7b", "phi-1.5")]
+    [1304.0, 1044.0]
+    """
+    found = re.search(r"longest (\d+) to (\d+) tokens", note)
+    try:
+        small = load_model(model).vocab < SMALL_VOCABULARY
+    except RooflmError:
+        small = True
+    return float(found[2] if small else found[1]) if found else None

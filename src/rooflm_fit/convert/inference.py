@@ -127,6 +127,7 @@ def quant_of(row: Row) -> dict[str, Any]:
     weights, acts, kv = (names.precision(text(row, f"precision_{part}")) for part in ("weights", "activations", "kv"))
     if weights == "unstated" and "consistent with 16-bit" in text(row, "note"):
         return {"quant": "w16a16kv16"}
+    weights = weights.removeprefix("ud-")
     plain = weights.replace("_", "-")
     cache = "kv8" if WIDTHS.get(kv) == 8 else ""
     if weights in GGUF or (GGUF_TYPE.fullmatch(weights) and file_bits(row)):

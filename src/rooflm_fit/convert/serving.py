@@ -18,7 +18,7 @@ from rooflm_fit.convert import bench, names
 from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin, printed
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, text
 from rooflm_fit.convert.inference import PLAIN, measured_of, quant_of
-from rooflm_fit.convert.repeats import earlier_prompts, from_pool, sent_before
+from rooflm_fit.convert.repeats import ALONE, earlier_prompts, from_pool, sent_before
 from rooflm_fit.convert.servers import (
     attention_said,
     deployment_of,
@@ -445,12 +445,10 @@ def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
         and not values.get("accepted"),
         "images in the prompt": "IMAGES" in note,
         "earlier runs' prompts are in the prefix cache": sent_before(note, values.get("concurrency"))
-        and values["metric"].startswith(("ttft", "output_tokens")),
+        and values["metric"].startswith("ttft" if ALONE in note else ("ttft", "output_tokens")),
         "earlier prompts of the run are in the prefix cache": "prefix cache left on" in note
         and values["metric"].startswith(("ttft", "output_tokens")),
         "tokens leave as fast as Python turns them into text": slow_text(values, model),
-        "prefix caching seems on": "prefix caching seems on in the runs with one client" in note
-        and values.get("concurrency") == 1 and not values["metric"].startswith("tpot"),
         "diffusion: tokens are not made one by one": "--dllm" in note,
     }  # fmt: skip
     return [doubt for doubt, hit in tests.items() if hit]

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm_fit.convert import names
 from rooflm_fit.convert.about import gpu_cells, model_cells, origin, printed
@@ -22,8 +23,8 @@ from rooflm_fit.convert.cells import (
     slug,
     text,
 )
-from rooflm_fit.convert.conventions import megatron_hardware_flops, megatron_model_flops
-from rooflm_fit.convert.finetuning import ADAPTERS, adapters_of, litgpt, tuned
+from rooflm_fit.convert.conventions import megatron_halved_flops, megatron_hardware_flops, megatron_model_flops
+from rooflm_fit.convert.finetuning import ADAPTERS, adapters_of, litgpt, longest, tuned
 from rooflm_fit.convert.golden import PROXIES, golden, told_sizes
 from rooflm_fit.convert.training_facts import Run, inputs, run_facts, schedule_of
 
@@ -70,7 +71,7 @@ SOURCES: dict[str, Source] = {
     "NEMOL": Source("nemo", "2025-04", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"),
     "MBR": Source("megatron-bridge", "", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"),
     "MOE": Source(
-        "megatron-lm-2025", "2025-10", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"
+        "megatron-lm-2025", "2025-10", "halved", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"
     ),
     "AUTO": Source("nemo-automodel", "2026-02", recompute="full", zero="fsdp", kernels="Transformer Engine, DeepEP"),
     "PAX": Source("pax", "2024-03", recompute="full", kernels="cuDNN"),
@@ -103,6 +104,7 @@ DTYPES = {
     "fp8 (te)": "fp8",
     "float8": "fp8",
     "float8+bf16": "fp8",
+    "float8 + async tp": "fp8",
     "float8 tensorwise": "fp8",
     "float8 rowwise": "fp8-rowwise",
     "mxfp8": "mxfp8",
@@ -266,7 +268,7 @@ def facts_of(row: Row, source: str, about: Source) -> dict[str, Any]:
     facts |= {"fsdp_precision": mode_of(row)} if mode_of(row) else {}
     facts |= {"date": f"2022-{day[1]}"} if day else {}
     words = {
-        "async_tp": "async tp" in note.lower() or "AsyncTP" in note,
+        "async_tp": "async tp" in f"{note} {text(row, 'precision')}".lower() or "AsyncTP" in note,
         "compile": "compile" in note and "no compile" not in note,
         "compiled_loss": source == "TT" and "compile" in note and month_of(row) > "202503",
         "token_drop": "tokendrop" in text(row, "model"),
@@ -353,10 +355,13 @@ def measured_of(row: Row, source: str, about: Source, values: dict[str, Any]) ->
         name, unit = FULL[metric]
         return {"metric": name, "value": cell, "unit": unit}, ""
     try:
-        flops = _convention_flops(row, about, metric, batch, seq)
+        if about.convention == "halved" and metric == "tflops_per_gpu":
+            flops = float(megatron_halved_flops(batch, seq, load_model(str(values.get("model") or ""))))
+        else:
+            flops = _convention_flops(row, about, metric, batch, seq)
         rate = value * 1e12 if metric == "tflops_per_gpu" else value * _peak(row)
         return {"metric": "step_time_s", "value": flops / (rate * gpus), "unit": "s"}, ""
-    except Unusable as why:
+    except (Unusable, RooflmError) as why:
         name, unit = FULL[metric]
         return {"metric": name, "value": cell, "unit": unit}, str(why)
 
@@ -400,9 +405,7 @@ def refused(row: Row, source: str) -> str:
         "rank and modules of the adapters not stated": ("LoRA" in note or "LoRA" in text(row, "model"))
         and source not in ADAPTERS,
         "lengths vary, their mean not stated": source == "litgpt" and text(row, "metric") == "step_time_s",
-        "room by two tables of this source": source == "litgpt"
-        and text(row, "metric") == "memory_gb"
-        and (number(row, "gpus") or 1) == 1,
+        "experts drop what passes their capacity: not represented": "(tokendrop)" in text(row, "model"),
         "distrusted: ZeRO-3 baseline of a rival's paper": source == "NAR2" and "zero3" in text(row, "zero_fsdp"),
         "losses and MLPs in tiles, optimiser run by the CPU: not represented": source == "STAS",
         "distrusted: the same model is 20 % faster elsewhere": source == "MTN",
@@ -448,7 +451,7 @@ def sizes_by_count(row: Row) -> dict[str, Any]:
 def model_of(row: Row, source: str) -> tuple[str, dict[str, Any]]:
     """(resolved name, cells) of a training row's model."""
     name = text(row, "model")
-    bare = re.sub(r"\s*\(one layer\)$|\s+2-node$|\s+LoRA$|\s+\(w/ MTP\)$", "", name)
+    bare = re.sub(r"\s*\(one layer\)$|\s+2-node$|\s+(LoRA|[Aa]dapter)$|\s+\(w/ MTP\)$", "", name)
     for part, (model, sets) in PROXIES.items():
         if source == "mlmgold" and re.search(part, name):
             return model, {"model": model, "sets": sets}
@@ -503,9 +506,6 @@ def batch_of(row: Row, source: str, split: dict[str, Any]) -> dict[str, Any]:
     if tokens and found["seq"] and split.get("gpus"):  # what its log counts, whatever batch its command asks for
         rows = int(tokens[1]) / found["seq"]
         found |= {"batch": rows, "micro_batch": rows / split["gpus"]}
-    if source == "litgpt":
-        longest = re.search(r"longest (\d+) to (\d+) tokens", note)
-        found |= {"seq": float(longest[2]) if longest else None}
     if not found["micro_batch"] and source == "TT" and found["batch"] and "dp" in split:
         local = found["batch"] / (split["dp"] * split["pp"])
         found["micro_batch"] = local if local == int(local) else None  # torchtitan: local batch / pp
@@ -586,6 +586,22 @@ def framework_cells(row: Row, source: str) -> tuple[Source, dict[str, Any], str]
     )
 
 
+def precision_of(row: Row, release: str) -> str:
+    """The printed precision in lower case: that before brackets, where the note takes the figure before them too.
+
+    Megatron-Bridge's page of 25.09 has no such column, but a footnote says of all its systems that figures in brackets
+    are of another granularity of quantisation: tensors have one scale (scripts/performance of v0.1.0: fp8_cs, whose
+    micro-batches, two of Qwen3-30B on H100, are those printed). What drops tokens there is told apart (`refused`).
+
+    >>> precision_of({"precision": "FP8-CS (FP8-MX)", "note": "the value outside brackets is taken"}, "25.11")
+    'fp8-cs'
+    """
+    cell = text(row, "precision").lower()
+    if not cell and release == "25.09" and source_of(row) == "MBR":
+        return "fp8-cs"
+    return cell.split(" (")[0] if "value outside brackets is taken" in text(row, "note") else cell
+
+
 def tidy_training(row: Row) -> Cells:
     """The cells of one training row."""
     source = source_of(row)
@@ -598,7 +614,7 @@ def tidy_training(row: Row) -> Cells:
     values = origin(row, source, about.trust) | {"task": "train"} | of_model | of_gpu | engine
     values |= split | batch_of(row, source, split) | adapters_of(row, source)
     zero, shard = sharding(row, about) if about is not UNKNOWN or text(row, "zero_fsdp") else (None, {})
-    precision = text(row, "precision").lower()
+    precision = precision_of(row, engine["release"])
     precision = precision if precision in DTYPES else names.precision(precision)
     dtype = DTYPES.get(precision or about.dtype) or ("bf16" if precision.startswith("bnb.") else None)
     dtype = "int8" if in_int8(row, source) else dtype
@@ -630,6 +646,7 @@ def tidy_training(row: Row) -> Cells:
     sets = of_model.get("sets", {}) | recompute.get("sets", {}) | beyond(row, source) | inputs(run)
     sets |= said.get("sets", {}) | tuned(row, source)
     if source == "litgpt":
+        values["seq"] = longest(values["note"], model)
         ran = litgpt(values)
         sets |= ran.pop("sets")
         values |= ran

@@ -53,9 +53,9 @@ SCHEDULES = {
     "1f1b": ("1f1b", ""),
     "zero-bubble": ("zb-h1", ""),
     "zb-?b": ("zb-h1", ""),
-    "zb-?v": ("zb-h2", "schedule zb-h2 for ZB-V, which holds as much as 1f1b"),
-    "v-half": ("zb-h1", "schedule zb-h1 for V-Half, which holds half as much"),
-    "v-min": ("zb-h1", "schedule zb-h1 for V-Min, which holds a third as much"),
+    "zb-?v": ("zb-v", ""),
+    "v-half": ("v-half", ""),
+    "v-min": ("v-min", ""),
 }
 """Schedules by their names in Primus-pipeline (docs, tech_blogs/primus_pipeline), as patterns without groups:
 (ours, what stands in)."""
@@ -65,9 +65,9 @@ def schedule_of(note: str) -> dict[str, str]:
     """The schedule that a note names, and what stands in for it.
 
     >>> schedule_of("PP-algorithm 1f1b-interleaved(vpp2)"), schedule_of("MI300, v-half")["schedule"], schedule_of("x")
-    ({'schedule': 'interleaved', 'stand_in': ''}, 'zb-h1', {})
+    ({'schedule': 'interleaved', 'stand_in': ''}, 'v-half', {})
     >>> schedule_of("interleaved 1F1B (vpp2)")["schedule"], schedule_of("ZB-V")["schedule"], schedule_of("1F1B-overlap")
-    ('interleaved', 'zb-h2', {})
+    ('interleaved', 'zb-v', {})
     """
     lower = note.lower().replace("zerobubble", "zero-bubble")
     named = re.search(rf"(?<![\w-])(?:({')|('.join(SCHEDULES)}))(?![\w-])", lower)
