@@ -118,7 +118,7 @@ def weight_bytes(model: Model, mapping: Mapping, quant: Quant) -> Num:
     True
     """
     parts = shards(model, mapping)
-    matrices = sum(parts[p] * (quant.weight_bytes if quant.narrows(p) else quant.rest_bytes) for p in PARTS)
+    matrices = sum(parts[p] * quant.widths[p][0] for p in PARTS)
     return matrices + parts["plain"] * quant.half_bytes + parts["embedding"] * quant.table_bytes
 
 

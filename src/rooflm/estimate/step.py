@@ -220,8 +220,8 @@ def of_experts(timed: Sequence[Timed], s: Scenario) -> Experts:
     moe = [] if moe and called_once(s) else moe
     scans = [t for t in timed if isinstance(t.node, Op) and t.node.name == "scan"]
     layers = add_up(t.node.count for t in moe if isinstance(t.node, Op) and t.node.kind == "moe")
-    inside = bool(moe) and s.efficiency.mode == "calibrated" and routed_inside(s)
-    return Experts(*(count / launches(timed) for count in (launches(moe), SPARED * inside * layers, launches(scans))))
+    inside, every = bool(moe) and s.efficiency.mode == "calibrated" and routed_inside(s), launches(timed)
+    return Experts(launches(moe) / every, SPARED * inside * layers / every, launches(scans) / every)
 
 
 def messages(timed: Sequence[Timed]) -> Num:

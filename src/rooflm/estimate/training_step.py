@@ -299,8 +299,8 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     buckets = ((np.asarray(m.zero) < 2) | (np.asarray(e.room.fragmentation) > 1)) * (np.asarray(m.dp * m.cp) > 1)
     readied = not is_plain(t.base_bits, 16) and (np.asarray(t.base_bits) < 16) * (np.asarray(m.zero) < 3)
     flat = 4.0 * (e.room.live > 0) * t.master * t.update.joined  # gradients that an update joins
-    fleeting = 0.0 if e.habits.zero_one else (np.asarray(count) <= 1) * (1.0 - buckets)
-    doubled = (not e.habits.zero_one) * 1.0 * (np.asarray(m.zero) < 1) * (np.asarray(m.dp * m.cp) > 1)
+    fleeting, doubled = (0.0, 0.0) if e.habits.zero_one else (
+        (np.asarray(count) <= 1) * (1.0 - buckets), (np.asarray(m.zero) < 1) * (np.asarray(m.dp * m.cp) > 1) * 1.0)
     return tm.Setup(
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
         grad_bytes(s), *adapter_sizes(s, c), e.room, stored_bytes(s)[0], fleeting, doubled,

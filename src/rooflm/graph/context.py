@@ -13,7 +13,7 @@ from rooflm.graph.ops import Comm, Op, gemm
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
-from rooflm.units import Num, is_plain, smaller
+from rooflm.units import Num, is_plain
 
 
 class Prefill(NamedTuple):
@@ -119,8 +119,7 @@ class Context:
 
     def widths(self, part: str) -> tuple[Num, Num, Num]:
         """Bytes a value of weights, activations and outputs of the products of a part of a layer (`quant.PARTS`)."""
-        q, half = self.quant, self.quant.half_bytes
-        return (q.weight_bytes, smaller(q.act_bytes, half), half) if q.narrows(part) else (q.rest_bytes, half, half)
+        return self.quant.widths[part]
 
     def rate(self, part: str) -> str:
         """Which compute rate the products of a part of a layer run at."""

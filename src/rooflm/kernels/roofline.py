@@ -161,8 +161,8 @@ def by_bound(timed: Sequence[Timed]) -> dict[str, Num]:
     out: dict[str, Num] = dict.fromkeys(BOUNDS, 0.0)
     for t in timed:
         bound, total = t.bound, t.total
-        for index, name in enumerate(BOUNDS):
-            out[name] = out[name] + pick(bound == index, total, 0.0)
+        for index in range(np.min(bound), np.max(bound) + 1):
+            out[BOUNDS[index]] = out[BOUNDS[index]] + pick(bound == index, total, 0.0)
     return out
 
 
