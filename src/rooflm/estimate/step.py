@@ -219,6 +219,8 @@ def of_experts(timed: Sequence[Timed], s: Scenario) -> Experts:
     moe = [t for t in timed if t.node.part == "moe"]
     moe = [] if moe and called_once(s) else moe
     scans = [t for t in timed if isinstance(t.node, Op) and t.node.name == "scan"]
+    if not moe and not scans:
+        return NO_EXPERTS
     layers = add_up(t.node.count for t in moe if isinstance(t.node, Op) and t.node.kind == "moe")
     inside, every = bool(moe) and s.efficiency.mode == "calibrated" and routed_inside(s), launches(timed)
     return Experts(launches(moe) / every, SPARED * inside * layers / every, launches(scans) / every)
