@@ -202,7 +202,7 @@ def whole_keys(c: Setup) -> Num:
     fp32 by _cp_options.convert_to_f32; that these stand whole is of the runs in docs/decisions/0170)."""
     mixers = [m for m in (local_mixer(b.mixer, c.mapping.tp) for b in c.model.blocks) if isinstance(m, Attention)]
     width = reduce(larger, [0.0, *(m.kv_heads * (m.head_dim + m.v_dim) for m in mixers)]) * (c.mapping.cp > 1)
-    return width * c.tokens * c.mapping.cp * (c.widths[1] + 4.0) * c.kernels.whole_keys * (not c.kernels.ring)
+    return width * c.tokens * c.mapping.cp * (c.widths[1] + 4.0) * c.kernels.torch_context * (not c.kernels.ring)
 
 
 def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:

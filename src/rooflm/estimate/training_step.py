@@ -109,14 +109,14 @@ def grad_bytes(s: Scenario) -> Num:
 
 
 def stored_bytes(s: Scenario) -> tuple[Num, Num]:
-    """(bytes of a trained layer weight as stored, as gathered): 16 bits, or 8 (engine.fp8_params), with a transposed
+    """(bytes of a trained layer weight as stored, as gathered): 16 bits, or 8 (engine.fp8_weights), with a transposed
     copy of each on most generations (not: engine.fp8_once). Adapters keep their width."""
     half, q, room = s.quant.half_bytes, s.quant, s.engine.room
-    narrow = (room.fp8_params or room.fp8_copies) and not s.training.adapters
+    narrow = room.fp8_weights != "wide" and not s.training.adapters
     if not (narrow and is_plain(q.act_bits, 8) and is_plain(q.weight_bits, 8)):
         return half, half
     copies = 1.0 if s.cluster.device.kernel_generation in listed(room.fp8_once) else 2.0
-    return (copies, 1.0) if room.fp8_params else (half + copies, half)
+    return (copies, 1.0) if room.fp8_weights == "narrow" else (half + copies, half)
 
 
 def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
@@ -218,7 +218,7 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
     """(forward, backward) nodes of all layers, from their plain forward nodes: adapters and the casts of frozen narrow
     weights beside them, casts to 8 or 4 bits (the weights' once for all m micro-batches)."""
     t, q, grads, k = s.training, s.quant, grad_bytes(s), s.engine.kernels
-    backward_rules = rules.Rules(grads, s.mapping.sp, 0.0 if t.adapters else 1.0, k.whole_keys)
+    backward_rules = rules.Rules(grads, s.mapping.sp, 0.0 if t.adapters else 1.0, k.torch_context)
     act = q.act_bits if isinstance(q.act_bits, int | float) else 16
     asis = t.adapters and act < 16 and is_plain(t.base_bits, act)  # a frozen base of the products' own width feeds them
     backward = rules.backward(base, backward_rules)

@@ -149,7 +149,7 @@ def context_exchange(c: Context, count: Num, p: Prefill, values: Num, out: Num) 
     """What a context group exchanges: keys and values (`values` a token) of the whole sequence gathered on every rank
     (Llama 3, arXiv 2407.21783, section 3.3.2), or passed around a ring, one rank's share a step (Ring Attention, arXiv
     2310.01889). Where it trains, outputs (`out` values a token) of the cp partial attentions are merged: each after the
-    first is read, and the sum read and written; or by plain kernels in fp32 (`whole_keys`): cast, out - s (out - new).
+    first is read, and the sum read and written; or by plain kernels in fp32 (`torch_context`): cast, out - s (out - new).
 
     Source: Transformer Engine, context_parallel.py, AttnFuncWithCPAndKVP2P (cp kernels, cp - 1 exchanges, correction of
     the output step by step); PyTorch, torch/distributed/tensor/experimental/_attention.py, _SDPAMerger."""
@@ -163,7 +163,7 @@ def context_exchange(c: Context, count: Num, p: Prefill, values: Num, out: Num) 
     else:
         nodes.append(c.message("cp_all_gather", "cp", "all_gather", count, size))
     if c.training and c.kernels.flash:
-        each = c.quant.half_bytes + 36.0 if c.kernels.whole_keys else 3.0 * c.quant.half_bytes
+        each = c.quant.half_bytes + 36.0 if c.kernels.torch_context else 3.0 * c.quant.half_bytes
         merged = each * p.tokens / ways * out * (ways - 1)
         nodes.append(stream("cp_merge", "attention", "add", count, merged, ways - 1))
     return nodes
@@ -206,7 +206,7 @@ def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
         return []
     rows = p.tokens / c.mapping.cp
     # rings and PyTorch pass expanded keys and values of a rank's own tokens; else latents travel and are expanded after
-    inside = c.training and (c.kernels.ring or c.kernels.whole_keys)
+    inside = c.training and (c.kernels.ring or c.kernels.torch_context)
     expanded, sent = (rows, heads * (qk + a.value_dim)) if inside else (p.keys, a.kv_rank + a.rope_dim)
     wide, reach = heads * (a.nope_dim + a.value_dim), _reach(a)
     flops = 2.0 * rows * smaller(attended(p.new, p.past, math.inf), reach) * heads * (qk + a.value_dim)
