@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -61,7 +61,8 @@ class Layer:
     whole: Num
 
 
-class Setup(NamedTuple):
+@dataclass(frozen=True)
+class Setup:
     """What the memory of a stage depends on. Bytes are of one value or parameter."""
 
     model: Model
@@ -75,7 +76,7 @@ class Setup(NamedTuple):
     grad_bytes: Num
     adapters: Num = 0.0  # parameters of low-rank adapters on one layer of a rank
     inputs: Num = 0.0  # values a token that these read
-    room: Room = Room()
+    room: Room = Room()  # noqa: RUF009  frozen, so one for all is right
     weight: Num = 2.0  # bytes of a trained one
     fleeting: Num = 0.0  # 1 where gradients do not stand
     doubled: Num = 0.0  # 1 where they stand beside buckets of them, at the end of a step
@@ -83,17 +84,27 @@ class Setup(NamedTuple):
     copied: Num = 0.0  # bytes that the update makes anew
     lone: bool = False  # ZeRO 3 shards no weights beside the master copy, and tables stay gathered (FSDP's root)
 
-    @property
+    @cached_property
     def tokens(self) -> Num:
         """Tokens of a micro-batch on one rank."""
         return self.mapping.micro_batch * self.seq / self.mapping.cp
 
-    @property
+    @cached_property
     def rows(self) -> Num:
         """Tokens whose norms and residuals the rank holds: its share under sequence parallelism."""
         return self.tokens / self.mapping.tp if self.mapping.sp else self.tokens
 
-    @property
+    @cached_property
+    def layer(self) -> Layer:
+        """A mean layer's and a largest one's activations."""
+        return fullest_layer(self)
+
+    @cached_property
+    def parameters(self) -> tuple[Num, Num]:
+        """Of a mean layer on one rank: of its experts, and all others."""
+        return layer_params(self.model, self.mapping)
+
+    @cached_property
     def widths(self) -> tuple[Num, Num]:
         """(bytes a value of the inputs of products, of everything else); 4-bit products return what they got."""
         wide = larger(self.quant.half_bytes, self.residual)
@@ -247,7 +258,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     BACKWARD_PRE). Gradients of an offloaded optimiser may stand in host memory (ZeRO-Offload, arXiv 2101.06840)."""
     t, m = c.options, c.mapping
     d, e = shard_ranks(m), expert_replicas(m)
-    each_experts, each = layer_params(c.model, m)
+    each_experts, each = c.parameters
     dense, experts = layers * each + ends, layers * each_experts
     share = t.trainable_layers * (not t.adapters)
     trained = layers * each * share + ends * (t.embeddings and not t.adapters) + layers * c.adapters
@@ -285,8 +296,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
 def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -> dict[str, Num]:
     """Bytes of the stage at `index` with so many layers; first, last: 1 where it holds the embedding or the head."""
     m, model, b = c.mapping, c.model, c.widths[1]
-    parts = model_states(c, layers, ends)
-    layer = fullest_layer(c)
+    parts, layer = model_states(c, layers, ends), c.layer
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.options.flushes, m.vp, index)
     parts["logits"] = last * c.tokens * ceil(model.vocab / m.tp) * c.room.logit_bytes
     reused = 1.0 * (np.asarray(c.room.fragmentation) <= 1)  # a layer runs again when the loss has been worked through

@@ -101,12 +101,14 @@ def over_cached(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> li
         more, each = pick(heads > kv, 1.0, 0.0), d.sequences * keys * pair * kv_b
         spread = [stream("kv_repeat", part, "kv_write", count, more * each * (kv + heads), 2 * more)]
         kv = heads
-    moved = d.sequences * (keys * kv * pair * kv_b + heads * pair * b)
+    # products without the keys first: in a grid these alone vary along the most axes
+    rows = d.sequences * heads
+    moved = keys * (d.sequences * kv * pair * kv_b) + rows * pair * b
     shape = (d.sequences, keys, heads, kv, a.head_dim, a.v_dim, reach)
-    core = Op("attention", part, "decode_attention", count, 2.0 * d.sequences * keys * heads * pair, moved, shape,
-              (b, kv_b, b), launches=1 if c.kernels.decode_flash else 2)  # fmt: skip
-    scores = d.sequences * keys * heads
-    return [*spread, core, *([] if c.kernels.decode_flash else [plain_softmax(c, count, scores)])]
+    core = Op("attention", part, "decode_attention", count, keys * (2.0 * rows * pair), moved, shape, (b, kv_b, b))
+    if c.kernels.decode_flash:
+        return [*spread, core]
+    return [*spread, core._replace(launches=2), plain_softmax(c, count, keys * rows)]
 
 
 def plain_softmax(c: Context, count: Num, scores: Num) -> Op:

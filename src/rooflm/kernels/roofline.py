@@ -117,7 +117,7 @@ def time_ops(ops: Sequence[Op], s: Scenario, engine: Factors = MEASURED) -> list
             times = dispatch.kernel_times(chosen, shape, times, s)
         for index, op, time, level, roof in zip(members, chosen, times, levels, roofs, strict=True):
             factor = factors[op.kind]
-            scaled = time * factor
+            scaled = time if is_plain(factor, 1.0) else time * factor
             if isinstance(factor, np.ndarray) or factor < 1.0:
                 scaled = larger(scaled, smaller(roof, time))  # work beside another kernel's has no time of its own
             timed[index] = Timed(op, scaled, level, time, roof)
