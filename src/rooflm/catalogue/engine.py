@@ -230,8 +230,8 @@ class Room:
     fragmentation: Num = number(1.0, "memory that the framework holds over what its tensors need", low=1)
     logit_bytes: Num = number(6.0, "training: a logit at its fullest moment, copies and gradients", "bytes", above=True)
     grad_bytes: Num = number(4, "a gradient as accumulated and reduced", "bytes", above=True)
-    fp8_weights: str = word("wide", "weights of 8-bit training are kept in 16 bits (wide), also with copies in fp8 that "
-                            "stand from step to step (copied), or in 8, as gathered (narrow: fp8_param_gather)",
+    fp8_weights: str = word("wide", "weights of 8-bit training are kept in 16 bits (wide), with copies in fp8 from "
+                            "step to step (copied), or in 8, as they are gathered (narrow: fp8_param_gather)",
                             ("wide", "copied", "narrow"))  # fmt: skip
     fp8_once: str = word("", "generations whose units take them in either layout: no transposed copies")
     grads_away: bool = flag(False, "training: gradients of an offloaded optimiser stand in host memory, too")

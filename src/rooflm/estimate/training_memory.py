@@ -96,8 +96,15 @@ class Setup:
 
     @cached_property
     def layer(self) -> Layer:
-        """A mean layer's and a largest one's activations."""
-        return fullest_layer(self)
+        """Mean bytes kept a layer over all blocks, and the most that any one layer holds at work."""
+        each = [(block.count, layer_activations(self, block)) for block in self.model.blocks]
+        kept, layers, m = sum(n * layer.kept for n, layer in each), self.model.layers, self.mapping
+        whole = reduce(larger, (layer.whole for _, layer in each))
+        if m.recompute == "block":  # N layers of each stage are recomputed, the others keep everything
+            mean = sum(n * layer.whole for n, layer in each)
+            share = smaller(m.recompute_layers * m.pp / layers, 1.0)
+            kept = share * kept + (1 - share) * mean
+        return Layer(kept / layers, whole)
 
     @cached_property
     def parameters(self) -> tuple[Num, Num]:
@@ -193,18 +200,6 @@ def layer_activations(c: Setup, block: Block) -> Layer:
         "ops": checkpoint + mixer.ops + ffn.ops,
     }  # fmt: skip
     return Layer(kept[m.recompute], whole)
-
-
-def fullest_layer(c: Setup) -> Layer:
-    """Mean bytes kept a layer over all blocks, and the most that any one layer holds at work."""
-    each = [(block.count, layer_activations(c, block)) for block in c.model.blocks]
-    kept, layers = sum(n * layer.kept for n, layer in each), c.model.layers
-    whole = reduce(larger, (layer.whole for _, layer in each))
-    if c.mapping.recompute == "block":  # N layers of each stage are recomputed, the others keep everything
-        mean = sum(n * layer.whole for n, layer in each)
-        share = smaller(c.mapping.recompute_layers * c.mapping.pp / layers, 1.0)
-        kept = share * kept + (1 - share) * mean
-    return Layer(kept / layers, whole)
 
 
 def whole_keys(c: Setup) -> Num:

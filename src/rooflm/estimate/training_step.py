@@ -296,15 +296,15 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     what the framework holds (fragmentation), in the pool of the stream that reduces them. A readied narrow base has
     norms in fp32 (PEFT, prepare_model_for_kbit_training; TRL calls it unless sharded)."""
     e, m, t, count = s.engine, s.mapping, s.training, micro_batches(s)
-    buckets = ((np.asarray(m.zero) < 2) | (np.asarray(e.room.fragmentation) > 1)) * (np.asarray(m.dp * m.cp) > 1)
-    readied = not is_plain(t.base_bits, 16) and (np.asarray(t.base_bits) < 16) * (np.asarray(m.zero) < 3)
+    zero, several, anew = np.asarray(m.zero), np.asarray(m.dp * m.cp) > 1, not e.habits.zero_one
+    buckets = ((zero < 2) | (np.asarray(e.room.fragmentation) > 1)) * several
+    readied = not is_plain(t.base_bits, 16) and (np.asarray(t.base_bits) < 16) * (zero < 3)
     flat = 4.0 * (e.room.live > 0) * t.master * t.update.joined  # gradients that an update joins
-    fleeting, doubled = (0.0, 0.0) if e.habits.zero_one else (
-        (np.asarray(count) <= 1) * (1.0 - buckets), (np.asarray(m.zero) < 1) * (np.asarray(m.dp * m.cp) > 1) * 1.0)
+    fleeting, doubled = ((np.asarray(count) <= 1) * (1.0 - buckets), 1.0 * (zero < 1) * several) if anew else (0.0, 0.0)
     return tm.Setup(
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
         grad_bytes(s), *adapter_sizes(s, c), e.room, stored_bytes(s)[0], fleeting, doubled,
-        pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s) + flat, not e.habits.zero_one,
+        pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s) + flat, anew,
     )  # fmt: skip
 
 

@@ -151,7 +151,7 @@ def context_exchange(c: Context, count: Num, p: Prefill, values: Num, out: Num) 
     """What a context group exchanges: keys and values (`values` a token) of the whole sequence gathered on every rank
     (Llama 3, arXiv 2407.21783, section 3.3.2), or passed around a ring, one rank's share a step (Ring Attention, arXiv
     2310.01889). Where it trains, outputs (`out` values a token) of the cp partial attentions are merged: each after the
-    first is read, and the sum read and written; or by plain kernels in fp32 (`torch_context`): cast, out - s (out - new).
+    first is read, and the sum read and written; or by plain kernels in fp32 (torch_context): cast, out - s (out - new).
 
     Source: Transformer Engine, context_parallel.py, AttnFuncWithCPAndKVP2P (cp kernels, cp - 1 exchanges, correction of
     the output step by step); PyTorch, torch/distributed/tensor/experimental/_attention.py, _SDPAMerger."""
