@@ -24,6 +24,7 @@ SPLIT = shapes.WIDENED | {CompressedAttention: ("heads", "out_groups")}
 """What of a mixer a tensor group splits."""
 
 
+@kept
 def local_mixer(mixer: shapes.Mixer | None, tp: Num) -> shapes.Mixer | None:
     """The mixer as one rank of the tensor group holds it: heads split, KV heads replicated when there are too few."""
     if mixer is None or is_plain(tp, 1):

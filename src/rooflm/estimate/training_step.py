@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, Attention, Block, Model, MoE
 from rooflm.estimate import training_memory as tm
 from rooflm.graph import backward as rules
@@ -19,6 +20,7 @@ from rooflm.graph import forward as graph
 from rooflm.graph.context import Context, Pass, Prefill, absent_group
 from rooflm.graph.feedforward import reached_ranks
 from rooflm.graph.ops import PRODUCTS, Comm, Op, attended, gemm, stream
+from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
@@ -76,9 +78,14 @@ def context(s: Scenario) -> Context:
     """The forward pass of one micro-batch on one rank."""
     m, length = s.mapping, document(s)
     tokens = m.micro_batch * s.workload.seq
-    kernels = replace(s.engine.kernels, vocab_parallel=True, epilogue=False)  # activations apart from products
     work = Pass(Prefill(tokens / length, length, 0), None, tokens / m.cp)
-    return Context(trained_model(s), work, m, s.quant, kernels, s.training)
+    return Context(trained_model(s), work, m, s.quant, kernels_of_training(s.engine.kernels), s.training)
+
+
+@kept
+def kernels_of_training(kernels: Kernels) -> Kernels:
+    """An engine's kernels as a training step runs them: activations are apart from products."""
+    return replace(kernels, vocab_parallel=True, epilogue=False)
 
 
 def trained_model(s: Scenario) -> Model:
