@@ -13,7 +13,7 @@ from rooflm.asked.answers.outputs import TRAIN_OUTPUTS
 from rooflm.asked.answers.training import TrainingEstimate, train
 from rooflm.asked.assumed import kernel_unmeasured
 from rooflm.asked.build_training import build_training
-from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE, parameters
+from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE
 from rooflm.errors import RooflmError
 from rooflm.estimate.training import train_scenario
 from rooflm.estimate.training_time import overlap_tax
@@ -474,7 +474,7 @@ def test_a_pipeline_takes_the_highest_stage_that_goes_with_it() -> None:
 def test_there_is_no_fp32_copy_of_fp32_weights(engine: str) -> None:
     """Two moments as wide as they are; torchtune's recipes keep none of 16-bit weights either."""
     asked: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "h100", "gpus": 1, "batch": 1, "seq": 128}
-    count = parameters(load_model("llama-3.2-1b"))
+    count = load_model("llama-3.2-1b").parameters
     for dtype, each in (("fp32", 8), ("bf16", 4 if engine == "torchtune" else 12)):
         states = run(**asked, engine=engine, dtype=dtype).memory.parts["optimizer"]
         assert states == pytest.approx(each * count, rel=0.01), dtype

@@ -107,8 +107,8 @@ class Setup:
         return Layer(kept / layers, whole)
 
     @cached_property
-    def parameters(self) -> tuple[Num, Num]:
-        """Of a mean layer on one rank: of its experts, and all others."""
+    def layer_params(self) -> tuple[Num, Num]:
+        """Parameters of a mean layer on one rank: of its experts, and all others."""
         return layer_params(self.model, self.mapping)
 
     @cached_property
@@ -253,7 +253,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     BACKWARD_PRE). Gradients of an offloaded optimiser may stand in host memory (ZeRO-Offload, arXiv 2101.06840)."""
     t, m = c.options, c.mapping
     d, e = shard_ranks(m), expert_replicas(m)
-    each_experts, each = c.parameters
+    each_experts, each = c.layer_params
     dense, experts = layers * each + ends, layers * each_experts
     share = t.trainable_layers * (not t.adapters)
     trained = layers * each * share + ends * (t.embeddings and not t.adapters) + layers * c.adapters
