@@ -236,8 +236,8 @@ class Model:
             for b in m.blocks
         )
         head = (m.vocab * m.hidden if m.head and not m.tied else 0) + m.head_bias * m.vocab
-        tower = 0 if active else m.tower_params
-        return m.vocab * m.hidden + m.positions * m.hidden + layers + norm_params(m) + head + m.extra_params + tower
+        tables = m.vocab * m.hidden + m.positions * m.hidden
+        return tables + layers + norm_params(m) + head + m.extra_params + (0 if active else m.tower_params)
 
     @property
     def layers(self) -> Num:

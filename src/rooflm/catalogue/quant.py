@@ -37,10 +37,6 @@ class Quant:
     needs: str = word("", "type that tells whether a device's units multiply in it, in training (none: its width's)")
     in_files: str = word("", "scheme as which an engine that reads files of its own format runs it (none: as it is)")
 
-    def narrows(self, part: str) -> bool:
-        """Whether the weights of a part of a layer are quantised."""
-        return part not in self.wide
-
     @cached_property
     def half_bytes(self) -> float:
         """Bytes a value of all that is not quantised: 2, or 4 where weights are fp32."""
@@ -85,7 +81,12 @@ class Quant:
         """Bytes a value of weights, activations and outputs of the products of each part of a layer (PARTS)."""
         half = self.half_bytes
         narrow, rest = (self.weight_bytes, smaller(self.act_bytes, half), half), (self.rest_bytes, half, half)
-        return {part: narrow if self.narrows(part) else rest for part in PARTS}
+        return {part: rest if part in self.wide else narrow for part in PARTS}
+
+    @cached_property
+    def rates(self) -> dict[str, str]:
+        """Which compute rate they run at."""
+        return {part: "half" if part in self.wide else "quant" for part in PARTS}
 
 
 _ANY: dict[int, tuple[str, ...]] = {4: ("fp4", "int4"), 8: ("fp8", "int8"), 16: ("bf16", "fp16"), 32: ("tf32", "fp32")}

@@ -101,8 +101,7 @@ def over_cached(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> li
         more, each = pick(heads > kv, 1.0, 0.0), d.sequences * keys * pair * kv_b
         spread = [stream("kv_repeat", part, "kv_write", count, more * each * (kv + heads), 2 * more)]
         kv = heads
-    # products without the keys first: in a grid these alone vary along the most axes
-    rows = d.sequences * heads
+    rows = d.sequences * heads  # products without the keys first, which alone vary along the most axes of a grid
     moved = keys * (d.sequences * kv * pair * kv_b) + rows * pair * b
     shape = (d.sequences, keys, heads, kv, a.head_dim, a.v_dim, reach)
     core = Op("attention", part, "decode_attention", count, keys * (2.0 * rows * pair), moved, shape, (b, kv_b, b))
@@ -216,7 +215,7 @@ def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
     shape = (p.sequences, p.new, p.past, heads, qk, a.value_dim, reach, a.kv_rank, a.rope_dim)
     return [
         *context_exchange(c, count, p, sent, heads * a.value_dim),
-        gemm("kv_up", part, count, expanded, wide, a.kv_rank, c.widths(part), c.rate(part)),
+        gemm("kv_up", part, count, expanded, wide, a.kv_rank, c.quant.widths[part], c.quant.rates[part]),
         Op("attention", part, "mla_attention", count, flops, traffic, shape, (b, b, b)),
     ]
 
@@ -228,7 +227,7 @@ def absorbed_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
     if not d:
         return []
     keys = smaller(d.context, _reach(a)) / c.mapping.cp
-    narrow = pick(c.widths(part)[1] < 2, 1.0, 0.0)
+    narrow = pick(c.quant.widths[part][1] < 2, 1.0, 0.0)
     kernels = c.kernels.latent_chain + 2 * narrow * c.kernels.absorb_chain
     moved = kernels * 2 * d.sequences * heads * a.nope_dim * b
     return [
