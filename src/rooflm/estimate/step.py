@@ -241,8 +241,9 @@ def step(
     total. A negative gap shortens all parts alike (`paced`). prompts: whether the pass has any (`prompt_factor`)."""
     host, shares, slower = engine.host, by_part(timed), prompt_factor(engine, device) if prompts else 1.0
     alone, count = add_up(shares.values()), launches(timed)
-    device_time, plain = alone + count * host.gap, isinstance(host.gap, int | float) and host.gap >= 0
-    if not (plain and is_plain(slower, 1.0)):
+    if isinstance(host.gap, int | float) and host.gap >= 0 and is_plain(slower, 1.0):
+        device_time = alone + count * host.gap
+    else:
         roof = add_up(t.node.count * smaller(t.roof, t.time) for t in timed)
         device_time = paced(alone, count * host.gap, roof, slower)
     fixed = fixed + host.step + (0.0 if is_plain(host.message, 0.0) else host.message * messages(timed))
