@@ -9,6 +9,7 @@ from operator import or_
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import NDArray
 
 Num = float | NDArray[Any]
@@ -23,7 +24,7 @@ def larger(a: Num, b: Num) -> Num:
     >>> larger(1.0, 2.0), larger(np.array([1.0, 3.0]), 2.0).tolist()
     (2.0, [2.0, 3.0])
     """
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+    if type(a) is ndarray or type(b) is ndarray:
         return np.maximum(a, b)
     return a if a > b else b
 
@@ -34,7 +35,7 @@ def smaller(a: Num, b: Num) -> Num:
     >>> smaller(1.0, 2.0), smaller(np.array([1.0, 3.0]), 2.0).tolist()
     (1.0, [1.0, 2.0])
     """
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+    if type(a) is ndarray or type(b) is ndarray:
         return np.minimum(a, b)
     return a if a < b else b
 
@@ -45,7 +46,7 @@ def pick(flag: Any, here: Num, there: Num) -> Num:
     >>> pick(True, 1.0, 2.0), pick(np.array([True, False]), 1.0, 2.0).tolist()
     (1.0, [1.0, 2.0])
     """
-    if isinstance(flag, np.ndarray):
+    if type(flag) is ndarray:
         return np.where(flag, here, there)
     return here if flag else there
 
@@ -64,7 +65,7 @@ def either(plain: Callable[[float], float], arrays: Callable[[Any], Any]) -> Cal
     """
 
     def call(value: Num) -> Num:
-        return arrays(value) if isinstance(value, np.ndarray) else plain(value)
+        return arrays(value) if isinstance(value, ndarray) else plain(value)
 
     return call
 

@@ -18,7 +18,6 @@ from rooflm.catalogue.model import (
     MoE,
     ffn_params,
     mixer_params,
-    parameters,
 )
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
@@ -73,34 +72,34 @@ def test_ffn_params_by_hand(ffn: MLP | MoE | None, hidden: int, total: int, acti
 
 
 def test_parameters_of_llama_7b_and_what_each_switch_adds() -> None:
-    assert parameters(LLAMA) == 6738415616
-    assert parameters(replace(LLAMA, tied=True)) == 6738415616 - 32000 * 4096
-    assert parameters(replace(LLAMA, norm="layer")) == 6738415616 + 65 * 4096
-    assert parameters(replace(LLAMA, positions=2048, head_bias=True)) == 6738415616 + 2048 * 4096 + 32000
+    assert LLAMA.parameters == 6738415616
+    assert replace(LLAMA, tied=True).parameters == 6738415616 - 32000 * 4096
+    assert replace(LLAMA, norm="layer").parameters == 6738415616 + 65 * 4096
+    assert replace(LLAMA, positions=2048, head_bias=True).parameters == 6738415616 + 2048 * 4096 + 32000
 
 
 def test_arrays_and_broadcasting_give_the_scalars_numbers() -> None:
     hidden, layers = np.array([[2048.0], [4096.0]]), np.array([16.0, 32.0, 64.0])
     model = Model("grid", hidden, 32000, (Block(layers, Attention(32, 32, 128), MLP(11008)),))
-    grid = parameters(model)
+    grid = model.parameters
     assert np.shape(grid) == (2, 3)
     assert grid[1, 1] == 6738415616
     for i in range(2):
         for j in range(3):
             block = Block(float(layers[j]), Attention(32, 32, 128), MLP(11008))
-            assert grid[i, j] == parameters(Model("point", float(hidden[i, 0]), 32000, (block,)))
+            assert grid[i, j] == Model("point", float(hidden[i, 0]), 32000, (block,)).parameters
 
 
 def test_neutral_scales_change_nothing() -> None:
     assert LLAMA.scaled() is LLAMA
-    assert parameters(replace(LLAMA, width_scale=1.0, depth_prune=0.0)) == parameters(LLAMA)
+    assert replace(LLAMA, width_scale=1.0, depth_prune=0.0).parameters == LLAMA.parameters
 
 
 def test_depth_scale_and_prune_change_the_layers_only() -> None:
     half = replace(LLAMA, depth_scale=0.5)
     assert half.layers == 16 and half.scaled().hidden == 4096
     outside = 2 * 32000 * 4096 + 4096
-    assert parameters(half) - outside == (parameters(LLAMA) - outside) / 2
+    assert half.parameters - outside == (LLAMA.parameters - outside) / 2
     # Shortened LLaMA (arXiv 2402.02834): 32 blocks less 27 % leave 23
     assert replace(LLAMA, depth_prune=0.27).layers == 23
     assert replace(LLAMA, depth_scale=0.73).layers == 23
@@ -139,7 +138,7 @@ def test_pruning_to_nothing_leaves_one_of_each() -> None:
 def test_a_scale_may_be_an_axis() -> None:
     swept = replace(LLAMA, depth_scale=np.array([0.5, 1.0, 2.0]))
     assert list(swept.layers) == [16, 32, 64]
-    assert parameters(swept)[1] == 6738415616
+    assert swept.parameters[1] == 6738415616
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 
 import rooflm
 from rooflm.asked.build_inference import build_inference
-from rooflm.catalogue.model import parameters
 from rooflm.estimate.capacity import most_in_flight, running
 from rooflm.readers.checkpoints.load import load_model
 
@@ -57,7 +56,7 @@ def test_weights_are_read_once_a_micro_batch(batch, passes):
     micro-batch in flight, whose number is that of the stages, or of the sequences where these are fewer."""
     e = rooflm.infer("llama-2-13b", gpu="a100", pp=4, batch=batch, prompt=1, output=2)
     model = load_model("llama-2-13b")
-    weights = 2 * (parameters(model) - model.vocab * model.hidden)
+    weights = 2 * (model.parameters - model.vocab * model.hidden)
     assert float(e.in_step("bytes")) == pytest.approx(passes * float(weights), rel=0.005)
 
 

@@ -13,7 +13,7 @@ from rooflm.asked.answers.outputs import TRAIN_OUTPUTS
 from rooflm.asked.answers.training import TrainingEstimate, train
 from rooflm.asked.assumed import kernel_unmeasured
 from rooflm.asked.build_training import build_training
-from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE, parameters
+from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE
 from rooflm.errors import RooflmError
 from rooflm.estimate.training import train_scenario
 from rooflm.estimate.training_time import overlap_tax
@@ -348,7 +348,7 @@ def test_gradients_of_gathered_keys_come_around_in_pytorch() -> None:
     turns = sum(float(t.total) for t in e.timed.passes["backward", "layers"] if t.node.name == "cp_rotation")
     assert float(e.parts["cp_comm"]) == pytest.approx(turns / 8)
     assert float(run(seq=262144, efficiency="ideal", **asked).parts["cp_comm"]) == 0
-    plain = run(seq=262144, sets={"engine.whole_keys": False}, **asked)
+    plain = run(seq=262144, sets={"engine.torch_context": False}, **asked)
     assert "cp_rotation" not in plain.comm_bytes
     assert float(e.step_time) > float(plain.step_time)
 
@@ -474,7 +474,7 @@ def test_a_pipeline_takes_the_highest_stage_that_goes_with_it() -> None:
 def test_there_is_no_fp32_copy_of_fp32_weights(engine: str) -> None:
     """Two moments as wide as they are; torchtune's recipes keep none of 16-bit weights either."""
     asked: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "h100", "gpus": 1, "batch": 1, "seq": 128}
-    count = parameters(load_model("llama-3.2-1b"))
+    count = load_model("llama-3.2-1b").parameters
     for dtype, each in (("fp32", 8), ("bf16", 4 if engine == "torchtune" else 12)):
         states = run(**asked, engine=engine, dtype=dtype).memory.parts["optimizer"]
         assert states == pytest.approx(each * count, rel=0.01), dtype
@@ -709,13 +709,13 @@ def test_weights_of_8_bits_alone_where_units_take_them_either_way() -> None:
     ends = 2 * 128256 * 4096
     for gpu, share in (("h100-sxm-80gb", 1.0), ("gb200", 0.5), ("rtx-pro-6000-96gb", 1.0), ("mi355x", 1.0)):
         copied, stored = run(**asked, gpu=gpu, engine="megatron"), run(**asked, gpu=gpu, engine="nemo")
-        plain = run(**asked, gpu=gpu, engine=load_engine("megatron").but(fp8_copies=False))
+        plain = run(**asked, gpu=gpu, engine=load_engine("megatron").but(fp8_weights="wide"))
         both = copied.memory.parts["weights"] - plain.memory.parts["weights"]  # beside parameters of 16 bits
         assert both == pytest.approx(share * (plain.memory.parts["weights"] - 2.0 * ends), rel=1e-3)
         assert copied.comm_bytes == plain.comm_bytes
         layers = plain.memory.parts["weights"] - 2.0 * ends
         assert stored.memory.parts["weights"] == pytest.approx(share * layers + 2.0 * ends, rel=1e-3)
-        kept = run(**asked, gpu=gpu, engine=load_engine("nemo").but(fp8_params=False))
+        kept = run(**asked, gpu=gpu, engine=load_engine("nemo").but(fp8_weights="copied"))
         saved = kept.comm_bytes["dp_all_gather"] - stored.comm_bytes["dp_all_gather"]
         assert saved == pytest.approx(0.5 * layers, rel=0.02)
         written = [n.bytes for r in (kept, stored) for n in updates(r) if n.name == "update"]
@@ -729,7 +729,7 @@ def updates(r: TrainingEstimate) -> list[Any]:
 
 def test_adapters_keep_their_own_width_and_a_16_bit_base_its_own() -> None:
     asked = ADAPTED | {"gpu": "gb200", "gpus": 8, "batch": 8}
-    stored, kept = run(**asked), run(**asked | {"engine": load_engine("nemo").but(fp8_params=False)})
+    stored, kept = run(**asked), run(**asked | {"engine": load_engine("nemo").but(fp8_weights="copied")})
     assert stored.memory.parts["weights"] == kept.memory.parts["weights"]
     assert stored.comm_bytes["dp_all_gather"] == kept.comm_bytes["dp_all_gather"]
 

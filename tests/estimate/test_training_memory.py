@@ -524,10 +524,10 @@ def test_keys_and_values_that_a_context_group_gathers_stand_whole() -> None:
     """Qwen3 8B over one sequence of 2^20 tokens on eight H100 holds 56.2 GB with them (TRL, pull request 6845)."""
 
     def buffers(**sets: bool) -> float:
-        sets = {"engine.whole_keys": True, **sets}
+        sets = {"engine.torch_context": True, **sets}
         run = rooflm.train("qwen3-8b", gpu="h100", gpus=8, cp=8, batch=1, seq=2**20, engine="fsdp", sets=sets)
         return float(run.memory.parts["buffers"])
 
-    whole = buffers() - buffers(**{"engine.whole_keys": False})
+    whole = buffers() - buffers(**{"engine.torch_context": False})
     assert whole == pytest.approx(2**20 * 8 * 2 * 128 * 6)
     assert buffers(**{"engine.ring": True}) < buffers()

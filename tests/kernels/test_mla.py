@@ -24,8 +24,8 @@ from rooflm.kernels.mla import (
     IDEAL_MLA_DECODE,
     IDEAL_MLA_PREFILL,
     MlaDecodeConstants,
+    MlaLatentsConstants,
     MlaPrefillConstants,
-    MlaSparseConstants,
     latents_prefill_time,
     mla_decode_time,
     mla_prefill_time,
@@ -132,7 +132,8 @@ def test_rows_are_complete() -> None:
         kinds = {
             "mla-decode": MlaDecodeConstants,
             "mla-decode-triton": MlaDecodeConstants,
-            "mla-sparse": MlaSparseConstants,
+            "mla-sparse": MlaLatentsConstants,
+            "mla-prompts-triton": MlaLatentsConstants,
         }
         typed(kinds.get(row.kernel, MlaPrefillConstants), row)
         assert len(row.constants) <= 13

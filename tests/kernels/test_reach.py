@@ -66,7 +66,8 @@ def questions(family: str, w: Where, sizes: Iterable[int]) -> Iterator[Match]:
         if w.generation == "blackwell":  # narrow_prompts
             yield lookup(*ask, "fp8", "mla-prefill")
         yield from (lookup(*ask, dtype, "mla-decode") for dtype in ("bf16", "fp8"))
-        yield lookup(*ask, "bf16", "mla-decode-triton")  # engine.attention
+        for kernel in ("mla-decode", "mla-prompts"):  # engine.attention
+            yield lookup(*ask, "bf16", f"{kernel}-triton")
     elif family == "elementwise":
         yield from (lookup(*ask, "fp16", kind) for kind in set(MEASURED_KERNEL.values()))
     elif family == "moe":

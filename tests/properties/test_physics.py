@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rooflm import infer
-from rooflm.catalogue.model import parameters
 from rooflm.estimate.memory import shards
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.rows import names
@@ -106,7 +105,7 @@ def test_shards_sum_to_the_whole(model: str, tp: int, pp: int) -> None:
     if tp not in _splits(model) or loaded.layers % pp:
         return
     total = sum(float(v) for v in shards(loaded, Mapping(tp=tp, pp=pp)).values()) * tp * pp
-    whole = float(parameters(loaded))
+    whole = float(loaded.parameters)
     assert total >= whole * 0.999
     if tp == pp == 1:
         assert np.isclose(total, whole, rtol=2e-3)
@@ -158,4 +157,4 @@ def test_every_model(model: str) -> None:
     fast = infer(model, **point, efficiency="ideal", sets={"cluster.device.dram.bandwidth": 9.6e12})
     assert float(fast.tpot) < float(ideal.tpot)
     loaded = load_model(model)
-    assert np.isclose(sum(float(v) for v in shards(loaded, Mapping()).values()), float(parameters(loaded)), rtol=1e-6)
+    assert np.isclose(sum(float(v) for v in shards(loaded, Mapping()).values()), float(loaded.parameters), rtol=1e-6)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rooflm.catalogue.model import INF, MLA, Attention, LinearAttention, MoE, parameters
+from rooflm.catalogue.model import INF, MLA, Attention, LinearAttention, MoE
 from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.readers import rows as catalogue
 from rooflm.readers.checkpoints.load import load_model
@@ -32,7 +32,7 @@ EMBEDDING_AND_HEAD = 2
 @pytest.mark.parametrize("name", NAMES)
 def test_parameter_count_is_the_published_one(name: str) -> None:
     model = load_model(name)
-    count, published = parameters(model) - model.tower_params, model.published_params
+    count, published = model.parameters - model.tower_params, model.published_params
     tolerance = {"exact": 0.005, "rounded": 0.01}[model.params_kind]
     off = count / published - 1
     row = f"{name}: computed {count:,.0f}, published {published:,.0f} ({model.params_kind}), {off:+.3%}"
@@ -42,19 +42,19 @@ def test_parameter_count_is_the_published_one(name: str) -> None:
 def test_most_counts_are_exact_to_the_last_parameter() -> None:
     models = [load_model(n) for n in NAMES]
     exact = [m for m in models if m.params_kind == "exact"]
-    off = {m.name: parameters(m) - m.published_params for m in exact if parameters(m) != m.published_params}
+    off = {m.name: m.parameters - m.published_params for m in exact if m.parameters != m.published_params}
     assert len(exact) >= 130 and not off
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if load_model(n).published_active])
 def test_active_parameters_are_the_published_ones(name: str) -> None:
     model = load_model(name)
-    most = parameters(model, active=True)
+    most = model.active_parameters
     least = most - EMBEDDING_AND_HEAD * model.vocab * model.hidden
     printed = str(int(model.published_active))
     half_a_digit = min(10 ** (len(printed) - len(printed.rstrip("0"))), 10**9) / 2
     assert least - half_a_digit <= model.published_active <= most + half_a_digit
-    assert most < parameters(model)
+    assert most < model.parameters
 
 
 def test_the_catalogue_covers_the_families() -> None:
@@ -134,7 +134,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     model = load_model(path)
     assert (model.name, model.hidden, model.layers) == ("tiny", 64, 2)
     per_layer = 64 * 64 * 2 + 2 * 64 * 32 + 3 * 64 * 128 + 2 * 64
-    assert parameters(model) == 2 * 1000 * 64 + 2 * per_layer + 64
+    assert model.parameters == 2 * 1000 * 64 + 2 * per_layer + 64
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,26 @@ def parser_of(engine: str) -> str:
 SERVERS = sorted(n for n in engine_names() if load_engine(n).command.start and not load_engine(n).family)
 
 
+def test_an_option_goes_where_its_word_says() -> None:
+    """Into the environment, into the file of options, or onto the command line."""
+
+    def told(engine: str, scheme: str, **chosen: int) -> str:
+        return serve_command("m", load_engine(engine), parse_quant(scheme), {"batch": 4, **chosen}, 640)
+
+    environment = "OLLAMA_NUM_PARALLEL=4 OLLAMA_CONTEXT_LENGTH=640 "
+    assert told("ollama", "w4a16kv8").startswith(environment + "OLLAMA_KV_CACHE_TYPE=q8_0 ollama serve")
+    assert told("ollama", "w4a16kv16").startswith(environment + "ollama serve")
+    plain, both = told("trtllm", "w16a16kv16"), told("trtllm", "w16a16kv8", adapters=2)
+    assert plain.startswith("trtllm-serve") and "--kv_cache_free_gpu_memory_fraction 0.9" in plain
+    lines = re.findall(r"^printf '(.*)' > extra.yaml && trtllm-serve .* --extra_llm_api_options extra.yaml$", both)[0]
+    assert yaml.safe_load(lines.replace("\\n", "\n")) == {
+        "kv_cache_config": {"dtype": "fp8", "free_gpu_memory_fraction": 0.9}, "enable_lora": True,
+        "lora_config": {"max_lora_rank": 16, "max_loras": 2},
+    }  # fmt: skip
+    assert "--kv_cache_free" not in both  # the file tells it
+    assert "--kv-cache-dtype fp8_e4m3" in told("vllm", "w16a16kv8")
+
+
 @pytest.mark.parametrize("engine", [n for n in SERVERS if not n.startswith("ollama")])  # told by its environment
 def test_every_flag_is_one_of_the_parsers(engine: str) -> None:
     command = load_engine(engine).command

@@ -49,6 +49,7 @@ class Abilities:
         return not self.schemes or bool(kinds_of(quant) & set(listed(self.schemes)))
 
 
+@lru_cache
 def of_name(text: str, name: str, usual: float) -> float:
     """The number that a text such as "gptq:8 int4:2" has for a scheme's name, whatever its cache, or the usual one.
 

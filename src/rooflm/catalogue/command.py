@@ -6,10 +6,14 @@ from dataclasses import dataclass
 
 from rooflm.catalogue.fields import count, flag, word
 
+FORMS = ("env: ", "file: ")
+"""How a text begins that goes into the environment, or into the file of options."""
+
 
 @dataclass(frozen=True)
 class Command:
-    """How it is started: how each part of a search's answer is written on its command line.
+    """How it is started: how each part of a search's answer is written on its command line, or, after one of FORMS, in
+    its environment or as lines of its file of options.
 
     In braces: `model`, `tp`, `pp`, `dp`, `ep`, `batch` (sequences), `each` (of a rank), `length`, `context` (of all
     sequences together), `budget`, `memory_fraction`, `free_fraction`, `port`, `layers` (of the device), `experts`
@@ -24,32 +28,24 @@ class Command:
     dp: str = word("", "data-parallel ranks above 1")
     ep: str = word("", "expert ranks above 1")
     attention_dp: str = word("", "ranks that share experts and have sequences of their own")
-    attention_dp_file: str = word("", "the same as a line of the file of options")
     attention_tp: bool = flag(True, "such ranks may be tensor groups")
     batch: str = word("", "most sequences at a time")
-    batch_env: str = word("", "the same in its environment")
-    length_env: str = word("", "longest sequence, in its environment")
-    kv8_env: str = word("", "an 8-bit cache, in its environment")
     length: str = word("", "longest sequence")
     whole: str = word("", "prompts go in whole")
     budget: str = word("", "tokens of a pass")
     chunked: str = word("", "prompts longer than that go in by chunks")
     memory: str = word("", "share of memory, where it is not all")
-    free: str = word("", "share of what is left for the cache, where it is not all")
+    free: str = word("", "share of what is left for the cache, where it is not all and `kv8` does not tell it")
     fp8: str = word("", "8-bit weights and activations")
     kv8: str = word("", "an 8-bit cache")
-    kv8_file: str = word("", "the same as lines of the file of options (in place of `free`)")
     experts_cpu: str = word("", "layers whose experts stay in the host's memory")
     layers_gpu: str = word("", "layers that the device holds, where it is not all")
     draft: str = word("", "a draft model that guesses tokens: its name, and how many a step")
     heads: str = word("", "the model's own layers that guess tokens: how many a step")
     lora: str = word("", "adapters served beside the model: how many at a time, of which rank")
-    lora_file: str = word("", "the same as lines of the file of options")
     ranks: str = word("", "greatest ranks of adapters that it may be told, rising (none: any)")
     prefill: str = word("", "a replica that only prefills, the cache going to another")
     decode: str = word("", "a replica that only decodes")
-    prefill_file: str = word("", "the first as lines of the file of options")
-    decode_file: str = word("", "the second as lines of the file of options")
     router: str = word("", "what stands in front of both, told every server (or hosts and ports of each)")
     router_prefill: str = word("", "how it is told one prefill server")
     router_decode: str = word("", "how it is told one decode server")
@@ -64,4 +60,4 @@ class Command:
     @property
     def pools(self) -> bool:
         """Whether it can run separate prefill and decode replicas (assumed where it has no known command)."""
-        return bool(self.prefill or self.prefill_file) or not self.start
+        return bool(self.prefill) or not self.start

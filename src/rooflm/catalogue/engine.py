@@ -154,8 +154,8 @@ class Kernels:
     gathered: str = word("narrow", "what ranks gather of a token: 8 or 4 bits as products take it; 16 where scales are "
                          "by blocks; or always 16", ("narrow", "blocks_wide", "wide"))  # fmt: skip
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
-    whole_keys: bool = flag(False, "training: context groups are PyTorch's: keys and values stand whole on each rank, "
-                            "their gradients come around in fp32, outputs are merged by plain kernels")  # fmt: skip
+    torch_context: bool = flag(False, "training: context groups are PyTorch's: keys and values stand whole on a rank, "
+                               "their gradients come around in fp32, outputs are merged by plain kernels")  # fmt: skip
     grouped: bool = flag(False, "one kernel holds the products of all experts, else each expert has its own")
     route_copies: Num = count(0, "training: bytes a value of a pair that indexing moves in place of sorts", 0)
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
@@ -238,9 +238,10 @@ class Room:
     fragmentation: Num = number(1.0, "memory that the framework holds over what its tensors need", low=1)
     logit_bytes: Num = number(6.0, "training: a logit at its fullest moment, copies and gradients", "bytes", above=True)
     grad_bytes: Num = number(4, "a gradient as accumulated and reduced", "bytes", above=True)
-    fp8_params: bool = flag(False, "in fp8 it stores and gathers 8-bit weights (fp8_param_gather), not 16-bit ones")
+    fp8_weights: str = word("wide", "weights of 8-bit training are kept in 16 bits (wide), with copies in fp8 from "
+                            "step to step (copied), or in 8, as they are gathered (narrow: fp8_param_gather)",
+                            ("wide", "copied", "narrow"))  # fmt: skip
     fp8_once: str = word("", "generations whose units take them in either layout: no transposed copies")
-    fp8_copies: bool = flag(False, "training: fp8 copies of 16-bit weights stand from one step to the next")
     grads_away: bool = flag(False, "training: gradients of an offloaded optimiser stand in host memory, too")
     holds: str = word("layer", "what ZeRO 3 holds of weights that it gathered: a layer's; without recomputation all, "
                       "until the backward pass is through (saved); or all in any case, as the host runs ahead (ahead)",

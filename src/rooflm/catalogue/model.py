@@ -218,13 +218,27 @@ class Model:
 
     @property
     def parameters(self) -> Num:
-        """Parameters in all, as scaled."""
-        return parameters(self)
+        """Parameters in all, as scaled.
+
+        >>> Model("llama-7b", 4096, 32000, (Block(32, Attention(32, 32, 128), MLP(11008)),)).parameters
+        6738415616
+        """
+        return self._counted()
 
     @property
     def active_parameters(self) -> Num:
         """Parameters that one token uses, as scaled."""
-        return parameters(self, active=True)
+        return self._counted(active=True)
+
+    def _counted(self, active: bool = False) -> Num:
+        m = self.scaled()
+        layers = sum(
+            b.count * (mixer_params(b.mixer, m.hidden) + ffn_params(b.ffn, m.hidden, active) + b.norms * norm_params(m))
+            for b in m.blocks
+        )
+        head = (m.vocab * m.hidden if m.head and not m.tied else 0) + m.head_bias * m.vocab
+        tables = m.vocab * m.hidden + m.positions * m.hidden
+        return tables + layers + norm_params(m) + head + m.extra_params + (0 if active else m.tower_params)
 
     @property
     def layers(self) -> Num:
@@ -383,20 +397,3 @@ def ffn_params(ffn: FeedForward | None, hidden: Num, active: bool = False) -> Nu
 def norm_params(model: Model) -> Num:
     """Parameters of one norm of the hidden width."""
     return model.hidden * (2 if model.norm == "layer" else 1)
-
-
-def parameters(model: Model, active: bool = False) -> Num:
-    """Total parameters (or, with `active`, those that one token touches) of the model as scaled.
-
-    >>> llama = Model("llama-7b", 4096, 32000, (Block(32, Attention(32, 32, 128), MLP(11008)),))
-    >>> int(parameters(llama))
-    6738415616
-    """
-    m = model.scaled()
-    layers = sum(
-        b.count * (mixer_params(b.mixer, m.hidden) + ffn_params(b.ffn, m.hidden, active) + b.norms * norm_params(m))
-        for b in m.blocks
-    )
-    head = (m.vocab * m.hidden if m.head and not m.tied else 0) + m.head_bias * m.vocab
-    tower = 0 if active else m.tower_params
-    return m.vocab * m.hidden + m.positions * m.hidden + layers + norm_params(m) + head + m.extra_params + tower

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from rooflm.catalogue.fields import flag, word
 from rooflm.errors import RooflmError
-from rooflm.units import REAL, Num, highest
+from rooflm.units import REAL, Num, highest, smaller
 
 PARTS = ("attention", "mlp", "shared", "experts")
 """Parts of a layer whose weights a scheme narrows: the mixer, a dense feed-forward, shared and routed experts."""
@@ -37,16 +37,12 @@ class Quant:
     needs: str = word("", "type that tells whether a device's units multiply in it, in training (none: its width's)")
     in_files: str = word("", "scheme as which an engine that reads files of its own format runs it (none: as it is)")
 
-    def narrows(self, part: str) -> bool:
-        """Whether the weights of a part of a layer are quantised."""
-        return part not in self.wide
-
     @cached_property
     def half_bytes(self) -> float:
         """Bytes a value of all that is not quantised: 2, or 4 where weights are fp32."""
         return 4.0 if isinstance(self.weight_bits, REAL) and self.weight_bits >= 32 else 2.0
 
-    @property
+    @cached_property
     def table_bytes(self) -> Num:
         """Bytes a value of embedding and head.
 
@@ -55,30 +51,42 @@ class Quant:
         """
         return self.table_bits / 8 if self.table_bits else self.half_bytes
 
-    @property
+    @cached_property
     def rest_bytes(self) -> Num:
         """Bytes a weight of the parts of a layer that stay wide."""
         return self.rest_bits / 8 if self.rest_bits else self.half_bytes
 
-    @property
+    @cached_property
     def weight_bytes(self) -> Num:
         """Bytes a quantised weight, its share of the scales included."""
         return (self.weight_bits + self.scale_bits) / 8
 
-    @property
+    @cached_property
     def by_32(self) -> bool:
         """Whether 32 values share a scale of 8 bits (OCP Microscaling formats, 1.0)."""
         return highest(self.scale_bits) == 8 / 32
 
-    @property
+    @cached_property
     def act_bytes(self) -> Num:
         """Bytes an activation value where it is an operand of a quantised matrix product."""
         return self.act_bits / 8
 
-    @property
+    @cached_property
     def kv_bytes(self) -> Num:
         """Bytes a value of the KV cache."""
         return self.kv_bits / 8
+
+    @cached_property
+    def widths(self) -> dict[str, tuple[Num, Num, Num]]:
+        """Bytes a value of weights, activations and outputs of the products of each part of a layer (PARTS)."""
+        half = self.half_bytes
+        narrow, rest = (self.weight_bytes, smaller(self.act_bytes, half), half), (self.rest_bytes, half, half)
+        return {part: rest if part in self.wide else narrow for part in PARTS}
+
+    @cached_property
+    def rates(self) -> dict[str, str]:
+        """Which compute rate they run at."""
+        return {part: "half" if part in self.wide else "quant" for part in PARTS}
 
 
 _ANY: dict[int, tuple[str, ...]] = {4: ("fp4", "int4"), 8: ("fp8", "int8"), 16: ("bf16", "fp16"), 32: ("tf32", "fp32")}

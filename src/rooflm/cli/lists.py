@@ -60,11 +60,10 @@ def purchase_text(name: str) -> str:
 
 
 def _model_row(name: str) -> tuple[str, ...]:
-    from rooflm.catalogue.model import parameters
     from rooflm.estimate.memory import kv_bytes_per_token
 
     m = load_model(name)
-    return (name, text(float(parameters(m)), ""), text(float(parameters(m, active=True)), ""), count(m.layers),
+    return (name, text(float(m.parameters), ""), text(float(m.active_parameters), ""), count(m.layers),
             count(m.hidden), text(float(kv_bytes_per_token(m, PRESETS["bf16"])), "B"))  # fmt: skip
 
 
@@ -230,12 +229,11 @@ def _source_lines(found: dict[str, Any]) -> list[Block]:
 
 
 def _show_model(name: str) -> list[Block]:
-    from rooflm.catalogue.model import parameters
     from rooflm.estimate.memory import kv_bytes_per_token
 
     m = load_model(name)
-    rows = [("parameters", text(float(parameters(m)), "", 4)),
-            ("  active for a token", text(float(parameters(m, True)), "", 4)),
+    rows = [("parameters", text(float(m.parameters), "", 4)),
+            ("  active for a token", text(float(m.active_parameters), "", 4)),
             ("layers", count(m.layers)), ("hidden", count(m.hidden)),
             ("vocabulary", count(m.vocab)),
             ("context", count(m.max_context) if m.max_context != float("inf") else "-"),

@@ -24,6 +24,7 @@ SPLIT = shapes.WIDENED | {CompressedAttention: ("heads", "out_groups")}
 """What of a mixer a tensor group splits."""
 
 
+@kept
 def local_mixer(mixer: shapes.Mixer | None, tp: Num) -> shapes.Mixer | None:
     """The mixer as one rank of the tensor group holds it: heads split, KV heads replicated when there are too few."""
     if mixer is None or is_plain(tp, 1):
@@ -118,7 +119,7 @@ def weight_bytes(model: Model, mapping: Mapping, quant: Quant) -> Num:
     True
     """
     parts = shards(model, mapping)
-    matrices = sum(parts[p] * (quant.weight_bytes if quant.narrows(p) else quant.rest_bytes) for p in PARTS)
+    matrices = sum(parts[p] * quant.widths[p][0] for p in PARTS)
     return matrices + parts["plain"] * quant.half_bytes + parts["embedding"] * quant.table_bytes
 
 

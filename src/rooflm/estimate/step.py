@@ -219,9 +219,11 @@ def of_experts(timed: Sequence[Timed], s: Scenario) -> Experts:
     moe = [t for t in timed if t.node.part == "moe"]
     moe = [] if moe and called_once(s) else moe
     scans = [t for t in timed if isinstance(t.node, Op) and t.node.name == "scan"]
+    if not moe and not scans:
+        return NO_EXPERTS
     layers = add_up(t.node.count for t in moe if isinstance(t.node, Op) and t.node.kind == "moe")
-    inside = bool(moe) and s.efficiency.mode == "calibrated" and routed_inside(s)
-    return Experts(*(count / launches(timed) for count in (launches(moe), SPARED * inside * layers, launches(scans))))
+    inside, every = bool(moe) and s.efficiency.mode == "calibrated" and routed_inside(s), launches(timed)
+    return Experts(launches(moe) / every, SPARED * inside * layers / every, launches(scans) / every)
 
 
 def messages(timed: Sequence[Timed]) -> Num:
@@ -239,9 +241,11 @@ def step(
     total. A negative gap shortens all parts alike (`paced`). prompts: whether the pass has any (`prompt_factor`)."""
     host, shares, slower = engine.host, by_part(timed), prompt_factor(engine, device) if prompts else 1.0
     alone, count = add_up(shares.values()), launches(timed)
-    above = isinstance(host.gap, int | float) and host.gap >= 0 and is_plain(slower, 1.0)
-    roof = 0.0 if above else add_up(t.node.count * smaller(t.roof, t.time) for t in timed)
-    device_time = paced(alone, count * host.gap, roof, slower)
+    if isinstance(host.gap, int | float) and host.gap >= 0 and is_plain(slower, 1.0):
+        device_time = alone + count * host.gap
+    else:
+        roof = add_up(t.node.count * smaller(t.roof, t.time) for t in timed)
+        device_time = paced(alone, count * host.gap, roof, slower)
     fixed = fixed + host.step + (0.0 if is_plain(host.message, 0.0) else host.message * messages(timed))
     total = hosted(device_time, count * issue, fixed, host.overlap)
     return Step(total, device_time, alone, shares, timed, device, r, slower)

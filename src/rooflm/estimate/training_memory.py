@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -61,7 +61,8 @@ class Layer:
     whole: Num
 
 
-class Setup(NamedTuple):
+@dataclass(frozen=True)
+class Setup:
     """What the memory of a stage depends on. Bytes are of one value or parameter."""
 
     model: Model
@@ -75,7 +76,7 @@ class Setup(NamedTuple):
     grad_bytes: Num
     adapters: Num = 0.0  # parameters of low-rank adapters on one layer of a rank
     inputs: Num = 0.0  # values a token that these read
-    room: Room = Room()
+    room: Room = Room()  # noqa: RUF009  frozen, so one for all is right
     weight: Num = 2.0  # bytes of a trained one
     fleeting: Num = 0.0  # 1 where gradients do not stand
     doubled: Num = 0.0  # 1 where they stand beside buckets of them, at the end of a step
@@ -83,17 +84,34 @@ class Setup(NamedTuple):
     copied: Num = 0.0  # bytes that the update makes anew
     lone: bool = False  # ZeRO 3 shards no weights beside the master copy, and tables stay gathered (FSDP's root)
 
-    @property
+    @cached_property
     def tokens(self) -> Num:
         """Tokens of a micro-batch on one rank."""
         return self.mapping.micro_batch * self.seq / self.mapping.cp
 
-    @property
+    @cached_property
     def rows(self) -> Num:
         """Tokens whose norms and residuals the rank holds: its share under sequence parallelism."""
         return self.tokens / self.mapping.tp if self.mapping.sp else self.tokens
 
-    @property
+    @cached_property
+    def layer(self) -> Layer:
+        """Mean bytes kept a layer over all blocks, and the most that any one layer holds at work."""
+        each = [(block.count, layer_activations(self, block)) for block in self.model.blocks]
+        kept, layers, m = sum(n * layer.kept for n, layer in each), self.model.layers, self.mapping
+        whole = reduce(larger, (layer.whole for _, layer in each))
+        if m.recompute == "block":  # N layers of each stage are recomputed, the others keep everything
+            mean = sum(n * layer.whole for n, layer in each)
+            share = smaller(m.recompute_layers * m.pp / layers, 1.0)
+            kept = share * kept + (1 - share) * mean
+        return Layer(kept / layers, whole)
+
+    @cached_property
+    def layer_params(self) -> tuple[Num, Num]:
+        """Parameters of a mean layer on one rank: of its experts, and all others."""
+        return layer_params(self.model, self.mapping)
+
+    @cached_property
     def widths(self) -> tuple[Num, Num]:
         """(bytes a value of the inputs of products, of everything else); 4-bit products return what they got."""
         wide = larger(self.quant.half_bytes, self.residual)
@@ -186,25 +204,13 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     return Layer(kept[m.recompute], whole)
 
 
-def fullest_layer(c: Setup) -> Layer:
-    """Mean bytes kept a layer over all blocks, and the most that any one layer holds at work."""
-    each = [(block.count, layer_activations(c, block)) for block in c.model.blocks]
-    kept, layers = sum(n * layer.kept for n, layer in each), c.model.layers
-    whole = reduce(larger, (layer.whole for _, layer in each))
-    if c.mapping.recompute == "block":  # N layers of each stage are recomputed, the others keep everything
-        mean = sum(n * layer.whole for n, layer in each)
-        share = smaller(c.mapping.recompute_layers * c.mapping.pp / layers, 1.0)
-        kept = share * kept + (1 - share) * mean
-    return Layer(kept / layers, whole)
-
-
 def whole_keys(c: Setup) -> Num:
     """Bytes of a layer's gathered keys and values and of their gradients in fp32, whole on each rank of a context group
     (PyTorch, torch/distributed/tensor/experimental/_attention.py: _AllGatherRotater; accum_dtype of the backward pass,
     fp32 by _cp_options.convert_to_f32; that these stand whole is of the runs in docs/decisions/0170)."""
     mixers = [m for m in (local_mixer(b.mixer, c.mapping.tp) for b in c.model.blocks) if isinstance(m, Attention)]
     width = reduce(larger, [0.0, *(m.kv_heads * (m.head_dim + m.v_dim) for m in mixers)]) * (c.mapping.cp > 1)
-    return width * c.tokens * c.mapping.cp * (c.widths[1] + 4.0) * c.kernels.whole_keys * (not c.kernels.ring)
+    return width * c.tokens * c.mapping.cp * (c.widths[1] + 4.0) * c.kernels.torch_context * (not c.kernels.ring)
 
 
 def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
@@ -249,7 +255,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     BACKWARD_PRE). Gradients of an offloaded optimiser may stand in host memory (ZeRO-Offload, arXiv 2101.06840)."""
     t, m = c.options, c.mapping
     d, e = shard_ranks(m), expert_replicas(m)
-    each_experts, each = layer_params(c.model, m)
+    each_experts, each = c.layer_params
     dense, experts = layers * each + ends, layers * each_experts
     share = t.trainable_layers * (not t.adapters)
     trained = layers * each * share + ends * (t.embeddings and not t.adapters) + layers * c.adapters
@@ -287,8 +293,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
 def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -> dict[str, Num]:
     """Bytes of the stage at `index` with so many layers; first, last: 1 where it holds the embedding or the head."""
     m, model, b = c.mapping, c.model, c.widths[1]
-    parts = model_states(c, layers, ends)
-    layer = fullest_layer(c)
+    parts, layer = model_states(c, layers, ends), c.layer
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.options.flushes, m.vp, index)
     parts["logits"] = last * c.tokens * ceil(model.vocab / m.tp) * c.room.logit_bytes
     reused = 1.0 * (np.asarray(c.room.fragmentation) <= 1)  # a layer runs again when the loss has been worked through

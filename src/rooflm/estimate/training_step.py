@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, Attention, Block, Model, MoE
 from rooflm.estimate import training_memory as tm
 from rooflm.graph import backward as rules
@@ -19,6 +20,7 @@ from rooflm.graph import forward as graph
 from rooflm.graph.context import Context, Pass, Prefill, absent_group
 from rooflm.graph.feedforward import reached_ranks
 from rooflm.graph.ops import PRODUCTS, Comm, Op, attended, gemm, stream
+from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
@@ -76,9 +78,14 @@ def context(s: Scenario) -> Context:
     """The forward pass of one micro-batch on one rank."""
     m, length = s.mapping, document(s)
     tokens = m.micro_batch * s.workload.seq
-    kernels = replace(s.engine.kernels, vocab_parallel=True, epilogue=False)  # activations apart from products
     work = Pass(Prefill(tokens / length, length, 0), None, tokens / m.cp)
-    return Context(trained_model(s), work, m, s.quant, kernels, s.training)
+    return Context(trained_model(s), work, m, s.quant, kernels_of_training(s.engine.kernels), s.training)
+
+
+@kept
+def kernels_of_training(kernels: Kernels) -> Kernels:
+    """An engine's kernels as a training step runs them: activations are apart from products."""
+    return replace(kernels, vocab_parallel=True, epilogue=False)
 
 
 def trained_model(s: Scenario) -> Model:
@@ -109,14 +116,14 @@ def grad_bytes(s: Scenario) -> Num:
 
 
 def stored_bytes(s: Scenario) -> tuple[Num, Num]:
-    """(bytes of a trained layer weight as stored, as gathered): 16 bits, or 8 (engine.fp8_params), with a transposed
+    """(bytes of a trained layer weight as stored, as gathered): 16 bits, or 8 (engine.fp8_weights), with a transposed
     copy of each on most generations (not: engine.fp8_once). Adapters keep their width."""
     half, q, room = s.quant.half_bytes, s.quant, s.engine.room
-    narrow = (room.fp8_params or room.fp8_copies) and not s.training.adapters
+    narrow = room.fp8_weights != "wide" and not s.training.adapters
     if not (narrow and is_plain(q.act_bits, 8) and is_plain(q.weight_bits, 8)):
         return half, half
     copies = 1.0 if s.cluster.device.kernel_generation in listed(room.fp8_once) else 2.0
-    return (copies, 1.0) if room.fp8_params else (half + copies, half)
+    return (copies, 1.0) if room.fp8_weights == "narrow" else (half + copies, half)
 
 
 def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
@@ -218,7 +225,7 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
     """(forward, backward) nodes of all layers, from their plain forward nodes: adapters and the casts of frozen narrow
     weights beside them, casts to 8 or 4 bits (the weights' once for all m micro-batches)."""
     t, q, grads, k = s.training, s.quant, grad_bytes(s), s.engine.kernels
-    backward_rules = rules.Rules(grads, s.mapping.sp, 0.0 if t.adapters else 1.0, k.whole_keys)
+    backward_rules = rules.Rules(grads, s.mapping.sp, 0.0 if t.adapters else 1.0, k.torch_context)
     act = q.act_bits if isinstance(q.act_bits, int | float) else 16
     asis = t.adapters and act < 16 and is_plain(t.base_bits, act)  # a frozen base of the products' own width feeds them
     backward = rules.backward(base, backward_rules)
@@ -296,15 +303,15 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     what the framework holds (fragmentation), in the pool of the stream that reduces them. A readied narrow base has
     norms in fp32 (PEFT, prepare_model_for_kbit_training; TRL calls it unless sharded)."""
     e, m, t, count = s.engine, s.mapping, s.training, micro_batches(s)
-    buckets = ((np.asarray(m.zero) < 2) | (np.asarray(e.room.fragmentation) > 1)) * (np.asarray(m.dp * m.cp) > 1)
-    readied = not is_plain(t.base_bits, 16) and (np.asarray(t.base_bits) < 16) * (np.asarray(m.zero) < 3)
+    zero, several, anew = np.asarray(m.zero), np.asarray(m.dp * m.cp) > 1, not e.habits.zero_one
+    buckets = ((zero < 2) | (np.asarray(e.room.fragmentation) > 1)) * several
+    readied = not is_plain(t.base_bits, 16) and (np.asarray(t.base_bits) < 16) * (zero < 3)
     flat = 4.0 * (e.room.live > 0) * t.master * t.update.joined  # gradients that an update joins
-    fleeting = 0.0 if e.habits.zero_one else (np.asarray(count) <= 1) * (1.0 - buckets)
-    doubled = (not e.habits.zero_one) * 1.0 * (np.asarray(m.zero) < 1) * (np.asarray(m.dp * m.cp) > 1)
+    fleeting, doubled = ((np.asarray(count) <= 1) * (1.0 - buckets), 1.0 * (zero < 1) * several) if anew else (0.0, 0.0)
     return tm.Setup(
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
         grad_bytes(s), *adapter_sizes(s, c), e.room, stored_bytes(s)[0], fleeting, doubled,
-        pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s) + flat, not e.habits.zero_one,
+        pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s) + flat, anew,
     )  # fmt: skip
 
 

@@ -242,7 +242,7 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num, update: Sequence
     updated = t.offload_optimizer * sum(x.node.bytes for x in update) * sharing / HOST_UPDATE
     gradients = shard * grad_bytes(s) * (2.0 * m - 1.0)
     params = t.offload_params * (trained.dense + trained.experts) / pick(s.mapping.zero >= 3, d, 1) * 2.0 * 2.0 * m
-    kept = tm.fullest_layer(setup_of(s, c)).kept * ceil(c.model.layers / s.mapping.pp)
+    kept = setup_of(s, c).layer.kept * ceil(c.model.layers / s.mapping.pp)
     activations = t.offload_activations * kept * m * 2.0
     return updated + shard * 2.0 / bandwidth + larger((gradients + params + activations) / bandwidth - compute, 0.0)
 

@@ -20,7 +20,7 @@ def compressed_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | 
         nodes += entry_ops(c, count, a)
     nodes += over_prompt(c, count, a, heads) + over_cache(c, count, a, heads)
     each = heads * a.value_dim / groups
-    nodes.append(batched("out_groups", part, count, c.tokens, groups, a.out_rank, each, c.widths(part)))
+    nodes.append(batched("out_groups", part, count, c.tokens, groups, a.out_rank, each, c.quant.widths[part]))
     nodes.append(c.product("out", part, count, c.model.hidden, groups * a.out_rank))
     return nodes
 

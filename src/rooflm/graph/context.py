@@ -13,7 +13,7 @@ from rooflm.graph.ops import Comm, Op, gemm
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
-from rooflm.units import Num, is_plain, smaller
+from rooflm.units import Num, is_plain
 
 
 class Prefill(NamedTuple):
@@ -117,18 +117,9 @@ class Context:
         p, d = self.work.prefill, self.work.decode
         return (p.sequences if p else 0) + (d.sequences / d.verified if d else 0)
 
-    def widths(self, part: str) -> tuple[Num, Num, Num]:
-        """Bytes a value of weights, activations and outputs of the products of a part of a layer (`quant.PARTS`)."""
-        q, half = self.quant, self.quant.half_bytes
-        return (q.weight_bytes, smaller(q.act_bytes, half), half) if q.narrows(part) else (q.rest_bytes, half, half)
-
-    def rate(self, part: str) -> str:
-        """Which compute rate the products of a part of a layer run at."""
-        return "quant" if self.quant.narrows(part) else "half"
-
     def product(self, name: str, part: str, count: Num, n: Num, k: Num, launches: Num = 1) -> Op:
         """The product of all tokens with weights [k, n] of a part of a layer, in the scheme's widths."""
-        return gemm(name, part, count, self.tokens, n, k, self.widths(part), self.rate(part), launches)
+        return gemm(name, part, count, self.tokens, n, k, self.quant.widths[part], self.quant.rates[part], launches)
 
     def message(self, name: str, group: str, op: str, count: Num, size: Num, ranks: Num | None = None) -> Comm:
         """A collective of a parallel group, of `size` bytes as gathered, between all its ranks or so many of them."""

@@ -13,7 +13,7 @@ def mlp_ops(c: Context, count: Num, f: MLP, part: str = "mlp", name: str = "") -
     h, tokens, b = c.model.hidden, c.tokens, c.quant.half_bytes
     width = ceil(f.width / c.mapping.tp)
     piece = "shared" if name else "mlp"
-    widths, rate = c.widths(piece), c.rate(piece)
+    widths, rate = c.quant.widths[piece], c.quant.rates[piece]
     columns = {"gate_up": 2 * width} if f.gated else {"up": width}
     if f.gated and not c.kernels.merged:
         columns = {"gate": width, "up": width}
@@ -46,11 +46,11 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     gate = f.router_bias and not is_plain(f.shared_width, 0) and not c.training
     nodes.append(route._replace(kind="gate", shape=(f.experts, f.groups)) if gate else route)
     if has_latent:
-        nodes.append(gemm("latent_down", "moe", count, tokens, inner, h, c.widths("mlp"), c.rate("mlp")))
+        nodes.append(gemm("latent_down", "moe", count, tokens, inner, h, c.quant.widths["mlp"], c.quant.rates["mlp"]))
     nodes += exchange_nodes(c, count, f)
     nodes += grouped_ops(c, count, f) if c.training else fused_experts(c, count, f)
     if has_latent:
-        nodes.append(gemm("latent_up", "moe", count, tokens, h, inner, c.widths("mlp"), c.rate("mlp")))
+        nodes.append(gemm("latent_up", "moe", count, tokens, h, inner, c.quant.widths["mlp"], c.quant.rates["mlp"]))
     if not is_plain(f.shared_width, 0):
         shared = mlp_ops(c, count, MLP(f.shared_width, f.gated), "moe", "shared_")
         if not c.training and not c.kernels.epilogue:

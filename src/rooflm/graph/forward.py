@@ -120,7 +120,7 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
     values = c.residual_tokens * c.model.hidden
     b = c.quant.half_bytes
     if c.kernels.fused:
-        written = b + (c.widths("attention")[1] + c.widths("mlp")[1]) / 2  # of a layer's two norms
+        written = b + (c.quant.widths["attention"][1] + c.quant.widths["mlp"][1]) / 2  # of a layer's two norms
         moved = values * (2 * b + written)
         inside = 0.0 if c.training else inside_reduce(c, norms)
         rows = c.residual_tokens

@@ -101,12 +101,13 @@ def over_cached(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> li
         more, each = pick(heads > kv, 1.0, 0.0), d.sequences * keys * pair * kv_b
         spread = [stream("kv_repeat", part, "kv_write", count, more * each * (kv + heads), 2 * more)]
         kv = heads
-    moved = d.sequences * (keys * kv * pair * kv_b + heads * pair * b)
+    rows = d.sequences * heads  # products without the keys first, which alone vary along the most axes of a grid
+    moved = keys * (d.sequences * kv * pair * kv_b) + rows * pair * b
     shape = (d.sequences, keys, heads, kv, a.head_dim, a.v_dim, reach)
-    core = Op("attention", part, "decode_attention", count, 2.0 * d.sequences * keys * heads * pair, moved, shape,
-              (b, kv_b, b), launches=1 if c.kernels.decode_flash else 2)  # fmt: skip
-    scores = d.sequences * keys * heads
-    return [*spread, core, *([] if c.kernels.decode_flash else [plain_softmax(c, count, scores)])]
+    core = Op("attention", part, "decode_attention", count, keys * (2.0 * rows * pair), moved, shape, (b, kv_b, b))
+    if c.kernels.decode_flash:
+        return [*spread, core]
+    return [*spread, core._replace(launches=2), plain_softmax(c, count, keys * rows)]
 
 
 def plain_softmax(c: Context, count: Num, scores: Num) -> Op:
@@ -149,7 +150,7 @@ def context_exchange(c: Context, count: Num, p: Prefill, values: Num, out: Num) 
     """What a context group exchanges: keys and values (`values` a token) of the whole sequence gathered on every rank
     (Llama 3, arXiv 2407.21783, section 3.3.2), or passed around a ring, one rank's share a step (Ring Attention, arXiv
     2310.01889). Where it trains, outputs (`out` values a token) of the cp partial attentions are merged: each after the
-    first is read, and the sum read and written; or by plain kernels in fp32 (`whole_keys`): cast, out - s (out - new).
+    first is read, and the sum read and written; or by plain kernels in fp32 (torch_context): cast, out - s (out - new).
 
     Source: Transformer Engine, context_parallel.py, AttnFuncWithCPAndKVP2P (cp kernels, cp - 1 exchanges, correction of
     the output step by step); PyTorch, torch/distributed/tensor/experimental/_attention.py, _SDPAMerger."""
@@ -163,7 +164,7 @@ def context_exchange(c: Context, count: Num, p: Prefill, values: Num, out: Num) 
     else:
         nodes.append(c.message("cp_all_gather", "cp", "all_gather", count, size))
     if c.training and c.kernels.flash:
-        each = c.quant.half_bytes + 36.0 if c.kernels.whole_keys else 3.0 * c.quant.half_bytes
+        each = c.quant.half_bytes + 36.0 if c.kernels.torch_context else 3.0 * c.quant.half_bytes
         merged = each * p.tokens / ways * out * (ways - 1)
         nodes.append(stream("cp_merge", "attention", "add", count, merged, ways - 1))
     return nodes
@@ -207,7 +208,7 @@ def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
         return []
     rows = p.tokens / c.mapping.cp
     # rings and PyTorch pass expanded keys and values of a rank's own tokens; else latents travel and are expanded after
-    inside = c.training and (c.kernels.ring or c.kernels.whole_keys)
+    inside = c.training and (c.kernels.ring or c.kernels.torch_context)
     expanded, sent = (rows, heads * (qk + a.value_dim)) if inside else (p.keys, a.kv_rank + a.rope_dim)
     wide, reach = heads * (a.nope_dim + a.value_dim), _reach(a)
     flops = 2.0 * rows * smaller(attended(p.new, p.past, math.inf), reach) * heads * (qk + a.value_dim)
@@ -218,7 +219,7 @@ def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
     return [
         *context_exchange(c, count, p, sent, heads * a.value_dim),
         *([] if is_plain(plain, 0) else [chain]),
-        gemm("kv_up", part, count, expanded, wide, a.kv_rank, c.widths(part), c.rate(part)),
+        gemm("kv_up", part, count, expanded, wide, a.kv_rank, c.quant.widths[part], c.quant.rates[part]),
         Op("attention", part, "mla_attention", count, flops, traffic, shape, (b, b, b)),
     ]
 
@@ -230,7 +231,7 @@ def absorbed_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
     if not d:
         return []
     keys = smaller(d.context, _reach(a)) / c.mapping.cp
-    narrow = pick(c.widths(part)[1] < 2, 1.0, 0.0)
+    narrow = pick(c.quant.widths[part][1] < 2, 1.0, 0.0)
     kernels = c.kernels.latent_chain + 2 * narrow * c.kernels.absorb_chain
     moved = kernels * 2 * d.sequences * heads * a.nope_dim * b
     return [

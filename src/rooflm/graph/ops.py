@@ -80,10 +80,12 @@ def distinct(rows: Sequence[Sequence[Any]]) -> tuple[list[int], list[int]]:
     >>> distinct([("a", 1), ("b", 1), ("a", 1.0)])
     ([0, 1], [0, 1, 0])
     """
-    first: list[int] = []
-    which: list[int] = []
+    first, which, seen = list[int](), list[int](), dict[Any, int]()
     for place, row in enumerate(rows):
-        at = next((i for i, index in enumerate(first) if equal(rows[index], row)), len(first))
+        try:
+            at = seen.setdefault(row, len(first))
+        except TypeError:  # arrays have no hash
+            at = next((i for i, index in enumerate(first) if equal(rows[index], row)), len(first))
         if at == len(first):
             first.append(place)
         which.append(at)

@@ -178,20 +178,22 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     over = partial(mla.latents_prefill_time, sequences, new, past, heads, latent=latent, rope=rope, peak=peak,
                    sms=device.sms)  # fmt: skip
     if highest(before := k.latent_prompts):
-        # scores of latent + rope, sums of latents: so many more FLOPs a pair
-        wide = over(math.inf, 1, mla.TRITON_SHARE) if k.attention != "own" else time * (2.0 * latent + rope) / (qk + v)
+        wide = time * (2.0 * latent + rope) / (qk + v)  # scores of latent + rope, sums of latents: more FLOPs a pair
+        if k.attention != "own":
+            all_of = constants("mla", mla.MlaLatentsConstants, w, w.half, (f"mla-prompts-{k.attention}",))
+            wide = over(math.inf, *all_of)
         if all_read and highest(few):
             rows, each, behind = a_pass
             keys = attended(each, behind, math.inf)
             split = _latents_of(rows, keys, heads * each, latent, rope, op.widths[1], w.half, w, s, r)
             wide = pick(few, smaller(wide, split), wide)
-        if s.quant.narrows("attention") and highest(s.quant.act_bytes) < 2:  # operands of both absorbed products
+        if highest(s.quant.widths["attention"][1]) < 2:  # operands of both absorbed products
             chain = 4.0 * k.absorb_chain * sequences * new * heads * (qk - rope + latent)
             wide = wide + elementwise_time(chain, bandwidth=r.dram, c=_stream_constants("index", w, k.vectorised))
         in_reach = (past > 0) | s.engine.server.prefix_caching | (before == math.inf)
         time = pick(in_reach & (past < before), wide, time)
     if not all_read:
-        sparse = constants("mla", mla.MlaSparseConstants, w, w.half, ("mla-sparse",))
+        sparse = constants("mla", mla.MlaLatentsConstants, w, w.half, ("mla-sparse",))
         time = pick((new + past > picked) | k.sparse_prompts, over(picked, *sparse), time)
     return time / s.mapping.cp
 

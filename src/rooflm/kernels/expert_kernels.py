@@ -157,7 +157,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Sort, two grouped products, combine: of the engine's kernels the fastest at each point. No other ranks' rows come
     astray where tokens are sent to their experts' alone."""
     k, device, spread_out = s.engine.kernels, s.cluster.device, s.mapping.ep > 1
-    kernels = {bool(x): expert_kernels(s, w, bool(x)) for x in np.unique(spread_out)}
+    kernels = {bool(x): expert_kernels(s, w, bool(x)) for x in {*np.ravel(spread_out).tolist()}}
     tokens, hidden, width, experts, local, top_k, gated = op.shape
     ep = experts / local
     spread = popularity(experts, top_k, k.skew)

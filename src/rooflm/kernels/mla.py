@@ -49,8 +49,8 @@ class MlaDecodeConstants(NamedTuple):
     resident: float = 1.0  # blocks that an SM works on at a time, each at the rates of one (sm_bw)
 
 
-class MlaSparseConstants(NamedTuple):
-    """Of a kernel of prompts whose queries each read tokens that an indexer picked."""
+class MlaLatentsConstants(NamedTuple):
+    """Of a kernel of prompts whose queries read latents, of tokens that an indexer picked for each or of all."""
 
     block: float  # heads to whose multiple a rank's are padded
     share: float  # of the tensor cores' peak that it reaches
@@ -85,11 +85,6 @@ def mla_prefill_time(
     move = batch * new * (2 * heads * dims) * q_bytes / (c.eff_m * bandwidth)
     kernels = smooth_max(c.sharp, c.launch_s, busy, slowest, move) + c.passes * move + beside
     return smooth_max(4.0, kernels, c.floor_s)
-
-
-TRITON_SHARE = 0.095
-"""Share of the peak that Triton's kernel of prompts over latents reaches: 32 queries of a head by 64 tokens, loaded for
-each head anew and not ahead. Source: SGLang 0.4.3, extend_attention.py; docs/decisions/0213."""
 
 
 def latents_prefill_time(

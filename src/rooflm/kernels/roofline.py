@@ -107,7 +107,8 @@ def time_ops(ops: Sequence[Op], s: Scenario, engine: Factors = MEASURED) -> list
         alone = point and not isinstance(op.bytes, np.ndarray)
         shape = () if alone else common_shape((op.flops, op.bytes, op.overlapped, op.launches, *op.shape))
         groups.setdefault(shape, []).append(index)
-    factors = {kind: getattr(engine, dispatch.FACTORS.get(kind, "stream_factor")) for kind in {op.kind for op in ops}}
+    own = {kind: getattr(engine, dispatch.FACTORS.get(kind, "stream_factor")) for kind in {op.kind for op in ops}}
+    factors = {kind: factor for kind, factor in own.items() if not is_plain(factor, 1.0)}
     timed: list[Timed | None] = [None] * len(ops)
     for own_shape, members in groups.items():
         shape = np.broadcast_shapes(own_shape, device_shape) if device_shape else own_shape
@@ -116,10 +117,11 @@ def time_ops(ops: Sequence[Op], s: Scenario, engine: Factors = MEASURED) -> list
         if s.efficiency.mode == "calibrated":
             times = dispatch.kernel_times(chosen, shape, times, s)
         for index, op, time, level, roof in zip(members, chosen, times, levels, roofs, strict=True):
-            factor = factors[op.kind]
-            scaled = time * factor
-            if isinstance(factor, np.ndarray) or factor < 1.0:
-                scaled = larger(scaled, smaller(roof, time))  # work beside another kernel's has no time of its own
+            scaled, factor = time, factors.get(op.kind)
+            if factor is not None:
+                scaled = time * factor
+                if isinstance(factor, np.ndarray) or factor < 1.0:
+                    scaled = larger(scaled, smaller(roof, time))  # work beside another kernel's has no time of its own
             timed[index] = Timed(op, scaled, level, time, roof)
     return [t for t in timed if t is not None]
 
@@ -161,8 +163,8 @@ def by_bound(timed: Sequence[Timed]) -> dict[str, Num]:
     out: dict[str, Num] = dict.fromkeys(BOUNDS, 0.0)
     for t in timed:
         bound, total = t.bound, t.total
-        for index, name in enumerate(BOUNDS):
-            out[name] = out[name] + pick(bound == index, total, 0.0)
+        for index in range(np.min(bound), np.max(bound) + 1):
+            out[BOUNDS[index]] = out[BOUNDS[index]] + pick(bound == index, total, 0.0)
     return out
 
 

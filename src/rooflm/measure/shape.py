@@ -34,8 +34,7 @@ class Shape(NamedTuple):
     def model(self, name: str = "measured") -> Model:
         """The model that predictions take.
 
-        >>> from rooflm.catalogue.model import parameters
-        >>> int(parameters(Shape(576, 49152, 30, 9, 3, 64, 1536, 1).model()))
+        >>> int(Shape(576, 49152, 30, 9, 3, 64, 1536, 1).model().parameters)
         134515008
         """
         mixer = Attention(

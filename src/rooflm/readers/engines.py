@@ -110,7 +110,7 @@ def engines_of_adapters() -> tuple[str, ...]:
     ('sglang', 'trtllm', 'vllm')
     """
     rows = [e for e in map(load_engine, engine_names()) if not e.family and e.abilities.many_adapters]
-    return tuple(e.name for e in rows if e.command.lora or e.command.lora_file)
+    return tuple(e.name for e in rows if e.command.lora)
 
 
 def row_of(name: str, above: tuple[str, ...] = ()) -> Row:

@@ -67,7 +67,7 @@ def whole_where_hollow(q: Quant, model: Model) -> Quant:
     [('attention', 'mlp', 'shared'), ()]
     """
     parts = {"attention", *("experts" if isinstance(b.ffn, MoE) else "mlp" for b in model.blocks if b.ffn is not None)}
-    return q if q.rest_bits or any(map(q.narrows, parts)) else replace(q, wide=())
+    return q if q.rest_bits or parts - {*q.wide} else replace(q, wide=())
 
 
 MX_GROUP = 32
@@ -152,7 +152,7 @@ def narrowed(q: Quant) -> str:
     >>> narrowed(PRESETS["mxfp4"]), narrowed(parse_quant("nvfp4-ffn"))
     ('experts', 'mlp, shared, experts')
     """
-    return ", ".join(part for part in PARTS if q.narrows(part))
+    return ", ".join(part for part in PARTS if part not in q.wide)
 
 
 def nearest_schemes(able: Abilities, quant: Quant) -> list[str]:

@@ -32,7 +32,7 @@ def kept(function: Callable[..., T]) -> Callable[..., T]:
         if found is not None:
             return found[1]
         answer = function(*records)
-        if not isinstance(answer, np.ndarray):
+        if not any(isinstance(x, np.ndarray) for x in (answer, *records)):
             if len(answers) >= MOST:
                 answers.clear()
             answers[key] = records, answer  # the records stay with it, so that no other takes their place in memory

@@ -15,6 +15,7 @@ from rooflm.asked.arguments import defaults
 from rooflm.asked.assumed import sharing
 from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.command import FORMS
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
@@ -180,18 +181,15 @@ def _started(
     notes = [note] if note else []
     if numbers["adapters"] and rank > ranks[-1]:
         notes.append(f"adapter_rank is {rank}, but {engine.name} serves adapters of rank {ranks[-1]} at most")
-    cache = quant.kv_bits == 8
-    roles = {"prefill": (c.prefill, c.prefill_file), "decode": (c.decode, c.decode_file)}
-    word, lines = roles.get(str(chosen.get("role")), ("", ""))
-    file = [c.attention_dp_file] * shared + [c.kv8_file] * cache + [lines]
-    file += [c.lora_file] * (numbers["adapters"] > 0)
-    options = [line.format(**numbers) for text in file if text for line in text.split("\n")]
-    environment = [c.batch_env] * (v["batch"] > 0) + [c.length_env] + [c.kv8_env] * cache
-    words = [*_words(engine, quant, v, length, online, chosen, bool(options)), *([word] if word else [])]
+    texts = _texts(engine, quant, v, length, online, chosen)
+    words = [text.format(**numbers) for text in texts if not text.startswith(FORMS)]
+    environment, file = (
+        [text.removeprefix(form).format(**numbers) for text in texts if text.startswith(form)] for form in FORMS
+    )
+    options = tuple(line for text in file for line in text.split("\n"))
     return Start(
-        engine, " ".join(words).format(**numbers), tuple(e.format(**numbers) for e in environment if e),
-        tuple(options), c.after.format(**numbers), "; ".join(notes), v["tp"] * v["pp"] * v["dp"] // alone, alone,
-        role=str(chosen.get("role", "")),
+        engine, " ".join([*words, *[c.file][: len(options)]]), tuple(environment), options, c.after.format(**numbers),
+        "; ".join(notes), v["tp"] * v["pp"] * v["dp"] // alone, alone, role=str(chosen.get("role", "")),
     )  # fmt: skip
 
 
@@ -213,7 +211,7 @@ def token_budget(engine: Engine, chosen: Mapping[str, Any], length: int) -> tupl
 def _shared(engine: Engine, v: Mapping[str, int]) -> bool:
     """Whether ranks share experts and have sequences of their own: then such engines count the whole group as one."""
     c = engine.command
-    known = bool(c.attention_dp or c.attention_dp_file) and (c.attention_tp or v["tp"] == 1)
+    known = bool(c.attention_dp) and (c.attention_tp or v["tp"] == 1)
     return known and v["ep"] > 1 and v["dp"] > 1
 
 
@@ -226,11 +224,10 @@ def _numbers(engine: Engine, v: Mapping[str, int], length: int) -> dict[str, Any
     return {**v, **more, "length": length, "context": length * max(each, 1), "pages": pages}
 
 
-def _words(
-    engine: Engine, quant: Quant, v: Mapping[str, int], length: int, online: bool, chosen: Mapping[str, Any],
-    options: bool,
-) -> list[str]:  # fmt: skip
-    """The parts of the command line that the answer asks for."""
+def _texts(
+    engine: Engine, quant: Quant, v: Mapping[str, int], length: int, online: bool, chosen: Mapping[str, Any]
+) -> list[str]:
+    """The parts of the command that the answer asks for."""
     c, shared = engine.command, _shared(engine, v)
     group = v["tp"] * v["dp"] if shared else v["tp"]
     narrow = quant.weight_bits == 8 and quant.act_bits == 8 and quant.kind != "int" and not quant.block
@@ -244,8 +241,9 @@ def _words(
         c.batch: v["batch"] > 0, c.length: True, whole: True,
         c.budget: v["budget"] > 0 and (not whole or c.budget.split()[0] not in whole),
         c.chunked: 0 < v["budget"] < length, c.memory: room.memory_fraction != 1,
-        c.free: room.free_fraction != 1 and not (cache and c.kv8_file),
+        c.free: room.free_fraction != 1 and not (cache and "{free_fraction" in c.kv8),
         c.fp8: narrow and online, c.kv8: cache, c.draft: guessed and bool(chosen.get("draft")),
-        c.heads: guessed and not chosen.get("draft"), c.lora: adapted, c.file: options,
+        c.heads: guessed and not chosen.get("draft"), c.lora: adapted,
+        {"prefill": c.prefill, "decode": c.decode}.get(str(chosen.get("role")), ""): True,
     }  # fmt: skip
     return [c.start, *(text for text, wanted in asked.items() if text and wanted)]

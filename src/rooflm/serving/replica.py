@@ -305,10 +305,11 @@ class Replica:
             if shorter < gap:
                 break
             count, lasts = count - 1, shorter
-        before = self.slower * table.decode_sum(running, context, count - 1)
-        if self.late and count < most and at > self.seals(before, count):
-            count += 1
-            lasts = table.decode_sum(running, context, count)
+        if self.late and count < most:
+            before = self.slower * table.decode_sum(running, context, count - 1)
+            if at > self.seals(before, count):
+                count += 1
+                lasts = table.decode_sum(running, context, count)
         self.count = count
         self.end = self.clock + lasts * self.slower
         self.commit()
@@ -331,9 +332,9 @@ class Replica:
             return
         if kind == STEPS:
             self.sealed = min(self.seals(lasts - lasts / self.count, self.count), end)
+            self.ahead = end - self.sealed if self.server.lookahead and self.table.ahead else 0.0
         else:
-            self.sealed = self.clock + min(self.host, lasts)
-        self.ahead = end - self.sealed if kind == STEPS and self.server.lookahead and self.table.ahead else 0.0
+            self.sealed, self.ahead = self.clock + min(self.host, lasts), 0.0
         queued = self.queued()
         meter.passed(lasts, queued, self.kv.used)
         if kind == STEPS:

@@ -137,15 +137,15 @@ class Instance(Protocol):
         """Reserve the prompt's memory; the entry to prefill, or None where nothing is left to prefill."""
 
 
-def next_parts(r: Instance, budget: int) -> list[Chunk]:
-    """The next parts of unfinished prompts, as many as a budget of new tokens takes."""
+def next_parts(r: Instance, budget: int) -> tuple[list[Chunk], int]:
+    """The next parts of unfinished prompts, as many as a budget of new tokens takes, and what is left of it."""
     chunks: list[Chunk] = []
     for entry in r.prefilling:
         if budget <= 0:
             break
         chunks.append((entry, min(entry[2], budget, r.chunk)))
         budget -= chunks[-1][1]
-    return chunks
+    return chunks, budget
 
 
 class Continuous:
@@ -170,9 +170,7 @@ class Continuous:
 
     def select(self, r: Instance) -> Chosen:
         """Chunks of the next pass, unfinished prompts first."""
-        budget = r.budget - len(r.decoding.heap) if self.mixes else r.budget
-        chunks = next_parts(r, budget)
-        budget -= sum(new for _, new in chunks)
+        chunks, budget = next_parts(r, r.budget - len(r.decoding.heap) if self.mixes else r.budget)
         waiting = r.waiting
         while waiting and budget > 0 and len(r.decoding.heap) + len(r.prefilling) < r.most:
             request = waiting.first()
@@ -325,7 +323,7 @@ class Static(Continuous):
         assembling = not r.decoding.heap and not r.prefilling
         while assembling and r.waiting and len(r.prefilling) < r.most and all_fits(r, r.waiting.first()):
             r.admit(r.waiting.take())
-        return next_parts(r, r.budget), False
+        return next_parts(r, r.budget)[0], False
 
 
 SCHEDULERS: dict[str, type[Continuous]] = {

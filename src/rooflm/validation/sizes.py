@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Any
 
-from rooflm.catalogue.model import INF, MLP, Attention, Block, Model, MoE, parameters
+from rooflm.catalogue.model import INF, MLP, Attention, Block, Model, MoE
 from rooflm.errors import RooflmError
 from rooflm.readers import rows as catalogue
 from rooflm.readers.checkpoints.load import load_model
@@ -24,10 +24,9 @@ def model_from_sizes(sizes: dict[str, Any]) -> Model:
 
     norm "layer" brings biases everywhere, as in GPT.
 
-    >>> from rooflm.catalogue.model import parameters
     >>> sizes = {"layers": 48, "hidden": 6144, "heads": 64, "kv_heads": 64, "ffn": 24576, "vocab": 51200}
     >>> model = model_from_sizes(sizes | {"gated": False, "positions": 2048, "tied": True, "norm": "layer"})
-    >>> round(float(parameters(model)) / 1e9, 2)  # Korthikanti et al. 2022: "22B"
+    >>> round(float(model.parameters) / 1e9, 2)  # Korthikanti et al. 2022: "22B"
     22.07
     """
     biased = sizes.get("norm") == "layer"
@@ -64,7 +63,7 @@ def model_from_sizes(sizes: dict[str, Any]) -> Model:
 def _counts() -> dict[str, tuple[float, float]]:
     """Every model of the catalogue with its parameters, and those that a token uses."""
     models = {name: load_model(name) for name in catalogue.names("model")}
-    return {name: (float(parameters(m)), float(parameters(m, active=True))) for name, m in models.items()}
+    return {name: (float(m.parameters), float(m.active_parameters)) for name, m in models.items()}
 
 
 _SIZE = re.compile(r"(a?)(\d+(?:\.\d+)?)([mbt])")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rooflm.catalogue.model import MLA, Attention, Model, parameters
+from rooflm.catalogue.model import MLA, Attention, Model
 from rooflm.errors import RooflmError
 from rooflm.readers.devices import load_device
 from rooflm.readers.models import packaged
@@ -73,7 +73,7 @@ def limits(values: Mapping[str, Any], quant: str) -> dict[str, int]:
         return {}
     prompt, output = int(values["prompt"]), int(values["output"])
     tensor, stages = int(values["tp"]) * int(values.get("dp") or 1), int(values.get("pp") or 1)
-    weights = float(parameters(model)) * COUNTED.get(base, 1.0) * BYTES[base]
+    weights = float(model.parameters) * COUNTED.get(base, 1.0) * BYTES[base]
     free = float(device.dram.size) * tensor * stages - weights
     each = cached_values(model, tensor) * (1.0 if quant.endswith("kv8") else 2.0) * (prompt + output)
     if free <= 0 or each <= 0:

@@ -5,7 +5,7 @@ They are accounting rules of the sources, not the estimator's model of work.
 
 from __future__ import annotations
 
-from rooflm.catalogue.model import Attention, Model, parameters
+from rooflm.catalogue.model import Attention, Model
 from rooflm.units import Num
 
 
@@ -46,4 +46,4 @@ def megatron_halved_flops(batch: Num, seq: Num, model: Model) -> Num:
     mixers = [(float(b.count), b.mixer) for b in model.blocks if isinstance(b.mixer, Attention)]
     pairs = sum(n * float(m.heads) * float(m.head_dim + m.v_dim) for n, m in mixers)
     table = 0.0 if model.tied else float(model.vocab * model.hidden)
-    return batch * seq * (6 * (float(parameters(model, active=True)) - table) + 3 * seq * pairs)
+    return batch * seq * (6 * (float(model.active_parameters) - table) + 3 * seq * pairs)

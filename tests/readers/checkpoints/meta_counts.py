@@ -14,7 +14,6 @@ import warnings
 from pathlib import Path
 from typing import NamedTuple
 
-from rooflm.catalogue.model import parameters
 from rooflm.errors import RooflmError, RooflmWarning
 from rooflm.readers.checkpoints.read import read_config
 
@@ -75,7 +74,7 @@ def count(family: str, name: str, **given: object) -> Count:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(json.loads(text)))
         try:
-            ours = int(parameters(read_config(path)))
+            ours = int(read_config(path).parameters)
         except RooflmError as error:
             return Count(family, theirs, 0, str(error).partition("config.json: ")[2])
     return Count(family, theirs, ours, "; ".join(str(w.message).partition("config.json: ")[2] for w in said))

@@ -14,7 +14,7 @@ from hf_configs import shape
 from meta_counts import causal_families, count
 
 import rooflm
-from rooflm.catalogue.model import INF, MLP, Attention, LinearAttention, Model, MoE, parameters
+from rooflm.catalogue.model import INF, MLP, Attention, LinearAttention, Model, MoE
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError, RooflmWarning
 from rooflm.estimate.memory import kv_bytes_per_sequence
@@ -78,7 +78,7 @@ def read(config: dict[str, Any], folder: Path) -> Model:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_count(name: str, tmp_path: Path) -> None:
     config, published = PUBLISHED[name]
-    assert float(parameters(read({k: v for k, v in config.items() if v is not None}, tmp_path))) == pytest.approx(
+    assert float(read({k: v for k, v in config.items() if v is not None}, tmp_path).parameters) == pytest.approx(
         published, rel=0.006
     )
 
@@ -132,7 +132,7 @@ def test_gemma_layers_that_share_keys_have_no_cache(tmp_path: Path) -> None:
     }  # fmt: skip
     with pytest.warns(RooflmWarning, match="embeddings a layer.*not timed"):
         model = read(config, tmp_path)
-    assert int(parameters(model)) == pytest.approx(6_835_235_568, rel=1e-4)  # transformers, Gemma3nForCausalLM
+    assert int(model.parameters) == pytest.approx(6_835_235_568, rel=1e-4)  # transformers, Gemma3nForCausalLM
     own = 16 * 512 + 4 * 32768  # of the first 20 layers: 16 windows, 4 full
     assert float(kv_bytes_per_sequence(model, Mapping(), Quant("bf16"), 32768)) == own * 2 * 2 * 256 * 2
 
@@ -146,8 +146,8 @@ def test_gemma_4_of_experts_beside_a_dense_layer(tmp_path: Path) -> None:
         "moe_intermediate_size": 704, "hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0,
     }  # fmt: skip
     model = read(config, tmp_path)
-    assert float(parameters(model)) == pytest.approx(25.2e9, rel=0.02)
-    assert float(parameters(model, active=True)) == pytest.approx(3.8e9, rel=0.05)
+    assert float(model.parameters) == pytest.approx(25.2e9, rel=0.02)
+    assert float(model.active_parameters) == pytest.approx(3.8e9, rel=0.05)
     full = next(b.mixer for b in model.blocks if isinstance(b.mixer, Attention) and b.mixer.window == INF)
     assert (full.head_dim, full.kv_heads) == (512, 2)
     assert all(isinstance(b.ffn, MoE) and b.ffn.shared_width == 2112 for b in model.blocks)
@@ -174,7 +174,7 @@ def test_attention_and_mamba_side_by_side(tmp_path: Path) -> None:
     }  # fmt: skip
     model = read(config, tmp_path)
     assert [type(b.mixer) for b in model.blocks] == [LinearAttention, Attention]
-    assert float(parameters(model)) == pytest.approx(7.59e9, rel=0.005)
+    assert float(model.parameters) == pytest.approx(7.59e9, rel=0.005)
     assert model.layers == rooflm.load_model("falcon-h1-7b").layers == 44
 
 
@@ -195,7 +195,7 @@ def test_granite_4_with_and_without_experts(tmp_path: Path) -> None:
         "shared_intermediate_size": 1536, "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_n_groups": 1,
         "mamba_d_state": 128, "mamba_d_conv": 4, "mamba_expand": 2, "tie_word_embeddings": True,
     }  # fmt: skip
-    assert float(parameters(read(config, tmp_path))) == pytest.approx(32.2e9, rel=0.005)
+    assert float(read(config, tmp_path).parameters) == pytest.approx(32.2e9, rel=0.005)
     dense = read(config | {"num_local_experts": 0, "num_experts_per_tok": 0}, tmp_path)
     assert {b.ffn for b in dense.blocks} == {MLP(1536)}
 
@@ -247,8 +247,8 @@ def test_a_vision_tower_is_counted_and_told(tmp_path: Path) -> None:
             "sliding_window": 1024}  # fmt: skip
     with pytest.warns(RooflmWarning, match="about 42. M parameters, in memory; images and sounds count as tokens"):
         model = read({"model_type": "gemma3", "text_config": text, "vision_config": VISION}, tmp_path)
-    assert float(parameters(model)) == pytest.approx(4.30e9, rel=0.003)
-    assert float(parameters(model, active=True)) == pytest.approx(3.88e9, rel=0.003)
+    assert float(model.parameters) == pytest.approx(4.30e9, rel=0.003)
+    assert float(model.active_parameters) == pytest.approx(3.88e9, rel=0.003)
 
 
 def test_prediction_layers_are_counted_beside_the_model(tmp_path: Path) -> None:
@@ -307,8 +307,8 @@ def test_compressed_entries_and_windows_make_the_cache(tmp_path: Path) -> None:
     assert kept == by_hand
     assert float(kv_bytes_per_sequence(model, Mapping(tp=8), Quant("bf16"), 131072)) == by_hand  # all ranks have all
     assert kept < 0.12 * 43 * 131072 * (576 * 2 + 132)  # an eighth of what DeepSeek-V3.2's attention would keep
-    assert float(parameters(model)) == pytest.approx(284e9, rel=0.005)
-    assert float(parameters(model, active=True)) == pytest.approx(13.8e9, rel=0.01)  # 13 B without the embedding
+    assert float(model.parameters) == pytest.approx(284e9, rel=0.005)
+    assert float(model.active_parameters) == pytest.approx(13.8e9, rel=0.01)  # 13 B without the embedding
     assert model.quant == "mxfp4a8-fp8"
 
 

@@ -19,7 +19,7 @@ import pytest
 from hf_configs import CONFIGS
 
 import rooflm
-from rooflm.catalogue.model import Attention, MoE, parameters
+from rooflm.catalogue.model import Attention, MoE
 from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.estimate.memory import weight_bytes
 from rooflm.readers.checkpoints.gguf import BLOCKS, header, read_gguf
@@ -76,7 +76,7 @@ def test_a_gguf_file_is_a_model(tmp_path: Path) -> None:
     model = load_model(path)
     assert model.name == "Meta-Llama-3.1-8B-Instruct-Q4_K_M" and model.max_context == 131072
     assert model.blocks == load_model("llama-3.1-8b").blocks
-    assert int(parameters(model)) == int(parameters(load_model("llama-3.1-8b")))
+    assert int(model.parameters) == int(load_model("llama-3.1-8b").parameters)
     size = float(weight_bytes(model, Mapping(), parse_quant(model.quant)))
     assert size == pytest.approx(4.92e9, rel=0.01)
     found = rooflm.infer(str(path), gpu="rtx-4090", engine="llama.cpp")
@@ -127,7 +127,7 @@ def test_a_real_file_is_read_quickly() -> None:
         pytest.skip("no packaged GGUF file is installed")
     (file,) = Path(spec.origin).parent.rglob("*.gguf")
     model = read_gguf(file)
-    assert int(parameters(model)) == sum(t.values for t in header(file)[1]) == 134_515_008
+    assert int(model.parameters) == sum(t.values for t in header(file)[1]) == 134_515_008
     size = float(weight_bytes(model, Mapping(), parse_quant(model.quant)))
     assert size == pytest.approx(file.stat().st_size, rel=0.02)
 
@@ -170,7 +170,7 @@ def test_an_adapter_folder_is_its_base_with_adapters(tmp_path: Path) -> None:
     model = load_model(adapter(tmp_path / "mine"))
     base = load_model("llama-3.1-8b")
     assert model.name == "llama-3.1-8b+mine" and model.blocks == base.blocks
-    assert int(parameters(model)) - int(parameters(base)) == 13_631_488
+    assert int(model.parameters) - int(base.parameters) == 13_631_488
     assert (model.lora_rank, model.lora_modules) == (16, ("q", "k", "v", "out"))
     assert load_model(tmp_path / "mine" / "adapter_config.json") == model
 
@@ -314,9 +314,9 @@ def test_a_model_that_embeds_has_no_head(tmp_path: Path) -> None:
              "hidden_act": "silu", "rms_norm_eps": 1e-5, "tie_word_embeddings": False}  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps({**shape, "architectures": ["MistralModel"]}))
     model = read_config(tmp_path)
-    assert parameters(model) == 7_110_660_096 and not model.head
+    assert model.parameters == 7_110_660_096 and not model.head
     (tmp_path / "config.json").write_text(json.dumps({**shape, "architectures": ["MistralForCausalLM"]}))
-    assert parameters(read_config(tmp_path)) == 7_241_732_096
+    assert read_config(tmp_path).parameters == 7_241_732_096
 
 
 def test_a_hub_that_cannot_be_reached_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""What a grid pays for: labels that bind, axes that something varies along, equal rows once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rooflm.asked.build_inference import build_inference
+from rooflm.asked.build_training import build_training
+from rooflm.catalogue.quant import PARTS
+from rooflm.estimate.inference import infer_scenario
+from rooflm.estimate.training_step import context, kernels_of_training, setup_of
+from rooflm.graph.ops import distinct
+from rooflm.kernels.roofline import BOUNDS, by_bound
+from rooflm.readers.engines import load_engine
+from rooflm.readers.schemes import parse_quant
+from rooflm.units import Num
+
+
+def test_seconds_by_what_bounds_them_are_all_seconds_in_a_grid_as_at_a_point() -> None:
+    def seconds(batch: Num) -> dict[str, Num]:
+        s = build_inference("mixtral-8x7b", gpu="h100", gpus=2, tp=2, batch=batch, alone=False).scenario
+        timed = infer_scenario(replace(s, axes=np.ndim(batch))).timed["prefill"]
+        found = by_bound(timed)
+        assert tuple(found) == BOUNDS and sum(found.values()) == pytest.approx(sum(t.total for t in timed))
+        return found
+
+    grid = seconds(np.array([1.0, 64.0]))
+    for i, batch in enumerate((1.0, 64.0)):
+        for label, one in seconds(batch).items():
+            assert np.broadcast_to(grid[label], 2)[i] == pytest.approx(one)
+
+
+def test_what_an_engine_does_not_do_makes_no_axis() -> None:
+    def setup(engine: str) -> tuple[Num, Num]:
+        s = build_training("llama-2-7b", gpu="h100", dp=np.array([1, 8]), batch=8, engine=engine, alone=False).scenario
+        found = setup_of(s, context(s))
+        return found.fleeting, found.doubled
+
+    assert setup("megatron") == (0.0, 0.0)
+    assert all(np.shape(x) == (2,) for x in setup("fsdp"))
+
+
+def test_equal_rows_are_found_among_numbers_and_arrays_alike() -> None:
+    a, b = np.array([1.0, 2.0]), np.array([1.0, 3.0])
+    rows = [("x", 1), ("x", a), ("x", 1.0), ("x", b), ("x", a.copy()), ("y", 1)]
+    assert distinct(rows) == ([0, 1, 3, 5], [0, 1, 0, 2, 1, 3])
+
+
+def test_what_follows_from_an_engine_or_a_scheme_alone_is_made_once() -> None:
+    kernels, scheme = load_engine("megatron").kernels, parse_quant("mxfp4")
+    assert kernels_of_training(kernels) is kernels_of_training(kernels)
+    assert kernels_of_training(kernels).vocab_parallel
+    assert scheme.widths is scheme.widths and set(scheme.widths) == set(scheme.rates) == set(PARTS)
+    assert scheme.widths["experts"][0] < scheme.widths["attention"][0] == 2.0
+    assert (scheme.rates["experts"], scheme.rates["attention"]) == ("quant", "half")
