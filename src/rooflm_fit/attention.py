@@ -321,17 +321,18 @@ def fit_cells(
 
 
 def lent(rows: Sequence[FitRow]) -> list[FitRow]:
-    """The rows as engines run them: SGLang's decode on A100 was timed with FlashAttention 3 built for it, where a server
-    takes FlashInfer, as on Ada, whose rows stand in.
+    """The rows as engines run them: SGLang's decode on A100 was timed with FlashAttention 3 built for it; a server takes
+    FlashInfer, as on Ada, whose rows stand in.
 
     Source: docs.sglang.io, "Attention Backend" (MHA models on Ampere and Ada: flashinfer).
     """
     ada = [r for r in rows if (r.engine, r.dtype, r.architecture) == ("sglang", "bf16", "ada") and "decode" in r.kernel]
     l1 = {r.gpu: r.constants.get("l1") for r in rows if r.architecture == "ampere" and r.kernel == "decode"}
     own = [r for r in rows if not (r.engine == "sglang" and r.gpu in l1 and r.kernel == "decode")]
-    return own + [
-        msgspec.structs.replace(r, gpu=gpu, architecture="ampere", constants=r.constants | {"l1": size},
-                                note=f"FlashInfer's, of {r.gpu}") for r in ada for gpu, size in l1.items()]  # fmt: skip
+    for gpu, size in l1.items():
+        named = {"gpu": gpu, "architecture": "ampere", "note": "FlashInfer's, of Ada"}
+        own += [msgspec.structs.replace(r, constants=r.constants | {"l1": size}, **named) for r in ada]
+    return own
 
 
 def _tell(r: FitRow) -> None:
