@@ -73,6 +73,22 @@ def test_triton_on_cdna3_takes_a_time_of_its_own() -> None:
     assert 1e3 * tpot("deepseek-v3", "mi300x", engine="sglang", **given) == pytest.approx(28.76, rel=0.15)
 
 
+def test_graphs_hold_blocks_of_the_longest_sequence_since_0_11() -> None:
+    """vLLM 0.11.0, release notes: FULL_AND_PIECEWISE. A block of 256 tokens, sequence and layer takes 0.2 ns."""
+    given = {"model": "llama-3.1-70b", "gpu": "mi300x", "tp": 8, "quant": "fp8", "batch": 128}
+    told = {"sets": {"engine.graph_length": 8192}}
+    before, since = (
+        tpot(**given, engine=name) - tpot(**given, engine=name, **told) for name in ("vllm 0.10.2", "vllm 0.11.1")
+    )
+    assert before == 0
+    assert since == pytest.approx(80 * 128 * (131072 - 8192) / 256 * 0.2e-9, rel=0.01)
+
+
+def test_sums_of_2024_over_xgmi_have_no_floor_of_nvidias() -> None:
+    old, new = (load_engine(name).factors.collective_floor for name in ("vllm-2024-11-rocm", "vllm-rocm"))
+    assert old == new == 1 < load_engine("vllm-2024-11").factors.collective_floor
+
+
 def product(m: float, n: float, k: float, kernels: str, gpu: str = "mi300x", dtype: str = "fp8_block") -> float:
     """Seconds of a product in fp8 by the kernels of a library, as the sets are fitted."""
     device = load_device(gpu)
