@@ -321,8 +321,8 @@ def fit_cells(
 
 
 def lent(rows: Sequence[FitRow]) -> list[FitRow]:
-    """The rows as engines run them: SGLang's decode on A100 was timed with FlashAttention 3 built for it; a server takes
-    FlashInfer, as on Ada, whose rows stand in.
+    """The rows as engines run them: SGLang's decode on A100 was timed with FlashAttention 3 built for it; a server
+    takes FlashInfer, as on Ada, whose rows stand in.
 
     Source: docs.sglang.io, "Attention Backend" (MHA models on Ampere and Ada: flashinfer).
     """
