@@ -298,13 +298,15 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     e, m, t, count = s.engine, s.mapping, s.training, micro_batches(s)
     buckets = ((np.asarray(m.zero) < 2) | (np.asarray(e.room.fragmentation) > 1)) * (np.asarray(m.dp * m.cp) > 1)
     readied = not is_plain(t.base_bits, 16) and (np.asarray(t.base_bits) < 16) * (np.asarray(m.zero) < 3)
+    whole = (np.asarray(m.zero) < 2) | (np.asarray(m.dp * m.cp) <= 1)  # else FSDP casts what it gathers
     flat = 4.0 * (e.room.live > 0) * t.master * t.update.joined  # gradients that an update joins
     fleeting = 0.0 if e.habits.zero_one else (np.asarray(count) <= 1) * (1.0 - buckets)
     doubled = (not e.habits.zero_one) * 1.0 * (np.asarray(m.zero) < 1) * (np.asarray(m.dp * m.cp) > 1)
     return tm.Setup(
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
         grad_bytes(s), *adapter_sizes(s, c), e.room, stored_bytes(s)[0], fleeting, doubled,
-        pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s) + flat, not e.habits.zero_one,
+        pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s) + flat,
+        1.0 * whole * e.kernels.autocast * t.master * (not t.adapters) * (s.quant.half_bytes < 4), not e.habits.zero_one,
     )  # fmt: skip
 
 

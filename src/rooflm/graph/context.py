@@ -16,6 +16,11 @@ from rooflm.scenario.training import Training
 from rooflm.units import Num, is_plain, smaller
 
 
+def plain_norms(model: Model, kernels: Kernels) -> bool:
+    """Whether norms are chains of plain kernels: RMS norms, unless the engine fuses them or brings a kernel."""
+    return model.norm == "rms" and not (kernels.fused or kernels.norm_kernel)
+
+
 class Prefill(NamedTuple):
     """`sequences` of one rank, each with `new` tokens after `past` tokens that are in the cache already."""
 
@@ -102,8 +107,8 @@ class Context:
 
     @property
     def plain_norms(self) -> bool:
-        """Whether norms are chains of plain kernels: RMS norms, unless the engine fuses them or brings a kernel."""
-        return self.model.norm == "rms" and not (self.kernels.fused or self.kernels.norm_kernel)
+        """Whether norms are chains of plain kernels."""
+        return plain_norms(self.model, self.kernels)
 
     @cached_property
     def states(self) -> Num:
