@@ -306,7 +306,8 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
         grad_bytes(s), *adapter_sizes(s, c), e.room, stored_bytes(s)[0], fleeting, doubled,
         pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s) + flat,
-        1.0 * whole * e.kernels.autocast * t.master * (not t.adapters) * (s.quant.half_bytes < 4), not e.habits.zero_one,
+        whole * (1.0 * e.kernels.autocast) * t.master * (not t.adapters) * (s.quant.half_bytes < 4),
+        not e.habits.zero_one,
     )  # fmt: skip
 
 
