@@ -410,7 +410,12 @@ def test_what_autocast_keeps(zero: int, master: bool, recompute: str, norms: int
     of Llama with its own norm (256 wide, 704 within: 56 under autocast, 46 in 16 bits); Q, K, V, output 8, SwiGLU 8."""
 
     def kept(layers: int) -> float:
-        sets = {"model.blocks.0.count": layers, "training.master": master, "engine.fused": False}
+        sets = {
+            "model.blocks.0.count": layers,
+            "training.master": master,
+            "engine.fused": False,
+            "engine.merged": False,
+        }
         asked: dict[str, Any] = {"gpus": 4, "dp": 4, "zero": zero, "engine": "fsdp", "recompute": recompute}
         made = rooflm.train("llama-2-7b", gpu="h100", batch=4, seq=2048, sets=sets, **asked)
         return float(made.memory.parts["activations"])

@@ -17,7 +17,7 @@ from rooflm.catalogue.quant import Quant
 from rooflm.estimate.memory import end_tables, extra_share, layer_shard, local_ffn, local_mixer
 from rooflm.estimate.schedule import in_flight
 from rooflm.estimate.step import add_up
-from rooflm.graph.context import plain_norms
+from rooflm.graph.context import plain_norms, read_again
 from rooflm.graph.ops import occupied, popularity
 from rooflm.kernels.moe import imbalance
 from rooflm.scenario.mapping import Mapping
@@ -177,20 +177,15 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     return Inside(wide + routed, again=again, ops=first + sent)
 
 
-def again_read(block: Block) -> float:
-    """Products of a layer that read what another has read: K and V beside Q, the gate's beside the other."""
-    gated = block.ffn is not None and not isinstance(block.ffn, MoE) and block.ffn.gated
-    return 2.0 * isinstance(block.mixer, Attention) + gated
-
-
 def layer_activations(c: Setup, block: Block) -> Layer:
     """Activations of one layer and micro-batch: inputs of products, norms and activations, masks of one byte, and the
     softmax with its dropout where attention is unfused; of a GPT layer exactly Korthikanti's (tests: `korthikanti`)."""
     m, h, (narrow, b) = c.mapping, c.model.hidden, c.widths
     mixer, ffn = inside_mixer(c, local_mixer(block.mixer, m.tp)), inside_ffn(c, block.ffn)
     halves = (block.mixer is not None) + (block.ffn is not None)
+    more = sum(read_again(half, c.kernels) for half in (block.mixer, block.ffn))
     # under autocast each product casts what it reads anew, but in compiled layers, which keep 16 bits of both halves
-    copies, stream = (0.0, b) if c.kernels.fused else (c.autocast * again_read(block), c.stream)
+    copies, stream = (0.0, b) if c.kernels.fused else (c.autocast * more, c.stream)
     normed = (halves + copies) * (c.tokens if c.kernels.keeps_gathered else c.rows) * h * narrow
     norms = block.norms * c.rows * h * c.norm(stream)
     held = norms + normed + halves * c.rows * h * c.options.dropout + mixer.held + ffn.held

@@ -189,9 +189,18 @@ def pass_nodes(s: Scenario, c: Context, m: Num) -> dict[tuple[str, str], Nodes]:
         ("forward", "head"): places["head"],
         ("recompute", "layers"): again if t.adapters else [rules.times(n, t.trainable_layers) for n in again],
     }
-    for phase, copies in sharded_copies(s, c).items():
+    for phase, copies in [*sharded_copies(s, c).items(), *cast_weights(c).items()]:
         nodes[phase, "layers"] = [*nodes[phase, "layers"], *copies]
     return {key: narrowed(listed, s) for key, listed in nodes.items()}
+
+
+def cast_weights(c: Context) -> dict[str, Nodes]:
+    """What autocast moves of weights in a micro-batch: to 16 bits forward, their gradients back."""
+    if c.kernels.fused or is_plain(c.autocast, 0):
+        return {}
+    moved = sum(tm.layer_params(c.model, c.mapping)) * (4.0 + c.quant.half_bytes) * c.autocast
+    nodes: Nodes = [stream("weight_cast", "copies", "copy", c.model.layers, moved)]
+    return {"forward": nodes, "backward": nodes}
 
 
 def sharded_copies(s: Scenario, c: Context) -> dict[str, Nodes]:
@@ -298,7 +307,6 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     e, m, t, count = s.engine, s.mapping, s.training, micro_batches(s)
     buckets = ((np.asarray(m.zero) < 2) | (np.asarray(e.room.fragmentation) > 1)) * (np.asarray(m.dp * m.cp) > 1)
     readied = not is_plain(t.base_bits, 16) and (np.asarray(t.base_bits) < 16) * (np.asarray(m.zero) < 3)
-    whole = (np.asarray(m.zero) < 2) | (np.asarray(m.dp * m.cp) <= 1)  # else FSDP casts what it gathers
     flat = 4.0 * (e.room.live > 0) * t.master * t.update.joined  # gradients that an update joins
     fleeting = 0.0 if e.habits.zero_one else (np.asarray(count) <= 1) * (1.0 - buckets)
     doubled = (not e.habits.zero_one) * 1.0 * (np.asarray(m.zero) < 1) * (np.asarray(m.dp * m.cp) > 1)
@@ -306,8 +314,7 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
         grad_bytes(s), *adapter_sizes(s, c), e.room, stored_bytes(s)[0], fleeting, doubled,
         pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s) + flat,
-        whole * (1.0 * e.kernels.autocast) * t.master * (not t.adapters) * (s.quant.half_bytes < 4),
-        not e.habits.zero_one,
+        c.autocast, not e.habits.zero_one,
     )  # fmt: skip
 
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from rooflm.catalogue.engine import Kernels
-from rooflm.catalogue.model import Model
+from rooflm.catalogue.model import MLP, Attention, FeedForward, Mixer, Model
 from rooflm.catalogue.quant import Quant
 from rooflm.graph.ops import Comm, Op, gemm
 from rooflm.scenario.adapters import Adapters
@@ -19,6 +21,12 @@ from rooflm.units import Num, is_plain, smaller
 def plain_norms(model: Model, kernels: Kernels) -> bool:
     """Whether norms are chains of plain kernels: RMS norms, unless the engine fuses them or brings a kernel."""
     return model.norm == "rms" and not (kernels.fused or kernels.norm_kernel)
+
+
+def read_again(half: Mixer | FeedForward | None, kernels: Kernels) -> int:
+    """Products of half a layer that read what another has read: K and V beside Q, the gate's beside the other."""
+    both = 2 if isinstance(half, Attention) else int(isinstance(half, MLP) and half.gated)
+    return 0 if kernels.merged else both
 
 
 class Prefill(NamedTuple):
@@ -109,6 +117,16 @@ class Context:
     def plain_norms(self) -> bool:
         """Whether norms are chains of plain kernels."""
         return plain_norms(self.model, self.kernels)
+
+    @property
+    def autocast(self) -> Num:
+        """1 where fp32 weights run under autocast: a framework that has it, and no ranks among which FSDP shards (which
+        casts what it gathers), no adapters."""
+        t, m = self.training, self.mapping
+        if t is None or not self.kernels.autocast:
+            return 0.0
+        whole = (np.asarray(m.zero) < 2) | (np.asarray(m.dp * m.cp) <= 1)
+        return whole * 1.0 * t.master * (not t.adapters) * (self.quant.half_bytes < 4)
 
     @cached_property
     def states(self) -> Num:
