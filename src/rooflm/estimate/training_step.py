@@ -198,9 +198,8 @@ def cast_weights(c: Context) -> dict[str, Nodes]:
     """What autocast moves of weights in a micro-batch: to 16 bits forward, their gradients back."""
     if c.kernels.fused or is_plain(c.autocast, 0):
         return {}
-    moved = sum(tm.layer_params(c.model, c.mapping)) * (4.0 + c.quant.half_bytes) * c.autocast
-    nodes: Nodes = [stream("weight_cast", "copies", "copy", c.model.layers, moved)]
-    return {"forward": nodes, "backward": nodes}
+    moved, count = sum(tm.layer_params(c.model, c.mapping)) * (4.0 + c.quant.half_bytes), c.model.layers * c.autocast
+    return {key: [stream("weight_cast", "copies", "copy", count, moved)] for key in ("forward", "backward")}
 
 
 def sharded_copies(s: Scenario, c: Context) -> dict[str, Nodes]:
@@ -313,8 +312,8 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     return tm.Setup(
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
         grad_bytes(s), *adapter_sizes(s, c), e.room, stored_bytes(s)[0], fleeting, doubled,
-        pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s) + flat,
-        c.autocast, not e.habits.zero_one,
+        pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s) + flat, c.autocast,
+        not e.habits.zero_one,
     )  # fmt: skip
 
 

@@ -114,14 +114,8 @@ class Context:
         return self.tokens * self.model.hidden * self.quant.half_bytes
 
     @property
-    def plain_norms(self) -> bool:
-        """Whether norms are chains of plain kernels."""
-        return plain_norms(self.model, self.kernels)
-
-    @property
     def autocast(self) -> Num:
-        """1 where fp32 weights run under autocast: a framework that has it, and no ranks among which FSDP shards (which
-        casts what it gathers), no adapters."""
+        """1 where fp32 weights run under autocast: neither sharded (FSDP casts what it gathers) nor adapters."""
         t, m = self.training, self.mapping
         if t is None or not self.kernels.autocast:
             return 0.0

@@ -13,7 +13,7 @@ from rooflm.catalogue.abilities import of_name
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, FeedForward, LinearAttention, Mixer
 from rooflm.graph.adapted import served
 from rooflm.graph.compressed import compressed_ops
-from rooflm.graph.context import Context, absent_group, read_again
+from rooflm.graph.context import Context, absent_group, plain_norms, read_again
 from rooflm.graph.feedforward import mlp_ops, moe_nodes
 from rooflm.graph.mixers import attention_ops, linear_ops, mla_ops
 from rooflm.graph.ops import PLAIN_NORM, Comm, Op, equal, gemm, stream
@@ -126,22 +126,18 @@ def norm_ops(c: Context, count: Num, norms: Num, half: Mixer | FeedForward | Non
         inside = 0.0 if c.training else inside_reduce(c, norms)
         rows = c.residual_tokens
         return [stream("norm", "norm", "norm", count * norms, moved, rows=rows, of="norm", overlapped=inside)]
-    each: Num = 2.0 * b
-    launches, name = 1, "norm"
-    if c.plain_norms:
-        each, (launches, name) = PLAIN_NORM, (1, "plain_norm") if c.training else (6, "norm")
+    launches, name, wide = 1, "norm", c.autocast
+    each = 2.0 * b + 2.0 * b * wide
+    if plain_norms(c.model, c.kernels):
+        each, (launches, name) = PLAIN_NORM - 4 * b * wide, (1, "plain_norm") if c.training else (6, "norm")
     elif c.kernels.norm_cast:
         each, name = 12.0, "cast_norm"
-    each += c.autocast * b * (-4.0 if c.plain_norms else 2.0)
-    nodes: list[Op | Comm] = [
+    copies = [] if half is None or is_plain(wide, 0) else [("cast_in", 1), ("cast_again", read_again(half, c.kernels))]
+    return [
         stream(name, "norm", "norm", count * norms, each * values, launches, of="norm"),
-        stream("residual", "norm", "add", count * norms, values * (3 * b + c.dropout + 2 * b * c.autocast)),
+        stream("residual", "norm", "add", count * norms, values * (3 * b + c.dropout + 2 * b * wide)),
+        *(stream(of, "norm", "cast", count * n * wide, 3 * b * values) for of, n in copies),
     ]
-    if half is not None and not is_plain(c.autocast, 0):
-        cast = 3 * b * values * c.autocast
-        nodes.append(stream("cast_in", "norm", "cast", count, cast))
-        nodes.append(stream("cast_again", "norm", "cast", count * read_again(half, c.kernels), cast))
-    return nodes
 
 
 def inside_reduce(c: Context, norms: Num) -> Num:
