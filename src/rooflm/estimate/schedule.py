@@ -37,8 +37,8 @@ def bubble_time(schedule: str, p: Num, v: Num, forward: Num, dgrad: Num, wgrad: 
     """
     if schedule == "dualpipe":
         return larger((p / 2 - 1) * (forward + 2 * dgrad - 2 * wgrad), 0.0)
-    weights = {"zb-h1": -1, "zb-h2": -2, "zb-v": -2}.get(schedule, 1)
-    return larger((p - 1) * V_SHAPED.get(schedule, 1.0) / chunks(schedule, v) * (forward + dgrad + weights * wgrad), 0.0)
+    each = forward + dgrad + {"zb-h1": -1, "zb-h2": -2, "zb-v": -2}.get(schedule, 1) * wgrad
+    return larger((p - 1) * V_SHAPED.get(schedule, 1.0) / chunks(schedule, v) * each, 0.0)
 
 
 def table_time(p: Num, v: Num, m: Num, forward: Num, backward: Num) -> Num:
