@@ -81,9 +81,9 @@ def litgpt(cells: dict[str, Any]) -> dict[str, Any]:
             held = 2.0 * float(load_model(str(cells.get("model") or "")).parameters)
         except RooflmError:  # a model that no catalogue holds: its sizes are not known here
             held = 0.0
-        room = {"fused": False} | ALLOCATED | {"workspace": held}
-        return {"sets": {f"engine.{k}": v for k, v in room.items()}, "recompute": "full"}
-    room = ALLOCATED | {"workspace": 0} | CHUNKED
+        shown = {"fused": False} | ALLOCATED | {"workspace": held}
+        return {"sets": {f"engine.{k}": v for k, v in shown.items()}, "recompute": "full"}
+    room: dict[str, Any] = ALLOCATED | {"workspace": 0} | CHUNKED
     room |= {"narrow_residual": 2, "copied_inputs": True} if cells.get("base_bits") else {}
     sets = {"training.master": False} | {f"engine.{k}": v for k, v in room.items()}
     return {"sets": sets, "engine": "peft", "optimizer": "adam-bf16"}
