@@ -283,5 +283,6 @@ def test_an_engine_of_ones_own_may_keep_a_part_of_what_another_does_and_no_more_
     s, options = served(model="llama-3.1-8b", engine="vllm", gpu="h100")
     size = s.cluster.device.dram.size / 2**20
     assert static_share(s, "device:1024", options["budget"]) == pytest.approx(1 - 1024 / size)
-    with pytest.raises(RooflmError, match="it must be numbers by name"):
-        served(model="llama-3.1-8b", engine="vllm", gpu="h100", sets={"engine.server.reserved": "much"})
+    for text, why in (("much", "it must be numbers by name"), ("tokn:2", "'tokn'.*did you mean 'token'")):
+        with pytest.raises(RooflmError, match=why):
+            served(model="llama-3.1-8b", engine="vllm", gpu="h100", sets={"engine.server.reserved": text})

@@ -47,8 +47,8 @@ class ServerOptions:
     swap_bandwidth: float = number(25e9, "between device and host, all GPUs of the instance", "bytes/s", above=True)
     static_fraction: float = share(0.0, "share of free memory for weights and cache (0: memory_fraction, for all)")
     statics: str = named("the same by GPUs of an instance, as 1:0.88 8:0.81")
-    reserved: str = named("without either, MiB kept beside both: fixed, by token of a pass, graphed sequence, device, "
-                          "rank of attention, many (more of a rank beyond 300 of those), least")  # fmt: skip
+    reserved: str = named("without either, MiB kept beside both, by what makes them (`serving.capacity.static_share`)",
+                          ("fixed", "token", "graphed", "device", "rank", "many", "least"))  # fmt: skip
     cache_blocks: int = count(0, "blocks of its KV cache on a rank, where they are known (0: what memory leaves)", 0)
 
 
