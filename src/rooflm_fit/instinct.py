@@ -3,9 +3,10 @@
 Products and experts: DATA is the folder aiter/configs of ROCm/aiter (MIT): csv files (as of commit
 e404860 of 2026-08-22; no part of the measured tables that `scripts/fit` takes) whose rows say, for a shape, the
 fastest kernel that its tuner found and its time in us (`us`), on cards of 304 CUs (MI300X, MI325X) and 256 (MI350X,
-MI355X). vLLM and SGLang run these kernels on such cards. Collectives: `REDUCED`, as printed in pull requests. OUT gets
-gemm-instinct.toml, moe-instinct.toml and collective-instinct.toml. Efficiencies refer to the rates that
-data/calibration/devices.toml says the family reaches of its datasheet, by which all its kernels are scaled.
+MI355X), and beside it those files of older commits where later ones have dropped rows (`DROPPED`). vLLM and SGLang run
+these kernels on such cards. Collectives: `REDUCED`, as printed in pull requests. OUT gets gemm-instinct.toml,
+moe-instinct.toml and collective-instinct.toml. Efficiencies refer to the rates that data/calibration/devices.toml says
+the family reaches of its datasheet, by which all its kernels are scaled.
 
 An expert's time is that of its two products alone: routing, sorting and quantising launch kernels of their own, which
 `LAUNCHES` adds. The tuner routes tokens at random, evenly over the experts.
@@ -42,6 +43,11 @@ LAUNCHES = 8e-6
 TORCH = "torch"
 """Whose kernels PyTorch's engines have (the field of their rows)."""
 SOURCE = "ROCm/aiter e404860 (2026-08-22, MIT), aiter/configs"
+DROPPED = {
+    "cdna3 fp8": "ROCm/aiter fbb52dd (2025-09-26, pull request 1092) and b7c5fc6 (2025-12-26), MIT, aiter/configs: "
+    "a8w8_tuned_gemm.csv and a8w8_bpreshuffle_tuned_gemm.csv, rows of cu_num 304 that later commits have not",
+}
+"""Generation and type -> where its rows are, if not there."""
 FOLDS = 3
 LEAST = 14
 """Rows of a set."""
@@ -422,7 +428,8 @@ def row(rows: Table, kind: Kind, device: Device, model: Any, params: Sequence[Pa
     if params is EXPERT_PARAMS:
         constants = constants | {"start": constants["start"] + LAUNCHES}
     names = {"gpu": ANY, "architecture": device.kernel_generation, "engine": ANY, "dtype": kind.name, "family": "aiter"}
-    found = fit_row(names=names, constants=constants, inside=inside, outside=outside, source=SOURCE,
+    source = DROPPED.get(f"{device.kernel_generation} {kind.name}", SOURCE)
+    found = fit_row(names=names, constants=constants, inside=inside, outside=outside, source=source,
                     note=f"median out {outside.median:.1f} %; measured on {device.name}")  # fmt: skip
     print(f"{found.architecture} {found.dtype:12} in {found.mape_in:5.1f} %  out {found.mape_out:5.1f} %  "
           f"{_said(outside)}  {found.constants}", flush=True)  # fmt: skip

@@ -73,14 +73,54 @@ def test_triton_on_cdna3_takes_a_time_of_its_own() -> None:
     assert 1e3 * tpot("deepseek-v3", "mi300x", engine="sglang", **given) == pytest.approx(28.76, rel=0.15)
 
 
-def product(m: float, n: float, k: float, kernels: str, gpu: str = "mi300x") -> float:
-    """Seconds of a product of fp8 blocks by the kernels of a library, as the sets are fitted."""
+def test_graphs_hold_blocks_of_the_longest_sequence_since_0_11() -> None:
+    """vLLM 0.11.0, release notes: FULL_AND_PIECEWISE. A block of 256 tokens, sequence and layer takes 0.2 ns."""
+    given = {"model": "llama-3.1-70b", "gpu": "mi300x", "tp": 8, "quant": "fp8", "batch": 128}
+    told = {"sets": {"engine.graph_length": 8192}}
+    before, since = (
+        tpot(**given, engine=name) - tpot(**given, engine=name, **told) for name in ("vllm 0.10.2", "vllm 0.11.1")
+    )
+    assert before == 0
+    blocks = 80 * 128 * (131072 - 8192) / 256
+    assert (
+        blocks * 0.2e-9 < since < 1.3 * blocks * 0.2e-9
+    )  # with what kernels take in the engine over what they do alone
+
+
+def test_sums_of_2024_over_xgmi_have_no_floor_of_nvidias() -> None:
+    old, new = (load_engine(name).factors.collective_floor for name in ("vllm-2024-11-rocm", "vllm-rocm"))
+    assert old == new == 1 < load_engine("vllm-2024-11").factors.collective_floor
+
+
+def product(m: float, n: float, k: float, kernels: str, gpu: str = "mi300x", dtype: str = "fp8_block") -> float:
+    """Seconds of a product in fp8 by the kernels of a library, as the sets are fitted."""
     device = load_device(gpu)
     reached = derating(device, "")
-    constants = GemmConstants(**lookup("gemm", "", device.kernel_generation, kernels, "fp8_block").row.constants)
+    constants = GemmConstants(**lookup("gemm", "", device.kernel_generation, kernels, dtype).row.constants)
     return float(gemm_time(m, n, k, weight_bytes=1.0, act_bytes=1.0, out_bytes=2.0, c=constants, sms=device.sms,
                            peak=device.peak["fp8"] * reached.compute,
                            bandwidth=device.dram.bandwidth * reached.bandwidth))  # fmt: skip
+
+
+def test_products_with_a_scale_a_tensor_are_those_of_llama_on_cdna3() -> None:
+    """ROCm/aiter fbb52dd, a8w8_tuned_gemm.csv: us of Llama's shapes on eight MI300X, of 1 to 256 rows."""
+    for n, k, measured in (
+        (7168, 8192, ((1, 26.4), (64, 28.9), (128, 37.6), (256, 59.3))),
+        (13312, 16384, ((1, 71.8), (64, 95.5), (128, 124.1), (256, 177.7))),
+    ):
+        for m, us in measured:
+            assert product(m, n, k, "vllm", dtype="fp8") == pytest.approx(us * 1e-6, rel=0.08)
+            assert product(m, n, k, "vllm", dtype="fp8") != product(m, n, k, "torch", dtype="fp8")
+
+
+def test_no_kernel_that_quantises_by_groups_before_a_scale_a_tensor() -> None:
+    """Inductor writes the operand in norms and activations; a block's is quantised by a kernel of its own."""
+    given = {"model": "llama-3.1-70b", "gpu": "mi300x", "tp": 8, "engine": "vllm-0.8-rocm", "batch": 1}
+    slower = {"sets": {"engine.quantise": 20e-6}}
+    assert tpot(**given, quant="fp8", **slower) == tpot(**given, quant="fp8")
+    layers = 80 * 4  # products
+    gap = tpot(**given, quant="fp8-block", **slower) - tpot(**given, quant="fp8-block")
+    assert gap == pytest.approx(layers * 11.2e-6, rel=0.05)
 
 
 @pytest.mark.parametrize(

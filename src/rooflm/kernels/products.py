@@ -47,7 +47,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     if kernels.tuned and w.quant == "fp8_block":
         best = by(c=constants("gemm", GemmConstants, w, w.quant))
         time = pick((wide[0] < 2) & among(n, k, kernels.tuned), best, time)
-    cast = kernels.quantise
+    cast = kernels.quantise * (not scaled_inside(w, s))
     if not is_plain(cast, 0.0):
         time = time + pick((wide[1] < 2) & (c.q_pass == 0) & (cast > 0), cast + 3.0 * m * k / r.dram, 0.0)
     time = time + by_groups(m * k * (wide[1] < 2), w, s)
@@ -122,8 +122,13 @@ def _gemm_constants(dtype: str, w: Where, s: Scenario) -> Any:
     c = constants("gemm", GemmConstants, w, dtype)
     if dtype in ("fp8", "nvfp4") and s.engine.kernels.ready_scales:  # measured beside a kernel that quantises
         c = c._replace(t0=constants("gemm", GemmConstants, w, w.half).t0)
-    inside = s.engine.kernels.ready_scales or w.generation in listed(s.engine.kernels.scaled_on)
-    return c._replace(q_pass=0.0, q_row=0.0) if dtype == "fp8" and inside else c
+    inside = dtype == "fp8" and (s.engine.kernels.ready_scales or scaled_inside(w, s))
+    return c._replace(q_pass=0.0, q_row=0.0) if inside else c
+
+
+def scaled_inside(w: Where, s: Scenario) -> bool:
+    """Whether the kernels before a product in fp8 write its operand in 8 bits."""
+    return w.quant == "fp8" and w.generation in listed(s.engine.kernels.scaled_on)
 
 
 def by_groups(values: Num, w: Where, s: Scenario) -> Num:
