@@ -807,3 +807,5 @@ def test_a_folded_pipeline_has_the_head_beside_the_embedding() -> None:
     head = 128256 * 4096 * 2
     assert float(parts["zb-v"].parts["weights"] - parts["1f1b"].parts["weights"]) == pytest.approx(head, rel=0.01)
     assert float(parts["1f1b"].parts["logits"]) == 0 < float(parts["v-min"].parts["logits"])
+    flat, folded = (run(**asked, schedule=s).parts["imbalance"] for s in ("1f1b", "zb-v"))
+    assert float(folded) > float(flat) > 0  # whose end works both out

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooflm.asked import paths
+from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
+from rooflm.estimate.training import train_scenario
 from rooflm.readers import rows as catalogue
 from rooflm.serving.deploy import make_server
 from rooflm.validation import Request, Skip, model_from_sizes, read_rows
@@ -1007,8 +1009,11 @@ def test_adapters_of_litgpt_hold_what_four_bit_products_read() -> None:
            "zero_fsdp": "none", "note": "LoRA on Alpaca (longest 1044 to 1304 tokens)"}  # fmt: skip
     wide, narrow = (train_row(**run, model="Llama 2 13B LoRA", precision=p) for p in ("bf16", "bnb.nf4"))
     assert "doubt" not in wide and wide["engine"] == "peft" and wide["seq"] == "1304"
-    inputs = 2 * 40 * (2 * 5120 + 13824) * 1304
-    assert "engine.workspace=0;" in wide["sets"] + ";" and f"engine.workspace={inputs}" in narrow["sets"]
+    assert "copied_inputs" not in wide["sets"] and "engine.copied_inputs=true" in narrow["sets"]
+    both = [narrow["sets"].replace("inputs=true", f"inputs={told}") for told in ("true", "false")]
+    runs = [build_training(**read(narrow | {"sets": sets}).kwargs).scenario for sets in both]
+    held = [float(train_scenario(run).memory.total) for run in runs]
+    assert held[0] - held[1] == pytest.approx(2 * 40 * (2 * 5120 + 13824) * 1304)
     assert train_row(**run, model="Phi 1.5 Adapter", precision="bf16")["seq"] == "1044"
 
 
@@ -1120,7 +1125,6 @@ def test_what_cannot_be_converted_is_one_sentence(
 
 
 def test_every_path_that_is_written_exists() -> None:
-    from rooflm.asked.build_training import build_training
     from rooflm.validation.cells import settings_of
 
     s = build_training(model="deepseek-v3", gpu="h100-sxm-80gb", gpus=64, ep=64, batch=64).scenario

@@ -310,7 +310,8 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
         if other != path:
             raise RooflmError(f"{other} and {path} are two names of one input: give one of them")
     if "engine.room.memory_fraction" in once:  # told: nothing to work out
-        scenario = paths.put(scenario, "engine.server.reserved", "")
+        for rule in ("reserved", "statics"):
+            scenario = paths.put(scenario, f"engine.server.{rule}", "")
     if "cluster.device.price" in sets:
         return paths.put(scenario, "cluster.device.priced", GIVEN)
     return scenario

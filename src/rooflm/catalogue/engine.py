@@ -47,7 +47,8 @@ class ServerOptions:
     swap_bandwidth: float = number(25e9, "between device and host, all GPUs of the instance", "bytes/s", above=True)
     static_fraction: float = share(0.0, "share of free memory for weights and cache (0: memory_fraction, for all)")
     statics: str = named("the same by GPUs of an instance, as 1:0.88 8:0.81")
-    reserved: str = word("", "MiB that it keeps beside those where neither is told, as `static_share` reads them")
+    reserved: str = named("without either, MiB kept beside both, by what makes them (`serving.capacity.static_share`)",
+                          ("fixed", "token", "graphed", "device", "rank", "many", "least"))  # fmt: skip
     cache_blocks: int = count(0, "blocks of its KV cache on a rank, where they are known (0: what memory leaves)", 0)
 
 
@@ -168,6 +169,7 @@ class Kernels:
     pads_vocab: bool = flag(True, "training: the table of the head is padded to whole rows of its products' tiles")
     adapter_wide: bool = flag(False, "training: adapters of 32 bits are cast to 16 for each of their products")
     narrow_residual: Num = number(2.0, "training: bytes of a value between layers over a narrow base (4: fp32 norms)")
+    copied_inputs: bool = flag(False, "training: products by a narrow frozen base keep copies of what a layer reads")
     keeps_gathered: bool = flag(False, "training: inputs gathered by a tensor group are kept, not gathered again")
     softmax: str = word("fused", "training: how unfused attention takes its softmax: scale, mask and softmax in one "
                         "kernel (fused), in three (plain), or in fp32 with a cast to 16 bits behind (wide)",

@@ -111,9 +111,9 @@ def shapes(meaning: str) -> Any:
     return field(default="", metadata={KEY: About(meaning, kind="shapes")})
 
 
-def named(meaning: str) -> Any:
-    """A field that holds numbers by name as text, such as "gptq:8 int4:2"; "" for none."""
-    return field(default="", metadata={KEY: About(meaning, kind="named")})
+def named(meaning: str, among: Sequence[str] = ()) -> Any:
+    """A field that holds numbers by name (out of a few where `among` lists them) as text, "gptq:8 int4:2"; "": none."""
+    return field(default="", metadata={KEY: About(meaning, kind="named", among=tuple(among))})
 
 
 def text(meaning: str, among: Sequence[str] = ()) -> dict[str, About]:

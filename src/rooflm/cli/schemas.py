@@ -37,7 +37,8 @@ def value(about: About) -> Schema:
     if about.kind == "sizes":
         return {"description": about.meaning, "anyOf": [TEXT, {"type": "array", "items": {"type": "integer"}}]}
     if about.kind in ("word", "shapes", "named"):
-        return {"description": about.meaning, **TEXT, **({"enum": list(about.among)} if about.among else {})}
+        enum = {"enum": list(about.among)} if about.among and about.kind == "word" else {}
+        return {"description": about.meaning, **TEXT, **enum}
     unit = quantities.WRITTEN.get(about.unit, about.unit)
     told = ", ".join([*([unit] if unit not in ("", "1") else []), about.rule])
     bounds: Schema = {"exclusiveMinimum" if about.above else "minimum": about.low}

@@ -10,8 +10,17 @@ from __future__ import annotations
 
 from rooflm.units import Num, floor, larger, pick, smaller
 
-V_SHAPED = {"zb-v": 0.0, "v-half": 1 / 2, "v-min": 2 / 3}
-"""Schedules whose first device has the last stage too, with their bubbles over 1F1B's (zb-v: as zb-h2)."""
+V_SHAPED = {"zb-v": 1.0, "v-half": 1 / 2, "v-min": 2 / 3}
+"""Schedules whose first device has the last stage too, with their bubbles over 1F1B's (zb-v: over zb-h2's)."""
+
+
+def fuller_end(schedule: str, p: Num, first: Num, last: Num) -> Num:
+    """The most that one device has of the embedding's and the head's: both where it is alone, or stages are folded.
+
+    >>> [fuller_end(*of, 1.0, 3.0) for of in (("1f1b", 1), ("1f1b", 2), ("v-min", 2))]
+    [4.0, 3.0, 4.0]
+    """
+    return first + last if schedule in V_SHAPED else pick(p > 1, larger(first, last), first + last)
 
 
 def bubble_time(schedule: str, p: Num, v: Num, forward: Num, dgrad: Num, wgrad: Num) -> Num:
@@ -28,9 +37,8 @@ def bubble_time(schedule: str, p: Num, v: Num, forward: Num, dgrad: Num, wgrad: 
     """
     if schedule == "dualpipe":
         return larger((p / 2 - 1) * (forward + 2 * dgrad - 2 * wgrad), 0.0)
-    weights = {"zb-h1": -1, "zb-h2": -2, "zb-v": -2}.get(schedule, 1)
-    share = V_SHAPED.get(schedule) or 1.0
-    return larger((p - 1) * share / chunks(schedule, v) * (forward + dgrad + weights * wgrad), 0.0)
+    each = forward + dgrad + {"zb-h1": -1, "zb-h2": -2, "zb-v": -2}.get(schedule, 1) * wgrad
+    return larger((p - 1) * V_SHAPED.get(schedule, 1.0) / chunks(schedule, v) * each, 0.0)
 
 
 def table_time(p: Num, v: Num, m: Num, forward: Num, backward: Num) -> Num:

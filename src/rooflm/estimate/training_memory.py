@@ -181,7 +181,7 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     m, (narrow, b) = c.mapping, c.widths
     dense, _, width = local_ffn(ffn, m)
     kept_gate = 1.0 * (ffn.gated and not c.kernels.fused)  # the gate's activation beside its input, each one kernel
-    value = (1.0 + ffn.gated + kept_gate) * b + narrow
+    value = (1.0 + ffn.gated + kept_gate) * b + narrow * (1.0 + c.kernels.copied_inputs)
     wide, first = c.tokens * dense * value, c.tokens * dense * b + c.rows * c.model.hidden * b * (not c.kernels.fused)
     if not isinstance(ffn, MoE):
         return Inside(wide, again={"mlp": wide}, ops=first)
@@ -206,7 +206,8 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     copies, stream = (0.0, b) if c.kernels.fused else (c.autocast * more, c.stream)
     normed = (halves + copies) * (c.tokens if c.kernels.keeps_gathered else c.rows) * h * narrow
     norms = block.norms * c.rows * h * c.norm(stream)
-    held = norms + normed + halves * c.rows * h * c.options.dropout + mixer.held + ffn.held
+    read = normed * (1.0 + c.kernels.copied_inputs)
+    held = norms + read + halves * c.rows * h * c.options.dropout + mixer.held + ffn.held
     whole = held + mixer.scores
     modules = {*m.recompute_modules} - ({"moe_act"} if "moe" in m.recompute_modules else set())
     again = {"layernorm": normed, **mixer.again, **ffn.again}

@@ -15,6 +15,7 @@ from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, Attention, Block, Model, MoE
 from rooflm.estimate import training_memory as tm
+from rooflm.estimate.schedule import fuller_end
 from rooflm.graph import backward as rules
 from rooflm.graph import forward as graph
 from rooflm.graph.context import Context, Pass, Prefill, absent_group
@@ -286,7 +287,7 @@ def held(s: Scenario, c: Context) -> Held:
     experts, others = tm.layer_params(model, m)
     layers = ceil(model.layers / m.pp)
     first, last = tm.end_params(model, m)
-    ends = pick(m.pp > 1, larger(first, last), first + last) * t.embeddings
+    ends = fuller_end(m.schedule, m.pp, first, last) * t.embeddings
     if t.adapters:
         ends, others, experts = 0.0, adapter_sizes(s, c)[0], 0.0
     else:  # frozen first layers

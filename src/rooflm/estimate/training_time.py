@@ -146,7 +146,7 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
     """A micro-batch's seconds by part, on the mean stage, and on the slowest.
 
     With F layers on the end stages and C on the fullest between them, a layer of t and ends of e and h:
-    slowest = max(C t, F t + max(e, h)), or the sum of all with one stage."""
+    slowest = max(C t, F t + max(e, h)), e + h where stages are folded, or the sum of all with one stage."""
     pp, e, real = s.mapping.pp, s.engine, s.efficiency.mode == "calibrated"
     parts: dict[str, Num] = {}
     seconds: dict[str, Num] = dict.fromkeys(PLACES, 0.0)
@@ -169,7 +169,7 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
             layer[phase] = (total + host) / layers
     ends, between = tm.stage_layers(layers, pp)
     one = seconds["layers"] / layers
-    side = larger(seconds["embedding"], seconds["head"])
+    side = schedule.fuller_end(s.mapping.schedule, pp, seconds["embedding"], seconds["head"])
     whole = sum(seconds.values())
     fullest, last = larger(between * one, ends * one + side), s.training.last_layers
     if multi_token(s) or not is_plain(last, 0):

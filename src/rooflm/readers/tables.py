@@ -65,6 +65,8 @@ def field_value(name: str, value: Any, about: About) -> Any:
     if about.kind == "named":
         if not all(re.fullmatch(r"[a-z0-9][\w.-]*:\d{1,9}(\.\d{1,9})?", piece) for piece in str(value).split()):
             raise RooflmError(f"{name} is {str(value)[:80]!r}, but it must be numbers by name such as 'gptq:8 int4:2'")
+        for piece in str(value).split() if about.among else ():
+            one_of(name, piece.partition(":")[0], about.among)
         return str(value)
     if isinstance(value, str) and about.unit not in ("", "1"):
         value = parse(value, about.unit, name)

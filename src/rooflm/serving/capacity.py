@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -23,15 +24,15 @@ class Capacity(NamedTuple):
 
 def static_share(s: Scenario, kept: str, budget: float) -> float:
     """Share of a device that weights and cache take together, where the engine works out the MiB that it keeps for all
-    else: `kept` says how many at all (fixed), a token of the largest pass of all ranks (token), a sequence of its
-    decoding graphs (graphed), a device (device), a sequence of them on each rank of attention (rank; beyond 300, many
-    more), and at least on cards above 60 GiB (least). 0: no rule.
+    else: `kept` says how many at all (fixed), a token of the largest pass of all ranks (token; of 2,048 at least), a
+    sequence of its decoding graphs (graphed), a device (device), a sequence of them on each rank of attention (rank;
+    beyond 300, many more), and at least on cards above 60 GiB (least); 0 of what it does not name. 0: no rule.
 
     Source: SGLang, server_args.py, `_handle_gpu_memory_settings` of 0.5.3 to 0.5.14.
     """
     if not kept:
         return 0.0
-    mib = {name: float(value) for name, value in (part.split(":") for part in kept.split())}
+    mib = defaultdict(float, ((name, float(value)) for name, value in (part.split(":") for part in kept.split())))
     m, size, graphed = s.mapping, float(usable(s.cluster.device)) / 2**20, float(s.engine.host.graphed_sequences)
     each = mib["graphed"] + (m.dp > 1) * m.dp * (mib["rank"] + (graphed > 300) * mib["many"])
     needed = mib["fixed"] + max(budget, 2048) * mib["token"] + graphed * each + float(m.devices) * mib["device"]

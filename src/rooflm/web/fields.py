@@ -114,8 +114,8 @@ FIELDS: tuple[Field, ...] = (
     *(F(f"train.{k}", f"{v} parallel", "train", more=True, most=1e6) for k, v in
       (("tp", "Tensor"), ("pp", "Pipeline"), ("cp", "Context"), ("ep", "Expert"))),
     F("train.vp", "Virtual stages", "train", usual="1", more=True, most=1e4),
-    F("train.schedule", "Schedule", "train", words=("", "1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2", "dualpipe"),
-      more=True),
+    F("train.schedule", "Schedule", "train", more=True,
+      words=("", "1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe")),
     F("map.x", "Left to right", words=("batch", "prompt", "output", "cached", "gpus", "tp", "pp", "gpu", "quant",
                                        "engine", "model"), usual="batch"),
     F("map.xs", "Values", usual="1..512*2"),

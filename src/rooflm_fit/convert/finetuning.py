@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm_fit.convert.cells import Row, text
@@ -28,6 +27,7 @@ arXiv 1606.05250), 1.35 tokens a word, and the template around them; inferred.""
 SPREAD = 1.2
 """Mean square of these lengths over the square of their mean; inferred."""
 SMALL_VOCABULARY = 40000
+"""Below it a vocabulary is Llama's (32,000), which takes more tokens of a text than GPT-2's kin (50,257 and more)."""
 
 
 def adapters_of(row: Row, source: str) -> dict[str, Any]:
@@ -64,39 +64,27 @@ CHUNKED = {"logit_bytes": 4, "adapter_in": 5, "adapter_out": 10}
 """Its adapters, 16 bits throughout, with a loss over chunks of logits (finetune/lora.py of October 2023)."""
 
 
-def read_inputs(model: Model) -> float:
-    """Values a token that the products of a model's layers read first: of attention, of the feed-forward, of its last.
-
-    >>> read_inputs(load_model("llama-2-7b")) / (32 * 4096)
-    4.6875
-    """
-    wide = sum(float(b.count) * float(getattr(b.ffn, "width", 0) or 0) for b in model.blocks)
-    return 2.0 * float(model.hidden * model.layers) + wide
-
-
 def litgpt(cells: dict[str, Any]) -> dict[str, Any]:
     """Cells of a fine-tuning run of litgpt (finetune/lora.py): eager PyTorch, the memory that its allocator handed out.
 
     On several GPUs every block is recomputed, and FSDP holds frozen and trained weights of a block in one flat tensor,
     whose gradient is whole (PyTorch, FullyShardedDataParallel, use_orig_params) and unsharded while steps accumulate
     (no_backward_sync). On one, adapters as PEFT's, without fp32 copies; over a base of 4 bits a product keeps its input
-    (bitsandbytes 0.41, autograd/_functions.py, MatMul4Bit: ctx.tensors = (A, B)), beside what PyTorch's would.
+    (bitsandbytes 0.41, autograd/_functions.py, MatMul4Bit: ctx.tensors = (A, B)), beside what norms and activations
+    keep (copied_inputs; that it is a copy is INFERRED, of four rows).
 
     >>> litgpt({"model": "llama-2-7b", "gpus": 4})["recompute"], litgpt({"model": "llama-2-7b"})["engine"]
     ('full', 'peft')
     """
-    several = (cells.get("gpus") or 1) > 1
-    try:
-        model = load_model(str(cells.get("model") or ""))
-    except RooflmError:  # a model that no catalogue holds: its sizes are not known here
-        held = 0.0
-    else:
-        narrow = 2.0 * read_inputs(model) * (cells.get("micro_batch") or 1) * (cells.get("seq") or 0)
-        held = 2.0 * float(model.parameters) if several else narrow * bool(cells.get("base_bits"))
-    room = ALLOCATED | {"workspace": held}
-    if several:
-        return {"sets": {f"engine.{k}": v for k, v in ({"fused": False} | room).items()}, "recompute": "full"}
-    room |= CHUNKED | ({"narrow_residual": 2} if cells.get("base_bits") else {})
+    if (cells.get("gpus") or 1) > 1:
+        try:
+            held = 2.0 * float(load_model(str(cells.get("model") or "")).parameters)
+        except RooflmError:  # a model that no catalogue holds: its sizes are not known here
+            held = 0.0
+        shown = {"fused": False} | ALLOCATED | {"workspace": held}
+        return {"sets": {f"engine.{k}": v for k, v in shown.items()}, "recompute": "full"}
+    room: dict[str, Any] = ALLOCATED | {"workspace": 0} | CHUNKED
+    room |= {"narrow_residual": 2, "copied_inputs": True} if cells.get("base_bits") else {}
     sets = {"training.master": False} | {f"engine.{k}": v for k, v in room.items()}
     return {"sets": sets, "engine": "peft", "optimizer": "adam-bf16"}
 
