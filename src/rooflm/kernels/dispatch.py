@@ -329,7 +329,7 @@ def _by_chunks(op: Op, s: Scenario, r: Rates) -> Num:
     """A prompt's scan by chunks: SMs share out its work, but a share of that goes through each sequence's chunks one
     after the other, so that few heads leave SMs idle. Triton does so in one of its kernels, FlashInfer's in all."""
     new, gated = op.shape
-    device = s.cluster.device
+    new, device = smaller(new, s.workload.prompt), s.cluster.device  # a pass of a server holds several prompts
     fused = gated and device.kernel_generation in listed(s.engine.kernels.fused_scans)
     row = scans("fused_scan" if fused else "scan", device.name, device.kernel_generation)
     work = row["roofline"] * op.flops / r.peak[op.rate]
