@@ -43,7 +43,7 @@ from rooflm.estimate.step import (
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
 from rooflm.graph.ops import Op
-from rooflm.kernels.dispatch import FACTORS
+from rooflm.kernels.dispatch import CHUNK, FACTORS
 from rooflm.kernels.moe import largest_of
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, time_nodes
@@ -122,7 +122,8 @@ class Components:
     """What a scenario's passes are made of, before the engine's factors and host costs (see `Parts`).
 
     tokens, pasts, sequences, contexts: the axes; launches: kernels issued in a prefill-only, a decode-only and a mixed
-    pass; draft: time of drafting over the verifying step's; experts: what is launched for them.
+    pass; draft: time of drafting over the verifying step's; experts: what is launched for them; mixed: what scans of
+    decoding sequences take longer in a pass with prompts.
     """
 
     scenario: Scenario
@@ -134,6 +135,7 @@ class Components:
     launches: tuple[float, float, float] = (0.0, 0.0, 0.0)
     draft: float = 0.0
     experts: Experts = NO_EXPERTS
+    mixed: Array | float = 0.0
 
 
 def factor_name(t: Timed) -> str:
@@ -202,7 +204,14 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     parts = Parts(dense, attention_p, decoding, attention_d)
     kernels = (counts[0], counts[1], counts[2])
     one_by_one = Experts(*(float(np.max(n)) for n in of_experts(timed[0], s)))
-    return Components(s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, one_by_one)
+    with_prompts = np.zeros((1, 1))
+    if k.mixed_scans and not speculative:
+        as_prompts = time_nodes(build(made(work=Pass(Prefill(rows, CHUNK), None, rows))), s)
+        for sign, group in ((1.0, as_prompts), (-1.0, timed[2])):
+            scans = [t.total for t in group if isinstance(t.node, Op) and t.node.name == "scan" and t.node.shape[1]]
+            with_prompts = sum((sign * total for total in scans), with_prompts)
+    drafting = speculative * draft
+    return Components(s, tokens, pasts, sequences, contexts, parts, kernels, drafting, one_by_one, with_prompts[:, 0])
 
 
 def total(parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, shape: tuple[int, ...]) -> Array:
@@ -286,7 +295,8 @@ class StepTable:
         self._shared = numbers(np.interp(every, c.tokens, total(shared, e, s.engine, fitted, shape_p[:1])))
         each = np.arange(self.size.sequences + 1, dtype=float)
         handed = float(e.host.deliver) * each
-        over = np.interp(each, c.sequences, decode) + handed - np.interp(each, c.tokens, dense)
+        scans = np.broadcast_to(c.mixed * (float(e.factors.stream_factor) if fitted else 1.0), shape_d[:1])
+        over = np.interp(each, c.sequences, decode + scans) + handed - np.interp(each, c.tokens, dense)
         over[0] = 0.0
         self._over: list[float] = over.tolist()
         self._attend = [numbers(np.interp(every, c.tokens, column)) for column in attend.T]
