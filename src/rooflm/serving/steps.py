@@ -166,6 +166,12 @@ def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tupl
     return {k: v[:, 0] for k, v in first.items()}, second
 
 
+def scanned(nodes: Sequence[Any], s: Scenario) -> Array:
+    """Seconds of gated deltas' scans among the nodes of passes of so many sequences."""
+    timed = time_nodes([n for n in nodes if isinstance(n, Op) and n.name == "scan" and n.shape[1]], s)
+    return np.sum([np.asarray(t.total, float)[:, 0] for t in timed], axis=0)
+
+
 def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float = 0.0) -> Components:
     """Times of a scenario's passes over tokens, past, sequences and context, worked out once.
 
@@ -204,14 +210,10 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     parts = Parts(dense, attention_p, decoding, attention_d)
     kernels = (counts[0], counts[1], counts[2])
     one_by_one = Experts(*(float(np.max(n)) for n in of_experts(timed[0], s)))
-    with_prompts = np.zeros((1, 1))
-    if k.mixed_scans and not speculative:
-        as_prompts = time_nodes(build(made(work=Pass(Prefill(rows, CHUNK), None, rows))), s)
-        for sign, group in ((1.0, as_prompts), (-1.0, timed[2])):
-            scans = [t.total for t in group if isinstance(t.node, Op) and t.node.name == "scan" and t.node.shape[1]]
-            with_prompts = sum((sign * total for total in scans), with_prompts)
-    drafting = speculative * draft
-    return Components(s, tokens, pasts, sequences, contexts, parts, kernels, drafting, one_by_one, with_prompts[:, 0])
+    by_chunks = k.mixed_scans and not speculative
+    chunks = build(made(work=Pass(Prefill(rows, CHUNK), None, rows))) if by_chunks else []
+    longer = scanned(chunks, s) - scanned(nodes[2], s) if chunks else 0.0
+    return Components(s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, one_by_one, longer)
 
 
 def total(parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, shape: tuple[int, ...]) -> Array:
@@ -295,8 +297,11 @@ class StepTable:
         self._shared = numbers(np.interp(every, c.tokens, total(shared, e, s.engine, fitted, shape_p[:1])))
         each = np.arange(self.size.sequences + 1, dtype=float)
         handed = float(e.host.deliver) * each
-        scans = np.broadcast_to(c.mixed * (float(e.factors.stream_factor) if fitted else 1.0), shape_d[:1])
-        over = np.interp(each, c.sequences, decode + scans) + handed - np.interp(each, c.tokens, dense)
+        over = (
+            np.interp(each, c.sequences, decode + c.mixed * float(e.factors.stream_factor))
+            + handed
+            - np.interp(each, c.tokens, dense)
+        )
         over[0] = 0.0
         self._over: list[float] = over.tolist()
         self._attend = [numbers(np.interp(every, c.tokens, column)) for column in attend.T]
