@@ -297,13 +297,9 @@ class StepTable:
         self._shared = numbers(np.interp(every, c.tokens, total(shared, e, s.engine, fitted, shape_p[:1])))
         each = np.arange(self.size.sequences + 1, dtype=float)
         handed = float(e.host.deliver) * each
-        over = (
-            np.interp(each, c.sequences, decode + c.mixed * float(e.factors.stream_factor))
-            + handed
-            - np.interp(each, c.tokens, dense)
-        )
-        over[0] = 0.0
-        self._over: list[float] = over.tolist()
+        mixed = decode + c.mixed * float(e.factors.stream_factor)
+        over = np.interp(each, c.sequences, mixed) + handed - np.interp(each, c.tokens, dense)
+        self._over: list[float] = [0.0, *over[1:].tolist()]
         self._attend = [numbers(np.interp(every, c.tokens, column)) for column in attend.T]
         self._pasts: list[float] = c.pasts.tolist()
         self._floor = float(attend[0, 0])
