@@ -286,10 +286,8 @@ def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     ]
 
 
-def scored_ops(
-    c: Context, count: Num, width: Num, key_bytes: Num, score_bytes: float, widths: tuple[Num, Num, Num],
-    ratio: Num = 1.0,
-) -> list[Op | Comm]:  # fmt: skip
+def scored_ops(c: Context, count: Num, width: Num, key_bytes: Num, score_bytes: float, widths: tuple[Num, Num, Num],
+               ratio: Num = 1.0) -> list[Op | Comm]:  # fmt: skip
     """Every query against every past key of an indexer: `width` products a pair, `key_bytes` read a key; there is a key
     for every `ratio` tokens. Scores of `score_bytes` (0: not written) are read TOPK_PASSES times for the choice."""
     p, d = c.work.prefill, c.work.decode

@@ -80,10 +80,8 @@ IDEAL_DECODE = DecodeConstants(0, 1, 0, 64, 1e9, 0, 0, 0, 0, block=1, max_splits
 """The roofline of decode: the KV cache once at the datasheet bandwidth."""
 
 
-def prefill_bytes(
-    batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, head_dim: Num,
-    *, q_bytes: Num, kv_bytes: Num,
-) -> Num:  # fmt: skip
+def prefill_bytes(batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, head_dim: Num, *, q_bytes: Num,
+                  kv_bytes: Num) -> Num:  # fmt: skip
     """Least bytes of a prefill kernel: read Q, write O, read K and V (past and new) once each.
 
     >>> prefill_bytes(1, 10, 90, 8, 2, 64, q_bytes=2, kv_bytes=2)
@@ -92,11 +90,9 @@ def prefill_bytes(
     return 2 * batch * head_dim * (new * heads * q_bytes + (past + new) * kv_heads * kv_bytes)
 
 
-def prefill_attention_time(
-    batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, head_dim: Num,
-    *, q_bytes: Num, kv_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: PrefillConstants,
-    causal: Num = True, window: Num = math.inf,
-) -> Num:  # fmt: skip
+def prefill_attention_time(batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, head_dim: Num, *, q_bytes: Num,
+                           kv_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: PrefillConstants, causal: Num = True,
+                           window: Num = math.inf) -> Num:  # fmt: skip
     """Seconds of attention of `new` queries a sequence over `past + new` keys (causal, or over all of them).
 
     t = swap + smooth_max(launch, busy, slowest, dram) + passes, where busy = tiles / SMs x (tile_s + mean KV length (to
@@ -167,10 +163,8 @@ def decode_attention_time(
     return c.launch_s + wrap + ramp + smooth_max(c.sharp, read, worked)
 
 
-def split_kv_time(
-    units: Num, kv_len: Num, token_bytes: Num, token_flops: Num, sm_flops: Num, sm_bandwidth: Num,
-    sms: Num, max_splits: Num, block: float, cta_s: float, split_s: float,
-) -> Num:  # fmt: skip
+def split_kv_time(units: Num, kv_len: Num, token_bytes: Num, token_flops: Num, sm_flops: Num, sm_bandwidth: Num,
+                  sms: Num, max_splits: Num, block: float, cta_s: float, split_s: float) -> Num:  # fmt: skip
     """Seconds that the SMs need for `units` blocks over kv_len tokens each, cut into the best of SPLITS splits.
 
     With max_splits below 0, always into -max_splits. min over s of ceil(units s / SMs) x (cta_s + tokens x

@@ -268,10 +268,8 @@ def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     return _latents_of(rows, keys, heads, latent, rope, op.widths[1], width, w, s, r)
 
 
-def _latents_of(
-    rows: Num, keys: Num, heads: Num, latent: Num, rope: Num, kv_bytes: Num, width: str,
-    w: Where, s: Scenario, r: Rates,
-) -> Num:  # fmt: skip
+def _latents_of(rows: Num, keys: Num, heads: Num, latent: Num, rope: Num, kv_bytes: Num, width: str, w: Where,
+                s: Scenario, r: Rates) -> Num:  # fmt: skip
     """The same of `rows` queries of so many heads over `keys` tokens."""
     k, sms = s.engine.kernels, s.cluster.device.sms
     kernel = "mla-decode" if k.attention == "own" else f"mla-decode-{k.attention}"

@@ -23,10 +23,8 @@ class ElementwiseConstants(NamedTuple):
     row: Num = np.inf  # bandwidth of one SM on its row over its share of the DRAM's (infinite: rows cost nothing)
 
 
-MEASURED_KERNEL = {
-    "norm": "norm", "rope": "rope", "activation": "activation", "embedding": "embedding", "softmax": "norm",
-    "conv": "activation", "scan": "norm", "add": "add",
-}  # fmt: skip
+MEASURED_KERNEL = {"norm": "norm", "rope": "rope", "activation": "activation", "embedding": "embedding",
+                   "softmax": "norm", "conv": "activation", "scan": "norm", "add": "add"}  # fmt: skip
 """Kind of a streaming op -> the measured kernel whose constants it takes (others: "add")."""
 LEAST = {"adapter": 4.5e-6, "index": 4.5e-6}
 """Least s in a graph of a grouped low-rank product (two for each of 7 products in 32 layers take 2 ms a token: Punica,

@@ -46,11 +46,8 @@ BLOCK = 1 << 13
 """Points evaluated with all tiles at once; above it fewer tiles at a time, to stay in cache and save memory."""
 
 
-def gemm_time(
-    m: Num, n: Num, k: Num,
-    *, weight_bytes: Num, act_bytes: Num, out_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: GemmConstants,
-    l2: Num = np.inf, units: Num = 1.0, least: Num = 0.0,
-) -> Num:  # fmt: skip
+def gemm_time(m: Num, n: Num, k: Num, *, weight_bytes: Num, act_bytes: Num, out_bytes: Num, peak: Num, bandwidth: Num,
+              sms: Num, c: GemmConstants, l2: Num = np.inf, units: Num = 1.0, least: Num = 0.0) -> Num:  # fmt: skip
     """Time in s of C[m, n] = A[m, k] B[n, k]ᵀ; every argument and constant may be an array, all broadcast.
 
     weight_bytes, act_bytes, out_bytes: B an element of B, A and C; peak: dense FLOP/s and bandwidth: B/s of the

@@ -61,11 +61,9 @@ IDEAL_MLA_PREFILL = MlaPrefillConstants(0, 1, 0, 0, 64, 0, 0, 0, tile=1, eff_m=1
 IDEAL_MLA_DECODE = MlaDecodeConstants(0, 1, 0, 64, 1e9, 0, 0, 1, 0, block=1, max_splits=128, group_tile=1)
 
 
-def mla_prefill_time(
-    batch: Num, new: Num, past: Num, heads: Num,
-    *, qk_head: Num = 192, v_head: Num = 128,
-    q_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: MlaPrefillConstants, beside: Num = 0.0,
-) -> Num:  # fmt: skip
+def mla_prefill_time(batch: Num, new: Num, past: Num, heads: Num, *, qk_head: Num = 192, v_head: Num = 128,
+                     q_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: MlaPrefillConstants,
+                     beside: Num = 0.0) -> Num:  # fmt: skip
     """Seconds of causal MLA of `new` queries a sequence over past + new keys.
 
     Like prefill_attention_time with 2 (dims of QK + dims of V) FLOPs a score. beside: seconds of what else a measured
@@ -114,10 +112,8 @@ def blocks_of(kv_len: Num, sms: Num, tokens: Num, least: Num) -> Num:
     return pick(tokens > 0, larger(least, cut), least)
 
 
-def mla_decode_time(
-    batch: Num, kv_len: Num, heads: Num,
-    *, latent: Num = 512, rope: Num = 64, kv_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: MlaDecodeConstants,
-) -> Num:  # fmt: skip
+def mla_decode_time(batch: Num, kv_len: Num, heads: Num, *, latent: Num = 512, rope: Num = 64, kv_bytes: Num, peak: Num,
+                    bandwidth: Num, sms: Num, c: MlaDecodeConstants) -> Num:  # fmt: skip
     """Seconds of absorbed MLA of one query a sequence over kv_len cached latents.
 
     read = batch kv_len (latent + rope) kv_bytes / bandwidth; a token costs a block 2 group_tile (2 latent + rope)

@@ -135,8 +135,7 @@ def by_groups(values: Num, w: Where, s: Scenario) -> Num:
     """Seconds to quantise so many values where a group of 128 has a block of its own (Triton's first kernel for blocks
     of fp8), whose start takes longer than its bytes, over what measured products hold.
 
-    Source: sgl-project/sglang pull requests 4396 and 5045: 55 us of 1,024 x 7,168 values, 102 of 2,048.
-    """
+    Source: sgl-project/sglang pull requests 4396 and 5045: 55 us of 1,024 x 7,168 values, 102 of 2,048."""
     return values / taken(s, s.engine.kernels.grouped_values if w.quant == "fp8_block" else 0.0)
 
 
