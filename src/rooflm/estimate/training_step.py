@@ -70,9 +70,7 @@ def document(s: Scenario) -> Num:
 
     A token attends within its own document, so scores grow as sum(l^2) / sum(l) instead of the sequence length."""
     t, seq = s.training, s.workload.seq
-    if not t.packed:
-        return seq
-    return pick(t.packed_square > 0, t.packed_square / larger(t.packed_mean, 1.0), seq)
+    return pick(t.packed_square > 0, t.packed_square / larger(t.packed_mean, 1.0), seq) if t.packed else seq
 
 
 def context(s: Scenario) -> Context:

@@ -25,8 +25,8 @@ its cast 6); a residual add passes its gradient to the mask (2 to 3); a gated ac
 writes two (5 to 3); softmax reads its output and the gradient and writes one (3 to 2), its dropout reads the mask and
 the gradient and writes one; a rotation is undone; the loss writes its gradient over its input; an embedding reads the
 gradient and adds to fp32 rows; where a context group merges partial outputs, it adds up partial gradients of the
-queries; an adapter also adds its input's gradient to the product's, and one that
-reads again what another has read, cast, in fp32 (6 to 6 and 12); indexing adds rows up one by one (PyTorch's
+queries; an adapter also adds its input's gradient to the product's; a cast of what another product has cast passes its
+gradient back and adds it in fp32 (6 to 6 and 12); indexing adds rows up one by one (PyTorch's
 indexing_backward_kernel; docs/decisions/0122)."""
 
 MIRROR = {"all_reduce": "all_reduce", "reduce_scatter": "all_gather", "all_gather": "reduce_scatter",
@@ -127,9 +127,8 @@ def in_module(node: Op | Comm, modules: tuple[str, ...]) -> bool:
     return any(chosen.get(module, False) for module in modules)
 
 
-def recomputed(
-    nodes: Sequence[Op | Comm], policy: str, share: Num = 1.0, early_stop: bool = False, modules: tuple[str, ...] = ()
-) -> list[Op | Comm]:  # fmt: skip
+def recomputed(nodes: Sequence[Op | Comm], policy: str, share: Num = 1.0, early_stop: bool = False,
+               modules: tuple[str, ...] = ()) -> list[Op | Comm]:  # fmt: skip
     """Forward nodes that run again in the backward pass: none, the attention core ("selective"; Korthikanti et al.
     2022, section 5: flash attention does it by itself and stores nothing to run again for), or all (a share of the
     layers), and those of modules that run again by themselves.

@@ -199,9 +199,7 @@ def popularity(experts: Num, top_k: Num, skew: Num) -> Num:
     >>> popularity(256, 8, 0.0), round(float(popularity(256, 8, 0.5)), 2), round(float(popularity(8, 2, 0.5)), 2)
     (0.0, 1.17, 0.64)
     """
-    if is_plain(skew, 0):
-        return 0.0
-    return sqrt(expm1(skew * skew * np.log(experts / smaller(top_k, experts))))
+    return 0.0 if is_plain(skew, 0) else sqrt(expm1(skew * skew * np.log(experts / smaller(top_k, experts))))
 
 
 def occupied(places: Num, draws: Num, row: Num = 0) -> Num:

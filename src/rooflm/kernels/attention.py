@@ -133,10 +133,9 @@ def sm_rate(rate: Num, throttle: Num, ideal: Num) -> Num:
     return rate * (1 - throttle * ideal / (THROTTLE_S + ideal))
 
 
-def decode_attention_time(
-    batch: Num, kv_len: Num, heads: Num, kv_heads: Num, head_dim: Num,
-    *, kv_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: DecodeConstants, l1: Num = math.inf,
-) -> Num:  # fmt: skip
+def decode_attention_time(batch: Num, kv_len: Num, heads: Num, kv_heads: Num, head_dim: Num, *, kv_bytes: Num,
+                          peak: Num, bandwidth: Num, sms: Num, c: DecodeConstants,
+                          l1: Num = math.inf) -> Num:  # fmt: skip
     """Seconds of attention of one query a sequence over `kv_len` cached tokens (give min(kv_len, window) for a window).
 
     t = launch + wrap + ramp + smooth_max(read, SM time), read = KV bytes / (eff_m x bandwidth), SM time the best over
@@ -152,11 +151,10 @@ def decode_attention_time(
     """
     group = heads / kv_heads
     read = 2 * batch * kv_heads * kv_len * head_dim * kv_bytes / (c.eff_m * bandwidth)
-    worked = split_kv_time(
-        batch * kv_heads * ceil(group / c.group_tile), kv_len, 2 * head_dim * kv_bytes, 4 * c.group_tile * head_dim,
-        c.eff_c * peak / sms, c.sm_bw * pick(c.l1 > 0, l1 / larger(c.l1, 1e-9), bandwidth) / sms, sms,
-        pick(group >= c.min_group, c.max_splits, 1.0), c.block, c.cta_s, c.split_s,
-    )  # fmt: skip
+    worked = split_kv_time(batch * kv_heads * ceil(group / c.group_tile), kv_len, 2 * head_dim * kv_bytes,
+                           4 * c.group_tile * head_dim, c.eff_c * peak / sms,
+                           c.sm_bw * pick(c.l1 > 0, l1 / larger(c.l1, 1e-9), bandwidth) / sms, sms,
+                           pick(group >= c.min_group, c.max_splits, 1.0), c.block, c.cta_s, c.split_s)  # fmt: skip
     wrap = pick((group > 1) & (smaller(batch, kv_heads) > 1), c.swap_s, 0.0)
     wrap = wrap + pick(batch <= GRAPH_BATCH, c.seq_s * batch, 0.0)
     ramp = filling_soon(read, c.ramp_s)
