@@ -328,14 +328,15 @@ CHUNK = 64
 
 
 def _by_chunks(op: Op, s: Scenario, r: Rates) -> Num:
-    """A prompt's scan by chunks: SMs share out its work, but a share of that goes through each sequence's chunks one
-    after the other, so that few heads leave SMs idle. Triton does so in one of its kernels, FlashInfer's in all."""
-    new, gated = op.shape
-    new, device = smaller(new, s.workload.prompt), s.cluster.device  # a pass of a server holds several prompts
+    """Seconds of a prompt's scan by chunks: SMs share out its work, but a share of that goes through each sequence's
+    chunks one after the other, so that few heads leave SMs idle. Triton does so in one of its kernels, FlashInfer's in
+    all (docs/decisions/0241)."""
+    (new, gated), device = op.shape, s.cluster.device
     fused = gated and device.kernel_generation in listed(s.engine.kernels.fused_scans)
     row = scans("fused_scan" if fused else "scan", device.name, device.kernel_generation)
+    chunks = smaller(new, s.workload.prompt) / CHUNK  # a pass of a server holds several prompts
     work = row["roofline"] * op.flops / r.peak[op.rate]
-    return work * (1.0 - row["share"]) + larger(work * row["share"], new / CHUNK * row["chunk"])
+    return work * (1.0 - row["share"]) + larger(work * row["share"], chunks * row["chunk"])
 
 
 @lru_cache(maxsize=4096)
