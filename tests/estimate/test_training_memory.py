@@ -377,15 +377,51 @@ def test_offloaded_activations_leave_the_layer_at_work() -> None:
 
 
 def test_norms_that_keep_fp32_copies() -> None:
-    """transformers' LlamaRMSNorm: 6 bytes a value in place of 2, on 32 layers of two norms of 4,096 values; and the
-    slope of FlagPerf's two runs of DeepSpeed (57 and 70 GiB with 4,096 and 6,144 tokens a card) within an eighth."""
+    """transformers' LlamaRMSNorm: 6 bytes a value in place of a kernel's 2, on 32 layers of two norms of 4,096 values,
+    frozen 4; and the slope of FlagPerf's two runs of DeepSpeed (57 and 70 GiB with 4,096 and 6,144 tokens a card)
+    within an eighth."""
     asked: dict[str, Any] = {"gpu": "a800-sxm-80gb", "gpus": 8, "dp": 8, "zero": 3, "batch": 8}
     asked |= {"engine": "deepspeed", "seq": 4096}
-    usual, lean = rooflm.train("llama-2-7b", **asked), rooflm.train("llama-2-7b", **asked, sets={"engine.norm_kept": 1})
-    more = float(usual.memory.parts["activations"] - lean.memory.parts["activations"])
-    assert more == 32 * 2 * 4096 * 4096 * 4
+    usual, lean = (
+        rooflm.train("llama-2-7b", **asked),
+        rooflm.train("llama-2-7b", **asked, sets={"engine.norm_kernel": True}),
+    )
+    values = 32 * 2 * 4096 * 4096
+    assert float(usual.memory.parts["activations"] - lean.memory.parts["activations"]) == values * 4
+    frozen = {**asked, "lora_rank": 8, "recompute": "none"}
+    few = [rooflm.train("llama-2-7b", **frozen, sets={"engine.norm_kernel": one}) for one in (False, True)]
+    assert float(few[0].memory.parts["activations"] - few[1].memory.parts["activations"]) == values * 2
     wide = rooflm.train("llama-2-7b", **asked | {"seq": 2048, "batch": 24, "micro_batch": 3})
     assert float(wide.memory.total - usual.memory.total) == pytest.approx(13 * 2**30, rel=0.125)
+
+
+@pytest.mark.parametrize(
+    ("zero", "master", "recompute", "norms", "inputs", "checkpoint"),
+    [
+        (0, True, "none", 4 * 4, 5 * 2, 0),  # autocast: inputs and quotients in fp32, copies for Q, K, V, gate, up
+        (0, False, "none", 2 * (4 + 2), 2 * 2, 0),  # 16 bits throughout: an fp32 copy, the quotient
+        (3, True, "none", 2 * (4 + 2), 2 * 2, 0),  # fully_shard casts weights, so that layers hand on 16 bits
+        (0, True, "full", 0, 0, 4),
+        (0, False, "full", 0, 0, 2),
+    ],
+)
+def test_what_autocast_keeps(zero: int, master: bool, recompute: str, norms: int, inputs: int, checkpoint: int) -> None:
+    """Bytes a token and layer over the hidden width, as torch.autograd.graph.saved_tensors_hooks counts them of a layer
+    of Llama with its own norm (256 wide, 704 within: 56 under autocast, 46 in 16 bits); Q, K, V, output 8, SwiGLU 8."""
+
+    def kept(layers: int) -> float:
+        sets = {
+            "model.blocks.0.count": layers,
+            "training.master": master,
+            "engine.fused": False,
+            "engine.merged": False,
+        }
+        asked: dict[str, Any] = {"gpus": 4, "dp": 4, "zero": zero, "engine": "fsdp", "recompute": recompute}
+        made = rooflm.train("llama-2-7b", gpu="h100", batch=4, seq=2048, sets=sets, **asked)
+        return float(made.memory.parts["activations"])
+
+    halves = checkpoint if recompute == "full" else norms + inputs + 8 + 8 * 11008 / 4096 + 4 * 32 / 4096
+    assert (kept(33) - kept(32)) / (2048 * 4096) == pytest.approx(halves)
 
 
 def test_a_narrow_base_readied_for_training_keeps_fp32_between_layers_and_in_them() -> None:
@@ -397,7 +433,10 @@ def test_a_narrow_base_readied_for_training_keeps_fp32_between_layers_and_in_the
 
     work = kept(0) - 31 * 8 * 4096 * 4096 * 2.0  # one layer, with what the loss reads
     scores = 8 * 4096 * 32 * 4.0  # attention's sums have fp32 already
-    assert kept(0, base_bits=4) == pytest.approx(31 * 8 * 4096 * 4096 * 4.0 + 2 * work - scores)
+    norms = (
+        2 * 8 * 4096 * 4096 * 4.0
+    )  # and norms keep an input in fp32 either way: a copy, or what stands between layers
+    assert kept(0, base_bits=4) == pytest.approx(31 * 8 * 4096 * 4096 * 4.0 + 2 * work - scores - norms)
     assert kept(3, base_bits=4) == kept(3) == kept(0)  # TRL does not ready a sharded base
     assert kept(0, base_bits=4, sets={"engine.narrow_residual": 2}) == kept(0)
 

@@ -162,7 +162,8 @@ class Kernels:
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
     norm_kernel: bool = flag(False, "where kernels are plain, a norm is one kernel all the same (Triton's, apex')")
     norm_cast: bool = flag(False, "training: that kernel takes a cast copy in 32 bits, and runs again backward")
-    norm_kept: Num = number(1.0, "training: what a norm keeps over its input (with an fp32 copy and the norm: 3)")
+    autocast: bool = flag(False, "training: PyTorch's autocast over fp32 weights that nothing shards: 32 bits between "
+                          "layers and, in eager ones, a copy of 16 for each product")  # fmt: skip
     adapter_in: Num = number(0.0, "training: bytes an adapter's kernels move a value of its input, before A", "bytes")
     adapter_out: Num = number(6.0, "training: the same of its output, after B (6: the add alone)", "bytes")
     pads_vocab: bool = flag(True, "training: the table of the head is padded to whole rows of its products' tiles")

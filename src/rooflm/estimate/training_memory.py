@@ -17,6 +17,7 @@ from rooflm.catalogue.quant import Quant
 from rooflm.estimate.memory import end_tables, extra_share, layer_shard, local_ffn, local_mixer
 from rooflm.estimate.schedule import V_SHAPED, in_flight
 from rooflm.estimate.step import add_up
+from rooflm.graph.context import plain_norms, read_again
 from rooflm.graph.ops import occupied, popularity
 from rooflm.kernels.moe import imbalance
 from rooflm.scenario.mapping import Mapping
@@ -82,6 +83,7 @@ class Setup:
     doubled: Num = 0.0  # 1 where they stand beside buckets of them, at the end of a step
     residual: Num = 2.0  # bytes between layers, and in them over a readied base
     copied: Num = 0.0  # bytes that the update makes anew
+    autocast: Num = 0.0  # 1 where fp32 weights run under autocast
     lone: bool = False  # ZeRO 3 shards no weights beside the master copy, and tables stay gathered (FSDP's root)
 
     @cached_property
@@ -117,6 +119,20 @@ class Setup:
         wide = larger(self.quant.half_bytes, self.residual)
         return smaller(self.quant.act_bytes, self.quant.half_bytes) * wide / self.quant.half_bytes, wide
 
+    @property
+    def stream(self) -> Num:
+        """Bytes a value between layers."""
+        return larger(self.widths[1], 4.0 * self.autocast)
+
+    def norm(self, width: Num) -> Num:
+        """Bytes a value that a norm keeps of an input of so many: that or, where it is a chain of plain kernels, fp32
+        of it (a copy, unless it is), and of a trained one the quotient that its weights multiply.
+
+        Source: transformers, models/llama, LlamaRMSNorm; Llama's own and torchtune's are alike."""
+        if not plain_norms(self.model, self.kernels):
+            return width
+        return 4.0 + width * (not self.options.adapters)
+
 
 class Inside(NamedTuple):
     """Bytes that half a layer keeps beside its input."""
@@ -134,7 +150,7 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
     if isinstance(mixer, Attention):
         wide = (mixer.heads + mixer.kv_heads) * (mixer.head_dim + mixer.v_dim)
         ops = tokens * (wide - mixer.kv_heads * mixer.head_dim) * b  # all but the keys
-        wide += mixer.qk_norm * c.kernels.norm_kept * (mixer.heads + mixer.kv_heads) * mixer.head_dim  # a norm's input
+        wide += mixer.qk_norm * c.norm(b) / b * (mixer.heads + mixer.kv_heads) * mixer.head_dim
         if c.kernels.flash:
             return Inside(tokens * (wide * b + mixer.heads * 4.0), ops=ops + tokens * mixer.heads * 4.0)
         score = b + drop * (b + 1) + 4.0 * (c.kernels.softmax == "wide") * (b < 4)
@@ -185,15 +201,18 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     m, h, (narrow, b) = c.mapping, c.model.hidden, c.widths
     mixer, ffn = inside_mixer(c, local_mixer(block.mixer, m.tp)), inside_ffn(c, block.ffn)
     halves = (block.mixer is not None) + (block.ffn is not None)
-    normed = halves * (c.tokens if c.kernels.keeps_gathered else c.rows) * h * narrow
-    norms = block.norms * c.rows * h * b
-    read = normed * (1.0 + c.kernels.copied_inputs)
-    held = norms * c.kernels.norm_kept + read + halves * c.rows * h * c.options.dropout + mixer.held + ffn.held
+    more = sum(read_again(half, c.kernels) for half in (block.mixer, block.ffn))
+    # under autocast each product casts what it reads anew, but in compiled layers, which keep 16 bits of both halves
+    copies, stream = (0.0, b) if c.kernels.fused else (c.autocast * more, c.stream)
+    normed = (halves + copies) * (c.tokens if c.kernels.keeps_gathered else c.rows) * h * narrow
+    norms = block.norms * c.rows * h * c.norm(stream)
+    read = c.kernels.copied_inputs * halves * c.tokens * h * narrow
+    held = norms + normed + read + halves * c.rows * h * c.options.dropout + mixer.held + ffn.held
     whole = held + mixer.scores
     modules = {*m.recompute_modules} - ({"moe_act"} if "moe" in m.recompute_modules else set())
     again = {"layernorm": normed, **mixer.again, **ffn.again}
     dropped = sum(again.get(module, 0.0) for module in modules)
-    checkpoint, of_adapters = c.rows * h * b, c.tokens * c.inputs * ADAPTER_KEPT
+    checkpoint, of_adapters = c.rows * h * c.stream, c.tokens * c.inputs * ADAPTER_KEPT
     if m.recompute == "full":
         every = larger(m.recompute_layers, 1)
         return Layer(checkpoint / every, whole * every)
@@ -293,7 +312,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
 
 def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -> dict[str, Num]:
     """Bytes of the stage at `index` with so many layers; first, last: 1 where it holds the embedding or the head."""
-    m, model, b = c.mapping, c.model, c.widths[1]
+    m, model = c.mapping, c.model
     parts, layer = model_states(c, layers, ends), c.layer
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.options.flushes, m.vp, index)
     parts["logits"] = last * c.tokens * ceil(model.vocab / m.tp) * c.room.logit_bytes
@@ -301,7 +320,9 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     again = layer.whole - layer.kept - reused * parts["logits"]
     working = 0.0 if m.recompute in ("none", "selective") else larger(again, 0.0)
     masks = first * flight * c.rows * model.hidden * c.options.dropout
-    inputs = 2 * (last * c.rows + c.tokens) * model.hidden * b  # of the loss; and a layer's gradients, not yet reduced
+    inputs = (
+        2 * (last * c.rows + c.tokens) * model.hidden * c.stream
+    )  # of the loss; and a layer's gradients, not reduced
     away = c.options.offload_activations  # a layer at work has its own at hand
     parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
     grads, update = parts["gradients"], parts.pop("update") * (1 - c.options.offload_optimizer)

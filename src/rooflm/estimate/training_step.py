@@ -197,9 +197,17 @@ def pass_nodes(s: Scenario, c: Context, m: Num) -> dict[tuple[str, str], Nodes]:
         ("forward", "head"): places["head"],
         ("recompute", "layers"): again if t.adapters else [rules.times(n, t.trainable_layers) for n in again],
     }
-    for phase, copies in sharded_copies(s, c).items():
+    for phase, copies in [*sharded_copies(s, c).items(), *cast_weights(c).items()]:
         nodes[phase, "layers"] = [*nodes[phase, "layers"], *copies]
     return {key: narrowed(listed, s) for key, listed in nodes.items()}
+
+
+def cast_weights(c: Context) -> dict[str, Nodes]:
+    """What autocast moves of weights in a micro-batch: to 16 bits forward, their gradients back."""
+    if c.kernels.fused or is_plain(c.autocast, 0):
+        return {}
+    moved, count = sum(tm.layer_params(c.model, c.mapping)) * (4.0 + c.quant.half_bytes), c.model.layers * c.autocast
+    return {key: [stream("weight_cast", "copies", "copy", count, moved)] for key in ("forward", "backward")}
 
 
 def sharded_copies(s: Scenario, c: Context) -> dict[str, Nodes]:
@@ -312,7 +320,7 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     return tm.Setup(
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
         grad_bytes(s), *adapter_sizes(s, c), e.room, stored_bytes(s)[0], fleeting, doubled,
-        pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s) + flat, anew,
+        pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s) + flat, c.autocast, anew,
     )  # fmt: skip
 
 

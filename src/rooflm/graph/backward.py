@@ -19,7 +19,7 @@ section 4.1 counts the same 2.5)."""
 STREAM_BACKWARD = {
     "norm": 1.5, "plain_norm": 2.1, "cast_norm": 2.8, "add": 2 / 3, "activation": 5 / 3, "rope": 1.0, "softmax": 1.5,
     "sample": 0.5, "embedding": 2.0, "conv": 2.0, "route": 1.0, "cast": 1.0, "score_dropout": 1.0, "cp_merge": 1.0,
-    "lora_in": 1.4, "index": 2.8,
+    "lora_in": 1.4, "index": 2.8, "cast_again": 3.0,
 }  # fmt: skip
 """Backward over forward traffic by name or kind, from the values that each reads and writes: a norm reads x and dy
 and writes one (3 to 2), kernel by kernel 76 bytes to 36, of a cast residual 34 to 12 (itself again 12, x 8, dy 4, dx 4,
@@ -27,7 +27,8 @@ its cast 6); a residual add passes its gradient to the mask (2 to 3); a gated ac
 writes two (5 to 3); softmax reads its output and the gradient and writes one (3 to 2), its dropout reads the mask and
 the gradient and writes one; a rotation is undone; the loss writes its gradient over its input; an embedding reads the
 gradient and adds to fp32 rows; where a context group merges partial outputs, it adds up partial gradients of the
-queries; an adapter also adds its input's gradient to the product's; indexing adds rows up one by one (PyTorch's
+queries; an adapter also adds its input's gradient to the product's, and one that
+reads again what another has read, cast, in fp32 (6 to 6 and 12); indexing adds rows up one by one (PyTorch's
 indexing_backward_kernel; docs/decisions/0122)."""
 
 MIRROR = {

@@ -6,14 +6,27 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from rooflm.catalogue.engine import Kernels
-from rooflm.catalogue.model import Model
+from rooflm.catalogue.model import MLP, Attention, FeedForward, Mixer, Model
 from rooflm.catalogue.quant import Quant
 from rooflm.graph.ops import Comm, Op, gemm
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
 from rooflm.units import Num, is_plain
+
+
+def plain_norms(model: Model, kernels: Kernels) -> bool:
+    """Whether norms are chains of plain kernels: RMS norms, unless the engine fuses them or brings a kernel."""
+    return model.norm == "rms" and not (kernels.fused or kernels.norm_kernel)
+
+
+def read_again(half: Mixer | FeedForward | None, kernels: Kernels) -> int:
+    """Products of half a layer that read what another has read: K and V beside Q, the gate's beside the other."""
+    both = 2 if isinstance(half, Attention) else int(isinstance(half, MLP) and half.gated)
+    return 0 if kernels.merged else both
 
 
 class Prefill(NamedTuple):
@@ -101,9 +114,13 @@ class Context:
         return self.tokens * self.model.hidden * self.quant.half_bytes
 
     @property
-    def plain_norms(self) -> bool:
-        """Whether norms are chains of plain kernels: RMS norms, unless the engine fuses them or brings a kernel."""
-        return self.model.norm == "rms" and not (self.kernels.fused or self.kernels.norm_kernel)
+    def autocast(self) -> Num:
+        """1 where fp32 weights run under autocast: neither sharded (FSDP casts what it gathers) nor adapters."""
+        t, m = self.training, self.mapping
+        if t is None or not self.kernels.autocast:
+            return 0.0
+        whole = (np.asarray(m.zero) < 2) | (np.asarray(m.dp * m.cp) <= 1)
+        return whole * 1.0 * t.master * (not t.adapters) * (self.quant.half_bytes < 4)
 
     @cached_property
     def states(self) -> Num:

@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 
 from rooflm.catalogue.abilities import of_name
-from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, LinearAttention, Mixer
+from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, FeedForward, LinearAttention, Mixer
 from rooflm.graph.adapted import served
 from rooflm.graph.compressed import compressed_ops
-from rooflm.graph.context import Context, absent_group
+from rooflm.graph.context import Context, absent_group, plain_norms, read_again
 from rooflm.graph.feedforward import mlp_ops, moe_nodes
 from rooflm.graph.mixers import attention_ops, linear_ops, mla_ops
 from rooflm.graph.ops import PLAIN_NORM, Comm, Op, equal, gemm, stream
@@ -75,7 +75,7 @@ def mixer_nodes(c: Context, block: Block, layers: Num) -> list[Op | Comm]:
     """The first half of `layers` layers like the block's: norm, mixer and, but for a parallel block, its reduction."""
     if block.mixer is None:
         return []
-    nodes = norm_ops(c, layers, 0.5 * block.norms if block.ffn is not None else block.norms)
+    nodes = norm_ops(c, layers, 0.5 * block.norms if block.ffn is not None else block.norms, block.mixer)
     nodes += MIXER_OPS[type(block.mixer)](c, layers, block.mixer)
     if not (block.parallel and block.ffn is not None):
         nodes += tensor_reduce(c, "tp_all_reduce", layers)
@@ -87,7 +87,7 @@ def ffn_nodes(c: Context, block: Block) -> list[Op | Comm]:
     if block.ffn is None:
         return []
     n = block.count
-    nodes = norm_ops(c, n, 0.5 * block.norms if block.mixer is not None else block.norms)
+    nodes = norm_ops(c, n, 0.5 * block.norms if block.mixer is not None else block.norms, block.ffn)
     nodes += mlp_ops(c, n, block.ffn) if isinstance(block.ffn, MLP) else moe_nodes(c, n, block.ffn)
     return nodes + tensor_reduce(c, "tp_all_reduce", n)
 
@@ -111,12 +111,13 @@ def unpacked(nodes: list[Op | Comm], c: Context) -> list[Op | Comm]:
     return out
 
 
-def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
+def norm_ops(c: Context, count: Num, norms: Num, half: Mixer | FeedForward | None = None) -> list[Op | Comm]:
     """A norm and the residual add before it.
 
     Fused: reads x and the residual, writes the residual and the norm (in the width of the product that follows).
     Unfused (eager PyTorch): PLAIN_NORM bytes a value; then the add; a layer norm is one kernel, and any norm where the
-    engine brings one. That of a cast residual in training: to fp32 (6), read it (4), write (2)."""
+    engine brings one. That of a cast residual in training: to fp32 (6), read it (4), write (2). Under autocast there is
+    no cast to fp32 and none back, the add is of fp32 and 16 bits, and each product of the half casts its input."""
     values = c.residual_tokens * c.model.hidden
     b = c.quant.half_bytes
     if c.kernels.fused:
@@ -125,14 +126,17 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
         inside = 0.0 if c.training else inside_reduce(c, norms)
         rows = c.residual_tokens
         return [stream("norm", "norm", "norm", count * norms, moved, rows=rows, of="norm", overlapped=inside)]
-    each, launches, name = 2.0 * b, 1, "norm"
-    if c.plain_norms:
-        each, (launches, name) = PLAIN_NORM, (1, "plain_norm") if c.training else (6, "norm")
+    launches, name, wide = 1, "norm", c.autocast
+    each = 2.0 * b + 2.0 * b * wide
+    if plain_norms(c.model, c.kernels):
+        each, (launches, name) = PLAIN_NORM - 4 * b * wide, (1, "plain_norm") if c.training else (6, "norm")
     elif c.kernels.norm_cast:
         each, name = 12.0, "cast_norm"
+    copies = [] if half is None or is_plain(wide, 0) else [("cast_in", 1), ("cast_again", read_again(half, c.kernels))]
     return [
         stream(name, "norm", "norm", count * norms, each * values, launches, of="norm"),
-        stream("residual", "norm", "add", count * norms, values * (3 * b + c.dropout)),
+        stream("residual", "norm", "add", count * norms, values * (3 * b + c.dropout + 2 * b * wide)),
+        *(stream(of, "norm", "cast", count * n * wide, 3 * b * values) for of, n in copies),
     ]
 
 

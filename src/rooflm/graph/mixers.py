@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from rooflm.catalogue.model import MLA, Attention, LinearAttention
-from rooflm.graph.context import Context, Prefill, absent_group
+from rooflm.graph.context import Context, Prefill, absent_group, plain_norms
 from rooflm.graph.ops import PLAIN_NORM, Comm, Op, attended, bmm, gemm, stream
 from rooflm.units import Num, ceil, is_plain, pick, smaller
 
@@ -44,7 +44,7 @@ def turned_and_cached(c: Context, count: Num, a: Attention, turned: Num, k_width
     if c.training:
         # eager: to fp32, product of complex numbers, and back: 2 + 4, 4 + 4 and 4 + 2 bytes a value
         turn = 2.0 * b if c.kernels.fused else 20.0
-        norm, name = (PLAIN_NORM, "plain_norm") if c.plain_norms else (2.0 * b, "qk_norm")
+        norm, name = (PLAIN_NORM, "plain_norm") if plain_norms(c.model, c.kernels) else (2.0 * b, "qk_norm")
         nodes = [stream("rope", part, "rope", count, tokens * turned * turn)] if a.rope else []
         return [*nodes, *([stream(name, part, "norm", count, tokens * turned * norm, 2)] if a.qk_norm else [])]
     if c.kernels.epilogue or c.kernels.rope_inside:
