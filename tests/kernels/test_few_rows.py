@@ -201,6 +201,30 @@ def test_a_long_cache_is_read_a_head_and_not_in_tiles_of_64(quant: str, measured
     assert float(tiles.tpot) > 1.3 * float(whole.tpot)
 
 
+@pytest.mark.parametrize(
+    ("model", "gpu", "engine", "quant", "prompt", "measured"),
+    [
+        ("qwen3-4b", "apple-m4-max-40core-64gb", "mlx", "bf16", 2048, 52.47),  # mlx-lm, BENCHMARKS.md
+        (
+            "minimax-m2",
+            "strix-halo-128gb",
+            "llama.cpp-rocm-b8070",
+            "q3_k_m",
+            1,
+            29.76,
+        ),  # visorcraft/strix-halo-llm-perf
+    ],
+)
+def test_gaps_and_factors_go_with_tiles_of_eight_heads(
+    model: str, gpu: str, engine: str, quant: str, prompt: int, measured: float
+) -> None:
+    there: dict[str, Any] = {"gpu": gpu, "engine": engine, "quant": quant, "batch": 1, "prompt": prompt, "output": 128}
+    e, tiles = (infer(model, **there, sets=sets) for sets in ({}, {"engine.head_rows": 64}))
+    assert e.scenario.engine.kernels.head_rows == 8
+    assert 1 / float(e.tpot) == pytest.approx(measured, rel=0.08)
+    assert float(tiles.tpot) > float(e.tpot)
+
+
 @pytest.mark.parametrize(("cached", "measured"), [(64, 161.3), (2048, 114.4)])
 def test_a_block_a_head_reads_a_cache_slower_the_longer_it_is(cached: int, measured: float) -> None:
     """AutoAWQ's fused modules on RTX 4090 (its README): MPT-7B after 64 tokens, Mistral-7B after 2,048."""

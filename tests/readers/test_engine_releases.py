@@ -34,7 +34,8 @@ ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
         ("vllm-0.11.2", "vllm-0.11.1"),
         ("vllm-0.13.0", "vllm-0.11.1"),
         ("vllm-0.16.0", "vllm-0.14"),
-        ("vLLM 0.18", "vllm"),
+        ("vLLM 0.18", "vllm-0.17"),
+        ("vLLM 0.24", "vllm"),
         ("sglang-0.4", "sglang-0.4"),
         ("sglang-0.4.1.post2", "sglang-0.4"),
         ("sglang-0.4.5.post3", "sglang-0.4.5"),
@@ -96,7 +97,7 @@ def test_the_nearest_row_stands_in_for_a_release_out_of_all_ranges(name: str, ro
 
 def test_the_build_that_runs_is_what_stands_in() -> None:
     said = rooflm.infer("llama-3-8b", gpu="mi300x", engine="vllm==99").assumed
-    assert "vllm==99 is in the range of no row: vllm-rocm stands in, of releases 0.20 to 0.24" in said
+    assert "vllm==99 is in the range of no row: vllm-rocm stands in, of releases 0.23 to 0.31" in said
     assert not out_of_range("engines/vllm-9.toml", "vllm") and not out_of_range("vllm-9.toml", "vllm")
 
 

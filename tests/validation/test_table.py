@@ -38,7 +38,7 @@ def test_a_row_is_the_arguments_of_a_command() -> None:
     got = request()
     assert got.kwargs == {
         **{"model": "llama-2-7b", "gpu": "h100-sxm-80gb", "tp": 2, "quant": "fp8kv8", "batch": 4, "prompt": 128},
-        **{"output": 32, "engine": "vllm"},
+        **{"output": 32, "engine": "vllm-0.17"},
     }
     assert (got.task, got.metric, got.measured, got.source) == ("infer", "tpot", 0.005, "mine")
     assert got.assumed == () and got.apart == "" and got.group == ("llama-2-7b", "h100-sxm-80gb")
@@ -288,7 +288,8 @@ def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:
         ("trtllm", "0.5.0", "trtllm-0.5"),
         ("trtllm", "nemo", "trtllm-nemo"),
         ("vllm", "2024", "vllm-2024"),
-        ("vllm", "0.18.0", "vllm"),
+        ("vllm", "0.18.0", "vllm-0.17"),
+        ("vllm", "0.24.0", "vllm"),
         ("vllm", "0.99", "vllm"),
         ("vllm", "0.4.2", "vllm-2024"),
         ("vllm", "0.6.3", "vllm-2024-11"),
@@ -337,7 +338,7 @@ def test_amd_takes_the_rocm_build() -> None:
 
 def test_a_build_has_releases_of_its_own() -> None:
     assert engine_of(request(gpu="mi300x", release="0.18.0", engine="vllm")) == "vllm-0.14-rocm"
-    assert engine_of(request(gpu="mi300x", release="0.20.0", engine="vllm")) == "vllm-rocm"
+    assert engine_of(request(gpu="mi300x", release="0.20.0", engine="vllm")) == "vllm-0.17-rocm"
     card = {"gpu": "radeon-ai-pro-r9700-32gb", "release": "b7423"}
     assert engine_of(request(**card, engine="llama.cpp")) == "llama.cpp-rocm-2025-12"
     assert engine_of(request(**card, engine="llama.cpp-vulkan")) == "llama.cpp-vulkan-rocm-2025-08"

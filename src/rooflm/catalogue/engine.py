@@ -124,6 +124,8 @@ class Kernels:
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
     delta_chain: Num = count(0, "more kernels of a gated delta layer, around whose state they copy it in and out", 0)
     delta_steps: Num = number(0.0, "vector FLOPs a state value of scans that take a prompt token by token (0: chunks)")
+    fused_scans: str = word("", "generations of cards where prompts' scans by gated deltas are one kernel, with commas")
+    mixed_scans: bool = flag(False, "gated deltas of decoding sequences go by chunks in passes with prompts")
     gate_chain: Num = count(8, "kernels of a router that is a chain (gates_on)", 1)
     latent_chain: Num = count(0, "decoding, more kernels of latent attention than its products, norms and rotation", 0)
     latents_apart: bool = flag(False, "queries' latent and that of keys and values are made by a product each")

@@ -206,8 +206,8 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     copies, stream = (0.0, b) if c.kernels.fused else (c.autocast * more, c.stream)
     normed = (halves + copies) * (c.tokens if c.kernels.keeps_gathered else c.rows) * h * narrow
     norms = block.norms * c.rows * h * c.norm(stream)
-    read = c.kernels.copied_inputs * halves * c.tokens * h * narrow
-    held = norms + normed + read + halves * c.rows * h * c.options.dropout + mixer.held + ffn.held
+    read = normed * (1.0 + c.kernels.copied_inputs)
+    held = norms + read + halves * c.rows * h * c.options.dropout + mixer.held + ffn.held
     whole = held + mixer.scores
     modules = {*m.recompute_modules} - ({"moe_act"} if "moe" in m.recompute_modules else set())
     again = {"layernorm": normed, **mixer.again, **ffn.again}

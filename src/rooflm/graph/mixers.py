@@ -331,13 +331,15 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     h, t, tokens, b, part = c.model.hidden, c.mapping.tp, c.tokens, c.quant.half_bytes, "attention"
     heads, key_heads = ceil(a.heads / t), ceil(a.key_heads / t)
     inner, keys = heads * a.head_dim, key_heads * a.state
-    delta = a.kind in ("gated-delta", "kda")
+    gated = a.kind == "gated-delta"
+    delta = gated or a.kind == "kda"
     p, sequences, chain = c.work.prefill, c.states, c.kernels.delta_chain * delta
     chunk_flops = p.tokens * 2.0 * 64 * heads * (a.state + a.head_dim) * (1 + delta) if p else 0.0
     state_flops = tokens * heads * a.head_dim * a.state * (8.0 if delta else 6.0)
-    state_bytes = pick(chain > 0, 6.0, 2.0) * sequences * heads * a.head_dim * a.state * 4.0
+    copied = (chain > 0) | (bool(p) and gated and c.kernels.mixed_scans)
+    state_bytes = pick(copied, 6.0, 2.0) * sequences * heads * a.head_dim * a.state * 4.0
     gates = heads * {"gated-delta": 2, "kda": 2, "lightning": 0}.get(a.kind, 1)
-    separate_gates = a.kind == "gated-delta" and not c.training and not c.kernels.epilogue
+    separate_gates = gated and not c.training and not c.kernels.epilogue
     width = 2 * inner + 2 * keys + gates * (not separate_gates)
     mixed = inner + 2 * keys
     kernels = pick(c.kernels.delta_chain > 0, 2, SCAN_KERNELS.get(a.kind, 2)) if p and not c.training else 2
@@ -346,8 +348,8 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
         c.product("in_proj", part, count, width, h),
         *([gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if separate_gates else []),
         stream("conv", part, "conv", count, 2 * (tokens + sequences * a.conv) * mixed * b, 1 + chain),
-        Op("scan", part, "scan", count, state_flops + chunk_flops, state_bytes + tokens * (mixed + inner) * b, (),
-           (b, 4.0, b), "half", kernels),
+        Op("scan", part, "scan", count, state_flops + chunk_flops, state_bytes + tokens * (mixed + inner) * b,
+           () if c.training else (p.new * delta if p else 0, gated), (b, 4.0, b), "half", kernels),
         *([] if is_plain(steps, 0) else [stream("steps", part, "scan", count, 0.0, 0, tokens * steps)]),
         stream("gated_norm", part, "norm", count, 3 * tokens * inner * b),
         c.product("out", part, count, h, inner),

@@ -26,7 +26,7 @@ from rooflm.kernels.lookup import Where, constants, in_graphs, setting
 from rooflm.kernels.own_machine import op_time
 from rooflm.kernels.products import among, products, taken
 from rooflm.kernels.rates import Rates, rates
-from rooflm.kernels.training_factors import factor, trained
+from rooflm.kernels.training_factors import scans, trained
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, each, highest, is_plain, larger, pick, smaller
 
@@ -306,7 +306,6 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     k = s.engine.kernels
     constants_of = {kind: _stream_constants(kind, w, k.vectorised) for kind in {op.kind for op in ops}}
     compiles = s.cluster.device.kernel_generation in listed(k.gates_on)
-    chunks = factor("scan", "roofline", s.cluster.device.name, s.cluster.device.kernel_generation)
     for op in ops:
         traffic = op.bytes / larger(op.launches, 1)
         c = constants_of[op.kind]
@@ -314,7 +313,7 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         if op.kind == "gate":
             alone = among(op.shape[0], op.shape[1], k.gates) | (not compiles)
             c = c._replace(t0=pick(alone, c.t0, larger(c.t0, LEAST["index"] * k.gate_chain / op.launches)))
-        elif op.shape and not (k.spread and op.kind in ("activation", "rope")):
+        elif op.shape and op.kind != "scan" and not (k.spread and op.kind in ("activation", "rope")):
             row = traffic / larger(op.shape[0], 1)
         if op.name == "route" and k.inner_gates and routed_inside(s):
             times.append(0.0 * row)
@@ -323,8 +322,23 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         if op.kind == "kv_write" and not k.fused:  # the cache is joined anew
             one = larger(one, traffic / (taken(s, CAT) * _larger_cores(r, s)))
         chunked = op.kind == "scan" and highest(op.launches) > 2
-        times.append(larger(one * op.launches, chunks * op.flops / r.peak[op.rate]) if chunked else one * op.launches)
+        times.append(larger(one * op.launches, _by_chunks(op, s, r)) if chunked else one * op.launches)
     return times
+
+
+CHUNK = 64
+"""Tokens of a chunk of a gated delta layer's scan (FLA_CHUNK_SIZE of vLLM and SGLang; FlashInfer's, too)."""
+
+
+def _by_chunks(op: Op, s: Scenario, r: Rates) -> Num:
+    """A prompt's scan by chunks: SMs share out its work, but a share of that goes through each sequence's chunks one
+    after the other, so that few heads leave SMs idle. Triton does so in one of its kernels, FlashInfer's in all."""
+    new, gated = op.shape
+    new, device = smaller(new, s.workload.prompt), s.cluster.device  # a pass of a server holds several prompts
+    fused = gated and device.kernel_generation in listed(s.engine.kernels.fused_scans)
+    row = scans("fused_scan" if fused else "scan", device.name, device.kernel_generation)
+    work = row["roofline"] * op.flops / r.peak[op.rate]
+    return work * (1.0 - row["share"]) + larger(work * row["share"], new / CHUNK * row["chunk"])
 
 
 @lru_cache(maxsize=4096)

@@ -55,6 +55,12 @@ def factor(family: str, name: str, device: str, architecture: str) -> float:
     return found(table()[family], device, architecture).get(name, 1.0)
 
 
+def scans(family: str, device: str, architecture: str) -> dict[str, float]:
+    """Constants of a family of scans by chunks over prompts ("scan": Triton's, "fused_scan": FlashInfer's): time over
+    the roofline, share of it that goes chunk by chunk of a sequence, and s that one of these takes at least."""
+    return {"roofline": 1.0, "share": 0.0, "chunk": 0.0} | found(table()[family], device, architecture)
+
+
 def standing(kernel: str, device: str, architecture: str) -> str:
     """The attention kernel whose factors apply: the requested one, or what a library picks on this generation, if it
     was measured there, else the engines' default (cuDNN), else "".

@@ -107,7 +107,7 @@ def out_of_range(name: str, row: str) -> str:
     else "".
 
     >>> out_of_range("vllm==0.99", "vllm"), out_of_range("vllm-0.8.5", "vllm-0.8")
-    ('vllm==0.99 is in the range of no row: vllm stands in, of releases 0.17 to 0.24', '')
+    ('vllm==0.99 is in the range of no row: vllm stands in, of releases 0.23 to 0.31', '')
     """
     plain, release = ("", "") if is_path(name) or aliases("engine").get(normalise(name)) else split_release(name)
     if not plain or in_range(row, numbers(release)):
@@ -122,7 +122,7 @@ def by_range(plain: str, release: str) -> list[str]:
     above all of them the newest is first; empty where no numbers are known.
 
     >>> by_range("vllm", "0.99")[:2], by_range("megatron", "99")[0], by_range("vllm", "nightly")
-    (['vllm', 'vllm-0.14'], 'megatron', [])
+    (['vllm', 'vllm-0.17'], 'megatron', [])
     """
     asked = numbers(release)
     rows = [row for row in rows_of_releases(plain) if asked and span(row)[0]]

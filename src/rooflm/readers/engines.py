@@ -177,7 +177,7 @@ def known_words(field: str, value: Any, label: str) -> None:
         "schemes": lambda: KINDS, "elsewhere": device_words, "padded": lambda: {e.dtype for e in entries_of("gemm")},
         "experts": lambda: {e.family for e in entries_of("moe")} - {"", "plain"},
         "reduce_norm_on": generations, "gates_on": generations, "scaled_on": generations,
-        "narrow_prompts": generations, "tuned_experts_on": lambda: names("gpu"),
+        "narrow_prompts": generations, "fused_scans": generations, "tuned_experts_on": lambda: names("gpu"),
         **{name: lambda: PRESETS for name, about in ABOUT.items() if about.kind == "named"},
     }  # fmt: skip
     apart = field == "padded" or (field in ABOUT and ABOUT[field].kind == "named")

@@ -43,7 +43,7 @@ from rooflm.estimate.step import (
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
 from rooflm.graph.ops import Op
-from rooflm.kernels.dispatch import FACTORS
+from rooflm.kernels.dispatch import CHUNK, FACTORS
 from rooflm.kernels.moe import largest_of
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, time_nodes
@@ -122,7 +122,8 @@ class Components:
     """What a scenario's passes are made of, before the engine's factors and host costs (see `Parts`).
 
     tokens, pasts, sequences, contexts: the axes; launches: kernels issued in a prefill-only, a decode-only and a mixed
-    pass; draft: time of drafting over the verifying step's; experts: what is launched for them.
+    pass; draft: time of drafting over the verifying step's; experts: what is launched for them; mixed: what scans of
+    decoding sequences take longer in a pass with prompts.
     """
 
     scenario: Scenario
@@ -134,6 +135,7 @@ class Components:
     launches: tuple[float, float, float] = (0.0, 0.0, 0.0)
     draft: float = 0.0
     experts: Experts = NO_EXPERTS
+    mixed: Array | float = 0.0
 
 
 def factor_name(t: Timed) -> str:
@@ -162,6 +164,12 @@ def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tupl
             group, size = (second, shape) if inner else (first, (shape[0], 1))
             group[name] = group.get(name, np.zeros(size)) + value
     return {k: v[:, 0] for k, v in first.items()}, second
+
+
+def scanned(nodes: Sequence[Any], s: Scenario) -> Array:
+    """Seconds of gated deltas' scans among the nodes of passes of so many sequences."""
+    timed = time_nodes([n for n in nodes if isinstance(n, Op) and n.name == "scan" and n.shape[1]], s)
+    return np.sum([np.asarray(t.total, float)[:, 0] for t in timed], axis=0)
 
 
 def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float = 0.0) -> Components:
@@ -202,7 +210,10 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     parts = Parts(dense, attention_p, decoding, attention_d)
     kernels = (counts[0], counts[1], counts[2])
     one_by_one = Experts(*(float(np.max(n)) for n in of_experts(timed[0], s)))
-    return Components(s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, one_by_one)
+    by_chunks = k.mixed_scans and not speculative
+    chunks = build(made(work=Pass(Prefill(rows, CHUNK), None, rows))) if by_chunks else []
+    longer = scanned(chunks, s) - scanned(nodes[2], s) if chunks else 0.0
+    return Components(s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, one_by_one, longer)
 
 
 def total(parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, shape: tuple[int, ...]) -> Array:
@@ -286,9 +297,9 @@ class StepTable:
         self._shared = numbers(np.interp(every, c.tokens, total(shared, e, s.engine, fitted, shape_p[:1])))
         each = np.arange(self.size.sequences + 1, dtype=float)
         handed = float(e.host.deliver) * each
-        over = np.interp(each, c.sequences, decode) + handed - np.interp(each, c.tokens, dense)
-        over[0] = 0.0
-        self._over: list[float] = over.tolist()
+        mixed = decode + c.mixed * float(e.factors.stream_factor)
+        over = np.interp(each, c.sequences, mixed) + handed - np.interp(each, c.tokens, dense)
+        self._over: list[float] = [0.0, *over[1:].tolist()]
         self._attend = [numbers(np.interp(every, c.tokens, column)) for column in attend.T]
         self._pasts: list[float] = c.pasts.tolist()
         self._floor = float(attend[0, 0])
