@@ -318,7 +318,7 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     again = layer.whole - layer.kept - reused * parts["logits"]
     working = 0.0 if m.recompute in ("none", "selective") else larger(again, 0.0)
     masks = first * flight * c.rows * model.hidden * c.options.dropout
-    inputs = 2 * (last * c.rows + c.tokens) * model.hidden * c.stream  # of the loss; a layer's gradients, not reduced
+    inputs = 2 * (last * c.rows + c.tokens) * model.hidden * c.stream  # of the loss; a layer's gradients, unreduced
     away = c.options.offload_activations  # a layer at work has its own at hand
     parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
     grads, update = parts["gradients"], parts.pop("update") * (1 - c.options.offload_optimizer)

@@ -70,8 +70,8 @@ def litgpt(cells: dict[str, Any]) -> dict[str, Any]:
     On several GPUs every block is recomputed, and FSDP holds frozen and trained weights of a block in one flat tensor,
     whose gradient is whole (PyTorch, FullyShardedDataParallel, use_orig_params) and unsharded while steps accumulate
     (no_backward_sync). On one, adapters as PEFT's, without fp32 copies; over a base of 4 bits a product keeps its input
-    (bitsandbytes 0.41, autograd/_functions.py, MatMul4Bit: ctx.tensors = (A, B)), beside what norms and activations
-    keep (copied_inputs; that it is a copy is INFERRED, of four rows).
+    (bitsandbytes until pull request 1270 of July 2024, MatMul4Bit: ctx.tensors = (A, B)), beside what norms and
+    activations keep (copied_inputs; that it is a copy is INFERRED, of four rows).
 
     >>> litgpt({"model": "llama-2-7b", "gpus": 4})["recompute"], litgpt({"model": "llama-2-7b"})["engine"]
     ('full', 'peft')
