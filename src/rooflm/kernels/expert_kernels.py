@@ -27,7 +27,7 @@ from rooflm.kernels.moe import MoEConstants, moe_time, routed, usual
 from rooflm.kernels.products import VECTOR_ROWS, among, brain_time, by_groups, expert_vectors
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, is_plain, larger, pick, smaller
+from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 OTHER = ("plain", "untuned")
 """Kernels of another purpose (no gate projection), or that ran without tuning."""
@@ -119,12 +119,29 @@ def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool,
 
 
 def _read(entries: list[Entry], here: list[Entry]) -> tuple[Choice, ...]:
-    """Entries with their constants. A shared library's kernel has the least start time of any engine and data type."""
+    """Entries with their constants. A shared library's kernel has the least start time of any engine and data type, and
+    where it is not the engine's usual one for a type the rates that the library has for those that it is for: Marlin's
+    of mxfp4 were measured on one model of 896 experts, behind 63 us of start."""
     shared = [e for e in here if e.family in libraries()["shared"]]
     fits = {e: typed(MoEConstants, parsed("moe", e.text)) for e in (*entries, *shared)}
-    least = [min(fits[k].start for k in (e, *(k for k in shared if k.family == e.family))) for e in entries]
-    pairs = zip(entries, least, strict=True)
-    return tuple(Choice(e.dtype, fits[e]._replace(start=start), e.family) for e, start in pairs)
+
+    def choice(e: Entry) -> Choice:
+        kin = [e, *(k for k in shared if k.family == e.family)]
+        usual_ones = [k for k in kin if e.kernel == e.family and not k.kernel and {*k.engine} & {*e.engine}]
+        return Choice(e.dtype, fits[(*usual_ones, e)[0]]._replace(start=min(fits[k].start for k in kin)), e.family)
+
+    return tuple(map(choice, entries))
+
+
+def filled(kernel: Choice, hidden: Num, width: Num) -> tuple[Num, Num]:
+    """Sizes of an expert on a rank as its weights are stored (data/calibration/experts.toml, `filled`).
+
+    >>> [float(x) for x in filled(choices("h100-sxm-80gb", "hopper", "vllm", "mxfp4", family="marlin")[0], 2880, 360)]
+    [3072.0, 384.0]
+    """
+    if f"{kernel.family} {kernel.dtype}" not in libraries()["filled"]:
+        return hidden, width
+    return ceil(hidden / 256.0) * 256.0, ceil(width / 128.0) * 128.0
 
 
 def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...]:
@@ -170,13 +187,14 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     tuned = there and among(experts, width, k.tuned_experts)
     apart = (s.mapping.expert_dp > 1) & (gathers(k.exchange, s.mapping.ep) == 0)
     arrived = tokens * pick(apart, occupied(ep, top_k) / ep, 1.0)
-    call = partial(moe_time, arrived, hidden, width, routing, top_k=pick(apart, 0.0, top_k), experts=experts, ep=ep,
-                   gated=gated, weight_bytes=op.widths[0], bandwidth=r.dram, sms=device.sms,
+    call = partial(moe_time, routing=routing, top_k=pick(apart, 0.0, top_k), experts=experts, ep=ep, gated=gated,
+                   weight_bytes=op.widths[0], bandwidth=r.dram, sms=device.sms,
                    least=pick(op.widths[0] < 2, smaller(tokens, k.expert_tile), 0.0),
                    value_bytes=k.expert_values)  # fmt: skip
     best = {
         parallel: reduce(smaller, [
-            call(peak=r.peak[at], c=kernel.constants.on(r.l2 / r.dram).for_shape(tuned), act_bytes=act)
+            call(arrived, *filled(kernel, hidden, width), peak=r.peak[at], act_bytes=act,
+                 c=kernel.constants.on(r.l2 / r.dram).for_shape(tuned))
             for kernel in candidates
             for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
         ])
