@@ -213,7 +213,8 @@ def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
     traffic = b * (rows + p.keys) * heads * (qk + a.value_dim)
     shape = (p.sequences, p.new, p.past, heads, qk, a.value_dim, reach, a.kv_rank, a.rope_dim)
     plain = c.kernels.latent_chain
-    chain = stream("latent_chain", part, "index", count, 2 * b * rows * heads * plain * a.nope_dim)
+    copied = 2 * b * rows * heads * plain * a.nope_dim
+    chain = stream("latent_chain", part, "index", count, copied, pick(plain > 0, 1, 0))
     return [*context_exchange(c, count, p, sent, heads * a.value_dim),
             *([] if is_plain(plain, 0) else [chain]),
             gemm("kv_up", part, count, expanded, wide, a.kv_rank, c.quant.widths[part], c.quant.rates[part]),

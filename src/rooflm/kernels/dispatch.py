@@ -318,8 +318,10 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         one = elementwise_time(traffic, bandwidth=r.dram, c=c, row_bytes=row, sms=s.cluster.device.sms)
         if op.kind == "kv_write" and not k.fused:  # the cache is joined anew
             one = larger(one, traffic / (taken(s, CAT) * _larger_cores(r, s)))
-        chunked = op.kind == "scan" and highest(op.launches) > 2
-        times.append(larger(one * op.launches, _by_chunks(op, s, r)) if chunked else one * op.launches)
+        one = one * op.launches
+        if op.kind == "scan" and highest(op.launches) > 2:
+            one = larger(one, pick(op.launches > 2, _by_chunks(op, s, r), 0.0))
+        times.append(one)
     return times
 
 
