@@ -84,11 +84,8 @@ def kinds_of(q: Quant) -> frozenset[str]:
 
 
 _WIDTHS: dict[tuple[int, int], tuple[str, tuple[str, ...]]] = {
-    (8, 16): ("int8-weights", ("fp8-weights", "gguf")),
-    (8, 8): ("int8", ("fp8", "fp8-block", "mxfp8")),
-    (4, 16): ("int4", ("mxfp4", "gguf")),
-    (4, 8): ("w4a8", ("mxfp4",)),
-    (4, 4): ("w4a4", ("mxfp4", "nvfp4")),
+    (8, 16): ("int8-weights", ("fp8-weights", "gguf")), (8, 8): ("int8", ("fp8", "fp8-block", "mxfp8")),
+    (4, 16): ("int4", ("mxfp4", "gguf")), (4, 8): ("w4a8", ("mxfp4",)), (4, 4): ("w4a4", ("mxfp4", "nvfp4")),
     (3, 16): ("int3", ("gguf",)),
-}
+}  # fmt: skip
 """Widths of weights and activations -> the kind of integers (where none is given: intN), and what else it may be."""

@@ -31,9 +31,8 @@ LEAST = {"adapter": 4.5e-6, "index": 4.5e-6}
 arXiv 2310.18547, abstract), and of a kernel of a chain, stream_factor apart (8 of a router: 36 us; decision 117)."""
 
 
-def elementwise_time(
-    traffic: Num, *, bandwidth: Num, c: ElementwiseConstants, row_bytes: Num = 0.0, sms: Num = 1.0
-) -> Num:
+def elementwise_time(traffic: Num, *, bandwidth: Num, c: ElementwiseConstants, row_bytes: Num = 0.0,
+                     sms: Num = 1.0) -> Num:  # fmt: skip
     """Time in s of a kernel that moves `traffic` bytes (reads and writes together); all arguments broadcast.
 
     bandwidth: DRAM B/s of the datasheet; row_bytes: B that one token's row moves (0 leaves that term out); sms:

@@ -79,9 +79,8 @@ def gemm_time(m: Num, n: Num, k: Num, *, weight_bytes: Num, act_bytes: Num, out_
     return t if is_plain(c.q_pass, 0.0) else t + m * (k + c.q_row) * (3.0 * c.q_pass / bandwidth)
 
 
-def _sm_time(
-    m: Num, n: Num, k: Num, wide: Num, peak: Num, feed: Num, sms: Num, c: GemmConstants, units: Num, least: Num
-) -> Num:
+def _sm_time(m: Num, n: Num, k: Num, wide: Num, peak: Num, feed: Num, sms: Num, c: GemmConstants, units: Num,
+             least: Num) -> Num:  # fmt: skip
     """Time in s that the SMs need, the best over tiles and splits of k (as in `gemm_time`; wide: B an operand; feed:
     B/s of operands).
 

@@ -62,9 +62,8 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     return np.asarray(time)
 
 
-def _beside_vectors(
-    time: Num, m: Num, n: Num, k: Num, weight: Num, c: GemmConstants, w: Where, s: Scenario, r: Rates
-) -> Num:
+def _beside_vectors(time: Num, m: Num, n: Num, k: Num, weight: Num, c: GemmConstants, w: Where, s: Scenario,
+                    r: Rates) -> Num:  # fmt: skip
     """Seconds of products in an engine with vector kernels for few rows, from the `time` of a library's: what units for
     bf16 and integers take at least, what spreading narrow weights and converting operands adds, and up to VECTOR_ROWS
     the vector kernels' own. weight: bytes a value."""
