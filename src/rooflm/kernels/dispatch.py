@@ -335,7 +335,8 @@ def _by_chunks(op: Op, s: Scenario, r: Rates) -> Num:
     all (docs/decisions/0241)."""
     (new, gated), device = op.shape, s.cluster.device
     fused = gated and device.kernel_generation in listed(s.engine.kernels.fused_scans)
-    row = scans("fused_scan" if fused else "scan", device.name, device.kernel_generation)
+    family = "fused_scan" if fused else "delta_scan" if highest(new) else "scan"  # which counts no tokens in its shape
+    row = scans(family, device.name, device.kernel_generation)
     chunks = smaller(new, s.workload.prompt) / CHUNK  # a pass of a server holds several prompts
     work = row["roofline"] * op.flops / r.peak[op.rate]
     return work * (1.0 - row["share"]) + larger(work * row["share"], chunks * row["chunk"])
