@@ -13,13 +13,14 @@ from rooflm.catalogue.engine import GROUPS, PLACES
 from rooflm.catalogue.fields import abouts
 from rooflm.cli.console import dumps, show
 from rooflm.cli.options import command, completing, completions, word
-from rooflm.errors import RooflmError, near_matches, one_of
+from rooflm.errors import RooflmError, near_matches
 from rooflm.readers import rows as catalogue
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.datasets import datasets
 from rooflm.readers.devices import ANY_DEVICE, cluster_parts, default_cluster, load_cluster, load_device
 from rooflm.readers.engines import load_engine, row_of
 from rooflm.readers.schemes import PRESETS, narrowed, parse_quant
+from rooflm.readers.tables import one_of
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.shown.numbers import count, gib, text
 
