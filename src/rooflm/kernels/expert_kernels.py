@@ -176,7 +176,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
                    value_bytes=k.expert_values)  # fmt: skip
     best = {
         parallel: reduce(smaller, [
-            call(peak=r.peak[at], c=kernel.constants.on(r.l2 / r.dram).for_shape(tuned), act_bytes=act)
+            call(peak=r.peak[at], c=kernel.constants.on(r.l2 / r.dram, tuned), act_bytes=act)
             for kernel in candidates
             for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
         ])
