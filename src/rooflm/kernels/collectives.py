@@ -313,13 +313,7 @@ def ring_wait(comm: Comm, tiers: Sequence[Link]) -> Num:
     A ring over n ranks on N nodes makes N - 1 hops between nodes and n - N within them, one after the other, before the
     last rank has the first one's data. An all_reduce takes a tree across nodes instead, whose hops grow with log N.
     Source: NCCL, src/graph/tuning.cc: latency of a ring is (nsteps - nInterSteps) intraLat + nInterSteps interLat with
-    nsteps = n - 1 and nInterSteps = N - 1; hwLat of the Simple protocol: 3.4 us over NVLink, 14 us over the network.
-
-    >>> node, fabric = Link("", "nvlink", 8, 450e9, 1e-6), Link("", "infiniband", 1024, 50e9, 5e-6)
-    >>> gather = Comm("gather", "dp_comm", "all_gather", 1, 1e9, 512, 1, "dp")
-    >>> round(1e3 * float(ring_wait(gather, (node, fabric))), 2), float(ring_wait(gather, (node,)))
-    (2.41, 0.0)
-    """
+    nsteps = n - 1 and nInterSteps = N - 1; hwLat of the Simple protocol: 3.4 us over NVLink, 14 us over the network."""
     if not by_ring(comm.op, tiers):
         return 0.0
     hop = table()["ring"]  # s
