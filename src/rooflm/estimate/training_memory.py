@@ -146,7 +146,7 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
     if isinstance(mixer, Attention):
         wide = (mixer.heads + mixer.kv_heads) * (mixer.head_dim + mixer.v_dim)
         ops = tokens * (wide - mixer.kv_heads * mixer.head_dim) * b  # all but the keys
-        wide += mixer.qk_norm * c.norm(b) / b * (mixer.heads + mixer.kv_heads) * mixer.head_dim
+        wide = wide + mixer.qk_norm * c.norm(b) / b * (mixer.heads + mixer.kv_heads) * mixer.head_dim
         if c.kernels.flash:
             return Inside(tokens * (wide * b + mixer.heads * 4.0), ops=ops + tokens * mixer.heads * 4.0)
         score = b + drop * (b + 1) + 4.0 * (c.kernels.softmax == "wide") * (b < 4)
