@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import rooflm
+from rooflm.kernels.training_factors import factor, scans
+from rooflm.readers.devices import load_device
 from rooflm.serving.steps import TableSize, components
 
 
@@ -87,6 +89,12 @@ def test_a_scan_by_chunks_takes_what_is_printed(
     scan, step = (next(t for t in e.timed[phase] if t.node.name == "scan") for phase in ("prefill", "decode"))
     assert float(scan.kernel) == pytest.approx(printed * 1e-3, rel=0.09)
     assert float(step.kernel) < 0.12 * float(scan.kernel)
+
+
+def test_prompts_of_gated_deltas_stand_on_constants_in_no_fit_of_training() -> None:
+    at = (load_device("h100").name, "hopper")
+    assert scans("scan", *at) == {"roofline": factor("scan", "roofline", *at), "share": 0.0, "chunk": 0.0}
+    assert scans("delta_scan", *at) == {"roofline": 9.595, "share": 0.167, "chunk": 1.15e-6}
 
 
 def test_an_older_release_scans_prompts_by_tritons_kernels() -> None:

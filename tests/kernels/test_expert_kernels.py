@@ -7,7 +7,7 @@ from tables import load_constants
 
 import rooflm
 from rooflm.errors import RooflmError
-from rooflm.kernels.expert_kernels import choices
+from rooflm.kernels.expert_kernels import choices, filled
 from rooflm.kernels.moe import MoEConstants
 
 
@@ -120,18 +120,33 @@ def test_products_of_a_library_that_nobody_measured_near_are_the_engines_own() -
 def test_a_shared_kernel_starts_as_fast_as_in_the_engine_that_issues_it_best() -> None:
     told = choices("h200-sxm-141gb", "hopper", "vllm", "mxfp4", family="marlin")
     assert [c.constants.start for c in told] == [constants("int4_wo", "h200-sxm-141gb", "sglang", "").start]
-    assert told[0].constants.eff_c == constants("mxfp4", "h200-sxm-141gb", "vllm", "marlin").eff_c
+    usual = constants("int4_wo", "h200-sxm-141gb", "vllm", "")  # mxfp4's are of one model of 896 experts
+    assert told[0].constants == usual._replace(start=told[0].constants.start)
     whole, spread = (choices("h200-sxm-141gb", "hopper", "trtllm", "mxfp4", parallel) for parallel in (False, True))
     assert {c.constants.start for c in whole} == {c.constants.start for c in spread}  # whichever way they are split
 
 
 def test_an_old_release_starts_them_as_the_engine_was_measured() -> None:
-    """vLLM 0.11.0 decodes gpt-oss-120b on H100 some 50 us a layer slower than 0.18.0, with the same kernels."""
+    """vLLM 0.11.0 decodes gpt-oss-120b on H100 some 30 us a layer slower than 0.18.0, with the same kernels."""
     told = choices("h200-sxm-141gb", "hopper", "vllm", "mxfp4", family="marlin", launched=True)
-    assert [c.constants.start for c in told] == [constants("mxfp4", "h200-sxm-141gb", "vllm", "marlin").start]
+    assert [c.constants.start for c in told] == [constants("int4_wo", "h200-sxm-141gb", "vllm", "").start]
     given = {"gpu": "h100", "batch": 4, "prompt": 1024, "sets": {"engine.experts": "marlin"}}
     steps = [rooflm.infer("gpt-oss-120b", engine=engine, **given).tpot for engine in ("vllm", "vllm-0.8")]
     assert 36 * 40e-6 < float(steps[1] - steps[0]) < 36 * 120e-6
+
+
+def test_weights_are_filled_up_to_whole_tiles_where_their_rates_do_not_have_it() -> None:
+    """Marlin's mxfp4 on Hopper has the rates of int4, on Ada and RTX Blackwell those of gpt-oss itself."""
+    at = {"engine": "vllm", "dtype": "mxfp4", "family": "marlin"}
+    for gpu, generation, sizes in (
+        ("h100-sxm-80gb", "hopper", (3072.0, 384.0)),
+        ("l40s", "ada", (2880.0, 360.0)),
+        ("rtx-pro-6000-server-96gb", "blackwell-rtx", (2880.0, 360.0)),
+    ):
+        found = {tuple(map(float, filled(c, 2880.0, 360.0))) for c in choices(gpu, generation, **at)}
+        assert found == {sizes}
+    openai = choices("h100-sxm-80gb", "hopper", "vllm", "mxfp4")[0]
+    assert (openai.family, filled(openai, 2880.0, 360.0)) == ("openai", (2880.0, 360.0))
 
 
 def first(model: str, gpu: str, engine: str, **given: object) -> float:

@@ -98,6 +98,7 @@ def test_the_nearest_row_stands_in_for_a_release_out_of_all_ranges(name: str, ro
 def test_the_build_that_runs_is_what_stands_in() -> None:
     said = rooflm.infer("llama-3-8b", gpu="mi300x", engine="vllm==99").assumed
     assert "vllm==99 is in the range of no row: vllm-rocm stands in, of releases 0.23 to 0.31" in said
+    assert rooflm.infer("llama-3-8b", gpu="mi300x", engine="vllm-0.17").scenario.engine.name == "vllm-0.14-rocm"
     assert not out_of_range("engines/vllm-9.toml", "vllm") and not out_of_range("vllm-9.toml", "vllm")
 
 

@@ -36,7 +36,7 @@ from rooflm.asked.quantities import parse_efficiency
 from rooflm.asked.refused import refuse
 from rooflm.asked.ways import tensor_ways
 from rooflm.catalogue.abilities import Abilities
-from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.engine import BY_CARD, Engine
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model, MoE
 from rooflm.catalogue.quant import Quant
@@ -311,7 +311,7 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
         if other != path:
             raise RooflmError(f"{other} and {path} are two names of one input: give one of them")
     if "engine.room.memory_fraction" in once:  # told: nothing to work out
-        for rule in ("reserved", "statics"):
+        for rule in (option for option, limit in BY_CARD.items() if limit == "memory_fraction"):
             scenario = paths.put(scenario, f"engine.server.{rule}", "")
     if "cluster.device.price" in sets:
         return paths.put(scenario, "cluster.device.priced", GIVEN)

@@ -164,8 +164,7 @@ class Kernels:
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
     norm_kernel: bool = flag(False, "where kernels are plain, a norm is one kernel all the same (Triton's, apex')")
     norm_cast: bool = flag(False, "training: that kernel takes a cast copy in 32 bits, and runs again backward")
-    autocast: bool = flag(False, "training: PyTorch's autocast over fp32 weights that nothing shards: 32 bits between "
-                          "layers and, in eager ones, a copy of 16 for each product")  # fmt: skip
+    autocast: bool = flag(False, "training: fp32 weights that nothing shards run under PyTorch's autocast")
     adapter_in: Num = number(0.0, "training: bytes an adapter's kernels move a value of its input, before A", "bytes")
     adapter_out: Num = number(6.0, "training: the same of its output, after B (6: the add alone)", "bytes")
     pads_vocab: bool = flag(True, "training: the table of the head is padded to whole rows of its products' tiles")
@@ -278,8 +277,7 @@ class Habits:
     sequence_parallel: bool = flag(True, "sequence parallelism unless told otherwise")
     dropout: bool = flag(False, "the framework's recipes train with it")
     master: bool = flag(True, "training: an fp32 master copy of 16-bit weights is kept unless told otherwise")
-    selective: str = word("core", "what selective recomputation means: the attention core, or (ops) torchtitan's "
-                          "policy", ("core", "ops"))  # fmt: skip
+    selective: str = word("core", "selective recomputation: attention's core, or torchtitan's policy", ("core", "ops"))
     recompute: str = word("none", "recomputation unless told otherwise", ("none", "selective", "full"))
     whole_share: bool = flag(False, "a micro-batch is a rank's share of the batch unless told otherwise (no pipeline)")
     early_stop: bool = flag(False, "recomputation leaves out the last product of a layer (PyTorch from 2.1, XLA)")
@@ -391,10 +389,8 @@ BY_CARD = {"budgets": "token_budget", "limits": "max_sequences", "graphed": "gra
            "graphed_few": "graphed_sequences", "shared": "token_budget", "families": "max_sequences",
            "reserved": "memory_fraction", "statics": "memory_fraction"}  # fmt: skip
 """Option of the server that makes up a limit by card, ranks or model -> the limit, which counts once it is told."""
-GROUPS: dict[str, Any] = {
-    "kernels": Kernels, "host": Host, "room": Room, "stages": Stages, "habits": Habits, "overlaps": Overlaps,
-    "factors": Factors, "abilities": Abilities,
-}  # fmt: skip
+GROUPS: dict[str, Any] = {"kernels": Kernels, "host": Host, "room": Room, "stages": Stages, "habits": Habits,
+                          "overlaps": Overlaps, "factors": Factors, "abilities": Abilities}  # fmt: skip
 PLACES: dict[str, str] = {
     **{name: name for name in abouts(Engine)},
     **{name: f"{group}.{name}" for group, kind in GROUPS.items() for name in abouts(kind) if name != "whose"},

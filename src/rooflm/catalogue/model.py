@@ -263,10 +263,9 @@ class Model:
             replace(b, count=_kept(b, depth), mixer=_widen(b.mixer, inner), ffn=_widen(b.ffn, inner))
             for b in self.blocks
         )
-        return replace(
-            self, hidden=_whole(self.hidden * self.width_scale), blocks=blocks, width_scale=1.0, depth_scale=1.0,
-            width_prune=0.0, depth_prune=0.0, published_params=0.0, published_active=0.0,
-        )  # fmt: skip
+        return replace(self, hidden=_whole(self.hidden * self.width_scale), blocks=blocks, width_scale=1.0,
+                       depth_scale=1.0, width_prune=0.0, depth_prune=0.0, published_params=0.0,
+                       published_active=0.0)  # fmt: skip
 
 
 def _whole(value: Num) -> Num:

@@ -136,9 +136,7 @@ def kv_values(mixer: shapes.Mixer | None, shared_kept: bool = False) -> Num:
     shared_kept: those that it has room for, where what it reads is an earlier layer's."""
     if isinstance(mixer, Attention):
         return mixer.causal * new_values(mixer, shared_kept)
-    if isinstance(mixer, MLA):
-        return mixer.kv_rank + mixer.rope_dim
-    return 0
+    return mixer.kv_rank + mixer.rope_dim if isinstance(mixer, MLA) else 0
 
 
 def new_values(a: Attention, shared_kept: bool = False) -> Num:

@@ -70,9 +70,7 @@ def document(s: Scenario) -> Num:
 
     A token attends within its own document, so scores grow as sum(l^2) / sum(l) instead of the sequence length."""
     t, seq = s.training, s.workload.seq
-    if not t.packed:
-        return seq
-    return pick(t.packed_square > 0, t.packed_square / larger(t.packed_mean, 1.0), seq)
+    return pick(t.packed_square > 0, t.packed_square / larger(t.packed_mean, 1.0), seq) if t.packed else seq
 
 
 def context(s: Scenario) -> Context:
@@ -189,14 +187,11 @@ def pass_nodes(s: Scenario, c: Context, m: Num) -> dict[tuple[str, str], Nodes]:
     policy, modules = s.mapping.recompute, s.mapping.recompute_modules
     again = rules.recomputed(forward, policy, recomputed_share(s), s.engine.habits.early_stop, modules)
     nodes = {
-        ("backward", "embedding"): rules.backward(places["embedding"], plain),
-        ("backward", "layers"): backward,
-        ("backward", "head"): rules.backward(places["head"], head),
-        ("forward", "embedding"): places["embedding"],
-        ("forward", "layers"): forward,
-        ("forward", "head"): places["head"],
+        ("backward", "embedding"): rules.backward(places["embedding"], plain), ("backward", "layers"): backward,
+        ("backward", "head"): rules.backward(places["head"], head), ("forward", "embedding"): places["embedding"],
+        ("forward", "layers"): forward, ("forward", "head"): places["head"],
         ("recompute", "layers"): again if t.adapters else [rules.times(n, t.trainable_layers) for n in again],
-    }
+    }  # fmt: skip
     for phase, copies in [*sharded_copies(s, c).items(), *cast_weights(c).items()]:
         nodes[phase, "layers"] = [*nodes[phase, "layers"], *copies]
     return {key: narrowed(listed, s) for key, listed in nodes.items()}

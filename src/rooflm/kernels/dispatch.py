@@ -147,10 +147,9 @@ def _few_over_many(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     sequences, new, past = _a_pass(*op.shape[:3])
     c = _decode_constants(heads / kv, highest(qk), _cache_width(op, w, s), w)
     c = c._replace(min_group=1.0, group_tile=smaller(c.group_tile, heads * new / kv))
-    time = attention.decode_attention_time(
-        sequences, attended(new, past, window), heads * new, kv, (qk + v) / 2, kv_bytes=op.widths[1],
-        peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c, l1=r.l1,
-    )  # fmt: skip
+    time = attention.decode_attention_time(sequences, attended(new, past, window), heads * new, kv, (qk + v) / 2,
+                                           kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
+                                           sms=s.cluster.device.sms, c=c, l1=r.l1)  # fmt: skip
     return time * s.engine.factors.decode_factor / s.engine.factors.attention_factor / s.mapping.cp
 
 
@@ -267,10 +266,8 @@ def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     return _latents_of(rows, keys, heads, latent, rope, op.widths[1], width, w, s, r)
 
 
-def _latents_of(
-    rows: Num, keys: Num, heads: Num, latent: Num, rope: Num, kv_bytes: Num, width: str,
-    w: Where, s: Scenario, r: Rates,
-) -> Num:  # fmt: skip
+def _latents_of(rows: Num, keys: Num, heads: Num, latent: Num, rope: Num, kv_bytes: Num, width: str, w: Where,
+                s: Scenario, r: Rates) -> Num:  # fmt: skip
     """The same of `rows` queries of so many heads over `keys` tokens."""
     k, sms = s.engine.kernels, s.cluster.device.sms
     kernel = "mla-decode" if k.attention == "own" else f"mla-decode-{k.attention}"
@@ -320,8 +317,10 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         one = elementwise_time(traffic, bandwidth=r.dram, c=c, row_bytes=row, sms=s.cluster.device.sms)
         if op.kind == "kv_write" and not k.fused:  # the cache is joined anew
             one = larger(one, traffic / (taken(s, CAT) * _larger_cores(r, s)))
-        chunked = op.kind == "scan" and highest(op.launches) > 2
-        times.append(larger(one * op.launches, _by_chunks(op, s, r)) if chunked else one * op.launches)
+        one = one * op.launches
+        if op.kind == "scan" and highest(op.launches) > 2:
+            one = larger(one, pick(op.launches > 2, _by_chunks(op, s, r), 0.0))
+        times.append(one)
     return times
 
 
@@ -330,14 +329,16 @@ CHUNK = 64
 
 
 def _by_chunks(op: Op, s: Scenario, r: Rates) -> Num:
-    """A prompt's scan by chunks: SMs share out its work, but a share of that goes through each sequence's chunks one
-    after the other, so that few heads leave SMs idle. Triton does so in one of its kernels, FlashInfer's in all."""
-    new, gated = op.shape
-    new, device = smaller(new, s.workload.prompt), s.cluster.device  # a pass of a server holds several prompts
+    """Seconds of a prompt's scan by chunks: SMs share out its work, but a share of that goes through each sequence's
+    chunks one after the other, so that few heads leave SMs idle. Triton does so in one of its kernels, FlashInfer's in
+    all (docs/decisions/0241)."""
+    (new, gated), device = op.shape, s.cluster.device
     fused = gated and device.kernel_generation in listed(s.engine.kernels.fused_scans)
-    row = scans("fused_scan" if fused else "scan", device.name, device.kernel_generation)
+    family = "fused_scan" if fused else "delta_scan" if highest(new) else "scan"  # which counts no tokens in its shape
+    row = scans(family, device.name, device.kernel_generation)
+    chunks = smaller(new, s.workload.prompt) / CHUNK  # a pass of a server holds several prompts
     work = row["roofline"] * op.flops / r.peak[op.rate]
-    return work * (1.0 - row["share"]) + larger(work * row["share"], new / CHUNK * row["chunk"])
+    return work * (1.0 - row["share"]) + larger(work * row["share"], chunks * row["chunk"])
 
 
 @lru_cache(maxsize=4096)

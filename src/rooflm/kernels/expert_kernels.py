@@ -27,7 +27,7 @@ from rooflm.kernels.moe import MoEConstants, moe_time, routed, usual
 from rooflm.kernels.products import VECTOR_ROWS, among, brain_time, by_groups, expert_vectors
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, is_plain, larger, pick, smaller
+from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 OTHER = ("plain", "untuned")
 """Kernels of another purpose (no gate projection), or that ran without tuning."""
@@ -47,6 +47,7 @@ class Choice(NamedTuple):
     dtype: str
     constants: MoEConstants
     family: str = ""
+    borrowed: bool = False  # they were measured of another type
 
 
 def _tuned(entries: list[Entry], expert_parallel: bool) -> list[Entry]:
@@ -63,10 +64,8 @@ def _widest(entries: list[Entry]) -> list[Entry]:
 
 
 @cache
-def choices(
-    gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False, family: str = "",
-    launched: bool = False,
-) -> tuple[Choice, ...]:  # fmt: skip
+def choices(gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False, family: str = "",
+            launched: bool = False) -> tuple[Choice, ...]:  # fmt: skip
     """The expert kernels from which an engine picks the fastest on a card: those measured on the card, else on its
     generation's cards, else those that it takes on a kin generation's ([kin] in devices.toml; of a shared library's the
     card's own for the nearest data type before them), else the nearest set (`kernels.moe.usual`).
@@ -93,10 +92,10 @@ def choices(
             alike = [e for e in own if e.family in library and e.dtype in DTYPE_KIN.get(dtype, ())[:1]]
             if alike:
                 here, chosen = own, _tuned([e._replace(dtype=dtype) for e in alike], expert_parallel)
-            return _read(chosen, [] if launched else here)
+            return _read(chosen, here, launched)
     row = usual(gpu, generation, engine, dtype, expert_parallel).row
     wider = _measured(own, engine, dtype, expert_parallel, listed(family))
-    return (Choice(dtype, typed(MoEConstants, row)), *_read(wider, [] if launched else own))
+    return (Choice(dtype, typed(MoEConstants, row)), *_read(wider, own, launched))
 
 
 def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool, named: tuple[str, ...]) -> list[Entry]:
@@ -118,13 +117,33 @@ def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool,
     return chosen
 
 
-def _read(entries: list[Entry], here: list[Entry]) -> tuple[Choice, ...]:
-    """Entries with their constants. A shared library's kernel has the least start time of any engine and data type."""
+def _read(entries: list[Entry], here: list[Entry], launched: bool = False) -> tuple[Choice, ...]:
+    """Entries with their constants. Of a shared library, a kernel that is not the engine's usual one for its type has
+    the rates of the engine's usual one for another (Marlin's of mxfp4 were measured on one model, of 896 experts), and
+    all have the least start time of any engine and data type, unless `launched`."""
     shared = [e for e in here if e.family in libraries()["shared"]]
-    fits = {e: typed(MoEConstants, parsed("moe", e.text)) for e in (*entries, *shared)}
-    least = [min(fits[k].start for k in (e, *(k for k in shared if k.family == e.family))) for e in entries]
-    pairs = zip(entries, least, strict=True)
-    return tuple(Choice(e.dtype, fits[e]._replace(start=start), e.family) for e, start in pairs)
+    fits = {e: parsed("moe", e.text) for e in (*entries, *shared)}
+    sets = {e: typed(MoEConstants, fits[e]) for e in fits}
+
+    def choice(e: Entry) -> Choice:
+        kin = [e, *(k for k in shared if k.family == e.family)]
+        chosen = next((k for k in kin if e.kernel == e.family and not k.kernel and {*k.engine} & {*e.engine}), e)
+        start = sets[chosen].start if launched else min(sets[k].start for k in kin)
+        return Choice(e.dtype, sets[chosen]._replace(start=start), e.family, fits[chosen].dtype != e.dtype)
+
+    return tuple(map(choice, entries))
+
+
+def filled(kernel: Choice, hidden: Num, width: Num) -> tuple[Num, Num]:
+    """Sizes of an expert on a rank as its weights are stored (data/calibration/experts.toml, `filled`); what was
+    measured of the type itself has that in its rates.
+
+    >>> [float(x) for x in filled(choices("h100-sxm-80gb", "hopper", "vllm", "mxfp4", family="marlin")[0], 2880, 360)]
+    [3072.0, 384.0]
+    """
+    if not kernel.borrowed or f"{kernel.family} {kernel.dtype}" not in libraries()["filled"]:
+        return hidden, width
+    return ceil(hidden / 256.0) * 256.0, ceil(width / 128.0) * 128.0
 
 
 def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...]:
@@ -170,13 +189,14 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     tuned = there and among(experts, width, k.tuned_experts)
     apart = (s.mapping.expert_dp > 1) & (gathers(k.exchange, s.mapping.ep) == 0)
     arrived = tokens * pick(apart, occupied(ep, top_k) / ep, 1.0)
-    call = partial(moe_time, arrived, hidden, width, routing, top_k=pick(apart, 0.0, top_k), experts=experts, ep=ep,
-                   gated=gated, weight_bytes=op.widths[0], bandwidth=r.dram, sms=device.sms,
+    call = partial(moe_time, routing=routing, top_k=pick(apart, 0.0, top_k), experts=experts, ep=ep, gated=gated,
+                   weight_bytes=op.widths[0], bandwidth=r.dram, sms=device.sms,
                    least=pick(op.widths[0] < 2, smaller(tokens, k.expert_tile), 0.0),
                    value_bytes=k.expert_values)  # fmt: skip
     best = {
         parallel: reduce(smaller, [
-            call(peak=r.peak[at], c=kernel.constants.on(r.l2 / r.dram, tuned), act_bytes=act)
+            call(arrived, *filled(kernel, hidden, width), peak=r.peak[at], act_bytes=act,
+                 c=kernel.constants.on(r.l2 / r.dram, tuned))
             for kernel in candidates
             for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
         ])

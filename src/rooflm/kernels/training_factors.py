@@ -56,8 +56,9 @@ def factor(family: str, name: str, device: str, architecture: str) -> float:
 
 
 def scans(family: str, device: str, architecture: str) -> dict[str, float]:
-    """Constants of a family of scans by chunks over prompts ("scan": Triton's, "fused_scan": FlashInfer's): time over
-    the roofline, share of it that goes chunk by chunk of a sequence, and s that one of these takes at least."""
+    """Constants of a family of scans by chunks over prompts ("delta_scan": Triton's of gated deltas, "fused_scan":
+    FlashInfer's, "scan": others): time over the roofline, share of it that goes chunk by chunk of a sequence, and s
+    that one of these takes at least."""
     return {"roofline": 1.0, "share": 0.0, "chunk": 0.0} | found(table()[family], device, architecture)
 
 

@@ -67,9 +67,7 @@ class Mapping:
         >>> Mapping(tp=2, dp=2, gpus=8).misfit, Mapping(tp=4, dp=2, gpus=8).misfit
         (True, False)
         """
-        if is_plain(self.gpus, 0):
-            return False
-        return (self.gpus > 0) & (self.devices != self.gpus) & (self.uneven == 0)
+        return False if is_plain(self.gpus, 0) else (self.gpus > 0) & (self.devices != self.gpus) & (self.uneven == 0)
 
     def stride(self, group: str) -> Num:
         """Distance in device numbers between neighbouring ranks of a group: the product of the degrees inside it.
