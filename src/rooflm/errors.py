@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 LONGEST = 1000
@@ -63,17 +63,3 @@ def near_matches(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
 
     ranked = sorted(known, key=lambda n: (-score(n), n))
     return [n for n in ranked[:limit] if score(n) >= 0.6]
-
-
-def one_of(name: str, value: Any, known: Collection[str]) -> str:
-    """A text out of a list, in any case; RooflmError with the nearest names otherwise.
-
-    >>> one_of("recompute", "Full", ("none", "full"))
-    'full'
-    """
-    low = str(value).strip().lower()
-    if low in known:
-        return low
-    near = near_matches(low, list(known))
-    among = f"it must be one of {', '.join(k or 'none' for k in known)}"
-    raise RooflmError(f"{name} is {value!r}: " + (f"did you mean {' or '.join(map(repr, near))}?" if near else among))

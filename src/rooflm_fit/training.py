@@ -84,7 +84,6 @@ CONSTANTS = (
     Constant("expert_launch", 10e-6, 0.5, NEW),
     Constant("moe_host", 9e-3, 0.3, NEW),
     Constant("chunk_host", 10e-3, 0.5, NEW),
-    Constant("bmm_factor", 1.0, 0.2, OLD),
     Constant("stream_share", 0.7, 0.15, OLD),
     Constant("collective_factor", 1.0, 0.15, OLD),
     Constant("dp_factor", 1.2, 0.3, OLD),

@@ -12,7 +12,7 @@ from rooflm import infer, load_model
 from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use, running_limit
-from rooflm.estimate.memory import kv_bytes_per_sequence, kv_bytes_per_token
+from rooflm.estimate.memory import kv_bytes_per_sequence
 from rooflm.estimate.step import prompt_factor
 from rooflm.graph.feedforward import gathers
 from rooflm.readers.devices import load_device
@@ -29,7 +29,8 @@ BF16 = PRESETS["bf16"]
     [("llama-2-7b", 512 * 1024), ("llama-3.1-8b", 128 * 1024), ("deepseek-v3", 70_272)],
 )
 def test_kv_cache_a_token(model: str, bytes_a_token: int) -> None:
-    assert float(kv_bytes_per_token(load_model(model), BF16)) == bytes_a_token
+    one, two = (kv_bytes_per_sequence(load_model(model), Mapping(), BF16, tokens) for tokens in (1, 2))
+    assert float(two - one) == bytes_a_token
 
 
 def test_a_window_stops_growing() -> None:
@@ -220,7 +221,7 @@ def test_what_a_checkpoint_leaves_wide_takes_its_bytes_from_the_kv_cache() -> No
     )
     more = 80 * (2 * 8192**2 + 2 * 8192 * 1024) * (2 - 4.5 / 8)
     assert float(partly.memory.parts["weights"] - whole.memory.parts["weights"]) == pytest.approx(more)
-    room = more / (kv_bytes_per_token(whole.scenario.model, PRESETS["nvfp4"]) * 4608)
+    room = more / kv_bytes_per_sequence(whole.scenario.model, Mapping(), PRESETS["nvfp4"], 4608)
     assert float(whole.max_batch - partly.max_batch) == pytest.approx(room, abs=1)
 
 

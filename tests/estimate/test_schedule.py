@@ -33,6 +33,7 @@ def test_in_flight() -> None:
     assert float(in_flight("gpipe", 4, 16)) == 16
     assert float(in_flight("interleaved", 35, 280, 3)) == pytest.approx(35 * (1 + 34 / (35 * 3)))
     assert float(in_flight("interleaved", 8, 64, 1)) == 8
+    assert [float(in_flight(name, 8, 64)) for name in ("zb-h1", "zb-h2", "dualpipe")] == [8, 15, 9]
     for schedule, held in (("zb-v", [1, 4, 8, 16]), ("v-half", [1, 3, 5, 9]), ("v-min", [1, 2, 4, 6])):
         assert np.all(in_flight(schedule, np.array([1, 4, 8, 16]), 64, stage=3) == np.array(held))
     assert np.all(in_flight("1f1b", np.array([2, 8, 32]), 8) == np.array([2, 8, 8]))

@@ -10,9 +10,10 @@ import rooflm
 from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.asked.refused import SENTENCES, nearest
+from rooflm.asked.ways import tensor_ways
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
-from rooflm.scenario.rules import INFERENCE, TRAINING, divisors, flags, tensor_ways
+from rooflm.scenario.rules import INFERENCE, TRAINING, divisors, flags
 from rooflm.search.splits import degrees
 
 SERVED = [

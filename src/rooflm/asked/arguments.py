@@ -16,8 +16,8 @@ import numpy as np
 from rooflm.asked.checks import amount, choices, reals, whole
 from rooflm.asked.synonyms import meanings
 from rooflm.catalogue.fields import LARGEST, About
-from rooflm.errors import RooflmError, near_matches, one_of
-from rooflm.readers.tables import check_bounds
+from rooflm.errors import RooflmError, near_matches
+from rooflm.readers.tables import check_bounds, one_of
 from rooflm.scenario.adapters import MODULES as ADAPTED
 from rooflm.scenario.mapping import MODULES, RECOMPUTE, SCHEDULES
 from rooflm.scenario.training import OPTIMIZERS

@@ -34,6 +34,7 @@ from rooflm.asked.checks import amount, whole
 from rooflm.asked.purchase import DUTY, YEARS, owned_hour, purchase
 from rooflm.asked.quantities import parse_efficiency
 from rooflm.asked.refused import refuse
+from rooflm.asked.ways import tensor_ways
 from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.engine import BY_CARD, Engine
 from rooflm.catalogue.hardware import Cluster, Device
@@ -52,7 +53,7 @@ from rooflm.readers.schemes import as_run, narrowed, parse_quant, whole_where_ho
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
-from rooflm.scenario.rules import ASKED, DEPLOYED, INFERENCE, divisors, tensor_ways
+from rooflm.scenario.rules import ASKED, DEPLOYED, INFERENCE, divisors
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.speculation import Speculation
 from rooflm.shown.numbers import plain_number

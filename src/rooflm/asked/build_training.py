@@ -27,8 +27,9 @@ from rooflm.asked.refused import refuse
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
-from rooflm.errors import RooflmError, one_of
+from rooflm.errors import RooflmError
 from rooflm.readers.schemes import PRESETS, parse_quant
+from rooflm.readers.tables import one_of
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario, Workload

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.catalogue.fields import LARGEST
-from rooflm.errors import RooflmError, one_of
+from rooflm.errors import RooflmError
+from rooflm.readers.tables import one_of
 from rooflm.shown.numbers import plain_number
 from rooflm.units import Num, is_array
 

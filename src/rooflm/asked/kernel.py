@@ -17,16 +17,18 @@ from rooflm.catalogue.model import MLP, Attention, Block, Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import infer_scenario
 from rooflm.graph.ops import Comm, Op, gemm
-from rooflm.kernels.collectives import ALGORITHMS, OPS, by_algorithm, hierarchical, ranks_in_tiers, volume
+from rooflm.kernels.collectives import ONE_HOP, OPS, by_tree, hierarchical, ranks_in_tiers, volume, ways
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import BOUNDS, Timed, time_nodes
 from rooflm.scenario.rules import divisors
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.numbers import text
-from rooflm.units import Num
+from rooflm.units import Num, pick
 
 CORE = ("attention", "decode_attention", "bmm", "softmax")
 """Kinds of op that make the core of attention, in one kernel or in several."""
+ALGORITHMS = ("ring", "tree")
+"""Algorithms that `by_algorithm` prices."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,22 @@ def predict_collective(
     told = tuple(text for text in request.assumed if not text.startswith("quant "))
     return Kernel(name, float(seconds), ideal, "network", 0.0, float(volume(op, size, ranks)), 0.0, share,
                   s.cluster.name, s.engine.name, told)  # fmt: skip
+
+
+def by_algorithm(op: str, bytes_: Num, n: Num, algorithm: str, bandwidth: Num, latency: Num) -> Num:
+    """Seconds of one algorithm at full link rate, flat over all n ranks. Zero for one rank.
+
+        ring    volume / B + 2(n-1) α      double binary tree    volume / B + 2 log2(n) α
+
+    for all_reduce, half of the hops for reduce_scatter, all_gather and broadcast; all_to_all and p2p take one hop.
+    Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce" (2009); of the tree see `by_tree`.
+
+    >>> [round(float(by_algorithm("all_reduce", 1e9, 1024, a, 25e9, 5e-6)) * 1e3, 2) for a in ("ring", "tree")]
+    [90.15, 80.02]
+    """
+    if algorithm == "tree" or op in ONE_HOP:
+        return by_tree(op, bytes_, n, bandwidth, latency)
+    return pick(n > 1, volume(op, bytes_, n) / bandwidth + (n - 1.0) * ways(op) * latency, 0.0)
 
 
 def slowest_tier(s: Scenario, ranks: float) -> tuple[Num, Num]:

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rooflm.asked.assumed import engines_on_host
+from rooflm.asked.ways import expert_ways, tensor_ways
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.model import Attention
 from rooflm.errors import RooflmError
 from rooflm.readers.engines import engines_of_adapters
 from rooflm.readers.schemes import PRESETS, nearest_schemes, without_cache
-from rooflm.scenario.rules import Rule, divisors, expert_ways, heads_of, mixers, mixtures, tensor_ways
+from rooflm.scenario.rules import Rule, divisors, heads_of, mixers, mixtures
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.shown.numbers import plain_number, plural
 from rooflm.units import REAL, Num, is_array

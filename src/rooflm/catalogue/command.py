@@ -6,14 +6,11 @@ from dataclasses import dataclass
 
 from rooflm.catalogue.fields import count, flag, word
 
-FORMS = ("env: ", "file: ")
-"""How a text begins that goes into the environment, or into the file of options."""
-
 
 @dataclass(frozen=True)
 class Command:
-    """How it is started: how each part of a search's answer is written on its command line, or, after one of FORMS, in
-    its environment or as lines of its file of options.
+    """How it is started: how each part of a search's answer is written on its command line, or, after "env: " or
+    "file: ", in its environment or as lines of its file of options.
 
     In braces: `model`, `tp`, `pp`, `dp`, `ep`, `batch` (sequences), `each` (of a rank), `length`, `context` (of all
     sequences together), `budget`, `memory_fraction`, `free_fraction`, `port`, `layers` (of the device), `experts`

@@ -308,7 +308,6 @@ class Factors:
     dp_factor: Num = number(1.0, "the same of collectives of the data-parallel group", above=True)
     stream_share: Num = share(0.8, "share of memory bandwidth that elementwise kernels of training reach", above=True)
     gemm_factor: Num = number(1.0, "time of products over their calibrated (warm, alone) time", above=True)
-    bmm_factor: Num = number(1.0, "the same of unfused attention's products", above=True)
     attention_factor: Num = number(1.0, "the same of attention over a prompt", above=True)
     decode_factor: Num = number(1.0, "the same of attention in decoding", above=True)
     stream_factor: Num = number(1.0, "the same of elementwise kernels", above=True)

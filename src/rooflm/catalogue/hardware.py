@@ -28,10 +28,6 @@ class Memory:
     bandwidth: Num = field(metadata=si("its bandwidth", "bytes/s"))
 
 
-OFF = ("prefill", "decode", "request", "step", "memory", "cases")
-"""What `Measured.off` may hold: phases of error bands, and the number of runs behind them."""
-
-
 @dataclass(frozen=True)
 class Measured:
     """What the owner of a machine found with `rooflm calibrate`: few constants, in place of the fitted kernel tables.

@@ -52,11 +52,6 @@ class Quant:
         return self.table_bits / 8 if self.table_bits else self.half_bytes
 
     @cached_property
-    def rest_bytes(self) -> Num:
-        """Bytes a weight of the parts of a layer that stay wide."""
-        return self.rest_bits / 8 if self.rest_bits else self.half_bytes
-
-    @cached_property
     def weight_bytes(self) -> Num:
         """Bytes a quantised weight, its share of the scales included."""
         return (self.weight_bits + self.scale_bits) / 8
@@ -80,8 +75,8 @@ class Quant:
     def widths(self) -> dict[str, tuple[Num, Num, Num]]:
         """Bytes a value of weights, activations and outputs of the products of each part of a layer (PARTS)."""
         half = self.half_bytes
-        narrow, rest = (self.weight_bytes, smaller(self.act_bytes, half), half), (self.rest_bytes, half, half)
-        return {part: rest if part in self.wide else narrow for part in PARTS}
+        narrow, wide = (self.weight_bytes, smaller(self.act_bytes, half), half), self.rest_bits / 8 or half
+        return {part: (wide, half, half) if part in self.wide else narrow for part in PARTS}
 
     @cached_property
     def rates(self) -> dict[str, str]:

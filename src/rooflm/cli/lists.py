@@ -11,15 +11,17 @@ from rooflm.asked.arguments import Argument
 from rooflm.asked.purchase import affordable, purchase
 from rooflm.catalogue.engine import GROUPS, PLACES
 from rooflm.catalogue.fields import abouts
+from rooflm.catalogue.model import Model
 from rooflm.cli.console import dumps, show
 from rooflm.cli.options import command, completing, completions, word
-from rooflm.errors import RooflmError, near_matches, one_of
+from rooflm.errors import RooflmError, near_matches
 from rooflm.readers import rows as catalogue
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.datasets import datasets
 from rooflm.readers.devices import ANY_DEVICE, cluster_parts, default_cluster, load_cluster, load_device
 from rooflm.readers.engines import load_engine, row_of
 from rooflm.readers.schemes import PRESETS, narrowed, parse_quant
+from rooflm.readers.tables import one_of
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.shown.numbers import count, gib, text
 
@@ -59,12 +61,19 @@ def purchase_text(name: str) -> str:
     return f"{found.usd:,.0f}" if found else "-"
 
 
-def _model_row(name: str) -> tuple[str, ...]:
-    from rooflm.estimate.memory import kv_bytes_per_token
+def cache_a_token(m: Model) -> float:
+    """Bytes that one more token adds to a model's cache of 16 bits (windows not yet full)."""
+    from rooflm.estimate.memory import kv_bytes_per_sequence
+    from rooflm.scenario.mapping import Mapping
 
+    one, two = (float(kv_bytes_per_sequence(m, Mapping(), PRESETS["bf16"], tokens)) for tokens in (1, 2))
+    return two - one
+
+
+def _model_row(name: str) -> tuple[str, ...]:
     m = load_model(name)
     return (name, text(float(m.parameters), ""), text(float(m.active_parameters), ""), count(m.layers),
-            count(m.hidden), text(float(kv_bytes_per_token(m, PRESETS["bf16"])), "B"))  # fmt: skip
+            count(m.hidden), text(cache_a_token(m), "B"))  # fmt: skip
 
 
 ANY = 2**20
@@ -229,15 +238,13 @@ def _source_lines(found: dict[str, Any]) -> list[Block]:
 
 
 def _show_model(name: str) -> list[Block]:
-    from rooflm.estimate.memory import kv_bytes_per_token
-
     m = load_model(name)
     rows = [("parameters", text(float(m.parameters), "", 4)),
             ("  active for a token", text(float(m.active_parameters), "", 4)),
             ("layers", count(m.layers)), ("hidden", count(m.hidden)),
             ("vocabulary", count(m.vocab)),
             ("context", count(m.max_context) if m.max_context != float("inf") else "-"),
-            ("KV cache a token, 16 bits", f"{float(kv_bytes_per_token(m, PRESETS['bf16'])) / 1024:g} KiB"),
+            ("KV cache a token, 16 bits", f"{cache_a_token(m) / 1024:g} KiB"),
             ("native type", m.quant or m.dtype)]  # fmt: skip
     out: list[Block] = [_titled(m.name, rows, "lr"), BLANK, Say("Blocks", "title")]
     for block in m.blocks:

@@ -152,17 +152,6 @@ def index_bytes(mixer: shapes.Mixer | None) -> Num:
     return 2.0 * mixer.index_dim if isinstance(mixer, Attention) else 0
 
 
-def kv_bytes_per_token(model: Model, quant: Quant) -> Num:
-    """Bytes that one more token adds to the cache of the whole model (windows not yet full).
-
-    >>> m = Model("llama-2-7b", 4096, 32000, (Block(32, Attention(32, 32, 128), MLP(11008)),))
-    >>> float(kv_bytes_per_token(m, Quant("bf16"))) / 1024
-    512.0
-    """
-    one, two = (kv_bytes_per_sequence(model, Mapping(), quant, tokens) for tokens in (1, 2))
-    return two - one
-
-
 def compressed_bytes(a: CompressedAttention, quant: Quant, tokens: Num) -> Num:
     """Bytes that one layer of compressed attention keeps of a sequence: the window, an entry (and the indexer's key)
     for every `ratio` tokens, and the tail that is not compressed yet: values and weights (fp32) of tokens that make no

@@ -162,7 +162,9 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
         before["host layers"] = run.passes * prompt_seconds(s, run.sequences * s.workload.new / run.passes)
         extra["host layers"] = decode_seconds(s, run.sequences * s.speculation.verified, context)
     if not s.speculation.off:
-        extra["guesses"] = guessing_time(s, run)
+        d = drafting(s)
+        draft = decode_step(d, timed_nodes(build(decode_context(d, run)), d), rates(d), run)
+        extra["guesses"] = s.speculation.guesses * mean_step(draft.total, s.axes)  # one after the other
     ttft = seconds * repeat + add_up(before.values())
     tpot = a_token(s, mean_step(tick.total, s.axes), extra)
     latency = (ttft + larger(s.workload.output - 1, 0) * tpot) * run.waves
@@ -173,10 +175,3 @@ def a_token(s: Scenario, step_time: Num, extra: Mapping[str, Num]) -> Num:
     """Seconds of an output token: a decode step and its further parts, over the tokens that a sequence gains in it."""
     seconds = step_time + add_up(extra.values()) if extra else step_time
     return seconds if s.speculation.off else seconds / s.speculation.gained
-
-
-def guessing_time(s: Scenario, run: Running) -> Num:
-    """Seconds of a step's draft passes, one after the other."""
-    d = drafting(s)
-    tick = decode_step(d, timed_nodes(build(decode_context(d, run)), d), rates(d), run)
-    return s.speculation.guesses * mean_step(tick.total, s.axes)

@@ -30,11 +30,7 @@ def bubble_time(schedule: str, p: Num, v: Num, forward: Num, dgrad: Num, wgrad: 
         zb-h1         (p-1) (F+B-W)         zb-h2, zb-v   (p-1) (F+B-2W)        dualpipe   (p/2-1) (F+B+W+B-3W)
         v-half        (p-1) (F+B+W)/2       v-min         (p-1) (F+B+W) 2/3
 
-    (never below 0; recomputation counts as part of B; DualPipe's F&B is taken as F+B+W.)
-
-    >>> [float(bubble_time(s, 4, 2, 1.0, 1.0, 1.0)) for s in ("1f1b", "interleaved", "zb-h1", "zb-h2")]
-    [9.0, 4.5, 3.0, 0.0]
-    """
+    (never below 0; recomputation counts as part of B; DualPipe's F&B is taken as F+B+W.)"""
     if schedule == "dualpipe":
         return larger((p / 2 - 1) * (forward + 2 * dgrad - 2 * wgrad), 0.0)
     each = forward + dgrad + {"zb-h1": -1, "zb-h2": -2, "zb-v": -2}.get(schedule, 1) * wgrad
@@ -48,11 +44,7 @@ def table_time(p: Num, v: Num, m: Num, forward: Num, backward: Num) -> Num:
         ((p-1) + (m-p) (v-1/2)) (B-F)/v    with v > 1 (else the ring is open), for m a multiple of p
 
     Source: torch/distributed/pipelining/schedules.py, PipelineScheduleMulti (each step's sends and receives are one
-    batch that is waited for); the sum is that of its table, stepped through for p, m/p and v from 1 to 16.
-
-    >>> float(table_time(4, 2, 32, 1.0, 3.0)), float(table_time(4, 1, 32, 1.0, 3.0))
-    (45.0, 0.0)
-    """
+    batch that is waited for); the sum is that of its table, stepped through for p, m/p and v from 1 to 16."""
     steps = (p - 1) + larger(m - p, 0) * (v - 0.5)
     return pick((v > 1) & (p > 1), steps * larger(backward - forward, 0.0) / v, 0.0)
 
@@ -68,15 +60,7 @@ def in_flight(schedule: str, p: Num, m: Num, v: Num = 1, stage: Num = 0) -> Num:
     GPipe m; 1F1B min(m, p - stage); interleaved min(m, p (1 + (p-1)/(p v)) - ...): the first stage holds
     1 + (p-1)/(p v) times as much as with 1F1B (Narayanan et al., section 2.2; Korthikanti et al. 2022, section 4.2.3),
     a later one 2 chunks less a stage; zb-h1 as 1F1B; zb-h2 min(m, 2p - 1 - 2 stage); dualpipe p + 1; V-shaped ones the
-    same on all stages: p, (p + 2) // 2 and (p + 4) // 3.
-
-    >>> [float(in_flight(s, 8, 64, 2)) for s in ("gpipe", "1f1b", "interleaved", "zb-h2", "dualpipe")]
-    [64.0, 8.0, 11.5, 15.0, 9.0]
-    >>> float(in_flight("1f1b", 8, 64, stage=7)), float(in_flight("1f1b", 8, 2))
-    (1.0, 2.0)
-    >>> [float(in_flight(s, 8, 64, stage=5)) for s in ("zb-v", "v-half", "v-min")]
-    [8.0, 5.0, 4.0]
-    """
+    same on all stages: p, (p + 2) // 2 and (p + 4) // 3."""
     held: dict[str, Num] = {
         "gpipe": m, "zb-h2": 2 * p - 1 - 2 * stage, "dualpipe": p + 1,
         "zb-v": p, "v-half": floor((p + 2) / 2), "v-min": floor((p + 4) / 3),

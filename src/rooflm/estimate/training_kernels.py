@@ -34,7 +34,7 @@ def kernel_factor(t: Timed, s: Scenario, dtype: dict[str, str]) -> Num:
         forward, back = (unhurried(f, s) for f in factors.attention(e.kernels.attention_kernel, device, generation))
         latent = factors.factor("latent", node.role, device, generation) if node.kind == "mla_attention" else 1.0
         return e.factors.attention_factor * latent * forward * (back if node.role == "dgrad" else 1.0)
-    return e.factors.bmm_factor
+    return 1.0
 
 
 def product_factor(s: Scenario, dtype: str, used: Num) -> Num:

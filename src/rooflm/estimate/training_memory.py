@@ -34,11 +34,7 @@ def zero_bytes(zero: Num, d: Num, weight: Num = 2.0, grad: Num = 2.0, state: Num
     """(weights, gradients, optimiser) bytes a parameter on one of d data-parallel ranks under ZeRO stage 0 to 3.
 
     Stage 1 shards the optimiser, 2 the gradients too, 3 the weights too: 16, 4 + 12/d, 2 + 14/d, 16/d in all with
-    16-bit weights and gradients. Source: Rajbhandari et al. 2020, "ZeRO", arXiv 1910.02054, figure 1.
-
-    >>> [float(sum(zero_bytes(z, 4))) for z in (0, 1, 2, 3)]
-    [16.0, 7.0, 5.5, 4.0]
-    """
+    16-bit weights and gradients. Source: Rajbhandari et al. 2020, "ZeRO", arXiv 1910.02054, figure 1."""
     stage = np.asarray(zero)
     return weight / pick(stage >= 3, d, 1), grad / pick(stage >= 2, d, 1), state / pick(stage >= 1, d, 1)
 
@@ -148,7 +144,7 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
     if isinstance(mixer, Attention):
         wide = (mixer.heads + mixer.kv_heads) * (mixer.head_dim + mixer.v_dim)
         ops = tokens * (wide - mixer.kv_heads * mixer.head_dim) * b  # all but the keys
-        wide += mixer.qk_norm * c.norm(b) / b * (mixer.heads + mixer.kv_heads) * mixer.head_dim
+        wide = wide + mixer.qk_norm * c.norm(b) / b * (mixer.heads + mixer.kv_heads) * mixer.head_dim
         if c.kernels.flash:
             return Inside(tokens * (wide * b + mixer.heads * 4.0), ops=ops + tokens * mixer.heads * 4.0)
         score = b + drop * (b + 1) + 4.0 * (c.kernels.softmax == "wide") * (b < 4)

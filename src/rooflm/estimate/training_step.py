@@ -18,7 +18,7 @@ from rooflm.estimate import training_memory as tm
 from rooflm.estimate.schedule import fuller_end
 from rooflm.graph import backward as rules
 from rooflm.graph import forward as graph
-from rooflm.graph.context import Context, Pass, Prefill, absent_group
+from rooflm.graph.context import Context, Pass, Prefill
 from rooflm.graph.feedforward import reached_ranks
 from rooflm.graph.ops import PRODUCTS, Comm, Op, attended, gemm, stream
 from rooflm.scenario.kept import kept
@@ -380,7 +380,7 @@ def sync_nodes(s: Scenario, trained: Held, layers: Num) -> tuple[Nodes, Nodes, N
     add(reduce, "edp_reduce_scatter", "reduce_scatter", trained.experts * g, replicas, edge, some & sharded)
     add(gather, "edp_all_gather", "all_gather", trained.expert_bytes, replicas, edge, some & sharded)
     tied: Nodes = []
-    if s.model.tied and s.training.embeddings and not s.training.adapters and not absent_group(m.pp):
+    if s.model.tied and s.training.embeddings and not s.training.adapters and not is_plain(m.pp, 1):
         size = ceil(s.model.vocab / m.tp) * s.model.scaled().hidden * g
         tied.append(Comm("tied_all_reduce", "dp_comm", "all_reduce", 1, size, smaller(m.pp, 2), m.stride("pp"), "pp"))
     return reduce, gather, tied
@@ -390,12 +390,12 @@ def send_nodes(c: Context) -> Nodes:
     """One message between neighbouring stages: the hidden states, of which a tensor rank sends its share; without
     sequence parallelism they are then gathered in the node (Narayanan et al. 2021, section 4.1)."""
     m = c.mapping
-    if absent_group(m.pp):
+    if is_plain(m.pp, 1):
         return []
     size = c.tokens * c.model.hidden * c.quant.half_bytes
     ranks = smaller(m.pp, 2)
     nodes: Nodes = [Comm("pp_send", "pp_comm", "p2p", 1, size / m.tp, ranks, m.stride("pp"), "pp")]
-    if not m.sp and not absent_group(m.tp):
+    if not m.sp and not is_plain(m.tp, 1):
         nodes.append(Comm("pp_gather", "pp_comm", "all_gather", 1, size, pick(ranks > 1, m.tp, 1), 1, "tp"))
     return nodes
 

@@ -15,7 +15,7 @@ from rooflm.graph.ops import Comm, Op, gemm
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
-from rooflm.units import Num, is_plain
+from rooflm.units import Num
 
 
 def plain_norms(model: Model, kernels: Kernels) -> bool:
@@ -143,8 +143,3 @@ class Context:
         m = self.mapping
         among = getattr(m, group) if ranks is None else ranks
         return Comm(name, f"{group}_comm", op, count, size, among, m.stride(group), group)
-
-
-def absent_group(degree: Num) -> bool:
-    """True for the plain number 1: a group of one rank needs no node."""
-    return is_plain(degree, 1)

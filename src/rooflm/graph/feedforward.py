@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rooflm.catalogue.model import MLP, MoE
-from rooflm.graph.context import Context, absent_group
+from rooflm.graph.context import Context
 from rooflm.graph.ops import Comm, Op, distinct_experts, gemm, occupied, popularity, stream
 from rooflm.units import Num, ceil, highest, is_plain, pick, smaller
 
@@ -162,7 +162,7 @@ def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     projected first). The ranks of a tensor group share their tokens out among them. A token goes once to each rank that
     holds any of its experts, or (`gathers`) to all, whose sums are scattered."""
     m = c.mapping
-    if absent_group(m.ep):
+    if is_plain(m.ep, 1):
         return []
     own = reached_ranks(c, f) if c.kernels.dedup else f.top_k
     few, ranks = gathers(c.kernels.exchange, m.ep), pick(m.expert_dp > 1, m.ep, 1)

@@ -13,7 +13,7 @@ from rooflm.catalogue.abilities import of_name
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, FeedForward, LinearAttention, Mixer
 from rooflm.graph.adapted import served
 from rooflm.graph.compressed import compressed_ops
-from rooflm.graph.context import Context, absent_group, plain_norms, read_again
+from rooflm.graph.context import Context, plain_norms, read_again
 from rooflm.graph.feedforward import mlp_ops, moe_nodes
 from rooflm.graph.mixers import attention_ops, linear_ops, mla_ops
 from rooflm.graph.ops import PLAIN_NORM, Comm, Op, equal, gemm, stream
@@ -145,7 +145,7 @@ def inside_reduce(c: Context, norms: Num) -> Num:
     Sources: TensorRT-LLM, AllReduceFusionOp.RESIDUAL_RMS_NORM; FlashInfer's trtllm_allreduce_fusion in vLLM
     (pass_config.fuse_allreduce_rms, up to 1 MB over eight Blackwell GPUs) and SGLang (`asked.assumed.with_norms`)."""
     most = c.kernels.reduce_norm
-    if is_plain(most, 0.0) or absent_group(c.mapping.tp) or c.sequence_parallel:
+    if is_plain(most, 0.0) or is_plain(c.mapping.tp, 1) or c.sequence_parallel:
         return 0.0
     small = (c.hidden_bytes <= most) & (c.mapping.tp > 1)
     return pick(small, 1.0 / larger(norms, 1.0), 0.0)
@@ -162,7 +162,7 @@ def head_nodes(c: Context) -> list[Op | Comm]:
     nodes.append(gemm("logits", "logits", 1, rows, columns, model.hidden, (c.quant.table_bytes, b, b)))
     if c.training:
         return nodes + loss_nodes(c, rows, columns)
-    if not absent_group(m.tp):
+    if not is_plain(m.tp, 1):
         nodes.append(c.message("logits_all_gather", "tp", "all_gather", 1, rows * model.vocab * b))
     nodes.append(stream("sample", "logits", "sample", 1, 3 * rows * columns * 4.0, 3))
     return nodes
@@ -174,14 +174,14 @@ def loss_nodes(c: Context, rows: Num, columns: Num) -> list[Op | Comm]:
     row (Megatron-LM, arXiv 1909.08053)."""
     each, launches = (4.0, 1) if c.kernels.fused else (18.0, 5)
     nodes: list[Op | Comm] = [stream("loss", "logits", "sample", 1, rows * columns * each, launches)]
-    if not absent_group(c.mapping.tp):
+    if not is_plain(c.mapping.tp, 1):
         nodes.append(c.message("loss_all_reduce", "tp", "all_reduce", 3, rows * 4.0))
     return nodes
 
 
 def tensor_reduce(c: Context, name: str, count: Num) -> list[Op | Comm]:
     """The all-reduce of a layer's partial sums over the tensor group (Megatron-LM, arXiv 1909.08053)."""
-    if absent_group(c.mapping.tp):
+    if is_plain(c.mapping.tp, 1):
         return []
     ops = ("reduce_scatter", "all_gather") if c.sequence_parallel else ("all_reduce",)
     return [c.message(name.replace("all_reduce", op), "tp", op, count, c.hidden_bytes) for op in ops]
@@ -190,6 +190,6 @@ def tensor_reduce(c: Context, name: str, count: Num) -> list[Op | Comm]:
 def pipeline_nodes(c: Context) -> list[Op | Comm]:
     """Hidden states sent from stage to stage: pp - 1 messages a pass."""
     stages = c.mapping.pp
-    if absent_group(stages):
+    if is_plain(stages, 1):
         return []
     return [c.message("pp_send", "pp", "p2p", stages - 1, c.hidden_bytes, smaller(stages, 2))]

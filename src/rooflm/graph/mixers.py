@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from rooflm.catalogue.model import MLA, Attention, LinearAttention
-from rooflm.graph.context import Context, Prefill, absent_group, plain_norms
+from rooflm.graph.context import Context, Prefill, plain_norms
 from rooflm.graph.ops import PLAIN_NORM, Comm, Op, attended, bmm, gemm, stream
 from rooflm.units import Num, ceil, is_plain, pick, smaller
 
@@ -155,7 +155,7 @@ def context_exchange(c: Context, count: Num, p: Prefill, values: Num, out: Num) 
     Source: Transformer Engine, context_parallel.py, AttnFuncWithCPAndKVP2P (cp kernels, cp - 1 exchanges, correction of
     the output step by step); PyTorch, torch/distributed/tensor/experimental/_attention.py, _SDPAMerger."""
     ways = c.mapping.cp
-    if absent_group(ways):
+    if is_plain(ways, 1):
         return []
     size = p.tokens * values * c.quant.half_bytes
     nodes: list[Op | Comm] = []

@@ -91,30 +91,17 @@ def _steps(op: str, n: Num) -> Num:
     return 1.0 if op in ONE_HOP else log2(larger(n, 1.0)) * ways(op)
 
 
-ALGORITHMS = ("ring", "tree")
-"""Algorithms that `by_algorithm` prices."""
+def by_tree(op: str, bytes_: Num, n: Num, bandwidth: Num, latency: Num) -> Num:
+    """Seconds of a double binary tree at full link rate, flat over all n ranks: volume / B + hops α. Zero for one rank.
 
-
-def by_algorithm(op: str, bytes_: Num, n: Num, algorithm: str, bandwidth: Num, latency: Num) -> Num:
-    """Seconds of one algorithm at full link rate, flat over all n ranks. Zero for one rank.
-
-        ring    volume / B + 2(n-1) α      double binary tree    volume / B + 2 log2(n) α
-
-    for all_reduce, half of the hops for reduce_scatter, all_gather and broadcast; all_to_all and p2p take one hop.
-    Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce" (2009); Sanders, Speck and Träff, "Two-tree algorithms"
-    (2009), in NCCL since 2.4.
-
-    >>> [round(float(by_algorithm("all_reduce", 1e9, 1024, a, 25e9, 5e-6)) * 1e3, 2) for a in ("ring", "tree")]
-    [90.15, 80.02]
-    """
-    hops = (n - 1.0) * ways(op) if algorithm == "ring" and op not in ONE_HOP else _steps(op, n)
-    return pick(n > 1, volume(op, bytes_, n) / bandwidth + hops * latency, 0.0)
+    Source: Sanders, Speck and Träff, "Two-tree algorithms" (2009), in NCCL since 2.4."""
+    return pick(n > 1, volume(op, bytes_, n) / bandwidth + _steps(op, n) * latency, 0.0)
 
 
 def ideal(op: str, bytes_: Num, n: Num, link: Link) -> Num:
     """Seconds of the cheapest legal algorithm at full link rate: the lower bound. Zero for one rank.
 
-    The tree of `by_algorithm` has the ring's volume and never more hops. With V bytes, n ranks, B one way a rank and α
+    A tree has a ring's volume and never more hops. With V bytes, n ranks, B one way a rank and α
     a hop, all_reduce may also be
 
         two-shot    2(n-1)/n V/B + 3 α        one-shot    (n-1) V/B + 2 α        in-switch    V/B + 2 α
@@ -130,7 +117,7 @@ def ideal(op: str, bytes_: Num, n: Num, link: Link) -> Num:
     2.02
     """
     bandwidth, latency = link.bandwidth, link.latency
-    tree = by_algorithm(op, bytes_, n, "tree", bandwidth, latency)
+    tree = by_tree(op, bytes_, n, bandwidth, latency)
     if op in (*ONE_HOP, "broadcast"):
         return tree
     two_shot = volume(op, bytes_, n) / bandwidth + (3.0 if op == "all_reduce" else 1.0) * latency
@@ -311,13 +298,7 @@ def ring_wait(comm: Comm, tiers: Sequence[Link]) -> Num:
     A ring over n ranks on N nodes makes N - 1 hops between nodes and n - N within them, one after the other, before the
     last rank has the first one's data. An all_reduce takes a tree across nodes instead, whose hops grow with log N.
     Source: NCCL, src/graph/tuning.cc: latency of a ring is (nsteps - nInterSteps) intraLat + nInterSteps interLat with
-    nsteps = n - 1 and nInterSteps = N - 1; hwLat of the Simple protocol: 3.4 us over NVLink, 14 us over the network.
-
-    >>> node, fabric = Link("", "nvlink", 8, 450e9, 1e-6), Link("", "infiniband", 1024, 50e9, 5e-6)
-    >>> gather = Comm("gather", "dp_comm", "all_gather", 1, 1e9, 512, 1, "dp")
-    >>> round(1e3 * float(ring_wait(gather, (node, fabric))), 2), float(ring_wait(gather, (node,)))
-    (2.41, 0.0)
-    """
+    nsteps = n - 1 and nInterSteps = N - 1; hwLat of the Simple protocol: 3.4 us over NVLink, 14 us over the network."""
     if not by_ring(comm.op, tiers):
         return 0.0
     hop = table()["ring"]  # s

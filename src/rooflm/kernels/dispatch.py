@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from rooflm.catalogue.abilities import listed
-from rooflm.graph.context import absent_group
 from rooflm.graph.ops import OVER_CACHE, OVER_PROMPTS, Op, attended, distinct, stacked
 from rooflm.kernels import attention, mla
 from rooflm.kernels.constants import ANY
@@ -31,7 +30,7 @@ from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, each, highest, is_plain, larger, pick, smaller
 
 UNFUSED = 0.7
-"""Share of either roof that plain batched products reach (the rest is the engine's bmm_factor), and scores of indexers:
+"""Share of either roof that plain batched products reach (Megatron-LM of 2021 within 2 %), and scores of indexers:
 927 to 1,152 TFLOP/s on MI355X (ROCm/aiter pull request 5434), 115 to 125 on H20 (FlagGems 4092; DeepGEMM's)."""
 HEAD = 128
 """Values of a head up to which kernels of attention keep all they add up in registers."""
@@ -95,7 +94,7 @@ def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Prefill attention: one fused kernel, or plain products where the engine has none."""
     sequences, new, past, heads, kv, qk, v, window, *both_ways = op.shape
     if not s.engine.kernels.flash:
-        return _unfused(op, r.peak[op.rate], r) * s.engine.factors.bmm_factor
+        return _unfused(op, r.peak[op.rate], r)
     names = attention.prefill_kernels(bool(highest(op.widths[1]) <= 1), highest(qk))
     c = constants("attention", attention.PrefillConstants, w, w.half, names)
     share = matrix_share(s.cluster.device)  # fewer matrix units also draw less power
@@ -112,7 +111,7 @@ def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
                    q_bytes=op.widths[0], kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
                    sms=s.cluster.device.sms, causal=not both_ways)  # fmt: skip
     time = call(new, past, c=c, window=window) * pick(qk > HEAD, s.engine.kernels.wide_heads, 1.0) / s.mapping.cp
-    if s.engine.phase == "training" and not absent_group(s.mapping.cp):
+    if s.engine.phase == "training" and not is_plain(s.mapping.cp, 1):
         long = op.flops / r.peak["half"]
         shared = attention.chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring)
         time = pick(window < math.inf, time, shared)
@@ -170,7 +169,7 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         c, (sequences, new, past) = c._replace(tail=0.0), a_pass
     call = partial(mla.mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v,
                    q_bytes=1 if eight else op.widths[0], peak=peak, bandwidth=r.dram, sms=device.sms, c=c)  # fmt: skip
-    if s.engine.phase == "training" and not absent_group(s.mapping.cp) and all_read:
+    if s.engine.phase == "training" and not is_plain(s.mapping.cp, 1) and all_read:
         # kernels of a context group's chunks have equal work: that of the rank's own new / cp causal tokens
         return s.mapping.cp * call(new / s.mapping.cp, 0)
     time = call(new, past)

@@ -196,7 +196,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     best = {
         parallel: reduce(smaller, [
             call(arrived, *filled(kernel, hidden, width), peak=r.peak[at], act_bytes=act,
-                 c=kernel.constants.on(r.l2 / r.dram).for_shape(tuned))
+                 c=kernel.constants.on(r.l2 / r.dram, tuned))
             for kernel in candidates
             for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
         ])

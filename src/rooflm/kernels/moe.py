@@ -37,23 +37,16 @@ class MoEConstants(NamedTuple):
     stray: Num  # share of those passes over rows of other ranks too (kernels that mask instead of drop)
     l2: Num = 0.0  # bandwidth of L2 over DRAM's on the cards that it was fitted to (0: as on any)
 
-    def on(self, l2: Num) -> MoEConstants:
+    def on(self, l2: Num, tuned: Any = False) -> MoEConstants:
         """The constants on a card with another L2 (bandwidth over DRAM's), from which its SMs draw their operands.
+        tuned: where tiles were tuned for the experts' shape, what an SM draws and waves of tiles bound none.
 
         >>> fed = MoEConstants(0, 0, 1, 1, 2.0, 0, 0, 1, 0, l2=2.5)
-        >>> fed.on(5.0).c_sm, fed._replace(l2=0.0).on(5.0).c_sm
-        (4.0, 2.0)
+        >>> fed.on(5.0).c_sm, fed._replace(l2=0.0).on(5.0).c_sm, fed.on(5.0, tuned=True).c_sm
+        (4.0, 2.0, inf)
         """
-        return self._replace(c_sm=self.c_sm * l2 / self.l2) if self.l2 else self
-
-    def for_shape(self, tuned: Any) -> MoEConstants:
-        """The constants where tiles were tuned for the experts' shape: what an SM draws and waves of tiles bound none.
-
-        >>> fed = MoEConstants(0, 0, 1, 1, 2.0, 0, 3e-6, 1, 0)
-        >>> fed.for_shape(True).c_sm, fed.for_shape(True).wave, fed.for_shape(False).c_sm
-        (inf, 0.0, 2.0)
-        """
-        return self._replace(c_sm=pick(tuned, np.inf, self.c_sm), wave=pick(tuned, 0.0, self.wave))
+        drawn = self.c_sm * l2 / self.l2 if self.l2 else self.c_sm
+        return self._replace(c_sm=pick(tuned, np.inf, drawn), wave=pick(tuned, 0.0, self.wave))
 
 
 class Routing(NamedTuple):

@@ -170,10 +170,10 @@ def micro_times(rows: Sequence[Row], machine: Machine) -> Array:
 def _micro(kind: str, dtype: str, m: Array, n: Array, k: Array, device: Device, link: Link) -> Any:
     """Predicted seconds of micro-benchmarks of one kind: sizes as in `measure.micro` (attention: m keys, n query heads
     of k values, DECODED sequences when decoding)."""
-    from rooflm.kernels.collectives import by_algorithm
+    from rooflm.kernels.collectives import by_tree
 
     if kind in COLLECTIVES:
-        return by_algorithm(kind, m, n, "tree", link.bandwidth, link.latency)
+        return by_tree(kind, m, n, link.bandwidth, link.latency)
     c, each = (device.measured or Measured()).of(dtype), BYTES[dtype]
     peak: Any = device.peak[dtype]
     if kind == "gemm":

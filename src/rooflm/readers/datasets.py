@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
-from rooflm.errors import one_of
 from rooflm.readers.rows import DATA, convert
+from rooflm.readers.tables import one_of
 
 
 @dataclass(frozen=True)

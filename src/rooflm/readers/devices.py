@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from rooflm.catalogue.fields import About
-from rooflm.catalogue.hardware import DTYPES, OFF, Cluster, Device, Measured
+from rooflm.catalogue.hardware import DTYPES, Cluster, Device, Measured
 from rooflm.errors import RooflmError
 from rooflm.readers.own_card import completed
 from rooflm.readers.prices import basis
@@ -29,6 +29,8 @@ NOT_IN_ROWS = ("name", "peak", "measured", "priced", "inferred")
 """Fields of a device that its row does not hold as they are."""
 TABLES = ("own", "off")
 """Fields of `Measured` that are tables."""
+OFF = ("prefill", "decode", "request", "step", "memory", "cases")
+"""What `Measured.off` may hold: phases of error bands, and the number of runs behind them."""
 
 
 def _device(name: str) -> Device:

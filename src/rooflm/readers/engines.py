@@ -14,7 +14,7 @@ from rooflm.catalogue.abilities import KINDS, listed
 from rooflm.catalogue.command import Command
 from rooflm.catalogue.engine import ABOUT, BY_CARD, Engine, ServerOptions
 from rooflm.catalogue.fields import About
-from rooflm.errors import RooflmError, UnknownNameError, one_of
+from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.kernels.constants import entries_of
 from rooflm.readers.residuals import parse
 from rooflm.readers.rows import (
@@ -29,7 +29,7 @@ from rooflm.readers.rows import (
     words_of,
 )
 from rooflm.readers.schemes import PRESETS
-from rooflm.readers.tables import check_bounds, check_field_name, field_value
+from rooflm.readers.tables import check_bounds, check_field_name, field_value, one_of
 from rooflm.readers.tables import dataclass_fields as values_of
 
 Factors = Mapping[str, Mapping[str, float]]

@@ -12,10 +12,24 @@ from typing import Any
 import numpy as np
 
 from rooflm.catalogue.fields import HUGE, KEY, PART, TINY, About, abouts
-from rooflm.errors import RooflmError, near_matches, one_of
+from rooflm.errors import RooflmError, near_matches
 from rooflm.readers.quantities import WRITTEN, parse
 from rooflm.shown.numbers import chosen_text, plain_number
 from rooflm.units import is_array
+
+
+def one_of(name: str, value: Any, known: Collection[str]) -> str:
+    """A text out of a list, in any case; RooflmError with the nearest names otherwise.
+
+    >>> one_of("recompute", "Full", ("none", "full"))
+    'full'
+    """
+    low = str(value).strip().lower()
+    if low in known:
+        return low
+    near = near_matches(low, list(known))
+    among = f"it must be one of {', '.join(k or 'none' for k in known)}"
+    raise RooflmError(f"{name} is {value!r}: " + (f"did you mean {' or '.join(map(repr, near))}?" if near else among))
 
 
 def check_bounds(name: str, value: Any, about: About) -> None:

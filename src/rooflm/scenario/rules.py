@@ -43,19 +43,6 @@ def mixtures(model: Model) -> list[MoE]:
     return [b.ffn for b in model.blocks if isinstance(b.ffn, MoE)]
 
 
-def tensor_ways(model: Model, shared: bool = False) -> int:
-    """The number of which tp must be a divisor: the greatest common divisor of the heads of all mixers (0: no mixer,
-    any tp). shared: include KV heads where there are several, as training frameworks require."""
-    groups = [int(b.mixer.kv_heads) for b in model.scaled().blocks if isinstance(b.mixer, Attention)]
-    heads = [int(h) for h in heads_of(model)]
-    return math.gcd(*heads, *groups) if shared and groups and min(groups) > 1 else math.gcd(*heads)
-
-
-def expert_ways(model: Model) -> int:
-    """The number of experts of which ep must be a divisor (0: no experts, ep 1 only)."""
-    return math.gcd(*(int(f.experts) for f in mixtures(model)))
-
-
 def broken_by(members: Iterable[Num], ways: Num) -> Num:
     """True where a degree does not divide one of these numbers."""
     return any_of([x % ways != 0 for x in members])

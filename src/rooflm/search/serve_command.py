@@ -15,7 +15,6 @@ from rooflm.asked.arguments import defaults
 from rooflm.asked.assumed import sharing
 from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.abilities import listed
-from rooflm.catalogue.command import FORMS
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
@@ -24,6 +23,8 @@ from rooflm.search.checkpoint import home_of, weights_for
 from rooflm.sweep.axes import nest
 from rooflm.units import highest
 
+FORMS = ("env: ", "file: ")
+"""How a text of `catalogue.command` begins that goes into the environment, or into the file of options."""
 OPTIONS = "extra.yaml"
 """The file of options of engines that take some by a file alone."""
 

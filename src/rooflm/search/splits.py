@@ -16,10 +16,11 @@ from rooflm.asked.arguments import arguments as table_of
 from rooflm.asked.build_inference import Built, prices_told
 from rooflm.asked.purchase import affordable, purchase
 from rooflm.asked.refused import sentence
+from rooflm.asked.ways import expert_ways, tensor_ways
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError, near_matches
-from rooflm.scenario.rules import ENGINE, divisors, expert_ways, tensor_ways
+from rooflm.scenario.rules import ENGINE, divisors
 from rooflm.scenario.scenario import Scenario
 from rooflm.search.limits import Limit
 from rooflm.search.result import SearchResult

@@ -18,10 +18,11 @@ from rooflm.asked.arguments import refuse_wrong
 from rooflm.asked.build_inference import find_model, generating
 from rooflm.asked.build_training import assumed_trainer, build_training
 from rooflm.asked.checks import whole
+from rooflm.asked.ways import expert_ways, tensor_ways
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.readers.rows import own_row
-from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
+from rooflm.scenario.rules import divisors
 from rooflm.search.digest import SearchTask
 from rooflm.search.limits import Limit
 from rooflm.search.result import SearchResult

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rooflm.asked.answers.causes import CAUSES, training_causes
 from rooflm.asked.build_inference import Built, build_inference
 from rooflm.asked.build_training import build_training
+from rooflm.asked.ways import tensor_ways
 from rooflm.catalogue.hardware import Cluster, Link
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import infer_scenario
@@ -24,7 +25,7 @@ from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.collectives import part_of, ranks_in_tiers, volume
 from rooflm.kernels.roofline import BOUNDS
 from rooflm.readers.rows import row_files, rows_of
-from rooflm.scenario.rules import divisors, tensor_ways
+from rooflm.scenario.rules import divisors
 from rooflm.scenario.scenario import Scenario
 from rooflm.technology.load import die_device
 from rooflm.units import Num, pick

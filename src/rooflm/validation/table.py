@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflm.asked.assumed import build_for, usual_engine
-from rooflm.errors import ALIKE, RooflmError, near_matches, one_of
+from rooflm.errors import ALIKE, RooflmError, near_matches
 from rooflm.readers import outside
 from rooflm.readers import rows as catalogue
 from rooflm.readers.datasets import lengths_of
@@ -25,6 +25,7 @@ from rooflm.readers.devices import load_device
 from rooflm.readers.engine_releases import nearest_by_range, row_named, rows_of_releases
 from rooflm.readers.engines import load_engine
 from rooflm.readers.released import find, scheme_in_name
+from rooflm.readers.tables import one_of
 from rooflm.serving.workload import BURST
 from rooflm.validation import sizes
 from rooflm.validation.cells import LONGEST, arguments, number

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.asked.ways import tensor_ways
 from rooflm.catalogue.model import MoE
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.estimate.capacity import max_batch, memory_use
 from rooflm.estimate.offloaded import device_part
 from rooflm.readers.schemes import PRESETS, as_run, parse_quant, without_cache
-from rooflm.scenario.rules import ENGINE, INFERENCE, Rule, divisors, tensor_ways
+from rooflm.scenario.rules import ENGINE, INFERENCE, Rule, divisors
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import any_of
 
