@@ -134,7 +134,7 @@ def test_cards_and_releases_share_the_constants_of_their_engine() -> None:
     for engine in ("vllm", "sglang", "trtllm"):
         assert load_engine(engine, "b200-sxm-180gb") == load_engine(engine, "nowhere")
         assert not row_of(engine).cards
-    here = scenario(run())
+    here = scenario(run(release="0.24"))
     ran = with_limits(load_engine("vllm", "h100-sxm-80gb"), here.cluster.device, here.model, here.mapping.dp)
     ran = replace(ran, abilities=here.engine.abilities)
     assert here.engine == scenario(run(release="0.99")).engine == ran

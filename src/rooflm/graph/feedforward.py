@@ -131,12 +131,12 @@ def grouped_ops(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     moved, sorts = (2 * (pairs + arrived), 2) if c.kernels.dedup else (6 * pairs, 3)
     launches = 1 if c.kernels.grouped else local
     each = c.kernels.route_copies
-    steps = pick(each > 0, 6.0, 0.0)
-    copied = stream("index", "moe", "route", count, pairs * h * each, steps, rows=pairs, of="experts")
+    kept, steps = pick(each > 0, 0.0, 1.0), pick(each > 0, 6.0, 0.0)
+    permute = stream("permute", "moe", "route", count, moved * h * b * kept, sorts * kept, rows=pairs, of="experts")
+    index = stream("index", "moe", "route", count, pairs * h * each, steps, rows=pairs, of="experts")
     return [
-        stream("permute", "moe", "route", count, moved * h * b, sorts, rows=pairs, of="experts")
-        if is_plain(each, 0)
-        else copied,
+        *([] if is_plain(kept, 0) else [permute]),
+        *([] if is_plain(each, 0) else [index]),
         gemm("experts_up", "moe", count, pairs, wide, h, (w, act, b), "quant", launches, "experts", local),
         stream("experts_activation", "moe", "activation", count, values, rows=pairs, of="experts"),
         gemm("experts_down", "moe", count, pairs, h, width, (w, act, b), "quant", launches, "experts", local),

@@ -333,12 +333,13 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     mixed = inner + 2 * keys
     kernels = pick(c.kernels.delta_chain > 0, 2, SCAN_KERNELS.get(a.kind, 2)) if p and not c.training else 2
     steps = inner * a.state * c.kernels.delta_steps * delta if p else 0.0  # of a scan that takes token by token
+    in_turn = p.new * smaller(p.sequences, 1.0) * delta if p else 0  # tokens of a sequence, or the pass's part of one
     return [
         c.product("in_proj", part, count, width, h),
         *([gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if separate_gates else []),
         stream("conv", part, "conv", count, 2 * (tokens + sequences * a.conv) * mixed * b, 1 + chain),
         Op("scan", part, "scan", count, state_flops + chunk_flops, state_bytes + tokens * (mixed + inner) * b,
-           () if c.training else (p.new * delta if p else 0, gated), (b, 4.0, b), "half", kernels),
+           () if c.training else (in_turn, gated), (b, 4.0, b), "half", kernels),
         *([] if is_plain(steps, 0) else [stream("steps", part, "scan", count, 0.0, 0, tokens * steps)]),
         stream("gated_norm", part, "norm", count, 3 * tokens * inner * b),
         c.product("out", part, count, h, inner),

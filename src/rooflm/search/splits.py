@@ -148,6 +148,7 @@ def assumptions_of(build: Callable[..., Built], given: Mapping[str, Any], **name
     """Assumptions of every card, engine and scheme of a search; of many cards those that are of none alone. build:
     makes the scenario of arguments; given: its other arguments; named: those that may be lists of names.
 
+    >>> from rooflm.asked.build_inference import build_inference
     >>> assumptions_of(build_inference, {"model": "llama-7b"}, gpu="rtx-5090", quant=["fp8", "q4_k_m"])[1:3]
     ('engine vllm (q4_k_m: llama.cpp)', 'efficiency calibrated')
     """
