@@ -35,8 +35,9 @@ class RooflmWarning(UserWarning):
 class UnknownNameError(RooflmError):
     """A name that no catalogue row has, with the names nearest to it."""
 
-    def __init__(self, what: str, name: str, known: Iterable[str], hint: str = "",
-                 near: list[str] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self, what: str, name: str, known: Iterable[str], hint: str = "", near: list[str] | None = None
+    ) -> None:
         near = near_matches(name, known) if near is None else near
         tail = f": did you mean {' or '.join(map(repr, near))}?" if near else f"; see `rooflm list {what.lower()}s`"
         super().__init__(f"unknown {what} {name!r}{tail}{hint}")

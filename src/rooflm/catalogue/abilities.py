@@ -11,8 +11,10 @@ from rooflm.catalogue.fields import count, flag, word
 from rooflm.catalogue.quant import Quant
 from rooflm.units import REAL
 
-KINDS = ("half", "fp8", "fp8-block", "mxfp8", "fp8-weights", "int8", "int8-weights", "int4", "w4a8", "w4a4", "mxfp4",
-         "nvfp4", "int3", "gguf", "fraction")  # fmt: skip
+KINDS = (
+    "half", "fp8", "fp8-block", "mxfp8", "fp8-weights", "int8", "int8-weights", "int4", "w4a8", "w4a4", "mxfp4",
+    "nvfp4", "int3", "gguf", "fraction",
+)  # fmt: skip
 """Kinds of schemes: 16 or 32 bits; 8-bit floats with one scale a tensor or row, by blocks of 128, by 32 values; 8-bit
 weights alone; 8-bit integers; the same of weights alone; 4-bit groups; these with 8-bit and with 4-bit activations;
 4-bit floats by 32 and by 16 values; 2 or 3 bits in groups; llama.cpp's own types; a number of bits between two."""
@@ -84,8 +86,11 @@ def kinds_of(q: Quant) -> frozenset[str]:
 
 
 _WIDTHS: dict[tuple[int, int], tuple[str, tuple[str, ...]]] = {
-    (8, 16): ("int8-weights", ("fp8-weights", "gguf")), (8, 8): ("int8", ("fp8", "fp8-block", "mxfp8")),
-    (4, 16): ("int4", ("mxfp4", "gguf")), (4, 8): ("w4a8", ("mxfp4",)), (4, 4): ("w4a4", ("mxfp4", "nvfp4")),
+    (8, 16): ("int8-weights", ("fp8-weights", "gguf")),
+    (8, 8): ("int8", ("fp8", "fp8-block", "mxfp8")),
+    (4, 16): ("int4", ("mxfp4", "gguf")),
+    (4, 8): ("w4a8", ("mxfp4",)),
+    (4, 4): ("w4a4", ("mxfp4", "nvfp4")),
     (3, 16): ("int3", ("gguf",)),
-}  # fmt: skip
+}
 """Widths of weights and activations -> the kind of integers (where none is given: intN), and what else it may be."""

@@ -389,8 +389,10 @@ BY_CARD = {"budgets": "token_budget", "limits": "max_sequences", "graphed": "gra
            "graphed_few": "graphed_sequences", "shared": "token_budget", "families": "max_sequences",
            "reserved": "memory_fraction", "statics": "memory_fraction"}  # fmt: skip
 """Option of the server that makes up a limit by card, ranks or model -> the limit, which counts once it is told."""
-GROUPS: dict[str, Any] = {"kernels": Kernels, "host": Host, "room": Room, "stages": Stages, "habits": Habits,
-                          "overlaps": Overlaps, "factors": Factors, "abilities": Abilities}  # fmt: skip
+GROUPS: dict[str, Any] = {
+    "kernels": Kernels, "host": Host, "room": Room, "stages": Stages, "habits": Habits, "overlaps": Overlaps,
+    "factors": Factors, "abilities": Abilities,
+}  # fmt: skip
 PLACES: dict[str, str] = {
     **{name: name for name in abouts(Engine)},
     **{name: f"{group}.{name}" for group, kind in GROUPS.items() for name in abouts(kind) if name != "whose"},

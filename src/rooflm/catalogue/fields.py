@@ -1,7 +1,8 @@
 """Fields that explain themselves: a default with its meaning, unit and bounds, from which files, --set, `rooflm show`,
 the nomenclature and error messages are made.
 
-    step: Num = number(0.0, "host time of a forward pass", "s")"""
+    step: Num = number(0.0, "host time of a forward pass", "s")
+"""
 
 from __future__ import annotations
 
@@ -61,8 +62,10 @@ class Part(NamedTuple):
     many: bool = False
 
 
-def number(default: float, meaning: str, unit: str = "1", low: float = 0.0, high: float = math.inf, *,
-           above: bool = False, whole: bool = False, below: bool = False, endless: bool = False) -> Any:  # fmt: skip
+def number(
+    default: float, meaning: str, unit: str = "1", low: float = 0.0, high: float = math.inf, *, above: bool = False,
+    whole: bool = False, below: bool = False, endless: bool = False,
+) -> Any:  # fmt: skip
     """A field that holds a number (or an array of them); infinity only where that is its default, or if endless."""
     about = About(meaning, unit, low, high, above, whole, below=below, endless=endless or math.isinf(default))
     return field(default=default, metadata={KEY: about})

@@ -232,8 +232,9 @@ def messages(timed: Sequence[Timed]) -> Num:
     return add_up(count + smaller(count, 1.0) for count in sends)
 
 
-def step(timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, fixed: Num,
-         prompts: bool = False) -> Step:  # fmt: skip
+def step(
+    timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, fixed: Num, prompts: bool = False
+) -> Step:
     """The time of one pass: kernels and collectives one after the other, gaps between them, and the host. total =
     max(device, launches) plus the engine's `fixed` costs, of a step and its messages, which are hidden where the
     engine prepares the next step during this one. The excess over the device is the part "host"; parts sum to the

@@ -334,8 +334,10 @@ def stages(c: Setup) -> list[dict[str, Num]]:
     embedding, head = end_params(c.model, m)
     one = pick(m.pp == 1, 1.0, 0.0)
     folded = (1.0 - one) * (m.schedule in V_SHAPED)  # the head stands beside the embedding
-    candidates = [stage(c, ends, embedding + (one + folded) * head, 0, 1.0, one + folded),
-                  stage(c, ends, (1.0 - folded) * head + one * embedding, m.pp - 1, one, 1.0 - folded)]  # fmt: skip
+    candidates = [
+        stage(c, ends, embedding + (one + folded) * head, 0, 1.0, one + folded),
+        stage(c, ends, (1.0 - folded) * head + one * embedding, m.pp - 1, one, 1.0 - folded),
+    ]
     if not (isinstance(m.pp, int | float) and m.pp <= 2):
         candidates.append(stage(c, pick(m.pp > 2, between, 0.0), 0.0, smaller(1, m.pp - 1), 0.0, 0.0))
     return candidates

@@ -187,11 +187,14 @@ def pass_nodes(s: Scenario, c: Context, m: Num) -> dict[tuple[str, str], Nodes]:
     policy, modules = s.mapping.recompute, s.mapping.recompute_modules
     again = rules.recomputed(forward, policy, recomputed_share(s), s.engine.habits.early_stop, modules)
     nodes = {
-        ("backward", "embedding"): rules.backward(places["embedding"], plain), ("backward", "layers"): backward,
-        ("backward", "head"): rules.backward(places["head"], head), ("forward", "embedding"): places["embedding"],
-        ("forward", "layers"): forward, ("forward", "head"): places["head"],
+        ("backward", "embedding"): rules.backward(places["embedding"], plain),
+        ("backward", "layers"): backward,
+        ("backward", "head"): rules.backward(places["head"], head),
+        ("forward", "embedding"): places["embedding"],
+        ("forward", "layers"): forward,
+        ("forward", "head"): places["head"],
         ("recompute", "layers"): again if t.adapters else [rules.times(n, t.trainable_layers) for n in again],
-    }  # fmt: skip
+    }
     for phase, copies in [*sharded_copies(s, c).items(), *cast_weights(c).items()]:
         nodes[phase, "layers"] = [*nodes[phase, "layers"], *copies]
     return {key: narrowed(listed, s) for key, listed in nodes.items()}

@@ -306,11 +306,13 @@ def time_step(s: Scenario, c: Context) -> TrainingStep:
     sends = 2.0 * (m.pp - 1) * flushes + (1.0 - hides) * count * crossings
     parts = {name: count * x for name, x in micro.parts.items()}
     parts |= {
-        "imbalance": count * (micro.slowest - micro.mean), "bubble": bubble,
-        "pp_comm": sends * add_up(t.total for t in timed.send), "dp_comm": sync.exposed,
+        "imbalance": count * (micro.slowest - micro.mean),
+        "bubble": bubble,
+        "pp_comm": sends * add_up(t.total for t in timed.send),
+        "dp_comm": sync.exposed,
         "overlap_tax": overlap_tax(s) * larger(sync.total - sync.exposed, 0.0),
         "optimizer": add_up(t.total for t in timed.update) * (1.0 - s.training.offload_optimizer),
         "offload": offload_time(s, c, count, micro.mean * count, timed.update),
         "host": parts["host"] + e.host.step,
-    }  # fmt: skip
+    }
     return TrainingStep(s, c, count, crossings, timed, micro, sync, bubble, parts)

@@ -16,9 +16,11 @@ FLASH_BACKWARD = 2.5
 """Backward over forward work of flash attention: five products against two (FlashAttention-2, arXiv 2307.08691,
 section 4.1 counts the same 2.5)."""
 
-STREAM_BACKWARD = {"norm": 1.5, "plain_norm": 2.1, "cast_norm": 2.8, "add": 2 / 3, "activation": 5 / 3, "rope": 1.0,
-                   "softmax": 1.5, "sample": 0.5, "embedding": 2.0, "conv": 2.0, "route": 1.0, "cast": 1.0,
-                   "score_dropout": 1.0, "cp_merge": 1.0, "lora_in": 1.4, "index": 2.8, "cast_again": 3.0}  # fmt: skip
+STREAM_BACKWARD = {
+    "norm": 1.5, "plain_norm": 2.1, "cast_norm": 2.8, "add": 2 / 3, "activation": 5 / 3, "rope": 1.0, "softmax": 1.5,
+    "sample": 0.5, "embedding": 2.0, "conv": 2.0, "route": 1.0, "cast": 1.0, "score_dropout": 1.0, "cp_merge": 1.0,
+    "lora_in": 1.4, "index": 2.8, "cast_again": 3.0,
+}  # fmt: skip
 """Backward over forward traffic by name or kind, from the values that each reads and writes: a norm reads x and dy
 and writes one (3 to 2), kernel by kernel 76 bytes to 36, of a cast residual 34 to 12 (itself again 12, x 8, dy 4, dx 4,
 its cast 6); a residual add passes its gradient to the mask (2 to 3); a gated activation reads gate, up and gradient and
@@ -29,8 +31,10 @@ queries; an adapter also adds its input's gradient to the product's; a cast of w
 gradient back and adds it in fp32 (6 to 6 and 12); indexing adds rows up one by one (PyTorch's
 indexing_backward_kernel; docs/decisions/0122)."""
 
-MIRROR = {"all_reduce": "all_reduce", "reduce_scatter": "all_gather", "all_gather": "reduce_scatter",
-          "all_to_all": "all_to_all", "p2p": "p2p", "broadcast": "all_reduce"}  # fmt: skip
+MIRROR = {
+    "all_reduce": "all_reduce", "reduce_scatter": "all_gather", "all_gather": "reduce_scatter",
+    "all_to_all": "all_to_all", "p2p": "p2p", "broadcast": "all_reduce",
+}  # fmt: skip
 """The collective of the backward pass for each of the forward pass (its transpose)."""
 
 
@@ -121,14 +125,17 @@ def in_module(node: Op | Comm, modules: tuple[str, ...]) -> bool:
     (True, False)
     """
     of = node.of if isinstance(node, Op) else ""
-    chosen = {"core_attn": of == "core", "layernorm": of == "norm", "mla_up_proj": of in ("q_up", "kv_up"),
-              "moe_act": of == "experts" and isinstance(node, Op) and node.kind == "activation",
-              "mlp": node.part == "mlp", "moe": node.part in ("moe", "ep_comm")}  # fmt: skip
+    chosen = {
+        "core_attn": of == "core", "layernorm": of == "norm", "mla_up_proj": of in ("q_up", "kv_up"),
+        "moe_act": of == "experts" and isinstance(node, Op) and node.kind == "activation",
+        "mlp": node.part == "mlp", "moe": node.part in ("moe", "ep_comm"),
+    }  # fmt: skip
     return any(chosen.get(module, False) for module in modules)
 
 
-def recomputed(nodes: Sequence[Op | Comm], policy: str, share: Num = 1.0, early_stop: bool = False,
-               modules: tuple[str, ...] = ()) -> list[Op | Comm]:  # fmt: skip
+def recomputed(
+    nodes: Sequence[Op | Comm], policy: str, share: Num = 1.0, early_stop: bool = False, modules: tuple[str, ...] = ()
+) -> list[Op | Comm]:
     """Forward nodes that run again in the backward pass: none, the attention core ("selective"; Korthikanti et al.
     2022, section 5: flash attention does it by itself and stores nothing to run again for), or all (a share of the
     layers), and those of modules that run again by themselves.

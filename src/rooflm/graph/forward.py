@@ -133,9 +133,11 @@ def norm_ops(c: Context, count: Num, norms: Num, half: Mixer | FeedForward | Non
     elif c.kernels.norm_cast:
         each, name = 12.0, "cast_norm"
     copies = [] if half is None or is_plain(wide, 0) else [("cast_in", 1), ("cast_again", read_again(half, c.kernels))]
-    return [stream(name, "norm", "norm", count * norms, each * values, launches, of="norm"),
-            stream("residual", "norm", "add", count * norms, values * (3 * b + c.dropout + 2 * b * wide)),
-            *(stream(of, "norm", "cast", count * n * wide, 3 * b * values) for of, n in copies)]  # fmt: skip
+    return [
+        stream(name, "norm", "norm", count * norms, each * values, launches, of="norm"),
+        stream("residual", "norm", "add", count * norms, values * (3 * b + c.dropout + 2 * b * wide)),
+        *(stream(of, "norm", "cast", count * n * wide, 3 * b * values) for of, n in copies),
+    ]
 
 
 def inside_reduce(c: Context, norms: Num) -> Num:

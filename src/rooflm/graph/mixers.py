@@ -193,10 +193,12 @@ def latents_made(c: Context, count: Num, a: MLA, queries: Num, turned: Num) -> l
     if is_plain(a.q_rank, 0):
         return [c.product("q", part, count, queries, h), c.product("kv_down", part, count, latent, h), write]
     down = {"q_down": a.q_rank, "kv_down": latent} if c.kernels.latents_apart else {"qkv_down": a.q_rank + latent}
-    return [*(c.product(name, part, count, wide, h) for name, wide in down.items()),
-            stream("q_norm", part, "norm", count, 2 * tokens * a.q_rank * b),
-            c.product("q_up", part, count, queries, a.q_rank),
-            write]  # fmt: skip
+    return [
+        *(c.product(name, part, count, wide, h) for name, wide in down.items()),
+        stream("q_norm", part, "norm", count, 2 * tokens * a.q_rank * b),
+        c.product("q_up", part, count, queries, a.q_rank),
+        write,
+    ]
 
 
 def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]:
@@ -215,10 +217,12 @@ def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
     plain = c.kernels.latent_chain
     copied = 2 * b * rows * heads * plain * a.nope_dim
     chain = stream("latent_chain", part, "index", count, copied, pick(plain > 0, 1, 0))
-    return [*context_exchange(c, count, p, sent, heads * a.value_dim),
-            *([] if is_plain(plain, 0) else [chain]),
-            gemm("kv_up", part, count, expanded, wide, a.kv_rank, c.quant.widths[part], c.quant.rates[part]),
-            Op("attention", part, "mla_attention", count, flops, traffic, shape, (b, b, b))]  # fmt: skip
+    return [
+        *context_exchange(c, count, p, sent, heads * a.value_dim),
+        *([] if is_plain(plain, 0) else [chain]),
+        gemm("kv_up", part, count, expanded, wide, a.kv_rank, c.quant.widths[part], c.quant.rates[part]),
+        Op("attention", part, "mla_attention", count, flops, traffic, shape, (b, b, b)),
+    ]
 
 
 def absorbed_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]:
@@ -231,10 +235,12 @@ def absorbed_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
     narrow = pick(c.quant.widths[part][1] < 2, 1.0, 0.0)
     kernels = c.kernels.latent_chain + 2 * narrow * c.kernels.absorb_chain
     moved = kernels * 2 * d.sequences * heads * a.nope_dim * b
-    return [*([] if is_plain(kernels, 0) else [stream("latent_chain", part, "index", count, moved, kernels)]),
-            batched("q_absorb", part, count, d.sequences, heads, a.kv_rank, a.nope_dim, (b, b, b)),
-            over_latents(c, count, d.sequences, keys, heads, a.kv_rank, a.rope_dim, a.kv_rank),
-            batched("v_absorb", part, count, d.sequences, heads, a.value_dim, a.kv_rank, (b, b, b))]  # fmt: skip
+    return [
+        *([] if is_plain(kernels, 0) else [stream("latent_chain", part, "index", count, moved, kernels)]),
+        batched("q_absorb", part, count, d.sequences, heads, a.kv_rank, a.nope_dim, (b, b, b)),
+        over_latents(c, count, d.sequences, keys, heads, a.kv_rank, a.rope_dim, a.kv_rank),
+        batched("v_absorb", part, count, d.sequences, heads, a.value_dim, a.kv_rank, (b, b, b)),
+    ]
 
 
 def over_latents(c: Context, count: Num, sequences: Num, keys: Num, heads: Num, rank: Num, rope: Num, value: Num) -> Op:
@@ -273,14 +279,18 @@ def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     which an engine may rotate, quantise and store queries and keys in kernels of their own (`index_chain`)."""
     width, kernels = a.index_heads * a.index_dim, c.kernels.index_chain
     moved = 6.0 * c.tokens * (width + a.index_dim) * c.quant.half_bytes * smaller(kernels, 1)
-    return [*([] if is_plain(kernels, 0) else [stream("index_chain", "attention", "index", count, moved, kernels)]),
-            c.product("index_q", "attention", count, width, a.q_rank),
-            c.product("index_k", "attention", count, a.index_dim + a.index_heads, c.model.hidden),
-            *scored_ops(c, count, width, a.index_dim + 4.0, 4.0, (1.0, 1.0, 4.0))]  # fmt: skip
+    return [
+        *([] if is_plain(kernels, 0) else [stream("index_chain", "attention", "index", count, moved, kernels)]),
+        c.product("index_q", "attention", count, width, a.q_rank),
+        c.product("index_k", "attention", count, a.index_dim + a.index_heads, c.model.hidden),
+        *scored_ops(c, count, width, a.index_dim + 4.0, 4.0, (1.0, 1.0, 4.0)),
+    ]
 
 
-def scored_ops(c: Context, count: Num, width: Num, key_bytes: Num, score_bytes: float, widths: tuple[Num, Num, Num],
-               ratio: Num = 1.0) -> list[Op | Comm]:  # fmt: skip
+def scored_ops(
+    c: Context, count: Num, width: Num, key_bytes: Num, score_bytes: float, widths: tuple[Num, Num, Num],
+    ratio: Num = 1.0,
+) -> list[Op | Comm]:  # fmt: skip
     """Every query against every past key of an indexer: `width` products a pair, `key_bytes` read a key; there is a key
     for every `ratio` tokens. Scores of `score_bytes` (0: not written) are read TOPK_PASSES times for the choice."""
     p, d = c.work.prefill, c.work.decode
@@ -303,9 +313,11 @@ def conv_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     Source: transformers, modeling_lfm2.py, Lfm2ShortConv."""
     h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
     inner = ceil(a.heads / c.mapping.tp) * a.head_dim
-    return [c.product("in_proj", part, count, 3 * inner, h),
-            stream("conv", part, "conv", count, (4 * tokens + 2 * c.states * a.conv) * inner * b, 3),
-            c.product("out", part, count, h, inner)]  # fmt: skip
+    return [
+        c.product("in_proj", part, count, 3 * inner, h),
+        stream("conv", part, "conv", count, (4 * tokens + 2 * c.states * a.conv) * inner * b, 3),
+        c.product("out", part, count, h, inner),
+    ]
 
 
 def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:

@@ -113,8 +113,10 @@ def columns(rows: Sequence[tuple[Num, ...]], shape: tuple[int, ...]) -> Sequence
     return [stacked(column, shape) for column in zip(*rows, strict=True)]
 
 
-def gemm(name: str, part: str, count: Num, m: Num, n: Num, k: Num, widths: tuple[Num, Num, Num], rate: str = "half",
-         launches: Num = 1, of: str = "", groups: Num | None = None) -> Op:  # fmt: skip
+def gemm(
+    name: str, part: str, count: Num, m: Num, n: Num, k: Num, widths: tuple[Num, Num, Num], rate: str = "half",
+    launches: Num = 1, of: str = "", groups: Num | None = None,
+) -> Op:  # fmt: skip
     """C[m, n] = A[m, k] B[k, n]: 2 m n k FLOPs; widths are bytes a value of weights B, activations A, output C.
 
     of: the module it belongs to (its own name where none is given). groups: so many different B share the m rows; the
@@ -145,8 +147,10 @@ def bmm(name: str, part: str, count: Num, m: Num, n: Num, k: Num, batch: Num, wi
     return Op(name, part, "bmm", count, 2.0 * m * n * k, moved, shape, widths, of="core")
 
 
-def stream(name: str, part: str, kind: str, count: Num, bytes_: Num, launches: Num = 1, flops: Num = 0.0,
-           rows: Num | None = None, of: str = "", overlapped: Num = 0.0) -> Op:  # fmt: skip
+def stream(
+    name: str, part: str, kind: str, count: Num, bytes_: Num, launches: Num = 1, flops: Num = 0.0,
+    rows: Num | None = None, of: str = "", overlapped: Num = 0.0,
+) -> Op:  # fmt: skip
     """A kernel that moves `bytes_` through device memory and computes next to nothing; rows: tokens, each of which one
     SM works on (None: spread over all); of: the module it belongs to; overlapped: as in Op."""
     shape = () if rows is None else (rows,)

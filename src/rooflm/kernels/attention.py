@@ -80,8 +80,10 @@ IDEAL_DECODE = DecodeConstants(0, 1, 0, 64, 1e9, 0, 0, 0, 0, block=1, max_splits
 """The roofline of decode: the KV cache once at the datasheet bandwidth."""
 
 
-def prefill_bytes(batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, head_dim: Num, *, q_bytes: Num,
-                  kv_bytes: Num) -> Num:  # fmt: skip
+def prefill_bytes(
+    batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, head_dim: Num,
+    *, q_bytes: Num, kv_bytes: Num,
+) -> Num:  # fmt: skip
     """Least bytes of a prefill kernel: read Q, write O, read K and V (past and new) once each.
 
     >>> prefill_bytes(1, 10, 90, 8, 2, 64, q_bytes=2, kv_bytes=2)
@@ -90,9 +92,11 @@ def prefill_bytes(batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, he
     return 2 * batch * head_dim * (new * heads * q_bytes + (past + new) * kv_heads * kv_bytes)
 
 
-def prefill_attention_time(batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, head_dim: Num, *, q_bytes: Num,
-                           kv_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: PrefillConstants, causal: Num = True,
-                           window: Num = math.inf) -> Num:  # fmt: skip
+def prefill_attention_time(
+    batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, head_dim: Num,
+    *, q_bytes: Num, kv_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: PrefillConstants,
+    causal: Num = True, window: Num = math.inf,
+) -> Num:  # fmt: skip
     """Seconds of attention of `new` queries a sequence over `past + new` keys (causal, or over all of them).
 
     t = swap + smooth_max(launch, busy, slowest, dram) + passes, where busy = tiles / SMs x (tile_s + mean KV length (to
@@ -133,9 +137,10 @@ def sm_rate(rate: Num, throttle: Num, ideal: Num) -> Num:
     return rate * (1 - throttle * ideal / (THROTTLE_S + ideal))
 
 
-def decode_attention_time(batch: Num, kv_len: Num, heads: Num, kv_heads: Num, head_dim: Num, *, kv_bytes: Num,
-                          peak: Num, bandwidth: Num, sms: Num, c: DecodeConstants,
-                          l1: Num = math.inf) -> Num:  # fmt: skip
+def decode_attention_time(
+    batch: Num, kv_len: Num, heads: Num, kv_heads: Num, head_dim: Num,
+    *, kv_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: DecodeConstants, l1: Num = math.inf,
+) -> Num:  # fmt: skip
     """Seconds of attention of one query a sequence over `kv_len` cached tokens (give min(kv_len, window) for a window).
 
     t = launch + wrap + ramp + smooth_max(read, SM time), read = KV bytes / (eff_m x bandwidth), SM time the best over
@@ -151,18 +156,21 @@ def decode_attention_time(batch: Num, kv_len: Num, heads: Num, kv_heads: Num, he
     """
     group = heads / kv_heads
     read = 2 * batch * kv_heads * kv_len * head_dim * kv_bytes / (c.eff_m * bandwidth)
-    worked = split_kv_time(batch * kv_heads * ceil(group / c.group_tile), kv_len, 2 * head_dim * kv_bytes,
-                           4 * c.group_tile * head_dim, c.eff_c * peak / sms,
-                           c.sm_bw * pick(c.l1 > 0, l1 / larger(c.l1, 1e-9), bandwidth) / sms, sms,
-                           pick(group >= c.min_group, c.max_splits, 1.0), c.block, c.cta_s, c.split_s)  # fmt: skip
+    worked = split_kv_time(
+        batch * kv_heads * ceil(group / c.group_tile), kv_len, 2 * head_dim * kv_bytes, 4 * c.group_tile * head_dim,
+        c.eff_c * peak / sms, c.sm_bw * pick(c.l1 > 0, l1 / larger(c.l1, 1e-9), bandwidth) / sms, sms,
+        pick(group >= c.min_group, c.max_splits, 1.0), c.block, c.cta_s, c.split_s,
+    )  # fmt: skip
     wrap = pick((group > 1) & (smaller(batch, kv_heads) > 1), c.swap_s, 0.0)
     wrap = wrap + pick(batch <= GRAPH_BATCH, c.seq_s * batch, 0.0)
     ramp = filling_soon(read, c.ramp_s)
     return c.launch_s + wrap + ramp + smooth_max(c.sharp, read, worked)
 
 
-def split_kv_time(units: Num, kv_len: Num, token_bytes: Num, token_flops: Num, sm_flops: Num, sm_bandwidth: Num,
-                  sms: Num, max_splits: Num, block: float, cta_s: float, split_s: float) -> Num:  # fmt: skip
+def split_kv_time(
+    units: Num, kv_len: Num, token_bytes: Num, token_flops: Num, sm_flops: Num, sm_bandwidth: Num,
+    sms: Num, max_splits: Num, block: float, cta_s: float, split_s: float,
+) -> Num:  # fmt: skip
     """Seconds that the SMs need for `units` blocks over kv_len tokens each, cut into the best of SPLITS splits.
 
     With max_splits below 0, always into -max_splits. min over s of ceil(units s / SMs) x (cta_s + tokens x

@@ -193,8 +193,10 @@ def ranks_in_tiers(n: Num, sizes: Sequence[Num], stride: Num = 1) -> tuple[Num, 
     return (*inner, n * 1.0)
 
 
-def hierarchical(op: str, bytes_: Num, n: Num, tiers: Sequence[Link], *,
-                 constants: Sequence[CollectiveConstants | None] | None = None, stride: Num = 1) -> Num:  # fmt: skip
+def hierarchical(
+    op: str, bytes_: Num, n: Num, tiers: Sequence[Link],
+    *, constants: Sequence[CollectiveConstants | None] | None = None, stride: Num = 1,
+) -> Num:  # fmt: skip
     """Seconds of a collective of a group that may span several tiers. Zero for one rank.
 
     tiers: nearest first; constants: one a tier (None: `ideal`); stride: as in `ranks_in_tiers`. With g_i ranks in tier

@@ -147,9 +147,10 @@ def _few_over_many(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     sequences, new, past = _a_pass(*op.shape[:3])
     c = _decode_constants(heads / kv, highest(qk), _cache_width(op, w, s), w)
     c = c._replace(min_group=1.0, group_tile=smaller(c.group_tile, heads * new / kv))
-    time = attention.decode_attention_time(sequences, attended(new, past, window), heads * new, kv, (qk + v) / 2,
-                                           kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
-                                           sms=s.cluster.device.sms, c=c, l1=r.l1)  # fmt: skip
+    time = attention.decode_attention_time(
+        sequences, attended(new, past, window), heads * new, kv, (qk + v) / 2, kv_bytes=op.widths[1],
+        peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c, l1=r.l1,
+    )  # fmt: skip
     return time * s.engine.factors.decode_factor / s.engine.factors.attention_factor / s.mapping.cp
 
 
@@ -266,8 +267,10 @@ def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     return _latents_of(rows, keys, heads, latent, rope, op.widths[1], width, w, s, r)
 
 
-def _latents_of(rows: Num, keys: Num, heads: Num, latent: Num, rope: Num, kv_bytes: Num, width: str, w: Where,
-                s: Scenario, r: Rates) -> Num:  # fmt: skip
+def _latents_of(
+    rows: Num, keys: Num, heads: Num, latent: Num, rope: Num, kv_bytes: Num, width: str,
+    w: Where, s: Scenario, r: Rates,
+) -> Num:  # fmt: skip
     """The same of `rows` queries of so many heads over `keys` tokens."""
     k, sms = s.engine.kernels, s.cluster.device.sms
     kernel = "mla-decode" if k.attention == "own" else f"mla-decode-{k.attention}"

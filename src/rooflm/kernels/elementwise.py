@@ -23,16 +23,19 @@ class ElementwiseConstants(NamedTuple):
     row: Num = np.inf  # bandwidth of one SM on its row over its share of the DRAM's (infinite: rows cost nothing)
 
 
-MEASURED_KERNEL = {"norm": "norm", "rope": "rope", "activation": "activation", "embedding": "embedding",
-                   "softmax": "norm", "conv": "activation", "scan": "norm", "add": "add"}  # fmt: skip
+MEASURED_KERNEL = {
+    "norm": "norm", "rope": "rope", "activation": "activation", "embedding": "embedding", "softmax": "norm",
+    "conv": "activation", "scan": "norm", "add": "add",
+}  # fmt: skip
 """Kind of a streaming op -> the measured kernel whose constants it takes (others: "add")."""
 LEAST = {"adapter": 4.5e-6, "index": 4.5e-6}
 """Least s in a graph of a grouped low-rank product (two for each of 7 products in 32 layers take 2 ms a token: Punica,
 arXiv 2310.18547, abstract), and of a kernel of a chain, stream_factor apart (8 of a router: 36 us; decision 117)."""
 
 
-def elementwise_time(traffic: Num, *, bandwidth: Num, c: ElementwiseConstants, row_bytes: Num = 0.0,
-                     sms: Num = 1.0) -> Num:  # fmt: skip
+def elementwise_time(
+    traffic: Num, *, bandwidth: Num, c: ElementwiseConstants, row_bytes: Num = 0.0, sms: Num = 1.0
+) -> Num:
     """Time in s of a kernel that moves `traffic` bytes (reads and writes together); all arguments broadcast.
 
     bandwidth: DRAM B/s of the datasheet; row_bytes: B that one token's row moves (0 leaves that term out); sms:

@@ -64,8 +64,10 @@ def _widest(entries: list[Entry]) -> list[Entry]:
 
 
 @cache
-def choices(gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False, family: str = "",
-            launched: bool = False) -> tuple[Choice, ...]:  # fmt: skip
+def choices(
+    gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False, family: str = "",
+    launched: bool = False,
+) -> tuple[Choice, ...]:  # fmt: skip
     """The expert kernels from which an engine picks the fastest on a card: those measured on the card, else on its
     generation's cards, else those that it takes on a kin generation's ([kin] in devices.toml; of a shared library's the
     card's own for the nearest data type before them), else the nearest set (`kernels.moe.usual`).

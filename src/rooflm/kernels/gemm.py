@@ -46,8 +46,11 @@ BLOCK = 1 << 13
 """Points evaluated with all tiles at once; above it fewer tiles at a time, to stay in cache and save memory."""
 
 
-def gemm_time(m: Num, n: Num, k: Num, *, weight_bytes: Num, act_bytes: Num, out_bytes: Num, peak: Num, bandwidth: Num,
-              sms: Num, c: GemmConstants, l2: Num = np.inf, units: Num = 1.0, least: Num = 0.0) -> Num:  # fmt: skip
+def gemm_time(
+    m: Num, n: Num, k: Num,
+    *, weight_bytes: Num, act_bytes: Num, out_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: GemmConstants,
+    l2: Num = np.inf, units: Num = 1.0, least: Num = 0.0,
+) -> Num:  # fmt: skip
     """Time in s of C[m, n] = A[m, k] B[n, k]ᵀ; every argument and constant may be an array, all broadcast.
 
     weight_bytes, act_bytes, out_bytes: B an element of B, A and C; peak: dense FLOP/s and bandwidth: B/s of the
@@ -79,8 +82,9 @@ def gemm_time(m: Num, n: Num, k: Num, *, weight_bytes: Num, act_bytes: Num, out_
     return t if is_plain(c.q_pass, 0.0) else t + m * (k + c.q_row) * (3.0 * c.q_pass / bandwidth)
 
 
-def _sm_time(m: Num, n: Num, k: Num, wide: Num, peak: Num, feed: Num, sms: Num, c: GemmConstants, units: Num,
-             least: Num) -> Num:  # fmt: skip
+def _sm_time(
+    m: Num, n: Num, k: Num, wide: Num, peak: Num, feed: Num, sms: Num, c: GemmConstants, units: Num, least: Num
+) -> Num:
     """Time in s that the SMs need, the best over tiles and splits of k (as in `gemm_time`; wide: B an operand; feed:
     B/s of operands).
 

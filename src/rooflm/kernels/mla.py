@@ -61,9 +61,11 @@ IDEAL_MLA_PREFILL = MlaPrefillConstants(0, 1, 0, 0, 64, 0, 0, 0, tile=1, eff_m=1
 IDEAL_MLA_DECODE = MlaDecodeConstants(0, 1, 0, 64, 1e9, 0, 0, 1, 0, block=1, max_splits=128, group_tile=1)
 
 
-def mla_prefill_time(batch: Num, new: Num, past: Num, heads: Num, *, qk_head: Num = 192, v_head: Num = 128,
-                     q_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: MlaPrefillConstants,
-                     beside: Num = 0.0) -> Num:  # fmt: skip
+def mla_prefill_time(
+    batch: Num, new: Num, past: Num, heads: Num,
+    *, qk_head: Num = 192, v_head: Num = 128,
+    q_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: MlaPrefillConstants, beside: Num = 0.0,
+) -> Num:  # fmt: skip
     """Seconds of causal MLA of `new` queries a sequence over past + new keys.
 
     Like prefill_attention_time with 2 (dims of QK + dims of V) FLOPs a score. beside: seconds of what else a measured
@@ -85,9 +87,10 @@ def mla_prefill_time(batch: Num, new: Num, past: Num, heads: Num, *, qk_head: Nu
     return smooth_max(4.0, kernels, c.floor_s)
 
 
-def latents_prefill_time(batch: Num, new: Num, past: Num, heads: Num, picked: Num, block: float, share: float,
-                         key_s: float = 0.0, *, latent: Num = 512, rope: Num = 64, peak: Num,
-                         sms: Num = 1) -> Num:  # fmt: skip
+def latents_prefill_time(
+    batch: Num, new: Num, past: Num, heads: Num, picked: Num, block: float, share: float,
+    key_s: float = 0.0, *, latent: Num = 512, rope: Num = 64, peak: Num, sms: Num = 1,
+) -> Num:  # fmt: skip
     """Seconds of attention of `new` queries a sequence over latents, as in decoding: of the `picked` tokens that an
     indexer chose for each, since neighbours choose differently and share no block of expanded keys, or of all.
     Heads are taken `block` at a time at `share` of the peak; a key of a query takes one of the SMs `key_s` at least.
@@ -111,8 +114,10 @@ def blocks_of(kv_len: Num, sms: Num, tokens: Num, least: Num) -> Num:
     return pick(tokens > 0, larger(least, cut), least)
 
 
-def mla_decode_time(batch: Num, kv_len: Num, heads: Num, *, latent: Num = 512, rope: Num = 64, kv_bytes: Num, peak: Num,
-                    bandwidth: Num, sms: Num, c: MlaDecodeConstants) -> Num:  # fmt: skip
+def mla_decode_time(
+    batch: Num, kv_len: Num, heads: Num,
+    *, latent: Num = 512, rope: Num = 64, kv_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: MlaDecodeConstants,
+) -> Num:  # fmt: skip
     """Seconds of absorbed MLA of one query a sequence over kv_len cached latents.
 
     read = batch kv_len (latent + rope) kv_bytes / bandwidth; a token costs a block 2 group_tile (2 latent + rope)
@@ -125,8 +130,9 @@ def mla_decode_time(batch: Num, kv_len: Num, heads: Num, *, latent: Num = 512, r
     """
     token_bytes = (latent + rope) * kv_bytes
     read = batch * kv_len * token_bytes / (c.eff_m * bandwidth)
-    worked = split_kv_time(batch * ceil(heads / c.group_tile), kv_len, token_bytes,
-                           2 * c.group_tile * (2 * latent + rope), c.eff_c * peak / sms, c.sm_bw * bandwidth / sms,
-                           sms * c.resident, c.max_splits, c.block, c.cta_s, c.split_s)  # fmt: skip
+    worked = split_kv_time(
+        batch * ceil(heads / c.group_tile), kv_len, token_bytes, 2 * c.group_tile * (2 * latent + rope),
+        c.eff_c * peak / sms, c.sm_bw * bandwidth / sms, sms * c.resident, c.max_splits, c.block, c.cta_s, c.split_s,
+    )  # fmt: skip
     kernels = c.launch_s + filling_soon(read, c.ramp_s) + smooth_max(c.sharp, read, worked)
     return smooth_max(4.0, kernels, c.floor_s)

@@ -115,8 +115,11 @@ def pieces(rows: Num, tile: Num, spread: Num) -> Num:
     return pick(spread > 0, mean, ceil(rows / tile))
 
 
-def grouped_gemm_time(routing: Routing, n: Num, k: Num, *, weight_bytes: Num, act_bytes: Num, peak: Num, bandwidth: Num,
-                      sms: Num, c: MoEConstants, fetched: Num = 1.0, least: Num = 0.0) -> NDArray[Any]:  # fmt: skip
+def grouped_gemm_time(
+    routing: Routing, n: Num, k: Num,
+    *, weight_bytes: Num, act_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: MoEConstants, fetched: Num = 1.0,
+    least: Num = 0.0,
+) -> NDArray[Any]:  # fmt: skip
     """Seconds of grouped GEMMs, [rows, k] x [experts, k, n], each with the best tile of the candidates.
 
         tiles = experts · pieces(m, bm) · ceil(n/bn),  m = rows / experts;  waves = pieces(tiles, SMs)
@@ -147,9 +150,11 @@ def _stack(first: Num, second: Num, rank: int) -> NDArray[Any]:
     return pair.reshape(2, *(1,) * (rank - pair.ndim + 1), *pair.shape[1:])
 
 
-def moe_time(tokens: Num, hidden: Num, width: Num, routing: Routing, *, top_k: Num, experts: Num, peak: Num,
-             bandwidth: Num, sms: Num, c: MoEConstants, ep: Num = 1, gated: Num = 1.0, weight_bytes: Num = 2.0,
-             act_bytes: Num = 2.0, fetched: Num = 1.0, value_bytes: Num = 2.0, least: Num = 0.0) -> Num:  # fmt: skip
+def moe_time(
+    tokens: Num, hidden: Num, width: Num, routing: Routing,
+    *, top_k: Num, experts: Num, peak: Num, bandwidth: Num, sms: Num, c: MoEConstants, ep: Num = 1, gated: Num = 1.0,
+    weight_bytes: Num = 2.0, act_bytes: Num = 2.0, fetched: Num = 1.0, value_bytes: Num = 2.0, least: Num = 0.0,
+) -> Num:  # fmt: skip
     """Seconds of a layer's expert kernels on the busiest rank, without communication. Zero for zero tokens.
 
     tokens: of all ranks of the group; width: of an expert on the rank; gated: 1 for gate and up projections, 0 for one;
@@ -174,8 +179,10 @@ def moe_time(tokens: Num, hidden: Num, width: Num, routing: Routing, *, top_k: N
     sizes = width, hidden, matrices, fetched, weight_bytes, act_bytes, peak, bandwidth, sms
     rank = len(common_shape((*routing, *sizes, *c)))
     n, k = _stack((1.0 + gated) * width, hidden, rank), _stack(hidden, width, rank)
-    gemms = grouped_gemm_time(routing, n, k, fetched=fetched, weight_bytes=weight_bytes, act_bytes=act_bytes, peak=peak,
-                              bandwidth=bandwidth, sms=sms, c=c, least=least).sum(axis=0)  # fmt: skip
+    gemms = grouped_gemm_time(
+        routing, n, k, fetched=fetched, weight_bytes=weight_bytes, act_bytes=act_bytes, peak=peak, bandwidth=bandwidth,
+        sms=sms, c=c, least=least,
+    ).sum(axis=0)  # fmt: skip
     rows = routing.rows + c.stray * larger(tokens * top_k - routing.rows, 0.0)
     passes = rows * (2.0 * hidden + matrices * width) * value_bytes + tokens * hidden * 4.0
     fixed = c.start + c.expert * experts / ep

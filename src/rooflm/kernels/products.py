@@ -62,8 +62,9 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     return np.asarray(time)
 
 
-def _beside_vectors(time: Num, m: Num, n: Num, k: Num, weight: Num, c: GemmConstants, w: Where, s: Scenario,
-                    r: Rates) -> Num:  # fmt: skip
+def _beside_vectors(
+    time: Num, m: Num, n: Num, k: Num, weight: Num, c: GemmConstants, w: Where, s: Scenario, r: Rates
+) -> Num:
     """Seconds of products in an engine with vector kernels for few rows, from the `time` of a library's: what units for
     bf16 and integers take at least, what spreading narrow weights and converting operands adds, and up to VECTOR_ROWS
     the vector kernels' own. weight: bytes a value."""
@@ -134,7 +135,8 @@ def by_groups(values: Num, w: Where, s: Scenario) -> Num:
     """Seconds to quantise so many values where a group of 128 has a block of its own (Triton's first kernel for blocks
     of fp8), whose start takes longer than its bytes, over what measured products hold.
 
-    Source: sgl-project/sglang pull requests 4396 and 5045: 55 us of 1,024 x 7,168 values, 102 of 2,048."""
+    Source: sgl-project/sglang pull requests 4396 and 5045: 55 us of 1,024 x 7,168 values, 102 of 2,048.
+    """
     return values / taken(s, s.engine.kernels.grouped_values if w.quant == "fp8_block" else 0.0)
 
 
