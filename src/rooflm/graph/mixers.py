@@ -9,6 +9,9 @@ from rooflm.graph.context import Context, Prefill, plain_norms
 from rooflm.graph.ops import PLAIN_NORM, Comm, Op, attended, bmm, gemm, stream
 from rooflm.units import Num, ceil, is_plain, pick, smaller
 
+CHUNK = 64
+"""Tokens of a chunk of a scan over a prompt (FLA_CHUNK_SIZE of vLLM and SGLang; FlashInfer's, too)."""
+
 SCAN_KERNELS = {"gated-delta": 8, "kda": 9, "mamba2": 5}
 """Triton's kernels of a layer's scan over a prompt, where it goes by chunks (others, and llama.cpp's: 2). Gated deltas:
 norms of q and k, cumsum, k k^T, its inverse, w and u, states, output; Kimi's take two for k k^T (fla/ops, chunk.py and
@@ -324,7 +327,7 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     """A recurrent mixer: projections, short convolution, state update, gated norm, output.
 
     The state (heads x head_dim x state, fp32) is read and written once a pass, and copied before and after where an
-    engine runs a chain of kernels (`delta_chain`); a prefill multiplies chunks of 64 tokens (Mamba-2, arXiv 2405.21060
+    engine runs a chain of kernels (`delta_chain`); a prefill multiplies chunks of tokens (Mamba-2, arXiv 2405.21060
     section 6; gated DeltaNet, arXiv 2412.06464). Engines keep gated DeltaNet's two gates a head as a product of their
     own, in 16 bits (in_proj_ba of modeling_qwen3_next.py), and scan a prompt with several kernels (SCAN_KERNELS)."""
     if a.kind == "conv":
@@ -335,7 +338,7 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     gated = a.kind == "gated-delta"
     delta = gated or a.kind == "kda"
     p, sequences, chain = c.work.prefill, c.states, c.kernels.delta_chain * delta
-    chunk_flops = p.tokens * 2.0 * 64 * heads * (a.state + a.head_dim) * (1 + delta) if p else 0.0
+    chunk_flops = p.tokens * 2.0 * CHUNK * heads * (a.state + a.head_dim) * (1 + delta) if p else 0.0
     state_flops = tokens * heads * a.head_dim * a.state * (8.0 if delta else 6.0)
     copied = (chain > 0) | (bool(p) and gated and c.kernels.mixed_scans)
     state_bytes = pick(copied, 6.0, 2.0) * sequences * heads * a.head_dim * a.state * 4.0

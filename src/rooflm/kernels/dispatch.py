@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.catalogue.abilities import listed
+from rooflm.graph.mixers import CHUNK
 from rooflm.graph.ops import OVER_CACHE, OVER_PROMPTS, Op, attended, distinct, stacked
 from rooflm.kernels import attention, mla
 from rooflm.kernels.constants import ANY
@@ -325,10 +326,6 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
             one = larger(one, pick(op.launches > 2, _by_chunks(op, s, r), 0.0))
         times.append(one)
     return times
-
-
-CHUNK = 64
-"""Tokens of a chunk of a gated delta layer's scan (FLA_CHUNK_SIZE of vLLM and SGLang; FlashInfer's, too)."""
 
 
 def _by_chunks(op: Op, s: Scenario, r: Rates) -> Num:

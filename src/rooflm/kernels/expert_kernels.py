@@ -136,7 +136,11 @@ def _read(entries: list[Entry], here: list[Entry], launched: bool = False) -> tu
     return tuple(map(choice, entries))
 
 
-def filled(kernel: Choice, hidden: Num, width: Num) -> tuple[Num, Num]:
+FILLED = (256.0, 128.0)
+"""Whole tiles of an expert's hidden size and of a rank's width of it (vLLM, quantization/mxfp4.py, create_weights)."""
+
+
+def filled(kernel: Choice, hidden: Num, width: Num) -> tuple[Num, ...]:
     """Sizes of an expert on a rank as its weights are stored (data/calibration/experts.toml, `filled`); what was
     measured of the type itself has that in its rates.
 
@@ -145,7 +149,7 @@ def filled(kernel: Choice, hidden: Num, width: Num) -> tuple[Num, Num]:
     """
     if not kernel.borrowed or f"{kernel.family} {kernel.dtype}" not in libraries()["filled"]:
         return hidden, width
-    return ceil(hidden / 256.0) * 256.0, ceil(width / 128.0) * 128.0
+    return tuple(ceil(size / tile) * tile for size, tile in zip((hidden, width), FILLED, strict=True))
 
 
 def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...]:

@@ -42,8 +42,9 @@ from rooflm.estimate.step import (
 )
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
+from rooflm.graph.mixers import CHUNK
 from rooflm.graph.ops import Op
-from rooflm.kernels.dispatch import CHUNK, FACTORS
+from rooflm.kernels.dispatch import FACTORS
 from rooflm.kernels.moe import largest_of
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, time_nodes
