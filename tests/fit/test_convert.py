@@ -496,7 +496,8 @@ def test_kimi_never_ran_with_experts_apart_and_later_in_graphs() -> None:
     kimi |= {"tp": "4", "gpus": "4"}
     rows = [run(**kimi, note=f"trust=B; {label} attn_dp=1; x") for label in ("moe_tp=4 moe_ep=1", "moe_tp=1 moe_ep=4")]
     assert [c["ep"] for c in rows] == ["1", "1"]
-    assert [c["sets"].partition(";")[2] for c in rows] == ["engine.captured=2048", ""]
+    inside = "engine.reduce_norm=1048576"  # what fuse_allreduce_rms asks for
+    assert [c["sets"].partition(";")[2] for c in rows] == [f"engine.captured=2048;{inside}", inside]
     assert all(c["sets"].startswith("engine.all_reduce=flashinfer") for c in rows)  # fuse_allreduce_rms
 
 

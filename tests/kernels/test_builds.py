@@ -102,6 +102,24 @@ def test_sglang_puts_norms_inside_all_reduces_for_some_models_on_some_cards() ->
     assert inside("llama-3.1-70b", "b200", sets={"engine.reduce_norm": "1 MiB"})
 
 
+@pytest.mark.parametrize(
+    ("engine", "gpu", "inside"),
+    [
+        ("vllm", "h100", True),
+        ("vllm", "a100", False),  # FlashInfer's kernel has sizes of compute capability 9 and 10 alone
+        ("vllm", "rtx-pro-6000", False),
+        ("vllm", "mi300x", True),  # aiter's
+        ("vllm-0.19", "mi300x", False),
+        ("vllm-0.17", "b200", True),
+        ("vllm-0.14", "b200", False),  # on request only
+        ("atom", "mi355x", True),
+    ],
+)
+def test_vllm_puts_norms_inside_all_reduces_by_card_and_release(engine: str, gpu: str, inside: bool) -> None:
+    e = rooflm.infer("llama-3.1-70b", gpu=gpu, tp=8, engine=engine)
+    assert bool(e.scenario.engine.kernels.reduce_norm > 0) is inside
+
+
 @pytest.mark.parametrize("engine", ["llama.cpp", "llama.cpp-rocm", "llama.cpp-vulkan"])
 def test_experts_of_one_token_stream_as_other_weights_do(engine: str) -> None:
     """Not the roof times the factor of experts over prompts: kyuz0's tables have 73 and 80 tokens a second here."""

@@ -120,7 +120,7 @@ def test_no_kernel_that_quantises_by_groups_before_a_scale_a_tensor() -> None:
     assert tpot(**given, quant="fp8", **slower) == tpot(**given, quant="fp8")
     layers = 80 * 4  # products
     gap = tpot(**given, quant="fp8-block", **slower) - tpot(**given, quant="fp8-block")
-    assert gap == pytest.approx(layers * 11.2e-6, rel=0.05)
+    assert gap == pytest.approx(layers * 11.2e-6 * 0.95, rel=0.01)  # gemm_factor of products in the engine
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ def with_norms(engine: Engine, model: Model, cluster: Cluster, mapping: Mapping)
     """The engine with norms fused into its all-reduces only where it does so by itself: for the model families and card
     generations that its row names, within a node, and without attention data parallelism.
 
-    Source: SGLang, server_args.py, `enable_flashinfer_allreduce_fusion`.
+    Sources: SGLang, server_args.py, `enable_flashinfer_allreduce_fusion`; vLLM, allreduce_rms_fusion.py.
 
     >>> from rooflm.readers.checkpoints.load import load_model
     >>> from rooflm.readers.devices import load_cluster
@@ -221,12 +221,11 @@ def with_norms(engine: Engine, model: Model, cluster: Cluster, mapping: Mapping)
     [1048576, 0.0]
     """
     k, device = engine.kernels, cluster.device
-    if not k.reduce_norm_of:
+    of, on = listed(k.reduce_norm_of), listed(k.reduce_norm_on)
+    if not of and not on:
         return engine
-    on = listed(k.reduce_norm_on)
-    supported = (
-        model.family in listed(k.reduce_norm_of) and device.kernel_generation in on and f"-{device.name}" not in on
-    )
+    own = not of or model.family in of
+    supported = own and device.kernel_generation in on and f"-{device.name}" not in on
     if not supported or not cluster.tiers:
         return engine.but(reduce_norm=0.0)
     separate = ((mapping.dp > 1) & (mapping.ep > 1)) | (mapping.tp * mapping.pp > cluster.tiers[0].size)

@@ -123,6 +123,8 @@ class Kernels:
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
     delta_chain: Num = count(0, "more kernels of a gated delta layer, around whose state they copy it in and out", 0)
+    scan_chain: str = named("more kernels of a recurrent layer in decoding, by its kind, as gated-delta:4 mamba2:8",
+                            ("gated-delta", "kda", "mamba2", "lightning"))  # fmt: skip
     delta_steps: Num = number(0.0, "vector FLOPs a state value of scans that take a prompt token by token (0: chunks)")
     fused_scans: str = word("", "generations of cards where prompts' scans by gated deltas are one kernel, with commas")
     mixed_scans: bool = flag(False, "gated deltas of decoding sequences go by chunks in passes with prompts")

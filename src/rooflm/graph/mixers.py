@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from rooflm.catalogue.abilities import of_name
 from rooflm.catalogue.model import MLA, Attention, LinearAttention
 from rooflm.graph.context import Context, Prefill, plain_norms
 from rooflm.graph.ops import PLAIN_NORM, Comm, Op, attended, bmm, gemm, stream
@@ -344,14 +345,15 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     state_bytes = pick(copied, 6.0, 2.0) * sequences * heads * a.head_dim * a.state * 4.0
     gates = heads * {"gated-delta": 2, "kda": 2, "lightning": 0}.get(a.kind, 1)
     separate_gates = gated and not c.training and not c.kernels.epilogue
-    width = 2 * inner + 2 * keys + gates * (not separate_gates)
     mixed = inner + 2 * keys
     kernels = pick(c.kernels.delta_chain > 0, 2, SCAN_KERNELS.get(a.kind, 2)) if p and not c.training else 2
+    small = of_name(c.kernels.scan_chain, a.kind, 0.0) if c.work.decode else 0.0
     steps = inner * a.state * c.kernels.delta_steps * delta if p else 0.0  # of a scan that takes token by token
     in_turn = p.new * smaller(p.sequences, 1.0) * delta if p else 0  # tokens of a sequence, or the pass's part of one
     return [
-        c.product("in_proj", part, count, width, h),
+        c.product("in_proj", part, count, inner + mixed + gates * (not separate_gates), h),
         *([gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if separate_gates else []),
+        *([stream("scan_chain", part, "index", count, small * 2 * tokens * inner * b, small)] if small else []),
         stream("conv", part, "conv", count, 2 * (tokens + sequences * a.conv) * mixed * b, 1 + chain),
         Op("scan", part, "scan", count, state_flops + chunk_flops, state_bytes + tokens * (mixed + inner) * b,
            () if c.training else (in_turn, gated), (b, 4.0, b), "half", kernels),

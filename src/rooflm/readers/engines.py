@@ -178,7 +178,7 @@ def known_words(field: str, value: Any, label: str) -> None:
         "experts": lambda: {e.family for e in entries_of("moe")} - {"", "plain"},
         "reduce_norm_on": generations, "gates_on": generations, "scaled_on": generations,
         "narrow_prompts": generations, "fused_scans": generations, "tuned_experts_on": lambda: names("gpu"),
-        **{name: lambda: PRESETS for name, about in ABOUT.items() if about.kind == "named"},
+        **{name: lambda: PRESETS for name, about in ABOUT.items() if about.kind == "named" and not about.among},
     }  # fmt: skip
     apart = field == "padded" or (field in ABOUT and ABOUT[field].kind == "named")
     pieces = (value.split() if apart else listed(value)) if field in among else ()

@@ -45,7 +45,7 @@ CAMPAIGN = "aic"
 PREFIXES = ("aic", "trtserve", "trtllm17", "trtllm10", "mlperf", "nim")
 RECIPES = Path(__file__).parent / "recipes.toml"
 SET = ("all_reduce", "captured", "deliver", "empty_block", "experts", "free_fraction", "graph_length", "graphs",
-       "memory_fraction", "overlap", "reduce_bits", "reduce_norm", "untuned", "wide_routers")  # fmt: skip
+       "memory_fraction", "overlap", "reduce_bits", "reduce_norm", "scan_chain", "untuned", "wide_routers")  # fmt: skip
 """What recipes set of the engine, not of its server."""
 WINDOWLESS = ("trtllm10", "trtllm17")
 """Sources whose engines keep and read the whole cache of a model with a sliding window (max_attention_window_size is
