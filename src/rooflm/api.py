@@ -579,15 +579,16 @@ def serve(  # type: ignore[overload-overlap]  # a list is told from one value at
     adapter_modules: str | None = None, cpu_layers: float = 0, cpu_experts: float = 0,
     host_bandwidth: float | None = None, concurrency: float | None = None, rate: float | None = None,
     trace: str | None = None, dataset: str | None = None, requests: int | None = None,
-    spread: tuple[float, float] | None = None, output_limit: int | None = None, output_ended: int | None = None,
-    warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
-    limit: int | None = None, shared_prefix: int = 0, replicas: float = 1, router: str = "round-robin",
-    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, prefill_price: float | None = None,
-    prefill_purchase: float | None = None, prefill_tp: int | None = None, prefill_pp: int | None = None,
-    prefill_dp: int | None = None, prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
-    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "after-first",
-    horizon: float = math.inf, quant: str | Quant | None = None, engine: str | Engine | None = None,
-    efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
+    spread: tuple[float, float] | None = None, prompt_limit: int | None = None, output_limit: int | None = None,
+    output_ended: int | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
+    peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: float = 1,
+    router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
+    prefill_price: float | None = None, prefill_purchase: float | None = None, prefill_tp: int | None = None,
+    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
+    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
+    definitions: str = "after-first", horizon: float = math.inf, quant: str | Quant | None = None,
+    engine: str | Engine | None = None, efficiency: str | Efficiency | None = None,
+    sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
 ) -> Served: ...  # fmt: skip
 @overload
 def serve(
@@ -600,15 +601,15 @@ def serve(
     adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
     host_bandwidth: Numbers | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
     trace: str | None = None, dataset: Names | None = None, requests: int | None = None,
-    spread: tuple[float, float] | None = None, output_limit: int | None = None, output_ended: int | None = None,
-    warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
-    limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1, router: str = "round-robin",
-    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, prefill_price: float | None = None,
-    prefill_purchase: float | None = None, prefill_tp: int | None = None, prefill_pp: int | None = None,
-    prefill_dp: int | None = None, prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
-    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "after-first",
-    horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
-    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    spread: tuple[float, float] | None = None, prompt_limit: int | None = None, output_limit: int | None = None,
+    output_ended: int | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
+    peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1,
+    router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
+    prefill_price: float | None = None, prefill_purchase: float | None = None, prefill_tp: int | None = None,
+    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
+    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
+    definitions: str = "after-first", horizon: float = math.inf, quant: Schemes | None = None,
+    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> xarray.Dataset: ...  # fmt: skip
 @named
@@ -622,15 +623,15 @@ def serve(
     adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
     host_bandwidth: Numbers | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
     trace: str | None = None, dataset: Names | None = None, requests: int | None = None,
-    spread: tuple[float, float] | None = None, output_limit: int | None = None, output_ended: int | None = None,
-    warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
-    limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1, router: str = "round-robin",
-    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, prefill_price: float | None = None,
-    prefill_purchase: float | None = None, prefill_tp: int | None = None, prefill_pp: int | None = None,
-    prefill_dp: int | None = None, prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
-    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "after-first",
-    horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
-    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    spread: tuple[float, float] | None = None, prompt_limit: int | None = None, output_limit: int | None = None,
+    output_ended: int | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
+    peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1,
+    router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
+    prefill_price: float | None = None, prefill_purchase: float | None = None, prefill_tp: int | None = None,
+    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
+    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
+    definitions: str = "after-first", horizon: float = math.inf, quant: Schemes | None = None,
+    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Served | xarray.Dataset:  # fmt: skip
     """Simulate a deployment under load: what users see (TTFT, TPOT, latency), throughput, occupancy, cost and energy.
@@ -670,6 +671,8 @@ def serve(
         datasets`).
       requests: Requests in all (default 10 a client, or 1000).
       spread: Lengths as shares LOW,HIGH of prompt and output, uniform (default: 0.8,1.2; of one client 1,1).
+      prompt_limit: Most tokens of a prompt: many are short and few long, `prompt` is their mean, and the spread
+        is of outputs alone.
       output_limit: Most tokens of an output: outputs end by themselves, `output` is their mean, and the spread is
         of prompts alone.
       output_ended: Mean of the outputs that end by themselves, where the others all run to output_limit.

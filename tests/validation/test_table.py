@@ -481,11 +481,13 @@ def test_summary_of_nothing() -> None:
 def test_a_data_set_says_the_lengths_that_a_row_leaves_blank() -> None:
     blank = {"prompt": "", "output": "", "dataset": "ShareGPT"}
     named = request(**blank, concurrency="8", batch="")
-    whole = {"prompt": 220, "output": 200, "spread": (0.05, 1.95), "output_limit": 1024}
+    whole = {"prompt": 220, "output": 200, "prompt_limit": 1024, "output_limit": 1024}
     assert named.task == "serve" and {k: named.kwargs[k] for k in whole} == whole
     assert not any("not stated" in one for one in named.assumed if one.startswith(("prompt", "output")))
     own = request(**blank | {"output": "90"}, concurrency="8", batch="")
     assert own.kwargs["output"] == 90 and own.kwargs["prompt"] == 220
+    spread = request(**blank | {"spread": "0.5,1.5"}, concurrency="8", batch="")
+    assert spread.kwargs["spread"] == (0.5, 1.5) and "prompt_limit" not in spread.kwargs
 
 
 def test_cells_beyond_the_columns_are_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -238,6 +238,8 @@ ROWS: tuple[Argument | str, ...] = (
     A("requests", "count", "Requests in all (default 10 a client, or 1000).", (SERVE,), least=1, most=REQUESTS),
     A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output, uniform (default: 0.8,1.2; of one client "
       "1,1).", (SERVE,)),
+    A("prompt_limit", "count", "Most tokens of a prompt: many are short and few long, `prompt` is their mean, and the "
+      "spread is of outputs alone.", (SERVE,), unit="tokens", least=1),
     A("output_limit", "count", "Most tokens of an output: outputs end by themselves, `output` is their "
       "mean, and the spread is of prompts alone.", (SERVE,),
       unit="tokens", least=1),
@@ -408,8 +410,19 @@ BELONGS = {
 }  # fmt: skip
 """Argument -> those of which it says more: where none of them is given it would have no effect."""
 IN_ITS_PLACE = {
-    "trace": ("concurrency", "requests", "prompt", "output", "spread", "output_limit", "dataset", "burstiness", "peak"),
-    "dataset": ("prompt", "output", "spread", "output_limit", "output_ended"),
+    "trace": (
+        "concurrency",
+        "requests",
+        "prompt",
+        "output",
+        "spread",
+        "prompt_limit",
+        "output_limit",
+        "dataset",
+        "burstiness",
+        "peak",
+    ),
+    "dataset": ("prompt", "output", "spread", "prompt_limit", "output_limit", "output_ended"),
 }
 """Argument -> those that have no effect beside it, as it says the same."""
 

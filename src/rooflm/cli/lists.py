@@ -17,7 +17,7 @@ from rooflm.cli.options import command, completing, completions, word
 from rooflm.errors import RooflmError, near_matches
 from rooflm.readers import rows as catalogue
 from rooflm.readers.checkpoints.load import load_model
-from rooflm.readers.datasets import datasets
+from rooflm.readers.datasets import Lengths, datasets
 from rooflm.readers.devices import ANY_DEVICE, cluster_parts, default_cluster, load_cluster, load_device
 from rooflm.readers.engines import load_engine, row_of
 from rooflm.readers.schemes import PRESETS, narrowed, parse_quant
@@ -118,9 +118,16 @@ def _quants(match: str) -> Table:
     return Table([("scheme", "widths (bits)", "B a weight", "narrow"), *rows], "llrl", head=True, indent=0)
 
 
+def _prompts_of(d: Lengths) -> str:
+    """How the lengths of a data set's prompts differ."""
+    if d.spread is not None:
+        return f"{d.spread[0]:g} to {d.spread[1]:g} of it"
+    return f"few long, at most {count(d.prompt_limit or 0)}"
+
+
 def _dataset_row(name: str) -> tuple[str, ...]:
     d = datasets()[name]
-    return (name, count(d.prompt), f"{d.spread[0]:g} to {d.spread[1]:g}", count(d.output), count(d.output_limit))
+    return (name, count(d.prompt), _prompts_of(d), count(d.output), count(d.output_limit))
 
 
 HEADS: dict[str, tuple[tuple[str, ...], str, Any]] = {
@@ -327,8 +334,7 @@ def _show_dataset(name: str) -> list[Block]:
     """The lengths of a data set, and where they were counted."""
     named = one_of("dataset", name, datasets())
     found = datasets()[named]
-    spread = f"{found.spread[0]:g} to {found.spread[1]:g} of it"
-    rows = [("prompt", f"{count(found.prompt)} tokens, mean"), ("spread", spread),
+    rows = [("prompt", f"{count(found.prompt)} tokens, mean"), ("lengths", _prompts_of(found)),
             ("output", f"{count(found.output)} tokens, mean"), ("output limit", f"{count(found.output_limit)} tokens"),
             ("source", found.source)]  # fmt: skip
     return [_titled(named, rows, "lw")]

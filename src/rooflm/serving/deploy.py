@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from rooflm.serving.steady import Steady
 
 LOAD = ("concurrency", "rate", "trace", "requests", "spread", "seed", "burstiness", "peak", "copies", "shared_prefix",
-        "limit", "output_limit", "output_ended")  # fmt: skip
+        "limit", "prompt_limit", "output_limit", "output_ended")  # fmt: skip
 """Arguments of `serve` that describe the load."""
 
 
@@ -65,7 +65,8 @@ def usual_load(given: Dict[str, Any]) -> dict[str, Any]:
     closed = given.get("rate") in (None, math.inf) and given.get("trace") is None and not burst
     clients = int(given.get("concurrency") or 16) if closed else 0
     many = clients > 1 and int(given.get("requests") or 10 * clients) >= 2 * clients
-    spread = {"spread": SPREAD} if given.get("trace") is None and clients != 1 else {}
+    drawn = given.get("trace") is None and (given.get("prompt_limit") is None or given.get("output_limit") is None)
+    spread = {"spread": SPREAD} if drawn and clients != 1 else {}
     return {k: v for k, v in {**spread, "warmup": clients if many else 0}.items() if given.get(k) is None}
 
 
@@ -261,13 +262,14 @@ def make_requests(
     prompt: int = 512, output: int = 128, concurrency: int | None = None, rate: float | None = None,
     trace: str | Requests | None = None, requests: int | None = None, spread: tuple[float, float] = (1.0, 1.0),
     seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, shared_prefix: int = 0,
-    limit: int | None = None, output_limit: int | None = None, output_ended: int | None = None,
+    limit: int | None = None, prompt_limit: int | None = None, output_limit: int | None = None,
+    output_ended: int | None = None,
 ) -> Requests:  # fmt: skip
     """The load: a closed loop (concurrency), an open loop (rate; with concurrency no more under way than that; an
     infinite rate is none, or all at once), or a trace (a file or Requests; `rate` then plays it at that mean rate and
-    `copies` repeats each request). peak: highest rate of the day over the mean one, 1 to 2. output_limit: most tokens
-    of an output, where they end by themselves and `output` is their mean; output_ended: the mean of those that do,
-    where the others run to the limit."""
+    `copies` repeats each request). peak: highest rate of the day over the mean one, 1 to 2. prompt_limit: most tokens
+    of a prompt, where many are short and few long, with `prompt` as their mean; output_limit: of an output, where they
+    end by themselves; output_ended: the mean of those that do, where the others run to the limit."""
     if rate == math.inf:
         rate = None
         if concurrency is None:
@@ -289,6 +291,8 @@ def make_requests(
         made = made if concurrency is None else workload.held(made, concurrency)
     else:
         made = workload.closed_loop(16 if concurrency is None else concurrency, requests, prompt, output, spread, seed)
+    if prompt_limit is not None:
+        made = replace(made, prompt=workload.ending(prompt, prompt_limit, made.count, [seed, 1], what="prompt"))
     if output_limit is not None:
         made = replace(made, output=workload.ending(output, output_limit, made.count, [seed, 2], output_ended))
     workload.lasting(made)

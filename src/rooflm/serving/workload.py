@@ -83,14 +83,15 @@ def lengths(mean: int, spread: tuple[float, float], count: int, seed: Any, what:
     return np.random.default_rng(seed).integers(first, last + 1, count, dtype=np.int64)
 
 
-def ending(mean: int, limit: int, count: int, seed: Any, ended: int | None = None) -> Ints:
+def ending(mean: int, limit: int, count: int, seed: Any, ended: int | None = None, what: str = "output") -> Ints:
     """`count` lengths of outputs that end by themselves at any token with one chance, at the limit at the latest, so
     that their mean is `mean`: the geometric law cut at the limit, of all laws on 1 to limit with that mean the one of
     most entropy. The mean of the draw itself is made right, so that a run's tokens are as many as were said (within a
     few per cent where the mean is close to the limit).
 
     ended: mean of the outputs that end by themselves, where the others never do (a model that repeats itself runs to
-    any limit): their share is what makes the mean right.
+    any limit): their share is what makes the mean right. what: output, or prompt, whose lengths in the data sets of
+    `data/datasets.toml` fall off like that, too.
 
     >>> drawn = ending(100, 1000, 2000, 1); round(float(drawn.mean())), int(drawn.max()) <= 1000
     (100, True)
@@ -98,7 +99,7 @@ def ending(mean: int, limit: int, count: int, seed: Any, ended: int | None = Non
     (700, 0.33)
     """
     if limit < mean:
-        raise RooflmError(f"output_limit is {limit}, but it must be at least the mean output, {mean}")
+        raise RooflmError(f"{what}_limit is {limit}, but it must be at least the mean {what}, {mean}")
     if ended is not None and ended > mean:
         raise RooflmError(f"output_ended is {ended}, but it must be at most the mean output, {mean}")
     share = (np.random.default_rng(seed).permutation(count) + 0.5) / count

@@ -77,12 +77,14 @@ LOAD = [
            "requests at a time", "load", "1", (SERVE,)),
     Column("rate", "requests a second that arrive on their own", "rate", "1/s", (SERVE,)),
     Column("trace", "file of requests that arrive when it says (csv, jsonl, json)", "text", "", (SERVE,)),
-    Column("dataset", "lengths of a published data set (`rooflm list datasets`), where prompt, output, spread and "
-           "output_limit are blank", "text", "", (ROW,)),
+    Column("dataset", "lengths of a published data set (`rooflm list datasets`), where prompt, output, spread "
+           "and limits are blank", "text", "", (ROW,)),
     Column("requests", "requests of the run", "whole", "1", (SERVE,)),
     Column("warmup", "first requests that the figures leave out", "whole", "1", (SERVE,)),
     Column("spread", "shortest and longest length over `prompt` and `output`, as 0.8,1, uniform between "
            "(blank: all alike)", "pair", "", (SERVE,)),
+    Column("prompt_limit", "most tokens of a prompt, where many are short and few long and `prompt` is their mean",
+           "whole", "tokens", (SERVE,)),
     Column("output_limit", "most tokens of an output, where they end by themselves and `output` is their mean", "whole",
            "tokens", (SERVE,)),
     Column("output_ended", "mean of the outputs that end by themselves, where the others all run to output_limit",

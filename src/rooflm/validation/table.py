@@ -51,7 +51,7 @@ from rooflm.validation.request import Outcome, Request, Skip, Unusable
 TASKS = (INFER, SERVE, TRAIN)
 """What a row may be of."""
 LOADS = ("concurrency", "rate", "trace", "dataset", "replicas", "prefill_replicas", "spread", "requests",
-         "output_limit", "output_ended")  # fmt: skip
+         "prompt_limit", "output_limit", "output_ended")  # fmt: skip
 MEANS = [m.name for m in METRICS.values() if not m.of]
 """The metrics that are no percentile."""
 ONLY_TRAINING = tuple(c.name for c in of_task(TRAIN) if c.read == (TRAIN,))
@@ -256,6 +256,8 @@ def of_dataset(cells: Mapping[str, str], task: str) -> dict[str, Any]:
         found = lengths_of(cells["dataset"])
     except RooflmError as why:
         raise Unusable(str(why)) from None
+    if "spread" in cells:
+        found.pop("prompt_limit", None)
     return {k: v for k, v in found.items() if task == SERVE or k in ("prompt", "output")}
 
 
