@@ -852,3 +852,27 @@ def test_clients_that_start_at_a_rate_do_not_wait_for_each_others_prompts() -> N
 def test_where_only_warm_up_finished_nothing_agrees() -> None:
     out = serve("llama-3.1-8b", gpu="h100-sxm-80gb", concurrency=8, requests=80, horizon=1.0, warmup=8)
     assert out.finished and not out.values()["steady"]["agrees"] and "Steady-state" not in str(out)
+
+
+def test_prompts_first_runs_them_whole_beside_nothing() -> None:
+    """vLLM before V1: a newcomer's pass holds its prompt alone, so that its first token comes no later than with chunks
+    beside decoding, and the others' steps are held up by as much."""
+    load = open_loop(12, 500, 2048, 128, (0.8, 1.0), 1)
+    mixed, first = (metrics.summarise(run_of(load, scheduler=n)).values for n in ("continuous", "prompts-first"))
+    assert first["ttft_s"]["mean"] < 1.02 * mixed["ttft_s"]["mean"]
+    assert first["tpot_s"]["mean"] > mixed["tpot_s"]["mean"]
+
+
+def test_who_is_asked_after_a_prefill_server_takes_a_request_in_once_more() -> None:
+    common = {
+        "gpu": "h100-sxm-80gb",
+        "concurrency": 1,
+        "requests": 4,
+        "prompt": 512,
+        "output": 16,
+        "prefill_replicas": 1,
+    }
+    vllm = serve("llama-3.1-8b", **common)
+    host = vllm.run.pools[1].table.engine.host
+    assert vllm.run.transfer.asked == pytest.approx(float(host.front + host.request))
+    assert serve("llama-3.1-8b", **common, engine="sglang").run.transfer.asked == 0

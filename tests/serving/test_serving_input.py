@@ -187,7 +187,9 @@ def test_same_load_from_arguments_and_from_requests() -> None:
     assert load.prompt.tolist() == given.prompt.tolist() and load.concurrency == given.concurrency
 
 
-@pytest.mark.parametrize("scheduler", ["no-evict", "in-flight", "continuous", "prefill-first", "static"])
+@pytest.mark.parametrize(
+    "scheduler", ["no-evict", "in-flight", "continuous", "prompts-first", "prefill-first", "static"]
+)
 def test_a_prompt_beyond_the_budget_of_its_attention_rank_goes_in_pieces(scheduler) -> None:
     """The ranks' budgets together hold the prompt, but it is on one of them."""
     asked = {"gpu": "h200", "tp": 1, "dp": 8, "ep": 8, "quant": "fp8", "prompt": 20_000, "output": 4, "requests": 8}

@@ -63,7 +63,7 @@ SHELL = grouped((
     Argument("under_load", "flag", "Requests come and go; the best number of clients is searched.", ("search infer",)),
     Argument("find", "text", "With --slo: highest rate or concurrency, fewest replicas.", ("serve",)),
     "How it runs",
-    Argument("scheduler", "text", "continuous, prefill-first, in-flight, no-evict, static.", ("serve",)),
+    Argument("scheduler", "text", "continuous, prompts-first, prefill-first, in-flight, no-evict, static.", ("serve",)),
     Argument("option", "pairs", "Server option: budget=16384, prefix_caching=true, ...", ("serve",)),
     "The answer",
     Argument("ops", "flag", "Add the table of operations.", GRIDS),

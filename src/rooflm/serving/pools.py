@@ -203,7 +203,8 @@ def steady_of(run: Run, warmup: int = 0) -> Steady | None:
 def transfer_of(first: Scenario, second: Scenario, bandwidth: float | None = None) -> Transfer:
     """How a KV cache gets from a prefill replica (first) to a decode replica. Each tensor rank has its own link of the
     cluster's widest tier; the slower side sets the bandwidth unless one (B/s) is given, the longer latency counts. A
-    pipeline stage sends its own layers, a rank of attention data parallelism its own requests."""
+    pipeline stage sends its own layers, a rank of attention data parallelism its own requests. A decode replica that is
+    asked after the prefill one has answered takes a request in as any server does."""
     ways = [(float(np.max(s.cluster.tiers[-1].bandwidth)) * float(s.mapping.tp),
              float(np.max(s.cluster.tiers[-1].latency))) for s in (first, second) if s.cluster.tiers]  # fmt: skip
     usual = Transfer()
@@ -212,7 +213,8 @@ def transfer_of(first: Scenario, second: Scenario, bandwidth: float | None = Non
     pieces = sum(float(b.count) * (1 if isinstance(b.mixer, MLA) else 2)
                  for b in first.model.blocks if float(kv_values(b.mixer)))  # fmt: skip
     host = float(first.engine.host.handover) * pieces / float(first.mapping.pp * first.mapping.dp)
-    return Transfer(bandwidth or slowest, latency, host)
+    way = second.engine.host
+    return Transfer(bandwidth or slowest, latency, host, float(way.front + way.request) * way.asked_after)
 
 
 def prefill_built(common: Mapping[str, Any], own: Mapping[str, Any], replicas: int) -> Built | None:

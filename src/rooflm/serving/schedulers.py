@@ -205,6 +205,16 @@ class PrefillFirst(Continuous):
         return r.kv.used + r.need(request) + future <= r.kv.capacity or (not running and not r.prefilling)
 
 
+class PromptsFirst(Continuous):
+    """vLLM before V1, without chunked prefill: whole prompts that wait run first, in a pass of their own, as far as the
+    token budget goes.
+
+    Source: vLLM 0.6.0, core/scheduler.py, `_schedule_default`.
+    """
+
+    mixes = False
+
+
 class InFlight(Continuous):
     """TensorRT-LLM in-flight batching, MAX_UTILIZATION: whole prompts beside decoding within max_num_tokens, as many
     requests as fit now, pausing (recompute) when the cache runs out. chunked: prompts may be cut.
@@ -327,10 +337,11 @@ class Static(Continuous):
 
 
 SCHEDULERS: dict[str, type[Continuous]] = {
-    "continuous": Continuous, "prefill-first": PrefillFirst, "in-flight": InFlight, "no-evict": NoEviction,
-    "static": Static,
+    "continuous": Continuous, "prompts-first": PromptsFirst, "prefill-first": PrefillFirst, "in-flight": InFlight,
+    "no-evict": NoEviction, "static": Static,
 }  # fmt: skip
-"""Scheduler by name: continuous (vLLM), prefill-first (SGLang), in-flight and no-evict (TensorRT-LLM), static."""
+"""Scheduler by name: continuous (vLLM), prompts-first (vLLM before V1), prefill-first (SGLang), in-flight and no-evict
+(TensorRT-LLM), static."""
 
 
 def scheduler(name: str) -> Continuous:

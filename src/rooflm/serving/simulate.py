@@ -47,12 +47,13 @@ class Pool:
 
 @dataclass(frozen=True)
 class Transfer:
-    """KV cache sent from a prefill to a decode replica: B/s, s of latency, and s of the prefill replica's host, which
-    sends one cache after the other."""
+    """KV cache sent from a prefill to a decode replica: B/s, s of latency, s of the prefill replica's host, which sends
+    one cache after the other, and s until a decode replica has heard of it."""
 
     bandwidth: float = 50e9
     latency: float = 5e-3
     host: float = 0.0
+    asked: float = 0.0
 
     @property
     def most(self) -> float:
@@ -61,7 +62,7 @@ class Transfer:
 
     def lasts(self, sent: float) -> float:
         """Seconds until so many bytes have come, once their turn has."""
-        return self.host + self.latency + sent / self.bandwidth
+        return self.host + self.asked + self.latency + sent / self.bandwidth
 
 
 @dataclass(frozen=True)
