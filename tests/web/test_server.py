@@ -184,6 +184,18 @@ def test_a_load_within_limits_holds_and_the_next_breaks() -> None:
         assert within == (r["clients"] <= edge)
 
 
+def test_the_load_that_holds_is_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answered("serve", output="16", tpot="12ms", concurrency="24")
+    capsys.readouterr()
+    told = []
+    for line in found.command.splitlines():
+        assert main([*shlex.split(line)[1:], "--json"]) == 0
+        told.append(json.loads(capsys.readouterr().out))
+    (chosen,) = [r for r in found.data()["runs"] if r["clients"] == 24]
+    assert told[0]["ttft_s"]["p95"] == chosen["ttft_p95"] and told[0]["tpot_s"]["mean"] == chosen["tpot_mean"]
+    assert told[1]["found"]["concurrency"] == found.data()["most_clients"]
+
+
 def test_a_search_under_load_says_what_was_simulated() -> None:
     found = answered("search", find__concurrency="20", find__gpus_max="2", output="64")
     assert "Simulated with 20 clients" in " ".join(found.said)
