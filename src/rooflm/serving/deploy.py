@@ -375,7 +375,7 @@ def deploy(
               f"{p.counted:,.0f} by our count: they are taken as told" for p in pools if p.capacity.tokens > p.counted
     ]  # fmt: skip
     if router != ROUTERS[0] and max(replicas, prefill_replicas) == 1:
-        beyond.append(f"router {router} has no effect: there is one replica")
+        beyond.append(f"router {router} has no effect with one replica")
     return Deployment(pools, router, network, (*constants_note, *assumed), (*built.warnings, *beyond))
 
 
