@@ -841,3 +841,18 @@ def test_clients_that_start_at_a_rate_do_not_wait_for_each_others_prompts() -> N
 def test_where_only_warm_up_finished_nothing_agrees() -> None:
     out = serve("llama-3.1-8b", gpu="h100-sxm-80gb", concurrency=8, requests=80, horizon=1.0, warmup=8)
     assert out.finished and not out.values()["steady"]["agrees"] and "Steady-state" not in str(out)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+@pytest.mark.parametrize("rate", [0.5, 2.0, 40.0])
+def test_no_more_wait_than_their_first_tokens_allow(engine: str, rate: float) -> None:
+    """Little's law: requests that wait, in the mean, are those that come a second times how long each waits, which is
+    part of its time to first token."""
+    found = serve("llama-3.1-8b", gpu="h100-sxm-80gb", engine=engine, rate=rate, requests=200).values()
+    assert 0 <= found["queue"] <= found["requests_per_s"] * found["ttft_s"]["mean"]
+
+
+def test_who_is_served_one_by_one_waits_for_all_before() -> None:
+    common: dict[str, Any] = {"gpu": "h100-sxm-80gb", "spread": (1.0, 1.0), "prompt": 300, "output": 20}
+    found = serve("llama-3.1-8b", rate=math.inf, requests=30, options={"max_sequences": 1}, **common).values()
+    assert found["queue"] == pytest.approx(np.mean(range(30)), rel=0.03)  # 29 at first, none at last
