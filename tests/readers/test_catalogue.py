@@ -362,5 +362,5 @@ def test_a_cluster_for_any_device_wants_one() -> None:
 def test_a_cluster_without_a_device_says_what_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('[[tiers]]\nkind = "nvlink"\nsize = 8\nbandwidth = "450 GB/s"\n', encoding="utf-8")
-    with pytest.raises(RooflmError, match="mine.* lacks the field 'device': the name of a card"):
+    with pytest.raises(RooflmError, match=r"mine.* lacks the field 'device': the name of a card"):
         load_cluster(str(path))
