@@ -187,7 +187,10 @@ class SearchTask:
         axes, fixed, _ = self.grids[spot.grid]
         count, arguments = block_point(axes, fixed, self.cell(spot))
         found = self.bands(axes=count, **arguments)
-        return {k: {end: float(np.ravel(v)[0]) for end, v in band.items()} for k, band in found.items()}
+        return {
+            k: {end: int(at) if end == "rows" else float(at) for end, v in band.items() for at in np.ravel(v)[:1]}
+            for k, band in found.items()
+        }
 
     def candidate(self, spot: Location, outputs: dict[str, float] | None = None) -> Candidate:
         """A point: its inputs and outputs, worked out by itself where they are not known."""
