@@ -237,6 +237,20 @@ def test_a_grid_warns_of_what_a_point_would(capsys: pytest.CaptureFixture[str]) 
     assert "beyond" in json.loads(capsys.readouterr().out)["warnings"][0]
 
 
+def test_a_grid_says_how_wide_its_bands_are(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("infer", "llama-3.1-8b", "--gpu", "h100,a100", "--batch", "1,8")
+    _, out, _ = _run(capsys, *words, "--json")
+    grid, low, high = json.loads(out), [], []
+    for i, j in ((i, j) for i in range(2) for j in range(2)):
+        low.append(grid["error_band"]["ttft_s"]["low"][i][j] / grid["ttft_s"][i][j])
+        high.append(grid["error_band"]["ttft_s"]["high"][i][j] / grid["ttft_s"][i][j])
+    _, out, _ = _run(capsys, *words)
+    assert f"In four of five like cases: TTFT {min(low):.2f} to {max(high):.2f}, TPOT" in out and "at the widest" in out
+    assert "four of five" not in _run(capsys, *words, "--efficiency", "ideal")[1]
+    loads = ("serve", "llama-3.1-8b", "--gpu", "h100", "--rate", "1,2", "--requests", "40")
+    assert "In four of five like cases: TTFT " in _run(capsys, *loads)[1]
+
+
 def test_a_list_of_prices_shows_what_tokens_cost(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["infer", "llama-2-7b", "--gpu", "a100", "--price", "1,2"]) == 0
     head, one, two = (line.split() for line in capsys.readouterr().out.splitlines()[:3])
@@ -259,7 +273,7 @@ def test_values_of_an_axis_have_their_units(capsys: pytest.CaptureFixture[str]) 
 def test_a_grid_says_what_each_of_its_cards_runs(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["infer", "llama-3.1-8b", "--gpu", "h100,v100,m3-max", "--batch", "1,2", "--quant", "bf16"]
     assert main(words) == 0
-    _, same, assumed = capsys.readouterr().out.split("\n\n")
+    _, _, same, assumed = capsys.readouterr().out.split("\n\n")
     assert same.strip() == "all of them: llama-3.1-8b; prompt 512; output 128"
     told = " ".join(assumed.split())
     assert "engine vllm (m3-max: llama.cpp);" in told

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
@@ -356,3 +357,10 @@ def test_a_cluster_for_any_device_wants_one() -> None:
     device = load_device("rtx-3060")
     assert load_cluster("10gbe", device).device is device
     assert load_cluster("dgx-a100", "a100-sxm-40gb").device.dram.size == 40 * 2**30
+
+
+def test_a_cluster_without_a_device_says_what_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('[[tiers]]\nkind = "nvlink"\nsize = 8\nbandwidth = "450 GB/s"\n', encoding="utf-8")
+    with pytest.raises(RooflmError, match=r"mine.* lacks the field 'device': the name of a card"):
+        load_cluster(str(path))

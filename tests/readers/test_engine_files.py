@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rooflm import RooflmError, infer, serve
+from rooflm import RooflmError, infer, serve, train
 from rooflm.catalogue.engine import ABOUT, GROUPS, PLACES, Command, Engine, ServerOptions
 from rooflm.catalogue.fields import abouts
 from rooflm.cli.app import main
@@ -40,6 +40,21 @@ def test_a_file_on_a_base_gives_the_bases_answer(tmp_path: Path, base: str, more
     load: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "concurrency": 8, "prompt": 256}
     load |= {"output": 32, "requests": 24}
     assert serve(**load, engine=name).values()["ttft_s"] == serve(**load, engine=base).values()["ttft_s"]
+
+
+def test_an_answer_says_what_a_file_of_ones_own_stands_on(tmp_path: Path) -> None:
+    said = {
+        'base = "vllm"\nstep = "0.5 ms"\n[server]\nmax_sequences = 8': "mine is vllm but for step, "
+        "server.max_sequences (constants and error bands of vllm)",
+        'base = "vllm"': "mine is as vllm",
+        'step = "0.5 ms"': "mine has no base: all but step are defaults, fitted to no engine",
+    }
+    for text, expected in said.items():
+        assert expected in infer(**HERE, engine=own(tmp_path, text)).assumed
+    trained = train("llama-3.1-8b", gpu="h100", batch=8, engine=own(tmp_path, 'base = "megatron"\nstep = "1 ms"'))
+    assert any(told.startswith("mine is megatron but for step") for told in trained.assumed)
+    machine = Path(__file__).parents[2] / "docs" / "measured" / "two-cores.toml"
+    assert not any("base" in told for told in infer("smollm2-135m", gpu=str(machine)).assumed)
 
 
 def test_what_a_file_gives_itself_no_card_scales(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ def test_what_differs_from_a_known_card_is_enough(tmp_path: Path) -> None:
     assert (mine.dram.bandwidth, mine.sms, mine.peak, mine.kernels_of) == (
         known.dram.bandwidth, known.sms, known.peak, "rtx-4090"
     )  # fmt: skip
-    assert mine.inferred == "all but dram.size of rtx-4090"
-    assert load_device(written(tmp_path, 'base = "rtx-4090"\nnote = "mine"\n')).inferred == "the same as rtx-4090"
+    assert mine.inferred == "is rtx-4090 but for dram.size"
+    assert load_device(written(tmp_path, 'base = "rtx-4090"\nnote = "mine"\n')).inferred == "is as rtx-4090"
 
 
 @pytest.mark.parametrize(

@@ -269,3 +269,18 @@ def test_degrees_that_no_split_has_are_told_with_the_rules() -> None:
 def test_a_limit_of_cost_is_in_dollars() -> None:
     found = rooflm.search_infer("llama-3.1-8b", gpu="h100", gpus=1, cost=0.1)
     assert found.best is None and "cost of a million tokens (0.10 USD)" in str(found)
+
+
+def test_the_best_points_bands_are_those_of_its_prediction(capsys):
+    found = search_infer("llama-3.1-8b", gpu="h100", gpus_max=4, ttft=0.5)
+    best = rooflm.infer("llama-3.1-8b", **{"gpu": "h100", **found.best.inputs})
+    for key, band in best.error_band.items():
+        assert found.error_band[key] == pytest.approx({end: float(v) for end, v in band.items()}, rel=1e-9)
+    assert not search_infer("llama-3.1-8b", gpu="h100", ttft=1e-9).error_band
+    step = rooflm.search_train("llama-3.1-8b", gpu="h100", gpus=8, batch=64)
+    run = rooflm.train("llama-3.1-8b", **{"gpu": "h100", "gpus": 8, "batch": 64, **step.best.inputs})
+    assert step.error_band["step_time_s"]["low"] == pytest.approx(float(run.error_band["step_time_s"]["low"]), rel=1e-9)
+    under = rooflm.search_serve("llama-3.1-8b", gpu="h100", gpus=1, concurrency=8, confirm=1)
+    assert under.error_band == under.chosen.served.values()["error_band"]
+    main(["search", "infer", "llama-3.1-8b", "--gpu", "h100", "--gpus", "1"])
+    assert "In four of five like cases: TTFT between " in capsys.readouterr().out

@@ -876,3 +876,18 @@ def test_who_is_asked_after_a_prefill_server_takes_a_request_in_once_more() -> N
     host = vllm.run.pools[1].table.engine.host
     assert vllm.run.transfer.asked == pytest.approx(float(host.front + host.request))
     assert serve("llama-3.1-8b", **common, engine="sglang").run.transfer.asked == 0
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+@pytest.mark.parametrize("rate", [0.5, 2.0, 40.0])
+def test_no_more_wait_than_their_first_tokens_allow(engine: str, rate: float) -> None:
+    """Little's law: requests that wait, in the mean, are those that come a second times how long each waits, which is
+    part of its time to first token."""
+    found = serve("llama-3.1-8b", gpu="h100-sxm-80gb", engine=engine, rate=rate, requests=200).values()
+    assert 0 <= found["queue"] <= found["requests_per_s"] * found["ttft_s"]["mean"]
+
+
+def test_who_is_served_one_by_one_waits_for_all_before() -> None:
+    common: dict[str, Any] = {"gpu": "h100-sxm-80gb", "spread": (1.0, 1.0), "prompt": 300, "output": 20}
+    found = serve("llama-3.1-8b", rate=math.inf, requests=30, options={"max_sequences": 1}, **common).values()
+    assert found["queue"] == pytest.approx(np.mean(range(30)), rel=0.03)  # 29 at first, none at last

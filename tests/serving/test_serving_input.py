@@ -197,3 +197,11 @@ def test_a_prompt_beyond_the_budget_of_its_attention_rank_goes_in_pieces(schedul
     found = serve("deepseek-v3", concurrency=8, options=options, **asked)
     assert found.summary.values["finished"] == 8
     assert found.run.replicas[0].meter.prefill_passes >= 5
+
+
+def test_a_router_of_one_replica_is_told_to_do_nothing() -> None:
+    common: dict[str, Any] = {"gpu": "h100-sxm-80gb", "rate": 2.0, "requests": 20}
+    said = "router least-loaded has no effect with one replica"
+    assert said in serve("llama-3.1-8b", router="least-loaded", **common).warnings
+    assert not serve("llama-3.1-8b", router="least-loaded", replicas=2, **common).warnings
+    assert not serve("llama-3.1-8b", **common).warnings

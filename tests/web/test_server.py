@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import shlex
 import urllib.error
 import urllib.parse
@@ -18,7 +19,7 @@ import pytest
 
 import rooflm
 from rooflm.cli.app import main
-from rooflm.shown.blocks import Code
+from rooflm.shown.blocks import Code, Facts
 from rooflm.shown.numbers import count
 from rooflm.web import page
 from rooflm.web.asked import read_query
@@ -184,9 +185,29 @@ def test_a_load_within_limits_holds_and_the_next_breaks() -> None:
         assert within == (r["clients"] <= edge)
 
 
+def test_the_load_that_holds_is_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answered("serve", output="16", tpot="12ms", concurrency="24")
+    capsys.readouterr()
+    told = []
+    for line in found.command.splitlines():
+        assert main([*shlex.split(line)[1:], "--json"]) == 0
+        told.append(json.loads(capsys.readouterr().out))
+    (chosen,) = [r for r in found.data()["runs"] if r["clients"] == 24]
+    assert told[0]["ttft_s"]["p95"] == chosen["ttft_p95"] and told[0]["tpot_s"]["mean"] == chosen["tpot_mean"]
+    assert told[1]["found"]["concurrency"] == found.data()["most_clients"]
+
+
 def test_a_search_under_load_says_what_was_simulated() -> None:
     found = answered("search", find__concurrency="20", find__gpus_max="2", output="64")
     assert "Simulated with 20 clients" in " ".join(found.said)
+    for query in ({}, {"find__concurrency": "20"}):
+        (users,) = [
+            b for b in answered("search", find__gpus_max="2", output="64", **query).blocks if isinstance(b, Facts)
+        ]
+        first, each = users.rows[:2]
+        assert (
+            re.search(r"between .* in four of five like cases \(\d+ measured\)", first.note) and "between" in each.note
+        )
     assert any(isinstance(b, Code) and b.text.startswith("vllm serve") for b in found.blocks)
     none = answered("search", ttft="1us")
     assert none.tone == "bad" and "Nothing meets" in none.verdict

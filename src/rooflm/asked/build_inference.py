@@ -44,7 +44,7 @@ from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import default_cluster, load_cluster, load_device
 from rooflm.readers.engine_releases import out_of_range
-from rooflm.readers.engines import load_engine
+from rooflm.readers.engines import load_engine, stands_on
 from rooflm.readers.prices import GIVEN, OWN
 from rooflm.readers.prices import price_note as told_prices
 from rooflm.readers.released import scheme_in_name
@@ -245,9 +245,11 @@ def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
 
 def release_told(engine: str | Engine, runner: Engine) -> list[str]:
     """What stands in for an engine's release that the row which runs does not include, and for one that goes by a name
-    which is another word than its row's."""
-    if not isinstance(engine, str) or is_path(engine):
+    which is another word than its row's; of a file of one's own, what it builds on."""
+    if not isinstance(engine, str):
         return []
+    if is_path(engine):
+        return [said] if (said := stands_on(engine)) else []
     other = f"engine {engine} is {runner.name} here" if engine.strip().lower()[:1] != runner.name[:1] else ""
     return [said for said in (other, out_of_range(engine, runner.name)) if said]
 

@@ -127,8 +127,10 @@ def idle(m: Mapping) -> list[str]:
 
     >>> idle(Mapping(vp=2)), idle(Mapping(pp=4, schedule="interleaved"))
     (['vp 2 has no effect: pp is 1'], ['schedule interleaved has no effect: vp is 1'])
+    >>> idle(Mapping(sp=True)), idle(Mapping(sp=True, tp=2))
+    (['sp has no effect: tp is 1'], [])
     """
-    out = []
+    out = ["sp has no effect: tp is 1"] if np.any(m.sp) and np.all(np.asarray(m.tp) <= 1) else []
     alone, virtual = np.all(np.asarray(m.pp) <= 1), np.any(np.asarray(m.vp) > 1)
     if virtual and (m.schedule != "interleaved" or alone):
         lone = "pp is 1" if alone else f"schedule {m.schedule} does not interleave"

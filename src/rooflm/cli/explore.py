@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import Argument, grouped
@@ -27,8 +27,10 @@ from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.shown.numbers import count, text
 
 if TYPE_CHECKING:
+    from rooflm.plots.picture import Picture
     from rooflm.technology.explore import Columns, Space, Task
 
+Run = Callable[[Any, dict[str, Any], dict[str, Any]], None]
 app = group("explore", "Explore hardware: what a node, a memory or a network buys.")
 
 GRID, SPLIT, FRONT, GEMMS, LADDER, DIES = (
@@ -117,12 +119,18 @@ def _space(asked: Mapping[str, Any]) -> Space:
     return Space(asked["die"], node, dram, tuple(names_in(asked["network"])), tuple(listed))
 
 
-def _deliver(table: Columns, head: dict[str, Any], shown: Mapping[str, Any], blocks: Sequence[Block]) -> None:
-    """Write, then print."""
+def _deliver(
+    table: Columns, head: dict[str, Any], shown: Mapping[str, Any], blocks: Sequence[Block],
+    picture: Callable[[], Picture],
+) -> None:  # fmt: skip
+    """Draw and write what is asked for, then print."""
     from rooflm.shown.answer import plain
     from rooflm.sweep.files import check_target, write_text
     from rooflm.sweep.files import table as csv_text
 
+    if shown["plot"]:
+        picture().save(shown["plot"])
+        tell(f"wrote {shown['plot']}")
     values = {**head, "columns": {k: v.tolist() for k, v in table.items()}}
     if shown["out"]:
         target = check_target(shown["out"], ("csv", "json"))
@@ -155,7 +163,7 @@ def _limits(limit: list[str] | None) -> dict[str, float]:
 
 def grid(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm explore grid` does with its arguments."""
-    from rooflm.cli.explore_bars import KINDS, draw_bars
+    from rooflm.cli.explore_pictures import KINDS, grid_picture
     from rooflm.technology.explore import grid as worked_out
 
     task, space = _task(model, asked), _space(asked)
@@ -163,23 +171,21 @@ def grid(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
         raise RooflmError(f"--plot-kind is {shown['plot_kind']!r}, but it must be {' or '.join(KINDS)}")
     if shown["plot_kind"] and not shown["plot"]:
         raise RooflmError("--plot-kind needs a picture to draw: give --plot FILE")
-    if shown["plot"]:
-        from rooflm.plots.picture import check_picture
-
-        check_picture(shown["plot"])
     with working("designs worked out"):
         table = _front(worked_out(task, space, on=asked["on"]), asked.get("front"))
-    if shown["plot"]:
-        name = MEANING[task.metric].capitalize()
-        about = f"{model}, {hardware_text(asked)}"
-        draw_bars(table, space.names, f"{name} by cause", about, shown["plot"], shown["plot_kind"])
+
+    def picture() -> Picture:
+        title = f"{MEANING[task.metric].capitalize()} by cause"
+        return grid_picture(table, space.names, title, f"{model}, {hardware_text(asked)}", shown["plot_kind"])
+
     head = {"model": model, "phase": asked["phase"], "metric": task.metric, "mappings": task.choices,
             "axes": list(space.names)}  # fmt: skip
-    _deliver(table, head, shown, [*title_blocks(model, task, asked), *design_rows(table, space.names)])
+    _deliver(table, head, shown, [*title_blocks(model, task, asked), *design_rows(table, space.names)], picture)
 
 
 def split(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm explore split` does with its arguments."""
+    from rooflm.cli.explore_pictures import split_picture
     from rooflm.technology.split import METHODS, problem
 
     method, goal, seed = asked["method"], asked["goal"], asked["seed"]
@@ -201,11 +207,18 @@ def split(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
               *design_rows(found.report, ()), BLANK, *design_summary(found.report)]  # fmt: skip
     head = {"model": model, "goal": goal, "value": found.value, "start": found.start, "evaluations": found.evaluations,
             "method": method, "seed": seed, "shares": found.shares}  # fmt: skip
-    _deliver({k: v for k, v in found.report.items() if v.dtype != object}, head, shown, blocks)
+    _deliver(
+        {k: v for k, v in found.report.items() if v.dtype != object},
+        head,
+        shown,
+        blocks,
+        lambda: split_picture(found.shares, f"Best split for {name}", f"{model}, {hardware_text(asked)}: {value}"),
+    )
 
 
 def front(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm explore front` does with its arguments."""
+    from rooflm.cli.explore_pictures import front_picture
     from rooflm.technology.front import search
 
     task, space = _task(model, asked), _space(asked)
@@ -222,11 +235,14 @@ def front(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     head = {"model": model, "phase": asked["phase"], "metric": task.metric, "goals": list(found.goals),
             "seed": asked["seed"], "evaluations": found.evaluations, "space": space.size}  # fmt: skip
     _deliver(t, head, shown, [*title_blocks(model, task, asked), Say(spread), BLANK,
-                           *table_blocks(rows, sides, ("bound",), len(t["time_s"]) - most)])  # fmt: skip
+                           *table_blocks(rows, sides, ("bound",), len(t["time_s"]) - most)],
+             lambda: front_picture(t, space.names, found.goals, "Designs that no other beats",
+                                   f"{model}, {hardware_text(asked)}"))  # fmt: skip
 
 
 def gemms(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm explore gemms` does with its arguments."""
+    from rooflm.cli.explore_pictures import products_picture
     from rooflm.technology.reports import gemm_bounds
 
     prompt, batch = asked["prompt"], asked["batch"]
@@ -235,13 +251,14 @@ def gemms(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     rows += [(str(t["gpu"][i]), str(t["product"][i]), *(f"{t[k][i]:.0f}" for k in "mnk"), text(t["time_s"][i], "s"),
               str(t["bound"][i]), count(t["flop_per_byte"][i]), count(t["balance"][i]))
              for i in range(len(t["gpu"]))]  # fmt: skip
+    about = f"{model}, products of a prefill layer: batch {batch}, prompt {prompt}, 16 bits, {asked['efficiency']}"
     told = [
-        Say(f"{model}, products of a prefill layer: batch {batch}, prompt {prompt}, 16 bits, {asked['efficiency']}",
-            "title"),
+        Say(about, "title"),
         Say("FLOP/B: arithmetic per byte moved; below the GPU's balance (peak FLOP/s over B/s) memory is the bound."),
     ]  # fmt: skip
     _deliver(t, {"model": model, "prompt": prompt, "batch": batch}, shown,
-          [*told, BLANK, *table_blocks(rows, "llrrrrlrr", ("balance", "FLOP/B"), 0)])  # fmt: skip
+          [*told, BLANK, *table_blocks(rows, "llrrrrlrr", ("balance", "FLOP/B"), 0)],
+          lambda: products_picture(t, about))  # fmt: skip
 
 
 def generations(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -249,24 +266,18 @@ def generations(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> Non
     from rooflm.cli.explore_generations import ladder_blocks, ladder_picture, ladder_table, reading_blocks
     from rooflm.technology.generations import Ladder
 
-    if shown["plot"]:
-        from rooflm.plots.picture import check_picture
-
-        check_picture(shown["plot"])
     head = {k: asked[k] for k in ("gpus", "tp", "pp", "batch", "seq", "micro_batch")}
     ladder = Ladder(model, **head)
     readings = asked["readings"]
     table = ladder.readings([ladder.gpus * n for n in (1, 2, 4, 8)]) if readings else ladder_table(ladder)
-    if shown["plot"]:
-        ladder_picture(ladder).save(shown["plot"])
-        tell(f"wrote {shown['plot']}")
     worth = {} if readings else {"worth": {mode: ladder.worth(mode) for mode in ("calibrated", "ideal")}}
     blocks = reading_blocks(table) if readings else ladder_blocks(ladder, table, worth["worth"])
-    _deliver(table, {"model": model} | head | worth, shown, blocks)
+    _deliver(table, {"model": model} | head | worth, shown, blocks, lambda: ladder_picture(ladder))
 
 
 def dies(_: None, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm explore dies` does with its arguments."""
+    from rooflm.cli.explore_pictures import dies_picture
     from rooflm.technology.explore import DIES as KNOWN
     from rooflm.technology.reports import reconstruction
 
@@ -276,7 +287,20 @@ def dies(_: None, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     rows += [(str(t["die"][i]), str(t["quantity"][i]), text(t["engine"][i], str(t["unit"][i])),
               text(t["catalogue"][i], str(t["unit"][i])), f"{100 * t['error'][i]:+.0f} %")
              for i in range(len(t["die"]))]  # fmt: skip
-    _deliver(t, {}, shown, [*table_blocks(rows, "llrrr", (), 0), BLANK, *map(Say, notes)])
+    _deliver(t, {}, shown, [*table_blocks(rows, "llrrr", (), 0), BLANK, *map(Say, notes)], lambda: dies_picture(t))
+
+
+def checked(run: Run) -> Run:
+    """A command that refuses a picture which could not be drawn, before any work is done."""
+
+    def started(model: Any, asked: dict[str, Any], shown: dict[str, Any]) -> None:
+        if shown["plot"]:
+            from rooflm.plots.picture import check_picture
+
+            check_picture(shown["plot"])
+        run(model, asked, shown)
+
+    return started
 
 
 for name, run, told in (
@@ -289,5 +313,5 @@ for name, run, told in (
      "change is worth."),
     (DIES, dies, "Known GPUs as the engine rebuilds them from node and die, beside their catalogue numbers."),
 ):  # fmt: skip
-    made = command(name, [], run, told, own=ROWS, first=run is not dies or None)
+    made = command(name, [], checked(run), told, own=ROWS, first=run is not dies or None)
     app.command(name.split()[1], cls=exemplified(name))(made)

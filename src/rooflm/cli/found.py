@@ -57,6 +57,7 @@ def result_json(found: Any, command: str, seconds: float) -> dict[str, Any]:
         "feasible": found.feasible,
         "seconds": seconds,
         "best": inputs_and_outputs(found.best) if found.best else None,
+        "error_band": found.error_band,
         "top": [inputs_and_outputs(c) for c in found.top],
         "front": [inputs_and_outputs(c) for c in found.front],
         **({"without_pools": result_json(found.without_pools, "", seconds)} if found.without_pools else {}),

@@ -78,7 +78,7 @@ SHELL = grouped((
     Argument("out", "file", "Write the best and the trade-off: csv, parquet, xlsx, md or json.", SEARCHES),
     Argument("out", "file", "Write csv or json.", EXPLORES),
     Argument("out", "file", "Write every row and its prediction, csv.", ("validate",)),
-    Argument("plot", "file", "Draw a png, svg or html.", (*GRIDS, "explore grid", "explore generations")),
+    Argument("plot", "file", "Draw a png, svg or html.", (*GRIDS, *EXPLORES)),
     Argument("plot", "file", "Queue, running, KV over time; of a grid its curves: png, svg, html.", ("serve",)),
     Argument("plot", "file", "Draw the trade-off, or of training the best steps: png, svg, html.", SEARCHES),
     Argument("plot", "file", "Draw predicted over measured (png, svg).", ("validate",)),

@@ -183,6 +183,7 @@ def grid_table(grid: Any) -> list[Block]:
     price = grid_prices(grid, [c[0] for c in shown])
     return [
         made,
+        *grid_bands(grid, shown),
         *([BLANK, Say(price, "faint", "price")] if price else []),
         *([Say(f"... {left:,} more points: write them with --out FILE.csv")] if left > 0 else []),
         *fixed_sizes(grid),
@@ -215,6 +216,22 @@ def grid_prices(grid: Any, keys: Iterable[str]) -> str:
     path = "cluster.device.price"
     given = grid.fixed | ({"sets": {path: grid.fixed[path]}} if path in grid.fixed else {})
     return "" if swept else prices_told(gpus, grid.fixed.get("cluster"), given)
+
+
+def grid_bands(grid: Any, shown: Sequence[tuple[str, str, Any]]) -> list[Block]:
+    """The error bands of the times shown, as shares of them: the widest of all points."""
+    told, wide = [], False
+    for key, heading, _ in shown:
+        ends = [grid.arrays.get(f"error_band.{key}.{end}") for end in ("low", "high")]
+        if ends[0] is None or key == "latency_s":  # which has the band of its tokens
+            continue
+        values = np.asarray(grid.arrays[key], dtype=float)
+        low, high = (np.asarray(end / values)[np.isfinite(end / values)] for end in map(np.asarray, ends))
+        if low.size:
+            told.append(f"{heading} {np.min(low):.2f} to {np.max(high):.2f}")
+            wide |= bool(np.ptp(low) > 0.005 or np.ptp(high) > 0.005)
+    widest = ", at the widest (--json and --out have each point's)" if wide else ""
+    return [BLANK, Say(f"In four of five like cases: {', '.join(told)} times these figures{widest}.")] if told else []
 
 
 def judgement(grid: Any, place: tuple[int, ...]) -> str:

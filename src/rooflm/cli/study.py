@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import Argument, grouped
-from rooflm.cli.console import dumps, show
+from rooflm.cli.console import dumps, show, tell
 from rooflm.cli.options import command, completing, word
 from rooflm.errors import RooflmError
 from rooflm.shown import blocks
@@ -56,6 +56,7 @@ def study(name: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     found = [make(n) for n in (WORKS if name == "all" else (name,))]
     if plot:
         draw_one(found[0], picture, plot)
+        tell(f"wrote {plot}")
     if out:
         for each in found:
             write(each, Path(out))

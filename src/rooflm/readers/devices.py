@@ -106,7 +106,9 @@ def cluster_parts(name: str) -> tuple[str, str, dict[str, Any]]:
     raw, canonical = raw_row("cluster", name)
     label = row_label("cluster", name)
     own = descriptive_fields(raw, label, Description)[1]
-    device = field_value(f"{label}: device", own.pop("device", None), About("", kind="word"))
+    if "device" not in own:
+        raise RooflmError(f"{label} lacks the field 'device': the name of a card, or '*' for any")
+    device = field_value(f"{label}: device", own.pop("device"), About("", kind="word"))
     found = dataclass_fields(Cluster, own, label, but=("name", "device"))
     sizes = [float(tier.size) for tier in found.get("tiers", ())]
     if not sizes:

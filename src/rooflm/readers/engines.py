@@ -23,6 +23,7 @@ from rooflm.readers.rows import (
     extra_table,
     is_path,
     names,
+    own_row,
     raw_row,
     resolve,
     row_label,
@@ -118,6 +119,22 @@ def row_of(name: str, above: tuple[str, ...] = ()) -> Row:
     if name in above:
         raise RooflmError(f"{name}, engine: it builds on itself")
     return _read(name, above) if is_path(name) else _packaged(resolve("engine", name))
+
+
+def stands_on(path: str) -> str:
+    """What an engine's file builds on and whose constants it takes, in words for the answer ("" of a whole machine's
+    file, whose constants were fitted to that machine)."""
+    if own_row("engine", path):
+        return ""
+    raw, name = raw_row("engine", path)
+    about, own = descriptive_fields(raw, row_label("engine", path), EngineDescription)
+    tables = {"server": about.server, "command": about.command, "cards": about.cards}
+    new = [*own, *(f"{table}.{key}" for table, keys in tables.items() for key in keys)]
+    said = ", ".join(new) if len(new) <= 6 else f"{len(new)} fields"
+    if not about.base:
+        return f"{name} has no base: all but {said} are defaults, fitted to no engine"
+    whose = f"constants and error bands of {row_of(about.base).engine.runs}"
+    return f"{name} is {about.base} but for {said} ({whose})" if new else f"{name} is as {about.base}"
 
 
 @lru_cache

@@ -125,7 +125,7 @@ def completed(row: Mapping[str, Any], label: str) -> tuple[dict[str, Any], str]:
             own["peak"] = _rescaled(start["peak"], own["peak"]["bf16"], row_label("gpu", base))
         taken = {k: v for k, v in start.items() if k not in NOT_TAKEN} | {"price": start["price"]}
         new = ", ".join(sorted(_fields(own) - {"name", "note"}))
-        return merged({"kernels_of": name} | taken, own), f"all but {new} of {name}" if new else f"the same as {name}"
+        return merged({"kernels_of": name} | taken, own), f"is {name} but for {new}" if new else f"is as {name}"
     if all(name in own for name in REQUIRED):
         return own, ""
     missing = [k for k in NEEDED if not _has(own, k)]

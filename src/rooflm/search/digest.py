@@ -65,7 +65,8 @@ class SearchTask:
 
     best_of: axes along which points are one answer (of several batches, the best). twin_outputs: answers that agree in
     the score and in these outputs are twins, and the first one is kept (they differ in an option without effect). then:
-    the output of which less is better where scores are one ("": the first in the space).
+    the output of which less is better where scores are one ("": the first in the space). bands: the error bands of a
+    point, evaluated like the outputs (None: a search that has none of its estimates).
     """
 
     evaluate: Evaluate
@@ -76,6 +77,7 @@ class SearchTask:
     best_of: tuple[str, ...] = ()
     twin_outputs: tuple[str, ...] = ()
     then: str = ""
+    bands: Evaluate | None = None
 
     @cached_property
     def rules(self) -> tuple[Limit, ...]:
@@ -177,6 +179,18 @@ class SearchTask:
         at |= {a.name: first for a, (first, _) in zip(numeric, cells, strict=True)}
         stated = {k: v for k, v in fixed.items() if k in names and v is not None}
         return stated | {member.name: member.values[at[axis.name]] for axis in axes for member in axis.members}
+
+    def error_band(self, spot: Location) -> dict[str, dict[str, float]]:
+        """Ends of the error bands of a point and the rows behind them, by output."""
+        if self.bands is None:
+            return {}
+        axes, fixed, _ = self.grids[spot.grid]
+        count, arguments = block_point(axes, fixed, self.cell(spot))
+        found = self.bands(axes=count, **arguments)
+        return {
+            k: {end: int(at) if end == "rows" else float(at) for end, v in band.items() for at in np.ravel(v)[:1]}
+            for k, band in found.items()
+        }
 
     def candidate(self, spot: Location, outputs: dict[str, float] | None = None) -> Candidate:
         """A point: its inputs and outputs, worked out by itself where they are not known."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflm.search.space import Candidate, Goal
@@ -30,7 +30,7 @@ class SearchResult(Answer):
     next better points, and the constraints that they violate; nearest: where no point is legal, the one that comes
     nearest; unmet: constraints that no point meets, in words; same: options without effect on the best points, in
     words; without_pools: the answer of deployments without pools, where there are both kinds; prices: what costs rest
-    on; model: the name of what was searched for."""
+    on; model: the name of what was searched for; error_band: of the best point, as an estimate has it."""
 
     goal: Goal
     points: int
@@ -45,6 +45,7 @@ class SearchResult(Answer):
     without_pools: SearchResult | None = None
     prices: str = ""
     model: str = ""
+    error_band: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def best(self) -> Candidate | None:
@@ -78,7 +79,7 @@ class SearchResult(Answer):
         """The best points and the trade-off, in plain Python values."""
         top, front = ([{**c.inputs, **c.outputs} for c in cs] for cs in (self.top, self.front))
         told: dict[str, Any] = plain({"objective": self.goal.name, "points": self.points, "feasible": self.feasible,
-                                      "top": top, "front": front, "prices": self.prices,
+                                      "top": top, "front": front, "error_band": self.error_band, "prices": self.prices,
                                       "assumed": self.assumed})  # fmt: skip
         return told
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from rooflm.asked.answers.said import dollars
+from rooflm.asked.answers.said import banded, dollars
 from rooflm.asked.arguments import arguments
 from rooflm.search.search import thinned
 from rooflm.shown.blocks import BLANK, Block, Code, Say, Table, listed
@@ -143,7 +143,8 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
     first, columns = best_of(found), columns_of(found.best.outputs)
     figures = ", ".join(f"{h} {w(first.outputs[k])}" for k, h, w in columns)
     how = " by simulation (the table ranks estimates)" if first.inputs != found.best.inputs else ""
-    out = [Say(f"Best {found.goal.name}{how}: {point_text(first.inputs)}", "good"), Say(figures), Say(count, "faint")]
+    out = [Say(f"Best {found.goal.name}{how}: {point_text(first.inputs)}", "good"), Say(figures)]
+    out += [*likely(found), Say(count, "faint")]
     out += without_pools(found, columns)
     run: list[Block] = (
         [
@@ -164,6 +165,13 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
     shown_words = {word for c in (first, *found.top, *found.front) for word in point_text(c.inputs).split()}
     out += [Say(told, "faint", short) for short, told in LEGEND if short in shown_words]
     return [*out, *([BLANK] if found.same else []), *listed("without effect", found.same)]
+
+
+def likely(found: Any) -> list[Block]:
+    """The error bands of the best point: under load, of its simulation's means."""
+    bands = [(h, banded(b["low"], b)) for k, h, _ in (*SERVING, *STEP) if (b := found.error_band.get(k))]
+    told = "; ".join(f"{heading} {band}" for heading, band in bands if band)
+    return [Say(f"In four of five like cases: {told}.")] if told else []
 
 
 def without_pools(found: Any, columns: Sequence[Column]) -> list[Block]:

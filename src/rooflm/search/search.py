@@ -70,6 +70,7 @@ def concluded(task: SearchTask, digests: Sequence[Digest], assumed: Iterable[str
         None if feasible or near is None else _explained(task, near[1], limits),
         () if feasible else tuple(_unmet(limits, digests)), tuple(assumed),
         without_effect([(task.inputs(t.spot), [task.inputs(s) for s in twins[i]]) for i, t in enumerate(top)]),
+        error_band=task.error_band(top[0].spot) if top else {},
     )  # fmt: skip
 
 

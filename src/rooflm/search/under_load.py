@@ -341,7 +341,8 @@ def search_serve(
     of_prefill = [pooled.before_of(asked.arguments, of_pools)] if prefill_gpu else []
     prices = searched_prices(answer, listed(asked.gpu), cluster, asked.arguments, *of_prefill)
     same = {f.name: getattr(answer, f.name) for f in fields(SearchResult)}
-    return LoadResult(**same | {"prices": prices, "model": asked.model.name}, kind=load.name, confirmed=confirmed)
+    found = LoadResult(**same | {"prices": prices, "model": asked.model.name}, kind=load.name, confirmed=confirmed)
+    return replace(found, error_band=found.chosen.served.values()["error_band"]) if found.chosen else found
 
 
 def checked_lengths(model: Model, prompt: int, output: int, spread: tuple[float, float]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
 from rooflm.serving.capacity import capacity, static_share
 from rooflm.serving.pools import prefill_built, steady_of, transfer_of
+from rooflm.serving.router import ROUTERS
 from rooflm.serving.schedulers import POLICIES, InFlight, scheduler
 from rooflm.serving.server import FRONT, Server
 from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
@@ -377,6 +378,8 @@ def deploy(
     beyond = [f"cache_blocks {p.server.cache_blocks} hold {p.capacity.tokens:,.0f} tokens, but memory has room for "
               f"{p.counted:,.0f} by our count: they are taken as told" for p in pools if p.capacity.tokens > p.counted
     ]  # fmt: skip
+    if router != ROUTERS[0] and max(replicas, prefill_replicas) == 1:
+        beyond.append(f"router {router} has no effect with one replica")
     return Deployment(pools, router, network, (*constants_note, *assumed), (*built.warnings, *beyond))
 
 

@@ -12,6 +12,7 @@ from rooflm.asked.answers.outputs import Output, table
 from rooflm.asked.arguments import KINDS, arguments
 from rooflm.errors import RooflmError
 from rooflm.readers.datasets import lengths_of
+from rooflm.shown.answer import flatten
 from rooflm.sweep.assumed import of_points
 from rooflm.sweep.axes import Axis, Point, find_axes, is_list, nest
 from rooflm.sweep.grid import Grid
@@ -50,6 +51,8 @@ SERVE_OUTPUTS = table(
     Output("gpus", "GPUs used", "1", _of("gpus")),
     Output("queue_grows", "the queue grows without bound", "", _of("queue_grows")),
     Output("reason", "why it is not served", "", unserved),
+    Output("error_band", "ends of the error band of the means (10 to 90 % of measurements like it) and rows behind it",
+           "", _of("error_band")),
 )  # fmt: skip
 """What a grid of simulations keeps of each."""
 EMPTY: dict[str, Any] = {"queue_grows": False, "reason": np.array("", dtype=object)}
@@ -76,7 +79,8 @@ def serve_grid(axes: list[Axis], fixed: Point, run: Callable[..., Any]) -> Grid:
     """Every combination simulated by `run`. One that is refused has the sentence as its reason and no numbers; where
     all are, the first sentence is raised."""
     shape = tuple(len(a.values) for a in axes)
-    arrays: dict[str, Any] = {k: np.full(shape, EMPTY.get(k, np.nan)) for k in SERVE_OUTPUTS}
+    arrays: dict[str, Any] = {k: np.full(shape, EMPTY.get(k, np.nan)) for k in SERVE_OUTPUTS if k != "error_band"}
+    warnings: dict[str, None] = {}
     refused: list[RooflmError] = []
     notes: list[tuple[Point, list[str]]] = []
     for place in itertools.product(*(range(n) for n in shape)):
@@ -89,8 +93,9 @@ def serve_grid(axes: list[Axis], fixed: Point, run: Callable[..., Any]) -> Grid:
             arrays["reason"][place] = str(error)
             continue
         notes.append(({name: str(value) for name, value in chosen.items()}, values["assumed"]))
-        for key, output in SERVE_OUTPUTS.items():
-            arrays[key][place] = output.read(values)
+        warnings |= dict.fromkeys(values["warnings"])
+        for key, value in flatten({k: output.read(values) for k, output in SERVE_OUTPUTS.items()}).items():
+            arrays.setdefault(key, np.full(shape, np.nan))[place] = value
     if len(refused) == arrays["reason"].size:
         raise refused[0]
     if any(m.name == "dataset" for a in axes for m in a.members):
@@ -98,4 +103,4 @@ def serve_grid(axes: list[Axis], fixed: Point, run: Callable[..., Any]) -> Grid:
     elif fixed.get("dataset"):
         means = lengths_of(fixed["dataset"])
         fixed = {**fixed, "prompt": means["prompt"], "output": means["output"]}
-    return Grid(axes, fixed, arrays, SERVE_OUTPUTS, assumed=of_points(notes))
+    return Grid(axes, fixed, arrays, SERVE_OUTPUTS, assumed=of_points(notes), warnings=tuple(warnings))

@@ -268,6 +268,7 @@ class Loop:
         if idle or (r.kind == NOTHING and not r.dirty and not late):
             r.clock = max(r.clock, now)
             r.sealed = r.clock
+        counted = r.clock  # a request in `late` is, from the pass on that runs now
         if not r.dirty and (r.kind == NOTHING or (r.kind == STEPS and now <= r.clock)):
             r.dirty = True
         elif not r.dirty and r.kind == STEPS and len(r.late) <= 1 and not self._blocked(r):
@@ -276,6 +277,8 @@ class Loop:
                 self._completed(r)
         if not late:
             r.waiting.append(request)
+            counted = r.clock
+        r.meter.queue_time += counted - now  # it waits since it came
 
     def _blocked(self, r: Replica) -> bool:
         """True when a newcomer could not start before the planned steps end anyway."""

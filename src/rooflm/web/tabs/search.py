@@ -14,7 +14,7 @@ from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python
 from rooflm.web.figures import front
 from rooflm.web.memo import memoised
-from rooflm.web.words import dollars
+from rooflm.web.words import banded, dollars
 
 KEYS = ("model", "gpu", "quant", "engine", "prompt", "output", "find.concurrency", "ttft", "tpot", "find.gpus_max",
         "find.objective", "tp", "pp", "dp", "ep", "efficiency")  # fmt: skip
@@ -46,13 +46,14 @@ def answer(asked: Asked) -> Answer:
     said = [f"It has {what}: {count(out['output_tokens_per_s'])} tokens a second on {count(out['gpus'])} "
             f"card{'s' * (out['gpus'] != 1)}, {dollars(out['cost_usd_per_million_tokens'])} a million.",
             *confirmed(chosen)]  # fmt: skip
+    bands, what_first = found.error_band, "mean under load" if call == "search_serve" else "of a whole batch"
     facts = [
-        Fact(
-            "First token", seconds(out["ttft_s"]), "mean under load" if call == "search_serve" else "of a whole batch"
-        ),
-        Fact("Each token", seconds(out["tpot_s"]), "mean"),
+        banded("First token", out["ttft_s"], bands["ttft_s"], what_first) if bands
+        else Fact("First token", seconds(out["ttft_s"]), what_first),
+        banded("Each token", out["tpot_s"], bands["tpot_s"], "mean") if bands
+        else Fact("Each token", seconds(out["tpot_s"]), "mean"),
         Fact("Memory of the fullest card", gib(out["memory_bytes"])),
-    ]
+    ]  # fmt: skip
     blocks: list[Any] = [Facts("What users get", facts), table(found, best), *start(found, given), notes]
     return Answer("good", verdict, said, blocks, partial(front, found), python, command, found.to_dict,
                   [{**c.inputs, **c.outputs} for c in found.top])  # fmt: skip

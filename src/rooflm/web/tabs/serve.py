@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any
 
 import rooflm
+from rooflm.serving.deploy import Served
+from rooflm.serving.highest import highest
 from rooflm.shown.blocks import Fact, Facts, Fold, Table, folded
 from rooflm.shown.numbers import count, percent, seconds
 from rooflm.web.asked import Asked
@@ -20,31 +22,28 @@ from rooflm.web.words import band, dollars
 KEYS = ("model", "gpu", "gpus", "engine", "quant", "prompt", "output", "ttft", "tpot", "concurrency", "tp", "pp", "dp",
         "ep", "cluster", "efficiency")  # fmt: skip
 SLIDERS = ("concurrency",)
-EACH, FEWEST = 25, 100
-"""Requests a client (so that the first wave, which comes at once, is less than one in twenty), and at least."""
-CLOSER = 3
-"""Runs between the last load that holds and the first that does not."""
-SPREAD = (0.8, 1.2)
 
 
 def answer(asked: Asked) -> Answer:
     """The most clients within the limits, and what they see at the load chosen."""
     given = arguments(asked)
     runs = memoised(f"serve?{asked.but(concurrency='').query()}", lambda: curve(given))
-    clients = int(asked.value("concurrency") or 16)
-    if clients not in runs:
-        runs = {**runs, clients: run(given, clients)}
     edge = max((c for c, r in runs.items() if r["held"]), default=0)
     above = min((c for c, r in runs.items() if not r["held"] and c > edge), default=None)
+    clients = int(asked.value("concurrency") or 16)
+    if clients not in runs:
+        runs = {**runs, clients: told(rooflm.serve(**given, concurrency=clients))}
     limits = limits_in_words(asked)
     at = runs[clients]
     tone, verdict, said = verdict_of(edge, above, runs, limits)
     blocks: list[Any] = [at_load(clients, at)]
-    blocks += [table(runs, clients), folded([*at["assumed"], *at["warnings"], f"{EACH} requests a client, "
-               f"lengths {SPREAD[0]:g} to {SPREAD[1]:g} of prompt and output"])]  # fmt: skip
+    blocks += [table(runs, clients), folded([*at["assumed"], *at["warnings"]])]
     code = {**given, "concurrency": clients}
+    command = as_command("serve", code)
+    if limits:
+        command += "\n" + as_command("serve", given, "--find concurrency")
     pictures = partial(served, runs, asked.value("ttft"), asked.value("tpot"))
-    return Answer(tone, verdict, said, blocks, pictures, as_python("serve", code), as_command("serve", code),
+    return Answer(tone, verdict, said, blocks, pictures, as_python("serve", code), command,
                   lambda: {"limits": given.get("slo", ""), "most_clients": edge, "runs": rows(runs)},
                   rows(runs))  # fmt: skip
 
@@ -54,7 +53,7 @@ def arguments(asked: Asked) -> dict[str, Any]:
     given = asked.single(asked.arguments("serve"))
     given.pop("concurrency", None)
     slo = ",".join(f"{k}:p95={asked.value(k):g}s" for k in ("ttft", "tpot") if asked.value(k) is not None)
-    return {**given, "spread": SPREAD, **({"slo": slo} if slo else {})}
+    return {**given, **({"slo": slo} if slo else {})}
 
 
 def limits_in_words(asked: Asked) -> str:
@@ -74,34 +73,40 @@ def short(value: float) -> str:
 
 
 def curve(given: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """Runs over the number of clients: doubled until the limits have broken twice, then closer to where they do."""
-    runs: dict[int, dict[str, Any]] = {}
+    """Runs over the number of clients: doubled until the limits have broken twice, then as `serve --find concurrency`
+    comes closer to where they do."""
+    made: dict[int, Served] = {}
+
+    def trial(clients: float) -> Served:
+        """The run at one load, made once."""
+        many = int(clients)
+        if many not in made:
+            made[many] = rooflm.serve(**given, concurrency=many)
+        return made[many]
+
     broken = 0
     for clients in LOADS:
-        runs[clients] = run(given, clients)
-        broken += not runs[clients]["held"]
+        broken += not held(trial(clients))
         if broken == 2:
             break
-    low = max((c for c, r in runs.items() if r["held"]), default=0)
-    high = min((c for c, r in runs.items() if not r["held"]), default=0)
-    for _ in range(CLOSER):
-        middle = (low + high) // 2
-        if not low < middle < high:
-            break
-        runs[middle] = run(given, middle)
-        low, high = (middle, high) if runs[middle]["held"] else (low, middle)
-    return dict(sorted(runs.items()))
+    if broken:
+        highest(trial, whole=True)
+    return {clients: told(made[clients]) for clients in sorted(made)}
 
 
-def run(given: dict[str, Any], clients: int) -> dict[str, Any]:
+def held(found: Served) -> bool:
+    """Whether a run meets its limits; without one, all do."""
+    return bool(found.meets(found.limits)) if found.limits else True
+
+
+def told(found: Served) -> dict[str, Any]:
     """One simulated load, as the numbers that the tab shows."""
-    found = rooflm.serve(**given, concurrency=clients, requests=max(EACH * clients, FEWEST))
     v = found.values()
     return {
         **{f"{k}_{p}": v[f"{k}_s"][p] for k in ("ttft", "tpot", "latency") for p in ("mean", "p50", "p95", "p99")},
         **{k: v[k] for k in ("requests_per_s", "output_tokens_per_s", "output_tokens_per_s_per_gpu", "busy",
                              "kv_occupancy", "cost_usd_per_million_tokens", "price_basis", "queue", "good_share")},
-        "held": bool(found.meets(found.limits)) if found.limits else True, "band": v["error_band"],
+        "held": held(found), "band": v["error_band"],
         "assumed": v["assumed"], "warnings": v["warnings"],
     }  # fmt: skip
 
