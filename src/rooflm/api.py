@@ -497,8 +497,8 @@ def train(
       fsdp_group: GPUs of a sharding group (0: all of dp).
       schedule: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe.
       order: Groups by nearness, such as tp-cp-dp-pp (default).
-      dtype: bf16 (fp16 where the device has no bf16), fp16, fp32, fp8, fp8-rowwise, fp8-block, mxfp8, nvfp4 or
-        int8.
+      dtype: bf16 (fp16 where the device has no bf16), fp16, fp32, tf32, fp8, fp8-rowwise, fp8-block, mxfp8, nvfp4
+        or int8.
       optimizer: adam, adam-bf16, adam8bit, adafactor, muon, sgd or sgd-momentum.
       dropout: Masks on attention and both outputs of a layer (default: the engine's).
       lora_rank: Train adapters of this rank, everything else frozen.

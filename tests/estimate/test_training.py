@@ -459,7 +459,9 @@ def test_zero_three_gathers_an_expert_matrix_by_matrix() -> None:
     dense = asked | {"model": "llama-2-7b", "zero": 3}
     assert run(**dense).step_time == run(**dense, sets=sets).step_time
     for joined in ("gpt-oss-20b", "llama-4-scout", "granite-3-3b-a800m"):  # transformers holds their experts in one
-        each_layer = run(**asked | {"model": joined}, zero=3, sets={"engine.moe_host": 0}).parts["host"]
+        each_layer = run(**asked | {"model": joined}, zero=3, sets={"engine.moe_host": 0, "engine.eager": 0}).parts[
+            "host"
+        ]
         assert each_layer <= load_model(joined).layers * 3 * each
 
 
@@ -574,6 +576,24 @@ def test_a_host_that_issues_slower_than_the_device_runs_sets_the_time_of_small_m
     assert run(**long).step_time == pytest.approx(run(**long, sets=free).step_time, rel=1e-3)
     ideal = asked | {"engine": "megatron", "efficiency": "ideal"}
     assert float(run(**ideal).parts["host"]) == 0
+
+
+def test_python_issues_plain_kernels_one_by_one() -> None:
+    """PyTorch under FSDP, layers left uncompiled (engine.fused=false): each launch takes Python's 40 us."""
+    asked: dict[str, Any] = {"model": "gpt2", "engine": "fsdp", "batch": 1, "seq": 128, "efficiency": "calibrated"}
+    whole = {"engine.fused": True, "engine.eager": 0}
+    compiled, plain = run(**asked), run(**asked, sets={"engine.fused": False})
+    assert run(**asked, sets=whole).step_time == compiled.step_time < plain.step_time
+    assert float(plain.parts["host"]) > 2 * float(
+        run(**asked, sets={"engine.fused": False, "engine.eager": 0}).parts["host"]
+    )
+
+
+def test_fp32_runs_on_fp32_units_and_tf32_on_tensor_cores() -> None:
+    """A100: 19.5 and 156 TFLOP/s; PyTorch leaves allow_tf32 off."""
+    asked: dict[str, Any] = {"model": "gpt2-xl", "engine": "megatron", "batch": 8, "seq": 512, "efficiency": "ideal"}
+    whole, cores, half = (run(**asked, dtype=d).step_time for d in ("fp32", "tf32", "bf16"))
+    assert 5 < whole / cores < 8 and 1.5 < cores / half < 2.2  # the optimiser and attention stay
 
 
 @pytest.mark.parametrize(

@@ -184,8 +184,8 @@ ROWS: tuple[Argument | str, ...] = (
     A("schedule", "names", "1f1b, interleaved, gpipe, zb-h1, or a list.", (FIT,)),
     A("order", "joined", "Groups by nearness, such as tp-cp-dp-pp (default).", (TRAIN,), path="mapping.order"),
     A("order", "joined", "Groups by nearness, such as tp-cp-dp-pp (default), or a list.", (FIT,)),
-    A("dtype", "names", "bf16 (fp16 where the device has no bf16), fp16, fp32, fp8, fp8-rowwise, fp8-block, mxfp8, "
-      "nvfp4 or int8.", (TRAIN,)),
+    A("dtype", "names", "bf16 (fp16 where the device has no bf16), fp16, fp32, tf32, fp8, fp8-rowwise, fp8-block, "
+      "mxfp8, nvfp4 or int8.", (TRAIN,)),
     A("dtype", "names", "bf16, fp16, fp8 or fp32.", (FIT,)),
     A("optimizer", "names", "adam, adam-bf16, adam8bit, adafactor, muon, sgd or sgd-momentum.", (TRAIN,), "adam",
       path="training.optimizer", words=tuple(OPTIMIZERS)),

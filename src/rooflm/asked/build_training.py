@@ -38,7 +38,7 @@ from rooflm.shown.numbers import plain_number
 from rooflm.units import Num, is_array, pick, smaller
 
 DTYPES: dict[str, Quant] = {
-    **{name: PRESETS[name] for name in ("bf16", "fp16", "fp32", "fp8")},
+    **{name: PRESETS[name] for name in ("bf16", "fp16", "fp32", "tf32", "fp8")},
     "fp8-rowwise": replace(PRESETS["fp8"], name="fp8-rowwise", rowwise=True),
     **{name: PRESETS[name] for name in ("fp8-block", "mxfp8", "nvfp4", "int8")},
 }

@@ -155,7 +155,8 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
     for (phase, place), part in sections.items():
         open_ = exposed(part, s)
         total = part.compute + sum(open_.values())
-        issue = real * part.kernels * e.host.issue_prefill * (1.0 - e.host.graphed)
+        each = pick(e.kernels.fused, e.host.issue_prefill, larger(e.host.issue_prefill, e.host.eager))
+        issue = real * part.kernels * each * (1.0 - e.host.graphed)
         if place == "layers":
             once = part.kernels / sections["forward", "layers"].kernels * ISSUED["forward"]
             issue = larger(issue, layers_host(s) * ISSUED.get(phase, once))

@@ -53,8 +53,8 @@ def rates_of(d: Device, q: Quant, e: Efficiency) -> Rates:
     "quant" is the type of the wider operand of quantised products, "half" that of the rest, "vector" fp32 units."""
     wide = q.weight_bits if isinstance(q.weight_bits, REAL) else 16
     act = q.act_bits if isinstance(q.act_bits, REAL) else 16
-    half, _ = compute_dtype(32 if wide >= 32 else 16, "any", d.peak)
-    quant, _ = compute_dtype(max(wide, act), q.kind if max(wide, act) < 16 else "any", d.peak)
+    half, _ = compute_dtype(32 if wide >= 32 else 16, q.kind, d.peak)
+    quant, _ = compute_dtype(max(wide, act), q.kind, d.peak)
     vector = "fp32" if "fp32" in d.peak else half
     names = {"quant": quant, "half": half, "vector": vector}
     compute, memory = (e.compute, e.memory) if e.mode == "flat" else (1.0, 1.0)
