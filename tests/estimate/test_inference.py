@@ -51,6 +51,21 @@ def test_some_engines_keep_more_of_a_sequence_than_its_window() -> None:
     assert whole / least == pytest.approx(2.0, rel=0.01) and most / least == pytest.approx(1.8, rel=0.01)
 
 
+def test_a_ring_of_a_window_and_a_pass_is_kept_and_read_whole() -> None:
+    """llama.cpp, llama-kv-cache-iswa.cpp: n_swa + n_ubatch cells. Gemma 3 4B has 29 layers with a window of 1,024 and 5
+    without one, of 4 heads of 256 in keys and values at 16 bits: 4,096 bytes a token and layer."""
+    ask = {"gpu": "gb10", "engine": "llama.cpp", "batch": 1, "prompt": 8192, "output": 2, "quant": "q4_0"}
+    ring, window = (
+        infer("gemma-3-4b", **ask, sets={"engine.token_budget": 2048, "engine.window_beside": beside})
+        for beside in (True, False)
+    )
+    more = ring.memory.parts["kv_cache"] - window.memory.parts["kv_cache"]
+    assert more == pytest.approx(29 * 2048 * 4096, rel=0.01)
+    assert float(ring.tpot - window.tpot) > more / 273e9  # at the memory's rate at most
+    short = [infer("gemma-3-4b", **ask | {"prompt": 512}, sets={"engine.window_beside": b}).tpot for b in (True, False)]
+    assert short[0] == short[1]
+
+
 def test_a_windowed_decode_step_stops_growing() -> None:
     times = infer("mistral-7b-v0.1", gpu="a100", prompt=[4096, 8192, 16384], output=2, efficiency="ideal").tpot_s.values
     assert times[0] == times[1] == times[2]

@@ -253,3 +253,27 @@ def test_vulkans_narrow_products_on_a_card_of_slow_dense_ones_leave_16_bits_alon
     assert narrow > 1.2 * free and 512 / narrow == pytest.approx(274, rel=0.15)
     wide = [float(infer("llama-3.1-8b", quant="fp16", sets=s, **there).ttft) for s in ({}, none)]
     assert wide[0] == wide[1]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "engine", "rows", "measured"),
+    [
+        ("rtx-3090", "llama.cpp-b7250", 4, 303.5),  # pull request 17505: 8B in q4_0 behind 32,768 tokens
+        ("mi50-32gb", "llama.cpp-rocm-b7250", 4, 97.1), ("mi50-32gb", "llama.cpp-rocm-b7250", 8, 167.6),  # the same
+    ],
+)  # fmt: skip
+def test_several_rows_take_what_vector_units_multiply(gpu: str, engine: str, rows: int, measured: float) -> None:
+    there: dict[str, Any] = {"gpu": gpu, "engine": engine, "quant": "q4_0", "cached": 32768, "output": 1}
+    known, free = (
+        512 / float(infer("llama-3.1-8b", prompt=33280, sets={"engine.token_budget": rows} | s, **there).ttft)
+        for s in ({}, {"engine.sm_vectors": 0})
+    )
+    assert known < free and known == pytest.approx(measured, rel=0.15)
+
+
+def test_local_engines_know_that_routers_are_unequal() -> None:
+    """32 random tokens of gpt-oss-120b on GB10 (b6918, 102 ms a step) cannot have read the 82 of 128 experts that they
+    would reach if all were alike: at 234 GB/s these alone take 160 ms."""
+    there: dict[str, Any] = {"gpu": "gb10", "engine": "llama.cpp-b6918", "quant": "mxfp4", "prompt": 512, "output": 32}
+    tpot = [float(infer("gpt-oss-120b", batch=32, sets=s, **there).tpot) for s in ({}, {"engine.skew": 0})]
+    assert tpot[1] > 0.16 and 0.102 < tpot[0] < 0.85 * tpot[1]

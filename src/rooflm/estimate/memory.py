@@ -168,6 +168,12 @@ def compressed_bytes(a: CompressedAttention, quant: Quant, tokens: Num) -> Num:
     return kept + entries * index_bytes(a) + tail
 
 
+def beside_window(room: Room) -> Num:
+    """Tokens that a layer's cache holds beside its window: those of a pass, where the engine keeps a ring of both
+    (llama.cpp, llama-kv-cache-iswa.cpp: n_swa + n_ubatch)."""
+    return pick(room.window_beside, room.token_budget, 0.0)
+
+
 def kv_bytes_per_sequence(model: Model, mapping: Mapping, quant: Quant, tokens: Num, room: Room = NO_MORE) -> Num:
     """Bytes of one sequence's cache and state on the fullest device at a length of `tokens`, as an engine keeps them.
 
@@ -186,7 +192,9 @@ def kv_bytes_per_sequence(model: Model, mapping: Mapping, quant: Quant, tokens: 
         if isinstance(mixer, CompressedAttention):
             total = total + b.count * compressed_bytes(mixer, quant, paged)
             continue
-        kept = larger(smaller(paged, mixer.window), room.window_kept * paged) if isinstance(mixer, Attention) else paged
+        kept = paged
+        if isinstance(mixer, Attention):
+            kept = larger(smaller(paged, mixer.window + beside_window(room)), room.window_kept * paged)
         total = total + b.count * kept * (kv_values(mixer, room.shared_kept) * quant.kv_bytes + index_bytes(mixer))
     return total * stage_share(m, mapping.pp)
 

@@ -12,6 +12,7 @@ import numpy as np
 from rooflm.catalogue.engine import Engine
 from rooflm.estimate.capacity import Running
 from rooflm.estimate.guessing import drafting, verifying
+from rooflm.estimate.memory import beside_window
 from rooflm.estimate.offloaded import decode_seconds, prompt_seconds
 from rooflm.estimate.step import Step, add_up, captured, graphed, issue_time, launches, of_experts, step, unfitted
 from rooflm.graph.context import Context, Decode, Pass, Prefill
@@ -35,7 +36,8 @@ def prefill_context(s: Scenario, sequences: Num) -> Context:
 
 def served_context(s: Scenario, work: Pass) -> Context:
     """A pass of the scenario's model in its engine."""
-    return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters)
+    beside = beside_window(s.engine.room)
+    return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters, beside=beside)
 
 
 def decode_nodes(s: Scenario, run: Running) -> list[Op | Comm]:

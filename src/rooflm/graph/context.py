@@ -70,7 +70,7 @@ class Context:
 
     adapters: that are served beside the model; training: options of a training step, or None when serving. In training
     no KV cache is written, the head ends in a cross-entropy over a split vocabulary, and norms are native kernels even
-    where they are not fused."""
+    where they are not fused. beside: tokens that a cache keeps beside a window, which a token reads, too."""
 
     model: Model
     work: Pass
@@ -79,6 +79,7 @@ class Context:
     kernels: Kernels = Kernels()  # noqa: RUF009  frozen, so one for all is right
     training: Training | None = None
     adapters: Adapters | None = None
+    beside: Num = 0.0
 
     @property
     def sequence_parallel(self) -> bool:

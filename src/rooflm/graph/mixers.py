@@ -99,7 +99,7 @@ def over_cached(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> li
     if not d:
         return []
     pair, reach = a.head_dim + a.v_dim, _reach(a)
-    keys = smaller(d.context, reach) / c.mapping.cp
+    keys = smaller(d.context, reach + pick(a.window < math.inf, c.beside, 0.0)) / c.mapping.cp
     spread: list[Op | Comm] = []
     if not c.kernels.fused:  # repeat_kv: each query head has keys and values (transformers, modeling_llama.py)
         more, each = pick(heads > kv, 1.0, 0.0), d.sequences * keys * pair * kv_b

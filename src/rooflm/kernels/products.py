@@ -168,7 +168,7 @@ def expert_vectors(op: Op, c: GemmConstants, r: Rates, s: Scenario) -> Num:
     itself, at the share of the bandwidth of other products; three launches (llama.cpp's mul_mat_vec with ids)."""
     tokens, hidden, width, experts, local, top_k, gated = op.shape
     values = tokens * top_k * local / experts * (2.0 + gated) * hidden * width
-    return vector_time(values * op.widths[0], 2.0 * values, c, r, s, launches=3.0)
+    return vector_time(values * op.widths[0], 0.0, c, r, s, launches=3.0)
 
 
 def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Num:
