@@ -14,7 +14,7 @@ from rooflm.catalogue.hardware import Derating
 from rooflm.graph.ops import Op, columns, stacked
 from rooflm.kernels.blend import filling, smooth_max
 from rooflm.kernels.constants import lookup
-from rooflm.kernels.derating import card_file, derating, few_rows_time, small_units, warp_share
+from rooflm.kernels.derating import card_file, derating, few_rows_time, held, small_units, warp_share
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
@@ -143,7 +143,7 @@ def by_groups(values: Num, w: Where, s: Scenario) -> Num:
 def taken(s: Scenario, each: Num) -> Num:
     """What a card's SMs do a second at `each` a clock of one (0: no limit, inf): bytes of weights that kernels for few
     rows draw, or FLOPs of integer products whose scales vector units apply, one for 32 values of each sum."""
-    return pick(each > 0, each * s.cluster.device.sms * s.cluster.device.clock, np.inf)
+    return pick(each > 0, each * s.cluster.device.sms * s.cluster.device.clock / held(s.cluster.device), np.inf)
 
 
 def vector_time(weight_bytes: Num, flops: Num, c: GemmConstants, r: Rates, s: Scenario, launches: float = 1.0) -> Num:
