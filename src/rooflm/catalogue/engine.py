@@ -76,7 +76,7 @@ class Kernels:
     reduce_norm_on: str = word("", "generations of cards on which it does so then, with commas; -NAME: a card not")
     reduce_bits: Num = number(16.0, "bits a value of large all-reduces carries (quick reduce: 4.5, 6.5 or 8.5)", low=1)
     experts: str = word("", "libraries of experts' products, with commas; -NAME: its release lacks one (none: usual)")
-    many_experts: str = word("", "the same of layers of more than 32 experts (none: as those)")
+    many_experts: str = word("", "as `experts`, besides, of layers of more than 32 experts")
     untuned: str = word("", "whose kernels take products of blocks that its library is not tuned for (none: its own)",
                         ("", "ck", "triton", "flashinfer"))  # fmt: skip
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")

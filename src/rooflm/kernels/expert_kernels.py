@@ -158,7 +158,7 @@ def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...
     """The kernels that experts may run on. spread_out: over several ranks."""
     k = s.engine.kernels
     many = k.many_experts and any(np.max(b.ffn.experts) > MANY for b in s.model.blocks if isinstance(b.ffn, MoE))
-    told = k.many_experts if many else k.experts
+    told = f"{k.experts}, {k.many_experts}".strip(", ") if many else k.experts
     return choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, told, k.launched)
 
 
