@@ -118,6 +118,7 @@ class Kernels:
     expert_rows: Num = count(INF, "most tokens of a pass whose quantised experts' products vector kernels take", 1)
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     sm_stream: Num = number(0.0, "most bytes of weights a clock that an SM takes (without gemv: 8 bits as 4)", "bytes")
+    scheme_stream: str = named("the same of a scheme's kernels, as awq:2.6 int4:4 (none: as sm_stream)")
     sm_integers: Num = number(0.0, "most FLOPs a clock of an SM in products by narrow weights (0: no limit)", "FLOP")
     sm_vectors: Num = number(0.0, "most FLOPs a clock of an SM in vector kernels for few rows (0: its peak)", "FLOP")
     sums: str = word("fp32", "what its matrix products sum in: cards have factors by it", ("fp32", "fp16"))
