@@ -96,6 +96,20 @@ def test_a_chip_with_fewer_watts_multiplies_more_slowly() -> None:
             assert share == pytest.approx((power[0] / power[1]) ** (1 / 3), rel=5e-3), (few, engine)
 
 
+def test_a_card_held_below_its_watts_multiplies_more_slowly_and_streams_as_before() -> None:
+    """A power limit takes the cube root of a clock, of products by matrix units and of kernels counted by the clock
+    alike: llama-bench on RTX PRO 6000 reaches 0.77 of its prompts' rate at 300 of 600 W, decoding 0.93."""
+    given: dict[str, Any] = {"model": "llama-2-7b", "gpu": "rtx-pro-6000", "engine": "llama.cpp", "quant": "q4_0"}
+    whole, half = (
+        infer(**given, batch=1, prompt=512, output=128, sets={"cluster.device.power_limit": watts})
+        for watts in (600, 300)
+    )
+    assert float(half.ttft) / float(whole.ttft) == pytest.approx(2 ** (1 / 3), rel=0.1)
+    assert float(half.tpot) / float(whole.tpot) < 1.1
+    above = replace(load_device("rtx-pro-6000"), power_limit=900.0)
+    assert derating(above, "vllm") == derating(load_device("rtx-pro-6000"), "vllm")
+
+
 def test_one_chip_has_one_row_whatever_it_is_sold_as() -> None:
     cards = [load_device(name) for name in ("mi50-32gb", "mi60", "radeon-vii", "radeon-pro-vii")]
     assert len({derating(card, "llama.cpp-rocm") for card in cards}) == 1

@@ -184,3 +184,15 @@ def test_a_card_without_runs_does_not_beat_its_kin(older: str, newer: str, engin
     asked = {"engine": engine, "batch": batch, "prompt": 128, "output": 64}
     old, new = (rooflm.infer("gpt-oss-20b", gpu=gpu, **asked) for gpu in (older, newer))
     assert new.tpot <= old.tpot and new.ttft <= 1.001 * old.ttft
+
+
+def test_many_experts_have_a_library_of_their_own_in_a_release() -> None:
+    """vLLM 0.7: Marlin's kernels to 32 experts of 4-bit integers, its own beyond (quantization/awq_marlin.py)."""
+    given = {"gpu": "a100", "gpus": 8, "tp": 8, "quant": "awq", "batch": 32, "prompt": 128, "output": 32}
+    told = "engine.many_experts"
+    for model, slower in (("mixtral-8x7b", False), ("qwen3-235b-a22b", True)):
+        usual, own = (
+            float(rooflm.infer(model, **given, engine="vllm-2024-11", sets={told: names}).tpot)
+            for names in ("", "moe_wna16")
+        )
+        assert (own > 1.2 * usual) is slower and (slower or own == usual), model

@@ -94,3 +94,11 @@ def test_a_plain_norm_moves_36_bytes_a_value_in_serving() -> None:
     """To fp32, its square, the mean, the quotient, back to 16 bits, the weight: 36 bytes, in training as well."""
     norm = ops("prefill", "norm", engine="hf-eager-4.36", batch=1)[0].node
     assert float(np.ravel(norm.bytes)[0]) == pytest.approx(36 * 512 * 4096, rel=0.01)
+
+
+def test_a_scheme_may_draw_weights_at_a_rate_of_its_own() -> None:
+    """vLLM before Marlin for AWQ: csrc/quantization/awq draws fewer bytes a clock than a copy; GPTQ's is untouched."""
+    for quant, slower in (("awq", True), ("gptq", False)):
+        asked = LLAMA | {"engine": "vllm-2024", "quant": quant}
+        own, usual = (infer(**asked, sets=sets).tpot for sets in ({}, {"engine.scheme_stream": ""}))
+        assert (own > 1.1 * usual) is slower and (slower or own == usual), quant

@@ -76,6 +76,7 @@ class Kernels:
     reduce_norm_on: str = word("", "generations of cards on which it does so then, with commas; -NAME: a card not")
     reduce_bits: Num = number(16.0, "bits a value of large all-reduces carries (quick reduce: 4.5, 6.5 or 8.5)", low=1)
     experts: str = word("", "libraries of experts' products, with commas; -NAME: its release lacks one (none: usual)")
+    many_experts: str = word("", "as `experts`, besides, of layers of more than 32 experts")
     untuned: str = word("", "whose kernels take products of blocks that its library is not tuned for (none: its own)",
                         ("", "ck", "triton", "flashinfer"))  # fmt: skip
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")
@@ -117,6 +118,7 @@ class Kernels:
     expert_rows: Num = count(INF, "most tokens of a pass whose quantised experts' products vector kernels take", 1)
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     sm_stream: Num = number(0.0, "most bytes of weights a clock that an SM takes (without gemv: 8 bits as 4)", "bytes")
+    scheme_stream: str = named("the same of a scheme's kernels, as awq:2.6 int4:4 (none: as sm_stream)")
     sm_integers: Num = number(0.0, "most FLOPs a clock of an SM in products by narrow weights (0: no limit)", "FLOP")
     sm_vectors: Num = number(0.0, "most FLOPs a clock of an SM in vector kernels for few rows (0: its peak)", "FLOP")
     sums: str = word("fp32", "what its matrix products sum in: cards have factors by it", ("fp32", "fp16"))

@@ -4,6 +4,7 @@ Every number is SI and may be an array (one dimension an axis), so a sweep over 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -90,6 +91,7 @@ class Device:
     idle: Num = field(metadata=si("power that it takes while idle", "w", zero=True))
     price: Num = field(metadata=si("price of an hour, indicative", "usd/h", zero=True))
     year: int = number(0, "when it came out", whole=True)
+    power_limit: Num = number(math.inf, "power that its owner holds it to, below what it may take", "w", above=True)
     measured: Measured | None = None
     derating: Derating | None = field(default=None, metadata=part(Derating))
     """What kernels reach of the datasheet; None: as data/calibration/devices.toml has it."""

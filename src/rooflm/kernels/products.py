@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.abilities import listed, of_name
 from rooflm.catalogue.hardware import Derating
 from rooflm.graph.ops import Op, columns, stacked
 from rooflm.kernels.blend import filling, smooth_max
 from rooflm.kernels.constants import lookup
-from rooflm.kernels.derating import card_file, derating, few_rows_time, small_units, warp_share
+from rooflm.kernels.derating import card_file, derating, few_rows_time, held, small_units, warp_share
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
@@ -53,9 +53,9 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     time = time + by_groups(m * k * (wide[1] < 2), w, s)
     if kernels.gemv:
         time = _beside_vectors(time, m, n, k, wide[0], c, w, s, r)
-    elif not is_plain(kernels.sm_stream, 0.0):  # kernels of weights alone, before Marlin
+    elif kernels.scheme_stream or not is_plain(kernels.sm_stream, 0.0):  # kernels of weights alone, before Marlin
         read = pick((wide[0] < 2) & (wide[1] >= 2), n * k * smaller(wide[0], 0.5), 0.0)  # value by value: 8 bits as 4
-        time = larger(time, read / taken(s, kernels.sm_stream))
+        time = larger(time, read / weights_drawn(s))
         time = larger(time, pick(read > 0, 2.0 * m * n * k, 0.0) / taken(s, kernels.sm_integers))
     if not is_plain(reached.few, 0.0):
         time = few_rows_time(time, m, n, k, pick(wide[0] < 2, 0.0, reached.few), s.cluster.device.sms)
@@ -72,7 +72,7 @@ def _beside_vectors(
     streamed = vector_time(read, flops * (m > 1), c, r, s)  # a row alone waits for its weights
     time = larger(time, brain_time(flops, kernels.brain_share, s, r))
     time = larger(time, pick(weight < 2, flops, 0.0) / taken(s, kernels.sm_integers))
-    slow = larger(1.0 / r.dram, 1.0 / taken(s, kernels.sm_stream))
+    slow = larger(1.0 / r.dram, 1.0 / weights_drawn(s))
     spread = pick(weight < 2, n * k * ((weight + 2.0) * slow + 2.0 / r.dram), 0.0)  # read, written, read in 2 B
     time = time + kernels.dequant * spread + _convert_time(m, n, k, w, s, r)
     own = kernels.own_files  # its kernels for many rows unpack weights by the same units; 16 bits alike
@@ -143,14 +143,20 @@ def by_groups(values: Num, w: Where, s: Scenario) -> Num:
 def taken(s: Scenario, each: Num) -> Num:
     """What a card's SMs do a second at `each` a clock of one (0: no limit, inf): bytes of weights that kernels for few
     rows draw, or FLOPs of integer products whose scales vector units apply, one for 32 values of each sum."""
-    return pick(each > 0, each * s.cluster.device.sms * s.cluster.device.clock, np.inf)
+    return pick(each > 0, each * s.cluster.device.sms * s.cluster.device.clock / held(s.cluster.device), np.inf)
+
+
+def weights_drawn(s: Scenario) -> Num:
+    """Bytes of weights a second that the SMs draw at most, in kernels of the scheme."""
+    k = s.engine.kernels
+    return taken(s, of_name(k.scheme_stream, s.quant.name, 0.0) or k.sm_stream)
 
 
 def vector_time(weight_bytes: Num, flops: Num, c: GemmConstants, r: Rates, s: Scenario, launches: float = 1.0) -> Num:
     """Seconds of a product of few rows by vector kernels, whose vector units do the arithmetic: weights stream at the
     same share of the bandwidth as in a product or, where it is known what the SMs take, at nearly all that check bits
     leave of it and no faster than that."""
-    most = taken(s, s.engine.kernels.sm_stream)
+    most = weights_drawn(s)
     share = pick(most < np.inf, VECTOR_SHARE * (1.0 - s.cluster.device.check_bits), c.eff_m)
     stream = weight_bytes * smooth_max(SHARP, 1.0 / (share * r.dram), 1.0 / most)
     ramp = smaller(c.ramp, VECTOR_RAMP)
