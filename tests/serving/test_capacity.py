@@ -275,14 +275,14 @@ def test_a_release_shares_memory_out_by_the_size_of_its_tensor_group() -> None:
     assert cache(8) == cache(8, server={"static_fraction": 0.81})
     assert cache(1) == cache(1, server={"static_fraction": 0.88})
     assert cache(8, server={"static_fraction": 0.88}) - cache(8) == pytest.approx(7 * a_percent)
-    assert not load_engine("sglang-0.4.3").but(memory_fraction=0.9).server.statics
+    assert not load_engine("sglang-0.4.3").but(memory_fraction=0.9).server.reserved
     assert cache(1, sets={"engine.memory_fraction": 0.5}) < 0.6 * cache(1)
 
 
 def test_an_engine_of_ones_own_may_keep_a_part_of_what_another_does_and_no_more_than_numbers() -> None:
     s, options = served(model="llama-3.1-8b", engine="vllm", gpu="h100")
     size = s.cluster.device.dram.size / 2**20
-    assert static_share(s, "device:1024", options["budget"]) == pytest.approx(1 - 1024 / size)
-    for text, why in (("much", "it must be numbers by name"), ("tokn:2", "'tokn'.*did you mean 'token'")):
-        with pytest.raises(RooflmError, match=why):
+    assert static_share(s, "1024 * devices", options["budget"]) == pytest.approx(1 - 1024 / size)
+    for text in ("much", "2 * tokn", "2 tokens", "fixed:512 token:1.5", "card ** 2", "True", "max(card)", "(" * 300):
+        with pytest.raises(RooflmError, match="it must be a formula of card, tokens, graphed, devices, ranks such as"):
             served(model="llama-3.1-8b", engine="vllm", gpu="h100", sets={"engine.server.reserved": text})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from typing import NamedTuple
 
 from rooflm.estimate import memory as mem
 from rooflm.estimate.capacity import fixed_buffers, memory_use, needs, usable
+from rooflm.readers.formulas import worked_out
 from rooflm.scenario.scenario import Scenario
+from rooflm.units import larger
 
 
 class Capacity(NamedTuple):
@@ -22,21 +23,16 @@ class Capacity(NamedTuple):
     running: float = float("inf")
 
 
-def static_share(s: Scenario, kept: str, budget: float) -> float:
+def static_share(s: Scenario, reserved: str, budget: float) -> float:
     """Share of a device that weights and cache take together, where the engine works out the MiB that it keeps for all
-    else: `kept` says how many at all (fixed), a token of the largest pass of all ranks (token; of 2,048 at least), a
-    sequence of its decoding graphs (graphed), a device (device), a sequence of them on each rank of attention (rank;
-    beyond 300, many more), and at least on cards above 60 GiB (least); 0 of what it does not name. 0: no rule.
-
-    Source: SGLang, server_args.py, `_handle_gpu_memory_settings` of 0.5.3 to 0.5.14.
-    """
-    if not kept:
+    else (`reserved`) of the device's own (card), the tokens of the largest pass of all ranks, the sequences of its
+    decoding graphs (graphed), devices, and ranks of attention where there are several. 0: no rule."""
+    if not reserved:
         return 0.0
-    mib = defaultdict(float, ((name, float(value)) for name, value in (part.split(":") for part in kept.split())))
-    m, size, graphed = s.mapping, float(usable(s.cluster.device)) / 2**20, float(s.engine.host.graphed_sequences)
-    each = mib["graphed"] + (m.dp > 1) * m.dp * (mib["rank"] + (graphed > 300) * mib["many"])
-    needed = mib["fixed"] + max(budget, 2048) * mib["token"] + graphed * each + float(m.devices) * mib["device"]
-    return 1.0 - float(max(needed, mib["least"] * (size > 60 * 1024))) / size
+    m, card = s.mapping, float(usable(s.cluster.device)) / 2**20
+    of = {"card": card, "tokens": budget, "graphed": float(s.engine.host.graphed_sequences),
+          "devices": float(m.devices), "ranks": float(m.dp * (m.dp > 1))}  # fmt: skip
+    return float(larger(1.0 - worked_out(reserved, of) / card, 0.0))
 
 
 def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0, kept_states: bool = True) -> Capacity:

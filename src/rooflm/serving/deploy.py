@@ -17,7 +17,6 @@ from rooflm.asked.arguments import REPLICAS
 from rooflm.asked.assumed import attention_dp
 from rooflm.asked.build_inference import Built, build_inference, generating
 from rooflm.asked.checks import whole as whole_number
-from rooflm.catalogue.abilities import of_name
 from rooflm.catalogue.engine import BY_CARD, Engine, ServerOptions
 from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.model import Model
@@ -118,11 +117,9 @@ def make_pool(
     s = replace(s, engine=s.engine.but(token_budget=server.budget, max_sequences=server.max_sequences))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
     most = min(server.budget, context * sequences)
-    told = server.static_fraction or of_name(server.statics, f"{s.mapping.devices:g}", 0.0)
-    kept = "" if told else server.reserved
-    static = told or static_share(s, kept, server.budget * float(s.mapping.dp))
+    static = server.static_fraction or static_share(s, server.reserved, server.budget * float(s.mapping.dp))
     kv = capacity(stored_part(s), most, context, static, server.prefix_caching)
-    if kept and kv.tokens <= 0:  # who serves such a model raises the share
+    if kv.tokens <= 0 and not server.static_fraction:  # who serves such a model raises the share
         kv = capacity(stored_part(s), most, context, 0.0, server.prefix_caching)
     if must_fit and kv.tokens <= 0:
         states = 0 < kv.running < np.inf  # a pool of recurrent states has what weights leave
