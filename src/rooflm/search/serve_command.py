@@ -232,8 +232,7 @@ def _share(engine: Engine) -> float:
     >>> [_share(load_engine(name)) for name in ("vllm", "sglang")]
     [0.9, 0.0]
     """
-    told = engine.server.static_fraction
-    return float(told or (0.0 if engine.server.reserved else engine.room.memory_fraction))
+    return 0.0 if engine.server.reserved else float(engine.server.static_fraction or engine.room.memory_fraction)
 
 
 def _texts(

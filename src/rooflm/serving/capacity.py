@@ -6,10 +6,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rooflm.estimate import memory as mem
-from rooflm.estimate.capacity import fixed_buffers, memory_use, needs, usable
-from rooflm.readers.formulas import worked_out
+from rooflm.estimate.capacity import memory_use, needs
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import larger
 
 
 class Capacity(NamedTuple):
@@ -23,31 +21,15 @@ class Capacity(NamedTuple):
     running: float = float("inf")
 
 
-def static_share(s: Scenario, reserved: str, budget: float) -> float:
-    """Share of a device that weights and cache take together, where the engine works out the MiB that it keeps for all
-    else (`reserved`) of the device's own (card), the tokens of the largest pass of all ranks, the sequences of its
-    decoding graphs (graphed), devices, and ranks of attention where there are several. 0: no rule."""
-    if not reserved:
-        return 0.0
-    m, card = s.mapping, float(usable(s.cluster.device)) / 2**20
-    of = {"card": card, "tokens": budget, "graphed": float(s.engine.host.graphed_sequences),
-          "devices": float(m.devices), "ranks": float(m.dp * (m.dp > 1))}  # fmt: skip
-    return float(larger(1.0 - worked_out(reserved, of) / card, 0.0))
-
-
-def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0, kept_states: bool = True) -> Capacity:
+def capacity(s: Scenario, budget: float, longest: float, kept_states: bool = True) -> Capacity:
     """KV capacity from the memory formulas: what weights, fixed buffers and a full pass leave.
 
-    budget: tokens of the largest pass of a rank; longest: length at which windows count as full; static: share of the
-    device that weights and cache take together, of what is free before the weights are loaded, all else beside it
-    (SGLang's mem_fraction_static; 0: as said); kept_states: a prefix cache keeps recurrent states of earlier prompts in
-    the pool of those that run.
+    budget: tokens of the largest pass of a rank; longest: length at which windows count as full; kept_states: a prefix
+    cache keeps recurrent states of earlier prompts in the pool of those that run.
     """
     m, room, need = s.mapping, s.engine.room, needs(s)
     fixed = memory_use(s, 0.0, need)
-    free = float(fixed.capacity - fixed.total) - float(room.free_fraction * budget * need.token)
-    if static:
-        free = static * float(usable(s.cluster.device) - sum(fixed_buffers(s))) - float(fixed.parts["weights"])
+    free = float(fixed.capacity - fixed.total) - float(room.free_fraction * budget * need.token * need.taken)
     long, one_by_one = max(longest, 1.0) * 64, replace(room, block=1)
 
     def held(tokens: float) -> float:
