@@ -81,6 +81,26 @@ def test_every_flag_is_one_of_the_parsers(engine: str) -> None:
     assert listed(load_engine(engine).abilities.schemes)
 
 
+@pytest.mark.parametrize(
+    ("engine", "sets", "told"),
+    [
+        ("sglang", {}, None),  # it works its own out, by card, split, chunk and graphs
+        ("sglang-0.5.2", {}, "--mem-fraction-static 0.88"),  # whose rule is not known here
+        ("sglang", {"engine.memory_fraction": 0.8}, "--mem-fraction-static 0.8"),
+        ("sglang", {"engine.memory_fraction": [0.7, 0.8]}, "--mem-fraction-static 0.8"),
+        ("sglang", {"engine.server.static_fraction": 0.85}, "--mem-fraction-static 0.85"),
+        ("sglang", {"engine.token_budget": 2048}, "--chunked-prefill-size 2048"),
+        ("vllm", {"engine.memory_fraction": 0.8}, "--gpu-memory-utilization 0.8"),
+    ],
+)
+def test_a_command_tells_what_was_told_and_no_share_that_the_engine_works_out(
+    engine: str, sets: dict[str, Any], told: str | None
+) -> None:
+    given = {"gpu": "h100", "engine": engine, "gpus": 1, "prompt": 4096, "output": 100, "sets": sets}
+    begun = start_of("llama-3.1-8b", rooflm.search_infer("llama-3.1-8b", **given), given)
+    assert begun is not None and (f" {told} " in f"{begun.server} " if told else "fraction" not in begun.server)
+
+
 def test_a_cache_that_holds_one_sequence_is_told_of_all() -> None:
     """TabbyAPI's cache is as long as its longest sequence unless told, in whole pages of 256 tokens."""
     text = serve_command("m", load_engine("exllamav3"), PRESETS["bf16"], {"batch": 16}, 700)

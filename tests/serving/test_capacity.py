@@ -15,7 +15,7 @@ from rooflm.estimate.capacity import fixed_buffers, memory_use
 from rooflm.estimate.offloaded import device_part
 from rooflm.readers.engines import load_engine
 from rooflm.scenario.scenario import Scenario
-from rooflm.serving.capacity import capacity, static_share
+from rooflm.serving.capacity import capacity
 from rooflm.serving.deploy import make_pool, server_for, server_options
 
 
@@ -27,22 +27,25 @@ def served(**asked: Any) -> tuple[Scenario, dict[str, Any]]:
     return replace(s, engine=s.engine.but(**limits)), options
 
 
-def tokens(static: float = 0.0, **asked: Any) -> float:
+STATIC = "engine.server.static_fraction"
+
+
+def tokens(**asked: Any) -> float:
     """Tokens that fit in a server's KV cache."""
     s, options = served(**asked)
     longest = float(np.max(s.model.max_context))
-    return capacity(device_part(s), options["budget"], longest, static).tokens
+    return capacity(device_part(s), options["budget"], longest).tokens
 
 
 @pytest.mark.parametrize(
     ("asked", "printed"),
     [  # "max_total_num_tokens" and "#tokens": ai-dynamo/aisimulate, pull request 263; vLLM, issue 21348
-        ({"model": "deepseek-ai/DeepSeek-R1", "gpu": "h200", "engine": "sglang", "tp": 8, "static": 0.82}, 509_000),
-        ({"model": "Qwen/Qwen3-235B-A22B-FP8", "gpu": "h100", "engine": "sglang", "tp": 4, "static": 0.93}, 367_404),
+        ({"model": "deepseek-ai/DeepSeek-R1", "gpu": "h200", "tp": 8, "sets": {STATIC: 0.82}}, 509_000),
+        ({"model": "Qwen/Qwen3-235B-A22B-FP8", "gpu": "h100", "tp": 4, "sets": {STATIC: 0.93}}, 367_404),
     ],
 )  # fmt: skip
 def test_a_static_share_is_of_what_is_free_before_the_weights(asked: dict[str, Any], printed: int) -> None:
-    assert tokens(**asked) == pytest.approx(printed, rel=0.02)
+    assert tokens(engine="sglang", **asked) == pytest.approx(printed, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +85,8 @@ def test_little_but_sampling_is_taken_beside_the_weights(
         {"model": "llama-3.1-8b", "gpu": "a100", "engine": "vllm"},
         {"model": "qwen2.5-7b", "gpu": "l40s", "engine": "vllm-0.6"},
         {"model": "llama-3.1-8b", "gpu": "h100", "engine": "sglang"},
+        {"model": "llama-3.1-8b", "gpu": "h100", "engine": "sglang", "sets": {STATIC: 0.8}},
+        {"model": "llama-3.1-8b", "gpu": "h100", "engine": "sglang", "sets": {"engine.memory_fraction": 0.8}},
         {"model": "deepseek-v3", "gpu": "h200", "engine": "sglang", "quant": "fp8", "tp": 1, "dp": 8, "ep": 8},
     ],
     ids=str,
@@ -171,12 +176,12 @@ def test_recurrent_states_have_a_pool_of_their_own_with_room_for_those_of_earlie
 ) -> None:
     """kv_cache_configurator.py: mamba_full_memory_ratio 0.9 parts what weights leave, and states over a ratio run.
     Qwen3.5-27B: 48 layers of 48 heads, 128 x 128 in fp32, and 10,240 channels of a convolution of 4."""
-    s, _ = served(model="qwen3.5-27b", gpu="h200", engine=engine)
-    got, one = capacity(s, 8192, 131072, 0.8, **asked), 48 * (48 * 128 * 128 * 4 + 10240 * 4 * 2)
+    s, _ = served(model="qwen3.5-27b", gpu="h200", engine=engine, sets={STATIC: 0.8})
+    got, one = capacity(s, 8192, 131072, **asked), 48 * (48 * 128 * 128 * 4 + 10240 * 4 * 2)
     free = 0.8 * (150.75e9 - float(sum(fixed_buffers(s)))) - float(memory_use(s, 0.0).parts["weights"])
     assert got.running == pytest.approx(free * 0.9 / 1.9 / one / slots, abs=1)
     assert got.tokens == pytest.approx(free / 1.9 / (16 * 4 * 2 * 256 * 2), rel=1e-3)
-    assert capacity(replace(s, engine=s.engine.but(state_share=0.0)), 8192, 131072, 0.8).running == np.inf
+    assert capacity(replace(s, engine=s.engine.but(state_share=0.0)), 8192, 131072).running == np.inf
 
 
 def test_a_pool_of_recurrent_states_that_takes_all_is_named_where_no_cache_is_left() -> None:
@@ -226,10 +231,10 @@ def test_a_cache_of_known_blocks_holds_that_many() -> None:
 def test_a_server_keeps_what_its_own_rule_says_beside_weights_and_cache(
     asked: dict[str, Any], kept: float | None
 ) -> None:
-    s, options = served(**{"model": "llama-3.1-8b", "engine": "sglang"} | asked)
-    share = static_share(s, options["reserved"], options["budget"])
+    s, _ = served(**{"model": "llama-3.1-8b", "engine": "sglang"} | asked)
     size = s.cluster.device.dram.size / 2**20
-    assert share == (0 if kept is None else pytest.approx(1 - kept / size, rel=1e-6))
+    wanted = 0 if kept is None else pytest.approx(1 - kept / size, rel=1e-6)
+    assert s.engine.server.static_fraction == wanted
 
 
 def test_ranks_of_attention_keep_more_of_a_card_than_a_group_of_tensors() -> None:
@@ -238,10 +243,7 @@ def test_ranks_of_attention_keep_more_of_a_card_than_a_group_of_tensors() -> Non
     one, more = (served(**there | degrees) for degrees in ({"tp": 8}, {"tp": 1, "dp": 8, "ep": 8}))
     assert one[0].engine.host.graphed_sequences == more[0].engine.host.graphed_sequences == 512
     kept = [
-        (1 - static_share(s, options["reserved"], options["budget"] * float(s.mapping.dp)))
-        * float(s.cluster.device.dram.size)
-        / 2**20
-        for s, options in (one, more)
+        (1 - float(s.engine.server.static_fraction)) * float(s.cluster.device.dram.size) / 2**20 for s, _ in (one, more)
     ]
     assert kept[1] - kept[0] == pytest.approx(512 * 8 * 4.5 + (more[1]["budget"] * 8 - one[1]["budget"]) * 1.5)
 
@@ -275,14 +277,21 @@ def test_a_release_shares_memory_out_by_the_size_of_its_tensor_group() -> None:
     assert cache(8) == cache(8, server={"static_fraction": 0.81})
     assert cache(1) == cache(1, server={"static_fraction": 0.88})
     assert cache(8, server={"static_fraction": 0.88}) - cache(8) == pytest.approx(7 * a_percent)
-    assert not load_engine("sglang-0.4.3").but(memory_fraction=0.9).server.statics
+    assert not load_engine("sglang-0.4.3").but(memory_fraction=0.9).server.reserved
     assert cache(1, sets={"engine.memory_fraction": 0.5}) < 0.6 * cache(1)
 
 
 def test_an_engine_of_ones_own_may_keep_a_part_of_what_another_does_and_no_more_than_numbers() -> None:
-    s, options = served(model="llama-3.1-8b", engine="vllm", gpu="h100")
-    size = s.cluster.device.dram.size / 2**20
-    assert static_share(s, "device:1024", options["budget"]) == pytest.approx(1 - 1024 / size)
-    for text, why in (("much", "it must be numbers by name"), ("tokn:2", "'tokn'.*did you mean 'token'")):
-        with pytest.raises(RooflmError, match=why):
+    rule = {"engine.server.reserved": "1024 * devices if card > 61440 else 0.1 * card"}
+    cards = rooflm.infer("llama-3.1-8b", engine="vllm", gpu=["h100", "l40s"], tp=[1, 2], sets=rule)
+    for gpu in ("h100", "l40s"):
+        for tp in (1, 2):
+            s, _ = served(model="llama-3.1-8b", engine="vllm", gpu=gpu, tp=tp, sets=rule)
+            size = s.cluster.device.dram.size / 2**20
+            kept = 0.1 * size if gpu == "l40s" else 1024 * tp
+            assert s.engine.server.static_fraction == pytest.approx(1 - kept / size)
+            one = float(rooflm.infer("llama-3.1-8b", engine="vllm", gpu=gpu, tp=tp, sets=rule).max_batch)
+            assert float(cards["max_batch"].sel(gpu=gpu, tp=tp)) == one
+    for text in ("much", "2 * tokn", "2 tokens", "fixed:512 token:1.5", "card ** 2", "True", "max(card)", "(" * 300):
+        with pytest.raises(RooflmError, match="it must be a formula of card, tokens, graphed, devices, ranks such as"):
             served(model="llama-3.1-8b", engine="vllm", gpu="h100", sets={"engine.server.reserved": text})

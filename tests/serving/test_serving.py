@@ -664,10 +664,12 @@ def test_a_share_for_weights_and_cache_leaves_the_rest_beside_it() -> None:
     weights = float(memory_use(SCENARIO, batch=0.0).parts["weights"])
     size = float(usable(SCENARIO.cluster.device))
     for share in (0.5, 0.9):
-        own = capacity(SCENARIO, 8192, 8192, share)
+        engine = SCENARIO.engine.but(server=replace(SCENARIO.engine.server, static_fraction=share))
+        s = replace(SCENARIO, engine=engine)
+        own = capacity(s, 8192, 8192)
         before = size - sum(fixed_buffers(SCENARIO))  # free before the weights are loaded
         assert own.tokens * own.bytes_per_token == pytest.approx(share * before - weights)
-    assert capacity(SCENARIO, 100, 8192, 0.9) == capacity(SCENARIO, 8192, 8192, 0.9)
+        assert capacity(s, 100, 8192) == own
 
 
 def test_outputs_that_end_by_themselves_have_their_mean_and_a_longest() -> None:

@@ -14,14 +14,17 @@ from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model, MoE
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.errors import RooflmError
+from rooflm.estimate.capacity import fixed_buffers, needs, usable
+from rooflm.estimate.offloaded import stored_part
 from rooflm.kernels.rates import rates
 from rooflm.kernels.training_factors import picked, standing
 from rooflm.readers.engine_releases import in_range, numbers, row_named, row_of_release, rows_of_releases, split_release
 from rooflm.readers.engines import family_of, load_engine
+from rooflm.readers.formulas import worked_out
 from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row, rows_with
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, floor, larger, pick, smaller
+from rooflm.units import MIB, Num, floor, larger, pick, smaller
 
 
 def _saying(field: str, phase: str) -> dict[str, Any]:
@@ -206,6 +209,29 @@ def with_limits(engine: Engine, device: Device, model: Model, ranks: Num) -> Eng
         limit = larger(floor(family / each), 1) if family else of_card(told.limits, device, room.max_sequences)
         engine = engine.but(max_sequences=limit, server=replace(engine.server, limits="", families="", max_sequences=0))
     return engine
+
+
+def with_share(s: Scenario) -> Scenario:
+    """The scenario with the share of a device that weights and cache have together, where its engine works out the MiB
+    that it keeps for all else (`reserved`) of the device's own (card), the tokens of the largest pass of all ranks, the
+    sequences of its decoding graphs (graphed), devices, and ranks of attention where there are several. None where that
+    leaves nothing beside the weights: who serves such a model raises the share.
+
+    >>> from rooflm.asked.build_inference import build_inference
+    >>> round(build_inference("llama-3.1-8b", gpu="h100", engine="sglang").scenario.engine.server.static_fraction, 3)
+    0.835
+    """
+    e, device, m = s.engine, s.cluster.device, s.mapping
+    if not e.server.reserved:
+        return s
+    ranks = pick(attention_dp(s.model), m.dp, 1)
+    budget = pick(e.room.token_budget < np.inf, e.room.token_budget, s.workload.prompt)
+    of = {"card": usable(device) / MIB, "tokens": budget * ranks, "graphed": e.host.graphed_sequences,
+          "devices": m.devices / m.dp * ranks, "ranks": ranks * (ranks > 1)}  # fmt: skip
+    share = larger(1.0 - worked_out(e.server.reserved, of) / of["card"], 0.0)
+    enough = share * (usable(device) - sum(fixed_buffers(s))) > needs(stored_part(s)).weights
+    found: Any = pick(enough, share, 0.0)
+    return replace(s, engine=replace(e, server=replace(e.server, static_fraction=found)))
 
 
 def with_norms(engine: Engine, model: Model, cluster: Cluster, mapping: Mapping) -> Engine:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rooflm.asked import paths
 from rooflm.asked.quantities import READ
-from rooflm.catalogue.engine import ABOUT
+from rooflm.catalogue.engine import ABOUT, ServerOptions
 from rooflm.catalogue.fields import About, abouts
 from rooflm.catalogue.hardware import Cluster, Device, Link, Memory
 from rooflm.catalogue.model import Model
@@ -54,7 +54,7 @@ def about_at(path: str) -> About | None:
     part, _, rest = path.partition(".")
     *above, name = rest.split(".")
     if part == "engine":
-        return ABOUT.get(name)
+        return (abouts(ServerOptions) if above[-1:] == ["server"] else ABOUT).get(name)
     if part == "cluster" and above[-1:] == ["peak"]:
         return RATE
     kind = DESCRIBED.get(part) or (Model if part == "model" and not above else None)

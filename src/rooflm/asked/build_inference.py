@@ -28,6 +28,7 @@ from rooflm.asked.assumed import (
     with_graphs,
     with_limits,
     with_norms,
+    with_share,
 )
 from rooflm.asked.bounds import allowed, effective
 from rooflm.asked.checks import amount, whole
@@ -36,7 +37,7 @@ from rooflm.asked.quantities import parse_efficiency
 from rooflm.asked.refused import refuse
 from rooflm.asked.ways import tensor_ways
 from rooflm.catalogue.abilities import Abilities
-from rooflm.catalogue.engine import BY_CARD, Engine
+from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model, MoE
 from rooflm.catalogue.quant import Quant
@@ -312,9 +313,8 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
         other = once.setdefault(paths.in_full(scenario, path), path)
         if other != path:
             raise RooflmError(f"{other} and {path} are two names of one input: give one of them")
-    if "engine.room.memory_fraction" in once:  # told: nothing to work out
-        for rule in (option for option, limit in BY_CARD.items() if limit == "memory_fraction"):
-            scenario = paths.put(scenario, f"engine.server.{rule}", "")
+    if {"engine.room.memory_fraction", "engine.server.static_fraction"} & once.keys():  # told: nothing to work out
+        scenario = paths.put(scenario, "engine.server.reserved", "")
     if "cluster.device.price" in sets:
         return paths.put(scenario, "cluster.device.priced", GIVEN)
     return scenario
@@ -500,6 +500,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     if not scenario.model.head:
         assumed = (*assumed, "it embeds texts: prompts alone, no output")
     effective(scenario, sets, training=False)
+    scenario = with_share(scenario)
     if alone:
         refuse(scenario, ASKED if catalogued else INFERENCE)
     warnings = too_long(found, "prompt + output", work.prompt + (work.output if found.head else 0))

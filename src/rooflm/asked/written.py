@@ -161,7 +161,7 @@ def at_path(piece: str, path: str) -> Any:
     from rooflm.asked.bounds import about_at, unit_at
 
     about = about_at(path)
-    if about is not None and about.kind in ("word", "sizes", "shapes", "named"):
+    if about is not None and about.kind in ("word", "sizes", "shapes", "named", "formula"):
         return piece  # a word may begin with a digit: 1f1b
     unit = unit_of(path) or unit_at(path)
     if unit is None:

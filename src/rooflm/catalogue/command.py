@@ -31,7 +31,7 @@ class Command:
     whole: str = word("", "prompts go in whole")
     budget: str = word("", "tokens of a pass")
     chunked: str = word("", "prompts longer than that go in by chunks")
-    memory: str = word("", "share of memory, where it is not all")
+    memory: str = word("", "share of memory, where it is not all, and the engine does not work it out")
     free: str = word("", "share of what is left for the cache, where it is not all and `kv8` does not tell it")
     fp8: str = word("", "8-bit weights and activations")
     kv8: str = word("", "an 8-bit cache")

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.command import Command
-from rooflm.catalogue.fields import About, abouts, count, flag, named, number, shapes, share, sizes, word
+from rooflm.catalogue.fields import About, abouts, count, flag, formula, named, number, shapes, share, sizes, word
 from rooflm.units import Num
 
 INF = float("inf")
@@ -46,9 +46,8 @@ class ServerOptions:
     gained: float = number(0.0, "tokens that a step gains, where it is known (0: worked out of acceptance)")
     swap_bandwidth: float = number(25e9, "between device and host, all GPUs of the instance", "bytes/s", above=True)
     static_fraction: float = share(0.0, "share of free memory for weights and cache (0: memory_fraction, for all)")
-    statics: str = named("the same by GPUs of an instance, as 1:0.88 8:0.81")
-    reserved: str = named("without either, MiB kept beside both, by what makes them (`serving.capacity.static_share`)",
-                          ("fixed", "token", "graphed", "device", "rank", "many", "least"))  # fmt: skip
+    reserved: str = formula("without it, MiB kept beside both, of the card's, of tokens of a pass of all ranks, ...",
+                            ("card", "tokens", "graphed", "devices", "ranks"))  # fmt: skip
     cache_blocks: int = count(0, "blocks of its KV cache on a rank, where they are known (0: what memory leaves)", 0)
 
 
@@ -395,7 +394,7 @@ class Engine:
 
 BY_CARD = {"budgets": "token_budget", "limits": "max_sequences", "graphed": "graphed_sequences",
            "graphed_few": "graphed_sequences", "shared": "token_budget", "families": "max_sequences",
-           "reserved": "memory_fraction", "statics": "memory_fraction"}  # fmt: skip
+           "reserved": "memory_fraction"}  # fmt: skip
 """Option of the server that makes up a limit by card, ranks or model -> the limit, which counts once it is told."""
 GROUPS: dict[str, Any] = {
     "kernels": Kernels, "host": Host, "room": Room, "stages": Stages, "habits": Habits, "overlaps": Overlaps,

@@ -27,7 +27,9 @@ class About(NamedTuple):
     high: float = math.inf
     above: bool = False  # low itself is not allowed
     whole: bool = False  # a count
-    kind: str = "number"  # or flag, word; as text: sizes (rising whole numbers), shapes (2112x7168), named (gptq:8)
+    kind: str = (
+        "number"  # or flag, word; as text: sizes (rising whole numbers), shapes (2112x7168), named (gptq:8), formula
+    )
     among: tuple[str, ...] = ()  # the allowed words (none: any)
     below: bool = False  # high itself is not allowed
     endless: bool = False  # infinity means no limit
@@ -114,6 +116,11 @@ def shapes(meaning: str) -> Any:
 def named(meaning: str, among: Sequence[str] = ()) -> Any:
     """A field that holds numbers by name (out of a few where `among` lists them) as text, "gptq:8 int4:2"; "": none."""
     return field(default="", metadata={KEY: About(meaning, kind="named", among=tuple(among))})
+
+
+def formula(meaning: str, among: Sequence[str]) -> Any:
+    """A field that holds a formula of named numbers as text (`readers.formulas`); "" for none."""
+    return field(default="", metadata={KEY: About(meaning, kind="formula", among=tuple(among))})
 
 
 def text(meaning: str, among: Sequence[str] = ()) -> dict[str, About]:

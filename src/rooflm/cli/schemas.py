@@ -36,7 +36,7 @@ def value(about: About) -> Schema:
         return {"description": about.meaning, "type": "boolean"}
     if about.kind == "sizes":
         return {"description": about.meaning, "anyOf": [TEXT, {"type": "array", "items": {"type": "integer"}}]}
-    if about.kind in ("word", "shapes", "named"):
+    if about.kind in ("word", "shapes", "named", "formula"):
         enum = {"enum": list(about.among)} if about.among and about.kind == "word" else {}
         return {"description": about.meaning, **TEXT, **enum}
     unit = quantities.WRITTEN.get(about.unit, about.unit)

@@ -31,6 +31,12 @@ class Needs(NamedTuple):
     logit: Num  # logits of one sequence
     copy: Num = 0.0  # second copy of a sequence's cache that an eager update holds for a moment
     trial: Num = 0.0  # `trial_bytes`, in place of a pass's own
+    kept: Num = 0.0  # `kept_bytes`, of which a pass takes its own
+
+    @property
+    def taken(self) -> Num:
+        """1 where activations and logits take of what the cache would have, else 0."""
+        return pick(self.kept > 0, 0.0, 1.0)
 
 
 def needs(s: Scenario) -> Needs:
@@ -38,7 +44,7 @@ def needs(s: Scenario) -> Needs:
     weights, trial = held_weights(s.model, s.mapping, s.quant, s.engine), trial_bytes(s)
     own = pick(trial > 0, 0.0, 1.0)
     token, logit = own * token_bytes(s), (1 if s.workload.logits == "all" else own) * logit_bytes(s)
-    need = Needs(weights, sequence_bytes(s), token, logit, copy_bytes(s), trial)
+    need = Needs(weights, sequence_bytes(s), token, logit, copy_bytes(s), trial, kept_bytes(s))
     if s.speculation.off:
         return need
     some, (more, cache) = np.asarray(s.speculation.guesses) > 0, guessing.held(s, sequence_bytes)
@@ -116,7 +122,8 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
     parts["activations"] = each.trial + largest * each.token + sequences * each.copy
     parts["logits"] = sequences * each.logit
     parts["context"], parts["workspace"] = fixed_buffers(s)
-    total, size = add_up(parts.values()), usable(s.cluster.device) * e.room.memory_fraction
+    total, size = add_up(parts.values()), usable(s.cluster.device) * pick(each.kept > 0, 1.0, e.room.memory_fraction)
+    size = size - pick(each.kept > 0, each.kept - parts["activations"] - parts["logits"], 0.0)
     rest = total - parts["kv_cache"]
     return Memory(parts, total, rest + e.room.free_fraction * (size - rest))
 
@@ -168,6 +175,13 @@ def trial_bytes(s: Scenario) -> Num:
     return tries * larger(budget * own, budget * 2 * s.model.hidden * s.quant.half_bytes + sampled)
 
 
+def kept_bytes(s: Scenario) -> Num:
+    """Bytes beside weights and cache that an engine keeps for passes and all else, where these two have a share of what
+    is free before the weights are loaded (`static_fraction`); 0 where they have not."""
+    static = s.engine.server.static_fraction
+    return pick(static > 0, (1.0 - static) * (usable(s.cluster.device) - sum(fixed_buffers(s))), 0.0)
+
+
 def logit_bytes(s: Scenario) -> Num:
     """Bytes of logits a sequence: 16-bit logits and their fp32 copy, for the last token or all of the prompt; without
     a head those of its embedding."""
@@ -183,10 +197,11 @@ def max_batch(s: Scenario, need: Needs | None = None) -> Num:
     fixed = memory_use(s, 0.0, each_needs)
     free = (fixed.capacity - fixed.total) / s.engine.room.free_fraction
     new, budget = s.workload.new / s.mapping.cp, s.engine.room.token_budget / s.mapping.cp
-    each = each_needs.sequence / s.engine.room.free_fraction + each_needs.logit + each_needs.copy
-    below = free / (each + new * each_needs.token)
-    above = pick(budget < np.inf, free - pick(budget < np.inf, budget, 0) * each_needs.token, -1.0) / each
-    most = smaller(larger(below, above), free / (each + each_needs.token))
+    token, logit = each_needs.token * each_needs.taken, each_needs.logit * each_needs.taken
+    each = each_needs.sequence / s.engine.room.free_fraction + logit + each_needs.copy
+    below = free / (each + new * token)
+    above = pick(budget < np.inf, free - pick(budget < np.inf, budget, 0) * token, -1.0) / each
+    most = smaller(larger(below, above), free / (each + token))
     return larger(floor(most), 0.0) * s.mapping.dp
 
 

@@ -153,7 +153,8 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     widths = [w.strip() for w in str(values.get("caches", "")).split(",") if w]
     if not all(w.isdecimal() for w in widths):
         raise RooflmError(f"{label}: caches is {values['caches']!r}, but it must be widths in bits such as '16, 8'")
-    limits = {*own, *about.server, *(["token_budget"] if "budget" in about.server else [])}
+    told = {"budget": "token_budget", "static_fraction": "memory_fraction"}  # options that are limits by another name
+    limits = {*own, *about.server, *(limit for option, limit in told.items() if option in about.server)}
     server: dict[str, Any] = {by_card: "" for by_card, limit in BY_CARD.items() if limit in limits}
     server |= values_of(ServerOptions, about.server, label, "server")
     values["server"] = replace(base.engine.server, **server)

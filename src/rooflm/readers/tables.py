@@ -13,6 +13,7 @@ import numpy as np
 
 from rooflm.catalogue.fields import HUGE, KEY, PART, TINY, About, abouts
 from rooflm.errors import RooflmError, near_matches
+from rooflm.readers.formulas import worked_out
 from rooflm.readers.quantities import WRITTEN, parse
 from rooflm.shown.numbers import chosen_text, plain_number
 from rooflm.units import is_array
@@ -81,6 +82,13 @@ def field_value(name: str, value: Any, about: About) -> Any:
             raise RooflmError(f"{name} is {str(value)[:80]!r}, but it must be numbers by name such as 'gptq:8 int4:2'")
         for piece in str(value).split() if about.among else ():
             one_of(name, piece.partition(":")[0], about.among)
+        return str(value)
+    if about.kind == "formula":
+        try:
+            worked_out(str(value) or "0", dict.fromkeys(about.among, 1.0))
+        except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError) as error:
+            rule = f"a formula of {', '.join(about.among)} such as '512 + 1.5 * max({about.among[0]}, 2048)'"
+            raise RooflmError(f"{name} is {str(value)[:80]!r}, but it must be {rule}") from error
         return str(value)
     if isinstance(value, str) and about.unit not in ("", "1"):
         value = parse(value, about.unit, name)

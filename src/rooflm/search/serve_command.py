@@ -20,7 +20,6 @@ from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.search.checkpoint import home_of, weights_for
-from rooflm.sweep.axes import nest
 from rooflm.units import highest
 
 FORMS = ("env: ", "file: ")
@@ -103,10 +102,11 @@ def start_of(model: str | Model, found: Any, given: Mapping[str, Any], named: st
     one: dict[str, Any] = {k: v for k, v in (rest | chosen).items() if k in known and v is not None}
     for name in ("cpu_layers", "cpu_experts"):  # of which one engine runs all points
         one[name] = int(np.max(given[name]))
-    s = build_inference(model=model, **nest({k: v[0] if isinstance(v, list) else v for k, v in one.items()}),
-                        alone=False).scenario  # fmt: skip
+    told = {k: chosen.get(k, v) for k, v in (given["sets"] or {}).items() if k.startswith("engine.")}
+    sets = {k: v for k, v in told.items() if not isinstance(v, list | tuple)}
+    one = {k: v[0] if isinstance(v, list) else v for k, v in one.items()}
+    s = build_inference(model=model, **one, sets=sets, alone=False).scenario
     beside = ("guesses", "draft", "adapters", "adapter_rank", "cpu_layers", "cpu_experts")
-    chosen = {**{k: v for k, v in (given["sets"] or {}).items() if k == "engine.graph_length"}, **chosen}
     chosen = {**{k: given[k] for k in beside if not isinstance(given.get(k), list | None)}, **chosen}
     if chosen.get("draft"):
         named_so, guesses = chosen["draft"], load_model(chosen["draft"])
@@ -141,8 +141,8 @@ def start(
     heads = f"no heads that guess are known in {weights.name}: name a draft model, or put EAGLE heads into the options"
     note = "; ".join(text for text, wanted in ((weights.note, weights.note), (heads, headless)) if wanted)
     if highest(engine.kernels.empty_block) > 0:  # the length that its steps' times are for (kernels.dispatch)
-        told = chosen.get("engine.graph_length", min(float(model.max_context), float(engine.kernels.graph_length)))
-        chosen = {**chosen, "longest": max(int(told), length)}
+        longest = min(float(model.max_context), float(engine.kernels.graph_length))
+        chosen = {**chosen, "longest": max(int(longest), length)}
     return _started(weights.name, engine, quant, chosen, length, weights.online, note)
 
 
@@ -172,7 +172,7 @@ def _started(
     alone = v["dp"] if v["dp"] > 1 and not shared and not c.dp else 1
     numbers = {
         **_numbers(engine, v, length), "length": int(chosen.get("longest", length)), "model": shlex.quote(model),
-        "memory_fraction": float(engine.room.memory_fraction),
+        "memory_fraction": _share(engine),
         "free_fraction": float(engine.room.free_fraction), "draft": chosen.get("draft", ""),
         "guesses": int(chosen.get("guesses", 0)), "guesses1": int(chosen.get("guesses", 0)) + 1,
         "layers": int(chosen.get("layers", 999)), "experts": int(chosen.get("cpu_experts") or 0), "port": c.port,
@@ -225,6 +225,16 @@ def _numbers(engine: Engine, v: Mapping[str, int], length: int) -> dict[str, Any
     return {**v, **more, "length": length, "context": length * max(each, 1), "pages": pages}
 
 
+def _share(engine: Engine) -> float:
+    """Its share of memory: as it was told, else the one that is assumed; 0 where the engine works it out.
+
+    >>> from rooflm.readers.engines import load_engine
+    >>> [_share(load_engine(name)) for name in ("vllm", "sglang")]
+    [0.9, 0.0]
+    """
+    return 0.0 if engine.server.reserved else float(engine.server.static_fraction or engine.room.memory_fraction)
+
+
 def _texts(
     engine: Engine, quant: Quant, v: Mapping[str, int], length: int, online: bool, chosen: Mapping[str, Any]
 ) -> list[str]:
@@ -241,7 +251,7 @@ def _texts(
         c.tp: group > 1, c.pp: v["pp"] > 1, c.dp: v["dp"] > 1, c.ep: v["ep"] > 1, c.attention_dp: shared,
         c.batch: v["batch"] > 0, c.length: True, whole: True,
         c.budget: v["budget"] > 0 and (not whole or c.budget.split()[0] not in whole),
-        c.chunked: 0 < v["budget"] < length, c.memory: room.memory_fraction != 1,
+        c.chunked: 0 < v["budget"] < length, c.memory: 0 < _share(engine) < 1,
         c.free: room.free_fraction != 1 and not (cache and "{free_fraction" in c.kv8),
         c.fp8: narrow and online, c.kv8: cache, c.draft: guessed and bool(chosen.get("draft")),
         c.heads: guessed and not chosen.get("draft"), c.lora: adapted,

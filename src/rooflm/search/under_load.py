@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rooflm.api import INFER, named
 from rooflm.asked.arguments import refuse_wrong
-from rooflm.asked.assumed import attention_dp
+from rooflm.asked.assumed import attention_dp, with_share
 from rooflm.asked.build_inference import build_inference, find_model
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
@@ -157,7 +157,9 @@ def evaluate(
     s = pool.table.components.scenario
     reach = int(pool.table.components.contexts[-1])
     passes = np.minimum(budget, reach * sequences)
-    room = np.array([capacity(s, float(b), reach).tokens for b in passes.ravel()]).reshape(passes.shape)
+    sized = [with_share(replace(s, engine=s.engine.but(token_budget=float(b)))) for b in budget.ravel()]
+    room = np.array([capacity(own, float(b), reach).tokens for own, b in zip(sized, passes.ravel(), strict=True)])
+    room = room.reshape(passes.shape)
     used = np.minimum(copies, np.maximum(clients, 1)) if concurrency is not None else copies  # replicas with work
     none = np.zeros(())  # no first wave: what is simulated has it as its warm-up
     load = Load(_mean(prompt, spread), _mean(output, spread), clients / used, arrivals / used, none, budget,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from typing import NamedTuple
 
 from rooflm.estimate import memory as mem
-from rooflm.estimate.capacity import fixed_buffers, memory_use, needs, usable
+from rooflm.estimate.capacity import memory_use, needs
 from rooflm.scenario.scenario import Scenario
 
 
@@ -22,36 +21,15 @@ class Capacity(NamedTuple):
     running: float = float("inf")
 
 
-def static_share(s: Scenario, kept: str, budget: float) -> float:
-    """Share of a device that weights and cache take together, where the engine works out the MiB that it keeps for all
-    else: `kept` says how many at all (fixed), a token of the largest pass of all ranks (token; of 2,048 at least), a
-    sequence of its decoding graphs (graphed), a device (device), a sequence of them on each rank of attention (rank;
-    beyond 300, many more), and at least on cards above 60 GiB (least); 0 of what it does not name. 0: no rule.
-
-    Source: SGLang, server_args.py, `_handle_gpu_memory_settings` of 0.5.3 to 0.5.14.
-    """
-    if not kept:
-        return 0.0
-    mib = defaultdict(float, ((name, float(value)) for name, value in (part.split(":") for part in kept.split())))
-    m, size, graphed = s.mapping, float(usable(s.cluster.device)) / 2**20, float(s.engine.host.graphed_sequences)
-    each = mib["graphed"] + (m.dp > 1) * m.dp * (mib["rank"] + (graphed > 300) * mib["many"])
-    needed = mib["fixed"] + max(budget, 2048) * mib["token"] + graphed * each + float(m.devices) * mib["device"]
-    return 1.0 - float(max(needed, mib["least"] * (size > 60 * 1024))) / size
-
-
-def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0, kept_states: bool = True) -> Capacity:
+def capacity(s: Scenario, budget: float, longest: float, kept_states: bool = True) -> Capacity:
     """KV capacity from the memory formulas: what weights, fixed buffers and a full pass leave.
 
-    budget: tokens of the largest pass of a rank; longest: length at which windows count as full; static: share of the
-    device that weights and cache take together, of what is free before the weights are loaded, all else beside it
-    (SGLang's mem_fraction_static; 0: as said); kept_states: a prefix cache keeps recurrent states of earlier prompts in
-    the pool of those that run.
+    budget: tokens of the largest pass of a rank; longest: length at which windows count as full; kept_states: a prefix
+    cache keeps recurrent states of earlier prompts in the pool of those that run.
     """
     m, room, need = s.mapping, s.engine.room, needs(s)
     fixed = memory_use(s, 0.0, need)
-    free = float(fixed.capacity - fixed.total) - float(room.free_fraction * budget * need.token)
-    if static:
-        free = static * float(usable(s.cluster.device) - sum(fixed_buffers(s))) - float(fixed.parts["weights"])
+    free = float(fixed.capacity - fixed.total) - float(room.free_fraction * budget * need.token * need.taken)
     long, one_by_one = max(longest, 1.0) * 64, replace(room, block=1)
 
     def held(tokens: float) -> float:

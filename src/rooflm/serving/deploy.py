@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from rooflm.asked.answers.bands import bands_around, whose_constants
 from rooflm.asked.answers.remedies import serving_remedies
 from rooflm.asked.arguments import REPLICAS
-from rooflm.asked.assumed import attention_dp
+from rooflm.asked.assumed import attention_dp, with_share
 from rooflm.asked.build_inference import Built, build_inference, generating
 from rooflm.asked.checks import whole as whole_number
-from rooflm.catalogue.abilities import of_name
 from rooflm.catalogue.engine import BY_CARD, Engine, ServerOptions
 from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.model import Model
@@ -27,7 +26,7 @@ from rooflm.estimate.offloaded import stored_part
 from rooflm.readers.tables import field_value
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
-from rooflm.serving.capacity import capacity, static_share
+from rooflm.serving.capacity import capacity
 from rooflm.serving.pools import prefill_built, steady_of, transfer_of
 from rooflm.serving.router import ROUTERS
 from rooflm.serving.schedulers import POLICIES, InFlight, scheduler
@@ -117,15 +116,13 @@ def make_pool(
         replicas *= int(s.mapping.dp)
         whole_number("replicas x dp", replicas, 1, REPLICAS)
         s = replace(s, mapping=replace(s.mapping, dp=1))
-    s = replace(s, engine=s.engine.but(token_budget=server.budget, max_sequences=server.max_sequences))
+    e = s.engine.but(token_budget=server.budget, max_sequences=server.max_sequences)
+    if server.static_fraction != e.server.static_fraction:  # told
+        e = e.but(server=replace(e.server, static_fraction=server.static_fraction, reserved=""))
+    s = with_share(replace(s, engine=e))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
     most = min(server.budget, context * sequences)
-    told = server.static_fraction or of_name(server.statics, f"{s.mapping.devices:g}", 0.0)
-    kept = "" if told else server.reserved
-    static = told or static_share(s, kept, server.budget * float(s.mapping.dp))
-    kv = capacity(stored_part(s), most, context, static, server.prefix_caching)
-    if kept and kv.tokens <= 0:  # who serves such a model raises the share
-        kv = capacity(stored_part(s), most, context, 0.0, server.prefix_caching)
+    kv = capacity(stored_part(s), most, context, server.prefix_caching)
     if must_fit and kv.tokens <= 0:
         states = 0 < kv.running < np.inf  # a pool of recurrent states has what weights leave
         would = "; ".join(r.words for r in serving_remedies(s))
