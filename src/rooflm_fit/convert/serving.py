@@ -23,6 +23,7 @@ from rooflm_fit.convert.servers import (
     attention_said,
     deployment_of,
     experts_said,
+    has_experts,
     has_indexer,
     longest_said,
     note_number,
@@ -253,18 +254,6 @@ def own_blocks(quant: str, model: str) -> str:
     except RooflmError:
         block = False
     return re.sub(r"^fp8(?!-)", "fp8-block", quant) if block else quant
-
-
-def has_experts(model: str) -> bool:
-    """False for a catalogued model without experts, whatever degree its row's table has for them.
-
-    >>> has_experts("llama-3.1-8b"), has_experts("qwen3-30b-a3b"), has_experts("nobody")
-    (False, True, True)
-    """
-    try:
-        return any(getattr(b.ffn, "experts", 0) for b in load_model(model).blocks)
-    except RooflmError:
-        return True
 
 
 def usual_cache(quant: str, engine: str, sparse: bool = False) -> str:
