@@ -11,6 +11,7 @@ from rooflm.cli.options import command, files
 from rooflm.cli.validate_rows import rows_json, write_rows
 from rooflm.cli.validate_text import by_groups, report, table
 from rooflm.errors import RooflmError
+from rooflm.readers.outside import checked_path
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.shown.numbers import plural
 
@@ -38,6 +39,10 @@ def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, An
         print(columns_json()) if shown["json"] else show(columns_blocks())
         return
     out, plot, by = shown["out"], shown["plot"], asked.get("by", [])
+    for name in files or () if asked["rows"] else ():
+        if not checked_path(name, "table").exists():
+            raise RooflmError(f"cannot read table {name!r}: there is no such file; --rows prints every row, and "
+                              "--out FILE writes them")  # fmt: skip
     if out:
         check_target(out, ("csv",))
     if plot:
@@ -68,10 +73,10 @@ def picture(scored: Sequence[Any]) -> Picture:
     """Predicted over measured of every scored row, by source and metric."""
     from rooflm.plots.ratios import ratios
     from rooflm.validation.columns import METRICS
+    from rooflm.validation.score import predicted
     from rooflm.validation.table import source_names
 
-    names = source_names()
-    kept = [x for x in scored if not x.reason and x.request.metric != "oom" and x.predicted > 0]
+    names, kept = source_names(), predicted(scored)
     words = {m: METRICS[m].meaning.split(" (")[0].split(",")[0].replace("`", "") for m in METRICS}
     found = [(names.get(x.request.source, x.request.source), words[x.request.metric], x.ratio) for x in kept]
     return ratios("Predictions over measurements", found, f"{len(kept)} rows, by source and what was measured")
