@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import Argument, arguments, grouped
 from rooflm.cli.console import dumps, show, tell, working
+from rooflm.cli.deliver import check_targets
 from rooflm.cli.error_text import percent, ratio_text, signed
 from rooflm.cli.options import command, files
 from rooflm.cli.serve import server_options
@@ -51,15 +52,10 @@ ROWS = (
 
 def compare(results: list[str], asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm compare` does with its arguments."""
-    from rooflm.plots.picture import check_picture
-    from rooflm.sweep.files import check_target
     from rooflm.tools import compare as played
 
     out, plot, options = (asked.pop(name, None) for name in ("out", "plot", "option"))
-    if out:
-        check_target(out, ("csv",))
-    if plot:
-        check_picture(plot)
+    check_targets(out, plot, ("csv",))
     explain = asked.pop("why")
     with working("runs and causes played") as advance:
 

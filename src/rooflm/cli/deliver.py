@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,12 +28,13 @@ def check_files(
         check_plot(plot, plot_kind, axes)
 
 
-def check_targets(out: str | None, plot: str | None) -> None:
-    """Refuse a table or a picture that could not be written, before any work is done."""
+def check_targets(out: str | None, plot: str | None, formats: tuple[str, ...] = ()) -> None:
+    """Refuse a table or a picture that could not be written, before any work is done. formats: ends that a table may
+    have (none: those of `write_table`)."""
     if out:
         from rooflm.sweep.files import TABLES, check_target
 
-        check_target(out, (*TABLES, "json"))
+        check_target(out, formats or (*TABLES, "json"))
     if plot:
         from rooflm.plots.picture import check_picture
 
@@ -47,18 +47,9 @@ def write_table(path: str, columns: dict[str, list[Any]]) -> None:
 
     target = check_target(path, (*TABLES, "json"))
     if target.suffix.lower() == ".json":
-        write_text(target, dumps(clean(columns)))
+        write_text(target, dumps(columns))
     else:
         write_columns(target, columns)
-
-
-def clean(values: Any) -> Any:
-    """Not-a-number and infinity as None, so that the JSON is valid."""
-    if isinstance(values, dict):
-        return {k: clean(v) for k, v in values.items()}
-    if isinstance(values, list | tuple):
-        return [clean(v) for v in values]
-    return None if isinstance(values, float) and not math.isfinite(values) else values
 
 
 def deliver_point(

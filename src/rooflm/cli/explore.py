@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rooflm.asked.arguments import Argument, grouped
 from rooflm.asked.written import assignments, names_in, numbers
 from rooflm.cli.console import dumps, show, tell, working
+from rooflm.cli.deliver import check_targets
 from rooflm.cli.examples import exemplified
 from rooflm.cli.explore_text import (
     MEANING,
@@ -123,15 +124,11 @@ def _deliver(table: Columns, head: dict[str, Any], shown: Mapping[str, Any], blo
     from rooflm.sweep.files import check_target, write_text
     from rooflm.sweep.files import table as csv_text
 
-    values = {**head, "columns": {k: v.tolist() for k, v in table.items()}}
+    columns = {k: v.tolist() for k, v in table.items()}
+    values = {**head, "columns": columns}
     if shown["out"]:
         target = check_target(shown["out"], ("csv", "json"))
-        body = (
-            json.dumps(plain(values))
-            if target.suffix == ".json"
-            else csv_text({k: v.tolist() for k, v in table.items()})
-        )
-        write_text(target, body)
+        write_text(target, json.dumps(plain(values)) if target.suffix == ".json" else csv_text(columns))
         tell(f"wrote {target}")
     print(dumps(values)) if shown["json"] else show(blocks)
 
@@ -163,10 +160,7 @@ def grid(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
         raise RooflmError(f"--plot-kind is {shown['plot_kind']!r}, but it must be {' or '.join(KINDS)}")
     if shown["plot_kind"] and not shown["plot"]:
         raise RooflmError("--plot-kind needs a picture to draw: give --plot FILE")
-    if shown["plot"]:
-        from rooflm.plots.picture import check_picture
-
-        check_picture(shown["plot"])
+    check_targets(None, shown["plot"])
     with working("designs worked out"):
         table = _front(worked_out(task, space, on=asked["on"]), asked.get("front"))
     if shown["plot"]:
@@ -249,10 +243,7 @@ def generations(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> Non
     from rooflm.cli.explore_generations import ladder_blocks, ladder_picture, ladder_table, reading_blocks
     from rooflm.technology.generations import Ladder
 
-    if shown["plot"]:
-        from rooflm.plots.picture import check_picture
-
-        check_picture(shown["plot"])
+    check_targets(None, shown["plot"])
     head = {k: asked[k] for k in ("gpus", "tp", "pp", "batch", "seq", "micro_batch")}
     ladder = Ladder(model, **head)
     readings = asked["readings"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import Argument, grouped
 from rooflm.cli.console import counting, dumps, show, tell
+from rooflm.cli.deliver import check_targets
 from rooflm.cli.options import command, files
 from rooflm.cli.validate_rows import rows_json, write_rows
 from rooflm.cli.validate_text import by_groups, report, table
@@ -33,7 +34,6 @@ ROWS = grouped((
 def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm validate` does with its arguments."""
     from rooflm import tools
-    from rooflm.sweep.files import check_target
 
     if asked["columns"]:
         print(columns_json()) if shown["json"] else show(columns_blocks())
@@ -43,12 +43,7 @@ def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, An
         if not checked_path(name, "table").exists():
             raise RooflmError(f"cannot read table {name!r}: there is no such file; --rows prints every row, and "
                               "--out FILE writes them")  # fmt: skip
-    if out:
-        check_target(out, ("csv",))
-    if plot:
-        from rooflm.plots.picture import check_picture
-
-        check_picture(plot)
+    check_targets(out, plot, ("csv",))
     with counting("predicting", "rows"):
         result, outcomes, scored = tools.scored(files or (), asked.get("source", ()), by, None)
     if not (result["scored"] or any(result["verdicts"].values())):
