@@ -16,7 +16,6 @@ predicted by the shipped constants, of which few are fitted to many runs. Rows t
 from __future__ import annotations
 
 import argparse
-import csv
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,7 +32,7 @@ from rooflm.validation.request import Request
 from rooflm.validation.score import band_phase, engine_of, is_rate, score
 from rooflm.validation.table import published_tables
 from rooflm_fit.pages import markdown, rewrite
-from rooflm_fit.runs import outcomes
+from rooflm_fit.runs import outcomes, rows_in
 from rooflm_fit.training import SOURCES
 
 TAILS = (0.1, 0.9)
@@ -75,21 +74,19 @@ def ratio_of(r: Request, predicted: float, far: bool = False) -> Ratio:
 
 def from_fit(path: Path, requests: dict[str, Request]) -> list[Ratio]:
     """Rows that a fit wrote, by constants that never saw their group (where there are any)."""
-    with path.open(newline="", encoding="utf-8") as handle:
-        found = [(requests[row["id"]], float(row["outside"]), float(row["inside"])) for row in csv.DictReader(handle)]
+    found = [(requests[row["id"]], float(row["outside"]), float(row["inside"])) for row in rows_in(path)]
     return [ratio_of(r, out if np.isfinite(out) else own) for r, out, own in found if not r.apart]
 
 
 def from_load(path: Path) -> list[Ratio]:
     """Runs under load that were fitted, by constants that never saw their model."""
     done = []
-    with path.open(newline="", encoding="utf-8") as handle:
-        for row in csv.DictReader(handle):
-            if row["aside"] == "model" and row["fitted"]:
-                on = kind_of(load_device(row["gpu"]))
-                for time, phase in (("ttft", "prefill under load"), ("tpot", "decode under load")):
-                    over = 1.0 / float(row[time])
-                    done.append(Ratio(phase, row["engine"], on, over, row["model"], row["gpu"], CAMPAIGN))
+    for row in rows_in(path):
+        if row["aside"] == "model" and row["fitted"]:
+            on = kind_of(load_device(row["gpu"]))
+            for time, phase in (("ttft", "prefill under load"), ("tpot", "decode under load")):
+                over = 1.0 / float(row[time])
+                done.append(Ratio(phase, row["engine"], on, over, row["model"], row["gpu"], CAMPAIGN))
     return done
 
 
@@ -275,7 +272,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     read = {path: [r for r in outcomes(path) if isinstance(r, Request)] for path in (*args.data, *published_tables())}
     requests = {r.id: r for own in read.values() for r in own if r.source != CAMPAIGN}
     fits = from_fit(args.rows, requests) + from_load(args.load)
-    done = {row["id"] for row in csv.DictReader(args.rows.open(newline="", encoding="utf-8"))}
+    done = {row["id"] for row in rows_in(args.rows)}
     others = from_tables(r for r in requests.values() if r.id not in done)
     trained = [r for r in others if r.source in SOURCES and not r.far]
     known = frozenset((family_of(r.engine), r.engine, r.cards) for r in (*fits, *trained))
