@@ -39,7 +39,7 @@ def serve(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
             check_value(value, SERVE_OUTPUTS)
         with working("simulating"):
             grid = serve_grid(axes, fixed, simulate)
-        deliver_grid(grid, json_=shown["json"], out=shown["out"], plot=shown["plot"], kind=None, value=value)
+        deliver_grid(grid, shown)
         return
     if value is not None:
         raise RooflmError(f"--plot-value is {value!r}, but one simulation is drawn over time: give a list")

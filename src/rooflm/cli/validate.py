@@ -13,7 +13,7 @@ from rooflm.cli.validate_rows import rows_json, write_rows
 from rooflm.cli.validate_text import by_groups, report, table
 from rooflm.errors import RooflmError
 from rooflm.readers.outside import checked_path
-from rooflm.shown.blocks import BLANK, Block, Say, Table
+from rooflm.shown.blocks import BLANK, Say, Table
 from rooflm.shown.numbers import plural
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, An
     from rooflm import tools
 
     if asked["columns"]:
-        print(columns_json()) if shown["json"] else show(columns_blocks())
+        show_columns(shown["json"])
         return
     out, plot, by = shown["out"], shown["plot"], asked.get("by", [])
     for name in files or () if asked["rows"] else ():
@@ -83,23 +83,17 @@ validate_command = command(
 )  # fmt: skip
 
 
-def columns_blocks() -> list[Block]:
-    """Every column and metric that a table may have."""
-    from rooflm.validation.columns import listed as columns_listed
-    from rooflm.validation.columns import metrics_listed
+def show_columns(as_json: bool) -> None:
+    """Print every column and metric that a table may have."""
+    from rooflm.validation.columns import listed, metrics_listed
 
-    head = ("column", "meaning", "unit", "read by")
-    return [Say("A row is a measured run; a blank cell takes the default of the command that reads it. In place of "
-                "metric, value and unit there may be a column a metric, such as ttft and tpot_ms."), BLANK,
-            Table([head, *columns_listed()], "lwlw", head=True), BLANK,
-            Table([("metric", "meaning", "unit", "of"), *metrics_listed()], "lwlw", head=True)]  # fmt: skip
-
-
-def columns_json() -> str:
-    """The same as JSON."""
-    from rooflm.validation.columns import listed as columns_listed
-    from rooflm.validation.columns import metrics_listed
-
-    keys = ("name", "meaning", "unit", "read_by")
-    return dumps({"columns": [dict(zip(keys, c, strict=True)) for c in columns_listed()],
-                  "metrics": [dict(zip(keys, m, strict=True)) for m in metrics_listed()]})  # fmt: skip
+    columns, metrics = listed(), metrics_listed()
+    if as_json:
+        keys = ("name", "meaning", "unit", "read_by")
+        found = {"columns": columns, "metrics": metrics}
+        print(dumps({kind: [dict(zip(keys, row, strict=True)) for row in rows] for kind, rows in found.items()}))
+        return
+    show([Say("A row is a measured run; a blank cell takes the default of the command that reads it. In place of "
+              "metric, value and unit there may be a column a metric, such as ttft and tpot_ms."), BLANK,
+          Table([("column", "meaning", "unit", "read by"), *columns], "lwlw", head=True), BLANK,
+          Table([("metric", "meaning", "unit", "of"), *metrics], "lwlw", head=True)])  # fmt: skip

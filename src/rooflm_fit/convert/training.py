@@ -87,31 +87,18 @@ UNKNOWN = Source("", trust="")
 WHOLE_RUNS = {"LLA", "LL2", "LL3", "DSV3", "RUN", "MISC", "MGL"}
 ANALYTIC = ("CALF", "CALF1", "CALF7")
 
-DTYPES = {
-    "fp16": "fp16",
-    "bf16": "bf16",
-    "amp_bf16": "bf16",
-    "bf16 (te)": "bf16",
-    "amp_fp8": "fp8",
-    "fp8": "fp8",
-    "fp8-cs": "fp8",
-    "fp8 (te)": "fp8",
-    "float8": "fp8",
-    "float8+bf16": "fp8",
-    "float8 + async tp": "fp8",
-    "float8 tensorwise": "fp8",
-    "float8 rowwise": "fp8-rowwise",
-    "mxfp8": "mxfp8",
-    "fp8-mx": "mxfp8",
-    "nvfp4": "nvfp4",
-    "bf16-mixed": "bf16",
-    "fp16-mixed": "fp16",
-    "fp8 hybrid": "fp8",
-    "fp8_cs": "fp8",
-    "fp8-delayed": "fp8",
-    "fp8_mx": "mxfp8",
-    "fp32": "fp32",
-}
+PRINTED: dict[str, tuple[str, ...]] = {
+    "fp16": ("fp16", "fp16-mixed"),
+    "bf16": ("bf16", "amp_bf16", "bf16 (te)", "bf16-mixed"),
+    "fp8": ("amp_fp8", "fp8", "fp8-cs", "fp8 (te)", "float8",
+            "float8+bf16", "float8 + async tp", "float8 tensorwise", "fp8 hybrid", "fp8_cs", "fp8-delayed"),
+    "fp8-rowwise": ("float8 rowwise",),
+    "mxfp8": ("mxfp8", "fp8-mx", "fp8_mx"),
+    "nvfp4": ("nvfp4",),
+    "fp32": ("fp32",),
+}  # fmt: skip
+"""Type of products -> what tables print for it."""
+DTYPES = {printed: ours for ours, names in PRINTED.items() for printed in names}
 _UNGATED = re.compile(r"^(gpt|megatron|mt-nlg|1t\b|mpt|bloom|pythia)", re.IGNORECASE)
 _ALIBI = re.compile(r"^bloom", re.IGNORECASE)
 _ROTARY = re.compile(r"^pythia", re.IGNORECASE)
