@@ -135,14 +135,10 @@ def errors(points: Sequence[Point], by: Callable[[Point], str]) -> dict[str, dic
 
 def values(found: Comparison) -> dict[str, Any]:
     """The object of --json."""
-
-    def finite(x: float) -> float | None:
-        return x if math.isfinite(x) else None
-
     pairs = [{"case": p.label, "metric": p.metric, "measured": p.measured, "predicted": p.predicted,
-              "low": finite(p.low), "high": finite(p.high)} for p in found.points]  # fmt: skip
+              "low": p.low, "high": p.high} for p in found.points]  # fmt: skip
     causes = [{"name": c.name, "level": c.level, "says": c.says, "explains": c.share, "loss": c.loss, "base": c.base,
-               "predicted": [finite(x) for x in c.predicted]} for c in found.causes]  # fmt: skip
+               "predicted": c.predicted} for c in found.causes]  # fmt: skip
     figures = {f"by_{name}": errors(found.points, grouping(name)) for name in GROUPS}
     return {"pairs": pairs, "skipped": dict(found.skipped), "causes": causes, "assumed": list(found.assumed), **figures}
 
