@@ -177,17 +177,15 @@ def below(found: Found) -> tuple[int, int]:
     return sum(sum(own) < FEW * len(own) for own in rows), len(rows)
 
 
-def report(found: Mapping[str, Found], known: Known, groups: Mapping[str, set[str]], each: bool = False) -> None:
+def report(found: Mapping[str, Found], known: Known, groups: Mapping[str, set[str]]) -> None:
     """Print the share of rows in their band, of models, cards and sources left out whole (found: of each of WAYS): of
-    fitted sources and others (rows; sources alike), and by distance; each: also of each source."""
+    fitted sources and others (rows; sources alike), and by distance."""
     for way, rows in found.items():
         for phase in sorted({r.phase for r, _ in rows}):
             own = [x for x in rows if x[0].phase == phase]
             told = [f"{name} {share(some)} of {len(some)}" for name, some in parts_of(own, known, groups).items()]
             few, many = below(own)
             print(f"{phase:20s} {way} left out: {'; '.join(told)}; {few} of {many} sources below {100 * FEW:.0f} %")
-    for source, inside in sorted(by_source(found["source"]).items()) if each else ():
-        print(f"{source:20s} {100 * np.mean(inside):.0f} % of {len(inside)}")
 
 
 COLUMNS = (("prompt", "prefill"), ("decode", "decode"), ("first token under load", "prefill under load"),
@@ -265,7 +263,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, nargs="+", required=True, help="tables, beside those of the package")
     parser.add_argument("--rows", type=Path, required=True, help="rows of `rooflm_fit.engines --rows`")
     parser.add_argument("--load", type=Path, required=True, help="rows of `rooflm_fit.serving --rows`")
-    parser.add_argument("--by-source", action="store_true", help="print what each source holds, left out")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--page", type=Path, help="docs/accuracy.md, to write its tables of bands")
     args = parser.parse_args(argv)
@@ -280,7 +277,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     alone = {path.name: {r.source for r in read[path]} - fitted for path in args.data}
     groups = {"fitted": fitted, "others": {r.source for r in ratios} - fitted, **alone}
     bands, found = bands_of(ratios, known), {way: held(ratios, known, group) for way, group in WAYS.items()}
-    report(found, known, groups, args.by_source)
+    report(found, known, groups)
     write_text(args.out, written(bands, known))
     if args.page:
         rewrite(tables(bands, found, fitted), args.page)

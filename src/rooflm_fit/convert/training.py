@@ -315,9 +315,10 @@ def measured_of(row: Row, source: str, about: Source, values: dict[str, Any]) ->
         return {"metric": "step_time_s", "value": value * 3600 / gpus / (tokens_run / (batch * seq)), "unit": "s"}, ""
     if metric not in FULL:
         return {"metric": metric, "value": cell}, ""
+    name, unit = FULL[metric]
+    as_printed = {"metric": name, "value": cell, "unit": unit}
     if about.convention == "full":
-        name, unit = FULL[metric]
-        return {"metric": name, "value": cell, "unit": unit}, ""
+        return as_printed, ""
     try:
         if about.convention == "halved" and metric == "tflops_per_gpu":
             flops = float(megatron_halved_flops(batch, seq, load_model(str(values.get("model") or ""))))
@@ -326,8 +327,7 @@ def measured_of(row: Row, source: str, about: Source, values: dict[str, Any]) ->
         rate = value * 1e12 if metric == "tflops_per_gpu" else value * _peak(row)
         return {"metric": "step_time_s", "value": flops / (rate * gpus), "unit": "s"}, ""
     except (Unusable, RooflmError) as why:
-        name, unit = FULL[metric]
-        return {"metric": name, "value": cell, "unit": unit}, str(why)
+        return as_printed, str(why)
 
 
 def _peak(row: Row) -> float:
