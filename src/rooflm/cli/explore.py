@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from rooflm.asked.arguments import Argument, grouped
 from rooflm.asked.written import assignments, names_in, numbers
 from rooflm.cli.console import dumps, show, tell, working
-from rooflm.cli.deliver import check_targets
 from rooflm.cli.examples import exemplified
 from rooflm.cli.explore_text import (
     MEANING,
@@ -124,11 +123,15 @@ def _deliver(table: Columns, head: dict[str, Any], shown: Mapping[str, Any], blo
     from rooflm.sweep.files import check_target, write_text
     from rooflm.sweep.files import table as csv_text
 
-    columns = {k: v.tolist() for k, v in table.items()}
-    values = {**head, "columns": columns}
+    values = {**head, "columns": {k: v.tolist() for k, v in table.items()}}
     if shown["out"]:
         target = check_target(shown["out"], ("csv", "json"))
-        write_text(target, json.dumps(plain(values)) if target.suffix == ".json" else csv_text(columns))
+        body = (
+            json.dumps(plain(values))
+            if target.suffix == ".json"
+            else csv_text({k: v.tolist() for k, v in table.items()})
+        )
+        write_text(target, body)
         tell(f"wrote {target}")
     print(dumps(values)) if shown["json"] else show(blocks)
 
@@ -160,7 +163,10 @@ def grid(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
         raise RooflmError(f"--plot-kind is {shown['plot_kind']!r}, but it must be {' or '.join(KINDS)}")
     if shown["plot_kind"] and not shown["plot"]:
         raise RooflmError("--plot-kind needs a picture to draw: give --plot FILE")
-    check_targets(None, shown["plot"])
+    if shown["plot"]:
+        from rooflm.plots.picture import check_picture
+
+        check_picture(shown["plot"])
     with working("designs worked out"):
         table = _front(worked_out(task, space, on=asked["on"]), asked.get("front"))
     if shown["plot"]:
@@ -243,7 +249,10 @@ def generations(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> Non
     from rooflm.cli.explore_generations import ladder_blocks, ladder_picture, ladder_table, reading_blocks
     from rooflm.technology.generations import Ladder
 
-    check_targets(None, shown["plot"])
+    if shown["plot"]:
+        from rooflm.plots.picture import check_picture
+
+        check_picture(shown["plot"])
     head = {k: asked[k] for k in ("gpus", "tp", "pp", "batch", "seq", "micro_batch")}
     ladder = Ladder(model, **head)
     readings = asked["readings"]
