@@ -7,7 +7,6 @@ the marks of a table is replaced; tables of what was not given stay.
 from __future__ import annotations
 
 import argparse
-import csv
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from rooflm.validation.columns import mean_of
-from rooflm.validation.score import Scored, counted, is_rate, queues, requests_of, score, verdicts
+from rooflm.validation.score import Scored, counted, is_rate, predicted, queues, requests_of, score, verdicts
 from rooflm.validation.table import published_tables, read_rows, source_names
 from rooflm_fit.pages import markdown, rewrite
-from rooflm_fit.runs import DISTRUSTED, read
+from rooflm_fit.runs import DISTRUSTED, read, rows_in
 
 SOURCES = {
     "argonne": "Argonne LLM-Inference-Bench, NVIDIA",
@@ -52,14 +51,13 @@ def by_source(path: Path, doubtful: Collection[str] = (), apart: bool = False) -
     """Errors of every source and phase, by the shipped fit and by fits that never saw the row's group; doubtful: ids of
     rows not to be trusted, which are left out, or (apart) alone in the table."""
     groups: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
-    with path.open(newline="", encoding="utf-8") as handle:
-        for row in csv.DictReader(handle):
-            if (row["id"] in doubtful) != apart:
-                continue
-            name = SOURCES.get(row["source"], row["source"])
-            if row["source"].startswith("llamacpp") and row["source"] != "llamacpp-apple":
-                name += ", decode" if row["metric"].startswith("decode") else ", prefill"
-            groups[name].append((float(row["measured"]), float(row["inside"]), float(row["outside"])))
+    for row in rows_in(path):
+        if (row["id"] in doubtful) != apart:
+            continue
+        name = SOURCES.get(row["source"], row["source"])
+        if row["source"].startswith("llamacpp") and row["source"] != "llamacpp-apple":
+            name += ", decode" if row["metric"].startswith("decode") else ", prefill"
+        groups[name].append((float(row["measured"]), float(row["inside"]), float(row["outside"])))
     rows = []
     for name, items in sorted(groups.items(), key=lambda kv: -len(kv[1])):
         measured, inside, outside = zip(*items, strict=True)
@@ -91,11 +89,7 @@ def pair(runs: Sequence[Run], time: str) -> str:
 
 def read_load(paths: Iterable[Path]) -> list[Run]:
     """Runs under load that were fitted, each once for all that was left out in turn."""
-    found: list[Run] = []
-    for path in paths:
-        with path.open(newline="", encoding="utf-8") as handle:
-            found += [row for row in csv.DictReader(handle) if row["fitted"]]
-    return found
+    return [row for path in paths for row in rows_in(path) if row["fitted"]]
 
 
 def left_out(runs: Sequence[Run]) -> str:
@@ -136,11 +130,15 @@ def errors_and_coverage(some: Sequence[Scored]) -> tuple[str, str, str, str]:
     return *figures(ratios, [1.0] * len(ratios)), f"{100 * inside:.0f} %"
 
 
+def counting(scored: Sequence[Scored]) -> list[Scored]:
+    """The rows with a prediction of a value that count."""
+    return [x for x in predicted(scored) if counted(x)]
+
+
 def nothing_fitted(scored: Sequence[Scored]) -> str:
     """Errors and coverage of rows under load of sources that nothing was fitted to, by source and metric."""
     groups: dict[tuple[str, str], list[Scored]] = defaultdict(list)
-    good = [x for x in scored if not x.reason and counted(x)]
-    for x in good:
+    for x in counting(scored):
         kind = KINDS.get(mean_of(x.request.metric), "rate, latency")
         for source in (x.request.source, "all"):
             for what in (kind, "all"):
@@ -155,9 +153,8 @@ def nothing_fitted(scored: Sequence[Scored]) -> str:
 def own(scored: Sequence[Scored]) -> str:
     """Errors on the project's own table, by source."""
     groups: dict[str, list[Scored]] = defaultdict(list)
-    for x in scored:
-        if not x.reason and counted(x) and x.request.metric != "oom":
-            groups[x.request.source].append(x)
+    for x in counting(scored):
+        groups[x.request.source].append(x)
     rows = []
     for name, items in sorted(groups.items(), key=lambda kv: -len(kv[1])):
         mean, median, p90 = figures([x.predicted for x in items], [x.request.measured for x in items])
@@ -171,7 +168,7 @@ FEW = 10
 
 def served(scored: Sequence[Scored]) -> str:
     """Errors and coverage under load of the project's own tables, by source, most rows first."""
-    good = [x for x in scored if not x.reason and counted(x) and x.request.metric != "oom"]
+    good = counting(scored)
     many = Counter(x.request.source for x in good)
     few = [source for source, rows in many.items() if rows < FEW]
     groups: dict[str, list[Scored]] = {source: [] for source, rows in many.most_common() if rows >= FEW}

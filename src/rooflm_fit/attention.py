@@ -43,6 +43,8 @@ from rooflm_fit.common import (
     fit_row,
     folders,
     hot_share,
+    in_and_out,
+    say,
     write_fits,
 )
 
@@ -316,7 +318,7 @@ def fit_cells(
         off = _transfer(chosen, used, kept, used.gpu, [pick], MOST, known)
         done.append(fit_row(names=names, constants=cold(constants), inside=inside, outside=outside, source=SOURCE,
                             mape_large=_large(chosen, used), mape_transfer=off, note=note))  # fmt: skip
-        _tell(done[-1])
+        say(done[-1])
     return done, pd.concat(tables)
 
 
@@ -333,11 +335,6 @@ def lent(rows: Sequence[FitRow]) -> list[FitRow]:
         named = {"gpu": gpu, "architecture": "ampere", "note": "FlashInfer's, of Ada"}
         own += [msgspec.structs.replace(r, constants=r.constants | {"l1": size}, **named) for r in ada]
     return own
-
-
-def _tell(r: FitRow) -> None:
-    print(f"{r.kernel:20s} {r.gpu:40.40s} {r.engine:7s} {r.dtype:5s} in {r.mape_in:5.1f}  out {r.mape_out:5.1f}  "
-          f"left out {r.mape_transfer:5.1f}  rows {r.rows_in}", flush=True)  # fmt: skip
 
 
 def _transfer(
@@ -360,10 +357,10 @@ def cold(constants: Mapping[str, float]) -> dict[str, float]:
 
 
 def _errors(used: Any, apart: bool) -> tuple[Error, Error]:
-    pick = used.out.to_numpy() if apart else np.zeros(len(used), bool)
-    predicted, measured = used.predicted.to_numpy(), used.time.to_numpy()
-    inside = error(predicted[~pick], measured[~pick])
-    return inside, error(predicted[pick], measured[pick]) if apart else inside._replace(rows=0)
+    """Errors of the rows that were fitted and of those kept aside; where none is, both are in sample."""
+    aside = used.out.to_numpy() if apart else np.zeros(len(used), bool)
+    inside, outside = in_and_out(used.predicted.to_numpy(), used.time.to_numpy(), aside)
+    return inside, outside if apart else inside._replace(rows=0)
 
 
 def _large(recipe: Recipe, used: Any) -> float:
@@ -402,7 +399,7 @@ def fit_families(
         names = {"gpu": ANY, "architecture": ANY, "engine": engine, "dtype": dtype, "kernel": name}
         done.append(fit_row(names=names, constants=cold(constants), inside=inside, outside=outside, source=SOURCE,
                             mape_transfer=off, note="over " + ", ".join(r.architecture for r in members)))  # fmt: skip
-        _tell(done[-1])
+        say(done[-1])
     return done
 
 

@@ -16,7 +16,6 @@ predicted by the shipped constants, of which few are fitted to many runs. Rows t
 from __future__ import annotations
 
 import argparse
-import csv
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,7 +32,7 @@ from rooflm.validation.request import Request
 from rooflm.validation.score import band_phase, engine_of, is_rate, score
 from rooflm.validation.table import published_tables
 from rooflm_fit.pages import markdown, rewrite
-from rooflm_fit.runs import outcomes
+from rooflm_fit.runs import outcomes, rows_in
 from rooflm_fit.training import SOURCES
 
 TAILS = (0.1, 0.9)
@@ -75,21 +74,19 @@ def ratio_of(r: Request, predicted: float, far: bool = False) -> Ratio:
 
 def from_fit(path: Path, requests: dict[str, Request]) -> list[Ratio]:
     """Rows that a fit wrote, by constants that never saw their group (where there are any)."""
-    with path.open(newline="", encoding="utf-8") as handle:
-        found = [(requests[row["id"]], float(row["outside"]), float(row["inside"])) for row in csv.DictReader(handle)]
+    found = [(requests[row["id"]], float(row["outside"]), float(row["inside"])) for row in rows_in(path)]
     return [ratio_of(r, out if np.isfinite(out) else own) for r, out, own in found if not r.apart]
 
 
 def from_load(path: Path) -> list[Ratio]:
     """Runs under load that were fitted, by constants that never saw their model."""
     done = []
-    with path.open(newline="", encoding="utf-8") as handle:
-        for row in csv.DictReader(handle):
-            if row["aside"] == "model" and row["fitted"]:
-                on = kind_of(load_device(row["gpu"]))
-                for time, phase in (("ttft", "prefill under load"), ("tpot", "decode under load")):
-                    over = 1.0 / float(row[time])
-                    done.append(Ratio(phase, row["engine"], on, over, row["model"], row["gpu"], CAMPAIGN))
+    for row in rows_in(path):
+        if row["aside"] == "model" and row["fitted"]:
+            on = kind_of(load_device(row["gpu"]))
+            for time, phase in (("ttft", "prefill under load"), ("tpot", "decode under load")):
+                over = 1.0 / float(row[time])
+                done.append(Ratio(phase, row["engine"], on, over, row["model"], row["gpu"], CAMPAIGN))
     return done
 
 
@@ -180,17 +177,15 @@ def below(found: Found) -> tuple[int, int]:
     return sum(sum(own) < FEW * len(own) for own in rows), len(rows)
 
 
-def report(found: Mapping[str, Found], known: Known, groups: Mapping[str, set[str]], each: bool = False) -> None:
+def report(found: Mapping[str, Found], known: Known, groups: Mapping[str, set[str]]) -> None:
     """Print the share of rows in their band, of models, cards and sources left out whole (found: of each of WAYS): of
-    fitted sources and others (rows; sources alike), and by distance; each: also of each source."""
+    fitted sources and others (rows; sources alike), and by distance."""
     for way, rows in found.items():
         for phase in sorted({r.phase for r, _ in rows}):
             own = [x for x in rows if x[0].phase == phase]
             told = [f"{name} {share(some)} of {len(some)}" for name, some in parts_of(own, known, groups).items()]
             few, many = below(own)
             print(f"{phase:20s} {way} left out: {'; '.join(told)}; {few} of {many} sources below {100 * FEW:.0f} %")
-    for source, inside in sorted(by_source(found["source"]).items()) if each else ():
-        print(f"{source:20s} {100 * np.mean(inside):.0f} % of {len(inside)}")
 
 
 COLUMNS = (("prompt", "prefill"), ("decode", "decode"), ("first token under load", "prefill under load"),
@@ -268,14 +263,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, nargs="+", required=True, help="tables, beside those of the package")
     parser.add_argument("--rows", type=Path, required=True, help="rows of `rooflm_fit.engines --rows`")
     parser.add_argument("--load", type=Path, required=True, help="rows of `rooflm_fit.serving --rows`")
-    parser.add_argument("--by-source", action="store_true", help="print what each source holds, left out")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--page", type=Path, help="docs/accuracy.md, to write its tables of bands")
     args = parser.parse_args(argv)
     read = {path: [r for r in outcomes(path) if isinstance(r, Request)] for path in (*args.data, *published_tables())}
     requests = {r.id: r for own in read.values() for r in own if r.source != CAMPAIGN}
     fits = from_fit(args.rows, requests) + from_load(args.load)
-    done = {row["id"] for row in csv.DictReader(args.rows.open(newline="", encoding="utf-8"))}
+    done = {row["id"] for row in rows_in(args.rows)}
     others = from_tables(r for r in requests.values() if r.id not in done)
     trained = [r for r in others if r.source in SOURCES and not r.far]
     known = frozenset((family_of(r.engine), r.engine, r.cards) for r in (*fits, *trained))
@@ -283,7 +277,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     alone = {path.name: {r.source for r in read[path]} - fitted for path in args.data}
     groups = {"fitted": fitted, "others": {r.source for r in ratios} - fitted, **alone}
     bands, found = bands_of(ratios, known), {way: held(ratios, known, group) for way, group in WAYS.items()}
-    report(found, known, groups, args.by_source)
+    report(found, known, groups)
     write_text(args.out, written(bands, known))
     if args.page:
         rewrite(tables(bands, found, fitted), args.page)

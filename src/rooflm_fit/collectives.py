@@ -26,8 +26,10 @@ from rooflm_fit.common import (
     error,
     fit,
     fit_row,
+    fold_by_fold,
     folders,
     measured_table,
+    say,
     write_fits,
 )
 
@@ -178,12 +180,12 @@ def model(op: str, rows: Table, latency: float) -> Callable[[Mapping[str, float]
 
 def fit_group(op: str, rows: Table, latency: float, params: Sequence[Param]) -> tuple[dict[str, float], Error, Error]:
     """Constants fitted to all rows and their error; and the error of each third of the sizes by a fit to the others."""
-    guess = np.empty_like(rows.seconds)
-    for third in range(FOLDS):
-        seen, unseen = rows.where(rows.third != third), rows.where(rows.third == third)
-        partial = fit(model(op, seen, latency), seen.seconds, params, starts=STARTS, max_nfev=150)
-        guess[rows.third == third] = model(op, unseen, latency)(partial)
-    found = fit(model(op, rows, latency), rows.seconds, params, starts=STARTS, max_nfev=150)
+
+    def fitted(some: Table) -> dict[str, float]:
+        return fit(model(op, some, latency), some.seconds, params, starts=STARTS, max_nfev=150)
+
+    guess = fold_by_fold(rows.third, lambda out: model(op, rows.where(out), latency)(fitted(rows.where(~out))))
+    found = fitted(rows)
     return found, error(model(op, rows, latency)(found), rows.seconds), error(guess, rows.seconds)
 
 
@@ -275,8 +277,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows = fit_all(measured)
     write_fits(options.out, rows, HEADER)
     for row in rows:
-        print(f"{row.engine:8} {row.kernel:15} {row.gpu:16} {row.architecture:14} in {row.mape_in:5.1f} %  "
-              f"out {row.mape_out:5.1f} %  transfer {row.mape_transfer:5.1f} %")  # fmt: skip
+        say(row)
     nccl = measured[(measured["library"] == "nccl") & (measured["op"] == "all_reduce")]
     for gpu, part in nccl[nccl["tier"].isin(["nvlink", "pcie"])].groupby("gpu"):
         print(f"nccl     all_reduce      {gpu:16} interpolated {interpolated('all_reduce', table(part)).mape:5.1f} %")

@@ -140,6 +140,24 @@ def error(predicted: Array, measured: Array) -> Error:
     return Error(measured.size, ape.mean(), np.median(ape), off.mean(), low, high)
 
 
+def in_and_out(predicted: Array, measured: Array, aside: NDArray[np.bool_]) -> tuple[Error, Error]:
+    """Errors of the rows that were fitted, and of those kept aside."""
+    return error(predicted[~aside], measured[~aside]), error(predicted[aside], measured[aside])
+
+
+def fold_by_fold(folds: Array, predict: Callable[[NDArray[np.bool_]], Array]) -> Array:
+    """A prediction of every row by a fit that never saw its fold. predict: of a mask of rows, by a fit to the others.
+
+    >>> fold_by_fold(np.array([0.0, 1.0, 0.0]), lambda out: np.full(out.sum(), (~out).sum())).tolist()
+    [1.0, 2.0, 1.0]
+    """
+    guess = np.empty(folds.size)
+    for fold in np.unique(folds):
+        out = folds == fold
+        guess[out] = predict(out)
+    return guess
+
+
 class Param(NamedTuple):
     """A constant to fit: its start, bounds, and prior width in the fitted coordinate (0 for none).
 
@@ -228,6 +246,13 @@ def fit_row(
         date=datetime.date.today().isoformat(),
         note=note,
     )
+
+
+def say(row: FitRow) -> None:
+    """Print a set and its errors."""
+    names = f"{row.gpu:40.40} {row.architecture:14} {row.engine:17} {row.dtype:12} {row.kernel:17}"
+    errors = f"in {row.mape_in:6.2f} % out {row.mape_out:6.2f} % >20us {row.mape_large:6.2f} % "
+    print(f"{names} {errors}left out {row.mape_transfer:6.2f} %  {row.rows_in}/{row.rows_out}  {row.note}", flush=True)
 
 
 def dated(path: Path, rows: Iterable[FitRow]) -> list[FitRow]:

@@ -29,6 +29,8 @@ from rooflm_fit.common import (
     fit,
     fit_row,
     folders,
+    in_and_out,
+    say,
     warm_share,
     write_fits,
 )
@@ -120,16 +122,12 @@ def row_of(tables: Sequence[Table], names: Mapping[str, str], source: str, mape_
     time = np.concatenate([t.time for t in tables])
     aside = np.concatenate([t.aside for t in tables])
     large = aside & np.concatenate([t.traffic / GPUS[t.gpu].bandwidth > 20e-6 for t in tables])
+    inside, outside = in_and_out(p, time, aside)
     row = fit_row(
-        names=names, constants=c, inside=error(p[~aside], time[~aside]), outside=error(p[aside], time[aside]),
-        source=source, mape_transfer=mape_transfer,
+        names=names, constants=c, inside=inside, outside=outside, source=source, mape_transfer=mape_transfer,
         mape_large=error(p[large], time[large]).mape if large.any() else 0.0,
     )  # fmt: skip
-    print(
-        f"{row.gpu:15s} {row.architecture:14s}{row.engine:7s} {row.kernel:17s} in {row.mape_in:6.2f} out "
-        f"{row.mape_out:6.2f} >20us {row.mape_large:6.2f} transfer {row.mape_transfer:6.2f}",
-        flush=True,
-    )
+    say(row)
     return row
 
 

@@ -38,7 +38,7 @@ from rooflm.sweep.files import write_text
 from rooflm.validation import Request
 from rooflm.validation.folds import held_out
 from rooflm.validation.score import engine_of, family, scenario_of
-from rooflm_fit.common import Array, Param, fit
+from rooflm_fit.common import Array, Param, error, fit
 from rooflm_fit.engine_rows import base_of, bases_of, file_of, held, updated, write
 from rooflm_fit.generations import kin, line, places
 from rooflm_fit.jobs import FREE, JOBS, Job
@@ -333,14 +333,6 @@ def fit_to(
     return found | dict(given)
 
 
-def errors(predicted: Array, requests: Sequence[Request]) -> tuple[int, float, float]:
-    """Rows, mean and median absolute error in per cent."""
-    if not requests:
-        return 0, float("nan"), float("nan")
-    ape = 100 * np.abs(predicted / np.array([r.measured for r in requests]) - 1)
-    return len(requests), float(ape.mean()), float(np.median(ape))
-
-
 def table(found: Fitted, label: str) -> list[str]:
     """Errors by source, in and out of sample."""
     lines = []
@@ -348,8 +340,8 @@ def table(found: Fitted, label: str) -> list[str]:
         parts = []
         for values in (found.predicted, found.outside):
             pick = [i for i, r in enumerate(found.requests) if r.source == source and np.isfinite(values[i])]
-            rows, mean, median = errors(values[pick], [found.requests[i] for i in pick])
-            parts.append(f"{rows:5d} {mean:6.1f} {median:6.1f}")
+            off = error(values[pick], np.array([found.requests[i].measured for i in pick]))
+            parts.append(f"{off.rows:5d} {off.mape:6.1f} {off.median:6.1f}")
         lines.append(f"{label:14s} {source:22s} in {parts[0]}   out {parts[1]}")
     return lines
 

@@ -47,6 +47,8 @@ from rooflm_fit.common import (
     fit_row,
     folders,
     ideal_gemm_time,
+    in_and_out,
+    say,
     warm_share,
     write_fits,
 )
@@ -294,7 +296,7 @@ def errors(tables: Sequence[Table], constants: Mapping[str, float]) -> tuple[Err
     t = np.concatenate([t.time for t in tables])
     aside = np.concatenate([t.aside for t in tables])
     large = np.concatenate([is_large(t) for t in tables])
-    return error(p[~aside], t[~aside]), error(p[aside], t[aside]), error(p[aside & large], t[aside & large]).mape
+    return *in_and_out(p, t, aside), error(p[aside & large], t[aside & large]).mape
 
 
 def transfer(fitted: Sequence[Table], others: Sequence[Table], held: Mapping[str, float] | None = None) -> float:
@@ -355,12 +357,12 @@ def fit_all(tables: Sequence[Table]) -> list[FitRow]:
             cards = [gpu for gpu, card in GPUS.items() if card.architecture == kind[0] and gpu not in others]
             where = kind[0] if len(sets) > 1 else ANY
             rows.append(joint_row(mine, where, engine, cards, {name: name for name in GPUS}, told(rows, where, dtype)))
-            _report(rows[-1])
+            say(rows[-1])
         for engine in [ANY] if dtype in SIXTEEN else [ANY, *dict.fromkeys(t.engine for t in same)]:
             part = [t for t in same if engine in (ANY, t.engine)]
             if len({t.device.architecture for t in part}) > 1:
                 rows.append(joint_row(part, ANY, engine, [ANY], {name: g.architecture for name, g in GPUS.items()}))
-                _report(rows[-1])
+                say(rows[-1])
     return rows
 
 
@@ -369,14 +371,6 @@ def told(rows: Sequence[FitRow], architecture: str, dtype: str) -> dict[str, flo
     mine = [r for r in rows if r.architecture == architecture and r.dtype in SIXTEEN]
     sixteen = [r.constants for r in mine if "l2" in r.constants]
     return {name: sixteen[0][name] for name in ("c_sm", "l2")} if sixteen and dtype in SIXTEEN else {}
-
-
-def _report(r: FitRow) -> None:
-    print(
-        f"{r.gpu:40.40s} {r.architecture:14s}{r.engine:17s} {r.dtype:10s} in {r.mape_in:6.2f} out {r.mape_out:6.2f} "
-        f">20us {r.mape_large:6.2f} transfer {r.mape_transfer:6.2f}  {r.rows_in}/{r.rows_out}",
-        flush=True,
-    )
 
 
 HEADER = """Constants of the GEMM kernel time (rooflm.kernels.gemm), fitted by `python -m rooflm_fit.gemm`.

@@ -32,9 +32,7 @@ from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.moe import MoEConstants, Routing, grouped_gemm_time, moe_time, routed
 from rooflm.readers.devices import load_cluster, load_device
 from rooflm_fit import collectives, gemm, moe
-from rooflm_fit.common import Error, Param, error, fit, fit_row, write_fits
-
-Array = NDArray[np.float64]
+from rooflm_fit.common import Array, Param, error, fit, fit_row, fold_by_fold, say, write_fits
 
 CARDS = {304: "mi300x", 256: "mi355x"}
 """Compute units of a table's rows -> the card they were measured on."""
@@ -128,11 +126,7 @@ def product_tables(data: Path) -> dict[tuple[int, str], Table]:
             rows = rows[~rows["q_dtype_w"].astype(str).str.contains("int8")]
         for cu, own in rows[rows["us"] > 0].groupby("cu_num"):
             parts.setdefault((int(str(cu)), kind.name), []).append(own[["M", "N", "K", "us"]])
-    out = {}
-    for key, frames in parts.items():
-        best = pd.concat(frames).groupby(["M", "N", "K"])["us"].min().reset_index()
-        out[key] = _table(best, ["M", "N", "K"], ["N", "K"])
-    return out
+    return {key: _table(frames, ["M", "N", "K"], ["N", "K"]) for key, frames in parts.items()}
 
 
 def expert_tables(data: Path) -> dict[tuple[int, str], Table]:
@@ -149,15 +143,13 @@ def expert_tables(data: Path) -> dict[tuple[int, str], Table]:
             kind = EXPERTS.get((*names, str(scaled).split(".")[-1]))
             if kind is not None:
                 parts.setdefault((int(str(cu)), kind.name), []).append(own[[*columns, "us"]])
-    out = {}
-    for key, frames in parts.items():
-        best = pd.concat(frames).groupby(columns)["us"].min().reset_index()
-        out[key] = _table(best, columns, ["model_dim", "inter_dim", "expert"])
-    return out
+    return {key: _table(frames, columns, ["model_dim", "inter_dim", "expert"]) for key, frames in parts.items()}
 
 
-def _table(rows: pd.DataFrame, columns: Sequence[str], groups: Sequence[str]) -> Table:
-    """Columns as arrays; folds go by `groups`, or by rows where there are fewer groups than folds."""
+def _table(frames: Sequence[pd.DataFrame], columns: Sequence[str], groups: Sequence[str]) -> Table:
+    """The least time of each shape (`columns`) of several files; folds go by `groups`, or by rows where there are fewer
+    groups than folds."""
+    rows = pd.concat(frames).groupby([*columns])["us"].min().reset_index()
     number = rows.groupby(list(groups)).ngroup().to_numpy()
     fold = (number if number.max() + 1 >= FOLDS else np.arange(len(rows))) % FOLDS
     shape = tuple(rows[name].to_numpy(float) for name in columns)
@@ -342,7 +334,7 @@ def reduces() -> list[FitRow]:
 
     c = fit(model, us * 1e-6, REDUCE_PARAMS, starts=({}, {"eff_short": 0.05, "gain_short": 0.0}), max_nfev=300)
     inside = error(model(c), us * 1e-6)
-    print(f"all-reduce {_said(inside)}, mean {inside.mape:.1f} %: {c}")
+    print(f"all-reduce median {inside.median:.1f} of {inside.rows}, mean {inside.mape:.1f} %: {c}")
     operations = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "p2p")
     switched = [nearest(op, gpu="", generation="", library="nccl", kind="xgmi").row for op in operations]
     found = []
@@ -420,10 +412,12 @@ def row(rows: Table, kind: Kind, device: Device, model: Any, params: Sequence[Pa
     """The row of a generation: fitted to all, judged by thirds left out."""
     card = reached(device, kind)
     constants = fitted(rows, kind, device, model, params, starts)
-    guess = np.empty_like(rows.seconds)
-    for fold in np.unique(rows.fold):
-        out = rows.fold == fold
-        guess[out] = model(rows.where(out), kind, card, fitted(rows.where(~out), kind, device, model, params, starts))
+
+    def unseen(out: NDArray[np.bool_]) -> Array:
+        others = fitted(rows.where(~out), kind, device, model, params, starts)
+        return np.asarray(model(rows.where(out), kind, card, others))
+
+    guess = fold_by_fold(rows.fold, unseen)
     inside, outside = error(model(rows, kind, card, constants), rows.seconds), error(guess, rows.seconds)
     if params is EXPERT_PARAMS:
         constants = constants | {"start": constants["start"] + LAUNCHES}
@@ -431,13 +425,8 @@ def row(rows: Table, kind: Kind, device: Device, model: Any, params: Sequence[Pa
     source = DROPPED.get(f"{device.kernel_generation} {kind.name}", SOURCE)
     found = fit_row(names=names, constants=constants, inside=inside, outside=outside, source=source,
                     note=f"median out {outside.median:.1f} %; measured on {device.name}")  # fmt: skip
-    print(f"{found.architecture} {found.dtype:12} in {found.mape_in:5.1f} %  out {found.mape_out:5.1f} %  "
-          f"{_said(outside)}  {found.constants}", flush=True)  # fmt: skip
+    say(found)
     return found
-
-
-def _said(e: Error) -> str:
-    return f"median {e.median:.1f} of {e.rows}"
 
 
 def as_before(family: str, row: FitRow) -> FitRow:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from rooflm.kernels.constants import FitRow
-from rooflm.kernels.derating import EXPONENTIALS
 from rooflm.kernels.mla import (
     IDEAL_MLA_DECODE,
     IDEAL_MLA_PREFILL,
@@ -34,6 +33,7 @@ from rooflm_fit.attention import (
     summary,
     write,
 )
+from rooflm_fit.attention import columns as attention_columns
 from rooflm_fit.common import GPUS, Array, Param, folders, hot_share
 
 PROJECTING = ("vllm",)
@@ -53,19 +53,8 @@ out."""
 
 
 def columns(rows: Any) -> Columns:
-    """Columns of the predictors (SI) from mla.parquet."""
-    same = {"batch": "batch", "seq_q": "new", "seq_kv": "kv_len", "heads": "heads"}
-    x = {new: rows[old].to_numpy(float) for old, new in same.items()}
-    wide = rows.dtype == "fp8"
-    x["peak"] = np.array([GPUS[g].peak(d) for g, d in zip(rows.gpu, rows.dtype, strict=True)])
-    x["bandwidth"] = np.array([GPUS[g].bandwidth for g in rows.gpu])
-    x["sms"] = np.array([float(GPUS[g].sms) for g in rows.gpu])
-    x["l2"] = np.array([GPUS[g].l2 for g in rows.gpu])
-    x["q_bytes"] = np.where(wide, 1.0, 2.0)
-    x["kv_bytes"] = np.where(rows.kv_dtype == "fp8", 1.0, 2.0)
-    x["softmax"] = np.array([EXPONENTIALS / GPUS[g].exponentials for g in rows.gpu])
-    x["project"] = np.where(rows.backend.isin(PROJECTING), 1.0, 0.0)
-    return x
+    """Columns of the predictors (SI) from mla.parquet: those of any attention, and whether a call projects."""
+    return attention_columns(rows) | {"project": np.where(rows.backend.isin(PROJECTING), 1.0, 0.0)}
 
 
 def predict_prefill(x: Columns, constants: Mapping[str, float]) -> Array:

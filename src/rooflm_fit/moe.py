@@ -29,18 +29,19 @@ from rooflm_fit.common import (
     CATALOGUE_GPU,
     GPUS,
     L2_SAVES,
+    Array,
     Error,
     Param,
     error,
     fit,
     fit_row,
+    fold_by_fold,
     folders,
     hot_share,
     measured_table,
+    say,
     write_fits,
 )
-
-Array = NDArray[np.float64]
 
 SKEW = 1.0
 """Variation of the experts' popularity that fits both power-law benchmarks (1.01, 1.2) best from 0, 0.5 .. 2.5."""
@@ -227,11 +228,11 @@ def fit_table(rows: Table, kind: Kind) -> dict[str, float]:
 
 def cross_validate(rows: Table, kind: Kind, folds: Array) -> Error:
     """Error of each fold by a fit to the others."""
-    guess = np.empty_like(rows.seconds)
-    for fold in np.unique(folds):
-        out = folds == fold
-        guess[out] = predict(rows.where(out), kind, fit_table(rows.where(~out), kind))
-    return error(guess, rows.seconds)
+
+    def unseen(out: NDArray[np.bool_]) -> Array:
+        return predict(rows.where(out), kind, fit_table(rows.where(~out), kind))
+
+    return error(fold_by_fold(folds, unseen), rows.seconds)
 
 
 def _join(parts: Sequence[Table]) -> Table:
@@ -265,8 +266,7 @@ def _row(
         mape_large=cross_validate(rows.where(large), kind, rows.fold[large]).mape if large.sum() > 200 else 0.0,
         note=f"median out {outside.median:.1f} %; {note}",
     )  # fmt: skip
-    print(f"{row.engine:7} {row.dtype:12} {row.gpu:16} {row.architecture:14} {row.kernel:12} in {row.mape_in:5.1f} %  "
-          f"out {row.mape_out:5.1f} %  transfer {row.mape_transfer:5.1f} %  {row.note}", flush=True)  # fmt: skip
+    say(row)
     return row
 
 

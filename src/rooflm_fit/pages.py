@@ -44,7 +44,7 @@ def rewrite(parts: Mapping[str, str], *paths: Path) -> None:
         write_text(path, put(page, parts))
 
 
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], side: str = "---:") -> str:
     """A table: names to the left, numbers to the right.
 
     >>> print(markdown(("a", "b"), [("x", "1")]))
@@ -52,18 +52,17 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     | --- | ---: |
     | x | 1 |
     """
-    lines = [header, ("---", *("---:" for _ in header[1:])), *rows]
+    lines = [header, ("---", *(side for _ in header[1:])), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose first column is code.
+    """A table of words, whose first column is code.
 
     >>> table(("name", "unit"), [("step", "s")]).split("\\n")
     ['| name | unit |', '| --- | --- |', '| `step` | s |']
     """
-    lines = [header, tuple("---" for _ in header), *((f"`{first}`", *rest) for first, *rest in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown(header, [(f"`{first}`", *rest) for first, *rest in rows], "---")
 
 
 def described(name: str, about: About) -> tuple[str, str, str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.errors import RooflmError
+from rooflm.readers import outside
 from rooflm.readers.engines import family_of
 from rooflm.serving.simulate import Pool, simulate
 from rooflm.serving.workload import Requests
@@ -26,13 +26,15 @@ DISTRUSTED = (FIRST_TOKEN,)
 """Doubts of rows that are predicted beside the others, and neither fitted nor counted."""
 
 
+def rows_in(path: Path) -> list[dict[str, str]]:
+    """The rows of a csv file that a fit or a study wrote, by column."""
+    return [row for _, row in outside.csv_rows(outside.text(path, "table", "csv"), path)]
+
+
 def outcomes(path: str | PathLike[str]) -> list[Outcome]:
     """Every row of a table of runs; one of the older format is converted first. RooflmError where it is neither."""
     where = Path(path)
-    try:
-        content = where.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        raise RooflmError(f"{where} cannot be read: {error.strerror}") from None
+    content = outside.text(where, "table", "csv", errors="replace")
     header = {name.strip() for name in content.partition("\n")[0].split(",")}
     if OLDER & header:
         content = text_of(converted(content, str(where)))

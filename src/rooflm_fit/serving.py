@@ -68,12 +68,6 @@ class Prepared(NamedTuple):
     requests: Requests
 
 
-def prepare(case: Case) -> Prepared:
-    """Evaluate the steps of a case: the constants of its engine are put in place of the shipped ones afterwards."""
-    found, load = deployment(case.request)
-    return Prepared(case, found.pools[-1], load)
-
-
 def predict(p: Prepared, c: Constants) -> tuple[float, float]:
     """(mean TTFT, mean TPOT) of a case with constants."""
     parts = p.pool.table.components
@@ -197,24 +191,22 @@ def unique(items: Iterable[Case]) -> list[Case]:
 
 
 def prepared(items: Iterable[Case]) -> list[Prepared]:
-    """The cases that can run; the others are said on standard error."""
+    """The cases that can run, their steps evaluated: the constants of their engine are put in place of the shipped ones
+    afterwards. The others are said on standard error."""
     out = []
     for c in items:
         try:
-            out.append(prepare(c))
+            found, load = deployment(c.request)
+            out.append(Prepared(c, found.pools[-1], load))
         except RooflmError as error:
             print(f"{c.id}: {error}", file=sys.stderr)
     return out
 
 
 def thinned(items: Sequence[Prepared], odd: set[tuple[str, str, str]], most: int = MOST) -> list[int]:
-    """Which items a fit looks at: of each release, model and card at most so many, by a stable hash."""
-    groups: dict[tuple[str, ...], list[int]] = {}
-    for i, p in enumerate(items):
-        if (p.case.engine, *p.case.group) not in odd:
-            groups.setdefault((p.case.release, *p.case.group), []).append(i)
-    ranked = (sorted(own, key=lambda i: zlib.crc32(items[i].case.id.encode())) for own in groups.values())
-    return sorted(i for own in ranked for i in own[:most])
+    """Which items a fit looks at: at most so many runs of each group (`fewest`), and none of an odd one."""
+    kept = {c.id for c in fewest((p.case for p in items if (p.case.engine, *p.case.group) not in odd), most)}
+    return [i for i, p in enumerate(items) if p.case.id in kept]
 
 
 def put(text: str, engine: str, c: Constants, report: dict[str, float], count: int) -> str:

@@ -17,6 +17,7 @@ from rooflm.estimate.training_step import context, step_graph
 from rooflm.graph.backward import every_other, recomputed
 from rooflm.graph.ops import Comm, Op
 from rooflm.readers.devices import load_device
+from rooflm.readers.engine_releases import numbers
 from rooflm.readers.engines import load_engine
 from rooflm.readers.rows import names
 from rooflm.scenario.mapping import Mapping
@@ -25,7 +26,7 @@ from rooflm.validation.request import Request
 from rooflm.validation.score import training_scenario
 from rooflm.validation.table import read_row
 from rooflm_fit.convert.tables import training_rows
-from rooflm_fit.convert.training_facts import GRAPHED, KNOWN, RUNS, Run, inputs, release, run_facts
+from rooflm_fit.convert.training_facts import GRAPHED, KNOWN, RUNS, Run, inputs, run_facts
 
 FOUNDRY: dict[str, str] = {
     "id": "LLMF-1", "source": "llm-foundry", "model": "MPT-7b", "layers": "32", "hidden": "4096", "heads": "32",
@@ -191,7 +192,7 @@ def test_every_entry_of_runs_names_known_models_and_cards_and_says_where_from() 
         assert all(any(name.startswith(m) for name in models) for m in known), row
         assert all(any(name.startswith(c) for name in cards) for c in row.get("cards", [])), row
         assert row.get("dispatcher", "flex") in ("flex", "alltoall") and row.get("graphs", "none") in GRAPHED
-        assert release(row.get("first", "0")) <= release(row.get("last", "99"))
+        assert numbers(row.get("first", "0")) <= numbers(row.get("last", "99"))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooflm.errors import RooflmError
-from rooflm.validation import METRICS, Request, Skip, describe, labels, published_tables, read_rows, summarise
+from rooflm.validation import METRICS, Request, Skip, describe, published_tables, read_rows
 from rooflm.validation.cells import settings_of
 from rooflm.validation.columns import COLUMNS
 from rooflm.validation.score import engine_of, score
@@ -357,10 +357,8 @@ def test_notes_are_never_read() -> None:
 
 def test_labels_and_columns_group_requests() -> None:
     rows = [request(), request(gpu="l40s", tp="1")]
-    got = labels(rows)
-    assert got["gpu"] == ["h100-sxm-80gb", "l40s"] and got["metric"] == ["tpot"] * 2
+    assert [label(r, "gpu") for r in rows] == ["h100-sxm-80gb", "l40s"] and label(rows[0], "metric") == "tpot"
     assert [label(r, "tp") for r in rows] == ["2", "1"] and label(rows[0], "pp") == "blank"
-    assert summarise([1.0, 1.0], [1.0, 1.0], got)["by_model"]["llama-2-7b"]["rows"] == 2
 
 
 def test_own_tables_are_read_whole() -> None:
@@ -461,19 +459,8 @@ def test_statistics_by_hand() -> None:
     assert got["coverage"] == 0.5
 
 
-def test_summary_object() -> None:
-    marks = {"gpu": ["a", "b", "b"], "source": ["s", "s", "t"]}
-    got = summarise([1.0, 2.0, 4.0], [1.5, 2.0, 5.0], marks, skipped=["x", "y", "x"])
-    assert (got["rows"], got["scored"], got["skipped"]) == (6, 3, {"x": 2, "y": 1})
-    assert got["all"]["mape"] == pytest.approx(0.25)
-    assert got["by_gpu"]["b"]["mape"] == pytest.approx(0.125)
-    assert got["by_source"]["s"]["rows"] == 2
-    assert got["by_model"] == {} and got["all"]["coverage"] is None
-
-
-def test_summary_of_nothing() -> None:
-    got = summarise([], [], skipped=["x"])
-    assert got["rows"] == 1 and got["scored"] == 0 and got["all"]["mape"] is None
+def test_errors_of_nothing() -> None:
+    assert describe([], []) == {"rows": 0} | dict.fromkeys(("mape", "median_ape", "p90_ape", "bias", "coverage"))
     with pytest.raises(ValueError, match="2 measured values, but 1"):
         describe([1.0, 2.0], [1.0])
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import Argument, arguments, grouped
 from rooflm.cli.console import dumps, show, tell, working
+from rooflm.cli.deliver import check_targets
 from rooflm.cli.error_text import percent, ratio_text, signed
 from rooflm.cli.options import command, files
 from rooflm.cli.serve import server_options
@@ -51,15 +52,10 @@ ROWS = (
 
 def compare(results: list[str], asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm compare` does with its arguments."""
-    from rooflm.plots.picture import check_picture
-    from rooflm.sweep.files import check_target
     from rooflm.tools import compare as played
 
     out, plot, options = (asked.pop(name, None) for name in ("out", "plot", "option"))
-    if out:
-        check_target(out, ("csv",))
-    if plot:
-        check_picture(plot)
+    check_targets(out, plot, ("csv",))
     explain = asked.pop("why")
     with working("runs and causes played") as advance:
 
@@ -139,14 +135,10 @@ def errors(points: Sequence[Point], by: Callable[[Point], str]) -> dict[str, dic
 
 def values(found: Comparison) -> dict[str, Any]:
     """The object of --json."""
-
-    def finite(x: float) -> float | None:
-        return x if math.isfinite(x) else None
-
     pairs = [{"case": p.label, "metric": p.metric, "measured": p.measured, "predicted": p.predicted,
-              "low": finite(p.low), "high": finite(p.high)} for p in found.points]  # fmt: skip
+              "low": p.low, "high": p.high} for p in found.points]  # fmt: skip
     causes = [{"name": c.name, "level": c.level, "says": c.says, "explains": c.share, "loss": c.loss, "base": c.base,
-               "predicted": [finite(x) for x in c.predicted]} for c in found.causes]  # fmt: skip
+               "predicted": c.predicted} for c in found.causes]  # fmt: skip
     figures = {f"by_{name}": errors(found.points, grouping(name)) for name in GROUPS}
     return {"pairs": pairs, "skipped": dict(found.skipped), "causes": causes, "assumed": list(found.assumed), **figures}
 

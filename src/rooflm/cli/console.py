@@ -73,7 +73,7 @@ def show(blocks: Iterable[Block]) -> None:
 
 
 def dumps(values: dict[str, Any]) -> str:
-    """One JSON object in SI units."""
+    """One JSON object in SI units; not-a-number and infinity are null."""
     return json.dumps(plain(values), indent=1)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rooflm.cli.console import dumps, show, tell, warn
@@ -29,12 +28,13 @@ def check_files(
         check_plot(plot, plot_kind, axes)
 
 
-def check_targets(out: str | None, plot: str | None) -> None:
-    """Refuse a table or a picture that could not be written, before any work is done."""
+def check_targets(out: str | None, plot: str | None, formats: tuple[str, ...] = ()) -> None:
+    """Refuse a table or a picture that could not be written, before any work is done. formats: ends that a table may
+    have (none: those of `write_table`)."""
     if out:
         from rooflm.sweep.files import TABLES, check_target
 
-        check_target(out, (*TABLES, "json"))
+        check_target(out, formats or (*TABLES, "json"))
     if plot:
         from rooflm.plots.picture import check_picture
 
@@ -47,31 +47,16 @@ def write_table(path: str, columns: dict[str, list[Any]]) -> None:
 
     target = check_target(path, (*TABLES, "json"))
     if target.suffix.lower() == ".json":
-        write_text(target, dumps(clean(columns)))
+        write_text(target, dumps(columns))
     else:
         write_columns(target, columns)
 
 
-def clean(values: Any) -> Any:
-    """Not-a-number and infinity as None, so that the JSON is valid."""
-    if isinstance(values, dict):
-        return {k: clean(v) for k, v in values.items()}
-    if isinstance(values, list | tuple):
-        return [clean(v) for v in values]
-    return None if isinstance(values, float) and not math.isfinite(values) else values
-
-
 def deliver_point(
-    estimate: Any,
-    values: dict[str, Any],
-    blocks: Sequence[Block],
-    *,
-    json_: bool,
-    out: str | None,
-    plot: str | None,
-    kind: str | None,
-) -> None:
-    """Write and print one prediction."""
+    estimate: Any, values: dict[str, Any], blocks: Sequence[Block], shown: Mapping[str, Any]
+) -> None:  # fmt: skip
+    """Write, draw and print one prediction. shown: the options of the command that say where to and how."""
+    out, plot = shown["out"], shown["plot"]
     warn(estimate.warnings)
     if out:
         from rooflm.sweep.files import write_values
@@ -81,15 +66,16 @@ def deliver_point(
     if plot:
         from rooflm.plots.choose import point_picture
 
-        point_picture(estimate, kind).save(plot)
+        point_picture(estimate, shown["plot_kind"]).save(plot)
         tell(f"wrote {plot}")
-    print(dumps(values)) if json_ else show(blocks)
+    print(dumps(values)) if shown["json"] else show(blocks)
 
 
-def deliver_grid(
-    grid: Any, *, json_: bool, out: str | None, plot: str | None, kind: str | None, value: str | None
-) -> None:
-    """Write and print a grid."""
+def deliver_grid(grid: Any, shown: Mapping[str, Any]) -> None:
+    """The same of a grid."""
+    from rooflm.cli.render import grid_table
+
+    out, plot = shown["out"], shown["plot"]
     warn(grid.warnings)
     if out:
         from rooflm.sweep.files import write_grid
@@ -99,11 +85,9 @@ def deliver_grid(
     if plot:
         from rooflm.plots.choose import grid_picture
 
-        grid_picture(grid, kind, value).save(plot)
+        grid_picture(grid, shown.get("plot_kind"), shown["plot_value"]).save(plot)
         tell(f"wrote {plot}")
-    from rooflm.cli.render import grid_table
-
-    print(dumps(grid.values())) if json_ else show(grid_table(grid))
+    print(dumps(grid.values())) if shown["json"] else show(grid_table(grid))
 
 
 def deliver_sensitivity(table: dict[str, dict[str, float]], values: dict[str, Any]) -> list[Block]:

@@ -35,10 +35,12 @@ def work_text(task: Task) -> str:
 
 
 def hardware_text(asked: Mapping[str, Any]) -> str:
+    """The die, and how many devices of it, in a line."""
     return f"die {asked['die']}, {asked['gpus']} device{'s' * (asked['gpus'] != 1)}"
 
 
 def share(table: Columns, i: int, names: Sequence[str]) -> str:
+    """Per cent of a design's time (row `i`) that these causes take together."""
     return f"{100 * sum(float(table[f'{c}_s'][i]) for c in names) / float(table['time_s'][i]):.0f}"
 
 
@@ -58,6 +60,7 @@ def number_text(value: float) -> str:
 
 
 def cells(table: Columns, shown: Sequence[str], i: int) -> list[str]:
+    """The values of a design (row `i`) on these axes, as text."""
     return [number_text(table[a][i]) if isinstance(table[a][i], float) else str(table[a][i]) for a in shown]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import typer
@@ -220,7 +219,7 @@ def _show_gpu(name: str) -> list[Block]:
              ("TDP", text(float(d.tdp), "W"), "tdp"), ("idle", text(float(d.idle), "W"), "idle"),
              ("price", f"{float(d.price):.2f} USD/h", "price"), ("to buy", purchase_note(name), ""),
              ("cluster", default_cluster(name), "")]  # fmt: skip
-    return [_titled(d.name, [(a, b, _kind_of(found, c)) for a, b, c in rows], "lww"), *_source_lines(found)]
+    return [Table([(a, b, _kind_of(found, c)) for a, b, c in rows], "lww", d.name), *_source_lines(found)]
 
 
 def purchase_note(name: str) -> str:
@@ -228,10 +227,6 @@ def purchase_note(name: str) -> str:
     found = purchase(name)
     whole = " for the whole machine" if found and found.of == "machine" else ""
     return f"{found.told}{whole}" if found else "no public price"
-
-
-def _titled(name: str, rows: Sequence[Sequence[str]], sides: str) -> Table:
-    return Table(rows, sides, name)
 
 
 def _kind_of(found: dict[str, Any], field: str) -> str:
@@ -253,7 +248,7 @@ def _show_model(name: str) -> list[Block]:
             ("context", count(m.max_context) if m.max_context != float("inf") else "-"),
             ("KV cache a token, 16 bits", f"{cache_a_token(m) / 1024:g} KiB"),
             ("native type", m.quant or m.dtype)]  # fmt: skip
-    out: list[Block] = [_titled(m.name, rows, "lr"), BLANK, Say("Blocks", "title")]
+    out: list[Block] = [Table(rows, "lr", m.name), BLANK, Say("Blocks", "title")]
     for block in m.blocks:
         out.append(Say(f"  {count(block.count)} layers"))
         out.append(Table([(_words(block.mixer),), (_words(block.ffn),)], "w", indent=4))
@@ -327,7 +322,7 @@ def _show_technology(kind: str, name: str, row: dict[str, Any]) -> list[Block]:
     found = catalogue.provenance(kind, name)
     told = {k: ", ".join(f"{n} {x}" for n, x in v.items()) if isinstance(v, dict) else str(v) for k, v in row.items()}
     rows = [(k, v, _kind_of(found, k)) for k, v in told.items() if k not in ("aliases", "from")]
-    return [_titled(name, rows, "lww"), *_source_lines(found)]
+    return [Table(rows, "lww", name), *_source_lines(found)]
 
 
 def _show_dataset(name: str) -> list[Block]:
@@ -337,7 +332,7 @@ def _show_dataset(name: str) -> list[Block]:
     rows = [("prompt", f"{count(found.prompt)} tokens, mean"), ("lengths", _prompts_of(found)),
             ("output", f"{count(found.output)} tokens, mean"), ("output limit", f"{count(found.output_limit)} tokens"),
             ("source", found.source)]  # fmt: skip
-    return [_titled(named, rows, "lw")]
+    return [Table(rows, "lw", named)]
 
 
 SHOWS: dict[str, tuple[Any, Any]] = {

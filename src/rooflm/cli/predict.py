@@ -60,8 +60,8 @@ USUAL = 100
 def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written: Any) -> None:
     """Predict a point or a grid and deliver it. written: turns an estimate into the values of --json and its blocks."""
     axes, _, outputs = task.request(arguments)
-    json_, out, plot, kind = shown["json"], shown["out"], shown["plot"], shown["plot_kind"]
-    check_files(out, plot, kind, bool(axes), shown["plot_value"])
+    json_, out = shown["json"], shown["out"]
+    check_files(out, shown["plot"], shown["plot_kind"], bool(axes), shown["plot_value"])
     if axes:
         for name in ("sensitivity", "ops", "parts", "flops_only"):
             if shown.get(name):
@@ -77,7 +77,7 @@ def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written
         task.runs_somewhere(grid)
         if json_ or out or not Voice.quiet:
             grid = task.told(grid)
-        deliver_grid(grid, json_=json_, out=out, plot=plot, kind=kind, value=shown["plot_value"])
+        deliver_grid(grid, shown)
         return
     estimate = task.point(arguments)
     values, blocks = written(estimate)
@@ -90,7 +90,7 @@ def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written
         from rooflm.sweep.sensitivity import sensitivity
 
         blocks = [*blocks, BLANK, *deliver_sensitivity(sensitivity(estimate), values)]
-    deliver_point(estimate, values, blocks, json_=json_, out=out, plot=plot, kind=kind)
+    deliver_point(estimate, values, blocks, shown)
 
 
 def judged(task: Any, arguments: dict[str, Any], outputs: tuple[str, ...]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,19 +40,19 @@ def op_rows(e: InferenceEstimate, phase: str) -> list[dict[str, Any]]:
     return rows
 
 
+def op_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """A table of operations with their share of a time."""
+    head = ("operation", "count", "FLOP each", "bytes each", "time", "share", "bound")
+    cells = [(r["name"], count(r["count"]), text(r["flops"], ""), text(r["bytes"], "B"), seconds(r["time_s"]),
+              percent(r["share"]), r["bound"]) for r in rows]  # fmt: skip
+    return Table([head, *cells], "lrrrrrl", title, head=True, spare=("count",))
+
+
 def op_tables(e: InferenceEstimate) -> list[Block]:
     """The tables of operations, one pass of each phase (all layers together)."""
-    out: list[Block] = []
-    for phase in e.passes if e.scenario.model.head else ("prefill",):
-        head = ("operation", "count", "FLOP each", "bytes each", "time", "share", "bound")
-        rows = [
-            (r["name"], count(r["count"]), text(r["flops"], ""), text(r["bytes"], "B"), seconds(r["time_s"]),
-             percent(r["share"]), r["bound"])
-            for r in op_rows(e, phase)
-        ]  # fmt: skip
-        title = f"Operations of a {phase} pass (the rest is gaps and host)"
-        out += [BLANK, Table([head, *rows], "lrrrrrl", title, head=True, spare=("count",))]
-    return out
+    phases = e.passes if e.scenario.model.head else ("prefill",)
+    tables = [op_table(f"Operations of a {p} pass (the rest is gaps and host)", op_rows(e, p)) for p in phases]
+    return [block for one in tables for block in (BLANK, one)]
 
 
 def infer_json(e: InferenceEstimate, ops: bool) -> dict[str, Any]:

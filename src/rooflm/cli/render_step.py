@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from rooflm.asked.answers.training import TrainingEstimate
+from rooflm.cli.render import op_table
 from rooflm.estimate.training_step import PHASES
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, comm_volume
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.shown.numbers import count, percent, seconds, text
+from rooflm.shown.numbers import count, percent, seconds
 
 
 def part_rows(e: TrainingEstimate) -> list[dict[str, Any]]:
@@ -61,11 +62,9 @@ def op_blocks(e: TrainingEstimate) -> list[Block]:
     for phase in dict.fromkeys(r["phase"] for r in rows):
         own = [r for r in rows if r["phase"] == phase]
         total = sum(r["time_s"] for r in own) or 1.0
-        cells = [(r["name"].replace("_", " "), count(r["count"]), text(r["flops"], ""), text(r["bytes"], "B"),
-                  seconds(r["time_s"]), percent(r["time_s"] / total), r["bound"]) for r in own]  # fmt: skip
-        head = ("operation", "count", "FLOP each", "bytes each", "time", "share", "bound")
+        shown = [r | {"name": r["name"].replace("_", " "), "share": r["time_s"] / total} for r in own]
         title = f"Operations of the {phase}" + (" of one micro-batch, all layers" if phase != "update" else "")
-        out += [*([BLANK] if out else []), Table([head, *cells], "lrrrrrl", title, head=True, spare=("count",))]
+        out += [*([BLANK] if out else []), op_table(title, shown)]
     return out
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rooflm.cli.console import Voice, dumps, show, tell, warn, working
-from rooflm.cli.deliver import check_targets, clean, deliver_grid, write_table
+from rooflm.cli.deliver import check_targets, deliver_grid, write_table
 from rooflm.cli.found import NOTHING
 from rooflm.cli.guard import INTERRUPTED
 from rooflm.cli.options import command
@@ -39,7 +39,7 @@ def serve(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
             check_value(value, SERVE_OUTPUTS)
         with working("simulating"):
             grid = serve_grid(axes, fixed, simulate)
-        deliver_grid(grid, json_=shown["json"], out=shown["out"], plot=shown["plot"], kind=None, value=value)
+        deliver_grid(grid, shown)
         return
     if value is not None:
         raise RooflmError(f"--plot-value is {value!r}, but one simulation is drawn over time: give a list")
@@ -68,7 +68,7 @@ def serve(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
         served.plot(shown["plot"])
         tell(f"wrote {shown['plot']}")
     if shown["json"]:
-        print(dumps(clean(values)))
+        print(dumps(values))
     else:
         show([*blocks(served, values), *([] if Voice.quiet else assumptions(served))])
     if served.run.interrupted:

@@ -99,26 +99,18 @@ def draw_one(found: Study, picture: str | None, path: str) -> None:
 
 def write(found: Study, folder: Path) -> None:
     """NAME.md with every table and picture, and each table and picture as a file of its own."""
+    from rooflm.sweep.files import write_text
+
     folder.mkdir(parents=True, exist_ok=True)
     for table in found.tables:
         body = io.StringIO()
         writer = csv.DictWriter(body, [c.key for c in table.columns], lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
         writer.writerows(table.rows)
-        put(folder / f"{found.name}-{table.name}.csv", body.getvalue())
+        write_text(folder / f"{found.name}-{table.name}.csv", body.getvalue())
     for name, make in found.pictures.items():
         make().save(folder / f"{found.name}-{name}.png")
-    put(folder / f"{found.name}.md", page(found))
-
-
-def put(path: Path, body: str) -> None:
-    """A text file, whole or not at all."""
-    from rooflm.sweep.files import write_whole
-
-    def whole(name: str) -> None:
-        Path(name).write_text(body, encoding="utf-8")
-
-    write_whole(path, whole)
+    write_text(folder / f"{found.name}.md", page(found))
 
 
 def page(found: Study) -> str:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import Argument, grouped
 from rooflm.cli.console import counting, dumps, show, tell
+from rooflm.cli.deliver import check_targets
 from rooflm.cli.options import command, files
 from rooflm.cli.validate_rows import rows_json, write_rows
 from rooflm.cli.validate_text import by_groups, report, table
 from rooflm.errors import RooflmError
-from rooflm.shown.blocks import BLANK, Block, Say, Table
+from rooflm.readers.outside import checked_path
+from rooflm.shown.blocks import BLANK, Say, Table
 from rooflm.shown.numbers import plural
 
 if TYPE_CHECKING:
@@ -32,18 +34,16 @@ ROWS = grouped((
 def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm validate` does with its arguments."""
     from rooflm import tools
-    from rooflm.sweep.files import check_target
 
     if asked["columns"]:
-        print(columns_json()) if shown["json"] else show(columns_blocks())
+        show_columns(shown["json"])
         return
     out, plot, by = shown["out"], shown["plot"], asked.get("by", [])
-    if out:
-        check_target(out, ("csv",))
-    if plot:
-        from rooflm.plots.picture import check_picture
-
-        check_picture(plot)
+    for name in files or () if asked["rows"] else ():
+        if not checked_path(name, "table").exists():
+            raise RooflmError(f"cannot read table {name!r}: there is no such file; --rows prints every row, and "
+                              "--out FILE writes them")  # fmt: skip
+    check_targets(out, plot, ("csv",))
     with counting("predicting", "rows"):
         result, outcomes, scored = tools.scored(files or (), asked.get("source", ()), by, None)
     if not (result["scored"] or any(result["verdicts"].values())):
@@ -68,10 +68,10 @@ def picture(scored: Sequence[Any]) -> Picture:
     """Predicted over measured of every scored row, by source and metric."""
     from rooflm.plots.ratios import ratios
     from rooflm.validation.columns import METRICS
+    from rooflm.validation.score import predicted
     from rooflm.validation.table import source_names
 
-    names = source_names()
-    kept = [x for x in scored if not x.reason and x.request.metric != "oom" and x.predicted > 0]
+    names, kept = source_names(), predicted(scored)
     words = {m: METRICS[m].meaning.split(" (")[0].split(",")[0].replace("`", "") for m in METRICS}
     found = [(names.get(x.request.source, x.request.source), words[x.request.metric], x.ratio) for x in kept]
     return ratios("Predictions over measurements", found, f"{len(kept)} rows, by source and what was measured")
@@ -83,23 +83,17 @@ validate_command = command(
 )  # fmt: skip
 
 
-def columns_blocks() -> list[Block]:
-    """Every column and metric that a table may have."""
-    from rooflm.validation.columns import listed as columns_listed
-    from rooflm.validation.columns import metrics_listed
+def show_columns(as_json: bool) -> None:
+    """Print every column and metric that a table may have."""
+    from rooflm.validation.columns import listed, metrics_listed
 
-    head = ("column", "meaning", "unit", "read by")
-    return [Say("A row is a measured run; a blank cell takes the default of the command that reads it. In place of "
-                "metric, value and unit there may be a column a metric, such as ttft and tpot_ms."), BLANK,
-            Table([head, *columns_listed()], "lwlw", head=True), BLANK,
-            Table([("metric", "meaning", "unit", "of"), *metrics_listed()], "lwlw", head=True)]  # fmt: skip
-
-
-def columns_json() -> str:
-    """The same as JSON."""
-    from rooflm.validation.columns import listed as columns_listed
-    from rooflm.validation.columns import metrics_listed
-
-    keys = ("name", "meaning", "unit", "read_by")
-    return dumps({"columns": [dict(zip(keys, c, strict=True)) for c in columns_listed()],
-                  "metrics": [dict(zip(keys, m, strict=True)) for m in metrics_listed()]})  # fmt: skip
+    columns, metrics = listed(), metrics_listed()
+    if as_json:
+        keys = ("name", "meaning", "unit", "read_by")
+        found = {"columns": columns, "metrics": metrics}
+        print(dumps({kind: [dict(zip(keys, row, strict=True)) for row in rows] for kind, rows in found.items()}))
+        return
+    show([Say("A row is a measured run; a blank cell takes the default of the command that reads it. In place of "
+              "metric, value and unit there may be a column a metric, such as ttft and tpot_ms."), BLANK,
+          Table([("column", "meaning", "unit", "read by"), *columns], "lwlw", head=True), BLANK,
+          Table([("metric", "meaning", "unit", "of"), *metrics], "lwlw", head=True)])  # fmt: skip

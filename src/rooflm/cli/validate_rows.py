@@ -9,17 +9,13 @@ from typing import Any
 
 
 def rows_json(scored: Sequence[Any]) -> list[dict[str, Any]]:
-    """Every row for --json --rows."""
+    """Every row for --json --rows; not-a-number where there is no prediction or band."""
     return [
         {"id": x.request.id, "source": x.request.source, "metric": x.request.metric, "measured": x.request.measured,
-         "predicted": _number(x.predicted), "low": _number(x.low), "high": _number(x.high), "skipped": x.reason,
+         "predicted": x.predicted, "low": x.low, "high": x.high, "skipped": x.reason,
          "apart": x.request.apart, "assumed": list(x.assumed)}
         for x in scored
     ]  # fmt: skip
-
-
-def _number(value: float) -> float | None:
-    return None if value != value else float(value)
 
 
 COLUMNS = ("id", "source", "trust", "model", "gpu", "engine", "metric", "measured", "predicted", "ratio", "low", "high",

@@ -53,6 +53,8 @@ def report(
     shipped: bool = False,
 ) -> list[Block]:  # fmt: skip
     """The report for people. shipped: of the project's own tables."""
+    from rooflm.validation.score import LABELS
+
     head = f"{plural(result['rows'], 'row')}, {result['scored']} scored, {result['counted']} counted"
     out: list[Block] = [Say(f"{head}; errors of predicted over measured in per cent"), *units(scored), BLANK]
     whole = {"all": result["all"]} if result["counted"] == result["scored"] else {"scored": result["all_scored"]}
@@ -60,7 +62,7 @@ def report(
         whole |= {"counted": result["all"]} if result["counted"] else {}
     out += [] if result["counted"] else [Say(NONE if result["scored"] else "No row can be predicted.")]
     out += [*([] if result["counted"] else [BLANK]), *table("all", whole)] if result["scored"] else []
-    out += by_groups(result, groups or (b for b in BY if len(result[f"by_{b}"]) > 1)) if result["counted"] else []
+    out += by_groups(result, groups or (b for b in LABELS if len(result[f"by_{b}"]) > 1)) if result["counted"] else []
     if result["under_load"] and (shipped or len(result["by_engine"]) > 1):
         out += [BLANK, *table("under load", result["under_load"])]
     for title, key in (("something stands in", "assumed"), ("set apart", "apart")):
@@ -69,10 +71,6 @@ def report(
     out += skipped_blocks(outcomes, scored)
     out += verdict_blocks(result["verdicts"])
     return [*out, *(row_blocks(scored) if rows else worst_blocks(scored))]
-
-
-BY = ("source", "gpu", "engine", "metric", "model")
-"""What errors are grouped by where nothing else is asked."""
 
 
 def units(scored: Sequence[Any]) -> list[Block]:
@@ -124,9 +122,9 @@ MOST_NAMED = 30
 
 def worst_blocks(scored: Sequence[Any]) -> list[Block]:
     """The rows that are furthest off, with what sets them apart."""
-    from rooflm.validation.score import remarks
+    from rooflm.validation.score import predicted, remarks
 
-    usable = [x for x in scored if not x.reason and x.request.metric != "oom" and x.predicted > 0]
+    usable = predicted(scored)
     usable = [x for x in usable if not x.request.apart] or usable
     worst = sorted(usable, key=lambda x: -abs(math.log(x.ratio)))[:WORST]
     return detailed_rows("Worst rows (predicted over measured)", [(x, remarks(x)) for x in worst])

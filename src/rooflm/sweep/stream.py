@@ -28,7 +28,8 @@ from rooflm.readers import outside
 from rooflm.shown.version import __version__
 from rooflm.sweep.axes import Axis, column_name, grids, shape_of, size_of
 from rooflm.sweep.files import TEMPORARY, check_target, ensure_space, locked, netcdf_size, write_text, write_whole
-from rooflm.sweep.sweep import GridBlock, GridJob, Values, blocks, results
+from rooflm.sweep.sweep import GridBlock, GridJob, Values, blocks
+from rooflm.sweep.workers import spread
 
 FORMATS = ("parquet", "nc", "csv")
 STREAM_BLOCK = 1 << 19
@@ -81,17 +82,16 @@ def stream(
     names = {b: folder / f"{i:07d}{'.npz' if suffix == '.nc' else suffix}" for i, b in enumerate(todo)}
     with lock_parts(folder):
         _open(folder, fingerprint(job, block, suffix, content), len(todo))
-        kept = [b for b in todo if names[b].exists() and is_whole(names[b], suffix, _size(job.axes, b))]
+        kept = [b for b in todo if names[b].exists() and is_whole(names[b], suffix, b.points)]
         for one in kept:
-            report_block(progress, job.axes, one)
+            report_block(progress, one)
         left = [b for b in todo if b not in set(kept)]
-        for one, values in results(job, left, on):
+        for one, values in spread(job, left, on):
             write_whole(names[one], lambda name, b=one, v=values: write_part(name, suffix, job.axes, b, v))  # type: ignore[misc]
-            report_block(progress, job.axes, one)
+            report_block(progress, one)
         write_whole(target, lambda name: JOIN[suffix](name, [(b, names[b]) for b in todo], job.axes))
         shutil.rmtree(folder)
-    sizes = [sum(_size(job.axes, b) for b in group) for group in (left, kept)]
-    return Streamed(size_of(job.axes), *sizes)
+    return Streamed(size_of(job.axes), *(sum(b.points for b in group) for group in (left, kept)))
 
 
 def _needs(suffix: str) -> None:
@@ -158,25 +158,22 @@ def is_whole(part: Path, suffix: str, points: int) -> bool:
         return False
 
 
-def _size(axes: Sequence[Axis], block: GridBlock) -> int:
-    return int(np.prod([e - b for b, e in block.slices], initial=1))
-
-
-def report_block(progress: Progress | None, axes: Sequence[Axis], block: GridBlock) -> None:
+def report_block(progress: Progress | None, block: GridBlock) -> None:
+    """Tell how many points a block has, where somebody listens."""
     if progress is not None:
-        progress(_size(axes, block))
+        progress(block.points)
 
 
 def part_columns(axes: Sequence[Axis], block: GridBlock, values: Values) -> dict[str, NDArray[Any]]:
     """A block as tidy columns: one row a point, the axes first, in the order of the grid's numeric axes."""
     structural, numeric = grids(axes)
-    shape = tuple(e - b for b, e in block.slices)
+    shape = block.shape
     columns: dict[str, NDArray[Any]] = {}
     for axis in axes:
         for member in axis.members:
             if axis in structural:
                 value = member.values[block.place[structural.index(axis)]]
-                columns[member.name] = np.broadcast_to(np.array(value), (int(np.prod(shape, initial=1)),))
+                columns[member.name] = np.broadcast_to(np.array(value), (block.points,))
             else:
                 i = numeric.index(axis)
                 cut = np.array(member.values[slice(*block.slices[i])])
@@ -288,8 +285,7 @@ def _fill(file: Any, key: str, value: NDArray[Any], block: GridBlock, order: Seq
         made.attrs["long_name"], made.attrs["units"] = (row.meaning, row.unit) if row else (key, "")
         if value.dtype.kind == "b":
             made.attrs["dtype"] = "bool"
-    shape = tuple(e - b for b, e in block.slices)
-    data = np.broadcast_to(value, shape)
+    data = np.broadcast_to(value, block.shape)
     wide = data.astype(object) if data.dtype.kind in "US" else (data.astype("u1") if data.dtype.kind == "b" else data)
     file.variables[key][(*block.place, *(slice(*s) for s in block.slices))] = wide
 

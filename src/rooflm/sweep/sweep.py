@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -39,6 +39,16 @@ class GridBlock(NamedTuple):
 
     place: tuple[int, ...]
     slices: tuple[tuple[int, int], ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Points along each numeric axis."""
+        return tuple(end - first for first, end in self.slices)
+
+    @property
+    def points(self) -> int:
+        """Points in all."""
+        return math.prod(self.shape)
 
 
 def blocks(axes: Sequence[Axis], most: int = BLOCK) -> list[GridBlock]:
@@ -165,11 +175,6 @@ class GridJob:
         return evaluate_block(self.evaluate, self.axes, self.fixed, self.outputs, block)
 
 
-def results(job: GridJob, todo: Iterable[GridBlock], on: str = "local") -> Iterator[tuple[GridBlock, Values]]:
-    """Blocks with their values as they are done, on this machine's cores or a Ray cluster."""
-    return spread(job, list(todo), on)
-
-
 def run(
     evaluate: Evaluate,
     axes: Sequence[Axis],
@@ -183,6 +188,6 @@ def run(
     evaluate(axes=n, outputs=names, **arguments) -> name -> array that broadcasts over n numeric axes.
     """
     store = Store(axes)
-    for part, values in results(GridJob(evaluate, tuple(axes), fixed, outputs), blocks(axes, block), on):
+    for part, values in spread(GridJob(evaluate, tuple(axes), fixed, outputs), blocks(axes, block), on):
         store.put(part, values)
     return store.views()

@@ -14,8 +14,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part")
 Answer = TypeVar("Answer")
+Work = TypeVar("Work")
 
 RETRIES = 5
 """Times that Ray tries a block again when the worker that runs it dies."""
@@ -56,23 +58,36 @@ def _threads(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Iterator[t
     """Parts on one thread a core, at most two a thread in flight."""
     from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
+    def finished(running: Sequence[Future[Answer]]) -> Iterable[Future[Answer]]:
+        return wait(running, return_when=FIRST_COMPLETED).done
+
     workers = min(cores(), len(parts))
-    waiting = iter(parts)
-    running: dict[Future[Answer], Part] = {}
     with ThreadPoolExecutor(workers) as pool:
         try:
-            while True:
-                for part in waiting:
-                    running[pool.submit(job, part)] = part
-                    if len(running) >= 2 * workers:
-                        break
-                if not running:
-                    return
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield running.pop(future), future.result()
+            for part, future in in_flight(parts, 2 * workers, lambda p: pool.submit(job, p), finished):
+                yield part, future.result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def in_flight(
+    parts: Sequence[Part], most: int, start: Callable[[Part], Work], finished: Callable[[list[Work]], Iterable[Work]]
+) -> Iterator[tuple[Part, Work]]:
+    """Each part with its work as that ends, at most so many at a time. start: begins a part's work; finished: waits
+    until some of those that run have ended, and gives these.
+
+    >>> list(in_flight([1, 2, 3], 2, start=lambda part: -part, finished=lambda running: running[:1]))
+    [(1, -1), (2, -2), (3, -3)]
+    """
+    waiting = iter(parts)
+    running: dict[Work, Part] = {}
+    while True:
+        for part in islice(waiting, most - len(running)):
+            running[start(part)] = part
+        if not running:
+            return
+        for work in finished(list(running)):
+            yield running.pop(work), work
 
 
 EACH = 100
@@ -186,18 +201,10 @@ def _ray(job: Callable[[Part], Answer], parts: Sequence[Part], on: str) -> Itera
     shared = ray.put(job)
     task = ray.remote(_call).options(max_retries=RETRIES)
     flight = 2 * max(int(ray.cluster_resources().get("CPU", 1)), 1)
-    waiting = iter(parts)
-    running: dict[Any, Part] = {}
-    while True:
-        for part in waiting:
-            running[task.remote(shared, part)] = part
-            if len(running) >= flight:
-                break
-        if not running:
-            return
-        done, _ = ray.wait(list(running), num_returns=1)
-        for reference in done:
-            yield running.pop(reference), ray.get(reference)
+    for part, work in in_flight(
+        parts, flight, lambda p: task.remote(shared, p), lambda r: ray.wait(r, num_returns=1)[0]
+    ):
+        yield part, ray.get(work)
 
 
 def _call(job: Callable[[Part], Answer], part: Part) -> Answer:

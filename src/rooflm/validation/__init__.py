@@ -1,10 +1,10 @@
 """Validation: measured runs -> predictions, and the summary of how far they are off."""
 
 from rooflm.validation.columns import COLUMNS
-from rooflm.validation.metrics import ape, describe, summarise
+from rooflm.validation.metrics import ape, describe
 from rooflm.validation.request import METRICS, Outcome, Request, Skip
 from rooflm.validation.sizes import model_from_sizes
-from rooflm.validation.table import labels, published_tables, read_rows
+from rooflm.validation.table import published_tables, read_rows
 
 __all__ = [
     "COLUMNS",
@@ -14,9 +14,7 @@ __all__ = [
     "Skip",
     "ape",
     "describe",
-    "labels",
     "model_from_sizes",
     "published_tables",
     "read_rows",
-    "summarise",
 ]

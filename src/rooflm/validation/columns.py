@@ -4,7 +4,6 @@ measured and where it is printed. `rooflm validate --columns` prints this table;
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from rooflm.catalogue.fields import abouts
@@ -288,10 +287,9 @@ def of_task(task: str) -> list[Column]:
     return [c for c in COLUMNS.values() if task in c.read]
 
 
-def listed(columns: Iterable[Column] | None = None) -> list[tuple[str, str, str, str]]:
-    """(name, meaning, unit, commands) of columns, for the command line and the documentation."""
-    found = COLUMNS.values() if columns is None else columns
-    return [(c.name, c.meaning, c.unit, " ".join(c.read)) for c in found]
+def listed() -> list[tuple[str, str, str, str]]:
+    """(name, meaning, unit, commands) of every column, for the command line and the documentation."""
+    return [(c.name, c.meaning, c.unit, " ".join(c.read)) for c in COLUMNS.values()]
 
 
 def metrics_listed() -> list[tuple[str, str, str, str]]:

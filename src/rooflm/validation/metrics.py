@@ -8,16 +8,13 @@ fractions (0.07 is 7 %), and None where there is no row.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 Values = Sequence[float] | Array
-LABELS = ("source", "gpu", "engine", "model", "metric")
 
 
 def ape(measured: Values, predicted: Values) -> Array:
@@ -34,6 +31,7 @@ def describe(
     measured: Values, predicted: Values, low: Values | None = None, high: Values | None = None
 ) -> dict[str, float | int | None]:
     """Rows, mape, median_ape, p90_ape, bias and coverage of one set of rows. Bands may be absent or partly nan.
+    ValueError where there are not as many predicted values as measured ones.
 
     >>> describe([1.0, 2.0], [1.1, 1.8], low=[0.9, 1.9], high=[1.2, 1.99])["coverage"]
     0.5
@@ -67,46 +65,3 @@ def coverage(measured: Values, low: Values | None, high: Values | None) -> float
     if not banded.any():
         return None
     return float(((lo <= meas) & (meas <= hi))[banded].mean())
-
-
-def summarise(
-    measured: Values,
-    predicted: Values,
-    labels: Mapping[str, Sequence[str]] | None = None,
-    skipped: Iterable[str] = (),
-    low: Values | None = None,
-    high: Values | None = None,
-) -> dict[str, Any]:
-    """The object that `rooflm validate --json` prints.
-
-    labels: for each of LABELS one label a scored row; skipped: the reason of each row left out. Rows whose prediction
-    is not a finite number above 0 count as skipped, never as scored.
-
-    >>> out = summarise([1.0, 2.0], [1.1, float("nan")], {"gpu": ["a", "b"]}, skipped=["unknown model x"])
-    >>> out["rows"], out["scored"], out["skipped"], list(out["by_gpu"])
-    (3, 1, {'no prediction': 1, 'unknown model x': 1}, ['a'])
-    """
-    meas, pred = np.asarray(measured, float), np.asarray(predicted, float)
-    if meas.shape != pred.shape:
-        raise ValueError(f"{meas.size} measured values, but {pred.size} predicted ones")
-    good = np.isfinite(meas) & np.isfinite(pred) & (meas > 0) & (pred > 0)
-    reasons = Counter(skipped)
-    reasons["no prediction"] += int((~good).sum())
-
-    def part(mask: npt.NDArray[np.bool_]) -> dict[str, float | int | None]:
-        bands = [None if b is None else np.asarray(b, float)[mask] for b in (low, high)]
-        return describe(meas[mask], pred[mask], bands[0], bands[1])
-
-    result: dict[str, Any] = {
-        "rows": meas.size + sum(reasons.values()) - int((~good).sum()),
-        "scored": int(good.sum()),
-        "skipped": {k: v for k, v in sorted(reasons.items(), key=lambda kv: (-kv[1], kv[0])) if v},
-        "all": part(good),
-    }
-    for name in LABELS:
-        column = np.asarray((labels or {}).get(name, []), dtype=object)
-        if column.size and column.shape != meas.shape:
-            raise ValueError(f"{meas.size} rows, but {column.size} labels of {name}")
-        present = sorted({str(x) for x in column[good]}) if column.size else []
-        result[f"by_{name}"] = {key: part(good & (column.astype(str) == key)) for key in present}
-    return result

@@ -8,6 +8,7 @@ thousand rows takes seconds.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -26,12 +27,11 @@ from rooflm.readers.devices import load_device
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
-from rooflm.validation.columns import INFER as INFERENCE
-from rooflm.validation.columns import METRICS, SERVE, TAILS, UNITS, mean_of
-from rooflm.validation.metrics import describe, summarise
+from rooflm.validation.columns import INFER, METRICS, SERVE, TAILS, UNITS, mean_of
+from rooflm.validation.metrics import describe
 from rooflm.validation.request import Outcome, Request, Skip, as_run
 from rooflm.validation.sizes import model_argument
-from rooflm.validation.table import label, labels, unit_of
+from rooflm.validation.table import label, unit_of
 from rooflm.validation.under_load import predict_load, run_of
 
 NUMBERS = ("gpus", "tp", "pp", "dp", "ep", "cp", "batch", "prompt", "output", "cached")
@@ -103,7 +103,7 @@ def scenario_of(requests: Sequence[Request]) -> Scenario:
     return replace(built.scenario, axes=1)
 
 
-INFER: Mapping[str, Any] = {
+INFERRED: Mapping[str, Any] = {
     "ttft": lambda e, s: e.ttft,
     "tpot": lambda e, s: e.tpot,
     "latency_s": lambda e, s: e.latency,
@@ -161,7 +161,9 @@ def pick(requests: Sequence[Request], s: Scenario, e: InferenceFigures) -> list[
     rows = len(requests)
     free, waves = _each(e.memory.margin / e.memory.capacity, rows), _each(e.waves, rows)
     broken = {name: _each(flag, rows) for name, flag in e.limits.flags.items() if name != "out of memory"}
-    values = {m: _each(INFER[mean_of(m)](e, s), rows) for m in {r.metric for r in requests} if mean_of(m) in INFER}
+    values = {
+        m: _each(INFERRED[mean_of(m)](e, s), rows) for m in {r.metric for r in requests} if mean_of(m) in INFERRED
+    }
     first = _each(np.minimum(e.ttft / e.latency, 1.0), rows)
     scored = []
     for i, r in enumerate(requests):
@@ -223,10 +225,10 @@ def score(requests: Iterable[Request], tell: Callable[[int], None] | None = None
         if r.task == SERVE:
             loads.append(i)
         else:
-            groups.setdefault(family(r) if r.task == INFERENCE else (run_of(r),), []).append(i)
+            groups.setdefault(family(r) if r.task == INFER else (run_of(r),), []).append(i)
     for members in groups.values():
         chosen = [listed[i] for i in members]
-        results = score_inference(chosen) if chosen[0].task == INFERENCE else score_training(chosen)
+        results = score_inference(chosen) if chosen[0].task == INFER else score_training(chosen)
         done |= dict(zip(members, results, strict=True))
         if tell:
             tell(len(members))
@@ -333,24 +335,31 @@ def left_out(outcomes: Sequence[Outcome], scored: Sequence[Scored]) -> list[tupl
     return found
 
 
+LABELS = ("source", "gpu", "engine", "metric", "model")
+"""What errors are always grouped by, in the order of the report."""
+
+
 def report(outcomes: Sequence[Outcome], scored: Sequence[Scored], by: Sequence[str] = ()) -> dict[str, Any]:
-    """The object that `rooflm validate --json` prints: `summarise` of the rows that count, then by what stands in
-    and by what sets rows apart, and the verdicts on memory. scored: all rows that have a prediction."""
-    skipped = [reason for reason, _ in left_out(outcomes, scored)]
+    """The object that `rooflm validate --json` prints: errors of the rows that count (all, and by LABELS and `by`),
+    then by what stands in and by what sets rows apart, and the verdicts on memory. scored: all rows that have a
+    prediction."""
+    reasons = Counter(reason for reason, _ in left_out(outcomes, scored))
     good = predicted(scored)
     kept = [x for x in good if counted(x)]
-    result = summarise(
-        [x.request.measured for x in kept], [x.predicted for x in kept], labels(x.request for x in kept), skipped,
-        [x.low for x in kept], [x.high for x in kept],
-    )  # fmt: skip
-    result |= {"rows": len(outcomes), "scored": len(good), "counted": len(kept)}
-    result["all_scored"] = figures(good)
-    result["assumed"] = grouped((x for x in good if x.assumed and not x.request.apart), by_assumed)
-    result["apart"] = grouped((x for x in good if x.request.apart), lambda x: x.request.apart.split("; "))
-    result |= {f"by_{name}": grouped(kept, partial(labelled, name)) for name in by}
-    load = [x for x in kept if x.request.task == SERVE]
     mine = [x for x in scored if not queues(x.request) and counted(x)]
-    return result | {"under_load": by_load(load), "verdicts": verdicts(mine)}
+    return {
+        "rows": len(outcomes),
+        "scored": len(good),
+        "counted": len(kept),
+        "skipped": dict(sorted(reasons.items(), key=lambda kv: (-kv[1], kv[0]))),
+        "all": figures(kept),
+        **{f"by_{name}": grouped(kept, partial(labelled, name)) for name in (*LABELS, *by)},
+        "all_scored": figures(good),
+        "assumed": grouped((x for x in good if x.assumed and not x.request.apart), by_assumed),
+        "apart": grouped((x for x in good if x.request.apart), lambda x: x.request.apart.split("; ")),
+        "under_load": by_load([x for x in kept if x.request.task == SERVE]),
+        "verdicts": verdicts(mine),
+    }
 
 
 def labelled(column: str, x: Scored) -> list[str]:
@@ -391,7 +400,7 @@ def figures(scored: Sequence[Scored]) -> dict[str, float | int | None]:
 
 def queues(request: Request) -> bool:
     """True where the engine lets requests wait that do not fit, so that a run says nothing about memory."""
-    if request.task != INFERENCE:
+    if request.task != INFER:
         return request.task == SERVE
     try:
         return load_engine(engine_of(request)).room.waves

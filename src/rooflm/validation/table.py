@@ -10,7 +10,7 @@ import math
 import os
 import sys
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -491,20 +491,8 @@ def fill_training(kwargs: dict[str, Any], assumed: list[str]) -> None:
         assumed.append(f"batch not stated: {kwargs['batch']}")
 
 
-def labels(requests: Iterable[Request]) -> dict[str, list[str]]:
-    """The labels by which `summarise` groups: source, gpu, engine, model and metric of each request."""
-    items = list(requests)
-    return {
-        "source": [r.source for r in items],
-        "gpu": [r.group[1] for r in items],
-        "engine": [r.engine for r in items],
-        "model": [r.group[0] for r in items],
-        "metric": [r.metric for r in items],
-    }
-
-
 def label(request: Request, column: str) -> str:
-    """What `--by COLUMN` groups a row by: one of the labels above, or the cell of that column."""
+    """What `--by COLUMN` groups a row by: what the row was read as, or the cell of that column."""
     known = {"source": request.source, "gpu": request.group[1], "engine": request.engine, "model": request.group[0],
              "metric": request.metric, "task": request.task, "release": request.release or "not stated"}  # fmt: skip
     return known[column] if column in known else request.cells.get(column, "") or "blank"

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from rooflm.validation.cells import number as plain_number
+
 Row = Mapping[str, str | None]
 Cells = dict[str, str]
 
@@ -27,11 +29,7 @@ def number(row: Row, column: str) -> float | None:
     >>> number({"value": "1,024.5"}, "value"), number({"value": "max"}, "value"), number({}, "value")
     (1024.5, None, None)
     """
-    cell = text(row, column).replace(",", "")
-    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", cell):
-        return None
-    value = float(cell)
-    return value if math.isfinite(value) else None
+    return plain_number(text(row, column))
 
 
 def positive(row: Row, column: str, reason: str) -> float:

@@ -9,7 +9,7 @@ FIRST_TOKEN = "time to first token contradicts the latency of whole requests of 
 HALF_SUMS = "prompts faster than the card's printed rate: sums in 16 bits, which go at twice that on GeForce"
 
 
-def distrusted(source: str, values: Mapping[str, Any], model: str, gpu: str) -> str:
+def distrusted(source: str, values: Mapping[str, Any], gpu: str) -> str:
     """Why a row is not to be trusted; "" for all others.
 
     Argonne: times to first token on MI300X. TinyChat 2.0: prompts on GeForce, up to 1.5 times the rate that its maker

@@ -338,5 +338,5 @@ def tidy_inference(row: Row) -> Cells:
     else:
         values["batch"] = number(row, "batch")
     values |= told(row, source, values)
-    doubts.append(distrusted(source, values, model, gpu))
+    doubts.append(distrusted(source, values, gpu))
     return cells_of(values | {"doubt": "; ".join(d for d in doubts if d)})

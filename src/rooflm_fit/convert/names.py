@@ -126,13 +126,10 @@ def engine(name: str, source: str = "") -> tuple[str, str]:
     """
     if not name or name.startswith("unstated"):
         raise Unusable("engine not stated")
-    for rule in table()["engines"]:
-        match = re.fullmatch(rule["match"], name, re.IGNORECASE)
-        if match and source in rule.get("sources", [source]):
-            groups = match.groupdict()
-            return rule["name"], (groups.get("version") or rule.get("version", "")).strip()
-    for rule in table()["images"]:
-        match = re.search(rule["match"], name, re.IGNORECASE)
-        if match:
-            return rule["name"], match.groupdict().get("version") or ""
+    rule = rule_of(name, source)
+    if rule and (match := re.fullmatch(rule["match"], name, re.IGNORECASE)):
+        return rule["name"], (match.groupdict().get("version") or rule.get("version", "")).strip()
+    for image in table()["images"]:
+        if match := re.search(image["match"], name, re.IGNORECASE):
+            return image["name"], match.groupdict().get("version") or ""
     raise Unusable(f"unknown engine {name}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Block
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
@@ -150,38 +151,52 @@ KEPT_STATES = ("mamba2", "gated-delta")
 """Recurrent layers whose states SGLang's prefix cache holds (server_args.py, support_mamba_cache; not Kimi Linear)."""
 
 
+def blocks_of(model: Any) -> tuple[Block, ...]:
+    """The blocks of a catalogued model; none where it is unknown."""
+    try:
+        return load_model(str(model)).blocks
+    except RooflmError:
+        return ()
+
+
 def has_states(model: Any) -> bool:
     """Whether a catalogued model has such layers."""
-    try:
-        blocks = load_model(str(model)).blocks
-    except RooflmError:
-        return False
-    return any(getattr(b.mixer, "kind", "") in KEPT_STATES for b in blocks)
+    return any(getattr(b.mixer, "kind", "") in KEPT_STATES for b in blocks_of(model))
 
 
 def has_indexer(model: Any) -> bool:
     """Whether a catalogued model picks the tokens that it attends to."""
+    return any(getattr(b.mixer, "index_topk", 0) for b in blocks_of(model))
+
+
+def has_experts(model: Any) -> bool:
+    """False for a catalogued model without experts, whatever degree its row's table has for them.
+
+    >>> has_experts("llama-3.1-8b"), has_experts("qwen3-30b-a3b"), has_experts("nobody")
+    (False, True, True)
+    """
+    blocks = blocks_of(model)
+    return not blocks or any(getattr(b.ffn, "experts", 0) for b in blocks)
+
+
+def card_of(gpu: Any) -> Device | None:
+    """A card of the catalogue; None where it is unknown."""
     try:
-        blocks = load_model(str(model)).blocks
+        return load_device(str(gpu))
     except RooflmError:
-        return False
-    return any(getattr(b.mixer, "index_topk", 0) for b in blocks)
+        return None
 
 
 def on_blackwell(gpu: Any) -> bool:
     """Whether a card has TensorRT-LLM's attention by default in SGLang."""
-    try:
-        return load_device(str(gpu)).kernel_generation == "blackwell"
-    except RooflmError:
-        return False
+    card = card_of(gpu)
+    return card is not None and card.kernel_generation == "blackwell"
 
 
 def of_amd(gpu: Any) -> bool:
     """Whether a card runs ROCm's images."""
-    try:
-        return load_device(str(gpu)).vendor == "amd"
-    except RooflmError:
-        return False
+    card = card_of(gpu)
+    return card is not None and card.vendor == "amd"
 
 
 NEWEST = "2026-04"
@@ -214,24 +229,21 @@ def usual_captured(values: dict[str, Any]) -> dict[str, str]:
     """
     known = numbers(values.get("release") or "")
     late = known >= PIECEWISE if known else not values.get("release") and str(values.get("date") or "") >= NEWEST
-    if values.get("engine") != "sglang" or not late:
+    card = card_of(values.get("gpu"))
+    if values.get("engine") != "sglang" or not late or card is None or not blocks_of(values.get("model")):
         return {}
-    try:
-        blocks, device = load_model(str(values.get("model"))).blocks, load_device(str(values.get("gpu")))
-    except RooflmError:
+    if card.software:  # no such graphs on other makers' cards, as their rows say
         return {}
-    if device.software:  # no such graphs on other makers' cards, as their rows say
-        return {}
-    return {"engine.captured": "0"} if turned_off(values, blocks) else {}
+    return {"engine.captured": "0"} if turned_off(values) else {}
 
 
-def turned_off(values: dict[str, Any], blocks: tuple[Block, ...]) -> bool:
+def turned_off(values: dict[str, Any]) -> bool:
     """Whether SGLang turns its graphs of pieces off by itself (`usual_captured`)."""
     model, quant = str(values["model"]), str(values.get("quant"))
     packed = model.startswith(PACKED) and on_blackwell(values["gpu"]) and not quant.startswith(("bf16", "fp16"))
     return (
         has_indexer(model)
-        or (packed and any(getattr(b.ffn, "experts", 0) for b in blocks))
+        or (packed and has_experts(model))
         or any(int(values.get(name) or 1) > 1 for name in ("dp", "pp"))
         or model.startswith(PICTURED + REFUSED)
         or bool(values.get("guesses") or values.get("prefill_replicas"))
@@ -314,11 +326,6 @@ def experts_said(note: str, model: str) -> dict[str, str]:
     return {"engine.experts": told[1].lower()} if told and not model.startswith("gpt-oss") else {}
 
 
-def release_of(values: dict[str, Any]) -> tuple[int, ...]:
-    """The release as numbers; none where it is not printed."""
-    return tuple(int(n) for n in re.findall(r"\d+", values.get("release") or "")[:3])
-
-
 SLOW_TEXT = (0, 5, 12)
 """Release of SGLang from which the tokeniser of Kimi-K2 and its successors, which has no fast class, decodes without
 the library's Python path (pull request 25309, May 2026: 727 ms for 80,000 tokens before, 2 ms after)."""
@@ -334,4 +341,8 @@ def slow_text(values: dict[str, Any], model: str) -> bool:
     >>> slow_text(run, "moonshotai/Kimi-K2.5"), slow_text(run | {"release": "0.5.12"}, "moonshotai/Kimi-K2.5")
     (True, False)
     """
-    return values.get("engine") == "sglang" and "Kimi-K2" in model and () < release_of(values) < SLOW_TEXT
+    return (
+        values.get("engine") == "sglang"
+        and "Kimi-K2" in model
+        and () < numbers(values.get("release") or "") < SLOW_TEXT
+    )

@@ -23,6 +23,7 @@ from rooflm_fit.convert.servers import (
     attention_said,
     deployment_of,
     experts_said,
+    has_experts,
     has_indexer,
     longest_said,
     note_number,
@@ -255,18 +256,6 @@ def own_blocks(quant: str, model: str) -> str:
     return re.sub(r"^fp8(?!-)", "fp8-block", quant) if block else quant
 
 
-def has_experts(model: str) -> bool:
-    """False for a catalogued model without experts, whatever degree its row's table has for them.
-
-    >>> has_experts("llama-3.1-8b"), has_experts("qwen3-30b-a3b"), has_experts("nobody")
-    (False, True, True)
-    """
-    try:
-        return any(getattr(b.ffn, "experts", 0) for b in load_model(model).blocks)
-    except RooflmError:
-        return True
-
-
 def usual_cache(quant: str, engine: str, sparse: bool = False) -> str:
     """The scheme with the type of cache that a quantised checkpoint brings: fp8 with ModelOpt's in TensorRT-LLM and
     vLLM (kv_cache_quant_algo of its hf_quant_config.json), 16 bits in SGLang unless told otherwise, and with Quark's.
@@ -430,8 +419,13 @@ def load_of(row: Row, source: str) -> dict[str, Any]:
     return found
 
 
-def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
-    """What makes a row suspect."""
+SCORED_ANYWAY = ("trtserve", "mlperf")
+"""Sources whose lengths of a data set count although only means are printed: NVIDIA's online serving, and MLPerf, whose
+data sets are known."""
+
+
+def doubts_of(row: Row, source: str, values: dict[str, Any], quant: str | None) -> list[str]:
+    """What makes a row of a source suspect."""
     note, model = text(row, "note"), text(row, "model")
     tests = {
         "multi-token prediction suspected, not stated": values.get("engine") == "trtllm"
@@ -439,8 +433,8 @@ def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
         # prompts come back: 48 x 4000 tokens on two H100 in less than their peak allows
         "contradicts its own neighbours": values.get("engine") == "vllm" and IN_HOUSE in note,
         "precision not stated": quant is None,
-        "lengths of a data set, of which only means are printed": "dataset mean lengths" in note
-        or "variable lengths" in note,
+        "lengths of a data set, of which only means are printed": source not in SCORED_ANYWAY
+        and ("dataset mean lengths" in note or "variable lengths" in note),
         "speculative decoding, its acceptance not stated": ("SPECULATIVE" in note or values.get("guesses"))
         and not values.get("accepted"),
         "images in the prompt": "IMAGES" in note,
@@ -450,6 +444,10 @@ def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
         and values["metric"].startswith(("ttft", "output_tokens")),
         "tokens leave as fast as Python turns them into text": slow_text(values, model),
         "diffusion: tokens are not made one by one": "--dllm" in note,
+        "at a rate that its limits of latency set": source == "mlperf" and "Server" in note,
+        "at a lower limit of power": source == "mlperf" and "MaxQ" in text(row, "gpu"),
+        "no bridge between its cards": source == "mlperf"
+        and bool(re.search(r"ESC[48]000A", text(row, "gpu"))),  # its system file
     }  # fmt: skip
     return [doubt for doubt, hit in tests.items() if hit]
 
@@ -457,8 +455,6 @@ def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
 POOLED = "first tokens behind Dynamo, which hands them on with what decodes and in chunks of 20"
 """What sets first tokens of its pools apart (gen_yaml.py: stream_interval 20 of generation servers): with 1,024 tokens
 and few clients they come 60 to 130 ms later than from a server of prompts."""
-SCORED_ANYWAY = ("lengths of a data set, of which only means are printed",)
-"""Doubts of sources that count anyway: NVIDIA's online serving (trtserve), and MLPerf, whose data sets are known."""
 
 
 def split_under_load(row: Row, source: str) -> tuple[dict[str, Any], str]:
@@ -536,11 +532,5 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     sets |= usual_experts(values, note) | usual_overlap(values, note, source != CAMPAIGN)
     sets = usual_captured(values) | usual_windows(values) | sets
     values |= {"sets": sets} if sets else {}
-    doubts = [uneven, unknown, *doubts_of(row, values, quant)]
-    if source in ("trtserve", "mlperf"):
-        doubts = [d for d in doubts if d not in SCORED_ANYWAY]
-    if source == "mlperf":
-        doubts += ["at a rate that its limits of latency set"] * ("Server" in note)
-        doubts += ["at a lower limit of power"] * ("MaxQ" in text(row, "gpu"))
-        doubts += ["no bridge between its cards"] * bool(re.search(r"ESC[48]000A", text(row, "gpu")))  # its system file
+    doubts = [uneven, unknown, *doubts_of(row, source, values, quant)]
     return cells_of(values | {"doubt": "; ".join(dict.fromkeys(d for d in doubts if d))})

@@ -31,93 +31,74 @@ from rooflm_fit.convert.training_facts import Run, inputs, run_facts, schedule_o
 
 @dataclass(frozen=True)
 class Source:
-    """What a source's rows have in common. framework and date: the engine row; convention: of its TFLOP/s.
+    """What a source's rows have in common. framework: the engine, with its release; convention: of its TFLOP/s
+    ("hardware", "model", "halved", "causal" or "full", see `measured_of`).
 
     recompute: policy where the table prints none; sp: sequence parallelism where tp > 1 and the table prints none;
-    zero: sharding where the table prints none; network: between nodes; kernels: attention's generation; stand_in: what
-    the framework stands in for, where no engine row is its own; dtype: of products where the table prints none.
+    zero: sharding where the table prints none; network: between nodes; stand_in: what the framework stands in for,
+    where no engine row is its own; dtype: of products where the table prints none.
     """
 
     framework: str
-    date: str
     convention: str = ""
     recompute: str = ""
     sp: bool = False
     zero: str | int = "none"
     network: str = ""
-    kernels: str = ""
     trust: str = "B"
     stand_in: str = ""
     dtype: str = ""
 
 
 HDR = "8x200 Gb/s HDR InfiniBand a node"
-UNFUSED = "unfused attention (batched GEMM and softmax kernel)"
 SOURCES: dict[str, Source] = {
-    "NAR": Source("megatron-2021", "2021-04", "hardware", network=HDR, kernels=UNFUSED, trust="A"),
-    "NAR2": Source("megatron-2021", "2021-04", "hardware", network=HDR, kernels=UNFUSED, trust="A"),
-    "KOR": Source("megatron-lm-2022", "2022-05", "model", network=HDR, kernels=UNFUSED, trust="A"),
-    "KORL": Source("megatron-lm-2022", "2022-05", network=HDR, kernels=UNFUSED, trust="A"),
-    "optimus": Source("megatron-lm-2022", "2022-05", network=HDR, kernels=UNFUSED, trust="A"),
-    "MTN": Source("megatron-2021", "2022-01", "hardware", network=HDR, kernels=UNFUSED, trust="C"),
-    "BLM": Source(
-        "megatron-deepspeed", "2022-02", "hardware", network="4x100 Gb/s Omni-Path a node", kernels=UNFUSED, trust="A"
-    ),
-    "LLMF": Source("llm-foundry", "2023-12", kernels="FlashAttention 2", trust="A"),
+    "NAR": Source("megatron-2021", "hardware", network=HDR, trust="A"),
+    "NAR2": Source("megatron-2021", "hardware", network=HDR, trust="A"),
+    "KOR": Source("megatron-lm-2022", "model", network=HDR, trust="A"),
+    "KORL": Source("megatron-lm-2022", network=HDR, trust="A"),
+    "optimus": Source("megatron-lm-2022", network=HDR, trust="A"),
+    "MTN": Source("megatron-2021", "hardware", network=HDR, trust="C"),
+    "BLM": Source("megatron-deepspeed", "hardware", network="4x100 Gb/s Omni-Path a node", trust="A"),
+    "LLMF": Source("llm-foundry", trust="A"),
     "TT": Source(  # its plan of tensor parallelism always splits norms over the sequence (arXiv 2410.06511)
-        "torchtitan", "2024-12", sp=True, network="400 Gb/s a GPU", kernels="PyTorch SDPA (FlashAttention 2)", trust="A"
+        "torchtitan", sp=True, network="400 Gb/s a GPU", trust="A"
     ),
-    "NEMO": Source("nemo", "2024-10", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"),
-    "NEMOL": Source("nemo", "2025-04", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"),
-    "MBR": Source("megatron-bridge", "", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"),
-    "MOE": Source(
-        "megatron-lm-2025", "2025-10", "halved", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"
-    ),
-    "AUTO": Source("nemo-automodel", "2026-02", recompute="full", zero="fsdp", kernels="Transformer Engine, DeepEP"),
-    "PAX": Source("pax", "2024-03", recompute="full", kernels="cuDNN"),
-    "PYT": Source("gpt-neox", "2023-04", zero=1, kernels="FlashAttention 1", trust="C"),
-    "STAS": Source("deepspeed", "2025-09", "causal"),
-    "FMS": Source("fsdp", "2024-06", kernels="PyTorch SDPA (FlashAttention 2)"),
-    "maxtext": Source("maxtext", "2024-06", "full", recompute="full", zero="fsdp"),  # base.yml: remat_policy: 'full'
-    "tpurec": Source("maxtext", "2025-06", "full", recompute="full", zero="fsdp"),
-    "lev": Source("maxtext", "2023-06", "full", zero="fsdp", stand_in="engine maxtext for Levanter (JAX too)"),
-    "litgpt": Source("fsdp", "2023-10", stand_in="engine fsdp for litgpt (PyTorch, Lightning Fabric)"),
-    "mlmgold": Source("megatron", "2026-08", zero=1),
-    "primus": Source("megatron", "2025-10", zero=1),
-    "cai": Source("deepspeed", "2025-08", stand_in="engine deepspeed for Colossal-AI"),
-    "IEVO": Source("internevo", "2023-10", zero=1, kernels="FlashAttention 2", trust="A", dtype="bf16"),
-    "LL3": Source("megatron", "2024-07", "full", stand_in="engine megatron for Meta's own"),
+    "NEMO": Source("nemo", recompute="none", sp=True, zero=1),
+    "NEMOL": Source("nemo", recompute="none", sp=True, zero=1),
+    "MBR": Source("megatron-bridge", recompute="none", sp=True, zero=1),
+    "MOE": Source("megatron-lm-2025", "halved", recompute="none", sp=True, zero=1),
+    "AUTO": Source("nemo-automodel", recompute="full", zero="fsdp"),
+    "PAX": Source("pax", recompute="full"),
+    "PYT": Source("gpt-neox", zero=1, trust="C"),
+    "STAS": Source("deepspeed", "causal"),
+    "FMS": Source("fsdp"),
+    "maxtext": Source("maxtext", "full", recompute="full", zero="fsdp"),  # base.yml: remat_policy: 'full'
+    "tpurec": Source("maxtext", "full", recompute="full", zero="fsdp"),
+    "lev": Source("maxtext", "full", zero="fsdp", stand_in="engine maxtext for Levanter (JAX too)"),
+    "litgpt": Source("fsdp", stand_in="engine fsdp for litgpt (PyTorch, Lightning Fabric)"),
+    "mlmgold": Source("megatron", zero=1),
+    "primus": Source("megatron", zero=1),
+    "cai": Source("deepspeed", stand_in="engine deepspeed for Colossal-AI"),
+    "IEVO": Source("internevo", zero=1, trust="A", dtype="bf16"),
+    "LL3": Source("megatron", "full", stand_in="engine megatron for Meta's own"),
 }
-UNKNOWN = Source("", "", trust="")
+UNKNOWN = Source("", trust="")
 """A source of which nothing is known: its columns say what they say."""
 WHOLE_RUNS = {"LLA", "LL2", "LL3", "DSV3", "RUN", "MISC", "MGL"}
 ANALYTIC = ("CALF", "CALF1", "CALF7")
 
-DTYPES = {
-    "fp16": "fp16",
-    "bf16": "bf16",
-    "amp_bf16": "bf16",
-    "bf16 (te)": "bf16",
-    "amp_fp8": "fp8",
-    "fp8": "fp8",
-    "fp8-cs": "fp8",
-    "fp8 (te)": "fp8",
-    "float8": "fp8",
-    "float8+bf16": "fp8",
-    "float8 + async tp": "fp8",
-    "float8 tensorwise": "fp8",
-    "float8 rowwise": "fp8-rowwise",
-    "mxfp8": "mxfp8",
-    "fp8-mx": "mxfp8",
-    "nvfp4": "nvfp4",
-    "bf16-mixed": "bf16",
-    "fp16-mixed": "fp16",
-    "fp8 hybrid": "fp8",
-    "fp8_cs": "fp8",
-    "fp8-delayed": "fp8",
-    "fp8_mx": "mxfp8",
-    "fp32": "fp32",
-}
+PRINTED: dict[str, tuple[str, ...]] = {
+    "fp16": ("fp16", "fp16-mixed"),
+    "bf16": ("bf16", "amp_bf16", "bf16 (te)", "bf16-mixed"),
+    "fp8": ("amp_fp8", "fp8", "fp8-cs", "fp8 (te)", "float8",
+            "float8+bf16", "float8 + async tp", "float8 tensorwise", "fp8 hybrid", "fp8_cs", "fp8-delayed"),
+    "fp8-rowwise": ("float8 rowwise",),
+    "mxfp8": ("mxfp8", "fp8-mx", "fp8_mx"),
+    "nvfp4": ("nvfp4",),
+    "fp32": ("fp32",),
+}  # fmt: skip
+"""Type of products -> what tables print for it."""
+DTYPES = {printed: ours for ours, names in PRINTED.items() for printed in names}
 _UNGATED = re.compile(r"^(gpt|megatron|mt-nlg|1t\b|mpt|bloom|pythia)", re.IGNORECASE)
 _ALIBI = re.compile(r"^bloom", re.IGNORECASE)
 _ROTARY = re.compile(r"^pythia", re.IGNORECASE)
@@ -207,16 +188,14 @@ def sharding(row: Row, about: Source) -> tuple[str | int, dict[str, Any]]:
     return ("fsdp" if "fsdp" in cell else "none"), facts
 
 
-def recomputation(row: Row, about: Source) -> tuple[str, tuple[str, ...]]:
-    """(none | selective | full, notes); Unusable where neither the table nor the framework's habit says."""
-    cell = text(row, "recompute").lower()
+def recomputation(row: Row, about: Source) -> str:
+    """none, selective or full; Unusable where neither the table nor the framework's habit says."""
+    cell = text(row, "recompute").lower() or about.recompute
     if not cell:
-        if not about.recompute:
-            raise Unusable("recomputation not stated")
-        return about.recompute, (f"recomputation not printed: {about.recompute} assumed, the framework's default",)
+        raise Unusable("recomputation not stated")
     for policy in ("none", "selective", "full"):
         if cell.startswith(policy):
-            return policy, ((f"recomputation printed as {cell}",) if cell != policy else ())
+            return policy
     raise Unusable(f"unknown recomputation {cell}")
 
 
@@ -226,7 +205,7 @@ def mode_of(row: Row) -> str:
     return mixed[1].lower() if mixed else ""
 
 
-def degrees(row: Row, source: str) -> dict[str, int]:
+def degrees(row: Row) -> dict[str, int]:
     """gpus, tp, pp, vp, cp, ep and dp; dp follows from the others where it is blank. Unusable where they disagree."""
     gpus = count(row, "gpus", "number of GPUs not stated")
     tp, pp = count(row, "tp", "layout not stated"), count(row, "pp", "layout not stated")
@@ -258,45 +237,30 @@ def depth_left_blank(table: list[Row]) -> set[int]:
 
 
 def facts_of(row: Row, source: str, about: Source) -> dict[str, Any]:
-    """What the source says beyond the keyword arguments: network, kernels, schedule, options, date."""
-    note = text(row, "note")
-    facts: dict[str, Any] = {"date": about.date} if about.date else {}
-    facts |= {k: v for k, v in (("network", about.network), ("kernels", about.kernels)) if v}
-    interconnect = re.search(r"with (\d+) Gbps node-node", note)
-    day = re.search(r"table date (\d\d-\d\d)", note)
-    facts |= {"network": f"{interconnect[1]} Gb/s RoCE a node"} if interconnect else {}
-    facts |= {"fsdp_precision": mode_of(row)} if mode_of(row) else {}
-    facts |= {"date": f"2022-{day[1]}"} if day else {}
-    words = {
+    """How a run ran, as its row's note and its source say: what `training_facts` turns into inputs, the pipeline's
+    schedule, and layers that are recomputed."""
+    note, model, recompute = text(row, "note"), text(row, "model"), text(row, "recompute").lower()
+    stages = number(row, "pp") or 1
+    network = re.search(r"with (\d+) Gbps node-node", note)
+    flushes = re.search(r"local batch \d+, grad accum (\d+)", note)  # a local batch is one filling of the pipeline
+    said: dict[str, Any] = {
+        "network": f"{network[1]} Gb/s RoCE a node" if network else about.network,
         "async_tp": "async tp" in f"{note} {text(row, 'precision')}".lower() or "AsyncTP" in note,
         "compile": "compile" in note and "no compile" not in note,
         "compiled_loss": source == "TT" and "compile" in note and month_of(row) > "202503",
-        "token_drop": "tokendrop" in text(row, "model"),
-        "dropless": "dropless" in text(row, "model"),
-        "fine_tuning": "SFT" in note,
-        "deepep": "DeepEP" in note,
         "overlap": "1f1b overlap" in note,
-        "gradient_reduction_exposed": source in ("NAR", "NAR2", "KOR", "optimus") or "no overlap of gradient" in note,
-        "embedding_is_a_stage_slot": "embedding counted as a PP slot" in note,
         "interleaved": "Interleaved 1F1B" in note,
-        "unbalanced_stages": (number(row, "layers") or 0) % (number(row, "pp") or 1) != 0,
-        "near_capacity": source == "TT" and text(row, "metric") == "memory_gb" and (number(row, "value") or 0) > 80,
+        "dispatcher": "alltoall" if note.startswith("A2A") else "",
+        "flushes": float(flushes[1]) if flushes and stages > 1 else None,
     }
-    if "w/o MTP" in text(row, "model") or "Lightning" in text(row, "model"):
-        facts["mtp"] = 2.0 if "Lightning" in text(row, "model") else 0.0
-    if note.startswith("A2A"):
-        facts["dispatcher"] = "alltoall"
-    container = re.search(CONTAINER, note)
-    facts |= {"container": container[1]} if container else {}
-    flushes = re.search(r"local batch \d+, grad accum (\d+)", note)  # a local batch is one filling of the pipeline
-    facts |= {"flushes": float(flushes[1])} if flushes and (number(row, "pp") or 1) > 1 else {}
-    detail = re.fullmatch(r"selective \((.+)\)", text(row, "recompute").lower())
-    facts |= {"recompute_detail": detail[1]} if detail else {}
-    if source == "FMS" and text(row, "recompute") == "selective":
-        facts["recompute_layers"] = FMS_RECOMPUTED.get((text(row, "model")[-3:].lower(), text(row, "gpu")[:4]), 0)
-    if source == "TT" and detail and detail[1] == "layer":  # torchtitan: every second layer as a whole
-        facts["recompute_layers"] = (number(row, "layers") or 0) / (2 * (number(row, "pp") or 1))
-    return facts | {k: True for k, v in words.items() if v}
+    if source == "FMS" and recompute == "selective":
+        said["recompute_layers"] = FMS_RECOMPUTED.get((model[-3:].lower(), text(row, "gpu")[:4]))
+    if source == "TT" and recompute == "selective (layer)":  # torchtitan: every second layer as a whole
+        said["recompute_layers"] = (number(row, "layers") or 0) / (2 * stages)
+    facts = {name: value for name, value in said.items() if value}
+    if "w/o MTP" in model or "Lightning" in model:
+        facts["mtp"] = 2.0 if "Lightning" in model else 0.0
+    return facts
 
 
 GB = {"litgpt": "GB"}
@@ -351,9 +315,10 @@ def measured_of(row: Row, source: str, about: Source, values: dict[str, Any]) ->
         return {"metric": "step_time_s", "value": value * 3600 / gpus / (tokens_run / (batch * seq)), "unit": "s"}, ""
     if metric not in FULL:
         return {"metric": metric, "value": cell}, ""
+    name, unit = FULL[metric]
+    as_printed = {"metric": name, "value": cell, "unit": unit}
     if about.convention == "full":
-        name, unit = FULL[metric]
-        return {"metric": name, "value": cell, "unit": unit}, ""
+        return as_printed, ""
     try:
         if about.convention == "halved" and metric == "tflops_per_gpu":
             flops = float(megatron_halved_flops(batch, seq, load_model(str(values.get("model") or ""))))
@@ -362,8 +327,7 @@ def measured_of(row: Row, source: str, about: Source, values: dict[str, Any]) ->
         rate = value * 1e12 if metric == "tflops_per_gpu" else value * _peak(row)
         return {"metric": "step_time_s", "value": flops / (rate * gpus), "unit": "s"}, ""
     except (Unusable, RooflmError) as why:
-        name, unit = FULL[metric]
-        return {"metric": name, "value": cell, "unit": unit}, str(why)
+        return as_printed, str(why)
 
 
 def _peak(row: Row) -> float:
@@ -468,10 +432,10 @@ def model_of(row: Row, source: str) -> tuple[str, dict[str, Any]]:
     return found, {"model": found}
 
 
-def split_of(row: Row, source: str) -> tuple[dict[str, Any], str]:
+def split_of(row: Row) -> tuple[dict[str, Any], str]:
     """(gpus, tp, pp, vp, cp, ep and dp; doubt) of a row, as far as they are printed and agree."""
     try:
-        return dict(degrees(row, source)), ""
+        return degrees(row), ""
     except Unusable as why:
         found = printed(row, ("gpus", "tp", "pp", "vp", "cp", "ep"))
         return found, str(why) if "multiply" in str(why) else ""
@@ -487,7 +451,7 @@ def recompute_of(row: Row, about: Source) -> dict[str, Any]:
         return {"recompute": "full", "sets": {"training.offload_activations": 1},
                 "stand_in": "recompute full for a policy of its own, inputs of layers kept by the host"}  # fmt: skip
     try:
-        return {"recompute": recomputation(row, about)[0]}
+        return {"recompute": recomputation(row, about)}
     except Unusable:
         return {}
 
@@ -608,7 +572,7 @@ def tidy_training(row: Row) -> Cells:
     about, engine, unreleased = framework_cells(row, source)
     model, of_model = model_of(row, source)
     gpu, of_gpu = gpu_cells(text(row, "gpu"), source)
-    split, doubt = split_of(row, source)
+    split, doubt = split_of(row)
     row, split = by_chip(row, split) if source == "tpurec" else (row, split)
     doubts = [refused(row, source), unreleased, doubt]
     values = origin(row, source, about.trust) | {"task": "train"} | of_model | of_gpu | engine

@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rooflm.readers.engine_releases import numbers
+
 RUNS = Path(__file__).parent / "training_runs.toml"
 
 NODE = 8
@@ -99,15 +101,6 @@ def _runs() -> list[dict[str, Any]]:
     return rows
 
 
-def release(text: str) -> tuple[int, ...]:
-    """Numbers of a release, to compare.
-
-    >>> release("26.02.01") > release("26.02")
-    True
-    """
-    return tuple(int(part) for part in text.split("."))
-
-
 def run_facts(run: Run) -> dict[str, Any]:
     """What training_runs.toml says of a run; later entries over earlier ones.
 
@@ -119,7 +112,7 @@ def run_facts(run: Run) -> dict[str, Any]:
         if row["framework"] != run.framework or (not run.release and {"first", "last"} & row.keys()):
             continue
         named = run.model.startswith(tuple(row["models"])) and run.gpu.startswith(tuple(row.get("cards", [""])))
-        since = release(row.get("first", "0")) <= release(run.release or "0") <= release(row.get("last", "99"))
+        since = numbers(row.get("first", "0")) <= numbers(run.release or "0") <= numbers(row.get("last", "99"))
         since = since and run.zero in row.get("sharding", [run.zero])
         since = since and run.gpus >= row.get("least_gpus", 0) and run.adapters == row.get("adapters", run.adapters)
         if named and since and run.dtype in row.get("dtypes", [run.dtype]):

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from rooflm.kernels.constants import lookup
+from rooflm_fit.common import error
 from rooflm_fit.gemm import Table, load_tables, predict
 
 EDGES = (0, 1e6, 4e6, 16e6, 64e6, 256e6, 4e9)
@@ -36,11 +37,6 @@ def predictions(table: Table) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def error(predicted: pd.Series, measured: pd.Series) -> float:
-    """Mean absolute error in per cent."""
-    return 100 * float(np.mean(np.abs(predicted / measured - 1)))
-
-
 def report(table: pd.DataFrame) -> list[str]:
     """Utilisation and errors by size."""
     used = float(np.median(table["full"] / table["measured"]))
@@ -50,8 +46,9 @@ def report(table: pd.DataFrame) -> list[str]:
         aside, measured = rows[rows["aside"]], rows["measured"]
         name = "all" if high == np.inf else f"{low / 1e6:g} to {high / 1e6:g}"
         share = [float(np.median(rows["full"] / rows[c])) for c in ("measured", "formula")]
-        errors = [error(rows["roofline"], measured), error(rows["roofline"] / used, measured),
-                  error(rows["formula"], measured), error(aside["formula"], aside["measured"])]  # fmt: skip
+        pairs = [(rows["roofline"], measured), (rows["roofline"] / used, measured), (rows["formula"], measured),
+                 (aside["formula"], aside["measured"])]  # fmt: skip
+        errors = [error(predicted.to_numpy(), own.to_numpy()).mape for predicted, own in pairs]
         out.append(
             f"  {name:12s} {len(rows):6d}  {share[0]:5.2f} / {share[1]:.2f}" + "".join(f"{e:13.1f}" for e in errors)
         )
