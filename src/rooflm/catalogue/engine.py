@@ -49,6 +49,7 @@ class ServerOptions:
     statics: str = named("the same by GPUs of an instance, as 1:0.88 8:0.81")
     reserved: str = named("without either, MiB kept beside both, by what makes them (`serving.capacity.static_share`)",
                           ("fixed", "token", "graphed", "device", "rank", "many", "least"))  # fmt: skip
+    handed_on: bool = flag(False, "a decode server gets a request when the prefill server has answered, not with it")
     cache_blocks: int = count(0, "blocks of its KV cache on a rank, where they are known (0: what memory leaves)", 0)
 
 
