@@ -108,8 +108,8 @@ def row_of(rows: pd.DataFrame, kin: Kin) -> list[FitRow]:
     """The rows of the calibration file that one fit makes."""
     seconds = rows["time_us"].to_numpy(float) * 1e-6
     values = fit(rows, kin.op, kin.kind)
-    whole = rows["source"].nunique() > 1
-    part = rows["source"].to_numpy(str) if whole else np.searchsorted(np.sort(rows["bytes"].unique()), rows["bytes"]) % 3
+    third = np.searchsorted(np.sort(rows["bytes"].unique()), rows["bytes"]) % 3
+    part = rows["source"].to_numpy(str) if rows["source"].nunique() > 1 else third
     guess = np.empty_like(seconds)
     for left in np.unique(part):
         others = fit(rows[part != left], kin.op, kin.kind)

@@ -154,7 +154,8 @@ def pools_state(
     def times(x: Array) -> tuple[Array, Array]:
         step = decoding.step_at(x / second)
         met = others_run(x / second * decoding.steps * step, clients)  # else a newcomer begins at once
-        taken = np.where(decoding.steps > 0, transfer.lasts(sent) + (0.5 + decoding.waits) * met * step, 0.0)  # by the decode replica
+        waited = (0.5 + decoding.waits) * met * step
+        taken = np.where(decoding.steps > 0, transfer.lasts(sent) + waited, 0.0)  # by the decode replica
         return prompts.ttft(x / first, first, share) + taken, (decoding.steps + met * decoding.turn_steps) * step
 
     for _ in range(HALVINGS if np.any(closed) else 0):
