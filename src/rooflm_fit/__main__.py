@@ -56,6 +56,15 @@ STEPS: dict[str, Step] = {
     "moe": kernels("moe", "experts", 0),
     "elementwise": kernels("elementwise", "vector kernels", 0.1),
     "collectives": kernels("collectives", "collectives", 0.2, "collective"),
+    "networks": Step(
+        (
+            "-m rooflm_fit.networks --data {root}/docs/measured/networks.csv "
+            "--out {package}/calibration/collective-network.toml",
+        ),
+        "collectives between nodes",
+        "calibration/collective-network.toml",
+        0.3,
+    ),
     "instinct": Step(
         ("-m rooflm_fit.instinct --data {aiter} --out {package}/calibration",),
         "kernels on AMD Instinct",

@@ -86,6 +86,8 @@ SHARED = -1.0
 FOLDS = 3
 NETWORK_KIN = ("p2p", "all_gather", "reduce_scatter", "all_to_all", "all_reduce")
 """What the measured messages between nodes stand for where the tables have no such operation there."""
+ELSEWHERE = (("nccl", "all_to_all", "infiniband"),)
+"""Fitted to whole exchanges by `rooflm_fit.networks`."""
 TWO_RANKS = ("step", "gain_short", "gain_long")
 """Constants that one group size cannot tell; zero then."""
 SOURCE = "ai-dynamo/aiconfigurator 095f58a (2026-08-21, Apache-2.0), measured tables"
@@ -247,7 +249,7 @@ def fit_all(rows: pd.DataFrame) -> list[FitRow]:
             moved = transfer(str(op), chosen, latency, params) if gpu == ANY and not network else 0.0
             names = {"gpu": gpu, "architecture": architecture, "engine": str(library), "dtype": ANY}
             note = "fitted to " + ", ".join(members) if gpu == ANY else ""
-            missing = [kernel for kernel in NETWORK_KIN if (library, kernel, tier) not in measured]
+            missing = [kernel for kernel in NETWORK_KIN if (library, kernel, tier) not in {*measured, *ELSEWHERE}]
             for kernel in [str(op), *missing] if network and op == "p2p" else [str(op)]:
                 result.append(
                     fit_row(

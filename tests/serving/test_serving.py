@@ -865,21 +865,6 @@ def test_prompts_first_runs_them_whole_beside_nothing() -> None:
     assert first["tpot_s"]["mean"] > mixed["tpot_s"]["mean"]
 
 
-def test_who_is_asked_after_a_prefill_server_takes_a_request_in_once_more() -> None:
-    common = {
-        "gpu": "h100-sxm-80gb",
-        "concurrency": 1,
-        "requests": 4,
-        "prompt": 512,
-        "output": 16,
-        "prefill_replicas": 1,
-    }
-    vllm = serve("llama-3.1-8b", **common)
-    host = vllm.run.pools[1].table.engine.host
-    assert vllm.run.transfer.asked == pytest.approx(float(host.front + host.request))
-    assert serve("llama-3.1-8b", **common, engine="sglang").run.transfer.asked == 0
-
-
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 @pytest.mark.parametrize("rate", [0.5, 2.0, 40.0])
 def test_no_more_wait_than_their_first_tokens_allow(engine: str, rate: float) -> None:

@@ -216,7 +216,7 @@ def test_a_newcomer_waits_for_a_step_only_where_one_runs(output):
 
 def test_a_lone_client_of_pools_goes_on_without_what_reaches_it_later():
     """What a request costs on its way to the client is in its first token's time and not in the client's rate."""
-    alone = serve("llama-3.1-8b", gpu="h100", prompt=100, output=4, prefill_replicas=1, concurrency=1, requests=40)
+    alone = serve("llama-3.1-8b", gpu="h100", prompt=100, output=4, prefill_replicas=1, concurrency=1, requests=100)
     assert alone.steady.requests_per_s == pytest.approx(alone.summary.requests_per_s, rel=0.01)
     assert alone.steady.ttft == pytest.approx(alone.summary.values["ttft_s"]["mean"], rel=1e-3)
 

@@ -48,6 +48,7 @@ class ServerOptions:
     static_fraction: float = share(0.0, "share of free memory for weights and cache (0: memory_fraction, for all)")
     reserved: str = formula("without it, MiB kept beside both, of the card's, of tokens of a pass of all ranks, ...",
                             ("card", "tokens", "graphed", "devices", "ranks"))  # fmt: skip
+    handed_on: bool = flag(False, "a decode server gets a request when the prefill server has answered, not with it")
     cache_blocks: int = count(0, "blocks of its KV cache on a rank, where they are known (0: what memory leaves)", 0)
 
 
@@ -205,7 +206,6 @@ class Host:
     tokenise: Num = number(0.0, "time a prompt token in that front end (its text becomes tokens)", "s")
     carry: Num = number(0.0, "time a prompt token between client and engine that others do not wait for", "s")
     handover: Num = number(0.0, "host time of a piece of a cache that a prefill server sends: a layer's K, its V", "s")
-    asked_after: bool = flag(False, "a router of pools asks a decode server once a prefill server has answered")
     copied: Num = number(0.0, "time a token of an output so far, at every step, where all of it is handed on anew", "s")
     deliver: Num = number(0.0, "time a decoding sequence under load: its token goes out before the next pass runs", "s")
     overlap: bool = flag(False, "the host prepares a step while the device runs: its costs show where it is later")

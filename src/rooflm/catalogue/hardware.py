@@ -17,7 +17,7 @@ from rooflm.units import Num
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4")
 """Names of compute data types, the keys of `Device.peak`."""
-LINKS = ("nvlink", "nvswitch", "xgmi", "pcie", "infiniband", "ethernet", "ici")
+LINKS = ("nvlink", "nvswitch", "xgmi", "pcie", "infiniband", "ethernet", "efa", "gpudirect-tcp", "ici")
 """What a link may be made of."""
 
 

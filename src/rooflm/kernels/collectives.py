@@ -24,6 +24,8 @@ OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", 
 
 DIRECT_KINDS = ("nvlink", "nvswitch", "xgmi")
 """Kinds of link on which every rank reads its peers' memory, so that one- and two-shot kernels are legal."""
+NETWORKS = ("infiniband", "ethernet", "efa", "gpudirect-tcp")
+"""Kinds of link between nodes, each with constants of its own (RoCE counts as InfiniBand, whose adapters it has)."""
 IN_SWITCH_KINDS = ("nvswitch",)
 """Kinds of link whose switch adds up by itself (SHARP, since Hopper): all_reduce then sends V, not 2(n-1)/n V."""
 MEASURED_RANKS = 8.0
@@ -243,7 +245,7 @@ def hierarchical(
 def by_ring(op: str, tiers: Sequence[Link]) -> bool:
     """Whether NCCL runs a ring through all ranks of all nodes (src/graph/tuning.cc: no tree; TPUs run no NCCL)."""
     ringed = op in ("all_gather", "reduce_scatter") and len(tiers) > 1
-    return ringed and tiers[-1].kind in ("infiniband", "ethernet") and tiers[-2].kind in (*DIRECT_KINDS, "pcie")
+    return ringed and tiers[-1].kind in NETWORKS and tiers[-2].kind in (*DIRECT_KINDS, "pcie")
 
 
 def part_of(op: str, bytes_: Num, n: Num, inner: Num, outer: Num) -> Num:
@@ -258,8 +260,8 @@ def nearest(op: str, *, gpu: str, generation: str, library: str, kind: str) -> M
 
     library: nccl, flashinfer, or an engine with all-reduce kernels of its own (vllm, sglang; their other operations are
     NCCL's). NVLink-class links take the generation's row, else the common one; PCIe the GPU's own, else the link's;
-    InfiniBand and Ethernet the link's. Broadcast, which nobody measured, takes all_gather's."""
-    link = kind if kind in ("pcie", "infiniband", "ethernet") else ""
+    a network its kind's. Broadcast, which nobody measured, takes all_gather's."""
+    link = kind if kind in ("pcie", *NETWORKS) else ""
     kernel = "all_gather" if op == "broadcast" else op
     return lookup("collective", gpu if link == "pcie" else "", link or generation, library, ANY, kernel)
 

@@ -77,13 +77,16 @@ class Prompts:
 class Decoding(NamedTuple):
     """One decode replica: steps a request, and, by the number of running sequences (rising), time of a step and
     requests/s. turn_steps: steps of others before a request's first own step, once its first token is shown
-    (`Replica.turns`)."""
+    (`Replica.turns`); request: what it costs to hand one on to it (s); waits: steps of others that its cache waits for
+    (`Loop._boundaries`)."""
 
     steps: float
     running: Array
     step: Array
     rates: Array
     turn_steps: float = 0.0
+    request: float = 0.0
+    waits: float = 0.0
 
     @property
     def most(self) -> float:
@@ -125,7 +128,8 @@ def decoding_of(pool: Pool, load: Load) -> Decoding:
     step = decode_time(pool, load, running)
     rates = np.maximum.accumulate(running / np.maximum(steps * step, 1e-12))
     takes_turn = steps > 0 and pool.server.lookahead and not SCHEDULERS[pool.server.scheduler].mixes
-    return Decoding(steps, running, step, rates, float(takes_turn))
+    return Decoding(steps, running, step, rates, float(takes_turn), pool.server.seen_again(load.prompt),
+                    float(pool.server.handed_on))  # fmt: skip
 
 
 def sent_bytes(pool: Pool, prompt: float) -> float:
@@ -150,7 +154,8 @@ def pools_state(
     def times(x: Array) -> tuple[Array, Array]:
         step = decoding.step_at(x / second)
         met = others_run(x / second * decoding.steps * step, clients)  # else a newcomer begins at once
-        taken = np.where(decoding.steps > 0, transfer.lasts(sent) + 0.5 * met * step, 0.0)  # by the decode replica
+        waited = (0.5 + decoding.waits) * met * step
+        taken = np.where(decoding.steps > 0, transfer.lasts(sent) + waited, 0.0)  # by the decode replica
         return prompts.ttft(x / first, first, share) + taken, (decoding.steps + met * decoding.turn_steps) * step
 
     for _ in range(HALVINGS if np.any(closed) else 0):
@@ -161,7 +166,7 @@ def pools_state(
     x = (low + high) / 2
     ttft, rest = times(x)
     waits = np.where(closed, np.maximum(clients / np.maximum(x, 1e-30) - ttft - rest, 0.0), 0.0)
-    ttft = ttft + waits + prompts.request
+    ttft = ttft + waits + prompts.request + decoding.request
     stable = closed | (rate <= most)
     ttft = np.where(stable, ttft, np.inf)
     tpot = rest / max(output - 1, 1)
@@ -203,8 +208,7 @@ def steady_of(run: Run, warmup: int = 0) -> Steady | None:
 def transfer_of(first: Scenario, second: Scenario, bandwidth: float | None = None) -> Transfer:
     """How a KV cache gets from a prefill replica (first) to a decode replica. Each tensor rank has its own link of the
     cluster's widest tier; the slower side sets the bandwidth unless one (B/s) is given, the longer latency counts. A
-    pipeline stage sends its own layers, a rank of attention data parallelism its own requests. A decode replica that is
-    asked after the prefill one has answered takes a request in as any server does."""
+    pipeline stage sends its own layers, a rank of attention data parallelism its own requests."""
     ways = [(float(np.max(s.cluster.tiers[-1].bandwidth)) * float(s.mapping.tp),
              float(np.max(s.cluster.tiers[-1].latency))) for s in (first, second) if s.cluster.tiers]  # fmt: skip
     usual = Transfer()
@@ -213,8 +217,7 @@ def transfer_of(first: Scenario, second: Scenario, bandwidth: float | None = Non
     pieces = sum(float(b.count) * (1 if isinstance(b.mixer, MLA) else 2)
                  for b in first.model.blocks if float(kv_values(b.mixer)))  # fmt: skip
     host = float(first.engine.host.handover) * pieces / float(first.mapping.pp * first.mapping.dp)
-    way = second.engine.host
-    return Transfer(bandwidth or slowest, latency, host, float(way.front + way.request) * way.asked_after)
+    return Transfer(bandwidth or slowest, latency, host)
 
 
 def prefill_built(common: Mapping[str, Any], own: Mapping[str, Any], replicas: int) -> Built | None:

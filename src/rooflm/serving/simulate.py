@@ -47,13 +47,12 @@ class Pool:
 
 @dataclass(frozen=True)
 class Transfer:
-    """KV cache sent from a prefill to a decode replica: B/s, s of latency, s of the prefill replica's host, which sends
-    one cache after the other, and s until a decode replica has heard of it."""
+    """KV cache sent from a prefill to a decode replica: B/s, s of latency, and s of the prefill replica's host, which
+    sends one cache after the other."""
 
     bandwidth: float = 50e9
     latency: float = 5e-3
     host: float = 0.0
-    asked: float = 0.0
 
     @property
     def most(self) -> float:
@@ -62,7 +61,7 @@ class Transfer:
 
     def lasts(self, sent: float) -> float:
         """Seconds until so many bytes have come, once their turn has."""
-        return self.host + self.asked + self.latency + sent / self.bandwidth
+        return self.host + self.latency + sent / self.bandwidth
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,8 @@ def simulate(
         loop.run()
     except KeyboardInterrupt:
         interrupted = True
-    reach_clients(records, pools[0].server.seen(requests.prompt))
+    again = sum(p.server.seen_again(requests.prompt) for p in pools if p.role == "decode")
+    reach_clients(records, pools[0].server.seen(requests.prompt) + again)
     ends = [e for e in records.end if e == e]
     ended = max(max(ends, default=0.0), *(r.clock for r in replicas))
     duration = ended if interrupted or loop.over else horizon
@@ -204,12 +204,24 @@ class Loop:
                 sent = self.records.prompt[request] * r.kv.bytes_per_token
                 turn = max(r.sent, r.clock)
                 r.sent = turn + self.transfer.host
-                self._push(turn + self.transfer.lasts(sent), request, 1)
+                self._push(turn + self.transfer.lasts(sent) + self._boundaries(), request, 1)
                 continue
             self.ended += 1
             if self.closed:
                 self._issue(r.clock)
         r.done = []
+
+    def _boundaries(self) -> float:
+        """Seconds of a step of the decode servers that run, where a request is handed on: its cache is asked for when
+        the running step has ended, and seen to be there when another has, half a step later each in the mean.
+
+        Source: vllm-project/vllm pull request 51919 (the connector's messages go with steps)."""
+        steps = [
+            r.slower * r.table.decode_time(len(r.decoding.heap), r.decoding.stored / len(r.decoding.heap) + 1)
+            for r in self.second
+            if r.server.handed_on and r.decoding.heap
+        ]
+        return sum(steps) / len(self.second)
 
     def run(self) -> None:
         """Events in the order of time until there are none, or until the horizon."""
