@@ -127,9 +127,16 @@ def power_time(op: Op, r: Rates) -> Num:
 
 
 def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
-    """Joules that the work itself draws beyond idle power: (TDP - idle) x the sum of `power_time`."""
-    seconds = add_up(t.node.count * power_time(t.node, r) for t in timed if isinstance(t.node, Op))
-    return (device.tdp - device.idle) * seconds
+    """Joules that the work itself draws beyond idle power."""
+    return add_up(t.node.count * joules(t, t.node, device, r) for t in timed if isinstance(t.node, Op))
+
+
+def joules(t: Timed, op: Op, device: Device, r: Rates) -> Num:
+    """The same of one execution of an op: (TDP - idle) x `power_time`, but no more than a power limit lets it draw in
+    the time that it takes."""
+    free = (device.tdp - device.idle) * power_time(op, r)
+    most = larger(smaller(device.power_limit, device.tdp) - device.idle, 0.0) * t.time
+    return pick(device.power_limit < device.tdp, smaller(free, most), free)
 
 
 @kept
