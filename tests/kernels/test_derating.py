@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rooflm import infer
+from rooflm import infer, serve, train
 from rooflm.catalogue.hardware import Derating
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
@@ -108,6 +108,19 @@ def test_a_card_held_below_its_watts_multiplies_more_slowly_and_streams_as_befor
     assert float(half.tpot) / float(whole.tpot) < 1.1
     above = replace(load_device("rtx-pro-6000"), power_limit=900.0)
     assert derating(above, "vllm") == derating(load_device("rtx-pro-6000"), "vllm")
+
+
+@pytest.mark.parametrize("watts", [100.0, 300.0])
+def test_a_card_never_draws_more_than_it_is_held_to(watts: float) -> None:
+    sets = {"cluster.device.power_limit": [watts, 700.0]}
+    given: dict[str, Any] = {"gpu": "h100", "gpus": 8, "batch": 64, "prompt": 2048, "output": 32}
+    served, trained = infer("llama-3.1-70b", **given, sets=sets), train("llama-3.1-8b", gpu="h100", batch=64, sets=sets)
+    for found in (served, trained):
+        limited, free = found["power_w"].values
+        assert limited <= watts * (1 + 1e-9) and limited < free
+    loads = [serve("llama-3.1-8b", gpu="h100", concurrency=64, requests=200, sets={"cluster.device.power_limit": w})
+             for w in (watts, 700.0)]  # fmt: skip
+    assert loads[0].values()["energy_j_per_token"] < loads[1].values()["energy_j_per_token"]
 
 
 def test_one_chip_has_one_row_whatever_it_is_sold_as() -> None:

@@ -63,6 +63,14 @@ ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
         ("llama.cpp-b3000", "llama.cpp-2024-05"),
         ("hf-4.31", "hf-eager-4.28"),
         ("hf-4.46.3", "hf-eager-4.36"),
+        ("hf-4.51", "hf-eager-4.48"),
+        ("vllm-0.18.1", "vllm-0.17"),
+        ("vllm-0.19.1", "vllm-0.19"),
+        ("vllm-0.22", "vllm-0.19"),
+        ("sglang-0.2.12", "sglang-0.3"),
+        ("sglang-0.3.4", "sglang-0.3"),
+        ("exllamav3-0.0.43", "exllamav3-0.0"),
+        ("exllamav3-1.2", "exllamav3"),
         ("hf-4.55", "hf-eager-4.53"),
         ("hf-5.0", "hf-eager"),
         ("llama.cpp-b6500", "llama.cpp-2025-10"),
@@ -98,7 +106,8 @@ def test_the_nearest_row_stands_in_for_a_release_out_of_all_ranges(name: str, ro
 def test_the_build_that_runs_is_what_stands_in() -> None:
     said = rooflm.infer("llama-3-8b", gpu="mi300x", engine="vllm==99").assumed
     assert "vllm==99 is in the range of no row: vllm-rocm stands in, of releases 0.23 to 0.31" in said
-    assert rooflm.infer("llama-3-8b", gpu="mi300x", engine="vllm-0.17").scenario.engine.name == "vllm-0.14-rocm"
+    for release, row in (("0.17", "vllm-0.14-rocm"), ("0.19", "vllm-0.14-rocm"), ("0.20", "vllm-0.20-rocm")):
+        assert rooflm.infer("llama-3-8b", gpu="mi300x", engine=f"vllm-{release}").scenario.engine.name == row
     assert not out_of_range("engines/vllm-9.toml", "vllm") and not out_of_range("vllm-9.toml", "vllm")
 
 
@@ -189,8 +198,9 @@ def test_every_release_of_an_engine_with_a_build_for_rocm_has_one(plain: str) ->
 
 
 def test_releases_of_one_engine_know_each_other() -> None:
-    assert other_releases("hf-eager") == ("hf-eager-4.28", "hf-eager-4.32", "hf-eager-4.36", "hf-eager-4.53")
-    assert other_releases("hf-eager-4.28") == ("hf-eager", "hf-eager-4.32", "hf-eager-4.36", "hf-eager-4.53")
+    later = ("hf-eager-4.32", "hf-eager-4.36", "hf-eager-4.48", "hf-eager-4.53")
+    assert other_releases("hf-eager") == ("hf-eager-4.28", *later)
+    assert other_releases("hf-eager-4.28") == ("hf-eager", *later)
 
 
 @pytest.mark.parametrize("gpu", ["tpu-v5e", "trainium1", "gaudi2"])

@@ -99,3 +99,10 @@ def test_a_card_that_differs_in_nothing_is_as_fast(base: str, tmp_path: Path) ->
 def test_what_is_looked_up_by_is_one_value(path: str) -> None:
     with pytest.raises(RooflmError, match=r"must be one year|one of none, bf16, fp16|did you mean|no effect"):
         infer("llama-2-7b", gpu="h100", set=[path])
+
+
+def test_a_power_limit_stands_beside_the_tdp_of_its_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "gpu", written(tmp_path, 'base = "rtx-4090"\npower_limit = "300 W"\n')]) == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["power", "limit", "300", "W"] in shown and ["TDP", "450", "W"] in [words[:3] for words in shown]
+    assert main(["show", "gpu", "rtx-4090"]) == 0 and "power limit" not in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import rooflm
 from rooflm.asked.build_inference import build_inference
+from rooflm.cli.app import main
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import fixed_buffers, memory_use
 from rooflm.estimate.offloaded import device_part
@@ -281,7 +283,9 @@ def test_a_release_shares_memory_out_by_the_size_of_its_tensor_group() -> None:
     assert cache(1, sets={"engine.memory_fraction": 0.5}) < 0.6 * cache(1)
 
 
-def test_an_engine_of_ones_own_may_keep_a_part_of_what_another_does_and_no_more_than_numbers() -> None:
+def test_an_engine_of_ones_own_may_keep_a_part_of_what_another_does_and_no_more_than_numbers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     rule = {"engine.server.reserved": "1024 * devices if card > 61440 else 0.1 * card"}
     cards = rooflm.infer("llama-3.1-8b", engine="vllm", gpu=["h100", "l40s"], tp=[1, 2], sets=rule)
     for gpu in ("h100", "l40s"):
@@ -292,6 +296,10 @@ def test_an_engine_of_ones_own_may_keep_a_part_of_what_another_does_and_no_more_
             assert s.engine.server.static_fraction == pytest.approx(1 - kept / size)
             one = float(rooflm.infer("llama-3.1-8b", engine="vllm", gpu=gpu, tp=tp, sets=rule).max_batch)
             assert float(cards["max_batch"].sel(gpu=gpu, tp=tp)) == one
+    told = ["infer", "llama-3.1-8b", "--gpu", "h100", "--json"]
+    assert main([*told, "--set", "engine.server.reserved=max(card * 0.1, max(tokens, 2)),0 - card"]) == 0
+    fewer, all_of_it = json.loads(capsys.readouterr().out)["max_batch"]
+    assert 0 < fewer < all_of_it < 1e4
     for text in ("much", "2 * tokn", "2 tokens", "fixed:512 token:1.5", "card ** 2", "True", "max(card)", "(" * 300):
         with pytest.raises(RooflmError, match="it must be a formula of card, tokens, graphed, devices, ranks such as"):
             served(model="llama-3.1-8b", engine="vllm", gpu="h100", sets={"engine.server.reserved": text})

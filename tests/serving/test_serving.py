@@ -865,6 +865,13 @@ def test_prompts_first_runs_them_whole_beside_nothing() -> None:
     assert first["tpot_s"]["mean"] > mixed["tpot_s"]["mean"]
 
 
+@pytest.mark.parametrize(("scheduler", "passes"), [("prompts-first", 3), ("prefill-first", 2)])
+def test_prompts_first_cuts_none_that_a_later_pass_holds_whole(scheduler: str, passes: int) -> None:
+    """Three prompts of 600 tokens at once, 1,000 tokens a pass: one whole each, or in pieces 1,000 and 800."""
+    run = run_of(closed_loop(3, 3, 600, 4, (1.0, 1.0), 1), scheduler=scheduler, budget=1000)
+    assert run.replicas[0].meter.prefill_passes == passes
+
+
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 @pytest.mark.parametrize("rate", [0.5, 2.0, 40.0])
 def test_no_more_wait_than_their_first_tokens_allow(engine: str, rate: float) -> None:

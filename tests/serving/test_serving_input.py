@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rooflm
 from rooflm.errors import RooflmError
 from rooflm.serving.deploy import make_requests, make_server, serve, usual_load
 from rooflm.serving.highest import fewest, highest
@@ -205,3 +206,10 @@ def test_a_router_of_one_replica_is_told_to_do_nothing() -> None:
     assert said in serve("llama-3.1-8b", router="least-loaded", **common).warnings
     assert not serve("llama-3.1-8b", router="least-loaded", replicas=2, **common).warnings
     assert not serve("llama-3.1-8b", **common).warnings
+
+
+@pytest.mark.parametrize("name", ["prompt_limit", "output_limit", "requests", "warmup", "shared_prefix"])
+@pytest.mark.parametrize("many", [[1024, 2048], (1024, 2048)])
+def test_a_list_where_one_number_belongs_is_one_sentence(name: str, many: Any) -> None:
+    with pytest.raises(RooflmError, match=f"{name} is a list, but it must be one whole number"):
+        rooflm.serve("llama-3.1-8b", gpu="h100-sxm-80gb", **{name: many})

@@ -339,6 +339,7 @@ def test_amd_takes_the_rocm_build() -> None:
 def test_a_build_has_releases_of_its_own() -> None:
     assert engine_of(request(gpu="mi300x", release="0.18.0", engine="vllm")) == "vllm-0.14-rocm"
     assert engine_of(request(gpu="mi300x", release="0.20.0", engine="vllm")) == "vllm-0.20-rocm"
+    assert engine_of(request(gpu="mi300x", release="", date="2026-04", engine="vllm")) == "vllm-0.20-rocm"
     card = {"gpu": "radeon-ai-pro-r9700-32gb", "release": "b7423"}
     assert engine_of(request(**card, engine="llama.cpp")) == "llama.cpp-rocm-2025-12"
     assert engine_of(request(**card, engine="llama.cpp-vulkan")) == "llama.cpp-vulkan-rocm-2025-08"

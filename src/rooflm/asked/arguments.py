@@ -511,6 +511,8 @@ ANY = About("")
 
 def checked(a: Argument, value: Any) -> Any:
     """The value of an argument, if it is of its kind and within its bounds; RooflmError otherwise."""
+    if a.kind == "count" and is_array(value):
+        raise RooflmError(f"{a.name} is a list, but it must be one whole number")
     if a.least is not None:
         return whole(a.name, value, a.least, a.most)
     if a.kind in REAL:

@@ -172,6 +172,22 @@ def at_path(piece: str, path: str) -> Any:
     return quantities.amount(piece, unit, path)
 
 
+def outside_brackets(text: str) -> list[str]:
+    """The pieces between commas, of which those inside brackets part nothing.
+
+    >>> outside_brackets("1,2"), outside_brackets("max(512 + max(tokens, 2), card),0")
+    (['1', '2'], ['max(512 + max(tokens, 2), card)', '0'])
+    """
+    pieces, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth <= 0:
+            pieces.append("")
+        else:
+            pieces[-1] += letter
+    return pieces
+
+
 def assignments(pairs: list[str] | None) -> dict[str, Any]:
     """--set PATH=VALUE, each value a single one, a comma list or a range.
 
@@ -191,7 +207,7 @@ def assignments(pairs: list[str] | None) -> dict[str, Any]:
                 + f": did you mean --{option}?" * any(a.name == option.replace("-", "_") and a.shell for a in TABLE)
             )
         values: list[Any] = []
-        for piece in text.split(","):
+        for piece in outside_brackets(text):
             if ".." in piece:
                 values += expand_range(piece.strip(), path)
             else:

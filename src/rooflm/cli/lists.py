@@ -215,8 +215,9 @@ def _show_gpu(name: str) -> list[Block]:
             (f"{level} bandwidth", text(float(m.bandwidth), "B/s"), f"{level}.bandwidth"),
         ]
     given = [("  given unasked", gib(float(d.unasked)), "unasked")] * bool(d.unasked)
+    held = [("power limit", text(float(d.power_limit), "W"), "")] * bool(d.power_limit < d.tdp)
     rows += [*given,
-             ("TDP", text(float(d.tdp), "W"), "tdp"), ("idle", text(float(d.idle), "W"), "idle"),
+             ("TDP", text(float(d.tdp), "W"), "tdp"), *held, ("idle", text(float(d.idle), "W"), "idle"),
              ("price", f"{float(d.price):.2f} USD/h", "price"), ("to buy", purchase_note(name), ""),
              ("cluster", default_cluster(name), "")]  # fmt: skip
     return [Table([(a, b, _kind_of(found, c)) for a, b, c in rows], "lww", d.name), *_source_lines(found)]

@@ -179,7 +179,8 @@ def kept_bytes(s: Scenario) -> Num:
     """Bytes beside weights and cache that an engine keeps for passes and all else, where these two have a share of what
     is free before the weights are loaded (`static_fraction`); 0 where they have not."""
     static = s.engine.server.static_fraction
-    return pick(static > 0, (1.0 - static) * (usable(s.cluster.device) - sum(fixed_buffers(s))), 0.0)
+    rest = larger(1.0 - static, 1e-9)  # above 0: a share of all is a share, too
+    return pick(static > 0, rest * (usable(s.cluster.device) - sum(fixed_buffers(s))), 0.0)
 
 
 def logit_bytes(s: Scenario) -> Num:

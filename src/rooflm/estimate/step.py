@@ -120,16 +120,18 @@ def by_part(timed: Sequence[Timed]) -> dict[str, Num]:
     return by_name((t.node.part, t.total) for t in timed)
 
 
-def power_time(op: Op, r: Rates) -> Num:
-    """Seconds at TDP in which a device draws as much beyond idle power as in one execution of an op: at full compute
-    rate an op draws TDP, streaming memory at full rate MEMORY_POWER of the way to it."""
-    return larger(op.flops / r.peak[op.rate], MEMORY_POWER * op.bytes / r.dram)
-
-
 def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
-    """Joules that the work itself draws beyond idle power: (TDP - idle) x the sum of `power_time`."""
-    seconds = add_up(t.node.count * power_time(t.node, r) for t in timed if isinstance(t.node, Op))
-    return (device.tdp - device.idle) * seconds
+    """Joules that the work itself draws beyond idle power."""
+    return add_up(t.node.count * joules(t, t.node, device, r) for t in timed if isinstance(t.node, Op))
+
+
+def joules(t: Timed, op: Op, device: Device, r: Rates) -> Num:
+    """The same of one execution of an op: at full compute rate it draws TDP, streaming memory at full rate MEMORY_POWER
+    of the way to it, and never more than a power limit in the time that it takes."""
+    at_full = larger(op.flops / r.peak[op.rate], MEMORY_POWER * op.bytes / r.dram)
+    free = (device.tdp - device.idle) * at_full
+    most = larger(smaller(device.power_limit, device.tdp) - device.idle, 0.0) * t.time
+    return pick(device.power_limit < device.tdp, smaller(free, most), free)
 
 
 @kept

@@ -122,7 +122,7 @@ def by_range(plain: str, release: str) -> list[str]:
     above all of them the newest is first; empty where no numbers are known.
 
     >>> by_range("vllm", "0.99")[:2], by_range("megatron", "99")[0], by_range("vllm", "nightly")
-    (['vllm', 'vllm-0.17'], 'megatron', [])
+    (['vllm', 'vllm-0.19'], 'megatron', [])
     """
     asked = numbers(release)
     rows = [row for row in rows_of_releases(plain) if asked and span(row)[0]]

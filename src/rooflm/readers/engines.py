@@ -186,6 +186,10 @@ def _constants(given: Mapping[str, Any], label: str) -> dict[str, Any]:
     return found
 
 
+LIBRARIES = ("experts", "many_experts")
+"""Fields that name libraries of experts' products."""
+
+
 def known_words(field: str, value: Any, label: str) -> None:
     """RooflmError if a word of an engine's text field is unknown: a kernel library, kind of scheme, excluded device,
     library of experts' kernels, data type of products, generation, card or scheme."""
@@ -193,7 +197,7 @@ def known_words(field: str, value: Any, label: str) -> None:
         raise RooflmError(f"{label} is {value!r}, but it must be one of {', '.join(kernel_names())}")
     among: dict[str, Callable[[], Collection[str]]] = {
         "schemes": lambda: KINDS, "elsewhere": device_words, "padded": lambda: {e.dtype for e in entries_of("gemm")},
-        "experts": lambda: {e.family for e in entries_of("moe")} - {"", "plain"},
+        **dict.fromkeys(LIBRARIES, lambda: {e.family for e in entries_of("moe")} - {"", "plain"}),
         "reduce_norm_on": generations, "gates_on": generations, "scaled_on": generations,
         "narrow_prompts": generations, "fused_scans": generations, "tuned_experts_on": lambda: names("gpu"),
         **{name: lambda: PRESETS for name, about in ABOUT.items() if about.kind == "named" and not about.among},
@@ -205,7 +209,7 @@ def known_words(field: str, value: Any, label: str) -> None:
             if word[1:] not in names("gpu"):
                 raise RooflmError(f"{label} is {word!r}, but no card has that name")
         else:
-            one_of(label, word.removeprefix("-") if field == "experts" else word, sorted(among[field]()))
+            one_of(label, word.removeprefix("-") if field in LIBRARIES else word, sorted(among[field]()))
 
 
 @lru_cache

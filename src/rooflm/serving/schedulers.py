@@ -158,6 +158,8 @@ class Continuous:
 
     watermark = 0.01
     mixes = True
+    whole = False
+    """A prompt that the rest of the budget does not hold waits for the next pass, if it is not alone."""
     follows = True
     """A prompt's next part enters a pipeline while one is under way (vLLM, v1/core/sched/scheduler.py:
     _update_after_schedule advances a request once it is scheduled; SGLang, "Pipeline Parallelism for Long Context")."""
@@ -174,7 +176,8 @@ class Continuous:
         waiting = r.waiting
         while waiting and budget > 0 and len(r.decoding.heap) + len(r.prefilling) < r.most:
             request = waiting.first()
-            if not self.room(r, request):
+            cut = self.whole and chunks and r.length(request) > budget
+            if cut or not self.room(r, request):
                 break
             waiting.take()
             admitted = r.admit(request)
@@ -209,10 +212,11 @@ class PromptsFirst(Continuous):
     """vLLM before V1, without chunked prefill: whole prompts that wait run first, in a pass of their own, as far as the
     token budget goes.
 
-    Source: vLLM 0.6.0, core/scheduler.py, `_schedule_default`.
+    Source: vLLM 0.6.0, core/scheduler.py, `_schedule_default` and `_schedule_prefills`.
     """
 
     mixes = False
+    whole = True
 
 
 class InFlight(Continuous):

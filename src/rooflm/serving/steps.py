@@ -33,10 +33,10 @@ from rooflm.estimate.step import (
     graphed,
     hosted,
     issue_time,
+    joules,
     launches,
     of_experts,
     paced,
-    power_time,
     prompt_factor,
     unfitted,
 )
@@ -151,7 +151,6 @@ def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tupl
     first: dict[str, Array] = {}
     second: dict[str, Array] = {}
     r, device = rates(s), s.cluster.device
-    joule = float(device.tdp - device.idle)
     for t in timed:
         pairs = [(factor_name(t), np.asarray(t.total, float))]
         if t.node.part == "logits":
@@ -159,7 +158,7 @@ def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tupl
         if isinstance(t.node, Op):
             least = t.node.count * np.minimum(t.roof, t.time)
             pairs.append((f"{factor_name(t)} {ROOF}", np.asarray(least, float)))
-            pairs.append(("joules", np.asarray(joule * t.node.count * power_time(t.node, r), float)))
+            pairs.append(("joules", np.asarray(t.node.count * joules(t, t.node, device, r), float)))
         for name, value in pairs:
             inner = value.ndim == 2 and value.shape[1] > 1
             group, size = (second, shape) if inner else (first, (shape[0], 1))

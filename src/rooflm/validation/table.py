@@ -435,6 +435,8 @@ def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: l
     if software and named:
         return named
     build = build_for(found, software)
+    if not release and build != found:  # the nearest in date of the build's own releases
+        build = build_for(catalogue.aliases("engine").get(catalogue.normalise(printed), found), software)
     return found if build == found else engine_row(build, release, date) or build
 
 
