@@ -49,6 +49,7 @@ class Choice(NamedTuple):
     family: str = ""
     borrowed: bool = False  # they were measured of another type
     generation: str = ""  # of the cards that they were measured on
+    cards: tuple[str, ...] = ()  # these
 
 
 def _tuned(entries: list[Entry], expert_parallel: bool) -> list[Entry]:
@@ -133,7 +134,7 @@ def _read(entries: list[Entry], here: list[Entry], launched: bool = False) -> tu
         chosen = next((k for k in kin if e.kernel == e.family and not k.kernel and {*k.engine} & {*e.engine}), e)
         start = sets[chosen].start if launched else min(sets[k].start for k in kin)
         rates = sets[chosen]._replace(start=start)
-        return Choice(e.dtype, rates, e.family, fits[chosen].dtype != e.dtype, e.architecture)
+        return Choice(e.dtype, rates, e.family, fits[chosen].dtype != e.dtype, e.architecture, e.gpu)
 
     return tuple(map(choice, entries))
 
@@ -217,7 +218,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 def _on(kernel: Choice, w: Where, s: Scenario) -> MoEConstants:
     """Constants of a kernel on a card whose matrix units may be smaller than where it was measured (`beside_units`)."""
     c, device = kernel.constants, s.cluster.device
-    if s.engine.kernels.gemv:
+    if s.engine.kernels.gemv or w.gpu in kernel.cards:
         return c
     return c._replace(eff_c=c.eff_c * beside_units(device, derating(device, *w.engines), c.eff_c, kernel.generation))
 
