@@ -14,7 +14,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
 from rooflm.estimate.request import timed_passes
 from rooflm.estimate.step import prompt_factor
-from rooflm.kernels.derating import derating, drawn, matrix_share, reach, softmax_share, warp_share
+from rooflm.kernels.derating import beside_units, derating, drawn, matrix_share, reach, softmax_share, warp_share
 from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
@@ -283,3 +283,20 @@ def test_a_factor_of_another_generations_cards_keeps_the_share_that_is_reached()
     )  # tiles lose less beside smaller units
     assert blackwell.compute * beside == pytest.approx(ada.compute * lender)
     assert blackwell.bandwidth * own_memory == pytest.approx(ada.bandwidth * lender_memory)
+
+
+def test_kernels_that_lose_time_beside_their_products_reach_more_of_small_units() -> None:
+    """Half of the peak of a card of 4,096 FLOPs a clock of an SM is 1 / (1 + 1/4) of one of a quarter of these."""
+    h20, h200 = load_device("h20-sxm-96gb"), load_device("h200-sxm-141gb")
+    share = float(matrix_share(h20))
+    assert share == pytest.approx(0.25, rel=0.02)
+    assert beside_units(h20, Derating(), 0.5, "hopper") == pytest.approx(2.0 / (1.0 + share))
+    assert beside_units(h200, Derating(), 0.5, "hopper") == pytest.approx(1.0, rel=0.01)
+
+
+def test_a_share_that_was_fitted_to_products_holds_what_they_gained() -> None:
+    """On RTX 4090 kernels that reach on an L40S what its products do gain what these did, others more or less."""
+    card, fitted = load_device("rtx-4090"), Derating(compute=1.694)
+    alike = reach("ada")[0]
+    assert beside_units(card, fitted, alike, "ada") == pytest.approx(1.0)
+    assert beside_units(card, fitted, 0.9, "ada") < 1.0 < beside_units(card, fitted, 0.3, "ada")

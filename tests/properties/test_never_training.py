@@ -29,3 +29,25 @@ def test_so_they_do_in_stages(model: str) -> None:
     """Where no stage of ZeRO is asked for, a pipeline has one that its framework runs."""
     found = steps(model, gpus=64, batch=512, tp=2, pp=4)
     assert max(found.values()) < 5 * min(found.values()), found
+
+
+GENERATIONS = (
+    ("v100-sxm-32gb", "a100-sxm-80gb"), ("a100-sxm-80gb", "h100-sxm-80gb"), ("h100-sxm-80gb", "h200-sxm-141gb"),
+    ("h200-sxm-141gb", "b200-sxm-180gb"), ("b200-sxm-180gb", "b300-sxm-288gb"), ("mi250-gcd", "mi300x"),
+    ("mi300x", "mi325x"), ("mi325x", "mi355x"), ("rtx-3090", "rtx-4090"), ("rtx-4090", "rtx-5090"),
+    ("rtx-a6000", "rtx-6000-ada"), ("rtx-6000-ada", "rtx-pro-6000-96gb"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(
+    ("model", "split"),
+    [("llama-3.1-8b", {}), ("llama-3.1-8b", {"tp": 8, "seq": 8192}), ("qwen3-30b-a3b", {"ep": 8}),
+     ("qwen3-next-80b-a3b", {"ep": 8})],
+)  # fmt: skip
+def test_a_step_is_not_slower_on_the_next_generation(model: str, split: dict[str, Any], framework: str) -> None:
+    asked = {"engine": framework, "gpus": 8, "micro_batch": 1, "batch": 64, "seq": 4096, **split}
+    gpus = {gpu for pair in GENERATIONS for gpu in pair}
+    at = {gpu: float(rooflm.train(model, gpu=gpu, **asked).step_time) for gpu in gpus}
+    for older, newer in GENERATIONS:
+        assert at[newer] <= at[older] * (1 + 1e-9), (older, newer)

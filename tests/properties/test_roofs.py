@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ from rooflm.serving.steps import StepTable
 ENGINES = [n for n in engine_names() if load_engine(n).phase == "inference" and n != "ideal"]
 CURRENT = ("vllm", "sglang", "trtllm")
 GENERATIONS = (
-    ("a100-sxm-80gb", "h100-sxm-80gb"), ("a100-sxm-80gb", "h200-sxm-141gb"), ("h100-sxm-80gb", "b200-sxm-180gb"),
+    ("a100-sxm-80gb", "h100-sxm-80gb"), ("h100-sxm-80gb", "h200-sxm-141gb"), ("h100-sxm-80gb", "b200-sxm-180gb"),
     ("h200-sxm-141gb", "b200-sxm-180gb"), ("h200-sxm-141gb", "b300-sxm-288gb"), ("h200-sxm-141gb", "gb200"),
 )  # fmt: skip
 CARDS = (
@@ -29,7 +31,10 @@ HOME = (
     ("apple-m3-max-40core-64gb", "apple-m4-max-40core-64gb"),
 )  # fmt: skip
 """Cards of which the newer has at least the older one's rates, most of them without runs of their own."""
-MODELS = (("llama-3.1-70b", 4), ("qwen3-30b-a3b", 1), ("gpt-oss-120b", 1), ("deepseek-v3", 8))
+MODELS = (
+    ("llama-3.1-70b", 4), ("llama-3.1-8b", 1), ("qwen3-30b-a3b", 1), ("gpt-oss-120b", 1), ("deepseek-v3", 8),
+    ("deepseek-v2-lite", 1), ("qwen3-next-80b-a3b", 4),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -52,23 +57,45 @@ def test_long_attention_does_not_beat_the_peak_of_slow_integers(gpu: str) -> Non
 @pytest.mark.parametrize("engine", CURRENT)
 @pytest.mark.parametrize(("model", "tp"), MODELS)
 def test_the_next_generation_is_never_slower_at_the_same_format(engine: str, model: str, tp: int) -> None:
+    """But for DeepSeek's products of few rows in SGLang: DeepGEMM's, which it takes by default, were measured at 14 us
+    and more on Blackwell where they take 5 to 8 on Hopper (docs/decisions/0261)."""
     formats = {"gpt-oss-120b": ("mxfp4",), "deepseek-v3": ("fp8-block",)}.get(model, ("bf16", "fp8"))
-    for older, newer in GENERATIONS:
-        for quant in formats:
+    few_rows = (engine, model) == ("sglang", "deepseek-v3")
+    slack = np.array([1.15, 1.08, 1.0, 1.0] if few_rows else [1.0] * 4)[:, None] + 1e-9
+    asked: Any = {"tp": tp, "engine": engine, "batch": [1, 4, 32, 256], "prompt": [1024, 8192], "output": 256}
+    for quant in formats:
+        gpus = {gpu for pair in GENERATIONS for gpu in pair}
+        at = {gpu: rooflm.infer(model, gpu=gpu, quant=quant, outputs=["tpot_s", "ttft_s"], **asked) for gpu in gpus}
+        for older, newer in GENERATIONS:
             if quant.startswith("fp8") and "fp8" not in load_device(older).peak:
                 continue  # another format there
-            for batch in (1, 32, 256):
-                old, new = (
-                    rooflm.infer(model, gpu=g, tp=tp, engine=engine, quant=quant, batch=batch, prompt=1024, output=256)
-                    for g in (older, newer)
-                )
-                at = (older, newer, quant, batch)
-                # kernels of few rows are latency: measured up to 9 % slower (DeepSeek in SGLang comes out 17: H200 has
-                # experts tuned for its shape, docs/decisions/0117; B200 is not measured at one sequence in fp8)
-                slack = 1.10 if batch == 1 else 1.0
-                more = 1.18 if batch == 1 and (engine, model) == ("sglang", "deepseek-v3") else slack
-                assert float(new.tpot) <= more * float(old.tpot), at
-                assert float(new.ttft) <= slack * float(old.ttft), at
+            assert (at[newer]["tpot_s"].values <= slack * at[older]["tpot_s"].values).all(), (older, newer, quant)
+            assert (at[newer]["ttft_s"].values <= (1 + 1e-9) * at[older]["ttft_s"].values).all(), (older, newer, quant)
+
+
+@pytest.mark.parametrize("engine", [*CURRENT, "lmdeploy", "tgi"])
+@pytest.mark.parametrize("model", ["qwen3-30b-a3b", "deepseek-v2-lite"])
+def test_nor_are_experts_and_latents_on_cards_nobody_measured(model: str, engine: str) -> None:
+    """A card's matrix units may be smaller than where its kernels were measured: prompts took an RTX 5090 1.13 and 1.39
+    times as long as an RTX 4090. TensorRT-LLM leaves a sequence of latents to one block there, whose pace is an SM's:
+    its clock is lower."""
+    asked: Any = {"engine": engine, "batch": [1, 4, 32], "prompt": [1024, 8192], "output": 64}
+    for older, newer in (("rtx-3090", "rtx-4090"), ("rtx-4090", "rtx-5090"), ("rtx-a6000", "rtx-6000-ada"),
+                         ("rtx-6000-ada", "rtx-pro-6000-96gb"), ("a10g", "l40s"), ("v100-sxm-32gb", "a100-sxm-80gb"),
+                         ("mi250x-gcd", "mi300x"), ("mi300x", "mi325x"), ("mi325x", "mi355x")):  # fmt: skip
+        old, new = (rooflm.infer(model, gpu=g, outputs=["tpot_s", "ttft_s"], **asked) for g in (older, newer))
+        for figure in ("tpot_s", "ttft_s"):
+            one_block = (engine, model, figure) == ("trtllm", "deepseek-v2-lite", "tpot_s")
+            slack = np.array([1.13 if one_block else 1.02, 1.02, 1.02])[:, None]
+            assert (new[figure].values <= slack * old[figure].values).all(), (older, newer, figure)
+
+
+def test_cards_of_eighty_gibibytes_decode_by_graphs_of_as_many_sequences() -> None:
+    """An A100 has 81,920 MiB, an H100 81,559, and SGLang up to 0.4.5 captured more from above 81,920 on: 256 sequences
+    took the H100 1.9 times as long."""
+    asked: Any = {"engine": "sglang-0.4.5", "tp": 4, "batch": 256, "prompt": 8192, "output": 64}
+    old, new = (rooflm.infer("qwen3-next-80b-a3b", gpu=gpu, **asked) for gpu in ("a100", "h100"))
+    assert new.tpot <= old.tpot
 
 
 @pytest.mark.parametrize("engine", CURRENT)

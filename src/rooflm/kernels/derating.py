@@ -154,6 +154,17 @@ def small_units(device: Device, reached: Derating, generation: str = "") -> Num:
     return 1.0 if fitted else smaller(1.0, matrix_share(device, generation))
 
 
+def beside_units(device: Device, reached: Derating, share: Num, generation: str) -> Num:
+    """How many times the share of the peak that kernels reach on a generation's cards, `share`, they reach on this one:
+    what they lose beside their products takes as long whatever the matrix units. The share that was fitted to products
+    of a card (`reached`) holds what these gained by it."""
+    units = smaller(1.0, matrix_share(device, generation))
+    fitted = not (is_plain(reached.compute, 1.0) or reached.lent)
+    own = reach(device.kernel_generation)[0] if fitted else 1.0
+    gained = own + smaller(1.0, matrix_share(device)) * (1.0 - own)
+    return gained / (smaller(share, 1.0) + units * (1.0 - smaller(share, 1.0)))
+
+
 def softmax_share(device: Device) -> Num:
     """Time of an exponential over that at the usual 16 a clock and SM. Kernel tables are fitted with it, since cards of
     one generation differ."""

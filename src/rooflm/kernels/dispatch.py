@@ -19,7 +19,7 @@ from rooflm.graph.mixers import CHUNK
 from rooflm.graph.ops import OVER_CACHE, OVER_PROMPTS, Op, attended, distinct, stacked
 from rooflm.kernels import attention, mla
 from rooflm.kernels.constants import ANY
-from rooflm.kernels.derating import derating, matrix_share, small_units, softmax_share
+from rooflm.kernels.derating import beside_units, derating, matrix_share, small_units, softmax_share
 from rooflm.kernels.elementwise import LEAST, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
 from rooflm.kernels.expert_kernels import expert_time, routed_inside
 from rooflm.kernels.lookup import Where, constants, in_graphs, setting
@@ -165,6 +165,7 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     eight = all_read and narrow and bool(highest(s.quant.kv_bits) <= 8)
     c = constants("mla", mla.MlaPrefillConstants, w, "fp8" if eight else w.half, ("mla-prefill",))
     c = c._replace(floor_s=pick(s.engine.host.issue_prefill > GRAPHLESS, c.floor_s, 0.0),
+                   eff=c.eff * beside_units(device, derating(device, *w.engines), c.eff, w.generation),
                    softmax_dim=c.softmax_dim * matrix_share(device) * softmax_share(device))  # fmt: skip
     few, a_pass = _few(sequences, new, past, c.tile), _a_pass(sequences, new, past)
     if s.engine.kernels.cut_caches:

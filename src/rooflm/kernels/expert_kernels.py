@@ -20,7 +20,7 @@ from rooflm.catalogue.model import MoE
 from rooflm.graph.feedforward import gathers
 from rooflm.graph.ops import Op, distinct_experts, occupied, popularity
 from rooflm.kernels.constants import DTYPE_KIN, Entry, entries_of, parsed, read, text_of, typed
-from rooflm.kernels.derating import card_file, derating
+from rooflm.kernels.derating import beside_units, card_file, derating
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, setting
 from rooflm.kernels.moe import MoEConstants, moe_time, routed, usual
@@ -50,6 +50,8 @@ class Choice(NamedTuple):
     constants: MoEConstants
     family: str = ""
     borrowed: bool = False  # they were measured of another type
+    generation: str = ""  # of the cards that they were measured on
+    cards: tuple[str, ...] = ()  # these
 
 
 def _tuned(entries: list[Entry], expert_parallel: bool) -> list[Entry]:
@@ -133,7 +135,8 @@ def _read(entries: list[Entry], here: list[Entry], launched: bool = False) -> tu
         kin = [e, *(k for k in shared if k.family == e.family)]
         chosen = next((k for k in kin if e.kernel == e.family and not k.kernel and {*k.engine} & {*e.engine}), e)
         start = sets[chosen].start if launched else min(sets[k].start for k in kin)
-        return Choice(e.dtype, sets[chosen]._replace(start=start), e.family, fits[chosen].dtype != e.dtype)
+        rates = sets[chosen]._replace(start=start)
+        return Choice(e.dtype, rates, e.family, fits[chosen].dtype != e.dtype, e.architecture, e.gpu)
 
     return tuple(map(choice, entries))
 
@@ -206,7 +209,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     best = {
         parallel: reduce(smaller, [
             call(arrived, *filled(kernel, hidden, width), peak=r.peak[at], act_bytes=act,
-                 c=kernel.constants.on(r.l2 / r.dram, tuned))
+                 c=_on(kernel, w, s).on(r.l2 / r.dram, tuned))
             for kernel in candidates
             for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
         ])
@@ -214,6 +217,14 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     }  # fmt: skip
     time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
     return time + by_groups((tokens * hidden + routing.rows * width) * (op.widths[1] < 2), w, s)
+
+
+def _on(kernel: Choice, w: Where, s: Scenario) -> MoEConstants:
+    """Constants of a kernel on a card whose matrix units may be smaller than where it was measured (`beside_units`)."""
+    c, device = kernel.constants, s.cluster.device
+    if s.engine.kernels.gemv or w.gpu in kernel.cards:
+        return c
+    return c._replace(eff_c=c.eff_c * beside_units(device, derating(device, *w.engines), c.eff_c, kernel.generation))
 
 
 def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
