@@ -158,8 +158,7 @@ def copy_bytes(s: Scenario) -> Num:
 
 
 def token_bytes(s: Scenario, share: Num = 1.0) -> Num:
-    """Bytes a token of a pass: residual, its norm, the widest layer, scores if unfused; share: of the tokens that the
-    experts take at a time."""
+    """Bytes a token of a pass: residual, its norm, the widest layer, scores if unfused. share: as `layer_widths`."""
     half = s.quant.half_bytes
     scores = 0.0 if s.engine.kernels.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, half)
     return (2 * s.model.scaled().hidden + mem.layer_widths(s.model, s.mapping, share)) * half + scores
@@ -183,8 +182,7 @@ def kept_bytes(s: Scenario) -> Num:
 
 
 def logit_bytes(s: Scenario) -> Num:
-    """Bytes of logits a sequence: 16-bit logits and their fp32 copy, for the last token or all of the prompt; without
-    a head those of its embedding."""
+    """Bytes of logits a sequence (of one token or of all) with their fp32 copy; without a head of its embedding."""
     rows = s.workload.new if s.workload.logits == "all" else 1
     width = ceil(s.model.vocab / s.mapping.tp) if s.model.head else s.model.scaled().hidden
     return rows * width * (s.quant.half_bytes + 4.0)

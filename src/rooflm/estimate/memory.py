@@ -83,8 +83,7 @@ def layer_shard(model: Model, mapping: Mapping) -> dict[str, Num]:
 
 
 def end_tables(model: Model, mapping: Mapping) -> tuple[Num, Num]:
-    """Parameters on one rank of the embedding (with positions) and of the head. A tied head counts as 0 where both are
-    on one stage."""
+    """Parameters on one rank of the embedding (with positions) and of the head (0: tied, and both on one stage)."""
     rows = ceil(model.vocab / mapping.tp)
     own_head = model.head * pick((mapping.pp == 1) & model.tied, 0.0, 1.0)
     return (rows + model.positions) * model.hidden, rows * (own_head * model.hidden + model.head_bias)
@@ -145,8 +144,7 @@ def new_values(a: Attention, shared_kept: bool = False) -> Num:
 
 
 def index_bytes(mixer: shapes.Mixer | None) -> Num:
-    """Bytes a token of the sparse indexer's key: fp8 values and a 4-byte scale (DeepSeek-V3.2), or 16 bits beside
-    plain attention (MiniMax-M3)."""
+    """Bytes a token of an indexer's key: fp8 values and a 4-byte scale (DeepSeek-V3.2), or 16 bits (MiniMax-M3)."""
     if isinstance(mixer, MLA):
         return pick(mixer.index_topk > 0, mixer.index_dim + 4.0, 0.0)
     return 2.0 * mixer.index_dim if isinstance(mixer, Attention) else 0

@@ -395,11 +395,10 @@ def send_nodes(c: Context) -> Nodes:
     m = c.mapping
     if is_plain(m.pp, 1):
         return []
-    size = c.tokens * c.model.hidden * c.quant.half_bytes
     ranks = smaller(m.pp, 2)
-    nodes: Nodes = [Comm("pp_send", "pp_comm", "p2p", 1, size / m.tp, ranks, m.stride("pp"), "pp")]
+    nodes: Nodes = [c.message("pp_send", "pp", "p2p", 1, c.hidden_bytes / m.tp, ranks)]
     if not m.sp and not is_plain(m.tp, 1):
-        nodes.append(Comm("pp_gather", "pp_comm", "all_gather", 1, size, pick(ranks > 1, m.tp, 1), 1, "tp"))
+        nodes.append(Comm("pp_gather", "pp_comm", "all_gather", 1, c.hidden_bytes, pick(ranks > 1, m.tp, 1), 1, "tp"))
     return nodes
 
 
@@ -436,8 +435,7 @@ def trained_flops(s: Scenario, forward: Num, causal: bool) -> Num:
     """FLOPs of one sequence, forward and backward: three times the forward pass; of a frozen base without the products
     for its weights' gradients (4 FLOPs a parameter and token, not 6), but with three times those of its adapters.
 
-    Source: Hu et al., "LoRA", arXiv 2106.09685, section 4.2: no gradients of frozen weights. forward: `forward_flops`.
-    """
+    forward: `forward_flops`. Source: Hu et al., "LoRA", arXiv 2106.09685, section 4.2 (no gradients of frozen ones)."""
     if not s.training.adapters:
         return 3.0 * forward
     places = unsplit(s, causal)

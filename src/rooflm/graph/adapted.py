@@ -69,8 +69,7 @@ def served(nodes: Sequence[Op | Comm], c: Context) -> list[Op | Comm]:
     it reads and writes. Tensor ranks hold their own columns (or rows) of B (or A) and all of the other, as vLLM does by
     default (fully_sharded_loras off).
 
-    Sources: Chen et al., "Punica: multi-tenant LoRA serving" (arXiv 2310.18547), SGMV; Sheng et al., "S-LoRA" (arXiv
-    2311.03285)."""
+    Sources: Chen et al., "Punica" (arXiv 2310.18547), SGMV; Sheng et al., "S-LoRA" (arXiv 2311.03285)."""
     a = c.adapters
     if a is None or a.off:
         return []

@@ -31,11 +31,8 @@ queries; an adapter also adds its input's gradient to the product's; a cast of w
 gradient back and adds it in fp32 (6 to 6 and 12); indexing adds rows up one by one (PyTorch's
 indexing_backward_kernel; docs/decisions/0122)."""
 
-MIRROR = {
-    "all_reduce": "all_reduce", "reduce_scatter": "all_gather", "all_gather": "reduce_scatter",
-    "all_to_all": "all_to_all", "p2p": "p2p", "broadcast": "all_reduce",
-}  # fmt: skip
-"""The collective of the backward pass for each of the forward pass (its transpose)."""
+MIRROR = {"reduce_scatter": "all_gather", "all_gather": "reduce_scatter"}
+"""The collective of the backward pass for one of the forward pass (its transpose), where it is another."""
 
 
 class Rules(NamedTuple):
@@ -102,7 +99,7 @@ def backward_comm(comm: Comm, rules: Rules) -> list[Op | Comm]:
     if comm.name == "loss_all_reduce":
         return []
     name = f"{comm.name}_backward" if comm.op in ("all_reduce", "all_to_all", "p2p") else comm.name
-    mirrored = comm._replace(name=name, op=MIRROR[comm.op])
+    mirrored = comm._replace(name=name, op=MIRROR.get(comm.op, comm.op))
     if comm.name in ("tp_reduce_scatter", "tp_all_gather", "cp_all_gather"):
         mirrored = mirrored._replace(name=comm.name.replace(comm.op, mirrored.op))
     if comm.group == "cp" and comm.op == "p2p":  # dK and dV travel with K and V

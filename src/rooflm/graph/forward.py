@@ -29,7 +29,8 @@ def build(c: Context) -> list[Op | Comm]:
         nodes += ffn_nodes(c, block)
     nodes += served(nodes, c)
     nodes += head_nodes(c)
-    nodes += pipeline_nodes(c)
+    if not is_plain(c.mapping.pp, 1):  # hidden states go from stage to stage
+        nodes.append(c.message("pp_send", "pp", "p2p", c.mapping.pp - 1, c.hidden_bytes, smaller(c.mapping.pp, 2)))
     return unpacked(nodes, c)
 
 
@@ -187,11 +188,3 @@ def tensor_reduce(c: Context, name: str, count: Num) -> list[Op | Comm]:
         return []
     ops = ("reduce_scatter", "all_gather") if c.sequence_parallel else ("all_reduce",)
     return [c.message(name.replace("all_reduce", op), "tp", op, count, c.hidden_bytes) for op in ops]
-
-
-def pipeline_nodes(c: Context) -> list[Op | Comm]:
-    """Hidden states sent from stage to stage: pp - 1 messages a pass."""
-    stages = c.mapping.pp
-    if is_plain(stages, 1):
-        return []
-    return [c.message("pp_send", "pp", "p2p", stages - 1, c.hidden_bytes, smaller(stages, 2))]

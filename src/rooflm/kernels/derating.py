@@ -1,8 +1,7 @@
 """What a card reaches of its datasheet where no kernel of it was measured: data/calibration/devices.toml.
 
 Kernel constants are shares of datasheet rates, fitted on data-centre cards of NVIDIA. Consumer cards, AMD's and Apple's
-do not follow their datasheets in the same way, so two factors a card (and engine) scale its rates before the formulas.
-"""
+follow their datasheets in other ways, so factors a card (and engine) scale its rates before the formulas."""
 
 from __future__ import annotations
 
@@ -155,8 +154,7 @@ def small_units(device: Device, reached: Derating, generation: str = "") -> Num:
 
 
 def softmax_share(device: Device) -> Num:
-    """Time of an exponential over that at the usual 16 a clock and SM. Kernel tables are fitted with it, since cards of
-    one generation differ."""
+    """Time of an exponential over that at the usual 16 a clock and SM; kernel tables are fitted with it."""
     return EXPONENTIALS / device.exponentials
 
 

@@ -169,8 +169,7 @@ def expert_families(s: Scenario) -> set[str]:
 
 
 def routed_inside(s: Scenario) -> bool:
-    """Whether the expert kernels do the routing too (data/calibration/experts.toml, `routing`); only kernels with a
-    gate projection do."""
+    """Whether the expert kernels do the routing too (experts.toml, `routing`): only those with a gate projection do."""
     gated = all(b.ffn.gated for b in s.model.blocks if isinstance(b.ffn, MoE))
     return gated and expert_families(s) <= libraries()["routing"]
 
@@ -218,8 +217,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
 def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Expert layers: grouped products, and beside them an engine's vector kernels, which take the few rows of a step.
-    Its narrow kernels run at the datasheet's rate: what a card's share of it says is of dense products (sums of fp16
-    values on GeForce, hipBLASLt)."""
+    Its narrow kernels run at the datasheet's rate: a card's share of it is of dense products (fp16 sums, hipBLASLt)."""
     k, f, decoding = s.engine.kernels, s.engine.factors, op.role == "decode"
     if not k.gemv:
         return _grouped_experts(op, w, s, r)

@@ -42,8 +42,7 @@ def attention_time(flops: Num, bytes_: Num, *, peak: Num, bandwidth: Num, share:
 
 
 def op_time(op: Op, c: Measured, r: Rates) -> Num:
-    """Seconds of one execution of an op, its launches included. The rates are reached ones, so that no roofline binds:
-    streams may stay in a cache."""
+    """Seconds of one execution of an op with its launches, at reached rates: no roofline binds (caches may serve)."""
     time: Num
     if op.kind in ("gemm", "moe"):
         rows = op.shape[0]

@@ -1,9 +1,8 @@
 """Op x Device x efficiency -> seconds of one execution, and what bounds it.
 
 Ideal and flat: the hierarchical roofline, max(FLOPs / rate, bytes at L1, L2 and device memory / bandwidth), with
-each level's traffic that of the best tiling that fits the level below it. Calibrated: the fitted kernel formulas of
-`kernels/`, each with the constants of the device, engine and data type; the label of what bounds it is the roofline's.
-"""
+each level's traffic that of the best tiling that fits the level below it. Calibrated: `kernels.dispatch`; the label of
+what bounds it is the roofline's."""
 
 from __future__ import annotations
 

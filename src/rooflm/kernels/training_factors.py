@@ -83,8 +83,7 @@ def picked(kernel: str, architecture: str) -> str:
 
 
 def attention(kernel: str, device: str, architecture: str) -> tuple[float, float]:
-    """(time of an attention kernel's forward pass over its calibrated time, time of a FLOP of its backward pass over
-    one of the forward pass)."""
+    """(time of an attention kernel's forward pass over its calibrated time, of a FLOP backward over one forward)."""
     row = found(table()["attention"].get(standing(kernel, device, architecture), {}), device, architecture)
     return row.get("forward", 1.0), row.get("backward", 1.0)
 

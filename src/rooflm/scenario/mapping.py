@@ -9,8 +9,7 @@ from rooflm.catalogue.fields import count, flag, word
 from rooflm.units import Num, is_plain, larger
 
 RECOMPUTE = ("none", "selective", "ops", "full", "block")
-"""Recomputation policies by name: nothing runs again, the attention core, all but attention and every second product,
-all, or all of some layers."""
+"""Policies by name. What runs again: none, attention's core, all but it and every second product, all, some layers."""
 MODULES = ("core_attn", "layernorm", "mla_up_proj", "moe_act", "mlp", "moe")
 """Parts of a layer that can run again by themselves, by their names in Megatron-Core (TransformerConfig,
 recompute_modules). core_attn is the policy "selective"."""
