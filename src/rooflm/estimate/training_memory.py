@@ -101,7 +101,7 @@ class Setup:
         whole = reduce(larger, (layer.whole for _, layer in each))
         if m.recompute == "block":  # N layers of each stage are recomputed, the others keep everything
             mean = sum(n * layer.whole for n, layer in each)
-            share = smaller(m.recompute_layers * m.pp / layers, 1.0)
+            share = m.recomputed(layers)
             kept = share * kept + (1 - share) * mean
         return Layer(kept / layers, whole)
 

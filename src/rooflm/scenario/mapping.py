@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from rooflm.catalogue.fields import count, flag, word
-from rooflm.units import Num, is_plain, larger
+from rooflm.units import Num, is_plain, larger, smaller
 
 RECOMPUTE = ("none", "selective", "ops", "full", "block")
 """Policies by name. What runs again: none, attention's core, all but it and every second product, all, some layers."""
@@ -76,6 +76,10 @@ class Mapping:
         """
         inner = () if group == "ep" else self.order[: self.order.index(group)]
         return math.prod(getattr(self, name) for name in inner)
+
+    def recomputed(self, layers: Num) -> Num:
+        """Share of so many layers that run again: all, or with "block" the given number of each stage."""
+        return smaller(self.recompute_layers * self.pp / layers, 1.0) if self.recompute == "block" else 1.0
 
     @property
     def expert_tp(self) -> Num:
