@@ -1,8 +1,5 @@
-"""Fields that explain themselves: a default with its meaning, unit and bounds, from which files, --set, `rooflm show`,
-the nomenclature and error messages are made.
-
-    step: Num = number(0.0, "host time of a forward pass", "s")
-"""
+"""Fields that explain themselves, to files, --set, `rooflm show`, the nomenclature and error messages: a default with
+its meaning, unit and bounds, as `step: Num = number(0.0, "host time of a forward pass", "s")`."""
 
 from __future__ import annotations
 
@@ -27,9 +24,7 @@ class About(NamedTuple):
     high: float = math.inf
     above: bool = False  # low itself is not allowed
     whole: bool = False  # a count
-    kind: str = (
-        "number"  # or flag, word; as text: sizes (rising whole numbers), shapes (2112x7168), named (gptq:8), formula
-    )
+    kind: str = "number"  # or flag, word; text: sizes (rising whole numbers), shapes, named (numbers by name), formula
     among: tuple[str, ...] = ()  # the allowed words (none: any)
     below: bool = False  # high itself is not allowed
     endless: bool = False  # infinity means no limit

@@ -125,8 +125,7 @@ class MLP:
 class MoE:
     """Mixture of experts: `top_k` of `experts` a token, each an MLP of `width`, beside a shared MLP of `shared_width`.
 
-    Around a latent there is one projection down and one up a layer (LatentMoE, Nemotron 3 Super); the router and the
-    shared MLP keep the hidden width."""
+    Around a latent (Nemotron 3 Super) are projections down and up; router and shared MLP keep the hidden width."""
 
     experts: Num = field(metadata=size("routed experts of a layer"))
     top_k: Num = field(metadata=size("experts that a token takes"))

@@ -110,8 +110,7 @@ def running(s: Scenario) -> Running:
 def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None) -> Memory:
     """Memory of the fullest device when `batch` sequences (default: the workload's) have reached their full length.
 
-    The capacity is what the engine may fill: its share of the device, less what it keeps free next to the KV cache.
-    need: `needs(s)`, if the caller has it."""
+    The capacity is the engine's share of the device, less what it keeps free. need: `needs(s)`, where it is known."""
     e, m, each = s.engine, s.mapping, needs(s) if need is None else need
     sequences = ceil((s.workload.batch if batch is None else batch) / m.dp)
     parts = {"weights": each.weights}

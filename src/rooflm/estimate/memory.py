@@ -153,8 +153,7 @@ def index_bytes(mixer: shapes.Mixer | None) -> Num:
 def compressed_bytes(a: CompressedAttention, quant: Quant, tokens: Num) -> Num:
     """Bytes that one layer of compressed attention keeps of a sequence: the window, an entry (and the indexer's key)
     for every `ratio` tokens, and the tail that is not compressed yet: values and weights (fp32) of tokens that make no
-    whole entry, twice as many places of each of two series where windows overlap (the released code's kv_state and
-    score_state).
+    whole entry, twice as many of each of two series where windows overlap (released code: kv_state, score_state).
 
     >>> a = CompressedAttention(64, 1024, 448, 448, 64, 512, ratio=128, out_groups=8)
     >>> compressed_bytes(a, Quant("bf16"), 131072) == (128 + 1024) * 1024 + 2 * 128 * 512 * 4

@@ -98,8 +98,7 @@ class Micro(NamedTuple):
 
 
 ISSUED = {"forward": 1 / 3, "backward": 2 / 3}
-"""Share of a layer's kernels in each phase: the backward pass issues two products for one. What runs again is issued as
-the share of the forward pass that it is."""
+"""Share of a layer's kernels in a phase: backward, two products for one; what runs again, its share of the forward."""
 
 
 def layers_host(s: Scenario) -> Num:
@@ -121,8 +120,8 @@ def layers_host(s: Scenario) -> Num:
 
 
 def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num, given: Num = 0) -> Num:
-    """Seconds of the slowest stage where the last one, which computes the losses too (`loss` s), has `given` layers (of
-    `layer` s), or as few as makes that stage fastest.
+    """Seconds of the slowest stage where the last, with the losses (`loss` s), has `given` layers of `layer` s, or as
+    few as make it fastest.
 
     Runs that predict further ahead lay their stages out by hand (Megatron-Core, pipeline_model_parallel_layout;
     DeepSeek-V3 over 16 stages: 4 layers each, 2 beside the losses).

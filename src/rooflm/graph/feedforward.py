@@ -60,8 +60,7 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
 
 
 def overlapping(c: Context, nodes: list[Op | Comm]) -> list[Op | Comm]:
-    """The shared expert's ops, marked as overlapped where a small decode pass runs them on a second stream beside the
-    routed experts.
+    """The shared expert's ops, overlapped where a small decode pass runs them on a stream beside the routed experts.
 
     Source: vLLM, VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD; SGLang, DUAL_STREAM_TOKEN_THRESHOLD in qwen2_moe.py and
     deepseek_v2.py; TensorRT-LLM, multi_stream_utils.py (in CUDA graphs)."""
@@ -91,8 +90,7 @@ def on_rank(c: Context, f: MoE) -> tuple[Num, Num, Num, Num]:
 
 
 def fused_experts(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
-    """Experts when serving, with their weighted sum: one op over the experts that some token reached, and the chain of
-    sums of engines that add outputs one by one."""
+    """Experts when serving, with their weighted sum: one op over those reached, and sums one by one (expert_chain)."""
     b, inner, (gathered, pairs, local, width) = c.quant.half_bytes, f.inner(c.model.hidden), on_rank(c, f)
     spread = popularity(f.experts, f.top_k, c.kernels.skew)
     touched = distinct_experts(f.experts, f.top_k, gathered, c.kernels.alike, spread) / c.mapping.ep

@@ -142,8 +142,7 @@ def norm_ops(c: Context, count: Num, norms: Num, half: Mixer | FeedForward | Non
 
 
 def inside_reduce(c: Context, norms: Num) -> Num:
-    """Share of the norms of half a layer (`norms` of them) that the all-reduce before them does: one, of tensor groups,
-    where the message is small enough.
+    """Share of the norms of half a layer (`norms` of them) that a tensor group's small all-reduce before does: one.
 
     Sources: TensorRT-LLM, AllReduceFusionOp.RESIDUAL_RMS_NORM; FlashInfer's trtllm_allreduce_fusion in vLLM
     (pass_config.fuse_allreduce_rms, up to 1 MB over eight Blackwell GPUs) and SGLang (`asked.assumed.with_norms`)."""
@@ -155,8 +154,7 @@ def inside_reduce(c: Context, norms: Num) -> Num:
 
 
 def head_nodes(c: Context) -> list[Op | Comm]:
-    """Final norm, logits of the asked rows (vocabulary split over the tensor group), sampling; without a head, what
-    the pooling of a text reads is the norm's."""
+    """Final norm, logits of the asked rows (vocabulary split over the tensor group), sampling; headless: the norm."""
     model, rows, b, m = c.model, c.work.logits, c.quant.half_bytes, c.mapping
     columns = ceil(model.vocab / m.tp)
     nodes = norm_ops(c, 1, 1.0)[:1]

@@ -207,8 +207,7 @@ def popularity(experts: Num, top_k: Num, skew: Num) -> Num:
 
 
 def occupied(places: Num, draws: Num, row: Num = 0) -> Num:
-    """Expected number of places that so many draws reach (expert-parallel ranks that hold a token's experts, adapters
-    that sequences ask for): R (1 - (1 - 1/R)^k).
+    """Expected number of places that so many draws reach (ranks with a token's experts, adapters): R (1 - (1 - 1/R)^k).
 
     row > 0: a token takes neighbours of so many experts, from any first one: 1 + (k - 1) R / row, at most R.
     Source: occupancy problem (Feller, volume 1, IV.2); experts evenly over ranks, all drawn alike.

@@ -35,8 +35,7 @@ CHANNEL_BYTES = 16384.0
 
 
 class CollectiveConstants(NamedTuple):
-    """What a library reaches on one kind of link: eight fitted numbers an operation, each a number or an array, and
-    three that say what they were fitted on."""
+    """What a library reaches on one kind of link, an operation: eight fitted numbers, and what they were fitted on."""
 
     start: Num  # s of a message
     step: Num  # s a hop; `library_hops` counts them

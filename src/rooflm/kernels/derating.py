@@ -91,8 +91,7 @@ def derating(device: Device, *engines: str) -> Derating:
 
 
 ROOT = 1.0 / 3.0
-"""Products at a card's power take the cube root of `drawn` longer: dynamic power goes with frequency times voltage
-squared, and voltage with frequency."""
+"""Products at a card's power take the cube root of `drawn` longer: dynamic power goes with frequency cubed."""
 
 
 def held(device: Device) -> Num:

@@ -126,8 +126,7 @@ def _few(sequences: Num, new: Num, past: Num, tile: Num) -> Any:
 
 
 def _a_pass(sequences: Num, new: Num, past: Num) -> tuple[Num, Num, Num]:
-    """Sequences, new and past tokens of the mean of the passes that cut a sequence: of less than one sequence, so many
-    fewer tokens behind those of half the others.
+    """Sequences, new and past tokens of the mean pass over part of a sequence, behind the tokens of half the others.
 
     >>> _a_pass(0.25, 1024.0, 100.0), _a_pass(2.0, 1024.0, 100.0)
     ((1.0, 256.0, 484.0), (2.0, 1024.0, 100.0))

@@ -32,8 +32,7 @@ def product_time(flops: Num, bytes_: Num, rows: Num, *, peak: Num, bandwidth: Nu
 
 
 def attention_time(flops: Num, bytes_: Num, *, peak: Num, bandwidth: Num, share: Num, c: Measured) -> Num:
-    """Seconds of an attention core: the longer of its products at a share of the compute rate, and its bytes at
-    `share` of the bandwidth.
+    """Seconds of an attention core: its products at a share of the compute rate or, if longer, its bytes at `share`.
 
     >>> float(attention_time(1e9, 1e6, peak=1e10, bandwidth=1e10, share=1.0, c=Measured(attention=0.5)))
     0.2

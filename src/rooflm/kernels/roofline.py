@@ -57,8 +57,7 @@ class Timed(NamedTuple):
 
 
 def traffic_times(r: Rates, moved: Num, m: Num, n: Num, k: Num, weight: Num, act: Num) -> tuple[Num, Num, Num]:
-    """Seconds of a product's traffic at [DRAM, L2, L1]; moved: bytes with each operand once; weight, act: bytes a value
-    of B and A.
+    """Seconds of a product's traffic at [DRAM, L2, L1]; moved: bytes, each operand once; weight, act: a value of B, A.
 
     A product re-reads A once for each tile of columns and B once for each tile of rows; the tile of a level is the
     largest square of 16-bit values that the next level up holds (Hong and Kung 1981): L2's capacity for DRAM traffic,
