@@ -138,7 +138,7 @@ class Kernels:
     chosen_alone: bool = flag(False, "experts visited one by one are those that a token chose, not all")
     expert_looks: Num = number(0.0, "host time of an expert's look at a choice of a token, a product", "s", high=1e-7)
     narrow_prompts: str = word("", "generations of cards where prompts of latents run in 8 bits, if so cached")
-    latent_prompts: Num = count(0, "prompts behind some tokens, fewer than this, read latents (no limit: all do)", 0, INF)
+    latent_prompts: Num = count(0, "prompts behind some tokens, but fewer, read latents (no limit: all do)", 0, INF)
     latent_blocks: Num = count(0, "decoding, blocks that Triton cuts a sequence's latents into (0: as measured)", 0)
     latent_cut: Num = count(0, "tokens of such a block where long sequences are cut into more (0: they are not)", 0)
     cut_caches: bool = flag(False, "attention over a prompt is shared out among SMs along the cache as well (stream-k)")
