@@ -171,8 +171,7 @@ def head_nodes(c: Context) -> list[Op | Comm]:
 
 def loss_nodes(c: Context, rows: Num, columns: Num) -> list[Op | Comm]:
     """Cross-entropy over a vocabulary split by columns: logits to fp32, maximum, exponentials and their sum (read 2,
-    write 4, read 4 twice, write 4 bytes a logit; one pass of 4 bytes where fused), three reductions of one number a
-    row (Megatron-LM, arXiv 1909.08053)."""
+    write 4, read 4 twice, write 4 bytes a logit; 4 once where fused), three reductions a row (arXiv 1909.08053)."""
     each, launches = (4.0, 1) if c.kernels.fused else (18.0, 5)
     nodes: list[Op | Comm] = [stream("loss", "logits", "sample", 1, rows * columns * each, launches)]
     if not is_plain(c.mapping.tp, 1):

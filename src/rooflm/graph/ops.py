@@ -119,8 +119,7 @@ def gemm(
 ) -> Op:  # fmt: skip
     """C[m, n] = A[m, k] B[k, n]: 2 m n k FLOPs; widths are bytes a value of weights B, activations A, output C.
 
-    of: the module it belongs to (its own name where none is given). groups: so many different B share the m rows; the
-    shape holds their number then.
+    of: the module it belongs to (none: its own name). groups: so many different B share the m rows (last in shape).
 
     >>> op = gemm("x", "mlp", 1, 512, 4096, 4096, (2, 2, 2)); float(op.flops), float(op.bytes)
     (17179869184.0, 41943040.0)

@@ -24,7 +24,7 @@ from rooflm.kernels.derating import card_file, derating
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, setting
 from rooflm.kernels.moe import MoEConstants, moe_time, routed, usual
-from rooflm.kernels.products import VECTOR_ROWS, among, brain_time, by_groups, vector_time
+from rooflm.kernels.products import VECTOR_ROWS, among, brain_time, by_groups, expert_vectors
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
@@ -215,8 +215,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
 
 def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
-    """Expert layers: grouped products, and beside them an engine's vector kernels, which take the few rows of a step:
-    every pair of token and expert streams its weights by itself, in three launches (llama.cpp's mul_mat_vec with ids).
+    """Expert layers: grouped products, and beside them an engine's vector kernels, which take the few rows of a step.
     Its narrow kernels run at the datasheet's rate: a card's share of it is of dense products (fp16 sums, hipBLASLt)."""
     k, f, decoding = s.engine.kernels, s.engine.factors, op.role == "decode"
     if not k.gemv:
@@ -231,8 +230,7 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
     time = larger(time, brain_time(flops, k.brain_experts, s, r))
     brain, alone = brain_time(flops, k.brain_share, s, r), f.gemm_factor * f.moe_vectors / f.moe_factor
-    c = constants("gemm", GemmConstants, w, w.half)
-    vectors = alone * vector_time(flops / 2 * op.widths[0], 0.0, c, r, s, launches=3.0)
+    vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r, s)
     vectors = pick((tokens > k.expert_rows) & (op.widths[0] < 2), np.inf, vectors)
     time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
     host = k.expert_looks / (f.moe_factor * (1.0 if decoding else smaller(f.prompt, 1.0)))  # kernels' factors undone
