@@ -88,8 +88,7 @@ HANDFUL = 4
 
 
 def each(function: Callable[[Num], Num], value: Num) -> Num:
-    """A function of plain numbers else, of a number or an array; of a handful of numbers one after the other, which is
-    quicker than as an array.
+    """A function of a number or an array; a handful of numbers go one after the other, which is quicker.
 
     >>> each(lambda x: 2 * x, np.ones(2)).tolist(), each(lambda x: 2 * x, 1.0)
     ([2.0, 2.0], 2.0)

@@ -8,7 +8,7 @@ import pytest
 import rooflm
 from rooflm.catalogue.hardware import Link
 from rooflm.graph.ops import Comm
-from rooflm.kernels.collectives import ring_wait, ring_waits
+from rooflm.kernels.collectives import ring_wait
 
 NODE, FABRIC = Link("", "nvlink", 8, 450e9, 1e-6), Link("", "infiniband", 2**20, 50e9, 5e-6)
 
@@ -38,8 +38,8 @@ def test_an_array_of_groups_is_each_group_alone() -> None:
 def test_owners_of_tensors_call_once_each() -> None:
     layers = gather(256)._replace(count=32)
     each = float(ring_wait(gather(256), (NODE, FABRIC)))
-    assert float(ring_waits([layers], (NODE, FABRIC))) == pytest.approx(32 * each)
-    assert float(ring_waits([layers], (NODE, FABRIC), owners=True)) == pytest.approx(256 * each)
+    assert float(ring_wait(layers, (NODE, FABRIC))) == pytest.approx(32 * each)
+    assert float(ring_wait(layers, (NODE, FABRIC), owners=True)) == pytest.approx(256 * each)
 
 
 def test_sharded_steps_slow_down_as_the_cluster_grows() -> None:

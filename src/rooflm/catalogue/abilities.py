@@ -66,8 +66,7 @@ def listed(text: str) -> tuple[str, ...]:
 
 
 def kinds_of(q: Quant) -> frozenset[str]:
-    """The kinds that a scheme may be: one where its name or values say so, several of mere widths ("w4a16"), any where
-    its widths are lists."""
+    """The kinds that a scheme may be: one if its values say so, several of mere widths ("w4a16"), any of lists."""
     if not all(isinstance(w, REAL) for w in (q.weight_bits, q.act_bits, q.kv_bits, q.scale_bits)):
         return frozenset(KINDS)
     weight, act = float(q.weight_bits), float(q.act_bits)

@@ -101,8 +101,7 @@ class Kernels:
     ready_scales: bool = flag(False, "kernels before a product quantise its operand, which the measured products do")
     scaled_on: str = word("", "generations of cards where quantising an 8-bit operand is a launch alone, with commas")
     quantise: Num = number(0.0, "a kernel that quantises a product's operand, where the product was timed without", "s")
-    grouped_values: Num = number(0.0, "values a clock that an SM quantises where each group has a block of its own (0: "
-                                 "as measured with products)")  # fmt: skip
+    grouped_values: Num = number(0.0, "values a clock that an SM quantises, a block a group (0: as measured together)")
     launched: bool = flag(False, "its graphs hold the launches around shared libraries' experts that benchmarks have")
     alike: Num = share(0.0, "share of tokens that take the same experts as others, in benchmarks that repeat a prompt")
     skew: Num = number(0.0, "how unequally popular experts are (`ops.popularity`; 0: alike)", high=8)
@@ -140,8 +139,7 @@ class Kernels:
     chosen_alone: bool = flag(False, "experts visited one by one are those that a token chose, not all")
     expert_looks: Num = number(0.0, "host time of an expert's look at a choice of a token, a product", "s", high=1e-7)
     narrow_prompts: str = word("", "generations of cards where prompts of latents run in 8 bits, if so cached")
-    latent_prompts: Num = count(0, "prompts behind some cached tokens, but fewer than this, read latents as decoding "
-                                "does (no limit: all prompts do)", 0, INF)  # fmt: skip
+    latent_prompts: Num = count(0, "prompts behind some tokens, but fewer, read latents (no limit: all do)", 0, INF)
     latent_blocks: Num = count(0, "decoding, blocks that Triton cuts a sequence's latents into (0: as measured)", 0)
     latent_cut: Num = count(0, "tokens of such a block where long sequences are cut into more (0: they are not)", 0)
     cut_caches: bool = flag(False, "attention over a prompt is shared out among SMs along the cache as well (stream-k)")
@@ -187,9 +185,7 @@ class Host:
 
     issue_prefill: Num = number(0.0, "host time a kernel launch of a pass with prompts", "s")
     issue_decode: Num = number(0.0, "host time a kernel launch in decoding (a CUDA graph makes it small)", "s")
-    eager: Num = number(
-        0.0, "the same, from Python, of a pass no graph holds (training: plain kernels), where above that", "s"
-    )
+    eager: Num = number(0.0, "the same, from Python, of a pass no graph holds (training: plain kernels), if more", "s")
     eager_experts: Num = number(0.0, "the same of experts' kernels and recurrent scans, in passes with prompts", "s")
     eager_scans: Num = number(0.0, "the same of recurrent scans alone, where that is more", "s")
     experts_once: bool = flag(False, "one call issues its own experts' kernels (not Triton's, nor beside its blocks)")
@@ -333,8 +329,7 @@ class Correction(Protocol):
 
 @dataclass(frozen=True)
 class Engine:
-    """One version of one engine. Its constants go by their own names wherever a person writes them: in a file, in --set
-    (`engine.step` is engine.host.step), in `but`."""
+    """One version of one engine. People write its constants by their own names: `engine.step` for engine.host.step."""
 
     name: str
     version: str = word("", "release")

@@ -1,15 +1,12 @@
-"""Fields that explain themselves: a default with its meaning, unit and bounds, from which files, --set, `rooflm show`,
-the nomenclature and error messages are made.
-
-    step: Num = number(0.0, "host time of a forward pass", "s")
-"""
+"""Fields that explain themselves, to files, --set, `rooflm show`, the nomenclature and error messages: a default with
+its meaning, unit and bounds, as `step: Num = number(0.0, "host time of a forward pass", "s")`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields
-from functools import cache
+from functools import cache, partial
 from threading import RLock
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,9 +24,7 @@ class About(NamedTuple):
     high: float = math.inf
     above: bool = False  # low itself is not allowed
     whole: bool = False  # a count
-    kind: str = (
-        "number"  # or flag, word; as text: sizes (rising whole numbers), shapes (2112x7168), named (gptq:8), formula
-    )
+    kind: str = "number"  # or flag, word; text: sizes (rising whole numbers), shapes, named (numbers by name), formula
     among: tuple[str, ...] = ()  # the allowed words (none: any)
     below: bool = False  # high itself is not allowed
     endless: bool = False  # infinity means no limit
@@ -108,19 +103,13 @@ def sizes(meaning: str) -> Any:
     return field(default="", metadata={KEY: About(meaning, kind="sizes", whole=True, low=1, high=2**16)})
 
 
-def shapes(meaning: str) -> Any:
-    """A field that holds shapes of products as text, columns x inner, with spaces between them; "" for none."""
-    return field(default="", metadata={KEY: About(meaning, kind="shapes")})
+def _text(kind: str, meaning: str, among: Sequence[str] = ()) -> Any:
+    """A field that holds text of a kind, with names out of a few where `among` lists them; "" for none."""
+    return field(default="", metadata={KEY: About(meaning, kind=kind, among=tuple(among))})
 
 
-def named(meaning: str, among: Sequence[str] = ()) -> Any:
-    """A field that holds numbers by name (out of a few where `among` lists them) as text, "gptq:8 int4:2"; "": none."""
-    return field(default="", metadata={KEY: About(meaning, kind="named", among=tuple(among))})
-
-
-def formula(meaning: str, among: Sequence[str]) -> Any:
-    """A field that holds a formula of named numbers as text (`readers.formulas`); "" for none."""
-    return field(default="", metadata={KEY: About(meaning, kind="formula", among=tuple(among))})
+shapes, named, formula = (partial(_text, kind) for kind in ("shapes", "named", "formula"))
+"""Shapes of products (columns x inner, "2112x7168"), numbers by name ("gptq:8 int4:2"), a formula of named numbers."""
 
 
 def text(meaning: str, among: Sequence[str] = ()) -> dict[str, About]:
@@ -144,9 +133,7 @@ _ONE_AT_A_TIME = RLock()
 
 
 def structured(data: Any, schema: type[T]) -> T:
-    """Parsed TOML as a msgspec `schema`. Raises msgspec.ValidationError.
-
-    One thread at a time: msgspec (as of 0.22) crashes when two threads convert to a type for the first time together.
-    """
+    """Parsed TOML as a msgspec `schema`. Raises msgspec.ValidationError. One thread at a time: msgspec (as of 0.22)
+    crashes when two convert to a type for the first time together."""
     with _ONE_AT_A_TIME:
         return msgspec.convert(data, schema)

@@ -33,9 +33,8 @@ class Memory:
 class Measured:
     """What the owner of a machine found with `rooflm calibrate`: few constants, in place of the fitted kernel tables.
 
-    The device's peak and DRAM bandwidth are then rates that were reached. own: data type -> constants that differ
-    there. off: phase of an error band -> |predicted / measured - 1| that nine of ten of its runs kept aside stay below;
-    under `cases` their number."""
+    The device's peak and DRAM bandwidth are then rates that were reached. own: data type -> constants that differ.
+    off: phase of an error band -> |predicted / measured - 1| of nine in ten runs kept aside, under `cases` how many."""
 
     launch: Num = number(0.0, "time of a kernel", "s")
     half_rows: Num = number(0.0, "rows of a product at which it reaches half of the peak")

@@ -25,8 +25,7 @@ WIDEST = 1e6
 class Attention:
     """Softmax attention: MHA, GQA or MQA by `kv_heads`; a sliding (or chunked) window where `window` is finite.
 
-    index_topk > 0: of its whole cache, a query reads index_topk tokens, picked in blocks by an indexer of index_heads x
-    index_dim (MiniMax-M3)."""
+    index_topk > 0: a query reads so many tokens of its cache, picked in blocks by an indexer (MiniMax-M3)."""
 
     heads: Num = field(metadata=size("query heads"))
     kv_heads: Num = field(metadata=size("heads of keys and values"))
@@ -126,8 +125,7 @@ class MLP:
 class MoE:
     """Mixture of experts: `top_k` of `experts` a token, each an MLP of `width`, beside a shared MLP of `shared_width`.
 
-    Around a latent there is one projection down and one up a layer (LatentMoE, Nemotron 3 Super); the router and the
-    shared MLP keep the hidden width."""
+    Around a latent (Nemotron 3 Super) are projections down and up; router and shared MLP keep the hidden width."""
 
     experts: Num = field(metadata=size("routed experts of a layer"))
     top_k: Num = field(metadata=size("experts that a token takes"))
@@ -320,8 +318,7 @@ def attention_params(a: Attention, h: Num) -> Num:
 
 
 def latent_params(a: MLA, h: Num) -> Num:
-    """Latent attention, and (DeepSeek-V3.2) the indexer: queries from the low-rank queries, one key a token with a
-    LayerNorm, head weights."""
+    """Latent attention, and (DeepSeek-V3.2) the indexer: queries from low-rank ones, a normed key a token, weights."""
     qk = a.nope_dim + a.rope_dim
     query = h * a.heads * qk if is_plain(a.q_rank, 0) else a.q_rank * (h + a.heads * qk + 1)
     latent = h * (a.kv_rank + a.rope_dim) + a.kv_rank

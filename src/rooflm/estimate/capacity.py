@@ -110,8 +110,7 @@ def running(s: Scenario) -> Running:
 def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None) -> Memory:
     """Memory of the fullest device when `batch` sequences (default: the workload's) have reached their full length.
 
-    The capacity is what the engine may fill: its share of the device, less what it keeps free next to the KV cache.
-    need: `needs(s)`, if the caller has it."""
+    The capacity is the engine's share of the device, less what it keeps free. need: `needs(s)`, where it is known."""
     e, m, each = s.engine, s.mapping, needs(s) if need is None else need
     sequences = ceil((s.workload.batch if batch is None else batch) / m.dp)
     parts = {"weights": each.weights}
@@ -158,8 +157,7 @@ def copy_bytes(s: Scenario) -> Num:
 
 
 def token_bytes(s: Scenario, share: Num = 1.0) -> Num:
-    """Bytes a token of a pass: residual, its norm, the widest layer, scores if unfused; share: of the tokens that the
-    experts take at a time."""
+    """Bytes a token of a pass: residual, its norm, the widest layer, scores if unfused. share: as `layer_widths`."""
     half = s.quant.half_bytes
     scores = 0.0 if s.engine.kernels.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, half)
     return (2 * s.model.scaled().hidden + mem.layer_widths(s.model, s.mapping, share)) * half + scores
@@ -184,8 +182,7 @@ def kept_bytes(s: Scenario) -> Num:
 
 
 def logit_bytes(s: Scenario) -> Num:
-    """Bytes of logits a sequence: 16-bit logits and their fp32 copy, for the last token or all of the prompt; without
-    a head those of its embedding."""
+    """Bytes of logits a sequence (of one token or of all) with their fp32 copy; without a head of its embedding."""
     rows = s.workload.new if s.workload.logits == "all" else 1
     width = ceil(s.model.vocab / s.mapping.tp) if s.model.head else s.model.scaled().hidden
     return rows * width * (s.quant.half_bytes + 4.0)

@@ -83,8 +83,7 @@ def layer_shard(model: Model, mapping: Mapping) -> dict[str, Num]:
 
 
 def end_tables(model: Model, mapping: Mapping) -> tuple[Num, Num]:
-    """Parameters on one rank of the embedding (with positions) and of the head. A tied head counts as 0 where both are
-    on one stage."""
+    """Parameters on one rank of the embedding (with positions) and of the head (0: tied, and both on one stage)."""
     rows = ceil(model.vocab / mapping.tp)
     own_head = model.head * pick((mapping.pp == 1) & model.tied, 0.0, 1.0)
     return (rows + model.positions) * model.hidden, rows * (own_head * model.hidden + model.head_bias)
@@ -145,8 +144,7 @@ def new_values(a: Attention, shared_kept: bool = False) -> Num:
 
 
 def index_bytes(mixer: shapes.Mixer | None) -> Num:
-    """Bytes a token of the sparse indexer's key: fp8 values and a 4-byte scale (DeepSeek-V3.2), or 16 bits beside
-    plain attention (MiniMax-M3)."""
+    """Bytes a token of an indexer's key: fp8 values and a 4-byte scale (DeepSeek-V3.2), or 16 bits (MiniMax-M3)."""
     if isinstance(mixer, MLA):
         return pick(mixer.index_topk > 0, mixer.index_dim + 4.0, 0.0)
     return 2.0 * mixer.index_dim if isinstance(mixer, Attention) else 0
@@ -155,8 +153,7 @@ def index_bytes(mixer: shapes.Mixer | None) -> Num:
 def compressed_bytes(a: CompressedAttention, quant: Quant, tokens: Num) -> Num:
     """Bytes that one layer of compressed attention keeps of a sequence: the window, an entry (and the indexer's key)
     for every `ratio` tokens, and the tail that is not compressed yet: values and weights (fp32) of tokens that make no
-    whole entry, twice as many places of each of two series where windows overlap (the released code's kv_state and
-    score_state).
+    whole entry, twice as many of each of two series where windows overlap (released code: kv_state, score_state).
 
     >>> a = CompressedAttention(64, 1024, 448, 448, 64, 512, ratio=128, out_groups=8)
     >>> compressed_bytes(a, Quant("bf16"), 131072) == (128 + 1024) * 1024 + 2 * 128 * 512 * 4

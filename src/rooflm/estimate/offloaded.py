@@ -31,8 +31,7 @@ def stored_part(s: Scenario) -> Scenario:
 
 
 def host_bytes(s: Scenario, tokens: Num, context: Num) -> tuple[Num, Num]:
-    """(bytes of weights, bytes of cache a sequence) that a pass reads from host memory; of experts, only those that its
-    tokens pick."""
+    """(bytes of weights, of cache a sequence) that a pass reads from host memory; of experts, those its tokens pick."""
     model, q = s.model.scaled(), s.quant
     weights: Num = 0.0
     cache: Num = 0.0

@@ -254,7 +254,6 @@ def step(
 
 
 def volumes(timed: Sequence[Timed], pp: Num) -> dict[str, Num]:
-    """Bytes that one device sends in a pass, by collective: a stage does its share of the layers' collectives and
-    sends its output on once."""
+    """Bytes that one device sends in a pass, by collective: its stage's share of the layers' and its output, once."""
     comms = [t.node for t in timed if isinstance(t.node, Comm)]
     return by_name((c.name, comm_volume(c) / (larger(pp - 1, 1) if c.group == "pp" else pp)) for c in comms)

@@ -53,8 +53,7 @@ def unhurried(factor: Num, s: Scenario) -> Num:
     """A generation's slowdown on a card with smaller matrix units. Power, operand supply and softmax limit small units
     less, so that the part above 1 shrinks with their size.
 
-    Source: H20 (a quarter of H100's products a clock, at 500 W) trains at 84 % of its peak where H100 reaches 40 to 55.
-    """
+    Source: H20 (a quarter of H100's products a clock, 500 W) trains at 84 % of its peak where H100 reaches 40 to 55."""
     return factor if np.all(factor <= 1.0) else 1.0 + (factor - 1.0) * smaller(1.0, matrix_share(s.cluster.device))
 
 
@@ -76,8 +75,7 @@ STREAM_FLOOR = 2e-6
 
 
 def stream_time(node: Op, s: Scenario, bandwidth: Num) -> Num:
-    """An elementwise kernel on a micro-batch's tensors (calibrated on few rows): bytes over a share of the bandwidth,
-    and a floor a launch."""
+    """Seconds of an elementwise kernel on a micro-batch's tensors: bytes over a share of the bandwidth, and floors."""
     biased = node.of == "experts" and node.kind == "activation" and not s.engine.kernels.grouped
     slower = bias_factor(s) if biased else stream_factor(node)
     return slower * node.bytes / (s.engine.factors.stream_share * bandwidth) + STREAM_FLOOR * node.launches

@@ -20,6 +20,7 @@ from rooflm.estimate.step import add_up
 from rooflm.graph.context import plain_norms, read_again
 from rooflm.graph.ops import occupied, popularity
 from rooflm.kernels.moe import imbalance
+from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
 from rooflm.units import Num, ceil, floor, is_plain, larger, pick, smaller
@@ -100,14 +101,9 @@ class Setup:
         whole = reduce(larger, (layer.whole for _, layer in each))
         if m.recompute == "block":  # N layers of each stage are recomputed, the others keep everything
             mean = sum(n * layer.whole for n, layer in each)
-            share = smaller(m.recompute_layers * m.pp / layers, 1.0)
+            share = m.recomputed(layers)
             kept = share * kept + (1 - share) * mean
         return Layer(kept / layers, whole)
-
-    @cached_property
-    def layer_params(self) -> tuple[Num, Num]:
-        """Parameters of a mean layer on one rank: of its experts, and all others."""
-        return layer_params(self.model, self.mapping)
 
     @cached_property
     def widths(self) -> tuple[Num, Num]:
@@ -239,6 +235,7 @@ def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
     return pick(held < layers, most, fewer), most
 
 
+@kept
 def layer_params(model: Model, m: Mapping) -> tuple[Num, Num]:
     """Parameters of a mean layer on one rank: of its experts, and all others."""
     parts = layer_shard(model, m)
@@ -269,7 +266,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     BACKWARD_PRE). Gradients of an offloaded optimiser may stand in host memory (ZeRO-Offload, arXiv 2101.06840)."""
     t, m = c.options, c.mapping
     d, e = shard_ranks(m), expert_replicas(m)
-    each_experts, each = c.layer_params
+    each_experts, each = layer_params(c.model, m)
     dense, experts = layers * each + ends, layers * each_experts
     share = t.trainable_layers * (not t.adapters)
     trained = layers * each * share + ends * (t.embeddings and not t.adapters) + layers * c.adapters

@@ -161,8 +161,7 @@ def whole_logits(node: Op | Comm, s: Scenario) -> Op | Comm:
 def once_a_node(s: Scenario, c: Context, nodes: Nodes, f: MoE) -> Nodes:
     """Exchanges of tokens that cross nodes send a token once to each node, which spreads it inside (DeepEP, HybridEP).
 
-    Bytes shrink by the expected number of different nodes over that of different ranks. Source: DeepSeek-V3
-    (arXiv 2412.19437), section 3.2.2."""
+    Bytes shrink by the expected number of nodes over that of ranks. Source: arXiv 2412.19437, section 3.2.2."""
     if not s.engine.kernels.dedup or not s.cluster.tiers:
         return nodes
     held = s.cluster.tiers[0].size
@@ -185,7 +184,8 @@ def pass_nodes(s: Scenario, c: Context, m: Num) -> dict[tuple[str, str], Nodes]:
     head = plain._replace(weights=1.0 * (t.embeddings and not t.adapters))
     forward, backward = layer_nodes(s, places["layers"], m)
     policy, modules = s.mapping.recompute, s.mapping.recompute_modules
-    again = rules.recomputed(forward, policy, recomputed_share(s), s.engine.habits.early_stop, modules)
+    share = s.mapping.recomputed(s.model.layers)
+    again = rules.recomputed(forward, policy, share, s.engine.habits.early_stop, modules)
     nodes = {
         ("backward", "embedding"): rules.backward(places["embedding"], plain),
         ("backward", "layers"): backward,
@@ -213,8 +213,7 @@ def sharded_copies(s: Scenario, c: Context) -> dict[str, Nodes]:
     (read and write, in both passes under ZeRO 3), gradients into the buffer that is reduced. They wait on compute's own
     stream, however few ranks there are; with a pipeline weights stay gathered and gradients whole.
 
-    Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_all_gather_copy_out,
-    foreach_reduce_scatter_copy_in)."""
+    Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_all_gather_copy_out and kin)."""
     m, t, half = s.mapping, s.training, s.quant.half_bytes
     zero, alone = np.asarray(m.zero), np.asarray(m.pp) <= 1
     if not s.engine.habits.copies or not np.any((zero >= 2) & alone):
@@ -251,8 +250,7 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
 
 
 def narrowed(nodes: Nodes, s: Scenario) -> Nodes:
-    """Nodes of tensor-parallel gathers, sent in the products' width where the engine casts before sending, with one
-    scale a tensor.
+    """Nodes, tensor groups' gathers in the products' width where the engine casts before, with one scale a tensor.
 
     Sources: torchao, Float8ColwiseParallel; Transformer Engine, ub_overlap_ag of quantised inputs."""
     narrow = isinstance(s.quant.act_bits, int | float) and s.quant.act_bits < 16
@@ -261,13 +259,6 @@ def narrowed(nodes: Nodes, s: Scenario) -> Nodes:
     share = s.quant.act_bytes / 2.0
     return [n._replace(bytes=n.bytes * share) if isinstance(n, Comm) and (n.op, n.group) == ("all_gather", "tp") else n
             for n in nodes]  # fmt: skip
-
-
-def recomputed_share(s: Scenario) -> Num:
-    """Share of the layers that are recomputed: all, or with "block" the given number of each stage."""
-    if s.mapping.recompute != "block":
-        return 1.0
-    return smaller(s.mapping.recompute_layers * s.mapping.pp / s.model.layers, 1.0)
 
 
 class Held(NamedTuple):
@@ -395,11 +386,10 @@ def send_nodes(c: Context) -> Nodes:
     m = c.mapping
     if is_plain(m.pp, 1):
         return []
-    size = c.tokens * c.model.hidden * c.quant.half_bytes
     ranks = smaller(m.pp, 2)
-    nodes: Nodes = [Comm("pp_send", "pp_comm", "p2p", 1, size / m.tp, ranks, m.stride("pp"), "pp")]
+    nodes: Nodes = [c.message("pp_send", "pp", "p2p", 1, c.hidden_bytes / m.tp, ranks)]
     if not m.sp and not is_plain(m.tp, 1):
-        nodes.append(Comm("pp_gather", "pp_comm", "all_gather", 1, size, pick(ranks > 1, m.tp, 1), 1, "tp"))
+        nodes.append(Comm("pp_gather", "pp_comm", "all_gather", 1, c.hidden_bytes, pick(ranks > 1, m.tp, 1), 1, "tp"))
     return nodes
 
 
@@ -414,8 +404,7 @@ def flops_seconds(nodes: Sequence[Op | Comm], peak: dict[str, Num]) -> Num:
 
 
 def unsplit(s: Scenario, causal: bool) -> dict[str, Nodes]:
-    """Forward nodes of one sequence through the whole model on one device, experts evenly loaded. causal: attention
-    counts only the pairs of tokens that it needs."""
+    """Forward nodes of one sequence through the whole model on one device, experts evenly loaded; `forward_flops`."""
     even = replace(s, mapping=Mapping(), engine=s.engine.but(flash=causal), training=replace(s.training, imbalance=1.0))
     return forward_nodes(even, context(even))
 
@@ -436,8 +425,7 @@ def trained_flops(s: Scenario, forward: Num, causal: bool) -> Num:
     """FLOPs of one sequence, forward and backward: three times the forward pass; of a frozen base without the products
     for its weights' gradients (4 FLOPs a parameter and token, not 6), but with three times those of its adapters.
 
-    Source: Hu et al., "LoRA", arXiv 2106.09685, section 4.2: no gradients of frozen weights. forward: `forward_flops`.
-    """
+    forward: `forward_flops`. Source: Hu et al., "LoRA", arXiv 2106.09685, section 4.2 (no gradients of frozen ones)."""
     if not s.training.adapters:
         return 3.0 * forward
     places = unsplit(s, causal)
@@ -450,4 +438,5 @@ def recomputed_flops(s: Scenario, layers: Nodes) -> Num:
     policy, modules = s.mapping.recompute, s.mapping.recompute_modules
     if policy == "selective" and s.engine.kernels.flash:
         policy = "none"
-    return count_flops(rules.recomputed(layers, policy, recomputed_share(s), s.engine.habits.early_stop, modules))
+    share = s.mapping.recomputed(s.model.layers)
+    return count_flops(rules.recomputed(layers, policy, share, s.engine.habits.early_stop, modules))

@@ -17,7 +17,7 @@ from rooflm.estimate.training_kernels import in_training
 from rooflm.estimate.training_step import PHASES, PLACES, StepGraph, grad_bytes, held, multi_token, setup_of, step_graph
 from rooflm.graph.context import Context
 from rooflm.graph.ops import OVER_PROMPTS, Comm, Op
-from rooflm.kernels.collectives import DIRECT_KINDS, ring_waits
+from rooflm.kernels.collectives import DIRECT_KINDS, ring_wait
 from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
@@ -98,8 +98,7 @@ class Micro(NamedTuple):
 
 
 ISSUED = {"forward": 1 / 3, "backward": 2 / 3}
-"""Share of a layer's kernels in each phase: the backward pass issues two products for one. What runs again is issued as
-the share of the forward pass that it is."""
+"""Share of a layer's kernels in a phase: backward, two products for one; what runs again, its share of the forward."""
 
 
 def layers_host(s: Scenario) -> Num:
@@ -121,8 +120,8 @@ def layers_host(s: Scenario) -> Num:
 
 
 def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num, given: Num = 0) -> Num:
-    """Seconds of the slowest stage where the last one, which computes the losses too (`loss` s), has `given` layers (of
-    `layer` s), or as few as makes that stage fastest.
+    """Seconds of the slowest stage where the last, with the losses (`loss` s), has `given` layers of `layer` s, or as
+    few as make it fastest.
 
     Runs that predict further ahead lay their stages out by hand (Megatron-Core, pipeline_model_parallel_layout;
     DeepSeek-V3 over 16 stages: 4 layers each, 2 beside the losses).
@@ -212,7 +211,8 @@ def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_
     shown_b = left_b if e.overlaps.grad_overlap else in_backward
     total = in_forward + in_backward + tied
     gathers = forward_gathers + backward_gathers
-    once = [ring_waits([t.node for t in x], s.cluster.tiers, e.habits.owners) for x in (timed.gather, timed.reduce)]
+    tiers, owners, both = s.cluster.tiers, e.habits.owners, (timed.gather, timed.reduce)
+    once = [add_up(ring_wait(t.node, tiers, owners) for t in x if isinstance(t.node, Comm)) for x in both]
     # the machine's own links were measured as they are
     told = s.efficiency.mode != "calibrated" or s.cluster.device.measured is not None
     waits = (0.0 if told else 1.0) * (gathers * once[0] + reductions * once[1])

@@ -1,5 +1,4 @@
-"""Low-rank adapters beside the products of a model that is served: two grouped products each, for all of a pass's
-tokens at once, whichever adapter each asks for."""
+"""Low-rank adapters beside the products of a served model: two grouped products each for all of a pass's tokens."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ SUM = 4.0
 
 
 def chosen(modules: Sequence[str]) -> dict[str, float]:
-    """(adapted products, share of their columns) for the modules named, fused or separate; keys or values alone are
-    half of the columns of both.
+    """Adapted product -> share of its columns, for the modules named; keys or values alone are half of both.
 
     >>> chosen(["q", "v"])["kv"], sorted(chosen(["qkv"])) == sorted(chosen(["q", "k", "v"]))
     (0.5, True)
@@ -66,11 +64,9 @@ def served(nodes: Sequence[Op | Comm], c: Context) -> list[Op | Comm]:
 
     A kernel reads each adapter that some sequence asks for once, or while decoding anew for every token (BGMV, where
     `Kernels.adapter_by_token` says so). It moves more than it computes (r FLOPs a byte of x), so it is a stream of what
-    it reads and writes. Tensor ranks hold their own columns (or rows) of B (or A) and all of the other, as vLLM does by
-    default (fully_sharded_loras off).
+    it reads and writes. Tensor ranks hold their columns (or rows) of B (or A) and all of the other (vLLM's default).
 
-    Sources: Chen et al., "Punica: multi-tenant LoRA serving" (arXiv 2310.18547), SGMV; Sheng et al., "S-LoRA" (arXiv
-    2311.03285)."""
+    Sources: Chen et al., "Punica" (arXiv 2310.18547), SGMV; Sheng et al., "S-LoRA" (arXiv 2311.03285)."""
     a = c.adapters
     if a is None or a.off:
         return []

@@ -13,8 +13,7 @@ from rooflm.scenario.training import Training
 from rooflm.units import Num, is_plain, pick, smaller
 
 FLASH_BACKWARD = 2.5
-"""Backward over forward work of flash attention: five products against two (FlashAttention-2, arXiv 2307.08691,
-section 4.1 counts the same 2.5)."""
+"""Backward over forward work of flash attention: five products against two (arXiv 2307.08691, section 4.1)."""
 
 STREAM_BACKWARD = {
     "norm": 1.5, "plain_norm": 2.1, "cast_norm": 2.8, "add": 2 / 3, "activation": 5 / 3, "rope": 1.0, "softmax": 1.5,
@@ -31,11 +30,8 @@ queries; an adapter also adds its input's gradient to the product's; a cast of w
 gradient back and adds it in fp32 (6 to 6 and 12); indexing adds rows up one by one (PyTorch's
 indexing_backward_kernel; docs/decisions/0122)."""
 
-MIRROR = {
-    "all_reduce": "all_reduce", "reduce_scatter": "all_gather", "all_gather": "reduce_scatter",
-    "all_to_all": "all_to_all", "p2p": "p2p", "broadcast": "all_reduce",
-}  # fmt: skip
-"""The collective of the backward pass for each of the forward pass (its transpose)."""
+MIRROR = {"reduce_scatter": "all_gather", "all_gather": "reduce_scatter"}
+"""The collective of the backward pass for one of the forward pass (its transpose), where it is another."""
 
 
 class Rules(NamedTuple):
@@ -77,8 +73,7 @@ def backward_op(op: Op, rules: Rules) -> list[Op | Comm]:
 def product_backward(op: Op, rules: Rules) -> list[Op | Comm]:
     """dgrad dA[m, k] = dC[m, n] B'[n, k] and wgrad dB[k, n] += A'[k, m] dC[m, n], both of the forward's rate.
 
-    The gradient of the output has the width of the activations that the product takes (8 bits in fp8), the weight
-    gradient is read and written at grad_bytes."""
+    The output's gradient is as wide as the product's activations; the weights' is read and written at grad_bytes."""
     m, n, k, *rest = op.shape
     groups = rest[0] if rest else 1.0
     (weight, act, out), same = op.widths, (op.rate, op.launches, op.of)
@@ -102,7 +97,7 @@ def backward_comm(comm: Comm, rules: Rules) -> list[Op | Comm]:
     if comm.name == "loss_all_reduce":
         return []
     name = f"{comm.name}_backward" if comm.op in ("all_reduce", "all_to_all", "p2p") else comm.name
-    mirrored = comm._replace(name=name, op=MIRROR[comm.op])
+    mirrored = comm._replace(name=name, op=MIRROR.get(comm.op, comm.op))
     if comm.name in ("tp_reduce_scatter", "tp_all_gather", "cp_all_gather"):
         mirrored = mirrored._replace(name=comm.name.replace(comm.op, mirrored.op))
     if comm.group == "cp" and comm.op == "p2p":  # dK and dV travel with K and V
@@ -225,8 +220,7 @@ def quantisation(nodes: Sequence[Op | Comm], weight_passes: Num, rowwise: bool =
     the share of passes that cast them). Backward casts of the output's gradient come from the rule for "cast". With a
     scale for every row, the transposed copy has other scales: columns are read twice more, for these and for the cast.
 
-    Sources: NVIDIA Transformer Engine user guide, "FP8 primer" (scaled casts, transposes kept for the backward);
-    torchao.float8, recipe "rowwise".
+    Sources: Transformer Engine user guide, "FP8 primer" (scaled casts, transposes kept); torchao.float8, "rowwise".
 
     >>> one = gemm("up", "mlp", 1, 8, 16, 4, (1, 1, 2), "quant")
     >>> [quantisation([one], 0.0, rowwise)[0].bytes for rowwise in (False, True)]

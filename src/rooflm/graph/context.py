@@ -83,8 +83,7 @@ class Context:
 
     @property
     def sequence_parallel(self) -> bool:
-        """Norms, residuals and dropouts work on tokens / tp, and each all-reduce is a reduce-scatter and an all-gather
-        (Korthikanti et al. 2022)."""
+        """Whether norms, residuals and dropouts work on tokens / tp, all-reduces in two (Korthikanti et al. 2022)."""
         return self.training is not None and self.mapping.sp
 
     @property

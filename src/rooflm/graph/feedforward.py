@@ -60,8 +60,7 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
 
 
 def overlapping(c: Context, nodes: list[Op | Comm]) -> list[Op | Comm]:
-    """The shared expert's ops, marked as overlapped where a small decode pass runs them on a second stream beside the
-    routed experts.
+    """The shared expert's ops, overlapped where a small decode pass runs them on a stream beside the routed experts.
 
     Source: vLLM, VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD; SGLang, DUAL_STREAM_TOKEN_THRESHOLD in qwen2_moe.py and
     deepseek_v2.py; TensorRT-LLM, multi_stream_utils.py (in CUDA graphs)."""
@@ -74,8 +73,7 @@ def overlapping(c: Context, nodes: list[Op | Comm]) -> list[Op | Comm]:
 def shared_join(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     """The shared expert's own gate (a product with one column, sigmoid, multiply), and its output added to the others'.
 
-    Source: transformers, modeling_qwen2_moe.py and modeling_deepseek_v3.py; vLLM and SGLang keep these kernels apart.
-    """
+    Source: transformers, modeling_qwen2_moe.py, modeling_deepseek_v3.py; vLLM and SGLang keep these kernels apart."""
     h, tokens, b = c.model.hidden, c.tokens, c.quant.half_bytes
     nodes: list[Op | Comm] = []
     if f.shared_gate:
@@ -92,8 +90,7 @@ def on_rank(c: Context, f: MoE) -> tuple[Num, Num, Num, Num]:
 
 
 def fused_experts(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
-    """Experts when serving, with their weighted sum: one op over the experts that some token reached, and the chain of
-    sums of engines that add outputs one by one."""
+    """Experts when serving, with their weighted sum: one op over those reached, and sums one by one (expert_chain)."""
     b, inner, (gathered, pairs, local, width) = c.quant.half_bytes, f.inner(c.model.hidden), on_rank(c, f)
     spread = popularity(f.experts, f.top_k, c.kernels.skew)
     touched = distinct_experts(f.experts, f.top_k, gathered, c.kernels.alike, spread) / c.mapping.ep
@@ -121,8 +118,7 @@ def grouped_ops(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     read and written; those sent once a rank (dedup) are spread out over their experts there and added up again, which
     reads and writes the pairs once and the arrived tokens once. Sources: Megatron-Core, moe/README.md (alltoall and
     flex dispatchers); DeepEP's README; Transformer Engine, GroupedLinear (a loop of cuBLAS products). Engines without
-    kernels of their own for it index tensors in place of sorts, and read and write the pairs for each step
-    (route_copies)."""
+    kernels of their own for it index tensors in place of sorts, the pairs read and written a step (route_copies)."""
     w, act, b = c.quant.weight_bytes, smaller(c.quant.act_bytes, c.quant.half_bytes), c.quant.half_bytes
     h, (_, pairs, local, width) = f.inner(c.model.hidden), on_rank(c, f)
     wide = width * (1 + f.gated)

@@ -29,7 +29,8 @@ def build(c: Context) -> list[Op | Comm]:
         nodes += ffn_nodes(c, block)
     nodes += served(nodes, c)
     nodes += head_nodes(c)
-    nodes += pipeline_nodes(c)
+    if not is_plain(c.mapping.pp, 1):  # hidden states go from stage to stage
+        nodes.append(c.message("pp_send", "pp", "p2p", c.mapping.pp - 1, c.hidden_bytes, smaller(c.mapping.pp, 2)))
     return unpacked(nodes, c)
 
 
@@ -141,8 +142,7 @@ def norm_ops(c: Context, count: Num, norms: Num, half: Mixer | FeedForward | Non
 
 
 def inside_reduce(c: Context, norms: Num) -> Num:
-    """Share of the norms of half a layer (`norms` of them) that the all-reduce before them does: one, of tensor groups,
-    where the message is small enough.
+    """Share of the norms of half a layer (`norms` of them) that a tensor group's small all-reduce before does: one.
 
     Sources: TensorRT-LLM, AllReduceFusionOp.RESIDUAL_RMS_NORM; FlashInfer's trtllm_allreduce_fusion in vLLM
     (pass_config.fuse_allreduce_rms, up to 1 MB over eight Blackwell GPUs) and SGLang (`asked.assumed.with_norms`)."""
@@ -154,8 +154,7 @@ def inside_reduce(c: Context, norms: Num) -> Num:
 
 
 def head_nodes(c: Context) -> list[Op | Comm]:
-    """Final norm, logits of the asked rows (vocabulary split over the tensor group), sampling; without a head, what
-    the pooling of a text reads is the norm's."""
+    """Final norm, logits of the asked rows (vocabulary split over the tensor group), sampling; headless: the norm."""
     model, rows, b, m = c.model, c.work.logits, c.quant.half_bytes, c.mapping
     columns = ceil(model.vocab / m.tp)
     nodes = norm_ops(c, 1, 1.0)[:1]
@@ -172,8 +171,7 @@ def head_nodes(c: Context) -> list[Op | Comm]:
 
 def loss_nodes(c: Context, rows: Num, columns: Num) -> list[Op | Comm]:
     """Cross-entropy over a vocabulary split by columns: logits to fp32, maximum, exponentials and their sum (read 2,
-    write 4, read 4 twice, write 4 bytes a logit; one pass of 4 bytes where fused), three reductions of one number a
-    row (Megatron-LM, arXiv 1909.08053)."""
+    write 4, read 4 twice, write 4 bytes a logit; 4 once where fused), three reductions a row (arXiv 1909.08053)."""
     each, launches = (4.0, 1) if c.kernels.fused else (18.0, 5)
     nodes: list[Op | Comm] = [stream("loss", "logits", "sample", 1, rows * columns * each, launches)]
     if not is_plain(c.mapping.tp, 1):
@@ -187,11 +185,3 @@ def tensor_reduce(c: Context, name: str, count: Num) -> list[Op | Comm]:
         return []
     ops = ("reduce_scatter", "all_gather") if c.sequence_parallel else ("all_reduce",)
     return [c.message(name.replace("all_reduce", op), "tp", op, count, c.hidden_bytes) for op in ops]
-
-
-def pipeline_nodes(c: Context) -> list[Op | Comm]:
-    """Hidden states sent from stage to stage: pp - 1 messages a pass."""
-    stages = c.mapping.pp
-    if is_plain(stages, 1):
-        return []
-    return [c.message("pp_send", "pp", "p2p", stages - 1, c.hidden_bytes, smaller(stages, 2))]

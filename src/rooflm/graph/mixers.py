@@ -264,8 +264,7 @@ def batched(name: str, part: str, count: Num, m: Num, batch: Num, n: Num, k: Num
 
 
 def _picks(a: Attention | MLA) -> bool:
-    """True where a query reads only the tokens that an indexer of this very layer picked, not those that an earlier one
-    did (GLM-5.2's shared layers)."""
+    """True where a query reads only tokens that this very layer's indexer picked, not an earlier one's (GLM-5.2)."""
     return not (is_plain(a.index_topk, 0) or is_plain(a.index_heads * a.index_dim, 0))
 
 

@@ -119,8 +119,7 @@ def gemm(
 ) -> Op:  # fmt: skip
     """C[m, n] = A[m, k] B[k, n]: 2 m n k FLOPs; widths are bytes a value of weights B, activations A, output C.
 
-    of: the module it belongs to (its own name where none is given). groups: so many different B share the m rows; the
-    shape holds their number then.
+    of: the module it belongs to (none: its own name). groups: so many different B share the m rows (last in shape).
 
     >>> op = gemm("x", "mlp", 1, 512, 4096, 4096, (2, 2, 2)); float(op.flops), float(op.bytes)
     (17179869184.0, 41943040.0)
@@ -207,8 +206,7 @@ def popularity(experts: Num, top_k: Num, skew: Num) -> Num:
 
 
 def occupied(places: Num, draws: Num, row: Num = 0) -> Num:
-    """Expected number of places that so many draws reach (expert-parallel ranks that hold a token's experts, adapters
-    that sequences ask for): R (1 - (1 - 1/R)^k).
+    """Expected number of places that so many draws reach (ranks with a token's experts, adapters): R (1 - (1 - 1/R)^k).
 
     row > 0: a token takes neighbours of so many experts, from any first one: 1 + (k - 1) R / row, at most R.
     Source: occupancy problem (Feller, volume 1, IV.2); experts evenly over ranks, all drawn alike.

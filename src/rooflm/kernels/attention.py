@@ -2,11 +2,9 @@
 
 A fused kernel cuts the work into tiles (128 query rows of one head, say) that the SMs take up in turn. Prefill is
 bound by the tensor cores and by what every tile costs besides; decode streams the KV cache, cut along its length into
-splits when there are fewer (sequence, KV head) pairs than SMs. All sizes may be floats or arrays and broadcast.
-
-Known limits (see data/calibration/attention.toml for figures): TensorRT-LLM picks the number of splits by rules of its
-own, so its decode jumps where ours is smooth; the first tens of microseconds depend on the wrapper around the kernel.
-"""
+splits when there are fewer (sequence, KV head) pairs than SMs. All sizes may be floats or arrays and broadcast. Known
+limits (figures: data/calibration/attention.toml): TensorRT-LLM picks splits by rules of its own, so its decode jumps
+where ours is smooth; the first tens of microseconds depend on the wrapper around the kernel."""
 
 from __future__ import annotations
 
@@ -147,8 +145,7 @@ def decode_attention_time(
     splits of the KV length (see `split_kv_time`), ramp = ramp_s (1 - exp(-read / 5 us)). Groups of more than
     group_tile query heads read their KV head again, once for each group_tile of them. wrap: swap_s where there is more
     than one query head a KV head, more than one KV head and sequence (else the layouts agree), and seq_s a sequence up
-    to GRAPH_BATCH. Sources: split-KV of Flash-Decoding (Dao et al. 2023); constants fitted, see
-    data/calibration/attention.toml.
+    to GRAPH_BATCH. Sources: split-KV of Flash-Decoding (Dao et al. 2023); constants fitted (attention.toml).
 
     >>> t = decode_attention_time(8, 4096, 32, 8, 128, kv_bytes=2, peak=1e15, bandwidth=4e12, sms=132, c=IDEAL_DECODE)
     >>> round(float(t) * 1e6, 3)  # 2 x 8 x 4096 x 8 x 128 x 2 B at 4 TB/s; us
@@ -228,8 +225,7 @@ def chunked(call: Callable[..., Num], new: Num, ways: Num, c: Any, long: Num, st
     sum (`long`, its seconds at the datasheet's rate). streams: two streams take turns, so that the last tiles of one
     kernel and the start of the next overlap, and both count once.
 
-    Source: Transformer Engine, context_parallel.py, AttnFuncWithCPAndKVP2P (chunks; "two streams to resolve wave
-    quantization issue of Flash Attn in each step").
+    Source: Transformer Engine, context_parallel.py, AttnFuncWithCPAndKVP2P (chunks, two streams).
 
     >>> def pairs(new, past, c, causal=True): return new * (past + new) * (0.5 if causal else 1.0)
     >>> float(chunked(pairs, 1024.0, 4, IDEAL_PREFILL, 0.0, True)) == pairs(1024.0, 0, IDEAL_PREFILL) / 4

@@ -2,14 +2,13 @@
 
 Everything is one alpha-beta form, `steps · α + bytes / B`, in two editions: `ideal` is the lower bound, the cheapest
 legal algorithm at the link's own rates; `on_tier` is what a library reaches. `hierarchical` sends a group over all the
-tiers that it spans; `collective_constants` says which library's constants a message takes on each, `comm_time` what an
-engine adds. Every numeric argument is a number or an array."""
+tiers that it spans, `comm_time` adds what an engine does. Every numeric argument is a number or an array."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rooflm.catalogue.hardware import Link
 from rooflm.graph.ops import Comm
@@ -38,8 +37,7 @@ CHANNEL_BYTES = 16384.0
 
 
 class CollectiveConstants(NamedTuple):
-    """What a library reaches on one kind of link: eight fitted numbers an operation, each a number or an array, and
-    three that say what they were fitted on."""
+    """What a library reaches on one kind of link, an operation: eight fitted numbers, and what they were fitted on."""
 
     start: Num  # s of a message
     step: Num  # s a hop; `library_hops` counts them
@@ -284,8 +282,7 @@ def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | 
 
 
 def comm_time(comm: Comm, tiers: Sequence[Link], s: Scenario) -> Num:
-    """Seconds of a collective; calibrated, its latency times the engine's collective_floor, and all of it times
-    collective_factor."""
+    """Seconds of a collective; calibrated, its latency times the engine's collective_floor, all times its factor."""
     call = partial(hierarchical, comm.op, n=comm.ranks, tiers=tiers, constants=collective_constants(comm, s),
                    stride=comm.stride)  # fmt: skip
     time, f = call(comm.bytes), s.engine.factors
@@ -296,8 +293,9 @@ def comm_time(comm: Comm, tiers: Sequence[Link], s: Scenario) -> Num:
     return time * f.collective_factor
 
 
-def ring_wait(comm: Comm, tiers: Sequence[Link]) -> Num:
+def ring_wait(comm: Comm, tiers: Sequence[Link], owners: bool = False) -> Num:
     """Seconds that the hops of a ring over several nodes take, of all executions; 0 within one node, and for sums.
+    owners: there is not one a layer but one a rank that owns tensors, of which a layer has WHOLE_TENSORS.
 
     A ring over n ranks on N nodes makes N - 1 hops between nodes and n - N within them, one after the other, before the
     last rank has the first one's data. An all_reduce takes a tree across nodes instead, whose hops grow with log N.
@@ -308,17 +306,8 @@ def ring_wait(comm: Comm, tiers: Sequence[Link]) -> Num:
     hop = table()["ring"]  # s
     nodes = comm.ranks / ranks_in_tiers(comm.ranks, [tier.size for tier in tiers], comm.stride)[-2]
     hops = (comm.ranks - nodes) * hop["within"] + (nodes - 1.0) * hop["across"]
-    return comm.count * pick(nodes > 1, hops, 0.0)
+    return (smaller(comm.ranks, WHOLE_TENSORS * comm.count) if owners else comm.count) * pick(nodes > 1, hops, 0.0)
 
 
 WHOLE_TENSORS = 9.0
 """Tensors of a transformer layer: four or five of attention, two or three of the feed-forward, two norms."""
-
-
-def ring_waits(comms: Sequence[Any], tiers: Sequence[Link], owners: bool = False) -> Num:
-    """Seconds of all collectives, one after the other; others than collectives count nothing. owners: each is not one
-    a layer but one a rank that owns tensors."""
-    rings = [c for c in comms if isinstance(c, Comm)]
-    if owners:
-        rings = [c._replace(count=smaller(c.ranks, WHOLE_TENSORS * c.count)) for c in rings]
-    return sum((ring_wait(c, tiers) for c in rings), 0.0)

@@ -1,8 +1,7 @@
 """What a card reaches of its datasheet where no kernel of it was measured: data/calibration/devices.toml.
 
 Kernel constants are shares of datasheet rates, fitted on data-centre cards of NVIDIA. Consumer cards, AMD's and Apple's
-do not follow their datasheets in the same way, so two factors a card (and engine) scale its rates before the formulas.
-"""
+follow their datasheets in other ways, so factors a card (and engine) scale its rates before the formulas."""
 
 from __future__ import annotations
 
@@ -92,8 +91,7 @@ def derating(device: Device, *engines: str) -> Derating:
 
 
 ROOT = 1.0 / 3.0
-"""Products at a card's power take the cube root of `drawn` longer: dynamic power goes with frequency times voltage
-squared, and voltage with frequency."""
+"""Products at a card's power take the cube root of `drawn` longer: dynamic power goes with frequency cubed."""
 
 
 def held(device: Device) -> Num:
@@ -166,8 +164,7 @@ def beside_units(device: Device, reached: Derating, share: Num, generation: str)
 
 
 def softmax_share(device: Device) -> Num:
-    """Time of an exponential over that at the usual 16 a clock and SM. Kernel tables are fitted with it, since cards of
-    one generation differ."""
+    """Time of an exponential over that at the usual 16 a clock and SM; kernel tables are fitted with it."""
     return EXPONENTIALS / device.exponentials
 
 

@@ -1,9 +1,8 @@
 """Calibrated kernel times: which fitted formula and which constants an op takes, by device, engine and data type.
 
 The formulas and their constants come from kernel benchmarks, which run warm; a model's step finds its weights and KV
-cache in device memory, so the warm share is 0 here. Kinds that nobody measured (recurrent scans, convolutions,
-sampling) stream at the rate of the nearest elementwise kernel. Cards without kernel data take their generation's
-constants on the rates that data/calibration/devices.toml says they reach of their datasheet."""
+cache in device memory, so the warm share is 0 here. Kinds that nobody measured (convolutions, sampling) stream at the
+rate of the nearest elementwise kernel; cards that nobody measured: see `kernels.derating`."""
 
 from __future__ import annotations
 
@@ -127,8 +126,7 @@ def _few(sequences: Num, new: Num, past: Num, tile: Num) -> Any:
 
 
 def _a_pass(sequences: Num, new: Num, past: Num) -> tuple[Num, Num, Num]:
-    """Sequences, new and past tokens of the mean of the passes that cut a sequence: of less than one sequence, so many
-    fewer tokens behind those of half the others.
+    """Sequences, new and past tokens of the mean pass over part of a sequence, behind the tokens of half the others.
 
     >>> _a_pass(0.25, 1024.0, 100.0), _a_pass(2.0, 1024.0, 100.0)
     ((1.0, 256.0, 484.0), (2.0, 1024.0, 100.0))
@@ -301,8 +299,7 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     beside a shared expert is a longer chain where the engine's own kernels run and none of them has its shape.
 
     What was measured of norms, activations and rotary embeddings are kernels of 2023 (0.35 to 0.6 of the bandwidth, a
-    quarter of an SM's share on a row); engines that have since vectorised them stream as the sum of two tensors does.
-    """
+    quarter of an SM's share on a row); engines that vectorised them since stream as the sum of two tensors does."""
     times: list[Num] = []
     k = s.engine.kernels
     constants_of = {kind: _stream_constants(kind, w, k.vectorised) for kind in {op.kind for op in ops}}
@@ -330,9 +327,8 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
 
 
 def _by_chunks(op: Op, s: Scenario, r: Rates) -> Num:
-    """Seconds of a prompt's scan by chunks: SMs share out its work, but a share of that goes through each sequence's
-    chunks one after the other, so that few heads leave SMs idle. Triton does so in one of its kernels, FlashInfer's in
-    all (docs/decisions/0241)."""
+    """Seconds of a prompt's scan by chunks: SMs share out its work, but a share of it (of Triton's one kernel, of
+    FlashInfer's all: docs/decisions/0241) goes chunk by chunk of a sequence, so that few heads leave SMs idle."""
     (new, gated), device = op.shape, s.cluster.device
     fused = gated and device.kernel_generation in listed(s.engine.kernels.fused_scans)
     family = "fused_scan" if fused else "delta_scan" if highest(new) else "scan"  # which counts no tokens in its shape

@@ -14,8 +14,7 @@ from rooflm.units import Num, larger
 
 
 class ElementwiseConstants(NamedTuple):
-    """Constants of `elementwise_time` for a (GPU, engine, kind), from data/calibration/elementwise.toml; the default is
-    bytes over bandwidth."""
+    """Constants of `elementwise_time` for a (GPU, engine, kind), of elementwise.toml; default: bytes over bandwidth."""
 
     t0: Num = 0.0  # s: floor of a kernel
     eff: Num = 1.0  # share of the datasheet's DRAM bandwidth that a long kernel reaches

@@ -146,8 +146,7 @@ FILLED = (256.0, 128.0)
 
 
 def filled(kernel: Choice, hidden: Num, width: Num) -> tuple[Num, ...]:
-    """Sizes of an expert on a rank as its weights are stored (data/calibration/experts.toml, `filled`); what was
-    measured of the type itself has that in its rates.
+    """Sizes of an expert on a rank as stored (experts.toml, `filled`); rates measured of the type itself have that.
 
     >>> [float(x) for x in filled(choices("h100-sxm-80gb", "hopper", "vllm", "mxfp4", family="marlin")[0], 2880, 360)]
     [3072.0, 384.0]
@@ -172,8 +171,7 @@ def expert_families(s: Scenario) -> set[str]:
 
 
 def routed_inside(s: Scenario) -> bool:
-    """Whether the expert kernels do the routing too (data/calibration/experts.toml, `routing`); only kernels with a
-    gate projection do."""
+    """Whether the expert kernels do the routing too (experts.toml, `routing`): only those with a gate projection do."""
     gated = all(b.ffn.gated for b in s.model.blocks if isinstance(b.ffn, MoE))
     return gated and expert_families(s) <= libraries()["routing"]
 
@@ -229,8 +227,7 @@ def _on(kernel: Choice, w: Where, s: Scenario) -> MoEConstants:
 
 def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Expert layers: grouped products, and beside them an engine's vector kernels, which take the few rows of a step.
-    Its narrow kernels run at the datasheet's rate: what a card's share of it says is of dense products (sums of fp16
-    values on GeForce, hipBLASLt)."""
+    Its narrow kernels run at the datasheet's rate: a card's share of it is of dense products (fp16 sums, hipBLASLt)."""
     k, f, decoding = s.engine.kernels, s.engine.factors, op.role == "decode"
     if not k.gemv:
         return _grouped_experts(op, w, s, r)

@@ -49,18 +49,12 @@ def weight_dtype(q: Quant, computed: str) -> str:
     return computed if computed in ("fp8", "int8") else "int8_wo"
 
 
-def where(device: Device, engine: Engine, scheme: Quant, r: Rates) -> Where:
-    """The key of the look-up for a scheme in an engine on a device."""
-    quant = weight_dtype(scheme, r.dtype["quant"])
-    card, generation = device.kernels_from, device.kernel_generation
-    return Where(card, generation, engine.kernels.whose, quant, r.dtype["half"], (engine.runs, engine.kernels.sums))
-
-
 @kept
 def setting(device: Device, engine: Engine, scheme: Quant, efficiency: Efficiency) -> tuple[Where, Rates]:
     """What picks the constants of kernels, and the rates that the device reaches of its datasheet."""
     r = rates_of(device, scheme, efficiency)
-    w = where(device, engine, scheme, r)
+    quant, engines = weight_dtype(scheme, r.dtype["quant"]), (engine.runs, engine.kernels.sums)
+    w = Where(device.kernels_from, device.kernel_generation, engine.kernels.whose, quant, r.dtype["half"], engines)
     reached = derating(device, *w.engines)
     dram = smaller(r.dram * reached.bandwidth, reached.sm_stream * device.sms * device.clock)
     return w, r._replace(peak={k: v * reached.compute for k, v in r.peak.items()}, dram=dram)

@@ -1,8 +1,7 @@
 """Kernel time of multi-head latent attention (MLA, DeepSeek-V2/V3): prefill and decode over a latent KV cache.
 
 Decode absorbs the up-projections into the query: every head attends over the same latent of 512 + 64 values a token,
-so the heads are one query group and a token costs 576 values to read whatever the number of heads. Prefill up-projects
-K and V to heads of 192 and 128."""
+so the heads are one query group that reads 576 values a token. Prefill up-projects K and V to heads of 192 and 128."""
 
 from __future__ import annotations
 

@@ -165,8 +165,7 @@ def moe_time(
         t = start + expert · E/ep + GEMM(gate-up) + GEMM(down) + passes / (eff_pass BW)
         passes = rows' (2 h + (2 + gated) w) value_bytes + T h 4 B,   rows' = rows + stray (T k - rows)
 
-    (permute writes and finalise reads h a row; the activation reads 1 + gated and writes 1 times w.)
-    Fitted by `rooflm_fit.moe`.
+    (permute writes and finalise reads h a row; the activation reads 1 + gated and writes 1 times w.) Fitted.
 
     >>> h200 = {"peak": 989e12, "bandwidth": 4.8e12, "sms": 132}
     >>> fused = MoEConstants(18e-6, 3e-8, 0.9, 0.97, 2.0, 7e-6, 1e-6, 0.45, 0.01)

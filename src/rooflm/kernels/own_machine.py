@@ -32,8 +32,7 @@ def product_time(flops: Num, bytes_: Num, rows: Num, *, peak: Num, bandwidth: Nu
 
 
 def attention_time(flops: Num, bytes_: Num, *, peak: Num, bandwidth: Num, share: Num, c: Measured) -> Num:
-    """Seconds of an attention core: the longer of its products at a share of the compute rate, and its bytes at
-    `share` of the bandwidth.
+    """Seconds of an attention core: its products at a share of the compute rate or, if longer, its bytes at `share`.
 
     >>> float(attention_time(1e9, 1e6, peak=1e10, bandwidth=1e10, share=1.0, c=Measured(attention=0.5)))
     0.2
@@ -42,8 +41,7 @@ def attention_time(flops: Num, bytes_: Num, *, peak: Num, bandwidth: Num, share:
 
 
 def op_time(op: Op, c: Measured, r: Rates) -> Num:
-    """Seconds of one execution of an op, its launches included. The rates are reached ones, so that no roofline binds:
-    streams may stay in a cache."""
+    """Seconds of one execution of an op with its launches, at reached rates: no roofline binds (caches may serve)."""
     time: Num
     if op.kind in ("gemm", "moe"):
         rows = op.shape[0]

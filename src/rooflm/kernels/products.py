@@ -135,8 +135,7 @@ def by_groups(values: Num, w: Where, s: Scenario) -> Num:
     """Seconds to quantise so many values where a group of 128 has a block of its own (Triton's first kernel for blocks
     of fp8), whose start takes longer than its bytes, over what measured products hold.
 
-    Source: sgl-project/sglang pull requests 4396 and 5045: 55 us of 1,024 x 7,168 values, 102 of 2,048.
-    """
+    Source: sgl-project/sglang pull requests 4396 and 5045: 55 us of 1,024 x 7,168 values, 102 of 2,048."""
     return values / taken(s, s.engine.kernels.grouped_values if w.quant == "fp8_block" else 0.0)
 
 
@@ -178,8 +177,7 @@ def expert_vectors(op: Op, c: GemmConstants, r: Rates, s: Scenario) -> Num:
 
 
 def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Num:
-    """Seconds to make 16-bit operands of fp32 activations and fp32 values of 16-bit results (two kernels a product),
-    in engines that hold activations in fp32."""
+    """Seconds to turn fp32 activations into 16-bit operands, and results back (two kernels a product: `convert`)."""
     convert = s.engine.kernels.convert
     if is_plain(convert, 0):
         return 0.0
@@ -191,8 +189,7 @@ def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Nu
 SHARP = 6.0
 """How sharply a kernel for few rows turns from the memory's rate to its SMs'."""
 VECTOR_SHARE = 0.95
-"""Share of the bandwidth that such kernels reach where it and not their SMs binds (llama.cpp's runs of 20 cards with
-GDDR and LPDDR; decision 126)."""
+"""Share of the bandwidth that such kernels reach where their SMs do not bind (20 cards' GDDR, LPDDR; decision 126)."""
 VECTOR_RAMP = 2e-6
 """s: most that filling and draining such a kernel costs (no tiles, no split of K)."""
 DOTS = 0.41

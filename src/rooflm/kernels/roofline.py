@@ -1,9 +1,8 @@
 """Op x Device x efficiency -> seconds of one execution, and what bounds it.
 
 Ideal and flat: the hierarchical roofline, max(FLOPs / rate, bytes at L1, L2 and device memory / bandwidth), with
-each level's traffic that of the best tiling that fits the level below it. Calibrated: the fitted kernel formulas of
-`kernels/`, each with the constants of the device, engine and data type; the label of what bounds it is the roofline's.
-"""
+each level's traffic that of the best tiling that fits the level below it. Calibrated: `kernels.dispatch`; the label of
+what bounds it is the roofline's."""
 
 from __future__ import annotations
 
@@ -58,8 +57,7 @@ class Timed(NamedTuple):
 
 
 def traffic_times(r: Rates, moved: Num, m: Num, n: Num, k: Num, weight: Num, act: Num) -> tuple[Num, Num, Num]:
-    """Seconds of a product's traffic at [DRAM, L2, L1]; moved: bytes with each operand once; weight, act: bytes a value
-    of B and A.
+    """Seconds of a product's traffic at [DRAM, L2, L1]; moved: bytes, each operand once; weight, act: a value of B, A.
 
     A product re-reads A once for each tile of columns and B once for each tile of rows; the tile of a level is the
     largest square of 16-bit values that the next level up holds (Hong and Kung 1981): L2's capacity for DRAM traffic,

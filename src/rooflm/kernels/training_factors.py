@@ -83,16 +83,14 @@ def picked(kernel: str, architecture: str) -> str:
 
 
 def attention(kernel: str, device: str, architecture: str) -> tuple[float, float]:
-    """(time of an attention kernel's forward pass over its calibrated time, time of a FLOP of its backward pass over
-    one of the forward pass)."""
+    """(time of an attention kernel's forward pass over its calibrated time, of a FLOP backward over one forward)."""
     row = found(table()["attention"].get(standing(kernel, device, architecture), {}), device, architecture)
     return row.get("forward", 1.0), row.get("backward", 1.0)
 
 
 def trained(c: PrefillConstants, backward: bool) -> PrefillConstants:
     """Constants of a serving engine's prefill attention as they hold in training: its passes over queries, keys and
-    values (bias, rotary embedding, cache) are kernels of their own there; a backward pass has one exponential a score
-    for five products instead of two.
+    values are kernels of their own there; a backward pass has one exponential a score for five products, not two.
 
     >>> from rooflm.kernels.attention import IDEAL_PREFILL
     >>> trained(IDEAL_PREFILL._replace(softmax_dim=40.0, qo_passes=1.0), True)[3:6]

@@ -14,8 +14,7 @@ MOST = 64
 
 
 def kept(function: Callable[..., T]) -> Callable[..., T]:
-    """Cache of a function of frozen records (model, split, device) by identity, which is quicker than comparing them
-    field by field. Arrays are not cached.
+    """Cache of a function of frozen records by identity, quicker than comparing their fields. Arrays are not cached.
 
     >>> from rooflm.scenario.mapping import Mapping
     >>> devices = kept(lambda m: [m.devices])

@@ -6,11 +6,10 @@ import math
 from dataclasses import dataclass
 
 from rooflm.catalogue.fields import count, flag, word
-from rooflm.units import Num, is_plain, larger
+from rooflm.units import Num, is_plain, larger, smaller
 
 RECOMPUTE = ("none", "selective", "ops", "full", "block")
-"""Recomputation policies by name: nothing runs again, the attention core, all but attention and every second product,
-all, or all of some layers."""
+"""Policies by name. What runs again: none, attention's core, all but it and every second product, all, some layers."""
 MODULES = ("core_attn", "layernorm", "mla_up_proj", "moe_act", "mlp", "moe")
 """Parts of a layer that can run again by themselves, by their names in Megatron-Core (TransformerConfig,
 recompute_modules). core_attn is the policy "selective"."""
@@ -77,6 +76,10 @@ class Mapping:
         """
         inner = () if group == "ep" else self.order[: self.order.index(group)]
         return math.prod(getattr(self, name) for name in inner)
+
+    def recomputed(self, layers: Num) -> Num:
+        """Share of so many layers that run again: all, or with "block" the given number of each stage."""
+        return smaller(self.recompute_layers * self.pp / layers, 1.0) if self.recompute == "block" else 1.0
 
     @property
     def expert_tp(self) -> Num:

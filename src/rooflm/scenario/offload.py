@@ -13,8 +13,7 @@ from rooflm.units import Num, is_plain
 
 @dataclass(frozen=True)
 class Offload:
-    """What the host holds. Layers are counted from the last one, experts from the first layer that has some, as
-    llama.cpp does (`--n-gpu-layers`, `--n-cpu-moe`)."""
+    """What the host holds: layers from the last one on, experts from the first layer that has some (as llama.cpp)."""
 
     layers: Num = count(0, "whole layers in the host's memory, with their cache", low=0)
     experts: Num = count(0, "layers whose routed experts alone are in the host's memory", low=0)

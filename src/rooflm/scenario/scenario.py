@@ -54,8 +54,7 @@ class Efficiency:
 class Scenario:
     """Everything that a prediction depends on. Any number inside may be an array.
 
-    axes: number of axes; every array has one dimension an axis (length 1 where it does not vary), 0 for a single point.
-    """
+    axes: number of axes (0: a point); every array has one dimension an axis, of length 1 where it does not vary."""
 
     model: Model
     workload: Workload

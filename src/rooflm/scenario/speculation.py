@@ -17,8 +17,7 @@ from rooflm.units import Num, is_plain, pick
 class Speculation:
     """A chain of guesses (or a tree with `branches` of them at each depth) that a step of the model verifies at once.
 
-    draft: the model that guesses, in a scheme of its own; None: layers of the model's own behind its last (multi-token
-    prediction, EAGLE)."""
+    draft: the model that guesses, in a scheme of its own; None: layers of the model's own (multi-token, EAGLE)."""
 
     guesses: Num = count(0, "tokens guessed one after the other a step (0: none)", low=0, high=1024)
     acceptance: Num = share(0.7, "chance that a guess is right where all before it were")

@@ -74,8 +74,7 @@ class Training:
 
     @property
     def update(self) -> Optimizer:
-        """What the optimizer keeps and moves; Adam's moments are as wide as the weights where no fp32 copy is kept
-        (torch.optim.AdamW: zeros_like of the parameter)."""
+        """What the optimizer keeps and moves; without a master copy Adam's moments are as wide as weights (PyTorch)."""
         return OPTIMIZERS["adam-bf16" if self.optimizer == "adam" and not self.master else self.optimizer]
 
     @property

@@ -21,8 +21,7 @@ from rooflm.catalogue.hardware import Derating, Device
 from rooflm.catalogue.quant import Quant
 from rooflm.kernels.constants import lookup, read, text_of
 from rooflm.kernels.derating import card_file, derating
-from rooflm.kernels.lookup import where
-from rooflm.kernels.rates import rates_of
+from rooflm.kernels.lookup import setting
 from rooflm.readers.engines import family_of
 from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Efficiency, Scenario
@@ -254,8 +253,7 @@ def _standing_in(device: Device, engine: Engine, scheme: Quant, efficiency: Effi
         return f"constants of {device.kernels_from}: none of {device.name} was measured"
     if not plain or device.measured or device.derating is not None or own_row(device):
         return ""
-    r = rates_of(device, scheme, efficiency)
-    w = where(device, engine, scheme, r)
+    w, _ = setting(device, engine, scheme, efficiency)
     for dtype in (w.quant, w.half):
         _, cards, on = lookup("gemm", w.gpu, w.generation, w.kernels, dtype).row.note.rpartition("measured on ")
         if cards:
