@@ -115,7 +115,11 @@ class Kernels:
     expert_values: Num = number(2.0, "read and written a value by what runs between experts' products", "bytes")
     expert_tile: Num = count(0, "rows of a tile of quantised experts' products, however few an expert has", 0)
     expert_rows: Num = count(INF, "most tokens of a pass whose quantised experts' products vector kernels take", 1)
+    expert_spread: str = named("bytes a value to which experts' weights of a scheme are spread for one library product "
+                               "each, where no vector kernel takes them, as mxfp4:4")  # fmt: skip
+    expert_clock: str = named("values of experts' weights a clock that an SM takes in vector kernels, likewise")
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
+    vector_rows: Num = count(8, "most rows of these (MMVQ_MAX_BATCH_SIZE of ggml-cuda, mul_mat_vec_max_cols of ggml-vulkan)", 1)
     sm_stream: Num = number(0.0, "most bytes of weights a clock that an SM takes (without gemv: 8 bits as 4)", "bytes")
     sm_integers: Num = number(0.0, "most FLOPs a clock of an SM in products by narrow weights (0: no limit)", "FLOP")
     sm_vectors: Num = number(0.0, "most FLOPs a clock of an SM in vector kernels for few rows (0: its peak)", "FLOP")

@@ -66,8 +66,8 @@ def _beside_vectors(
     time: Num, m: Num, n: Num, k: Num, weight: Num, c: GemmConstants, w: Where, s: Scenario, r: Rates
 ) -> Num:
     """Seconds of products in an engine with vector kernels for few rows, from the `time` of a library's: what units for
-    bf16 and integers take at least, what spreading narrow weights and converting operands adds, and up to VECTOR_ROWS
-    the vector kernels' own. weight: bytes a value."""
+    bf16 and integers take at least, what spreading narrow weights and converting operands adds, and up to
+    `vector_rows` the vector kernels' own. weight: bytes a value."""
     kernels, flops, read = s.engine.kernels, 2.0 * m * n * k, n * k * weight
     streamed = vector_time(read, flops * (m > 1), c, r, s)  # a row alone waits for its weights
     time = larger(time, brain_time(flops, kernels.brain_share, s, r))
@@ -78,7 +78,7 @@ def _beside_vectors(
     own = kernels.own_files  # its kernels for many rows unpack weights by the same units; 16 bits alike
     time = larger(time, pick(own, vector_time(read, 0.0, c, r, s), 0.0))
     library = (m > 1) | ((weight >= 2) & (not own))  # of one row of its own format: never
-    return pick(m > VECTOR_ROWS, time, pick(library, smaller(time, streamed), streamed))
+    return pick(m > kernels.vector_rows, time, pick(library, smaller(time, streamed), streamed))
 
 
 def among(n: Num, k: Num, shapes: str) -> Any:
@@ -191,5 +191,3 @@ VECTOR_RAMP = 2e-6
 """s: most that filling and draining such a kernel costs (no tiles, no split of K)."""
 DOTS = 0.41
 """Share of the reached int8 peak of integer products without matrix units: a dp4a in three instructions (mmq, P40)."""
-VECTOR_ROWS = 8.0
-"""Most rows of vector kernels (llama.cpp: MMVQ_MAX_BATCH_SIZE in CUDA, mul_mat_vec_max_cols in Vulkan)."""
