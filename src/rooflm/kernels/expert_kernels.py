@@ -232,7 +232,7 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     brain, alone = brain_time(flops, k.brain_share, s, r), f.gemm_factor * f.moe_vectors / f.moe_factor
     vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r, s)
     undone = f.moe_factor * (1.0 if decoding else smaller(f.prompt, 1.0))
-    wide, clock = (of_name(told, s.quant.name, 0.0) for told in (k.expert_spread, k.expert_clock))
+    wide, clock = (of_name(told, s.quant.name, 0.0) for told in (k.expert_spread, k.unpacked))
     vectors = larger(vectors, pairs * weights / taken(s, clock) / f.moe_factor)
     vectors = pick((tokens > k.expert_rows) & (op.widths[0] < 2), np.inf, vectors)
     time = time + smaller(local, pairs) * weights * 2.0 * wide / (r.dram * undone)

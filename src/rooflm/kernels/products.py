@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.abilities import listed, of_name
 from rooflm.catalogue.hardware import Derating
 from rooflm.graph.ops import Op, columns, stacked
 from rooflm.kernels.blend import filling, smooth_max
@@ -70,6 +70,8 @@ def _beside_vectors(
     `vector_rows` the vector kernels' own. weight: bytes a value."""
     kernels, flops, read = s.engine.kernels, 2.0 * m * n * k, n * k * weight
     streamed = vector_time(read, flops * (m > 1), c, r, s)  # a row alone waits for its weights
+    unpack = pick(weight < 1, n * k, 0.0) / taken(s, of_name(kernels.unpacked, s.quant.name, 0.0))
+    streamed = larger(streamed, pick(unpack > 0, unpack + flops / taken(s, kernels.sm_vectors), 0.0))
     time = larger(time, brain_time(flops, kernels.brain_share, s, r))
     time = larger(time, pick(weight < 2, flops, 0.0) / taken(s, kernels.sm_integers))
     slow = larger(1.0 / r.dram, 1.0 / taken(s, kernels.sm_stream))
