@@ -165,14 +165,6 @@ def brain_time(flops: Num, share: Num, s: Scenario, r: Rates) -> Num:
     return flops / (share * r.peak["vector"]) if s.quant.half == "bf16" and not is_plain(share, 0.0) else 0.0
 
 
-def expert_vectors(op: Op, c: GemmConstants, r: Rates, s: Scenario) -> Num:
-    """Seconds of experts' products by vector kernels: every pair of token and expert streams that expert's weights by
-    itself, at the share of the bandwidth of other products; three launches (llama.cpp's mul_mat_vec with ids)."""
-    tokens, hidden, width, experts, local, top_k, gated = op.shape
-    values = tokens * top_k * local / experts * (2.0 + gated) * hidden * width
-    return vector_time(values * op.widths[0], 0.0, c, r, s, launches=3.0)
-
-
 def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Num:
     """Seconds to make 16-bit operands of fp32 activations and fp32 values of 16-bit results (two kernels a product),
     in engines that hold activations in fp32."""
