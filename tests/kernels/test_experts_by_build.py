@@ -55,7 +55,7 @@ def test_ollama_attends_without_flash_attention_up_to_0_12_3() -> None:
         for v in ("0.9", "0.12.3", "0.12.4", "0.32")
     ]
     assert [e.kernels.flash for e in engines] == [False, False, True, True]
-    assert [e.name for e in engines] == ["ollama-2025-08", "ollama-2025-08", "ollama-2025-12", "ollama"]
+    assert [e.name for e in engines] == ["ollama-2025-07", "ollama-2025-08", "ollama-2025-12", "ollama"]
 
 
 METAL = ("llama.cpp-2024-05-metal", "llama.cpp-metal-2025-02", "ollama-2025-08-metal", "ollama-metal")

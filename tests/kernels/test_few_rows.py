@@ -277,3 +277,55 @@ def test_local_engines_know_that_routers_are_unequal() -> None:
     there: dict[str, Any] = {"gpu": "gb10", "engine": "llama.cpp-b6918", "quant": "mxfp4", "prompt": 512, "output": 32}
     tpot = [float(infer("gpt-oss-120b", batch=32, sets=s, **there).tpot) for s in ({}, {"engine.skew": 0})]
     assert tpot[1] > 0.16 and 0.102 < tpot[0] < 0.85 * tpot[1]
+
+
+def test_ollama_spread_experts_of_mxfp4_one_by_one() -> None:
+    """gpt-oss-20b on RTX 4060 Ti in 0.11.4: 162 tokens a second of a prompt of 114, 38 of the answer (Ollama's issue
+    11758); other types had kernels for all experts then, too."""
+    known: dict[str, Any] = {"gpu": "rtx-4060-ti-16gb", "batch": 1, "prompt": 114, "output": 134}
+    then, later = (infer("gpt-oss-20b", engine=f"ollama-{r}", quant="mxfp4", **known) for r in ("0.11.4", "0.11.5"))
+    assert 114 / float(then.ttft) == pytest.approx(162, rel=0.45) and 1 / float(then.tpot) == pytest.approx(38, rel=0.3)
+    assert float(then.ttft) > 4 * float(later.ttft) and float(then.tpot) > 1.7 * float(later.tpot)
+    known["quant"] = "q4_k_m"
+    same = [float(infer("qwen3-30b-a3b", engine=f"ollama-{r}", **known).ttft) for r in ("0.11.4", "0.11.5")]
+    assert same[0] == same[1]
+
+
+def test_two_rows_took_a_tile_on_metal() -> None:
+    """3B in q4_0 on M2 Ultra, b4080: 65 tokens a second of two rows, 251 of eight (pull request 10238)."""
+    known: dict[str, Any] = {"gpu": "apple-m2-ultra-76core-192gb", "quant": "q4_0", "output": 1, "batch": 1}
+    engine = {"engine": "llama.cpp-metal-b4080", "sets": {"engine.flash": False, "engine.decode_flash": False}}
+    two, eight = (float(infer("llama-3.2-3b", prompt=p, **known, **engine).ttft) for p in (2, 8))
+    assert two == pytest.approx(eight, rel=0.02) and 2 / two == pytest.approx(65, rel=0.15)
+
+
+def test_narrow_k_quants_of_2024_wait_for_their_bits() -> None:
+    """7B on RTX 3090, b2080: q2_k 103 tokens a second, fewer than q4_0's 131 (llama.cpp pull request 5351)."""
+    two, four = (tokens("llama-2-7b", "rtx-3090", "llama.cpp-b2080", 1, 128, quant=q) for q in ("q2_k", "q4_0"))
+    assert two == pytest.approx(103, rel=0.15) and two < 0.85 * four
+
+
+def test_pytorch_loops_over_experts_but_for_hopper() -> None:
+    """Qwen1.5-MoE in transformers 5 on A100: 64 ms of 16 tokens, 76 of 128 (pull request 42697's benchmark)."""
+    known: dict[str, Any] = {"engine": "hf-eager-5.0", "quant": "bf16", "batch": 1, "output": 16}
+    for gpu, more in (("a100", True), ("h100", False)):
+        few, many = (float(infer("qwen1.5-moe-a2.7b", gpu=gpu, prompt=p, **known).ttft) for p in (16, 128))
+        assert (many > 1.1 * few) == more
+
+
+def test_mlx_before_its_fused_kernel_took_masks() -> None:
+    """Mistral 7B on M2 Ultra, a prompt of 33,898 tokens: 676 tokens a second, then 869 (mlx-lm pull request 40)."""
+    known: dict[str, Any] = {"gpu": "apple-m2-ultra-76core-192gb", "quant": "int4", "batch": 1, "prompt": 33898}
+    before, after = (33898 / float(infer("mistral-7b", engine=f"mlx-{r}", **known).ttft) for r in ("0.21", "0.22"))
+    assert before == pytest.approx(676, rel=0.2) and after > 1.2 * before
+
+
+def test_voltas_kernel_over_latents_is_slow() -> None:
+    """DeepSeek-V2-Lite in passes of 512 tokens, mostly attention: V100 takes more than twice the time of
+    a kernel as good as later cards' (llama.cpp pull request 17505); RTX 3090 has none slower."""
+    known: dict[str, Any] = {"quant": "q4_0", "batch": 1, "prompt": 33280, "engine": "llama.cpp-b7250"}
+    for gpu, least, most in (("v100-pcie-32gb", 1.8, 4.0), ("rtx-3090", 1.0, 1.0)):
+        found, plain = (
+            float(infer("deepseek-v2-lite", gpu=gpu, sets=x, **known).ttft) for x in ({}, {"engine.wide_latents": 1.0})
+        )
+        assert least <= found / plain <= most

@@ -98,7 +98,7 @@ def fused_experts(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     moved = pairs * (inner * (act + b) + width * ((mats - 1) * b + act))
     moved = moved + pairs * inner * b + c.tokens * inner * b + touched * mats * inner * width * w
     each = 1 if c.kernels.grouped else touched if c.kernels.chosen_alone else local  # visited by a plain framework
-    launches = 4 if c.kernels.fused else c.kernels.expert_kernels * each
+    launches = 4 if c.kernels.fused else c.kernels.expert_kernels * each + c.kernels.expert_calls * touched
     nodes: list[Op | Comm] = [
         Op("experts", "moe", "moe", count, 2.0 * mats * pairs * inner * width, moved,
            (gathered, inner, width, f.experts, local, f.top_k, mats - 2), (w, act, b), "quant", launches,

@@ -186,6 +186,7 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
             keys = attended(each, behind, math.inf)
             split = _latents_of(rows, keys, heads * each, latent, rope, op.widths[1], w.half, w, s, r)
             wide = pick(few, smaller(wide, split), wide)
+        wide = wide * k.wide_latents
         if highest(s.quant.widths["attention"][1]) < 2:  # operands of both absorbed products
             chain = 4.0 * k.absorb_chain * sequences * new * heads * (qk - rope + latent)
             wide = wide + elementwise_time(chain, bandwidth=r.dram, c=_stream_constants("index", w, k.vectorised))

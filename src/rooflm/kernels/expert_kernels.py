@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.abilities import listed, of_name
 from rooflm.catalogue.model import MoE
 from rooflm.graph.feedforward import gathers
 from rooflm.graph.ops import Op, distinct_experts, occupied, popularity
@@ -24,7 +24,7 @@ from rooflm.kernels.derating import beside_units, card_file, derating
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, setting
 from rooflm.kernels.moe import MoEConstants, moe_time, routed, usual
-from rooflm.kernels.products import VECTOR_ROWS, among, brain_time, by_groups, expert_vectors
+from rooflm.kernels.products import among, brain_time, by_groups, taken, vector_time
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
@@ -234,17 +234,23 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     share = derating(s.cluster.device, *w.engines).compute
     r = r._replace(peak={name: v if name == "vector" else v / share for name, v in r.peak.items()})
     tokens, hidden, width, experts, local, top_k, gated = op.shape
-    tiles = (tokens > VECTOR_ROWS) | (op.widths[0] >= 2)
+    tiles = (tokens > k.vector_rows) | (op.widths[0] >= 2)
     few = 1.0 if decoding else pick(tiles, larger(1.0 - tokens / TILE_ROWS, 0.0), 0.0)
     steps = pick(f.moe_steps > 0, f.moe_steps / f.moe_factor, 1.0)
     time = _grouped_experts(op, w, s, r) * (1.0 + few * (steps - 1.0))
-    flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
-    time = larger(time, brain_time(flops, k.brain_experts, s, r))
-    brain, alone = brain_time(flops, k.brain_share, s, r), f.gemm_factor * f.moe_vectors / f.moe_factor
-    vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r, s)
+    pairs, expert = tokens * top_k * local / experts, (2.0 + gated) * hidden * width
+    values = pairs * expert
+    time = larger(time, brain_time(2.0 * values, k.brain_experts, s, r))
+    brain, alone = brain_time(2.0 * values, k.brain_share, s, r), f.gemm_factor * f.moe_vectors / f.moe_factor
+    undone = f.moe_factor * (1.0 if decoding else smaller(f.prompt, 1.0))
+    wide, clock = (of_name(told, s.quant.name, 0.0) for told in (k.expert_spread, k.unpacked))
+    # mul_mat_vec with ids, three launches: each pair of token and expert streams that expert's weights by itself
+    vectors = vector_time(values * op.widths[0], 0.0, constants("gemm", GemmConstants, w, w.half), r, s, launches=3.0)
+    vectors = larger(alone * vectors, values / (taken(s, clock) * f.moe_factor))
     vectors = pick((tokens > k.expert_rows) & (op.widths[0] < 2), np.inf, vectors)
+    time = time + smaller(local, pairs) * expert * 2.0 * wide / (r.dram * undone)
     time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
-    host = k.expert_looks / (f.moe_factor * (1.0 if decoding else smaller(f.prompt, 1.0)))  # kernels' factors undone
+    host = k.expert_looks / undone
     return time + host * pick(tokens > 1, 2.0 + gated, 0.0) * experts * tokens * top_k
 
 

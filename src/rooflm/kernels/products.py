@@ -66,10 +66,12 @@ def _beside_vectors(
     time: Num, m: Num, n: Num, k: Num, weight: Num, c: GemmConstants, w: Where, s: Scenario, r: Rates
 ) -> Num:
     """Seconds of products in an engine with vector kernels for few rows, from the `time` of a library's: what units for
-    bf16 and integers take at least, what spreading narrow weights and converting operands adds, and up to VECTOR_ROWS
-    the vector kernels' own. weight: bytes a value."""
+    bf16 and integers take at least, what spreading narrow weights and converting operands adds, and up to
+    `vector_rows` the vector kernels' own. weight: bytes a value."""
     kernels, flops, read = s.engine.kernels, 2.0 * m * n * k, n * k * weight
     streamed = vector_time(read, flops * (m > 1), c, r, s)  # a row alone waits for its weights
+    unpack = pick(weight < 1, n * k, 0.0) / taken(s, of_name(kernels.unpacked, s.quant.name, 0.0))
+    streamed = larger(streamed, pick(unpack > 0, unpack + flops / taken(s, kernels.sm_vectors), 0.0))
     time = larger(time, brain_time(flops, kernels.brain_share, s, r))
     time = larger(time, pick(weight < 2, flops, 0.0) / taken(s, kernels.sm_integers))
     slow = larger(1.0 / r.dram, 1.0 / weights_drawn(s))
@@ -78,7 +80,7 @@ def _beside_vectors(
     own = kernels.own_files  # its kernels for many rows unpack weights by the same units; 16 bits alike
     time = larger(time, pick(own, vector_time(read, 0.0, c, r, s), 0.0))
     library = (m > 1) | ((weight >= 2) & (not own))  # of one row of its own format: never
-    return pick(m > VECTOR_ROWS, time, pick(library, smaller(time, streamed), streamed))
+    return pick(m > kernels.vector_rows, time, pick(library, smaller(time, streamed), streamed))
 
 
 def among(n: Num, k: Num, shapes: str) -> Any:
@@ -168,14 +170,6 @@ def brain_time(flops: Num, share: Num, s: Scenario, r: Rates) -> Num:
     return flops / (share * r.peak["vector"]) if s.quant.half == "bf16" and not is_plain(share, 0.0) else 0.0
 
 
-def expert_vectors(op: Op, c: GemmConstants, r: Rates, s: Scenario) -> Num:
-    """Seconds of experts' products by vector kernels: every pair of token and expert streams that expert's weights by
-    itself, at the share of the bandwidth of other products; three launches (llama.cpp's mul_mat_vec with ids)."""
-    tokens, hidden, width, experts, local, top_k, gated = op.shape
-    values = tokens * top_k * local / experts * (2.0 + gated) * hidden * width
-    return vector_time(values * op.widths[0], 0.0, c, r, s, launches=3.0)
-
-
 def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Num:
     """Seconds to turn fp32 activations into 16-bit operands, and results back (two kernels a product: `convert`)."""
     convert = s.engine.kernels.convert
@@ -194,5 +188,3 @@ VECTOR_RAMP = 2e-6
 """s: most that filling and draining such a kernel costs (no tiles, no split of K)."""
 DOTS = 0.41
 """Share of the reached int8 peak of integer products without matrix units: a dp4a in three instructions (mmq, P40)."""
-VECTOR_ROWS = 8.0
-"""Most rows of vector kernels (llama.cpp: MMVQ_MAX_BATCH_SIZE in CUDA, mul_mat_vec_max_cols in Vulkan)."""

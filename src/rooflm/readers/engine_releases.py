@@ -44,7 +44,7 @@ def rows_of_releases(plain: str) -> tuple[str, ...]:
     """The rows of an engine, or of its build for a software such as ROCm, and of its releases; the newest first.
 
     >>> rows_of_releases("ollama"), "llama.cpp-metal" in rows_of_releases("llama.cpp")
-    (('ollama', 'ollama-2025-12', 'ollama-2025-08'), False)
+    (('ollama', 'ollama-2025-12', 'ollama-2025-08', 'ollama-2025-07'), False)
     >>> rows_of_releases("sglang-rocm")[:2]
     ('sglang-0.5.14-rocm', 'sglang-0.5.10-rocm')
     """
