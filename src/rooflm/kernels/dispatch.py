@@ -322,8 +322,9 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         if op.kind == "kv_write" and not k.fused:  # the cache is joined anew
             one = larger(one, traffic / (taken(s, CAT) * _larger_cores(r, s)))
         one = one * op.launches
-        if op.kind == "scan" and highest(op.launches) > 2:
-            one = larger(one, pick(op.launches > 2, _by_chunks(op, s, r), 0.0))
+        if op.kind == "scan" and op.shape:
+            prompts = larger(one, _by_chunks(op, s, r)) if highest(op.launches) > 2 else 0.0
+            one = pick(op.launches > 2, prompts, larger(one, _states(op, s, r)))
         times.append(one)
     return times
 
@@ -332,13 +333,25 @@ def _by_chunks(op: Op, s: Scenario, r: Rates) -> Num:
     """Seconds of a prompt's scan by chunks: SMs share out its work, but a share of that goes through each sequence's
     chunks one after the other, so that few heads leave SMs idle. Triton does so in one of its kernels, FlashInfer's in
     all (docs/decisions/0241)."""
-    (new, gated), device = op.shape, s.cluster.device
+    (new, gated, _rate), device = op.shape, s.cluster.device
     fused = gated and device.kernel_generation in listed(s.engine.kernels.fused_scans)
     family = "fused_scan" if fused else "delta_scan" if highest(new) else "scan"  # which counts no tokens in its shape
     row = scans(family, device.name, device.kernel_generation)
     chunks = smaller(new, s.workload.prompt) / CHUNK  # a pass of a server holds several prompts
     work = row["roofline"] * op.flops / r.peak[op.rate]
     return work * (1.0 - row["share"]) + larger(work * row["share"], chunks * row["chunk"])
+
+
+MOST = 0.83
+"""Most of DRAM's rate to read recurrent states and write them back (0.82 to 0.84 on H100: vLLM's pull requests 43083
+and 48110; 0.84 on B200 and 0.85 on B300: FlashInfer's 2583, TensorRT-LLM's 14869)."""
+
+
+def _states(op: Op, s: Scenario, r: Rates) -> Num:
+    """Seconds of decoding's kernel of recurrent states as printed, so that the engine's factor does not apply."""
+    known = (op.shape[2] > 0) & (s.cluster.device.vendor == "nvidia")
+    least = larger(op.bytes / (MOST * r.dram), op.flops / taken(s, op.shape[2]))
+    return pick(known, least / s.engine.factors.stream_factor, 0.0)
 
 
 @lru_cache(maxsize=4096)
