@@ -323,8 +323,8 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
             one = larger(one, traffic / (taken(s, CAT) * _larger_cores(r, s)))
         one = one * op.launches
         if op.kind == "scan" and op.shape:
-            prompts = larger(one, _by_chunks(op, s, r)) if highest(op.launches) > 2 else 0.0
-            one = pick(op.launches > 2, prompts, larger(one, _states(op, s, r)))
+            prompts = _by_chunks(op, s, r) if highest(op.launches) > 2 else 0.0
+            one = larger(one, pick(op.launches > 2, prompts, _states(op, s, r)))
         times.append(one)
     return times
 
@@ -342,16 +342,11 @@ def _by_chunks(op: Op, s: Scenario, r: Rates) -> Num:
     return work * (1.0 - row["share"]) + larger(work * row["share"], chunks * row["chunk"])
 
 
-MOST = 0.83
-"""Most of DRAM's rate to read recurrent states and write them back (0.82 to 0.84 on H100: vLLM's pull requests 43083
-and 48110; 0.84 on B200 and 0.85 on B300: FlashInfer's 2583, TensorRT-LLM's 14869)."""
-
-
 def _states(op: Op, s: Scenario, r: Rates) -> Num:
-    """Seconds of decoding's kernel of recurrent states as printed, so that the engine's factor does not apply."""
-    known = (op.shape[2] > 0) & (s.cluster.device.vendor == "nvidia")
-    least = larger(op.bytes / (MOST * r.dram), op.flops / taken(s, op.shape[2]))
-    return pick(known, least / s.engine.factors.stream_factor, 0.0)
+    """Seconds of decoding's kernel of recurrent states, timed whole, so that the engine's factor does not apply: what
+    its blocks draw, and 0.83 of DRAM at most (vLLM's pull requests 43083, 48110: 0.82 to 0.84; docs/decisions/0260)."""
+    least = larger(op.bytes / (0.83 * r.dram), op.flops / taken(s, op.shape[2])) / s.engine.factors.stream_factor
+    return pick((op.shape[2] > 0) & (s.cluster.device.vendor == "nvidia"), least, 0.0)
 
 
 @lru_cache(maxsize=4096)
