@@ -129,6 +129,8 @@ class Kernels:
     delta_chain: Num = count(0, "more kernels of a gated delta layer, around whose state they copy it in and out", 0)
     scan_chain: str = named("more kernels of a recurrent layer in decoding, by its kind, as gated-delta:4 mamba2:8",
                             ("gated-delta", "kda", "mamba2", "lightning"))  # fmt: skip
+    delta_rate: Num = number(0.0, "FLOPs a clock of an SM in decoding's kernel of a gated delta's states (0: no limit)")
+    mamba_rate: Num = number(0.0, "the same of Mamba-2's states")
     delta_steps: Num = number(0.0, "vector FLOPs a state value of scans that take a prompt token by token (0: chunks)")
     fused_scans: str = word("", "generations of cards where prompts' scans by gated deltas are one kernel, with commas")
     mixed_scans: bool = flag(False, "gated deltas of decoding sequences go by chunks in passes with prompts")

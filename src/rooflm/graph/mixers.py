@@ -348,6 +348,7 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     kernels = pick(c.kernels.delta_chain > 0, 2, SCAN_KERNELS.get(a.kind, 2)) if p and not c.training else 2
     small = of_name(c.kernels.scan_chain, a.kind, 0.0) if c.work.decode else 0.0
     steps = inner * a.state * c.kernels.delta_steps * delta if p else 0.0  # of a scan that takes token by token
+    rate = {"gated-delta": c.kernels.delta_rate, "mamba2": c.kernels.mamba_rate}.get(a.kind, 0.0)
     in_turn = p.new * smaller(p.sequences, 1.0) * delta if p else 0  # tokens of a sequence, or the pass's part of one
     return [
         c.product("in_proj", part, count, inner + mixed + gates * (not separate_gates), h),
@@ -355,7 +356,7 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
         *([stream("scan_chain", part, "index", count, small * 2 * tokens * inner * b, small)] if small else []),
         stream("conv", part, "conv", count, 2 * (tokens + sequences * a.conv) * mixed * b, 1 + chain),
         Op("scan", part, "scan", count, state_flops + chunk_flops, state_bytes + tokens * (mixed + inner) * b,
-           () if c.training else (in_turn, gated), (b, 4.0, b), "half", kernels),
+           () if c.training else (in_turn, gated, rate), (b, 4.0, b), "half", kernels),
         *([] if is_plain(steps, 0) else [stream("steps", part, "scan", count, 0.0, 0, tokens * steps)]),
         stream("gated_norm", part, "norm", count, 3 * tokens * inner * b),
         c.product("out", part, count, h, inner),

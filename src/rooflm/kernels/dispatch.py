@@ -321,8 +321,9 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         if op.kind == "kv_write" and not k.fused:  # the cache is joined anew
             one = larger(one, traffic / (taken(s, CAT) * _larger_cores(r, s)))
         one = one * op.launches
-        if op.kind == "scan" and highest(op.launches) > 2:
-            one = larger(one, pick(op.launches > 2, _by_chunks(op, s, r), 0.0))
+        if op.kind == "scan" and op.shape:
+            prompts = _by_chunks(op, s, r) if highest(op.launches) > 2 else 0.0
+            one = larger(one, pick(op.launches > 2, prompts, _states(op, s, r)))
         times.append(one)
     return times
 
@@ -330,13 +331,20 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
 def _by_chunks(op: Op, s: Scenario, r: Rates) -> Num:
     """Seconds of a prompt's scan by chunks: SMs share out its work, but a share of it (of Triton's one kernel, of
     FlashInfer's all: docs/decisions/0241) goes chunk by chunk of a sequence, so that few heads leave SMs idle."""
-    (new, gated), device = op.shape, s.cluster.device
+    (new, gated, _rate), device = op.shape, s.cluster.device
     fused = gated and device.kernel_generation in listed(s.engine.kernels.fused_scans)
     family = "fused_scan" if fused else "delta_scan" if highest(new) else "scan"  # which counts no tokens in its shape
     row = scans(family, device.name, device.kernel_generation)
     chunks = smaller(new, s.workload.prompt) / CHUNK  # a pass of a server holds several prompts
     work = row["roofline"] * op.flops / r.peak[op.rate]
     return work * (1.0 - row["share"]) + larger(work * row["share"], chunks * row["chunk"])
+
+
+def _states(op: Op, s: Scenario, r: Rates) -> Num:
+    """Seconds of decoding's kernel of recurrent states, timed whole, so that the engine's factor does not apply: what
+    its blocks draw, and 0.83 of DRAM at most (vLLM's pull requests 43083, 48110: 0.82 to 0.84; docs/decisions/0260)."""
+    least = larger(op.bytes / (0.83 * r.dram), op.flops / taken(s, op.shape[2])) / s.engine.factors.stream_factor
+    return pick((op.shape[2] > 0) & (s.cluster.device.vendor == "nvidia"), least, 0.0)
 
 
 @lru_cache(maxsize=4096)
