@@ -308,3 +308,28 @@ def test_autocast_casts_what_products_read_and_moves_norms_in_fp32() -> None:
     assert not {"cast_in", "cast_again", "weight_cast"} & {name for _, name in plain}
     assert "cast_in" not in {name for _, name in moved(**{"training.master": False})}
     assert cast["forward", "cast_again"] > 0 == moved(**{"engine.merged": True})["forward", "cast_again"]
+
+
+def attention_ms(seq: int, engine: str) -> float:
+    """Milliseconds of attention, both ways, of each of 25 layers with a window of 1,024 and 16 heads of 256, on H200;
+    the other five layers' come on top."""
+    run = rooflm.train("gemma-4-26b-a4b", gpu="h200", gpus=1, batch=1, seq=seq, engine=engine, recompute="none")
+    return 1e3 / 25 * sum(float(run.detail[phase]["attention"]) for phase in ("forward", "backward"))
+
+
+def test_windows_are_whole_squares_to_pytorch_where_one_kernel_serves_all_layers() -> None:
+    """72 and 2.25 ms a layer under a mask and by FlashAttention 2 (verl, pull request 7131: 8,192 tokens, H200)."""
+    far, near = (attention_ms(seq, "peft") - attention_ms(seq, "axolotl") for seq in (8192, 1024))
+    assert far == pytest.approx(72 - 2.25, rel=0.1)
+    assert near == pytest.approx(0.0, abs=0.01)
+
+
+@pytest.mark.parametrize("engine", ["fsdp", "megatron", "unsloth", "peft"])
+def test_heads_that_no_flash_kernel_takes_run_by_another(engine: str) -> None:
+    """A width beyond 256 costs more than its work; a sweep over it says the same as each alone."""
+    path = "model.blocks.0.mixer.head_dim"
+    given = {"gpu": "h100", "gpus": 8, "batch": 8, "seq": 8192, "micro_batch": 1, "engine": engine}
+    alone = [float(rooflm.train("llama-3.1-8b", sets={path: d}, **given).step_time) for d in (256, 264)]  # type: ignore[arg-type]
+    assert alone[1] > 1.15 * alone[0]
+    swept = rooflm.train("llama-3.1-8b", sets={path: [256, 264]}, **given)  # type: ignore[arg-type]
+    assert [float(x) for x in swept.step_time_s] == alone

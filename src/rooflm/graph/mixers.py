@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
+
+import numpy as np
 
 from rooflm.catalogue.model import MLA, Attention, LinearAttention
 from rooflm.graph.context import Context, Prefill, plain_norms
 from rooflm.graph.ops import PLAIN_NORM, Comm, Op, attended, bmm, gemm, stream
-from rooflm.units import Num, ceil, is_plain, pick, smaller
+from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
+WIDEST = 256
+"""Values of the widest head that a flash kernel takes in training (FlashAttention, TransformerEngine issue 3006)."""
 CHUNK = 64
 """Tokens of a chunk of a scan over a prompt (FLA_CHUNK_SIZE of vLLM and SGLang; FlashInfer's, too)."""
 
@@ -80,7 +85,8 @@ def over_prompts(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> l
     nodes = context_exchange(c, count, p, kv * pair, heads * a.v_dim)
     if c.kernels.flash:
         flops = 2.0 * rows * keys * heads * pair
-        return [*nodes, Op("attention", part, "attention", count, flops, moved, shape, (b, kv_b, b))]
+        core = Op("attention", part, "attention", count, flops, moved, shape, (b, kv_b, b))
+        return [*nodes, *(by_kernel(c, a, core) if c.training else [core])]
     if c.training:
         return nodes + score_ops(c, count, p, heads, a)
     # scores are full rectangles in memory: product, scale and mask, softmax in fp32, product; of a prompt cut into
@@ -90,6 +96,23 @@ def over_prompts(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> l
     core = Op("attention", part, "attention", count, 2.0 * full * heads * pair, moved + 2 * scores * b, shape,
               (b, kv_b, b), launches=2)  # fmt: skip
     return [*nodes, core, plain_softmax(c, count, scores)]
+
+
+def by_kernel(c: Context, a: Attention, core: Op) -> list[Op]:
+    """Attention of a training layer by the kernel that takes it. Heads beyond WIDEST are left to PyTorch's
+    memory-efficient kernel. Where one kernel serves all layers (`one_kernel`), and that is PyTorch's, be it because
+    one layer has such heads, windows are masks to it: no tile of the square is left out.
+
+    Sources: PyTorch, sdp_utils.cpp (its flash kernel takes no mask); transformers, masking_utils.py; verl, pull request
+    7131; unsloth-zoo, 860; axolotl, 3598 (docs/decisions/0262)."""
+    sequences, new, past, *sizes = core.shape
+    widest = reduce(larger, [b.mixer.head_dim for b in c.model.blocks if isinstance(b.mixer, Attention)])
+    torch = (np.asarray(widest) > WIDEST) | (c.kernels.attention_kernel == "sdpa")
+    masked = 1.0 * c.kernels.one_kernel * torch * (np.asarray(a.window) < new)
+    wide = (1.0 - masked) * (np.asarray(a.head_dim) > WIDEST)
+    square = core._replace(shape=(sequences, new, past, *sizes[:4], math.inf, 0), of="efficient")
+    ops = [(core, 1.0 - masked - wide), (core._replace(of="efficient"), wide), (square, masked)]
+    return [op._replace(count=core.count * share) for op, share in ops if np.any(share > 0)]
 
 
 def over_cached(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:
