@@ -14,6 +14,8 @@ from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 WIDEST = 256
 """Values of the widest head that a flash kernel takes in training (FlashAttention, TransformerEngine issue 3006)."""
+PLAIN_GATED = PLAIN_NORM + 30.0
+"""Bytes a value of transformers' gated norm: a norm, the gate to fp32 (6), its SiLU (8), product (10) and back (6)."""
 CHUNK = 64
 """Tokens of a chunk of a scan over a prompt (FLA_CHUNK_SIZE of vLLM and SGLang; FlashInfer's, too)."""
 
@@ -99,12 +101,9 @@ def over_prompts(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> l
 
 
 def by_kernel(c: Context, a: Attention, core: Op) -> list[Op]:
-    """Attention of a training layer by the kernel that takes it. Heads beyond WIDEST are left to PyTorch's
-    memory-efficient kernel. Where one kernel serves all layers (`one_kernel`), and that is PyTorch's, be it because
-    one layer has such heads, windows are masks to it: no tile of the square is left out.
-
-    Sources: PyTorch, sdp_utils.cpp (its flash kernel takes no mask); transformers, masking_utils.py; verl, pull request
-    7131; unsloth-zoo, 860; axolotl, 3598 (docs/decisions/0262)."""
+    """Attention of a training layer by the kernel that takes it: heads beyond WIDEST by PyTorch's memory-efficient one,
+    and so windows, as masks over whole squares (its flash kernel takes none: sdp_utils.cpp), where all layers have one
+    kernel (`one_kernel`) that PyTorch picks, or that one layer's heads leave to it (docs/decisions/0262)."""
     sequences, new, past, *sizes = core.shape
     widest = reduce(larger, [b.mixer.head_dim for b in c.model.blocks if isinstance(b.mixer, Attention)])
     torch = (np.asarray(widest) > WIDEST) | (c.kernels.attention_kernel == "sdpa")
@@ -359,6 +358,8 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     heads, key_heads = ceil(a.heads / t), ceil(a.key_heads / t)
     inner, keys = heads * a.head_dim, key_heads * a.state
     gated = a.kind == "gated-delta"
+    plain = gated and c.training and plain_norms(c.model, c.kernels)
+    norm, each = ("plain_norm", PLAIN_GATED) if plain else ("gated_norm", 3 * b)
     delta = gated or a.kind == "kda"
     p, sequences, chain = c.work.prefill, c.states, c.kernels.delta_chain * delta
     chunk_flops = p.tokens * 2.0 * CHUNK * heads * (a.state + a.head_dim) * (1 + delta) if p else 0.0
@@ -379,6 +380,6 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
         Op("scan", part, "scan", count, state_flops + chunk_flops, state_bytes + tokens * (mixed + inner) * b,
            () if c.training else (in_turn, gated), (b, 4.0, b), "half", kernels),
         *([] if is_plain(steps, 0) else [stream("steps", part, "scan", count, 0.0, 0, tokens * steps)]),
-        stream("gated_norm", part, "norm", count, 3 * tokens * inner * b),
+        stream(norm, part, "norm", count, each * tokens * inner),
         c.product("out", part, count, h, inner),
     ]  # fmt: skip
