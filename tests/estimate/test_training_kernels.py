@@ -308,3 +308,52 @@ def test_autocast_casts_what_products_read_and_moves_norms_in_fp32() -> None:
     assert not {"cast_in", "cast_again", "weight_cast"} & {name for _, name in plain}
     assert "cast_in" not in {name for _, name in moved(**{"training.master": False})}
     assert cast["forward", "cast_again"] > 0 == moved(**{"engine.merged": True})["forward", "cast_again"]
+
+
+def attention_ms(seq: int, engine: str) -> float:
+    """Milliseconds of attention, both ways, of each of 25 layers with a window of 1,024 and 16 heads of 256, on H200;
+    the other five layers' come on top."""
+    run = rooflm.train("gemma-4-26b-a4b", gpu="h200", gpus=1, batch=1, seq=seq, engine=engine, recompute="none")
+    return 1e3 / 25 * sum(float(run.detail[phase]["attention"]) for phase in ("forward", "backward"))
+
+
+def test_windows_are_whole_squares_to_pytorch_where_one_kernel_serves_all_layers() -> None:
+    """72 and 2.25 ms a layer under a mask and by FlashAttention 2 (verl, pull request 7131: 8,192 tokens, H200)."""
+    far, near = (attention_ms(seq, "peft") - attention_ms(seq, "axolotl") for seq in (8192, 1024))
+    assert far == pytest.approx(72 - 2.25, rel=0.1)
+    assert near == pytest.approx(0.0, abs=0.01)
+
+
+@pytest.mark.parametrize("engine", ["fsdp", "megatron", "unsloth", "peft"])
+def test_heads_that_no_flash_kernel_takes_run_by_another(engine: str) -> None:
+    """A width beyond 256 costs more than its work; a sweep over it says the same as each alone."""
+    path = "model.blocks.0.mixer.head_dim"
+    given = {"gpu": "h100", "gpus": 8, "batch": 8, "seq": 8192, "micro_batch": 1, "engine": engine}
+    alone = [float(rooflm.train("llama-3.1-8b", sets={path: d}, **given).step_time) for d in (256, 264)]  # type: ignore[arg-type]
+    assert alone[1] > 1.15 * alone[0]
+    swept = rooflm.train("llama-3.1-8b", sets={path: [256, 264]}, **given)  # type: ignore[arg-type]
+    assert [float(x) for x in swept.step_time_s] == alone
+
+
+def test_plain_norms_of_gated_deltas_are_chains_as_all_others_are() -> None:
+    """Qwen3.5-9B on eight B200 under FSDP2 took 0.605 s with plain norms, 0.486 with fused ones (transformers, pull
+    requests 48692 and 48915); those of the gated deltas move 66 bytes a value, and 2.1 times that backward, for 6."""
+    given = {"gpu": "b200", "gpus": 8, "batch": 64, "seq": 1024, "micro_batch": 8, "zero": 3, "engine": "peft"}
+    plain, fused = (
+        rooflm.train("qwen3.5-9b", sets={"engine.norm_kernel": kernel}, **given)  # type: ignore[arg-type]
+        for kernel in (False, True)
+    )
+    assert float(plain.step_time) == pytest.approx(0.605, rel=0.1)
+    assert float(fused.step_time) == pytest.approx(0.486, rel=0.1)
+    backward = float(plain.detail["backward"]["attention"] - fused.detail["backward"]["attention"])
+    forward = float(plain.detail["forward"]["attention"] - fused.detail["forward"]["attention"])
+    assert 2.0 < backward / forward < 2.4
+
+
+def test_automodel_keeps_whole_logits_in_fp32_unless_told() -> None:
+    """Llama 3.2 1B, eight sequences of 2,048, all recomputed: 33.06 GB (AutoModel, guides/gradient-checkpointing)."""
+    state = {"training.master": False, "training.grad_bytes": 2}
+    room = {"engine.context": 0, "engine.workspace": 0, "engine.fragmentation": 1}
+    run = rooflm.train("llama-3.2-1b", gpu="h100", gpus=1, batch=8, seq=2048, micro_batch=8, recompute="full",
+                       engine="nemo-automodel", optimizer="adam-bf16", sets=state | room)  # fmt: skip
+    assert float(run.memory.total) == pytest.approx(33.06e9, rel=0.12)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
+
+import numpy as np
 
 from rooflm.catalogue.abilities import of_name
 from rooflm.catalogue.model import MLA, Attention, LinearAttention
 from rooflm.graph.context import Context, Prefill, plain_norms
 from rooflm.graph.ops import PLAIN_NORM, Comm, Op, attended, bmm, gemm, stream
-from rooflm.units import Num, ceil, is_plain, pick, smaller
+from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
+WIDEST = 256
+"""Values of the widest head that a flash kernel takes in training (FlashAttention, TransformerEngine issue 3006)."""
+PLAIN_GATED = PLAIN_NORM + 30.0
+"""Bytes a value of transformers' gated norm: a norm, the gate to fp32 (6), its SiLU (8), product (10) and back (6)."""
 CHUNK = 64
 """Tokens of a chunk of a scan over a prompt (FLA_CHUNK_SIZE of vLLM and SGLang; FlashInfer's, too)."""
 
@@ -81,7 +88,8 @@ def over_prompts(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> l
     nodes = context_exchange(c, count, p, kv * pair, heads * a.v_dim)
     if c.kernels.flash:
         flops = 2.0 * rows * keys * heads * pair
-        return [*nodes, Op("attention", part, "attention", count, flops, moved, shape, (b, kv_b, b))]
+        core = Op("attention", part, "attention", count, flops, moved, shape, (b, kv_b, b))
+        return [*nodes, *(by_kernel(c, a, core) if c.training else [core])]
     if c.training:
         return nodes + score_ops(c, count, p, heads, a)
     # scores are full rectangles in memory: product, scale and mask, softmax in fp32, product; of a prompt cut into
@@ -91,6 +99,20 @@ def over_prompts(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> l
     core = Op("attention", part, "attention", count, 2.0 * full * heads * pair, moved + 2 * scores * b, shape,
               (b, kv_b, b), launches=2)  # fmt: skip
     return [*nodes, core, plain_softmax(c, count, scores)]
+
+
+def by_kernel(c: Context, a: Attention, core: Op) -> list[Op]:
+    """Attention of a training layer by the kernel that takes it: heads beyond WIDEST by PyTorch's memory-efficient one,
+    and so windows, as masks over whole squares (its flash kernel takes none: sdp_utils.cpp), where all layers have one
+    kernel (`one_kernel`) that PyTorch picks, or that one layer's heads leave to it (docs/decisions/0262)."""
+    sequences, new, past, *sizes = core.shape
+    widest = reduce(larger, [b.mixer.head_dim for b in c.model.blocks if isinstance(b.mixer, Attention)])
+    torch = (np.asarray(widest) > WIDEST) | (c.kernels.attention_kernel == "sdpa")
+    masked = 1.0 * c.kernels.one_kernel * torch * (np.asarray(a.window) < new)
+    wide = (1.0 - masked) * (np.asarray(a.head_dim) > WIDEST)
+    square = core._replace(shape=(sequences, new, past, *sizes[:4], math.inf, 0), of="efficient")
+    ops = [(core, 1.0 - masked - wide), (core._replace(of="efficient"), wide), (square, masked)]
+    return [op._replace(count=core.count * share) for op, share in ops if np.any(share > 0)]
 
 
 def over_cached(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:
@@ -336,6 +358,8 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     heads, key_heads = ceil(a.heads / t), ceil(a.key_heads / t)
     inner, keys = heads * a.head_dim, key_heads * a.state
     gated = a.kind == "gated-delta"
+    plain = gated and c.training and plain_norms(c.model, c.kernels)
+    norm, each = ("plain_norm", PLAIN_GATED) if plain else ("gated_norm", 3 * b)
     delta = gated or a.kind == "kda"
     p, sequences, chain = c.work.prefill, c.states, c.kernels.delta_chain * delta
     chunk_flops = p.tokens * 2.0 * CHUNK * heads * (a.state + a.head_dim) * (1 + delta) if p else 0.0
@@ -358,6 +382,6 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
         Op("scan", part, "scan", count, state_flops + chunk_flops, state_bytes + tokens * (mixed + inner) * b,
            () if c.training else (in_turn, gated, rate), (b, 4.0, b), "half", kernels),
         *([] if is_plain(steps, 0) else [stream("steps", part, "scan", count, 0.0, 0, tokens * steps)]),
-        stream("gated_norm", part, "norm", count, 3 * tokens * inner * b),
+        stream(norm, part, "norm", count, each * tokens * inner),
         c.product("out", part, count, h, inner),
     ]  # fmt: skip
