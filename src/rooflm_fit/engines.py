@@ -62,7 +62,7 @@ class Family:
     engine: str
     cache: dict[tuple[float, ...], Passes] = field(default_factory=dict)
     empty: dict[tuple[int, int], Any] | None = None
-    last: dict[tuple[Engine, Derating], Array] = field(default_factory=dict)
+    last: dict[tuple[Any, ...], Array] = field(default_factory=dict)
 
     @cached_property
     def running(self) -> Running:
@@ -108,13 +108,14 @@ class Family:
                 }
         return self.cache[key]
 
-    def predict(self, engine: Engine, reach: Derating) -> Array:
-        """Each request's metric with these constants; asked twice, it remembers."""
-        if (engine, reach) not in self.last:
+    def predict(self, free: Mapping[str, float], reach: Derating) -> Array:
+        """Each request's metric with these constants of the engine; asked twice, it remembers."""
+        key = (reach, *sorted(free.items()))
+        if key not in self.last:
             if len(self.last) > 8:
                 self.last.clear()
-            self.last[engine, reach] = self._predict(engine, reach)
-        return self.last[engine, reach]
+            self.last[key] = self._predict(self.scenario.engine.but(**free), reach)
+        return self.last[key]
 
     def _predict(self, engine: Engine, reach: Derating) -> Array:
         passes = self.timed(engine, reach)
@@ -220,8 +221,7 @@ def predict(members: Sequence[Family], rows: int, theta: Mapping[str, float]) ->
         told = f.requests[0].kwargs.get("sets") or {}  # what the rows themselves say of their engine
         common = {k: v for k, v in shared.items() if k not in f.held}
         free = {k: v for k, v in {**common, **own_of(theta, f.engine)}.items() if f"engine.{k}" not in told}
-        engine = f.scenario.engine.but(**free)
-        out[f.index] = f.predict(engine, reach_of(f, theta))
+        out[f.index] = f.predict(free, reach_of(f, theta))
     return out
 
 

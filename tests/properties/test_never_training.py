@@ -24,11 +24,12 @@ def test_frameworks_differ_by_a_few_times(model: str) -> None:
     assert max(found.values()) < 5 * min(found.values()), found
 
 
-@pytest.mark.parametrize("model", ["qwen3-30b-a3b", "mixtral-8x7b"])
-def test_so_they_do_in_stages(model: str) -> None:
-    """Where no stage of ZeRO is asked for, a pipeline has one that its framework runs."""
+@pytest.mark.parametrize(("model", "most"), [("qwen3-30b-a3b", 10), ("mixtral-8x7b", 5)])
+def test_so_they_do_in_stages(model: str, most: float) -> None:
+    """Where no stage of ZeRO is asked for, a pipeline has one that its framework runs. A loop over 128 experts, launch by
+    launch, is slower still: ms-swift's page has 91.2 s a step under DeepSpeed, 9.6 under Megatron-LM."""
     found = steps(model, gpus=64, batch=512, tp=2, pp=4)
-    assert max(found.values()) < 5 * min(found.values()), found
+    assert max(found.values()) < most * min(found.values()), found
 
 
 GENERATIONS = (

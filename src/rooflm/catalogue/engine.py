@@ -46,7 +46,7 @@ class ServerOptions:
     gained: float = number(0.0, "tokens that a step gains, where it is known (0: worked out of acceptance)")
     swap_bandwidth: float = number(25e9, "between device and host, all GPUs of the instance", "bytes/s", above=True)
     static_fraction: float = share(0.0, "share of free memory for weights and cache (0: memory_fraction, for all)")
-    reserved: str = formula("without it, MiB kept beside both, of the card's, of tokens of a pass of all ranks, ...",
+    reserved: str = formula("without it, the formula of the MiB that are kept beside both",
                             ("card", "tokens", "graphed", "devices", "ranks"))  # fmt: skip
     handed_on: bool = flag(False, "a decode server gets a request when the prefill server has answered, not with it")
     cache_blocks: int = count(0, "blocks of its KV cache on a rank, where they are known (0: what memory leaves)", 0)

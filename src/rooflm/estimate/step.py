@@ -14,7 +14,7 @@ from rooflm.catalogue.engine import INF, Engine
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MLA, Model
 from rooflm.graph.ops import Comm, Op
-from rooflm.kernels.derating import derating, drawn
+from rooflm.kernels.derating import derating, drawn, held
 from rooflm.kernels.expert_kernels import called_once, routed_inside
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
@@ -148,7 +148,7 @@ def unfitted(engine: Engine) -> Engine:
 def prompt_factor(engine: Engine, device: Device) -> Num:
     """Factor on the kernels of a pass with prompts, prompt^min(1, `drawn`): full tiles draw all the power that a card
     may take and clocks fall, less where there are more W to a FLOP/s that kernels reach than where it was fitted."""
-    reached = device.half_peak * derating(device, engine.runs, engine.kernels.sums).compute
+    reached = device.half_peak * derating(device, engine.runs, engine.kernels.sums).compute / held(device)
     hot = smaller(drawn(FITTED_POWER, device.tdp, reached), 1.0)
     return engine.factors.prompt ** pick(engine.factors.prompt > 1, hot, 1.0)
 

@@ -74,8 +74,7 @@ def derating(device: Device, *engines: str) -> Derating:
     """The factors of a device: its own where it states any, else those of this card in the engine, else of the card
     whose kernels it takes, else of its product family's generation, else all three in any that sums alike, else in any
     at all, else of its architecture whoever sells it, else of the generation of its family nearest in time (the later
-    of two), else of all of its family; else 1. What holds at a power (`watts`) is put to the card's own, and that to
-    what its owner holds it to (`power_limit`)."""
+    of two), else of all of its family; else 1. What holds at a power (`watts`) is put to the card's own."""
     if device.derating is None and not isinstance(device.year, int | float):
         raise RooflmError("cluster.device.year is a list, but it must be one year: factors of a card go by it")
     card = device.name, device.kernels_of, device.product_family, device.architecture, device.year
@@ -84,10 +83,10 @@ def derating(device: Device, *engines: str) -> Derating:
         share = reach(device.kernel_generation)[0]
         units = small_units(device, found)
         found = replace(found, compute=found.compute * (share + units * (1.0 - share)))
-    if not found.watts and is_plain(device.power_limit, math.inf):
+    if not found.watts:
         return found
-    slower = drawn(found.watts, device.tdp, device.half_peak) ** ROOT if found.watts else 1.0
-    return replace(found, compute=found.compute / slower / held(device), watts=0.0)
+    slower = drawn(found.watts, device.tdp, device.half_peak) ** ROOT
+    return replace(found, compute=found.compute / slower, watts=0.0)
 
 
 ROOT = 1.0 / 3.0

@@ -10,7 +10,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import UnknownNameError
 from rooflm.kernels.constants import ANY, LEVELS, TWINS, Match, entries_of, lookup, parsed, typed
-from rooflm.kernels.derating import card_file, derating
+from rooflm.kernels.derating import card_file, derating, held
 from rooflm.kernels.rates import Rates, rates_of
 from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Efficiency
@@ -57,7 +57,8 @@ def setting(device: Device, engine: Engine, scheme: Quant, efficiency: Efficienc
     w = Where(device.kernels_from, device.kernel_generation, engine.kernels.whose, quant, r.dtype["half"], engines)
     reached = derating(device, *w.engines)
     dram = smaller(r.dram * reached.bandwidth, reached.sm_stream * device.sms * device.clock)
-    return w, r._replace(peak={k: v * reached.compute for k, v in r.peak.items()}, dram=dram)
+    compute = reached.compute / held(device)
+    return w, r._replace(peak={k: v * compute for k, v in r.peak.items()}, dram=dram)
 
 
 @lru_cache(maxsize=4096)

@@ -39,7 +39,8 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         peak = stacked([r.peak[op.rate] for op in ops], shape) * share
     m, n, k, *wide = columns([(*op.shape[:3], *op.widths) for op in ops], shape)
     if kernels.gemv and is_plain(kernels.dequant, 0):
-        dots = DOTS * reached.compute * s.cluster.device.peak.get("int8", 0.0) * (r.peak["half"] <= r.peak["vector"])
+        compute, int8 = reached.compute / held(s.cluster.device), s.cluster.device.peak.get("int8", 0.0)
+        dots = DOTS * compute * int8 * (r.peak["half"] <= r.peak["vector"])
         peak = pick(wide[0] < 2, larger(peak, dots), peak)
     by = partial(gemm_time, m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
                  bandwidth=r.dram, l2=r.l2, sms=s.cluster.device.sms, units=units, least=least)  # fmt: skip

@@ -23,6 +23,7 @@ from rooflm.search.splits import (
     joint_axis,
     listed,
     purchase_usd,
+    refuse_lists,
     refuse_none,
     remedied,
     runnable_splits,
@@ -132,6 +133,7 @@ def search_infer(
     (8, 2)
     """
     given = dict(locals())
+    refuse_lists(given)
     refuse_wrong("search_infer", given)
     sets = None if token_budget is None else {"engine.token_budget": token_budget}
     asked = read_request(given, PASSED, "search infer", sets)

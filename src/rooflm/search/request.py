@@ -26,7 +26,6 @@ from rooflm.search.splits import (
     limits_of,
     listed,
     money_arguments,
-    refuse_lists,
     speculation_arguments,
 )
 from rooflm.sweep.axes import Axis, Point, find_axes
@@ -89,7 +88,6 @@ def read_request(
     goal = goal_of(given["objective"], GOALS)
     bounds = {name: given[name] for name in BOUNDS}
     limits = limits_of(bounds)
-    refuse_lists({**arguments, "prompt": given["prompt"], "output": given["output"]})
     model = generating(given["model"], command)
     machine, _ = find_cluster(next(iter(listed(gpu)), None), given["cluster"])
     gpus, most = given["gpus"], given["gpus_max"]

@@ -39,6 +39,7 @@ from rooflm.search.splits import (
     TWIN_OUTPUTS,
     listed,
     purchase_usd,
+    refuse_lists,
     refuse_none,
     remedied,
     runnable_splits,
@@ -311,6 +312,7 @@ def search_serve(
     (8, True)
     """
     given = dict(locals())
+    refuse_lists(given)
     refuse_wrong("search_serve", given)
     if concurrency is not None and rate is not None:
         raise RooflmError("a search takes one load, concurrency or rate: give one of them")
