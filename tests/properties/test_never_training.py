@@ -26,8 +26,8 @@ def test_frameworks_differ_by_a_few_times(model: str) -> None:
 
 @pytest.mark.parametrize(("model", "most"), [("qwen3-30b-a3b", 10), ("mixtral-8x7b", 5)])
 def test_so_they_do_in_stages(model: str, most: float) -> None:
-    """Where no stage of ZeRO is asked for, a pipeline has one that its framework runs. A loop over 128 experts, launch by
-    launch, is slower still: ms-swift's page has 91.2 s a step under DeepSpeed, 9.6 under Megatron-LM."""
+    """Where no stage of ZeRO is asked for, a pipeline has one that its framework runs. A loop over 128 experts, launch
+    by launch, is slower still: ms-swift's page has 91.2 s a step under DeepSpeed, 9.6 under Megatron-LM."""
     found = steps(model, gpus=64, batch=512, tp=2, pp=4)
     assert max(found.values()) < most * min(found.values()), found
 
