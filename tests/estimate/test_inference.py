@@ -57,13 +57,25 @@ def test_a_ring_of_a_window_and_a_pass_is_kept_and_read_whole() -> None:
     ask = {"gpu": "gb10", "engine": "llama.cpp", "batch": 1, "prompt": 8192, "output": 2, "quant": "q4_0"}
     ring, window = (
         infer("gemma-3-4b", **ask, sets={"engine.token_budget": 2048, "engine.window_beside": beside})
-        for beside in (True, False)
+        for beside in (1, 0)
     )
     more = ring.memory.parts["kv_cache"] - window.memory.parts["kv_cache"]
     assert more == pytest.approx(29 * 2048 * 4096, rel=0.01)
     assert float(ring.tpot - window.tpot) > more / 273e9  # at the memory's rate at most
-    short = [infer("gemma-3-4b", **ask | {"prompt": 512}, sets={"engine.window_beside": b}).tpot for b in (True, False)]
+    short = [infer("gemma-3-4b", **ask | {"prompt": 512}, sets={"engine.window_beside": b}).tpot for b in (1, 0)]
     assert short[0] == short[1]
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp-b2700", "llama.cpp-metal-b4000", "llama.cpp-rocm-2024"])
+def test_llama_cpp_kept_and_read_all_until_it_had_rings(engine: str) -> None:
+    """llama.cpp before pull request 13194 (May 2025): layers with a window as those without, a mask apart."""
+    gpu = {"metal": "apple-m2-ultra-76core-192gb", "rocm": "mi300x"}.get(engine.split("-")[1], "h100")
+    old, plain = (
+        infer("gemma-2-2b", gpu=gpu, engine=engine, batch=1, prompt=8000, output=2, quant="q4_0", sets=sets)
+        for sets in ({}, {"model.blocks.0.mixer.window": np.inf})
+    )
+    assert old.memory.parts["kv_cache"] == plain.memory.parts["kv_cache"]
+    assert float(old.tpot) == pytest.approx(float(plain.tpot), rel=1e-6)
 
 
 def test_a_windowed_decode_step_stops_growing() -> None:

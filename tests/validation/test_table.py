@@ -476,6 +476,8 @@ def test_a_data_set_says_the_lengths_that_a_row_leaves_blank() -> None:
     assert own.kwargs["output"] == 90 and own.kwargs["prompt"] == 220
     spread = request(**blank | {"spread": "0.5,1.5"}, concurrency="8", batch="")
     assert spread.kwargs["spread"] == (0.5, 1.5) and "prompt_limit" not in spread.kwargs
+    longer = request(**blank | {"prompt": "2000", "output": "1500"}, concurrency="8", batch="")
+    assert longer.kwargs["prompt"] == 2000 and not {"prompt_limit", "output_limit"} & set(longer.kwargs)
 
 
 def test_cells_beyond_the_columns_are_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -282,6 +282,13 @@ def names_in(text: str, field: str = "a comma list") -> list[str]:
     return names
 
 
+def file_name(text: str, name: str) -> str:
+    """A file's name; RooflmError for an empty one, as a shell makes of a variable that is not set."""
+    if not text:
+        raise RooflmError(f"{name} is '', but it must be the name of a file: leave it out to write or read none")
+    return text
+
+
 def as_it_is(value: Any, _: str) -> Any:
     """A value that needs no reading."""
     return value
@@ -307,6 +314,7 @@ READ: dict[str, Callable[[Any, str], Any]] = {
     "sets": lambda pairs, _: assignments(pairs),
     "zips": lambda groups, _: [tuple(n.strip() for n in g.split(",")) for g in groups],
     "listed": names_in,
+    "file": file_name,
     "repeated": lambda given, field: [name for text in given for name in names_in(text, field)],
 }
 """Kind of argument -> the reader of what a person writes for it (text and name to the value); all others are as they

@@ -243,7 +243,7 @@ class Room:
     expert_tokens: Num = count(INF, "most tokens of a pass that its experts take at a time")
     block: Num = count(1, "tokens a KV block")
     window_kept: Num = share(0.0, "share of its tokens that a layer with a window keeps at least, whatever the window")
-    window_beside: bool = flag(False, "a layer with a window keeps a pass beside it, and tokens read all that is kept")
+    window_beside: Num = count(0, "passes that a layer keeps beside its window, which tokens read as well", 0, INF)
     shared_kept: bool = flag(False, "layers that read what an earlier one cached have room for a copy of their own")
     state_share: Num = share(0.0, "share of the cache's memory in a pool of recurrent states (0: one pool for all)")
     state_slots: Num = count(1, "recurrent states that this pool holds for each sequence that may run")

@@ -167,8 +167,8 @@ def compressed_bytes(a: CompressedAttention, quant: Quant, tokens: Num) -> Num:
 
 def beside_window(room: Room) -> Num:
     """Tokens that a layer's cache holds beside its window: those of a pass, where the engine keeps a ring of both
-    (llama.cpp, llama-kv-cache-iswa.cpp: n_swa + n_ubatch)."""
-    return pick(room.window_beside, room.token_budget, 0.0)
+    (llama.cpp, llama-kv-cache-iswa.cpp: n_swa + n_ubatch), or all, where it masks what is kept whole."""
+    return pick(room.window_beside > 0, room.token_budget, 0.0) * larger(room.window_beside, 1.0)
 
 
 def kv_bytes_per_sequence(model: Model, mapping: Mapping, quant: Quant, tokens: Num, room: Room = NO_MORE) -> Num:

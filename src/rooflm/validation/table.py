@@ -216,7 +216,8 @@ def request_of(cells: Mapping[str, str], row_id: str) -> Request:
     """The request of a row's cells. Unusable where it cannot be scored."""
     metric, measured = measured_of(cells)
     task = task_of(cells, metric)
-    kwargs = of_dataset(cells, task) | arguments(cells, task)
+    told = arguments(cells, task)
+    kwargs = of_dataset(cells, task, told) | told
     assumed = [cells["stand_in"]] if "stand_in" in cells else []
     own = {name: kwargs.pop(name) for name in (*MODEL_SIZES, *CARD_SIZES) if name in kwargs}
     release = str(kwargs.pop("release", ""))
@@ -244,11 +245,14 @@ def request_of(cells: Mapping[str, str], row_id: str) -> Request:
     )
 
 
-def of_dataset(cells: Mapping[str, str], task: str) -> dict[str, Any]:
-    """The lengths of the data set that a row names; of a run without load their means.
+def of_dataset(cells: Mapping[str, str], task: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    """The lengths of the data set that a row names; of a run without load their means. told: the row's own, which a
+    limit of the set does not hold where they are longer.
 
-    >>> of_dataset({"dataset": "sharegpt"}, "infer"), of_dataset({}, "serve")
+    >>> of_dataset({"dataset": "sharegpt"}, "infer", {}), of_dataset({}, "serve", {})
     ({'prompt': 220, 'output': 200}, {})
+    >>> of_dataset({"dataset": "sharegpt"}, "serve", {"prompt": 2000})
+    {'prompt': 220, 'output': 200, 'output_limit': 1024}
     """
     if "dataset" not in cells or task == TRAIN:
         return {}
@@ -256,8 +260,10 @@ def of_dataset(cells: Mapping[str, str], task: str) -> dict[str, Any]:
         found = lengths_of(cells["dataset"])
     except RooflmError as why:
         raise Unusable(str(why)) from None
-    if "spread" in cells:
-        found.pop("prompt_limit", None)
+    for name in ("prompt", "output"):
+        limit = f"{name}_limit"
+        if told.get(name, 0) > found.get(limit, math.inf) or (name == "prompt" and "spread" in cells):
+            found.pop(limit, None)
     return {k: v for k, v in found.items() if task == SERVE or k in ("prompt", "output")}
 
 
