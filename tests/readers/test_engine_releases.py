@@ -109,6 +109,12 @@ def test_the_build_that_runs_is_what_stands_in() -> None:
     assert "vllm==99 is in the range of no row: vllm-rocm stands in, of releases 0.23 to 0.31" in said
     for release, row in (("0.17", "vllm-0.14-rocm"), ("0.19", "vllm-0.14-rocm"), ("0.20", "vllm-0.20-rocm")):
         assert rooflm.infer("llama-3-8b", gpu="mi300x", engine=f"vllm-{release}").scenario.engine.name == row
+    others = (
+        ("sglang-0.3", "mi300x", "sglang-0.4-rocm"),
+        ("ollama-2025-07", "apple-m2-ultra-76core-192gb", "ollama-2025-08-metal"),
+    )
+    for engine, gpu, row in others:  # a release's row on CUDA has no twin of its own there
+        assert rooflm.infer("llama-3-8b", gpu=gpu, engine=engine).scenario.engine.name == row
     assert not out_of_range("engines/vllm-9.toml", "vllm") and not out_of_range("vllm-9.toml", "vllm")
 
 
