@@ -181,7 +181,7 @@ class SearchTask:
         return stated | {member.name: member.values[at[axis.name]] for axis in axes for member in axis.members}
 
     def error_band(self, spot: Location) -> dict[str, dict[str, float]]:
-        """Ends of the error bands of a point and the rows behind them, by output."""
+        """Ends of the error bands of a point and the rows behind them, by output; none where nothing was calibrated."""
         if self.bands is None:
             return {}
         axes, fixed, _ = self.grids[spot.grid]
@@ -190,6 +190,7 @@ class SearchTask:
         return {
             k: {end: int(at) if end == "rows" else float(at) for end, v in band.items() for at in np.ravel(v)[:1]}
             for k, band in found.items()
+            if np.ravel(band["rows"])[0]
         }
 
     def candidate(self, spot: Location, outputs: dict[str, float] | None = None) -> Candidate:
