@@ -148,6 +148,11 @@ class Task:
         with np.errstate(all="ignore") if any(map(np.any, broken.values())) else nullcontext():
             return self.estimate(scenario, request.assumed, request.warnings, broken)
 
+    def bands(self, axes: int = 0, **arguments: Any) -> dict[str, dict[str, Any]]:
+        """Error bands by output, over `axes` array dimensions."""
+        bands: dict[str, dict[str, Any]] = self.over(axes, **arguments).error_band
+        return bands
+
     def flat(self, axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
         """Outputs by dotted name (all, or those named), over `axes` array dimensions.
 

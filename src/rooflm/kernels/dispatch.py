@@ -29,6 +29,9 @@ from rooflm.kernels.training_factors import scans, trained
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, each, highest, is_plain, larger, pick, smaller
 
+STATES = 0.83
+"""Share of DRAM that decoding's kernels of recurrent states reach at most (H100 0.82 to 0.84: vLLM's pull requests
+43083 and 48110; B300 0.85: TensorRT-LLM's 14869; docs/decisions/0260)."""
 UNFUSED = 0.7
 """Share of either roof that plain batched products reach (Megatron-LM of 2021 within 2 %), and scores of indexers:
 927 to 1,152 TFLOP/s on MI355X (ROCm/aiter pull request 5434), 115 to 125 on H20 (FlagGems 4092; DeepGEMM's)."""
@@ -342,8 +345,8 @@ def _by_chunks(op: Op, s: Scenario, r: Rates) -> Num:
 
 def _states(op: Op, s: Scenario, r: Rates) -> Num:
     """Seconds of decoding's kernel of recurrent states, timed whole, so that the engine's factor does not apply: what
-    its blocks draw, and 0.83 of DRAM at most (vLLM's pull requests 43083, 48110: 0.82 to 0.84; docs/decisions/0260)."""
-    least = larger(op.bytes / (0.83 * r.dram), op.flops / taken(s, op.shape[2])) / s.engine.factors.stream_factor
+    its blocks draw, and STATES of DRAM at most."""
+    least = larger(op.bytes / (STATES * r.dram), op.flops / taken(s, op.shape[2])) / s.engine.factors.stream_factor
     return pick((op.shape[2] > 0) & (s.cluster.device.vendor == "nvidia"), least, 0.0)
 
 

@@ -54,11 +54,6 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
     return {**found, "memory_share": e.memory.total / e.memory.capacity, "legal": ~e.limits.illegal}
 
 
-def bands(axes: int = 0, **arguments: Any) -> dict[str, dict[str, Any]]:
-    """The error bands of a point or grid."""
-    return INFER.over(axes, **arguments).error_band
-
-
 @named
 @accept_columns
 def search_infer(
@@ -153,6 +148,8 @@ def search_infer(
     refuse_none(any(kept for kept, _ in runnable), (why for _, why in runnable))
     batches = Axis("batch", listed(batch, BATCHES))
     grid = Grid((*asked.free, joint_axis(asked.splits, DEGREES), batches), asked.fixed)
-    task = SearchTask(evaluate, (grid,), asked.goal, asked.limits, asked.outputs, ("batch",), TWIN_OUTPUTS, bands=bands)
+    task = SearchTask(
+        evaluate, (grid,), asked.goal, asked.limits, asked.outputs, ("batch",), TWIN_OUTPUTS, bands=INFER.bands
+    )
     found = remedied(INFER, search(task, on, assumed=asked.assumptions(shared)), shared)
     return replace(found, model=asked.model.name, prices=searched_prices(found, listed(gpu), cluster, arguments))

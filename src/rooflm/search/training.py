@@ -122,11 +122,6 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
     return {**found, "memory_share": e.memory.total / e.memory.capacity, "legal": ~broken}
 
 
-def bands(axes: int = 0, **arguments: Any) -> dict[str, dict[str, Any]]:
-    """The error bands of a training grid."""
-    return TRAIN.over(axes, **arguments).error_band
-
-
 def refused(plain: Mapping[str, Any]) -> tuple[str, ...]:
     """What rules a plain point out, in a sentence, where nothing that was searched is legal, or near it."""
     try:
@@ -257,7 +252,7 @@ def search_train(
         raise RooflmError(f"no split of {found.name} over {many} GPUs is legal with these degrees")
     run = OF_RUN if tokens else ()
     outputs = tuple(dict.fromkeys((*SHOWN, *run, goal.key, *(k.key for k in limits if k.key != "memory_share"))))
-    task = SearchTask(evaluate, tuple(grids), goal, tuple(limits), outputs, (), TWIN_OUTPUTS, bands=bands)
+    task = SearchTask(evaluate, tuple(grids), goal, tuple(limits), outputs, (), TWIN_OUTPUTS, bands=TRAIN.bands)
     plain = nest({**fixed, **{axis.name: axis.values[0] for axis in free}, "gpus": counts[0]})
     known = assumptions_of(build_training, plain, gpu=gpu, engine=more["engine"], dtype=dtype)
     answer = search(task, on, assumed=(*(t for t in known if t.partition(" ")[0] not in DECIDED), *assumed))
