@@ -99,7 +99,7 @@ BAD = [
     ("graphs", [1, 200000000], "whole numbers from 1 to 65536 that rise"),
     ("step", -1e-3, "0 or more"),
     ("step", math.inf, "0 or more"),
-    ("many_experts", "nobody", "it must be one of 1stage, aiter, cutlass"),
+    ("many_experts", "nobody:8", "it must be one of 1stage, aiter, cutlass"),
     ("all_reduce", "ring", "it must be one of nccl, custom"),
     ("overlap", 1, "it must be true or false"),
     ("gemm_factor", 0, "above 0"),

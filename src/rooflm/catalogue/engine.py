@@ -76,7 +76,7 @@ class Kernels:
     reduce_norm_on: str = word("", "generations of cards on which it does so then, with commas; -NAME: a card not")
     reduce_bits: Num = number(16.0, "bits a value of large all-reduces carries (quick reduce: 4.5, 6.5 or 8.5)", low=1)
     experts: str = word("", "libraries of experts' products, with commas; -NAME: its release lacks one (none: usual)")
-    many_experts: str = word("", "as `experts`, besides, of layers of more than 32 experts")
+    many_experts: str = named("as `experts`, besides, of layers of more experts than so many: moe_wna16:32")
     untuned: str = word("", "whose kernels take products of blocks that its library is not tuned for (none: its own)",
                         ("", "ck", "triton", "flashinfer"))  # fmt: skip
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")
@@ -131,6 +131,7 @@ class Kernels:
                             ("gated-delta", "kda", "mamba2", "lightning"))  # fmt: skip
     delta_rate: Num = number(0.0, "FLOPs a clock of an SM in decoding's kernel of a gated delta's states (0: no limit)")
     mamba_rate: Num = number(0.0, "the same of Mamba-2's states")
+    states_on: str = word("", "makers of cards on which these two hold, with commas")
     delta_steps: Num = number(0.0, "vector FLOPs a state value of scans that take a prompt token by token (0: chunks)")
     fused_scans: str = word("", "generations of cards where prompts' scans by gated deltas are one kernel, with commas")
     mixed_scans: bool = flag(False, "gated deltas of decoding sequences go by chunks in passes with prompts")

@@ -347,7 +347,7 @@ def _states(op: Op, s: Scenario, r: Rates) -> Num:
     """Seconds of decoding's kernel of recurrent states, timed whole, so that the engine's factor does not apply: what
     its blocks draw, and STATES of DRAM at most."""
     least = larger(op.bytes / (STATES * r.dram), op.flops / taken(s, op.shape[2])) / s.engine.factors.stream_factor
-    return pick((op.shape[2] > 0) & (s.cluster.device.vendor == "nvidia"), least, 0.0)
+    return pick((op.shape[2] > 0) & (s.cluster.device.vendor in listed(s.engine.kernels.states_on)), least, 0.0)
 
 
 @lru_cache(maxsize=4096)

@@ -31,8 +31,6 @@ from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 OTHER = ("plain", "untuned")
 """Kernels of another purpose (no gate projection), or that ran without tuning."""
-MANY = 32
-"""Experts of a layer up to which vLLM 0.7 took Marlin's kernels for 4-bit integers (quantization/awq_marlin.py)."""
 WIDER = {"mxfp4_mxfp8": ("mxfp4",)}
 """Data type -> those whose kernels take the same weights with wider activations: legal, and fast for few tokens."""
 
@@ -159,9 +157,9 @@ def filled(kernel: Choice, hidden: Num, width: Num) -> tuple[Num, ...]:
 def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...]:
     """The kernels that experts may run on. spread_out: over several ranks."""
     k = s.engine.kernels
-    many = k.many_experts and any(np.max(b.ffn.experts) > MANY for b in s.model.blocks if isinstance(b.ffn, MoE))
-    told = f"{k.experts}, {k.many_experts}".strip(", ") if many else k.experts
-    return choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, told, k.launched)
+    most = max((np.max(b.ffn.experts) for b in s.model.blocks if isinstance(b.ffn, MoE)), default=0)
+    further = [name for name, few in (part.split(":") for part in k.many_experts.split()) if most > float(few)]
+    return choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, ", ".join([k.experts, *further]), k.launched)
 
 
 def expert_families(s: Scenario) -> set[str]:

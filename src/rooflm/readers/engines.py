@@ -197,10 +197,11 @@ def known_words(field: str, value: Any, label: str) -> None:
         raise RooflmError(f"{label} is {value!r}, but it must be one of {', '.join(kernel_names())}")
     among: dict[str, Callable[[], Collection[str]]] = {
         "schemes": lambda: KINDS, "elsewhere": device_words, "padded": lambda: {e.dtype for e in entries_of("gemm")},
-        **dict.fromkeys(LIBRARIES, lambda: {e.family for e in entries_of("moe")} - {"", "plain"}),
         "reduce_norm_on": generations, "gates_on": generations, "scaled_on": generations,
         "narrow_prompts": generations, "fused_scans": generations, "tuned_experts_on": lambda: names("gpu"),
+        "states_on": lambda: words_of("gpu", "vendor"),
         **{name: lambda: PRESETS for name, about in ABOUT.items() if about.kind == "named" and not about.among},
+        **dict.fromkeys(LIBRARIES, lambda: {e.family for e in entries_of("moe")} - {"", "plain"}),
     }  # fmt: skip
     apart = field == "padded" or (field in ABOUT and ABOUT[field].kind == "named")
     pieces = (value.split() if apart else listed(value)) if field in among else ()
