@@ -7,17 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Device
-from rooflm.catalogue.model import Model
-from rooflm.catalogue.quant import Quant
 from rooflm.estimate import guessing
 from rooflm.estimate import memory as mem
 from rooflm.estimate.figures import Memory
 from rooflm.estimate.step import add_up
 from rooflm.kernels.collectives import IN_SWITCH_KINDS
-from rooflm.scenario.kept import kept
-from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, floor, highest, larger, pick, smaller
 
@@ -41,7 +36,9 @@ class Needs(NamedTuple):
 
 def needs(s: Scenario) -> Needs:
     """The memory that a scenario needs, a sequence and a token at a time."""
-    weights, trial = held_weights(s.model, s.mapping, s.quant, s.engine), trial_bytes(s)
+    even, trial = s.engine.stages.even_stages, trial_bytes(s)  # stages cut evenly hold the same each
+    one = replace(s.mapping, pp=1) if even else s.mapping
+    weights = mem.weight_bytes(s.model, one, s.quant) / (s.mapping.pp if even else 1)
     own = pick(trial > 0, 0.0, 1.0)
     token, logit = own * token_bytes(s), (1 if s.workload.logits == "all" else own) * logit_bytes(s)
     need = Needs(weights, sequence_bytes(s), token, logit, copy_bytes(s), trial, kept_bytes(s))
@@ -49,14 +46,6 @@ def needs(s: Scenario) -> Needs:
         return need
     some, (more, cache) = np.asarray(s.speculation.guesses) > 0, guessing.held(s, sequence_bytes)
     return need._replace(weights=weights + some * more, sequence=need.sequence + some * cache)
-
-
-@kept
-def held_weights(model: Model, m: Mapping, quant: Quant, engine: Engine) -> Num:
-    """Bytes of weights on the fullest device; all stages hold the same where the engine cuts them evenly."""
-    if engine.stages.even_stages:
-        return mem.weight_bytes(model, replace(m, pp=1), quant) / m.pp
-    return mem.weight_bytes(model, m, quant)
 
 
 class Running(NamedTuple):

@@ -110,6 +110,7 @@ def extra_share(model: Model, mapping: Mapping) -> Num:
     return pick(model.extra_params < 0, model.extra_params / mapping.tp, model.extra_params)
 
 
+@kept
 def weight_bytes(model: Model, mapping: Mapping, quant: Quant) -> Num:
     """Bytes of weights on the fullest device; norms and router stay at 16 bits, mostly also embedding and head.
 

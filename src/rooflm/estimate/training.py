@@ -151,8 +151,8 @@ class TrainingFigures(Figures):
     @figure
     def flops_time(self) -> Num:
         """Seconds of a step if only its FLOPs took time, each at the peak of its data type."""
-        peak = rates(self.scenario).peak
-        each = sum(ts.flops_seconds([t.node for t in group], peak) for group in self.timed.passes.values())
+        peak, ops = rates(self.scenario).peak, [t.node for group in self.timed.passes.values() for t in group]
+        each = sum(ts.count_flops([op]) / peak[op.rate] for op in ops if isinstance(op, Op))
         return each * self.micro_batches / self.scenario.mapping.pp
 
     @figure

@@ -398,11 +398,6 @@ def count_flops(nodes: Sequence[Op | Comm]) -> Num:
     return sum(n.count * n.flops for n in nodes if isinstance(n, Op) and n.kind in PRODUCTS) + 0.0
 
 
-def flops_seconds(nodes: Sequence[Op | Comm], peak: dict[str, Num]) -> Num:
-    """Seconds of the nodes if only their FLOPs took time, each at its own rate."""
-    return sum(count_flops([n]) / peak[n.rate] for n in nodes if isinstance(n, Op)) + 0.0
-
-
 def unsplit(s: Scenario, causal: bool) -> dict[str, Nodes]:
     """Forward nodes of one sequence through the whole model on one device, experts evenly loaded; `forward_flops`."""
     even = replace(s, mapping=Mapping(), engine=s.engine.but(flash=causal), training=replace(s.training, imbalance=1.0))

@@ -31,10 +31,13 @@ def mlp_ops(c: Context, count: Num, f: MLP, part: str = "mlp", name: str = "") -
 
 
 def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
-    """Router, dispatch, experts with their weighted sum, and the shared expert.
+    """Router, dispatch, experts with their weighted sum, and the shared expert, which a small decode pass runs on a
+    stream beside them (`shared_aside`).
 
     With ep <= tp every rank of the tensor group holds all tokens, works on its own experts and the usual all-reduce
-    combines. With ep > tp tokens travel: an all-to-all to the ranks of their experts and one back."""
+    combines. With ep > tp tokens travel: an all-to-all to the ranks of their experts and one back.
+    Source of the stream: vLLM, VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD; SGLang, DUAL_STREAM_TOKEN_THRESHOLD in
+    qwen2_moe.py and deepseek_v2.py; TensorRT-LLM, multi_stream_utils.py (in CUDA graphs)."""
     h, tokens, b, inner = c.model.hidden, c.tokens, c.quant.half_bytes, f.inner(c.model.hidden)
     has_latent = not is_plain(f.latent, 0)
     router = gemm("router", "moe", count, tokens, f.experts, h, (b, b, 4.0))
@@ -55,19 +58,11 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
         shared = mlp_ops(c, count, MLP(f.shared_width, f.gated), "moe", "shared_")
         if not c.training and not c.kernels.epilogue:
             shared += shared_join(c, count, f)
-        nodes += overlapping(c, shared)
+        if c.work.prefill is None and not is_plain(c.kernels.shared_aside, 0):
+            few = pick(tokens <= c.kernels.shared_aside, 1.0, 0.0)
+            shared = [node._replace(overlapped=few) if isinstance(node, Op) else node for node in shared]
+        nodes += shared
     return nodes
-
-
-def overlapping(c: Context, nodes: list[Op | Comm]) -> list[Op | Comm]:
-    """The shared expert's ops, overlapped where a small decode pass runs them on a stream beside the routed experts.
-
-    Source: vLLM, VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD; SGLang, DUAL_STREAM_TOKEN_THRESHOLD in qwen2_moe.py and
-    deepseek_v2.py; TensorRT-LLM, multi_stream_utils.py (in CUDA graphs)."""
-    if c.work.prefill is not None or is_plain(c.kernels.shared_aside, 0):
-        return nodes
-    few: Num = pick(c.tokens <= c.kernels.shared_aside, 1.0, 0.0)
-    return [node._replace(overlapped=few) if isinstance(node, Op) else node for node in nodes]
 
 
 def shared_join(c: Context, count: Num, f: MoE) -> list[Op | Comm]:

@@ -186,9 +186,8 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
             wide = over(math.inf, *all_of)
         if all_read and highest(few):
             rows, each, behind = a_pass
-            keys = attended(each, behind, math.inf)
-            split = _latents_of(rows, keys, heads * each, latent, rope, op.widths[1], w.half, w, s, r)
-            wide = pick(few, smaller(wide, split), wide)
+            sizes = (rows, attended(each, behind, math.inf), heads * each, latent, rope)
+            wide = pick(few, smaller(wide, _mla_decode(op._replace(shape=sizes), w, s, r, prompts=True)), wide)
         wide = wide * k.wide_latents
         if highest(s.quant.widths["attention"][1]) < 2:  # operands of both absorbed products
             chain = 4.0 * k.absorb_chain * sequences * new * heads * (qk - rope + latent)
@@ -261,25 +260,17 @@ def _decode_constants(group: Num, size: float, width: str, w: Where) -> Any:
     return kind._make(a[0] if len({*a}) == 1 else np.array(a)[which] for a in fields)
 
 
-def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
-    """Latent attention of one query a sequence, absorbed; graphs replay it, so the host's floor is left out.
+def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates, prompts: bool = False) -> Num:
+    """Latent attention of one query a sequence (or of few tokens of prompts), absorbed; graphs replay it, so the host's
+    floor is left out.
 
     Engines share its libraries (FlashMLA, FlashInfer, CUTLASS): tables measured eagerly (57 us a call) say little of a
     kernel in a graph, so there the other engines' stand in."""
-    width = w.half if s.engine.kernels.attention != "own" else _cache_width(op, w, s)  # Triton's widens a narrow cache
+    k, sms, own = s.engine.kernels, s.cluster.device.sms, s.engine.kernels.attention == "own"
+    width = _cache_width(op, w, s) if own and not prompts else w.half  # Triton's widens a narrow cache
+    fit = in_graphs("mla", mla.MlaDecodeConstants, w, width, "mla-decode" if own else f"mla-decode-{k.attention}")
     rows, keys, heads, latent, rope = op.shape
-    return _latents_of(rows, keys, heads, latent, rope, op.widths[1], width, w, s, r)
-
-
-def _latents_of(
-    rows: Num, keys: Num, heads: Num, latent: Num, rope: Num, kv_bytes: Num, width: str,
-    w: Where, s: Scenario, r: Rates,
-) -> Num:  # fmt: skip
-    """The same of `rows` queries of so many heads over `keys` tokens."""
-    k, sms = s.engine.kernels, s.cluster.device.sms
-    kernel = "mla-decode" if k.attention == "own" else f"mla-decode-{k.attention}"
-    fit = in_graphs("mla", mla.MlaDecodeConstants, w, width, kernel)
-    call = partial(mla.mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=kv_bytes,
+    call = partial(mla.mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1],
                    peak=r.peak["half"], bandwidth=r.dram, sms=sms)  # fmt: skip
     if k.cut_caches:  # as the SMs ask for, not always into so many as Triton's
         fit = tuple(c._replace(max_splits=attention.SPLITS[-1]) for c in fit)
