@@ -82,12 +82,12 @@ def on_card(row: Row, cards: tuple[str, ...]) -> Engine:
 
 
 def scaled(engine: Engine, factors: Mapping[str, float]) -> Engine:
-    """The engine with some of its constants multiplied.
+    """The engine with some of its constants multiplied; of one that is 0 the factor is the value.
 
-    >>> scaled(Engine("x").but(step=2.0), {"step": 1.5}).host.step
-    3.0
+    >>> scaled(Engine("x").but(step=2.0), {"step": 1.5}).host.step, scaled(Engine("x"), {"step": 1.5}).host.step
+    (3.0, 1.5)
     """
-    return engine.but(**{k: engine.value(k) * v for k, v in factors.items()}) if factors else engine
+    return engine.but(**{k: (engine.value(k) or 1.0) * v for k, v in factors.items()}) if factors else engine
 
 
 def family_of(name: str) -> str:
