@@ -116,7 +116,7 @@ def layers_host(s: Scenario) -> Num:
         launched: Num = experts + gathered * b.ffn.tensors if isinstance(b.ffn, MoE) else dense
         layers = layers + b.count * launched
     plans = 0.0 if is_plain(overlap, 0) else m.pp * m.vp * host.chunk_host * (overlap > 0)  # no axis where nothing is
-    return s.cluster.launching * (layers + plans) * (1.0 - host.graphed)
+    return (layers + plans) * (1.0 - host.graphed)
 
 
 def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num, given: Num = 0) -> Num:
