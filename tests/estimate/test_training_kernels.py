@@ -131,6 +131,17 @@ def test_layers_bound_by_the_host_take_what_the_engine_says_on_any_machine() -> 
     assert float(fast.step_time) == pytest.approx(float(slow.step_time), rel=0.05)
 
 
+def test_plain_kernels_that_a_tensor_group_shares_wait_for_dtensors() -> None:
+    """Qwen3-32B at TP 8, 2,048 tokens: 21 ms a layer (docs/decisions/0272); DeepSpeed has no DTensors."""
+    given = {"gpu": "h100", "gpus": 8, "batch": 1, "seq": 2048, "recompute": "full", "sets": {"engine.fused": False}}
+
+    def host(engine: str, tp: int) -> float:
+        return float(rooflm.train("qwen3-32b", engine=engine, tp=tp, **{**given, "batch": 8 // tp}).parts["host"])
+
+    assert host("fsdp", 8) > host("deepspeed", 8) + 0.2
+    assert rooflm.load_engine("deepspeed").host.dtensor == 0 < rooflm.load_engine("torchtitan").host.dtensor
+
+
 def test_routers_of_many_kernels_and_packed_documents_take_the_host_longer() -> None:
     given = {"gpu": "h100", "engine": "megatron-bridge", "gpus": 8, "ep": 8, "batch": 8, "seq": 64, "micro_batch": 1}
 
