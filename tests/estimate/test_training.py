@@ -484,8 +484,9 @@ def test_there_is_no_fp32_copy_of_fp32_weights(engine: str) -> None:
 
 def test_experts_of_transformers_before_version_five_wait_for_python() -> None:
     asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "h100", "gpus": 8, "zero": 3, "batch": 8, "seq": 4096}
-    asked |= {"engine": "peft", "efficiency": "calibrated"}
-    assert run(**asked).step_time > 2 * run(**asked, sets={"engine.grouped": True}).step_time
+    old, new = (run(**asked, engine=engine, efficiency="calibrated") for engine in ("peft-0.17", "peft"))
+    assert old.step_time > 2 * run(**asked, engine="peft-0.17", sets={"engine.grouped": True}).step_time
+    assert float(old.step_time) > 1.5 * float(new.step_time)
 
 
 def test_cards_take_the_factors_of_kernels_that_they_run() -> None:

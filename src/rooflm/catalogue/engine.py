@@ -195,6 +195,7 @@ class Host:
     issue_prefill: Num = number(0.0, "host time a kernel launch of a pass with prompts", "s")
     issue_decode: Num = number(0.0, "host time a kernel launch in decoding (a CUDA graph makes it small)", "s")
     eager: Num = number(0.0, "the same, from Python, of a pass no graph holds (training: plain kernels), if more", "s")
+    dtensor: Num = number(0.0, "training: time more a launch of plain kernels that a tensor group shares", "s")
     eager_experts: Num = number(0.0, "the same of experts' kernels and recurrent scans, in passes with prompts", "s")
     eager_scans: Num = number(0.0, "the same of recurrent scans alone, where that is more", "s")
     experts_once: bool = flag(False, "one call issues its own experts' kernels (not Triton's, nor beside its blocks)")

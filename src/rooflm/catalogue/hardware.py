@@ -155,7 +155,7 @@ class Cluster:
     tiers: tuple[Link, ...] = field(default=(), metadata=part(Link, many=True))
     host_bandwidth: Num = number(25e9, "one way between a device and host memory, for offload", "bytes/s", above=True)
     unified: bool = flag(False, "host and device share one memory: what leaves the one for the other takes its room")
-    launching: Num = number(1.0, "time of a launch from its hosts' Python over that of the engines' rows", above=True)
+    launching: Num = number(1.0, "time of a server's launch from Python over that of the engines' rows", above=True)
 
     def __repr__(self) -> str:
         """Name, device and tiers."""

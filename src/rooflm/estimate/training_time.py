@@ -111,12 +111,10 @@ def layers_host(s: Scenario) -> Num:
     experts: Num = packed + (host.moe_host + host.router_host * host.router_apart)
     dense: Num = packed + host.layer_host
     gathered: Num = host.expert_gather * (np.asarray(m.zero) >= 3) / m.ep * (not s.engine.kernels.grouped)
-    layers: Num = 0
-    for b in blocks:
-        launched: Num = experts + gathered * b.ffn.tensors if isinstance(b.ffn, MoE) else dense
-        layers = layers + b.count * launched
+    launched = ((b.count, experts + gathered * b.ffn.tensors if isinstance(b.ffn, MoE) else dense) for b in blocks)
+    layers: Num = sum(count * each for count, each in launched)
     plans = 0.0 if is_plain(overlap, 0) else m.pp * m.vp * host.chunk_host * (overlap > 0)  # no axis where nothing is
-    return s.cluster.launching * (layers + plans) * (1.0 - host.graphed)
+    return (layers + plans) * (1.0 - host.graphed)
 
 
 def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num, given: Num = 0) -> Num:
@@ -154,7 +152,8 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
     for (phase, place), part in sections.items():
         open_ = exposed(part, s)
         total = part.compute + sum(open_.values())
-        each = pick(e.kernels.fused, e.host.issue_prefill, larger(e.host.issue_prefill, e.host.eager))
+        plain = e.host.eager + e.host.dtensor * (np.asarray(s.mapping.tp) > 1)
+        each = pick(e.kernels.fused, e.host.issue_prefill, larger(e.host.issue_prefill, plain))
         issue = real * part.kernels * each * (1.0 - e.host.graphed)
         if place == "layers":
             once = part.kernels / sections["forward", "layers"].kernels * ISSUED["forward"]
