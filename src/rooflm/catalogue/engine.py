@@ -1,7 +1,6 @@
 """Engine: the software that runs a model, as the few constants that matter for time and memory.
 
-A row of data/engines/*.toml: which kernels it uses (fused or not, which attention, which all-reduce), what the host
-costs a kernel and a step, whether decoding is replayed from CUDA graphs, and how it spends memory."""
+A row of data/engines/*.toml: which kernels it uses, what the host costs a kernel and a step, how it spends memory."""
 
 from __future__ import annotations
 

@@ -97,8 +97,7 @@ STILL, DRAWN, SLOWEST = 0.25, 0.9, 0.15
 
 def held(device: Device) -> Num:
     """How many times slower a card's clock goes at the power that its owner holds it to, likewise, but for STILL."""
-    left = (device.power_limit - STILL * device.tdp) / (DRAWN * device.tdp - STILL * device.tdp)
-    return smaller(larger(left, SLOWEST**3), 1.0) ** -ROOT
+    return smaller(larger((device.power_limit / device.tdp - STILL) / (DRAWN - STILL), SLOWEST**3), 1.0) ** -ROOT
 
 
 def drawn(fitted: float, watts: Num, used: Num) -> Num:
