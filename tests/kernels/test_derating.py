@@ -14,7 +14,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
 from rooflm.estimate.request import timed_passes
 from rooflm.estimate.step import prompt_factor
-from rooflm.kernels.derating import beside_units, derating, drawn, matrix_share, reach, softmax_share, warp_share
+from rooflm.kernels.derating import beside_units, derating, drawn, held, matrix_share, reach, softmax_share, warp_share
 from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
@@ -97,8 +97,8 @@ def test_a_chip_with_fewer_watts_multiplies_more_slowly() -> None:
 
 
 def test_a_card_held_below_its_watts_multiplies_more_slowly_and_streams_as_before() -> None:
-    """A power limit takes the cube root of a clock, of products by matrix units and of kernels counted by the clock
-    alike: llama-bench on RTX PRO 6000 reaches 0.77 of its prompts' rate at 300 of 600 W, decoding 0.93."""
+    """A power limit slows the clock, of products by matrix units and of kernels counted by the clock alike: llama-bench
+    on RTX PRO 6000 reaches 0.77 of its prompts' rate at 300 of 600 W, decoding 0.93."""
     given: dict[str, Any] = {"model": "llama-2-7b", "gpu": "rtx-pro-6000", "engine": "llama.cpp", "quant": "q4_0"}
     whole, half = (
         infer(**given, batch=1, prompt=512, output=128, sets={"cluster.device.power_limit": watts})
@@ -108,6 +108,17 @@ def test_a_card_held_below_its_watts_multiplies_more_slowly_and_streams_as_befor
     assert float(half.tpot) / float(whole.tpot) < 1.1
     above = replace(load_device("rtx-pro-6000"), power_limit=900.0)
     assert derating(above, "vllm") == derating(load_device("rtx-pro-6000"), "vllm")
+
+
+@pytest.mark.parametrize(
+    ("card", "watts", "measured"),
+    [*(("rtx-pro-6000", w, m) for w, m in ((500, 0.99), (400, 0.915), (300, 0.77), (250, 0.64), (200, 0.55))),
+     ("rtx-3090", 300, 0.96), ("rtx-3090", 280, 0.955), ("rtx-3090", 250, 0.876), ("h100", 60, 0.15)],
+)  # fmt: skip
+def test_what_a_card_takes_at_any_clock_comes_off_its_limit_first(card: str, watts: float, measured: float) -> None:
+    """Rates of prompts (llama-bench on RTX PRO 6000; MiniMax M2.5 on RTX 3090, llmgarage.ai) and of training (RTX 3090
+    at 280 W, Puget Systems) over those without a limit; below what it takes anyway a card keeps its lowest clock."""
+    assert 1 / held(replace(load_device(card), power_limit=float(watts))) == pytest.approx(measured, rel=0.1)
 
 
 @pytest.mark.parametrize("watts", [100.0, 300.0])

@@ -27,6 +27,8 @@ ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
         ("vllm-0.2.5", "vllm-2023"),
         ("vllm-0.2.7", "vllm-2024"),
         ("vllm-0.3.3", "vllm-2024"),
+        ("vllm-0.5.2", "vllm-2024"),
+        ("vllm-0.5.4", "vllm-0.5.3"),
         ("vllm-0.6", "vllm-2024-11"),
         ("vllm-0.8.5", "vllm-0.8"),
         ("vllm-v0.10.1", "vllm-0.8"),

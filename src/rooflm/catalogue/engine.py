@@ -1,7 +1,6 @@
 """Engine: the software that runs a model, as the few constants that matter for time and memory.
 
-A row of data/engines/*.toml: which kernels it uses (fused or not, which attention, which all-reduce), what the host
-costs a kernel and a step, whether decoding is replayed from CUDA graphs, and how it spends memory."""
+A row of data/engines/*.toml: which kernels it uses, what the host costs a kernel and a step, how it spends memory."""
 
 from __future__ import annotations
 
@@ -207,6 +206,7 @@ class Host:
     sequence: Num = number(0.0, "host time a sequence in a pass (sampling, bookkeeping)", "s")
     listed: Num = number(0.0, "time a KV block of a decoding sequence, where lists of them are made at each step", "s")
     message: Num = number(0.0, "host time of a message between a pipeline's stages, or that brings the token back", "s")
+    remote: Num = number(0.0, "host time a pass whose tensor group has a process a device that is called (Ray)", "s")
     request: Num = number(0.0, "time once a request until its client sees the first token; others do not wait", "s")
     front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
     tokenise: Num = number(0.0, "time a prompt token in that front end (its text becomes tokens)", "s")

@@ -113,7 +113,7 @@ def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> 
     e = host_of(s)
     issue = issue_time(e, run.micro, graphed(e, contexts_of(s)), launching=s.cluster.launching)
     each = e.host.sequence + e.host.listed * contexts_of(s) / e.room.block
-    tick = step(timed, e, s.cluster.device, r, issue, run.micro * each)
+    tick = step(timed, e, s.cluster.device, r, issue, run.micro * each + e.host.remote * (s.mapping.tp > 1))
     if e.residuals is None:
         return tick
     k = e.residuals.factor("decode", s, run.sequences)
@@ -125,7 +125,8 @@ def prefill_step(s: Scenario, timed: Sequence[Timed], r: Rates, sequences: Num) 
     e = host_of(s)
     experts, held = of_experts(timed, s), captured(e, s.model)
     issue = issue_time(e, sequences * s.workload.new, held, experts, s.cluster.launching)
-    return step(timed, e, s.cluster.device, r, issue, sequences * e.host.sequence, prompts=True)
+    fixed = sequences * e.host.sequence + e.host.remote * (s.mapping.tp > 1)
+    return step(timed, e, s.cluster.device, r, issue, fixed, prompts=True)
 
 
 def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:

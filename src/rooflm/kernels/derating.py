@@ -91,11 +91,13 @@ def derating(device: Device, *engines: str) -> Derating:
 
 ROOT = 1.0 / 3.0
 """Products at a card's power take the cube root of `drawn` longer: dynamic power goes with frequency cubed."""
+STILL, DRAWN, SLOWEST = 0.25, 0.9, 0.15
+"""Of TDP: what a card takes at any clock, and what prompts draw; and the least share of its clock (decision 0274)."""
 
 
 def held(device: Device) -> Num:
-    """How many times slower a card's clock goes at the power that its owner holds it to: the cube root, likewise."""
-    return larger(device.tdp / device.power_limit, 1.0) ** ROOT
+    """How many times slower a card's clock goes at the power that its owner holds it to, likewise, but for STILL."""
+    return smaller(larger((device.power_limit / device.tdp - STILL) / (DRAWN - STILL), SLOWEST**3), 1.0) ** -ROOT
 
 
 def drawn(fitted: float, watts: Num, used: Num) -> Num:

@@ -318,7 +318,7 @@ class StepTable:
         stages = int(np.max(s.mapping.pp))
         self.apart = bool(e.host.ahead) and int(np.max(s.mapping.tp * s.mapping.cp)) * stages > 1
         sent = stages * (stages > 1)  # messages of a pass, the one back to the first stage among them
-        self._step = float(e.host.step) + sent * float(e.host.message)
+        self._step = float(e.host.step + sent * e.host.message + e.host.remote * (np.max(s.mapping.tp) > 1))
         self._sequence, self._overlap = float(e.host.sequence), e.host.overlap
         self._listed = float(e.host.listed / e.room.block)
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
