@@ -71,13 +71,13 @@ a request's time: runs under a campaign's load cannot tell it (2 and 9 ms do ali
 
 
 @lru_cache
-def by_hand(engine: str, release: str) -> Constants:
+def by_hand(engine: str, release: str = "") -> Constants:
     """What an engine's row states with its reason, which no fit moves, as the row of a release has it.
 
     >>> by_hand("vllm", "vllm-0.19"), by_hand("vllm", "vllm-0.11.1")["carry"]
     ({'carry': 1.2e-06}, 4.049e-06)
     """
-    return {n: load_engine(release).value(n) for n in PRIORS if n in held(engine)}
+    return {n: load_engine(release or engine).value(n) for n in PRIORS if n in held(engine)}
 
 
 class Theta(NamedTuple):
@@ -101,7 +101,7 @@ class Theta(NamedTuple):
         for (whose, name), log in zip(self.names, self.logs.tolist(), strict=True):
             if whose in ("", engine):
                 found[name] = PRIORS[name].at(log)
-        return found | by_hand(engine, release or engine)
+        return found | by_hand(engine, release)
 
 
 def start(engines: Iterable[str]) -> Theta:
