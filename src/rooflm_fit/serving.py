@@ -89,7 +89,7 @@ def residuals(items: Sequence[Prepared], theta: Theta) -> Array:
     """log(predicted / measured), (cases, 2)."""
     out = np.zeros((len(items), 2))
     for i, p in enumerate(items):
-        ttft, tpot = predict(p, theta.constants(p.case.engine))
+        ttft, tpot = predict(p, theta.constants(p.case.engine, p.pool.table.components.scenario.engine.name))
         out[i] = np.log(ttft / p.case.ttft), np.log(tpot / p.case.tpot)
     return out
 

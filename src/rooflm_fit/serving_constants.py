@@ -71,13 +71,13 @@ a request's time: runs under a campaign's load cannot tell it (2 and 9 ms do ali
 
 
 @lru_cache
-def by_hand(engine: str) -> Constants:
-    """What an engine's row states with its reason, which no fit moves.
+def by_hand(engine: str, release: str = "") -> Constants:
+    """What an engine's row states with its reason, which no fit moves, as the row of a release has it.
 
-    >>> by_hand("sglang"), by_hand("vllm")
-    ({'request': 0.002}, {})
+    >>> by_hand("vllm", "vllm-0.19"), by_hand("vllm", "vllm-0.11.1")["carry"]
+    ({'carry': 1.2e-06}, 4.049e-06)
     """
-    return {n: load_engine(engine).value(n) for n in PRIORS if n in held(engine)}
+    return {n: load_engine(release or engine).value(n) for n in PRIORS if n in held(engine)}
 
 
 class Theta(NamedTuple):
@@ -95,13 +95,13 @@ class Theta(NamedTuple):
         """With one constant larger by the factor exp(BUMP)."""
         return self._replace(logs=self.logs + BUMP * (np.arange(len(self.logs)) == index))
 
-    def constants(self, engine: str) -> Constants:
-        """The constants of an engine: those that its row states stay."""
+    def constants(self, engine: str, release: str = "") -> Constants:
+        """The constants of an engine: those that its row states stay, as its release's row has them."""
         found = {n: p.value for n, p in PRIORS.items()}
         for (whose, name), log in zip(self.names, self.logs.tolist(), strict=True):
             if whose in ("", engine):
                 found[name] = PRIORS[name].at(log)
-        return found | by_hand(engine)
+        return found | by_hand(engine, release)
 
 
 def start(engines: Iterable[str]) -> Theta:
