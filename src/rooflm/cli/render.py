@@ -248,7 +248,9 @@ def judgement(grid: Any, place: tuple[int, ...]) -> str:
 
 def column(key: str, outputs: Any) -> tuple[str, str, Any]:
     """Key, heading and formatter of an output."""
-    known = {c[0]: c for c in (*GRID_COLUMNS, *RUN_COLUMNS, *FAILURE_COLUMNS, *TRAIN_COLUMNS, *COST_COLUMNS, *SHARE_COLUMNS)}
+    known = {
+        c[0]: c for c in (*GRID_COLUMNS, *RUN_COLUMNS, *FAILURE_COLUMNS, *TRAIN_COLUMNS, *COST_COLUMNS, *SHARE_COLUMNS)
+    }
     row = outputs.get(key.split(".")[0])
     return known.get(key) or (key, HEADINGS.get(key, key), lambda v: written(v, row.unit if row else ""))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Dict
 from functools import lru_cache
 from typing import Any
 
@@ -44,9 +43,10 @@ def _device(name: str) -> Device:
     about, own = descriptive_fields(raw, label, Description)
     measured = own.pop("measured", None)
     peak = _rates(own.pop("peak", None), label)
+    priced = _price_basis(about.origin) if "price" in said else OF_BASE
     return Device(
         canonical, peak=peak, measured=None if measured is None else _measured(measured, label),
-        priced=_price_basis(about.origin) if "price" in said else OF_BASE, inferred=inferred, **dataclass_fields(Device, own, label, but=NOT_IN_ROWS),
+        priced=priced, inferred=inferred, **dataclass_fields(Device, own, label, but=NOT_IN_ROWS),
     )  # fmt: skip
 
 
@@ -109,7 +109,7 @@ NOT_TAKEN = ("aliases", "from", "note", "source", "date", "base")
 """Fields of a cluster's row that one which builds on it does not take over."""
 
 
-def over_base(row: Dict[str, Any], label: str) -> Dict[str, Any]:
+def over_base(row: dict[str, Any], label: str) -> dict[str, Any]:
     """A user's cluster over the one that it builds on (`base`): its tiers by their names, others beside them.
 
     >>> own = {"base": "dgx-h100", "tiers": [{"name": "infiniband", "bandwidth": "25 GB/s"}]}

@@ -45,7 +45,9 @@ def _merged(kind: str, values: Sequence[tuple[Mapping[str, str], str | None]]) -
     if silent:
         said = {text: kind in at or all(word in text for word in " ".join(at).split()) for text, at in whose.items()}
         return "; ".join(f"{kind} {text}" + f" ({', '.join(whose[text])})" * (not said[text]) for text in whose)
-    told = "; ".join(f"{', '.join(places)}: {_beyond(usual, text) or f'{kind} {text}'}" for text, places in whose.items())
+    told = "; ".join(
+        f"{', '.join(places)}: {_beyond(usual, text) or f'{kind} {text}'}" for text, places in whose.items()
+    )
     return f"{kind} {usual} ({told})"
 
 
