@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import rooflm
 from rooflm.asked.answers.job import goodput, job, young_daly
 from rooflm.scenario.training import Training
+from rooflm.shown.numbers import spoken
 
 
 def test_job_by_hand() -> None:
@@ -41,3 +45,29 @@ def test_goodput_falls_with_more_gpus_and_grows_with_reliability() -> None:
     assert np.all(run.days_with_failures > run.days)
     better = job(Training(mtbf=5e9), 1e12, 1024, 2048, 10.0, gpus, 2.0, 1.0, 30e9)
     assert np.all(better.goodput > run.goodput)
+
+
+LLAMA: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100", "gpus": 64, "batch": 64, "seq": 8192}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sets", "told"),
+    [
+        (None, {"training.mtbf": 1e7}, "training.mtbf has no effect: no tokens of a run are given"),
+        ("1T", {"training.restart": 60}, "training.restart has no effect: training.mtbf is 0"),
+        ("1T", {"training.mtbf": 1e7, "training.restart": 60}, ""),
+        ("1T", {"training.mtbf": 0}, ""),
+        (None, {}, ""),
+    ],
+)
+def test_failures_of_no_run_are_told(tokens: str | None, sets: dict[str, float], told: str) -> None:
+    assert rooflm.train(**LLAMA, tokens=tokens, sets=sets).warnings == ((told,) if told else ())
+
+
+def test_what_failures_cost_is_told_in_days_and_dollars() -> None:
+    run = rooflm.train(**LLAMA, tokens="1T", sets={"training.mtbf": "2000 h"})
+    share = float(run.job.goodput)
+    line = " ".join(str(run).split())
+    assert 0.5 < share < 0.99 and f"{spoken(float(run.cost) / share, 'USD')} (goodput" in line
+    never = " ".join(str(rooflm.train(**LLAMA, tokens="1T", sets={"training.mtbf": "2 h"})).split())
+    assert "Failures come so often that it never ends" in never and "checkpoints inf" not in never

@@ -18,6 +18,8 @@ from rooflm.cli.app import main
         ("llama-3.1-8b", {"gpu": "rtx-3070", "engine": "llama.cpp", "quant": "q8_0"}, {"quant", "gpus"}),
         ("llama-3.1-70b", {"gpu": "h100", "tp": 4, "batch": 512, "prompt": 8192}, {"batch", "gpus"}),
         ("deepseek-v3", {"gpu": "h200", "gpus": 4}, {"gpus"}),
+        ("qwen3-235b-a22b", {"gpu": "l40s", "gpus": 8, "batch": 512, "prompt": 4096, "engine": "sglang"}, {"gpus"}),
+        ("kimi-k2", {"gpu": "l40s", "gpus": 2, "batch": 64, "prompt": 4096, "engine": "sglang-0.4"}, {"gpus"}),
     ],
 )
 def test_changes_of_serving_do_fit(model: str, given: dict[str, Any], names: set[str]) -> None:

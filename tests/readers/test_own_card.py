@@ -106,3 +106,9 @@ def test_a_power_limit_stands_beside_the_tdp_of_its_card(tmp_path: Path, capsys:
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["power", "limit", "300", "W"] in shown and ["TDP", "450", "W"] in [words[:3] for words in shown]
     assert main(["show", "gpu", "rtx-4090"]) == 0 and "power limit" not in capsys.readouterr().out
+
+
+def test_a_price_that_a_file_leaves_out_is_not_said_to_be_its_own(tmp_path: Path) -> None:
+    own = written(tmp_path, 'base = "h100"\nprice = "2 USD/h"\n')
+    assert load_device(own).priced == ""
+    assert load_device(written(tmp_path, 'base = "h100"\n')).priced == "of the card that it builds on"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -197,3 +198,29 @@ def test_only_the_rows_that_are_asked_for_are_parsed() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(ran.stdout) <= 6
+
+
+BASED = 'base = "dgx-h100"\n[[tiers]]\nname = "infiniband"\nbandwidth = "25 GB/s"\n'
+
+
+def test_a_cluster_builds_on_a_known_one(tmp_path: Path) -> None:
+    known, mine = load_cluster("dgx-h100"), load_cluster(_write(tmp_path, BASED))
+    assert mine.device == known.device and mine.tiers[0] == known.tiers[0]
+    assert mine.tiers[1] == replace(known.tiers[1], bandwidth=25e9)
+    wider = BASED + '[[tiers]]\nname = "wan"\nkind = "ethernet"\nsize = 2e6\nbandwidth = "1 GB/s"\nlatency = "1 ms"\n'
+    assert [t.name for t in load_cluster(_write(tmp_path, wider)).tiers] == ["nvlink", "infiniband", "wan"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("base = 3\n", "base is 3, but it must be the name of a cluster"),
+        ('base = "dgx-h1000"\n', "unknown cluster 'dgx-h1000'"),
+        ('base = "dgx-h100"\ntiers = 3\n', "tiers must be tables that each begin with a name"),
+        ('base = "dgx-h100"\n[[tiers]]\nname = "wan"\n', r"lacks the field 'kind'"),
+        ('base = "dgx-h100"\n[[tiers]]\nname = "nvlink"\nsize = 4e9\n', "each must join more devices"),
+    ],
+)
+def test_a_bad_cluster_on_a_known_one_is_told(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(RooflmError, match=told):
+        load_cluster(_write(tmp_path, text))

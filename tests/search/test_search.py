@@ -284,3 +284,25 @@ def test_the_best_points_bands_are_those_of_its_prediction(capsys):
     assert under.error_band == under.chosen.served.values()["error_band"]
     main(["search", "infer", "llama-3.1-8b", "--gpu", "h100", "--gpus", "1"])
     assert "In four of five like cases: TTFT between " in capsys.readouterr().out
+
+
+def test_every_card_of_several_has_its_best_point_or_none() -> None:
+    cards = ["b200", "a100", "rtx-4090", "t4"]
+    given = {"gpus": [4, 8], "batch": [1, 2, 4, 8, 16, 32, 64, 128], "quant": ["w16a16kv16", "fp8"], "tpot": 0.025}
+    found = search_infer("llama-3.1-70b", gpu=cards, **given)
+    assert {c.inputs["gpu"] for c in found.top} == {"b200"} and found.ruled_out == ("t4",)
+    assert [c.inputs["gpu"] for c in found.others] == ["a100", "rtx-4090"]
+    for other in found.others:
+        alone = search_infer("llama-3.1-70b", gpu=other.inputs["gpu"], **given).best
+        assert alone is not None and alone.outputs == pytest.approx(other.outputs)
+    assert [one["gpu"] for one in found.to_dict()["others"]] == ["a100", "rtx-4090"]
+    one = search_infer("llama-3.1-70b", gpu="b200", **given)
+    assert one.others == () and one.ruled_out == ()
+
+
+def test_the_other_cards_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["search", "infer", "llama-3.1-70b", "--gpu", "b200,a100,t4", "--gpus", "8", "--batch", "1..64*2"]
+    assert main([*words, "--tpot", "50ms"]) == 0
+    out = capsys.readouterr().out
+    assert "Best of the other cards" in out and "No point of t4 meets every constraint." in out
+    assert max(map(len, out.splitlines())) <= 80

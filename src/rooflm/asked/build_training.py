@@ -152,6 +152,20 @@ def beyond(m: Mapping, runner: Engine) -> list[str]:
     return [f"zero {stage} with a pipeline is none of {runner.name}: it has at most zero {plain_number(most)}"]
 
 
+FAILURES = ("training.mtbf", "training.restart", "training.checkpoint_bandwidth", "training.checkpoint_interval")
+"""Options of failures and checkpoints, which only a whole run has."""
+
+
+def of_no_run(scenario: Scenario, sets: Dict[str, Any]) -> list[str]:
+    """Warnings of failures and checkpoints that were described of one step, or of a run in which nothing fails."""
+    run = bool(np.any(np.asarray(scenario.workload.tokens) > 0))
+    failing = bool(np.any(np.asarray(scenario.training.mtbf) > 0))
+    if run and failing:
+        return []
+    why = "training.mtbf is 0" if run else "no tokens of a run are given"
+    return [f"{path} has no effect: {why}" for path in FAILURES if path in sets and not (run and path == FAILURES[0])]
+
+
 def training_options(given: Dict[str, Any], runner: Engine, options: Training | None) -> Training:
     """The Training options from what was given (those of `options` stay), and the framework's habits."""
     master = runner.habits.master or given["dtype"].strip().lower() == "fp32"
@@ -243,4 +257,5 @@ def build_training(
     if alone:
         refuse(scenario, TRAINING)
     warnings += [*too_long(found, "seq", work.seq), *other_phase(scenario, "training")]
+    warnings += of_no_run(scenario, given["sets"] or {})
     return Built(scenario, tuple(assumed), tuple(warnings))

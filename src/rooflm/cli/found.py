@@ -60,6 +60,7 @@ def result_json(found: Any, command: str, seconds: float) -> dict[str, Any]:
         "error_band": found.error_band,
         "top": [inputs_and_outputs(c) for c in found.top],
         "front": [inputs_and_outputs(c) for c in found.front],
+        "others": [inputs_and_outputs(c) for c in found.others],
         **({"without_pools": result_json(found.without_pools, "", seconds)} if found.without_pools else {}),
         "blocked": [{**inputs_and_outputs(b.candidate), "why": list(b.why)} for b in found.blocked],
         "nearest": {**inputs_and_outputs(found.nearest.candidate), "why": list(found.nearest.why)}

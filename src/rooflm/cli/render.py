@@ -121,6 +121,8 @@ TRAIN_COLUMNS = (
 """Columns of the table of a grid of `train`."""
 RUN_COLUMNS = (("days", "days", count), ("gpu_hours", "GPU-hours", count), ("cost_usd", "USD", count))
 """Those before them where tokens of a whole run are asked for."""
+FAILURE_COLUMNS = (("days_with_failures", "with failures", lambda v: count(v) if np.isfinite(v) else "never"),)
+"""That before them where GPUs fail (`training.mtbf`)."""
 COST_COLUMNS = (("cost_usd_per_million_tokens", "USD/M", dollars),)
 """That before them where the price of an hour is swept."""
 MONEY = ("price", "purchase", "electricity", "cluster.device.price")
@@ -159,6 +161,8 @@ def grid_table(grid: Any) -> list[Block]:
         known: tuple[Any, ...] = TRAIN_COLUMNS if "step_time_s" in grid.outputs else GRID_COLUMNS
         if any(m.name == "tokens" for m in members) or grid.fixed.get("tokens"):
             known = (*RUN_COLUMNS, *known)
+            fails = np.any(np.asarray(grid.arrays.get("goodput", 1.0)) < 1)
+            known = (known[0], *FAILURE_COLUMNS, *known[1:]) if fails else known
         known = (*LIMIT_COLUMNS, *known) if grid.fixed.get("slo") else known
         known = (*COST_COLUMNS, *known) if any(m.name in MONEY for m in members) else known
         shown = [c for c in known if c[0] in grid.arrays] or [column(k, grid.outputs) for k in grid.arrays]
@@ -244,7 +248,9 @@ def judgement(grid: Any, place: tuple[int, ...]) -> str:
 
 def column(key: str, outputs: Any) -> tuple[str, str, Any]:
     """Key, heading and formatter of an output."""
-    known = {c[0]: c for c in (*GRID_COLUMNS, *RUN_COLUMNS, *TRAIN_COLUMNS, *COST_COLUMNS, *SHARE_COLUMNS)}
+    known = {
+        c[0]: c for c in (*GRID_COLUMNS, *RUN_COLUMNS, *FAILURE_COLUMNS, *TRAIN_COLUMNS, *COST_COLUMNS, *SHARE_COLUMNS)
+    }
     row = outputs.get(key.split(".")[0])
     return known.get(key) or (key, HEADINGS.get(key, key), lambda v: written(v, row.unit if row else ""))
 

@@ -114,12 +114,16 @@ def device() -> Schema:
 
 
 def cluster() -> Schema:
-    """A device and the tiers that join many of it."""
+    """A device and the tiers that join many of it, or a known cluster and what differs."""
     links = {"description": "the nearest first", "type": "array", "minItems": 1,
              "items": table(described(Link), needed(Link))}  # fmt: skip
     own = described(Cluster, device={"description": 'a card, or "*": any', **TEXT}, tiers=links)
     del own["name"]
-    return table({**own, **ROW}, ["device", "tiers"])
+    base = {"base": {"description": "a cluster of the catalogue, from which all else is taken", **TEXT}}
+    partly = {"description": "those of the base that differ, by name; the nearest first", "type": "array",
+              "items": table(described(Link), ["name"])}  # fmt: skip
+    return {"anyOf": [table({**own, **ROW}, ["device", "tiers"]),
+                      table({**base, **own, "tiers": partly, **ROW}, ["base"])]}  # fmt: skip
 
 
 def one_of(kinds: Mapping[str, Any]) -> Schema:

@@ -29,6 +29,8 @@ NOT_IN_ROWS = ("name", "peak", "measured", "priced", "inferred")
 """Fields of a device that its row does not hold as they are."""
 TABLES = ("own", "off")
 """Fields of `Measured` that are tables."""
+OF_BASE = "of the card that it builds on"
+"""The basis of a price that a user's file leaves out."""
 OFF = ("prefill", "decode", "request", "step", "memory", "cases")
 """What `Measured.off` may hold: phases of error bands, and the number of runs behind them."""
 
@@ -36,13 +38,15 @@ OFF = ("prefill", "decode", "request", "step", "memory", "cases")
 def _device(name: str) -> Device:
     raw, canonical = raw_row("gpu", name)
     label = row_label("gpu", name)
+    said = raw
     raw, inferred = completed(raw, label) if is_path(name) else (raw, "")
     about, own = descriptive_fields(raw, label, Description)
     measured = own.pop("measured", None)
     peak = _rates(own.pop("peak", None), label)
+    priced = _price_basis(about.origin) if "price" in said else OF_BASE
     return Device(
         canonical, peak=peak, measured=None if measured is None else _measured(measured, label),
-        priced=_price_basis(about.origin), inferred=inferred, **dataclass_fields(Device, own, label, but=NOT_IN_ROWS),
+        priced=priced, inferred=inferred, **dataclass_fields(Device, own, label, but=NOT_IN_ROWS),
     )  # fmt: skip
 
 
@@ -101,10 +105,36 @@ def default_cluster(device: str) -> str:
     return str(row.get("cluster") or "pcie4-8")
 
 
+NOT_TAKEN = ("aliases", "from", "note", "source", "date", "base")
+"""Fields of a cluster's row that one which builds on it does not take over."""
+
+
+def over_base(row: dict[str, Any], label: str) -> dict[str, Any]:
+    """A user's cluster over the one that it builds on (`base`): its tiers by their names, others beside them.
+
+    >>> own = {"base": "dgx-h100", "tiers": [{"name": "infiniband", "bandwidth": "25 GB/s"}]}
+    >>> [(tier["name"], tier["bandwidth"]) for tier in over_base(own, "mine.toml")["tiers"]]
+    [('nvlink', '450 GB/s'), ('infiniband', '25 GB/s')]
+    """
+    if "base" not in row:
+        return row
+    if not isinstance(row["base"], str):
+        raise RooflmError(f"{label}: base is {row['base']!r}, but it must be the name of a cluster")
+    start = {k: v for k, v in raw_row("cluster", row["base"])[0].items() if k not in NOT_TAKEN}
+    own = {k: v for k, v in row.items() if k != "base"}
+    tiers = own.get("tiers", [])
+    if not isinstance(tiers, list) or not all(isinstance(t, dict) and isinstance(t.get("name"), str) for t in tiers):
+        raise RooflmError(f"{label}: tiers must be tables that each begin with a name, such as that of one of the base")
+    mine = {tier["name"]: tier for tier in tiers}
+    kept = [tier | mine.pop(tier["name"], {}) for tier in start["tiers"]]
+    return {**start, **own, "tiers": [*kept, *mine.values()]}
+
+
 def cluster_parts(name: str) -> tuple[str, str, dict[str, Any]]:
     """Name and device of a cluster's row (ANY_DEVICE: of any), and the fields of a `Cluster` that it gives."""
     raw, canonical = raw_row("cluster", name)
     label = row_label("cluster", name)
+    raw = over_base(raw, label) if is_path(name) else raw
     own = descriptive_fields(raw, label, Description)[1]
     if "device" not in own:
         raise RooflmError(f"{label} lacks the field 'device': the name of a card, or '*' for any")

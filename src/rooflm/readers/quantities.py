@@ -60,7 +60,8 @@ def parse(text: str, unit: str, field: str = "value") -> float:
 
     accepted = UNITS[unit]
     example = {"bytes": "80 GiB", "bytes/s": "3.35 TB/s", "flop/s": "312 TFLOP/s", "s": "500 us", "hz": "1.41 GHz"}
-    rule = f"write a quantity such as {example.get(unit, '1.5 k' + accepted[0])!r}"
+    usual = f"1.5 {'' if 'USD' in accepted[0] else 'k'}{accepted[0]}"
+    rule = f"write a quantity such as {example.get(unit, usual)!r}"
     plain = text.strip().replace("µ", "u")
     time = NUMBER.fullmatch(plain) if unit == "s" else None
     times = 1.0

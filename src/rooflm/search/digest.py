@@ -57,6 +57,7 @@ class Digest(NamedTuple):
     nearest: tuple[tuple[bool, float], Location] | None
     least: tuple[float, ...]
     where: Location
+    by_card: list[Ranked]
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,9 @@ class SearchTask:
             return Location(grid, block, int(i))
 
         second = np.asarray(values[self.then] if self.then else np.zeros(len(score)), dtype=float)
-        top = self.distinct(grid, block, at[np.lexsort((second[at], score[at]))], score, second, values)
+        order = at[np.lexsort((second[at], score[at]))]
+        top = self.distinct(grid, block, order, score, second, values)
+        by_card = self.distinct(grid, block, self.first_of_cards(grid, block, order), score, second, values)
         (x, less_x), (y, less_y) = self.goal.trade
         trade = [np.asarray(values[k], dtype=float) * (-1 if less else 1) for k, less in ((x, less_x), (y, less_y))]
         edge = at[front(trade[0][at], trade[1][at])] if at.size else at
@@ -124,7 +127,7 @@ class SearchTask:
             len(score), len(at), top,
             [(float(trade[0][i]), float(trade[1][i]), spot(i), outputs_at(values, int(i))) for i in edge],
             score[out], out, None if near is None else ((not fits.size, float(worst[near])), spot(near)),
-            tuple(float(np.min(e[legal], initial=np.inf)) for e in excess), spot(0),
+            tuple(float(np.min(e[legal], initial=np.inf)) for e in excess), spot(0), by_card,
         )  # fmt: skip
 
     def answers(self, grid: int, block: GridBlock, at: Array) -> Array:
@@ -136,6 +139,26 @@ class SearchTask:
         places = np.unravel_index(at, shape)
         kept = tuple(np.zeros_like(i) if a.name in self.best_of else i for a, i in zip(numeric, places, strict=True))
         return np.asarray(np.ravel_multi_index(kept, shape))
+
+    @cached_property
+    def cards(self) -> tuple[str, ...]:
+        """The cards that are searched, where they are several."""
+        found: dict[str, None] = {}
+        for grid in self.grids:
+            swept = [m.values for a in grid.axes for m in a.members if m.name == "gpu"]
+            found |= dict.fromkeys(str(v) for values in swept or [(grid.fixed.get("gpu"),)] for v in values)
+        return tuple(found) if len(found) > 1 else ()
+
+    def first_of_cards(self, grid: int, block: GridBlock, order: Array) -> Array:
+        """Of points of a block in their order the first of each card; none where there is only one card."""
+        if not self.cards:
+            return order[:0]
+        _, numeric = self.axes[grid]
+        which = next((n for n, a in enumerate(numeric) if any(m.name == "gpu" for m in a.members)), None)
+        if which is None:
+            return order[:1]
+        places = np.unravel_index(order, tuple(e - b for b, e in block.slices))[which]
+        return order[np.sort(np.unique(places, return_index=True)[1])]
 
     def answer(self, spot: Location) -> AnswerKey:
         """The answer that a point belongs to."""

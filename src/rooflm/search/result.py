@@ -30,7 +30,8 @@ class SearchResult(Answer):
     next better points, and the constraints that they violate; nearest: where no point is legal, the one that comes
     nearest; unmet: constraints that no point meets, in words; same: options without effect on the best points, in
     words; without_pools: the answer of deployments without pools, where there are both kinds; prices: what costs rest
-    on; model: the name of what was searched for; error_band: of the best point, as an estimate has it."""
+    on; model: the name of what was searched for; error_band: of the best point, as an estimate has it;
+    others: of several cards the best point of each that the best points leave out; ruled_out: those without any."""
 
     goal: Goal
     points: int
@@ -46,6 +47,8 @@ class SearchResult(Answer):
     prices: str = ""
     model: str = ""
     error_band: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    others: tuple[Candidate, ...] = ()
+    ruled_out: tuple[str, ...] = ()
 
     @property
     def best(self) -> Candidate | None:
@@ -78,9 +81,11 @@ class SearchResult(Answer):
     def to_dict(self) -> dict[str, Any]:
         """The best points and the trade-off, in plain Python values."""
         top, front = ([{**c.inputs, **c.outputs} for c in cs] for cs in (self.top, self.front))
-        told: dict[str, Any] = plain({"objective": self.goal.name, "points": self.points, "feasible": self.feasible,
-                                      "top": top, "front": front, "error_band": self.error_band, "prices": self.prices,
-                                      "assumed": self.assumed})  # fmt: skip
+        others = [{**c.inputs, **c.outputs} for c in self.others]
+        told: dict[str, Any] = plain({
+            "objective": self.goal.name, "points": self.points, "feasible": self.feasible, "top": top, "front": front,
+            "others": others, "error_band": self.error_band, "prices": self.prices, "assumed": self.assumed,
+        })  # fmt: skip
         return told
 
     def to_pandas(self) -> pandas.DataFrame:

@@ -116,6 +116,8 @@ BATCH_NOTE = "of one batch that comes at once: TTFT is that of all its prompts (
 LOAD_NOTE = (
     "under load by the steady state: TTFT, TPOT are means, the wait in the queue and other prompts' passes included"
 )
+FEW_CARDS = 9
+"""So many cards are told of one by one, and no more."""
 SLOW = 3.0
 """Trade-offs are shown up to so many times the time of the fastest step."""
 
@@ -199,13 +201,14 @@ def tables(found: Any, columns: Sequence[Column]) -> list[Block]:
     fastest = min((c.outputs.get("step_time_s", 0.0) for c in found.front), default=0.0)
     near = [c for c in found.front if c.outputs.get("step_time_s", 0.0) <= SLOW * fastest]
     edge = [near[i] for i in thinned(range(len(near)), 10)]
-    points = [c.inputs for c in (*found.top, *edge)]
+    cards = found.others if len(found.others) < FEW_CARDS else ()
+    points = [c.inputs for c in (*found.top, *edge, *cards)]
     apart = POOL if any("prefill_replicas" in p for p in points) else ()
     same = {k: v for k, v in points[0].items()
             if k not in apart and all(p.get(k) == v for p in points) and len(points) > 1}  # fmt: skip
     told = {k: v for k, v in same.items() if (k not in DEGREES or v != 1) and (k, v) not in PLAIN}
     out: list[Block] = listed("all of them", [point_text({k: v}) for k, v in told.items()])
-    kinds = [("Ten best", found.top), ("Trade-off", edge)]
+    kinds = [("Ten best", found.top), *([("Best of the other cards", cards)] if cards else []), ("Trade-off", edge)]
     if found.without_pools is not None and found.without_pools.front:
         rest = found.without_pools.front
         kinds.append(("Without pools", [rest[i] for i in thinned(range(len(rest)), 6)]))
@@ -215,6 +218,8 @@ def tables(found: Any, columns: Sequence[Column]) -> list[Block]:
         head = (title, *(h for _, h, _ in columns))
         spare = tuple(sorted(head[:2:-1], key=lambda h: step and h == "memory"))
         out += [BLANK, Table([head, *rows], "l" + "r" * len(columns), head=True, spare=spare, indent=0)]
+    if found.ruled_out and len(found.ruled_out) < FEW_CARDS:
+        out += [BLANK, Say(f"No point of {' or '.join(found.ruled_out)} meets every constraint.")]
     return [*(out if told else out[1:]), BLANK]
 
 

@@ -13,6 +13,7 @@ from rooflm.errors import RooflmError
 from rooflm.search.digest import KEPT, AnswerKey, Digest, Location, Ranked, SearchTask
 from rooflm.search.limits import Limit, percent, times
 from rooflm.search.result import Blocked, SearchResult
+from rooflm.search.space import Candidate
 from rooflm.shown.progress import notebook_clock, tell_done
 from rooflm.sweep.axes import size_of
 from rooflm.sweep.pareto import front
@@ -70,8 +71,18 @@ def concluded(task: SearchTask, digests: Sequence[Digest], assumed: Iterable[str
         None if feasible or near is None else _explained(task, near[1], limits),
         () if feasible else tuple(_unmet(limits, digests)), tuple(assumed),
         without_effect([(task.inputs(t.spot), [task.inputs(s) for s in twins[i]]) for i, t in enumerate(top)]),
-        error_band=task.error_band(top[0].spot) if top else {},
+        error_band=task.error_band(top[0].spot) if top else {}, **_of_cards(task, digests, best),
     )  # fmt: skip
+
+
+def _of_cards(task: SearchTask, digests: Sequence[Digest], best: Sequence[Candidate]) -> dict[str, Any]:
+    """The best point of each card of which the best answers hold none, and the cards that have no legal point."""
+    first: dict[str, Candidate] = {}
+    for one in sorted((r for d in digests for r in d.by_card), key=lambda r: (r.score, r.second, r.spot)):
+        first.setdefault(str(task.inputs(one.spot)["gpu"]), task.candidate(one.spot, one.outputs))
+    named = {str(c.inputs.get("gpu")) for c in best}
+    others = tuple(c for name, c in first.items() if name not in named)
+    return {"others": others, "ruled_out": tuple(n for n in task.cards if first and n not in first)}
 
 
 def thinned(indices: Any, most: int) -> list[int]:

@@ -45,21 +45,26 @@ def _merged(kind: str, values: Sequence[tuple[Mapping[str, str], str | None]]) -
     if silent:
         said = {text: kind in at or all(word in text for word in " ".join(at).split()) for text, at in whose.items()}
         return "; ".join(f"{kind} {text}" + f" ({', '.join(whose[text])})" * (not said[text]) for text in whose)
-    told = "; ".join(f"{', '.join(places)}: {_beyond(usual, text)}" for text, places in whose.items())
+    told = "; ".join(
+        f"{', '.join(places)}: {_beyond(usual, text) or f'{kind} {text}'}" for text, places in whose.items()
+    )
     return f"{kind} {usual} ({told})"
 
 
 def _beyond(usual: str, text: str) -> str:
-    """The words of a text from the first to the last one that differs.
+    """The words of a text from the first to the last one that differs; "" where they are the first of several things.
 
     >>> _beyond("budget 8192", "budget 2048"), _beyond("the first 4 are warm-up", "the first 8 are warm-up")
     ('2048', '8')
+    >>> _beyond("1, pp 1", "2, pp 1")
+    ''
     """
     words, others = text.split(), usual.split()
     same = next((i for i, (a, b) in enumerate(zip(others, words, strict=False)) if a != b), 0)
     ends = zip(reversed(others[same:]), reversed(words[same:]), strict=False)
     alike = next((i for i, (a, b) in enumerate(ends) if a != b), 0)
-    return " ".join(words[same : len(words) - alike])
+    told = " ".join(words[same : len(words) - alike])
+    return "" if told.endswith(",") else told
 
 
 def _tells(name: str, values: Sequence[tuple[Mapping[str, str], str | None]]) -> bool:

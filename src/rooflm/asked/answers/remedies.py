@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.asked.assumed import with_share
 from rooflm.asked.ways import tensor_ways
 from rooflm.catalogue.model import MoE
 from rooflm.catalogue.quant import Quant, compute_dtype
@@ -97,7 +98,7 @@ def fewest_gpus(s: Scenario) -> Split | None:
     ways = np.array(divisors(tensor_ways(s.model) or 1, node), dtype=float)
     stages = np.arange(1, min(MOST_STAGES, int(np.max(s.model.layers))) + 1, dtype=float)
     tried = replace(s.mapping, tp=ways[:, None], pp=stages[None, :], ep=np.minimum(s.mapping.ep, ways[:, None]), gpus=0)
-    grid = replace(s, mapping=tried, axes=2)
+    grid = with_share(replace(s, mapping=tried, axes=2))
     memory = memory_use(grid)
     legal = (memory.total <= memory.capacity) & (ways[:, None] * stages * s.mapping.dp <= MOST_GPUS)
     legal &= any_of(rule.broken(grid) for rule in ENGINE) == 0
@@ -144,8 +145,8 @@ def on_the_host(s: Scenario, name: str) -> Remedy | None:
 
 
 def _left(s: Scenario) -> float:
-    """Bytes left on the fullest device."""
-    return float(memory_use(s).margin)
+    """Bytes left on the fullest device, of the share of it that such a split and scheme have."""
+    return float(memory_use(with_share(s)).margin)
 
 
 def runnable(s: Scenario) -> list[Quant]:

@@ -191,6 +191,8 @@ LONG, MTBF = 1e6, "50000h"
 """GPU-hours from which a run is told how to count failures, and a mean time between those of one GPU: 16,384 H100 were
 stopped 419 times in 54 days (Llama 3, arXiv:2407.21783, section 3.3.4)."""
 
+NEVER = "Failures come so often that it never ends: raise training.mtbf, or lower training.restart."
+
 
 def run(e: TrainingEstimate) -> list[Block]:
     """The whole run in a sentence, where its tokens are given."""
@@ -207,5 +209,7 @@ def run(e: TrainingEstimate) -> list[Block]:
     if float(job.goodput) >= 1:
         hint = f" (with failures: --set training.mtbf={MTBF})" if float(e.gpu_hours) >= LONG else ""
         return [Say(f"{line}, if nothing disturbs it{hint}."), price]
-    failing = days(job.days_with_failures)
-    return [Say(f"{line}; with failures and checkpoints {failing} (goodput {percent(job.goodput)})."), price]
+    if float(job.goodput) <= 0:
+        return [Say(f"{line}, if nothing disturbs it."), Say(NEVER, "bad"), price]
+    in_all = f"{days(job.days_with_failures)} and {spoken(e.cost / job.goodput, 'USD')}"
+    return [Say(f"{line}; with failures and checkpoints {in_all} (goodput {percent(job.goodput)})."), price]
