@@ -51,11 +51,7 @@ class Abilities:
 
 @lru_cache
 def of_name(text: str, name: str, usual: float) -> float:
-    """The number that a text such as "gptq:8 int4:2" has for a scheme's name, whatever its cache, or the usual one.
-
-    >>> of_name("gptq:8 int4:2", "int4kv8", 1.0), of_name("gptq:8 int4:2", "awq", 1.0)
-    (2.0, 1.0)
-    """
+    """The number that a text such as "gptq:8 int4:2" has for a scheme's name, whatever its cache, or the usual one."""
     return float(dict(part.split(":") for part in text.split()).get(name.partition("kv")[0].rstrip("-"), usual))
 
 

@@ -127,11 +127,7 @@ def prefill_attention_time(
 
 
 def sm_rate(rate: Num, throttle: Num, ideal: Num) -> Num:
-    """FLOP/s of an SM in a kernel of `ideal` s at the datasheet's rate, of which power takes up to a share `throttle`.
-
-    >>> sm_rate(1e12, 0.2, THROTTLE_S)
-    900000000000.0
-    """
+    """FLOP/s of an SM in a kernel of `ideal` s at the datasheet's rate, of which power takes up to `throttle`."""
     return rate * (1 - throttle * ideal / (THROTTLE_S + ideal))
 
 

@@ -47,18 +47,10 @@ def part_overlap(a: Num, b: Num, mix: Num) -> Num:
 
 
 def filling(transfer: Num, most: Num) -> Num:
-    """Seconds lost until device memory streams at full rate, at most `most`: most T / (T + 5 us) of a transfer of T.
-
-    >>> filling(5e-6, 2e-6)
-    1e-06
-    """
+    """Seconds lost until device memory streams at full rate, at most `most`: most T / (T + 5 us) of a transfer of T."""
     return most * transfer / (transfer + FILL)
 
 
 def filling_soon(transfer: Num, most: Num) -> Num:
-    """The same where it saturates sooner: most (1 - e^(-T / 5 us)), as attention's and experts' kernels were fitted.
-
-    >>> round(float(filling_soon(5e-6, 1.0)), 2)
-    0.63
-    """
+    """The same where it saturates sooner: most (1 - e^(-T / 5 us)), as attention's and experts' kernels were fitted."""
     return -most * expm1(-transfer / FILL)

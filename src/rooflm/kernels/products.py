@@ -20,7 +20,7 @@ from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, is_plain, larger, pick, smaller
+from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 
 def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r: Rates) -> NDArray[Any]:
@@ -42,9 +42,15 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         compute, int8 = reached.compute / held(s.cluster.device), s.cluster.device.peak.get("int8", 0.0)
         dots = DOTS * compute * int8 * (r.peak["half"] <= r.peak["vector"])
         peak = pick(wide[0] < 2, larger(peak, dots), peak)
+        few = halves_alone(s, r) & (wide[0] < 2) & (m < kernels.dots_below)
+        peak = pick(few, smaller(peak, 4.0 * DOTS * r.peak["vector"]), peak)  # a dp4a is of four values
     by = partial(gemm_time, m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
                  bandwidth=r.dram, l2=r.l2, sms=s.cluster.device.sms, units=units, least=least)  # fmt: skip
     time = by(c=c)
+    if not is_plain(kernels.tile_rows, 0):
+        rows, full = larger(kernels.tile_rows, 1.0), peak * (1.0 - c.thr) / (1.0 + units * (1.0 / c.eff_c - 1.0))
+        own = larger(by(c=c, peak=np.inf), one_tile(m, n, k, rows, full, s.cluster.device.sms))
+        time = pick(kernels.tile_rows > 0, own, time)
     if kernels.tuned and w.quant == "fp8_block":
         best = by(c=constants("gemm", GemmConstants, w, w.quant))
         time = pick((wide[0] < 2) & among(n, k, kernels.tuned), best, time)
@@ -77,19 +83,33 @@ def _beside_vectors(
     time = larger(time, pick(weight < 2, flops, 0.0) / taken(s, kernels.sm_integers))
     slow = larger(1.0 / r.dram, 1.0 / weights_drawn(s))
     spread = pick(weight < 2, n * k * ((weight + 2.0) * slow + 2.0 / r.dram), 0.0)  # read, written, read in 2 B
-    time = time + kernels.dequant * spread + _convert_time(m, n, k, w, s, r)
+    spreads = halves_alone(s, r) & (kernels.dots_below > 0) & (m >= kernels.dots_below)
+    if kernels.plain_halves and s.quant.half == "bf16" and "bf16" not in s.cluster.device.peak:
+        time = pick(weight >= 2, larger(time, flops / r.peak["vector"]) + n * k * WIDENED / r.dram, time)
+    time = time + pick(spreads, 1.0, kernels.dequant) * spread + _convert_time(m, n, k, w, s, r)
     own = kernels.own_files  # its kernels for many rows unpack weights by the same units; 16 bits alike
     time = larger(time, pick(own, vector_time(read, 0.0, c, r, s), 0.0))
     library = (m > 1) | ((weight >= 2) & (not own))  # of one row of its own format: never
     return pick(m > kernels.vector_rows, time, pick(library, smaller(time, streamed), streamed))
 
 
-def among(n: Num, k: Num, shapes: str) -> Any:
-    """Whether a product has one of the listed shapes.
+def one_tile(m: Num, n: Num, k: Num, rows: Num, peak: Num, sms: Num) -> Num:
+    """Seconds of a product whose kernel has one tile, of so many rows and 64 columns: blocks of an SM at its share of
+    the peak, and LONE more, as few at a time do not keep it busy.
 
-    >>> among(np.array([2112, 2112]), np.array([7168, 1536]), "2112x7168 7168x2048").tolist()
-    [True, False]
+    >>> float(one_tile(2.0, 64.0, 1.0, 32.0, 2.0 * 32.0 * 64.0, 1.0))
+    2.5
     """
+    return (ceil(m / rows) * ceil(n / 64.0) / sms + LONE) * (2.0 * rows * 64.0 * k * sms / peak)
+
+
+def halves_alone(s: Scenario, r: Rates) -> Any:
+    """Whether a card's matrix units take 16 bits, but no integers (Volta)."""
+    return (s.cluster.device.peak.get("int8", 0.0) <= 0) & (r.peak["half"] > r.peak["vector"])
+
+
+def among(n: Num, k: Num, shapes: str) -> Any:
+    """Whether a product has one of the listed shapes."""
     sizes = (shape.split("x") for shape in shapes.split())
     return np.any([(n == float(columns)) & (k == float(inner)) for columns, inner in sizes], axis=0)
 
@@ -187,5 +207,10 @@ VECTOR_SHARE = 0.95
 """Share of the bandwidth that such kernels reach where their SMs do not bind (20 cards' GDDR, LPDDR; decision 126)."""
 VECTOR_RAMP = 2e-6
 """s: most that filling and draining such a kernel costs (no tiles, no split of K)."""
+WIDENED = 10.0
+"""Bytes moved a weight of 16 bits that is read, written in 32 bits and read by the product."""
+LONE = 1.5
+"""Blocks by which a product's time exceeds those of an SM (llama.cpp on Metal: tiles of 32 rows and 64 columns; M1 Pro,
+M2 Max, M3 Max and M2 Ultra; decision 266)."""
 DOTS = 0.41
 """Share of the reached int8 peak of integer products without matrix units: a dp4a in three instructions (mmq, P40)."""
