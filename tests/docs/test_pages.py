@@ -112,6 +112,12 @@ def test_the_menu_names_every_page() -> None:
     assert sorted(named(SITE["nav"])) == sorted(map(str, pages_of))
 
 
+def test_the_list_of_decisions_names_every_note_once() -> None:
+    notes = ROOT / "docs" / "decisions"
+    listed = re.findall(r"^- \[\d{4}\]\((.*?)\) ", (notes / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(p.name for p in notes.glob("0*.md"))
+
+
 CODE = re.compile(r"`([a-z_]\w*(?:[.:]\w+)+)`")
 OTHER = re.compile(r"(est|rooflm|set|run|gguf|torch|pydoc_data)[.:]|.*\.(json|toml|txt|csv|py)$")
 """Names that are files, arguments, columns or other people's code; public names have tests of their own."""
