@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rooflm import infer, serve, train
@@ -14,6 +15,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
 from rooflm.estimate.request import timed_passes
 from rooflm.estimate.step import prompt_factor
+from rooflm.kernels import derating as factors
 from rooflm.kernels.derating import beside_units, derating, drawn, held, matrix_share, reach, softmax_share, warp_share
 from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import load_device
@@ -119,6 +121,16 @@ def test_what_a_card_takes_at_any_clock_comes_off_its_limit_first(card: str, wat
     """Rates of prompts (llama-bench on RTX PRO 6000; MiniMax M2.5 on RTX 3090, llmgarage.ai) and of training (RTX 3090
     at 280 W, Puget Systems) over those without a limit; below what it takes anyway a card keeps its lowest clock."""
     assert 1 / held(replace(load_device(card), power_limit=float(watts))) == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.parametrize("card", ["h100", "rtx-3090", "tpu-v4", "raspberry-pi-5-8gb"])
+def test_a_clock_rises_with_its_limit_to_all_of_it(card: str) -> None:
+    """At TDP, and without a limit, a card has its whole clock; far below what it takes anyway the least one."""
+    device = load_device(card)
+    shares = np.linspace(0.01, 1.0, 100)
+    clocks = 1 / np.asarray(held(replace(device, power_limit=shares * device.tdp)))
+    assert np.all(np.diff(clocks) >= 0) and clocks[0] == pytest.approx(factors.SLOWEST)
+    assert clocks[-1] == 1.0 == 1 / held(replace(device, power_limit=device.tdp)) == 1 / held(device)
 
 
 @pytest.mark.parametrize("watts", [100.0, 300.0])

@@ -104,7 +104,7 @@ def one_tile(m: Num, n: Num, k: Num, rows: Num, peak: Num, sms: Num) -> Num:
 
 
 def halves_alone(s: Scenario, r: Rates) -> Any:
-    """Whether a card's matrix units take 16 bits, but no integers (Volta)."""
+    """Whether a card has fast units for 16 bits, but none for integers (Volta; GP100, by pairs of halves)."""
     return (s.cluster.device.peak.get("int8", 0.0) <= 0) & (r.peak["half"] > r.peak["vector"])
 
 
