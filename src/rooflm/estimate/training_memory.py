@@ -32,9 +32,9 @@ ADAPTER_KEPT = 3.0
 """Bytes a value that PEFT keeps of each adapter's input: a copy of 16 bits, dropout's mask (tuners/lora/layer.py)."""
 
 SCAN_KEPT = {"gated-delta": (5, 2, 2, 1)}
-"""What a recurrent layer keeps for its backward pass: widths of values, of keys, of keys repeated for each head of
-values, and chunks a head. Gated deltas: the convolution's inputs, q and k repeated and normalised, v, a chunk's inverse
-(fla, chunk_gated_delta_rule: save_for_backward), its output, the gate, the norm's output. Others: each width 4 times."""
+"""What a recurrent layer keeps: widths of values, of keys, of keys repeated for each head of values, chunks a head.
+Gated deltas: the convolution's inputs, q and k repeated and normalised, v, a chunk's inverse (fla,
+chunk_gated_delta_rule: save_for_backward), its output, the gate, the norm's output. Others: each width 4 times."""
 
 
 def zero_bytes(zero: Num, d: Num, weight: Num = 2.0, grad: Num = 2.0, state: Num = 12.0) -> tuple[Num, Num, Num]:
