@@ -38,7 +38,7 @@ Array = NDArray[np.float64]
 OLD = "megatron-2021 megatron-2022 megatron-deepspeed"
 NEW = "nemo nemo-2024 megatron-bridge megatron internevo nanotron"
 FOUNDRY = "llm-foundry llm-foundry-0.0"
-FSDP = f"{FOUNDRY} torchtitan torchtitan-2025 torchtitan-2024 fsdp nemo-automodel pax"
+FSDP = f"{FOUNDRY} torchtitan torchtitan-2025 torchtitan-2024 fsdp fsdp-2.8 nemo-automodel pax"
 
 
 class Constant(NamedTuple):
@@ -89,7 +89,7 @@ CONSTANTS = (
     Constant("dp_factor", 1.2, 0.3, OLD),
     Constant("gap", 240e-6, 0.5, "megatron-deepspeed"),
     Constant("stream_share", 0.75, 0.15, FOUNDRY),
-    Constant("stream_share", 0.8, 0.15, "torchtitan torchtitan-2025 torchtitan-2024 fsdp"),
+    Constant("stream_share", 0.8, 0.15, "torchtitan torchtitan-2025 torchtitan-2024 fsdp fsdp-2.8"),
     Constant("stream_share", 0.8, 0.15, f"{NEW} nemo-automodel pax"),
 )
 """`gap` is no framework's habit but what a launch costs that the host waits for: it belongs to the runs that needed

@@ -497,7 +497,7 @@ def test_deepspeed_s_buffers() -> None:
     for zero, buckets in ((1, 2), (2, 2), (3, 1)):
         usual, small = parts(zero), parts(zero, **{"engine.bucket": 1e7})
         assert usual["workspace"] - small["workspace"] == pytest.approx(buckets * 2 * 4.9e8)
-        without = parts(zero, **{"engine.live": 0})
+        without = parts(zero, **{"engine.live": 0, "engine.grads_joined": 0})
         assert usual["gradients"] - without["gradients"] == pytest.approx(4 * (1e9 if zero == 3 else shard), rel=1e-6)
         sets = {"engine.fragmentation": 1.0}
         spent = sum(parts(zero, **sets)[n] for n in ("activations", "logits"))
@@ -506,7 +506,20 @@ def test_deepspeed_s_buffers() -> None:
     assert parts(3)["buffers"] == 2e9
     assert parts(2)["buffers"] == 0
     lean = parts(2, **{"training.optimizer": "adam-bf16"})  # keeps nothing in fp32
-    assert lean["gradients"] == parts(2, **{"training.optimizer": "adam-bf16", "engine.live": 0})["gradients"]
+    assert (
+        lean["gradients"]
+        == parts(2, **{"training.optimizer": "adam-bf16", "engine.live": 0, "engine.grads_joined": 0})["gradients"]
+    )
+
+
+def test_internevo_joins_gradients_and_runs_adam_over_all_of_them() -> None:
+    """hybrid_zero_optim.py: weights 2, gradients 2, states 12, joined in 16 bits 2, in 32 bits 4, AdamW's divisors 4
+    make 26 bytes a parameter of a rank, of which what activations had is reused."""
+    made = rooflm.train("llama-7b", gpu="a800", engine="internevo", gpus=4, tp=4, batch=4, seq=2048, recompute="full")
+    parts = {name: float(size) for name, size in made.memory.parts.items()}
+    spent = parts["activations"] + parts["logits"]
+    states = sum(parts[name] for name in ("weights", "gradients", "optimizer"))
+    assert states + spent == pytest.approx(26 * 6.738e9 / 4, rel=0.01)
 
 
 def test_weights_that_zero_3_gathers_stand_until_the_backward_pass_is_through() -> None:

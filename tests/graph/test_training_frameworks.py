@@ -362,5 +362,5 @@ def test_softmax_of_plain_kernels_moves_the_scores_three_times() -> None:
 
 
 def test_torch_before_2_2_attends_with_the_first_flash_attention() -> None:
-    kernels = [load_engine(name).kernels.attention_kernel for name in ("fsdp-2.1", "fsdp")]
-    assert kernels == ["fa1", "sdpa"]
+    kernels = [load_engine(name).kernels.attention_kernel for name in ("fsdp-2.1", "fsdp-2.8", "fsdp")]
+    assert kernels == ["fa1", "sdpa-2.8", "sdpa"]

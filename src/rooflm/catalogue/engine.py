@@ -51,8 +51,8 @@ class ServerOptions:
     cache_blocks: int = count(0, "blocks of its KV cache on a rank, where they are known (0: what memory leaves)", 0)
 
 
-ATTENTION = ("cudnn", "cudnn-2024", "sdpa", "fa1", "fa2")
-"""Attention kernels of training by name: rows of training.toml, and what PyTorch picks by generation (sdpa)."""
+ATTENTION = ("cudnn", "cudnn-2024", "sdpa", "sdpa-2.8", "sdpa-blackwell", "fa1", "fa2", "flex")
+"""Attention kernels of training by name: rows of training.toml, and what PyTorch picks by generation (sdpa...)."""
 
 
 @dataclass(frozen=True)
@@ -267,6 +267,7 @@ class Room:
                       "until the backward pass is through (saved); or all in any case, as the host runs ahead (ahead)",
                       ("layer", "saved", "ahead"))  # fmt: skip
     grad_extra_bf16: Num = number(0.0, "a gradient kept beside it with bf16 weights (DeepSpeed)", "bytes")
+    grads_joined: Num = number(0.0, "training: what an update makes of a gradient: joined, in fp32", "bytes")
 
 
 @dataclass(frozen=True)

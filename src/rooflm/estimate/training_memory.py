@@ -18,6 +18,7 @@ from rooflm.estimate.memory import end_tables, extra_share, layer_shard, local_f
 from rooflm.estimate.schedule import V_SHAPED, in_flight
 from rooflm.estimate.step import add_up
 from rooflm.graph.context import plain_norms, read_again
+from rooflm.graph.mixers import CHUNK
 from rooflm.graph.ops import occupied, popularity
 from rooflm.kernels.moe import imbalance
 from rooflm.scenario.kept import kept
@@ -29,6 +30,11 @@ SCALE_BITS = 0.127
 """Bits a weight of the scales of a frozen 4-bit base, themselves quantised (QLoRA, arXiv 2305.14314, section 3)."""
 ADAPTER_KEPT = 3.0
 """Bytes a value that PEFT keeps of each adapter's input: a copy of 16 bits, dropout's mask (tuners/lora/layer.py)."""
+
+SCAN_KEPT = {"gated-delta": (5, 2, 2, 1)}
+"""What a recurrent layer keeps: widths of values, of keys, of keys repeated for each head of values, chunks a head.
+Gated deltas: the convolution's inputs, q and k repeated and normalised, v, a chunk's inverse (fla,
+chunk_gated_delta_rule: save_for_backward), its output, the gate, the norm's output. Others: each width 4 times."""
 
 
 def zero_bytes(zero: Num, d: Num, weight: Num = 2.0, grad: Num = 2.0, state: Num = 12.0) -> tuple[Num, Num, Num]:
@@ -141,6 +147,7 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
         wide = (mixer.heads + mixer.kv_heads) * (mixer.head_dim + mixer.v_dim)
         ops = tokens * (wide - mixer.kv_heads * mixer.head_dim) * b  # all but the keys
         wide = wide + mixer.qk_norm * c.norm(b) / b * (mixer.heads + mixer.kv_heads) * mixer.head_dim
+        wide = wide + 2 * mixer.gate * mixer.heads * mixer.v_dim  # the gate, and the output that it closes
         if c.kernels.flash:
             return Inside(tokens * (wide * b + mixer.heads * 4.0), ops=ops + tokens * mixer.heads * 4.0)
         score = b + drop * (b + 1) + 4.0 * (c.kernels.softmax == "wide") * (b < 4)
@@ -151,7 +158,9 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
         expanded = tokens * mixer.heads * (2 * qk + mixer.value_dim) * b
         return Inside(tokens * wide * b, again={"mla_up_proj": expanded}, ops=0.5 * tokens * wide * b)
     if isinstance(mixer, LinearAttention):
-        held = tokens * 4 * (mixer.heads * mixer.head_dim + mixer.key_heads * mixer.state) * b
+        values, keys, repeated, chunks = SCAN_KEPT.get(mixer.kind, (4, 4, 0, 0))
+        of_heads = mixer.heads * (values * mixer.head_dim + repeated * mixer.state + chunks * CHUNK)
+        held = tokens * (of_heads + keys * mixer.key_heads * mixer.state) * b
         return Inside(held, ops=0.5 * held)
     return Inside()
 

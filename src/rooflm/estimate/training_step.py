@@ -304,7 +304,7 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     zero, several, anew = np.asarray(m.zero), np.asarray(m.dp * m.cp) > 1, not e.habits.zero_one
     buckets = ((zero < 2) | (np.asarray(e.room.fragmentation) > 1)) * several
     readied = not is_plain(t.base_bits, 16) and (np.asarray(t.base_bits) < 16) * (zero < 3)
-    flat = 4.0 * (e.room.live > 0) * t.master * t.update.joined  # gradients that an update joins
+    flat = e.room.grads_joined * t.master * t.update.joined
     fleeting, doubled = ((np.asarray(count) <= 1) * (1.0 - buckets), 1.0 * (zero < 1) * several) if anew else (0.0, 0.0)
     return tm.Setup(
         c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,

@@ -107,7 +107,7 @@ def by_kernel(c: Context, a: Attention, core: Op) -> list[Op]:
     kernel (`one_kernel`) that PyTorch picks, or that one layer's heads leave to it (docs/decisions/0262)."""
     sequences, new, past, *sizes = core.shape
     widest = reduce(larger, [b.mixer.head_dim for b in c.model.blocks if isinstance(b.mixer, Attention)])
-    torch = (np.asarray(widest) > WIDEST) | (c.kernels.attention_kernel == "sdpa")
+    torch = (np.asarray(widest) > WIDEST) | c.kernels.attention_kernel.startswith("sdpa")
     masked = 1.0 * c.kernels.one_kernel * torch * (np.asarray(a.window) < new)
     wide = (1.0 - masked) * (np.asarray(a.head_dim) > WIDEST)
     square = core._replace(shape=(sequences, new, past, *sizes[:4], math.inf, 0), of="efficient")

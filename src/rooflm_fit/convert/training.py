@@ -61,7 +61,7 @@ SOURCES: dict[str, Source] = {
     "BLM": Source("megatron-deepspeed", "hardware", network="4x100 Gb/s Omni-Path a node", trust="A"),
     "LLMF": Source("llm-foundry", trust="A"),
     "TT": Source(  # its plan of tensor parallelism always splits norms over the sequence (arXiv 2410.06511)
-        "torchtitan", sp=True, network="400 Gb/s a GPU", trust="A"
+        "torchtitan-2025", sp=True, network="400 Gb/s a GPU", trust="A"
     ),
     "NEMO": Source("nemo", recompute="none", sp=True, zero=1),
     "NEMOL": Source("nemo", recompute="none", sp=True, zero=1),
@@ -71,7 +71,7 @@ SOURCES: dict[str, Source] = {
     "PAX": Source("pax", recompute="full"),
     "PYT": Source("gpt-neox", zero=1, trust="C"),
     "STAS": Source("deepspeed", "causal"),
-    "FMS": Source("fsdp"),
+    "FMS": Source("fsdp-2.8"),
     "maxtext": Source("maxtext", "full", recompute="full", zero="fsdp"),  # base.yml: remat_policy: 'full'
     "tpurec": Source("maxtext", "full", recompute="full", zero="fsdp"),
     "lev": Source("maxtext", "full", zero="fsdp", stand_in="engine maxtext for Levanter (JAX too)"),
