@@ -247,7 +247,9 @@ def test_weights_in_four_bits_are_multiplied_no_faster_than_by_amperes_instructi
             for gpu in ("a100", "h100", "b200", "h20") for quant in ("bf16", "int4")
         }  # fmt: skip
         slower = {gpu: first[gpu, "int4"] / first[gpu, "bf16"] for gpu in ("a100", "h100", "b200", "h20")}
-        assert slower["a100"] < 1.1 and slower["h20"] < 1.1 and 1.4 < slower["h100"] < 2 < slower["b200"] < 3
+        marlin = engine != "trtllm"  # which spreads weights once for each 64 rows: 0.6 of A100's peak (decision 278)
+        assert slower["a100"] == pytest.approx(1.35 if marlin else 1.05, abs=0.1)
+        assert slower["h20"] < 1.1 and 1.4 < slower["h100"] < 2 < slower["b200"] < 3
         assert first["b200", "int4"] < first["h100", "int4"] < first["a100", "int4"]
     # NVIDIA Model Optimizer's table, TensorRT-LLM 0.15 on H200: 64 prompts of 2,048 tokens, tokens a second
     for model, tokens in (("llama-3.1-8b", 1392.78), ("llama-3.1-70b", 176.68)):

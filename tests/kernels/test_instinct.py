@@ -285,11 +285,11 @@ def test_quick_reduce_helps_prompts_on_few_cards_and_never_harms() -> None:
 
 
 @pytest.mark.parametrize("engine", ["vllm-rocm", "sglang-0.5.5-rocm", "sglang-rocm", "sglang-0.5.10-rocm"])
-def test_kernels_wait_for_each_other_on_cdna3_alone(engine: str) -> None:
+def test_kernels_wait_half_as_long_for_each_other_on_cdna4(engine: str) -> None:
     gaps = [
         build_inference("qwen3-8b", gpu=card, engine=engine).scenario.engine.host.gap for card in ("mi300x", "mi355x")
     ]
-    assert gaps == [pytest.approx(1.1e-6), 0.0]
+    assert gaps == [pytest.approx(1.1e-6), pytest.approx(0.55e-6)]
 
 
 def test_blocks_of_a_graph_beyond_a_sequence_take_time() -> None:

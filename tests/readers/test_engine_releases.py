@@ -44,7 +44,7 @@ ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
         ("sglang-0.4.6", "sglang-0.5.2"),
         ("sglang-0.5.4", "sglang-0.5.4"),
         ("sglang-0.5.5", "sglang-0.5.5"),
-        ("nim-1.5.0", "nim-1.8"),
+        ("nim-1.5.0", "nim-1.5"),
         ("nim-2.0.8", "nim"),
         ("sglang-0.5.7", "sglang-0.5.6"),
         ("sglang-0.5.12", "sglang-0.5.10"),
