@@ -23,7 +23,7 @@ from rooflm.kernels.constants import DTYPE_KIN, Entry, entries_of, parsed, read,
 from rooflm.kernels.derating import beside_units, card_file, derating
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, setting
-from rooflm.kernels.moe import MoEConstants, moe_time, routed, usual
+from rooflm.kernels.moe import MoEConstants, moe_time, pieces, routed, usual
 from rooflm.kernels.products import among, brain_time, by_groups, taken, vector_time
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
@@ -246,12 +246,24 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     vectors = vector_time(values * op.widths[0], 0.0, constants("gemm", GemmConstants, w, w.half), r, s, launches=3.0)
     vectors = larger(alone * vectors, values / (taken(s, clock) * f.moe_factor))
     vectors = pick((tokens > k.expert_rows) & (op.widths[0] < 2), np.inf, vectors)
+    tiled = tiled_time(op, s) / undone
+    time = pick((tokens >= TILE_ROWS) & (op.widths[0] < 2) & (tiled > 0), tiled, time)
     time = time + smaller(local, pairs) * expert * 2.0 * wide / (r.dram * undone)
     time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
     host = k.expert_looks / undone
     return time + host * pick(tokens > 1, 2.0 + gated, 0.0) * experts * tokens * top_k
 
 
+def tiled_time(op: Op, s: Scenario) -> Num:
+    """Seconds of experts by tiles of `TILE_ROWS` rows, however few an expert has (llama.cpp, mmq.cuh: ncols_max), and
+    of what rows take in truth (gathered, quantised, written wide): (tiles 128 / tile_rate + T k / row_rate) f."""
+    k, (tokens, hidden, width, experts, local, top_k, gated) = s.engine.kernels, op.shape
+    routing = routed(tokens, top_k, experts, experts / local, popularity(experts, top_k, k.skew))
+    rows = TILE_ROWS * routing.experts * pieces(routing.rows / routing.experts, TILE_ROWS, routing.spread)
+    each = rows / taken(s, k.tile_rate) + routing.rows / taken(s, k.row_rate)
+    return 2.0 * (2.0 + gated) * hidden * width * each
+
+
 TILE_ROWS = 128.0
-"""Tokens of a pass at which products of experts have gone from the memory's rate to their own (llama.cpp: mmq's tiles
-are as wide as a pass, to 128 rows; four models on RTX 3090 and 4090 by 16 to 128 tokens: decision 234)."""
+"""Tokens of a pass at which products of experts have gone from the memory's rate to their own, by tiles as wide as a
+pass, to 128 rows (llama.cpp's mmq; four models on RTX 3090 and 4090 by 16 to 128 tokens: decision 234)."""
