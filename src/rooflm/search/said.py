@@ -37,6 +37,7 @@ STEP: tuple[Column, ...] = (
 """Of how to split a training step."""
 RUN: tuple[Column, ...] = (
     *STEP[:2],
+    ("goodput", "goodput", percent),
     ("days", "time", days),
     ("cost_usd", "USD", lambda v: text(float(v), "")),
     ("gpu_hours", "GPU-h", lambda v: text(float(v), "")),

@@ -48,6 +48,10 @@ class Steady:
         return Steady(*map(single, vars(self).values()))
 
 
+VARIED = ("clients", "rate", "first", "budget", "tokens")
+"""What may be arrays of a load."""
+
+
 @dataclass(frozen=True)
 class Load:
     """What one replica gets: prompt, output: mean tokens of a request; clients of a closed loop (0: an open loop) or
@@ -66,8 +70,7 @@ class Load:
 
     def at(self, places: NDArray[np.int_]) -> Load:
         """Those of the loads that stand at some places of theirs."""
-        varied = (self.clients, self.rate, self.first, self.budget, self.tokens)
-        return Load(self.prompt, self.output, *(v[places] for v in varied), self.wide)
+        return replace(self, **{name: getattr(self, name)[places] for name in VARIED})
 
     def pieces(self, room: Array) -> Array:
         """Pieces of a prompt, on average, each but the last as long as there is room (tokens).
@@ -177,10 +180,11 @@ def steady(requests: Requests, pool: Pool, rate: float | None = None, *, waves: 
 
 def states(pool: Pool, load: Load) -> Steady:
     """The steady states of one replica under each of the loads."""
-    numbers = np.broadcast_arrays(load.clients, load.rate, load.first, load.budget, load.tokens)
+    numbers = np.broadcast_arrays(*(getattr(load, name) for name in VARIED))
     shape = numbers[0].shape
     wide = 0.0 if whole_prompts(pool) else load.wide  # such a prompt is not cut, however long
-    load = Load(load.prompt, load.output, *(v.astype(float).ravel() for v in numbers), wide)
+    flat = {name: v.astype(float).ravel() for name, v in zip(VARIED, numbers, strict=True)}
+    load = replace(load, wide=wide, **flat)
     state = _closed(pool, load) if np.any(load.clients) else _open(pool, load)
     server = pool.server
     polite = (server.stream_interval - 1) / server.tokens_a_step  # steps made before the client sees the first token
