@@ -183,7 +183,7 @@ def states(pool: Pool, load: Load) -> Steady:
     numbers = np.broadcast_arrays(*(getattr(load, name) for name in VARIED))
     shape = numbers[0].shape
     wide = 0.0 if whole_prompts(pool) else load.wide  # such a prompt is not cut, however long
-    flat = {name: v.astype(float).ravel() for name, v in zip(VARIED, numbers, strict=True)}
+    flat: dict[str, Any] = {name: v.astype(float).ravel() for name, v in zip(VARIED, numbers, strict=True)}
     load = replace(load, wide=wide, **flat)
     state = _closed(pool, load) if np.any(load.clients) else _open(pool, load)
     server = pool.server
