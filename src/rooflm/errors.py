@@ -63,4 +63,4 @@ def near_matches(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
         return ratio + 0.5 * shared / max(len(low), 1)
 
     ranked = sorted(known, key=lambda n: (-score(n), n))
-    return [n for n in ranked[:limit] if score(n) >= 0.6]
+    return [n for n in ranked[:limit] if score(n) >= (0.6 if len(low) > 3 or n[:1] == low[:1] else 0.7)]

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from rooflm.errors import RooflmError, UnknownNameError
+from rooflm.errors import RooflmError, UnknownNameError, near_matches
 from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import default_cluster, load_cluster, load_device
 from rooflm.readers.rows import Source
@@ -224,3 +224,13 @@ def test_a_cluster_builds_on_a_known_one(tmp_path: Path) -> None:
 def test_a_bad_cluster_on_a_known_one_is_told(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(RooflmError, match=told):
         load_cluster(_write(tmp_path, text))
+
+
+def test_thunderbolt_joins_macs_as_a_network_does(tmp_path: Path) -> None:
+    tier = '[[tiers]]\nname = "cable"\nkind = "Thunderbolt"\nsize = 4\nbandwidth = "5 GB/s"\nlatency = "50 us"\n'
+    found = load_cluster(_write(tmp_path, 'device = "apple-m3-ultra-80core-512gb"\n' + tier))
+    assert [(t.name, t.kind, t.size) for t in found.tiers] == [("cable", "ethernet", 4)]
+
+
+def test_short_names_that_share_two_letters_are_not_near() -> None:
+    assert near_matches("foo", ["oom", "mfu"]) == [] and near_matches("tps", ["tp", "pp"]) == ["tp"]

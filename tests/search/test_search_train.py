@@ -309,3 +309,24 @@ def test_ranks_in_an_array_are_a_list_of_ranks() -> None:
         rooflm.search_train("llama-7b", **given, lora_rank=ranks).best for ranks in ([8, 16], np.array([8, 16]))
     )
     assert one is not None and other is not None and one.inputs == other.inputs and one.inputs["batch"] == 16
+
+
+def test_a_run_that_fails_is_ranked_and_limited_as_it_goes():
+    """With failures, days and dollars are those of `train` over its goodput, and so are their limits."""
+    asked = {"gpu": "h100", "gpus": 8, "batch": 64, "seq": 2048, "tokens": 1e11, "zero": 1, "cp": 1, "tp": 1, "pp": 1}
+    failing = {"training.mtbf": 2e5, "training.restart": 600, "training.checkpoint_bandwidth": 2e9}
+    plain = rooflm.search_train("llama-3.1-8b", recompute="full", micro_batch=1, **asked)
+    found = rooflm.search_train("llama-3.1-8b", recompute="full", micro_batch=1, sets=failing, **asked)
+    one = {k: v for k, v in asked.items() if k != "zero"} | {"zero": 1, "micro_batch": 1, "recompute": "full"}
+    job = rooflm.train("llama-3.1-8b", sets=failing, **one).job
+    share = found.best.outputs["goodput"]
+    assert 0.5 < share < 0.99 and share == pytest.approx(float(job.goodput))
+    assert found.best.outputs["days"] == pytest.approx(float(job.days_with_failures))
+    for key in ("cost_usd", "gpu_hours", "energy_j", "days"):
+        assert found.best.outputs[key] == pytest.approx(plain.best.outputs[key] / share)
+    assert "goodput" not in plain.best.outputs and any("with failures" in words for words in found.assumed)
+    limit = plain.best.outputs["days"] * 1.001
+    assert (
+        rooflm.search_train("llama-3.1-8b", days=limit, sets=failing, micro_batch=1, recompute="full", **asked).best
+        is None
+    )

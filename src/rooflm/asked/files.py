@@ -13,14 +13,16 @@ prompt = "8k"               # as on the command line
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rooflm.asked.arguments import EVERY, Argument, arguments, refuse_unknown
+from rooflm.asked.build_inference import find_model
 from rooflm.asked.written import READ, as_it_is, assignments
 from rooflm.errors import RooflmError, near_matches
 from rooflm.readers import outside
+from rooflm.readers.devices import load_device
 
 ENDS = (".toml", ".yaml", ".yml", ".csv")
 ALONE = (".csv", ".yaml", ".yml")
@@ -91,8 +93,20 @@ def _columns(text: str, path: str) -> dict[str, Any]:
             raise RooflmError(f"{path!r}: column {name!r} is empty in some rows: fill it in, or leave it out")
         if all(cells):
             columns[name.strip()] = cells if len(set(cells)) > 1 else cells[0]
+    for name, of in (("model", find_model), ("gpu", load_device)):
+        if name in columns:
+            refuse_rows(path, [row.get(name, "").strip() for row in rows], of)
     lists = [name for name, value in columns.items() if isinstance(value, list)]
     return columns | ({"zip": [",".join(lists)]} if len(lists) > 1 else {})
+
+
+def refuse_rows(path: str, cells: list[str], of: Callable[[str], Any]) -> None:
+    """RooflmError with its row for the first name of a column that nothing has. of: what finds it."""
+    for name in dict.fromkeys(cells):
+        try:
+            of(name)
+        except RooflmError as error:
+            raise RooflmError(f"{path!r}, row {cells.index(name) + 1}: {error}") from None
 
 
 PARSERS = {".toml": outside.toml, ".yaml": _yaml, ".yml": _yaml, ".csv": _columns}

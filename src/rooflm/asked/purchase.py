@@ -1,4 +1,4 @@
-"""What cards cost to buy, where their makers said so in public, and what an hour of one's own card costs."""
+"""What cards cost to buy, where their makers or others said so in public, and what an hour of one's own card costs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Purchase(NamedTuple):
 @cache
 def purchases() -> dict[str, Purchase]:
     """Every price that is known, by the card's name: launch prices, before tax, of the makers' own announcements.
-    Data-centre cards have none: their makers publish no prices."""
+    Makers of data-centre cards publish none: those bought most have an indicative street price, good to a third."""
     with (DATA / "devices" / "purchase.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     return {r["gpu"]: Purchase(float(r["usd"]), r["date"], r["of"], r["source"]) for r in rows}
@@ -47,7 +47,7 @@ def purchases() -> dict[str, Purchase]:
 def purchase(name: str) -> Purchase | None:
     """The price of a card by any of its names, None where none is known.
 
-    >>> purchase("h100") is None
+    >>> purchase("mi300x") is None
     True
     """
     try:

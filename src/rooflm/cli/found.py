@@ -48,7 +48,7 @@ def result_json(found: Any, command: str, seconds: float) -> dict[str, Any]:
     """The object of --json."""
 
     def inputs_and_outputs(c: Any) -> dict[str, Any]:
-        return {"inputs": c.inputs, **c.outputs}
+        return {"inputs": c.inputs, **c.outputs, **({"simulated": True} if c.simulated else {})}
 
     return {
         **({"confirmed": simulated_json(found)} if hasattr(found, "confirmed") else {}),

@@ -130,11 +130,28 @@ def over_base(row: dict[str, Any], label: str) -> dict[str, Any]:
     return {**start, **own, "tiers": [*kept, *mine.values()]}
 
 
+OTHER_KINDS = {"thunderbolt": "ethernet", "usb4": "ethernet", "roce": "infiniband"}
+"""What an own cluster may call a link, and the kind whose constants it has: Thunderbolt and USB4 carry TCP/IP."""
+
+
+def with_known_kinds(row: dict[str, Any]) -> dict[str, Any]:
+    """A user's cluster with the kinds of its tiers as rows have them.
+
+    >>> with_known_kinds({"tiers": [{"kind": "Thunderbolt", "size": 4}]})
+    {'tiers': [{'kind': 'ethernet', 'size': 4}]}
+    """
+    tiers = row.get("tiers")
+    if not isinstance(tiers, list) or not all(isinstance(t, dict) for t in tiers):
+        return row
+    kinds = [OTHER_KINDS.get(str(t.get("kind", "")).strip().lower(), t.get("kind")) for t in tiers]
+    return {**row, "tiers": [{**t, "kind": k} if "kind" in t else t for t, k in zip(tiers, kinds, strict=True)]}
+
+
 def cluster_parts(name: str) -> tuple[str, str, dict[str, Any]]:
     """Name and device of a cluster's row (ANY_DEVICE: of any), and the fields of a `Cluster` that it gives."""
     raw, canonical = raw_row("cluster", name)
     label = row_label("cluster", name)
-    raw = over_base(raw, label) if is_path(name) else raw
+    raw = with_known_kinds(over_base(raw, label)) if is_path(name) else raw
     own = descriptive_fields(raw, label, Description)[1]
     if "device" not in own:
         raise RooflmError(f"{label} lacks the field 'device': the name of a card, or '*' for any")

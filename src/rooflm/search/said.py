@@ -37,6 +37,7 @@ STEP: tuple[Column, ...] = (
 """Of how to split a training step."""
 RUN: tuple[Column, ...] = (
     *STEP[:2],
+    ("goodput", "goodput", percent),
     ("days", "time", days),
     ("cost_usd", "USD", lambda v: text(float(v), "")),
     ("gpu_hours", "GPU-h", lambda v: text(float(v), "")),
@@ -116,6 +117,8 @@ BATCH_NOTE = "of one batch that comes at once: TTFT is that of all its prompts (
 LOAD_NOTE = (
     "under load by the steady state: TTFT, TPOT are means, the wait in the queue and other prompts' passes included"
 )
+MARK = " *"
+"""Behind an answer of a table whose figures are a simulation's."""
 FEW_CARDS = 8
 """The most cards beside the best that are told of one by one; of more nothing is said."""
 SLOW = 3.0
@@ -142,9 +145,9 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
             out += [Say(f"The nearest: {point_text(found.nearest.candidate.inputs)}"),
                     *(Say(f"  {w}") for w in found.nearest.why)]  # fmt: skip
         return [*out, Say(count, "faint")]
-    first, columns = best_of(found), columns_of(found.best.outputs)
+    first, columns = found.best, columns_of(found.best.outputs)
     figures = ", ".join(f"{h} {w(first.outputs[k])}" for k, h, w in columns)
-    how = " by simulation (the table ranks estimates)" if first.inputs != found.best.inputs else ""
+    how = " by simulation" if first.simulated else ""
     out = [Say(f"Best {found.goal.name}{how}: {point_text(first.inputs)}", "good"), Say(figures)]
     out += [*likely(found), Say(count, "faint")]
     out += without_pools(found, columns)
@@ -183,16 +186,10 @@ def without_pools(found: Any, columns: Sequence[Column]) -> list[Block]:
         return []
     if plain.best is None:
         return [Say("no deployment without pools meets every constraint", label="without pools")]
-    if plain.best.inputs == best_of(found).inputs:
+    if plain.best.inputs == found.best.inputs:
         return [Say("Separate prefill and decode pools are no better.", "faint")]
     figures = ", ".join(f"{h} {w(plain.best.outputs[k])}" for k, h, w in columns)
     return [Say(f"{point_text(plain.best.inputs)}: {figures}", label="without pools")]
-
-
-def best_of(found: Any) -> Any:
-    """The best point: of a search under load, the best of those simulated."""
-    confirmed = getattr(found, "chosen", None)
-    return confirmed.candidate if confirmed else found.best
 
 
 def tables(found: Any, columns: Sequence[Column]) -> list[Block]:
@@ -213,11 +210,13 @@ def tables(found: Any, columns: Sequence[Column]) -> list[Block]:
         rest = found.without_pools.front
         kinds.append(("Without pools", [rest[i] for i in thinned(range(len(rest)), 6)]))
     for title, candidates in kinds:
-        rows = [(point_text({k: v for k, v in c.inputs.items() if k not in same}),
+        rows = [(point_text({k: v for k, v in c.inputs.items() if k not in same}) + MARK * c.simulated,
                  *(w(c.outputs[key]) for key, _, w in columns)) for c in candidates]  # fmt: skip
         head = (title, *(h for _, h, _ in columns))
         spare = tuple(sorted(head[:2:-1], key=lambda h: step and h == "memory"))
         out += [BLANK, Table([head, *rows], "l" + "r" * len(columns), head=True, spare=spare, indent=0)]
+    if any(c.simulated for c in found.top):
+        out.append(Say("as simulated; the other figures are the estimate's", "faint", MARK.strip()))
     if found.ruled_out and len(found.ruled_out) <= FEW_CARDS:
         out += [BLANK, Say(f"No point of {' or '.join(found.ruled_out)} meets every constraint.")]
     return [*(out if told else out[1:]), BLANK]

@@ -30,7 +30,8 @@ class Grid(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A point: the inputs chosen and the resulting outputs."""
+    """A point: the inputs chosen and the resulting outputs. simulated: these are a simulation's, not the estimate's."""
 
     inputs: dict[str, Any]
     outputs: dict[str, float]
+    simulated: bool = False

@@ -49,7 +49,8 @@ GOALS = {
 """Objective -> what it makes best. Cost, GPU-hours and energy are of the run, of one step where no tokens are given."""
 SHOWN = ("step_time_s", "mfu", "tokens_per_s_per_gpu", "memory_bytes", "dp", "gpus")
 OF_RUN = ("gpu_hours", "cost_usd", "energy_j", "days")
-"""Outputs of the whole run, worked out where a budget of tokens is given."""
+"""Outputs of the whole run, worked out where a budget of tokens is given; with failures, where GPUs fail."""
+FAILING = "time, GPU-hours, USD and energy of the run with failures and checkpoints: undisturbed ones over the goodput"
 SEARCHED = (*SHOWN, *OF_RUN)
 """All that a search of training may read."""
 TWIN_OUTPUTS = ("step_time_s", "memory_bytes", "gpus")
@@ -119,6 +120,10 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
         broken = broken | (np.asarray(m.zero) == 1)
     asked = SEARCHED if outputs is None else outputs
     found = {k: dp if k == "dp" else TRAIN.outputs[k].read(e) for k in asked}
+    share = TRAIN.outputs["goodput"].read(e)
+    if np.any(np.asarray(share) < 1):  # the run as it goes, failures and checkpoints among it
+        with np.errstate(divide="ignore"):
+            found |= {k: found[k] / np.asarray(share, float) for k in OF_RUN if k in found} | {"goodput": share}
     return {**found, "memory_share": e.memory.total / e.memory.capacity, "legal": ~broken}
 
 
@@ -256,6 +261,8 @@ def search_train(
     plain = nest({**fixed, **{axis.name: axis.values[0] for axis in free}, "gpus": counts[0]})
     known = assumptions_of(build_training, plain, gpu=gpu, engine=more["engine"], dtype=dtype)
     answer = search(task, on, assumed=(*(t for t in known if t.partition(" ")[0] not in DECIDED), *assumed))
+    if any("goodput" in c.outputs for c in (*answer.top, *([answer.nearest.candidate] if answer.nearest else []))):
+        answer = replace(answer, assumed=(*answer.assumed, FAILING))
     answer = replace(answer, model=found.name, prices=searched_prices(answer, listed(gpu), cluster, more))
     if answer.best or answer.nearest:
         return remedied(TRAIN, answer, plain)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from types import MappingProxyType
@@ -30,9 +30,9 @@ from rooflm.search.digest import SearchTask
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
 from rooflm.search.limits import Limit
 from rooflm.search.request import read_request
-from rooflm.search.result import SearchResult
+from rooflm.search.result import Blocked, SearchResult
 from rooflm.search.search import search
-from rooflm.search.space import Candidate, Grid
+from rooflm.search.space import Candidate, Goal, Grid
 from rooflm.search.splits import (
     GOALS,
     SHOWN,
@@ -89,6 +89,18 @@ class Confirmed(NamedTuple):
         """Whether estimate and simulation give the same TTFT and TPOT to within a quarter, at the load simulated."""
         return agrees(self.served)
 
+    @property
+    def found(self) -> Candidate:
+        """The answer as the simulation has it: the load at which its limits hold, and what came out there."""
+        kind = next(k for k in LOADS if k in self.candidate.inputs)
+        out = {k: v for k, v in means(self.served).items() if k in self.candidate.outputs}
+        return Candidate({**self.candidate.inputs, kind: self.load}, {**self.candidate.outputs, **out}, simulated=True)
+
+    @property
+    def borne_out(self) -> bool:
+        """Whether the simulation is what the estimate said: its limits hold at that load, and times agree."""
+        return self.held and self.agrees and self.found.inputs == self.candidate.inputs
+
 
 @dataclass(frozen=True, repr=False)
 class LoadResult(SearchResult):
@@ -101,10 +113,37 @@ class LoadResult(SearchResult):
     def chosen(self) -> Confirmed | None:
         """The simulated answer that holds its limits and is best by the simulation; where all serve the rate that they
         are given, the first by the estimate, whose ties cost decides."""
-        held = [c for c in self.confirmed if c.held]
-        if self.kind == "rate" and not self.goal.less:
-            return next(iter(held), None)
-        return min(held, key=lambda c: float(self.goal.score(means(c.served))), default=None)
+        return next(iter(by_simulation(self.confirmed, self.goal)), None)
+
+
+def by_simulation(confirmed: Iterable[Confirmed], goal: Goal) -> list[Confirmed]:
+    """The simulated answers that hold their limits, the best by the simulation first; where all serve the rate that
+    they are given, in the estimate's order, whose ties cost decides."""
+    held = [c for c in confirmed if c.held]
+    if not goal.less and any("rate" in c.candidate.inputs for c in held):
+        return held
+    return sorted(held, key=lambda c: float(goal.score(means(c.served))))
+
+
+def confirmations(top: Sequence[Candidate], many: int, run: Callable[[Candidate], Confirmed]) -> list[Confirmed]:
+    """The first `many` answers simulated, and for each that its simulation does not bear out the next one too, up to
+    twice as many in all, or until one holds its limits."""
+    done: list[Confirmed] = []
+    for candidate in top if many > 0 else ():
+        if sum(c.borne_out for c in done) >= many or (len(done) >= 2 * many and any(c.held for c in done)):
+            break
+        done.append(run(candidate))
+    return done
+
+
+def ranked(top: Sequence[Candidate], confirmed: Sequence[Confirmed], goal: Goal) -> tuple[Candidate, ...]:
+    """The best answers by what was simulated of them, without those whose limits do not hold. Of answers that were not
+    simulated the estimate stands: behind those that bear it out, beside those that do not."""
+    held = by_simulation(confirmed, goal)
+    sure = max((i for i, c in enumerate(held) if c.borne_out), default=0) + 1
+    tried = [c.candidate for c in confirmed]
+    rest = [*(c.found for c in held[sure:]), *(c for c in top if c not in tried)]
+    return (*(c.found for c in held[:sure]), *sorted(rest, key=lambda c: float(goal.score(c.outputs))))
 
 
 def means(served: Served) -> dict[str, float]:
@@ -164,7 +203,7 @@ def evaluate(
     used = np.minimum(copies, np.maximum(clients, 1)) if concurrency is not None else copies  # replicas with work
     none = np.zeros(())  # no first wave: what is simulated has it as its warm-up
     load = Load(_mean(prompt, spread), _mean(output, spread), clients / used, arrivals / used, none, budget,
-                np.maximum(room, 1.0))  # fmt: skip
+                np.maximum(room, 1.0), wide=(longest[0] / _mean(prompt, spread) - 1))  # fmt: skip
     found = states(pool, load)
     gpus, each = copies * pool.gpus, purchase_usd(s.cluster.device, arguments.get("purchase"))
     x = found.requests_per_s * used
@@ -339,14 +378,31 @@ def search_serve(
     averages = [metrics.Slo(k, 0, float(v)) for k, v in asked.bounds.items() if v and k in ("ttft", "tpot", "latency")]
     run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread,
                   of_pools={k: v for k, v in of_pools.items() if v is not None})  # fmt: skip
-    best = answer.top[: max(int(confirm), 0)]
-    other = answer.without_pools.best if answer.without_pools and best else None
-    confirmed = tuple(confirmation(c, load, run) for c in (*best, *([other] if other and other not in best else [])))
+    trial = partial(confirmation, load=load, run=run)
+    confirmed = confirmations(answer.top, int(confirm), trial)
+    plain_best = answer.without_pools.best if answer.without_pools and confirmed else None
+    if plain_best and plain_best not in [c.candidate for c in confirmed]:
+        confirmed.append(trial(plain_best))
+    answer = settled(answer, confirmed)
     of_prefill = [pooled.before_of(asked.arguments, of_pools)] if prefill_gpu else []
     prices = searched_prices(answer, listed(asked.gpu), cluster, asked.arguments, *of_prefill)
     same = {f.name: getattr(answer, f.name) for f in fields(SearchResult)}
-    found = LoadResult(**same | {"prices": prices, "model": asked.model.name}, kind=load.name, confirmed=confirmed)
+    same |= {"prices": prices, "model": asked.model.name}
+    found = LoadResult(**same, kind=load.name, confirmed=tuple(confirmed))
     return replace(found, error_band=found.chosen.served.values()["error_band"]) if found.chosen else found
+
+
+def settled(answer: SearchResult, confirmed: Sequence[Confirmed]) -> SearchResult:
+    """The answer with what was simulated of it in place of the estimate; where nothing holds its limits, the first
+    tried is the nearest."""
+    if not confirmed:
+        return answer
+    top = ranked(answer.top, [c for c in confirmed if c.candidate in answer.top], answer.goal)
+    why = tuple(f"simulated: {words}" for words in confirmed[0].broken)
+    plain = answer.without_pools and settled(answer.without_pools, [
+        c for c in confirmed if c.candidate in answer.without_pools.top])  # fmt: skip
+    nearest = answer.nearest if top else Blocked(confirmed[0].found, why)
+    return replace(answer, top=top, nearest=nearest, without_pools=plain)
 
 
 def checked_lengths(model: Model, prompt: int, output: int, spread: tuple[float, float]) -> dict[str, Any]:

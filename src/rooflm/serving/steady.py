@@ -7,6 +7,7 @@ budgets and KV memories may be arrays: all states of one engine instance come fr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,11 +48,16 @@ class Steady:
         return Steady(*map(single, vars(self).values()))
 
 
+VARIED = ("clients", "rate", "first", "budget", "tokens")
+"""What may be arrays of a load."""
+
+
 @dataclass(frozen=True)
 class Load:
     """What one replica gets: prompt, output: mean tokens of a request; clients of a closed loop (0: an open loop) or
     rate (requests/s); first: share of the requests that come in the closed loop's first wave; budget: new tokens a pass
-    of a rank; tokens: KV memory. All but the lengths may be arrays."""
+    of a rank; tokens: KV memory; wide: share of their mean by which prompts are longer or shorter, at the most and
+    evenly. All but the lengths may be arrays."""
 
     prompt: float
     output: float
@@ -60,11 +66,30 @@ class Load:
     first: Any = 0.0
     budget: Any = np.inf
     tokens: Any = np.inf
+    wide: float = 0.0
 
     def at(self, places: NDArray[np.int_]) -> Load:
         """Those of the loads that stand at some places of theirs."""
-        varied = (self.clients, self.rate, self.first, self.budget, self.tokens)
-        return Load(self.prompt, self.output, *(v[places] for v in varied))
+        return replace(self, **{name: getattr(self, name)[places] for name in VARIED})
+
+    def pieces(self, room: Array) -> Array:
+        """Pieces of a prompt, on average, each but the last as long as there is room (tokens).
+
+        >>> [float(Load(8192, 1, wide=w).pieces(np.array(4096.0))) for w in (0.0, 0.2)]
+        [2.0, 2.5]
+        """
+        return mean_ceil(self.prompt / room, self.wide * self.prompt / room)
+
+
+def mean_ceil(mean: Array, half: Array) -> Array:
+    """Mean of numbers rounded up, which lie evenly around a mean, by as much as `half` on either side.
+
+    >>> [float(mean_ceil(np.array(2.0), np.array(half))) for half in (0.0, 0.5, 1.5)]
+    [2.0, 2.5, 2.5]
+    """
+    high, low = (n * (n + 1) / 2 + (x - n) * (n + 1) for x in (mean + half, mean - half) for n in (np.floor(x),))
+    spread = (high - low) / (2 * np.maximum(half, 1e-6))
+    return np.asarray(np.where(half > 1e-6, np.round(spread, 9), np.ceil(mean)))
 
 
 def pass_time(
@@ -111,7 +136,7 @@ def own_passes(
     """Time of the passes of one prompt, as `pass_time`: full ones, and the last, which others' prompts share. alone:
     chance that nobody else is there, so that a pipeline drains."""
     part = room * in_a_pass(pool) / load.prompt
-    before = np.maximum(np.ceil(1 / part), 1) - 1
+    before = np.maximum(load.pieces(room * in_a_pass(pool)), 1) - 1
     last = pass_time(pool, load, room, 1 - before * part + others, sequences, context, ahead=ahead)
     if in_a_pass(pool) > 1:
         drains = partial(pass_time, pool, load, room, sequences=np.zeros(()), context=context, drains=True)
@@ -148,15 +173,18 @@ def steady(requests: Requests, pool: Pool, rate: float | None = None, *, waves: 
         float(np.mean(requests.prompt)), float(np.mean(requests.output)), float(clients),
         x if np.isfinite(x) else 1e9, min(clients / max(requests.count, 1), 1.0) * waves,
         pool.server.budget, pool.capacity.tokens,
+        min(float(np.std(requests.prompt) / np.mean(requests.prompt)) * math.sqrt(3), 1.0),  # as evenly spread ones
     )  # fmt: skip
     return states(pool, load).single()
 
 
 def states(pool: Pool, load: Load) -> Steady:
     """The steady states of one replica under each of the loads."""
-    numbers = np.broadcast_arrays(load.clients, load.rate, load.first, load.budget, load.tokens)
+    numbers = np.broadcast_arrays(*(getattr(load, name) for name in VARIED))
     shape = numbers[0].shape
-    load = Load(load.prompt, load.output, *(v.astype(float).ravel() for v in numbers))
+    wide = 0.0 if whole_prompts(pool) else load.wide  # such a prompt is not cut, however long
+    flat: dict[str, Any] = {name: v.astype(float).ravel() for name, v in zip(VARIED, numbers, strict=True)}
+    load = replace(load, wide=wide, **flat)
     state = _closed(pool, load) if np.any(load.clients) else _open(pool, load)
     server = pool.server
     polite = (server.stream_interval - 1) / server.tokens_a_step  # steps made before the client sees the first token
@@ -231,7 +259,7 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     beside = others * running if mixes else np.zeros(running.shape)
     room = room_beside(pool, load, beside)
     together = in_a_pass(pool)
-    parts = np.maximum(np.ceil(load.prompt / (room * together)), 1)
+    parts = np.maximum(load.pieces(room * together), 1)
     whole = room * slots / load.prompt
     places = np.where(parts > 1, slots / together, np.maximum(whole, 1.0))
     come = np.maximum(others * x, 1e-9)
@@ -243,7 +271,7 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
         ended = np.minimum(come * tau, MOST)
         alone = parts * np.maximum(-np.expm1(-ended), ended / places) * mixed
         busy = np.where(load.clients > 0, alone / (plain + alone), busy)
-    part = load.prompt / np.ceil(load.prompt / room) if slots > 1 else np.inf
+    part = load.prompt / load.pieces(room) if slots > 1 else np.inf
     some = others_run(running, load.clients)
     ahead = server.lookahead * pool.table.ahead * some * (1 - busy) / (busy / mixed + (1 - busy) / plain)
     mixed = pass_time(pool, load, room, work / busy / parts, beside, context, part, ahead=ahead)

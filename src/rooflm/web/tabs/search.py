@@ -40,7 +40,7 @@ def answer(asked: Asked) -> Answer:
         said = [f"The nearest is {in_words(near.candidate.inputs)}: {'; '.join(why)}."] if near else why
         return Answer("bad", "Nothing meets these limits.", said, [notes], tuple, python, command, found.to_dict)
     chosen = getattr(found, "chosen", None)
-    best = chosen.candidate if chosen else found.best
+    best = found.best
     out = best.outputs
     verdict = f"Best: {in_words(best.inputs)}."
     said = [f"It has {what}: {count(out['output_tokens_per_s'])} tokens a second on {count(out['gpus'])} "
