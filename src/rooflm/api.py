@@ -5,7 +5,6 @@ Signatures and lists of arguments are written by `scripts/signatures` from `aske
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -214,6 +213,8 @@ class Task:
     def content(self, axes: list[Axis], fixed: Point) -> str:
         """A hash of every structure that a grid has, as it was read: models, devices and engines may be files."""
         first = {m.name: m.values[0] for a in grids(axes)[1] for m in a.members}
+        import hashlib  # which loads OpenSSL
+
         told = hashlib.sha256()
         for names in named_points(axes):
             scenario = self.build(**nest({**fixed, **first, **names}), alone=False).scenario

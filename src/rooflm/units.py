@@ -65,7 +65,7 @@ def either(plain: Callable[[float], float], arrays: Callable[[Any], Any]) -> Cal
     """
 
     def call(value: Num) -> Num:
-        return arrays(value) if isinstance(value, ndarray) else plain(value)
+        return arrays(value) if type(value) is ndarray else plain(value)
 
     return call
 

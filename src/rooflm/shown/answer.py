@@ -10,7 +10,6 @@ import numpy as np
 
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Say, listed
-from rooflm.shown.notebook import html
 from rooflm.shown.numbers import text_range, value_text
 from rooflm.shown.terminal import plain as plain_text
 from rooflm.units import Num
@@ -48,6 +47,8 @@ class Answer:
 
     def _repr_html_(self) -> str:
         """The same for a notebook, parts as bars, and folded below them every number."""
+        from rooflm.shown.notebook import html
+
         rows = {k: value_text(v) for k, v in flatten(self.to_dict()).items()}
         return html([*self.blocks(), *assumptions(self)], rows)
 

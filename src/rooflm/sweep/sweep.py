@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError
 from rooflm.sweep.axes import Axis, Point, grids, nest, numeric_point, shape_of
-from rooflm.sweep.workers import spread
 
 BLOCK = 1 << 17
 """Points of a block, of which a decode step evaluates three contexts: its arrays stay near the caches, and interpreting
@@ -187,6 +186,8 @@ def run(
 
     evaluate(axes=n, outputs=names, **arguments) -> name -> array that broadcasts over n numeric axes.
     """
+    from rooflm.sweep.workers import spread  # and all that it takes to speak with processes
+
     store = Store(axes)
     for part, values in spread(GridJob(evaluate, tuple(axes), fixed, outputs), blocks(axes, block), on):
         store.put(part, values)

@@ -39,6 +39,7 @@ PARTS = {
     "prefill_replicas": ("", "with servers of prompts alone"),
 }
 """Argument of a part that no fitted run has -> the scenario's field (none: it has none), and words."""
+_HAS = [(attrgetter(path), words) for path, words in PARTS.values() if path]
 
 
 class Band(NamedTuple):
@@ -149,8 +150,9 @@ def around(time: Num, found: Band, rate: bool = False) -> tuple[Num, Num]:
 def parts_of(s: Scenario, split: bool = False) -> dict[str, Num]:
     """What a scenario has that no fitted run has, in words -> where it has it. split: its prompts have servers of their
     own."""
-    told = {words: attrgetter(path)(s) > 0 if path else split for path, words in PARTS.values()}
-    return {words: here for words, here in {**told, "that embeds": not s.model.head}.items() if np.any(here)}
+    told = {words: of(s) > 0 for of, words in _HAS}
+    told |= {PARTS["prefill_replicas"][1]: split, "that embeds": not s.model.head}
+    return {words: here for words, here in told.items() if (here if isinstance(here, bool) else np.any(here))}
 
 
 def bands_around(
@@ -211,15 +213,22 @@ def not_fitted(s: Scenario, split: bool = False) -> str:
     plain = isinstance(device.architecture, str) and s.efficiency.mode == "calibrated" and bool(engine.kernels.whose)
     if not plain or device.measured:
         return ""
-    on, family, lacks = kind_of(device), family_of(engine.runs), list(parts_of(s, split))
-    if distance(engine.runs, on, fitted()) == "far":
-        releases = [(release, kind) for f, release, kind in fitted() if f == family]
-        strange = [f"of {engine.name}"] * (not releases)
-        strange += [f"on {on} cards"] * (on not in {kind for _, _, kind in fitted()})
-        others = any(kind == on for _, kind in releases)
-        apart = f"of {'this release of ' * others}{engine.name} on {on} cards"  # each was fitted, but not together
-        lacks = (strange or [apart]) + lacks
+    lacks = [*_strange(device, engine), *parts_of(s, split)]
     return f"wider error bands: no run {' and none '.join(lacks)} was fitted" if lacks else ""
+
+
+@kept
+def _strange(device: Device, engine: Engine) -> tuple[str, ...]:
+    """The same of its card and engine alone."""
+    on, family = kind_of(device), family_of(engine.runs)
+    if distance(engine.runs, on, fitted()) == "near":
+        return ()
+    releases = [(release, kind) for f, release, kind in fitted() if f == family]
+    strange = [f"of {engine.name}"] * (not releases)
+    strange += [f"on {on} cards"] * (on not in {kind for _, _, kind in fitted()})
+    others = any(kind == on for _, kind in releases)
+    apart = f"of {'this release of ' * others}{engine.name} on {on} cards"  # each was fitted, but not together
+    return tuple(strange or [apart])
 
 
 def standing_in(s: Scenario) -> str:

@@ -11,7 +11,6 @@ import contextlib
 import importlib
 import os
 import re
-import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -56,6 +55,8 @@ PATIENCE = 3.0
 
 def reachable() -> bool:
     """Whether the hub accepts a connection. Assumed to be true behind a proxy, since only the proxy can know."""
+    import socket
+
     known = ("https_proxy", "http_proxy", "all_proxy")
     if any(os.environ.get(k) or os.environ.get(k.upper()) for k in known):
         return True
