@@ -10,9 +10,7 @@ from pathlib import Path
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError, UnknownNameError, near_matches
 from rooflm.readers import outside, released, rows
-from rooflm.readers.checkpoints import adapter, hub
-from rooflm.readers.checkpoints.gguf import read_gguf
-from rooflm.readers.checkpoints.read import read_config
+from rooflm.readers.checkpoints import hub
 from rooflm.readers.models import as_released, from_row, packaged
 
 PAGE = re.compile(r"^(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([^/?#]+/[^/?#]+).*$")
@@ -57,6 +55,10 @@ def load_model(name: str | os.PathLike[str]) -> Model:
 
 def _from_path(path: Path) -> Model:
     """The model of a file or a folder of the user's own."""
+    from rooflm.readers.checkpoints import adapter  # a row of the catalogue needs no reader of checkpoints
+    from rooflm.readers.checkpoints.gguf import read_gguf
+    from rooflm.readers.checkpoints.read import read_config
+
     if path.name == adapter.FILE:
         path = path.parent
     if path.is_dir() and not (path / "config.json").is_file():
