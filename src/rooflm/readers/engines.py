@@ -178,8 +178,9 @@ def merge_card_factors(inherited: Factors, own: Factors, given: Mapping[str, Any
 
 def _constants(given: Mapping[str, Any], label: str) -> dict[str, Any]:
     """Constants of a row by their own names, each checked against its field."""
+    known = [*ABOUT, "base"]  # which is taken out of a row before
     for name in given:
-        check_field_name(name, [*ABOUT, "base"], f"{label}: the row")  # base is taken out of a row before
+        check_field_name(name, known, f"{label}: the row")
     found = {name: field_value(f"{label}: {name}", value, ABOUT[name]) for name, value in given.items()}
     for name, value in found.items():
         known_words(name, value, f"{label}: {name}")
@@ -195,22 +196,14 @@ def known_words(field: str, value: Any, label: str) -> None:
     library of experts' kernels, data type of products, generation, card or scheme."""
     if field == "kernels" and value and value not in kernel_names():
         raise RooflmError(f"{label} is {value!r}, but it must be one of {', '.join(kernel_names())}")
-    among: dict[str, Callable[[], Collection[str]]] = {
-        "schemes": lambda: KINDS, "elsewhere": device_words, "padded": lambda: {e.dtype for e in entries_of("gemm")},
-        "reduce_norm_on": generations, "gates_on": generations, "scaled_on": generations,
-        "narrow_prompts": generations, "fused_scans": generations, "tuned_experts_on": lambda: names("gpu"),
-        "states_on": lambda: words_of("gpu", "vendor"),
-        **{name: lambda: PRESETS for name, about in ABOUT.items() if about.kind == "named" and not about.among},
-        **dict.fromkeys(LIBRARIES, lambda: {e.family for e in entries_of("moe")} - {"", "plain"}),
-    }  # fmt: skip
     apart = field == "padded" or (field in ABOUT and ABOUT[field].kind == "named")
-    pieces = (value.split() if apart else listed(value)) if field in among else ()
+    pieces = (value.split() if apart else listed(value)) if field in AMONG else ()
     for word in (piece.partition(":")[0] for piece in pieces):
         if field == "reduce_norm_on" and word.startswith("-"):
             if word[1:] not in names("gpu"):
                 raise RooflmError(f"{label} is {word!r}, but no card has that name")
         else:
-            one_of(label, word.removeprefix("-") if field in LIBRARIES else word, sorted(among[field]()))
+            one_of(label, word.removeprefix("-") if field in LIBRARIES else word, sorted(AMONG[field]()))
 
 
 @lru_cache
@@ -223,6 +216,17 @@ def generations() -> set[str]:
 def device_words() -> set[str]:
     """Makers, families and architectures of the catalogue's devices."""
     return words_of("gpu", "vendor", "product_family", "architecture")
+
+
+AMONG: dict[str, Callable[[], Collection[str]]] = {
+    "schemes": lambda: KINDS, "elsewhere": device_words, "padded": lambda: {e.dtype for e in entries_of("gemm")},
+    "reduce_norm_on": generations, "gates_on": generations, "scaled_on": generations, "narrow_prompts": generations,
+    "fused_scans": generations, "tuned_experts_on": lambda: names("gpu"),
+    "states_on": lambda: words_of("gpu", "vendor"),
+    **{name: lambda: PRESETS for name, about in ABOUT.items() if about.kind == "named" and not about.among},
+    **dict.fromkeys(LIBRARIES, lambda: {e.family for e in entries_of("moe")} - {"", "plain"}),
+}  # fmt: skip
+"""Field of text -> the words that it may hold."""
 
 
 def _factors(given: Mapping[str, Mapping[str, float]], label: str) -> Factors:

@@ -104,6 +104,8 @@ def find(name: str) -> Checkpoint | None:
     (True, True)
     """
     low = re.sub(r"-gguf:(?=[a-z0-9-]+$)", "-", normalise(name))
+    if "/" not in low and low in aliases("model"):  # the table of checkpoints need not be read
+        return None
     if low in listed() or low in aliases("model"):
         return listed().get(low)
     publisher, _, rest = low.rpartition("/")

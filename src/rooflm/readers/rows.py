@@ -52,12 +52,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RawRow:
-    """A row before it is parsed. text: its TOML alone, with as many empty lines above it as the file has, so that line
-    numbers in messages are those of `path`."""
+    """A row before it is parsed. text: its TOML alone; above: how many lines of its file stand above it."""
 
     name: str
     path: Path
     text: str
+    above: int
+
+    def parsed(self) -> dict[str, Any]:
+        """Its fields; line numbers in messages are those of its file."""
+        row: dict[str, Any] = outside.toml("\n" * self.above + self.text, self.path)[self.name]
+        return row
 
 
 @lru_cache(maxsize=16384)
@@ -89,10 +94,12 @@ def rows_of(path: Path) -> Iterator[RawRow]:
     """The rows of a file, unparsed, in order."""
     text = path.read_text(encoding="utf-8")
     heads = list(_HEADER.finditer(text))
-    for head, following in zip(heads, [*heads[1:], None], strict=True):
-        end = following.start() if following else len(text)
-        above = "\n" * text.count("\n", 0, head.start())
-        yield RawRow(head[1] or head[2], path, above + text[head.start() : end])
+    ends = [*(head.start() for head in heads), len(text)]
+    above = text.count("\n", 0, ends[0])
+    for head, end in zip(heads, ends[1:], strict=True):
+        own = text[head.start() : end]
+        yield RawRow(head[1] or head[2], path, own, above)
+        above += own.count("\n")
 
 
 def words_of(kind: str, *fields: str) -> set[str]:
@@ -128,8 +135,8 @@ def aliases(kind: str) -> dict[str, str]:
     other = {
         normalise(alias): row.name
         for row in rows.values()
-        for block in _ALIASES.findall(row.text)[:1]
-        for alias in _STRING.findall(block)
+        if (block := _ALIASES.search(row.text))
+        for alias in _STRING.findall(block[1])
     }
     return other | {normalise(name): name for name in rows}
 
@@ -292,9 +299,7 @@ def extra_table(name: str, table: str) -> dict[str, Any] | None:
 
 @lru_cache
 def _packaged_row(kind: str, name: str) -> dict[str, Any]:
-    row = _rows(kind)[name]
-    table: dict[str, Any] = outside.toml(row.text, row.path)[name]
-    return table
+    return _rows(kind)[name].parsed()
 
 
 def raw_row(kind: str, name: str) -> tuple[dict[str, Any], str]:
@@ -382,7 +387,7 @@ def source_named(kind: str, key: str) -> Source | None:
     row = sources(kind).get(key)
     if row is None:
         return None
-    return convert(outside.toml(row.text, row.path)[key], Source, f"{row.path.name}, source {key!r}")
+    return convert(row.parsed(), Source, f"{row.path.name}, source {key!r}")
 
 
 def _leaves(value: object, path: str = "") -> Iterator[str]:
