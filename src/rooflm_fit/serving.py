@@ -72,7 +72,7 @@ def predict(p: Prepared, c: Constants) -> tuple[float, float]:
     """(mean TTFT, mean TPOT) of a case with constants."""
     parts = p.pool.table.components
     table = StepTable(parts, parts.scenario.engine.but(**c), p.pool.server.wait_steps > 0)
-    server = replace(p.pool.server, request=c["request"], front=c["front"], tokenise=c["tokenise"], carry=c["carry"])
+    server = replace(p.pool.server, request=c["request"], front=c["front"], tokenise=c["tokenise"])
     return means(replace(p.pool, table=table, server=server), p.requests)
 
 
@@ -89,7 +89,7 @@ def residuals(items: Sequence[Prepared], theta: Theta) -> Array:
     """log(predicted / measured), (cases, 2)."""
     out = np.zeros((len(items), 2))
     for i, p in enumerate(items):
-        ttft, tpot = predict(p, theta.constants(p.case.engine, p.pool.table.components.scenario.engine.name))
+        ttft, tpot = predict(p, theta.constants(p.case.engine))
         out[i] = np.log(ttft / p.case.ttft), np.log(tpot / p.case.tpot)
     return out
 

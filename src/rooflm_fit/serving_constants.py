@@ -47,12 +47,10 @@ PRIORS = {
     "sequence": Prior(1e-5, 0.0), "eager": Prior(60e-6, HOST), "collective_factor": Prior(0.85, 0.0),
     "gemm_factor": Prior(0.95, 0.0), "decode_factor": Prior(1.1, DEVICE), "moe_factor": Prior(1.05, 0.0),
     "stream_factor": Prior(0.9, 0.0), "prompt": Prior(1.15, DEVICE), "deliver": Prior(1e-5, HOST),
-    "carry": Prior(4e-6, HOST),
 }  # fmt: skip
 """Constants of an engine; those that neither `OWN` nor `COMMON` names are not fitted. step, sequence: host time that
-asynchronous scheduling hides where the device takes longer. tokenise, carry: a text of 8,192 tokens takes 30 ms more to
-its first token than one of 1,024 whatever the card and split; a server that took 5.9 requests of 50,000 tokens a second
-queues 3.4 us of it at most, the rest (HTTP body, hashes of blocks, the message to the engine) is beside other requests.
+asynchronous scheduling hides where the device takes longer. tokenise: a server that took 5.9 requests of 50,000 tokens
+a second queues 3.4 us of each at most; what a prompt token has beside that (`carry`) is none (docs/decisions/0271).
 collectives and vector kernels: below 1, since engines fuse what was measured apart; prompt: real passes of many tokens
 run hotter than kernels measured alone. eager: Python issues a pass that no graph holds, and a kernel of ours stands for
 several launches of its. deliver: with more clients decoding takes longer than its kernels, as much more on two cards as
@@ -60,24 +58,24 @@ on four, whatever the lengths (MiniMax-M2 in vLLM, 128 to 512 clients: 14 us eac
 beside the engine, an offline benchmark does not."""
 OWN = ("prompt",)
 """What is fitted to an engine by itself, where its row says that no kernel is launched before the one before has ended
-(gap): SGLang's prompts take more beyond their kernels than the others', whose own would be 1.15 to 1.2, in sources that
-nothing is fitted to as well. INFERRED: nothing hides or fuses what stands between its products (decisions 143, 151).
-The gap itself is not fitted: with -0.5 us SGLang's models left out whole have TPOT 10.5/9.5 %, with 0 8.3/6.9; the
-other engines get worse with 0."""
-COMMON = ("request", "eager", "carry", "decode_factor", "deliver")
-"""What is fitted to all engines together. request, eager and carry of each engine came out within a third of each other
-and were worse on cards and releases left out: all three are Python servers that launch from Python. SGLang's row states
-a request's time: runs under a campaign's load cannot tell it (2 and 9 ms do alike there), others can (decision 211)."""
+(gap): SGLang's prompts take more beyond their kernels than the others', whose own would be 1.17 and 1.18. INFERRED:
+nothing hides or fuses what stands between its products (decisions 143, 151). The gap itself is not fitted: with -0.5 us
+SGLang's models left out whole have TPOT 10.5/9.5 %, with 0 8.3/6.9; the other engines get worse with 0."""
+COMMON = ("request", "eager", "decode_factor", "deliver", "prompt")
+"""What is fitted to all engines together, but to those that have their own. request and eager of each engine came out
+within a third of each other and were worse on cards and releases left out: all three are Python servers that launch
+from Python. SGLang's row states a request's time: runs under a campaign's load cannot tell it (2 and 9 ms do alike
+there), others can (decision 211)."""
 
 
 @lru_cache
-def by_hand(engine: str, release: str = "") -> Constants:
-    """What an engine's row states with its reason, which no fit moves, as the row of a release has it.
+def by_hand(engine: str) -> Constants:
+    """What an engine's row states with its reason, which no fit moves.
 
-    >>> by_hand("vllm", "vllm-0.19"), by_hand("vllm", "vllm-0.11.1")["carry"]
-    ({'carry': 1.2e-06}, 4.049e-06)
+    >>> by_hand("sglang"), by_hand("vllm")
+    ({'request': 0.002}, {})
     """
-    return {n: load_engine(release or engine).value(n) for n in PRIORS if n in held(engine)}
+    return {n: load_engine(engine).value(n) for n in PRIORS if n in held(engine)}
 
 
 class Theta(NamedTuple):
@@ -95,17 +93,17 @@ class Theta(NamedTuple):
         """With one constant larger by the factor exp(BUMP)."""
         return self._replace(logs=self.logs + BUMP * (np.arange(len(self.logs)) == index))
 
-    def constants(self, engine: str, release: str = "") -> Constants:
-        """The constants of an engine: those that its row states stay, as its release's row has them."""
+    def constants(self, engine: str) -> Constants:
+        """The constants of an engine: those that its row states stay."""
         found = {n: p.value for n, p in PRIORS.items()}
         for (whose, name), log in zip(self.names, self.logs.tolist(), strict=True):
             if whose in ("", engine):
                 found[name] = PRIORS[name].at(log)
-        return found | by_hand(engine, release)
+        return found | by_hand(engine)
 
 
 def start(engines: Iterable[str]) -> Theta:
     """All that is fitted of these engines, at its priors."""
     own = [(e, n) for e in engines for n in OWN if load_engine(e).host.gap >= 0]
-    names = (*own, *(("", n) for n in COMMON))
+    names = (*(("", n) for n in COMMON), *own)  # the later counts
     return Theta(names, np.zeros(len(names)))

@@ -295,11 +295,13 @@ def test_tables_of_blocks_cost_the_host_by_what_they_list() -> None:
 
 
 def test_prompts_run_less_hot_on_cards_with_more_watts() -> None:
-    """H20 multiplies a seventh of what H100 does at 400 W: Qwen's table of 129,042 tokens has no factor there."""
+    """H20 multiplies a seventh of what H100 does at 400 W: Qwen's table of 129,042 tokens has no factor there; B200 has
+    0.44 W a TFLOP/s for H100's 0.71."""
     e, h100 = load_engine("sglang"), load_device("h100")
     each = [float(prompt_factor(e, replace(h100, tdp=h100.tdp * share))) for share in (0.5, 1.0, 2.0, 8.0)]
-    assert each[0] == each[1] == e.factors.prompt
-    assert each[1] > each[2] > each[3] > 1.0 and each[2] == pytest.approx(each[1] ** 0.5, rel=1e-3)
+    assert each[1] == pytest.approx(e.factors.prompt, rel=1e-3)
+    assert each[1] > each[2] > each[3] > 1.0
+    assert [each[0], each[2]] == pytest.approx([each[1] ** 2, each[1] ** 0.5], rel=1e-3)
     faster = load_engine("ollama").but(prompt=0.8)  # what is below 1 says how fast kernels are, not how hot
     assert float(prompt_factor(faster, load_device("h20"))) == 0.8
     older = [load_device(name) for name in ("t4", "p40", "mi50-32gb")]  # no units for bf16

@@ -51,9 +51,10 @@ def test_a_peak_is_that_of_the_faster_of_the_types_at_work() -> None:
 
 def test_prompts_slow_down_where_a_card_has_few_watts_for_its_rate() -> None:
     factors = [
-        prompt_factor(Engine("").but(prompt=1.15), load_device(name)) for name in ("h100", "a100", "h20", "v100")
+        prompt_factor(Engine("").but(prompt=1.15), load_device(name))
+        for name in ("b200", "h100", "a100", "h20", "v100")
     ]
-    assert [round(float(f), 2) for f in factors] == [1.15, 1.08, 1.03, 1.04]
+    assert [round(float(f), 2) for f in factors] == [1.25, 1.15, 1.08, 1.03, 1.04]
 
 
 def test_small_units_take_the_smaller_part_of_a_generations_slowdown() -> None:

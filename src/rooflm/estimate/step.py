@@ -26,7 +26,7 @@ MEMORY_POWER = 0.6
 """Share of the dynamic power that streaming device memory at full rate draws (inferred: HBM GPUs draw 55 to 65 % of
 their TDP in decoding; Patel et al., "Characterizing power management opportunities for LLMs in the cloud", 2024)."""
 FITTED_POWER = 0.708
-"""W a TFLOP/s of 16 bits of the cards where `prompt` was fitted (700 W, 989 TFLOP/s: data sheets of H100 and H200)."""
+"""W a TFLOP/s of 16 bits of the cards whose factor `prompt` is (700 W, 989 TFLOP/s: data sheets of H100 and H200)."""
 
 
 class Experts(NamedTuple):
@@ -146,10 +146,10 @@ def unfitted(engine: Engine) -> Engine:
 
 
 def prompt_factor(engine: Engine, device: Device) -> Num:
-    """Factor on the kernels of a pass with prompts, prompt^min(1, `drawn`): full tiles draw all the power that a card
-    may take and clocks fall, less where there are more W to a FLOP/s that kernels reach than where it was fitted."""
+    """Factor on the kernels of a pass with prompts, prompt^`drawn`: full tiles draw all the power that a card may take
+    and clocks fall, less where there are more W to a FLOP/s that kernels reach than on H100, and more where fewer."""
     reached = device.half_peak * derating(device, engine.runs, engine.kernels.sums).compute / held(device)
-    hot = smaller(drawn(FITTED_POWER, device.tdp, reached), 1.0)
+    hot = drawn(FITTED_POWER, device.tdp, reached)
     return engine.factors.prompt ** pick(engine.factors.prompt > 1, hot, 1.0)
 
 

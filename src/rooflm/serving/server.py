@@ -46,13 +46,14 @@ class Server(ServerOptions):
         """Seconds that a decode server adds to that: none where router and servers get a request at once.
 
         vLLM's proxies (examples, toy_proxy_server.py) and `trtllm-serve disaggregated` send it to the prefill server
-        for one token, wait for the answer, and send it, as another request, to the decode server, which makes the first
-        token that the client sees. SGLang's router sends it to both (docs/decisions/0259).
+        for one token, wait for the answer, and send its text, as another request, to the decode server, whose front end
+        takes it as well and which makes the first token that the client sees. SGLang's router sends it to both
+        (docs/decisions/0259, 0271).
 
         >>> Server(request=0.01, handed_on=True).seen_again(1000), Server(request=0.01).seen_again(1000)
         (0.01, 0.0)
         """
-        return self.handed_on * self.seen(prompt)
+        return self.handed_on * (self.fronted(prompt) + self.seen(prompt))
 
     @property
     def tokens_a_step(self) -> float:
