@@ -18,6 +18,7 @@ from rooflm.kernels.derating import derating, drawn, held
 from rooflm.kernels.expert_kernels import called_once, routed_inside
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
+from rooflm.kernels.training_factors import table
 from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, is_plain, larger, pick, smaller
@@ -25,8 +26,6 @@ from rooflm.units import Num, is_plain, larger, pick, smaller
 MEMORY_POWER = 0.6
 """Share of the dynamic power that streaming device memory at full rate draws (inferred: HBM GPUs draw 55 to 65 % of
 their TDP in decoding; Patel et al., "Characterizing power management opportunities for LLMs in the cloud", 2024)."""
-FITTED_POWER = 0.708
-"""W a TFLOP/s of 16 bits of the cards whose factor `prompt` is (700 W, 989 TFLOP/s: data sheets of H100 and H200)."""
 
 
 class Experts(NamedTuple):
@@ -147,9 +146,11 @@ def unfitted(engine: Engine) -> Engine:
 
 def prompt_factor(engine: Engine, device: Device) -> Num:
     """Factor on the kernels of a pass with prompts, prompt^`drawn`: full tiles draw all the power that a card may take
-    and clocks fall, less where there are more W to a FLOP/s that kernels reach than on H100, and more where fewer."""
+    and clocks fall, less where there are more W to what half of the FLOP/s that kernels reach draws than on H100, and
+    more where fewer: the W a FLOP/s of the generation's products in training, of H100's where it has none."""
     reached = device.half_peak * derating(device, engine.runs, engine.kernels.sums).compute / held(device)
-    hot = drawn(FITTED_POWER, device.tdp, reached)
+    watts = table()["power"]
+    hot = drawn(watts.get(device.kernel_generation, watts["hopper"]), device.tdp, reached / 2)
     return engine.factors.prompt ** pick(engine.factors.prompt > 1, hot, 1.0)
 
 
