@@ -393,16 +393,18 @@ def search_serve(
 
 
 def settled(answer: SearchResult, confirmed: Sequence[Confirmed]) -> SearchResult:
-    """The answer with what was simulated of it in place of the estimate; where nothing holds its limits, the first
-    tried is the nearest."""
+    """The answer with what was simulated of it in place of the estimate; where nothing holds its limits, the nearest is
+    what misses one by least."""
     if not confirmed:
         return answer
     top = ranked(answer.top, [c for c in confirmed if c.candidate in answer.top], answer.goal)
-    why = tuple(f"simulated: {words}" for words in confirmed[0].broken)
     plain = answer.without_pools and settled(answer.without_pools, [
         c for c in confirmed if c.candidate in answer.without_pools.top])  # fmt: skip
-    nearest = answer.nearest if top else Blocked(confirmed[0].found, why)
-    return replace(answer, top=top, nearest=nearest, without_pools=plain)
+    if top:
+        return replace(answer, top=top, without_pools=plain)
+    near = min(confirmed, key=lambda c: max(c.served.summary.measure(m) / m.seconds for m in c.served.limits))
+    why = tuple(f"simulated: {words}" for words in near.broken)
+    return replace(answer, top=top, nearest=Blocked(near.found, why), without_pools=plain)
 
 
 def checked_lengths(model: Model, prompt: int, output: int, spread: tuple[float, float]) -> dict[str, Any]:
