@@ -347,7 +347,7 @@ def infer(
       gpu: GPU name or .toml (see `rooflm list gpus`).
       gpus: How many GPUs; split into tp, then pp, unless given.
       price: USD an hour of one GPU (default: the card's row).
-      owned: Cost of GPUs of one's own, bought at their launch price and used for 4 years, and their electricity,
+      owned: Cost of GPUs of one's own, bought at their public price and used for 4 years, and their electricity,
         in place of rent.
       purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
       electricity (USD/kWh): USD a kWh of one's own GPUs.
@@ -480,7 +480,7 @@ def train(
       gpu: GPU name or .toml (see `rooflm list gpus`).
       gpus: How many GPUs; what tp, pp, cp leave is data parallel.
       price: USD an hour of one GPU (default: the card's row).
-      owned: Cost of GPUs of one's own, bought at their launch price and used for 4 years, and their electricity,
+      owned: Cost of GPUs of one's own, bought at their public price and used for 4 years, and their electricity,
         in place of rent.
       purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
       electricity (USD/kWh): USD a kWh of one's own GPUs.
@@ -647,7 +647,7 @@ def serve(
       gpu: GPU name or .toml (see `rooflm list gpus`).
       gpus: GPUs of one replica; split into tp, then pp, unless given.
       price: USD an hour of one GPU (default: the card's row).
-      owned: Cost of GPUs of one's own, bought at their launch price and used for 4 years, and their electricity,
+      owned: Cost of GPUs of one's own, bought at their public price and used for 4 years, and their electricity,
         in place of rent.
       purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
       electricity (USD/kWh): USD a kWh of one's own GPUs.
@@ -694,7 +694,7 @@ def serve(
       prefill_replicas: Separate prefill replicas (disaggregated).
       prefill_gpu: Another GPU for the prefill replicas.
       prefill_price: USD an hour of one of those (default: the card's row).
-      prefill_purchase: USD that one of those costs to buy (default: its launch price).
+      prefill_purchase: USD that one of those costs to buy (default: its public price).
       prefill_tp: Tensor parallel degree of the prefill replicas (default: as of the others).
       prefill_pp: Pipeline parallel degree of the prefill replicas.
       prefill_dp: Data parallel degree of the prefill replicas.

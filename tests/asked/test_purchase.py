@@ -24,9 +24,8 @@ def test_every_price_is_of_a_card_of_the_catalogue():
         year, month = map(int, found.date.split("-"))
         assert 2016 <= year <= 2026 and 1 <= month <= 12 and ("launch" in found.source) != ("street" in found.source)
         made = load_device(name).year
-        assert abs(year - made) <= 1 or "street" in found.source, (
-            name
-        )  # announced late the year before or sold a year after
+        near = abs(year - made) <= 1  # announced late in the year before, or sold a year after
+        assert near or "street" in found.source, name
 
 
 def test_an_hour_of_ones_own_card_by_hand():

@@ -97,8 +97,9 @@ def test_what_is_spread_takes_its_bytes() -> None:
 
 
 def test_a_card_without_dp4a_spreads_from_the_first_row_of_a_library() -> None:
-    """P100 has none (compute capability 6.0)."""
-    assert load_engine("llama.cpp", "p100-pcie-16gb", "gp100").kernels.dots_below == 1
+    """P100 has none (compute capability 6.0), and no matrix units whose tiles experts could take."""
+    p100 = load_engine("llama.cpp", "p100-pcie-16gb", "gp100").kernels
+    assert p100.dots_below == 1 and p100.tile_rate == p100.row_rate == 0
     assert load_engine("llama.cpp", "v100-pcie-32gb", "volta").kernels.dots_below == 64
 
 

@@ -94,14 +94,14 @@ def _columns(text: str, path: str) -> dict[str, Any]:
         if all(cells):
             columns[name.strip()] = cells if len(set(cells)) > 1 else cells[0]
     for name, of in (("model", find_model), ("gpu", load_device)):
-        if name in columns:
-            refuse_rows(path, [row.get(name, "").strip() for row in rows], of)
+        if isinstance(columns.get(name), list):
+            refuse_rows(path, columns[name], of)
     lists = [name for name, value in columns.items() if isinstance(value, list)]
     return columns | ({"zip": [",".join(lists)]} if len(lists) > 1 else {})
 
 
 def refuse_rows(path: str, cells: list[str], of: Callable[[str], Any]) -> None:
-    """RooflmError with its row for the first name of a column that nothing has. of: what finds it."""
+    """RooflmError for the first cell of a column that is no known name, with its row. of: what finds a name."""
     for name in dict.fromkeys(cells):
         try:
             of(name)

@@ -37,8 +37,8 @@ class Purchase(NamedTuple):
 
 @cache
 def purchases() -> dict[str, Purchase]:
-    """Every price that is known, by the card's name: launch prices, before tax, of the makers' own announcements.
-    Makers of data-centre cards publish none: those bought most have an indicative street price, good to a third."""
+    """Every price that is known, by the card's name: launch prices, before tax, as their makers announced them. Makers
+    of data-centre cards publish none: of those bought most there is an indicative street price, good to a third."""
     with (DATA / "devices" / "purchase.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     return {r["gpu"]: Purchase(float(r["usd"]), r["date"], r["of"], r["source"]) for r in rows}

@@ -113,8 +113,8 @@ class Kernels:
     tuned_experts_on: str = word("", "cards on which these are so (none: all), with commas")
     expert_values: Num = number(2.0, "read and written a value by what runs between experts' products", "bytes")
     expert_tile: Num = count(0, "rows of a tile of quantised experts' products, however few an expert has", 0)
-    tile_rate: Num = number(0.0, "FLOPs a clock of an SM in tiles of 128 rows, empty ones too (0: as measured)", "FLOP")
-    row_rate: Num = number(0.0, "the same of what the rows take beside, by their products", "FLOP")
+    tile_rate: Num = number(0.0, "FLOPs a clock of an SM in experts' tiles of 128 rows, full or not (0: none)", "FLOP")
+    row_rate: Num = number(0.0, "the same of gathering, quantising and writing rows, which goes with products", "FLOP")
     expert_rows: Num = count(INF, "most tokens of a pass whose quantised experts' products vector kernels take", 1)
     expert_spread: str = named("bytes a value to which a scheme's experts are spread for a library product each")
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
@@ -269,7 +269,7 @@ class Room:
                       "until the backward pass is through (saved); or all in any case, as the host runs ahead (ahead)",
                       ("layer", "saved", "ahead"))  # fmt: skip
     grad_extra_bf16: Num = number(0.0, "a gradient kept beside it with bf16 weights (DeepSpeed)", "bytes")
-    grads_joined: Num = number(0.0, "training: what an update makes of a gradient: joined, in fp32", "bytes")
+    grads_joined: Num = number(0.0, "training: copies that an update makes of a gradient: joined, wider", "bytes")
 
 
 @dataclass(frozen=True)

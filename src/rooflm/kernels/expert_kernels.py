@@ -256,7 +256,7 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
 def tiled_time(op: Op, s: Scenario) -> Num:
     """Seconds of experts by tiles of `TILE_ROWS` rows, however few an expert has (llama.cpp, mmq.cuh: ncols_max), and
-    of what rows take in truth (gathered, quantised, written wide): (tiles 128 / tile_rate + T k / row_rate) f."""
+    of rows gathered, quantised and written wide: (128 tiles / tile_rate + T k / row_rate) x FLOPs of a row."""
     k, (tokens, hidden, width, experts, local, top_k, gated) = s.engine.kernels, op.shape
     routing = routed(tokens, top_k, experts, experts / local, popularity(experts, top_k, k.skew))
     rows = TILE_ROWS * routing.experts * pieces(routing.rows / routing.experts, TILE_ROWS, routing.spread)

@@ -77,11 +77,11 @@ def search_infer(
       gpus: Exactly so many GPUs, or a list.
       gpus_max: Any number of GPUs up to this (default: one node).
       price: USD an hour of one GPU (default: the card's row).
-      owned: Cost of GPUs of one's own, bought at their launch price and used for 4 years, and their electricity,
+      owned: Cost of GPUs of one's own, bought at their public price and used for 4 years, and their electricity,
         in place of rent.
       purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
       electricity (USD/kWh): USD a kWh of one's own GPUs.
-      under: Most USD to buy all GPUs, at purchase or launch prices; without gpu, of every card with one.
+      under: Most USD to buy all GPUs, at purchase or public prices; without gpu, of every card with one.
       cluster: Cluster (default: the GPU's own).
       tp: Only these tensor parallel degrees.
       pp: Only these pipeline parallel degrees.

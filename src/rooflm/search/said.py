@@ -144,6 +144,9 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
         if found.nearest is not None:
             out += [Say(f"The nearest: {point_text(found.nearest.candidate.inputs)}"),
                     *(Say(f"  {w}") for w in found.nearest.why)]  # fmt: skip
+        if found.feasible:  # by the estimate
+            count = f"By the estimate {found.feasible:,} of {found.points:,} points do; of those simulated none does."
+            out += [BLANK, *simulated(found), BLANK]
         return [*out, Say(count, "faint")]
     first, columns = found.best, columns_of(found.best.outputs)
     figures = ", ".join(f"{h} {w(first.outputs[k])}" for k, h, w in columns)

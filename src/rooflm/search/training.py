@@ -164,7 +164,7 @@ def search_train(
       gpus: Exactly so many GPUs, or a list.
       gpus_max: Instead: 1, 2, 4, ... GPUs up to this many.
       price: USD an hour of one GPU (default: the card's row).
-      owned: Cost of GPUs of one's own, bought at their launch price and used for 4 years, and their electricity,
+      owned: Cost of GPUs of one's own, bought at their public price and used for 4 years, and their electricity,
         in place of rent.
       purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
       electricity (USD/kWh): USD a kWh of one's own GPUs.

@@ -296,11 +296,11 @@ def search_serve(
       gpus: Exactly so many GPUs, or a list.
       gpus_max: Any number of GPUs up to this (default: one node).
       price: USD an hour of one GPU (default: the card's row).
-      owned: Cost of GPUs of one's own, bought at their launch price and used for 4 years, and their electricity,
+      owned: Cost of GPUs of one's own, bought at their public price and used for 4 years, and their electricity,
         in place of rent.
       purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
       electricity (USD/kWh): USD a kWh of one's own GPUs.
-      under: Most USD to buy all GPUs, at purchase or launch prices; without gpu, of every card with one.
+      under: Most USD to buy all GPUs, at purchase or public prices; without gpu, of every card with one.
       cluster: Cluster (default: the GPU's own).
       tp: Only these tensor parallel degrees.
       pp: Only these pipeline parallel degrees.
@@ -325,7 +325,7 @@ def search_serve(
       pools: Also separate prefill and decode pools of every size and split (disaggregated).
       prefill_gpu: Another GPU for the prefill replicas.
       prefill_price: USD an hour of one of those (default: the card's row).
-      prefill_purchase: USD that one of those costs to buy (default: its launch price).
+      prefill_purchase: USD that one of those costs to buy (default: its public price).
       transfer_bandwidth (B/s): From prefill to decode replicas, such as 50GB/s (default: the cluster's).
       slo: Limits such as ttft:p95=500ms,tpot:p95=50ms.
       confirm: Simulate so many of the best.
@@ -393,16 +393,18 @@ def search_serve(
 
 
 def settled(answer: SearchResult, confirmed: Sequence[Confirmed]) -> SearchResult:
-    """The answer with what was simulated of it in place of the estimate; where nothing holds its limits, the first
-    tried is the nearest."""
+    """The answer with what was simulated of it in place of the estimate; where nothing holds its limits, the nearest is
+    what misses one by least."""
     if not confirmed:
         return answer
     top = ranked(answer.top, [c for c in confirmed if c.candidate in answer.top], answer.goal)
-    why = tuple(f"simulated: {words}" for words in confirmed[0].broken)
     plain = answer.without_pools and settled(answer.without_pools, [
         c for c in confirmed if c.candidate in answer.without_pools.top])  # fmt: skip
-    nearest = answer.nearest if top else Blocked(confirmed[0].found, why)
-    return replace(answer, top=top, nearest=nearest, without_pools=plain)
+    if top:
+        return replace(answer, top=top, without_pools=plain)
+    near = min(confirmed, key=lambda c: max(c.served.summary.measure(m) / m.seconds for m in c.served.limits))
+    why = tuple(f"simulated: {words}" for words in near.broken)
+    return replace(answer, top=top, nearest=Blocked(near.found, why), without_pools=plain)
 
 
 def checked_lengths(model: Model, prompt: int, output: int, spread: tuple[float, float]) -> dict[str, Any]:
