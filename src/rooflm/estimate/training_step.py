@@ -276,11 +276,9 @@ def held(s: Scenario, c: Context) -> Held:
     experts, others = tm.layer_params(model, m)
     layers = ceil(model.layers / m.pp)
     first, last = tm.end_params(model, m)
-    ends = fuller_end(m.schedule, m.pp, first, last) * t.embeddings
-    if t.adapters:
-        ends, others, experts = 0.0, adapter_sizes(s, c)[0], 0.0
-    else:  # frozen first layers
-        others, experts = others * t.trainable_layers, experts * t.trainable_layers
+    ends = fuller_end(m.schedule, m.pp, first, last) * (t.embeddings and not t.adapters)
+    share = t.trainable_layers * (not t.adapters)  # first layers may be frozen, beside adapters all
+    others, experts = others * share + adapter_sizes(s, c)[0], experts * share
     return Held(layers * others + ends, layers * experts, layers * others * each + ends * half, layers * experts * each)
 
 
