@@ -332,3 +332,10 @@ def test_workers_of_a_group_are_called_each_pass() -> None:
     )
     assert 512 / float(alone.latency) == pytest.approx(55.28, rel=0.1)
     assert float(group.tpot - free.tpot) == pytest.approx(0.02)
+
+
+def test_a_model_without_a_cache_fits_beside_a_static_fraction_in_any_batch() -> None:
+    """Its passes take of what the engine keeps for them: nothing grows with the batch (was a division by zero)."""
+    e = infer("bge-m3", gpu="a100-sxm-80gb", engine="sglang-0.4.3", batch=7)
+    assert e.fits
+    assert e.max_batch > 1e9

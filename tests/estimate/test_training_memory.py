@@ -23,6 +23,7 @@ from rooflm.estimate.training_memory import (
     zero_bytes,
 )
 from rooflm.estimate.training_time import HOST_UPDATE
+from rooflm.graph.context import Pass, Prefill
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.mapping import Mapping
@@ -59,6 +60,17 @@ def gpt(layers: int, hidden: int, heads: int) -> Model:
     return Model("gpt", hidden, 51200, (block,), positions=2048, tied=True, norm="layer")
 
 
+PLAIN, FUSED = Training(), Kernels()
+
+
+def setup_of(
+    model: Model, m: Mapping, seq: int, options: Training = PLAIN, kernels: Kernels = FUSED, micro_batches: int = 1
+) -> Setup:
+    """A pass of micro-batches of whole sequences in 16 bits."""
+    work = Pass(Prefill(m.micro_batch, seq), None, m.micro_batch * seq)
+    return Setup(model, work, m, BF16, kernels, options, micro_batches=micro_batches)
+
+
 @pytest.mark.parametrize("name", GPT)
 @pytest.mark.parametrize("sp", [False, True])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
@@ -66,7 +78,7 @@ def test_activations_of_a_layer_are_korthikanti_s(name: str, sp: bool, recompute
     layers, h, a, b, _ = GPT[name]
     m = Mapping(tp=8, sp=sp, micro_batch=b, recompute=recompute)
     model = gpt(layers, h, a)
-    setup = Setup(model, m, Kernels(flash=False), BF16, Training(dropout=True), 2048, 2048, 1, 2.0)
+    setup = setup_of(model, m, 2048, Training(dropout=True), Kernels(flash=False))
     got = layer_activations(setup, model.blocks[0]).kept
     assert got == pytest.approx(korthikanti(2048, b, h, a, 8, sp, recompute), rel=1e-12)
 
@@ -82,7 +94,7 @@ def test_korthikanti_by_hand() -> None:
 def test_flash_attention_drops_the_score_term() -> None:
     model = gpt(2, 1024, 16)
     m = Mapping(micro_batch=1)
-    setup = Setup(model, m, Kernels(), BF16, Training(dropout=True), 4096, 4096, 1, 2.0)
+    setup = setup_of(model, m, 4096, Training(dropout=True))
     flash = layer_activations(setup, model.blocks[0]).kept
     selective = korthikanti(4096, 1, 1024, 16, 1, recompute="selective")
     assert flash == pytest.approx(selective + 4096 * 16 * 4.0)  # one fp32 number a token and head
@@ -103,7 +115,7 @@ def test_model_states_of_a_whole_model() -> None:
     params = 4 * (12 * 512**2 + 4 * 512) + 51200 * 512 + 2048 * 512 + 2 * 512
     for zero, each in ((0, 16.0), (1, 4 + 12 / 8), (2, 2 + 14 / 8), (3, 2.0)):
         m = Mapping(dp=8, zero=zero)
-        setup = Setup(model, m, Kernels(), BF16, Training(), 2048, 2048, 4, 2.0)
+        setup = setup_of(model, m, 2048, micro_batches=4)
         states = model_states(setup, 4, 51200 * 512 + 2048 * 512 + 2 * 512)
         own = states["weights"] + states["gradients"] + states["optimizer"]
         assert own == pytest.approx(params * each)
@@ -283,7 +295,7 @@ def test_an_update_in_the_backward_pass_leaves_no_gradients_and_runs_as_fast() -
 def kept(model: Model, modules: tuple[str, ...] = (), **mapping: Any) -> float:
     """Bytes kept of one layer for a micro-batch of 1024 tokens."""
     m = Mapping(recompute_modules=modules, **mapping)
-    setup = Setup(model, m, Kernels(), BF16, Training(), 1024, 1024, 1, 2.0)
+    setup = setup_of(model, m, 1024)
     return float(layer_activations(setup, model.blocks[0]).kept)
 
 

@@ -11,13 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rooflm.catalogue.engine import Kernels, Room
+from rooflm.catalogue.engine import Room
 from rooflm.catalogue.model import MLA, Attention, Block, FeedForward, LinearAttention, Mixer, Model, MoE, norm_params
-from rooflm.catalogue.quant import Quant
 from rooflm.estimate.memory import end_tables, extra_share, layer_shard, local_ffn, local_mixer
 from rooflm.estimate.schedule import V_SHAPED, in_flight
 from rooflm.estimate.step import add_up
-from rooflm.graph.context import plain_norms, read_again
+from rooflm.graph.context import Context, plain_norms, read_again
 from rooflm.graph.mixers import CHUNK
 from rooflm.graph.ops import occupied, popularity
 from rooflm.kernels.moe import imbalance
@@ -66,38 +65,22 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Setup:
-    """What the memory of a stage depends on. Bytes are of one value or parameter."""
+class Setup(Context):
+    """What the memory of a stage depends on: the forward pass of a micro-batch, and what an engine makes of it. Bytes
+    are of one value or parameter."""
 
-    model: Model
-    mapping: Mapping
-    kernels: Kernels
-    quant: Quant
-    options: Training
-    seq: Num
-    span: Num  # keys that unfused attention scores for a query
-    micro_batches: Num
-    grad_bytes: Num
-    adapters: Num = 0.0  # parameters of low-rank adapters on one layer of a rank
+    training: Training = Training()  # noqa: RUF009  frozen, so one for all is right
+    micro_batches: Num = 1
+    grad_bytes: Num = 2.0
+    adapted: Num = 0.0  # parameters of low-rank adapters on one layer of a rank
     inputs: Num = 0.0  # values a token that these read
-    room: Room = Room()  # noqa: RUF009  frozen, so one for all is right
+    room: Room = Room()  # noqa: RUF009
     weight: Num = 2.0  # bytes of a trained one
     fleeting: Num = 0.0  # 1 where gradients do not stand
     doubled: Num = 0.0  # 1 where they stand beside buckets of them, at the end of a step
     residual: Num = 2.0  # bytes between layers, and in them over a readied base
     copied: Num = 0.0  # bytes that the update makes anew
-    autocast: Num = 0.0  # 1 where fp32 weights run under autocast
     lone: bool = False  # ZeRO 3 shards no weights beside the master copy, and tables stay gathered (FSDP's root)
-
-    @cached_property
-    def tokens(self) -> Num:
-        """Tokens of a micro-batch on one rank."""
-        return self.mapping.micro_batch * self.seq / self.mapping.cp
-
-    @cached_property
-    def rows(self) -> Num:
-        """Tokens whose norms and residuals the rank holds: its share under sequence parallelism."""
-        return self.tokens / self.mapping.tp if self.mapping.sp else self.tokens
 
     @cached_property
     def layer(self) -> Layer:
@@ -127,7 +110,7 @@ class Setup:
         of it (a copy, unless it is), and of a trained one the quotient that its weights multiply.
 
         Source: transformers, models/llama, LlamaRMSNorm; Llama's own and torchtune's are alike."""
-        return 4.0 + width * (not self.options.adapters) if plain_norms(self.model, self.kernels) else width
+        return 4.0 + width * (not self.training.adapters) if plain_norms(self.model, self.kernels) else width
 
 
 class Inside(NamedTuple):
@@ -142,7 +125,7 @@ class Inside(NamedTuple):
 def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
     """Activations that a mixer keeps: inputs of its products, queries, keys, values and outputs; the softmax and its
     dropout if attention is unfused, else one fp32 number a token and head."""
-    (_, b), drop, tokens = c.widths, 1.0 * c.options.dropout, c.tokens
+    (_, b), drop, tokens = c.widths, 1.0 * c.dropout, c.tokens
     if isinstance(mixer, Attention):
         wide = (mixer.heads + mixer.kv_heads) * (mixer.head_dim + mixer.v_dim)
         ops = tokens * (wide - mixer.kv_heads * mixer.head_dim) * b  # all but the keys
@@ -151,7 +134,7 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
         if c.kernels.flash:
             return Inside(tokens * (wide * b + mixer.heads * 4.0), ops=ops + tokens * mixer.heads * 4.0)
         score = b + drop * (b + 1) + 4.0 * (c.kernels.softmax == "wide") * (b < 4)
-        return Inside(tokens * wide * b, tokens * mixer.heads * c.span * score, ops=ops)
+        return Inside(tokens * wide * b, tokens * mixer.heads * (c.keys / c.sequences) * score, ops=ops)
     if isinstance(mixer, MLA):
         qk, latent = mixer.nope_dim + mixer.rope_dim, mixer.q_rank + mixer.kv_rank + mixer.rope_dim
         wide = 2 * latent + mixer.heads * (2 * qk + 2 * mixer.value_dim + 4.0 / b)
@@ -177,16 +160,16 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     every pair of token and expert, and the router's scores."""
     if ffn is None:
         return Inside()
-    m, (narrow, b) = c.mapping, c.widths
+    m, rows, (narrow, b) = c.mapping, c.residual_tokens, c.widths
     dense, _, width = local_ffn(ffn, m)
     kept_gate = 1.0 * (ffn.gated and not c.kernels.fused)  # the gate's activation beside its input, each one kernel
     value = (1.0 + ffn.gated + kept_gate) * b + narrow * (1.0 + c.kernels.copied_inputs)
-    wide, first = c.tokens * dense * value, c.tokens * dense * b + c.rows * c.model.hidden * b * (not c.kernels.fused)
+    wide, first = c.tokens * dense * value, c.tokens * dense * b + rows * c.model.hidden * b * (not c.kernels.fused)
     if not isinstance(ffn, MoE):
         return Inside(wide, again={"mlp": wide}, ops=first)
-    pairs = c.tokens * ffn.top_k * m.expert_dp / m.ep * busiest(ffn, m, c.kernels.skew, c.options, c.tokens)
+    pairs = c.tokens * ffn.top_k * m.expert_dp / m.ep * busiest(ffn, m, c.kernels.skew, c.training, c.tokens)
     inner = ffn.inner(c.model.hidden)  # and scores, and what the projection out of the latent reads
-    routed = c.rows * (ffn.experts * 8.0 + ffn.latent * narrow) + pairs * (inner * (narrow + b) + width * value)
+    routed = rows * (ffn.experts * 8.0 + ffn.latent * narrow) + pairs * (inner * (narrow + b) + width * value)
     # torchtitan stores what both exchanges bring, of DeepEP's each token once a rank and once, unless they run again
     brought = (occupied(m.ep, ffn.top_k) + 1.0) / ffn.top_k if c.kernels.dedup else 2.0
     sent = pick(m.ep > 1, brought, 0.0) * pairs * inner * b * ("moe" not in m.recompute_modules)
@@ -197,21 +180,21 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
 def layer_activations(c: Setup, block: Block) -> Layer:
     """Activations of one layer and micro-batch: inputs of products, norms and activations, masks of one byte, and the
     softmax with its dropout where attention is unfused; of a GPT layer exactly Korthikanti's (tests: `korthikanti`)."""
-    m, h, (narrow, b) = c.mapping, c.model.hidden, c.widths
+    m, h, rows, (narrow, b) = c.mapping, c.model.hidden, c.residual_tokens, c.widths
     mixer, ffn = inside_mixer(c, local_mixer(block.mixer, m.tp)), inside_ffn(c, block.ffn)
     halves = (block.mixer is not None) + (block.ffn is not None)
     more = sum(read_again(half, c.kernels) for half in (block.mixer, block.ffn))
     # under autocast each product casts what it reads anew, but in compiled layers, which keep 16 bits of both halves
     copies, stream = (0.0, b) if c.kernels.fused else (c.autocast * more, c.stream)
-    normed = (halves + copies) * (c.tokens if c.kernels.keeps_gathered else c.rows) * h * narrow
-    norms = block.norms * c.rows * h * c.norm(stream)
+    normed = (halves + copies) * (c.tokens if c.kernels.keeps_gathered else rows) * h * narrow
+    norms = block.norms * rows * h * c.norm(stream)
     read = normed * (1.0 + c.kernels.copied_inputs)
-    held = norms + read + halves * c.rows * h * c.options.dropout + mixer.held + ffn.held
+    held = norms + read + halves * rows * h * c.dropout + mixer.held + ffn.held
     whole = held + mixer.scores
     modules = {*m.recompute_modules} - ({"moe_act"} if "moe" in m.recompute_modules else set())
     again = {"layernorm": normed, **mixer.again, **ffn.again}
     dropped = sum(again.get(module, 0.0) for module in modules)
-    checkpoint, of_adapters = c.rows * h * c.stream, c.tokens * c.inputs * ADAPTER_KEPT
+    checkpoint, of_adapters = rows * h * c.stream, c.tokens * c.inputs * ADAPTER_KEPT
     if m.recompute == "full":
         every = larger(m.recompute_layers, 1)
         return Layer(checkpoint / every, whole * every)
@@ -273,12 +256,12 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
 
     Two layers are gathered at once, and FSDP holds a layer's whole gradients beside them (PyTorch, BackwardPrefetch:
     BACKWARD_PRE). Gradients of an offloaded optimiser may stand in host memory (ZeRO-Offload, arXiv 2101.06840)."""
-    t, m = c.options, c.mapping
+    t, m = c.training, c.mapping
     d, e = shard_ranks(m), expert_replicas(m)
     each_experts, each = layer_params(c.model, m)
     dense, experts = layers * each + ends, layers * each_experts
     share = t.trainable_layers * (not t.adapters)
-    trained = layers * each * share + ends * (t.embeddings and not t.adapters) + layers * c.adapters
+    trained = layers * each * share + ends * (t.embeddings and not t.adapters) + layers * c.adapted
     base = t.base_bits / 8 * (1 + SCALE_BITS / 4 * (t.base_bits < 8))
     weight = base if t.adapters else c.weight
     grad, half = c.grad_bytes, c.quant.half_bytes
@@ -291,7 +274,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     g, ge = pick(kept, grad + several * g, g), pick(kept, grad + some * ge, ge)
     extra = (c.room.grad_extra_bf16 if c.quant.half == "bf16" else 0.0) * (trained + experts * share)
     wide_ends = ends * (zero_bytes(m.zero, d, larger(half, c.residual))[0] - w)  # embedding and head: 16 bits or fp32
-    weights = dense * w + wide_ends + experts * we + layers * c.adapters * 2.0
+    weights = dense * w + wide_ends + experts * we + layers * c.adapted * 2.0
     weights = weights - alone * (several * trained * w + some * experts * share * we)
     sets = 2.0 + c.lone * (not t.adapters)  # of a layer
     one = several * (sets * weight * each + c.lone * half * ends) + some * sets * weight * each_experts
@@ -312,18 +295,18 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
 
 def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -> dict[str, Num]:
     """Bytes of the stage at `index` with so many layers; first, last: 1 where it holds the embedding or the head."""
-    m, model = c.mapping, c.model
+    m, model, rows = c.mapping, c.model, c.residual_tokens
     parts, layer = model_states(c, layers, ends), c.layer
-    flight = in_flight(m.schedule, m.pp, c.micro_batches / c.options.flushes, m.vp, index)
+    flight = in_flight(m.schedule, m.pp, c.micro_batches / c.training.flushes, m.vp, index)
     parts["logits"] = last * c.tokens * ceil(model.vocab / m.tp) * c.room.logit_bytes
     reused = 1.0 * (np.asarray(c.room.fragmentation) <= 1)  # a layer runs again when the loss has been worked through
     again = layer.whole - layer.kept - reused * parts["logits"]
     working = 0.0 if m.recompute in ("none", "selective") else larger(again, 0.0)
-    masks = first * flight * c.rows * model.hidden * c.options.dropout
-    inputs = 2 * (last * c.rows + c.tokens) * model.hidden * c.stream  # of the loss; a layer's gradients, unreduced
-    away = c.options.offload_activations  # a layer at work has its own at hand
+    masks = first * flight * rows * model.hidden * c.dropout
+    inputs = 2 * (last * rows + c.tokens) * model.hidden * c.stream  # of the loss; a layer's gradients, unreduced
+    away = c.training.offload_activations  # a layer at work has its own at hand
     parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
-    grads, update = parts["gradients"], parts.pop("update") * (1 - c.options.offload_optimizer)
+    grads, update = parts["gradients"], parts.pop("update") * (1 - c.training.offload_optimizer)
     if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0) and is_plain(c.doubled, 0)):
         # gradients take the room of activations that are used up, and so do copies of an update (not one buffer)
         held = parts["activations"] + parts["logits"] + parts["buffers"] * c.lone

@@ -276,11 +276,9 @@ def held(s: Scenario, c: Context) -> Held:
     experts, others = tm.layer_params(model, m)
     layers = ceil(model.layers / m.pp)
     first, last = tm.end_params(model, m)
-    ends = fuller_end(m.schedule, m.pp, first, last) * t.embeddings
-    if t.adapters:
-        ends, others, experts = 0.0, adapter_sizes(s, c)[0], 0.0
-    else:  # frozen first layers
-        others, experts = others * t.trainable_layers, experts * t.trainable_layers
+    ends = fuller_end(m.schedule, m.pp, first, last) * (t.embeddings and not t.adapters)
+    share = t.trainable_layers * (not t.adapters)  # first layers may be frozen, beside adapters all
+    others, experts = others * share + adapter_sizes(s, c)[0], experts * share
     return Held(layers * others + ends, layers * experts, layers * others * each + ends * half, layers * experts * each)
 
 
@@ -301,15 +299,16 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     what the framework holds (fragmentation), in the pool of the stream that reduces them. A readied narrow base has
     norms in fp32 (PEFT, prepare_model_for_kbit_training; TRL calls it unless sharded)."""
     e, m, t, count = s.engine, s.mapping, s.training, micro_batches(s)
+    adapted, inputs = adapter_sizes(s, c)
     zero, several, anew = np.asarray(m.zero), np.asarray(m.dp * m.cp) > 1, not e.habits.zero_one
     buckets = ((zero < 2) | (np.asarray(e.room.fragmentation) > 1)) * several
     readied = not is_plain(t.base_bits, 16) and (np.asarray(t.base_bits) < 16) * (zero < 3)
     flat = e.room.grads_joined * t.master * t.update.joined
     fleeting, doubled = ((np.asarray(count) <= 1) * (1.0 - buckets), 1.0 * (zero < 1) * several) if anew else (0.0, 0.0)
     return tm.Setup(
-        c.model, m, c.kernels, s.quant, t, s.workload.seq, document(s), count,
-        grad_bytes(s), *adapter_sizes(s, c), e.room, stored_bytes(s)[0], fleeting, doubled,
-        pick(readied, e.kernels.narrow_residual, 2.0), copied_bytes(s) + flat, c.autocast, anew,
+        c.model, c.work, m, c.quant, c.kernels, t, micro_batches=count, grad_bytes=grad_bytes(s), adapted=adapted,
+        inputs=inputs, room=e.room, weight=stored_bytes(s)[0], fleeting=fleeting, doubled=doubled,
+        residual=pick(readied, e.kernels.narrow_residual, 2.0), copied=copied_bytes(s) + flat, lone=anew,
     )  # fmt: skip
 
 
