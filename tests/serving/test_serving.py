@@ -531,10 +531,10 @@ def test_the_queue_that_grows_is_said() -> None:
 
 @pytest.mark.parametrize(("rate", "grows"), [(13.0, False), (15.0, True)])
 def test_a_rate_just_above_what_is_served_grows_too(rate: float, grows: bool) -> None:
-    """An L40S serves 14.0 requests/s: at 15 the queue rises by less than a tenth of what comes, but without end."""
+    """An L40S serves 13.4 requests/s: at 15 the queue rises by less than a tenth of what comes, but without end."""
     out = serve("llama-3.1-8b", gpu="l40s", rate=rate, requests=3000)
     assert out.queue_grows == grows and ("THE QUEUE GROWS" in str(out)) == grows
-    assert not grows or out.queue_growth_per_s == pytest.approx(rate - 14.0, rel=0.1)
+    assert not grows or out.queue_growth_per_s == pytest.approx(rate - 13.4, rel=0.1)
 
 
 def test_a_short_open_loop_says_that_its_cost_counts_the_draining() -> None:

@@ -126,7 +126,7 @@ def grouped_gemm_time(
     weights' bytes that device memory serves (1 but in a benchmark that repeats, whose weights stay in L2 in part).
     Source: tile and wave quantisation as in NVIDIA's "Matrix multiplication background" user guide; one SM's limited
     bandwidth is what few, wide experts meet (down projection: 32 tiles on 132 SMs)."""
-    rank = len(common_shape((*routing, n, k, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, *c)))
+    rank = len(common_shape((*routing, n, k, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, least, *c)))
     bm, bn = (tile.reshape(-1, *(1,) * rank) for tile in (TILE_M, TILE_N))
     bm = np.maximum(bm, least)
     each = routing.rows / larger(routing.experts, 1e-12)
@@ -171,7 +171,7 @@ def moe_time(
     311
     """
     matrices = 2.0 + gated
-    sizes = width, hidden, matrices, fetched, weight_bytes, act_bytes, peak, bandwidth, sms
+    sizes = width, hidden, matrices, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, least
     rank = len(common_shape((*routing, *sizes, *c)))
     n, k = _stack((1.0 + gated) * width, hidden, rank), _stack(hidden, width, rank)
     gemms = grouped_gemm_time(

@@ -76,7 +76,7 @@ def standing(kernel: str, device: str, architecture: str) -> str:
 def picked(kernel: str, architecture: str) -> str:
     """The kernel that runs on a generation where a library that picks one was named.
 
-    >>> picked("sdpa", "hopper"), picked("sdpa", "blackwell"), picked("fa1", "hopper")
+    >>> picked("sdpa-2.8", "hopper"), picked("sdpa", "hopper"), picked("fa1", "hopper")
     ('fa2', 'cudnn', 'fa1')
     """
     return str(table()["picked"].get(kernel, {}).get(architecture, kernel))
