@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from rooflm.catalogue.fields import About
@@ -79,7 +79,7 @@ def _measured(given: Any, label: str) -> Measured:
     return Measured(**dataclass_fields(Measured, left, label, "measured", TABLES), own=parts, off=off)
 
 
-_packaged_device = lru_cache(_device)
+_packaged_device = cache(_device)
 
 
 def load_device(name: str) -> Device:
@@ -165,7 +165,7 @@ def cluster_parts(name: str) -> tuple[str, str, dict[str, Any]]:
     return canonical, device, found
 
 
-_packaged_cluster = lru_cache(cluster_parts)
+_packaged_cluster = cache(cluster_parts)
 
 
 def load_cluster(name: str, device: str | Device | None = None) -> Cluster:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -297,7 +297,7 @@ def extra_table(name: str, table: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-@lru_cache
+@cache
 def _packaged_row(kind: str, name: str) -> dict[str, Any]:
     return _rows(kind)[name].parsed()
 
@@ -381,7 +381,7 @@ def sources(kind: str) -> dict[str, RawRow]:
     return {row.name: row for row in rows_of(path)} if path.exists() else {}
 
 
-@lru_cache
+@cache
 def source_named(kind: str, key: str) -> Source | None:
     """One of `sources`; None where none has that key."""
     row = sources(kind).get(key)
