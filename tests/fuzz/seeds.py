@@ -89,12 +89,16 @@ TRACES: tuple[Any, ...] = (
 )  # fmt: skip
 
 
+MANY = 2000
+"""Requests of a run: one of the 44,000 of a published one takes longer than all others, and is read like them."""
+
+
 def published() -> tuple[Any, ...]:
-    """A few rows of each published table (README's errors are of all of them)."""
+    """A few rows of each published table (README's errors are of all of them), of runs that are soon simulated."""
     found = []
     for path in published_tables():
         with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
+            rows = [row for row in csv.DictReader(file) if float(row.get("requests") or 0) <= MANY]
         for i in range(0, len(rows), max(len(rows) // 9, 1)):
             found.append([{k: v for k, v in r.items() if v} for r in rows[i : i + 2]])
     return tuple(found)
