@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -137,7 +137,7 @@ def stands_on(path: str) -> str:
     return f"{name} is {about.base} but for {said} ({whose})" if new else f"{name} is as {about.base}"
 
 
-@lru_cache
+@cache
 def _packaged(canonical: str) -> Row:
     return _read(canonical)
 

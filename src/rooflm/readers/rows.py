@@ -381,7 +381,7 @@ def sources(kind: str) -> dict[str, RawRow]:
     return {row.name: row for row in rows_of(path)} if path.exists() else {}
 
 
-@cache
+@lru_cache(maxsize=4096)
 def source_named(kind: str, key: str) -> Source | None:
     """One of `sources`; None where none has that key."""
     row = sources(kind).get(key)
