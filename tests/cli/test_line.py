@@ -18,12 +18,12 @@ INFER = ["infer", "llama-2-7b", "--gpu", "a100"]
         (
             [*INFER, "--set", "workload.batch=1", "--set", "workload.batch=2"],
             "--set workload.batch is given 2 times",
-            False,
+            "",
         ),
         (
             ["serve", *INFER[1:], "--option", "budget=1", "--option", "budget=2"],
             "--option budget is given 2 times",
-            False,
+            "",
         ),
         (["search", "infer", *INFER[1:], "--gpu", "h100"], "--gpu is given 2 times", ": a list has commas"),
         ([*INFER, "--owned", "--no-owned"], "--owned/--no-owned is given 2 times", ""),
@@ -31,7 +31,7 @@ INFER = ["infer", "llama-2-7b", "--gpu", "a100"]
         (
             ["serve", *INFER[1:], "--option", " budget=1", "--option", "budget =2"],
             "--option budget is given 2 times",
-            False,
+            "",
         ),
         (
             ["predict", "gemm", "--m", "1", "--m", "2", "--n", "4", "--k", "4"],
@@ -46,7 +46,7 @@ INFER = ["infer", "llama-2-7b", "--gpu", "a100"]
         (
             ["predict", "collective", "p2p", "--size", "1", "--size", "2", "--ranks", "2"],
             "--size is given 2 times",
-            True,
+            ": a list has commas",
         ),
     ],
 )

@@ -52,6 +52,7 @@ from rooflm.readers.prices import price_note as told_prices
 from rooflm.readers.released import scheme_in_name
 from rooflm.readers.rows import aliases, is_path, normalise, own_row
 from rooflm.readers.schemes import as_run, narrowed, parse_quant, whole_where_hollow
+from rooflm.readers.tables import is_array
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
@@ -59,7 +60,7 @@ from rooflm.scenario.rules import ASKED, DEPLOYED, INFERENCE, divisors
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.speculation import Speculation
 from rooflm.shown.numbers import plain_number
-from rooflm.units import Num, highest, is_array, larger
+from rooflm.units import Num, highest, larger
 
 
 class Built(NamedTuple):

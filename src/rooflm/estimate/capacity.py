@@ -145,14 +145,14 @@ def copy_bytes(s: Scenario) -> Num:
     k = s.engine.kernels
     if k.fused or k.epilogue or k.rope_inside:
         return 0.0
-    return sequence_bytes(s) / ceil(s.model.scaled().layers / s.mapping.pp)
+    return sequence_bytes(s) / ceil(s.model.scaled.layers / s.mapping.pp)
 
 
 def token_bytes(s: Scenario, share: Num = 1.0) -> Num:
     """Bytes a token of a pass: residual, its norm, the widest layer, scores if unfused. share: as `layer_widths`."""
     half = s.quant.half_bytes
     scores = 0.0 if s.engine.kernels.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, half)
-    return (2 * s.model.scaled().hidden + mem.layer_widths(s.model, s.mapping, share)) * half + scores
+    return (2 * s.model.scaled.hidden + mem.layer_widths(s.model, s.mapping, share)) * half + scores
 
 
 def trial_bytes(s: Scenario) -> Num:
@@ -176,7 +176,7 @@ def kept_bytes(s: Scenario) -> Num:
 def logit_bytes(s: Scenario) -> Num:
     """Bytes of logits a sequence (of one token or of all) with their fp32 copy; without a head of its embedding."""
     rows = s.workload.new if s.workload.logits == "all" else 1
-    width = ceil(s.model.vocab / s.mapping.tp) if s.model.head else s.model.scaled().hidden
+    width = ceil(s.model.vocab / s.mapping.tp) if s.model.head else s.model.scaled.hidden
     return rows * width * (s.quant.half_bytes + 4.0)
 
 
