@@ -31,6 +31,15 @@ def product_time(flops: Num, bytes_: Num, rows: Num, *, peak: Num, bandwidth: Nu
     return smooth_max(c.sharp, compute, traffic)
 
 
+def attention_time(flops: Num, bytes_: Num, *, peak: Num, bandwidth: Num, share: Num, c: Measured) -> Num:
+    """Seconds of an attention core: its products at a share of the compute rate or, if longer, its bytes at `share`.
+
+    >>> float(attention_time(1e9, 1e6, peak=1e10, bandwidth=1e10, share=1.0, c=Measured(attention=0.5)))
+    0.2
+    """
+    return larger(flops / (peak * c.attention), bytes_ / (bandwidth * share))
+
+
 def op_time(op: Op, c: Measured, r: Rates) -> Num:
     """Seconds of one execution of an op with its launches, at reached rates: no roofline binds (caches may serve)."""
     time: Num
@@ -43,7 +52,7 @@ def op_time(op: Op, c: Measured, r: Rates) -> Num:
             time = time + pick(unpacked, op.shape[1] * op.shape[2] * c.convert, 0.0)
     elif op.kind in ("bmm", *OVER_PROMPTS, *OVER_CACHE):
         share = c.decode if op.kind in OVER_CACHE else c.stream
-        time = larger(op.flops / (r.peak[op.rate] * c.attention), op.bytes / (r.dram * share))
+        time = attention_time(op.flops, op.bytes, peak=r.peak[op.rate], bandwidth=r.dram, share=share, c=c)
     else:
         time = op.bytes / (r.dram * c.stream)
     return time + c.launch * op.launches
