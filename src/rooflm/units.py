@@ -84,20 +84,6 @@ def highest(value: Num) -> Any:
     return np.max(value) if isinstance(value, np.ndarray) else value
 
 
-HANDFUL = 4
-
-
-def each(function: Callable[[Num], Num], value: Num) -> Num:
-    """A function of a number or an array; a handful of numbers go one after the other, which is quicker.
-
-    >>> each(lambda x: 2 * x, np.ones(2)).tolist(), each(lambda x: 2 * x, 1.0)
-    ([2.0, 2.0], 2.0)
-    """
-    if isinstance(value, np.ndarray) and value.ndim == 1 and value.size <= HANDFUL:
-        return np.array([function(x) for x in value.tolist()])
-    return function(value)
-
-
 def common_shape(values: Iterable[Num]) -> tuple[int, ...]:
     """The shape to which the arrays among these broadcast: () of plain numbers.
 
@@ -106,11 +92,6 @@ def common_shape(values: Iterable[Num]) -> tuple[int, ...]:
     """
     shapes = {value.shape for value in values if isinstance(value, np.ndarray)}
     return shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
-
-
-def is_array(value: object) -> bool:
-    """True for an array with at least one dimension."""
-    return isinstance(value, np.ndarray) and value.ndim > 0
 
 
 def is_plain(value: object, number: float) -> bool:

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rooflm.catalogue.engine import ABOUT
+from rooflm.readers.engines import ABOUT
 from rooflm.readers.rows import raw_row, row_files, rows_of
 from rooflm.sweep.files import write_text
 

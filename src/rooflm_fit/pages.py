@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rooflm.catalogue.command import Command
-from rooflm.catalogue.engine import ABOUT, GROUPS, PLACES, ServerOptions
+from rooflm.catalogue.engine import GROUPS, PLACES, ServerOptions
 from rooflm.catalogue.fields import About, abouts
 from rooflm.cli.schemas import SCHEMAS, schema
+from rooflm.readers.engines import ABOUT
 from rooflm.sweep.files import write_text
 from rooflm.validation.columns import METRICS, listed
 

@@ -91,13 +91,13 @@ def test_arrays_and_broadcasting_give_the_scalars_numbers() -> None:
 
 
 def test_neutral_scales_change_nothing() -> None:
-    assert LLAMA.scaled() is LLAMA
+    assert LLAMA.scaled is LLAMA
     assert replace(LLAMA, width_scale=1.0, depth_prune=0.0).parameters == LLAMA.parameters
 
 
 def test_depth_scale_and_prune_change_the_layers_only() -> None:
     half = replace(LLAMA, depth_scale=0.5)
-    assert half.layers == 16 and half.scaled().hidden == 4096
+    assert half.layers == 16 and half.scaled.hidden == 4096
     outside = 2 * 32000 * 4096 + 4096
     assert half.parameters - outside == (LLAMA.parameters - outside) / 2
     # Shortened LLaMA (arXiv 2402.02834): 32 blocks less 27 % leave 23
@@ -106,31 +106,31 @@ def test_depth_scale_and_prune_change_the_layers_only() -> None:
 
 
 def test_width_scale_widens_hidden_heads_and_feed_forward() -> None:
-    wide = replace(LLAMA, width_scale=2).scaled()
+    wide = replace(LLAMA, width_scale=2).scaled
     block = wide.blocks[0]
     assert wide.hidden == 8192 and block.count == 32
     assert block.mixer == Attention(64, 64, 128) and block.ffn == MLP(22016)
 
 
 def test_width_prune_keeps_the_hidden_size() -> None:
-    thin = replace(LLAMA, width_prune=0.25).scaled()
+    thin = replace(LLAMA, width_prune=0.25).scaled
     block = thin.blocks[0]
     assert thin.hidden == 4096
     assert block.mixer == Attention(24, 24, 128) and block.ffn == MLP(8256)
 
 
 def test_scaling_keeps_a_window_a_parallel_block_and_absent_parts() -> None:
-    scaled = replace(load_model("gemma-2-9b"), width_scale=2).scaled()
+    scaled = replace(load_model("gemma-2-9b"), width_scale=2).scaled
     assert [b.mixer.window for b in scaled.blocks if isinstance(b.mixer, Attention)] == [4096, INF]
-    assert replace(load_model("falcon-7b"), depth_scale=0.5).scaled().blocks[0].parallel
-    hybrid = replace(load_model("nemotron-3-super-120b-a12b"), width_scale=0.5).scaled()
+    assert replace(load_model("falcon-7b"), depth_scale=0.5).scaled.blocks[0].parallel
+    hybrid = replace(load_model("nemotron-3-super-120b-a12b"), width_scale=0.5).scaled
     assert hybrid.blocks[0].ffn is None and hybrid.blocks[1].mixer is None
-    lite = replace(load_model("deepseek-v2-lite"), width_scale=0.5).scaled()
+    lite = replace(load_model("deepseek-v2-lite"), width_scale=0.5).scaled
     assert isinstance(lite.blocks[0].mixer, MLA) and lite.blocks[0].mixer.q_rank == 0
 
 
 def test_pruning_to_nothing_leaves_one_of_each() -> None:
-    least = replace(LLAMA, width_prune=1.0, depth_prune=1.0).scaled()
+    least = replace(LLAMA, width_prune=1.0, depth_prune=1.0).scaled
     assert least.layers == 1
     assert least.blocks[0].mixer == Attention(1, 1, 128) and least.blocks[0].ffn == MLP(1)
 
@@ -169,4 +169,4 @@ def test_shapes_that_make_no_sense_are_one_sentence(change: dict[str, object], s
 def test_pruned_depth_is_whole_layers_of_the_model(share: float) -> None:
     pruned = replace(load_model("longcat-flash"), depth_prune=share)
     assert pruned.layers == round(28 * (1 - share))
-    assert pruned.scaled().blocks[0].count == 2 * pruned.scaled().blocks[1].count
+    assert pruned.scaled.blocks[0].count == 2 * pruned.scaled.blocks[1].count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def test_embeddings_have_a_prefill_alone(name: str, capsys: pytest.CaptureFixtur
     )
     assert not any(op.name in ("logits", "sample") for op in (t.node for t in e.timed["prefill"]))
     assert e.requests_per_s == pytest.approx(32 / e.ttft)
-    assert e.memory.parts["logits"] == 32 * e.scenario.model.hidden * 6
+    assert e.memory.parts["logits"] == 0  # an embedding leaves with its pass
     assert e.cost_per_million_tokens == pytest.approx(
         float(e.scenario.cluster.device.price) / 3600 * e.ttft / 8192 * 1e6
     )
@@ -131,3 +132,17 @@ def test_small_things_that_a_reading_found(tmp_path: Path, capsys: pytest.Captur
     narrow = rooflm.infer("qwen3-4b", gpu="rx-7900-xtx", engine="llama.cpp-vulkan", quant="bf16kv8")
     wide = rooflm.infer("qwen3-4b", gpu="rx-7900-xtx", engine="llama.cpp-vulkan", quant="bf16")
     assert narrow.ttft > 0.9 * wide.ttft  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("engine", "most"), [("sglang", math.inf), ("vllm", math.inf), ("hf-eager", 7995)])
+def test_what_leaves_nothing_behind_fits_in_any_batch(engine: str, most: float) -> None:
+    e = rooflm.infer("bge-large-en-v1.5", gpu="h100", engine=engine)
+    assert e.max_batch == most and e.fits
+    many = rooflm.infer("bge-large-en-v1.5", gpu="h100", engine=engine, batch=100_000)
+    assert bool(many.fits) == (most == math.inf)
+
+
+def test_a_grid_of_what_embeds_counts_embeddings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["infer", "bge-large-en-v1.5", "--gpu", "l4", "--batch", "1,2"]) == 0
+    head = capsys.readouterr().out.splitlines()[0].split()
+    assert "embeddings/s" in head and "tokens/s" not in head and "TPOT" not in head

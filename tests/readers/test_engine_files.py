@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from rooflm import RooflmError, infer, serve, train
-from rooflm.catalogue.engine import ABOUT, GROUPS, PLACES, Command, Engine, ServerOptions
+from rooflm.catalogue.engine import GROUPS, PLACES, Command, Engine, ServerOptions
 from rooflm.catalogue.fields import abouts
 from rooflm.cli.app import main
-from rooflm.readers.engines import engine_names, load_engine
+from rooflm.readers.engines import ABOUT, engine_names, load_engine
 from rooflm.readers.schemes import parse_quant
 from rooflm.readers.tables import LEAST
 from rooflm.search.serve_command import serve_command

@@ -69,7 +69,7 @@ def accounted(run: Run) -> bool:
 def test_a_mixed_pass_is_the_sum_of_its_kernels(new: int, past: int, sequences: int, context: int) -> None:
     s = replace(SCENARIO, engine=SCENARIO.engine.but(prompt=1.0))
     work = Pass(Prefill(1, new, past), Decode(sequences, context), 1 + sequences)
-    nodes = build(Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels))
+    nodes = build(Context(s.model.scaled, work, s.mapping, s.quant, s.engine.kernels))
     timed = timed_nodes(nodes, s)
     e = s.engine
     whole = step(timed, e, s.cluster.device, rates(s), issue_time(e, new + sequences, e.host.captured),

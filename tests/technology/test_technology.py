@@ -340,3 +340,12 @@ def test_a_die_of_ones_own_says_what_differs(tmp_path: Path) -> None:
     own.write_text('base = "h1000"\n', encoding="utf-8")
     with pytest.raises(RooflmError, match="unknown die 'h1000'"):
         load_technology(str(own))
+
+
+@pytest.mark.parametrize("name", rows.names("link"))
+def test_a_link_s_bandwidth_is_that_of_its_lanes_less_coding(name: str) -> None:
+    row, _ = rows.raw_row("link", name)
+    coding = 8.0 * row["bandwidth_gbs"] / (row["lanes"] * row["lane_gbps"])
+    assert (
+        0.94 < coding <= 1.0
+    )  # 242 of 256 bytes of PCIe 6.0's flits, 128 of 130 bits before; the others' rates are net

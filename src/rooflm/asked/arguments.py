@@ -18,11 +18,10 @@ from rooflm.asked.checks import amount, choices, reals, whole
 from rooflm.asked.synonyms import meanings
 from rooflm.catalogue.fields import LARGEST, About
 from rooflm.errors import RooflmError, near_matches
-from rooflm.readers.tables import check_bounds, one_of
+from rooflm.readers.tables import check_bounds, is_array, one_of
 from rooflm.scenario.adapters import MODULES as ADAPTED
 from rooflm.scenario.mapping import MODULES, RECOMPUTE, SCHEDULES
 from rooflm.scenario.training import OPTIMIZERS
-from rooflm.units import is_array
 
 INFER, TRAIN, SERVE = "infer", "train", "serve"
 BEST, LOAD, FIT = "search_infer", "search_serve", "search_train"

@@ -22,6 +22,7 @@ from rooflm.readers.engine_releases import in_range, numbers, row_named, row_of_
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.readers.formulas import worked_out
 from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row, rows_with
+from rooflm.readers.schemes import PRESETS
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import MIB, Num, floor, larger, pick, smaller
@@ -298,3 +299,26 @@ def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = 
     usual = own or usual_engine("inference")
     others = () if own or able(usual) else engines_instead("inference")
     return next((name for name in others if able(name)), usual)
+
+
+def schemes_near(quant: Quant, device: Device, engine: str) -> str:
+    """Where the last of the engines to assume is left, which other engines of the card run a scheme of about as many
+    bytes a weight; "" elsewhere.
+
+    >>> from rooflm.readers.devices import load_device
+    >>> schemes_near(PRESETS["int8"], load_device("m3-max"), "hf-eager")
+    ' (no other assumed here runs int8; llama.cpp runs q8_0, mlx runs int8-wo)'
+    """
+    *others, last = engines_instead("inference")
+    if engine != last:
+        return ""
+    off = {name: abs(float(q.weight_bytes / quant.weight_bytes) - 1.0) for name, q in PRESETS.items() if not q.wide}
+    near = sorted((name for name in off if off[name] < NEAR), key=lambda name: (not PRESETS[name].gguf, off[name]))
+    built = {name: row.abilities for name in others if built_for(row := load_engine(name), device)}
+    run = {name: next((q for q in near if able.runs(PRESETS[q])), "") for name, able in built.items()}
+    told = ", ".join(f"{name} runs {scheme}" for name, scheme in run.items() if scheme)
+    return f" (no other assumed here runs {quant.name}; {told})" if told else ""
+
+
+NEAR = 0.25
+"""Share by which bytes a weight of two schemes that are alike may differ."""

@@ -9,13 +9,13 @@ from typing import Any
 
 from rooflm.asked import paths
 from rooflm.asked.quantities import READ
-from rooflm.catalogue.engine import ABOUT, ServerOptions
+from rooflm.catalogue.engine import ServerOptions
 from rooflm.catalogue.fields import About, abouts
 from rooflm.catalogue.hardware import Cluster, Device, Link, Memory
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError
-from rooflm.readers.engines import known_words
+from rooflm.readers.engines import ABOUT, known_words
 from rooflm.readers.quantities import WRITTEN
 from rooflm.readers.tables import check_bounds, check_unit, field_value
 from rooflm.scenario.adapters import Adapters

@@ -25,6 +25,7 @@ from rooflm.asked.assumed import (
     built_for,
     computed_wider,
     other_releases,
+    schemes_near,
     with_graphs,
     with_limits,
     with_norms,
@@ -51,6 +52,7 @@ from rooflm.readers.prices import price_note as told_prices
 from rooflm.readers.released import scheme_in_name
 from rooflm.readers.rows import aliases, is_path, normalise, own_row
 from rooflm.readers.schemes import as_run, narrowed, parse_quant, whole_where_hollow
+from rooflm.readers.tables import is_array
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
@@ -58,7 +60,7 @@ from rooflm.scenario.rules import ASKED, DEPLOYED, INFERENCE, divisors
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.speculation import Speculation
 from rooflm.shown.numbers import plain_number
-from rooflm.units import Num, highest, is_array, larger
+from rooflm.units import Num, highest, larger
 
 
 class Built(NamedTuple):
@@ -421,7 +423,8 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
         usual = assumed_engine(own, scheme, machine.device, tag, not away.off)
         engine = usual if mode.mode == "calibrated" else "ideal"
         listed = is_array(away.layers) or is_array(away.experts)
-        assumed.append(f"engine {engine}" + " for all points: it runs layers on the host" * listed)
+        near = schemes_near(scheme, machine.device, engine) if mode.mode == "calibrated" else ""
+        assumed.append(f"engine {engine}{near}" + " for all points: it runs layers on the host" * listed)
     runner = find_engine(engine, machine)
     others = other_releases(runner.name) if given["engine"] is not None else ()
     assumed += [f"{runner.name} {runner.version} (other releases: {', '.join(others)})"] * bool(others)
@@ -429,11 +432,13 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)
     degrees = split_degrees(found, machine, given, assumed, runner.abilities)
     spread_experts(found, degrees, runner.abilities, assumed)
-    named, scheme = scheme.name, as_run(scheme, machine.device.peak, runner.kernels.own_files)
+    asked, scheme = scheme, as_run(scheme, machine.device.peak, runner.kernels.own_files)
+    if highest(scheme.act_bits) > highest(asked.act_bits):
+        assumed.append(f"activations of 16 bits ({machine.device.name} has no units for {asked.name})")
     scheme, partial = whole_where_hollow(scheme, found), scheme
     if scheme is not partial:
         assumed.append(f"{scheme.name} of all products: {found.name} has no {narrowed(partial)}")
-    assumed += [text.replace(f"quant {named}", f"quant {scheme.name}") for text in told]
+    assumed += [text.replace(f"quant {asked.name}", f"quant {scheme.name}") for text in told]
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     last = mapping if ranks is None or isinstance(ranks, str) else replace(mapping, tp=ranks)
     group = last.tp * (last.dp if attention_dp(found) else 1)

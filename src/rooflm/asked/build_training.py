@@ -29,13 +29,13 @@ from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError
 from rooflm.readers.schemes import PRESETS, parse_quant
-from rooflm.readers.tables import one_of
+from rooflm.readers.tables import is_array, one_of
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario, Workload
 from rooflm.scenario.training import Training
 from rooflm.shown.numbers import plain_number
-from rooflm.units import Num, is_array, pick, smaller
+from rooflm.units import Num, pick, smaller
 
 DTYPES: dict[str, Quant] = {
     **{name: PRESETS[name] for name in ("bf16", "fp16", "fp32", "tf32", "fp8")},

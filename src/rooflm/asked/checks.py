@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from rooflm.catalogue.fields import LARGEST
 from rooflm.errors import RooflmError
-from rooflm.readers.tables import one_of
+from rooflm.readers.tables import is_array, one_of
 from rooflm.shown.numbers import plain_number
-from rooflm.units import Num, is_array
+from rooflm.units import Num
 
 HIGHEST = 1e30
 """No amount (tokens, seconds, joules, dollars) is larger."""

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from rooflm.errors import RooflmError, near_matches
-from rooflm.units import is_array
+from rooflm.readers.tables import is_array
 
 
 def _children(node: Any) -> list[str]:

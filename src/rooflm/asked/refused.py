@@ -15,10 +15,11 @@ from rooflm.catalogue.model import Attention
 from rooflm.errors import RooflmError
 from rooflm.readers.engines import engines_of_adapters
 from rooflm.readers.schemes import PRESETS, nearest_schemes, without_cache
+from rooflm.readers.tables import is_array
 from rooflm.scenario.rules import Rule, divisors, heads_of, mixers, mixtures
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.shown.numbers import plain_number, plural
-from rooflm.units import REAL, Num, is_array
+from rooflm.units import REAL, Num
 
 
 class Template(string.Formatter):

@@ -12,7 +12,7 @@ from rooflm.scenario.rules import heads_of, mixtures
 def tensor_ways(model: Model, shared: bool = False) -> int:
     """The number of which tp must be a divisor: the greatest common divisor of the heads of all mixers (0: no mixer,
     any tp). shared: include KV heads where there are several, as training frameworks require."""
-    groups = [int(b.mixer.kv_heads) for b in model.scaled().blocks if isinstance(b.mixer, Attention)]
+    groups = [int(b.mixer.kv_heads) for b in model.scaled.blocks if isinstance(b.mixer, Attention)]
     heads = [int(h) for h in heads_of(model)]
     return math.gcd(*heads, *groups) if shared and groups and min(groups) > 1 else math.gcd(*heads)
 

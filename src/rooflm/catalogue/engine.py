@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.command import Command
-from rooflm.catalogue.fields import About, abouts, count, flag, formula, named, number, shapes, share, sizes, word
+from rooflm.catalogue.fields import abouts, count, flag, formula, named, number, shapes, share, sizes, word
 from rooflm.units import Num
 
 INF = float("inf")
@@ -417,9 +417,4 @@ PLACES: dict[str, str] = {
     "kernels": "kernels.whose", **{name: name for name in ("server", "command", "residuals")},
 }  # fmt: skip
 """Constant by its own name -> where it stands."""
-ABOUT: dict[str, About] = {
-    name: abouts(GROUPS.get(place.rpartition(".")[0], Engine))[place.rpartition(".")[2]]
-    for name, place in PLACES.items() if name not in ("server", "command", "residuals")
-}  # fmt: skip
-"""Constant by its own name -> what is known of it."""
 Engine.places = PLACES

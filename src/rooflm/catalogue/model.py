@@ -229,7 +229,7 @@ class Model:
         return self._counted(active=True)
 
     def _counted(self, active: bool = False) -> Num:
-        m = self.scaled()
+        m = self.scaled
         layers = sum(
             b.count * (mixer_params(b.mixer, m.hidden) + ffn_params(b.ffn, m.hidden, active) + b.norms * norm_params(m))
             for b in m.blocks
@@ -241,16 +241,13 @@ class Model:
     @property
     def layers(self) -> Num:
         """Number of layers, after any depth scaling."""
-        return sum(block.count * block.layers for block in self.scaled().blocks)
+        return sum(block.count * block.layers for block in self.scaled.blocks)
 
+    @cached_property
     def scaled(self) -> Model:
         """The model with its width and depth scales and prunings applied (itself when there are none).
 
         Head counts and widths are rounded to whole numbers, at least 1; the head size is kept."""
-        return self._scaled
-
-    @cached_property
-    def _scaled(self) -> Model:
         neutral = (1.0, 1.0, 0.0, 0.0)
         asked = (self.width_scale, self.depth_scale, self.width_prune, self.depth_prune)
         if all(is_plain(a, n) for a, n in zip(asked, neutral, strict=True)):

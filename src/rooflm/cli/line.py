@@ -15,14 +15,18 @@ def refuse_repeated(command: Any, context: Any, words: Sequence[str]) -> None:
     values, _, order = command.make_parser(context).parse_args(args=[*words])
     if any(option.is_eager for option in order):
         return
-    given = ["/".join((option.opts[-1], *option.secondary_opts)) for option in order if not option.multiple]
+    single = [option for option in order if not option.multiple]
+    given = ["/".join((option.opts[-1], *option.secondary_opts)) for option in single]
+    lists = {option.opts[-1] for option in single if not getattr(option, "is_flag", False) and option.metavar != "FILE"}
     for option in {*order}:
         if option.multiple:
             pairs = [text.partition("=") for text in values[option.name]]
             given += [f"{option.opts[-1]} {name.strip()}" for name, equals, _ in pairs if equals and name.strip()]
     for name, times in Counter(given).items():
         if times > 1:
-            raise RooflmError(f"{name} is given {times} times, but it may be given once")
+            raise RooflmError(
+                f"{name} is given {times} times, but it may be given once{': a list has commas' * (name in lists)}"
+            )
 
 
 def without_conversion(parameter: Any) -> Callable[[Any, Any], Any]:

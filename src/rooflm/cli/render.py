@@ -111,6 +111,12 @@ GRID_COLUMNS = (
     ("memory_bytes", "memory", lambda v: gib(float(v))),
 )
 """Columns of the table of a grid of `infer`: key, heading, how to write it."""
+EMBED_COLUMNS = (
+    ("ttft_s", "time of the batch", seconds),
+    ("requests_per_s", "embeddings/s", count),
+    GRID_COLUMNS[-1],
+)
+"""Those where every model embeds texts and generates none."""
 TRAIN_COLUMNS = (
     ("step_time_s", "step", seconds),
     ("tokens_per_s_per_gpu", "tokens/s/GPU", count),
@@ -158,7 +164,9 @@ def grid_table(grid: Any) -> list[Block]:
         keys = dict.fromkeys(k for name in grid.asked for k in grid.arrays if k == name or k.startswith(f"{name}."))
         shown = [column(k, grid.outputs) for k in keys]
     else:
-        known: tuple[Any, ...] = TRAIN_COLUMNS if "step_time_s" in grid.outputs else GRID_COLUMNS
+        embeds = "requests_per_s" in grid.arrays and np.all(np.isnan(grid.arrays.get("tpot_s", 0.0)))
+        usual: tuple[Any, ...] = EMBED_COLUMNS if embeds else GRID_COLUMNS
+        known = TRAIN_COLUMNS if "step_time_s" in grid.outputs else usual
         if any(m.name == "tokens" for m in members) or grid.fixed.get("tokens"):
             known = (*RUN_COLUMNS, *known)
             fails = np.any(np.asarray(grid.arrays.get("goodput", 1.0)) < 1)

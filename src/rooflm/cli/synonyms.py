@@ -58,8 +58,8 @@ def set_paths(name: str, training: bool) -> list[str]:
     (['training.offload_optimizer'], ['engine.gap'], [])
     """
     from rooflm.asked.bounds import DESCRIBED
-    from rooflm.catalogue.engine import ABOUT
     from rooflm.catalogue.fields import abouts
+    from rooflm.readers.engines import ABOUT
 
     known = {part: abouts(kind) for part, kind in DESCRIBED.items() if training == (part == "training")}
     every = [f"{part}.{field}" for part, fields in (known | {"engine": ABOUT}).items() for field in fields]

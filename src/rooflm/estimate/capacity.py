@@ -41,6 +41,8 @@ def needs(s: Scenario) -> Needs:
     weights = mem.weight_bytes(s.model, one, s.quant) / (s.mapping.pp if even else 1)
     own = pick(trial > 0, 0.0, 1.0)
     token, logit = own * token_bytes(s), (1 if s.workload.logits == "all" else own) * logit_bytes(s)
+    if not s.model.head:  # what a prompt gives leaves with its pass
+        token, logit = token + logit / s.workload.new, 0.0
     need = Needs(weights, sequence_bytes(s), token, logit, copy_bytes(s), trial, kept_bytes(s))
     if s.speculation.off:
         return need
@@ -106,7 +108,8 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
     if not s.adapters.off:
         parts["adapters"] = mem.adapter_bytes(s.model, m, s.adapters)
     parts["kv_cache"] = sequences * each.sequence
-    largest = larger(smaller(sequences * s.workload.new, e.room.token_budget) / m.cp, sequences)  # new tokens of a pass
+    largest = smaller(sequences * s.workload.new, e.room.token_budget) / m.cp  # new tokens of a pass
+    largest = larger(largest, sequences) if s.model.head else largest
     parts["activations"] = each.trial + largest * each.token + sequences * each.copy
     parts["logits"] = sequences * each.logit
     parts["context"], parts["workspace"] = fixed_buffers(s)
@@ -142,14 +145,14 @@ def copy_bytes(s: Scenario) -> Num:
     k = s.engine.kernels
     if k.fused or k.epilogue or k.rope_inside:
         return 0.0
-    return sequence_bytes(s) / ceil(s.model.scaled().layers / s.mapping.pp)
+    return sequence_bytes(s) / ceil(s.model.scaled.layers / s.mapping.pp)
 
 
 def token_bytes(s: Scenario, share: Num = 1.0) -> Num:
     """Bytes a token of a pass: residual, its norm, the widest layer, scores if unfused. share: as `layer_widths`."""
     half = s.quant.half_bytes
     scores = 0.0 if s.engine.kernels.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, half)
-    return (2 * s.model.scaled().hidden + mem.layer_widths(s.model, s.mapping, share)) * half + scores
+    return (2 * s.model.scaled.hidden + mem.layer_widths(s.model, s.mapping, share)) * half + scores
 
 
 def trial_bytes(s: Scenario) -> Num:
@@ -173,22 +176,25 @@ def kept_bytes(s: Scenario) -> Num:
 def logit_bytes(s: Scenario) -> Num:
     """Bytes of logits a sequence (of one token or of all) with their fp32 copy; without a head of its embedding."""
     rows = s.workload.new if s.workload.logits == "all" else 1
-    width = ceil(s.model.vocab / s.mapping.tp) if s.model.head else s.model.scaled().hidden
+    width = ceil(s.model.vocab / s.mapping.tp) if s.model.head else s.model.scaled.hidden
     return rows * width * (s.quant.half_bytes + 4.0)
 
 
 def max_batch(s: Scenario, need: Needs | None = None) -> Num:
-    """The largest batch that fits in memory, or 0. Memory is piecewise linear in the batch: its slope changes at the
-    token budget, and where a pass has more sequences than prompt tokens. need: `needs(s)`, if the caller has it."""
+    """The largest batch that fits in memory, or 0; infinite where passes leave nothing behind (no cache, no output).
+    Memory is piecewise linear in the batch: its slope changes at the token budget, and where a pass has more sequences
+    than prompt tokens. need: `needs(s)`, if the caller has it."""
     each_needs = needs(s) if need is None else need
     fixed = memory_use(s, 0.0, each_needs)
     free = (fixed.capacity - fixed.total) / s.engine.room.free_fraction
     new, budget = s.workload.new / s.mapping.cp, s.engine.room.token_budget / s.mapping.cp
     token, logit = each_needs.token * each_needs.taken, each_needs.logit * each_needs.taken
-    each = larger(each_needs.sequence / s.engine.room.free_fraction + logit + each_needs.copy, 1.0)  # no cache: 1 byte
-    below = free / (each + new * token)
-    above = pick(budget < np.inf, free - pick(budget < np.inf, budget, 0) * token, -1.0) / each
-    most = smaller(larger(below, above), free / (each + token))
+    each = each_needs.sequence / s.engine.room.free_fraction + logit + each_needs.copy
+    below = free / larger(each + new * token, 1.0)
+    rest = pick(budget < np.inf, free - pick(budget < np.inf, budget, 0) * token, -1.0)  # beside a full pass
+    above = pick(each > 0, rest / larger(each, 1.0), pick(rest > 0, np.inf, 0.0))
+    most = larger(below, above)
+    most = smaller(most, free / (each + token)) if s.model.head else most
     return larger(floor(most), 0.0) * s.mapping.dp
 
 

@@ -91,7 +91,7 @@ def end_tables(model: Model, mapping: Mapping) -> tuple[Num, Num]:
 
 def shards(model: Model, mapping: Mapping) -> dict[str, Num]:
     """Parameters on the fullest device by part (`quant.PARTS`), plain and embedding (with head and positions)."""
-    m = model.scaled()
+    m = model.scaled
     layers = ceil(m.layers / mapping.pp)
     total = {kind: params * layers for kind, params in layer_shard(m, mapping).items()}
     total["plain"] = total["plain"] + shapes.norm_params(m) + m.tower_params / mapping.tp
@@ -127,8 +127,8 @@ def adapter_bytes(model: Model, mapping: Mapping, adapters: Adapters) -> Num:
     """Bytes of served adapters on the fullest device, at 16 bits: each tensor rank holds its share of one matrix of a
     pair and all of the other (vLLM's default). Each part of a fused product has its own adapter."""
     products = [product for name in adapters.modules for product in SEVERAL.get(name, (name,))]
-    one = adapter_params(model.scaled(), adapters.rank, products, mapping.tp)
-    return 2.0 * adapters.held * one * stage_share(model.scaled(), mapping.pp)
+    one = adapter_params(model.scaled, adapters.rank, products, mapping.tp)
+    return 2.0 * adapters.held * one * stage_share(model.scaled, mapping.pp)
 
 
 def kv_values(mixer: shapes.Mixer | None, shared_kept: bool = False) -> Num:
@@ -177,7 +177,7 @@ def kv_bytes_per_sequence(model: Model, mapping: Mapping, quant: Quant, tokens: 
 
     A window keeps at most its width, but the share `window_kept` of all tokens at least; blocks are whole; recurrent
     layers keep a state of fixed size (fp32) and the tail of their convolution."""
-    m = model.scaled()
+    m = model.scaled
     paged = ceil(tokens / room.block) * room.block
     total: Num = 0.0
     for b in m.blocks:
@@ -203,7 +203,7 @@ def layer_widths(model: Model, mapping: Mapping, share: Num = 1.0) -> Num:
 
     Attention: projections and output; feed-forward: gate, up and their product; MoE: one copy of a token for each of
     its experts on this rank, for a share of the tokens at a time."""
-    m = model.scaled()
+    m = model.scaled
     widest: Num = 0.0
     for b in m.blocks:
         mixer = local_mixer(b.mixer, mapping.tp)
@@ -226,6 +226,6 @@ def layer_widths(model: Model, mapping: Mapping, share: Num = 1.0) -> Num:
 
 def score_bytes(model: Model, mapping: Mapping, keys: Num, half_bytes: float) -> Num:
     """Bytes a query token of unfused attention's scores: every head of the widest layer, 16-bit and fp32 copies."""
-    local = (local_mixer(b.mixer, mapping.tp) for b in model.scaled().blocks)
+    local = (local_mixer(b.mixer, mapping.tp) for b in model.scaled.blocks)
     heads: list[Num] = [0.0, *(mixer.heads for mixer in local if isinstance(mixer, Attention))]
     return reduce(larger, heads) * keys * (half_bytes + 4.0)

@@ -22,7 +22,7 @@ SENT = 32
 
 def device_part(s: Scenario) -> Scenario:
     """The scenario of what the device holds and computes."""
-    return s if s.offload.off else replace(s, model=on_device(s.model.scaled(), s.offload))
+    return s if s.offload.off else replace(s, model=on_device(s.model.scaled, s.offload))
 
 
 def stored_part(s: Scenario) -> Scenario:
@@ -32,7 +32,7 @@ def stored_part(s: Scenario) -> Scenario:
 
 def host_bytes(s: Scenario, tokens: Num, context: Num) -> tuple[Num, Num]:
     """(bytes of weights, of cache a sequence) that a pass reads from host memory; of experts, those its tokens pick."""
-    model, q = s.model.scaled(), s.quant
+    model, q = s.model.scaled, s.quant
     weights: Num = 0.0
     cache: Num = 0.0
     for block, whole, alone in away(model, s.offload):

@@ -37,7 +37,7 @@ def prefill_context(s: Scenario, sequences: Num) -> Context:
 def served_context(s: Scenario, work: Pass) -> Context:
     """A pass of the scenario's model in its engine."""
     beside = beside_window(s.engine.room)
-    return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters, beside=beside)
+    return Context(s.model.scaled, work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters, beside=beside)
 
 
 def decode_nodes(s: Scenario, run: Running) -> list[Op | Comm]:
@@ -133,7 +133,7 @@ def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:
     """Waiting of a prompt's passes in a pipeline, in times of a mean stage: for the first stage, which has a layer more
     where the head counts as one, and for the one host that issues the stages' kernels in turn. Where the launch queue
     holds h passes of a stage, floor(h) + 1 passes start in turn, and the next one waits pp - first - h."""
-    e, pp, layers = s.engine, s.mapping.pp, s.model.scaled().layers
+    e, pp, layers = s.engine, s.mapping.pp, s.model.scaled.layers
     first = smaller(ceil((layers + 1) / pp), layers) * pp / layers if e.stages.even_stages else 1.0
     products = [t.node for t in timed if isinstance(t.node, Op) and t.node.kind == "gemm"]
     narrow = add_up(p.count * p.launches * pick(p.widths[0] < 2, 1.0, 0.0) for p in products)

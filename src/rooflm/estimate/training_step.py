@@ -92,7 +92,7 @@ def trained_model(s: Scenario) -> Model:
     product (2 h to h) that joins hidden state and embedding and whose weights count with the embedding.
 
     Source: DeepSeek-V3 (arXiv 2412.19437), section 2.2."""
-    model, depth = s.model.scaled(), s.training.mtp
+    model, depth = s.model.scaled, s.training.mtp
     if not multi_token(s):
         return model
     mixer = next((b.mixer for b in reversed(model.blocks) if isinstance(b.mixer, Attention | MLA)), None)
@@ -334,7 +334,7 @@ def optimizer_nodes(s: Scenario, trained: Held) -> Nodes:
     states = tm.state_bytes(t, s.quant.half_bytes)
     nodes.append(update("update", shard * (2 * states + g + 13 * copied_bytes(s)) + written))
     if kind.flops:
-        flops = kind.flops * s.model.scaled().hidden * (trained.dense + trained.experts) / (m.dp * m.cp)
+        flops = kind.flops * s.model.scaled.hidden * (trained.dense + trained.experts) / (m.dp * m.cp)
         nodes.append(update("orthogonalise", shard * kind.moved)._replace(flops=flops, widths=(2.0,) * 3, rate="half"))
     return nodes
 
@@ -374,7 +374,7 @@ def sync_nodes(s: Scenario, trained: Held, layers: Num) -> tuple[Nodes, Nodes, N
     add(gather, "edp_all_gather", "all_gather", trained.expert_bytes, replicas, edge, some & sharded)
     tied: Nodes = []
     if s.model.tied and s.training.embeddings and not s.training.adapters and not is_plain(m.pp, 1):
-        size = ceil(s.model.vocab / m.tp) * s.model.scaled().hidden * g
+        size = ceil(s.model.vocab / m.tp) * s.model.scaled.hidden * g
         tied.append(Comm("tied_all_reduce", "dp_comm", "all_reduce", 1, size, smaller(m.pp, 2), m.stride("pp"), "pp"))
     return reduce, gather, tied
 
@@ -397,7 +397,7 @@ def count_flops(nodes: Sequence[Op | Comm]) -> Num:
     return sum(n.count * n.flops for n in nodes if isinstance(n, Op) and n.kind in PRODUCTS) + 0.0
 
 
-def unsplit(s: Scenario, causal: bool) -> dict[str, Nodes]:
+def on_one_device(s: Scenario, causal: bool) -> dict[str, Nodes]:
     """Forward nodes of one sequence through the whole model on one device, experts evenly loaded; `forward_flops`."""
     even = replace(s, mapping=Mapping(), engine=s.engine.but(flash=causal), training=replace(s.training, imbalance=1.0))
     return forward_nodes(even, context(even))
@@ -407,7 +407,7 @@ def forward_flops(s: Scenario, causal: bool) -> tuple[Num, Nodes]:
     """(all forward FLOPs, nodes of the layers) of one sequence through the whole unsplit model.
 
     causal: only pairs of tokens that attention really needs; otherwise all pairs, as most published figures count."""
-    nodes = unsplit(s, causal)
+    nodes = on_one_device(s, causal)
     if not causal:  # latent attention has no unfused form in the graph: its causal pairs become all pairs
         pairs = document(s) / attended(document(s), 0, np.inf)
         nodes["layers"] = [n._replace(flops=n.flops * pairs) if isinstance(n, Op) and n.kind == "mla_attention" else n
@@ -422,7 +422,7 @@ def trained_flops(s: Scenario, forward: Num, causal: bool) -> Num:
     forward: `forward_flops`. Source: Hu et al., "LoRA", arXiv 2106.09685, section 4.2 (no gradients of frozen ones)."""
     if not s.training.adapters:
         return 3.0 * forward
-    places = unsplit(s, causal)
+    places = on_one_device(s, causal)
     frozen = [n for nodes in places.values() for n in nodes if isinstance(n, Op) and n.kind in ("gemm", "moe")]
     return 3.0 * (forward + count_flops(rules.adapters(places["layers"], s.training))) - count_flops(frozen)
 

@@ -106,7 +106,7 @@ def layers_host(s: Scenario) -> Num:
     beside another micro-batch), outside CUDA graphs; 0 where efficiency is flat or ideal."""
     if s.efficiency.mode != "calibrated":
         return 0.0
-    m, host, overlap, blocks = s.mapping, s.engine.host, s.engine.overlaps.ep_overlap, s.model.scaled().blocks
+    m, host, overlap, blocks = s.mapping, s.engine.host, s.engine.overlaps.ep_overlap, s.model.scaled.blocks
     packed = host.packed_host * s.training.packed  # rotary and attention read where documents end
     experts: Num = packed + (host.moe_host + host.router_host * host.router_apart)
     dense: Num = packed + host.layer_host

@@ -27,7 +27,7 @@ from rooflm.kernels.products import among, products, taken
 from rooflm.kernels.rates import Rates, rates
 from rooflm.kernels.training_factors import scans, trained
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, each, highest, is_plain, larger, pick, smaller
+from rooflm.units import Num, highest, is_plain, larger, pick, smaller
 
 STATES = 0.83
 """Share of DRAM that decoding's kernels of recurrent states reach at most (H100 0.82 to 0.84: vLLM's pull requests
@@ -221,9 +221,10 @@ def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     peak = r.peak["half"] * (s.cluster.device.peak[width] / s.cluster.device.peak[w.half]) ** waits
     if not is_plain(k.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
         c = c._replace(min_group=1.0, group_tile=smaller(c.group_tile, k.head_rows))
-    call = partial(attention.decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2, l1=r.l1,
-                   kv_bytes=op.widths[1], peak=peak, bandwidth=dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
-    time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)
+    time = attention.decode_attention_time(
+        rows, keys, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2, l1=r.l1, kv_bytes=op.widths[1], peak=peak,
+        bandwidth=dram, sms=s.cluster.device.sms, c=c,
+    )  # fmt: skip
     values = rows * keys * (qk + v)  # of keys and values that a head reads
     reread = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
     if not is_plain(k.kv_reread, 0):

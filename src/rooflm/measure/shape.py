@@ -64,7 +64,7 @@ def parse(text: str) -> Shape:
 
 def of_model(model: Model) -> Shape:
     """The Shape of a catalogue model, if it is Llama-like; RooflmError otherwise."""
-    m = model.scaled()
+    m = model.scaled
     block = m.blocks[0]
     mixer, ffn = block.mixer, block.ffn
     plain = len(m.blocks) == 1 and isinstance(mixer, Attention) and isinstance(ffn, MLP)

@@ -30,7 +30,8 @@ NOT_IN_ROWS = ("name", "peak", "measured", "priced", "inferred")
 TABLES = ("own", "off")
 """Fields of `Measured` that are tables."""
 OF_BASE = "of the card that it builds on"
-"""The basis of a price that a user's file leaves out."""
+OF_NEAREST = "of the nearest card"
+"""The basis of a price that a user's file leaves out: of its base, or of the card that the rest is inferred from."""
 OFF = ("prefill", "decode", "request", "step", "memory", "cases")
 """What `Measured.off` may hold: phases of error bands, and the number of runs behind them."""
 
@@ -43,7 +44,8 @@ def _device(name: str) -> Device:
     about, own = descriptive_fields(raw, label, Description)
     measured = own.pop("measured", None)
     peak = _rates(own.pop("peak", None), label)
-    priced = _price_basis(about.origin) if "price" in said else OF_BASE
+    taken = OF_BASE if "base" in said else OF_NEAREST
+    priced = _price_basis(about.origin) if "price" in said else taken
     return Device(
         canonical, peak=peak, measured=None if measured is None else _measured(measured, label),
         priced=priced, inferred=inferred, **dataclass_fields(Device, own, label, but=NOT_IN_ROWS),

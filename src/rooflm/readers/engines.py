@@ -12,8 +12,8 @@ import msgspec
 
 from rooflm.catalogue.abilities import KINDS, listed
 from rooflm.catalogue.command import Command
-from rooflm.catalogue.engine import ABOUT, BY_CARD, Engine, ServerOptions
-from rooflm.catalogue.fields import About
+from rooflm.catalogue.engine import BY_CARD, GROUPS, PLACES, Engine, ServerOptions
+from rooflm.catalogue.fields import About, abouts
 from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.kernels.constants import entries_of
 from rooflm.readers.residuals import parse
@@ -54,6 +54,13 @@ class EngineDescription(Description):
     usual: bool = False
     cards: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
     fitted: dict[str, float] = msgspec.field(default_factory=dict)
+
+
+ABOUT: dict[str, About] = {
+    name: abouts(GROUPS.get(place.rpartition(".")[0], Engine))[place.rpartition(".")[2]]
+    for name, place in PLACES.items() if name not in ("server", "command", "residuals")
+}  # fmt: skip
+"""Constant by its own name -> what is known of it."""
 
 
 def load_engine(name: str, gpu: str = "", generation: str = "") -> Engine:

@@ -16,7 +16,11 @@ from rooflm.errors import RooflmError, near_matches
 from rooflm.readers.formulas import worked_out
 from rooflm.readers.quantities import WRITTEN, parse
 from rooflm.shown.numbers import chosen_text, plain_number
-from rooflm.units import is_array
+
+
+def is_array(value: object) -> bool:
+    """True for an array with at least one dimension: what a list given for a number becomes."""
+    return isinstance(value, np.ndarray) and value.ndim > 0
 
 
 def one_of(name: str, value: Any, known: Collection[str]) -> str:

@@ -35,7 +35,7 @@ def divisors(value: int, most: float = math.inf) -> list[int]:
 
 def heads_of(model: Model) -> list[Num]:
     """Query (or recurrent) heads of every mixer of a model as scaled."""
-    return [b.mixer.heads for b in model.scaled().blocks if b.mixer is not None]
+    return [b.mixer.heads for b in model.scaled.blocks if b.mixer is not None]
 
 
 def mixtures(model: Model) -> list[MoE]:

@@ -14,7 +14,7 @@ def megatron_model(model: Model, tokenizer: str) -> list[str]:
     >>> megatron_model(load_model("llama-3.1-8b"), "x")[:3]
     ['--num-layers 32', '--hidden-size 4096', '--num-attention-heads 32']
     """
-    m = model.scaled()
+    m = model.scaled
     mixers = {b.mixer for b in m.blocks}
     experts = [b for b in m.blocks if isinstance(b.ffn, MoE)]
     dense = [b for b in m.blocks if isinstance(b.ffn, MLP)]

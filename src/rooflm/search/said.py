@@ -149,7 +149,7 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
             out += [BLANK, *simulated(found), BLANK]
         return [*out, Say(count, "faint")]
     first, columns = found.best, columns_of(found.best.outputs)
-    figures = ", ".join(f"{h} {w(first.outputs[k])}" for k, h, w in columns)
+    figures = ", ".join(f"{h}\u00a0{w(first.outputs[k])}" for k, h, w in columns)
     how = " by simulation" if first.simulated else ""
     out = [Say(f"Best {found.goal.name}{how}: {point_text(first.inputs)}", "good"), Say(figures)]
     out += [*likely(found), Say(count, "faint")]
@@ -198,6 +198,7 @@ def without_pools(found: Any, columns: Sequence[Column]) -> list[Block]:
 def tables(found: Any, columns: Sequence[Column]) -> list[Block]:
     """The ten best and the trade-off: what all of them share stands above."""
     step = "step_time_s" in found.best.outputs  # whose time is traded for memory
+    wanted = {h for key, h, _ in columns if key == found.goal.key} | ({"memory"} if step else set())
     fastest = min((c.outputs.get("step_time_s", 0.0) for c in found.front), default=0.0)
     near = [c for c in found.front if c.outputs.get("step_time_s", 0.0) <= SLOW * fastest]
     edge = [near[i] for i in thinned(range(len(near)), 10)]
@@ -216,7 +217,7 @@ def tables(found: Any, columns: Sequence[Column]) -> list[Block]:
         rows = [(point_text({k: v for k, v in c.inputs.items() if k not in same}) + MARK * c.simulated,
                  *(w(c.outputs[key]) for key, _, w in columns)) for c in candidates]  # fmt: skip
         head = (title, *(h for _, h, _ in columns))
-        spare = tuple(sorted(head[:2:-1], key=lambda h: step and h == "memory"))
+        spare = tuple(sorted(head[:2:-1], key=wanted.__contains__))
         out += [BLANK, Table([head, *rows], "l" + "r" * len(columns), head=True, spare=spare, indent=0)]
     if any(c.simulated for c in found.top):
         out.append(Say("as simulated; the other figures are the estimate's", "faint", MARK.strip()))

@@ -118,7 +118,7 @@ def _megatron_stages(model: Model, engine: Engine, n: Mapping[str, int]) -> list
     the last stage."""
     if n["pp"] == 1:
         return []
-    layers, stages = int(model.scaled().layers), n["pp"] * n["vp"]
+    layers, stages = int(model.scaled.layers), n["pp"] * n["vp"]
     words = [f"--pipeline-model-parallel-size {n['pp']}"]
     if n["vp"] > 1:
         words.append(f"--num-virtual-stages-per-pipeline-rank {n['vp']}")
@@ -206,7 +206,7 @@ def _torchtitan(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[s
     if n["tp"] > 1 and engine.overlaps.tp_overlap:
         words.append("--parallelism.enable_async_tensor_parallel")
     if pp > 1:
-        layers = -(-int(model.scaled().layers) // (pp * n["vp"]))
+        layers = -(-int(model.scaled.layers) // (pp * n["vp"]))
         words.append(f"--parallelism.pipeline_parallel_degree {pp}")
         words.append(f"--parallelism.pipeline_parallel_schedule {SCHEDULES[str(v.get('schedule', '1f1b'))]}")
         words.append(f"--parallelism.pipeline_parallel_layers_per_stage {layers}")

@@ -184,7 +184,7 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     contexts: Array = np.arange(CELLS + 1, dtype=float) * (size.context / CELLS)
     contexts[0] = 1.0
     whole, s = s, device_part(s)
-    model, k, m = s.model.scaled(), s.engine.kernels, s.mapping
+    model, k, m = s.model.scaled, s.engine.kernels, s.mapping
     column = tokens[:, None]
     rows = sequences[:, None]
     prefill = Pass(Prefill(1.0, column, pasts[None, :]), None, np.ones((1, 1)))
@@ -551,7 +551,7 @@ class StepTable:
 def _fullest_stage(s: Scenario) -> float:
     """Share of the layers that the fullest stage of a pipeline holds."""
     pp = s.mapping.pp
-    return float(np.max(1.0 / pp if s.engine.stages.even_stages else stage_share(s.model.scaled(), pp)))
+    return float(np.max(1.0 / pp if s.engine.stages.even_stages else stage_share(s.model.scaled, pp)))
 
 
 def energy_fit(c: Components) -> tuple[Array, Array]:

@@ -188,4 +188,5 @@ def _cut(t: Table, room: int) -> list[Block]:
     while most > t.stub + 1 and width(keep_columns(t, range(most))) > room:
         most -= 1
     rest = keep_columns(t, (*range(t.stub), *range(most, len(t.sides))))._replace(title="")
+    rest = rest._replace(rows=[row for row in rest.rows if any(row[t.stub :])])
     return [keep_columns(t, range(most)), BLANK, *_cut(rest, room)]

@@ -30,6 +30,10 @@ USUAL = 80
 """Columns where nothing says how wide a terminal is."""
 APART = 4
 """Blanks between two blocks beside each other."""
+BOUND = re.compile(r"(?<=\d) (?=(?:[nµmkMGTP]?(?:B|s|J|W|Wh)|[KMGT]iB|%|USD|[kMG]|h)(?![\w/]))|\u00a0")
+"""The blank between a number and its unit, and a non-breaking one: no line ends there."""
+GLUE = "\ue000"
+"""Stands for such a blank while lines are broken (rich breaks them at a non-breaking one)."""
 MOODS = {"title": "bold", "good": "bold green", "bad": "bold red", "faint": "dim", "": ""}
 
 
@@ -38,6 +42,8 @@ def lines(blocks: Iterable[Block], width: int = USUAL, colour: bool = False) -> 
 
     >>> lines([Say("Speed", "title"), Table([("first", "1 ms"), ("all", "22 ms")], "lr")])
     ['Speed', '  first   1 ms', '  all    22 ms']
+    >>> lines([Say("between 39.2 and 85.3 ms")], 22)
+    ['between 39.2 and', '85.3 ms']
     """
     from rich.console import Console
 
@@ -46,7 +52,7 @@ def lines(blocks: Iterable[Block], width: int = USUAL, colour: bool = False) -> 
     with console.capture() as captured:
         for block in blocks:
             console.print(renderable(block, width), soft_wrap=isinstance(block, Code))
-    return [line.rstrip() for line in captured.get().split("\n")[:-1]]
+    return [line.rstrip() for line in captured.get().replace(GLUE, " ").split("\n")[:-1]]
 
 
 def plain(blocks: Iterable[Block], width: int = USUAL) -> str:
@@ -81,10 +87,10 @@ def sentence(s: Say) -> RenderableType:
     from rich.padding import Padding
     from rich.text import Text
 
+    said = Text(BOUND.sub(GLUE, f"{s.label}: {s.text}" if s.label else s.text), MOODS[s.mood], overflow="fold")
     if not s.label:
-        return Text(s.text, MOODS[s.mood], overflow="fold")
-    first = Text(f"{s.label}: {s.text}", MOODS[s.mood], overflow="fold")
-    return Padding(_Hanging(first), (0, 0, 0, 0))
+        return said
+    return Padding(_Hanging(said), (0, 0, 0, 0))
 
 
 class _Hanging:

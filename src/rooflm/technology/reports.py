@@ -95,7 +95,7 @@ def gemm_bounds(
             model=model, gpu=gpu, batch=batch, prompt=prompt, output=1, efficiency=efficiency, quant="bf16",
             engine=None if efficiency == "calibrated" else "ideal",
         ).scenario  # fmt: skip
-        ops, r = layer_products(s.model.scaled(), prompt, batch), rates(s)
+        ops, r = layer_products(s.model.scaled, prompt, batch), rates(s)
         for op, timed in zip(ops, time_ops(ops, s), strict=True):
             sizes = [float(x) for x in op.shape[:3]]
             values = (gpu, op.name, *sizes, float(timed.time), BOUNDS[int(timed.bound)], float(op.flops / op.bytes),

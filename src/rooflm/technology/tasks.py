@@ -115,7 +115,7 @@ def make_task(
     chosen = metric or METRICS[phase][0]
     if chosen not in METRICS[phase]:
         raise RooflmError(f"metric is {chosen!r}, but for {phase} it must be one of {', '.join(METRICS[phase])}")
-    w, m, scaled = scenario.workload, scenario.mapping, scenario.model.scaled()
+    w, m, scaled = scenario.workload, scenario.mapping, scenario.model.scaled
     if free:
         heads = tensor_ways(scaled) or gpus
         micro = micro if phase == "train" else (1,)

@@ -56,7 +56,7 @@ INFER_OUTPUTS = table(
     Output("host_memory_bytes", "memory of the host that layers held there take", "B", lambda e: e.host_memory),
     Output("fits", "fits in memory and the mapping is legal", "", lambda e: e.fits),
     Output("reason", "why it cannot run", "", lambda e: e.reason),
-    Output("max_batch", "largest batch that fits", "1", lambda e: e.max_batch),
+    Output("max_batch", "largest batch that fits (none: any)", "1", lambda e: e.max_batch),
     Output("comm_bytes", "bytes sent by one GPU", "B", lambda e: e.comm_bytes),
     Output("comm_detail", "bytes sent by one GPU by collective", "B", lambda e: e.comm_detail),
     Output("prefill_parts_s", "prefill time by part", "s", lambda e: e.prefill_parts),
@@ -123,6 +123,11 @@ TRAIN_OUTPUTS = table(
 )  # fmt: skip
 """The outputs of `train`."""
 
+MEMBERS = tuple(
+    f"memory.{part}"
+    for part in ("weights", "kv_cache", "activations", "logits", "context", "workspace", "gradients", "optimizer")
+)
+"""Members of the group whose parts people ask for by name."""
 UNIT_ENDS = ("_s", "_w", "_j", "_bytes", "_usd", "_fraction")
 
 
@@ -147,9 +152,11 @@ def like_keys(name: str, known: Iterable[str]) -> str:
 
     >>> like_keys("mfus", ["step_time_s", "mfu"]), like_keys("speed", ["step_time_s", "mfu", "days"])
     ("did you mean 'mfu'?", "it must be a key of --json, such as 'step_time_s', 'mfu', 'days'")
+    >>> like_keys("kv_cache", ["step_time_s", "memory"])
+    "did you mean 'memory.kv_cache'?"
     """
     keys = list(known)
-    near = near_matches(name, keys)
+    near = near_matches(name, [*keys, *(MEMBERS if "memory" in keys else ())], limit=2)
     some = ", ".join(map(repr, keys[:5]))
     return f"did you mean {' or '.join(map(repr, near))}?" if near else f"it must be a key of --json, such as {some}"
 

@@ -83,12 +83,23 @@ def in_use(memory: Memory) -> str:
     return f"{total.removesuffix(' GiB') if usable.endswith(' GiB') else total} of {usable} a GPU"
 
 
+def largest_that_fits(largest: Num, what: str = "batch", of: str = "") -> str:
+    """The largest batch that fits, in words. what: the batch that counts; of: what it is counted in.
+
+    >>> [largest_that_fits(most) for most in (31, 0, np.inf)]
+    ['the largest batch that fits is 31', 'no batch fits', 'any batch fits']
+    """
+    if not 0 < float(largest) < np.inf:
+        return f"{'any' if float(largest) else 'no'} {what} fits"
+    return f"the largest {what} that fits is {count(largest)}{of}"
+
+
 def verdict(e: Any, what: str, largest: Any, runs: str = "", untried: str = "") -> list[Block]:
     """Whether an estimate fits and by how much, the largest batch that fits, and changes with which it would fit. what:
     name of the batch that counts (batch, micro-batch); largest: that batch; runs: a clause that follows it; untried:
     what tries more than the changes named."""
     margin, used = float(e.memory.margin), in_use(e.memory)
-    most = f"the largest {what} that fits is {count(largest)}" if float(largest) else f"no {what} fits"
+    most = largest_that_fits(largest, what)
     if bool(e.fits):
         return [Say(f"FITS: {used}, {gib(margin)} to spare; {most}{runs}.", "good")]
     if margin < 0:

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import rooflm
+from rooflm.asked.answers.said import largest_that_fits
 from rooflm.errors import RooflmError
 from rooflm.readers.rows import names, resolve
 from rooflm.shown.blocks import Fact, Facts, Parts, folded
@@ -29,11 +30,12 @@ def answer(asked: Asked) -> Answer:
     blocks: list[Any] = [memory_parts(e)]
     if e.fits:
         tone, verdict = "good", f"Yes, it fits: {used} on {cards}."
-        said = [f"The largest batch that fits is {count(e.max_batch)} requests of this length."]
+        most = largest_that_fits(e.max_batch, of=" requests of this length")
+        said = [f"{most[0].upper()}{most[1:]}."]
     elif e.memory.margin < 0:
         tone, verdict = "bad", f"No, it does not fit: {gib(-e.memory.margin)} too much on {cards}."
-        most = float(e.max_batch)
-        said = [f"At most {count(most)} requests of this length fit." if most else "Not even one request fits."]
+        few = float(e.max_batch)
+        said = [f"At most {count(few)} requests of this length fit." if few else "Not even one request fits."]
         other = larger(asked, given, float(e.memory.total))
         blocks.append(Choices("What would make it fit", [*remedies(asked, e), *other]))
     else:
@@ -43,7 +45,7 @@ def answer(asked: Asked) -> Answer:
     blocks.append(Facts("Behind it", [
         Fact("Weights on the fullest card", gib(e.memory.parts["weights"]), f"stored as {s.quant.name}"),
         Fact("KV cache a request", gib(kv), f"{count(s.workload.prompt + s.workload.output)} tokens, on this card"),
-        Fact("Largest batch", count(e.max_batch), "requests of this length at a time"),
+        Fact("Largest batch", count(e.max_batch).replace("inf", "any"), "requests of this length at a time"),
     ]))  # fmt: skip
     blocks.append(folded([*e.assumed, *e.warnings]))
     return Answer(tone, verdict, said, blocks, tuple, as_python("infer", given), as_command("infer", given), e.to_dict)
