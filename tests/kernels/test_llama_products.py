@@ -109,9 +109,7 @@ def test_a_card_without_dp4a_spreads_from_the_first_row_of_a_library() -> None:
 )
 def test_bf16_is_spread_to_32_bits_where_a_card_has_no_such_type(gpu: str, engine: str, slower: bool) -> None:
     """Six bytes a weight at least (read, and written in 32 bits), before products of more rows than vectors take."""
-    bf16, plain = (
-        64 / prompt_rate("llama-3.2-1b", gpu, engine, "bf16", 64, widened=spread) for spread in (10, 0)
-    )
+    bf16, plain = (64 / prompt_rate("llama-3.2-1b", gpu, engine, "bf16", 64, widened=spread) for spread in (10, 0))
     bytes_moved = 6 * 0.97e9  # without the table of embedding, which nothing multiplies but the head
     assert (bf16 - plain > bytes_moved / load_device(gpu).dram.bandwidth) if slower else bf16 == plain
 
