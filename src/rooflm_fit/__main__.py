@@ -79,7 +79,10 @@ STEPS: dict[str, Step] = {
         tuple(f"{name}.csv" for name in OLD),
     ),
     "engines": Step(
-        (f"-m rooflm_fit.engines --data {FIXED} --write --rows {{work}}/rows.csv",),
+        (
+            f"-m rooflm_fit.engines --data {FIXED} --write --rows {{work}}/rows.csv",
+            "-m rooflm_fit.engines --data {package}/published/batches.csv --only llama.cpp-experts --quick --write",
+        ),
         "engines with fixed batches",
         "engines/*.toml, published/engines.toml, calibration/devices.toml",
         10,

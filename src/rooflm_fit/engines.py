@@ -48,7 +48,8 @@ FOLDS = 3
 """Parts of the groups (model, GPU, number of GPUs), each predicted by a fit to the other two."""
 SCALE = 0.06
 """Log ratio at which a row's weight turns from square to linear."""
-KERNEL_FIELDS = ("brain_share", "sm_stream", "kv_reread", "block_rate", "kv_convert", "alike", "dequant")
+KERNEL_FIELDS = ("brain_share", "sm_stream", "kv_reread", "block_rate", "kv_convert", "alike", "dequant",
+                 "tile_rate", "row_rate")  # fmt: skip
 """Constants that enter a kernel's formula: kernels are timed again for them."""
 
 
@@ -300,7 +301,7 @@ def run(job: Job, requests: Sequence[Request], crossed: bool = True, given: Mapp
 
 def folds(requests: Sequence[Request]) -> NDArray[np.int64]:
     """The fold of each row: a hash of its model, GPU and number of GPUs, so that whole groups are kept aside."""
-    keys = [(r.group[0], r.group[1], r.kwargs["tp"] * r.kwargs["pp"]) for r in requests]
+    keys = [(r.group[0], r.group[1], r.kwargs.get("tp", 1) * r.kwargs.get("pp", 1)) for r in requests]
     first = held_out(*zip(*keys, strict=True), share=1 / FOLDS)
     second = held_out(*zip(*keys, strict=True), share=2 / FOLDS)
     return np.where(first, 0, np.where(second, 1, 2))
@@ -493,8 +494,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     requests = [r for path in args.data for r in read(path, DISTRUSTED) if r.task == "infer"]
     results: dict[str, Fitted] = {}
-    measured = {engine_of(r) for r in requests}
-    asked = [name for name in JOBS if name in args.only and measured & set(JOBS[name].engines)]
+    asked = [name for name in JOBS if name in args.only and rows_of(JOBS[name], requests)]
     for name in sorted(asked, key=lambda name: JOBS[name].kin is None):  # GeForce's cards of others start from a family
         results[name] = found = run(JOBS[name], requests, not args.quick, taken(JOBS[name], results))
         print("\n".join(table(found, name)), flush=True)

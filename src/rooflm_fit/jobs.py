@@ -102,6 +102,17 @@ METAL = (Param("gap", 7e-6, 1e-7, 5e-5, prior=0.5),)
 LAUNCH = Param("gap", 3e-6, 1e-7, 5e-5, prior=0.8)
 """Time between kernels where no graph holds them: HIP's builds without GGML_HIP_GRAPHS, Vulkan's barriers."""
 
+TILES = (Param("tile_rate", 570.0, 50.0, 5e3, prior=1.0), Param("row_rate", 265.0, 50.0, 5e3, prior=1.0))
+"""FLOPs a clock of an SM in experts' tiles, full or not, and what rows take in truth: rows of one model and batch tell
+only their sum, several of both tell them apart (decision 290)."""
+
+
+def no_tiles(r: Request) -> bool:
+    """Whether a row is none of prompts of quantised experts, which go by tiles."""
+    model = load_model(r.group[0])
+    return r.metric != "prefill_tokens_per_s" or not bool(model.active_parameters < model.parameters)
+
+
 JOBS: dict[str, Job] = {
     "vllm-2024": Job(  # the runs of 2023 are of a release before CUDA graphs, which its row only stands in for
         ("vllm-2024",),
@@ -155,6 +166,9 @@ JOBS: dict[str, Job] = {
         kin=Card(0.5, 0.3), generation=Card(0.3, 0.2),
         bound={"apple-m1-max-32core-64gb": "llama.cpp-2024-05"},  # 8B: 36 tokens/s, 46 in 2026 (normiebench)
         skip=("mlc",),  # of 2023: several GPUs cut every product by rows, layers came later
+    ),
+    "llama.cpp-experts": Job(  # of shipped tables: those of the other jobs hold no such row
+        ("llama.cpp", "llama.cpp-2025-12", "llama.cpp-2025-10"), TILES, odd=no_tiles, skip=("tinychat-other",),
     ),
     "llama.cpp-radeon": Job(
         ("llama.cpp-rocm", "llama.cpp-vulkan-rocm", "llama.cpp-vulkan-rocm-2025-08", "ollama-rocm"),

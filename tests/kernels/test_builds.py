@@ -176,7 +176,7 @@ def test_metal_waits_less_since_kernels_run_side_by_side() -> None:
     """M4 Pro: 32 tokens a second in builds of early 2025 (LocalScore), 47 in 2026 (llmfit), 8B in Q4_K_M."""
     there = {"gpu": "apple-m4-pro-20core-48gb", "quant": "q4_k_m", "prompt": 40, "output": 159}
     old, new = (rooflm.infer("llama-3.1-8b", **there, engine=f"llama.cpp-{b}") for b in ("b5000", "b9300"))  # type: ignore[arg-type]
-    assert [e.scenario.engine.name for e in (old, new)] == ["llama.cpp-metal-2025-02", "llama.cpp-metal"]
+    assert [e.scenario.engine.name for e in (old, new)] == ["llama.cpp-metal-2025-04", "llama.cpp-metal"]
     assert 1 / float(new.tpot) == pytest.approx(47.25, rel=0.12)
     assert float(old.tpot) > 1.08 * float(new.tpot)
 

@@ -73,3 +73,30 @@ def test_no_later_build_takes_longer_for_experts() -> None:
     runs = [rooflm.infer("qwen3-30b-a3b", gpu="rtx-4090", quant="q4_k_m", engine=b, prompt=512) for b in builds]
     for times in ([float(r.ttft) for r in runs], [float(r.tpot) for r in runs]):
         assert times == sorted(times, reverse=True) and times[0] > 1.2 * times[-1]
+
+
+@pytest.mark.parametrize(("model", "quant"), [("qwen3-30b-a3b", "q8_0"), ("mixtral-8x7b", "q4_0")])
+def test_prompts_of_experts_on_metal_before_and_after_their_rows_were_looked_up_once(model: str, quant: str) -> None:
+    """M2 Ultra, 512 tokens: 1.9 and 2.2 times as fast since pull request 13388 of May 2025 (b5324)."""
+    old, new = (
+        float(rooflm.infer(model, gpu="m2-ultra", quant=quant, engine=f"llama.cpp-metal-{b}", prompt=512).ttft)
+        for b in ("b5320", "b5330")
+    )
+    assert 1.7 < old / new < 3
+
+
+def test_an_expert_of_one_row_takes_a_tile_of_32_on_metal() -> None:
+    """As its products do: 128 experts of 8 rows each take as long as of 32."""
+    there = {"gpu": "m2-ultra", "quant": "q8_0", "engine": "llama.cpp-metal"}
+    own, alone = (
+        float(rooflm.infer("qwen3-30b-a3b", **there, prompt=128, sets={"engine.expert_tile": rows}).ttft)  # type: ignore[arg-type]
+        for rows in (32, 0)
+    )
+    assert own > 1.2 * alone
+
+
+def test_hip_looked_through_choices_as_cuda_did() -> None:
+    """One source for both (ggml-cuda/mmq.cu, until pull request 15525 of August 2025)."""
+    builds = ("b6000", "b6200")
+    for card in ("", "-rocm"):
+        assert [load_engine(f"llama.cpp{card}-{b}").kernels.expert_looks for b in builds] == [1e-9, 0]

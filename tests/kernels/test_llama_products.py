@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rooflm
-from rooflm.kernels.products import LONE, one_tile
+from rooflm.kernels.products import one_tile
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 
@@ -23,12 +23,12 @@ def prompt_rate(model: str, gpu: str, engine: str, quant: str, tokens: int, **se
 
 def test_a_tile_by_hand() -> None:
     """Two rows of 128 columns are two blocks of 32 rows, on two SMs one each: 2 x 32 x 64 x 100 FLOPs at half of the
-    peak, and LONE such more."""
+    peak, and one and a half such more."""
     block = 2.0 * 32 * 64 * 100 / 5e11
-    assert float(one_tile(2.0, 128.0, 100.0, 32.0, 1e12, 2.0)) == pytest.approx((1.0 + LONE) * block)
+    assert float(one_tile(2.0, 128.0, 100.0, 32.0, 1.5, 1e12, 2.0)) == pytest.approx(2.5 * block)
     rows = np.array([1.0, 32.0, 33.0, 3200.0])
     blocks = np.array([1.0, 1.0, 2.0, 100.0])
-    assert one_tile(rows, 128.0, 100.0, 32.0, 1e12, 2.0) == pytest.approx((blocks + LONE) * block)
+    assert one_tile(rows, 128.0, 100.0, 32.0, 1.5, 1e12, 2.0) == pytest.approx((blocks + 1.5) * block)
 
 
 @pytest.mark.parametrize("engine", ["llama.cpp-2024-05-metal", "llama.cpp-metal-2024-11"])
@@ -109,9 +109,7 @@ def test_a_card_without_dp4a_spreads_from_the_first_row_of_a_library() -> None:
 )
 def test_bf16_is_spread_to_32_bits_where_a_card_has_no_such_type(gpu: str, engine: str, slower: bool) -> None:
     """Six bytes a weight at least (read, and written in 32 bits), before products of more rows than vectors take."""
-    bf16, plain = (
-        64 / prompt_rate("llama-3.2-1b", gpu, engine, "bf16", 64, plain_halves=spread) for spread in (True, False)
-    )
+    bf16, plain = (64 / prompt_rate("llama-3.2-1b", gpu, engine, "bf16", 64, widened=spread) for spread in (10, 0))
     bytes_moved = 6 * 0.97e9  # without the table of embedding, which nothing multiplies but the head
     assert (bf16 - plain > bytes_moved / load_device(gpu).dram.bandwidth) if slower else bf16 == plain
 
@@ -119,7 +117,7 @@ def test_bf16_is_spread_to_32_bits_where_a_card_has_no_such_type(gpu: str, engin
 def test_bf16_on_mi50_as_published() -> None:
     """llama.cpp's pull requests, b9520, micro-batches of 32: 904 tokens/s; 2,900 were said without the rule."""
     there = ("llama-3.2-1b", "mi50-32gb", "llama.cpp-b9520", "bf16", 512)
-    found, before = (prompt_rate(*there, token_budget=32, **sets) for sets in ({}, {"plain_halves": False}))
+    found, before = (prompt_rate(*there, token_budget=32, **sets) for sets in ({}, {"widened": 0}))
     assert found < 1.6 * 903.58 and before > 2.5 * 903.58
 
 

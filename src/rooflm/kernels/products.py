@@ -49,7 +49,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     time = by(c=c)
     if not is_plain(kernels.tile_rows, 0):
         rows, full = larger(kernels.tile_rows, 1.0), peak * (1.0 - c.thr) / (1.0 + units * (1.0 / c.eff_c - 1.0))
-        own = larger(by(c=c, peak=np.inf), one_tile(m, n, k, rows, full, s.cluster.device.sms))
+        own = larger(by(c=c, peak=np.inf), one_tile(m, n, k, rows, kernels.tile_more, full, s.cluster.device.sms))
         time = pick(kernels.tile_rows > 0, own, time)
     if kernels.tuned and w.quant == "fp8_block":
         best = by(c=constants("gemm", GemmConstants, w, w.quant))
@@ -84,8 +84,9 @@ def _beside_vectors(
     slow = larger(1.0 / r.dram, 1.0 / weights_drawn(s))
     spread = pick(weight < 2, n * k * ((weight + 2.0) * slow + 2.0 / r.dram), 0.0)  # read, written, read in 2 B
     spreads = halves_alone(s, r) & (kernels.dots_below > 0) & (m >= kernels.dots_below)
-    if kernels.plain_halves and s.quant.half == "bf16" and "bf16" not in s.cluster.device.peak:
-        time = pick(weight >= 2, larger(time, flops / r.peak["vector"]) + n * k * WIDENED / r.dram, time)
+    if s.quant.half == "bf16" and "bf16" not in s.cluster.device.peak:
+        plain = larger(time, flops / r.peak["vector"]) + n * k * kernels.widened / r.dram
+        time = pick((weight >= 2) & (kernels.widened > 0), plain, time)
     time = time + pick(spreads, 1.0, kernels.dequant) * spread + _convert_time(m, n, k, w, s, r)
     own = kernels.own_files  # its kernels for many rows unpack weights by the same units; 16 bits alike
     time = larger(time, pick(own, vector_time(read, 0.0, c, r, s), 0.0))
@@ -93,14 +94,14 @@ def _beside_vectors(
     return pick(m > kernels.vector_rows, time, pick(library, smaller(time, streamed), streamed))
 
 
-def one_tile(m: Num, n: Num, k: Num, rows: Num, peak: Num, sms: Num) -> Num:
+def one_tile(m: Num, n: Num, k: Num, rows: Num, more: Num, peak: Num, sms: Num) -> Num:
     """Seconds of a product whose kernel has one tile, of so many rows and 64 columns: blocks of an SM at its share of
-    the peak, and LONE more, as few at a time do not keep it busy.
+    the peak, and some more, as few at a time do not keep it busy.
 
-    >>> float(one_tile(2.0, 64.0, 1.0, 32.0, 2.0 * 32.0 * 64.0, 1.0))
+    >>> float(one_tile(2.0, 64.0, 1.0, 32.0, 1.5, 2.0 * 32.0 * 64.0, 1.0))
     2.5
     """
-    return (ceil(m / rows) * ceil(n / 64.0) / sms + LONE) * (2.0 * rows * 64.0 * k * sms / peak)
+    return (ceil(m / rows) * ceil(n / 64.0) / sms + more) * (2.0 * rows * 64.0 * k * sms / peak)
 
 
 def halves_alone(s: Scenario, r: Rates) -> Any:
@@ -207,10 +208,5 @@ VECTOR_SHARE = 0.95
 """Share of the bandwidth that such kernels reach where their SMs do not bind (20 cards' GDDR, LPDDR; decision 126)."""
 VECTOR_RAMP = 2e-6
 """s: most that filling and draining such a kernel costs (no tiles, no split of K)."""
-WIDENED = 10.0
-"""Bytes moved a weight of 16 bits that is read, written in 32 bits and read by the product."""
-LONE = 1.5
-"""Blocks by which a product's time exceeds those of an SM (llama.cpp on Metal: tiles of 32 rows and 64 columns; M1 Pro,
-M2 Max, M3 Max and M2 Ultra; decision 266)."""
 DOTS = 0.41
 """Share of the reached int8 peak of integer products without matrix units: a dp4a in three instructions (mmq, P40)."""
