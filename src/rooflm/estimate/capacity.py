@@ -10,6 +10,7 @@ import numpy as np
 from rooflm.catalogue.hardware import Device
 from rooflm.estimate import guessing
 from rooflm.estimate import memory as mem
+from rooflm.estimate.contexts import Contexts, contexts_of
 from rooflm.estimate.figures import Memory
 from rooflm.estimate.step import add_up
 from rooflm.kernels.collectives import IN_SWITCH_KINDS
@@ -60,6 +61,7 @@ class Running(NamedTuple):
     rest: Num  # of the last
     flight: Num  # micro-batches in the pipeline during a decode step, at most one a stage and one a sequence
     micro: Num  # sequences of the largest one
+    contexts: Contexts  # of a decode step
 
     @property
     def fuller(self) -> Num:
@@ -93,7 +95,7 @@ def running(s: Scenario) -> Running:
     flight = smaller(most_in_flight(s), larger(floor(sequences), 1))
     full = smaller(highest(tokens), budget) / s.workload.new  # whatever the batch, where there are several passes
     rest, micro = sequences - (passes - 1) * full, ceil(sequences / flight)
-    return Running(need, largest, rounds, sequences, passes, full, rest, flight, micro)
+    return Running(need, largest, rounds, sequences, passes, full, rest, flight, micro, contexts_of(s))
 
 
 def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None) -> Memory:

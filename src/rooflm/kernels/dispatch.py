@@ -55,7 +55,7 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: Any, s: Scena
         c = device.measured.of(r.dtype["half"])  # of the data type in which the rest of the model works
         return stacked([op_time(op, c, r) for op in ops], shape)
     w, r = setting(device, s.engine, s.quant, s.efficiency)
-    out: Any = np.empty((len(ops), *shape)) if shape else [0.0] * len(ops)
+    out: list[Num] = [0.0] * len(ops)
     groups: dict[tuple[Any, str], list[int]] = {}
     many = math.prod(shape) > FEW
     for index, op in enumerate(ops):
