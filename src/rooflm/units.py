@@ -84,16 +84,13 @@ def highest(value: Num) -> Any:
     return np.max(value) if isinstance(value, np.ndarray) else value
 
 
-HANDFUL = 4
-
-
 def each(function: Callable[[Num], Num], value: Num) -> Num:
     """A function of a number or an array; a handful of numbers go one after the other, which is quicker.
 
     >>> each(lambda x: 2 * x, np.ones(2)).tolist(), each(lambda x: 2 * x, 1.0)
     ([2.0, 2.0], 2.0)
     """
-    if isinstance(value, np.ndarray) and value.ndim == 1 and value.size <= HANDFUL:
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.size <= 4:
         return np.array([function(x) for x in value.tolist()])
     return function(value)
 

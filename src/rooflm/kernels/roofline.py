@@ -19,8 +19,8 @@ from rooflm.graph.ops import Comm, Op, distinct
 from rooflm.kernels import dispatch
 from rooflm.kernels.collectives import comm_time, volume
 from rooflm.kernels.rates import Rates, best_rates
-from rooflm.scenario.scenario import Scenario, arrays_in
-from rooflm.units import Num, common_shape, is_plain, larger, pick, smaller, sqrt
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num, is_plain, larger, pick, smaller, sqrt
 
 PACKING = 12e-6
 """What narrowing the values of an all-reduce and widening them again takes (s): of 4 kB, INT4 18.7 us on two MI300X and
@@ -50,9 +50,7 @@ class Timed(NamedTuple):
             return BOUNDS.index("network")
         levels = level_times(self.node, self.rates)
         longest = reduce(larger, levels)
-        which: Num = len(levels) - 1
-        for level in (2, 1, 0):
-            which = pick(levels[level] >= longest, level, which)
+        which: Num = reduce(lambda later, level: pick(levels[level] >= longest, level, later), (2, 1, 0), 3)
         return pick(self.kernel > 2.0 * longest, BOUNDS.index("overhead"), which)
 
     @property
@@ -77,8 +75,7 @@ def traffic_times(r: Rates, moved: Num, m: Num, n: Num, k: Num, weight: Num, act
 
 
 def level_times(op: Op, r: Rates) -> tuple[Num, Num, Num, Num]:
-    """The roofline of an op: seconds at [compute, DRAM, L2, L1]. Products by `traffic_times`, others touch every level
-    once."""
+    """The roofline of an op: seconds at [compute, DRAM, L2, L1]. All but products touch every level once."""
     compute = op.flops / r.peak[op.rate]
     if op.kind == "gemm":
         return compute, *traffic_times(r, op.bytes, *op.shape[:3], *op.widths[:2])
@@ -86,35 +83,24 @@ def level_times(op: Op, r: Rates) -> tuple[Num, Num, Num, Num]:
 
 
 def time_ops(ops: Sequence[Op], s: Scenario, engine: Factors = MEASURED) -> list[Timed]:
-    """Every op timed: its kernel's time, times the engine's factor of its kind of kernel. Ops of equal broadcast shape
-    are evaluated together. No factor makes a kernel faster than its roof, since factors fitted on one card also serve
-    others, where less may be left to win."""
-    r, point = best_rates(s), s.axes == 0
-    device_shape = () if point else common_shape(arrays_in((r, s.cluster.device, s.engine)))
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for index, op in enumerate(ops):
-        alone = point and not isinstance(op.bytes, np.ndarray)
-        shape = () if alone else common_shape((op.flops, op.bytes, op.overlapped, op.launches, *op.shape))
-        groups.setdefault(shape, []).append(index)
+    """Every op timed: its kernel's time, times the engine's factor of its kind of kernel. No factor makes a kernel
+    faster than its roof, since factors fitted on one card also serve others, where less may be left to win."""
+    r, timed = best_rates(s), list[Timed]()
+    levels = [level_times(op, r) for op in ops]
+    roofs = [larger(compute, dram) for compute, dram, _, _ in levels]
+    times = [larger(roof, larger(l2, l1)) for roof, (_, _, l2, l1) in zip(roofs, levels, strict=True)]
+    if s.efficiency.mode == "calibrated":
+        times = dispatch.kernel_times(ops, times, s)
     own = {kind: getattr(engine, dispatch.FACTORS.get(kind, "stream_factor")) for kind in {op.kind for op in ops}}
     factors = {kind: factor for kind, factor in own.items() if not is_plain(factor, 1.0)}
-    timed: list[Timed | None] = [None] * len(ops)
-    for own_shape, members in groups.items():
-        shape = np.broadcast_shapes(own_shape, device_shape) if device_shape else own_shape
-        chosen = [ops[i] for i in members]
-        levels = [level_times(op, r) for op in chosen]
-        roofs = [larger(compute, dram) for compute, dram, _, _ in levels]
-        times = [larger(roof, larger(l2, l1)) for roof, (_, _, l2, l1) in zip(roofs, levels, strict=True)]
-        if s.efficiency.mode == "calibrated":
-            times = dispatch.kernel_times(chosen, shape, times, s)
-        for index, op, time, roof in zip(members, chosen, times, roofs, strict=True):
-            scaled, factor = time, factors.get(op.kind)
-            if factor is not None:
-                scaled = time * factor
-                if isinstance(factor, np.ndarray) or factor < 1.0:
-                    scaled = larger(scaled, smaller(roof, time))  # work beside another kernel's has no time of its own
-            timed[index] = Timed(op, scaled, time, roof, r)
-    return [t for t in timed if t is not None]
+    for op, time, roof in zip(ops, times, roofs, strict=True):
+        scaled, factor = time, factors.get(op.kind)
+        if factor is not None:
+            scaled = time * factor
+            if isinstance(factor, np.ndarray) or factor < 1.0:
+                scaled = larger(scaled, smaller(roof, time))  # work beside another kernel's has no time of its own
+        timed.append(Timed(op, scaled, time, roof, r))
+    return timed
 
 
 def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
