@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -57,7 +56,7 @@ class Contexts(NamedTuple):
     tokens: NDArray[Any]
     which: NDArray[Any] | None = None  # then: where the three are among them, (3, *axes)
 
-    def steps(self, x: NDArray[Any]) -> Sequence[Num]:
+    def steps(self, x: NDArray[Any]) -> Any:
         """A number of the decode pass, which has the leading axis, at the three steps."""
         if self.which is None:
             return x if x.ndim > 1 else x.tolist()
@@ -66,15 +65,12 @@ class Contexts(NamedTuple):
         return [np.moveaxis(rows[..., one.squeeze()], range(-len(own), 0), own) for one in self.which]
 
     def mean(self, x: Num) -> Num:
-        """Average over the output of a number that may carry the leading axis (Simpson's rule).
-
-        >>> Contexts(np.ones((2, 1)), np.array([[0, 0], [0, 1], [1, 1]])).mean(np.array([[0.0], [6.0]])).tolist()
-        [1.0, 5.0]
-        """
+        """Average over the output of a number that may carry the leading axis (Simpson's rule)."""
         if not isinstance(x, np.ndarray) or x.ndim < self.tokens.ndim:
             return x
         first, middle, last = self.steps(x)
-        return (first + 4.0 * middle + last) / 6.0
+        mean: Num = (first + 4.0 * middle + last) / 6.0
+        return mean
 
 
 class Running(NamedTuple):
@@ -105,7 +101,7 @@ def contexts_of(s: Scenario) -> Contexts:
         return Contexts(tokens)
     each, which = np.unique(tokens, return_inverse=True)
     others = common_shape(arrays_in(replace(s, model=replace(s.model), workload=replace(w, prompt=0, output=0))))
-    along = any(n > 1 and m > 1 for n, m in zip(tokens.shape[1:], others, strict=False))
+    along = any(n > 1 and m > 1 for n, m in zip(tokens.shape[:0:-1], others[::-1], strict=False))
     if along or 2 * each.size > tokens.size:
         return Contexts(tokens)
     return Contexts(each.reshape((-1,) + (1,) * s.axes), which.reshape(tokens.shape))

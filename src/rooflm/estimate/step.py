@@ -120,15 +120,17 @@ def by_part(timed: Sequence[Timed]) -> dict[str, Num]:
 
 
 def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
-    """Joules that the work itself draws beyond idle power: an op at full compute rate draws TDP, streaming memory at
-    full rate MEMORY_POWER of the way to it, and never more than a power limit in the time that it takes."""
-    limited, most = device.power_limit < device.tdp, larger(smaller(device.power_limit, device.tdp) - device.idle, 0.0)
+    """Joules that the work itself draws beyond idle power."""
+    return add_up(t.node.count * joules(t, t.node, device, r) for t in timed if isinstance(t.node, Op))
 
-    def joules(t: Timed, op: Op) -> Num:
-        free = (device.tdp - device.idle) * larger(op.flops / r.peak[op.rate], MEMORY_POWER * op.bytes / r.dram)
-        return pick(limited, smaller(free, most * t.time), free)
 
-    return add_up(t.node.count * joules(t, t.node) for t in timed if isinstance(t.node, Op))
+def joules(t: Timed, op: Op, device: Device, r: Rates) -> Num:
+    """The same of one execution of an op: at full compute rate it draws TDP, streaming memory at full rate MEMORY_POWER
+    of the way to it, and never more than a power limit in the time that it takes."""
+    at_full = larger(op.flops / r.peak[op.rate], MEMORY_POWER * op.bytes / r.dram)
+    free = (device.tdp - device.idle) * at_full
+    most = larger(smaller(device.power_limit, device.tdp) - device.idle, 0.0) * t.time
+    return pick(device.power_limit < device.tdp, smaller(free, most), free)
 
 
 @kept

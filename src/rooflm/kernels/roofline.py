@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -49,8 +48,10 @@ class Timed(NamedTuple):
         if not isinstance(self.node, Op) or self.rates is None:
             return BOUNDS.index("network")
         levels = level_times(self.node, self.rates)
-        longest = reduce(larger, levels)
-        which: Num = reduce(lambda later, level: pick(levels[level] >= longest, level, later), (2, 1, 0), 3)
+        longest: Num = larger(larger(*levels[:2]), larger(*levels[2:]))
+        which: Num = 3
+        for level in (2, 1, 0):
+            which = pick(levels[level] >= longest, level, which)
         return pick(self.kernel > 2.0 * longest, BOUNDS.index("overhead"), which)
 
     @property
