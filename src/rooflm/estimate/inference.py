@@ -12,7 +12,6 @@ from rooflm.estimate import request
 from rooflm.estimate.capacity import Running, memory_use, running
 from rooflm.estimate.figures import Figures, Limits, Memory, check, figure, read_off
 from rooflm.estimate.offloaded import device_part, host_bytes, stored_part
-from rooflm.estimate.request import mean_step
 from rooflm.estimate.step import Step, add_up, by_name, volumes
 from rooflm.kernels.rates import matrix_peak, rates
 from rooflm.kernels.roofline import Timed, by_bound, largest
@@ -69,8 +68,8 @@ class InferenceFigures(Figures):
     @figure
     def decode_parts(self) -> dict[str, Num]:
         """Seconds of an output token by part, mean over the output (of a model that embeds: none)."""
-        step, s = self.speed, self.scenario
-        parts = {**{k: mean_step(v, s.axes) for k, v in step.tick.parts.items()}, **step.extra}
+        step, s, mean = self.speed, self.scenario, self.running.contexts.mean
+        parts = {**{k: mean(v) for k, v in step.tick.parts.items()}, **step.extra}
         if not s.speculation.off:
             parts = {k: v / s.speculation.gained for k, v in parts.items()}
         return parts if s.model.head else {}
@@ -81,7 +80,7 @@ class InferenceFigures(Figures):
         run, pp, tick = self.running, self.scenario.mapping.pp, self.speed.tick.timed
         sent = {"prefill": self.prompts_by_name(lambda one: volumes(one.timed, pp)), "decode": volumes(tick, pp)}
         # messages are as long as their sequences are many, so that those of the largest micro-batch stand for all
-        step = {k: mean_step(v, self.scenario.axes) * (run.sequences / run.micro) for k, v in sent["decode"].items()}
+        step = {k: run.contexts.mean(v) * (run.sequences / run.micro) for k, v in sent["decode"].items()}
         return {"prefill": {k: v * run.waves for k, v in sent["prefill"].items()}, "decode": step}
 
     @figure
@@ -122,9 +121,9 @@ class InferenceFigures(Figures):
 
     def in_step(self, name: str) -> Num:
         """A quantity of `Step` over all micro-batches of a decode step, mean over the output."""
-        fuller, axes = self.running.fuller, self.scenario.axes
-        other = (self.running.flight - fuller) * mean_step(getattr(self.lighter, name), axes)
-        return other + fuller * mean_step(getattr(self.passes["decode"], name), axes)
+        fuller, mean = self.running.fuller, self.running.contexts.mean
+        other = (self.running.flight - fuller) * mean(getattr(self.lighter, name))
+        return other + fuller * mean(getattr(self.passes["decode"], name))
 
     def _whole(self, name: str) -> Num:
         """A quantity of `Step` over the whole request: all waves and stages, without draft passes."""
@@ -183,9 +182,9 @@ class InferenceFigures(Figures):
     @cached_property
     def bounds(self) -> dict[str, dict[str, Num]]:
         """Seconds of all prefill passes and of a decode step by what bounds them."""
-        axes, tick = self.scenario.axes, self.speed.tick
-        prompts = self.prompts_by_name(lambda one: bound_shares(one, axes))
-        return {"prefill": prompts, "decode": bound_shares(tick, axes)}
+        mean = self.running.contexts.mean
+        decode = {k: mean(v) for k, v in bound_shares(self.speed.tick).items()}
+        return {"prefill": self.prompts_by_name(bound_shares), "decode": decode}
 
     @figure
     def bound(self) -> dict[str, Num]:
@@ -222,7 +221,7 @@ def infer_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Infe
     run = running(stored)
     fast = request.speed(s, request.timed_passes(held, run), rates(s), run)
     tick = fast.tick.total
-    last = tick[-1] if isinstance(tick, np.ndarray) and tick.ndim > s.axes else tick
+    last = run.contexts.steps(tick)[-1] if isinstance(tick, np.ndarray) and tick.ndim > s.axes else tick
     tpot, end = fast.tpot, request.a_token(s, last, fast.extra)
     if not s.model.head:
         tpot, end = np.nan * tpot, np.nan * tpot
@@ -231,9 +230,8 @@ def infer_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Infe
     return InferenceFigures(fast.ttft, tpot, end, fast.latency, memory, limits, fast, run, s)
 
 
-def bound_shares(pass_: Step, dims: int) -> dict[str, Num]:
+def bound_shares(pass_: Step) -> dict[str, Num]:
     """Seconds of a pass by what bounds them: compute, each memory level, overhead, network, host."""
     shares = {name: value * pass_.packed for name, value in by_bound(pass_.timed).items()}
     shares["overhead"] = shares["overhead"] + pass_.parts["gaps"]
-    shares["host"] = pass_.parts["host"]
-    return {k: mean_step(v, dims) for k, v in shares.items()}
+    return {**shares, "host": pass_.parts["host"]}

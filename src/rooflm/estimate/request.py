@@ -7,8 +7,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
-import numpy as np
-
 from rooflm.catalogue.engine import Engine
 from rooflm.estimate.capacity import Running
 from rooflm.estimate.guessing import drafting, verifying
@@ -22,9 +20,6 @@ from rooflm.kernels.rates import Rates, rates
 from rooflm.kernels.roofline import MEASURED, Timed, time_nodes
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, floor, highest, is_plain, larger, pick, smaller
-
-OUTPUT_SHARES = np.array([0.0, 0.5, 1.0])
-"""Shares of the output after which the decode step is evaluated: its first, middle and last step."""
 
 
 def prefill_context(s: Scenario, sequences: Num) -> Context:
@@ -46,27 +41,9 @@ def decode_nodes(s: Scenario, run: Running) -> list[Op | Comm]:
     return plain if s.speculation.off else verifying(plain, build(decode_context(s, run, rows)), rows)
 
 
-def contexts_of(s: Scenario) -> Num:
-    """Tokens of a sequence at the first, middle and last step of its output: a leading axis of 3."""
-    w = s.workload
-    return w.prompt + 1 + larger(w.output - 2, 0) * OUTPUT_SHARES.reshape((3,) + (1,) * s.axes)
-
-
 def decode_context(s: Scenario, run: Running, rows: Num = 1) -> Context:
-    """The decode pass of the largest micro-batch, of `rows` tokens a sequence, at the contexts of `contexts_of`."""
-    return served_context(s, Pass(None, Decode(run.micro * rows, contexts_of(s), rows), run.micro * rows))
-
-
-def mean_step(x: Num, axes: int) -> Num:
-    """Average over the output of a per-step number that may carry the leading context axis (Simpson's rule).
-
-    >>> float(mean_step(np.array([1.0, 2.0, 3.0]), 0))
-    2.0
-    """
-    if not isinstance(x, np.ndarray) or x.ndim <= axes:
-        return x
-    first, middle, last = x if axes else x.tolist()
-    return (first + 4.0 * middle + last) / 6.0
+    """The decode pass of the largest micro-batch, of `rows` tokens a sequence, at its contexts."""
+    return served_context(s, Pass(None, Decode(run.micro * rows, run.contexts.tokens, rows), run.micro * rows))
 
 
 class Passes(NamedTuple):
@@ -108,12 +85,17 @@ def host_of(s: Scenario) -> Engine:
     return s.engine if s.efficiency.mode == "calibrated" else unfitted(s.engine)
 
 
+def remote(s: Scenario, e: Engine) -> Num:
+    """Host time of a pass whose ranks are processes of their own; the plain 0 where that takes none."""
+    return 0.0 if is_plain(e.host.remote, 0.0) else e.host.remote * (s.mapping.tp > 1)
+
+
 def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> Step:
     """The time of a decode pass of one micro-batch."""
     e = host_of(s)
-    issue = issue_time(e, run.micro, graphed(e, contexts_of(s)), launching=s.cluster.launching)
-    each = e.host.sequence + e.host.listed * contexts_of(s) / e.room.block
-    tick = step(timed, e, s.cluster.device, r, issue, run.micro * each + e.host.remote * (s.mapping.tp > 1))
+    issue = issue_time(e, run.micro, graphed(e, run.contexts.tokens), launching=s.cluster.launching)
+    each = e.host.sequence + e.host.listed * run.contexts.tokens / e.room.block
+    tick = step(timed, e, s.cluster.device, r, issue, run.micro * each + remote(s, e))
     if e.residuals is None:
         return tick
     k = e.residuals.factor("decode", s, run.sequences)
@@ -125,8 +107,7 @@ def prefill_step(s: Scenario, timed: Sequence[Timed], r: Rates, sequences: Num) 
     e = host_of(s)
     experts, held = of_experts(timed, s), captured(e, s.model)
     issue = issue_time(e, sequences * s.workload.new, held, experts, s.cluster.launching)
-    fixed = sequences * e.host.sequence + e.host.remote * (s.mapping.tp > 1)
-    return step(timed, e, s.cluster.device, r, issue, fixed, prompts=True)
+    return step(timed, e, s.cluster.device, r, issue, sequences * e.host.sequence + remote(s, e), prompts=True)
 
 
 def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:
@@ -167,9 +148,9 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     if not s.speculation.off:
         d = drafting(s)
         draft = decode_step(d, timed_nodes(build(decode_context(d, run)), d), rates(d), run)
-        extra["guesses"] = s.speculation.guesses * mean_step(draft.total, s.axes)  # one after the other
+        extra["guesses"] = s.speculation.guesses * run.contexts.mean(draft.total)  # one after the other
     ttft = seconds * repeat + add_up(before.values())
-    tpot = a_token(s, mean_step(tick.total, s.axes), extra)
+    tpot = a_token(s, run.contexts.mean(tick.total), extra)
     latency = (ttft + larger(s.workload.output - 1, 0) * tpot) * run.waves
     return Speed(prompts, tick, repeat, before, extra, ttft, tpot, latency)
 

@@ -12,18 +12,18 @@ from rooflm.kernels import training_factors as factors
 from rooflm.kernels.derating import ROOT, drawn, matrix_share
 from rooflm.kernels.dispatch import ALIGNED
 from rooflm.kernels.own_machine import training_factor
-from rooflm.kernels.rates import rates
+from rooflm.kernels.rates import Rates, best_rates
 from rooflm.kernels.roofline import Timed
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, larger, pick, smaller
 
 
-def kernel_factor(t: Timed, s: Scenario, dtype: dict[str, str]) -> Num:
+def kernel_factor(t: Timed, s: Scenario, r: Rates) -> Num:
     """Time of a kernel in a training step over its calibrated time: the generation's factor times the engine's."""
     node: Op = t.node  # type: ignore[assignment]
     e, device, generation = s.engine, s.cluster.device.name, s.cluster.device.kernel_generation
     if node.kind == "gemm":
-        single = e.factors.gemm_factor * product_factor(s, dtype[node.rate], t.levels[0] / t.time)
+        single = e.factors.gemm_factor * product_factor(s, r.dtype[node.rate], node.flops / r.peak[node.rate] / t.time)
         if node.of != "experts":
             return single * (unaligned(s) if node.of == "logits" else 1.0)
         alone, library = (1.0, e.kernels.experts) if e.kernels.grouped else (bias_factor(s), "forward")
@@ -102,7 +102,7 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
     """Times of kernels in a training step: their calibrated times alone, times the factors of training."""
     if s.efficiency.mode != "calibrated":
         return list(timed)
-    r, measured, out = rates(s), s.cluster.device.measured, list[Timed]()
+    r, measured, out = best_rates(s), s.cluster.device.measured, list[Timed]()
     for t in timed:
         if isinstance(t.node, Comm):
             time = t.time * (s.engine.factors.dp_factor if measured is None and t.node.group == "dp" else 1.0)
@@ -110,7 +110,7 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
             time = t.time * training_factor(t.node, measured.of(r.dtype["half"])) * stream_factor(t.node)
         else:
             is_product = t.node.kind in PRODUCTS
-            seconds = alone(t, s) * kernel_factor(t, s, r.dtype) if is_product else stream_time(t.node, s, r.dram)
+            seconds = alone(t, s) * kernel_factor(t, s, r) if is_product else stream_time(t.node, s, r.dram)
             one_by_one = not s.engine.kernels.grouped and t.node.of == "experts" and t.node.kind in ("gemm", "cast")
             time = seconds + s.engine.host.expert_launch * t.node.launches * one_by_one
         out.append(t._replace(time=time))

@@ -15,7 +15,7 @@ import numpy as np
 
 from rooflm.catalogue.abilities import listed
 from rooflm.graph.mixers import CHUNK
-from rooflm.graph.ops import OVER_CACHE, OVER_PROMPTS, Op, attended, distinct, stacked
+from rooflm.graph.ops import OVER_CACHE, OVER_PROMPTS, Op, attended, distinct
 from rooflm.kernels import attention, mla
 from rooflm.kernels.constants import ANY
 from rooflm.kernels.derating import beside_units, derating, matrix_share, small_units, softmax_share
@@ -26,8 +26,8 @@ from rooflm.kernels.own_machine import op_time
 from rooflm.kernels.products import among, products, taken
 from rooflm.kernels.rates import Rates, rates
 from rooflm.kernels.training_factors import scans, trained
-from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, highest, is_plain, larger, pick, smaller
+from rooflm.scenario.scenario import Scenario, arrays_in
+from rooflm.units import Num, common_shape, highest, is_plain, larger, pick, smaller
 
 STATES = 0.83
 """Share of DRAM that decoding's kernels of recurrent states reach at most (H100 0.82 to 0.84: vLLM's pull requests
@@ -47,21 +47,25 @@ FEW = 64
 """Points up to which the products of all data types are evaluated together: fewer calls, but constants as arrays."""
 
 
-def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: Any, s: Scenario) -> Any:
-    """Seconds of ops of one broadcast shape, (ops, *shape), before the engine's factors. floor: their roofline."""
-    device = s.cluster.device
+def kernel_times(ops: Sequence[Op], floor: Sequence[Num], s: Scenario) -> list[Num]:
+    """Seconds of ops before the engine's factors; floor: their roofline. Those of one broadcast shape go together."""
+    device, point = s.cluster.device, s.axes == 0
     if device.measured is not None:
         r = rates(s)
         c = device.measured.of(r.dtype["half"])  # of the data type in which the rest of the model works
-        return stacked([op_time(op, c, r) for op in ops], shape)
+        return [op_time(op, c, r) for op in ops]
     w, r = setting(device, s.engine, s.quant, s.efficiency)
-    out: Any = np.empty((len(ops), *shape)) if shape else [0.0] * len(ops)
-    groups: dict[tuple[Any, str], list[int]] = {}
-    many = math.prod(shape) > FEW
+    devices = () if point else common_shape(arrays_in((r, device, s.engine)))
+    out: list[Num] = [0.0] * len(ops)
+    groups: dict[tuple[Any, ...], list[int]] = {}
     for index, op in enumerate(ops):
+        alone = point and not isinstance(op.bytes, np.ndarray)
+        shape = () if alone else common_shape((op.flops, op.bytes, op.overlapped, op.launches, *op.shape))
+        shape = np.broadcast_shapes(shape, devices) if devices else shape
         evaluate = ALONE.get(op.kind) or (products if op.kind == "gemm" else _streams)
-        groups.setdefault((evaluate, op.rate if many else ""), []).append(index)
-    for (evaluate, _), members in groups.items():
+        rate = op.rate if math.prod(shape) > FEW else ""
+        groups.setdefault((evaluate, shape, rate), []).append(index)
+    for (evaluate, shape, _), members in groups.items():
         chosen = [ops[i] for i in members]
         if evaluate in TOGETHER:
             times, which = evaluate(chosen, shape, w, s, r), [*range(len(chosen))]

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from rooflm.catalogue.engine import Factors
 from rooflm.catalogue.hardware import Link
-from rooflm.graph.ops import Comm, Op, columns, distinct, stacked
+from rooflm.graph.ops import Comm, Op, distinct
 from rooflm.kernels import dispatch
 from rooflm.kernels.collectives import comm_time, volume
 from rooflm.kernels.rates import Rates, best_rates
-from rooflm.scenario.scenario import Scenario, arrays_in
-from rooflm.units import Num, common_shape, is_plain, larger, pick, smaller, sqrt
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num, is_plain, larger, pick, smaller, sqrt
 
 PACKING = 12e-6
 """What narrowing the values of an all-reduce and widening them again takes (s): of 4 kB, INT4 18.7 us on two MI300X and
@@ -38,17 +38,21 @@ class Timed(NamedTuple):
 
     node: Op | Comm
     time: Num
-    levels: Any = None  # its roofline's seconds at [compute, DRAM, L2, L1]
     kernel: Num = 0.0  # of its calibrated kernel
     roof: Num = 0.0  # at least: its FLOPs at the datasheet's rate, its bytes at that of device memory
+    rates: Rates | None = None  # of its roofline
 
     @property
     def bound(self) -> Num:
         """The index in BOUNDS of what bounds it: the longest level, or overhead where its kernel takes twice that."""
-        if self.levels is None:
+        if not isinstance(self.node, Op) or self.rates is None:
             return BOUNDS.index("network")
-        slow = self.kernel > 2.0 * np.max(self.levels, axis=0)
-        return np.where(slow, BOUNDS.index("overhead"), np.argmax(self.levels, axis=0))
+        levels = level_times(self.node, self.rates)
+        longest: Num = larger(larger(*levels[:2]), larger(*levels[2:]))
+        which: Num = 3
+        for level in (2, 1, 0):
+            which = pick(levels[level] >= longest, level, which)
+        return pick(self.kernel > 2.0 * longest, BOUNDS.index("overhead"), which)
 
     @property
     def total(self) -> Num:
@@ -71,57 +75,33 @@ def traffic_times(r: Rates, moved: Num, m: Num, n: Num, k: Num, weight: Num, act
     return read(sqrt(r.l2_size / 2)) / r.dram, read(sqrt(r.l1_size / 2)) / r.l2, read(REGISTER_TILE) / r.l1
 
 
-def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> tuple[Any, Any, Any]:
-    """The roofline of ops of one broadcast shape: of each the seconds at [compute, DRAM, L2, L1], the longer of the
-    first two, and the longest of all. Products by `traffic_times`, others touch every level once."""
-    compute = [op.flops / r.peak[op.rate] for op in ops]
-    if shape == ():
-        each = [
-            (c, *traffic_times(r, op.bytes, *op.shape[:3], *op.widths[:2])) if op.kind == "gemm"
-            else (c, op.bytes / r.dram, op.bytes / r.l2, op.bytes / r.l1)
-            for c, op in zip(compute, ops, strict=True)
-        ]  # fmt: skip
-        return each, [max(levels[:2]) for levels in each], [max(levels) for levels in each]
-    out = np.empty((4, len(ops), *shape))
-    out[0] = stacked(compute, shape)
-    moved = stacked([op.bytes for op in ops], shape)
-    if any(op.kind == "gemm" for op in ops):
-        sizes = [op.shape[:3] + op.widths[:2] if op.kind == "gemm" else (1.0, 1.0, 0.0, 0.0, 0.0) for op in ops]
-        out[1:] = traffic_times(r, moved, *columns(sizes, shape))
-    else:
-        out[1:] = moved / r.dram, moved / r.l2, moved / r.l1
-    roofs = np.maximum(out[0], out[1])
-    return out.swapaxes(0, 1), roofs, larger(roofs, larger(out[2], out[3]))
+def level_times(op: Op, r: Rates) -> tuple[Num, Num, Num, Num]:
+    """The roofline of an op: seconds at [compute, DRAM, L2, L1]. All but products touch every level once."""
+    compute = op.flops / r.peak[op.rate]
+    if op.kind == "gemm":
+        return compute, *traffic_times(r, op.bytes, *op.shape[:3], *op.widths[:2])
+    return compute, op.bytes / r.dram, op.bytes / r.l2, op.bytes / r.l1
 
 
 def time_ops(ops: Sequence[Op], s: Scenario, engine: Factors = MEASURED) -> list[Timed]:
-    """Every op timed: its kernel's time, times the engine's factor of its kind of kernel. Ops of equal broadcast shape
-    are evaluated together. No factor makes a kernel faster than its roof, since factors fitted on one card also serve
-    others, where less may be left to win."""
-    r, point = best_rates(s), s.axes == 0
-    device_shape = () if point else common_shape(arrays_in((r, s.cluster.device, s.engine)))
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for index, op in enumerate(ops):
-        alone = point and not isinstance(op.bytes, np.ndarray)
-        shape = () if alone else common_shape((op.flops, op.bytes, op.overlapped, op.launches, *op.shape))
-        groups.setdefault(shape, []).append(index)
+    """Every op timed: its kernel's time, times the engine's factor of its kind of kernel. No factor makes a kernel
+    faster than its roof, since factors fitted on one card also serve others, where less may be left to win."""
+    r, timed = best_rates(s), list[Timed]()
+    levels = [level_times(op, r) for op in ops]
+    roofs = [larger(compute, dram) for compute, dram, _, _ in levels]
+    times = [larger(roof, larger(l2, l1)) for roof, (_, _, l2, l1) in zip(roofs, levels, strict=True)]
+    if s.efficiency.mode == "calibrated":
+        times = dispatch.kernel_times(ops, times, s)
     own = {kind: getattr(engine, dispatch.FACTORS.get(kind, "stream_factor")) for kind in {op.kind for op in ops}}
     factors = {kind: factor for kind, factor in own.items() if not is_plain(factor, 1.0)}
-    timed: list[Timed | None] = [None] * len(ops)
-    for own_shape, members in groups.items():
-        shape = np.broadcast_shapes(own_shape, device_shape) if device_shape else own_shape
-        chosen = [ops[i] for i in members]
-        levels, roofs, times = level_times(chosen, shape, r)
-        if s.efficiency.mode == "calibrated":
-            times = dispatch.kernel_times(chosen, shape, times, s)
-        for index, op, time, level, roof in zip(members, chosen, times, levels, roofs, strict=True):
-            scaled, factor = time, factors.get(op.kind)
-            if factor is not None:
-                scaled = time * factor
-                if isinstance(factor, np.ndarray) or factor < 1.0:
-                    scaled = larger(scaled, smaller(roof, time))  # work beside another kernel's has no time of its own
-            timed[index] = Timed(op, scaled, level, time, roof)
-    return [t for t in timed if t is not None]
+    for op, time, roof in zip(ops, times, roofs, strict=True):
+        scaled, factor = time, factors.get(op.kind)
+        if factor is not None:
+            scaled = time * factor
+            if isinstance(factor, np.ndarray) or factor < 1.0:
+                scaled = larger(scaled, smaller(roof, time))  # work beside another kernel's has no time of its own
+        timed.append(Timed(op, scaled, time, roof, r))
+    return timed
 
 
 def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
