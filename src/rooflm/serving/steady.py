@@ -57,7 +57,8 @@ class Load:
     """What one replica gets: prompt, output: mean tokens of a request; clients of a closed loop (0: an open loop) or
     rate (requests/s); first: share of the requests that come in the closed loop's first wave; budget: new tokens a pass
     of a rank; tokens: KV memory; wide: share of their mean by which prompts are longer or shorter, at the most and
-    evenly. All but the lengths may be arrays."""
+    evenly; apart: decode steps by which the clients of a closed loop part over a run, for their outputs differ. All but
+    the lengths and `apart` may be arrays."""
 
     prompt: float
     output: float
@@ -67,6 +68,7 @@ class Load:
     budget: Any = np.inf
     tokens: Any = np.inf
     wide: float = 0.0
+    apart: float = np.inf
 
     def at(self, places: NDArray[np.int_]) -> Load:
         """Those of the loads that stand at some places of theirs."""
@@ -158,10 +160,14 @@ def decode_time(pool: Pool, load: Load, sequences: Array) -> Array:
 
 
 def most_running(pool: Pool, load: Load) -> Array:
-    """Sequences that the KV memory and the running limit allow, half of the output written on average."""
+    """Sequences that the KV memory and the running limit allow, half of the output written on average, and where
+    prompts go in whole those that leave one its room in a pass (a longer one goes in alone)."""
     kept = load.output * (1.0 if pool.server.scheduler in ("no-evict", "static") else 0.5)
     fit = load.tokens / (load.prompt + kept + pool.capacity.each)
-    return np.maximum(np.minimum(fit, pool.server.max_sequences * pool.table.ranks), 1.0)
+    beside = pool.server.max_sequences
+    if whole_prompts(pool):
+        beside = np.where(load.prompt > load.budget, beside, np.minimum(beside, load.budget - load.prompt + 1))
+    return np.maximum(np.minimum(fit, beside * pool.table.ranks), 1.0)
 
 
 def steady(requests: Requests, pool: Pool, rate: float | None = None, *, waves: bool = True) -> Steady:
@@ -174,6 +180,7 @@ def steady(requests: Requests, pool: Pool, rate: float | None = None, *, waves: 
         x if np.isfinite(x) else 1e9, min(clients / max(requests.count, 1), 1.0) * waves,
         pool.server.budget, pool.capacity.tokens,
         min(float(np.std(requests.prompt) / np.mean(requests.prompt)) * math.sqrt(3), 1.0),  # as evenly spread ones
+        steps_apart(float(np.std(requests.output)), requests.count / max(clients, 1), pool),
     )  # fmt: skip
     return states(pool, load).single()
 
@@ -359,8 +366,53 @@ def _closed(pool: Pool, load: Load) -> Steady:
 
     tau = decode_time(pool, load, clients)
     x, tau, running, _, _ = _at_rest((none, tau, clients, none, tau), follow)
-    tau = lasts / steps if steps else tau
-    return Steady(_with_first_wave(pool, load, ttft, clients), tau, 0.0, x, running, np.ones(x.shape, dtype=bool))
+    ttft, lasts = _in_step(pool, load, limit, ttft, lasts)
+    x, tau = load.clients / (ttft + lasts), lasts / steps if steps else tau
+    first = _with_first_wave(pool, load, ttft, clients)
+    return Steady(first, tau, 0.0, x, np.minimum(x * lasts, clients), np.ones(x.shape, dtype=bool))
+
+
+def steps_apart(deviation: float, rounds: float, pool: Pool) -> float:
+    """Decode steps between the first and the last of clients that began together, in the mean of a run of so many
+    requests each: outputs of some standard deviation add up as a random walk, of which even ends lie sqrt(12) apart."""
+    return deviation * math.sqrt(12 * max(rounds / 2, 1.0)) / pool.server.tokens_a_step
+
+
+def _in_step(pool: Pool, load: Load, limit: Array, ttft: Array, lasts: Array) -> tuple[Array, Array]:
+    """TTFT and time of the decode steps of a closed loop whose clients are `apart` as many steps as that, of those of
+    clients that come by chance.
+
+    Outputs of one length end together as their prompts were read, so clients come again as they came, and their
+    prompts fill passes one behind the other: n clients k, of which a prompt takes c (`pieces`). Where passes with
+    prompts decode too (vLLM), those of a pass end together, a step behind those of the pass before: each waits for
+    the pass that is made up already and meets the others' k - c passes while it decodes. Where they do not (SGLang),
+    nobody decodes until all are read: all end at once, and wait for half of all passes on both sides. Clients that are
+    no longer in step come by chance for as much as they have parted over the k passes.
+    """
+    n, steps, mixes = np.minimum(load.clients, limit), steps_of(pool, load), SCHEDULERS[pool.server.scheduler].mixes
+    together, k, c = in_a_pass(pool), np.ones(n.shape), np.ones(n.shape)
+    for _ in range(3):  # who decodes beside leaves the prompts less room
+        beside = mixes * n * (1 - c / k)
+        room = room_beside(pool, load, beside)
+        c = np.maximum(load.pieces(room * together), 1)
+        k = np.maximum(n * load.prompt / (room * pool.table.slots), c)
+    part = load.prompt / load.pieces(room) if pool.table.slots > 1 else np.inf
+    mixed = pass_time(pool, load, room, n / k, beside, load.prompt + load.output / 2, part)
+    plain, front = decode_time(pool, load, n), pool.server.fronted(load.prompt)
+    if mixes:
+        late = np.minimum(pool.server.lookahead + np.ceil(front / plain), k - c)
+        waits = late * (1 - (late + c) / (2 * k))
+        f = np.minimum(np.maximum(load.prompt / (room * together), 1), c)
+        own = mixed * (f + (c - f) * c / k + waits)
+        rest = steps * plain + np.minimum(k - c, steps) * (mixed - plain)
+        own, wave = np.maximum(own, k * mixed - rest), n * c / k
+    else:
+        own, rest, wave = mixed * (k + c) / 2, steps * plain + mixed * (k - c) / 2, n
+    own = np.maximum(own + front, front * (wave + 1) / 2 + mixed * c)
+    own = own + np.maximum(load.clients / limit - 1, 0.0) * (own + rest)
+    holds = k if mixes else (1.0 + pool.server.lookahead) ** 2
+    share = holds / (holds + load.apart) * (load.clients > 1)
+    return share * own + (1 - share) * ttft, share * rest + (1 - share) * lasts
 
 
 def _at_rest(start: tuple[Array, ...], follow: Callable[..., tuple[Array, ...]]) -> Array:
