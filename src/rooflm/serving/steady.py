@@ -162,7 +162,8 @@ def decode_time(pool: Pool, load: Load, sequences: Array) -> Array:
 def most_running(pool: Pool, load: Load) -> Array:
     """Sequences that the KV memory and the running limit allow, half of the output written on average, and where
     prompts go in whole those that leave one its room in a pass (a longer one goes in alone)."""
-    kept = load.output * (1.0 if pool.server.scheduler in ("no-evict", "static") else 0.5)
+    future = SCHEDULERS[pool.server.scheduler].future
+    kept = load.output * (1.0 if pool.server.scheduler in ("no-evict", "static") else (1 + future) / 2)
     fit = load.tokens / (load.prompt + kept + pool.capacity.each)
     beside = pool.server.max_sequences
     if whole_prompts(pool):
@@ -390,26 +391,30 @@ def _in_step(pool: Pool, load: Load, limit: Array, ttft: Array, lasts: Array) ->
     no longer in step come by chance for as much as they have parted over the k passes.
     """
     n, steps, mixes = np.minimum(load.clients, limit), steps_of(pool, load), SCHEDULERS[pool.server.scheduler].mixes
+    plain, front = decode_time(pool, load, n), pool.server.fronted(load.prompt)
+    context, one = load.prompt + load.output / 2, (front > 0) / n
     together, k, c = in_a_pass(pool), np.ones(n.shape), np.ones(n.shape)
     for _ in range(3):  # who decodes beside leaves the prompts less room
         beside = mixes * n * (1 - c / k)
         room = room_beside(pool, load, beside)
         c = np.maximum(load.pieces(room * together), 1)
-        k = np.maximum(n * load.prompt / (room * pool.table.slots), c)
+        k = np.maximum(n * (1 - one) * load.prompt / (room * pool.table.slots), c)
     part = load.prompt / load.pieces(room) if pool.table.slots > 1 else np.inf
-    mixed = pass_time(pool, load, room, n / k, beside, load.prompt + load.output / 2, part)
-    plain, front = decode_time(pool, load, n), pool.server.fronted(load.prompt)
+    mixed = pass_time(pool, load, room, n * (1 - one) / k, beside, context, part)
+    alone = one * n * c * pass_time(pool, load, room, 1 / c, beside, context)
+    queued = np.maximum(load.clients / limit - 1, 0.0)
     if mixes:
-        late = np.minimum(pool.server.lookahead + np.ceil(front / plain), k - c)
+        f = np.clip(load.prompt / (room * together), 1, c)
+        late = np.minimum(pool.server.lookahead + np.ceil(front / plain), k - c) * np.maximum(1 - queued, 0)
         waits = late * (1 - (late + c) / (2 * k))
-        f = np.minimum(np.maximum(load.prompt / (room * together), 1), c)
-        own = mixed * (f + (c - f) * c / k + waits)
-        rest = steps * plain + np.minimum(k - c, steps) * (mixed - plain)
+        own = mixed * (f + (c - f) * c / k + waits) + (1 - one) * alone * c / k
+        rest = steps * plain + np.minimum(k - f - waits + one * c, steps) * (mixed - plain)
         own, wave = np.maximum(own, k * mixed - rest), n * c / k
     else:
-        own, rest, wave = mixed * (k + c) / 2, steps * plain + mixed * (k - c) / 2, n
+        own = alone + (1 - one) * mixed * (k + c) / 2
+        rest, wave = steps * plain + mixed * (one * k + (1 - one) * (k - c) / 2), n
     own = np.maximum(own + front, front * (wave + 1) / 2 + mixed * c)
-    own = own + np.maximum(load.clients / limit - 1, 0.0) * (own + rest)
+    own = own + queued * (own + rest)
     holds = k if mixes else (1.0 + pool.server.lookahead) ** 2
     share = holds / (holds + load.apart) * (load.clients > 1)
     return share * own + (1 - share) * ttft, share * rest + (1 - share) * lasts
