@@ -275,10 +275,15 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     launching = pass_time(pool, load, room, 1 / parts, beside, context, host=True)
     host = server.lookahead * np.minimum(launching / mixed, 1.0)
     busy = time_with(work / (parts * mixed), mixed, plain, parts, places, host)
-    if not mixes:  # no request of a closed loop ends, so that no client asks again, but in steps that decode
-        ended = np.minimum(come * tau, MOST)
-        alone = parts * np.maximum(-np.expm1(-ended), ended / places) * mixed
-        busy = np.where(load.clients > 0, alone / (plain + alone), busy)
+    ended = np.minimum(come * tau, MOST)  # in a step: that is when clients of a closed loop ask again
+    if mixes:
+        none = places * np.log1p(-np.minimum(parts * ended / places, FULLEST))
+        passes = np.expm1(np.minimum(-none, MOST))
+    else:
+        run = 1 + server.lookahead + np.ceil(server.fronted(load.prompt) / plain)
+        passes = -np.expm1(-ended) - (parts - 1) * np.expm1(-run * ended) / run
+        passes = np.maximum(passes, parts * ended / places)
+    busy = np.where(load.clients > 0, np.minimum(passes * mixed / (plain + passes * mixed), FULLEST), busy)
     part = load.prompt / load.pieces(room) if slots > 1 else np.inf
     some = others_run(running, load.clients)
     ahead = server.lookahead * pool.table.ahead * some * (1 - busy) / (busy / mixed + (1 - busy) / plain)
@@ -401,7 +406,7 @@ def _in_step(pool: Pool, load: Load, limit: Array, ttft: Array, lasts: Array) ->
         k = np.maximum(n * (1 - one) * load.prompt / (room * pool.table.slots), c)
     part = load.prompt / load.pieces(room) if pool.table.slots > 1 else np.inf
     mixed = pass_time(pool, load, room, n * (1 - one) / k, beside, context, part)
-    alone = one * n * c * pass_time(pool, load, room, 1 / c, beside, context)
+    alone = one * n * (c if pool.table.slots == 1 else 1) * pass_time(pool, load, room, 1 / c, beside, context)
     queued = np.maximum(load.clients / limit - 1, 0.0)
     if mixes:
         f = np.clip(load.prompt / (room * together), 1, c)
