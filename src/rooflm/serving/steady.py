@@ -400,7 +400,7 @@ def _in_step(pool: Pool, load: Load, limit: Array, ttft: Array, lasts: Array) ->
     context, one = load.prompt + load.output / 2, (front > 0) / n
     together, k, c = in_a_pass(pool), np.ones(n.shape), np.ones(n.shape)
     for _ in range(3):  # who decodes beside leaves the prompts less room
-        beside = mixes * n * (1 - c / k)
+        beside = mixes * n * np.minimum(k - c, steps) / k
         room = room_beside(pool, load, beside)
         c = np.maximum(load.pieces(room * together), 1)
         k = np.maximum(n * (1 - one) * load.prompt / (room * pool.table.slots), c)
@@ -414,11 +414,11 @@ def _in_step(pool: Pool, load: Load, limit: Array, ttft: Array, lasts: Array) ->
         waits = late * (1 - (late + c) / (2 * k))
         own = mixed * (f + (c - f) * c / k + waits) + (1 - one) * alone * c / k
         rest = steps * plain + np.minimum(k - f - waits + one * c, steps) * (mixed - plain)
-        own, wave = np.maximum(own, k * mixed - rest), n * c / k
+        own, wave = np.maximum(own, k * mixed + alone - rest), n * c / k
     else:
         own = alone + (1 - one) * mixed * (k + c) / 2
         rest, wave = steps * plain + mixed * (one * k + (1 - one) * (k - c) / 2), n
-    own = np.maximum(own + front, front * (wave + 1) / 2 + mixed * c)
+    own = np.maximum(np.maximum(own + front, front * (wave + 1) / 2 + mixed * c), n * front - rest)
     own = own + queued * (own + rest)
     holds = k if mixes else (1.0 + pool.server.lookahead) ** 2
     share = holds / (holds + load.apart) * (load.clients > 1)
@@ -458,7 +458,8 @@ def _open(pool: Pool, load: Load) -> Steady:
     tau = lasts / steps if steps else tau
     if np.all(stable):
         return Steady(ttft, tau, 0.0, x, running, stable)
-    full = _closed(pool, replace(load, clients=np.maximum(np.floor(limit), 1.0), first=np.zeros(limit.shape)))
+    most = np.maximum(np.floor(limit), 1.0)
+    full = _closed(pool, replace(load, clients=most, first=np.zeros(limit.shape), apart=np.inf))
     return Steady(
         np.where(stable, ttft, np.inf), np.where(stable, tau, full.tpot), 0.0,
         np.where(stable, x, full.requests_per_s), np.where(stable, running, full.running), stable,
