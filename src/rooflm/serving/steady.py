@@ -397,7 +397,7 @@ def _in_step(pool: Pool, load: Load, limit: Array, ttft: Array, lasts: Array) ->
     once, and wait for half of all passes on both sides of their own. Who waits in a queue waits for whole rounds.
 
     Clients that part come by chance, by as much as they have parted over the k passes; where prompts stop decoding,
-    over a step, or four where passes are made up ahead (read off the simulation: 1.0 and 4.4, of 1,000 to 20,000 tokens).
+    over a step, or four where passes are made up ahead (read off the simulation: 1.0 and 4.4).
     """
     n, steps, mixes = np.minimum(load.clients, limit), steps_of(pool, load), SCHEDULERS[pool.server.scheduler].mixes
     plain, front = decode_time(pool, load, n), pool.server.fronted(load.prompt)
