@@ -50,7 +50,7 @@ from rooflm.serving.capacity import capacity
 from rooflm.serving.deploy import SPREAD, Served, agrees, make_pool, serve, server_for, whole
 from rooflm.serving.highest import broken
 from rooflm.serving.server import Server
-from rooflm.serving.steady import Load, states
+from rooflm.serving.steady import Load, states, steps_apart
 from rooflm.sweep.axes import Axis, Point, accept_columns, is_list, nest
 
 if TYPE_CHECKING:
@@ -203,7 +203,8 @@ def evaluate(
     used = np.minimum(copies, np.maximum(clients, 1)) if concurrency is not None else copies  # replicas with work
     none = np.zeros(())  # no first wave: what is simulated has it as its warm-up
     load = Load(_mean(prompt, spread), _mean(output, spread), clients / used, arrivals / used, none, budget,
-                np.maximum(room, 1.0), wide=(longest[0] / _mean(prompt, spread) - 1))  # fmt: skip
+                np.maximum(room, 1.0), wide=(longest[0] / _mean(prompt, spread) - 1),
+                apart=steps_apart((longest[1] - _mean(output, spread)) / math.sqrt(3), EACH, pool))  # fmt: skip
     found = states(pool, load)
     gpus, each = copies * pool.gpus, purchase_usd(s.cluster.device, arguments.get("purchase"))
     x = found.requests_per_s * used

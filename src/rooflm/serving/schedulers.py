@@ -157,6 +157,8 @@ class Continuous:
     """
 
     watermark = 0.01
+    future = 0.0
+    """Share of the running requests' remaining output that admission keeps free."""
     mixes = True
     whole = False
     """A prompt that the rest of the budget does not hold waits for the next pass, if it is not alone."""
@@ -198,8 +200,7 @@ class PrefillFirst(Continuous):
     watermark = 0.0
     mixes = False
     future = 0.3
-    """Share of the running requests' remaining output that admission keeps free (its new_token_ratio starts at 0.7 and
-    decays to about 0.1 while nothing is preempted)."""
+    """Its new_token_ratio starts at 0.7 and decays to about 0.1 while nothing is preempted."""
 
     def room(self, r: Instance, request: int) -> bool:
         """True when the prompt and a share of all outputs still to come fit."""

@@ -57,7 +57,8 @@ class Load:
     """What one replica gets: prompt, output: mean tokens of a request; clients of a closed loop (0: an open loop) or
     rate (requests/s); first: share of the requests that come in the closed loop's first wave; budget: new tokens a pass
     of a rank; tokens: KV memory; wide: share of their mean by which prompts are longer or shorter, at the most and
-    evenly. All but the lengths may be arrays."""
+    evenly; apart: decode steps by which the clients of a closed loop part over a run, for their outputs differ. All but
+    the lengths and `apart` may be arrays."""
 
     prompt: float
     output: float
@@ -67,6 +68,7 @@ class Load:
     budget: Any = np.inf
     tokens: Any = np.inf
     wide: float = 0.0
+    apart: float = np.inf
 
     def at(self, places: NDArray[np.int_]) -> Load:
         """Those of the loads that stand at some places of theirs."""
@@ -158,10 +160,15 @@ def decode_time(pool: Pool, load: Load, sequences: Array) -> Array:
 
 
 def most_running(pool: Pool, load: Load) -> Array:
-    """Sequences that the KV memory and the running limit allow, half of the output written on average."""
-    kept = load.output * (1.0 if pool.server.scheduler in ("no-evict", "static") else 0.5)
+    """Sequences that the KV memory and the running limit allow, half of the output written on average, and where
+    prompts go in whole those that leave one its room in a pass (a longer one goes in alone)."""
+    future = SCHEDULERS[pool.server.scheduler].future
+    kept = load.output * (1.0 if pool.server.scheduler in ("no-evict", "static") else (1 + future) / 2)
     fit = load.tokens / (load.prompt + kept + pool.capacity.each)
-    return np.maximum(np.minimum(fit, pool.server.max_sequences * pool.table.ranks), 1.0)
+    beside: Any = pool.server.max_sequences
+    if whole_prompts(pool):
+        beside = np.where(load.prompt > load.budget, beside, np.minimum(beside, load.budget - load.prompt + 1))
+    return np.maximum(np.minimum(fit, beside * pool.table.ranks), 1.0)
 
 
 def steady(requests: Requests, pool: Pool, rate: float | None = None, *, waves: bool = True) -> Steady:
@@ -174,6 +181,7 @@ def steady(requests: Requests, pool: Pool, rate: float | None = None, *, waves: 
         x if np.isfinite(x) else 1e9, min(clients / max(requests.count, 1), 1.0) * waves,
         pool.server.budget, pool.capacity.tokens,
         min(float(np.std(requests.prompt) / np.mean(requests.prompt)) * math.sqrt(3), 1.0),  # as evenly spread ones
+        steps_apart(float(np.std(requests.output)), requests.count / max(clients, 1), pool),
     )  # fmt: skip
     return states(pool, load).single()
 
@@ -267,10 +275,15 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     launching = pass_time(pool, load, room, 1 / parts, beside, context, host=True)
     host = server.lookahead * np.minimum(launching / mixed, 1.0)
     busy = time_with(work / (parts * mixed), mixed, plain, parts, places, host)
-    if not mixes:  # no request of a closed loop ends, so that no client asks again, but in steps that decode
-        ended = np.minimum(come * tau, MOST)
-        alone = parts * np.maximum(-np.expm1(-ended), ended / places) * mixed
-        busy = np.where(load.clients > 0, alone / (plain + alone), busy)
+    ended = np.minimum(come * tau, MOST)  # in a step: that is when clients of a closed loop ask again
+    if mixes:
+        none = places * np.log1p(-np.minimum(parts * ended / places, FULLEST))
+        passes = np.expm1(np.minimum(-none, MOST))
+    else:
+        run = 1 + server.lookahead + np.ceil(server.fronted(load.prompt) / plain)
+        passes = -np.expm1(-ended) - (parts - 1) * np.expm1(-run * ended) / run
+        passes = np.maximum(passes, parts * ended / places)
+    busy = np.where(load.clients > 0, np.minimum(passes * mixed / (plain + passes * mixed), FULLEST), busy)
     part = load.prompt / load.pieces(room) if slots > 1 else np.inf
     some = others_run(running, load.clients)
     ahead = server.lookahead * pool.table.ahead * some * (1 - busy) / (busy / mixed + (1 - busy) / plain)
@@ -358,9 +371,62 @@ def _closed(pool: Pool, load: Load) -> Steady:
         return x_new, now.step, np.minimum(x_new * lasts[at], inside), left, now.mixed
 
     tau = decode_time(pool, load, clients)
-    x, tau, running, _, _ = _at_rest((none, tau, clients, none, tau), follow)
-    tau = lasts / steps if steps else tau
-    return Steady(_with_first_wave(pool, load, ttft, clients), tau, 0.0, x, running, np.ones(x.shape, dtype=bool))
+    _at_rest((none, tau, clients, none, tau), follow)
+    ttft, lasts = _in_step(pool, load, limit, ttft, lasts)
+    x, tau = load.clients / (ttft + lasts), lasts / steps if steps else tau
+    first = _with_first_wave(pool, load, ttft, clients)
+    return Steady(first, tau, 0.0, x, np.minimum(x * lasts, clients), np.ones(x.shape, dtype=bool))
+
+
+def steps_apart(deviation: float, rounds: float, pool: Pool) -> float:
+    """Decode steps between the first and the last of clients that began together, in the mean of a run of so many
+    requests each: outputs of some standard deviation add up as a random walk, of which even ends lie sqrt(12) apart."""
+    return deviation * math.sqrt(12 * max(rounds / 2, 1.0)) / pool.server.tokens_a_step
+
+
+def _in_step(pool: Pool, load: Load, limit: Array, ttft: Array, lasts: Array) -> tuple[Array, Array]:
+    """TTFT and time of the decode steps of a closed loop whose clients are `apart` as many steps as that, of those of
+    clients that come by chance.
+
+    Outputs of one length end together as their prompts were read, so clients come again as they came, and their
+    prompts fill k passes one behind the other, of which a prompt takes c (`pieces`). An engine that finds one prompt
+    does not wait for more: the first goes alone. Where passes with prompts decode too (vLLM), those of a pass end
+    together, a step behind those of the pass before. The first to end waits `late` steps, while its prompt comes in and
+    for the pass that is made up already; as many passes' worth of the others end in these, and from then on each waits
+    for as many passes with prompts. Where prompts stop decoding (SGLang), nobody decodes until all are read: all end at
+    once, and wait for half of all passes on both sides of their own. Who waits in a queue waits for whole rounds.
+
+    Clients that part come by chance, by as much as they have parted over the k passes; where prompts stop decoding,
+    over a step, or four where passes are made up ahead (read off the simulation: 1.0 and 4.4).
+    """
+    n, steps, mixes = np.minimum(load.clients, limit), steps_of(pool, load), SCHEDULERS[pool.server.scheduler].mixes
+    plain, front = decode_time(pool, load, n), pool.server.fronted(load.prompt)
+    context, one = load.prompt + load.output / 2, (front > 0) * np.minimum(n - 1, 1) / n
+    together, k, c = in_a_pass(pool), np.ones(n.shape), np.ones(n.shape)
+    for _ in range(3):  # who decodes beside leaves the prompts less room
+        beside = mixes * n * np.minimum(k - c, steps) / k
+        room = room_beside(pool, load, beside)
+        c = np.maximum(load.pieces(room * together), 1)
+        k = np.maximum(n * (1 - one) * load.prompt / (room * pool.table.slots), c)
+    part = load.prompt / load.pieces(room) if pool.table.slots > 1 else np.inf
+    mixed = pass_time(pool, load, room, n * (1 - one) / k, beside, context, part)
+    alone = one * n * (c if pool.table.slots == 1 else 1) * pass_time(pool, load, room, 1 / c, beside, context)
+    queued = np.maximum(load.clients / limit - 1, 0.0)
+    if mixes:
+        f = np.clip(load.prompt / (room * together), 1, c)
+        late = np.minimum(pool.server.lookahead + np.ceil(front / plain), k - c) * np.maximum(1 - queued, 0)
+        waits = late * (1 - (late + c) / (2 * k))
+        own = mixed * (f + (c - f) * c / k + waits) + (1 - one) * alone * c / k
+        rest = steps * plain + np.minimum(k - f - waits + one * c, steps) * (mixed - plain)
+        own, wave = np.maximum(own, k * mixed + alone - rest), n * c / k
+    else:
+        own = alone + (1 - one) * mixed * (k + c) / 2
+        rest, wave = steps * plain + mixed * (one * k + (1 - one) * (k - c) / 2), n
+    own = np.maximum(np.maximum(own + front, front * (wave + 1) / 2 + mixed * c), n * front - rest)
+    own = own + queued * (own + rest)
+    holds = k if mixes else (1.0 + pool.server.lookahead) ** 2
+    share = holds / (holds + load.apart) * (load.clients > 1)
+    return share * own + (1 - share) * ttft, share * rest + (1 - share) * lasts
 
 
 def _at_rest(start: tuple[Array, ...], follow: Callable[..., tuple[Array, ...]]) -> Array:
@@ -396,7 +462,8 @@ def _open(pool: Pool, load: Load) -> Steady:
     tau = lasts / steps if steps else tau
     if np.all(stable):
         return Steady(ttft, tau, 0.0, x, running, stable)
-    full = _closed(pool, replace(load, clients=np.maximum(np.floor(limit), 1.0), first=np.zeros(limit.shape)))
+    most = np.maximum(np.floor(limit), 1.0)
+    full = _closed(pool, replace(load, clients=most, first=np.zeros(limit.shape), apart=np.inf))
     return Steady(
         np.where(stable, ttft, np.inf), np.where(stable, tau, full.tpot), 0.0,
         np.where(stable, x, full.requests_per_s), np.where(stable, running, full.running), stable,
