@@ -217,10 +217,12 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     return Components(s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, one_by_one, longer)
 
 
-def total(parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, shape: tuple[int, ...]) -> Array:
+def total(
+    parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, shape: tuple[int, ...], heat: float = 1.0
+) -> Array:
     """Seconds of a group of nodes, each kind times the engine's factor for it (collectives carry that of `base`), but
-    never above their roof."""
-    out = np.zeros(shape)
+    never above their roof. heat: factor above 1 on what their FLOPs take."""
+    out = np.zeros(shape) + (max(heat, 1.0) - 1.0) * parts.get(HOT, 0.0)
     for name, value in parts.items():
         if name in ("joules", HEAD, HOT) or name.endswith(ROOF):
             continue
@@ -273,8 +275,7 @@ class StepTable:
         given = engine if engine is not None else s.engine
         e = given if fitted else unfitted(given)
         self.components, self.engine = c, e
-        self.ranks = int(s.mapping.dp)
-        self.flight = int(np.max(most_in_flight(s)))
+        self.ranks, self.flight = int(s.mapping.dp), int(np.max(most_in_flight(s)))
         self.slots = self.ranks * self.flight
         self._uneven = 0.0 if balanced else uneven(self.ranks) * math.sqrt(self.slots)
         self.size = TableSize(int(c.tokens[-1]), int(c.sequences[-1]), int(c.contexts[-1]))
@@ -290,9 +291,8 @@ class StepTable:
         heat = float(prompt_factor(e, s.cluster.device))
         slower = paced(alone, gaps, roofs, heat) / np.maximum(alone + gaps, 1e-300)
         dense = own + (p.dense[HOST] / slower if HOST in p.dense else 0.0)
-        hot = [max(heat - 1.0, 0.0) * group.get(HOT, 0.0) for group in (p.decode, p.attention)]
-        decode = (total(p.decode, e, s.engine, fitted, shape_d[:1]) + hot[0]) * scale
-        self._attention = (total(p.attention, e, s.engine, fitted, shape_d) + hot[1]) * scale
+        decode = total(p.decode, e, s.engine, fitted, shape_d[:1], heat) * scale
+        self._attention = total(p.attention, e, s.engine, fitted, shape_d, heat) * scale
         every = np.arange(self.size.tokens + 1, dtype=float)
         self._dense = numbers(np.interp(every, c.tokens, dense))
         self._slower = numbers(np.interp(every, c.tokens, slower))
