@@ -81,10 +81,10 @@ def test_a_mixed_pass_is_the_sum_of_its_kernels(new: int, past: int, sequences: 
 def test_what_prompts_add_is_scaled_and_decoding_is_not() -> None:
     plain, slow = (StepTable(PARTS, SCENARIO.engine.but(prompt=f, eager=0.0)) for f in (1.0, 2.0))
     alone = plain.decode_time(32, 1000.0)
-    assert slow.decode_time(32, 1000.0) == alone
+    assert alone < slow.decode_time(32, 1000.0) < 1.1 * alone  # but for what 32 rows multiply
     assert lasts(slow, [(512, 0)], 0, 0.0) == pytest.approx(2 * lasts(plain, [(512, 0)], 0, 0.0), rel=0.05)
     added = lasts(plain, [(512, 0)], 32, 1000.0) - alone
-    assert lasts(slow, [(512, 0)], 32, 1000.0) - alone == pytest.approx(2 * added, rel=0.1)
+    assert lasts(slow, [(512, 0)], 32, 1000.0) - slow.decode_time(32, 1000.0) == pytest.approx(2 * added, rel=0.1)
 
 
 def test_decoding_runs_in_the_next_larger_graph_and_reads_its_own_cache() -> None:
@@ -531,10 +531,10 @@ def test_the_queue_that_grows_is_said() -> None:
 
 @pytest.mark.parametrize(("rate", "grows"), [(13.0, False), (15.0, True)])
 def test_a_rate_just_above_what_is_served_grows_too(rate: float, grows: bool) -> None:
-    """An L40S serves 13.4 requests/s: at 15 the queue rises by less than a tenth of what comes, but without end."""
+    """An L40S serves 13.2 requests/s: at 15 the queue rises by less than a tenth of what comes, but without end."""
     out = serve("llama-3.1-8b", gpu="l40s", rate=rate, requests=3000)
     assert out.queue_grows == grows and ("THE QUEUE GROWS" in str(out)) == grows
-    assert not grows or out.queue_growth_per_s == pytest.approx(rate - 13.4, rel=0.1)
+    assert not grows or out.queue_growth_per_s == pytest.approx(rate - 13.2, rel=0.1)
 
 
 def test_a_short_open_loop_says_that_its_cost_counts_the_draining() -> None:

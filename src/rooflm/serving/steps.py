@@ -39,6 +39,7 @@ from rooflm.estimate.step import (
     paced,
     prompt_factor,
     unfitted,
+    worked,
 )
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
@@ -66,8 +67,8 @@ EXCHANGE = "exchange"
 """Name of the experts' collectives, whose factor is that of all collectives."""
 SHARED = ("moe_factor", EXCHANGE)
 """Names of what works on the tokens of all ranks of attention together: experts, and what goes to them and back."""
-HEAD = "head"
-"""Name under which a group keeps the seconds of the output head, which the last stage of a pipeline has alone."""
+HEAD, HOT = "head", "hot"
+"""Names of a group's seconds of the output head, which the last stage of a pipeline has alone, and of `worked`."""
 HOST = "host layers"
 """Part of a pass that the host's CPU works on, which no factor of the engine's kernels scales."""
 
@@ -157,7 +158,7 @@ def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tupl
             pairs.append((HEAD, np.asarray(t.total, float)))
         if isinstance(t.node, Op):
             least = t.node.count * np.minimum(t.roof, t.time)
-            pairs.append((f"{factor_name(t)} {ROOF}", np.asarray(least, float)))
+            pairs += [(f"{factor_name(t)} {ROOF}", np.asarray(least, float)), (HOT, np.asarray(worked(t), float))]
             pairs.append(("joules", np.asarray(t.node.count * joules(t, t.node, device, r), float)))
         for name, value in pairs:
             inner = value.ndim == 2 and value.shape[1] > 1
@@ -216,12 +217,14 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     return Components(s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, one_by_one, longer)
 
 
-def total(parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, shape: tuple[int, ...]) -> Array:
+def total(
+    parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, shape: tuple[int, ...], heat: float = 1.0
+) -> Array:
     """Seconds of a group of nodes, each kind times the engine's factor for it (collectives carry that of `base`), but
-    never above their roof."""
-    out = np.zeros(shape)
+    never above their roof. heat: factor above 1 on what their FLOPs take."""
+    out = np.zeros(shape) + (max(heat, 1.0) - 1.0) * parts.get(HOT, 0.0)
     for name, value in parts.items():
-        if name in ("joules", HEAD) or name.endswith(ROOF):
+        if name in ("joules", HEAD, HOT) or name.endswith(ROOF):
             continue
         if name in ("collective_factor", EXCHANGE):
             factor = engine.factors.collective_factor / base.factors.collective_factor
@@ -272,8 +275,7 @@ class StepTable:
         given = engine if engine is not None else s.engine
         e = given if fitted else unfitted(given)
         self.components, self.engine = c, e
-        self.ranks = int(s.mapping.dp)
-        self.flight = int(np.max(most_in_flight(s)))
+        self.ranks, self.flight = int(s.mapping.dp), int(np.max(most_in_flight(s)))
         self.slots = self.ranks * self.flight
         self._uneven = 0.0 if balanced else uneven(self.ranks) * math.sqrt(self.slots)
         self.size = TableSize(int(c.tokens[-1]), int(c.sequences[-1]), int(c.contexts[-1]))
@@ -286,10 +288,11 @@ class StepTable:
         own = total({k: v for k, v in p.dense.items() if k != HOST}, e, s.engine, fitted, shape_p[:1])
         roofs = least(p.dense, shape_p[:1]) + least(p.prefill, shape_p)[:, 0]
         alone, gaps = own + attend[:, 0], c.launches[0] * float(e.host.gap)
-        slower = paced(alone, gaps, roofs, float(prompt_factor(e, s.cluster.device))) / np.maximum(alone + gaps, 1e-300)
+        heat = float(prompt_factor(e, s.cluster.device))
+        slower = paced(alone, gaps, roofs, heat) / np.maximum(alone + gaps, 1e-300)
         dense = own + (p.dense[HOST] / slower if HOST in p.dense else 0.0)
-        decode = total(p.decode, e, s.engine, fitted, shape_d[:1]) * scale
-        self._attention = total(p.attention, e, s.engine, fitted, shape_d) * scale
+        decode = total(p.decode, e, s.engine, fitted, shape_d[:1], heat) * scale
+        self._attention = total(p.attention, e, s.engine, fitted, shape_d, heat) * scale
         every = np.arange(self.size.tokens + 1, dtype=float)
         self._dense = numbers(np.interp(every, c.tokens, dense))
         self._slower = numbers(np.interp(every, c.tokens, slower))
