@@ -224,6 +224,7 @@ class Host:
     ahead: bool = flag(False, "processes beside the scheduler launch a pass with prompts while the step before it runs")
     gap: Num = number(0.0, "device idle time between two dependent kernels (negative: launches overlap)", "s",
                       low=-1.25e-6)  # fmt: skip  # the shortest kernels take 1.3 us
+    cpu_share: Num = share(1.0, "share of the rate of the host's memory that layers on its CPU draw", above=True)
     expert_launch: Num = number(0.0, "training: time of each expert's own kernels over that of its work", "s")
     moe_host: Num = number(0.0, "training: host time of a layer of experts and a micro-batch, kernel by kernel", "s")
     expert_gather: Num = number(0.0, "training: the same, of each matrix of an expert that ZeRO 3 gathers alone", "s")

@@ -1,7 +1,7 @@
 """Time of what the host computes or sends where layers or experts stay in its memory.
 
 Decoding, the host's CPU reads the weights (of experts those that some token picked) and the cache of its layers from
-its own memory, while the device waits: layers follow each other. Long prompts run on the device, to which the weights
+its own memory, of whose rate its products draw a share, while the device waits: layers follow each other. Long prompts run on the device, to which the weights
 are sent over the link, as llama.cpp does for batches of 32 tokens and more."""
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def host_bytes(s: Scenario, tokens: Num, context: Num) -> tuple[Num, Num]:
 def prompt_seconds(s: Scenario, tokens: Num) -> Num:
     """Seconds that the host adds to a pass of so many prompt tokens."""
     weights, _ = host_bytes(s, tokens, s.workload.prompt)
-    return pick(tokens >= SENT, weights / s.offload.link, weights / s.offload.bandwidth)
+    return pick(tokens >= SENT, weights / s.offload.link, weights / s.offload.bandwidth / s.engine.host.cpu_share)
 
 
 def decode_seconds(s: Scenario, sequences: Num, context: Num) -> Num:
     """Seconds that the host adds to a decode step of so many sequences at a mean context."""
     weights, cache = host_bytes(s, sequences, context)
-    return (weights + sequences * cache) / s.offload.bandwidth
+    return (weights + sequences * cache) / s.offload.bandwidth / s.engine.host.cpu_share
