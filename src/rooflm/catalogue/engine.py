@@ -117,6 +117,8 @@ class Kernels:
     row_rate: Num = number(0.0, "the same of gathering, quantising and writing rows, which goes with products", "FLOP")
     expert_rows: Num = count(INF, "most tokens of a pass whose quantised experts' products vector kernels take", 1)
     expert_spread: str = named("bytes a value to which a scheme's experts are spread for a library product each")
+    library_calls: Num = number(0.0, "time of a library's call a product and 16-bit expert that a token chose", "s")
+    narrow_calls: Num = number(0.0, "the same of quantised experts, where those are visited one by one", "s")
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     vector_rows: Num = count(8, "most rows of these (ggml-cuda: MMVQ_MAX_BATCH_SIZE)", 1)
     unpacked: str = named("values of a scheme's weights (wide ones aside) a clock that an SM unpacks in these")
