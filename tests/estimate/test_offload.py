@@ -28,6 +28,8 @@ def test_half_of_a_70b_by_hand() -> None:
     assert e.memory.parts["kv_cache"] == pytest.approx(whole.memory.parts["kv_cache"] * 35 / 80)
     faster = rooflm.infer("llama-3.1-70b", cpu_layers=45, host_bandwidth="179.2GB/s", **HOME)
     assert faster.decode_parts["host layers"] == pytest.approx(e.decode_parts["host layers"] / 2)
+    whole_rate = rooflm.infer("llama-3.1-70b", cpu_layers=45, sets={"engine.cpu_share": 1.0}, **HOME)
+    assert whole_rate.decode_parts["host layers"] == pytest.approx(e.decode_parts["host layers"] * 0.44)
 
 
 def test_the_device_has_the_other_layers() -> None:
