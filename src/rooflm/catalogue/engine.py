@@ -226,7 +226,7 @@ class Host:
                       low=-1.25e-6)  # fmt: skip  # the shortest kernels take 1.3 us
     expert_launch: Num = number(0.0, "training: time of each expert's own kernels over that of its work", "s")
     moe_host: Num = number(0.0, "training: host time of a layer of experts and a micro-batch, kernel by kernel", "s")
-    gather_host: Num = number(0.0, "training: host time of each matrix that ZeRO 3 gathers alone, a micro-batch", "s")
+    gather_host: Num = number(0.0, "training: host time of each matrix that ZeRO 3 gathers, a micro-batch", "s")
     router_apart: bool = flag(False, "training: the router is many kernels (Megatron-Core without moe_router_fusion)")
     router_host: Num = number(0.0, "training: host time that such a router adds to moe_host", "s")
     layer_host: Num = number(0.0, "training: host time of a layer without experts and a micro-batch, likewise", "s")
@@ -327,6 +327,7 @@ class Factors:
     collective_floor: Num = number(1.0, "the same of their latency alone", above=True)
     dp_factor: Num = number(1.0, "the same of collectives of the data-parallel group", above=True)
     stream_share: Num = share(0.8, "share of memory bandwidth that elementwise kernels of training reach", above=True)
+    plain_share: Num = share(1.0, "the same of PyTorch's own kernels, one by one (training: plain kernels)", above=True)
     gemm_factor: Num = number(1.0, "time of products over their calibrated (warm, alone) time", above=True)
     attention_factor: Num = number(1.0, "the same of attention over a prompt", above=True)
     decode_factor: Num = number(1.0, "the same of attention in decoding", above=True)

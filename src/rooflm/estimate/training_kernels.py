@@ -79,7 +79,8 @@ def stream_time(node: Op, s: Scenario, bandwidth: Num) -> Num:
     """Seconds of an elementwise kernel on a micro-batch's tensors: bytes over a share of the bandwidth, and floors."""
     biased = node.of == "experts" and node.kind == "activation" and not s.engine.kernels.grouped
     slower = bias_factor(s) if biased else stream_factor(node)
-    return slower * node.bytes / (s.engine.factors.stream_share * bandwidth) + STREAM_FLOOR * node.launches
+    reached = smaller(s.engine.factors.stream_share, pick(s.engine.kernels.fused, 1.0, s.engine.factors.plain_share))
+    return slower * node.bytes / (reached * bandwidth) + STREAM_FLOOR * node.launches
 
 
 def stream_factor(node: Op) -> float:
