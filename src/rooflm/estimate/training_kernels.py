@@ -110,8 +110,8 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
         elif measured is not None:  # on a machine that its owner calibrated
             time = t.time * training_factor(t.node, measured.of(r.dtype["half"])) * stream_factor(t.node)
         else:
-            seconds = alone(t, s) * kernel_factor(t, s, r) if t.node.kind in PRODUCTS else stream_time(t.node, s, r.dram)
+            took = alone(t, s) * kernel_factor(t, s, r) if t.node.kind in PRODUCTS else stream_time(t.node, s, r.dram)
             one_by_one = not s.engine.kernels.grouped and t.node.of == "experts" and t.node.kind in ("gemm", "cast")
-            time = seconds + s.engine.host.expert_launch * t.node.launches * one_by_one
+            time = took + s.engine.host.expert_launch * t.node.launches * one_by_one
         out.append(t._replace(time=time))
     return out
