@@ -450,14 +450,17 @@ def test_zero_three_gathers_matrix_by_matrix() -> None:
     asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "h100", "gpus": 8, "batch": 8, "seq": 512}
     asked |= {"engine": "deepspeed", "efficiency": "calibrated"}
     each = load_engine("deepspeed").value("gather_host")
-    # 48 layers of 128 experts with three matrices; what the device does meanwhile is short of it
-    assert run(**asked, zero=3).parts["host"] == pytest.approx(48 * 128 * 3 * each, rel=0.03)
+    # 48 layers of 128 experts with three matrices, beside its plain kernels
+    assert run(**asked, zero=3).parts["host"] == pytest.approx(48 * 128 * 3 * each, rel=0.06)
     sets = {"engine.gather_host": 0}
     assert run(**asked, zero=2).step_time == run(**asked, zero=2, sets=sets).step_time
     whole = run(**asked, zero=3, sets={"engine.grouped": True})  # one tensor holds all experts
     assert whole.step_time == run(**asked, zero=3, sets=sets | {"engine.grouped": True}).step_time
     dense = asked | {"model": "llama-2-7b", "zero": 3}  # seven a layer; long sequences cover them
-    assert run(**dense).step_time == pytest.approx(32 * 7 * each, rel=0.1)
+    issued = run(**dense, sets=sets).parts  # beside what Python takes to issue its plain kernels
+    assert run(**dense).parts["host"] == pytest.approx(issued["host"] + 32 * 7 * each, rel=0.02)
+    single = dense | {"gpus": 1, "batch": 1}
+    assert run(**single).step_time == run(**single, sets=sets).step_time
     long = dense | {"seq": 8192}
     assert run(**long).step_time == pytest.approx(run(**long, sets=sets).step_time, rel=1e-3)
     for joined in ("gpt-oss-20b", "llama-4-scout", "granite-3-3b-a800m"):  # transformers holds their experts in one

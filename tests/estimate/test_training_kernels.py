@@ -378,3 +378,17 @@ def test_automodel_keeps_whole_logits_in_fp32_unless_told() -> None:
     run = rooflm.train("llama-3.2-1b", gpu="h100", gpus=1, batch=8, seq=2048, micro_batch=8, recompute="full",
                        engine="nemo-automodel", optimizer="adam-bf16", sets=state | room)  # fmt: skip
     assert float(run.memory.total) == pytest.approx(33.06e9, rel=0.12)
+
+
+def test_layers_left_uncompiled_stream_as_plain_kernels_do() -> None:
+    """Kernels by torch.compile reach stream_share of the bandwidth, PyTorch's own plain_share."""
+    given = {"gpu": "a100", "gpus": 8, "batch": 64, "seq": 4096, "engine": "torchtitan", "recompute": "none"}
+    row = load_engine("torchtitan")
+    assert row.value("plain_share") < row.value("stream_share")
+
+    def step(**sets: object) -> float:
+        return float(rooflm.train("llama-3.1-8b", **given, sets={f"engine.{k}": v for k, v in sets.items()}).step_time)
+
+    assert step(plain_share=1.0) == step()
+    alike = step(fused=False, stream_share=row.value("plain_share"))
+    assert step(fused=False) == alike > step(fused=False, plain_share=1.0)

@@ -79,7 +79,8 @@ def stream_time(node: Op, s: Scenario, bandwidth: Num) -> Num:
     """Seconds of an elementwise kernel on a micro-batch's tensors: bytes over a share of the bandwidth, and floors."""
     biased = node.of == "experts" and node.kind == "activation" and not s.engine.kernels.grouped
     slower = bias_factor(s) if biased else stream_factor(node)
-    return slower * node.bytes / (s.engine.factors.stream_share * bandwidth) + STREAM_FLOOR * node.launches
+    reached = smaller(s.engine.factors.stream_share, pick(s.engine.kernels.fused, 1.0, s.engine.factors.plain_share))
+    return slower * node.bytes / (reached * bandwidth) + STREAM_FLOOR * node.launches
 
 
 def stream_factor(node: Op) -> float:
@@ -109,9 +110,8 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
         elif measured is not None:  # on a machine that its owner calibrated
             time = t.time * training_factor(t.node, measured.of(r.dtype["half"])) * stream_factor(t.node)
         else:
-            is_product = t.node.kind in PRODUCTS
-            seconds = alone(t, s) * kernel_factor(t, s, r) if is_product else stream_time(t.node, s, r.dram)
+            took = alone(t, s) * kernel_factor(t, s, r) if t.node.kind in PRODUCTS else stream_time(t.node, s, r.dram)
             one_by_one = not s.engine.kernels.grouped and t.node.of == "experts" and t.node.kind in ("gemm", "cast")
-            time = seconds + s.engine.host.expert_launch * t.node.launches * one_by_one
+            time = took + s.engine.host.expert_launch * t.node.launches * one_by_one
         out.append(t._replace(time=time))
     return out

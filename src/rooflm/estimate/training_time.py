@@ -101,19 +101,19 @@ ISSUED = {"forward": 1 / 3, "backward": 2 / 3}
 """Share of a layer's kernels in a phase: backward, two products for one; what runs again, its share of the forward."""
 
 
-def layers_host(s: Scenario) -> Num:
-    """Host seconds a micro-batch to launch all layers forward and backward (and virtual stages whose exchanges run
-    beside another micro-batch), outside CUDA graphs; 0 where efficiency is flat or ideal."""
+def layers_host(s: Scenario) -> tuple[Num, Num]:
+    """Host seconds a micro-batch, outside CUDA graphs, 0 where efficiency is not calibrated: at least, to launch all
+    layers (and virtual stages whose exchanges run beside another micro-batch); beside kernels, to gather shards."""
     m, host, overlap, blocks = s.mapping, s.engine.host, s.engine.overlaps.ep_overlap, s.model.scaled.blocks
     packed = host.packed_host * s.training.packed  # rotary and attention read where documents end
     experts: Num = packed + (host.moe_host + host.router_host * host.router_apart)
-    gathered: Num = host.gather_host * (np.asarray(m.zero) >= 3)
-    dense: Num = packed + host.layer_host + 7 * gathered  # four of attention, three of a gated feed-forward
-    routed = gathered / m.ep * (not s.engine.kernels.grouped)
-    launched = ((b.count, experts + routed * b.ffn.tensors if isinstance(b.ffn, MoE) else dense) for b in blocks)
-    layers: Num = sum(count * each for count, each in launched)
+    seen = (1.0 - host.graphed) * (s.efficiency.mode == "calibrated")
+    layers: Num = sum(b.count * (experts if isinstance(b.ffn, MoE) else packed + host.layer_host) for b in blocks)
     plans = 0.0 if is_plain(overlap, 0) else m.pp * m.vp * host.chunk_host * (overlap > 0)  # no axis where nothing is
-    return (layers + plans) * (1.0 - host.graphed) * (s.efficiency.mode == "calibrated")
+    routed = (not s.engine.kernels.grouped) / m.ep  # dense: four of attention, three of a gated feed-forward
+    gathers: Num = sum(b.count * (routed * b.ffn.tensors if isinstance(b.ffn, MoE) else 7.0) for b in blocks)
+    several = (np.asarray(m.zero) >= 3) * (np.asarray(tm.shard_ranks(m)) > 1)
+    return (layers + plans) * seen, gathers * host.gather_host * several * seen
 
 
 def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num, given: Num = 0) -> Num:
@@ -151,14 +151,13 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
     for (phase, place), part in sections.items():
         open_ = exposed(part, s)
         total = part.compute + sum(open_.values())
-        plain = e.host.eager + e.host.dtensor * (np.asarray(s.mapping.tp) > 1)
-        each = pick(e.kernels.fused, e.host.issue_prefill, larger(e.host.issue_prefill, plain))
-        issue = real * part.kernels * each * (1.0 - e.host.graphed)
+        plain = pick(e.kernels.fused, 0.0, e.host.eager + e.host.dtensor * (np.asarray(s.mapping.tp) > 1))
+        issue = real * part.kernels * larger(e.host.issue_prefill, plain) * (1.0 - e.host.graphed)
         if place == "layers":
             once = part.kernels / sections["forward", "layers"].kernels * ISSUED["forward"]
-            issue = larger(issue, layers_host(s) * ISSUED.get(phase, once))
-        gap = larger(e.host.gap, 0.0)  # below 0 it corrects kernels measured for serving
-        host = larger(issue - total, 0.0) + part.kernels * gap
+            least, gathers = (seconds * ISSUED.get(phase, once) for seconds in layers_host(s))
+            issue = larger(issue, least) + gathers
+        host = larger(issue - total, 0.0) + part.kernels * larger(e.host.gap, 0.0)  # below 0: of serving's kernels
         for key, value in {phase: part.compute, **open_, "host": host}.items():
             parts[key] = parts.get(key, 0.0) + value / pp
         seconds[place] = seconds[place] + total + host

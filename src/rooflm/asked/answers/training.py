@@ -160,7 +160,7 @@ def waiting(e: TrainingEstimate) -> list[Block]:
     s, parts = e.scenario, {name: float(seconds) for name, seconds in e.parts.items()}
     if not e.fits or parts["host"] < WAITS * float(e.step_time):
         return []
-    layer = float(layers_host(s)) / float(np.sum(s.model.layers))
+    layer = float(sum(layers_host(s))) / float(np.sum(s.model.layers))
     kept = f", {text(layer, 's')} a layer and micro-batch" if layer else ""
     most, now = float(e.max_micro_batch), float(s.mapping.micro_batch)
     sizes = [now * 2**n for n in range(1, 8) if now * 2**n <= most and float(e.micro_batches) % 2**n == 0]
