@@ -50,7 +50,7 @@ from rooflm.kernels.moe import largest_of
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import pick
+from rooflm.units import larger, pick
 
 Array = NDArray[np.float64]
 ROWS = 16
@@ -309,7 +309,8 @@ class StepTable:
         self._captured = float(captured(e, s.model))
         self._decode: Array = np.interp(padded(e.host.graphs, each), c.sequences, decode) + handed
         self.stage = _fullest_stage(s)
-        self._head = p.decode.get(HEAD, np.zeros(shape_d[0])) * float(e.factors.gemm_factor if fitted else 1) * scale
+        head = p.decode.get(HEAD, np.zeros(shape_d[0])) * float(e.factors.gemm_factor if fitted else 1) * scale
+        self._head: Array = np.interp(each, c.sequences, head)
         self._least = least(p.decode, shape_d[:1])[:, None] + least(p.attention, shape_d)
         counts = c.launches
         self._gaps = [n * float(e.host.gap) for n in counts]
@@ -329,7 +330,7 @@ class StepTable:
         self._decays: dict[int, list[float]] = {}
         # a fixed point asks for the same steps and passes round after round
         self._steps: dict[float, Array] = {}
-        self._passes: dict[tuple[float, ...], tuple[float, float]] = {}
+        self._passes: dict[tuple[float, ...], dict[int, tuple[float, float]]] = {}
 
     def _spread(self, values: Array, sequences: Any) -> Any:
         """A table over sequences read between its points, for one number of them or several."""
@@ -350,7 +351,7 @@ class StepTable:
         if self.flight == 1:
             return through
         slowest = (through - head) * self.stage + head
-        return through + (micro - 1) * slowest if drains else np.maximum(through, micro * slowest)
+        return through + (micro - 1) * slowest if drains else larger(through, micro * slowest)
 
     def decode_row(self, sequences: int) -> tuple[list[float], list[float], list[float]]:
         """Decode-only steps of `sequences`: (time at each context point, half its slope, integral from context 0)."""
@@ -373,8 +374,7 @@ class StepTable:
         column = here[:, None]
         device = self._decode[column] + self._spread(self._attention, here) + self._gaps[1]
         device = np.maximum(device, self._spread(self._least, here))
-        head = np.reshape(self._spread(self._head, here), (-1, 1))
-        device = self.full(device, head, np.minimum(sequences, self.flight)[:, None])
+        device = self.full(device, self._head[column], np.minimum(sequences, self.flight)[:, None])
         contexts = self.components.contexts
         issued, fixed = self.launches(column, contexts), self.beside(column, contexts)
         times = np.asarray(hosted(device, issued, fixed, self._overlap))
@@ -501,7 +501,7 @@ class StepTable:
         if self.flight > 1:
             rows = min(here + chunks, self.size.sequences)
             micro = min(total / max(largest, 1) if drains else sequences + chunks, self.flight)  # the last is short
-            device = float(self.full(device, self._spread(self._head, rows), micro, drains))
+            device = self.full(device, float(self._head[rows]), micro, drains)
         fixed = self.beside(here, context, chunks)
         issued = self._issued[kind if every > self._captured else 1]
         if self._overlap:
@@ -527,26 +527,24 @@ class StepTable:
         return np.asarray(times[at])
 
     def passed_times(
-        self, prompts: Array, each: Array, past: Array, sequences: Array, context: float, drains: bool = False,
+        self, prompts: Array, each: Array, prompt: float, sequences: Array, context: float, drains: bool = False,
         ahead: Any = 0.0, host: bool = False,
     ) -> Array:  # fmt: skip
-        """`passed` for many passes at once: `prompts` chunks of `each` tokens after `past` ones, with `sequences`
-        decoding (all whole numbers but the past), no more than the table holds. host: as much of it as keeps the
-        scheduler, in place of all. Some 4 us each, less than NumPy's calls take of fewer than a hundred loads."""
-        most = self.size.sequences * self.slots
-        passes = self._passes
-
-        def one(chunks: float, new: float, before: float, decoding: float) -> tuple[float, float]:
-            key = (chunks, new, before, decoding, context, drains)
-            times = passes.get(key)
-            if times is None:
-                n, many = min(int(new), self.size.tokens), min(int(decoding), most)
-                a = self.attend(n, before) - self._floor
-                times = self._pass_times(chunks, chunks * n, chunks * a, n, a, many, context, drains=drains)
-                passes[key] = times
-            return times
-
-        hosted, device = (np.asarray(t, float) for t in np.frompyfunc(one, 4, 2)(prompts, each, past, sequences))
+        """`passed` for many passes at once: `prompts` chunks of `each` tokens of prompts as long as `prompt`, half of
+        the others read on average, with `sequences` decoding (all whole numbers), no more than the table holds. host:
+        as much of it as keeps the scheduler, in place of all. Loads ask for the same few passes over and over."""
+        size, most = self.size.tokens, self.size.sequences * self.slots
+        asked = np.broadcast_arrays(prompts, np.minimum(each, size), np.minimum(sequences, most))
+        chunks, new, decoding = (np.asarray(v, np.int64) for v in asked)
+        keys, first, where = np.unique((chunks * (size + 1) + new) * (most + 1) + decoding, True, True)
+        known = self._passes.setdefault((prompt, context, drains), {})
+        for key, at in zip(keys.tolist(), first.tolist(), strict=True):
+            if key not in known:
+                many, n = int(chunks.flat[at]), int(new.flat[at])
+                a = self.attend(n, max(prompt - n, 0.0) / 2) - self._floor
+                given = many, many * n, many * a, n, a, int(decoding.flat[at]), context
+                known[key] = self._pass_times(*given, drains=drains)
+        hosted, device = np.array([known[key] for key in keys.tolist()]).T[:, where].reshape(2, *chunks.shape)
         lasts = np.maximum(hosted - ahead, device)
         return np.clip(hosted - ahead, 0.0, lasts) * (not self.apart) if host else lasts
 
