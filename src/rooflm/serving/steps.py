@@ -57,6 +57,8 @@ ROWS = 16
 """Neighbouring numbers of sequences whose steps are worked out together."""
 CELLS = 48
 """Cells of the context axis (equal widths, so that a look-up is a division)."""
+LAST = 2**62
+"""Above every number of a pass (`passed_times`)."""
 ROOF = "roof"
 """End of the name under which a factor's group keeps the seconds that it takes at least."""
 RATIO = 1.09
@@ -330,7 +332,7 @@ class StepTable:
         self._decays: dict[int, list[float]] = {}
         # a fixed point asks for the same steps and passes round after round
         self._steps: dict[float, Array] = {}
-        self._passes: dict[tuple[float, ...], dict[int, tuple[float, float]]] = {}
+        self._passes: dict[tuple[float, ...], tuple[NDArray[np.int_], Array]] = {}
 
     def _spread(self, values: Array, sequences: Any) -> Any:
         """A table over sequences read between its points, for one number of them or several."""
@@ -535,16 +537,19 @@ class StepTable:
         as much of it as keeps the scheduler, in place of all. Loads ask for the same few passes over and over."""
         size, most = self.size.tokens, self.size.sequences * self.slots
         asked = np.broadcast_arrays(prompts, np.minimum(each, size), np.minimum(sequences, most))
-        chunks, new, decoding = (np.asarray(v, np.int64) for v in asked)
-        keys, first, where = np.unique((chunks * (size + 1) + new) * (most + 1) + decoding, True, True)
-        known = self._passes.setdefault((prompt, context, drains), {})
-        for key, at in zip(keys.tolist(), first.tolist(), strict=True):
-            if key not in known:
-                many, n = int(chunks.flat[at]), int(new.flat[at])
+        dims = LAST // ((size + 1) * (most + 1)), size + 1, most + 1
+        keys = np.ravel_multi_index([v.astype(int) for v in asked], dims)
+        known, times = self._passes.get((prompt, context, drains), (np.array([LAST]), np.zeros((1, 2))))
+        new = np.unique(keys[known[known.searchsorted(keys)] != keys])
+        if new.size:
+            made = []
+            for many, n, beside in zip(*(v.tolist() for v in np.unravel_index(new, dims)), strict=True):
                 a = self.attend(n, max(prompt - n, 0.0) / 2) - self._floor
-                given = many, many * n, many * a, n, a, int(decoding.flat[at]), context
-                known[key] = self._pass_times(*given, drains=drains)
-        hosted, device = np.array([known[key] for key in keys.tolist()]).T[:, where].reshape(2, *chunks.shape)
+                made.append(self._pass_times(many, many * n, many * a, n, a, beside, context, drains=drains))
+            at = known.searchsorted(new)
+            known, times = np.insert(known, at, new), np.insert(times, at, made, axis=0)
+            self._passes[prompt, context, drains] = known, times
+        hosted, device = np.moveaxis(times[known.searchsorted(keys)], -1, 0)
         lasts = np.maximum(hosted - ahead, device)
         return np.clip(hosted - ahead, 0.0, lasts) * (not self.apart) if host else lasts
 
