@@ -463,7 +463,7 @@ class StepTable:
         return max(hosted - ahead, device), 0.0 if self.apart else max(hosted - ahead, 0.0)
 
     def _pass_times(
-        self, chunks: float, new: float, attention: float, largest: int, longest: float, sequences: int, context: float,
+        self, chunks: int, new: int, attention: float, largest: int, longest: float, sequences: int, context: float,
         fullest: float = 0.0, drains: bool = False,
     ) -> tuple[float, float]:  # fmt: skip
         """What the host and what the device take of a pass of so many chunks: their new tokens and attention (s beyond
