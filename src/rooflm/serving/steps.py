@@ -330,8 +330,7 @@ class StepTable:
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
         self._near: dict[int, tuple[Array, Array, Array]] = {}
         self._decays: dict[int, list[float]] = {}
-        # a fixed point asks for the same steps and passes round after round
-        self._steps: dict[float, Array] = {}
+        self._steps: dict[float, Array] = {}  # a fixed point asks for the same ones, and passes, round after round
         self._passes: dict[tuple[float, ...], tuple[NDArray[np.int_], Array]] = {}
 
     def _spread(self, values: Array, sequences: Any) -> Any:
