@@ -37,7 +37,7 @@ def test_arrays_of_passes_are_the_passes_of_the_simulator(case):
                 table.decode_time(d, context), rel=1e-12
             )
         expected, _ = table.passed([(each, past)] * prompts, d, context)
-        got = table.passed_times(*(np.array([v]) for v in (prompts, each, past, d)), context)
+        got = table.passed_times(np.array([prompts]), np.array([each]), each + 2 * past, np.array([d]), context)
         assert got[0] == pytest.approx(expected, rel=1e-12)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from rooflm.plots.labels import Frame, along, place_labels, words
 from rooflm.plots.lines import LEGEND, NUMBER
 from rooflm.plots.picture import Picture, Spec, rows, with_heading
 from rooflm.plots.scale import Array, Scale, round_ticks
-from rooflm.shown.palette import series
+from rooflm.shown.palette import inked, series
 
 WIDE, TALL = 560, 380
 MOST_DOTS = 2500
@@ -52,7 +52,7 @@ def front(
     for cloud in clouds:
         layers += _cloud(cloud, place | {"color": hue}, frame)
     if len(clouds) <= MOST_LABELLED:
-        layers += _labels(clouds, frame, place, hue)
+        layers += _labels(clouds, frame, place, colour)
     more = any(len(c.x) > len(c.best) for c in clouds)
     told = (*notes, "dots: points that fit; lines: those that no other beats" if more else "points that no other beats")
     return with_heading({"width": WIDE, "height": TALL, "layer": layers}, title, subtitle, WIDE + 120, told)
@@ -79,14 +79,15 @@ def _seen(cloud: Cloud, frame: Frame) -> tuple[Array, Array]:
     return cloud.x[kept], cloud.y[kept]
 
 
-def _labels(clouds: Sequence[Cloud], frame: Frame, place: Spec, hue: Spec) -> list[Spec]:
+def _labels(clouds: Sequence[Cloud], frame: Frame, place: Spec, colour: Mapping[str, str]) -> list[Spec]:
     """The ends and the middle of each front by name in its colour, where there is room."""
     asked: list[tuple[float, float, str]] = []
     owners: list[str] = []
     for c in clouds:
         some = sorted({0, len(c.best) // 2, len(c.best) - 1}) if len(c.best) and c.labels else []
         asked += [(float(c.x[c.best[i]]), float(c.y[c.best[i]]), c.labels[i]) for i in some]
-        owners += [c.name] * len(some)
+        owners += [inked(colour[c.name])] * len(some)
     busy = [along(frame, c.x[c.best], c.y[c.best]) for c in clouds] + [frame.at(*_seen(c, frame)) for c in clouds]
     found = place_labels(frame, asked, busy)
-    return [words(asked, owners, found, place | {"color": hue})] if found else []
+    own = {"field": "name", "type": "nominal", "scale": None}  # the colour itself
+    return [words(asked, owners, found, place | {"color": own})] if found else []

@@ -55,8 +55,8 @@ Placed = tuple[float, float, int]
 def place_labels(
     frame: Frame, labels: Sequence[tuple[float, float, str]], busy: Sequence[Array], radii: Sequence[float] = ()
 ) -> list[Placed]:
-    """Places of labels (x, y, text in data units) beside their points, clear of `busy` (arrays of pixels), of earlier
-    labels and of the frame's edge. Labels that cannot be placed are left out.
+    """Places of labels (x, y, text in data units) beside their points, clear of `busy` (arrays of pixels, of marks
+    some 3 wide), of earlier labels and of the frame's edge. Labels that cannot be placed are left out.
 
     radii: size of each point's mark in pixels (default: 5).
     """
@@ -95,7 +95,7 @@ def _free(
         return False
     if any(left < b[2] + 3 and right > b[0] - 3 and top < b[3] + 1 and bottom > b[1] - 1 for b in boxes):
         return False
-    inside = (taken[:, 0] > left - 2) & (taken[:, 0] < right + 2) & (taken[:, 1] > top - 1) & (taken[:, 1] < bottom + 1)
+    inside = (taken[:, 0] > left - 4) & (taken[:, 0] < right + 4) & (taken[:, 1] > top - 2) & (taken[:, 1] < bottom + 2)
     return not bool(np.any(inside))
 
 

@@ -22,6 +22,8 @@ from rooflm.sweep.workers import in_processes, spread
 
 BLOCKED = 3
 """Better points that a constraint rules out that a search explains."""
+SPLIT = 250
+"""Points of a grid of small arrays that take as long as all else that a grid takes."""
 MOST = 50_000_000
 """Most points of a search: what is kept of those that break a limit fits in memory."""
 
@@ -41,7 +43,8 @@ def search(
     parts = [(i, b) for i, grid in enumerate(task.grids) for b in blocks(grid.axes, BLOCK)]
     order = {part: i for i, part in enumerate(parts)}
     with notebook_clock("searching"):
-        done = in_processes(task, parts) if small and on == "local" else spread(task, parts, on)
+        worth = len(parts) + points / SPLIT
+        done = in_processes(task, parts, worth) if small and on == "local" else spread(task, parts, on)
         found, tried = {}, 0
         for part, digest in done:
             found[order[part]] = digest

@@ -106,9 +106,9 @@ def pass_time(
     pieces = np.minimum(prompts * load.prompt, room * pool.table.slots) / piece
     few, low = np.maximum(np.floor(pieces), 1), np.floor(sequences)
     each = np.maximum(np.floor(piece * np.minimum(pieces, 1)), 1)
-    past = np.maximum(load.prompt - each, 0.0) / 2  # of a prompt's pieces, on average
     prompt, sequence = np.array([[0, 1, 0], [0, 0, 1]]).reshape(2, 3, *(1,) * np.ndim(few + low))
-    one, more, beside = pool.table.passed_times(few + prompt, each, past, low + sequence, context, drains, ahead, host)
+    asked = few + prompt, each, load.prompt, low + sequence, context
+    one, more, beside = pool.table.passed_times(*asked, drains, ahead, host)
     return one + np.maximum(pieces - few, 0.0) * (more - one) + (sequences - low) * (beside - one)
 
 

@@ -50,13 +50,15 @@ from rooflm.kernels.moe import largest_of
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import pick
+from rooflm.units import larger, pick
 
 Array = NDArray[np.float64]
 ROWS = 16
 """Neighbouring numbers of sequences whose steps are worked out together."""
 CELLS = 48
 """Cells of the context axis (equal widths, so that a look-up is a division)."""
+LAST = 2**62
+"""Above every number of a pass (`passed_times`)."""
 ROOF = "roof"
 """End of the name under which a factor's group keeps the seconds that it takes at least."""
 RATIO = 1.09
@@ -309,7 +311,8 @@ class StepTable:
         self._captured = float(captured(e, s.model))
         self._decode: Array = np.interp(padded(e.host.graphs, each), c.sequences, decode) + handed
         self.stage = _fullest_stage(s)
-        self._head = p.decode.get(HEAD, np.zeros(shape_d[0])) * float(e.factors.gemm_factor if fitted else 1) * scale
+        head = p.decode.get(HEAD, np.zeros(shape_d[0])) * float(e.factors.gemm_factor if fitted else 1) * scale
+        self._head: Array = np.interp(each, c.sequences, head)
         self._least = least(p.decode, shape_d[:1])[:, None] + least(p.attention, shape_d)
         counts = c.launches
         self._gaps = [n * float(e.host.gap) for n in counts]
@@ -327,9 +330,8 @@ class StepTable:
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
         self._near: dict[int, tuple[Array, Array, Array]] = {}
         self._decays: dict[int, list[float]] = {}
-        # a fixed point asks for the same steps and passes round after round
-        self._steps: dict[float, Array] = {}
-        self._passes: dict[tuple[float, ...], tuple[float, float]] = {}
+        self._steps: dict[float, Array] = {}  # a fixed point asks for the same ones, and passes, round after round
+        self._passes: dict[tuple[float, ...], tuple[NDArray[np.int_], Array]] = {}
 
     def _spread(self, values: Array, sequences: Any) -> Any:
         """A table over sequences read between its points, for one number of them or several."""
@@ -350,7 +352,7 @@ class StepTable:
         if self.flight == 1:
             return through
         slowest = (through - head) * self.stage + head
-        return through + (micro - 1) * slowest if drains else np.maximum(through, micro * slowest)
+        return through + (micro - 1) * slowest if drains else larger(through, micro * slowest)
 
     def decode_row(self, sequences: int) -> tuple[list[float], list[float], list[float]]:
         """Decode-only steps of `sequences`: (time at each context point, half its slope, integral from context 0)."""
@@ -373,8 +375,7 @@ class StepTable:
         column = here[:, None]
         device = self._decode[column] + self._spread(self._attention, here) + self._gaps[1]
         device = np.maximum(device, self._spread(self._least, here))
-        head = np.reshape(self._spread(self._head, here), (-1, 1))
-        device = self.full(device, head, np.minimum(sequences, self.flight)[:, None])
+        device = self.full(device, self._head[column], np.minimum(sequences, self.flight)[:, None])
         contexts = self.components.contexts
         issued, fixed = self.launches(column, contexts), self.beside(column, contexts)
         times = np.asarray(hosted(device, issued, fixed, self._overlap))
@@ -461,7 +462,7 @@ class StepTable:
         return max(hosted - ahead, device), 0.0 if self.apart else max(hosted - ahead, 0.0)
 
     def _pass_times(
-        self, chunks: float, new: float, attention: float, largest: int, longest: float, sequences: int, context: float,
+        self, chunks: int, new: int, attention: float, largest: int, longest: float, sequences: int, context: float,
         fullest: float = 0.0, drains: bool = False,
     ) -> tuple[float, float]:  # fmt: skip
         """What the host and what the device take of a pass of so many chunks: their new tokens and attention (s beyond
@@ -501,7 +502,7 @@ class StepTable:
         if self.flight > 1:
             rows = min(here + chunks, self.size.sequences)
             micro = min(total / max(largest, 1) if drains else sequences + chunks, self.flight)  # the last is short
-            device = float(self.full(device, self._spread(self._head, rows), micro, drains))
+            device = self.full(device, float(self._head[rows]), micro, drains)
         fixed = self.beside(here, context, chunks)
         issued = self._issued[kind if every > self._captured else 1]
         if self._overlap:
@@ -527,26 +528,27 @@ class StepTable:
         return np.asarray(times[at])
 
     def passed_times(
-        self, prompts: Array, each: Array, past: Array, sequences: Array, context: float, drains: bool = False,
+        self, prompts: Array, each: Array, prompt: float, sequences: Array, context: float, drains: bool = False,
         ahead: Any = 0.0, host: bool = False,
     ) -> Array:  # fmt: skip
-        """`passed` for many passes at once: `prompts` chunks of `each` tokens after `past` ones, with `sequences`
-        decoding (all whole numbers but the past), no more than the table holds. host: as much of it as keeps the
-        scheduler, in place of all. Some 4 us each, less than NumPy's calls take of fewer than a hundred loads."""
-        most = self.size.sequences * self.slots
-        passes = self._passes
-
-        def one(chunks: float, new: float, before: float, decoding: float) -> tuple[float, float]:
-            key = (chunks, new, before, decoding, context, drains)
-            times = passes.get(key)
-            if times is None:
-                n, many = min(int(new), self.size.tokens), min(int(decoding), most)
-                a = self.attend(n, before) - self._floor
-                times = self._pass_times(chunks, chunks * n, chunks * a, n, a, many, context, drains=drains)
-                passes[key] = times
-            return times
-
-        hosted, device = (np.asarray(t, float) for t in np.frompyfunc(one, 4, 2)(prompts, each, past, sequences))
+        """`passed` for many passes at once: `prompts` chunks of `each` tokens of prompts as long as `prompt`, half of
+        the others read on average, with `sequences` decoding (all whole numbers), no more than the table holds. host:
+        as much of it as keeps the scheduler, in place of all. Loads ask for the same few passes over and over."""
+        size, most = self.size.tokens, self.size.sequences * self.slots
+        asked = np.broadcast_arrays(prompts, np.minimum(each, size), np.minimum(sequences, most))
+        dims = LAST // ((size + 1) * (most + 1)), size + 1, most + 1
+        keys = np.ravel_multi_index([v.astype(int) for v in asked], dims)
+        known, times = self._passes.get((prompt, context, drains), (np.array([LAST]), np.zeros((1, 2))))
+        new = np.unique(keys[known[known.searchsorted(keys)] != keys])
+        if new.size:
+            made = []
+            for many, n, beside in zip(*(v.tolist() for v in np.unravel_index(new, dims)), strict=True):
+                a = self.attend(n, max(prompt - n, 0.0) / 2) - self._floor
+                made.append(self._pass_times(many, many * n, many * a, n, a, beside, context, drains=drains))
+            at = known.searchsorted(new)
+            known, times = np.insert(known, at, new), np.insert(times, at, made, axis=0)
+            self._passes[prompt, context, drains] = known, times
+        hosted, device = np.moveaxis(times[known.searchsorted(keys)], -1, 0)
         lasts = np.maximum(hosted - ahead, device)
         return np.clip(hosted - ahead, 0.0, lasts) * (not self.apart) if host else lasts
 

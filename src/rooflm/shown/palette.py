@@ -59,7 +59,7 @@ PARTS = {
     # memory that holds nothing of the model
     "context": "#8C8C8C",
     "workspace": "#BFBFBF",
-    "fragmentation": "#DEDEDE",
+    "fragmentation": "#666666",
     # whose number
     "predicted": "#0072B2",
     "measured": "#222222",
@@ -94,6 +94,18 @@ def colours(parts: Iterable[str]) -> dict[str, str]:
     left = [c for c in SERIES if c not in known.values()] or list(SERIES)
     rest = [p for p in asked if p not in known and p not in last]
     return known | {p: left[i % len(left)] for i, p in enumerate(rest)} | last
+
+
+def inked(colour: str) -> str:
+    """A colour as dark as small words on white must be to be read: a contrast of 4.5 (WCAG 2.1, 1.4.3).
+
+    >>> inked("#0072B2"), inked("#E69F00"), inked("#F0E442")
+    ('#0072b2', '#9c6c00', '#7e7723')
+    """
+    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    light = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
+    dim = min((0.18 / max(light, 1e-9)) ** (1 / 2.2), 1.0)
+    return "#" + "".join(f"{round(255 * part * dim):02x}" for part in (red, green, blue))
 
 
 def series(names: Iterable[str]) -> dict[str, str]:

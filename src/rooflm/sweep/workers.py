@@ -90,15 +90,18 @@ def in_flight(
             yield running.pop(work), work
 
 
-EACH = 100
+EACH = 50
 """Parts that are worth the start of a process (half a second): a simulated run takes some 70 ms, a split of a search
 under load 40."""
 MOST = 8
 """Processes at most: each holds tables of its own."""
 
 
-def in_processes(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Iterator[tuple[Part, Answer]]:
+def in_processes(
+    job: Callable[[Part], Answer], parts: Sequence[Part], worth: float = 0
+) -> Iterator[tuple[Part, Answer]]:
     """Each part with its answer, as they are done, on a process a core, but at most MOST, where there are parts enough.
+    worth: as many usual parts these are (default: one each).
     For work in plain Python, of which one thread runs at a time; parts and answers must pickle. A job that does not, or
     that a script defines itself, stays on threads.
 
@@ -107,7 +110,7 @@ def in_processes(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Iterat
     in the folder of whoever calls are none of theirs (-P). Raises what the job raises of RooflmError, and RooflmError
     where a process ends before its work.
     """
-    many = min(cores(), MOST, len(parts) // EACH)
+    many = min(cores(), MOST, len(parts), int((worth or len(parts)) / EACH))
     work = _pickled(job)
     if many < 2 or not sys.executable or not work:  # an interpreter inside another program has no executable
         yield from spread(job, parts)
