@@ -101,19 +101,25 @@ ISSUED = {"forward": 1 / 3, "backward": 2 / 3}
 """Share of a layer's kernels in a phase: backward, two products for one; what runs again, its share of the forward."""
 
 
+MATRICES = 7
+"""Of a dense layer: four of attention, three of a gated feed-forward (docs/decisions/0293)."""
+
+
 def layers_host(s: Scenario) -> Num:
     """Host seconds a micro-batch to launch all layers forward and backward (and virtual stages whose exchanges run
     beside another micro-batch), outside CUDA graphs; 0 where efficiency is flat or ideal."""
+    if s.efficiency.mode != "calibrated":
+        return 0.0
     m, host, overlap, blocks = s.mapping, s.engine.host, s.engine.overlaps.ep_overlap, s.model.scaled.blocks
     packed = host.packed_host * s.training.packed  # rotary and attention read where documents end
     experts: Num = packed + (host.moe_host + host.router_host * host.router_apart)
     gathered: Num = host.gather_host * (np.asarray(m.zero) >= 3)
-    dense: Num = packed + host.layer_host + 7 * gathered  # four of attention, three of a gated feed-forward
+    dense: Num = packed + host.layer_host + MATRICES * gathered
     routed = gathered / m.ep * (not s.engine.kernels.grouped)
     launched = ((b.count, experts + routed * b.ffn.tensors if isinstance(b.ffn, MoE) else dense) for b in blocks)
     layers: Num = sum(count * each for count, each in launched)
     plans = 0.0 if is_plain(overlap, 0) else m.pp * m.vp * host.chunk_host * (overlap > 0)  # no axis where nothing is
-    return (layers + plans) * (1.0 - host.graphed) * (s.efficiency.mode == "calibrated")
+    return (layers + plans) * (1.0 - host.graphed)
 
 
 def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num, given: Num = 0) -> Num:
