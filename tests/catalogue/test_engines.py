@@ -90,10 +90,11 @@ def test_kernels_that_read_for_each_head_cut_any_cache() -> None:
 
 def test_kernels_of_whole_vectors_are_those_that_the_engine_names() -> None:
     s = scenario("llama-2-70b", "a100-sxm-80gb", "vllm-2024", tp=4, batch=1)
-    named = {v: replace(s, engine=s.engine.but(vectorised=v)) for v in ("", "norm", "all")}
+    cool = s.engine.but(prompt=1.0)  # heat is of the whole step
+    named = {v: replace(s, engine=cool.but(vectorised=v)) for v in ("", "norm", "all")}
     kinds = {v: infer_scenario(one).decode_parts for v, one in named.items()}
     assert kinds["norm"]["norm"] < 0.5 * kinds[""]["norm"]
-    assert kinds["norm"]["mlp"] == pytest.approx(kinds[""]["mlp"], rel=1e-3)  # its activation
+    assert kinds["norm"]["mlp"] == kinds[""]["mlp"]  # its activation
     assert kinds["all"]["mlp"] < kinds["norm"]["mlp"]
 
 
@@ -115,9 +116,10 @@ def test_a_cache_of_integers_costs_a_few_operations_a_query_head() -> None:
     assert tpot(a100) == tpot(a100, kv_convert=1e6)  # what fp8 in software costs is not theirs
     assert tpot(a100) > tpot(a100, int_convert=0.0)
     assert tpot(plain) == tpot(plain, int_convert=1e3)  # 16 bits
-    grouped = tpot(a100, int_convert=5.0) - tpot(a100, int_convert=0.0)
-    shared = tpot(a100, int_convert=5.0, kv_shared=16) - tpot(a100, int_convert=0.0, kv_shared=16)
-    assert grouped == pytest.approx(4 * shared, rel=1e-3)  # 32 query heads, 8 KV heads
+    cool = replace(a100, engine=a100.engine.but(prompt=1.0))  # heat is of the whole step
+    grouped = tpot(cool, int_convert=5.0) - tpot(cool, int_convert=0.0)
+    shared = tpot(cool, int_convert=5.0, kv_shared=16) - tpot(cool, int_convert=0.0, kv_shared=16)
+    assert grouped == pytest.approx(4 * shared, rel=1e-6)  # 32 query heads, 8 KV heads
 
 
 def test_an_engine_that_converts_no_fp8_keeps_integers() -> None:

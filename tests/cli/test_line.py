@@ -10,50 +10,32 @@ from rooflm.cli.app import main
 INFER = ["infer", "llama-2-7b", "--gpu", "a100"]
 
 
+LISTS = ": a list has commas"
+
+
 @pytest.mark.parametrize(
-    ("words", "said", "lists"),
+    ("words", "said"),
     [
-        ([*INFER, "--batch", "2", "--batch=3"], "--batch is given 2 times", ": a list has commas"),
-        ([*INFER, "--json", "--json"], "--json is given 2 times", ""),
-        (
-            [*INFER, "--set", "workload.batch=1", "--set", "workload.batch=2"],
-            "--set workload.batch is given 2 times",
-            "",
-        ),
-        (
-            ["serve", *INFER[1:], "--option", "budget=1", "--option", "budget=2"],
-            "--option budget is given 2 times",
-            "",
-        ),
-        (["search", "infer", *INFER[1:], "--gpu", "h100"], "--gpu is given 2 times", ": a list has commas"),
-        ([*INFER, "--owned", "--no-owned"], "--owned/--no-owned is given 2 times", ""),
-        ([*INFER, "--set", " mapping.tp=1", "--set", "mapping.tp=2"], "--set mapping.tp is given 2 times", ""),
-        (
-            ["serve", *INFER[1:], "--option", " budget=1", "--option", "budget =2"],
-            "--option budget is given 2 times",
-            "",
-        ),
-        (
-            ["predict", "gemm", "--m", "1", "--m", "2", "--n", "4", "--k", "4"],
-            "--m is given 2 times",
-            ": a list has commas",
-        ),
-        (
-            ["predict", "attention", "decode", "--batch", "1", "--batch", "2"],
-            "--batch is given 2 times",
-            ": a list has commas",
-        ),
+        ([*INFER, "--batch", "2", "--batch=3"], f"--batch is given 2 times*{LISTS}"),
+        ([*INFER, "--json", "--json"], "--json is given 2 times*"),
+        ([*INFER, "--set", "workload.batch=1", "--set", "workload.batch=2"], "--set workload.batch is given 2 times*"),
+        (["serve", *INFER[1:], "--option", "budget=1", "--option", "budget=2"], "--option budget is given 2 times*"),
+        (["search", "infer", *INFER[1:], "--gpu", "h100"], f"--gpu is given 2 times*{LISTS}"),
+        ([*INFER, "--owned", "--no-owned"], "--owned/--no-owned is given 2 times*"),
+        ([*INFER, "--set", " mapping.tp=1", "--set", "mapping.tp=2"], "--set mapping.tp is given 2 times*"),
+        (["serve", *INFER[1:], "--option", " budget=1", "--option", "budget =2"], "--option budget is given 2 times*"),
+        (["predict", "gemm", "--m", "1", "--m", "2", "--n", "4", "--k", "4"], f"--m is given 2 times*{LISTS}"),
+        (["predict", "attention", "decode", "--batch", "1", "--batch", "2"], f"--batch is given 2 times*{LISTS}"),
         (
             ["predict", "collective", "p2p", "--size", "1", "--size", "2", "--ranks", "2"],
-            "--size is given 2 times",
-            ": a list has commas",
+            f"--size is given 2 times*{LISTS}",
         ),
     ],
 )
-def test_an_option_is_given_once(words: list[str], said: str, lists: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_option_is_given_once(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     out, err = capsys.readouterr()
-    assert not out and err == f"rooflm: {said}, but it may be given once{lists}\n"
+    assert not out and err == f"rooflm: {said.replace('*', ', but it may be given once')}\n"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from rooflm import infer, infer_grid
 from rooflm.asked.build_inference import build_inference
-from rooflm.estimate.capacity import contexts_of
+from rooflm.estimate.contexts import contexts_of
 from rooflm.scenario.scenario import Scenario
 
 LENGTHS = np.arange(64.0, 1088.0, 64.0)

@@ -134,19 +134,12 @@ def test_layers_bound_by_the_host_take_what_the_engine_says_on_any_machine() -> 
 
 
 def test_plain_kernels_that_a_tensor_group_shares_wait_for_dtensors() -> None:
-    """Qwen3-32B at TP 8, 2,048 tokens: 21 ms a layer (docs/decisions/0272); DeepSpeed has no DTensors."""
-    given: Any = {
-        "gpu": "h100",
-        "gpus": 8,
-        "batch": 1,
-        "seq": 2048,
-        "recompute": "full",
-        "sets": {"engine.fused": False},
-    }
+    """Qwen3-32B at TP 8, 2,048 tokens: 21 ms a layer (docs/decisions/0272)."""
+    given: Any = {"gpu": "h100", "gpus": 8, "tp": 8, "batch": 1, "seq": 2048, "recompute": "full", "engine": "fsdp"}
 
     def host(**sets: Any) -> float:
-        own = {**given["sets"], **sets}
-        return float(rooflm.train("qwen3-32b", engine="fsdp", tp=8, **{**given, "sets": own}).parts["host"])
+        found = rooflm.train("qwen3-32b", **given, sets={"engine.fused": False, **sets})
+        return float(found.parts["host"])
 
     assert host() > host(**{"engine.dtensor": 0}) + 0.2
     assert rooflm.load_engine("deepspeed").host.dtensor == 0 < rooflm.load_engine("torchtitan").host.dtensor

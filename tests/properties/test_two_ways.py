@@ -12,7 +12,8 @@ import pytest
 from rooflm.asked.build_inference import build_inference
 from rooflm.serving import workload
 from rooflm.serving.deploy import Served, deploy, serve
-from rooflm.serving.steady import Load, Steady, states
+from rooflm.serving.passes import Load
+from rooflm.serving.steady import Steady, states
 
 ENGINES = ("vllm", "sglang", "trtllm", "vllm-0.6")
 LENGTHS = ((1024, 128), (1024, 512), (8000, 16), (9000, 200), (128, 512))

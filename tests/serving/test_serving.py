@@ -78,10 +78,10 @@ def test_a_mixed_pass_is_the_sum_of_its_kernels(new: int, past: int, sequences: 
     assert lasts(table, [(new, past)], sequences, context) == pytest.approx(float(whole.total), rel=0.02)
 
 
-def test_what_prompts_add_is_scaled_and_decoding_is_not() -> None:
+def test_what_prompts_add_is_scaled_and_of_decoding_what_flops_take() -> None:
     plain, slow = (StepTable(PARTS, SCENARIO.engine.but(prompt=f, eager=0.0)) for f in (1.0, 2.0))
     alone = plain.decode_time(32, 1000.0)
-    assert alone < slow.decode_time(32, 1000.0) < 1.1 * alone  # but for what 32 rows multiply
+    assert alone < slow.decode_time(32, 1000.0) < 1.1 * alone  # what 32 rows multiply
     assert lasts(slow, [(512, 0)], 0, 0.0) == pytest.approx(2 * lasts(plain, [(512, 0)], 0, 0.0), rel=0.05)
     added = lasts(plain, [(512, 0)], 32, 1000.0) - alone
     assert lasts(slow, [(512, 0)], 32, 1000.0) - slow.decode_time(32, 1000.0) == pytest.approx(2 * added, rel=0.1)

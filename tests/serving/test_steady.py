@@ -8,7 +8,8 @@ from rooflm.asked.build_inference import build_inference
 from rooflm.search.pools import evaluate
 from rooflm.serving import workload
 from rooflm.serving.deploy import deploy, serve
-from rooflm.serving.steady import Load, states, steady
+from rooflm.serving.passes import Load
+from rooflm.serving.steady import states, steady
 
 CASES = [
     ("llama-3.1-8b", "h100", "vllm", {}),

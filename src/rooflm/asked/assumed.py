@@ -301,6 +301,10 @@ def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = 
     return next((name for name in others if able(name)), usual)
 
 
+ALIKE = 0.25
+"""Share by which bytes a weight of two schemes that are named for each other may differ (8.5 bits for 8 do)."""
+
+
 def schemes_near(quant: Quant, device: Device, engine: str) -> str:
     """Where the last of the engines to assume is left, which other engines of the card run a scheme of about as many
     bytes a weight; "" elsewhere.
@@ -313,12 +317,8 @@ def schemes_near(quant: Quant, device: Device, engine: str) -> str:
     if engine != last:
         return ""
     off = {name: abs(float(q.weight_bytes / quant.weight_bytes) - 1.0) for name, q in PRESETS.items() if not q.wide}
-    near = sorted((name for name in off if off[name] < NEAR), key=lambda name: (not PRESETS[name].gguf, off[name]))
+    near = sorted((name for name in off if off[name] < ALIKE), key=lambda name: (not PRESETS[name].gguf, off[name]))
     built = {name: row.abilities for name in others if built_for(row := load_engine(name), device)}
     run = {name: next((q for q in near if able.runs(PRESETS[q])), "") for name, able in built.items()}
     told = ", ".join(f"{name} runs {scheme}" for name, scheme in run.items() if scheme)
     return f" (no other assumed here runs {quant.name}; {told})" if told else ""
-
-
-NEAR = 0.25
-"""Share by which bytes a weight of two schemes that are alike may differ."""

@@ -24,9 +24,8 @@ def refuse_repeated(command: Any, context: Any, words: Sequence[str]) -> None:
             given += [f"{option.opts[-1]} {name.strip()}" for name, equals, _ in pairs if equals and name.strip()]
     for name, times in Counter(given).items():
         if times > 1:
-            raise RooflmError(
-                f"{name} is given {times} times, but it may be given once{': a list has commas' * (name in lists)}"
-            )
+            hint = ": a list has commas" if name in lists else ""
+            raise RooflmError(f"{name} is given {times} times, but it may be given once{hint}")
 
 
 def without_conversion(parameter: Any) -> Callable[[Any, Any], Any]:

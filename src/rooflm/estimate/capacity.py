@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rooflm.catalogue.hardware import Device
 from rooflm.estimate import guessing
 from rooflm.estimate import memory as mem
+from rooflm.estimate.contexts import Contexts, contexts_of
 from rooflm.estimate.figures import Memory
 from rooflm.estimate.step import add_up
 from rooflm.kernels.collectives import IN_SWITCH_KINDS
-from rooflm.scenario.scenario import Scenario, arrays_in
-from rooflm.units import Num, ceil, common_shape, floor, highest, larger, pick, smaller
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num, ceil, floor, highest, larger, pick, smaller
 
 
 class Needs(NamedTuple):
@@ -51,30 +51,6 @@ def needs(s: Scenario) -> Needs:
     return need._replace(weights=weights + some * more, sequence=need.sequence + some * cache)
 
 
-class Contexts(NamedTuple):
-    """Tokens of a sequence at the first, middle and last step of its output, along a leading axis: these three or, of a
-    grid whose prompts and outputs make the same lengths again and again, each length once."""
-
-    tokens: NDArray[Any]
-    which: NDArray[Any] | None = None  # then: where the three are among them, (3, *axes)
-
-    def steps(self, x: NDArray[Any]) -> Any:
-        """A number of the decode pass, which has the leading axis, at the three steps."""
-        if self.which is None:
-            return x if x.ndim > 1 else x.tolist()
-        own = [axis for axis, n in enumerate(self.which.shape[1:]) if n > 1]
-        rows = np.moveaxis(x, 0, -1).reshape([n for axis, n in enumerate(x.shape[1:]) if axis not in own] + [len(x)])
-        return [np.moveaxis(rows[..., one.squeeze()], range(-len(own), 0), own) for one in self.which]
-
-    def mean(self, x: Num) -> Num:
-        """Average over the output of a number that may carry the leading axis (Simpson's rule)."""
-        if not isinstance(x, np.ndarray) or x.ndim < self.tokens.ndim:
-            return x
-        first, middle, last = self.steps(x)
-        mean: Num = (first + 4.0 * middle + last) / 6.0
-        return mean
-
-
 class Running(NamedTuple):
     """The sequences of a batch that run at the same time."""
 
@@ -93,20 +69,6 @@ class Running(NamedTuple):
     def fuller(self) -> Num:
         """Micro-batches that hold `micro` sequences; the others hold one less."""
         return self.sequences - self.flight * floor(self.sequences / self.flight)
-
-
-def contexts_of(s: Scenario) -> Contexts:
-    """The contexts of a scenario; each once where nothing of a decode pass but these varies along their axes."""
-    w, own = s.workload, s.engine.room.waves or s.engine.residuals or not (s.offload.off and s.speculation.off)
-    tokens = w.prompt + 1 + larger(w.output - 2, 0) * np.array([0.0, 0.5, 1.0]).reshape((3,) + (1,) * s.axes)
-    if own or tokens.size < 256:  # too few to be worth the look
-        return Contexts(tokens)
-    each, which = np.unique(tokens, return_inverse=True)
-    others = common_shape(arrays_in(replace(s, model=replace(s.model), workload=replace(w, prompt=0, output=0))))
-    along = any(n > 1 and m > 1 for n, m in zip(tokens.shape[:0:-1], others[::-1], strict=False))
-    if along or 2 * each.size > tokens.size:
-        return Contexts(tokens)
-    return Contexts(each.reshape((-1,) + (1,) * s.axes), which.reshape(tokens.shape))
 
 
 def most_in_flight(s: Scenario) -> Num:
@@ -134,7 +96,8 @@ def running(s: Scenario) -> Running:
     passes = larger(ceil(tokens / budget), 1.0)
     flight = smaller(most_in_flight(s), larger(floor(sequences), 1))
     full = smaller(highest(tokens), budget) / s.workload.new  # whatever the batch, where there are several passes
-    rest, micro = sequences - (passes - 1) * full, ceil(sequences / flight)
+    rest = sequences - (passes - 1) * full
+    micro = ceil(sequences / flight)
     return Running(need, largest, rounds, sequences, passes, full, rest, flight, micro, contexts_of(s))
 
 

@@ -98,7 +98,8 @@ def add_up(values: Iterable[Num]) -> Num:
 
 def launches(timed: Sequence[Timed]) -> Num:
     """Kernels launched in a pass. A collective is one launch, or none for a group of one rank."""
-    return sum(n.count * (n.launches if isinstance(n, Op) else smaller(n.ranks - 1, 1)) for n, *_ in timed)
+    nodes = [t.node for t in timed]
+    return sum(n.count * (n.launches if isinstance(n, Op) else smaller(n.ranks - 1, 1)) for n in nodes)
 
 
 def by_name(pairs: Iterable[tuple[str, Num]]) -> dict[str, Num]:
@@ -133,7 +134,8 @@ def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
 def joules(t: Timed, op: Op, device: Device, r: Rates) -> Num:
     """The same of one execution of an op: at full compute rate it draws TDP, streaming memory at full rate MEMORY_POWER
     of the way to it, and never more than a power limit in the time that it takes."""
-    free = (device.tdp - device.idle) * larger(op.flops / r.peak[op.rate], MEMORY_POWER * op.bytes / r.dram)
+    at_full = larger(op.flops / r.peak[op.rate], MEMORY_POWER * op.bytes / r.dram)
+    free = (device.tdp - device.idle) * at_full
     most = larger(smaller(device.power_limit, device.tdp) - device.idle, 0.0) * t.time
     return pick(device.power_limit < device.tdp, smaller(free, most), free)
 
@@ -207,7 +209,8 @@ def issue_time(engine: Engine, tokens: Num, held: Num, experts: Experts = NO_EXP
     >>> round(1e6 * float(issue_time(e.but(eager_scans=1.8e-4), 513, 512, Experts(scans=0.5))))
     120
     """
-    h, more = engine.host, larger(engine.host.eager_experts - engine.host.eager, 0.0)
+    h = engine.host
+    more = larger(h.eager_experts - h.eager, 0.0)
     spared = pick(more > 0, experts.spared, 0.0)
     scans = experts.scans * larger(larger(h.eager_scans, h.eager_experts) - h.eager, 0.0)
     eager = launching * (h.eager * (1.0 - spared) + (experts.share - spared) * more + scans)
@@ -233,25 +236,36 @@ def of_experts(timed: Sequence[Timed], s: Scenario) -> Experts:
     return Experts(launches(moe) / every, SPARED * inside * layers / every, launches(scans) / every)
 
 
+def messages(timed: Sequence[Timed]) -> Num:
+    """Messages between stages for one token: from each stage to the next, and one back to the first."""
+    sends = [t.node.count for t in timed if isinstance(t.node, Comm) and t.node.group == "pp"]
+    return add_up(count + smaller(count, 1.0) for count in sends)
+
+
+def heat_of(slower: Num, timed: Sequence[Timed], alone: Num) -> Num:
+    """Factor on the kernels of a pass without prompts, `alone` s in all: that of one with prompts (`prompt_factor`) in
+    the share that FLOPs take of them."""
+    hot = larger(slower, 1.0) - 1.0
+    return 1.0 if is_plain(hot, 0.0) else 1.0 + hot * add_up(map(worked, timed)) / larger(alone, 1e-300)
+
+
 def step(
     timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, fixed: Num, prompts: bool = False
 ) -> Step:
     """The time of one pass: kernels and collectives one after the other, gaps between them, and the host. total =
     max(device, launches) plus the engine's `fixed` costs, of a step and its messages, which are hidden where the
     engine prepares the next step during this one. The excess over the device is the part "host"; parts sum to the
-    total. A negative gap shortens all parts alike (`paced`). prompts: whether the pass has any (`prompt_factor`)."""
-    host, shares, slower = engine.host, by_part(timed), prompt_factor(engine, device)
+    total. A negative gap shortens all parts alike (`paced`). prompts: whether the pass has any (`heat_of`)."""
+    host, shares = engine.host, by_part(timed)
     alone, count = add_up(shares.values()), launches(timed)
-    if not prompts:
-        hot = larger(slower, 1.0) - 1.0
-        slower = 1.0 if is_plain(hot, 0.0) else 1.0 + hot * add_up(map(worked, timed)) / larger(alone, 1e-300)
+    slower = prompt_factor(engine, device)
+    slower = slower if prompts else heat_of(slower, timed, alone)
     if isinstance(host.gap, int | float) and host.gap >= 0 and is_plain(slower, 1.0):
         device_time = alone + count * host.gap
     else:
         roof = add_up(t.node.count * smaller(t.roof, t.time) for t in timed)
         device_time = paced(alone, count * host.gap, roof, slower)
-    sends = [t.node.count for t in timed if isinstance(t.node, Comm) and t.node.group == "pp"]  # and one back
-    fixed = fixed + host.step + add_up(host.message * (n + smaller(n, 1.0)) for n in sends)
+    fixed = fixed + host.step + (0.0 if is_plain(host.message, 0.0) else host.message * messages(timed))
     total = hosted(device_time, count * issue, fixed, host.overlap)
     return Step(total, device_time, alone, shares, timed, device, r, slower)
 

@@ -101,6 +101,10 @@ ISSUED = {"forward": 1 / 3, "backward": 2 / 3}
 """Share of a layer's kernels in a phase: backward, two products for one; what runs again, its share of the forward."""
 
 
+MATRICES = 7.0
+"""Of a dense layer: four of attention, three of a gated feed-forward (docs/decisions/0293)."""
+
+
 def layers_host(s: Scenario) -> tuple[Num, Num]:
     """Host seconds a micro-batch, outside CUDA graphs, 0 where efficiency is not calibrated: at least, to launch all
     layers (and virtual stages whose exchanges run beside another micro-batch); beside kernels, to gather shards."""
@@ -110,8 +114,8 @@ def layers_host(s: Scenario) -> tuple[Num, Num]:
     seen = (1.0 - host.graphed) * (s.efficiency.mode == "calibrated")
     layers: Num = sum(b.count * (experts if isinstance(b.ffn, MoE) else packed + host.layer_host) for b in blocks)
     plans = 0.0 if is_plain(overlap, 0) else m.pp * m.vp * host.chunk_host * (overlap > 0)  # no axis where nothing is
-    routed = (not s.engine.kernels.grouped) / m.ep  # dense: four of attention, three of a gated feed-forward
-    gathers: Num = sum(b.count * (routed * b.ffn.tensors if isinstance(b.ffn, MoE) else 7.0) for b in blocks)
+    routed = (not s.engine.kernels.grouped) / m.ep
+    gathers: Num = sum(b.count * (routed * b.ffn.tensors if isinstance(b.ffn, MoE) else MATRICES) for b in blocks)
     several = (np.asarray(m.zero) >= 3) * (np.asarray(tm.shard_ranks(m)) > 1)
     return (layers + plans) * seen, gathers * host.gather_host * several * seen
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.estimate.capacity import memory_use, needs
+from rooflm.serving.passes import Load, steps_of
 from rooflm.serving.simulate import Pool
-from rooflm.serving.steady import Load, steps_of
 from rooflm.serving.steps import energy_fit
 
 Array = NDArray[Any]

@@ -25,6 +25,7 @@ from rooflm.search.space import Grid
 from rooflm.search.splits import degrees, purchase_usd, runnable_splits
 from rooflm.serving.capacity import capacity
 from rooflm.serving.deploy import make_pool, room_for_prompts, server_for
+from rooflm.serving.passes import Load
 from rooflm.serving.pools import (
     Decoding,
     Prompts,
@@ -36,7 +37,6 @@ from rooflm.serving.pools import (
     transfer_of,
 )
 from rooflm.serving.simulate import Pool
-from rooflm.serving.steady import Load
 from rooflm.sweep.axes import Axis, Point, is_list, nest
 
 Array = NDArray[Any]

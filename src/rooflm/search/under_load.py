@@ -49,8 +49,10 @@ from rooflm.serving import metrics, workload
 from rooflm.serving.capacity import capacity
 from rooflm.serving.deploy import SPREAD, Served, agrees, make_pool, serve, server_for, whole
 from rooflm.serving.highest import broken
+from rooflm.serving.in_step import steps_apart
+from rooflm.serving.passes import Load
 from rooflm.serving.server import Server
-from rooflm.serving.steady import Load, states, steps_apart
+from rooflm.serving.steady import states
 from rooflm.sweep.axes import Axis, Point, accept_columns, is_list, nest
 
 if TYPE_CHECKING:

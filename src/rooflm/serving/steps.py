@@ -69,8 +69,10 @@ EXCHANGE = "exchange"
 """Name of the experts' collectives, whose factor is that of all collectives."""
 SHARED = ("moe_factor", EXCHANGE)
 """Names of what works on the tokens of all ranks of attention together: experts, and what goes to them and back."""
-HEAD, HOT = "head", "hot"
-"""Names of a group's seconds of the output head, which the last stage of a pipeline has alone, and of `worked`."""
+HEAD = "head"
+"""Name under which a group keeps the seconds of the output head, which the last stage of a pipeline has alone."""
+HOT = "hot"
+"""Name under which it keeps what FLOPs take of it (`worked`)."""
 HOST = "host layers"
 """Part of a pass that the host's CPU works on, which no factor of the engine's kernels scales."""
 
@@ -160,7 +162,8 @@ def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tupl
             pairs.append((HEAD, np.asarray(t.total, float)))
         if isinstance(t.node, Op):
             least = t.node.count * np.minimum(t.roof, t.time)
-            pairs += [(f"{factor_name(t)} {ROOF}", np.asarray(least, float)), (HOT, np.asarray(worked(t), float))]
+            pairs.append((f"{factor_name(t)} {ROOF}", np.asarray(least, float)))
+            pairs.append((HOT, np.asarray(worked(t), float)))
             pairs.append(("joules", np.asarray(t.node.count * joules(t, t.node, device, r), float)))
         for name, value in pairs:
             inner = value.ndim == 2 and value.shape[1] > 1
@@ -277,7 +280,8 @@ class StepTable:
         given = engine if engine is not None else s.engine
         e = given if fitted else unfitted(given)
         self.components, self.engine = c, e
-        self.ranks, self.flight = int(s.mapping.dp), int(np.max(most_in_flight(s)))
+        self.ranks = int(s.mapping.dp)
+        self.flight = int(np.max(most_in_flight(s)))
         self.slots = self.ranks * self.flight
         self._uneven = 0.0 if balanced else uneven(self.ranks) * math.sqrt(self.slots)
         self.size = TableSize(int(c.tokens[-1]), int(c.sequences[-1]), int(c.contexts[-1]))
@@ -314,12 +318,11 @@ class StepTable:
         head = p.decode.get(HEAD, np.zeros(shape_d[0])) * float(e.factors.gemm_factor if fitted else 1) * scale
         self._head: Array = np.interp(each, c.sequences, head)
         self._least = least(p.decode, shape_d[:1])[:, None] + least(p.attention, shape_d)
-        counts = c.launches
-        self._gaps = [n * float(e.host.gap) for n in counts]
+        self._gaps = [n * float(e.host.gap) for n in c.launches]
         eager = float(issue_time(e, np.inf, 0, c.experts, s.cluster.launching))
         issue = (eager, e.host.issue_decode, eager)
-        self._issued = [n * float(each) for n, each in zip(counts, issue, strict=True)]
-        self._ungraphed = counts[1] * float(issue_time(e, np.inf, 0, launching=s.cluster.launching))
+        self._issued = [n * float(each) for n, each in zip(c.launches, issue, strict=True)]
+        self._ungraphed = c.launches[1] * float(issue_time(e, np.inf, 0, launching=s.cluster.launching))
         self.copied, self.ahead = float(e.host.copied), e.host.ahead
         stages = int(np.max(s.mapping.pp))
         self.apart = bool(e.host.ahead) and int(np.max(s.mapping.tp * s.mapping.cp)) * stages > 1
