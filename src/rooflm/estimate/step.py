@@ -120,7 +120,9 @@ def by_part(timed: Sequence[Timed]) -> dict[str, Num]:
 
 def worked(t: Timed) -> Num:
     """Seconds that FLOPs take of a node: what heat slows where a pass has no prompts (docs/decisions/0287)."""
-    return 0.0 if t.levels is None else t.node.count * smaller(t.levels[0], t.time)
+    if not isinstance(t.node, Op) or t.rates is None:
+        return 0.0
+    return t.node.count * smaller(t.node.flops / t.rates.peak[t.node.rate], t.time)
 
 
 def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
