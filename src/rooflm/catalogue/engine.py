@@ -76,6 +76,7 @@ class Kernels:
     reduce_bits: Num = number(16.0, "bits a value of large all-reduces carries (quick reduce: 4.5, 6.5 or 8.5)", low=1)
     experts: str = word("", "libraries of experts' products, with commas; -NAME: its release lacks one (none: usual)")
     many_experts: str = named("as `experts`, besides, of layers of more experts than so many: moe_wna16:32")
+    experts_of: str = word("", "as `experts`, besides, of a family in a type, with commas: cutlass:minimax_m2/nvfp4")
     untuned: str = word("", "whose kernels take products of blocks that its library is not tuned for (none: its own)",
                         ("", "ck", "triton", "flashinfer"))  # fmt: skip
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")
