@@ -279,7 +279,7 @@ def test_no_rows_stray_where_tokens_go_to_their_experts_alone() -> None:
         for more in ({}, {"engine.exchange": "all_to_all"})
     )  # fmt: skip
     assert wide.tpot == pytest.approx(alike.tpot)  # 32 ranks never gather
-    assert 768 / wide.tpot == pytest.approx(13386, rel=0.12)  # LMSYS, 2025-09-25: tokens a second and GPU, 48 ranks
+    assert 768 / wide.tpot == pytest.approx(13386, rel=0.1)  # LMSYS, 2025-09-25: tokens a second and GPU, 48 ranks
     assert wide.decode_parts["moe"] < 0.3 * wide.tpot
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rooflm.catalogue.engine import INF, Engine
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MLA, Model
-from rooflm.graph.ops import Comm, Op
+from rooflm.graph.ops import OVER_CACHE, Comm, Op
 from rooflm.kernels.derating import derating, drawn, held
 from rooflm.kernels.expert_kernels import called_once, routed_inside
 from rooflm.kernels.rates import Rates
@@ -119,8 +119,9 @@ def by_part(timed: Sequence[Timed]) -> dict[str, Num]:
 
 
 def worked(t: Timed) -> Num:
-    """Seconds that FLOPs take of a node: what heat slows where a pass has no prompts (docs/decisions/0287)."""
-    if not isinstance(t.node, Op) or t.rates is None:
+    """Seconds that FLOPs take of a product: what heat slows where a pass has no prompts (docs/decisions/0287). Attention
+    over the cache waits for memory and exponentials instead (0288)."""
+    if not isinstance(t.node, Op) or t.rates is None or t.node.kind in OVER_CACHE:
         return 0.0
     return t.node.count * smaller(t.node.flops / t.rates.peak[t.node.rate], t.time)
 
