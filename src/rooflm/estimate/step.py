@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import INF, Engine
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MLA, Model
@@ -119,8 +120,7 @@ def by_part(timed: Sequence[Timed]) -> dict[str, Num]:
 
 
 def worked(t: Timed) -> Num:
-    """Seconds that FLOPs take of a product: what heat slows where a pass has no prompts (docs/decisions/0287). Attention
-    over the cache waits for memory and exponentials instead (0288)."""
+    """Seconds of a product's FLOPs, slowed by heat where a pass has no prompts (docs/decisions/0287, 0288)."""
     if not isinstance(t.node, Op) or t.rates is None or t.node.kind in OVER_CACHE:
         return 0.0
     return t.node.count * smaller(t.node.flops / t.rates.peak[t.node.rate], t.time)
@@ -181,8 +181,9 @@ def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
 
 def captured(engine: Engine, model: Model) -> Num:
     """Most tokens of a prefill pass that a CUDA graph covers for this model."""
-    latent = any(isinstance(b.mixer, MLA) for b in model.blocks)
-    return smaller(engine.host.captured, engine.host.captured_latent) if latent else engine.host.captured
+    h, latent = engine.host, any(isinstance(b.mixer, MLA) for b in model.blocks)
+    most = smaller(h.captured, h.captured_latent) if latent else h.captured
+    return 0.0 if model.family in listed(h.uncaptured) else most
 
 
 def graphed(engine: Engine, context: Num) -> Num:
