@@ -93,7 +93,7 @@ def test_kernels_of_whole_vectors_are_those_that_the_engine_names() -> None:
     named = {v: replace(s, engine=s.engine.but(vectorised=v)) for v in ("", "norm", "all")}
     kinds = {v: infer_scenario(one).decode_parts for v, one in named.items()}
     assert kinds["norm"]["norm"] < 0.5 * kinds[""]["norm"]
-    assert kinds["norm"]["mlp"] == kinds[""]["mlp"]  # its activation
+    assert kinds["norm"]["mlp"] == pytest.approx(kinds[""]["mlp"], rel=1e-3)  # its activation; heat is of the whole step
     assert kinds["all"]["mlp"] < kinds["norm"]["mlp"]
 
 
@@ -117,7 +117,7 @@ def test_a_cache_of_integers_costs_a_few_operations_a_query_head() -> None:
     assert tpot(plain) == tpot(plain, int_convert=1e3)  # 16 bits
     grouped = tpot(a100, int_convert=5.0) - tpot(a100, int_convert=0.0)
     shared = tpot(a100, int_convert=5.0, kv_shared=16) - tpot(a100, int_convert=0.0, kv_shared=16)
-    assert grouped == pytest.approx(4 * shared, rel=1e-6)  # 32 query heads, 8 KV heads
+    assert grouped == pytest.approx(4 * shared, rel=1e-3)  # 32 query heads, 8 KV heads
 
 
 def test_an_engine_that_converts_no_fp8_keeps_integers() -> None:

@@ -260,13 +260,13 @@ def test_predictions_take_the_kernel_of_each_group() -> None:
     s = build_inference(model="llama-7b", gpu="l40s", engine="sglang", quant="fp16").scenario
 
     def op(kv: Any) -> Op:
-        return Op("attention", "attention", "decode_attention", 1, 0.0, 0.0, (8, 1024, 32, kv, 128, 128, np.inf),
+        return Op("attention", "attention", "decode_attention", 1, 0.0, 0.0 * kv, (8, 1024, 32, kv, 128, 128, np.inf),
                   (2.0, 2.0, 2.0))  # fmt: skip
 
-    def taken(kv: Any, shape: tuple[int, ...] = ()) -> Any:
-        return kernel_times([op(kv)], shape, np.zeros((1, *shape)), s)[0]
+    def taken(kv: Any) -> Any:
+        return kernel_times([op(kv)], [0.0], s)[0]
 
-    grid = taken(np.array([32.0, 8.0]), (2,))
+    grid = taken(np.array([32.0, 8.0]))
     for kv, name, cell in ((32.0, "decode-few", grid[0]), (8.0, "decode", grid[1])):
         row = chosen("decode", "l40s", "sglang", group=32 / kv).row
         expected = decode(8, 1024, 32, kv, **DEVICES["l40s"][1], c=typed(DecodeConstants, row))
@@ -280,12 +280,12 @@ def test_a_grid_may_hold_every_kernel() -> None:
     s = build_inference(model="llama-7b", gpu="h100-sxm-80gb", engine="trtllm", quant="fp16").scenario
     kv = np.array([64.0, 8.0, 1.0])
 
-    def taken(kv: Any, shape: tuple[int, ...] = ()) -> Any:
+    def taken(kv: Any) -> Any:
         shaped = (8, 1024, 64, kv, 128, 128, np.inf)
-        op = Op("attention", "attention", "decode_attention", 1, 0.0, 0.0, shaped, (2.0, 2.0, 2.0))
-        return kernel_times([op], shape, np.zeros((1, *shape)), s)[0]
+        op = Op("attention", "attention", "decode_attention", 1, 0.0, 0.0 * kv, shaped, (2.0, 2.0, 2.0))
+        return kernel_times([op], [0.0], s)[0]
 
-    assert taken(kv, (3,)) == pytest.approx([float(taken(each)) for each in kv], rel=1e-12)
+    assert taken(kv) == pytest.approx([float(taken(each)) for each in kv], rel=1e-12)
 
 
 @pytest.mark.parametrize(("batch", "length", "heads", "groups", "tile", "measured"), [

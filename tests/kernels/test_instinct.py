@@ -298,7 +298,7 @@ def test_blocks_of_a_graph_beyond_a_sequence_take_time() -> None:
         return tpot(model, "mi300x", batch, engine=engine, sets=given)
 
     told = step(graph_length=8192)  # 32 blocks a head and sequence, where the model's longest context has 1,024
-    assert step() > 1.3 * told > 1.3 * step(empty_block=0)
+    assert step() > 1.25 * told > 1.25 * step(empty_block=0)
     more = [step(batch=b) - step(batch=b, empty_block=0) for b in (16, 64)]
     assert more[1] == pytest.approx(4 * more[0], rel=0.01)
     assert step(engine="atom") == step(engine="atom", graph_length=8192)  # kernels of its own

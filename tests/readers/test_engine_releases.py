@@ -61,8 +61,8 @@ ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
         ("llama.cpp-metal-b5000", "llama.cpp-metal-2025-04"),
         ("llama.cpp-metal-b5330", "llama.cpp-metal-2025-02"),
         ("llama.cpp-metal-b8000", "llama.cpp-metal"),
-        ("llama.cpp-b5000", "llama.cpp-2025-02"),
-        ("llama.cpp-b3200", "llama.cpp-2025-02"),
+        ("llama.cpp-b5000", "llama.cpp-2024-10"),
+        ("llama.cpp-b3200", "llama.cpp-2024-10"),
         ("llama.cpp-b3000", "llama.cpp-2024-05"),
         ("hf-4.31", "hf-eager-4.28"),
         ("hf-4.46.3", "hf-eager-4.36"),
@@ -144,7 +144,7 @@ def test_an_engine_without_a_number_is_refused() -> None:
 
 def test_a_release_takes_its_build_for_the_card() -> None:
     found = [build_for(name, "rocm") for name in ("vllm-0.10.1", "vllm-0.18", "llama.cpp-b7000", "sglang-0.5.7")]
-    assert found == ["vllm-0.8-rocm", "vllm-0.14-rocm", "llama.cpp-rocm-2025-12", "sglang-0.5.6-rocm"]
+    assert found == ["vllm-0.8-rocm", "vllm-0.14-rocm", "llama.cpp-rocm-2025-10", "sglang-0.5.6-rocm"]
 
 
 def test_an_older_build_is_not_faster_than_a_newer_one() -> None:

@@ -309,7 +309,7 @@ def schemes_near(quant: Quant, device: Device, engine: str) -> str:
     >>> schemes_near(PRESETS["int8"], load_device("m3-max"), "hf-eager")
     ' (no other assumed here runs int8; llama.cpp runs q8_0, mlx runs int8-wo)'
     """
-    *others, last = engines_instead("inference")
+    *others, last = (engine, "") if engine == usual_engine("inference") else engines_instead("inference")
     if engine != last:
         return ""
     off = {name: abs(float(q.weight_bytes / quant.weight_bytes) - 1.0) for name, q in PRESETS.items() if not q.wide}

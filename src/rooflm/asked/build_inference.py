@@ -448,7 +448,8 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     draft = generating(given["draft"], "draft") if given["draft"] else None
     spec = drafting(Speculation(**guessed, draft=draft))
     if not away.off and given["host_bandwidth"] is None:
-        assumed.append(f"host memory {float(np.max(away.bandwidth)) / 1e9:g} GB/s")
+        drawn = float(np.max(runner.host.cpu_share))
+        assumed.append(f"host memory {float(np.max(away.bandwidth)) / 1e9:g} GB/s, of which its CPU draws {drawn:.0%}")
     made = Scenario(found, Workload(), mapping, machine, runner, scheme, mode, speculation=spec, offload=away,
                     adapters=Adapters(**fields_at("adapters", "infer", given)))  # fmt: skip
     return Deployed(made, (*assumed, *computed_wider(made)))

@@ -118,6 +118,8 @@ class Kernels:
     row_rate: Num = number(0.0, "the same of gathering, quantising and writing rows, which goes with products", "FLOP")
     expert_rows: Num = count(INF, "most tokens of a pass whose quantised experts' products vector kernels take", 1)
     expert_spread: str = named("bytes a value to which a scheme's experts are spread for a library product each")
+    library_calls: Num = number(0.0, "time of a library's call a product and 16-bit expert that a token chose", "s")
+    narrow_calls: Num = number(0.0, "the same of quantised experts, where those are visited one by one", "s")
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     vector_rows: Num = count(8, "most rows of these (ggml-cuda: MMVQ_MAX_BATCH_SIZE)", 1)
     unpacked: str = named("values of a scheme's weights (wide ones aside) a clock that an SM unpacks in these")
@@ -226,6 +228,7 @@ class Host:
     ahead: bool = flag(False, "processes beside the scheduler launch a pass with prompts while the step before it runs")
     gap: Num = number(0.0, "device idle time between two dependent kernels (negative: launches overlap)", "s",
                       low=-1.25e-6)  # fmt: skip  # the shortest kernels take 1.3 us
+    cpu_share: Num = share(1.0, "share of the rate of the host's memory that layers on its CPU draw", above=True)
     expert_launch: Num = number(0.0, "training: time of each expert's own kernels over that of its work", "s")
     moe_host: Num = number(0.0, "training: host time of a layer of experts and a micro-batch, kernel by kernel", "s")
     gather_host: Num = number(0.0, "training: host time of each matrix that ZeRO 3 gathers alone, a micro-batch", "s")

@@ -1,8 +1,8 @@
 """Time of what the host computes or sends where layers or experts stay in its memory.
 
-Decoding, the host's CPU reads the weights (of experts those that some token picked) and the cache of its layers from
-its own memory, while the device waits: layers follow each other. Long prompts run on the device, to which the weights
-are sent over the link, as llama.cpp does for batches of 32 tokens and more."""
+Decoding, the host's CPU reads the weights (of experts those that some token picked) and the cache of its layers at a
+share of its memory's rate, while the device waits: layers follow each other. Long prompts run on the device, to which
+the weights are sent over the link, as llama.cpp does for batches of 32 tokens and more."""
 
 from __future__ import annotations
 
@@ -37,11 +37,9 @@ def host_bytes(s: Scenario, tokens: Num, context: Num) -> tuple[Num, Num]:
     cache: Num = 0.0
     for block, whole, alone in away(model, s.offload):
         f = block.ffn
-        routed: Num = 0.0
-        picked: Num = 0.0
-        if isinstance(f, MoE):
-            each = matrix_params(model.hidden, f.width, f.gated)
-            routed, picked = f.experts * each, distinct_experts(f.experts, f.top_k, larger(tokens, 1.0)) * each
+        each = matrix_params(model.hidden, f.width, f.gated) if isinstance(f, MoE) else 0.0
+        routed = each * f.experts if isinstance(f, MoE) else 0.0
+        picked = each * distinct_experts(f.experts, f.top_k, larger(tokens, 1.0)) if isinstance(f, MoE) else 0.0
         rest = mixer_params(block.mixer, model.hidden) + ffn_params(f, model.hidden) - routed
         weights = weights + (whole * (rest + picked) + alone * picked) * q.weight_bytes
         one = replace(model, blocks=(replace(block, count=1, layers=1),))
@@ -52,10 +50,10 @@ def host_bytes(s: Scenario, tokens: Num, context: Num) -> tuple[Num, Num]:
 def prompt_seconds(s: Scenario, tokens: Num) -> Num:
     """Seconds that the host adds to a pass of so many prompt tokens."""
     weights, _ = host_bytes(s, tokens, s.workload.prompt)
-    return pick(tokens >= SENT, weights / s.offload.link, weights / s.offload.bandwidth)
+    return pick(tokens >= SENT, weights / s.offload.link, weights / s.offload.bandwidth / s.engine.host.cpu_share)
 
 
 def decode_seconds(s: Scenario, sequences: Num, context: Num) -> Num:
     """Seconds that the host adds to a decode step of so many sequences at a mean context."""
     weights, cache = host_bytes(s, sequences, context)
-    return (weights + sequences * cache) / s.offload.bandwidth
+    return (weights + sequences * cache) / s.offload.bandwidth / s.engine.host.cpu_share

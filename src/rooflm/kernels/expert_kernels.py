@@ -251,8 +251,9 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     time = pick((tokens >= TILE_ROWS) & (op.widths[0] < 2) & (tiled > 0), tiled, time)
     time = time + smaller(local, pairs) * expert * 2.0 * wide / (r.dram * undone)
     time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
-    host = k.expert_looks / undone
-    return time + host * pick(tokens > 1, 2.0 + gated, 0.0) * experts * tokens * top_k
+    call = pick(op.widths[0] < 2, k.narrow_calls, k.library_calls)
+    host = k.expert_looks * experts * tokens * top_k + call * distinct_experts(experts, top_k, tokens)
+    return time + pick(tokens > 1, 2.0 + gated, 0.0) * host / undone
 
 
 def tiled_time(op: Op, s: Scenario) -> Num:
@@ -261,8 +262,7 @@ def tiled_time(op: Op, s: Scenario) -> Num:
     k, (tokens, hidden, width, experts, local, top_k, gated) = s.engine.kernels, op.shape
     routing = routed(tokens, top_k, experts, experts / local, popularity(experts, top_k, k.skew))
     rows = TILE_ROWS * routing.experts * pieces(routing.rows / routing.experts, TILE_ROWS, routing.spread)
-    each = rows / taken(s, k.tile_rate) + routing.rows / taken(s, k.row_rate)
-    return 2.0 * (2.0 + gated) * hidden * width * each
+    return 2.0 * (2.0 + gated) * hidden * width * (rows / taken(s, k.tile_rate) + routing.rows / taken(s, k.row_rate))
 
 
 TILE_ROWS = 128.0

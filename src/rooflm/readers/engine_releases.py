@@ -68,7 +68,7 @@ def row_of_release(plain: str, release: str) -> str | None:
     """Of an engine's rows, the newest whose range holds a release, or None.
 
     >>> row_of_release("vllm", "0.10.1"), row_of_release("llama.cpp", "b5000"), row_of_release("vllm", "9.0")
-    ('vllm-0.8', 'llama.cpp-2025-02', None)
+    ('vllm-0.8', 'llama.cpp-2024-10', None)
     """
     asked = numbers(release)
     return next((row for row in rows_of_releases(plain) if in_range(row, asked)), None)
@@ -96,7 +96,7 @@ def row_named(name: str) -> str | None:
     engine is named with a release.
 
     >>> row_named("vllm-0.8.5"), row_named("llama.cpp-rocm-b7000"), row_named("vllm-9.0"), row_named("vllm-nightly")
-    ('vllm-0.8', 'llama.cpp-rocm-2025-12', 'vllm', None)
+    ('vllm-0.8', 'llama.cpp-rocm-2025-10', 'vllm', None)
     """
     plain, release = split_release(name)
     return row_of_release(plain, release) or next(iter(by_range(plain, release)), plain) if plain else None

@@ -17,8 +17,7 @@ class Offload:
 
     layers: Num = count(0, "whole layers in the host's memory, with their cache", low=0)
     experts: Num = count(0, "layers whose routed experts alone are in the host's memory", low=0)
-    bandwidth: Num = number(60e9, "bandwidth that the host's memory reaches", "bytes/s", above=True)
-    """Two channels of DDR5-5600 have 89.6 GB/s."""
+    bandwidth: Num = number(89.6e9, "rate of the host's memory (two channels of DDR5-5600)", "bytes/s", above=True)
     link: Num = number(25e9, "bandwidth between host and device (PCIe 4.0 x16 reaches 25 GB/s)", "bytes/s", above=True)
 
     @property

@@ -109,7 +109,7 @@ SPECULATION = [
 HOST = [
     Column("cpu_layers", "whole layers in the host's memory, on its CPU", "whole", "1", PREDICTED),
     Column("cpu_experts", "layers whose experts alone are there", "whole", "1", PREDICTED),
-    Column("host_bandwidth", "what the host's memory reaches", "number", "B/s", PREDICTED),
+    Column("host_bandwidth", "rate of the host's memory, channels by 8 bytes a transfer", "number", "B/s", PREDICTED),
 ]
 ADAPTERS = [
     Column("adapters", "adapters held on the devices, each request asking for one (0 or blank: none)", "whole", "1",
