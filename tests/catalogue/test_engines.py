@@ -93,7 +93,7 @@ def test_kernels_of_whole_vectors_are_those_that_the_engine_names() -> None:
     named = {v: replace(s, engine=s.engine.but(vectorised=v)) for v in ("", "norm", "all")}
     kinds = {v: infer_scenario(one).decode_parts for v, one in named.items()}
     assert kinds["norm"]["norm"] < 0.5 * kinds[""]["norm"]
-    assert kinds["norm"]["mlp"] == pytest.approx(kinds[""]["mlp"], rel=1e-3)  # its activation; heat is of the whole step
+    assert kinds["norm"]["mlp"] == pytest.approx(kinds[""]["mlp"], rel=1e-3)  # its activation; heat is of a whole step
     assert kinds["all"]["mlp"] < kinds["norm"]["mlp"]
 
 

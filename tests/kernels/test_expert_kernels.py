@@ -199,7 +199,7 @@ def test_many_experts_have_a_library_of_their_own_in_a_release() -> None:
 
 
 def test_a_family_has_a_library_of_its_own_for_a_type() -> None:
-    """SGLang's experts of MiniMax-M2 in nvfp4 on Blackwell are CUTLASS' to 0.5.13 (pull request 32229: 142.9 tokens/s of
+    """SGLang's experts of MiniMax-M2 in nvfp4 on Blackwell are CUTLASS' to 0.5.13 (request 32229: 142.9 tokens/s of
     one client and 7,195 of 128 on four GB200, where TensorRT-LLM's with a router beside have 198.7 and 9,717)."""
     given = {"gpu": "gb200", "gpus": 4, "tp": 4, "quant": "nvfp4-experts", "prompt": 1024, "output": 1024}
     for batch, told in ((1, 142.9 / 198.7), (128, 7194.9 / 9716.7)):
