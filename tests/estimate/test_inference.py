@@ -279,7 +279,7 @@ def test_no_rows_stray_where_tokens_go_to_their_experts_alone() -> None:
         for more in ({}, {"engine.exchange": "all_to_all"})
     )  # fmt: skip
     assert wide.tpot == pytest.approx(alike.tpot)  # 32 ranks never gather
-    assert 768 / wide.tpot == pytest.approx(13386, rel=0.12)  # LMSYS, 2025-09-25, 48 ranks; decision 287: 0.89
+    assert 768 / wide.tpot == pytest.approx(13386, rel=0.1)  # LMSYS, 2025-09-25: tokens a second and GPU, 48 ranks
     assert wide.decode_parts["moe"] < 0.3 * wide.tpot
 
 
@@ -351,3 +351,13 @@ def test_a_model_without_a_cache_fits_beside_a_static_fraction_in_any_batch() ->
     e = infer("bge-m3", gpu="a100-sxm-80gb", engine="sglang-0.4.3", batch=7)
     assert e.fits
     assert e.max_batch > 1e9
+
+
+def test_a_family_of_which_no_graph_holds_prompts_has_pythons_launches() -> None:
+    """SGLang 0.5.10 captures prompts of DeepSeek-R1, not of V3.2, whose attention is sparse (its documentation,
+    "Piecewise CUDA Graph", Compatibility); decoding is captured for both."""
+    asked = {"gpu": "b300", "gpus": 8, "tp": 8, "prompt": 128, "output": 16, "engine": "sglang-0.5.10"}
+    for model, more in (("deepseek-r1", 1.0), ("deepseek-v3.2", 1.2)):
+        told, every = (infer(model, **asked, sets=s) for s in ({}, {"engine.uncaptured": ""}))
+        assert float(told.tpot) == pytest.approx(float(every.tpot))
+        assert float(told.ttft) >= more * float(every.ttft) and (more > 1 or float(told.ttft) == float(every.ttft))

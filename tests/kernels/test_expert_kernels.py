@@ -196,3 +196,18 @@ def test_many_experts_have_a_library_of_their_own_in_a_release() -> None:
             for names in ("", "moe_wna16:32")
         )
         assert (own > 1.2 * usual) is slower and (slower or own == usual), model
+
+
+def test_a_family_has_a_library_of_its_own_for_a_type() -> None:
+    """SGLang's experts of MiniMax-M2 in nvfp4 on Blackwell are CUTLASS' to 0.5.13 (request 32229: 142.9 tokens/s of
+    one client and 7,195 of 128 on four GB200, where TensorRT-LLM's with a router beside have 198.7 and 9,717)."""
+    given = {"gpu": "gb200", "gpus": 4, "tp": 4, "quant": "nvfp4-experts", "prompt": 1024, "output": 1024}
+    for batch, told in ((1, 142.9 / 198.7), (128, 7194.9 / 9716.7)):
+        own, later = (
+            float(rooflm.infer("minimax-m2", **given, batch=batch, engine=e).output_tokens_per_s)
+            for e in ("sglang-0.5.10", "sglang-0.5.14")
+        )
+        assert own / later == pytest.approx(told, rel=0.15)
+    given |= {"quant": "fp8-block", "gpu": "h200"}
+    assert len({float(rooflm.infer("minimax-m2", **given, engine="sglang", sets=s).tpot)
+                for s in ({}, {"engine.experts_of": ""})}) == 1  # fmt: skip

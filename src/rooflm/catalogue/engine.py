@@ -76,6 +76,7 @@ class Kernels:
     reduce_bits: Num = number(16.0, "bits a value of large all-reduces carries (quick reduce: 4.5, 6.5 or 8.5)", low=1)
     experts: str = word("", "libraries of experts' products, with commas; -NAME: its release lacks one (none: usual)")
     many_experts: str = named("as `experts`, besides, of layers of more experts than so many: moe_wna16:32")
+    experts_of: str = word("", "as `experts`, besides, of a family in a type, with commas: cutlass:minimax_m2/nvfp4")
     untuned: str = word("", "whose kernels take products of blocks that its library is not tuned for (none: its own)",
                         ("", "ck", "triton", "flashinfer"))  # fmt: skip
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")
@@ -208,6 +209,7 @@ class Host:
     experts_once: bool = flag(False, "one call issues its own experts' kernels (not Triton's, nor beside its blocks)")
     captured: Num = count(0, "most tokens of a pass with prompts that CUDA graphs hold", 0)
     captured_latent: Num = count(INF, "the same of models with latent attention (MLA), where that is fewer", 0)
+    uncaptured: str = word("", "families (model_type) of which they hold no pass with prompts, with commas")
     graphed_sequences: Num = count(INF, "most sequences of a decoding pass that they hold (0: it has none)", 0)
     graphs: str = sizes("under load (`serve`): sequences of decoding CUDA graphs, to which fewer are padded")
     step: Num = number(0.0, "host time a forward pass", "s")

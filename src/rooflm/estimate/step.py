@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import INF, Engine
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MLA, Model
-from rooflm.graph.ops import Comm, Op
+from rooflm.graph.ops import OVER_CACHE, Comm, Op
 from rooflm.kernels.derating import derating, drawn, held
 from rooflm.kernels.expert_kernels import called_once, routed_inside
 from rooflm.kernels.rates import Rates
@@ -120,8 +121,8 @@ def by_part(timed: Sequence[Timed]) -> dict[str, Num]:
 
 
 def worked(t: Timed) -> Num:
-    """Seconds that FLOPs take of a node: what heat slows where a pass has no prompts (docs/decisions/0287)."""
-    if not isinstance(t.node, Op) or t.rates is None:
+    """Seconds of a product's FLOPs, slowed by heat where a pass has no prompts (docs/decisions/0287, 0288)."""
+    if not isinstance(t.node, Op) or t.rates is None or t.node.kind in OVER_CACHE:
         return 0.0
     return t.node.count * smaller(t.node.flops / t.rates.peak[t.node.rate], t.time)
 
@@ -182,8 +183,9 @@ def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
 
 def captured(engine: Engine, model: Model) -> Num:
     """Most tokens of a prefill pass that a CUDA graph covers for this model."""
-    latent = any(isinstance(b.mixer, MLA) for b in model.blocks)
-    return smaller(engine.host.captured, engine.host.captured_latent) if latent else engine.host.captured
+    h, latent = engine.host, any(isinstance(b.mixer, MLA) for b in model.blocks)
+    most = smaller(h.captured, h.captured_latent) if latent else h.captured
+    return 0.0 if model.family in listed(h.uncaptured) else most
 
 
 def graphed(engine: Engine, context: Num) -> Num:

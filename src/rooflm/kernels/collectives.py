@@ -189,8 +189,7 @@ def ranks_in_tiers(n: Num, sizes: Sequence[Num], stride: Num = 1) -> tuple[Num, 
     >>> [float(g) for g in ranks_in_tiers(16, (8, 1024))], [float(g) for g in ranks_in_tiers(16, (8, 1024), stride=4)]
     ([8.0, 16.0], [2.0, 16.0])
     """
-    inner = [smaller(larger(size / stride, 1.0), n) for size in sizes[:-1]]
-    return (*inner, n * 1.0)
+    return (*(smaller(larger(size / stride, 1.0), n) for size in sizes[:-1]), n * 1.0)
 
 
 def hierarchical(

@@ -93,8 +93,7 @@ FACTORS = {
 
 def _unfused(op: Op, peak: Num, r: Rates) -> Num:
     """Plain batched products: a share of the roofline (`peak` in FLOP/s) and a floor a kernel."""
-    roof = larger(op.flops / (UNFUSED * peak), op.bytes / (UNFUSED * r.dram))
-    return roof + UNFUSED_FLOOR * op.launches
+    return larger(op.flops / (UNFUSED * peak), op.bytes / (UNFUSED * r.dram)) + UNFUSED_FLOOR * op.launches
 
 
 def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:

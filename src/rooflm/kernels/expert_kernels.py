@@ -159,6 +159,7 @@ def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...
     k = s.engine.kernels
     most = max((np.max(b.ffn.experts) for b in s.model.blocks if isinstance(b.ffn, MoE)), default=0)
     further = [name for name, few in (part.split(":") for part in k.many_experts.split()) if most > float(few)]
+    further += [n.partition(":")[0] for n in listed(k.experts_of) if n.endswith(f":{s.model.family}/{w.quant}")]
     return choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, ", ".join([k.experts, *further]), k.launched)
 
 

@@ -71,8 +71,7 @@ def imbalance(tokens: Num, top_k: Num, experts: Num, ep: Num, skew: Num = 0.0) -
     >>> float(imbalance(1024, 8, 128, 1, 1.5)), round(float(imbalance(1024, 8, 128, 8, 1.5)), 2)
     (1.0, 1.52)
     """
-    scatter = sqrt(skew * skew * ep / experts + ep / larger(tokens * top_k, 1.0))
-    return 1.0 + largest_of(ep) * scatter
+    return 1.0 + largest_of(ep) * sqrt(skew * skew * ep / experts + ep / larger(tokens * top_k, 1.0))
 
 
 WITHIN = 0.76
@@ -107,8 +106,7 @@ def pieces(rows: Num, tile: Num, spread: Num) -> Num:
     (3.0, 2.59)
     """
     x = larger(rows - 1.0, 0.0) / tile
-    mean = 1.0 + x + 0.5 * (1.0 - 1.0 / tile) * expm1(-x)
-    return pick(spread > 0, mean, ceil(rows / tile))
+    return pick(spread > 0, 1.0 + x + 0.5 * (1.0 - 1.0 / tile) * expm1(-x), ceil(rows / tile))
 
 
 def grouped_gemm_time(
@@ -136,8 +134,7 @@ def grouped_gemm_time(
     on_sm = np.min(pieces(tiles, sms, routing.spread) * (larger(compute, memory) + c.wave), axis=0)
     moved = routing.experts * n * k * weight_bytes * fetched + routing.rows * (k * act_bytes + n * 2.0)
     dram = moved / (c.eff_m * bandwidth)
-    dram = dram + filling_soon(dram, c.ramp)
-    return np.asarray(smooth_max(JOINED, on_sm, dram))
+    return np.asarray(smooth_max(JOINED, on_sm, dram + filling_soon(dram, c.ramp)))
 
 
 def _stack(first: Num, second: Num, rank: int) -> NDArray[Any]:

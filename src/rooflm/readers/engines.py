@@ -194,7 +194,7 @@ def _constants(given: Mapping[str, Any], label: str) -> dict[str, Any]:
     return found
 
 
-LIBRARIES = ("experts", "many_experts")
+LIBRARIES = ("experts", "many_experts", "experts_of")
 """Fields that name libraries of experts' products."""
 
 
