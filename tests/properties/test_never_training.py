@@ -21,7 +21,7 @@ def steps(model: str, **asked: Any) -> dict[str, float]:
 def test_frameworks_differ_by_a_few_times(model: str) -> None:
     """Experts that one tensor holds are no loop of gathers: gpt-oss under DeepSpeed's ZeRO 3 took 20 times as long."""
     found = steps(model, gpus=64, batch=64)
-    assert max(found.values()) < 5 * min(found.values()), found
+    assert found["megatron"] / 5 < min(found.values()) < max(found.values()) < 5 * found["megatron"], found
 
 
 @pytest.mark.parametrize(("model", "most"), [("qwen3-30b-a3b", 10), ("mixtral-8x7b", 5)])
@@ -29,7 +29,7 @@ def test_so_they_do_in_stages(model: str, most: float) -> None:
     """Where no stage of ZeRO is asked for, a pipeline has one that its framework runs. A loop over 128 experts, launch
     by launch, is slower still: ms-swift's page has 91.2 s a step under DeepSpeed, 9.6 under Megatron-LM."""
     found = steps(model, gpus=64, batch=512, tp=2, pp=4)
-    assert max(found.values()) < most * min(found.values()), found
+    assert found["megatron"] / 5 < min(found.values()) < max(found.values()) < most * found["megatron"], found
 
 
 GENERATIONS = (
