@@ -372,7 +372,7 @@ def infer(
       adapter_modules: Products that they adapt, such as qkv,out (default: all).
       cpu_layers: Whole layers in the host's memory, on its CPU (llama.cpp: all less -ngl).
       cpu_experts: Layers whose experts alone are there (llama.cpp: --n-cpu-moe).
-      host_bandwidth (B/s): What the host's memory reaches, such as 60GB/s.
+      host_bandwidth (B/s): Rate of the host's memory, such as 89.6GB/s of two channels of DDR5-5600.
       quant: Scheme, such as w16a16kv16, w4a16kv8, fp8, nvfp4.
       engine: Engine, of a release as vllm-0.11 (default: vllm; ideal without overheads).
       efficiency: calibrated, ideal, or factors such as 0.7,0.9.
@@ -669,7 +669,7 @@ def serve(
       adapter_modules: Products that they adapt, such as qkv,out (default: all).
       cpu_layers: Whole layers in the host's memory, on its CPU (llama.cpp: all less -ngl).
       cpu_experts: Layers whose experts alone are there (llama.cpp: --n-cpu-moe).
-      host_bandwidth (B/s): What the host's memory reaches, such as 60GB/s.
+      host_bandwidth (B/s): Rate of the host's memory, such as 89.6GB/s of two channels of DDR5-5600.
       concurrency: Closed loop: clients that wait for their answer; with a rate: requests at a time.
       rate (1/s): Open loop: requests/s (of a trace: its mean rate).
       trace: Requests from a .csv, .jsonl or .json file.
