@@ -56,7 +56,7 @@ def answer(asked: Asked) -> Answer:
     flat = [{"name": n, **{k: float(v(e)) for k, _, v, *_ in METRICS}} for n, (*_, e) in zip(names, made, strict=True)]
     python = "\n\n".join(as_python("infer", given, f"answer_{side}") for side, given, _ in made)
     command = "\n".join(as_command("infer", given) for _, given, _ in made)
-    notes = folded(made[0][2].assumed)
+    notes = folded([*made[0][2].assumed, *made[0][2].warnings])
 
     def data() -> dict[str, Any]:
         return {"scenarios": [{"name": n, **e.to_dict()} for n, (*_, e) in zip(names, made, strict=True)]}
