@@ -39,8 +39,8 @@ class UnknownNameError(RooflmError):
         self, what: str, name: str, known: Iterable[str], hint: str = "", near: list[str] | None = None
     ) -> None:
         near = near_matches(name, known) if near is None else near
-        tail = f": did you mean {' or '.join(map(repr, near))}?" if near else f"; see `rooflm list {what.lower()}s`"
-        super().__init__(f"unknown {what} {name!r}{tail}{hint}")
+        tail = f": did you mean {' or '.join(map(repr, near))}" if near else f"; see `rooflm list {what.lower()}s`"
+        super().__init__(f"unknown {what} {name!r}{tail}{hint}{'?' * bool(near)}")
         self.near = near
 
 

@@ -11,7 +11,7 @@ from rooflm.validation.columns import COLUMNS
 
 def test_every_name_leads_to_an_option_that_exists() -> None:
     names = {}
-    for one in ("infer", "train", "serve"):
+    for one in ("infer", "train", "serve", "list"):
         commands = typer.main.get_command(build_app([one])).commands  # type: ignore[attr-defined]
         names[one] = {name for option in commands[one].params for name in option.opts}
     for ours, theirs in OTHER_NAMES.items():

@@ -36,7 +36,10 @@ def test_lists_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_warm_up_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "llama-3.1-8b", "--gpu", "h100", "--concurrency", "4,8", "--output", "16"]) == 0
-    assert "the first 4 requests are warm-up (8: 8)" in " ".join(capsys.readouterr().out.split())
+    out = " ".join(capsys.readouterr().out.split())
+    assert "each client's first request is warm-up;" in out and out.count("warm-up") == 1
+    assert main(["serve", "llama-3.1-8b", "--gpu", "h100", "--warmup", "3", "--output", "16"]) == 0
+    assert "the first 3 requests are warm-up" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_refused_combination_is_marked_and_refuses_no_other(capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,7 +78,7 @@ def test_the_first_wave_is_warm_up() -> None:
     assert counted.ttft_s["p95"] > 3 * short.ttft_s["p95"]
     assert short.values()["warmup"] == 50 and short.values()["steady"]["agrees"]
     assert (
-        "the first 50 requests are warm-up" in short.assumed
+        "each client's first request is warm-up" in short.assumed
         and "lengths 0.8 to 1.2 of prompt and output" in short.assumed
     )
     alone = rooflm.serve("llama-3.1-8b", concurrency=1, requests=3, **CASE)

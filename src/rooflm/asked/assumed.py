@@ -305,20 +305,31 @@ ALIKE = 0.25
 """Share by which bytes a weight of two schemes that are named for each other may differ (8.5 bits for 8 do)."""
 
 
-def schemes_near(quant: Quant, device: Device, engine: str) -> str:
-    """Where the last of the engines to assume is left, which other engines of the card run a scheme of about as many
-    bytes a weight; "" elsewhere.
+def schemes_near(s: Scenario) -> tuple[str, ...]:
+    """A warning where no engine to assume runs a scheme, so that the last of them stands: which others of the card run
+    one of about as many bytes a weight.
 
-    >>> from rooflm.readers.devices import load_device
-    >>> schemes_near(PRESETS["int8"], load_device("m3-max"), "hf-eager")
-    ' (no other assumed here runs int8; llama.cpp runs q8_0, mlx runs int8-wo)'
+    >>> from rooflm.asked.build_inference import build_inference
+    >>> built = build_inference("llama-3.1-8b", gpu="m2", quant="int8")
+    >>> schemes_near(built.scenario) == built.warnings, *built.warnings[0].split(" runs int8: ")
+    (True, 'hf-eager is assumed, as no usual engine of apple-m2-10core-16gb', 'llama.cpp runs q8_0, mlx runs int8-wo')
     """
-    *others, last = (engine, "") if engine == usual_engine("inference") else engines_instead("inference")
-    if engine != last:
-        return ""
-    off = {name: abs(float(q.weight_bytes / quant.weight_bytes) - 1.0) for name, q in PRESETS.items() if not q.wide}
-    near = sorted((name for name in off if off[name] < ALIKE), key=lambda name: (not PRESETS[name].gguf, off[name]))
-    built = {name: row.abilities for name in others if built_for(row := load_engine(name), device)}
-    run = {name: next((q for q in near if able.runs(PRESETS[q])), "") for name, able in built.items()}
-    told = ", ".join(f"{name} runs {scheme}" for name, scheme in run.items() if scheme)
-    return f" (no other assumed here runs {quant.name}; {told})" if told else ""
+    usual = usual_engine("inference")
+    if s.engine.name == usual or s.efficiency.mode != "calibrated":
+        return ()
+    *others, last = engines_instead("inference")
+    if s.engine.name != last:
+        return ()
+
+    def apart(scheme: str) -> float:
+        return abs(float(np.max(PRESETS[scheme].weight_bytes / s.quant.weight_bytes)) - 1.0)
+
+    alike = [name for name, scheme in PRESETS.items() if not scheme.wide and apart(name) < ALIKE]
+    near = sorted(alike, key=lambda name: (not PRESETS[name].gguf, apart(name)))
+    told = []
+    for name in (usual, *others):
+        engine = load_engine(name)
+        scheme = next((one for one in near if engine.abilities.runs(PRESETS[one])), "")
+        told += [f"{name} runs {scheme}"] * bool(scheme and built_for(engine, s.cluster.device))
+    why = f"{last} is assumed, as no usual engine of {s.cluster.device.name} runs {s.quant.name}"
+    return (f"{why}: {', '.join(told)}",) if told else ()

@@ -423,8 +423,7 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
         usual = assumed_engine(own, scheme, machine.device, tag, not away.off)
         engine = usual if mode.mode == "calibrated" else "ideal"
         listed = is_array(away.layers) or is_array(away.experts)
-        near = schemes_near(scheme, machine.device, engine) if mode.mode == "calibrated" else ""
-        assumed.append(f"engine {engine}{near}" + " for all points: it runs layers on the host" * listed)
+        assumed.append(f"engine {engine}" + " for all points: it runs layers on the host" * listed)
     runner = find_engine(engine, machine)
     others = other_releases(runner.name) if given["engine"] is not None else ()
     assumed += [f"{runner.name} {runner.version} (other releases: {', '.join(others)})"] * bool(others)
@@ -511,4 +510,5 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
         refuse(scenario, ASKED if catalogued else INFERENCE)
     warnings = too_long(found, "prompt + output", work.prompt + (work.output if found.head else 0))
     warnings += other_phase(scenario, "inference") + not_built_for(scenario)
+    warnings += schemes_near(scenario) if given["engine"] is None else ()
     return Built(scenario, assumed, warnings)

@@ -45,6 +45,7 @@ OTHER_NAMES = {
     "cpu-layers": "n-gpu-layers offload-layers",
     "slo": "goodput itl-sla tpot ttft",
     "price": "cost cost-per-hour gpu-price",
+    "match": "filter find grep name query search",
     "out": "csv file output-file save",
 }
 """Names elsewhere, by the argument of ours that means the same."""

@@ -234,6 +234,11 @@ def resolve(kind: str, name: str) -> str:
 
         found = row_named(name)
     if found is None:
+        if kind == "gpu" and "+" in name and all(map(_is_gpu, name.split("+"))):
+            raise RooflmError(
+                f"gpu is {name!r}, but cards of one kind are predicted at a time: only separate pools, of prefill and "
+                "of decode, may have one each (`rooflm serve --prefill-replicas 1 --prefill-gpu NAME`)"
+            )
         known = aliases(kind)
         count, one = count_and_name(name) if kind == "gpu" else (1, name)
         exact = [known[normalise(one)]] if count > 1 and normalise(one) in known else []
@@ -243,6 +248,14 @@ def resolve(kind: str, name: str) -> str:
             near = [f"{alias}{parts[2]}" for alias in near_matches(normalise(parts[1]), known, limit=1)] or near
         raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, hint, list(dict.fromkeys(near))[:3])
     return found
+
+
+def _is_gpu(name: str) -> bool:
+    """Whether a device has this name, with a number of them or without."""
+    try:
+        return bool(resolve("gpu", count_and_name(name.strip())[1].strip()))
+    except UnknownNameError:
+        return False
 
 
 def count_and_name(name: str) -> tuple[int, str]:

@@ -13,6 +13,7 @@ import numpy as np
 from rooflm.api import Task
 from rooflm.asked.answers.bands import borrowed
 from rooflm.asked.arguments import arguments as table_of
+from rooflm.asked.assumed import schemes_near
 from rooflm.asked.build_inference import Built, prices_told
 from rooflm.asked.purchase import affordable, purchase
 from rooflm.asked.refused import sentence
@@ -160,7 +161,8 @@ def assumptions_of(build: Callable[..., Built], given: Mapping[str, Any], **name
         point = dict(zip(axes, values, strict=True))
         built = build(**{**given, **point}, alone=False)
         names = {k: str(getattr(v, "name", v)) for k, v in point.items() if len(axes[k]) > 1}
-        every.append((names, [*built.assumed, *([] if many else borrowed(built.scenario))]))
+        stands_in = schemes_near(built.scenario) if {**given, **point}.get("engine") is None else ()
+        every.append((names, [*built.assumed, *stands_in, *([] if many else borrowed(built.scenario))]))
     return tuple(text for text in of_points(every) if not (many and text.startswith("cluster ")))
 
 

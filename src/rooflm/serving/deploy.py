@@ -406,5 +406,6 @@ def serve(
         raise RooflmError(f"warmup is {warmup}, but it must be below the {load.count} requests of the run")
     limits = metrics.parse_limits(slo) if slo else ()
     run = simulate(load, d.pools, d.router, d.transfer, horizon, progress)
-    notes = [f"the first {warmup} requests are warm-up"] * (warmup > 0)
+    which = "each client's first request is" if warmup == load.concurrency else f"the first {warmup} requests are"
+    notes = [f"{which} warm-up"] * (warmup > 0)
     return Served(run, limits, definitions, (*d.assumed, *notes), d.warnings, warmup)

@@ -212,4 +212,5 @@ def _detail(e: InferenceEstimate) -> list[Block]:
     parts = [Parts(f"Prefill, {text(float(e.ttft), 's')}", e.prefill_parts)]
     parts += [Parts(f"Decode step, {text(float(e.tpot), 's')}", e.decode_parts)] if head else []
     price = [BLANK, Say(price_note([e.scenario.cluster.device]), "faint", "price")]
-    return [Columns([remembered(e.memory), right, *parts]), *price, *noted(e.bound, e.prefill_parts, e.decode_parts)]
+    meant = noted(e.scenario.model, e.bound, e.prefill_parts, e.decode_parts)
+    return [Columns([remembered(e.memory), right, *parts]), *price, *meant]

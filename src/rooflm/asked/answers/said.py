@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.catalogue.model import LinearAttention, Model
 from rooflm.estimate.figures import Memory
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.blocks import BLANK, Block, Say, Table
@@ -59,15 +60,30 @@ def sure(bands: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]) -> li
     return [BLANK, Say("; ".join(rows), label=told)] if rows else []
 
 
-def noted(bound: Mapping[str, Any], *parts: Mapping[str, Any]) -> list[Block]:
+def noted(model: Model, bound: Mapping[str, Any], *parts: Mapping[str, Any]) -> list[Block]:
     """What parts of a time mean whose names do not say it, for parts of at least NOTED of their total; and what bounds
     a phase, where that is no rate of the device."""
+    meant = MEANT | mixed(model)
     seen = dict.fromkeys(
-        k for p in parts for k, v in p.items() if k in MEANT and float(v) > NOTED * sum(map(float, p.values()))
+        k for p in parts for k, v in p.items() if k in meant and float(v) > NOTED * sum(map(float, p.values()))
     )
-    told = {k.replace("_", " "): MEANT[k] for k in seen}
+    told = {k.replace("_", " "): meant[k] for k in seen}
     told |= {BOUND["overhead"]: OVERHEAD} if "overhead" in map(str, bound.values()) else {}
     return [BLANK, *(Say(what, "faint", name) for name, what in told.items())] if told else []
+
+
+def mixed(model: Model) -> dict[str, str]:
+    """What the part "attention" is in a model whose layers are recurrent, all of them or some; empty for all others.
+
+    >>> from rooflm.readers.checkpoints.load import load_model
+    >>> mixed(load_model("mamba-2.8b")), mixed(load_model("llama-3.1-8b"))
+    ({'attention': 'what mixes tokens: recurrent layers, as this model has no attention'}, {})
+    """
+    kinds = {isinstance(block.mixer, LinearAttention) for block in model.blocks if block.mixer is not None}
+    if True not in kinds:
+        return {}
+    beside = "and attention" if False in kinds else "as this model has no attention"
+    return {"attention": f"what mixes tokens: recurrent layers{' ' if False in kinds else ', '}{beside}"}
 
 
 def remembered(memory: Memory) -> Table:
@@ -92,6 +108,15 @@ def largest_that_fits(largest: Num, what: str = "batch", of: str = "") -> str:
     if not 0 < float(largest) < np.inf:
         return f"{'any' if float(largest) else 'no'} {what} fits"
     return f"the largest {what} that fits is {count(largest)}{of}"
+
+
+def largest_number(largest: Num) -> str:
+    """The largest batch that fits, as a number.
+
+    >>> largest_number(31), largest_number(np.inf)
+    ('31', 'any')
+    """
+    return count(largest) if float(largest) < np.inf else "any"
 
 
 def verdict(e: Any, what: str, largest: Any, runs: str = "", untried: str = "") -> list[Block]:

@@ -146,7 +146,7 @@ def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     parts = Parts(f"Step, {text(float(e.step_time), 's')}", e.parts, limit=14)
     shown = e.fits or verbose
     out += [Columns([remembered(e.memory), right, *([parts] if shown else [])])]
-    out += noted(e.bound, e.parts) if shown else []
+    out += noted(e.scenario.model, e.bound, e.parts) if shown else []
     return out + (sure(e.error_band, {"step_time_s": "step"}) if verbose else [])
 
 

@@ -15,7 +15,7 @@ from rooflm.readers.models import as_released, from_row, packaged
 
 PAGE = re.compile(r"^(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([^/?#]+/[^/?#]+).*$")
 """A page of the hub, whose model it names."""
-OTHERWISE = " Its Hugging Face id, config.json or .gguf will do too."
+OTHERWISE = " (its Hugging Face id, config.json or .gguf will do too)"
 
 
 def load_model(name: str | os.PathLike[str]) -> Model:
@@ -50,7 +50,20 @@ def load_model(name: str | os.PathLike[str]) -> Model:
     except UnknownNameError as unknown:
         own = any(one.startswith(rows.normalise(text)) for one in rows.names("model"))
         near = unknown.near if own else released.begins(text)[:3] or unknown.near
-        raise UnknownNameError("model", text, [], OTHERWISE if near else f".{OTHERWISE}", near) from None
+        raise _of_another_kind(text) or UnknownNameError("model", text, [], OTHERWISE, near) from None
+
+
+def _of_another_kind(name: str) -> RooflmError | None:
+    """Why a model cannot be read that is named after a family whose configs are refused; None for any other name.
+
+    >>> str(_of_another_kind("flan-t5-xl"))
+    "unknown model 'flan-t5-xl': t5 cannot be read, as it is an encoder with a decoder, not a decoder-only language ..."
+    """
+    from rooflm.readers.checkpoints.families import refused  # a row of the catalogue needs no reader of checkpoints
+
+    family = next((piece for piece in rows.normalise(name.rpartition("/")[2]).split("-") if refused(piece)), "")
+    said = f"unknown model {name!r}: {family} cannot be read, as {refused(family)}"
+    return RooflmError(said) if family else None
 
 
 def _from_path(path: Path) -> Model:
@@ -81,8 +94,7 @@ def _from_hub(name: str) -> Model:
     if folder is None:
         page = f"https://huggingface.co/{name}/resolve/main/config.json"
         near = near_matches(name.rpartition("/")[2].lower(), rows.names("model"), limit=2)
-        lacks = f" Neither the catalogue nor the hub's local cache has it, and {why}"
-        hint = f"{lacks}: give the path of its config.json, from {page}"
-        hint = hint if near else f".{hint}"
-        raise UnknownNameError("model", name, [], hint, near)
+        lacks = f"neither the catalogue nor the hub's local cache has it, and {why}"
+        hint = f" (give the path of its config.json, from {page}, as {lacks})"
+        raise _of_another_kind(name) or UnknownNameError("model", name, [], hint, near)
     return replace(_from_path(folder), name=name.rpartition("/")[2].lower(), source=f"https://huggingface.co/{name}")

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import rooflm
+from rooflm.asked.answers.said import largest_number
 from rooflm.asked.arguments import arguments
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import Table, folded
@@ -30,7 +31,7 @@ METRICS: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any], str], bool 
     ("cost_usd_per_million_tokens", "USD a million tokens", lambda e: e.cost_per_million_tokens,
      lambda v: f"{v:.2f}", True),
     ("memory_bytes", "Memory of the fullest card", lambda e: e.memory.total, lambda v: gib(float(v)), True),
-    ("max_batch", "Largest batch that fits", lambda e: e.max_batch, lambda v: count(v).replace("inf", "any"), False),
+    ("max_batch", "Largest batch that fits", lambda e: e.max_batch, largest_number, False),
     ("decode_mbu", "Use of bandwidth, decoding", lambda e: e.decode_mbu, percent, None),
 )  # fmt: skip
 """Key, name, how to read it, how to write it, and whether less is better (None: neither)."""
@@ -55,7 +56,7 @@ def answer(asked: Asked) -> Answer:
     flat = [{"name": n, **{k: float(v(e)) for k, _, v, *_ in METRICS}} for n, (*_, e) in zip(names, made, strict=True)]
     python = "\n\n".join(as_python("infer", given, f"answer_{side}") for side, given, _ in made)
     command = "\n".join(as_command("infer", given) for _, given, _ in made)
-    notes = folded(made[0][2].assumed)
+    notes = folded([*made[0][2].assumed, *made[0][2].warnings])
 
     def data() -> dict[str, Any]:
         return {"scenarios": [{"name": n, **e.to_dict()} for n, (*_, e) in zip(names, made, strict=True)]}

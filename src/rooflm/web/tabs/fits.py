@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 import rooflm
-from rooflm.asked.answers.said import largest_that_fits
+from rooflm.asked.answers.said import largest_number, largest_that_fits
 from rooflm.errors import RooflmError
 from rooflm.readers.rows import names, resolve
 from rooflm.shown.blocks import Fact, Facts, Parts, folded
@@ -45,7 +45,7 @@ def answer(asked: Asked) -> Answer:
     blocks.append(Facts("Behind it", [
         Fact("Weights on the fullest card", gib(e.memory.parts["weights"]), f"stored as {s.quant.name}"),
         Fact("KV cache a request", gib(kv), f"{count(s.workload.prompt + s.workload.output)} tokens, on this card"),
-        Fact("Largest batch", count(e.max_batch).replace("inf", "any"), "requests of this length at a time"),
+        Fact("Largest batch", largest_number(e.max_batch), "requests of this length at a time"),
     ]))  # fmt: skip
     blocks.append(folded([*e.assumed, *e.warnings]))
     return Answer(tone, verdict, said, blocks, tuple, as_python("infer", given), as_command("infer", given), e.to_dict)
