@@ -102,9 +102,10 @@ METAL = (Param("gap", 7e-6, 1e-7, 5e-5, prior=0.5),)
 LAUNCH = Param("gap", 3e-6, 1e-7, 5e-5, prior=0.8)
 """Time between kernels where no graph holds them: HIP's builds without GGML_HIP_GRAPHS, Vulkan's barriers."""
 
-TILES = (Param("tile_rate", 570.0, 50.0, 5e3, prior=1.0), Param("row_rate", 265.0, 50.0, 5e3, prior=1.0))
+TILES = (Param("tile_rate", 570.0, 50.0, 5e3, prior=0.1), Param("row_rate", 265.0, 50.0, 5e3, prior=0.1))
 """FLOPs a clock of an SM in experts' tiles, full or not, and what rows take in truth: rows of one model and batch tell
-only their sum, several of both tell them apart (decision 290)."""
+only their sum, several of both tell them apart, and cards hardly: the prior keeps what was read off 21 rows
+(decision 290)."""
 
 
 def no_tiles(r: Request) -> bool:
