@@ -108,12 +108,16 @@ MATRICES = 7.0
 def layers_host(s: Scenario) -> tuple[Num, Num]:
     """Host seconds a micro-batch, outside CUDA graphs, 0 where efficiency is not calibrated: at least, to launch all
     layers (and virtual stages whose exchanges run beside another micro-batch); beside kernels, to gather shards."""
+    if s.efficiency.mode != "calibrated":
+        return 0.0, 0.0
     m, host, overlap, blocks = s.mapping, s.engine.host, s.engine.overlaps.ep_overlap, s.model.scaled.blocks
     packed = host.packed_host * s.training.packed  # rotary and attention read where documents end
     experts: Num = packed + (host.moe_host + host.router_host * host.router_apart)
-    seen = (1.0 - host.graphed) * (s.efficiency.mode == "calibrated")
+    seen = 1.0 - host.graphed
     layers: Num = sum(b.count * (experts if isinstance(b.ffn, MoE) else packed + host.layer_host) for b in blocks)
     plans = 0.0 if is_plain(overlap, 0) else m.pp * m.vp * host.chunk_host * (overlap > 0)  # no axis where nothing is
+    if is_plain(host.gather_host, 0.0):
+        return (layers + plans) * seen, 0.0
     routed = (not s.engine.kernels.grouped) / m.ep
     gathers: Num = sum(b.count * (routed * b.ffn.tensors if isinstance(b.ffn, MoE) else MATRICES) for b in blocks)
     several = (np.asarray(m.zero) >= 3) * (np.asarray(tm.shard_ranks(m)) > 1)
