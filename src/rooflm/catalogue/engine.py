@@ -72,6 +72,7 @@ class Kernels:
     spread: bool = flag(False, "activations and rotary embeddings share out a token's row among SMs (norms never do)")
     reduce_norm: Num = number(0.0, "largest all-reduce whose kernel takes in the residual add and the norm", "bytes")
     reduce_norm_of: str = word("", "families (model_type) of which it does so by itself (none: all), with commas")
+    norm_reduce: bool = flag(False, "norms over all heads add up their squares over a tensor group by an all-reduce")
     reduce_norm_on: str = word("", "generations of cards on which it does so then, with commas; -NAME: a card not")
     reduce_bits: Num = number(16.0, "bits a value of large all-reduces carries (quick reduce: 4.5, 6.5 or 8.5)", low=1)
     experts: str = word("", "libraries of experts' products, with commas; -NAME: its release lacks one (none: usual)")

@@ -35,6 +35,7 @@ class Attention:
     bias: bool = flag(False, "a bias on Q, K and V")
     out_bias: bool = flag(False, "a bias on the output")
     qk_norm: bool = flag(False, "a norm weight on Q and K, of head_dim each")
+    joint_norm: bool = flag(False, "that norm is over all heads at once (MiniMax-M2, OLMo 2)")
     gate: bool = flag(False, "an output gate as wide as the queries (Qwen3-Next)")
     rope: bool = flag(True, "rotary embedding is applied")
     causal: bool = flag(True, "a query sees earlier tokens only; else all of them, and nothing is cached")

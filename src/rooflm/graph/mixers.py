@@ -32,19 +32,17 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     heads, kv = ceil(a.heads / t), ceil(a.kv_heads / t)
     has_kv = not a.shared_kv
     q_width, k_width, v_width = heads * a.head_dim, has_kv * kv * a.head_dim, has_kv * kv * a.v_dim
-    out_width = heads * a.v_dim
-    q_gated, kv_width = q_width * (1 + a.gate), k_width + v_width
+    q_gated, kv_width, out_width = q_width * (1 + a.gate), k_width + v_width, heads * a.v_dim
+    apart = a.joint_norm and c.kernels.norm_reduce and not is_plain(t, 1)
     separate = [("q", q_gated, 1), ("kv", kv_width, 2)][: 1 + has_kv]
     products = [("qkv", q_gated + kv_width, 1)] if c.kernels.merged else separate
     nodes: list[Op | Comm] = [c.product(name, part, count, width, h, n) for name, width, n in products]
+    nodes += [c.message("norm_all_reduce", "tp", "all_reduce", count, 8.0 * tokens)] if apart else []  # 2 of fp32
     nodes += turned_and_cached(c, count, a, q_width + k_width, k_width, v_width)
-    if _picks(a):
-        nodes += block_indexer_ops(c, count, a)
+    nodes += block_indexer_ops(c, count, a) if _picks(a) else []
     nodes += over_prompts(c, count, heads, kv, a) + over_cached(c, count, heads, kv, a)
-    if a.gate:
-        nodes.append(stream("gate", part, "activation", count, 3 * tokens * out_width * b))
-    nodes.append(c.product("out", part, count, h, out_width))
-    return nodes
+    nodes += [stream("gate", part, "activation", count, 3 * tokens * out_width * b)] if a.gate else []
+    return [*nodes, c.product("out", part, count, h, out_width)]
 
 
 def turned_and_cached(c: Context, count: Num, a: Attention, turned: Num, k_width: Num, v_width: Num) -> list[Op | Comm]:

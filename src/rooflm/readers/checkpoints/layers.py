@@ -131,7 +131,7 @@ def attention(c: Config, i: int, kind: str, layers: int) -> Mixer:
         heads, kv_heads, dim, 0 if value == dim else value, window=INF if window >= context else window, bias=bias,
         out_bias=bias if f.out_bias is None else c.flag(f.out_bias), qk_norm=c.flag(f.qk_norm), gate=c.flag(f.gate),
         rope=f.rope and not free, causal=f.causal and not both_ways, index_topk=index[0], index_heads=index[1],
-        index_dim=index[2],
+        index_dim=index[2], joint_norm="joint_qk_norm" in f.extra and c.flag(f.qk_norm),
     )  # fmt: skip
 
 
