@@ -47,7 +47,7 @@ ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
         ("nim-1.5.0", "nim-1.5"),
         ("nim-2.0.8", "nim"),
         ("sglang-0.5.7", "sglang-0.5.6"),
-        ("sglang-0.5.12", "sglang-0.5.10"),
+        ("sglang-0.5.12", "sglang-0.5.11"),
         ("sglang-0.5.17", "sglang-0.5.14"),
         ("trtllm-0.19", "trtllm-0.17"),
         ("trtllm-0.20", "trtllm-1.0"),
