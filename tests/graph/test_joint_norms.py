@@ -35,7 +35,7 @@ def test_one_device_and_norms_of_each_head_have_none() -> None:
 
 def test_the_step_is_longer_by_what_they_take() -> None:
     with_them, without = (
-        rooflm.infer("minimax-m2", engine="vllm-0.17", **SETTING, sets={"engine.norm_reduce": on})
+        rooflm.infer("minimax-m2", engine="sglang-0.5.10", **SETTING, sets={"engine.norm_reduce": on})
         for on in (True, False)
     )
     assert 62 * 4e-6 < float(with_them.tpot - without.tpot) < 62 * 20e-6

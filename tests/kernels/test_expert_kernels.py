@@ -38,7 +38,6 @@ def test_whole_and_spread_experts_have_a_library_each() -> None:
         chosen = choices("h200-sxm-141gb", "hopper", "vllm", "fp8_block", ep, family)
         assert [c.constants for c in chosen] == [found]
     at = {"gpu": "h200", "tp": 4, "batch": 16, "prompt": 1024, "output": 32, "quant": "fp8-block"}
-    at |= {"sets": {"engine.norm_reduce": False}}  # which only the older has
     new, old = (float(rooflm.infer("minimax-m2", engine=e, **at).tpot) for e in ("vllm", "vllm-0.14"))
     assert 0.7 < new / old < 0.9
 
