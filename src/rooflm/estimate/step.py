@@ -16,7 +16,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MLA, Model
 from rooflm.graph.ops import OVER_CACHE, Comm, Op
 from rooflm.kernels.derating import derating, drawn, held
-from rooflm.kernels.expert_kernels import called_once, routed_inside
+from rooflm.kernels.expert_kernels import called_once, expert_families, routed_inside
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
 from rooflm.kernels.training_factors import table
@@ -181,11 +181,18 @@ def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
     return larger(device_time, issued + fixed) if overlap else larger(device_time, issued) + fixed
 
 
-def captured(engine: Engine, model: Model) -> Num:
-    """Most tokens of a prefill pass that a CUDA graph covers for this model."""
+def split_so(s: Scenario) -> set[str]:
+    """What of a scenario may keep its prompts out of graphs (`Host.uncaptured`), beside the model."""
+    m = s.mapping
+    splits = {"ranks": np.max(m.expert_dp) > 1, "stages": np.max(m.pp) > 1}
+    return expert_families(s) | {word for word, here in splits.items() if here}
+
+
+def captured(engine: Engine, model: Model, split: Iterable[str] = ()) -> Num:
+    """Most tokens of a prefill pass that a CUDA graph covers for this model (split: `split_so`)."""
     h, latent = engine.host, any(isinstance(b.mixer, MLA) for b in model.blocks)
     most = smaller(h.captured, h.captured_latent) if latent else h.captured
-    return 0.0 if model.family in listed(h.uncaptured) else most
+    return most if {model.family, *split}.isdisjoint(listed(h.uncaptured)) else 0.0
 
 
 def graphed(engine: Engine, context: Num) -> Num:
