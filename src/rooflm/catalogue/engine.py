@@ -172,8 +172,8 @@ class Kernels:
     one_kernel: bool = flag(False, "training: one attention kernel serves all layers (transformers)")
     dedup: bool = flag(True, "a token is sent once to a rank that holds several of its experts")
     exchange: str = word("all_to_all", "how tokens of data-parallel ranks come to their experts: each to its own "
-                         "(all_to_all), or all to every rank, whose sums are scattered (gather, of up to eight ranks)",
-                         ("all_to_all", "gather"))  # fmt: skip
+                         "(all_to_all), or all to every rank, whose sums are scattered (gather, of up to eight ranks; "
+                         "sum: with prompts both by all-reduces)", ("all_to_all", "gather", "sum"))  # fmt: skip
     gathered: str = word("narrow", "what ranks gather of a token: 8 or 4 bits as products take it; 16 where scales are "
                          "by blocks; or always 16", ("narrow", "blocks_wide", "wide"))  # fmt: skip
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")

@@ -12,7 +12,7 @@ from rooflm.estimate.capacity import Running
 from rooflm.estimate.guessing import drafting, verifying
 from rooflm.estimate.memory import beside_window
 from rooflm.estimate.offloaded import decode_seconds, prompt_seconds
-from rooflm.estimate.step import Step, add_up, captured, graphed, issue_time, launches, of_experts, split_so, step, unfitted
+from rooflm.estimate.step import Step, add_up, captured, graphed, issue_time, launches, of_experts, step, unfitted
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
 from rooflm.graph.ops import Comm, Op
@@ -105,7 +105,7 @@ def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> 
 def prefill_step(s: Scenario, timed: Sequence[Timed], r: Rates, sequences: Num) -> Step:
     """The time of a pass with so many prompts."""
     e = host_of(s)
-    experts, held = of_experts(timed, s), captured(e, s.model, split_so(s))
+    experts, held = of_experts(timed, s), captured(e.host, s)
     issue = issue_time(e, sequences * s.workload.new, held, experts, s.cluster.launching)
     return step(timed, e, s.cluster.device, r, issue, sequences * e.host.sequence + remote(s, e), prompts=True)
 
