@@ -244,11 +244,21 @@ def messages(timed: Sequence[Timed]) -> Num:
     return add_up(count + smaller(count, 1.0) for count in sends)
 
 
+def heated(slower: Num, flops_time: Num) -> Num:
+    """Seconds that heat adds to kernels of a pass without prompts: the factor of one with prompts (`prompt_factor`),
+    above 1, on the seconds that their FLOPs take (`worked`).
+
+    >>> heated(1.25, 4.0), heated(0.5, 4.0)
+    (1.0, 0.0)
+    """
+    return (larger(slower, 1.0) - 1.0) * flops_time
+
+
 def heat_of(slower: Num, timed: Sequence[Timed], alone: Num) -> Num:
-    """Factor on the kernels of a pass without prompts, `alone` s in all: that of one with prompts (`prompt_factor`) in
-    the share that FLOPs take of them."""
-    hot = larger(slower, 1.0) - 1.0
-    return 1.0 if is_plain(hot, 0.0) else 1.0 + hot * add_up(map(worked, timed)) / larger(alone, 1e-300)
+    """Factor by which heat lengthens the kernels of a pass without prompts, `alone` s in all."""
+    if is_plain(larger(slower, 1.0), 1.0):
+        return 1.0
+    return 1.0 + heated(slower, add_up(map(worked, timed))) / larger(alone, 1e-300)
 
 
 def step(
