@@ -254,24 +254,19 @@ def heated(slower: Num, flops_time: Num) -> Num:
     return (larger(slower, 1.0) - 1.0) * flops_time
 
 
-def heat_of(slower: Num, timed: Sequence[Timed], alone: Num) -> Num:
-    """Factor by which heat lengthens the kernels of a pass without prompts, `alone` s in all."""
-    if is_plain(larger(slower, 1.0), 1.0):
-        return 1.0
-    return 1.0 + heated(slower, add_up(map(worked, timed))) / larger(alone, 1e-300)
-
-
 def step(
     timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, fixed: Num, prompts: bool = False
 ) -> Step:
     """The time of one pass: kernels and collectives one after the other, gaps between them, and the host. total =
     max(device, launches) plus the engine's `fixed` costs, of a step and its messages, which are hidden where the
     engine prepares the next step during this one. The excess over the device is the part "host"; parts sum to the
-    total. A negative gap shortens all parts alike (`paced`). prompts: whether the pass has any (`heat_of`)."""
+    total. A negative gap shortens all parts alike (`paced`). prompts: whether the pass has any (else `heated`)."""
     host, shares = engine.host, by_part(timed)
     alone, count = add_up(shares.values()), launches(timed)
     slower = prompt_factor(engine, device)
-    slower = slower if prompts else heat_of(slower, timed, alone)
+    if not prompts:
+        hot = not is_plain(larger(slower, 1.0), 1.0)
+        slower = 1.0 + heated(slower, add_up(map(worked, timed))) / larger(alone, 1e-300) if hot else 1.0
     if isinstance(host.gap, int | float) and host.gap >= 0 and is_plain(slower, 1.0):
         device_time = alone + count * host.gap
     else:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.fields import HUGE, KEY, PART, TINY, About, abouts
+from rooflm.catalogue.fields import HUGE, KEY, LARGEST, PART, TINY, About, abouts
 from rooflm.errors import RooflmError, near_matches
 from rooflm.readers.formulas import worked_out
 from rooflm.readers.quantities import WRITTEN, parse
@@ -37,6 +37,20 @@ def one_of(name: str, value: Any, known: Collection[str]) -> str:
     raise RooflmError(f"{name} is {value!r}: " + (f"did you mean {' or '.join(map(repr, near))}?" if near else among))
 
 
+def bounds_text(about: About) -> str:
+    """The bounds of a number in words.
+
+    >>> [bounds_text(about) for about in (About("", above=True), About("", high=1), About("", low=1, whole=True))]
+    ['above 0', 'from 0 to 1', 'a whole number of at least 1']
+    """
+    low, high = plain_number(about.low), plain_number(about.high)
+    if about.whole:
+        return f"a whole number of at least {low}" + f" and at most {high}" * (about.high < LARGEST)
+    if about.high < LARGEST:
+        return f"above {low} and at most {high}" if about.above else f"from {low} to {'below ' * about.below}{high}"
+    return f"above {low}" if about.above else f"{low} or more"
+
+
 def check_bounds(name: str, value: Any, about: About) -> None:
     """RooflmError if a number (or any element of an array) is out of bounds.
 
@@ -53,7 +67,7 @@ def check_bounds(name: str, value: Any, about: About) -> None:
         broken = flat[np.isfinite(flat) & (flat != np.floor(flat))]
         bad = float(broken.flat[0]) if broken.size else None
     if bad is not None:
-        rule = f"finite and {about.rule}" if bad == math.inf else about.rule
+        rule = "finite and " * (bad == math.inf) + bounds_text(about)
         raise RooflmError(f"{name} is {plain_number(bad)}, but it must be {rule}")
     far = flat[np.isfinite(flat) & (flat != 0) & ((np.abs(flat) < TINY) | (np.abs(flat) > HUGE))]
     if far.size:

@@ -32,7 +32,7 @@ from rooflm.serving.passes import (
 )
 from rooflm.serving.queues import (
     FULLEST,
-    MOST,
+    LARGEST_LOG,
     free,
     others_run,
     passes_beside,
@@ -54,9 +54,10 @@ FULL = 3
 
 @dataclass(frozen=True)
 class Steady:
-    """Means of one replica: s, requests/s; stable: false when the rate is beyond what can be served (then tpot and
-    requests_per_s are those of a full replica); ttft includes the first wave of a closed loop, in its share of the
-    requests. Arrays where the loads are."""
+    """Means of one replica: times in s, requests/s, sequences running; plain numbers, or arrays of the loads' shape.
+
+    stable: false where the rate is beyond what can be served (ttft is then infinite, tpot and requests_per_s are those
+    of a full replica); ttft includes the first wave of a closed loop, in its share of the requests."""
 
     ttft: Any
     tpot: Any
@@ -71,8 +72,8 @@ class Steady:
 
 
 def steady(requests: Requests, pool: Pool, rate: float | None = None, *, waves: bool = True) -> Steady:
-    """The steady state of one replica that gets all of `requests` (or `rate` a second of them). waves: the first wave
-    of a closed loop counts in the means."""
+    """The steady state of one replica that gets all of `requests`, or `rate` of them a second. waves: the first wave of
+    a closed loop counts in the means."""
     clients = requests.concurrency
     x = rate if rate is not None else (0.0 if clients else requests.rate)
     load = Load(
@@ -94,9 +95,9 @@ def states(pool: Pool, load: Load) -> Steady:
     load = replace(load, wide=wide, **flat)
     state = _closed(pool, load) if np.any(load.clients) else _open(pool, load)
     server = pool.server
-    polite = (server.stream_interval - 1) / server.tokens_a_step  # steps made before the client sees the first token
-    made = max(steps_of(pool, load) - polite, 0.0)
-    ttft = state.ttft + polite * state.tpot + server.seen(load.prompt)
+    unseen = (server.stream_interval - 1) / server.tokens_a_step  # steps made before the client sees the first token
+    made = max(steps_of(pool, load) - unseen, 0.0)
+    ttft = state.ttft + unseen * state.tpot + server.seen(load.prompt)
     tpot = made * state.tpot / max(load.output - 1, 1)
     latency = ttft + made * state.tpot
     every = (ttft, tpot, latency, state.requests_per_s, state.running, state.stable)
@@ -187,7 +188,7 @@ def _wait(busy: Array, mixed: Array, plain: Array, next_one: Array) -> Array:
 def _share_by_steps(pool: Pool, ended: Array, p: Prompts, plain: Array, mixed: Array, prompt: float) -> Array:
     """Share of the time in which passes hold prompts, of a closed loop: `ended` requests end in a step, and that is
     when their clients ask again."""
-    server, ended = pool.server, np.minimum(ended, MOST)
+    server, ended = pool.server, np.minimum(ended, LARGEST_LOG)
     if SCHEDULERS[server.scheduler].mixes:
         passes = passes_beside(ended, p.parts, p.places)
     else:
@@ -197,7 +198,7 @@ def _share_by_steps(pool: Pool, ended: Array, p: Prompts, plain: Array, mixed: A
 
 
 def _closed(pool: Pool, load: Load) -> Steady:
-    """The fixed point of a closed loop. tpot here: a step's time."""
+    """The fixed point of a closed loop, before what clients see of it (`states`): tpot is a step's time, latency 0."""
     limit, steps = most_running(pool, load), steps_of(pool, load)
     clients, none = np.minimum(load.clients, limit), np.zeros(limit.shape)
     ttft, lasts = none.copy(), none.copy()
@@ -243,7 +244,7 @@ def _at_rest(start: tuple[Array, ...], follow: Callable[..., tuple[Array, ...]])
 
 
 def _open(pool: Pool, load: Load) -> Steady:
-    """The fixed point of an open loop; beyond what can be served, a full replica's step and throughput."""
+    """The same of an open loop; beyond what can be served, a full replica's step and throughput."""
     limit, steps, x = most_running(pool, load), steps_of(pool, load), load.rate
     ttft, lasts, stable, one = np.zeros(x.shape), np.zeros(x.shape), np.zeros(x.shape, dtype=bool), np.ones(x.shape)
 
