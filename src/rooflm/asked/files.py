@@ -61,6 +61,7 @@ def refuse_nameless(path: str, texts: Mapping[str, Any]) -> None:
 
 
 def _yaml(text: str, path: str) -> Any:
+    """What a YAML file holds. RooflmError where it is not valid, or where PyYAML is not installed."""
     try:
         import yaml
     except ImportError:

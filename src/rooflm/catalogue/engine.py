@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.command import Command
 from rooflm.catalogue.fields import abouts, count, flag, formula, named, number, shapes, share, sizes, word
+from rooflm.shown.records import engine_line
 from rooflm.units import Num
 
 INF = float("inf")
@@ -377,9 +378,7 @@ class Engine:
     places: ClassVar[Mapping[str, str]] = {}
     """Constant by its own name -> where it stands: `asked.paths` takes either."""
 
-    def __repr__(self) -> str:
-        """Name, release and phase; `rooflm show engine NAME` prints its constants."""
-        return f"<Engine {' '.join(filter(None, (self.name, self.version)))}: {self.phase}>"
+    __repr__ = engine_line
 
     @property
     def runs(self) -> str:

@@ -122,6 +122,7 @@ def in_processes(
     free: SimpleQueue[Any] = SimpleQueue()
 
     def ask(part: Part) -> Answer:
+        """The answer of whichever process is free. RooflmError as it raised one, or where it has ended."""
         process = free.get()
         try:
             process.stdin.write((b"" if process in told else work) + pickle.dumps(part))

@@ -159,6 +159,7 @@ def _torchao(q: Fields) -> str:
 
 
 def _quark(q: Fields) -> str:
+    """The scheme of a checkpoint that AMD Quark has quantised, by its weights' and inputs' types."""
     whole = _table(q.get("global_quant_config")) or q
     weight: Any = whole.get("weight")
     weights = _table(weight[-1] if isinstance(weight, list) and weight else weight)
