@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from os.path import exists, samefile
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -246,9 +246,16 @@ def refuse_overwriting(given: Mapping[str, Any], begun: Iterable[Any]) -> None:
     named = [name for said in (*begun, given.get("trace"), given.get("base")) if isinstance(said, str)
              for name in {said, *said.split(",")}]  # fmt: skip
     for option in ("out", "plot", "deploy", "profile"):
-        target = given.get(option)
-        if target and any(samefile(target, name) for name in named if exists(target) and exists(name)):
+        if (target := given.get(option)) and any(one_file(target, name) for name in named):
             raise RooflmError(f"--{option} is {target!r}, but that is a file that is read: name another")
+
+
+def one_file(path: str, other: str) -> bool:
+    """Whether two paths lead to one file, which is there."""
+    try:
+        return Path(path).samefile(other)
+    except (OSError, ValueError):
+        return False
 
 
 def on_the_line(context: typer.Context | None, name: str) -> bool:

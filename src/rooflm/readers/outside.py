@@ -6,6 +6,7 @@ Nothing here runs what it reads: no pickle, no YAML tags, no import.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -26,6 +27,9 @@ MOST = 30_000_000
 """Most tables and lists in all."""
 WIDEST = 10**6
 """Most characters of one cell of a csv file."""
+
+UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
+"""How a file of PowerShell's `>` or a spreadsheet's "Unicode text" begins."""
 
 Source = str | os.PathLike[str]
 
@@ -69,7 +73,7 @@ def text(path: Source, what: str, kind: str = "json", errors: str = "strict") ->
     """The text of a file. what: what messages call it; kind: its format, for the limit on its size; errors: "replace"
     to read past bytes that are no UTF-8.
 
-    Raises RooflmError where it cannot be read, is larger than such a file may be, or is no UTF-8 text.
+    Raises RooflmError where it cannot be read, is larger than such a file may be, or is no text in UTF-8 or UTF-16.
     """
     most = LARGEST[kind]
     try:
@@ -80,7 +84,7 @@ def text(path: Source, what: str, kind: str = "json", errors: str = "strict") ->
     if len(data) > most:
         raise RooflmError(f"{what} {_short(path)} is larger than the {most // MIB} MiB that such a file may have")
     try:
-        return data.decode("utf-8-sig", errors)
+        return data.decode("utf-16" if data.startswith(UTF_16) else "utf-8-sig", errors)
     except UnicodeDecodeError as error:
         at = f"byte {error.start}"
         raise RooflmError(f"cannot read {what} {_short(path)}: it is not a file of UTF-8 text ({at})") from error

@@ -113,7 +113,7 @@ SPLIT = (
     Rule("the degrees make another number of GPUs", lambda s: s.mapping.misfit),
     Rule("pp exceeds the layers", lambda s: s.mapping.pp > s.model.layers),
 )  # fmt: skip
-"""Rules of any split; the first three are of a model's shapes, before scales and prunings round them, one is of a card."""
+"""Rules of any split; the first three are of a model's shapes, before scales and prunings round them; one of a card."""
 DEPLOYED = (
     *SPLIT,
     *expert_rules("tp", "dp"),

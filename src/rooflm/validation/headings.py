@@ -50,6 +50,8 @@ def records(content: str, label: str) -> tuple[list[str], list[tuple[int, dict[s
         raise RooflmError(f"{label} is not a table of comma-separated values: {error}") from None
     header = [name.strip() for name in lines[0]] if lines else []
     header = header if OLDER & {*header} else [own_name(name, header, label) for name in header]
+    if twice := next((name for i, name in enumerate(header) if name and name in header[:i]), ""):
+        raise RooflmError(f"{label} has the column {twice!r} twice, but a column is read once: leave one of them out")
     rows = [(n, dict(zip(header, line, strict=False))) for n, line in enumerate(lines[1:], 2)]
     if beyond := [n for n, line in enumerate(lines[1:], 2) if any(c.strip() for c in line[len(header) :])]:
         print(f"rooflm: {label}: line {beyond[0]}{' and others have' if beyond[1:] else ' has'} more cells than there "
@@ -129,12 +131,14 @@ def percentiles_meant(name: str) -> list[str]:
 
 
 def metrics_meant(name: str) -> list[str]:
-    """Metrics that a heading which is none may mean: rates of tokens, of which there are several, or the percentiles of
-    a time where it speaks of another.
+    """Metrics that a heading which is none may mean: rates of tokens, of which there are several (llama-bench says
+    which by pp512 and tg128), or the percentiles of a time where it speaks of another.
 
     >>> metrics_meant("Throughput (tok/s)")
     ['output_tokens_per_s', 'total_tokens_per_s', 'prefill_tokens_per_s', 'decode_tokens_per_s', 'tokens_per_s_per_gpu']
     """
     low = name.lower()
+    if bench := re.fullmatch(r"(pp|tg)\d+.*", low):
+        return [f"{'prefill' if bench[1] == 'pp' else 'decode'}_tokens_per_s"]
     rates = [m.name for m in METRICS.values() if "tokens_per_s" in m.name]
-    return percentiles_meant(name) or (rates if "throughput" in low or re.search(r"tok\w*(/|_per_)s", low) else [])
+    return percentiles_meant(name) or (rates if re.search(r"throughput|\btps\b|tok\w*(/|_per_)s", low) else [])
