@@ -13,6 +13,7 @@ from rooflm.cli.deliver import check_targets
 from rooflm.cli.error_text import percent, ratio_text, signed
 from rooflm.cli.options import command, files
 from rooflm.cli.serve import server_options
+from rooflm.measure.why import REPEATED
 from rooflm.shown.blocks import BLANK, Block, Say, Table, listed
 from rooflm.shown.numbers import gib, plural
 from rooflm.shown.numbers import text as quantity
@@ -216,6 +217,9 @@ def band(p: Point) -> str:
 
 def causes_table(found: Comparison) -> list[Block]:
     """The causes that would explain the gap, best first."""
+    gaps = [abs(math.log(p.ratio)) for p in found.rows if p.ratio > 0]
+    if gaps and sum(gaps) <= REPEATED * len(gaps):
+        return [BLANK, Say("No cause was sought: two runs of one server differ by as much.")]
     if not found.causes:
         return [BLANK, Say("No single cause that is known explains a tenth of the gap.")] if found.rows else []
     blocks: list[Block] = [BLANK, Say("Why: what explains the gap, over all runs together", "title")]

@@ -11,6 +11,7 @@ import csv
 import io
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,9 @@ WIDEST = 10**6
 
 UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 """How a file of PowerShell's `>` or a spreadsheet's "Unicode text" begins."""
+
+SEPARATORS = ",;\t"
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 Source = str | os.PathLike[str]
 
@@ -119,6 +123,21 @@ def from_json(content: str, label: Source) -> Any:
 def read_json(path: Source, what: str) -> Any:
     """What a JSON file holds."""
     return from_json(text(path, what), path)
+
+
+def cells_of(content: str) -> list[list[str]]:
+    """The lines of a table, separated as its header is: by commas, semicolons or tabs. Beside semicolons a comma within
+    a number is a decimal one.
+
+    >>> cells_of("gpu;tpot_ms\\nh100;8,25"), cells_of("gpu,tpot_ms\\nh100,8.25")
+    ([['gpu', 'tpot_ms'], ['h100', '8.25']], [['gpu', 'tpot_ms'], ['h100', '8.25']])
+    """
+    header = content.partition("\n")[0]
+    mark = max(SEPARATORS, key=header.count)
+    lines = list(csv.reader(io.StringIO(content, newline=""), delimiter=mark))
+    if mark != ";":
+        return lines
+    return [[c.replace(",", ".") if _DECIMAL_COMMA.fullmatch(c.strip()) else c for c in line] for line in lines]
 
 
 def csv_rows(content: str, label: Source) -> Iterator[tuple[int, dict[str, str]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
 import sys
 from collections.abc import Sequence
@@ -15,25 +14,8 @@ from rooflm.validation.columns import COLUMNS, CONFIG, METRIC_NAMES, METRICS, ST
 
 OLDER = {"precision_weights", "zero_fsdp"}
 """Columns of the format that `scripts/convert-published` reads."""
-SEPARATORS = ",;\t"
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _PERCENTILE = re.compile(r"(?<![a-z])p\d[\d.]*")
 _BETWEEN = re.compile(r"[\s:_,()\[\]-]+")
-
-
-def cells_of(content: str) -> list[list[str]]:
-    """The lines of a table, separated as its header is: by commas, semicolons or tabs. Beside semicolons a comma within
-    a number is a decimal one.
-
-    >>> cells_of("gpu;tpot_ms\\nh100;8,25"), cells_of("gpu,tpot_ms\\nh100,8.25")
-    ([['gpu', 'tpot_ms'], ['h100', '8.25']], [['gpu', 'tpot_ms'], ['h100', '8.25']])
-    """
-    header = content.partition("\n")[0]
-    mark = max(SEPARATORS, key=header.count)
-    lines = list(csv.reader(io.StringIO(content, newline=""), delimiter=mark))
-    if mark != ";":
-        return lines
-    return [[c.replace(",", ".") if _DECIMAL_COMMA.fullmatch(c.strip()) else c for c in line] for line in lines]
 
 
 def records(content: str, label: str) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
@@ -45,7 +27,7 @@ def records(content: str, label: str) -> tuple[list[str], list[tuple[int, dict[s
     """
     try:
         csv.field_size_limit(outside.WIDEST)
-        lines = cells_of(content)
+        lines = outside.cells_of(content)
     except csv.Error as error:
         raise RooflmError(f"{label} is not a table of comma-separated values: {error}") from None
     header = [name.strip() for name in lines[0]] if lines else []
