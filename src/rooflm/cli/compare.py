@@ -13,7 +13,6 @@ from rooflm.cli.deliver import check_targets
 from rooflm.cli.error_text import percent, ratio_text, signed
 from rooflm.cli.options import command, files
 from rooflm.cli.serve import server_options
-from rooflm.measure.why import REPEATED
 from rooflm.shown.blocks import BLANK, Block, Say, Table, listed
 from rooflm.shown.numbers import gib, plural
 from rooflm.shown.numbers import text as quantity
@@ -217,6 +216,8 @@ def band(p: Point) -> str:
 
 def causes_table(found: Comparison) -> list[Block]:
     """The causes that would explain the gap, best first."""
+    from rooflm.measure.why import REPEATED
+
     gaps = [abs(math.log(p.ratio)) for p in found.rows if p.ratio > 0]
     if gaps and sum(gaps) <= REPEATED * len(gaps):
         return [BLANK, Say("No cause was sought: two runs of one server differ by as much.")]
