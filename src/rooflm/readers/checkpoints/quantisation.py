@@ -338,6 +338,8 @@ def scheme(config: Fields, beside: Fields, label: str, layers: int, experts: boo
     """
     q = _table(config.get("quantization_config")) or _table(config.get("compression_config")) or beside
     q = q or _table(config.get("quantization"))
+    if isinstance(word := config.get("quantization_config"), str) and not q:
+        q = {"quant_method": word}
     if not q:
         return ""
     if not any(k in q for k in ("quant_method", "quant_algo", "quantization", "config_groups")) and "bits" in q:
