@@ -203,4 +203,5 @@ def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Nu
 
 
 SHARP = 6.0
-"""How sharply a kernel for few rows turns from the memory's rate to its SMs'."""
+"""Exponent of a kernel for few rows between the memory's rate and its SMs', which no card or engine moves: from 3 to 12
+the mean error of 3,330 runs is 13.9 to 14.1 % (decision 310)."""
