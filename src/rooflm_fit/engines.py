@@ -426,7 +426,7 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
                 factors["compute"] = GEFORCE_REACH / reach(generation)[0]
             kernels = load_engine(JOBS[name].engines[0]).kernels
             if kernels.sm_stream and "~apple" not in keys:
-                few = kernels.vector_share / MANY_ROWS
+                few = float(kernels.vector_share) / MANY_ROWS
                 factors = {k: v * (few if k == "bandwidth" else 1.0) for k, v in factors.items()}
             if place.startswith(GENERAL):
                 plain = {k: v for k, v in factors.items() if k not in ("few", "sm_stream")}

@@ -263,4 +263,3 @@ def tiled_time(op: Op, s: Scenario) -> Num:
     routing = routed(tokens, top_k, experts, experts / local, popularity(experts, top_k, k.skew))
     rows = k.wide_pass * routing.experts * pieces(routing.rows / routing.experts, k.wide_pass, routing.spread)
     return 2.0 * (2.0 + gated) * hidden * width * (rows / taken(s, k.tile_rate) + routing.rows / taken(s, k.row_rate))
-
