@@ -31,7 +31,8 @@ MEASURED_RANKS = 8.0
 """The largest group measured in one tier: larger ones keep its efficiency."""
 
 SHARP = 12.0
-"""Exponent of the smooth minimum of two regimes: a library switches at once, if not always at the best size."""
+"""Exponent of the smooth minimum of two regimes: a library switches at once, if not always at the best size (NCCL's LL,
+LL128 and Simple; the fit of every library's constants keeps it)."""
 CHANNEL_BYTES = 16384.0
 """Message at which half of a short message's further channels are open (measured: flat below 8 KiB, again from 64)."""
 

@@ -234,7 +234,7 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     r = r._replace(peak={name: v if name == "vector" else v / share for name, v in r.peak.items()})
     tokens, hidden, width, experts, local, top_k, gated = op.shape
     tiles = (tokens > k.vector_rows) | (op.widths[0] >= 2)
-    few = 1.0 if decoding else pick(tiles, larger(1.0 - tokens / TILE_ROWS, 0.0), 0.0)
+    few = 1.0 if decoding else pick(tiles, larger(1.0 - tokens / k.wide_pass, 0.0), 0.0)
     steps = pick(f.moe_steps > 0, f.moe_steps / f.moe_factor, 1.0)
     time = _grouped_experts(op, w, s, r) * (1.0 + few * (steps - 1.0))
     pairs, expert = tokens * top_k * local / experts, (2.0 + gated) * hidden * width
@@ -248,7 +248,7 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     vectors = larger(alone * vectors, values / (taken(s, clock) * f.moe_factor))
     vectors = pick((tokens > k.expert_rows) & (op.widths[0] < 2), np.inf, vectors)
     tiled = tiled_time(op, s) / undone
-    time = pick((tokens >= TILE_ROWS) & (op.widths[0] < 2) & (tiled > 0), tiled, time)
+    time = pick((tokens >= k.wide_pass) & (op.widths[0] < 2) & (tiled > 0), tiled, time)
     time = time + smaller(local, pairs) * expert * 2.0 * wide / (r.dram * undone)
     time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
     call = pick(op.widths[0] < 2, k.narrow_calls, k.library_calls)
@@ -257,14 +257,9 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
 
 def tiled_time(op: Op, s: Scenario) -> Num:
-    """Seconds of experts by tiles of `TILE_ROWS` rows, however few an expert has (llama.cpp, mmq.cuh: ncols_max), and
-    of rows gathered, quantised and written wide: (128 tiles / tile_rate + T k / row_rate) x FLOPs of a row."""
+    """Seconds of experts by tiles of `wide_pass` rows, however few an expert has (llama.cpp, mmq.cuh: ncols_max), and
+    of rows gathered, quantised and written wide: (rows of tiles / tile_rate + T k / row_rate) x FLOPs of a row."""
     k, (tokens, hidden, width, experts, local, top_k, gated) = s.engine.kernels, op.shape
     routing = routed(tokens, top_k, experts, experts / local, popularity(experts, top_k, k.skew))
-    rows = TILE_ROWS * routing.experts * pieces(routing.rows / routing.experts, TILE_ROWS, routing.spread)
+    rows = k.wide_pass * routing.experts * pieces(routing.rows / routing.experts, k.wide_pass, routing.spread)
     return 2.0 * (2.0 + gated) * hidden * width * (rows / taken(s, k.tile_rate) + routing.rows / taken(s, k.row_rate))
-
-
-TILE_ROWS = 128.0
-"""Tokens of a pass at which products of experts have gone from the memory's rate to their own, by tiles as wide as a
-pass, to 128 rows (llama.cpp's mmq; four models on RTX 3090 and 4090 by 16 to 128 tokens: decision 234)."""
