@@ -58,10 +58,12 @@ def state_bytes(t: Training, weight: Num = 2.0) -> Num:
 
 @dataclass(frozen=True)
 class Layer:
-    """Bytes of one layer and micro-batch: `kept` from forward to backward, `whole` without recomputation."""
+    """Bytes of one layer and micro-batch: `kept` from forward to backward, `whole` without recomputation, and at most
+    with gradients: those of a feed-forward's first products, when its last one's input is gone (`at_work`)."""
 
     kept: Num
     whole: Num
+    at_work: Num
 
 
 @dataclass(frozen=True)
@@ -87,12 +89,12 @@ class Setup(Context):
         """Mean bytes kept a layer over all blocks, and the most that any one layer holds at work."""
         each = [(block.count, layer_activations(self, block)) for block in self.model.blocks]
         kept, layers, m = sum(n * layer.kept for n, layer in each), self.model.layers, self.mapping
-        whole = reduce(larger, (layer.whole for _, layer in each))
+        whole, at_work = (reduce(larger, x) for x in zip(*((y.whole, y.at_work) for _, y in each), strict=True))
         if m.recompute == "block":  # N layers of each stage are recomputed, the others keep everything
             mean = sum(n * layer.whole for n, layer in each)
             share = m.recomputed(layers)
             kept = share * kept + (1 - share) * mean
-        return Layer(kept / layers, whole)
+        return Layer(kept / layers, whole, at_work)
 
     @cached_property
     def widths(self) -> tuple[Num, Num]:
@@ -120,6 +122,7 @@ class Inside(NamedTuple):
     scores: Num = 0.0  # of unfused attention, not in `held`
     again: Dict[str, Num] = MappingProxyType({})  # by module (MODULES): of `held`, not kept where it runs again
     ops: Num = 0.0  # kept where single products are ("ops")
+    back: Num = 0.0  # gradients at most
 
 
 def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
@@ -163,10 +166,11 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     m, rows, (narrow, b) = c.mapping, c.residual_tokens, c.widths
     dense, _, width = local_ffn(ffn, m)
     kept_gate = 1.0 * (ffn.gated and not c.kernels.fused)  # the gate's activation beside its input, each one kernel
+    back = b * (1.0 + kept_gate) * (not (c.training.adapters and is_plain(c.kernels.adapter_in, 0)))
     value = (1.0 + ffn.gated + kept_gate) * b + narrow * (1.0 + c.kernels.copied_inputs)
     wide, first = c.tokens * dense * value, c.tokens * dense * b + rows * c.model.hidden * b * (not c.kernels.fused)
     if not isinstance(ffn, MoE):
-        return Inside(wide, again={"mlp": wide}, ops=first)
+        return Inside(wide, again={"mlp": wide}, ops=first, back=c.tokens * dense * back)
     pairs = c.tokens * ffn.top_k * m.expert_dp / m.ep * busiest(ffn, m, c.kernels.skew, c.training, c.tokens)
     inner = ffn.inner(c.model.hidden)  # and scores, and what the projection out of the latent reads
     routed = rows * (ffn.experts * 8.0 + ffn.latent * narrow) + pairs * (inner * (narrow + b) + width * value)
@@ -174,7 +178,7 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     brought = (occupied(m.ep, ffn.top_k) + 1.0) / ffn.top_k if c.kernels.dedup else 2.0
     sent = pick(m.ep > 1, brought, 0.0) * pairs * inner * b * ("moe" not in m.recompute_modules)
     again = {"moe_act": pairs * width * narrow, "moe": wide + routed}
-    return Inside(wide + routed, again=again, ops=first + sent)
+    return Inside(wide + routed, again=again, ops=first + sent, back=(c.tokens * dense + pairs * width) * back)
 
 
 def layer_activations(c: Setup, block: Block) -> Layer:
@@ -191,19 +195,20 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     read = normed * (1.0 + c.kernels.copied_inputs)
     held = norms + read + halves * rows * h * c.dropout + mixer.held + ffn.held
     whole = held + mixer.scores
+    at_work = whole + ffn.back
     modules = {*m.recompute_modules} - ({"moe_act"} if "moe" in m.recompute_modules else set())
     again = {"layernorm": normed, **mixer.again, **ffn.again}
     dropped = sum(again.get(module, 0.0) for module in modules)
     checkpoint, of_adapters = rows * h * c.stream, c.tokens * c.inputs * ADAPTER_KEPT
     if m.recompute == "full":
         every = larger(m.recompute_layers, 1)
-        return Layer(checkpoint / every, whole * every)
+        return Layer(checkpoint / every, whole * every, whole * every + ffn.back)
     kept: dict[str, Num] = {
         "none": whole - dropped + of_adapters, "selective": held - dropped + of_adapters, "block": checkpoint,
         # attention and every other product in turn: queries, values, gates, and the last unless a compiler drops it
         "ops": checkpoint + mixer.ops + ffn.ops,
     }  # fmt: skip
-    return Layer(kept[m.recompute], whole)
+    return Layer(kept[m.recompute], whole, at_work)
 
 
 def whole_keys(c: Setup) -> Num:
@@ -277,7 +282,8 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     weights = dense * w + wide_ends + experts * we + layers * c.adapted * 2.0
     weights = weights - alone * (several * trained * w + some * experts * share * we)
     sets = 2.0 + c.lone * (not t.adapters)  # of a layer
-    one = several * (sets * weight * each + c.lone * half * ends) + some * sets * weight * each_experts
+    root = several * c.lone * c.room.root * half * ends
+    one = several * sets * weight * each + root + some * sets * weight * each_experts
     anew = trained * zero_bytes(m.zero, d)[2] / 12.0 + experts * share * zero_bytes(m.zero, e)[2] / 12.0
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
     kept_here, later = 1.0 - t.offload_optimizer, 1.0 - t.in_backward
@@ -289,6 +295,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
         "gradients": (trained * g + experts * share * ge) * later * (kept_here if c.room.grads_away else 1.0) + extra,
         "optimizer": (trained * o + experts * share * oe) * kept_here,
         "buffers": gathered + whole_keys(c),
+        "tables": root * (m.zero >= 2) * (t.embeddings and not t.adapters),
         "update": pick((c.room.live > 0) & (m.zero >= 3), smaller(anew, c.room.live), anew) * c.copied * later,
     }
 
@@ -298,9 +305,10 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     m, model, rows = c.mapping, c.model, c.residual_tokens
     parts, layer = model_states(c, layers, ends), c.layer
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.training.flushes, m.vp, index)
-    parts["logits"] = last * c.tokens * ceil(model.vocab / m.tp) * c.room.logit_bytes
+    tables = parts.pop("tables")  # whole gradients of FSDP's root, in the room of the logits
+    parts["logits"] = larger(last * c.tokens * ceil(model.vocab / m.tp) * c.room.logit_bytes, tables)
     reused = 1.0 * (np.asarray(c.room.fragmentation) <= 1)  # a layer runs again when the loss has been worked through
-    again = layer.whole - layer.kept - reused * parts["logits"]
+    again = layer.at_work - layer.kept - reused * parts["logits"]
     working = 0.0 if m.recompute in ("none", "selective") else larger(again, 0.0)
     masks = first * flight * rows * model.hidden * c.dropout
     inputs = 2 * (last * rows + c.tokens) * model.hidden * c.stream  # of the loss; a layer's gradients, unreduced
@@ -312,7 +320,8 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
         held = parts["activations"] + parts["logits"] + parts["buffers"] * c.lone
         used_up = held * pick(c.room.live > 0, reused, 1.0)
         standing = grads * (1.0 - c.fleeting + c.doubled * (np.asarray(c.micro_batches) > 1))
-        parts["gradients"] = larger(standing, grads * (1.0 + c.doubled) + update - used_up)
+        still = layer.at_work + parts["buffers"] * c.lone + tables - held  # when the last gradients are made
+        parts["gradients"] = larger(standing, grads * (1.0 + c.doubled) + larger(update - used_up, still))
     return parts
 
 
