@@ -212,7 +212,7 @@ def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_
     first, last = gather / stage_layers, reduce / stage_layers
     left_f = larger(in_forward - larger(forward_gathers, 1.0) * micro.forward, first * (forward_gathers > 0))
     left_b = larger(in_backward - reductions * micro.backward, last)
-    shown_f = left_f if e.overlaps.param_overlap else in_forward
+    shown_f = left_f if e.overlaps.param_overlap else pick(zero >= 3, left_f, in_forward)  # fetched ahead of each layer
     shown_b = left_b if e.overlaps.grad_overlap else in_backward
     total = in_forward + in_backward + tied
     gathers = forward_gathers + backward_gathers
