@@ -58,8 +58,8 @@ def state_bytes(t: Training, weight: Num = 2.0) -> Num:
 
 @dataclass(frozen=True)
 class Layer:
-    """Bytes of one layer and micro-batch: `kept` from forward to backward, `whole` without recomputation, and at most
-    with gradients: those of a feed-forward's first products, when its last one's input is gone (`at_work`)."""
+    """Bytes of one layer and micro-batch: `kept` from forward to backward, `whole` without recomputation, `at_work`
+    with the gradients of a feed-forward's first products."""
 
     kept: Num
     whole: Num
@@ -91,9 +91,8 @@ class Setup(Context):
         kept, layers, m = sum(n * layer.kept for n, layer in each), self.model.layers, self.mapping
         whole, at_work = (reduce(larger, x) for x in zip(*((y.whole, y.at_work) for _, y in each), strict=True))
         if m.recompute == "block":  # N layers of each stage are recomputed, the others keep everything
-            mean = sum(n * layer.whole for n, layer in each)
             share = m.recomputed(layers)
-            kept = share * kept + (1 - share) * mean
+            kept = share * kept + (1 - share) * sum(n * layer.whole for n, layer in each)
         return Layer(kept / layers, whole, at_work)
 
     @cached_property
@@ -192,23 +191,20 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     copies, stream = (0.0, b) if c.kernels.fused else (c.autocast * more, c.stream)
     normed = (halves + copies) * (c.tokens if c.kernels.keeps_gathered else rows) * h * narrow
     norms = block.norms * rows * h * c.norm(stream)
-    read = normed * (1.0 + c.kernels.copied_inputs)
-    held = norms + read + halves * rows * h * c.dropout + mixer.held + ffn.held
+    held = norms + normed * (1.0 + c.kernels.copied_inputs) + halves * rows * h * c.dropout + mixer.held + ffn.held
     whole = held + mixer.scores
-    at_work = whole + ffn.back
     modules = {*m.recompute_modules} - ({"moe_act"} if "moe" in m.recompute_modules else set())
     again = {"layernorm": normed, **mixer.again, **ffn.again}
     dropped = sum(again.get(module, 0.0) for module in modules)
-    checkpoint, of_adapters = rows * h * c.stream, c.tokens * c.inputs * ADAPTER_KEPT
+    checkpoint, extra, every = rows * h * c.stream, c.tokens * c.inputs * ADAPTER_KEPT, larger(m.recompute_layers, 1)
     if m.recompute == "full":
-        every = larger(m.recompute_layers, 1)
         return Layer(checkpoint / every, whole * every, whole * every + ffn.back)
     kept: dict[str, Num] = {
-        "none": whole - dropped + of_adapters, "selective": held - dropped + of_adapters, "block": checkpoint,
+        "none": whole - dropped + extra, "selective": held - dropped + extra, "block": checkpoint,
         # attention and every other product in turn: queries, values, gates, and the last unless a compiler drops it
         "ops": checkpoint + mixer.ops + ffn.ops,
     }  # fmt: skip
-    return Layer(kept[m.recompute], whole, at_work)
+    return Layer(kept[m.recompute], whole, whole + ffn.back)
 
 
 def whole_keys(c: Setup) -> Num:
@@ -261,8 +257,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
 
     Two layers are gathered at once, and FSDP holds a layer's whole gradients beside them (PyTorch, BackwardPrefetch:
     BACKWARD_PRE). Gradients of an offloaded optimiser may stand in host memory (ZeRO-Offload, arXiv 2101.06840)."""
-    t, m = c.training, c.mapping
-    d, e = shard_ranks(m), expert_replicas(m)
+    t, m, d, e = c.training, c.mapping, shard_ranks(c.mapping), expert_replicas(c.mapping)
     each_experts, each = layer_params(c.model, m)
     dense, experts = layers * each + ends, layers * each_experts
     share = t.trainable_layers * (not t.adapters)
@@ -270,9 +265,9 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     base = t.base_bits / 8 * (1 + SCALE_BITS / 4 * (t.base_bits < 8))
     weight = base if t.adapters else c.weight
     grad, half = c.grad_bytes, c.quant.half_bytes
-    states = state_bytes(t, half)
-    w, g, o = zero_bytes(m.zero, d, weight, grad, states)
-    we, ge, oe = zero_bytes(m.zero, e, weight, grad, states)
+    (w, g, o), (we, ge, oe) = (zero_bytes(m.zero, ranks, weight, grad, state_bytes(t, half)) for ranks in (d, e))
+    passed = (c.room.live > 0) & (c.micro_batches <= 1) & (m.zero == 1)  # into DeepSpeed's buckets, also at stage 1
+    g, ge = pick(passed, g / d, g), pick(passed, ge / e, ge)
     several, some = 1.0 * (d > 1), 1.0 * (e > 1)  # of one rank there is nothing to gather
     # a pipeline does not gather again: a stage keeps weights whole, and gradients, beside the shards they end up in
     kept, alone = (m.zero >= 3) & (m.pp > 1), c.lone * t.master * (m.zero >= 3) * (not t.adapters)
@@ -286,10 +281,9 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     one = several * sets * weight * each + root + some * sets * weight * each_experts
     anew = trained * zero_bytes(m.zero, d)[2] / 12.0 + experts * share * zero_bytes(m.zero, e)[2] / 12.0
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
-    kept_here, later = 1.0 - t.offload_optimizer, 1.0 - t.in_backward
-    live = several * weight * smaller(c.room.live, dense + experts)
+    kept_here, later, live = 1.0 - t.offload_optimizer, 1.0 - t.in_backward, smaller(c.room.live, dense + experts)
     held = c.room.holds == "ahead" or (c.room.holds == "saved" and m.recompute not in ("full", "block"))
-    gathered = pick(kept, whole, (whole if held else larger(one, live)) * (m.zero >= 3))
+    gathered = pick(kept, whole, (whole if held else larger(one, several * weight * live)) * (m.zero >= 3))
     return {
         "weights": weights * (1 - t.offload_params),
         "gradients": (trained * g + experts * share * ge) * later * (kept_here if c.room.grads_away else 1.0) + extra,
@@ -318,18 +312,17 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0) and is_plain(c.doubled, 0)):
         # gradients take the room of activations that are used up, and so do copies of an update (not one buffer)
         held = parts["activations"] + parts["logits"] + parts["buffers"] * c.lone
-        used_up = held * pick(c.room.live > 0, reused, 1.0)
         standing = grads * (1.0 - c.fleeting + c.doubled * (np.asarray(c.micro_batches) > 1))
         still = layer.at_work + parts["buffers"] * c.lone + tables - held  # when the last gradients are made
-        parts["gradients"] = larger(standing, grads * (1.0 + c.doubled) + larger(update - used_up, still))
+        end = larger(update - held * pick(c.room.live > 0, reused, 1.0), still)
+        parts["gradients"] = larger(standing, grads * (1.0 + c.doubled) + end)
     return parts
 
 
 def stages(c: Setup) -> list[dict[str, Num]]:
     """The stages that may need most memory: the first, the second (more layers if uneven) and the last."""
     m, layers = c.mapping, c.model.layers
-    ends, between = stage_layers(layers, m.pp)
-    embedding, head = end_params(c.model, m)
+    (ends, between), (embedding, head) = stage_layers(layers, m.pp), end_params(c.model, m)
     one = pick(m.pp == 1, 1.0, 0.0)
     folded = (1.0 - one) * (m.schedule in V_SHAPED)  # the head stands beside the embedding
     candidates = [
