@@ -165,7 +165,7 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     m, rows, (narrow, b) = c.mapping, c.residual_tokens, c.widths
     dense, _, width = local_ffn(ffn, m)
     kept_gate = 1.0 * (ffn.gated and not c.kernels.fused)  # the gate's activation beside its input, each one kernel
-    back = b * (1.0 + kept_gate) * (not (c.training.adapters and is_plain(c.kernels.adapter_in, 0)))
+    back = b * (1.0 + kept_gate) * (not c.training.adapters)
     value = (1.0 + ffn.gated + kept_gate) * b + narrow * (1.0 + c.kernels.copied_inputs)
     wide, first = c.tokens * dense * value, c.tokens * dense * b + rows * c.model.hidden * b * (not c.kernels.fused)
     if not isinstance(ffn, MoE):
@@ -266,10 +266,10 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     weight = base if t.adapters else c.weight
     grad, half = c.grad_bytes, c.quant.half_bytes
     (w, g, o), (we, ge, oe) = (zero_bytes(m.zero, ranks, weight, grad, state_bytes(t, half)) for ranks in (d, e))
-    passed = (c.room.live > 0) & (c.micro_batches <= 1) & (m.zero == 1)  # into DeepSpeed's buckets, also at stage 1
-    g, ge = pick(passed, g / d, g), pick(passed, ge / e, ge)
-    several, some = 1.0 * (d > 1), 1.0 * (e > 1)  # of one rank there is nothing to gather
-    # a pipeline does not gather again: a stage keeps weights whole, and gradients, beside the shards they end up in
+    if not is_plain(c.room.live, 0):  # DeepSpeed's hooks pass gradients of one micro-batch on at stage 1, too
+        passed = (c.room.live > 0) & (np.asarray(c.micro_batches) <= 1) & (m.zero == 1)
+        g, ge = pick(passed, g / d, g), pick(passed, ge / e, ge)
+    several, some = 1.0 * (d > 1), 1.0 * (e > 1)  # one rank has nothing to gather; a pipeline gathers once, to keep
     kept, alone = (m.zero >= 3) & (m.pp > 1), c.lone * t.master * (m.zero >= 3) * (not t.adapters)
     g, ge = pick(kept, grad + several * g, g), pick(kept, grad + some * ge, ge)
     extra = (c.room.grad_extra_bf16 if c.quant.half == "bf16" else 0.0) * (trained + experts * share)
