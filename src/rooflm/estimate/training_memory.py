@@ -277,7 +277,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     weights = dense * w + wide_ends + experts * we + layers * c.adapted * 2.0
     weights = weights - alone * (several * trained * w + some * experts * share * we)
     sets = 2.0 + c.lone * (not t.adapters)  # of a layer
-    root = several * c.lone * c.room.root * half * ends
+    root = several * c.lone * (c.room.root or c.model.tied) * half * ends
     one = several * sets * weight * each + root + some * sets * weight * each_experts
     anew = trained * zero_bytes(m.zero, d)[2] / 12.0 + experts * share * zero_bytes(m.zero, e)[2] / 12.0
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
@@ -299,7 +299,7 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     m, model, rows = c.mapping, c.model, c.residual_tokens
     parts, layer = model_states(c, layers, ends), c.layer
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.training.flushes, m.vp, index)
-    tables = parts.pop("tables")  # whole gradients of FSDP's root, in the room of the logits
+    tables = parts.pop("tables")  # whole gradients of FSDP's root, or tied, in the room of the logits
     parts["logits"] = larger(last * c.tokens * ceil(model.vocab / m.tp) * c.room.logit_bytes, tables)
     reused = 1.0 * (np.asarray(c.room.fragmentation) <= 1)  # a layer runs again when the loss has been worked through
     again = layer.at_work - layer.kept - reused * parts["logits"]
