@@ -280,6 +280,7 @@ class Room:
     holds: str = word("layer", "what ZeRO 3 holds of weights that it gathered: a layer's; without recomputation all, "
                       "until the backward pass is through (saved); or all in any case, as the host runs ahead (ahead)",
                       ("layer", "saved", "ahead"))  # fmt: skip
+    root: bool = flag(True, "FSDP's root holds the tables: gathered, and with whole gradients, to the end of a pass")
     grad_extra_bf16: Num = number(0.0, "a gradient kept beside it with bf16 weights (DeepSpeed)", "bytes")
     grads_joined: Num = number(0.0, "training: copies that an update makes of a gradient: joined, wider", "bytes")
 
