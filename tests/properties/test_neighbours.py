@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,7 +70,7 @@ RELEASES = {
 @pytest.mark.parametrize("asked", DENSE)
 def test_releases_that_follow_each_other_are_neighbours(asked: Asked, gpu: str, engine: str) -> None:
     times = [served(asked, gpu, release).tpot[:4] for release in RELEASES[engine]]
-    for before, after in zip(times, times[1:], strict=False):
+    for before, after in itertools.pairwise(times):
         assert np.all((after / before > 1 / 1.5) & (after / before < 1.1))  # a regression of 10 % would be told of
 
 
