@@ -228,22 +228,25 @@ def _open(pool: Pool, load: Load) -> Steady:
     Who finds all places taken, by KV memory or the running limit, waits for one: in a queue whose servers are the
     places, at the share of a full replica's throughput that the rate is. Where that throughput rises with n^e, the
     number of who run fluctuates as that of c / e places which are each by themselves, of c^2 / 2 at the most (one
-    server for all: r^c)."""
+    server for all: r^c). In a pipeline e is 1/2 at the least, for the closed loop has full ones too slow."""
     limit, steps, x = most_running(pool, load), steps_of(pool, load), load.rate
     ttft, lasts, stable, one = np.zeros(x.shape), np.zeros(x.shape), np.zeros(x.shape, dtype=bool), np.ones(x.shape)
     places = np.maximum(np.floor(limit), 1.0)
     full = _closed(pool, replace(load, clients=places, first=np.zeros(limit.shape), apart=np.inf))
-    share = np.minimum(x / full.requests_per_s, FULLEST)
+    piped = pool.table.flight > 1
 
     def follow(at: NDArray[np.int_], tau: Array, running: Array, mixed: Array) -> tuple[Array, ...]:
         now = _round(pool, load.at(at), x[at], tau, np.maximum(running, 1e-3), np.zeros(()), mixed)
-        rises = np.log(share[at]) / np.log(np.minimum(running / places[at], FULLEST))
-        place = queueing(share[at], full.requests_per_s[at], places[at] / np.clip(rises, 2 / places[at], 1.0))
+        taken = np.clip(running / places[at], 1e-9, FULLEST)
+        share = np.clip(x[at] / full.requests_per_s[at], taken, np.sqrt(taken) if piped else FULLEST)
+        rises = np.clip(np.log(share) / np.log(taken), 2 / places[at], 1.0)
+        place = queueing(share, x[at] / share, places[at] / rises)
         queue = queueing(x[at] / now.most, now.most, now.whole)
         ttft[at] = now.first + np.maximum(queue, place)
-        slowest = np.minimum(now.slowest, full.tpot[at])
-        lasts[at] = np.minimum(steps * now.step + now.behind * (now.first + queue), steps * slowest)
-        stable[at] = (share[at] < FULLEST) & (x[at] <= now.most)
+        whole = np.minimum(steps * now.step + now.behind * (now.first + queue), steps * now.slowest)
+        lasts[at] = np.minimum(whole, steps * full.tpot[at])
+        served = (x < full.requests_per_s)[at] | (piped & (x[at] * whole <= limit[at]))
+        stable[at] = served & (x[at] <= now.most)
         return now.step, np.minimum(x[at] * lasts[at], limit[at]), now.mixed
 
     tau = decode_time(pool, load, one)
