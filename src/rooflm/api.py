@@ -175,6 +175,10 @@ class Task:
         """The axes, the fixed inputs and the outputs asked for, of arguments with lists."""
         refuse_unknown(self.name, arguments)
         refuse_wrong(self.name, arguments)
+        if arguments.get("on") not in (None, "local"):
+            from rooflm.sweep.workers import place
+
+            place(arguments["on"])
         axes, fixed = find_axes({k: v for k, v in arguments.items() if k not in ("outputs", "on")})
         outputs = arguments.get("outputs")
         listed = [outputs] if isinstance(outputs, str) else outputs

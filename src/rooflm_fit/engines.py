@@ -28,7 +28,6 @@ from rooflm.graph.ops import Op
 from rooflm.kernels.constants import CALIBRATION
 from rooflm.kernels.derating import card_file, derating, on_file, reach
 from rooflm.kernels.dispatch import FACTORS
-from rooflm.kernels.products import VECTOR_SHARE
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
 from rooflm.readers.devices import load_device
@@ -352,9 +351,9 @@ GEFORCE_REACH = 0.97
 the rate there, which takes neither power nor operands to the end. torch.matmul's best on 17 desktop cards is 0.91 to
 1.13 of it, 1.06 in the median; of 8,192 and 10,240 square on an RTX 4090 0.94 to 0.97
 (github.com/zzc0721/torch-performance-test-data, database.md and issue 78). None passes the datasheet here."""
-FEW_ROWS = VECTOR_SHARE / 0.82
-"""What a share of the bandwidth in kernels for few rows, over VECTOR_SHARE, is over what tensor cores' products reach
-of it (`eff_m` in 16 bits: 0.78 to 0.88, in the mean 0.82): engines without runs have those."""
+MANY_ROWS = 0.82
+"""Share of the bandwidth that tensor cores' products reach (`eff_m` in 16 bits: 0.78 to 0.88, in the mean 0.82), which
+engines without runs have: a share in kernels for few rows is over their `vector_share`."""
 GENERAL = (
     "~geforce",
     "~apple",
@@ -425,8 +424,10 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
             if whole:
                 generation = place.partition("/")[2] or load_device(place).kernel_generation
                 factors["compute"] = GEFORCE_REACH / reach(generation)[0]
-            if load_engine(JOBS[name].engines[0]).kernels.sm_stream and "~apple" not in keys:
-                factors = {k: v * (FEW_ROWS if k == "bandwidth" else 1.0) for k, v in factors.items()}
+            kernels = load_engine(JOBS[name].engines[0]).kernels
+            if kernels.sm_stream and "~apple" not in keys:
+                few = float(kernels.vector_share) / MANY_ROWS
+                factors = {k: v * (few if k == "bandwidth" else 1.0) for k, v in factors.items()}
             if place.startswith(GENERAL):
                 plain = {k: v for k, v in factors.items() if k not in ("few", "sm_stream")}
                 note = f"as fitted to runs of {name}; {GENERALLY}"

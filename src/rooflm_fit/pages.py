@@ -17,6 +17,7 @@ from rooflm.catalogue.engine import GROUPS, PLACES, ServerOptions
 from rooflm.catalogue.fields import About, abouts
 from rooflm.cli.schemas import SCHEMAS, schema
 from rooflm.readers.engines import ABOUT
+from rooflm.readers.tables import bounds_text
 from rooflm.sweep.files import write_text
 from rooflm.validation.columns import METRICS, listed
 
@@ -69,7 +70,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def described(name: str, about: About) -> tuple[str, str, str, str]:
     """A field's row: name, meaning, unit, rule."""
     unit = {"bytes": "B", "bytes/s": "B/s"}.get(about.unit, about.unit)
-    rule = ", ".join(about.among) if about.among else about.rule if about.kind == "number" else ""
+    rule = ", ".join(about.among) if about.among else bounds_text(about) if about.kind == "number" else ""
     kinds = {"flag": "yes or no", "word": "name", "sizes": "numbers", "named": "numbers by name", "number": ""}
     return name, about.meaning, unit, rule or kinds.get(about.kind, about.kind)
 

@@ -12,15 +12,21 @@ CALLS = {"infer": rooflm.infer, "serve": rooflm.serve, "search_infer": rooflm.se
          "search_serve": rooflm.search_serve, "train": rooflm.train, "search_train": rooflm.search_train}  # fmt: skip
 SERVED = ("infer", "serve", "search_infer", "search_serve")
 IDLE = [
-    *((call, {"electricity": 0.3}, "electricity is of owned or purchase.*: give owned too") for call in CALLS),
-    *((call, {"adapter_rank": 8}, "adapter_rank is of adapters: give adapters too") for call in SERVED),
-    *((call, {"adapter_modules": "foo"}, "adapter_modules is of adapters") for call in SERVED),
-    *((call, {"host_bandwidth": 9e9}, "host_bandwidth is of cpu_layers or cpu_experts: give") for call in SERVED),
-    ("serve", {"transfer_bandwidth": 5e9}, "transfer_bandwidth is of prefill_replicas: give prefill_replicas too"),
-    ("infer", {"batch": [1, 8], "adapter_rank": [8, 16]}, "adapter_rank is of adapters"),
-    *((call, {"acceptance": 0.9}, "acceptance is of guesses: give guesses too") for call in SERVED),
     *(
-        ("serve", {name: 2}, f"{name} is of {of}: give {of} too")
+        (call, {"electricity": 0.3}, "electricity has no effect without owned or purchase.*: give one of them too")
+        for call in CALLS
+    ),
+    *((call, {"adapter_rank": 8}, "adapter_rank has no effect without adapters: give it too") for call in SERVED),
+    *((call, {"adapter_modules": "foo"}, "adapter_modules has no effect without adapters") for call in SERVED),
+    *(
+        (call, {"host_bandwidth": 9e9}, "host_bandwidth has no effect without cpu_layers or cpu_experts: give")
+        for call in SERVED
+    ),
+    ("serve", {"transfer_bandwidth": 5e9}, "transfer_bandwidth has no effect without prefill_replicas: give it too"),
+    ("infer", {"batch": [1, 8], "adapter_rank": [8, 16]}, "adapter_rank has no effect without adapters"),
+    *((call, {"acceptance": 0.9}, "acceptance has no effect without guesses: give it too") for call in SERVED),
+    *(
+        ("serve", {name: 2}, f"{name} has no effect without {of}: give it too")
         for name, of in (
             ("burstiness", "rate"),
             ("peak", "rate"),
@@ -53,4 +59,4 @@ def test_with_it_or_at_its_default_it_is_not():
 
 def test_on_the_command_line(capsys):
     assert main(["infer", "llama-3.1-8b", "--gpu", "h100", "--host-bandwidth", "9GB/s"]) == 2
-    assert "host_bandwidth is of cpu_layers or cpu_experts" in capsys.readouterr().err
+    assert "host_bandwidth has no effect without cpu_layers or cpu_experts" in capsys.readouterr().err

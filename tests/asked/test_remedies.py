@@ -59,7 +59,7 @@ def test_both_commands_say_it(capsys: pytest.CaptureFixture[str]) -> None:
     main(["infer", "llama-2-13b", "--gpu", "rtx-3060-12gb"])
     assert "Would fit: quant " in capsys.readouterr().out
     main(["train", "llama-3.1-8b", "--gpu", "rtx-4090", "--lora-rank", "16", "--batch", "16", "--seq", "1024"])
-    assert "Would fit: recompute full; 4 GPUs (dp 4) and zero 3.\n" in capsys.readouterr().out
+    assert "Would fit: recompute full; 2 GPUs (dp 2) and zero 3.\n" in capsys.readouterr().out
 
 
 def test_further_gpus_are_told_only_where_they_are_what_helps() -> None:

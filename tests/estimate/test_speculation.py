@@ -138,9 +138,9 @@ def test_the_command_starts_it(capsys: pytest.CaptureFixture[str]) -> None:
         main(["search", "infer", *model.split(), "--gpu", "h200", "--batch", "1", "--guesses", "3"])
         out = capsys.readouterr().out
         assert "--speculative-config" in out and ("# no heads that guess are known in meta-llama" in out) == told
-    with pytest.raises(RooflmError, match="branches is of guesses: give guesses too"):
+    with pytest.raises(RooflmError, match="branches has no effect without guesses: give it too"):
         rooflm.infer("llama-2-7b", gpu="h100", batch=[1, 2], branches=4)
-    with pytest.raises(RooflmError, match="draft is of guesses: give guesses too"):
+    with pytest.raises(RooflmError, match="draft has no effect without guesses: give it too"):
         rooflm.infer("llama-3.1-8b", gpu="h100", draft="llama-3.2-1b")
 
 

@@ -656,12 +656,14 @@ def test_gradients_of_replicas_stand_in_buckets() -> None:
 )
 def test_an_update_by_operations_copies_what_it_divides_by(gpus: int, sets: dict[str, Any], gb: float) -> None:
     asked: dict[str, Any] = {"model": "llama-3-8b", "gpu": "h200", "gpus": gpus, "seq": 256, "recompute": "full"}
-    asked |= {"engine": "peft", "batch": gpus, "micro_batch": 1, "zero": 3 if gpus > 1 else 0}
+    asked |= {"engine": "peft-0.16", "batch": gpus, "micro_batch": 1, "zero": 3 if gpus > 1 else 0}
     room = {"engine.context": 0, "engine.workspace": 0, "engine.fragmentation": 1}
     one, many = (run(**asked, sets=sets | room | {"engine.foreach": f}) for f in (False, True))
     assert float(many.memory.total) == pytest.approx(gb * 1e9, rel=2e-3)
     width = 2.0 if gpus == 1 else 4.0
-    assert float(many.memory.total - one.memory.total) == pytest.approx(width * 8.03e9 / gpus, rel=1e-3)
+    # less what stands when the last gradients are made: a layer, of several cards the tables and their gradients
+    copied, still = width * 8.03e9 / gpus, 0.07e9 if gpus == 1 else 5.58e9
+    assert float(many.memory.total - one.memory.total) == pytest.approx(copied - still, rel=5e-3)
     assert many.parts["optimizer"] > one.parts["optimizer"]
 
 

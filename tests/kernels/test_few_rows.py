@@ -12,7 +12,7 @@ from rooflm.graph.ops import Op
 from rooflm.kernels.expert_kernels import tiled_time
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.moe import pieces
-from rooflm.kernels.products import VECTOR_SHARE, taken, vector_time
+from rooflm.kernels.products import taken, vector_time
 from rooflm.kernels.rates import rates
 from rooflm.readers.engines import load_engine
 
@@ -29,7 +29,7 @@ def test_few_rows_stream_as_memory_gives_or_as_the_sms_take() -> None:
     r, plain = rates(s)._replace(dram=1e12), infer("llama-2-7b", gpu="a100", engine="vllm", batch=1).scenario
     device = s.cluster.device
     half = replace(s, engine=s.engine.but(sm_stream=0.5e12 / device.sms / device.clock))
-    alone = vector_time(1e9, 0.0, GemmConstants(eff_m=VECTOR_SHARE), r, plain)
+    alone = vector_time(1e9, 0.0, GemmConstants(eff_m=s.engine.kernels.vector_share), r, plain)
     bound = vector_time(1e9, 0.0, GemmConstants(), r, half)
     assert float(alone) == pytest.approx(1e9 / 0.95e12, rel=0.01)
     assert float(bound) == pytest.approx(2.007e-3, rel=0.005)

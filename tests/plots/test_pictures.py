@@ -365,3 +365,24 @@ def test_a_legend_gives_way_to_words_beyond_the_end():
     whole, marked = (Bar("tp 1", {"mlp": 60.0, "attention": 40.0}, mark=mark) for mark in ("", "OOM"))
     free, pushed = (str(bars("Shares", Scale("%", percent=True), [bar]).spec) for bar in (whole, marked))
     assert "'offset': 18}" in free and "'offset': 18}" not in pushed
+
+
+def test_fronts_differ_by_marker_and_stroke_and_long_curves_by_marker() -> None:
+    x = np.array([1.0, 2.0, 3.0])
+    clouds = [Cloud(name, x, x[::-1].copy(), np.arange(3)) for name in ("a100", "h100")]
+    layers = front("Trade-off", Scale("x"), Scale("y"), clouds).spec["layer"]
+    strokes = [layer["mark"]["strokeDash"] for layer in layers if "strokeDash" in layer["mark"]]
+    (shapes,) = {tuple(e["shape"]["scale"]["range"]) for e in (layer["encoding"] for layer in layers) if "shape" in e}
+    assert len(strokes) == 2 and strokes[0] != strokes[1] and len(set(shapes)) == 2
+    many = np.arange(1.0, 101.0)
+    long = lines("Time", Side("batch", tuple(many)), Scale("ms"), [Curve("a100", many), Curve("h100", 2 * many)])
+    marked = [layer for layer in long.spec["layer"] if layer["mark"]["type"] == "point"]
+    assert [len(layer["data"]["values"]) for layer in marked] == [12, 12]
+
+
+@pytest.mark.parametrize(("low", "kind"), [(0.5, "log"), (10.0, None)])
+def test_maps_over_decades_have_colours_by_logarithm(low: float, kind: str | None) -> None:
+    made = Map("", np.array([[low, 40.0]]), np.array([["", ""]]))
+    spec = heatmap("", Side("a", (1, 2)), Side("b", (1,)), Scale("share (%)", percent=True), [made]).spec
+    scale = next(layer["encoding"]["color"]["scale"] for layer in spec["layer"] if "scheme" in str(layer))
+    assert scale.get("type") == kind and scale["domain"] == [low if kind else 0.0, 100.0]

@@ -252,3 +252,10 @@ def test_a_budget_that_divides_the_mean_prompt_is_no_brink(pp, engine):
     given = CASE | {"prompt": 8192, "engine": engine, "model": "llama-3.1-8b", "pp": pp, "concurrency": 16.0}
     low, at, high = (evaluate(**given, spread=(0.8, 1.2), token_budget=b)["ttft_s"] for b in (4050, 4096, 4150))
     assert low == pytest.approx(at, rel=0.03) and high == pytest.approx(at, rel=0.03)
+
+
+def test_of_points_whose_wait_has_no_end_the_nearest_is_told():
+    case = {**CASE, "gpus": [1, 2, 8], "ttft": 3.0, "tp": [1, 2, 8]}
+    found = search_serve("llama-3.1-8b", rate=2000, confirm=0, **case)
+    assert found.best is None and found.nearest.candidate.inputs["dp"] == 8
+    assert found.unmet[0].partition("off by ")[2] in found.nearest.why[-1]

@@ -488,3 +488,12 @@ def test_cells_beyond_the_columns_are_said(capsys: pytest.CaptureFixture[str]) -
         "rooflm: t.csv: line 2 has more cells than there are columns, and those are not read: is a number written with "
         "a comma?\n"
     )
+
+
+def test_a_table_in_utf_16_is_read_and_a_column_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "wide.csv"
+    path.write_text("model;gpu;tpot_ms\nllama-2-7b;a100;9,5\n", encoding="utf-16")
+    (row,) = read_rows(path)
+    assert isinstance(row, Request) and row.measured == pytest.approx(0.0095)
+    with pytest.raises(RooflmError, match="mine has the column 'gpu' twice"):
+        parse("model,gpu,tpot_ms,gpu\nllama-2-7b,a100,9,h100\n", "mine")

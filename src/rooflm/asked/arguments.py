@@ -458,10 +458,11 @@ def refuse_idle(call: str, given: Mapping[str, Any]) -> None:
     >>> refuse_idle("serve", {"transfer_bandwidth": 5e9})
     Traceback (most recent call last):
     ...
-    rooflm.errors.RooflmError: transfer_bandwidth is of prefill_replicas: give prefill_replicas too
+    rooflm.errors.RooflmError: transfer_bandwidth has no effect without prefill_replicas: give it too
     """
     for name, owners in idle(call, given).items():
-        raise RooflmError(f"{name} is of {' or '.join(owners)}: give {owners[0]} too")
+        too = "one of them" if owners[1:] else "it"
+        raise RooflmError(f"{name} has no effect without {' or '.join(owners)}: give {too} too")
     table = arguments(call)
     for name, others in IN_ITS_PLACE.items():
         twice = [o for o in others if name in table and given.get(name) is not None and _said(table[o], given)]

@@ -36,8 +36,8 @@ RATE = About("dense rate of a data type", "flop/s", above=True)
 def rule_of(owner: Any, name: str) -> About:
     """The rule of a field that holds a number: its own, else above 0, or 0 where that is its default.
 
-    >>> rule_of(Mapping(), "tp").rule, rule_of(Mapping(), "fsdp_group").rule, rule_of({"bf16": 1.0}, "bf16").rule
-    ('a whole number of at least 1', 'a whole number of at least 0', 'above 0')
+    >>> rule_of(Mapping(), "tp").low, rule_of(Mapping(), "fsdp_group").low, rule_of({"bf16": 1.0}, "bf16").above
+    (1.0, 0, True)
     """
     if not is_dataclass(owner):
         return SOME

@@ -107,7 +107,7 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
     asked["zero"] = zero_stage(asked["zero"])
     asked.setdefault("schedule", "interleaved" if is_array(vp) or vp > 1 else "1f1b")
     if "micro_batch" not in asked and habits.whole_share:
-        asked["micro_batch"] = whole_shares(given["batch"], asked["dp"], pp)
+        asked["micro_batch"] = whole_shares(given["batch"], asked.get("dp", 1), pp)
         assumed.append(usual("micro_batch", asked["micro_batch"]))
     again = asked.setdefault("recompute_modules", ())
     policy = asked.get("recompute", "none" if again else runner.habits.recompute)

@@ -61,6 +61,7 @@ def refuse_nameless(path: str, texts: Mapping[str, Any]) -> None:
 
 
 def _yaml(text: str, path: str) -> Any:
+    """What a YAML file holds. RooflmError where it is not valid, or where PyYAML is not installed."""
     try:
         import yaml
     except ImportError:
@@ -78,17 +79,19 @@ def _yaml(text: str, path: str) -> Any:
 def _columns(text: str, path: str) -> dict[str, Any]:
     """The columns of a CSV file, each a list; one value if all cells are equal; empty columns are left out."""
     try:
-        rows = list(csv.DictReader(text.splitlines()))
+        header, *rows = [line for line in outside.cells_of(text) if line] or [[]]
     except csv.Error as error:
         raise RooflmError(f"cannot read {path!r}: {error}") from None
     if not rows:
         raise RooflmError(f"{path!r} has no rows: its first line names arguments, each further line is a scenario")
     for number, row in enumerate(rows, start=1):
-        if None in row or None in row.values():
+        if len(row) != len(header):
             raise RooflmError(f"{path!r} has more or fewer cells in row {number} than names in its first line")
     columns: dict[str, Any] = {}
-    for name in rows[0]:
-        cells = [row[name].strip() for row in rows]
+    for name, *found in zip(header, *rows, strict=True):
+        cells = [cell.strip() for cell in found]
+        if name.strip() in columns:
+            raise RooflmError(f"{path!r} has the column {name.strip()!r} twice: leave one of them out")
         if any(cells) and not all(cells):
             raise RooflmError(f"{path!r}: column {name!r} is empty in some rows: fill it in, or leave it out")
         if all(cells):

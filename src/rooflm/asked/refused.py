@@ -174,6 +174,9 @@ SENTENCES = {
         lambda s: {"one": next(f for f in mixtures(s.model) if f.top_k > f.experts)}),
     "the indexer has no heads": Sentence(
         "index_topk is above 0, but then index_heads, index_dim and any q_rank must be at least 1"),
+    "TDP is not above idle power": Sentence(
+        "tdp is {s.cluster.device.tdp} W, but it must be above what {s.cluster.device.name} takes while idle, "
+        "{s.cluster.device.idle} W"),
     "the degrees do not divide the GPUs": Sentence(
         "gpus is {gpus}, but {given} must divide it: try {near} GPUs", _given),
     "tp does not divide the heads": Sentence(

@@ -43,6 +43,8 @@ OTHER_NAMES = {
     "recompute": "activation-checkpointing activation-recomputation gradient-checkpointing recompute-granularity",
     "cpu-experts": "cpu-moe n-cpu-moe",
     "cpu-layers": "n-gpu-layers offload-layers",
+    "guesses": "draft-max mtp n-draft nextn num-speculative-tokens speculative-num-draft-tokens speculative-num-steps",
+    "draft": "draft-model model-draft speculative-draft-model-path speculative-model",
     "slo": "goodput itl-sla tpot ttft",
     "price": "cost cost-per-hour gpu-price",
     "match": "filter find grep name query search",

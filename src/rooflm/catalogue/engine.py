@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.command import Command
 from rooflm.catalogue.fields import abouts, count, flag, formula, named, number, shapes, share, sizes, word
+from rooflm.shown.records import engine_line
 from rooflm.units import Num
 
 INF = float("inf")
@@ -28,6 +29,7 @@ class ServerOptions:
     limits: str = word("", "max_sequences by card, likewise")
     graphed: str = word("", "most sequences that decoding graphs hold by card, likewise")
     graphed_few: str = word("", "the same of tensor groups of fewer than four")
+    pieces: str = word("", "most tokens of a pass with prompts that graphs hold, by card or family of a model's code")
     max_sequences: int = count(0, "running limit of a rank (0: the engine's max_sequences)", 0)
     shared: str = word("", "ranks of attention share out its token budget, or have half each", ("", "budget", "half"))
     families: str = word("", "running limit of all those ranks by the family of a model's code, as mamba2:256")
@@ -115,7 +117,8 @@ class Kernels:
     tuned_experts_on: str = word("", "cards on which these are so (none: all), with commas")
     expert_values: Num = number(2.0, "read and written a value by what runs between experts' products", "bytes")
     expert_tile: Num = count(0, "rows of a tile of quantised experts' products, however few an expert has", 0)
-    tile_rate: Num = number(0.0, "FLOPs a clock of an SM in experts' tiles of 128 rows, full or not (0: none)", "FLOP")
+    wide_pass: Num = count(1, "tokens of a pass from which experts' products are at their rate; rows of their tiles", 1)
+    tile_rate: Num = number(0.0, "FLOPs a clock of an SM in experts' tiles of so many rows, full or not", "FLOP")
     row_rate: Num = number(0.0, "the same of gathering, quantising and writing rows, which goes with products", "FLOP")
     expert_rows: Num = count(INF, "most tokens of a pass whose quantised experts' products vector kernels take", 1)
     expert_spread: str = named("bytes a value to which a scheme's experts are spread for a library product each")
@@ -123,11 +126,14 @@ class Kernels:
     narrow_calls: Num = number(0.0, "the same of quantised experts, where those are visited one by one", "s")
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     vector_rows: Num = count(8, "most rows of these (ggml-cuda: MMVQ_MAX_BATCH_SIZE)", 1)
+    vector_share: Num = share(1.0, "share of the bandwidth that these reach where their SMs do not bind")
+    vector_ramp: Num = number(INF, "most that filling and draining one of these costs", "s")
     unpacked: str = named("values of a scheme's weights (wide ones aside) a clock that an SM unpacks in these")
     sm_stream: Num = number(0.0, "most bytes of weights a clock that an SM takes (without gemv: 8 bits as 4)", "bytes")
     scheme_stream: str = named("the same of a scheme's kernels, as awq:2.6 int4:4 (none: as sm_stream)")
     sm_integers: Num = number(0.0, "most FLOPs a clock of an SM in products by narrow weights (0: no limit)", "FLOP")
     sm_vectors: Num = number(0.0, "most FLOPs a clock of an SM in vector kernels for few rows (0: its peak)", "FLOP")
+    dots: Num = share(0.0, "share of the reached int8 rate of integer products on a card without matrix units")
     sums: str = word("fp32", "what its matrix products sum in: cards have factors by it", ("fp32", "fp16"))
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
@@ -276,6 +282,7 @@ class Room:
     holds: str = word("layer", "what ZeRO 3 holds of weights that it gathered: a layer's; without recomputation all, "
                       "until the backward pass is through (saved); or all in any case, as the host runs ahead (ahead)",
                       ("layer", "saved", "ahead"))  # fmt: skip
+    root: bool = flag(True, "FSDP's root holds the tables: gathered, and with whole gradients, to the end of a pass")
     grad_extra_bf16: Num = number(0.0, "a gradient kept beside it with bf16 weights (DeepSpeed)", "bytes")
     grads_joined: Num = number(0.0, "training: copies that an update makes of a gradient: joined, wider", "bytes")
 
@@ -378,9 +385,7 @@ class Engine:
     places: ClassVar[Mapping[str, str]] = {}
     """Constant by its own name -> where it stands: `asked.paths` takes either."""
 
-    def __repr__(self) -> str:
-        """Name, release and phase; `rooflm show engine NAME` prints its constants."""
-        return f"<Engine {' '.join(filter(None, (self.name, self.version)))}: {self.phase}>"
+    __repr__ = engine_line
 
     @property
     def runs(self) -> str:
@@ -413,8 +418,8 @@ class Engine:
 
 
 BY_CARD = {"budgets": "token_budget", "limits": "max_sequences", "graphed": "graphed_sequences",
-           "graphed_few": "graphed_sequences", "shared": "token_budget", "families": "max_sequences",
-           "reserved": "memory_fraction"}  # fmt: skip
+           "graphed_few": "graphed_sequences", "pieces": "captured", "shared": "token_budget",
+           "families": "max_sequences", "reserved": "memory_fraction"}  # fmt: skip
 """Option of the server that makes up a limit by card, ranks or model -> the limit, which counts once it is told."""
 GROUPS: dict[str, Any] = {
     "kernels": Kernels, "host": Host, "room": Room, "stages": Stages, "habits": Habits, "overlaps": Overlaps,

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from rooflm.shown.numbers import plain_number
-
 
 class About(NamedTuple):
     """What is known about a field."""
@@ -28,20 +26,6 @@ class About(NamedTuple):
     among: tuple[str, ...] = ()  # the allowed words (none: any)
     below: bool = False  # high itself is not allowed
     endless: bool = False  # infinity means no limit
-
-    @property
-    def rule(self) -> str:
-        """The bounds in words.
-
-        >>> About("", low=0, above=True).rule, About("", high=1).rule, About("", low=1, whole=True).rule
-        ('above 0', 'from 0 to 1', 'a whole number of at least 1')
-        """
-        low, high = plain_number(self.low), plain_number(self.high)
-        if self.whole:
-            return f"a whole number of at least {low}" + f" and at most {high}" * (self.high < LARGEST)
-        if self.high < LARGEST:
-            return f"above {low} and at most {high}" if self.above else f"from {low} to {'below ' * self.below}{high}"
-        return f"above {low}" if self.above else f"{low} or more"
 
 
 LARGEST = 2.0**50

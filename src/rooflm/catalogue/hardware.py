@@ -9,10 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from rooflm.catalogue.fields import flag, number, part, share, si, text, word
-from rooflm.shown.numbers import gib, text_range
+from rooflm.shown.records import cluster_line, device_line
 from rooflm.units import Num
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4")
@@ -111,13 +109,7 @@ class Device:
     inferred: str = ""
     """Of a card of one's own: in words, which fields were taken from which card of the catalogue."""
 
-    def __repr__(self) -> str:
-        """Name, rates, memory and power."""
-        best = "bf16" if "bf16" in self.peak else next(iter(self.peak), "")
-        rate = f"{text_range(self.peak[best], 'FLOP/s')} {best}, " if best else ""
-        size = gib(float(np.max(self.dram.size)))
-        bandwidth, power = text_range(self.dram.bandwidth, "B/s"), text_range(self.tdp, "W")
-        return f"<Device {self.name}: {rate}{size} at {bandwidth}, {power}>"
+    __repr__ = device_line
 
     @property
     def kernel_generation(self) -> str:
@@ -157,7 +149,4 @@ class Cluster:
     unified: bool = flag(False, "host and device share one memory: what leaves the one for the other takes its room")
     launching: Num = number(1.0, "time of a server's launch from Python over that of the engines' rows", above=True)
 
-    def __repr__(self) -> str:
-        """Name, device and tiers."""
-        tiers = "; ".join(f"{t.name} {text_range(t.bandwidth, 'B/s')}" for t in self.tiers)
-        return f"<Cluster {self.name} of {self.device.name}{': ' * bool(tiers)}{tiers}>"
+    __repr__ = cluster_line

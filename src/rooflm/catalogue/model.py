@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.catalogue.fields import LARGEST, count, flag, number, part, size, text, word
-from rooflm.shown.numbers import text_range
+from rooflm.shown.records import model_line
 from rooflm.units import Num, is_plain, pick
 
 INF = float("inf")
@@ -208,12 +208,7 @@ class Model:
     width_prune: Num = number(0.0, "share of heads and inner width removed", high=1.0, below=True)
     depth_prune: Num = number(0.0, "share of layers removed", high=1.0, below=True)
 
-    def __repr__(self) -> str:
-        """Name, parameters and layers."""
-        total, active = text_range(self.parameters, ""), text_range(self.active_parameters, "")
-        used = f" ({active} for a token)" if active != total else ""
-        layers, hidden = (text_range(v, "") if np.ndim(v) else f"{v:g}" for v in (self.layers, self.hidden))
-        return f"<Model {self.name}: {total} parameters{used}, {layers} layers, hidden {hidden}>"
+    __repr__ = model_line
 
     @property
     def parameters(self) -> Num:

@@ -216,6 +216,11 @@ def band(p: Point) -> str:
 
 def causes_table(found: Comparison) -> list[Block]:
     """The causes that would explain the gap, best first."""
+    from rooflm.measure.why import REPEATED
+
+    gaps = [abs(math.log(p.ratio)) for p in found.rows if p.ratio > 0]
+    if gaps and sum(gaps) <= REPEATED * len(gaps):
+        return [BLANK, Say("No cause was sought: two runs of one server differ by as much.")]
     if not found.causes:
         return [BLANK, Say("No single cause that is known explains a tenth of the gap.")] if found.rows else []
     blocks: list[Block] = [BLANK, Say("Why: what explains the gap, over all runs together", "title")]

@@ -4,7 +4,8 @@ the completion of its names, and its text a value."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -15,6 +16,7 @@ from rooflm.asked.files import arguments_of, read_table
 from rooflm.asked.written import READ, as_it_is, texts
 from rooflm.cli.console import Voice
 from rooflm.cli.line import refuse_repeated, without_conversion
+from rooflm.errors import RooflmError
 
 
 class Written(NamedTuple):
@@ -221,6 +223,7 @@ def command(
             a.name: given[a.name] if given[a.name] is None else READ.get(a.kind, as_it_is)(given[a.name], a.name)
             for a in rows.values()
         }
+        refuse_overwriting(read, [at] if isinstance(at, str) else at or ())
         table = read_table(at) if first is True else None
         if table is not None:
             filled = arguments_of(at, table, rows, name)
@@ -236,6 +239,23 @@ def command(
     call.__annotations__ = {p.name: p.annotation for p in parameters}
     call.__doc__, call.__name__ = told, name.replace(" ", "_")
     return call
+
+
+def refuse_overwriting(given: Mapping[str, Any], begun: Iterable[Any]) -> None:
+    """RooflmError where a command would write over what it reads: a table, a model's config, a scenario, a trace."""
+    named = [name for said in (*begun, given.get("trace"), given.get("base")) if isinstance(said, str)
+             for name in {said, *said.split(",")}]  # fmt: skip
+    for option in ("out", "plot", "deploy", "profile"):
+        if (target := given.get(option)) and any(one_file(target, name) for name in named):
+            raise RooflmError(f"--{option} is {target!r}, but that is a file that is read: name another")
+
+
+def one_file(path: str, other: str) -> bool:
+    """Whether two paths lead to one file, which is there."""
+    try:
+        return Path(path).samefile(other)
+    except (OSError, ValueError):
+        return False
 
 
 def on_the_line(context: typer.Context | None, name: str) -> bool:

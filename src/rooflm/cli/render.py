@@ -260,7 +260,9 @@ def column(key: str, outputs: Any) -> tuple[str, str, Any]:
         c[0]: c for c in (*GRID_COLUMNS, *RUN_COLUMNS, *FAILURE_COLUMNS, *TRAIN_COLUMNS, *COST_COLUMNS, *SHARE_COLUMNS)
     }
     row = outputs.get(key.split(".")[0])
-    return known.get(key) or (key, HEADINGS.get(key, key), lambda v: written(v, row.unit if row else ""))
+    unit = row.unit if row else ""
+    sent = unit if key.startswith("comm_") else ""  # traffic in GB, as its links are; memory in GiB
+    return known.get(key) or (key, HEADINGS.get(key, key), lambda v: text(v, sent) if sent else written(v, unit))
 
 
 def written(value: Any, unit: str) -> str:

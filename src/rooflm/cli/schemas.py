@@ -18,6 +18,7 @@ from rooflm.cli.options import SHELL
 from rooflm.readers import quantities
 from rooflm.readers.engines import ABOUT
 from rooflm.readers.own_card import SHORT
+from rooflm.readers.tables import bounds_text
 from rooflm.validation.columns import COLUMNS, METRIC_NAMES, RUN, SETTING, Column
 
 Schema = dict[str, Any]
@@ -41,7 +42,7 @@ def value(about: About) -> Schema:
         enum = {"enum": list(about.among)} if about.among and about.kind == "word" else {}
         return {"description": about.meaning, **TEXT, **enum}
     unit = quantities.WRITTEN.get(about.unit, about.unit)
-    told = ", ".join([*([unit] if unit not in ("", "1") else []), about.rule])
+    told = ", ".join([*([unit] if unit not in ("", "1") else []), bounds_text(about)])
     bounds: Schema = {"exclusiveMinimum" if about.above else "minimum": about.low}
     if math.isfinite(about.high) and about.high < 2**50:
         bounds["exclusiveMaximum" if about.below else "maximum"] = about.high

@@ -24,14 +24,11 @@ def serve(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     from rooflm.api import serve as simulate
     from rooflm.plots.scale import check_value
     from rooflm.serving.grid import SERVE_OUTPUTS, serve_grid, split_lists
-    from rooflm.serving.said import blocks
-    from rooflm.shown.answer import assumptions
 
     arguments = {**asked, "server": server_options(shown["option"], shown["scheduler"])}
-    find, slo = shown["find"], asked.get("slo", "")
+    find, value = shown["find"], shown["plot_value"]
     check_targets(shown["out"], shown["plot"])
     axes, fixed = split_lists({"model": model, **arguments})
-    value = shown["plot_value"]
     if axes:
         if find is not None:
             raise RooflmError("--find is of a single simulation: leave out the lists")
@@ -44,21 +41,33 @@ def serve(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     if value is not None:
         raise RooflmError(f"--plot-value is {value!r}, but one simulation is drawn over time: give a list")
     if find is not None:
-        with working(f"seeking the {'fewest' if find == 'replicas' else 'highest'} {find}"):
-            found = search(model, arguments, find, slo)
-        served = found.served
-        if served is None:
-            tell(f"no {find} meets the limits: {'; '.join(found.broken)}")
-            raise typer.Exit(NOTHING)
-    else:
-        found = None
-        with working("simulating") as told:
-            served = simulate(model, **arguments, progress=lambda done, total, now: told(
-                said=f"{done:,} of {total:,} requests ended, {now:.0f} s simulated"))  # fmt: skip
+        served, found = sought(model, arguments, find, asked.get("slo", ""))
+        deliver_run(served, shown, found)
+        return
+    with working("simulating") as told:
+        served = simulate(model, **arguments, progress=lambda done, total, now: told(
+            said=f"{done:,} of {total:,} requests ended, {now:.0f} s simulated"))  # fmt: skip
+    deliver_run(served, shown, {})
+
+
+def sought(model: str, arguments: dict[str, Any], find: str, slo: str) -> tuple[Served, dict[str, Any]]:
+    """The run at what --find found, and what of it the answer says under `found`; exits with NOTHING where no load
+    meets the limits."""
+    with working(f"seeking the {'fewest' if find == 'replicas' else 'highest'} {find}"):
+        found = search(model, arguments, find, slo)
+    if found.served is None:
+        tell(f"no {find} meets the limits: {'; '.join(found.broken)}")
+        raise typer.Exit(NOTHING)
+    return found.served, {"found": {find: found.load, "broken_above": list(found.broken)}}
+
+
+def deliver_run(served: Served, shown: dict[str, Any], found: dict[str, Any]) -> None:
+    """Write and print a simulation, with what --find `found`; of an interrupted one no file, and its exit status."""
+    from rooflm.serving.said import blocks
+    from rooflm.shown.answer import assumptions
+
     warn(served.warnings)
-    values = served.values()
-    if found is not None:
-        values["found"] = {find: found.load, "broken_above": list(found.broken)}
+    values = {**served.values(), **found}
     if served.run.interrupted:
         tell("these numbers are of what was done until then; no file is written")
     if shown["out"] and not served.run.interrupted:

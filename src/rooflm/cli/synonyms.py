@@ -29,7 +29,9 @@ def other_tools_option(error: Exception) -> str:
         for option in context.command.params
         for name in option.opts
     }
-    named = " or ".join(has[name] for of in meanings(theirs) for name in (f"--{of}", of) if name in has)
+    named = " or ".join(
+        has[name] for of in dict.fromkeys((plain(theirs), *meanings(theirs))) for name in (f"--{of}", of) if name in has
+    )
     if "release" in (plain(theirs), *meanings(theirs)) and "--engine" in has:
         return f"No such option: {theirs}; a release stands behind its engine: --engine NAME==RELEASE, as vllm==0.11"
     together = TOGETHER.get(plain(theirs), "")

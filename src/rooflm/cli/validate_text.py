@@ -55,7 +55,7 @@ def report(
     """The report for people. shipped: of the project's own tables."""
     from rooflm.validation.score import LABELS
 
-    head = f"{plural(result['rows'], 'row')}, {result['scored']} scored, {result['counted']} counted"
+    head = f"{plural(result['rows'], 'row')}, {result['scored']:,} scored, {result['counted']:,} counted"
     out: list[Block] = [Say(f"{head}; errors of predicted over measured in per cent"), *units(scored), BLANK]
     whole = {"all": result["all"]} if result["counted"] == result["scored"] else {"scored": result["all_scored"]}
     if result["counted"] < result["scored"]:

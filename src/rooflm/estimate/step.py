@@ -246,11 +246,14 @@ def messages(timed: Sequence[Timed]) -> Num:
     return add_up(count + smaller(count, 1.0) for count in sends)
 
 
-def heat_of(slower: Num, timed: Sequence[Timed], alone: Num) -> Num:
-    """Factor on the kernels of a pass without prompts, `alone` s in all: that of one with prompts (`prompt_factor`) in
-    the share that FLOPs take of them."""
-    hot = larger(slower, 1.0) - 1.0
-    return 1.0 if is_plain(hot, 0.0) else 1.0 + hot * add_up(map(worked, timed)) / larger(alone, 1e-300)
+def heated(slower: Num, flops_time: Num) -> Num:
+    """Seconds that heat adds to kernels of a pass without prompts: the factor of one with prompts (`prompt_factor`),
+    above 1, on the seconds that their FLOPs take (`worked`).
+
+    >>> heated(1.25, 4.0), heated(0.5, 4.0)
+    (1.0, 0.0)
+    """
+    return (larger(slower, 1.0) - 1.0) * flops_time
 
 
 def step(
@@ -259,11 +262,13 @@ def step(
     """The time of one pass: kernels and collectives one after the other, gaps between them, and the host. total =
     max(device, launches) plus the engine's `fixed` costs, of a step and its messages, which are hidden where the
     engine prepares the next step during this one. The excess over the device is the part "host"; parts sum to the
-    total. A negative gap shortens all parts alike (`paced`). prompts: whether the pass has any (`heat_of`)."""
+    total. A negative gap shortens all parts alike (`paced`). prompts: whether the pass has any (else `heated`)."""
     host, shares = engine.host, by_part(timed)
     alone, count = add_up(shares.values()), launches(timed)
     slower = prompt_factor(engine, device)
-    slower = slower if prompts else heat_of(slower, timed, alone)
+    if not prompts:
+        hot = not is_plain(larger(slower, 1.0), 1.0)
+        slower = 1.0 + heated(slower, add_up(map(worked, timed))) / larger(alone, 1e-300) if hot else 1.0
     if isinstance(host.gap, int | float) and host.gap >= 0 and is_plain(slower, 1.0):
         device_time = alone + count * host.gap
     else:

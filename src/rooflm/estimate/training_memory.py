@@ -58,10 +58,12 @@ def state_bytes(t: Training, weight: Num = 2.0) -> Num:
 
 @dataclass(frozen=True)
 class Layer:
-    """Bytes of one layer and micro-batch: `kept` from forward to backward, `whole` without recomputation."""
+    """Bytes of one layer and micro-batch: `kept` from forward to backward, `whole` without recomputation, `at_work`
+    with the gradients of a feed-forward's first products."""
 
     kept: Num
     whole: Num
+    at_work: Num
 
 
 @dataclass(frozen=True)
@@ -87,12 +89,11 @@ class Setup(Context):
         """Mean bytes kept a layer over all blocks, and the most that any one layer holds at work."""
         each = [(block.count, layer_activations(self, block)) for block in self.model.blocks]
         kept, layers, m = sum(n * layer.kept for n, layer in each), self.model.layers, self.mapping
-        whole = reduce(larger, (layer.whole for _, layer in each))
+        whole, at_work = (reduce(larger, x) for x in zip(*((y.whole, y.at_work) for _, y in each), strict=True))
         if m.recompute == "block":  # N layers of each stage are recomputed, the others keep everything
-            mean = sum(n * layer.whole for n, layer in each)
             share = m.recomputed(layers)
-            kept = share * kept + (1 - share) * mean
-        return Layer(kept / layers, whole)
+            kept = share * kept + (1 - share) * sum(n * layer.whole for n, layer in each)
+        return Layer(kept / layers, whole, at_work)
 
     @cached_property
     def widths(self) -> tuple[Num, Num]:
@@ -120,6 +121,7 @@ class Inside(NamedTuple):
     scores: Num = 0.0  # of unfused attention, not in `held`
     again: Dict[str, Num] = MappingProxyType({})  # by module (MODULES): of `held`, not kept where it runs again
     ops: Num = 0.0  # kept where single products are ("ops")
+    back: Num = 0.0  # gradients at most
 
 
 def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
@@ -163,10 +165,11 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     m, rows, (narrow, b) = c.mapping, c.residual_tokens, c.widths
     dense, _, width = local_ffn(ffn, m)
     kept_gate = 1.0 * (ffn.gated and not c.kernels.fused)  # the gate's activation beside its input, each one kernel
+    back = b * (1.0 + kept_gate) * (not c.training.adapters)
     value = (1.0 + ffn.gated + kept_gate) * b + narrow * (1.0 + c.kernels.copied_inputs)
     wide, first = c.tokens * dense * value, c.tokens * dense * b + rows * c.model.hidden * b * (not c.kernels.fused)
     if not isinstance(ffn, MoE):
-        return Inside(wide, again={"mlp": wide}, ops=first)
+        return Inside(wide, again={"mlp": wide}, ops=first, back=c.tokens * dense * back)
     pairs = c.tokens * ffn.top_k * m.expert_dp / m.ep * busiest(ffn, m, c.kernels.skew, c.training, c.tokens)
     inner = ffn.inner(c.model.hidden)  # and scores, and what the projection out of the latent reads
     routed = rows * (ffn.experts * 8.0 + ffn.latent * narrow) + pairs * (inner * (narrow + b) + width * value)
@@ -174,7 +177,7 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     brought = (occupied(m.ep, ffn.top_k) + 1.0) / ffn.top_k if c.kernels.dedup else 2.0
     sent = pick(m.ep > 1, brought, 0.0) * pairs * inner * b * ("moe" not in m.recompute_modules)
     again = {"moe_act": pairs * width * narrow, "moe": wide + routed}
-    return Inside(wide + routed, again=again, ops=first + sent)
+    return Inside(wide + routed, again=again, ops=first + sent, back=(c.tokens * dense + pairs * width) * back)
 
 
 def layer_activations(c: Setup, block: Block) -> Layer:
@@ -188,22 +191,20 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     copies, stream = (0.0, b) if c.kernels.fused else (c.autocast * more, c.stream)
     normed = (halves + copies) * (c.tokens if c.kernels.keeps_gathered else rows) * h * narrow
     norms = block.norms * rows * h * c.norm(stream)
-    read = normed * (1.0 + c.kernels.copied_inputs)
-    held = norms + read + halves * rows * h * c.dropout + mixer.held + ffn.held
+    held = norms + normed * (1.0 + c.kernels.copied_inputs) + halves * rows * h * c.dropout + mixer.held + ffn.held
     whole = held + mixer.scores
     modules = {*m.recompute_modules} - ({"moe_act"} if "moe" in m.recompute_modules else set())
     again = {"layernorm": normed, **mixer.again, **ffn.again}
     dropped = sum(again.get(module, 0.0) for module in modules)
-    checkpoint, of_adapters = rows * h * c.stream, c.tokens * c.inputs * ADAPTER_KEPT
+    checkpoint, extra, every = rows * h * c.stream, c.tokens * c.inputs * ADAPTER_KEPT, larger(m.recompute_layers, 1)
     if m.recompute == "full":
-        every = larger(m.recompute_layers, 1)
-        return Layer(checkpoint / every, whole * every)
+        return Layer(checkpoint / every, whole * every, whole * every + ffn.back)
     kept: dict[str, Num] = {
-        "none": whole - dropped + of_adapters, "selective": held - dropped + of_adapters, "block": checkpoint,
+        "none": whole - dropped + extra, "selective": held - dropped + extra, "block": checkpoint,
         # attention and every other product in turn: queries, values, gates, and the last unless a compiler drops it
         "ops": checkpoint + mixer.ops + ffn.ops,
     }  # fmt: skip
-    return Layer(kept[m.recompute], whole)
+    return Layer(kept[m.recompute], whole, whole + ffn.back)
 
 
 def whole_keys(c: Setup) -> Num:
@@ -256,8 +257,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
 
     Two layers are gathered at once, and FSDP holds a layer's whole gradients beside them (PyTorch, BackwardPrefetch:
     BACKWARD_PRE). Gradients of an offloaded optimiser may stand in host memory (ZeRO-Offload, arXiv 2101.06840)."""
-    t, m = c.training, c.mapping
-    d, e = shard_ranks(m), expert_replicas(m)
+    t, m, d, e = c.training, c.mapping, shard_ranks(c.mapping), expert_replicas(c.mapping)
     each_experts, each = layer_params(c.model, m)
     dense, experts = layers * each + ends, layers * each_experts
     share = t.trainable_layers * (not t.adapters)
@@ -265,11 +265,11 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     base = t.base_bits / 8 * (1 + SCALE_BITS / 4 * (t.base_bits < 8))
     weight = base if t.adapters else c.weight
     grad, half = c.grad_bytes, c.quant.half_bytes
-    states = state_bytes(t, half)
-    w, g, o = zero_bytes(m.zero, d, weight, grad, states)
-    we, ge, oe = zero_bytes(m.zero, e, weight, grad, states)
-    several, some = 1.0 * (d > 1), 1.0 * (e > 1)  # of one rank there is nothing to gather
-    # a pipeline does not gather again: a stage keeps weights whole, and gradients, beside the shards they end up in
+    (w, g, o), (we, ge, oe) = (zero_bytes(m.zero, ranks, weight, grad, state_bytes(t, half)) for ranks in (d, e))
+    if not is_plain(c.room.live, 0):  # DeepSpeed's hooks pass gradients of one micro-batch on at stage 1, too
+        passed = (c.room.live > 0) & (np.asarray(c.micro_batches) <= 1) & (m.zero == 1)
+        g, ge = pick(passed, g / d, g), pick(passed, ge / e, ge)
+    several, some = 1.0 * (d > 1), 1.0 * (e > 1)  # one rank has nothing to gather; a pipeline gathers once, to keep
     kept, alone = (m.zero >= 3) & (m.pp > 1), c.lone * t.master * (m.zero >= 3) * (not t.adapters)
     g, ge = pick(kept, grad + several * g, g), pick(kept, grad + some * ge, ge)
     extra = (c.room.grad_extra_bf16 if c.quant.half == "bf16" else 0.0) * (trained + experts * share)
@@ -277,18 +277,19 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     weights = dense * w + wide_ends + experts * we + layers * c.adapted * 2.0
     weights = weights - alone * (several * trained * w + some * experts * share * we)
     sets = 2.0 + c.lone * (not t.adapters)  # of a layer
-    one = several * (sets * weight * each + c.lone * half * ends) + some * sets * weight * each_experts
+    root = several * c.lone * (c.room.root or c.model.tied) * half * ends
+    one = several * sets * weight * each + root + some * sets * weight * each_experts
     anew = trained * zero_bytes(m.zero, d)[2] / 12.0 + experts * share * zero_bytes(m.zero, e)[2] / 12.0
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
-    kept_here, later = 1.0 - t.offload_optimizer, 1.0 - t.in_backward
-    live = several * weight * smaller(c.room.live, dense + experts)
+    kept_here, later, live = 1.0 - t.offload_optimizer, 1.0 - t.in_backward, smaller(c.room.live, dense + experts)
     held = c.room.holds == "ahead" or (c.room.holds == "saved" and m.recompute not in ("full", "block"))
-    gathered = pick(kept, whole, (whole if held else larger(one, live)) * (m.zero >= 3))
+    gathered = pick(kept, whole, (whole if held else larger(one, several * weight * live)) * (m.zero >= 3))
     return {
         "weights": weights * (1 - t.offload_params),
         "gradients": (trained * g + experts * share * ge) * later * (kept_here if c.room.grads_away else 1.0) + extra,
         "optimizer": (trained * o + experts * share * oe) * kept_here,
         "buffers": gathered + whole_keys(c),
+        "tables": root * (m.zero >= 2) * (t.embeddings and not t.adapters),
         "update": pick((c.room.live > 0) & (m.zero >= 3), smaller(anew, c.room.live), anew) * c.copied * later,
     }
 
@@ -298,9 +299,10 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     m, model, rows = c.mapping, c.model, c.residual_tokens
     parts, layer = model_states(c, layers, ends), c.layer
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.training.flushes, m.vp, index)
-    parts["logits"] = last * c.tokens * ceil(model.vocab / m.tp) * c.room.logit_bytes
+    tables = parts.pop("tables")  # whole gradients of FSDP's root, or tied, in the room of the logits
+    parts["logits"] = larger(last * c.tokens * ceil(model.vocab / m.tp) * c.room.logit_bytes, tables)
     reused = 1.0 * (np.asarray(c.room.fragmentation) <= 1)  # a layer runs again when the loss has been worked through
-    again = layer.whole - layer.kept - reused * parts["logits"]
+    again = layer.at_work - layer.kept - reused * parts["logits"]
     working = 0.0 if m.recompute in ("none", "selective") else larger(again, 0.0)
     masks = first * flight * rows * model.hidden * c.dropout
     inputs = 2 * (last * rows + c.tokens) * model.hidden * c.stream  # of the loss; a layer's gradients, unreduced
@@ -310,17 +312,17 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0) and is_plain(c.doubled, 0)):
         # gradients take the room of activations that are used up, and so do copies of an update (not one buffer)
         held = parts["activations"] + parts["logits"] + parts["buffers"] * c.lone
-        used_up = held * pick(c.room.live > 0, reused, 1.0)
         standing = grads * (1.0 - c.fleeting + c.doubled * (np.asarray(c.micro_batches) > 1))
-        parts["gradients"] = larger(standing, grads * (1.0 + c.doubled) + update - used_up)
+        still = layer.at_work + parts["buffers"] * c.lone + tables - held  # when the last gradients are made
+        end = larger(update - held * pick(c.room.live > 0, reused, 1.0), still)
+        parts["gradients"] = larger(standing, grads * (1.0 + c.doubled) + end)
     return parts
 
 
 def stages(c: Setup) -> list[dict[str, Num]]:
     """The stages that may need most memory: the first, the second (more layers if uneven) and the last."""
     m, layers = c.mapping, c.model.layers
-    ends, between = stage_layers(layers, m.pp)
-    embedding, head = end_params(c.model, m)
+    (ends, between), (embedding, head) = stage_layers(layers, m.pp), end_params(c.model, m)
     one = pick(m.pp == 1, 1.0, 0.0)
     folded = (1.0 - one) * (m.schedule in V_SHAPED)  # the head stands beside the embedding
     candidates = [

@@ -50,13 +50,14 @@ class Choice(NamedTuple):
     borrowed: bool = False  # they were measured of another type
     generation: str = ""  # of the cards that they were measured on
     cards: tuple[str, ...] = ()  # these
+    tiles: str = ""  # experts x width on a rank, of which alone it is, on these cards alone (none: of all)
 
 
 def _tuned(entries: list[Entry], expert_parallel: bool) -> list[Entry]:
-    """Of each engine and data type without expert parallelism those fitted to such runs ("tp"), if there are any,
-    else the general ones: an engine may have one library for whole experts and another for spread ones."""
+    """Of each engine and data type without expert parallelism those fitted to such runs ("tp", "tiled"), if there are
+    any, else the general ones: an engine may have one library for whole experts and another for spread ones."""
     whole = set() if expert_parallel else {(e.engine, e.dtype) for e in entries if e.kernel == "tp"}
-    return [e for e in entries if (e.kernel == "tp") == ((e.engine, e.dtype) in whole)] or entries
+    return [e for e in entries if (e.kernel in ("tp", "tiled")) == ((e.engine, e.dtype) in whole)] or entries
 
 
 def _widest(entries: list[Entry]) -> list[Entry]:
@@ -117,7 +118,7 @@ def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool,
         brought = {e.family for e in measured}
         wanted = [e for e in same if e.family in named and (e in measured or e.family not in brought)]
         legal = [e for e in measured if f"-{e.family}" not in named] or measured
-        chosen += _tuned(wanted or [e for e in legal if e.kernel in ("", "tp")] or legal, expert_parallel)
+        chosen += _tuned(wanted or [e for e in legal if e.kernel in ("", "tp", "tiled")] or legal, expert_parallel)
     return chosen
 
 
@@ -134,7 +135,7 @@ def _read(entries: list[Entry], here: list[Entry], launched: bool = False) -> tu
         chosen = next((k for k in kin if e.kernel == e.family and not k.kernel and {*k.engine} & {*e.engine}), e)
         start = sets[chosen].start if launched else min(sets[k].start for k in kin)
         rates = sets[chosen]._replace(start=start)
-        return Choice(e.dtype, rates, e.family, fits[chosen].dtype != e.dtype, e.architecture, e.gpu)
+        return Choice(e.dtype, rates, e.family, fits[chosen].dtype != e.dtype, e.architecture, e.gpu, fits[e].tiles)
 
     return tuple(map(choice, entries))
 
@@ -207,6 +208,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         parallel: reduce(smaller, [
             call(arrived, *filled(kernel, hidden, width), peak=r.peak[at], act_bytes=act,
                  c=_on(kernel, w, s).on(r.l2 / r.dram, tuned))
+            + pick(not kernel.tiles or (w.gpu in kernel.cards and among(experts, width, kernel.tiles)), 0.0, np.inf)
             for kernel in candidates
             for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
         ])
@@ -234,7 +236,7 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     r = r._replace(peak={name: v if name == "vector" else v / share for name, v in r.peak.items()})
     tokens, hidden, width, experts, local, top_k, gated = op.shape
     tiles = (tokens > k.vector_rows) | (op.widths[0] >= 2)
-    few = 1.0 if decoding else pick(tiles, larger(1.0 - tokens / TILE_ROWS, 0.0), 0.0)
+    few = 1.0 if decoding else pick(tiles, larger(1.0 - tokens / k.wide_pass, 0.0), 0.0)
     steps = pick(f.moe_steps > 0, f.moe_steps / f.moe_factor, 1.0)
     time = _grouped_experts(op, w, s, r) * (1.0 + few * (steps - 1.0))
     pairs, expert = tokens * top_k * local / experts, (2.0 + gated) * hidden * width
@@ -248,7 +250,7 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     vectors = larger(alone * vectors, values / (taken(s, clock) * f.moe_factor))
     vectors = pick((tokens > k.expert_rows) & (op.widths[0] < 2), np.inf, vectors)
     tiled = tiled_time(op, s) / undone
-    time = pick((tokens >= TILE_ROWS) & (op.widths[0] < 2) & (tiled > 0), tiled, time)
+    time = pick((tokens >= k.wide_pass) & (op.widths[0] < 2) & (tiled > 0), tiled, time)
     time = time + smaller(local, pairs) * expert * 2.0 * wide / (r.dram * undone)
     time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
     call = pick(op.widths[0] < 2, k.narrow_calls, k.library_calls)
@@ -257,14 +259,9 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
 
 def tiled_time(op: Op, s: Scenario) -> Num:
-    """Seconds of experts by tiles of `TILE_ROWS` rows, however few an expert has (llama.cpp, mmq.cuh: ncols_max), and
-    of rows gathered, quantised and written wide: (128 tiles / tile_rate + T k / row_rate) x FLOPs of a row."""
+    """Seconds of experts by tiles of `wide_pass` rows, however few an expert has (llama.cpp, mmq.cuh: ncols_max), and
+    of rows gathered, quantised and written wide: (rows of tiles / tile_rate + T k / row_rate) x FLOPs of a row."""
     k, (tokens, hidden, width, experts, local, top_k, gated) = s.engine.kernels, op.shape
     routing = routed(tokens, top_k, experts, experts / local, popularity(experts, top_k, k.skew))
-    rows = TILE_ROWS * routing.experts * pieces(routing.rows / routing.experts, TILE_ROWS, routing.spread)
+    rows = k.wide_pass * routing.experts * pieces(routing.rows / routing.experts, k.wide_pass, routing.spread)
     return 2.0 * (2.0 + gated) * hidden * width * (rows / taken(s, k.tile_rate) + routing.rows / taken(s, k.row_rate))
-
-
-TILE_ROWS = 128.0
-"""Tokens of a pass at which products of experts have gone from the memory's rate to their own, by tiles as wide as a
-pass, to 128 rows (llama.cpp's mmq; four models on RTX 3090 and 4090 by 16 to 128 tokens: decision 234)."""

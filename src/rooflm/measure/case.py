@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from rooflm.asked.checks import whole
 from rooflm.errors import RooflmError, near_matches
@@ -114,6 +116,28 @@ def weights_of(scheme: str) -> str:
     return widths[int(q.weight_bits)]
 
 
+LEAST = {"layers": 0, "warmup": 0, "seed": 0}
+"""Least of a whole number, where it is not 1."""
+BROKEN: tuple[tuple[Callable[[Case], Any], str], ...] = (
+    (lambda c: not 0 <= c.width_prune < 1, "width_prune is {0.width_prune!r}, but it must be at least 0 and below 1"),
+    (lambda c: c.task != "micro" and not c.model,
+     "model is missing: a folder, a .gguf, a config.json or a catalogue name"),
+    (lambda c: c.batch % c.dp, "batch is {0.batch}, but it must be a multiple of dp {0.dp}"),
+    (lambda c: c.quant != "none" and c.dtype == "fp32",
+     "quant is {0.quant!r} with dtype fp32, but weight-only products take bf16 or fp16"),
+    (lambda c: c.quant != "none" and c.world > 1,
+     "a quantised model is measured in one process: leave tp, pp and dp at 1"),
+    (lambda c: c.tp > 1 and c.pp > 1, "tp and pp are measured one at a time: leave one of them at 1"),
+    (lambda c: c.task == "train" and c.quant != "none",
+     "a training step is measured without quantisation: leave quant out"),
+    (lambda c: c.task == "train" and sum(n > 1 for n in (c.tp, c.pp, c.dp)) > 1,
+     "a training step is measured with one of tp, pp and dp: leave the others at 1"),
+    (lambda c: (c.compiled or c.graphs) and c.world > 1,
+     "compiled is measured in one process: leave tp, pp and dp at 1"),
+)  # fmt: skip
+"""(true of a case that cannot be measured, why not), the first of which that holds is told."""
+
+
 def check(case: Case) -> Case:
     """The case, if it makes sense; RooflmError names the field, the value and the rule otherwise."""
     for field, known in MAKES.items():
@@ -122,28 +146,12 @@ def check(case: Case) -> Case:
             near = near_matches(str(value), known)
             tail = f"did you mean {near[0]!r}?" if near else f"it must be one of {', '.join(known)}"
             raise RooflmError(f"{field} is {value!r}: {tail}")
-    least = {"layers": 0, "warmup": 0, "seed": 0}
     for f in fields(Case):
         if f.type == "int":
-            whole(f.name, getattr(case, f.name), least.get(f.name, 1))
-    if not 0 <= case.width_prune < 1:
-        raise RooflmError(f"width_prune is {case.width_prune!r}, but it must be at least 0 and below 1")
-    if case.task != "micro" and not case.model:
-        raise RooflmError("model is missing: a folder, a .gguf, a config.json or a catalogue name")
-    if case.batch % case.dp:
-        raise RooflmError(f"batch is {case.batch}, but it must be a multiple of dp {case.dp}")
-    if case.quant != "none" and case.dtype == "fp32":
-        raise RooflmError(f"quant is {case.quant!r} with dtype fp32, but weight-only products take bf16 or fp16")
-    if case.quant != "none" and case.world > 1:
-        raise RooflmError("a quantised model is measured in one process: leave tp, pp and dp at 1")
-    if case.tp > 1 and case.pp > 1:
-        raise RooflmError("tp and pp are measured one at a time: leave one of them at 1")
-    if case.task == "train" and case.quant != "none":
-        raise RooflmError("a training step is measured without quantisation: leave quant out")
-    if case.task == "train" and sum(n > 1 for n in (case.tp, case.pp, case.dp)) > 1:
-        raise RooflmError("a training step is measured with one of tp, pp and dp: leave the others at 1")
-    if (case.compiled or case.graphs) and case.world > 1:
-        raise RooflmError("compiled is measured in one process: leave tp, pp and dp at 1")
+            whole(f.name, getattr(case, f.name), LEAST.get(f.name, 1))
+    for broken, why in BROKEN:
+        if broken(case):
+            raise RooflmError(why.format(case))
     return case
 
 

@@ -39,6 +39,8 @@ CHOICE = 0.004
 """Loss (mean of |ln predicted/measured|) that twice as many levels must gain: more of them fit by chance."""
 WORTH = 0.1
 """Least share of the loss that a cause must take away to be told."""
+REPEATED = 0.05
+"""Loss up to which nothing needs a cause: two runs of one server differ by a few per cent themselves."""
 FINER, CLOSE = 2, 0.95
 """Rounds in which levels are halved, and the share of the base's loss above which that is not worth it."""
 MOST_RUNS = 12
@@ -209,7 +211,7 @@ def causes(scored: Sequence[Scored], tell: Callable[[int, int, str], None] | Non
     rows = worst_rows(scored)
     requests = [x.request for x in rows]
     base = loss(requests, [x.predicted for x in rows])
-    if not rows or base <= 0:
+    if not rows or base <= REPEATED:
         return []
     scenes = [scene_of(r) for r in requests]
     found: list[Cause] = []

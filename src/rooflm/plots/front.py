@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from rooflm.plots.labels import Frame, along, place_labels, words
-from rooflm.plots.lines import LEGEND, NUMBER
+from rooflm.plots.lines import NUMBER, POINTS
 from rooflm.plots.picture import Picture, Spec, rows, with_heading
 from rooflm.plots.scale import Array, Scale, round_ticks
-from rooflm.shown.palette import inked, series
+from rooflm.shown.palette import DASHES, SHAPES, inked, series
 
 WIDE, TALL = 560, 380
 MOST_DOTS = 2500
@@ -41,16 +42,15 @@ def front(
     ticks = round_ticks(float(low), float(high)) if log else [0.0, float(high) * 1.08]
     frame = Frame(WIDE, TALL, (0.0, float(max(np.max(b[0]) for b in bests)) * 1.1), (ticks[0], ticks[-1]), log_y=log)
     colour = series(c.name for c in clouds)
-    hue = {"field": "name", "type": "nominal", "scale": {"domain": list(colour), "range": list(colour.values())},
-           "legend": LEGEND if len(clouds) > 1 else None}  # fmt: skip
+    hue, shape = (by_name(list(colour), own) for own in (list(colour.values()), SHAPES))
     scale: Spec = {"domain": list(frame.y), "nice": False} | ({"type": "log"} if log else {})
     axis: Spec = {"labelExpr": NUMBER} | ({"values": ticks} if log else {"tickCount": 6})
     place = {"x": {"field": "x", "type": "quantitative", "title": x.label,
                    "axis": {"labelExpr": NUMBER, "tickCount": 8}, "scale": {"domain": list(frame.x), "nice": False}},
              "y": {"field": "y", "type": "quantitative", "title": y.label, "axis": axis, "scale": scale}}  # fmt: skip
     layers: list[Spec] = []
-    for cloud in clouds:
-        layers += _cloud(cloud, place | {"color": hue}, frame)
+    for i, cloud in enumerate(clouds):
+        layers += _cloud(cloud, place | {"color": hue}, frame, shape, DASHES[i % len(DASHES)])
     if len(clouds) <= MOST_LABELLED:
         layers += _labels(clouds, frame, place, colour)
     more = any(len(c.x) > len(c.best) for c in clouds)
@@ -58,17 +58,26 @@ def front(
     return with_heading({"width": WIDE, "height": TALL, "layer": layers}, title, subtitle, WIDE + 120, told)
 
 
-def _cloud(cloud: Cloud, place: Spec, frame: Frame) -> list[Spec]:
+def by_name(names: Sequence[str], own: Sequence[Any]) -> Spec:
+    """An encoding of clouds by name, each with its own of some colours or markers, from the first again where these are
+    fewer; with a legend of several."""
+    scale = {"domain": names, "range": [own[i % len(own)] for i in range(len(names))]}
+    return {"field": "name", "type": "nominal", "scale": scale, "legend": POINTS if len(names) > 1 else None}
+
+
+def _cloud(cloud: Cloud, place: Spec, frame: Frame, shape: Spec, dash: Sequence[int]) -> list[Spec]:
     """The dots of a cloud, its front and the front's points."""
     across, up = _seen(cloud, frame)
     dots = rows(x=across.tolist(), y=up.tolist(), name=[cloud.name] * len(across))
     best = rows(x=cloud.x[cloud.best].tolist(), y=cloud.y[cloud.best].tolist(), name=[cloud.name] * len(cloud.best),
                 of=list(cloud.labels) or [""] * len(cloud.best))  # fmt: skip
     told = [{"field": "name"}, {"field": "of"}, {"field": "x", "format": ".3~s"}, {"field": "y", "format": ".3~s"}]
-    line = {"type": "line", "strokeWidth": 2, "point": {"filled": True, "size": 34}}
+    line = {"type": "line", "strokeWidth": 2, "strokeDash": dash}
+    point = {"type": "point", "filled": True, "size": 40, "opacity": 1}
     return [
         {"data": {"values": dots}, "encoding": place, "mark": {"type": "circle", "size": 9, "opacity": 0.25}},
-        {"data": {"values": best}, "encoding": place | {"tooltip": told}, "mark": line},
+        {"data": {"values": best}, "encoding": place, "mark": line},
+        {"data": {"values": best}, "encoding": place | {"shape": shape, "tooltip": told}, "mark": point},
     ]
 
 

@@ -26,8 +26,8 @@ from rooflm.plots.scale import Array, Scale, Side, round_ticks, thinned
 from rooflm.shown.palette import SHAPES, series
 
 WIDTH, HEIGHT = 460, 280
-MOST_MARKED = 60
-"""Most points of a curve that get a marker each."""
+MOST_MARKED, SOME_MARKED = 60, 12
+"""Most points of a curve that get a marker each; about so many of a longer one have one, so that grey prints tell."""
 LEGEND = {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 3, "symbolOpacity": 1}
 POINTS = {"title": None, "symbolSize": 60, "symbolOpacity": 1}
 CROSS = "M-.8,-.8L.8,.8M-.8,.8L.8,-.8"
@@ -39,7 +39,7 @@ class Curve:
     """One curve: y over x (not-a-number where there is none), with an error band (low, high) where there is one.
 
     x: its own values, else the picture's; dots: points of their own (measured ones) without a line; steps: held until
-    the next point; lost: True where a point does not fit in memory; marked: with a marker at every point. Curves of one
+    the next point; lost: True where a point does not fit in memory; marked: with markers at its points. Curves of one
     name share a colour.
     """
 
@@ -249,7 +249,7 @@ def _panel(
     if not named:
         place["x"] = place["x"] | {"title": None, "axis": place["x"]["axis"] | {"labels": False, "title": None}}
     names = [n for n in colour if shared or any(c.name == n for c in panel.curves)]
-    pointed = not x.time and any(len(c.x or x.values) <= MOST_MARKED for p in every for c in p.curves)
+    pointed = not x.time and any(c.marked or len(c.x or x.values) <= MOST_MARKED for p in every for c in p.curves)
     legend: Any = None if len(names) < 2 else (POINTS if pointed else LEGEND)
     hue = {"field": "name", "type": "nominal", "legend": legend,
            "scale": {"domain": names, "range": [colour[n] for n in names]}}  # fmt: skip
@@ -326,8 +326,9 @@ def _layers(x: Side, curve: Curve, place: Spec, hue: Spec, names: list[str], hid
         line |= {"interpolate": "step-after"} if curve.steps else {}
         line |= {"strokeDash": [5, 4]} if curve.dash else {}
         out.append(_layer(line, values, place, hue))
-    if curve.dots or (curve.marked and len(xs) <= MOST_MARKED and not x.time):
-        shown = [row for row in values if row["y"] is not None]
+    if curve.dots or (curve.marked and not x.time):
+        every = 1 if curve.dots or len(xs) <= MOST_MARKED else -(-len(xs) // SOME_MARKED)
+        shown = [row for row in values if row["y"] is not None][::every]
         mark: Spec = {"type": "point", "filled": not curve.dots, "size": 60 if curve.dots else 34 + 76 * hidden}
         mark["opacity"] = 1
         shapes = [SHAPES[i % len(SHAPES)] for i in range(len(names))]

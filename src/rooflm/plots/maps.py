@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rooflm.plots.picture import Picture, Spec, across_of, heading, in_rows, rows, text_width, with_heading
-from rooflm.plots.scale import Array, Scale, Side, cell, even_ticks, round_ticks
+from rooflm.plots.scale import DECADES, Array, Scale, Side, cell, even_ticks, round_ticks
 from rooflm.shown.palette import EMPTY
 
 MOST_WRITTEN = 20 * 16
@@ -36,15 +36,18 @@ class Map:
 def heatmap(
     title: str, x: Side, y: Side, scale: Scale, maps: Sequence[Map], subtitle: str = "", across: int = 0
 ) -> Picture:
-    """Maps over the same two axes and on one range of colours (0 to 100 for per cents), so many in a row. Numbers rise
-    from the bottom; names are listed from the top.
+    """Maps over the same two axes and on one range of colours (to 100 for per cents, from 0 unless they span DECADES),
+    so many in a row. Numbers rise from the bottom; names are listed from the top.
 
     >>> m = Map("a100", np.array([[1.0, np.nan]]), np.array([["", "OOM"]]))
     >>> heatmap("Time", Side("output", (16, 32)), Side("batch", (1,)), Scale("time (ms)"), [m]).title
     'Time'
     """
     real = np.concatenate([m.cells[np.isfinite(m.cells)].reshape(-1) for m in maps] or [np.zeros(0)])
-    low, high = (0.0, 100.0) if scale.percent else (float(real.min(initial=np.inf)), float(real.max(initial=-np.inf)))
+    low, high = float(real.min(initial=np.inf)), float(real.max(initial=-np.inf))
+    log = low > 0 and high >= DECADES * low
+    if scale.percent:
+        low, high = low if log else 0.0, 100.0
     if high <= low:
         low, high = (0.99 * low, high + 1e-12) if real.size else (0.0, 1.0)
     across = across or across_of(len(maps))
@@ -52,7 +55,7 @@ def heatmap(
     written = len(x.values) * len(y.values) <= MOST_WRITTEN
     wide = max(max(map(text_width, words), default=0.0) + 6 if written else 9.0, 330 / across / max(len(x.values), 1))
     size = (math.ceil(min(wide, 70.0)), 24.0 if written else 12.0)
-    made = [_map(m, x, y, scale, (low, high), size, i % across == 0) for i, m in enumerate(maps)]
+    made = [_map(m, x, y, scale, (low, high), log, size, i % across == 0) for i, m in enumerate(maps)]
     notes = [f"{word}: {text}" for word, text in WHY.items() if any((m.why == word).any() for m in maps)]
     body = in_rows(made, across)
     if len(made) > 1:
@@ -66,10 +69,9 @@ def _word(m: Map, scale: Scale, row: int, column: int) -> str:
 
 
 def _map(
-    m: Map, x: Side, y: Side, scale: Scale, ends: tuple[float, float], size: tuple[float, float], first: bool
+    m: Map, x: Side, y: Side, scale: Scale, ends: tuple[float, float], log: bool, size: tuple[float, float], first: bool
 ) -> Spec:
-    """One map as layers: coloured cells, grey ones, and what is written in them."""
-    log = scale.log and ends[0] > 0
+    """One map as layers: coloured cells, grey ones, and what is written in them. ends: of the range of colours."""
     at = list(np.ndindex(m.cells.shape))
     share = [_share(float(m.cells[i]), ends, log) for i in at]
     values = rows(

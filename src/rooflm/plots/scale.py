@@ -17,6 +17,8 @@ from rooflm.plots.picture import SIZE
 Array = NDArray[Any]
 WIDE = 8.0
 """Factor that values must span before a logarithmic axis serves them."""
+DECADES = 20.0
+"""Factor from which on small values would be lost on a linear axis, or among a map's darkest colours."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ def scale_of(key: str, values: Array, outputs: Outputs = INFER_OUTPUTS) -> Scale
     real = values[np.isfinite(values)] if values.dtype.kind == "f" else values.astype(float).reshape(-1)
     top = float(np.max(real, initial=0.0))
     positive = real[real > 0]
-    log = positive.size > 0 and len(positive) == len(real) and top >= 20 * float(positive.min())
+    log = positive.size > 0 and len(positive) == len(real) and top >= DECADES * float(positive.min())
     top = math.sqrt(top * float(positive.min())) if log else top  # of a wide range the unit of its middle
     if unit == "s":
         factor, word = (1.0, "s") if top >= 2 else ((1e3, "ms") if top >= 2e-3 else (1e6, "µs"))

@@ -37,6 +37,7 @@ OFF = ("prefill", "decode", "request", "step", "memory", "cases")
 
 
 def _device(name: str) -> Device:
+    """The device of a row or file, with its peak rates, price and where it was inferred from."""
     raw, canonical = raw_row("gpu", name)
     label = row_label("gpu", name)
     said = raw

@@ -6,10 +6,12 @@ Nothing here runs what it reads: no pickle, no YAML tags, no import.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +28,12 @@ MOST = 30_000_000
 """Most tables and lists in all."""
 WIDEST = 10**6
 """Most characters of one cell of a csv file."""
+
+UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
+"""How a file of PowerShell's `>` or a spreadsheet's "Unicode text" begins."""
+
+SEPARATORS = ",;\t"
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 Source = str | os.PathLike[str]
 
@@ -69,7 +77,7 @@ def text(path: Source, what: str, kind: str = "json", errors: str = "strict") ->
     """The text of a file. what: what messages call it; kind: its format, for the limit on its size; errors: "replace"
     to read past bytes that are no UTF-8.
 
-    Raises RooflmError where it cannot be read, is larger than such a file may be, or is no UTF-8 text.
+    Raises RooflmError where it cannot be read, is larger than such a file may be, or is no text in UTF-8 or UTF-16.
     """
     most = LARGEST[kind]
     try:
@@ -80,7 +88,7 @@ def text(path: Source, what: str, kind: str = "json", errors: str = "strict") ->
     if len(data) > most:
         raise RooflmError(f"{what} {_short(path)} is larger than the {most // MIB} MiB that such a file may have")
     try:
-        return data.decode("utf-8-sig", errors)
+        return data.decode("utf-16" if data.startswith(UTF_16) else "utf-8-sig", errors)
     except UnicodeDecodeError as error:
         at = f"byte {error.start}"
         raise RooflmError(f"cannot read {what} {_short(path)}: it is not a file of UTF-8 text ({at})") from error
@@ -115,6 +123,21 @@ def from_json(content: str, label: Source) -> Any:
 def read_json(path: Source, what: str) -> Any:
     """What a JSON file holds."""
     return from_json(text(path, what), path)
+
+
+def cells_of(content: str) -> list[list[str]]:
+    """The lines of a table, separated as its header is: by commas, semicolons or tabs. Beside semicolons a comma within
+    a number is a decimal one.
+
+    >>> cells_of("gpu;tpot_ms\\nh100;8,25"), cells_of("gpu,tpot_ms\\nh100,8.25")
+    ([['gpu', 'tpot_ms'], ['h100', '8.25']], [['gpu', 'tpot_ms'], ['h100', '8.25']])
+    """
+    header = content.partition("\n")[0]
+    mark = max(SEPARATORS, key=header.count)
+    lines = list(csv.reader(io.StringIO(content, newline=""), delimiter=mark))
+    if mark != ";":
+        return lines
+    return [[c.replace(",", ".") if _DECIMAL_COMMA.fullmatch(c.strip()) else c for c in line] for line in lines]
 
 
 def csv_rows(content: str, label: Source) -> Iterator[tuple[int, dict[str, str]]]:

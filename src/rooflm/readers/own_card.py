@@ -148,6 +148,8 @@ def _rescaled(peak: Mapping[str, Any], bf16: Any, label: str) -> dict[str, Any]:
 
 
 def _inferred(own: dict[str, Any], label: str) -> tuple[dict[str, Any], str]:
+    """The row of a card of one's own, filled up from the nearest of the catalogue, of which SCALED grows with the peak;
+    and in words what was taken."""
     mine = figures(own, label)
     name = nearest(mine)
     start = {k: v for k, v in raw_row("gpu", name)[0].items() if k not in NOT_TAKEN or k == "price"}

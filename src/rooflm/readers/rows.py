@@ -435,6 +435,7 @@ def provenance(kind: str, name: str) -> dict[str, Source]:
         raise RooflmError(f"{row_label(kind, name)}: from is {origin!r}, but it must be a table of sources")
 
     def source_of(path: str) -> Source:
+        """The source of the value at a path: its own, else that of the table around it, else the row's default."""
         pieces = path.split(".")
         keys = [".".join(pieces[:count]) for count in range(len(pieces), 0, -1)]
         found = next((origin[key] for key in [*keys, "default"] if key in origin), None)

@@ -19,7 +19,8 @@ WIDE = {"experts": ("attention", "mlp", "shared"), "ffn": ("attention",)}
 """Ends of a scheme's name ("fp8-experts", "nvfp4-ffn"): what alone is narrow -> the parts that stay wide."""
 ELSEWHERE = {"q3": ["q3_k_m"], "q4": ["q4_k_m", "q4_0"], "q5": ["q5_k_m"], "mlx-4bit": ["w4a16g32"], "nf4": ["int4"],
              "fp4": ["nvfp4", "mxfp4"], "4bit": ["int4", "awq"], "bnb-4bit": ["int4"],
-             "8bit": ["int8-wo", "fp8"], "bnb-8bit": ["int8-wo"], "bitsandbytes": ["int4", "int8-wo"]}  # fmt: skip
+             "8bit": ["int8-wo", "fp8"], "exl2": ["w4a16"], "exl3": ["w4a16"],
+             "bnb-8bit": ["int8-wo"], "bitsandbytes": ["int4", "int8-wo"]}  # fmt: skip
 """What people call a scheme -> those of ours that are like it."""
 PRESETS = {
     name: Quant(name, **row | {"wide": tuple(row.get("wide", ()))})
@@ -116,11 +117,23 @@ def parse_quant(name: str) -> Quant:
     match = _PATTERN.fullmatch((head if end else body) + (f"kv{kv}" if kv else ""))
     if match is None:
         usual = ["w16a16kv16", "w8a8kv8", "w4a16kv16", "w4a16kv8", "w8a16kv16"]
-        near = ELSEWHERE.get(low) or [_HYPHENS.get(n, n) for n in near_matches(low, [*_HYPHENS, *usual])]
+        near = (
+            ELSEWHERE.get(low) or _of_bits(low) or [_HYPHENS.get(n, n) for n in near_matches(low, [*_HYPHENS, *usual])]
+        )
         other = "write w<bits>a<bits>[kv<bits>] or a preset (`rooflm list quants`)"
         tail = f"did you mean {' or '.join(map(repr, near))}?" if near else other
         raise RooflmError(f"unknown quantisation {name!r}: {tail}")
     return _widths(name, low, match, WIDE[end] if end else ())
+
+
+def _of_bits(low: str) -> list[str]:
+    """What EXL2's and EXL3's "4.5bpw" is in ours.
+
+    >>> _of_bits("4.5bpw"), _of_bits("4.0 bpw"), _of_bits("fast")
+    (['w4.5a16kv16'], ['w4a16kv16'], [])
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)[ -]?bpw", low)
+    return [f"w{float(found[1]):g}a16kv16"] if found else []
 
 
 def _widths(name: str, low: str, match: re.Match[str], wide: tuple[str, ...]) -> Quant:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.fields import HUGE, KEY, PART, TINY, About, abouts
+from rooflm.catalogue.fields import HUGE, KEY, LARGEST, PART, TINY, About, abouts
 from rooflm.errors import RooflmError, near_matches
 from rooflm.readers.formulas import worked_out
 from rooflm.readers.quantities import WRITTEN, parse
@@ -37,6 +37,20 @@ def one_of(name: str, value: Any, known: Collection[str]) -> str:
     raise RooflmError(f"{name} is {value!r}: " + (f"did you mean {' or '.join(map(repr, near))}?" if near else among))
 
 
+def bounds_text(about: About) -> str:
+    """The bounds of a number in words.
+
+    >>> [bounds_text(about) for about in (About("", above=True), About("", high=1), About("", low=1, whole=True))]
+    ['above 0', 'from 0 to 1', 'a whole number of at least 1']
+    """
+    low, high = plain_number(about.low), plain_number(about.high)
+    if about.whole:
+        return f"a whole number of at least {low}" + f" and at most {high}" * (about.high < LARGEST)
+    if about.high < LARGEST:
+        return f"above {low} and at most {high}" if about.above else f"from {low} to {'below ' * about.below}{high}"
+    return f"above {low}" if about.above else f"{low} or more"
+
+
 def check_bounds(name: str, value: Any, about: About) -> None:
     """RooflmError if a number (or any element of an array) is out of bounds.
 
@@ -53,7 +67,7 @@ def check_bounds(name: str, value: Any, about: About) -> None:
         broken = flat[np.isfinite(flat) & (flat != np.floor(flat))]
         bad = float(broken.flat[0]) if broken.size else None
     if bad is not None:
-        rule = f"finite and {about.rule}" if bad == math.inf else about.rule
+        rule = "finite and " * (bad == math.inf) + bounds_text(about)
         raise RooflmError(f"{name} is {plain_number(bad)}, but it must be {rule}")
     far = flat[np.isfinite(flat) & (flat != 0) & ((np.abs(flat) < TINY) | (np.abs(flat) > HUGE))]
     if far.size:
@@ -67,33 +81,50 @@ def field_value(name: str, value: Any, about: About) -> Any:
     >>> field_value("step", "2 ms", About("", "s"))
     0.002
     """
-    if about.kind == "flag":
-        if isinstance(value, bool):
-            return value
+    return READERS.get(about.kind, _number)(name, value, about)
+
+
+def _flag(name: str, value: Any, about: About) -> bool:
+    if not isinstance(value, bool):
         raise RooflmError(f"{name} is {value!r}, but it must be true or false")
-    if about.kind == "word":
-        if not isinstance(value, str):
-            raise RooflmError(f"{name} is {value!r}, but it must be a name")
-        return one_of(name, value, about.among) if about.among else value
-    if about.kind == "sizes":
-        return rising_numbers(name, value, about)
-    if about.kind == "shapes":
-        if not all(re.fullmatch(r"[1-9]\d{0,8}x[1-9]\d{0,8}", piece) for piece in str(value).split()):
-            raise RooflmError(f"{name} is {str(value)[:80]!r}, but it must be shapes such as '2112x7168 7168x2048'")
-        return str(value)
-    if about.kind == "named":
-        if not all(re.fullmatch(r"[a-z0-9][\w.-]*:\d{1,9}(\.\d{1,9})?", piece) for piece in str(value).split()):
-            raise RooflmError(f"{name} is {str(value)[:80]!r}, but it must be numbers by name such as 'gptq:8 int4:2'")
-        for piece in str(value).split() if about.among else ():
-            one_of(name, piece.partition(":")[0], about.among)
-        return str(value)
-    if about.kind == "formula":
-        try:
-            worked_out(str(value) or "0", dict.fromkeys(about.among, 1.0))
-        except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError) as error:
-            rule = f"a formula of {', '.join(about.among)} such as '512 + 1.5 * max({about.among[0]}, 2048)'"
-            raise RooflmError(f"{name} is {str(value)[:80]!r}, but it must be {rule}") from error
-        return str(value)
+    return value
+
+
+def _word(name: str, value: Any, about: About) -> str:
+    if not isinstance(value, str):
+        raise RooflmError(f"{name} is {value!r}, but it must be a name")
+    return one_of(name, value, about.among) if about.among else value
+
+
+def _pieces(name: str, value: Any, pattern: str, rule: str) -> str:
+    """Text whose pieces between spaces all match a pattern."""
+    if not all(re.fullmatch(pattern, piece) for piece in str(value).split()):
+        raise RooflmError(f"{name} is {str(value)[:80]!r}, but it must be {rule}")
+    return str(value)
+
+
+def _shapes(name: str, value: Any, about: About) -> str:
+    return _pieces(name, value, r"[1-9]\d{0,8}x[1-9]\d{0,8}", "shapes such as '2112x7168 7168x2048'")
+
+
+def _named(name: str, value: Any, about: About) -> str:
+    text = _pieces(name, value, r"[a-z0-9][\w.-]*:\d{1,9}(\.\d{1,9})?", "numbers by name such as 'gptq:8 int4:2'")
+    for piece in text.split() if about.among else ():
+        one_of(name, piece.partition(":")[0], about.among)
+    return text
+
+
+def _formula(name: str, value: Any, about: About) -> str:
+    try:
+        worked_out(str(value) or "0", dict.fromkeys(about.among, 1.0))
+    except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError) as error:
+        rule = f"a formula of {', '.join(about.among)} such as '512 + 1.5 * max({about.among[0]}, 2048)'"
+        raise RooflmError(f"{name} is {str(value)[:80]!r}, but it must be {rule}") from error
+    return str(value)
+
+
+def _number(name: str, value: Any, about: About) -> Any:
+    """A number or an array of them; text may have a unit."""
     if isinstance(value, str) and about.unit not in ("", "1"):
         value = parse(value, about.unit, name)
     if isinstance(value, bool) or not (is_array(value) or isinstance(value, int | float)):
@@ -139,6 +170,12 @@ def rising_numbers(name: str, value: Any, about: About) -> str:
         rule = f"whole numbers from {about.low} to {plain_number(about.high)} that rise, such as '1 2 4 8'"
         raise RooflmError(f"{name} is {str(value)[:80]!r}, but it must be {rule}")
     return " ".join(map(str, found))
+
+
+READERS: dict[str, Callable[[str, Any, About], Any]] = {
+    "flag": _flag, "word": _word, "sizes": rising_numbers, "shapes": _shapes, "named": _named, "formula": _formula,
+}  # fmt: skip
+"""Kind of a field (`About.kind`) -> what reads a value for it; numbers are read by `_number`."""
 
 
 def quantity(value: Any, unit: str, name: str) -> float:

@@ -108,18 +108,18 @@ SPLIT = (
          lambda s: any_of([a.heads % a.kv_heads != 0 for a in mixers(s, Attention)])),
     Rule("top_k exceeds the experts", lambda s: any_of([f.top_k > f.experts for f in mixtures(s.model)])),
     Rule("the indexer has no heads", _blind),
+    Rule("TDP is not above idle power", lambda s: s.cluster.device.tdp <= s.cluster.device.idle),
     Rule("the degrees do not divide the GPUs", lambda s: s.mapping.uneven),
     Rule("tp does not divide the heads", lambda s: broken_by(heads_of(s.model), s.mapping.tp)),
     Rule("the degrees make another number of GPUs", lambda s: s.mapping.misfit),
     Rule("pp exceeds the layers", lambda s: s.mapping.pp > s.model.layers),
 )  # fmt: skip
-"""Rules of any split; the first three are of a model's shapes, before scales and prunings round them."""
+"""Rules of any split; the first three are of a model's shapes, before scales and prunings round them; one of a card."""
 DEPLOYED = (
     *SPLIT,
     *expert_rules("tp", "dp"),
     *ENGINE,
-    Rule("the engine serves no adapters",
-         lambda s: (not s.engine.abilities.many_adapters) & (s.adapters.held > 0)),
+    Rule("the engine serves no adapters", lambda s: (not s.engine.abilities.many_adapters) & (s.adapters.held > 0)),
     Rule("the engine runs nothing on the host",
          lambda s: (not s.engine.abilities.host_layers) & (s.offload.layers + s.offload.experts > 0)),
     Rule("cpu_experts needs a mixture of experts", lambda s: not mixtures(s.model) and s.offload.experts > 0),

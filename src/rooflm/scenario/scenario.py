@@ -19,6 +19,7 @@ from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
 from rooflm.scenario.speculation import Speculation
 from rooflm.scenario.training import Training
+from rooflm.shown.records import scenario_line
 from rooflm.units import Num, ceil, larger
 
 
@@ -69,10 +70,7 @@ class Scenario:
     adapters: Adapters = Adapters()  # noqa: RUF009
     training: Training = Training()  # noqa: RUF009  frozen, so one for all is right
 
-    def __repr__(self) -> str:
-        """Model, devices, engine and scheme."""
-        devices = f"{self.mapping.devices} x {self.cluster.device.name}"
-        return f"<Scenario {self.model.name} on {devices}, {self.engine.name}, {self.quant.name}>"
+    __repr__ = scenario_line
 
     @property
     def asked(self) -> Num:

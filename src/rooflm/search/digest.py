@@ -54,7 +54,7 @@ class Digest(NamedTuple):
     front: list[tuple[float, float, Location, dict[str, float]]]
     blocked: Array
     blocked_at: Array
-    nearest: tuple[tuple[bool, float], Location] | None
+    nearest: tuple[tuple[bool, bool, float], Location] | None
     least: tuple[float, ...]
     where: Location
     by_card: list[Ranked]
@@ -106,6 +106,7 @@ class SearchTask:
         legal = np.asarray(values["legal"], dtype=bool) & np.isfinite(score)
         excess = [np.asarray(limit.excess(values[limit.key]), dtype=float) for limit in self.rules]
         worst = np.max(excess, axis=0)
+        endless, finite = worst == np.inf, np.max([np.where(e == np.inf, 0.0, e) for e in excess], axis=0)
         met = legal & (worst <= 0)
         at = np.flatnonzero(met)
 
@@ -122,11 +123,12 @@ class SearchTask:
         out = np.flatnonzero(legal & ~met)
         memory = next(e for e, limit in zip(excess, self.rules, strict=True) if limit.key == MEMORY.key)
         fits = out[memory[out] <= 0]  # a point that fits but is slow says more than one that does not fit
-        near = int(min(fits if fits.size else out, key=worst.__getitem__)) if out.size else None
+        near = int(min(fits if fits.size else out, key=lambda i: (endless[i], finite[i]))) if out.size else None
+        far = None if near is None else ((not fits.size, bool(endless[near]), float(finite[near])), spot(near))
         return Digest(
             len(score), len(at), top,
             [(float(trade[0][i]), float(trade[1][i]), spot(i), outputs_at(values, int(i))) for i in edge],
-            score[out], out, None if near is None else ((not fits.size, float(worst[near])), spot(near)),
+            score[out], out, far,
             tuple(float(np.min(e[legal], initial=np.inf)) for e in excess), spot(0), by_card,
         )  # fmt: skip
 

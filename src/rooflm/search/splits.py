@@ -15,6 +15,7 @@ from rooflm.asked.answers.bands import borrowed
 from rooflm.asked.arguments import arguments as table_of
 from rooflm.asked.assumed import schemes_near
 from rooflm.asked.build_inference import Built, prices_told
+from rooflm.asked.checks import whole
 from rooflm.asked.purchase import affordable, purchase
 from rooflm.asked.refused import sentence
 from rooflm.asked.ways import expert_ways, tensor_ways
@@ -263,12 +264,10 @@ def gpu_totals(gpus: Any, gpus_max: Any, node: int) -> list[int]:
     >>> gpu_totals(8, None, 8), gpu_totals(None, 4, 8)
     ([8], [1, 2, 3, 4])
     """
+    if gpus is not None and gpus_max is not None:
+        raise RooflmError("give gpus or gpus_max, not both")
     if gpus is not None:
-        listed = [int(g) for g in (gpus if is_list(gpus) else [gpus])]
-        kept = [g for g in listed if gpus_max is None or g <= gpus_max]
-        if not kept or min(kept) < 1:
-            raise RooflmError(f"gpus is {gpus}, but it must be at least 1 and at most gpus_max")
-        return sorted(set(kept))
+        return sorted({int(g) for g in np.atleast_1d(whole("gpus", np.array(gpus) if is_list(gpus) else gpus))})
     return list(range(1, int(gpus_max or min(node, NODE)) + 1))
 
 

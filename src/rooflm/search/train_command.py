@@ -74,6 +74,7 @@ def train_command(model: Model, engine: Engine, chosen: Mapping[str, Any], fixed
 
 
 def _megatron(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[str, Any]) -> list[str]:
+    """Words of a Megatron-LM run of a split: degrees by name (n) and the other arguments of the search (v)."""
     nodes = _nodes(v)
     words = ["torchrun", *nodes, "pretrain_gpt.py"]
     if n["tp"] > 1:

@@ -277,16 +277,7 @@ def make_requests(
         if concurrency is None:
             concurrency = requests = requests or workload.BURST
     if trace is not None:
-        made = trace if isinstance(trace, Requests) else read_trace(trace, limit)
-        speed = 1.0
-        if rate is not None:
-            if not rate > 0:
-                raise RooflmError(f"rate is {rate:g} requests/s, but it must be above 0")
-            traced_rate = made.rate
-            if not math.isfinite(traced_rate):
-                raise RooflmError("the trace has no times, so it cannot be played at a rate: leave --rate out")
-            speed = rate / (traced_rate * copies)
-        made = workload.scaled(made, speed, copies, seed) if speed != 1.0 or copies != 1 else made
+        made = played(trace if isinstance(trace, Requests) else read_trace(trace, limit), rate, copies, seed)
     elif rate is not None:
         day = workload.daily(peak, period=(requests or 1000) / rate) if peak != 1 else None
         made = workload.open_loop(rate, requests or 1000, prompt, output, spread, seed, burstiness, day)
@@ -299,6 +290,19 @@ def make_requests(
         made = replace(made, output=workload.ending(output, output_limit, made.count, [seed, 2], output_ended))
     workload.lasting(made)
     return workload.shared_prefix(made, shared_prefix) if shared_prefix else made
+
+
+def played(trace: Requests, rate: float | None, copies: int, seed: int) -> Requests:
+    """A trace at a mean rate (requests/s; None: its own), each request repeated `copies` times. RooflmError for a rate
+    that is not above 0, and for one of a trace without times."""
+    speed = 1.0
+    if rate is not None:
+        if not rate > 0:
+            raise RooflmError(f"rate is {rate:g} requests/s, but it must be above 0")
+        if not math.isfinite(trace.rate):
+            raise RooflmError("the trace has no times, so it cannot be played at a rate: leave --rate out")
+        speed = rate / (trace.rate * copies)
+    return workload.scaled(trace, speed, copies, seed) if speed != 1.0 or copies != 1 else trace
 
 
 def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:

@@ -1,4 +1,6 @@
-"""Clients of a closed loop whose outputs are alike: they end together, so that their prompts come together again."""
+"""Clients of a closed loop whose outputs are alike: they end together, so that their prompts come together again.
+
+Arrays are over the loads: s, tokens, or means of counts."""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ class Cohort(NamedTuple):
 
 
 def cohort(pool: Pool, load: Load, clients: Array, mixes: bool) -> Cohort:
-    """So many clients whose prompts come together."""
+    """So many clients whose prompts come together. mixes: passes with prompts decode, too."""
     steps, context = steps_of(pool, load), load.prompt + load.output / 2
     first = (pool.server.fronted(load.prompt) > 0) * np.minimum(clients - 1, 1) / clients
     each = passes = np.ones(clients.shape)

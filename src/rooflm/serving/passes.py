@@ -1,4 +1,6 @@
-"""A load on a replica, and how long its passes take: passes with prompts, those of one prompt, decode-only steps."""
+"""A load on a replica, and how long its passes take: passes with prompts, those of one prompt, decode-only steps.
+
+Times are in s, prompts, sequences and tokens may be fractions (means); arrays are over the loads, and all broadcast."""
 
 from __future__ import annotations
 
@@ -58,10 +60,10 @@ def pass_time(
     pool: Pool, load: Load, room: Array, prompts: Array, sequences: Array, context: float, part: Any = np.inf,
     drains: bool = False, ahead: Any = 0.0, host: bool = False,
 ) -> Array:  # fmt: skip
-    """Mean time of passes with so many prompts on average, as far as a rank's room (tokens) goes, beside so many
-    sequences. part: tokens of a prompt's piece, where it is not as long as there is room; drains: nothing follows;
-    ahead: s by which the host began to launch it before the device was free; host: as much of it as keeps the
-    scheduler."""
+    """Mean seconds of passes with so many prompts on average, as far as a rank's room (tokens) goes, beside so many
+    sequences at a mean context (tokens). part: tokens of a prompt's piece, where it is not as long as there is room;
+    drains: nothing follows; ahead: s by which the host began to launch it before the device was free; host: as much of
+    it as keeps the scheduler. Between whole numbers of pieces and sequences it is linear."""
     piece = np.maximum(np.minimum(np.minimum(load.prompt, room), part), 1)
     pieces = np.minimum(prompts * load.prompt, room * pool.table.slots) / piece
     few, low = np.maximum(np.floor(pieces), 1), np.floor(sequences)

@@ -1,4 +1,6 @@
-"""Queues in numbers: what comes by chance, how often somebody is there, and how long one waits behind others."""
+"""Queues in numbers: what comes by chance, how often somebody is there, and how long one waits behind others.
+
+Every argument is a number or an array over loads, and all broadcast: times in s, rates 1/s, shares from 0 to 1."""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 FULLEST = 1 - 1e-6
 """Share of a pass's places that prompts take at the most, in the mean."""
-MOST = 500.0
-"""Most of a logarithm (of odds)."""
+LARGEST_LOG = 500.0
+"""Largest logarithm of odds, far from where its power overflows."""
 
 
 def mean_ceil(mean: Array, half: Array) -> Array:
@@ -40,7 +42,7 @@ def time_with(rate: Array, lasts: Array, plain: Array, parts: Any, places: Any, 
     work = np.minimum(rate * parts * lasts, places * FULLEST)
     whole, first, rest = (-np.expm1(-rate * lasts * share) for share in (1.0, host, 1 - host))
     shared = (rate * lasts / whole) ** (1 - 1 / places) * (first + rest) / whole
-    some = np.expm1(np.minimum(-places * np.log1p(-work / places), MOST))
+    some = np.expm1(np.minimum(-places * np.log1p(-work / places), LARGEST_LOG))
     odds = some * shared * -np.expm1(-rate * plain) / (rate * plain)
     return np.asarray(np.minimum(odds / (1 + odds), FULLEST))
 
@@ -53,7 +55,7 @@ def passes_beside(ended: Array, parts: Array, places: Array) -> Array:
     1.0
     """
     none = places * np.log1p(-np.minimum(parts * ended / places, FULLEST))
-    return np.asarray(np.expm1(np.minimum(-none, MOST)))
+    return np.asarray(np.expm1(np.minimum(-none, LARGEST_LOG)))
 
 
 def passes_between(ended: Array, parts: Array, places: Array, run: Array) -> Array:

@@ -165,6 +165,7 @@ class Replica:
         return self.role != "prefill" or self.records.output[request] <= 1
 
     def _finish(self, request: int) -> None:
+        """A request has its last token, or on a prefill replica its cache: it leaves its rank and is handed on."""
         records = self.records
         records.end[request] = self.clock
         if self._answers(request):

@@ -226,46 +226,55 @@ class Loop:
     def run(self) -> None:
         """Events in the order of time until there are none, or until the horizon."""
         replicas, heap, times = self.replicas, self.heap, self.times
-        single = replicas[0] if len(replicas) == 1 else None
         total, arrived = self.requests.count, len(times)
         events = 0
         while True:
             events += 1
             if self.progress is not None and not events % EVERY:
                 self.progress(self.ended, total, max(r.clock for r in replicas))
-            at = self.at
-            now = times[at] if at < arrived else INFINITY
+            now = times[self.at] if self.at < arrived else INFINITY
             dynamic = bool(heap) and heap[0][0] < now
             if dynamic:
                 now = heap[0][0]
-            best: Replica | None = None
-            end = INFINITY
-            for r in (single,) if single is not None else replicas:
-                if r.dirty:
-                    if r.clock >= now:
-                        continue
-                    r.plan()
-                    if r.done:
-                        self._completed(r)
-                        r.dirty, best = True, None
-                        break
-                if r.end < end:
-                    best, end = r, r.end
-            else:
-                self.over = now == INFINITY and best is None
-                if self.over or min(now, end) > self.horizon:
-                    return
-                if now <= end:
-                    if dynamic:
-                        _, _, request, stage = heapq.heappop(heap)
-                    else:
-                        request, stage = self.order[at], 0
-                        self.at = at + 1
-                    self._deliver(now, request, stage)
-                elif best is not None:
-                    best.commit()
-                    if best.done:
-                        self._completed(best)
+            if self._planned(now):
+                continue  # what came up may come before
+            best = self._earliest()
+            end = best.end if best is not None else INFINITY
+            self.over = now == INFINITY and best is None
+            if self.over or min(now, end) > self.horizon:
+                return
+            if now <= end:
+                self._deliver(now, *self._arriving(dynamic))
+            elif best is not None:
+                best.commit()
+                if best.done:
+                    self._completed(best)
+
+    def _planned(self, now: float) -> bool:
+        """Plan replicas that events have changed, up to `now`; true where requests end by it, which makes events."""
+        for r in self.replicas:
+            if r.dirty and r.clock < now:
+                r.plan()
+                if r.done:
+                    self._completed(r)
+                    r.dirty = True
+                    return True
+        return False
+
+    def _earliest(self) -> Replica | None:
+        """The replica whose planned passes end first; None where all are idle."""
+        best, end = None, INFINITY
+        for r in self.replicas:
+            if not r.dirty and r.end < end:
+                best, end = r, r.end
+        return best
+
+    def _arriving(self, dynamic: bool) -> tuple[int, int]:
+        """The request that comes next and its stage: one that came up on the way (`dynamic`), or a static arrival."""
+        if dynamic:
+            return heapq.heappop(self.heap)[2:]
+        self.at += 1
+        return self.order[self.at - 1], 0
 
     def _deliver(self, now: float, request: int, stage: int) -> None:
         """A request reaches a replica: an idle one wakes, planned decode steps stop at the next boundary where the

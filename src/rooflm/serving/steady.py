@@ -32,7 +32,7 @@ from rooflm.serving.passes import (
 )
 from rooflm.serving.queues import (
     FULLEST,
-    MOST,
+    LARGEST_LOG,
     free,
     others_run,
     passes_beside,
@@ -54,9 +54,10 @@ FULL = 3
 
 @dataclass(frozen=True)
 class Steady:
-    """Means of one replica: s, requests/s; stable: false when the rate is beyond what can be served (then tpot and
-    requests_per_s are those of a full replica); ttft includes the first wave of a closed loop, in its share of the
-    requests. Arrays where the loads are."""
+    """Means of one replica: times in s, requests/s, sequences running; plain numbers, or arrays of the loads' shape.
+
+    stable: false where the rate is beyond what can be served (ttft is then infinite, tpot and requests_per_s are those
+    of a full replica); ttft includes the first wave of a closed loop, in its share of the requests."""
 
     ttft: Any
     tpot: Any
@@ -71,8 +72,8 @@ class Steady:
 
 
 def steady(requests: Requests, pool: Pool, rate: float | None = None, *, waves: bool = True) -> Steady:
-    """The steady state of one replica that gets all of `requests` (or `rate` a second of them). waves: the first wave
-    of a closed loop counts in the means."""
+    """The steady state of one replica that gets all of `requests`, or `rate` of them a second. waves: the first wave of
+    a closed loop counts in the means."""
     clients = requests.concurrency
     x = rate if rate is not None else (0.0 if clients else requests.rate)
     load = Load(
@@ -94,9 +95,9 @@ def states(pool: Pool, load: Load) -> Steady:
     load = replace(load, wide=wide, **flat)
     state = _closed(pool, load) if np.any(load.clients) else _open(pool, load)
     server = pool.server
-    polite = (server.stream_interval - 1) / server.tokens_a_step  # steps made before the client sees the first token
-    made = max(steps_of(pool, load) - polite, 0.0)
-    ttft = state.ttft + polite * state.tpot + server.seen(load.prompt)
+    unseen = (server.stream_interval - 1) / server.tokens_a_step  # steps made before the client sees the first token
+    made = max(steps_of(pool, load) - unseen, 0.0)
+    ttft = state.ttft + unseen * state.tpot + server.seen(load.prompt)
     tpot = made * state.tpot / max(load.output - 1, 1)
     latency = ttft + made * state.tpot
     every = (ttft, tpot, latency, state.requests_per_s, state.running, state.stable)
@@ -104,80 +105,100 @@ def states(pool: Pool, load: Load) -> Steady:
 
 
 class Round(NamedTuple):
-    """One round: the mean step, a pass with prompts, the time to the first token once a request is at the head of the
-    queue, the most requests/s whose prompts the passes take, the prompts under way in a full pass, by how much a
-    request ends later a second that it takes to its first token (who comes meanwhile is behind it, and prompts go
-    before its steps), and the longest step that the others' prompts make of one."""
+    """One round of the fixed point, arrays over the loads."""
 
-    step: Array
-    mixed: Array
-    first: Array
-    most: Array
-    whole: Array
-    behind: Array
-    slowest: Array
+    step: Array  # s of the mean decode step
+    mixed: Array  # s of a pass with prompts
+    first: Array  # s to the first token, once a request is at the head of the queue
+    most: Array  # most requests/s whose prompts the passes take
+    whole: Array  # prompts under way in a full pass
+    behind: Array  # s by which a request ends later, a second that it takes to its first token
+    slowest: Array  # s of the longest step that the others' prompts make of one
+
+
+class Prompts(NamedTuple):
+    """How prompts fill passes."""
+
+    room: Array  # new tokens of a rank in a pass
+    parts: Array  # passes that a prompt takes
+    whole: Array  # prompts of a full pass, or a share of one
+    places: Array  # prompts that it takes at a time, a part or the whole of each
+
+
+def _prompts(pool: Pool, load: Load, beside: Array) -> Prompts:
+    """How prompts fill passes beside so many decoding sequences."""
+    slots, together, room = pool.table.slots, in_a_pass(pool), room_beside(pool, load, beside)
+    parts = np.maximum(load.pieces(room * together), 1)
+    whole = room * slots / load.prompt
+    return Prompts(room, parts, whole, np.where(parts > 1, slots / together, np.maximum(whole, 1.0)))
 
 
 def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued: Array, mixed: Array) -> Round:
-    """One iteration from throughput, step time, running sequences, queued prompts and time of a pass with prompts.
-    Mixed schedulers (vLLM) carry prompts in decoding passes, which leave them the rest of the budget; the others stop
-    decoding for a prompt.
+    """One round from requests/s `x`, s a step `tau`, running sequences, queued prompts and s of a pass with prompts.
 
-    A request that finds others at work waits for the running pass, and meets long ones more often: E[T^2] / 2 E[T];
-    where passes are made up ahead, for one more, unless the host still launches. In a closed loop a client sees only
-    the others' requests (the arrival theorem of closed queueing networks).
-    """
-    server, slots, context = pool.server, pool.table.slots, load.prompt + load.output / 2
+    Mixed schedulers (vLLM) carry prompts in decoding passes, which leave them the rest of the budget; the others stop
+    decoding for a prompt. In a closed loop a client sees only the others' requests (the arrival theorem of closed
+    queueing networks). Who comes meanwhile is behind a request, and prompts go before its steps (`behind`)."""
+    server, context = pool.server, load.prompt + load.output / 2
     mixes = SCHEDULERS[server.scheduler].mixes
     plain = decode_time(pool, load, running)
     others = np.where(load.clients > 0, 1 - 1 / np.maximum(load.clients, 1.0), 1.0)
     beside = others * running if mixes else np.zeros(running.shape)
-    room = room_beside(pool, load, beside)
-    together = in_a_pass(pool)
-    parts = np.maximum(load.pieces(room * together), 1)
-    whole = room * slots / load.prompt
-    places = np.where(parts > 1, slots / together, np.maximum(whole, 1.0))
+    p = _prompts(pool, load, beside)
     come = np.maximum(others * x, 1e-9)
-    work = come * parts * mixed + mixes * queued
-    launching = pass_time(pool, load, room, 1 / parts, beside, context, host=True)
+    work = come * p.parts * mixed + mixes * queued
+    launching = pass_time(pool, load, p.room, 1 / p.parts, beside, context, host=True)
     host = server.lookahead * np.minimum(launching / mixed, 1.0)
-    busy = time_with(work / (parts * mixed), mixed, plain, parts, places, host)
-    by_steps = _share_by_steps(pool, come * tau, parts, places, plain, mixed, load.prompt)
-    busy = np.where(load.clients > 0, by_steps, busy)
-    part = load.prompt / load.pieces(room) if slots > 1 else np.inf
+    by_chance = time_with(work / (p.parts * mixed), mixed, plain, p.parts, p.places, host)
+    by_steps = _share_by_steps(pool, come * tau, p, plain, mixed, load.prompt)
+    busy = np.where(load.clients > 0, by_steps, by_chance)
     some = others_run(running, load.clients)
-    ahead = server.lookahead * pool.table.ahead * some * (1 - busy) / (busy / mixed + (1 - busy) / plain)
-    mixed = pass_time(pool, load, room, work / busy / parts, beside, context, part, ahead=ahead)
-    passing = 1 / (busy / mixed + (1 - busy) / plain)
+    ahead = server.lookahead * pool.table.ahead * some * (1 - busy) / passes_a_second(busy, mixed, plain)
+    part = load.prompt / load.pieces(p.room) if pool.table.slots > 1 else np.inf
+    mixed = pass_time(pool, load, p.room, work / busy / p.parts, beside, context, part, ahead=ahead)
+    passing = 1 / passes_a_second(busy, mixed, plain)
     step = plain / (1 - busy * (1 - mixes * plain / mixed))
-    own = own_passes(pool, load, room, np.maximum(mixes * queued, come * passing), beside, context, 1 - some, ahead)
-    most = whole / pass_time(pool, load, room, whole, beside, context)
+    in_turn = np.maximum(mixes * queued, come * passing)
+    own = own_passes(pool, load, p.room, in_turn, beside, context, 1 - some, ahead)
+    most = p.whole / pass_time(pool, load, p.room, p.whole, beside, context)
     more = np.minimum(busy * (1 - mixes * plain / mixed) / come, 1 / most)
     polls = (server.receive_interval - 1) / 2 * step
     front = server.fronted(load.prompt)
-    wait = (busy * mixed + (1 - busy) * plain) / 2 + server.lookahead * (1 - busy * host) * passing
-    first = front + some * wait + own + polls
+    first = front + some * _wait(busy, mixed, plain, server.lookahead * (1 - busy * host) * passing) + own + polls
     behind = others * x * more / free(x * more, load.clients)
     slowest = mixed if mixes else np.full(step.shape, 1e9)
-    return Round(step, mixed, first, most / np.maximum(most * front, 1.0), places, behind, slowest)
+    return Round(step, mixed, first, most / np.maximum(most * front, 1.0), p.places, behind, slowest)
 
 
-def _share_by_steps(
-    pool: Pool, ended: Array, parts: Array, places: Array, plain: Array, mixed: Array, prompt: float
-) -> Array:
+def passes_a_second(busy: Array, mixed: Array, plain: Array) -> Array:
+    """Passes a second where those of `mixed` s, with prompts, fill a share `busy` of the time, decode steps the rest.
+
+    >>> passes_a_second(0.5, 2.0, 1.0)
+    0.75
+    """
+    return busy / mixed + (1 - busy) / plain
+
+
+def _wait(busy: Array, mixed: Array, plain: Array, next_one: Array) -> Array:
+    """Seconds that who finds others at work waits: for the running pass, long ones of which are met more often, E[T^2]
+    / 2 E[T], and where passes are made up ahead for the `next_one`, unless the host still launches it."""
+    return (busy * mixed + (1 - busy) * plain) / 2 + next_one
+
+
+def _share_by_steps(pool: Pool, ended: Array, p: Prompts, plain: Array, mixed: Array, prompt: float) -> Array:
     """Share of the time in which passes hold prompts, of a closed loop: `ended` requests end in a step, and that is
     when their clients ask again."""
-    server, ended = pool.server, np.minimum(ended, MOST)
+    server, ended = pool.server, np.minimum(ended, LARGEST_LOG)
     if SCHEDULERS[server.scheduler].mixes:
-        passes = passes_beside(ended, parts, places)
+        passes = passes_beside(ended, p.parts, p.places)
     else:
         run = 1 + server.lookahead + np.ceil(server.fronted(prompt) / plain)
-        passes = passes_between(ended, parts, places, run)
+        passes = passes_between(ended, p.parts, p.places, run)
     return np.minimum(passes * mixed / (plain + passes * mixed), FULLEST)
 
 
 def _closed(pool: Pool, load: Load) -> Steady:
-    """The fixed point of a closed loop. tpot here: a step's time."""
+    """The fixed point of a closed loop, before what clients see of it (`states`): tpot is a step's time, latency 0."""
     limit, steps = most_running(pool, load), steps_of(pool, load)
     clients, none = np.minimum(load.clients, limit), np.zeros(limit.shape)
     ttft, lasts = none.copy(), none.copy()
@@ -223,27 +244,36 @@ def _at_rest(start: tuple[Array, ...], follow: Callable[..., tuple[Array, ...]])
 
 
 def _open(pool: Pool, load: Load) -> Steady:
-    """The fixed point of an open loop; beyond what can be served, a full replica's step and throughput."""
+    """The fixed point of an open loop; beyond what can be served, a full replica's step and throughput.
+
+    Who finds all places taken, by KV memory or the running limit, waits for one: in a queue whose servers are the
+    places, at the share of a full replica's throughput that the rate is. Where that throughput rises with n^e, the
+    number of who run fluctuates as that of c / e places which are each by themselves, of c^2 / 2 at the most (one
+    server for all: r^c). In a pipeline e is 1/2 at the least, for the closed loop has full ones too slow."""
     limit, steps, x = most_running(pool, load), steps_of(pool, load), load.rate
     ttft, lasts, stable, one = np.zeros(x.shape), np.zeros(x.shape), np.zeros(x.shape, dtype=bool), np.ones(x.shape)
+    places = np.maximum(np.floor(limit), 1.0)
+    full = _closed(pool, replace(load, clients=places, first=np.zeros(limit.shape), apart=np.inf))
+    piped = pool.table.flight > 1
 
     def follow(at: NDArray[np.int_], tau: Array, running: Array, mixed: Array) -> tuple[Array, ...]:
         now = _round(pool, load.at(at), x[at], tau, np.maximum(running, 1e-3), np.zeros(()), mixed)
-        ttft[at] = now.first + queueing(x[at] / now.most, now.most, now.whole)
-        lasts[at] = np.minimum(steps * now.step + now.behind * ttft[at], steps * now.slowest)
-        wanted = x[at] * lasts[at]
-        stable[at] = (wanted <= limit[at]) & (x[at] <= now.most)
-        return now.step, np.minimum(wanted, limit[at]), now.mixed
+        taken = np.clip(running / places[at], 1e-9, FULLEST)
+        share = np.clip(x[at] / full.requests_per_s[at], taken, np.sqrt(taken) if piped else FULLEST)
+        rises = np.clip(np.log(share) / np.log(taken), 2 / places[at], 1.0)
+        place = queueing(share, x[at] / share, places[at] / rises)
+        queue = queueing(x[at] / now.most, now.most, now.whole)
+        ttft[at] = now.first + np.maximum(queue, place)
+        whole = np.minimum(steps * now.step + now.behind * (now.first + queue), steps * now.slowest)
+        lasts[at] = np.minimum(whole, steps * full.tpot[at])
+        served = (x < full.requests_per_s)[at] | (piped & (x[at] * whole <= limit[at]))
+        stable[at] = served & (x[at] <= now.most)
+        return now.step, np.minimum(x[at] * lasts[at], limit[at]), now.mixed
 
     tau = decode_time(pool, load, one)
     tau, running, _ = _at_rest((tau, one, tau), follow)
-    tau = lasts / steps if steps else tau
-    if np.all(stable):
-        return Steady(ttft, tau, 0.0, x, running, stable)
-    most = np.maximum(np.floor(limit), 1.0)
-    full = _closed(pool, replace(load, clients=most, first=np.zeros(limit.shape), apart=np.inf))
     return Steady(
-        np.where(stable, ttft, np.inf), np.where(stable, tau, full.tpot), 0.0,
+        np.where(stable, ttft, np.inf), np.where(stable, lasts / steps if steps else tau, full.tpot), 0.0,
         np.where(stable, x, full.requests_per_s), np.where(stable, running, full.running), stable,
     )  # fmt: skip
 

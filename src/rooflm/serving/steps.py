@@ -31,6 +31,7 @@ from rooflm.estimate.step import (
     Experts,
     captured,
     graphed,
+    heated,
     hosted,
     issue_time,
     joules,
@@ -226,8 +227,8 @@ def total(
     parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, shape: tuple[int, ...], heat: float = 1.0
 ) -> Array:
     """Seconds of a group of nodes, each kind times the engine's factor for it (collectives carry that of `base`), but
-    never above their roof. heat: factor above 1 on what their FLOPs take."""
-    out = np.zeros(shape) + (max(heat, 1.0) - 1.0) * parts.get(HOT, 0.0)
+    never above their roof. heat: factor of a pass with prompts (`heated`)."""
+    out = np.zeros(shape) + heated(heat, parts.get(HOT, 0.0))
     for name, value in parts.items():
         if name in ("joules", HEAD, HOT) or name.endswith(ROOF):
             continue

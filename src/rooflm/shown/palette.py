@@ -74,6 +74,8 @@ and a grey added): people with any kind of colour vision tell them apart."""
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 """Markers that go with SERIES, so that grey prints tell lines apart."""
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
+"""Strokes of lines that go with them, in pixels drawn and left out."""
 
 EMPTY, LIMIT, GOOD = "#D0D0D0", "#111111", "#EEF3EE"
 """Cells that hold no value, lines of a limit, and the stretch in which a value is near enough."""

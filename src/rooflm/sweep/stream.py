@@ -277,6 +277,7 @@ def _text_type() -> Any:
 
 
 def _fill(file: Any, key: str, value: NDArray[Any], block: GridBlock, order: Sequence[Axis]) -> None:
+    """Write one output of a block into its place in a netCDF file, whose variable the first block makes."""
     if key not in file.variables:
         text = value.dtype.kind in "US"
         kind: Any = _text_type() if text else ("u1" if value.dtype.kind == "b" else value.dtype)

@@ -47,11 +47,21 @@ def spread(job: Callable[[Part], Answer], parts: Sequence[Part], on: str = "loca
     >>> sorted(spread(abs, [-2, 3]))
     [(-2, 2), (3, 3)]
     """
-    if on == "local":
-        return _threads(job, parts) if len(parts) > 1 and cores() > 1 else ((p, job(p)) for p in parts)
-    if on == "ray" or on.startswith("ray://"):
+    if place(on) != "local":
         return _ray(job, parts, on)
-    raise RooflmError(f"--on is {on!r}, but it must be local, ray, or ray://host:port")
+    return _threads(job, parts) if len(parts) > 1 and cores() > 1 else ((p, job(p)) for p in parts)
+
+
+def place(on: str) -> str:
+    """Where blocks run, if there is such a place; RooflmError otherwise.
+
+    >>> place("mars")
+    Traceback (most recent call last):
+    rooflm.errors.RooflmError: --on is 'mars', but it must be local, ray, or ray://host:port
+    """
+    if on not in ("local", "ray") and not on.startswith("ray://"):
+        raise RooflmError(f"--on is {on!r}, but it must be local, ray, or ray://host:port")
+    return on
 
 
 def _threads(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Iterator[tuple[Part, Answer]]:
@@ -122,6 +132,7 @@ def in_processes(
     free: SimpleQueue[Any] = SimpleQueue()
 
     def ask(part: Part) -> Answer:
+        """The answer of whichever process is free. RooflmError as it raised one, or where it has ended."""
         process = free.get()
         try:
             process.stdin.write((b"" if process in told else work) + pickle.dumps(part))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from rooflm.errors import RooflmError
 from rooflm.readers.tables import quantity
@@ -19,7 +19,6 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
 _THOUSANDS = re.compile(r",(?=\d{3}(\D|$))")
 QUANTITIES = {"peak": "flop/s", "bandwidth": "bytes/s", "host_bandwidth": "bytes/s", "memory": "bytes"}
 """Columns whose cells may hold a unit of their own, such as 2 TB/s."""
-_TRUE, _FALSE = ("yes", "true", "1", "on"), ("no", "false", "0", "off")
 
 
 def number(cell: str) -> float | None:
@@ -41,24 +40,24 @@ def value_of(column: Column, cell: str) -> Any:
     >>> value_of(COLUMNS["tp"], "8"), value_of(COLUMNS["spread"], "0.8,1"), value_of(COLUMNS["sp"], "yes")
     (8, (0.8, 1.0), True)
     """
-    if column.kind == "text":
-        return cell
-    if column.kind == "names":
-        return tuple(p.strip() for p in cell.split(",") if p.strip())
-    if column.kind == "flag":
-        low = cell.lower()
-        if low not in _TRUE + _FALSE:
-            raise Unusable(f"{column.name} is {cell!r}, but it must be yes or no")
-        return low in _TRUE
-    if column.kind == "pair":
-        ends = [number(p) for p in re.split(r"[,;]", cell)]
-        if len(ends) != 2 or ends[0] is None or ends[1] is None:
-            raise Unusable(f"{column.name} is {cell!r}, but it must be a pair of numbers such as 0.8,1")
-        return ends[0], ends[1]
-    if column.kind == "load" and cell.lower() == "max":
-        return "max"
-    if column.kind == "rate" and cell.lower() == "inf":
-        return math.inf
+    words = WORDS.get(column.kind, {})
+    low = cell.lower()
+    return words[low] if low in words else KINDS.get(column.kind, _amount)(column, cell)
+
+
+def _no_flag(column: Column, cell: str) -> NoReturn:
+    raise Unusable(f"{column.name} is {cell!r}, but it must be yes or no")
+
+
+def _pair(column: Column, cell: str) -> tuple[float, float]:
+    ends = [number(p) for p in re.split(r"[,;]", cell)]
+    if len(ends) != 2 or ends[0] is None or ends[1] is None:
+        raise Unusable(f"{column.name} is {cell!r}, but it must be a pair of numbers such as 0.8,1")
+    return ends[0], ends[1]
+
+
+def _amount(column: Column, cell: str) -> float:
+    """A number of at least 0, whole where the column counts something; of some columns with a unit (QUANTITIES)."""
     found = number(cell)
     if found is None and column.name in QUANTITIES:
         with suppress(RooflmError):
@@ -69,6 +68,19 @@ def value_of(column: Column, cell: str) -> Any:
         rule = f"a {'whole ' * whole}number of at least 0{such}"
         raise Unusable(f"{column.name} is {cell!r}, but it must be {rule}")
     return int(found) if whole else found
+
+
+WORDS: dict[str, dict[str, Any]] = {
+    "flag": dict.fromkeys(("yes", "true", "1", "on"), True) | dict.fromkeys(("no", "false", "0", "off"), False),
+    "load": {"max": "max"}, "rate": {"inf": math.inf},
+}  # fmt: skip
+"""Kind of a column -> words (in any case) and what they mean."""
+KINDS: dict[str, Callable[[Column, str], Any]] = {
+    "text": lambda column, cell: cell,
+    "names": lambda column, cell: tuple(p.strip() for p in cell.split(",") if p.strip()),
+    "flag": _no_flag, "pair": _pair,
+}  # fmt: skip
+"""Kind of a column -> what reads any other cell; the rest are numbers (`_amount`)."""
 
 
 def plain_value(text: str) -> Any:

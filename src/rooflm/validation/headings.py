@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
 import sys
 from collections.abc import Sequence
@@ -15,25 +14,8 @@ from rooflm.validation.columns import COLUMNS, CONFIG, METRIC_NAMES, METRICS, ST
 
 OLDER = {"precision_weights", "zero_fsdp"}
 """Columns of the format that `scripts/convert-published` reads."""
-SEPARATORS = ",;\t"
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _PERCENTILE = re.compile(r"(?<![a-z])p\d[\d.]*")
 _BETWEEN = re.compile(r"[\s:_,()\[\]-]+")
-
-
-def cells_of(content: str) -> list[list[str]]:
-    """The lines of a table, separated as its header is: by commas, semicolons or tabs. Beside semicolons a comma within
-    a number is a decimal one.
-
-    >>> cells_of("gpu;tpot_ms\\nh100;8,25"), cells_of("gpu,tpot_ms\\nh100,8.25")
-    ([['gpu', 'tpot_ms'], ['h100', '8.25']], [['gpu', 'tpot_ms'], ['h100', '8.25']])
-    """
-    header = content.partition("\n")[0]
-    mark = max(SEPARATORS, key=header.count)
-    lines = list(csv.reader(io.StringIO(content, newline=""), delimiter=mark))
-    if mark != ";":
-        return lines
-    return [[c.replace(",", ".") if _DECIMAL_COMMA.fullmatch(c.strip()) else c for c in line] for line in lines]
 
 
 def records(content: str, label: str) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
@@ -45,11 +27,13 @@ def records(content: str, label: str) -> tuple[list[str], list[tuple[int, dict[s
     """
     try:
         csv.field_size_limit(outside.WIDEST)
-        lines = cells_of(content)
+        lines = outside.cells_of(content)
     except csv.Error as error:
         raise RooflmError(f"{label} is not a table of comma-separated values: {error}") from None
     header = [name.strip() for name in lines[0]] if lines else []
     header = header if OLDER & {*header} else [own_name(name, header, label) for name in header]
+    if twice := next((name for i, name in enumerate(header) if name and name in header[:i]), ""):
+        raise RooflmError(f"{label} has the column {twice!r} twice, but a column is read once: leave one of them out")
     rows = [(n, dict(zip(header, line, strict=False))) for n, line in enumerate(lines[1:], 2)]
     if beyond := [n for n, line in enumerate(lines[1:], 2) if any(c.strip() for c in line[len(header) :])]:
         print(f"rooflm: {label}: line {beyond[0]}{' and others have' if beyond[1:] else ' has'} more cells than there "
@@ -129,12 +113,14 @@ def percentiles_meant(name: str) -> list[str]:
 
 
 def metrics_meant(name: str) -> list[str]:
-    """Metrics that a heading which is none may mean: rates of tokens, of which there are several, or the percentiles of
-    a time where it speaks of another.
+    """Metrics that a heading which is none may mean: rates of tokens, of which there are several (llama-bench says
+    which by pp512 and tg128), or the percentiles of a time where it speaks of another.
 
     >>> metrics_meant("Throughput (tok/s)")
     ['output_tokens_per_s', 'total_tokens_per_s', 'prefill_tokens_per_s', 'decode_tokens_per_s', 'tokens_per_s_per_gpu']
     """
     low = name.lower()
+    if bench := re.fullmatch(r"(pp|tg)\d+.*", low):
+        return [f"{'prefill' if bench[1] == 'pp' else 'decode'}_tokens_per_s"]
     rates = [m.name for m in METRICS.values() if "tokens_per_s" in m.name]
-    return percentiles_meant(name) or (rates if "throughput" in low or re.search(r"tok\w*(/|_per_)s", low) else [])
+    return percentiles_meant(name) or (rates if re.search(r"throughput|\btps\b|tok\w*(/|_per_)s", low) else [])

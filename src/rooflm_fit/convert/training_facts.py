@@ -159,7 +159,7 @@ def inputs(run: Run) -> dict[str, Any]:
     """{path: value} that a run's row and its scripts say.
 
     >>> inputs(Run("TT", "torchtitan", facts={"async_tp": True}))
-    {'engine.tp_overlap': 0.7, 'engine.logit_bytes': 12.0}
+    {'engine.tp_overlap': 0.7, 'engine.logit_bytes': 12.0, 'engine.root': True}
     """
     facts = run.facts
     sets: dict[str, Any] = {}
@@ -172,4 +172,5 @@ def inputs(run: Run) -> dict[str, Any]:
         sets["engine.fused"] = False  # 8-bit training in torchtitan needs the compiler
     if run.source == "TT":
         sets["engine.logit_bytes"] = COMPILED_LOSS if facts.get("compiled_loss") else EAGER_LOSS
+        sets["engine.root"] = True  # runs before pull request 1094 (2025-07)
     return sets | said_inputs(run_facts(run) | facts)

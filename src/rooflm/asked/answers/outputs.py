@@ -13,7 +13,8 @@ from rooflm.units import larger
 class Output(NamedTuple):
     """One output. key: in --json, ending in its unit where it has one; meaning and unit of its values (or of those of
     its members); read: takes it from an estimate; phase: of its error band, "" without one; roof: takes from an
-    estimate the share of the value that the work takes at the device's peak, below which no band reaches."""
+    estimate the share of the value that the work takes at the device's peak, below which no band reaches; members: of a
+    group, those that an estimate may make, for hints."""
 
     key: str
     meaning: str
@@ -21,6 +22,7 @@ class Output(NamedTuple):
     read: Callable[[Any], Any]
     phase: str = ""
     roof: Callable[[Any], Any] = lambda e: 0.0
+    members: tuple[str, ...] = ()
 
 
 Outputs = Mapping[str, Output]
@@ -52,7 +54,8 @@ INFER_OUTPUTS = table(
     Output("requests_per_s", "requests per second", "1/s", lambda e: e.requests_per_s),
     Output("memory_bytes", "peak memory per GPU", "B", lambda e: e.memory.total),
     Output("memory_capacity_bytes", "memory that the engine may use per GPU", "B", lambda e: e.memory.capacity),
-    Output("memory", "memory per GPU by part", "B", lambda e: e.memory.parts),
+    Output("memory", "memory per GPU by part", "B", lambda e: e.memory.parts,
+           members=("weights", "adapters", "kv_cache", "activations", "logits", "context", "workspace")),
     Output("host_memory_bytes", "memory of the host that layers held there take", "B", lambda e: e.host_memory),
     Output("fits", "fits in memory and the mapping is legal", "", lambda e: e.fits),
     Output("reason", "why it cannot run", "", lambda e: e.reason),
@@ -91,7 +94,9 @@ TRAIN_OUTPUTS = table(
     Output("hfu", "executed FLOP/s over peak, recomputation included", "1", lambda e: e.hfu),
     Output("memory_bytes", "peak memory per GPU", "B", lambda e: e.used),
     Output("memory_capacity_bytes", "memory that the framework may use per GPU", "B", lambda e: e.capacity),
-    Output("memory", "memory per GPU by part", "B", lambda e: e.memory.parts),
+    Output("memory", "memory per GPU by part", "B", lambda e: e.memory.parts,
+           members=("weights", "gradients", "optimizer", "buffers", "activations", "logits", "fragmentation", "context",
+                    "workspace")),
     Output("fits", "fits in memory and the mapping is legal", "", lambda e: e.fits),
     Output("reason", "why it cannot run", "", lambda e: e.reason),
     Output("max_micro_batch", "largest micro-batch that fits", "1", lambda e: e.max_micro_batch),
@@ -123,11 +128,6 @@ TRAIN_OUTPUTS = table(
 )  # fmt: skip
 """The outputs of `train`."""
 
-MEMBERS = tuple(
-    f"memory.{part}"
-    for part in ("weights", "kv_cache", "activations", "logits", "context", "workspace", "gradients", "optimizer")
-)
-"""Members of the group whose parts people ask for by name."""
 UNIT_ENDS = ("_s", "_w", "_j", "_bytes", "_usd", "_fraction")
 
 
@@ -144,19 +144,20 @@ def key_of(name: str, known: Outputs) -> str:
     for candidates in ([head] if head in known else [], units, parts):
         if len(candidates) == 1:
             return candidates[0] + dot + member
-    raise RooflmError(f"unknown output {name!r}: {like_keys(name, known)}")
+    members = [f"{row.key}.{part}" for row in known.values() for part in row.members]
+    raise RooflmError(f"unknown output {name!r}: {like_keys(name, known, members)}")
 
 
-def like_keys(name: str, known: Iterable[str]) -> str:
-    """Which keys of an answer are like a name that is none; a few of them where none is.
+def like_keys(name: str, known: Iterable[str], members: Iterable[str] = ()) -> str:
+    """Which keys of an answer, or of its groups' members, are like a name that is none; a few keys where none is.
 
     >>> like_keys("mfus", ["step_time_s", "mfu"]), like_keys("speed", ["step_time_s", "mfu", "days"])
     ("did you mean 'mfu'?", "it must be a key of --json, such as 'step_time_s', 'mfu', 'days'")
-    >>> like_keys("kv_cache", ["step_time_s", "memory"])
+    >>> like_keys("kv_cache", ["step_time_s", "memory"], ["memory.kv_cache"])
     "did you mean 'memory.kv_cache'?"
     """
     keys = list(known)
-    near = near_matches(name, [*keys, *(MEMBERS if "memory" in keys else ())], limit=2)
+    near = near_matches(name, [*keys, *members], limit=2)
     some = ", ".join(map(repr, keys[:5]))
     return f"did you mean {' or '.join(map(repr, near))}?" if near else f"it must be a key of --json, such as {some}"
 

@@ -159,6 +159,7 @@ def _torchao(q: Fields) -> str:
 
 
 def _quark(q: Fields) -> str:
+    """The scheme of a checkpoint that AMD Quark has quantised, by its weights' and inputs' types."""
     whole = _table(q.get("global_quant_config")) or q
     weight: Any = whole.get("weight")
     weights = _table(weight[-1] if isinstance(weight, list) and weight else weight)
@@ -337,6 +338,8 @@ def scheme(config: Fields, beside: Fields, label: str, layers: int, experts: boo
     """
     q = _table(config.get("quantization_config")) or _table(config.get("compression_config")) or beside
     q = q or _table(config.get("quantization"))
+    if isinstance(word := config.get("quantization_config"), str) and not q:
+        q = {"quant_method": word}
     if not q:
         return ""
     if not any(k in q for k in ("quant_method", "quant_algo", "quantization", "config_groups")) and "bits" in q:
