@@ -361,6 +361,7 @@ def test_a_family_of_which_no_graph_holds_prompts_has_pythons_launches() -> None
     for model, how, more in (  # nor does it with ranks of attention, or where TensorRT-LLM's kernels run the experts
         ("deepseek-r1", every_card, 1.0), ("deepseek-v3.2", every_card, 1.2), ("deepseek-r1", ranks, 1.2),
         ("deepseek-r1", {"tp": 8, "gpu": "b300"}, 1.2),
+        ("llama-3.1-8b", {"tp": 8, "gpu": "b300"}, 1.0),
     ):  # fmt: skip
         told, every = (infer(model, **asked, **how, sets=s) for s in ({}, {"engine.uncaptured": ""}))
         assert float(told.tpot) == pytest.approx(float(every.tpot))

@@ -165,7 +165,9 @@ def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...
 
 
 def expert_families(s: Scenario) -> set[str]:
-    """Families of the kernels that experts run on."""
+    """Families of the kernels that experts run on: none in a model without."""
+    if not any(isinstance(b.ffn, MoE) for b in s.model.blocks):
+        return set()
     w, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
     return {c.family for c in expert_kernels(s, w, bool(np.max(s.mapping.expert_ranks) > 1))}
 
