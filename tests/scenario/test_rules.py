@@ -50,6 +50,7 @@ SERVED = [
     ("llama-7b", {"engine": "llama.cpp", "cpu_layers": 32}, "the host holds more layers than there are",
      "holds at least one"),
     ("llama-7b", {"guesses": 3, "accepted": 9}, "a step gains more than its guesses", "gains at most 4"),
+    ("llama-7b", {"sets": {"cluster.device.tdp": 1.0}}, "TDP is not above idle power", "takes while idle"),
     ("bge-m3", {"output": 2}, "the model embeds texts: no output follows", "output is 2"),
 ]  # fmt: skip
 TRAINED = [
