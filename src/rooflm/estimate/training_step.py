@@ -324,7 +324,7 @@ def optimizer_nodes(s: Scenario, trained: Held) -> Nodes:
     """The update: gradients unscaled and their norm taken, states read and written, weights written.
 
     Adam reads gradient, moments and master copy and writes the last three and the weight as it is gathered: 2 x states
-    + gradient + weight. Muon's products of the layers' matrices, as squares of the hidden width, are shared by dp."""
+    + gradient + weight. Muon's products of the layers' matrices are squares of the hidden width here."""
     t, m, g, kind = s.training, s.mapping, grad_bytes(s), s.training.update
     d, e = pick(m.zero >= 1, tm.shard_ranks(m), 1), pick(m.zero >= 1, tm.expert_replicas(m), 1)
     shard = trained.dense / d + trained.experts / e
@@ -337,8 +337,7 @@ def optimizer_nodes(s: Scenario, trained: Held) -> Nodes:
     moved = shard * (2 * states + g + 13 * copied_bytes(s)) + written
     nodes.append(update("update", moved)._replace(flops=kind.flops * shard))
     if kind.products:
-        h, replicas = s.model.scaled.hidden, tm.expert_replicas(m)
-        mine = (trained.dense - trained.ends) / (m.dp * m.cp) + trained.experts / replicas
+        h, mine = s.model.scaled.hidden, shard - trained.ends / d
         product = gemm("orthogonalise", "optimizer", kind.products * mine / h**2, h, h, h, (2.0, 2.0, 2.0))
         nodes += [update("momentum", shard * kind.moved), product._replace(role="update")]
     return nodes
