@@ -453,6 +453,9 @@ def test_zero_three_gathers_matrix_by_matrix() -> None:
     # 48 layers of 128 experts with three matrices, beside its plain kernels
     assert run(**asked, zero=3).parts["host"] == pytest.approx(48 * 128 * 3 * each, rel=0.06)
     sets = {"engine.gather_host": 0}
+    handed = load_engine("deepspeed").value("reduce_host")  # ZeRO 2 hands every gradient on, and gathers nothing
+    issued = run(**asked, zero=2, sets=sets | {"engine.reduce_host": 0}).parts
+    assert run(**asked, zero=2).parts["host"] == pytest.approx(issued["host"] + 48 * 128 * 3 * handed, rel=0.06)
     assert run(**asked, zero=2).step_time == run(**asked, zero=2, sets=sets).step_time
     whole = run(**asked, zero=3, sets={"engine.grouped": True})  # one tensor holds all experts
     assert whole.step_time == run(**asked, zero=3, sets=sets | {"engine.grouped": True}).step_time
@@ -837,3 +840,14 @@ def test_a_folded_pipeline_has_the_head_beside_the_embedding() -> None:
     assert float(parts["1f1b"].parts["logits"]) == 0 < float(parts["v-min"].parts["logits"])
     flat, folded = (run(**asked, schedule=s).parts["imbalance"] for s in ("1f1b", "zb-v"))
     assert float(folded) > float(flat) > 0  # whose end works both out
+
+
+def test_an_update_multiplies_and_computes() -> None:
+    asked: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "a100-sxm-80gb", "engine": "fsdp", "batch": 8, "seq": 512}
+    asked |= {"gpus": 8, "efficiency": "calibrated", "optimizer": "muon"}
+    alone = run(**asked, zero=0).parts["optimizer"]
+    flops = 15 * 2 * 0.97e9 * 2048  # of the layers' matrices; embedding and head have none
+    assert 1 < (alone - run(**asked | {"optimizer": "sgd-momentum"}, zero=0).parts["optimizer"]) / (flops / 312e12) < 3
+    assert run(**asked, zero=1).parts["optimizer"] < alone / 4  # shared as the update is
+    few = run(**asked | {"optimizer": "adam8bit"}, zero=0).parts["optimizer"]
+    assert few > 740 * 1.24e9 / 19.5e12 > run(**asked | {"optimizer": "adam-bf16"}, zero=0).parts["optimizer"]

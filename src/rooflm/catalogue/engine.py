@@ -240,6 +240,7 @@ class Host:
     expert_launch: Num = number(0.0, "training: time of each expert's own kernels over that of its work", "s")
     moe_host: Num = number(0.0, "training: host time of a layer of experts and a micro-batch, kernel by kernel", "s")
     gather_host: Num = number(0.0, "training: host time of each matrix that ZeRO 3 gathers, a micro-batch", "s")
+    reduce_host: Num = number(0.0, "training: host time of each gradient that ZeRO 2 hands on, a micro-batch", "s")
     router_apart: bool = flag(False, "training: the router is many kernels (Megatron-Core without moe_router_fusion)")
     router_host: Num = number(0.0, "training: host time that such a router adds to moe_host", "s")
     layer_host: Num = number(0.0, "training: host time of a layer without experts and a micro-batch, likewise", "s")

@@ -75,12 +75,14 @@ STREAM_FLOOR = 2e-6
 """s: floor of an elementwise kernel."""
 
 
-def stream_time(node: Op, s: Scenario, bandwidth: Num) -> Num:
-    """Seconds of an elementwise kernel on a micro-batch's tensors: bytes over a share of the bandwidth, and floors."""
+def stream_time(node: Op, s: Scenario, r: Rates) -> Num:
+    """Seconds of an elementwise kernel on a micro-batch's tensors: bytes over a share of the bandwidth, or what it
+    computes over the peak of its units, and floors."""
     biased = node.of == "experts" and node.kind == "activation" and not s.engine.kernels.grouped
     slower = bias_factor(s) if biased else stream_factor(node)
     reached = smaller(s.engine.factors.stream_share, pick(s.engine.kernels.fused, 1.0, s.engine.factors.plain_share))
-    return slower * node.bytes / (reached * bandwidth) + STREAM_FLOOR * node.launches
+    moves = slower * node.bytes / (reached * r.dram)
+    return larger(moves, node.flops / r.peak[node.rate]) + STREAM_FLOOR * node.launches
 
 
 def stream_factor(node: Op) -> float:
@@ -110,7 +112,7 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
         elif measured is not None:  # on a machine that its owner calibrated
             time = t.time * training_factor(t.node, measured.of(r.dtype["half"])) * stream_factor(t.node)
         else:
-            took = alone(t, s) * kernel_factor(t, s, r) if t.node.kind in PRODUCTS else stream_time(t.node, s, r.dram)
+            took = alone(t, s) * kernel_factor(t, s, r) if t.node.kind in PRODUCTS else stream_time(t.node, s, r)
             one_by_one = not s.engine.kernels.grouped and t.node.of == "experts" and t.node.kind in ("gemm", "cast")
             time = took + s.engine.host.expert_launch * t.node.launches * one_by_one
         out.append(t._replace(time=time))

@@ -262,8 +262,9 @@ def narrowed(nodes: Nodes, s: Scenario) -> Nodes:
 
 
 class Held(NamedTuple):
-    """Trained parameters of the fullest device, dense (with embedding) and experts; bytes of both as gathered."""
+    """Trained parameters of the fullest device: embedding and head (dense, too), dense, experts; bytes as gathered."""
 
+    ends: Num
     dense: Num
     experts: Num
     dense_bytes: Num
@@ -279,7 +280,8 @@ def held(s: Scenario, c: Context) -> Held:
     ends = fuller_end(m.schedule, m.pp, first, last) * (t.embeddings and not t.adapters)
     share = t.trainable_layers * (not t.adapters)  # first layers may be frozen, beside adapters all
     others, experts = others * share + adapter_sizes(s, c)[0], experts * share
-    return Held(layers * others + ends, layers * experts, layers * others * each + ends * half, layers * experts * each)
+    dense, routed = layers * others, layers * experts
+    return Held(ends, dense + ends, routed, dense * each + ends * half, routed * each)
 
 
 def adapter_sizes(s: Scenario, c: Context) -> tuple[Num, Num]:
@@ -322,7 +324,7 @@ def optimizer_nodes(s: Scenario, trained: Held) -> Nodes:
     """The update: gradients unscaled and their norm taken, states read and written, weights written.
 
     Adam reads gradient, moments and master copy and writes the last three and the weight as it is gathered: 2 x states
-    + gradient + weight. FLOPs of products (Muon's) are shared by dp."""
+    + gradient + weight. Muon's products of the layers' matrices are squares of the hidden width here."""
     t, m, g, kind = s.training, s.mapping, grad_bytes(s), s.training.update
     d, e = pick(m.zero >= 1, tm.shard_ranks(m), 1), pick(m.zero >= 1, tm.expert_replicas(m), 1)
     shard = trained.dense / d + trained.experts / e
@@ -332,10 +334,12 @@ def optimizer_nodes(s: Scenario, trained: Held) -> Nodes:
     nodes.append(update("zero_grad", full * g))
     written = trained.dense_bytes / d + trained.expert_bytes / e
     states = tm.state_bytes(t, s.quant.half_bytes)
-    nodes.append(update("update", shard * (2 * states + g + 13 * copied_bytes(s)) + written))
-    if kind.flops:
-        flops = kind.flops * s.model.scaled.hidden * (trained.dense + trained.experts) / (m.dp * m.cp)
-        nodes.append(update("orthogonalise", shard * kind.moved)._replace(flops=flops, widths=(2.0,) * 3, rate="half"))
+    moved = shard * (2 * states + g + 13 * copied_bytes(s)) + written
+    nodes.append(update("update", moved)._replace(flops=kind.flops * shard))
+    if kind.products:
+        h, mine = s.model.scaled.hidden, shard - trained.ends / d
+        product = gemm("orthogonalise", "optimizer", kind.products * mine / h**2, h, h, h, (2.0, 2.0, 2.0))
+        nodes += [update("momentum", shard * kind.moved), product._replace(role="update")]
     return nodes
 
 

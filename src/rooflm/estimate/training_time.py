@@ -107,7 +107,8 @@ MATRICES = 7.0
 
 def layers_host(s: Scenario) -> tuple[Num, Num]:
     """Host seconds a micro-batch, outside CUDA graphs, 0 where efficiency is not calibrated: at least, to launch all
-    layers (and virtual stages whose exchanges run beside another micro-batch); beside kernels, to gather shards."""
+    layers (and virtual stages whose exchanges run beside another micro-batch); beside kernels, to gather shards or to
+    hand gradients on."""
     if s.efficiency.mode != "calibrated":
         return 0.0, 0.0
     m, host, overlap, blocks = s.mapping, s.engine.host, s.engine.overlaps.ep_overlap, s.model.scaled.blocks
@@ -116,12 +117,13 @@ def layers_host(s: Scenario) -> tuple[Num, Num]:
     seen = 1.0 - host.graphed
     layers: Num = sum(b.count * (experts if isinstance(b.ffn, MoE) else packed + host.layer_host) for b in blocks)
     plans = 0.0 if is_plain(overlap, 0) else m.pp * m.vp * host.chunk_host * (overlap > 0)  # no axis where nothing is
-    if is_plain(host.gather_host, 0.0):
+    if is_plain(host.gather_host, 0.0) and is_plain(host.reduce_host, 0.0):
         return (layers + plans) * seen, 0.0
     routed = (not s.engine.kernels.grouped) / m.ep
     gathers: Num = sum(b.count * (routed * b.ffn.tensors if isinstance(b.ffn, MoE) else MATRICES) for b in blocks)
-    several = (np.asarray(m.zero) >= 3) * (np.asarray(tm.shard_ranks(m)) > 1)
-    return (layers + plans) * seen, gathers * host.gather_host * several * seen
+    zero, several = np.asarray(m.zero), np.asarray(tm.shard_ranks(m)) > 1
+    each = pick(zero >= 3, host.gather_host, pick(zero == 2, host.reduce_host, 0.0))
+    return (layers + plans) * seen, gathers * each * several * seen
 
 
 def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num, given: Num = 0) -> Num:

@@ -18,18 +18,20 @@ class Optimizer(NamedTuple):
     state: float  # bytes beside the master copy
     divisor: float = 0.0  # 1 where it divides by a tensor made for it
     joined: float = 1.0  # 1 where gradients are joined in fp32
+    flops: float = 0.0  # on fp32 units
     moved: float = 0.0  # bytes of more kernels
-    flops: float = 0.0  # their FLOPs by hidden width
+    products: float = 0.0  # of a square matrix with its like
 
 
 OPTIMIZERS = {
     "adam": Optimizer(8.0, divisor=1.0), "adam-bf16": Optimizer(4.0, divisor=1.0, joined=0.0),
-    "adam8bit": Optimizer(2.0), "adafactor": Optimizer(0.0), "sgd": Optimizer(0.0), "sgd-momentum": Optimizer(4.0),
-    "muon": Optimizer(4.0, moved=40.0, flops=30.0),
+    "adam8bit": Optimizer(2.0, flops=740.0), "adafactor": Optimizer(0.0), "sgd": Optimizer(0.0),
+    "sgd-momentum": Optimizer(4.0), "muon": Optimizer(4.0, moved=40.0, products=15.0),
 }  # fmt: skip
 """Two fp32 moments (Adam), of 16 bits (DeepSeek-V3, arXiv 2412.19437), of 8 (Dettmers et al., arXiv 2110.02861); sums
 by row and column (Adafactor); one momentum (SGD; Muon, whose 5 Newton-Schulz steps are some 3 products with the smaller
-side of each matrix: Jordan 2024; Moonlight, arXiv 2502.16982). divisor: PyTorch, torch/optim/adam.py."""
+side of each matrix: Jordan 2024; Moonlight, arXiv 2502.16982). divisor: PyTorch, torch/optim/adam.py. flops: states are
+looked up and searched for value by value (bitsandbytes, csrc/kernels.cu; docs/decisions/0323)."""
 
 
 @dataclass(frozen=True)
