@@ -216,7 +216,8 @@ class Host:
     experts_once: bool = flag(False, "one call issues its own experts' kernels (not Triton's, nor beside its blocks)")
     captured: Num = count(0, "most tokens of a pass with prompts that CUDA graphs hold", 0)
     captured_latent: Num = count(INF, "the same of models with latent attention (MLA), where that is fewer", 0)
-    uncaptured: str = word("", "families (model_type) of which they hold no pass with prompts, with commas")
+    uncaptured: str = word("", "passes with prompts that they never hold, with commas: families (model_type; - before "
+                           "it: held), attention-dp, pp, guesses, lora, routed (experts that choose)")  # fmt: skip
     graphed_sequences: Num = count(INF, "most sequences of a decoding pass that they hold (0: it has none)", 0)
     graphs: str = sizes("under load (`serve`): sequences of decoding CUDA graphs, to which fewer are padded")
     step: Num = number(0.0, "host time a forward pass", "s")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import INF, Engine
 from rooflm.catalogue.hardware import Device
-from rooflm.catalogue.model import MLA, Model
+from rooflm.catalogue.model import MLA
 from rooflm.graph.ops import OVER_CACHE, Comm, Op
 from rooflm.kernels.derating import derating, drawn, held
 from rooflm.kernels.expert_kernels import called_once, routed_inside
@@ -181,11 +182,16 @@ def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
     return larger(device_time, issued + fixed) if overlap else larger(device_time, issued) + fixed
 
 
-def captured(engine: Engine, model: Model) -> Num:
-    """Most tokens of a prefill pass that a CUDA graph covers for this model."""
-    h, latent = engine.host, any(isinstance(b.mixer, MLA) for b in model.blocks)
-    most = smaller(h.captured, h.captured_latent) if latent else h.captured
-    return 0.0 if model.family in listed(h.uncaptured) else most
+def captured(s: Scenario) -> Num:
+    """Most tokens of a prefill pass that a CUDA graph covers for this model, as it is split and served."""
+    h, m, family, without = s.engine.host, s.mapping, s.model.family, listed(s.engine.host.uncaptured)
+    if family in without or ("routed" in without and f"-{family}" not in without and routed_inside(s)):
+        return 0.0
+    latent = any(isinstance(b.mixer, MLA) for b in s.model.blocks)
+    at = {"attention-dp": m.expert_dp > 1, "pp": m.pp > 1, "lora": s.adapters.held > 0,
+          "guesses": s.speculation.guesses > 0}  # fmt: skip
+    eager = reduce(or_, (at[word] for word in without if word in at), False)
+    return pick(eager, 0.0, smaller(h.captured, h.captured_latent) if latent else h.captured)
 
 
 def graphed(engine: Engine, context: Num) -> Num:
