@@ -96,6 +96,9 @@ class Kernels:
     empty_block: Num = number(0.0, "decoding, time of a block of 256 tokens of graph_length beyond a sequence", "s")
     kv_convert: Num = number(0.0, "vector operations of an 8-bit cached value where the device does not know fp8")
     int_convert: Num = number(0.0, "vector operations of a cached integer, for each query head that reads it")
+    sampling: str = word("greedy", "how tokens are picked: the likeliest, or drawn from the top (top-k, top-p)",
+                         ("greedy", "top"))  # fmt: skip
+    drawn: Num = number(12.0, "what drawing from the top moves a logit (`sampling`; greedy: 12)", "bytes")
     vocab_parallel: bool = flag(False, "the embedding table is split over the tensor group")
     merged: bool = flag(True, "Q, K, V and gate, up are one product each")
     epilogue: bool = flag(False, "rotary embedding and activation happen inside the products, without own traffic")
