@@ -49,7 +49,7 @@ ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
         ("nim-2.0.8", "nim"),
         ("sglang-0.5.7", "sglang-0.5.6"),
         ("sglang-0.5.12", "sglang-0.5.11"),
-        ("sglang-0.5.17", "sglang-0.5.15"),
+        ("sglang-0.5.17", "sglang-0.5.14"),
         ("trtllm-0.19", "trtllm-0.17"),
         ("trtllm-0.20", "trtllm-1.0"),
         ("trtllm-1.0", "trtllm-1.0"),
@@ -100,7 +100,7 @@ def test_a_release_is_found_by_range(name: str, row: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "row"),
-    [("vllm-9.0", "vllm"), ("vllm-0.0.5", "vllm-2023"), ("sglang==99", "sglang-0.5.15"), ("mlx==0.30", "mlx")],
+    [("vllm-9.0", "vllm"), ("vllm-0.0.5", "vllm-2023"), ("sglang==99", "sglang-0.5.14"), ("mlx==0.30", "mlx")],
 )
 def test_the_nearest_row_stands_in_for_a_release_out_of_all_ranges(name: str, row: str) -> None:
     said = rooflm.infer("llama-3-8b", gpu="m3-max" if row == "mlx" else "h100", engine=name).assumed

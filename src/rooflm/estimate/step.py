@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
-from operator import or_
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.catalogue.abilities import listed
-from rooflm.catalogue.engine import INF, Engine
+from rooflm.catalogue.engine import INF, Engine, Host
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MLA
 from rooflm.graph.ops import OVER_CACHE, Comm, Op
 from rooflm.kernels.derating import derating, drawn, held
-from rooflm.kernels.expert_kernels import called_once, routed_inside
+from rooflm.kernels.expert_kernels import called_once, expert_families, routed_inside
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
 from rooflm.kernels.training_factors import table
@@ -182,16 +181,15 @@ def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
     return larger(device_time, issued + fixed) if overlap else larger(device_time, issued) + fixed
 
 
-def captured(s: Scenario) -> Num:
-    """Most tokens of a prefill pass that a CUDA graph covers for this model, as it is split and served."""
-    h, m, family, without = s.engine.host, s.mapping, s.model.family, listed(s.engine.host.uncaptured)
-    if family in without or ("routed" in without and f"-{family}" not in without and routed_inside(s)):
-        return 0.0
+def captured(h: Host, s: Scenario) -> Num:
+    """Most tokens of a prefill pass that a CUDA graph covers: of its model, its split and its experts' library."""
     latent = any(isinstance(b.mixer, MLA) for b in s.model.blocks)
-    at = {"attention-dp": m.expert_dp > 1, "pp": m.pp > 1, "lora": s.adapters.held > 0,
-          "guesses": s.speculation.guesses > 0}  # fmt: skip
-    eager = reduce(or_, (at[word] for word in without if word in at), False)
-    return pick(eager, 0.0, smaller(h.captured, h.captured_latent) if latent else h.captured)
+    most = smaller(h.captured, h.captured_latent) if latent else h.captured
+    words, family = listed(h.uncaptured), s.model.family
+    said = {family: True, "ranks": np.max(s.mapping.expert_dp) > 1, "stages": np.max(s.mapping.pp) > 1,
+            "adapters": np.max(s.adapters.held) > 0}  # fmt: skip
+    why = said | dict.fromkeys(() if f"-{family}" in words else expert_families(s), True)
+    return 0.0 if any(why.get(word) for word in words) else most
 
 
 def graphed(engine: Engine, context: Num) -> Num:
