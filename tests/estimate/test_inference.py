@@ -366,3 +366,12 @@ def test_a_family_of_which_no_graph_holds_prompts_has_pythons_launches() -> None
         told, every = (infer(model, **asked, **how, sets=s) for s in ({}, {"engine.uncaptured": ""}))
         assert float(told.tpot) == pytest.approx(float(every.tpot))
         assert float(told.ttft) >= more * float(every.ttft) and (more > 1 or float(told.ttft) == float(every.ttft))
+
+
+def test_adapters_leave_graphs_and_gpt_oss_stays_in_them() -> None:
+    """SGLang 0.5.10 holds gpt-oss beside TensorRT-LLM's experts, and nothing beside adapters (server_args.py)."""
+    for gpu, model, more, late in (("b200", "gpt-oss-120b", {}, False), ("h200", "qwen3-8b", {"adapters": 2}, True)):
+        asked = {"gpu": gpu, "prompt": 128, "output": 16, "engine": "sglang-0.5.10"} | more
+        told, every = (infer(model, **asked, sets=s) for s in ({}, {"engine.uncaptured": ""}))
+        assert (float(told.ttft) > 1.2 * float(every.ttft)) == late
+        assert late or float(told.ttft) == float(every.ttft)

@@ -96,6 +96,9 @@ class Kernels:
     empty_block: Num = number(0.0, "decoding, time of a block of 256 tokens of graph_length beyond a sequence", "s")
     kv_convert: Num = number(0.0, "vector operations of an 8-bit cached value where the device does not know fp8")
     int_convert: Num = number(0.0, "vector operations of a cached integer, for each query head that reads it")
+    sampling: str = word("greedy", "how tokens are picked: the likeliest, or drawn from the top (top-k, top-p)",
+                         ("greedy", "top"))  # fmt: skip
+    drawn: Num = number(12.0, "what drawing from the top moves a logit (`sampling`; greedy: 12)", "bytes")
     vocab_parallel: bool = flag(False, "the embedding table is split over the tensor group")
     merged: bool = flag(True, "Q, K, V and gate, up are one product each")
     epilogue: bool = flag(False, "rotary embedding and activation happen inside the products, without own traffic")
@@ -217,7 +220,8 @@ class Host:
     captured: Num = count(0, "most tokens of a pass with prompts that CUDA graphs hold", 0)
     captured_latent: Num = count(INF, "the same of models with latent attention (MLA), where that is fewer", 0)
     uncaptured: str = word("", "families (model_type) of which they hold no pass with prompts, with commas; and other "
-                           "reasons: ranks (of attention), stages, pools, guesses, a library of experts")  # fmt: skip
+                           "reasons: ranks (of attention), stages, pools, guesses, adapters, a library of experts (but "
+                           "for a family: -NAME)")  # fmt: skip
     graphed_sequences: Num = count(INF, "most sequences of a decoding pass that they hold (0: it has none)", 0)
     graphs: str = sizes("under load (`serve`): sequences of decoding CUDA graphs, to which fewer are padded")
     step: Num = number(0.0, "host time a forward pass", "s")

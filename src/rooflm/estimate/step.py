@@ -185,9 +185,11 @@ def captured(h: Host, s: Scenario) -> Num:
     """Most tokens of a prefill pass that a CUDA graph covers: of its model, its split and its experts' library."""
     latent = any(isinstance(b.mixer, MLA) for b in s.model.blocks)
     most = smaller(h.captured, h.captured_latent) if latent else h.captured
-    said = {s.model.family: True, "ranks": np.max(s.mapping.expert_dp) > 1, "stages": np.max(s.mapping.pp) > 1}
-    why = said | dict.fromkeys(expert_families(s), True)
-    return 0.0 if any(why.get(word) for word in listed(h.uncaptured)) else most
+    words, family = listed(h.uncaptured), s.model.family
+    said = {family: True, "ranks": np.max(s.mapping.expert_dp) > 1, "stages": np.max(s.mapping.pp) > 1,
+            "adapters": np.max(s.adapters.held) > 0}  # fmt: skip
+    why = said | dict.fromkeys(() if f"-{family}" in words else expert_families(s), True)
+    return 0.0 if any(why.get(word) for word in words) else most
 
 
 def graphed(engine: Engine, context: Num) -> Num:

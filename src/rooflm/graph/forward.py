@@ -165,7 +165,8 @@ def head_nodes(c: Context) -> list[Op | Comm]:
         return nodes + loss_nodes(c, rows, columns)
     if not is_plain(m.tp, 1):
         nodes.append(c.message("logits_all_gather", "tp", "all_gather", 1, rows * model.vocab * b))
-    nodes.append(stream("sample", "logits", "sample", 1, 3 * rows * model.vocab * 4.0, 3))  # gathered before
+    each = 12.0 if c.kernels.sampling == "greedy" else larger(c.kernels.drawn, 12.0)  # bytes a logit, gathered before
+    nodes.append(stream("sample", "logits", "sample", 1, rows * model.vocab * each, 3))
     return nodes
 
 
