@@ -18,3 +18,5 @@ def test_a_member_that_is_asked_for_by_its_own_name_is_named() -> None:
         key_of("kv_cache", INFER_OUTPUTS)
     with pytest.raises(RooflmError, match=r"did you mean 'memory\.gradients'\?"):
         key_of("gradients", TRAIN_OUTPUTS)
+    with pytest.raises(RooflmError, match=r"unknown output 'memory\.gradients'"):
+        key_of("memory.gradients", INFER_OUTPUTS)

@@ -16,6 +16,7 @@ TABLE = "model,gpu,batch,tpot_ms\nllama-2-7b,a100,1,9\n"
     "compare {0} --gpu a100 --out {0}",
     "serve llama-2-7b --gpu a100 --trace {0} --out {0}",
     "infer {0} --out ./{0}",
+    "infer llama-2-7b --gpu a100 --draft {0} --guesses 2 --out {0}",
 ))  # fmt: skip
 def test_a_table_stays(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -226,7 +226,7 @@ def test_a_cache_of_known_blocks_holds_that_many() -> None:
         ({"gpu": "h100", "sets": {"engine.token_budget": 1024}}, 10_240),  # at least so much on such a card
         ({"gpu": "l40s"}, 512 + 4096 * 1.5 + 32 * 2 + 128),
         ({"gpu": "h100", "sets": {"engine.memory_fraction": 0.8}}, None),  # told: nothing to work out
-        ({"gpu": "h100", "engine": "sglang-0.5.2"}, None),  # another rule
+        ({"gpu": "h100", "engine": "sglang-0.5.2"}, 10_240),  # by card and devices: 9.5 and 0.5 GiB
         ({"gpu": "h100", "engine": "vllm"}, None),
     ],
 )

@@ -127,15 +127,20 @@ def test_open_loops_queue_for_the_prompts_in_front():
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
-@pytest.mark.parametrize(("limit", "share"), [(None, 0.9), (8, 0.8), (32, 0.9)])
-def test_open_loops_wait_for_a_place(engine, limit, share):
+@pytest.mark.parametrize(("limit", "share", "requests"), [(None, 0.9, 15000), (8, 0.8, 3000), (32, 0.9, 3000)])
+def test_open_loops_wait_for_a_place(engine, limit, share, requests):
     """Near the rate of a full replica first tokens wait for KV memory or the running limit, many times their pass."""
     options = {} if limit is None else {"max_sequences": limit}
     ask = {"gpu": "h100", "engine": engine, "prompt": 4000, "output": 1000, "options": options}
-    most = serve("llama-3.1-8b", rate=500.0, requests=50, **ask).steady.requests_per_s
-    out = serve("llama-3.1-8b", rate=share * most, requests=3000, **ask)
+    most = serve("llama-3.1-8b", rate=500.0, requests=500, **ask).steady.requests_per_s
+    out = serve("llama-3.1-8b", rate=share * most, requests=requests, **ask)
     assert out.steady.stable and out.steady.ttft == pytest.approx(out.ttft_s["mean"], rel=0.3)
     assert out.steady.tpot == pytest.approx(out.tpot_s["mean"], rel=0.1)
+
+
+def test_the_steady_state_of_an_open_loop_has_no_last_request():
+    few, many = (serve("llama-3.1-8b", gpu="h100", rate=20.0, requests=n, spread=(1, 1)).steady for n in (10, 2000))
+    assert few.stable and few.ttft == pytest.approx(many.ttft, rel=1e-3)
 
 
 @pytest.mark.parametrize("budget", [512, 1024, 8192])

@@ -174,7 +174,7 @@ def with_graphs(engine: Engine, device: Device, tp: Num, family: str = "") -> En
     [32, 160]
     """
     told, host = engine.server, engine.host
-    if not (told.graphed or told.pieces):
+    if not (told.graphed or told.graphed_few or told.pieces):
         return engine
     many, few = (of_card(text, device, host.graphed_sequences, family) for text in (told.graphed, told.graphed_few))
     held = of_card(told.pieces, device, host.captured, family)

@@ -216,10 +216,9 @@ def band(p: Point) -> str:
 
 def causes_table(found: Comparison) -> list[Block]:
     """The causes that would explain the gap, best first."""
-    from rooflm.measure.why import REPEATED
+    from rooflm.measure.why import repeated
 
-    gaps = [abs(math.log(p.ratio)) for p in found.rows if p.ratio > 0]
-    if gaps and sum(gaps) <= REPEATED * len(gaps):
+    if found.rows and repeated(p.ratio for p in found.rows):
         return [BLANK, Say("No cause was sought: two runs of one server differ by as much.")]
     if not found.causes:
         return [BLANK, Say("No single cause that is known explains a tenth of the gap.")] if found.rows else []

@@ -242,9 +242,10 @@ def command(
 
 
 def refuse_overwriting(given: Mapping[str, Any], begun: Iterable[Any]) -> None:
-    """RooflmError where a command would write over what it reads: a table, a model's config, a scenario, a trace."""
-    named = [name for said in (*begun, given.get("trace"), given.get("base")) if isinstance(said, str)
-             for name in {said, *said.split(",")}]  # fmt: skip
+    """RooflmError where a command would write over what it reads: a table, the config of a model or of its draft, a
+    scenario, a trace."""
+    read = *begun, *(given.get(name) for name in ("trace", "base", "draft"))
+    named = [name for said in read if isinstance(said, str) for name in {said, *said.split(",")}]
     for option in ("out", "plot", "deploy", "profile"):
         if (target := given.get(option)) and any(one_file(target, name) for name in named):
             raise RooflmError(f"--{option} is {target!r}, but that is a file that is read: name another")

@@ -48,7 +48,7 @@ def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, An
         result, outcomes, scored = tools.scored(files or (), asked.get("source", ()), by, None)
     if not (result["scored"] or any(result["verdicts"].values())):
         if not result["rows"]:
-            raise RooflmError(f"{' and '.join(files or ['the table'])} has no row below its header: one a measured run")
+            raise RooflmError(f"{', '.join(files or ['the table'])}: no row below the header: each measured run is one")
         why = f", most for: {next(iter(result['skipped']))}" if result["skipped"] else ""
         read = plural(result["rows"], "row")
         raise RooflmError(f"{read} read and none scored{why} (`rooflm validate --columns` says what a row needs)")

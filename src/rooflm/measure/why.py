@@ -191,6 +191,15 @@ def loss(requests: Sequence[Request], predicted: Iterable[float]) -> float:
     return value if math.isfinite(value) else math.inf
 
 
+def repeated(ratios: Iterable[float]) -> bool:
+    """Whether predictions over measurements are off by no more than two runs of one server (REPEATED).
+
+    >>> repeated([1.04, 0.97]), repeated([1.2])
+    (True, False)
+    """
+    return float(np.mean(np.abs(np.log([*ratios])))) <= REPEATED
+
+
 def worst_rows(scored: Sequence[Scored]) -> list[Scored]:
     """The rows on which hypotheses are tried; of runs under load only those that are off most."""
     good = [x for x in scored if not x.reason and x.predicted > 0 and x.request.measured > 0]
@@ -211,7 +220,7 @@ def causes(scored: Sequence[Scored], tell: Callable[[int, int, str], None] | Non
     rows = worst_rows(scored)
     requests = [x.request for x in rows]
     base = loss(requests, [x.predicted for x in rows])
-    if not rows or base <= REPEATED:
+    if not rows or repeated(x.ratio for x in rows):
         return []
     scenes = [scene_of(r) for r in requests]
     found: list[Cause] = []

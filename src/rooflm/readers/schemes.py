@@ -129,11 +129,11 @@ def parse_quant(name: str) -> Quant:
 def _of_bits(low: str) -> list[str]:
     """What EXL2's and EXL3's "4.5bpw" is in ours.
 
-    >>> _of_bits("4.5bpw"), _of_bits("4.0 bpw"), _of_bits("fast")
-    (['w4.5a16kv16'], ['w4a16kv16'], [])
+    >>> _of_bits("4.5bpw"), _of_bits("4.0 bpw"), _of_bits("99bpw"), _of_bits("fast")
+    (['w4.5a16kv16'], ['w4a16kv16'], [], [])
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)[ -]?bpw", low)
-    return [f"w{float(found[1]):g}a16kv16"] if found else []
+    return [f"w{float(found[1]):g}a16kv16"] if found and 1 <= float(found[1]) <= 16 else []
 
 
 def _widths(name: str, low: str, match: re.Match[str], wide: tuple[str, ...]) -> Quant:

@@ -266,6 +266,8 @@ def gpu_totals(gpus: Any, gpus_max: Any, node: int) -> list[int]:
     """
     if gpus is not None and gpus_max is not None:
         raise RooflmError("give gpus or gpus_max, not both")
+    if is_list(gpus) and not len(gpus):
+        raise RooflmError("gpus is an empty list: give at least one value")
     if gpus is not None:
         return sorted({int(g) for g in np.atleast_1d(whole("gpus", np.array(gpus) if is_list(gpus) else gpus))})
     return list(range(1, int(gpus_max or min(node, NODE)) + 1))

@@ -360,9 +360,10 @@ def deploy(
         raise RooflmError(f"replicas is {min(replicas, prefill_replicas)}, but it must be at least 1")
     server = server_for(s, options)
     longest = int(np.max(load.prompt + load.output))
-    share = load.concurrency or load.count
-    sequences = int(min(server.max_sequences * max(float(s.mapping.dp), 1), share))
+    most = int(server.max_sequences * max(float(s.mapping.dp), 1))
+    sequences = min(most, load.concurrency or load.count)
     server = room_for_prompts(server, options or {}, int(np.max(load.prompt)), min(sequences, server.max_sequences))
+    sequences = sequences if load.concurrency else most  # the steady state of an open loop has no last request
     limits = f"token budget {server.budget}", f"at most {server.max_sequences} sequences"
     assumed = [f"{server.scheduler} scheduler", *limits]
     network = Transfer()

@@ -295,8 +295,6 @@ def ramp(samples: Array, times: Array) -> tuple[Array, Array]:
 
 FEWEST = 50
 """Fewest requests of an open loop from which a growing queue is told."""
-ENOUGH = 256
-"""Fewest requests that, all running at once, are taken for a rate that is beyond the server."""
 
 
 def queue_growth(run: Run) -> tuple[float, float] | None:
@@ -307,9 +305,9 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
     by more than a tenth of the arrivals (and by more than 20); by more than by chance (the root of the arrivals) is
     enough where they wait and the steady-state estimate says too that the rate is beyond the server. A short run that
     only fills up (the requests run, few wait) does not count where the steady-state estimate says that the rate can be
-    served, nor where it cannot tell, as all of fewer than ENOUGH requests would run at once. The time is when the queue
-    was last empty. Of a run that was stopped, the arrivals until then count. It grows by no more than came in that half
-    and the whole run did not serve: while a short run fills up, almost nothing ends.
+    served. The time is when the queue was last empty. Of a run that was stopped, the arrivals until then count. It
+    grows by no more than came in that half and the whole run did not serve: while a short run fills up, almost nothing
+    ends.
     """
     requests = run.requests
     if requests.count < FEWEST or not requests.rate < math.inf:
@@ -324,10 +322,10 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
     rise, chance = slope * last / 2, math.sqrt(came)
     if rise < max(min(0.1 * came, chance), 20):
         return None
-    steady, few = steady_of(run), requests.count < ENOUGH
+    steady = steady_of(run)
     if np.polyfit(time[half], waiting[half], 1)[0] < slope / 2:
         chance = math.inf
-        if steady is not None and (steady.stable or (few and steady.running > requests.count - 1)):
+        if steady is not None and steady.stable:
             return None
     if rise < (0.1 * came if steady is None or steady.stable else min(0.1 * came, chance)):
         return None

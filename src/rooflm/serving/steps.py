@@ -527,8 +527,8 @@ class StepTable:
         most = self.size.sequences * self.slots
         times = self._steps.setdefault(context, np.full(most + 1, np.nan))
         at = np.minimum(sequences, most).astype(int)
-        for d in np.unique(at[np.isnan(times[at])]):
-            times[d] = self.decode_time(int(d), context)
+        for d in {*at[np.isnan(times[at])].tolist()}:
+            times[d] = self.decode_time(d, context)
         return np.asarray(times[at])
 
     def passed_times(
@@ -539,20 +539,22 @@ class StepTable:
         the others read on average, with `sequences` decoding (all whole numbers), no more than the table holds. host:
         as much of it as keeps the scheduler, in place of all. Loads ask for the same few passes over and over."""
         size, most = self.size.tokens, self.size.sequences * self.slots
-        asked = np.broadcast_arrays(prompts, np.minimum(each, size), np.minimum(sequences, most))
         dims = LAST // ((size + 1) * (most + 1)), size + 1, most + 1
-        keys = np.ravel_multi_index([v.astype(int) for v in asked], dims)
+        several, tokens, decoding = (np.asarray(v).astype(int) for v in (
+            prompts, np.minimum(each, size), np.minimum(sequences, most)))  # fmt: skip
+        keys = (several * dims[1] + tokens) * dims[2] + decoding
         known, times = self._passes.get((prompt, context, drains), (np.array([LAST]), np.zeros((1, 2))))
-        new = np.unique(keys[known[known.searchsorted(keys)] != keys])
-        if new.size:
-            made = []
+        missing = known[known.searchsorted(keys)] != keys
+        if missing.any():
+            new, made = np.unique(keys[missing]), []
             for many, n, beside in zip(*(v.tolist() for v in np.unravel_index(new, dims)), strict=True):
                 a = self.attend(n, max(prompt - n, 0.0) / 2) - self._floor
                 made.append(self._pass_times(many, many * n, many * a, n, a, beside, context, drains=drains))
             at = known.searchsorted(new)
             known, times = np.insert(known, at, new), np.insert(times, at, made, axis=0)
             self._passes[prompt, context, drains] = known, times
-        hosted, device = np.moveaxis(times[known.searchsorted(keys)], -1, 0)
+        found = times[known.searchsorted(keys)]
+        hosted, device = found[..., 0], found[..., 1]
         lasts = np.maximum(hosted - ahead, device)
         return np.clip(hosted - ahead, 0.0, lasts) * (not self.apart) if host else lasts
 

@@ -143,7 +143,10 @@ def key_of(name: str, known: Outputs) -> str:
     parts = [key for key in known if key.startswith(head + "_") or key.endswith("_" + head)]
     for candidates in ([head] if head in known else [], units, parts):
         if len(candidates) == 1:
-            return candidates[0] + dot + member
+            of = known[candidates[0]].members
+            if not (dot and of) or member in of:
+                return candidates[0] + dot + member
+            break
     members = [f"{row.key}.{part}" for row in known.values() for part in row.members]
     raise RooflmError(f"unknown output {name!r}: {like_keys(name, known, members)}")
 
