@@ -52,6 +52,15 @@ def number(
     return field(default=default, metadata={KEY: about})
 
 
+EACH = 0.01
+"""Most seconds of what is paid for each kernel, token or block: of engines as they are some microseconds."""
+
+
+def each(meaning: str) -> Any:
+    """A field that holds such a time."""
+    return number(0.0, meaning, "s", high=EACH)
+
+
 def count(default: float, meaning: str, low: float = 1.0, high: float = LARGEST) -> Any:
     """A field that counts something; infinity is allowed where that is its default or `high`."""
     return number(default, meaning, "1", low, high, whole=True, endless=math.isinf(high))

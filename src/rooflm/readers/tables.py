@@ -67,7 +67,11 @@ def check_bounds(name: str, value: Any, about: About) -> None:
         broken = flat[np.isfinite(flat) & (flat != np.floor(flat))]
         bad = float(broken.flat[0]) if broken.size else None
     if bad is not None:
-        rule = "finite and " * (bad == math.inf) + bounds_text(about)
+        rule = (
+            "finite and " * (bad == math.inf)
+            + bounds_text(about)
+            + " seconds (20us: microseconds)" * (about.unit == "s")
+        )
         raise RooflmError(f"{name} is {plain_number(bad)}, but it must be {rule}")
     far = flat[np.isfinite(flat) & (flat != 0) & ((np.abs(flat) < TINY) | (np.abs(flat) > HUGE))]
     if far.size:
