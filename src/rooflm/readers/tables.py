@@ -67,12 +67,9 @@ def check_bounds(name: str, value: Any, about: About) -> None:
         broken = flat[np.isfinite(flat) & (flat != np.floor(flat))]
         bad = float(broken.flat[0]) if broken.size else None
     if bad is not None:
-        rule = (
-            "finite and " * (bad == math.inf)
-            + bounds_text(about)
-            + " seconds (20us: microseconds)" * (about.unit == "s")
-        )
-        raise RooflmError(f"{name} is {plain_number(bad)}, but it must be {rule}")
+        rule = "finite and " * (bad == math.inf) + bounds_text(about)
+        counted = " seconds (20us: microseconds)" if about.unit == "s" else ""
+        raise RooflmError(f"{name} is {plain_number(bad)}, but it must be {rule}{counted}")
     far = flat[np.isfinite(flat) & (flat != 0) & ((np.abs(flat) < TINY) | (np.abs(flat) > HUGE))]
     if far.size:
         raise RooflmError(f"{name} is {float(far.flat[0]):g}, but it must be 0 or from {TINY:g} to {HUGE:g}")
