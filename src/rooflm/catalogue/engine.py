@@ -120,6 +120,7 @@ class Kernels:
         1, "most rows of tiles, as wide as a pass; tokens from which 16-bit experts are at a rate", 1
     )
     tile_rate: Num = number(0.0, "FLOPs a clock of an SM in experts' tiles of so many rows, full or not", "FLOP")
+    tile_floats: Num = number(1.0, "times as many of 4-bit floats, where the units multiply them as stored", above=True)
     tile_stream: Num = number(0.0, "most bytes of them a clock that an SM draws, dealt its tiles before (0: no limit)")
     row_rate: Num = number(0.0, "the same of gathering, quantising and writing rows, which goes with products", "FLOP")
     expert_rows: Num = count(INF, "most tokens of a pass whose quantised experts' products vector kernels take", 1)

@@ -269,5 +269,6 @@ def tiled_time(op: Op, s: Scenario) -> Num:
     dealt = larger(local * ((1.0 + gated) * width + hidden) / ((2.0 + gated) * 128.0 * sms), 1.0)
     mean = dealt * smaller(routing.experts / local, 1.0)
     most = smaller(mean + largest_of(sms) * sqrt(mean * (1.0 - mean / dealt)), dealt) / dealt * local
+    rows = rows / pick((s.quant.kind == "float") & (op.widths[0] < 1), k.tile_floats, 1.0)
     flops = 2.0 * values * (rows / taken(s, k.tile_rate) + routing.rows / taken(s, k.row_rate))
     return larger(flops, most * values * op.widths[0] / taken(s, k.tile_stream))
