@@ -53,12 +53,8 @@ def number(
 
 
 EACH = 0.01
-"""Most seconds of what is paid for each kernel, token or block: of engines as they are some microseconds."""
-
-
-def each(meaning: str) -> Any:
-    """A field that holds such a time."""
-    return number(0.0, meaning, "s", high=EACH)
+each = partial(number, 0.0, unit="s", high=EACH)
+"""A field of a time paid for each kernel, token or block (engines: microseconds), and most seconds of it."""
 
 
 def count(default: float, meaning: str, low: float = 1.0, high: float = LARGEST) -> Any:

@@ -50,13 +50,14 @@ class Choice(NamedTuple):
     borrowed: bool = False  # they were measured of another type
     generation: str = ""  # of the cards that they were measured on
     cards: tuple[str, ...] = ()  # these
+    tiles: str = ""  # experts x width on a rank, of which alone it is, on these cards alone (none: of all)
 
 
 def _tuned(entries: list[Entry], expert_parallel: bool) -> list[Entry]:
-    """Of each engine and data type without expert parallelism those fitted to such runs ("tp"), if there are any,
-    else the general ones: an engine may have one library for whole experts and another for spread ones."""
+    """Of each engine and data type without expert parallelism those fitted to such runs ("tp", "tiled"), if there are
+    any, else the general ones: an engine may have one library for whole experts and another for spread ones."""
     whole = set() if expert_parallel else {(e.engine, e.dtype) for e in entries if e.kernel == "tp"}
-    return [e for e in entries if (e.kernel == "tp") == ((e.engine, e.dtype) in whole)] or entries
+    return [e for e in entries if (e.kernel in ("tp", "tiled")) == ((e.engine, e.dtype) in whole)] or entries
 
 
 def _widest(entries: list[Entry]) -> list[Entry]:
@@ -117,7 +118,7 @@ def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool,
         brought = {e.family for e in measured}
         wanted = [e for e in same if e.family in named and (e in measured or e.family not in brought)]
         legal = [e for e in measured if f"-{e.family}" not in named] or measured
-        chosen += _tuned(wanted or [e for e in legal if e.kernel in ("", "tp")] or legal, expert_parallel)
+        chosen += _tuned(wanted or [e for e in legal if e.kernel in ("", "tp", "tiled")] or legal, expert_parallel)
     return chosen
 
 
@@ -134,7 +135,7 @@ def _read(entries: list[Entry], here: list[Entry], launched: bool = False) -> tu
         chosen = next((k for k in kin if e.kernel == e.family and not k.kernel and {*k.engine} & {*e.engine}), e)
         start = sets[chosen].start if launched else min(sets[k].start for k in kin)
         rates = sets[chosen]._replace(start=start)
-        return Choice(e.dtype, rates, e.family, fits[chosen].dtype != e.dtype, e.architecture, e.gpu)
+        return Choice(e.dtype, rates, e.family, fits[chosen].dtype != e.dtype, e.architecture, e.gpu, fits[e].tiles)
 
     return tuple(map(choice, entries))
 
@@ -164,9 +165,11 @@ def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...
 
 
 def expert_families(s: Scenario) -> set[str]:
-    """Families of the kernels that experts run on."""
+    """Families of the kernels that experts run on: none in a model without."""
+    if not any(isinstance(b.ffn, MoE) for b in s.model.blocks):
+        return set()
     w, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
-    return {c.family for c in expert_kernels(s, w, bool(np.max(s.mapping.ep) > 1))}
+    return {c.family for c in expert_kernels(s, w, bool(np.max(s.mapping.expert_ranks) > 1))}
 
 
 def routed_inside(s: Scenario) -> bool:
@@ -185,7 +188,7 @@ def called_once(s: Scenario) -> bool:
 def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Sort, two grouped products, combine: of the engine's kernels the fastest at each point. No other ranks' rows come
     astray where tokens are sent to their experts' alone."""
-    k, device, spread_out = s.engine.kernels, s.cluster.device, s.mapping.ep > 1
+    k, device, spread_out = s.engine.kernels, s.cluster.device, s.mapping.expert_ranks > 1
     kernels = {bool(x): expert_kernels(s, w, bool(x)) for x in {*np.ravel(spread_out).tolist()}}
     tokens, hidden, width, experts, local, top_k, gated = op.shape
     ep = experts / local
@@ -207,6 +210,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         parallel: reduce(smaller, [
             call(arrived, *filled(kernel, hidden, width), peak=r.peak[at], act_bytes=act,
                  c=_on(kernel, w, s).on(r.l2 / r.dram, tuned))
+            + pick(not kernel.tiles or (w.gpu in kernel.cards and among(experts, width, kernel.tiles)), 0.0, np.inf)
             for kernel in candidates
             for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
         ])
@@ -234,9 +238,8 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     r = r._replace(peak={name: v if name == "vector" else v / share for name, v in r.peak.items()})
     tokens, hidden, width, experts, local, top_k, gated = op.shape
     narrow = op.widths[0] < 2
-    few = pick(narrow, 1.0, larger(1.0 - tokens / k.wide_pass, 0.0))
-    steps = pick(f.moe_steps > 0, f.moe_steps / f.moe_factor, 1.0)
-    time = _grouped_experts(op, w, s, r) * (1.0 + few * (steps - 1.0))
+    steps = pick(f.moe_steps > 0, f.moe_steps / f.moe_factor, 1.0) - 1.0
+    time = _grouped_experts(op, w, s, r) * (1.0 + steps * pick(narrow, 1.0, larger(1.0 - tokens / k.wide_pass, 0.0)))
     pairs, expert = tokens * top_k * local / experts, (2.0 + gated) * hidden * width
     values = pairs * expert
     time = larger(time, brain_time(2.0 * values, k.brain_experts, s, r))
@@ -257,11 +260,10 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
 
 def tiled_time(op: Op, s: Scenario) -> Num:
-    """Seconds of experts by tiles as wide as the pass has tokens, from 8 to `wide_pass`, however few an expert has
-    (llama.cpp, mmq.cuh: ncols_max), and of rows gathered, quantised and written wide: (rows of tiles / tile_rate + T k
-    / row_rate) x FLOPs of a row. Where an SM is dealt its share of all experts' tiles beforehand, whether or not they
-    hold rows (`tile_stream`), no less than that takes to which most with rows fall: of a draw from n, np + z √(np(1 -
-    p)) (stream-k with a block an SM)."""
+    """Seconds of experts by tiles as wide as the pass, 8 to `wide_pass` rows, however few an expert has (llama.cpp,
+    mmq.cuh: ncols_max), and of rows gathered, quantised and written wide: (rows of tiles / tile_rate + T k / row_rate)
+    x FLOPs of a row; no less than an SM takes that is dealt as many tiles as others (stream-k) and most with rows: np +
+    z √(np(1 - p)) of n, at `tile_stream`."""
     k, sms, (tokens, hidden, width, experts, local, top_k, gated) = s.engine.kernels, s.cluster.device.sms, op.shape
     routing = routed(tokens, top_k, experts, experts / local, popularity(experts, top_k, k.skew))
     values, tile = (2.0 + gated) * hidden * width, smaller(larger(tokens, 8.0), k.wide_pass)
