@@ -36,6 +36,8 @@ POINT = {"model": "llama-7b", "gpu": "h100"}
         ("cluster.tiers.0.bandwidth", [450, 9e11], "450 B/s, but it must be at least 1 MB/s"),
         ("cluster.device.peak.bf16", 989, "989 FLOP/s, but it must be at least 1 GFLOP/s"),
         ("engine.fragmentation", 0.5, "1 or more"),
+        ("engine.eager", 1, "engine.eager is 1, but it must be from 0 to 0.01 seconds (20us: microseconds)"),
+        ("engine.gap", 2, "from -1.25e-06 to 0.01 seconds"),
         ("cluster.device.measured", 1, "is not there"),
         ("engine.residuals", 1, "is not there"),
     ],

@@ -70,9 +70,10 @@ def test_a_machine_whose_hosts_launch_faster_shows_the_first_token_earlier() -> 
 
 
 def test_so_do_engines_without_any_graph() -> None:
-    lone = [infer("llama-3.1-8b", gpu="b200", cluster=c, prompt=128, engine="hf-eager")
+    """Down to 9.6 us a kernel, which PyTorch takes to issue it: 11.4 is what Python takes on either's hosts."""
+    lone = [infer("llama-3.2-1b", gpu="b200", cluster=c, prompt=128, engine="hf-eager")
             for c in ("dgx-b200", "dgx-b300")]  # fmt: skip
-    assert float(lone[1].tpot) < 0.6 * float(lone[0].tpot) and float(lone[1].ttft) < 0.6 * float(lone[0].ttft)
+    assert float(lone[1].tpot) < 0.9 * float(lone[0].tpot) and float(lone[1].ttft) < 0.9 * float(lone[0].ttft)
 
 
 def test_a_decoding_pass_that_no_graph_holds_is_launched_from_python() -> None:

@@ -266,13 +266,13 @@ def test_a_block_a_head_reads_a_cache_slower_the_longer_it_is(cached: int, measu
 @pytest.mark.parametrize(("tokens", "measured"), [(16, 889.5), (32, 1245.7), (64, 1564.6), (512, 3488.1)])
 def test_experts_of_few_prompt_tokens_stream_nearly_as_memory_gives(tokens: int, measured: float) -> None:
     """Gemma 4 26B on RTX 3090 by so many tokens a pass (llama.cpp b8950); by the factor of many 0.6 to 0.8 of it."""
-    there: dict[str, Any] = {"gpu": "rtx-3090", "quant": "q4_k_m", "engine": "llama.cpp-2025-12", "prompt": 2048}
+    there: dict[str, Any] = {"gpu": "rtx-3090", "quant": "q4_k_m", "engine": "llama.cpp-2026-05", "prompt": 2048}
     near, far = (
         2048 / float(infer("gemma-4-26b-a4b", sets={"engine.token_budget": tokens} | s, **there).ttft)
         for s in ({}, {"engine.moe_steps": 0})
     )
     assert near == pytest.approx(measured, rel=0.2)
-    assert far < near if tokens < 128 else far == near
+    assert far < near if tokens < 128 else far <= near
 
 
 def test_vulkans_narrow_products_on_a_card_of_slow_dense_ones_leave_16_bits_alone() -> None:

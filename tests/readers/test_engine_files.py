@@ -90,7 +90,7 @@ BAD = [
     ("memory_fraction", 1.7, "above 0 and at most 1"),
     ("free_fraction", 3, "above 0 and at most 1"),
     ("kernels", "nobody", "it must be one of llama.cpp, sglang, torch, trtllm, vllm"),
-    ("gap", -1.0, "it must be -1.25e-06 or more"),
+    ("gap", -1.0, "it must be from -1.25e-06 to 0.01"),
     ("stage_tokens", 0, "a whole number of at least 1"),
     ("max_sequences", 0, "a whole number of at least 1"),
     ("max_sequences", 2.5, "a whole number of at least 1"),

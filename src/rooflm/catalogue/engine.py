@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.command import Command
-from rooflm.catalogue.fields import abouts, count, flag, formula, named, number, shapes, share, sizes, word
+from rooflm.catalogue.fields import EACH, abouts, count, each, flag, formula, named, number, shapes, share, sizes, word
 from rooflm.shown.records import engine_line
 from rooflm.units import Num
 
@@ -93,7 +93,7 @@ class Kernels:
     head_rows: Num = count(INF, "decoding with kv_reread, most query heads of a tile, whose rows all take time", 1)
     head_rate: Num = number(0.0, "decoding, what a block a head of a sequence reads (0: caches are cut)", "bytes/s")
     graph_length: Num = count(INF, "longest sequence that its decoding graphs are captured for (none: the model's)", 1)
-    empty_block: Num = number(0.0, "decoding, time of a block of 256 tokens of graph_length beyond a sequence", "s")
+    empty_block: Num = each("decoding, time of a block of 256 tokens of graph_length beyond a sequence")
     kv_convert: Num = number(0.0, "vector operations of an 8-bit cached value where the device does not know fp8")
     int_convert: Num = number(0.0, "vector operations of a cached integer, for each query head that reads it")
     sampling: str = word("greedy", "how tokens are picked: the likeliest, or drawn from the top (top-k, top-p)",
@@ -106,7 +106,7 @@ class Kernels:
     rope_inside: bool = flag(False, "the attention kernel (as measured) turns Q and K and writes the cache")
     ready_scales: bool = flag(False, "kernels before a product quantise its operand, which the measured products do")
     scaled_on: str = word("", "generations of cards where quantising an 8-bit operand is a launch alone, with commas")
-    quantise: Num = number(0.0, "a kernel that quantises a product's operand, where the product was timed without", "s")
+    quantise: Num = each("a kernel that quantises a product's operand, where the product was timed without")
     grouped_values: Num = number(0.0, "values a clock that an SM quantises, a block a group (0: as measured together)")
     launched: bool = flag(False, "its graphs hold the launches around shared libraries' experts that benchmarks have")
     alike: Num = share(0.0, "share of tokens that take the same experts as others, in benchmarks that repeat a prompt")
@@ -120,13 +120,17 @@ class Kernels:
     tuned_experts_on: str = word("", "cards on which these are so (none: all), with commas")
     expert_values: Num = number(2.0, "read and written a value by what runs between experts' products", "bytes")
     expert_tile: Num = count(0, "rows of a tile of quantised experts' products, however few an expert has", 0)
-    wide_pass: Num = count(1, "tokens of a pass from which experts' products are at their rate; rows of their tiles", 1)
+    wide_pass: Num = count(
+        1, "most rows of tiles, as wide as a pass; tokens from which 16-bit experts are at a rate", 1
+    )
     tile_rate: Num = number(0.0, "FLOPs a clock of an SM in experts' tiles of so many rows, full or not", "FLOP")
+    tile_floats: Num = number(1.0, "times as many of 4-bit floats, where the units multiply them as stored", above=True)
+    tile_stream: Num = number(0.0, "most bytes of them a clock that an SM draws, dealt its tiles before (0: no limit)")
     row_rate: Num = number(0.0, "the same of gathering, quantising and writing rows, which goes with products", "FLOP")
     expert_rows: Num = count(INF, "most tokens of a pass whose quantised experts' products vector kernels take", 1)
     expert_spread: str = named("bytes a value to which a scheme's experts are spread for a library product each")
-    library_calls: Num = number(0.0, "time of a library's call a product and 16-bit expert that a token chose", "s")
-    narrow_calls: Num = number(0.0, "the same of quantised experts, where those are visited one by one", "s")
+    library_calls: Num = each("time of a library's call a product and 16-bit expert that a token chose")
+    narrow_calls: Num = each("the same of quantised experts, where those are visited one by one")
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     vector_rows: Num = count(8, "most rows of these (ggml-cuda: MMVQ_MAX_BATCH_SIZE)", 1)
     vector_share: Num = share(1.0, "share of the bandwidth that these reach where their SMs do not bind")
@@ -210,12 +214,12 @@ class Kernels:
 class Host:
     """What the host costs, and how it runs beside the device. Times in s."""
 
-    issue_prefill: Num = number(0.0, "host time a kernel launch of a pass with prompts", "s")
-    issue_decode: Num = number(0.0, "host time a kernel launch in decoding (a CUDA graph makes it small)", "s")
-    eager: Num = number(0.0, "the same, from Python, of a pass no graph holds (training: plain kernels), if more", "s")
-    dtensor: Num = number(0.0, "training: time more a launch of plain kernels that a tensor group shares", "s")
-    eager_experts: Num = number(0.0, "the same of experts' kernels and recurrent scans, in passes with prompts", "s")
-    eager_scans: Num = number(0.0, "the same of recurrent scans alone, where that is more", "s")
+    issue_prefill: Num = each("host time a kernel launch of a pass with prompts")
+    issue_decode: Num = each("host time a kernel launch in decoding (a CUDA graph makes it small)")
+    eager: Num = each("the same, from Python, of a pass no graph holds (training: plain kernels), if more")
+    dtensor: Num = each("training: time more a launch of plain kernels that a tensor group shares")
+    eager_experts: Num = each("the same of experts' kernels and recurrent scans, in passes with prompts")
+    eager_scans: Num = each("the same of recurrent scans alone, where that is more")
     experts_once: bool = flag(False, "one call issues its own experts' kernels (not Triton's, nor beside its blocks)")
     captured: Num = count(0, "most tokens of a pass with prompts that CUDA graphs hold", 0)
     captured_latent: Num = count(INF, "the same of models with latent attention (MLA), where that is fewer", 0)
@@ -226,22 +230,22 @@ class Host:
     graphs: str = sizes("under load (`serve`): sequences of decoding CUDA graphs, to which fewer are padded")
     step: Num = number(0.0, "host time a forward pass", "s")
     sequence: Num = number(0.0, "host time a sequence in a pass (sampling, bookkeeping)", "s")
-    listed: Num = number(0.0, "time a KV block of a decoding sequence, where lists of them are made at each step", "s")
+    listed: Num = each("time a KV block of a decoding sequence, where lists of them are made at each step")
     message: Num = number(0.0, "host time of a message between a pipeline's stages, or that brings the token back", "s")
     remote: Num = number(0.0, "host time a pass of a tensor group that has a process a device, to be called (Ray)", "s")
     request: Num = number(0.0, "time once a request until its client sees the first token; others do not wait", "s")
     front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
-    tokenise: Num = number(0.0, "time a prompt token in that front end (its text becomes tokens)", "s")
-    carry: Num = number(0.0, "time a prompt token between client and engine that others do not wait for", "s")
-    handover: Num = number(0.0, "host time of a piece of a cache that a prefill server sends: a layer's K, its V", "s")
-    copied: Num = number(0.0, "time a token of an output so far, at every step, where all of it is handed on anew", "s")
+    tokenise: Num = each("time a prompt token in that front end (its text becomes tokens)")
+    carry: Num = each("time a prompt token between client and engine that others do not wait for")
+    handover: Num = each("host time of a piece of a cache that a prefill server sends: a layer's K, its V")
+    copied: Num = each("time a token of an output so far, at every step, where all of it is handed on anew")
     deliver: Num = number(0.0, "time a decoding sequence under load: its token goes out before the next pass runs", "s")
     overlap: bool = flag(False, "the host prepares a step while the device runs: its costs show where it is later")
     ahead: bool = flag(False, "processes beside the scheduler launch a pass with prompts while the step before it runs")
     gap: Num = number(0.0, "device idle time between two dependent kernels (negative: launches overlap)", "s",
-                      low=-1.25e-6)  # fmt: skip  # the shortest kernels take 1.3 us
+                      -1.25e-6, EACH)  # fmt: skip  # the shortest kernels take 1.3 us
     cpu_share: Num = share(1.0, "share of the rate of the host's memory that layers on its CPU draw", above=True)
-    expert_launch: Num = number(0.0, "training: time of each expert's own kernels over that of its work", "s")
+    expert_launch: Num = each("training: time of each expert's own kernels over that of its work")
     moe_host: Num = number(0.0, "training: host time of a layer of experts and a micro-batch, kernel by kernel", "s")
     gather_host: Num = number(0.0, "training: host time of each matrix that ZeRO 3 gathers, a micro-batch", "s")
     reduce_host: Num = number(0.0, "training: host time of each gradient that ZeRO 2 hands on, a micro-batch", "s")
@@ -352,7 +356,7 @@ class Factors:
     decode_factor: Num = number(1.0, "the same of attention in decoding", above=True)
     stream_factor: Num = number(1.0, "the same of elementwise kernels", above=True)
     moe_factor: Num = number(1.0, "the same of products of experts", above=True)
-    moe_steps: Num = number(0.0, "moe_factor of decoding, nearly of few prompt tokens (0: the same as of prompts)")
+    moe_steps: Num = number(0.0, "moe_factor of quantised experts; of 16 bits of few tokens (0: the same as of many)")
     moe_vectors: Num = number(1.0, "time of experts' weights for few rows, over other weights' of the size", above=True)
     prompt: Num = number(1.0, "factor of what prompt tokens add to a pass when serving", above=True)
 

@@ -52,6 +52,11 @@ def number(
     return field(default=default, metadata={KEY: about})
 
 
+EACH = 0.01
+each = partial(number, 0.0, unit="s", high=EACH)
+"""A field of a time paid for each kernel, token or block (engines: microseconds), and most seconds of it."""
+
+
 def count(default: float, meaning: str, low: float = 1.0, high: float = LARGEST) -> Any:
     """A field that counts something; infinity is allowed where that is its default or `high`."""
     return number(default, meaning, "1", low, high, whole=True, endless=math.isinf(high))

@@ -23,11 +23,11 @@ from rooflm.kernels.constants import DTYPE_KIN, Entry, entries_of, parsed, read,
 from rooflm.kernels.derating import beside_units, card_file, derating
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, setting
-from rooflm.kernels.moe import MoEConstants, moe_time, pieces, routed, usual
+from rooflm.kernels.moe import MoEConstants, largest_of, moe_time, pieces, routed, usual
 from rooflm.kernels.products import among, brain_time, by_groups, taken, vector_time
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
+from rooflm.units import Num, ceil, is_plain, larger, pick, smaller, sqrt
 
 OTHER = ("plain", "untuned")
 """Kernels of another purpose (no gate projection), or that ran without tuning."""
@@ -231,39 +231,46 @@ def _on(kernel: Choice, w: Where, s: Scenario) -> MoEConstants:
 def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Expert layers: grouped products, and beside them an engine's vector kernels, which take the few rows of a step.
     Its narrow kernels run at the datasheet's rate: a card's share of it is of dense products (fp16 sums, hipBLASLt)."""
-    k, f, decoding = s.engine.kernels, s.engine.factors, op.role == "decode"
+    k, f = s.engine.kernels, s.engine.factors
     if not k.gemv:
         return _grouped_experts(op, w, s, r)
     share = derating(s.cluster.device, *w.engines).compute
     r = r._replace(peak={name: v if name == "vector" else v / share for name, v in r.peak.items()})
     tokens, hidden, width, experts, local, top_k, gated = op.shape
-    tiles = (tokens > k.vector_rows) | (op.widths[0] >= 2)
-    few = 1.0 if decoding else pick(tiles, larger(1.0 - tokens / k.wide_pass, 0.0), 0.0)
-    steps = pick(f.moe_steps > 0, f.moe_steps / f.moe_factor, 1.0)
-    time = _grouped_experts(op, w, s, r) * (1.0 + few * (steps - 1.0))
+    narrow = op.widths[0] < 2
+    steps = pick(f.moe_steps > 0, f.moe_steps / f.moe_factor, 1.0) - 1.0
+    time = _grouped_experts(op, w, s, r) * (1.0 + steps * pick(narrow, 1.0, larger(1.0 - tokens / k.wide_pass, 0.0)))
     pairs, expert = tokens * top_k * local / experts, (2.0 + gated) * hidden * width
     values = pairs * expert
     time = larger(time, brain_time(2.0 * values, k.brain_experts, s, r))
-    brain, alone = brain_time(2.0 * values, k.brain_share, s, r), f.gemm_factor * f.moe_vectors / f.moe_factor
-    undone = f.moe_factor * (1.0 if decoding else smaller(f.prompt, 1.0))
+    brain = brain_time(2.0 * values, k.brain_share, s, r)
+    undone = f.moe_factor * (1.0 if op.role == "decode" else smaller(f.prompt, 1.0))
     wide, clock = (of_name(told, s.quant.name, 0.0) for told in (k.expert_spread, k.unpacked))
     # mul_mat_vec with ids, three launches: each pair of token and expert streams that expert's weights by itself
     vectors = vector_time(values * op.widths[0], 0.0, constants("gemm", GemmConstants, w, w.half), r, s, launches=3.0)
-    vectors = larger(alone * vectors, values / (taken(s, clock) * f.moe_factor))
-    vectors = pick((tokens > k.expert_rows) & (op.widths[0] < 2), np.inf, vectors)
-    tiled = tiled_time(op, s) / undone
-    time = pick((tokens >= k.wide_pass) & (op.widths[0] < 2) & (tiled > 0), tiled, time)
+    vectors = larger(f.gemm_factor * f.moe_vectors * vectors, values / taken(s, clock))
+    vectors = pick((tokens > k.expert_rows) & narrow, np.inf, vectors / pick(narrow, undone, f.moe_factor))
+    tiled = pick(narrow & (tokens > 1) & (k.tile_rate > 0), tiled_time(op, s), 0.0)
+    time = pick(tiled > 0, larger(tiled, time * f.moe_factor) / undone, time)
     time = time + smaller(local, pairs) * expert * 2.0 * wide / (r.dram * undone)
     time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
-    call = pick(op.widths[0] < 2, k.narrow_calls, k.library_calls)
+    call = pick(narrow, k.narrow_calls, k.library_calls)
     host = k.expert_looks * experts * tokens * top_k + call * distinct_experts(experts, top_k, tokens)
     return time + pick(tokens > 1, 2.0 + gated, 0.0) * host / undone
 
 
 def tiled_time(op: Op, s: Scenario) -> Num:
-    """Seconds of experts by tiles of `wide_pass` rows, however few an expert has (llama.cpp, mmq.cuh: ncols_max), and
-    of rows gathered, quantised and written wide: (rows of tiles / tile_rate + T k / row_rate) x FLOPs of a row."""
-    k, (tokens, hidden, width, experts, local, top_k, gated) = s.engine.kernels, op.shape
+    """Seconds of experts by tiles as wide as the pass, 8 to `wide_pass` rows, however few an expert has (llama.cpp,
+    mmq.cuh: ncols_max), and of rows gathered, quantised and written wide: (rows of tiles / tile_rate + T k / row_rate)
+    x FLOPs of a row; no less than an SM takes that is dealt as many tiles as others (stream-k) and most with rows: np +
+    z √(np(1 - p)) of n, at `tile_stream`."""
+    k, sms, (tokens, hidden, width, experts, local, top_k, gated) = s.engine.kernels, s.cluster.device.sms, op.shape
     routing = routed(tokens, top_k, experts, experts / local, popularity(experts, top_k, k.skew))
-    rows = k.wide_pass * routing.experts * pieces(routing.rows / routing.experts, k.wide_pass, routing.spread)
-    return 2.0 * (2.0 + gated) * hidden * width * (rows / taken(s, k.tile_rate) + routing.rows / taken(s, k.row_rate))
+    values, tile = (2.0 + gated) * hidden * width, smaller(larger(tokens, 8.0), k.wide_pass)
+    rows = tile * routing.experts * pieces(routing.rows / routing.experts, tile, routing.spread)
+    dealt = larger(local * ((1.0 + gated) * width + hidden) / ((2.0 + gated) * 128.0 * sms), 1.0)
+    mean = dealt * smaller(routing.experts / local, 1.0)
+    most = smaller(mean + largest_of(sms) * sqrt(mean * (1.0 - mean / dealt)), dealt) / dealt * local
+    rows = rows / pick((s.quant.kind == "float") & (op.widths[0] < 1), k.tile_floats, 1.0)
+    flops = 2.0 * values * (rows / taken(s, k.tile_rate) + routing.rows / taken(s, k.row_rate))
+    return larger(flops, most * values * op.widths[0] / taken(s, k.tile_stream))

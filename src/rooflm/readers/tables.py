@@ -68,7 +68,8 @@ def check_bounds(name: str, value: Any, about: About) -> None:
         bad = float(broken.flat[0]) if broken.size else None
     if bad is not None:
         rule = "finite and " * (bad == math.inf) + bounds_text(about)
-        raise RooflmError(f"{name} is {plain_number(bad)}, but it must be {rule}")
+        counted = " seconds (20us: microseconds)" if about.unit == "s" else ""
+        raise RooflmError(f"{name} is {plain_number(bad)}, but it must be {rule}{counted}")
     far = flat[np.isfinite(flat) & (flat != 0) & ((np.abs(flat) < TINY) | (np.abs(flat) > HUGE))]
     if far.size:
         raise RooflmError(f"{name} is {float(far.flat[0]):g}, but it must be 0 or from {TINY:g} to {HUGE:g}")
