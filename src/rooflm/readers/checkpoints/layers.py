@@ -87,7 +87,7 @@ def _kind_by_rule(c: Config, i: int, layers: int) -> str:
     if c.has("mamba_n_heads") and not c.family.layers:
         return "recurrent"
     rule = c.family.window
-    if rule == "never" or not c.has("window"):
+    if not c.has("window") or not c.number("window") or rule == "never":
         return "full"
     period = c.number("sliding_window_pattern", 0, 0) or c.number("_sliding_window_pattern", 0, 0)
     if rule == "late":
