@@ -133,7 +133,7 @@ def _read(entries: list[Entry], here: list[Entry], launched: bool = False) -> tu
         chosen = next((k for k in kin if e.kernel == e.family and not k.kernel and {*k.engine} & {*e.engine}), e)
         start = sets[chosen].start if launched else min(sets[k].start for k in kin)
         rates = sets[chosen]._replace(start=start)
-        return Choice(e.dtype, rates, e.family, chosen.dtype != e.dtype, e.architecture, e.gpu)
+        return Choice(e.dtype, rates, e.family, chosen.row.dtype != e.dtype, e.architecture, e.gpu)
 
     return tuple(map(choice, entries))
 
