@@ -30,7 +30,7 @@ QUANT = (
 """Names that `kernels.lookup.weight_dtype` may give to quantised products."""
 LINKS = ("nvlink", "pcie", "infiniband", "ethernet")
 """A kind of link for each choice of `collectives.nearest`."""
-CHOSEN = ("min_latency", "plain", "marlin", "cutlass", "triton", "untuned")
+CHOSEN = ("min_latency", "plain", "marlin", "cutlass", "tiled", "triton", "untuned")
 """Kernels of experts beside the usual ones."""
 
 

@@ -126,6 +126,18 @@ def test_open_loops_queue_for_the_prompts_in_front():
     assert out.steady.requests_per_s == pytest.approx(out.requests_per_s, rel=0.05)
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+@pytest.mark.parametrize(("limit", "share"), [(None, 0.9), (8, 0.8), (32, 0.9)])
+def test_open_loops_wait_for_a_place(engine, limit, share):
+    """Near the rate of a full replica first tokens wait for KV memory or the running limit, many times their pass."""
+    options = {} if limit is None else {"max_sequences": limit}
+    ask = {"gpu": "h100", "engine": engine, "prompt": 4000, "output": 1000, "options": options}
+    most = serve("llama-3.1-8b", rate=500.0, requests=50, **ask).steady.requests_per_s
+    out = serve("llama-3.1-8b", rate=share * most, requests=3000, **ask)
+    assert out.steady.stable and out.steady.ttft == pytest.approx(out.ttft_s["mean"], rel=0.3)
+    assert out.steady.tpot == pytest.approx(out.tpot_s["mean"], rel=0.1)
+
+
 @pytest.mark.parametrize("budget", [512, 1024, 8192])
 def test_budgets_trade_as_the_simulation_says(budget):
     """512 tokens a pass leave 496 beside 16 decoding sequences; large ones make every step as long as a full pass."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rooflm.asked.assumed import with_limits
+from rooflm.asked.assumed import with_graphs, with_limits
 from rooflm.readers.engines import load_engine, row_of
 from rooflm.serving.steps import TableSize, components
 from rooflm.validation import under_load as load
@@ -136,7 +136,9 @@ def test_cards_and_releases_share_the_constants_of_their_engine() -> None:
         assert load_engine(engine, "b200-sxm-180gb") == load_engine(engine, "nowhere")
         assert all(own.keys() <= {"delta_rate", "mamba_rate"} for own in row_of(engine).cards.values())
     here = scenario(run(release="0.24"))
-    ran = with_limits(load_engine("vllm", "h100-sxm-80gb"), here.cluster.device, here.model, here.mapping.dp)
+    card, model = here.cluster.device, here.model
+    ran = with_graphs(load_engine("vllm", card.name), card, here.mapping.tp, model.family)
+    ran = with_limits(ran, card, model, here.mapping.dp)
     ran = replace(ran, abilities=here.engine.abilities)
     assert here.engine == scenario(run(release="0.99")).engine == ran
 

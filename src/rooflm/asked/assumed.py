@@ -165,19 +165,20 @@ def of_card(text: str, device: Device, usual: Num, family: str = "") -> Num:
     return usual
 
 
-def with_graphs(engine: Engine, device: Device, tp: Num) -> Engine:
-    """The engine with the number of decoding sequences that its CUDA graphs hold on this card, where its server
-    documents that by card.
+def with_graphs(engine: Engine, device: Device, tp: Num, family: str = "") -> Engine:
+    """The engine with the decoding sequences, and tokens of a pass with prompts, that its CUDA graphs hold on this card
+    of a model of this family, where its server documents that.
 
     >>> from rooflm.readers.devices import load_device
     >>> [int(with_graphs(load_engine("sglang"), load_device("l40s"), n).host.graphed_sequences) for n in (1, 4)]
     [32, 160]
     """
-    by_card, usual = (engine.server.graphed, engine.server.graphed_few), engine.host.graphed_sequences
-    if not any(by_card):
+    told, host = engine.server, engine.host
+    if not (told.graphed or told.pieces):
         return engine
-    many, few = (of_card(text, device, usual) for text in by_card)
-    return engine.but(graphed_sequences=pick(tp < FEW, few, many))
+    many, few = (of_card(text, device, host.graphed_sequences, family) for text in (told.graphed, told.graphed_few))
+    held = of_card(told.pieces, device, host.captured, family)
+    return engine.but(graphed_sequences=pick(tp < FEW, few, many), captured=held)
 
 
 def attention_dp(model: Model) -> bool:

@@ -461,7 +461,7 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     last = mapping if ranks is None or isinstance(ranks, str) else replace(mapping, tp=ranks)
     group = last.tp * (last.dp if attention_dp(found) else 1)
-    runner = with_norms(with_graphs(runner, machine.device, group), found, machine, last)
+    runner = with_norms(with_graphs(runner, machine.device, group, found.family), found, machine, last)
     runner = with_limits(runner, machine.device, found, last.dp)
     guessed = fields_at("speculation", "infer", given)
     draft = generating(given["draft"], "draft") if given["draft"] else None

@@ -29,6 +29,7 @@ class ServerOptions:
     limits: str = word("", "max_sequences by card, likewise")
     graphed: str = word("", "most sequences that decoding graphs hold by card, likewise")
     graphed_few: str = word("", "the same of tensor groups of fewer than four")
+    pieces: str = word("", "most tokens of a pass with prompts that graphs hold, by card or family of a model's code")
     max_sequences: int = count(0, "running limit of a rank (0: the engine's max_sequences)", 0)
     shared: str = word("", "ranks of attention share out its token budget, or have half each", ("", "budget", "half"))
     families: str = word("", "running limit of all those ranks by the family of a model's code, as mamba2:256")
@@ -416,8 +417,8 @@ class Engine:
 
 
 BY_CARD = {"budgets": "token_budget", "limits": "max_sequences", "graphed": "graphed_sequences",
-           "graphed_few": "graphed_sequences", "shared": "token_budget", "families": "max_sequences",
-           "reserved": "memory_fraction"}  # fmt: skip
+           "graphed_few": "graphed_sequences", "pieces": "captured", "shared": "token_budget",
+           "families": "max_sequences", "reserved": "memory_fraction"}  # fmt: skip
 """Option of the server that makes up a limit by card, ranks or model -> the limit, which counts once it is told."""
 GROUPS: dict[str, Any] = {
     "kernels": Kernels, "host": Host, "room": Room, "stages": Stages, "habits": Habits, "overlaps": Overlaps,

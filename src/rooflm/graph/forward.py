@@ -165,7 +165,7 @@ def head_nodes(c: Context) -> list[Op | Comm]:
         return nodes + loss_nodes(c, rows, columns)
     if not is_plain(m.tp, 1):
         nodes.append(c.message("logits_all_gather", "tp", "all_gather", 1, rows * model.vocab * b))
-    nodes.append(stream("sample", "logits", "sample", 1, 3 * rows * columns * 4.0, 3))
+    nodes.append(stream("sample", "logits", "sample", 1, 3 * rows * model.vocab * 4.0, 3))  # gathered before
     return nodes
 
 

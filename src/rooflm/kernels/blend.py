@@ -32,8 +32,7 @@ def smooth_min(sharp: Num, a: Num, b: Num) -> Num:
     (0.5, 1.0)
     """
     low = smaller(a, b)
-    ratio = low / larger(larger(a, b), 1e-300)
-    return low * (1.0 + ratio**sharp) ** (-1.0 / sharp)
+    return low * (1.0 + (low / larger(larger(a, b), 1e-300)) ** sharp) ** (-1.0 / sharp)
 
 
 def part_overlap(a: Num, b: Num, mix: Num) -> Num:

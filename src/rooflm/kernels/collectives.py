@@ -67,9 +67,7 @@ def volume(op: str, bytes_: Num, n: Num) -> Num:
     >>> float(volume("all_reduce", 8e6, 4)), float(volume("all_gather", 8e6, 4)), float(volume("p2p", 8e6, 1))
     (12000000.0, 6000000.0, 0.0)
     """
-    if op in ("broadcast", "p2p"):
-        return bytes_ * pick(n > 1, 1.0, 0.0)
-    return bytes_ * ((n - 1) / n * ways(op))
+    return bytes_ * (pick(n > 1, 1.0, 0.0) if op in ("broadcast", "p2p") else (n - 1) / n * ways(op))
 
 
 def ways(op: str) -> float:
@@ -248,9 +246,7 @@ def by_ring(op: str, tiers: Sequence[Link]) -> bool:
 
 def part_of(op: str, bytes_: Num, n: Num, inner: Num, outer: Num) -> Num:
     """The V of tier i's own collective among outer / inner ranks, such that volumes add up (see `hierarchical`)."""
-    if op == "all_to_all":
-        return bytes_ * outer / n
-    return bytes_ if op == "p2p" else bytes_ / inner
+    return bytes_ * outer / n if op == "all_to_all" else bytes_ if op == "p2p" else bytes_ / inner
 
 
 def nearest(op: str, *, gpu: str, generation: str, library: str, kind: str) -> Match:

@@ -50,13 +50,14 @@ class Choice(NamedTuple):
     borrowed: bool = False  # they were measured of another type
     generation: str = ""  # of the cards that they were measured on
     cards: tuple[str, ...] = ()  # these
+    tiles: str = ""  # experts x width on a rank, of which alone it is, on these cards alone (none: of all)
 
 
 def _tuned(entries: list[Entry], expert_parallel: bool) -> list[Entry]:
-    """Of each engine and data type without expert parallelism those fitted to such runs ("tp"), if there are any,
-    else the general ones: an engine may have one library for whole experts and another for spread ones."""
+    """Of each engine and data type without expert parallelism those fitted to such runs ("tp", "tiled"), if there are
+    any, else the general ones: an engine may have one library for whole experts and another for spread ones."""
     whole = set() if expert_parallel else {(e.engine, e.dtype) for e in entries if e.kernel == "tp"}
-    return [e for e in entries if (e.kernel == "tp") == ((e.engine, e.dtype) in whole)] or entries
+    return [e for e in entries if (e.kernel in ("tp", "tiled")) == ((e.engine, e.dtype) in whole)] or entries
 
 
 def _widest(entries: list[Entry]) -> list[Entry]:
@@ -117,7 +118,7 @@ def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool,
         brought = {e.family for e in measured}
         wanted = [e for e in same if e.family in named and (e in measured or e.family not in brought)]
         legal = [e for e in measured if f"-{e.family}" not in named] or measured
-        chosen += _tuned(wanted or [e for e in legal if e.kernel in ("", "tp")] or legal, expert_parallel)
+        chosen += _tuned(wanted or [e for e in legal if e.kernel in ("", "tp", "tiled")] or legal, expert_parallel)
     return chosen
 
 
@@ -133,7 +134,7 @@ def _read(entries: list[Entry], here: list[Entry], launched: bool = False) -> tu
         chosen = next((k for k in kin if e.kernel == e.family and not k.kernel and {*k.engine} & {*e.engine}), e)
         start = sets[chosen].start if launched else min(sets[k].start for k in kin)
         rates = sets[chosen]._replace(start=start)
-        return Choice(e.dtype, rates, e.family, chosen.row.dtype != e.dtype, e.architecture, e.gpu)
+        return Choice(e.dtype, rates, e.family, chosen.row.dtype != e.dtype, e.architecture, e.gpu, e.row.tiles)
 
     return tuple(map(choice, entries))
 
@@ -206,6 +207,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         parallel: reduce(smaller, [
             call(arrived, *filled(kernel, hidden, width), peak=r.peak[at], act_bytes=act,
                  c=_on(kernel, w, s).on(r.l2 / r.dram, tuned))
+            + pick(not kernel.tiles or (w.gpu in kernel.cards and among(experts, width, kernel.tiles)), 0.0, np.inf)
             for kernel in candidates
             for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
         ])

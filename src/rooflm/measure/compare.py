@@ -96,7 +96,8 @@ def scenario(cases: Sequence[Case], shape: str, machine: Machine) -> Scenario:
     mapping = Mapping(tp=column("tp"), pp=column("pp"), dp=column("dp"))
     work = Workload(batch=column("batch"), prompt=column("prompt"), output=column("output"))
     model, quant = model_of(first, shape), parse_quant(first.scheme)
-    engine = with_norms(with_graphs(engine, machine.cluster.device, mapping.tp), model, machine.cluster, mapping)
+    engine = with_graphs(engine, machine.cluster.device, mapping.tp, model.family)
+    engine = with_norms(engine, model, machine.cluster, mapping)
     axes = max(1, np.ndim(machine.cluster.device.dram.bandwidth))
     return Scenario(model, work, mapping, machine.cluster, engine, quant, machine.efficiency, axes=axes)
 

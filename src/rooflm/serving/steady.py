@@ -244,27 +244,36 @@ def _at_rest(start: tuple[Array, ...], follow: Callable[..., tuple[Array, ...]])
 
 
 def _open(pool: Pool, load: Load) -> Steady:
-    """The same of an open loop; beyond what can be served, a full replica's step and throughput."""
+    """The fixed point of an open loop; beyond what can be served, a full replica's step and throughput.
+
+    Who finds all places taken, by KV memory or the running limit, waits for one: in a queue whose servers are the
+    places, at the share of a full replica's throughput that the rate is. Where that throughput rises with n^e, the
+    number of who run fluctuates as that of c / e places which are each by themselves, of c^2 / 2 at the most (one
+    server for all: r^c). In a pipeline e is 1/2 at the least, for the closed loop has full ones too slow."""
     limit, steps, x = most_running(pool, load), steps_of(pool, load), load.rate
     ttft, lasts, stable, one = np.zeros(x.shape), np.zeros(x.shape), np.zeros(x.shape, dtype=bool), np.ones(x.shape)
+    places = np.maximum(np.floor(limit), 1.0)
+    full = _closed(pool, replace(load, clients=places, first=np.zeros(limit.shape), apart=np.inf))
+    piped = pool.table.flight > 1
 
     def follow(at: NDArray[np.int_], tau: Array, running: Array, mixed: Array) -> tuple[Array, ...]:
         now = _round(pool, load.at(at), x[at], tau, np.maximum(running, 1e-3), np.zeros(()), mixed)
-        ttft[at] = now.first + queueing(x[at] / now.most, now.most, now.whole)
-        lasts[at] = np.minimum(steps * now.step + now.behind * ttft[at], steps * now.slowest)
-        wanted = x[at] * lasts[at]
-        stable[at] = (wanted <= limit[at]) & (x[at] <= now.most)
-        return now.step, np.minimum(wanted, limit[at]), now.mixed
+        taken = np.clip(running / places[at], 1e-9, FULLEST)
+        share = np.clip(x[at] / full.requests_per_s[at], taken, np.sqrt(taken) if piped else FULLEST)
+        rises = np.clip(np.log(share) / np.log(taken), 2 / places[at], 1.0)
+        place = queueing(share, x[at] / share, places[at] / rises)
+        queue = queueing(x[at] / now.most, now.most, now.whole)
+        ttft[at] = now.first + np.maximum(queue, place)
+        whole = np.minimum(steps * now.step + now.behind * (now.first + queue), steps * now.slowest)
+        lasts[at] = np.minimum(whole, steps * full.tpot[at])
+        served = (x < full.requests_per_s)[at] | (piped & (x[at] * whole <= limit[at]))
+        stable[at] = served & (x[at] <= now.most)
+        return now.step, np.minimum(x[at] * lasts[at], limit[at]), now.mixed
 
     tau = decode_time(pool, load, one)
     tau, running, _ = _at_rest((tau, one, tau), follow)
-    tau = lasts / steps if steps else tau
-    if np.all(stable):
-        return Steady(ttft, tau, 0.0, x, running, stable)
-    most = np.maximum(np.floor(limit), 1.0)
-    full = _closed(pool, replace(load, clients=most, first=np.zeros(limit.shape), apart=np.inf))
     return Steady(
-        np.where(stable, ttft, np.inf), np.where(stable, tau, full.tpot), 0.0,
+        np.where(stable, ttft, np.inf), np.where(stable, lasts / steps if steps else tau, full.tpot), 0.0,
         np.where(stable, x, full.requests_per_s), np.where(stable, running, full.running), stable,
     )  # fmt: skip
 
