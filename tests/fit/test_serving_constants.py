@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rooflm import infer
+from rooflm.asked.build_inference import build_inference
 from rooflm.estimate.step import Experts, captured, issue_time
-from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_cluster
 from rooflm.readers.engines import load_engine
 from rooflm_fit.serving_constants import COMMON, OWN, PRIORS, by_hand, start
@@ -40,9 +40,9 @@ def test_shipped_rows_share_what_is_not_their_own(name: str) -> None:
 
 def test_prompts_of_current_releases_run_in_graphs() -> None:
     new, old = load_engine("sglang-0.5.10"), load_engine("sglang")
-    latent, other = load_model("deepseek-v3"), load_model("qwen3-235b-a22b")
+    latent, other = (build_inference(m, gpu="h100", gpus=8).scenario for m in ("deepseek-v3", "qwen3-235b-a22b"))
     late, mid, early = (
-        [float(issue_time(e, n, captured(e, m))) for n in (1024, 8192)]
+        [float(issue_time(e, n, captured(e.host, m))) for n in (1024, 8192)]
         for e, m in ((new, other), (new, latent), (old, latent))
     )
     assert mid[0] < early[0] and mid[1] == early[1] and new.runs == old.runs  # of latent attention 2,048 tokens

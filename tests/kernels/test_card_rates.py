@@ -11,7 +11,6 @@ from rooflm.catalogue.engine import Engine
 from rooflm.estimate.step import captured, prompt_factor
 from rooflm.estimate.training_kernels import unhurried
 from rooflm.kernels.rates import matrix_peak
-from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_device
 
 SIZES = (2048, 8192, 10240)
@@ -64,4 +63,5 @@ def test_small_units_take_the_smaller_part_of_a_generations_slowdown() -> None:
 
 def test_graphs_hold_fewer_tokens_of_models_with_latents() -> None:
     e = Engine("").but(captured=16384, captured_latent=2048)
-    assert [int(captured(e, load_model(name))) for name in ("qwen3-235b-a22b", "deepseek-v3")] == [16384, 2048]
+    both = (build_inference(name, gpu="h100", gpus=8).scenario for name in ("qwen3-235b-a22b", "deepseek-v3"))
+    assert [int(captured(e.host, s)) for s in both] == [16384, 2048]

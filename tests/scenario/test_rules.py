@@ -27,6 +27,8 @@ SERVED = [
     ("llama-7b", {"ep": 2}, "ep needs a mixture of experts", "leave ep at 1"),
     ("mixtral-8x7b", {"tp": 2, "dp": 4, "ep": 3, "batch": 4}, "ep does not divide the experts", "try 2 or 4"),
     ("mixtral-8x7b", {"tp": 2, "ep": 4}, "ep does not divide tp x dp", "try 1 or 2"),
+    ("deepseek-v3", {"dp": 8, "ep": 8, "batch": 8, "sets": {"mapping.slices": 3}}, "slices do not divide ep / tp",
+     "try 2 or 4"),
     ("llama-7b", {"sets": {"model.blocks.0.mixer.kv_heads": 64}}, "kv_heads does not divide the heads",
      "try 16 or 32"),
     ("mixtral-8x7b", {"sets": {"model.blocks.0.ffn.top_k": 9}}, "top_k exceeds the experts", "only 8 experts"),
@@ -48,6 +50,7 @@ SERVED = [
     ("llama-7b", {"engine": "llama.cpp", "cpu_layers": 32}, "the host holds more layers than there are",
      "holds at least one"),
     ("llama-7b", {"guesses": 3, "accepted": 9}, "a step gains more than its guesses", "gains at most 4"),
+    ("llama-7b", {"sets": {"cluster.device.tdp": 1.0}}, "TDP is not above idle power", "takes while idle"),
     ("bge-m3", {"output": 2}, "the model embeds texts: no output follows", "output is 2"),
 ]  # fmt: skip
 TRAINED = [

@@ -190,6 +190,9 @@ SENTENCES = {
     "ep does not divide the experts": Sentence(
         "ep is {m.ep}, but it must divide the {all} experts of {s.model.name}: try {near}",
         lambda s: first_uneven([f.experts for f in mixtures(s.model)], s.mapping.ep, expert_ways(s.model))),
+    "slices do not divide ep / tp": Sentence(
+        "mapping.slices is {m.slices}, but it must divide the {m.expert_dp} ranks of attention that share experts: try "
+        "{near}", lambda s: {"near": nearest(divisors(int(s.mapping.expert_dp)), s.mapping.slices)}),
     "ep does not divide tp x dp": _spread_over("tp", "dp"),
     "ep does not divide tp x cp x dp": _spread_over("tp", "cp", "dp"),
     "the engine serves no adapters": Sentence(

@@ -178,8 +178,8 @@ class Kernels:
     one_kernel: bool = flag(False, "training: one attention kernel serves all layers (transformers)")
     dedup: bool = flag(True, "a token is sent once to a rank that holds several of its experts")
     exchange: str = word("all_to_all", "how tokens of data-parallel ranks come to their experts: each to its own "
-                         "(all_to_all), or all to every rank, whose sums are scattered (gather, of up to eight ranks)",
-                         ("all_to_all", "gather"))  # fmt: skip
+                         "(all_to_all), or all to every rank, whose sums are scattered (gather, of up to eight ranks; "
+                         "sum: with prompts both by all-reduces)", ("all_to_all", "gather", "sum"))  # fmt: skip
     gathered: str = word("narrow", "what ranks gather of a token: 8 or 4 bits as products take it; 16 where scales are "
                          "by blocks; or always 16", ("narrow", "blocks_wide", "wide"))  # fmt: skip
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
@@ -216,7 +216,8 @@ class Host:
     experts_once: bool = flag(False, "one call issues its own experts' kernels (not Triton's, nor beside its blocks)")
     captured: Num = count(0, "most tokens of a pass with prompts that CUDA graphs hold", 0)
     captured_latent: Num = count(INF, "the same of models with latent attention (MLA), where that is fewer", 0)
-    uncaptured: str = word("", "families (model_type) of which they hold no pass with prompts, with commas")
+    uncaptured: str = word("", "families (model_type) of which they hold no pass with prompts, with commas; and other "
+                           "reasons: ranks (of attention), stages, pools, guesses, a library of experts")  # fmt: skip
     graphed_sequences: Num = count(INF, "most sequences of a decoding pass that they hold (0: it has none)", 0)
     graphs: str = sizes("under load (`serve`): sequences of decoding CUDA graphs, to which fewer are padded")
     step: Num = number(0.0, "host time a forward pass", "s")

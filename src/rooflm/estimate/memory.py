@@ -39,7 +39,7 @@ def local_ffn(ffn: shapes.FeedForward | None, mapping: Mapping) -> tuple[Num, Nu
         return 0, 0, 0
     if isinstance(ffn, MLP):
         return ceil(ffn.width / mapping.tp), 0, 0
-    return ceil(ffn.shared_width / mapping.tp), ffn.experts / mapping.ep, ceil(ffn.width / mapping.expert_tp)
+    return ceil(ffn.shared_width / mapping.tp), ffn.experts / mapping.expert_ranks, ceil(ffn.width / mapping.expert_tp)
 
 
 def block_shard(model: Model, block: Block, mapping: Mapping) -> dict[str, Num]:
@@ -218,7 +218,7 @@ def layer_widths(model: Model, mapping: Mapping, share: Num = 1.0) -> Num:
         dense, _, width = local_ffn(b.ffn, mapping)
         feed: Num = dense * (3.0 if b.ffn is None or b.ffn.gated else 2.0)
         if isinstance(b.ffn, MoE):
-            pairs = b.ffn.top_k * mapping.expert_dp / mapping.ep
+            pairs = b.ffn.top_k * mapping.expert_dp / mapping.expert_ranks
             feed = larger(feed, share * pairs * (width * 3.0 + 2.0 * b.ffn.inner(m.hidden)))
         widest = larger(widest, larger(wide, feed))
     return widest

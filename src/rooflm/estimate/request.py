@@ -108,7 +108,7 @@ def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> 
 def prefill_step(s: Scenario, timed: Sequence[Timed], r: Rates, sequences: Num) -> Step:
     """The time of a pass with so many prompts."""
     e = host_of(s)
-    experts, held = of_experts(timed, s), captured(e, s.model)
+    experts, held = of_experts(timed, s), captured(e.host, s)
     issue = issue_time(e, sequences * s.workload.new, held, experts, s.cluster.launching)
     return step(timed, e, s.cluster.device, r, issue, sequences * e.host.sequence + every_pass(s, e), prompts=True)
 

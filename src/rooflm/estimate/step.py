@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.catalogue.abilities import listed
-from rooflm.catalogue.engine import INF, Engine
+from rooflm.catalogue.engine import INF, Engine, Host
 from rooflm.catalogue.hardware import Device
-from rooflm.catalogue.model import MLA, Model
+from rooflm.catalogue.model import MLA
 from rooflm.graph.ops import OVER_CACHE, Comm, Op
 from rooflm.kernels.derating import derating, drawn, held
-from rooflm.kernels.expert_kernels import called_once, routed_inside
+from rooflm.kernels.expert_kernels import called_once, expert_families, routed_inside
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
 from rooflm.kernels.training_factors import table
@@ -181,11 +181,13 @@ def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
     return larger(device_time, issued + fixed) if overlap else larger(device_time, issued) + fixed
 
 
-def captured(engine: Engine, model: Model) -> Num:
-    """Most tokens of a prefill pass that a CUDA graph covers for this model."""
-    h, latent = engine.host, any(isinstance(b.mixer, MLA) for b in model.blocks)
+def captured(h: Host, s: Scenario) -> Num:
+    """Most tokens of a prefill pass that a CUDA graph covers: of its model, its split and its experts' library."""
+    latent = any(isinstance(b.mixer, MLA) for b in s.model.blocks)
     most = smaller(h.captured, h.captured_latent) if latent else h.captured
-    return 0.0 if model.family in listed(h.uncaptured) else most
+    said = {s.model.family: True, "ranks": np.max(s.mapping.expert_dp) > 1, "stages": np.max(s.mapping.pp) > 1}
+    why = said | dict.fromkeys(expert_families(s), True)
+    return 0.0 if any(why.get(word) for word in listed(h.uncaptured)) else most
 
 
 def graphed(engine: Engine, context: Num) -> Num:

@@ -81,14 +81,15 @@ def shared_join(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
 def on_rank(c: Context, f: MoE) -> tuple[Num, Num, Num, Num]:
     """(tokens that reach a rank, pairs of these with one of its experts, its experts, their inner width on it)."""
     gathered = c.tokens * c.mapping.expert_dp
-    return gathered, gathered * f.top_k / c.mapping.ep, f.experts / c.mapping.ep, ceil(f.width / c.mapping.expert_tp)
+    ranks = c.mapping.expert_ranks
+    return gathered, gathered * f.top_k / ranks, f.experts / ranks, ceil(f.width / c.mapping.expert_tp)
 
 
 def fused_experts(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     """Experts when serving, with their weighted sum: one op over those reached, and sums one by one (expert_chain)."""
     b, inner, (gathered, pairs, local, width) = c.quant.half_bytes, f.inner(c.model.hidden), on_rank(c, f)
     spread = popularity(f.experts, f.top_k, c.kernels.skew)
-    touched = distinct_experts(f.experts, f.top_k, gathered, c.kernels.alike, spread) / c.mapping.ep
+    touched = distinct_experts(f.experts, f.top_k, gathered, c.kernels.alike, spread) / c.mapping.expert_ranks
     mats, w, act = 2 + f.gated, c.quant.weight_bytes, smaller(c.quant.act_bytes, b)
     moved = pairs * (inner * (act + b) + width * ((mats - 1) * b + act))
     moved = moved + pairs * inner * b + c.tokens * inner * b + touched * mats * inner * width * w
@@ -144,14 +145,14 @@ def reached_ranks(c: Context, f: MoE, ranks: Num | None = None) -> Num:
 def gathers(exchange: str, ep: Num) -> Num:
     """Whether tokens go to all ranks: in engines that gather, of eight; wider groups run DeepEP and its kin (guides of
     SGLang and vLLM; TensorRT-LLM does so by itself on NVL72, fused_moe/communication)."""
-    return ep <= (8 if exchange == "gather" else 0)
+    return ep <= (0 if exchange == "all_to_all" else 8)
 
 
 def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     """Dispatch and combine between expert-parallel ranks of different data-parallel groups (none with ep <= tp): in the
     activation width (or `gathered`) and back at 16 bits, both as wide as the experts (a latent width where tokens are
     projected first). The ranks of a tensor group share their tokens out among them. A token goes once to each rank that
-    holds any of its experts, or (`gathers`) to all, whose sums are scattered."""
+    holds any of its experts, or (`gathers`) to all, whose sums are scattered; with prompts both may be all-reduces."""
     m = c.mapping
     if is_plain(m.ep, 1):
         return []
@@ -160,7 +161,9 @@ def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     rows, half, way = c.tokens / m.tp * f.inner(c.model.hidden), c.quant.half_bytes, c.kernels.gathered
     sent = smaller(c.quant.act_bytes, half)
     wide = half if way == "wide" or (way == "blocks_wide" and c.quant.block) else sent
-    kinds = [(("all_gather", "reduce_scatter"), m.ep, few, wide), (("all_to_all",) * 2, own, few == 0, sent)]
+    summed = c.kernels.exchange == "sum" and c.work.prefill is not None
+    whole = ("all_reduce",) * 2 if summed else ("all_gather", "reduce_scatter")
+    kinds = [(whole, m.ep, few, wide), (("all_to_all",) * 2, own, few == 0, sent)]
     return [
         c.message(name, "ep", op, count, rows * each * width, pick(here, ranks, 1))
         for ops, each, here, narrow in kinds if highest(here)

@@ -164,9 +164,11 @@ def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...
 
 
 def expert_families(s: Scenario) -> set[str]:
-    """Families of the kernels that experts run on."""
+    """Families of the kernels that experts run on: none in a model without."""
+    if not any(isinstance(b.ffn, MoE) for b in s.model.blocks):
+        return set()
     w, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
-    return {c.family for c in expert_kernels(s, w, bool(np.max(s.mapping.ep) > 1))}
+    return {c.family for c in expert_kernels(s, w, bool(np.max(s.mapping.expert_ranks) > 1))}
 
 
 def routed_inside(s: Scenario) -> bool:
@@ -185,7 +187,7 @@ def called_once(s: Scenario) -> bool:
 def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Sort, two grouped products, combine: of the engine's kernels the fastest at each point. No other ranks' rows come
     astray where tokens are sent to their experts' alone."""
-    k, device, spread_out = s.engine.kernels, s.cluster.device, s.mapping.ep > 1
+    k, device, spread_out = s.engine.kernels, s.cluster.device, s.mapping.expert_ranks > 1
     kernels = {bool(x): expert_kernels(s, w, bool(x)) for x in {*np.ravel(spread_out).tolist()}}
     tokens, hidden, width, experts, local, top_k, gated = op.shape
     ep = experts / local

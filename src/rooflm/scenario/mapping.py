@@ -29,6 +29,7 @@ class Mapping:
     dp: Num = count(1, "degree of data parallelism")
     cp: Num = count(1, "degree of context parallelism")
     ep: Num = count(1, "degree of expert parallelism")
+    slices: Num = count(1, "ranks of attention that share each of their experts, cut by tensor (of ep)")
     vp: Num = count(1, "virtual pipeline stages a device")
     sp: bool = flag(False, "Megatron's sequence parallelism")
     micro_batch: Num = count(1, "sequences a micro-batch in training")
@@ -83,8 +84,17 @@ class Mapping:
 
     @property
     def expert_tp(self) -> Num:
-        """Tensor-parallel degree inside an expert: tp / ep where the experts stay in the tensor group, else 1."""
-        return larger(self.tp / self.ep, 1)
+        """Tensor-parallel degree inside an expert: tp / ep where the experts stay in the tensor group, else `slices`.
+
+        >>> Mapping(tp=8).expert_tp, Mapping(dp=8, ep=8, slices=8).expert_tp, Mapping(dp=8, ep=8, slices=8).expert_ranks
+        (8.0, 8.0, 1.0)
+        """
+        return larger(self.tp / self.ep, smaller(self.slices, self.expert_dp))
+
+    @property
+    def expert_ranks(self) -> Num:
+        """Ranks over which whole experts are spread."""
+        return self.ep / smaller(self.slices, self.expert_dp)
 
     @property
     def expert_dp(self) -> Num:

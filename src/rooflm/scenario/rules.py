@@ -87,6 +87,7 @@ def expert_rules(*names: str) -> tuple[Rule, ...]:
         Rule("ep needs a mixture of experts", lambda s: not mixtures(s.model) and s.mapping.ep > 1),
         Rule("ep does not divide the experts",
              lambda s: broken_by([f.experts for f in mixtures(s.model)], s.mapping.ep)),
+        Rule("slices do not divide ep / tp", lambda s: s.mapping.expert_dp % s.mapping.slices != 0),
         Rule(f"ep does not divide {' x '.join(names)}",
              lambda s: math.prod(getattr(s.mapping, name) for name in names) % s.mapping.ep != 0),
     )  # fmt: skip

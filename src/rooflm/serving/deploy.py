@@ -17,6 +17,7 @@ from rooflm.asked.arguments import REPLICAS
 from rooflm.asked.assumed import attention_dp, with_share
 from rooflm.asked.build_inference import Built, build_inference, generating
 from rooflm.asked.checks import whole as whole_number
+from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import BY_CARD, Engine, ServerOptions
 from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.model import Model
@@ -119,6 +120,9 @@ def make_pool(
     e = s.engine.but(token_budget=server.budget, max_sequences=server.max_sequences)
     if server.static_fraction != e.server.static_fraction:  # told
         e = e.but(server=replace(e.server, static_fraction=server.static_fraction, reserved=""))
+    told = {"pools": role != "both", "guesses": server.speculative > 0}
+    if any(told.get(word) for word in listed(e.host.uncaptured)):
+        e = e.but(captured=0)
     s = with_share(replace(s, engine=e))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
     most = min(server.budget, context * sequences)

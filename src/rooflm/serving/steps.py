@@ -320,7 +320,7 @@ class StepTable:
         self._attend = [numbers(np.interp(every, c.tokens, column)) for column in attend.T]
         self._pasts: list[float] = c.pasts.tolist()
         self._floor = float(attend[0, 0])
-        self._captured = float(captured(e, s.model))
+        self._captured = float(captured(e.host, s))
         self._decode: Array = np.interp(padded(e.host.graphs, each), c.sequences, decode) + handed
         self.stage = _fullest_stage(s)
         head = p.decode.get(HEAD, np.zeros(shape_d[0])) * float(e.factors.gemm_factor if fitted else 1) * scale
