@@ -89,6 +89,8 @@ def test_a_model_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixture
         (("infer", "llama-2-7b", "--gpu", "a100", "--quant", "w17a16"), "weight width of 17 bits"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--quant", "w4a16kv9"), "KV width of 9 bits"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--engine", "vlm"), "did you mean 'vllm'"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--engine", "megatrn"), "unknown engine 'megatrn'; see `rooflm list"),
+        (("train", "llama-2-7b", "--gpu", "a100", "--batch", "8", "--engine", "sglng"), "'sglng'; see `rooflm list"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--efficiency", "1.5"), "at most 1"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--efficiency", "perfect"), "efficiency is 'perfect'"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--set", "model.widht_scale=2"), "did you mean 'width_scale'"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rooflm.kernels.constants import FitRow, entries_of, parsed
+from rooflm.kernels.constants import FitRow, entries_of
 
 H200 = {"peak": 989e12, "bandwidth": 4800e9, "sms": 132}
 DEVICES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -20,4 +20,4 @@ DEVICES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def load_constants(family: str) -> tuple[FitRow, ...]:
     """The rows of data/calibration/<family>.toml."""
-    return tuple(parsed(family, entry.text) for entry in entries_of(family))
+    return tuple(entry.row for entry in entries_of(family))

@@ -10,7 +10,8 @@ from tables import load_constants
 
 from rooflm import infer
 from rooflm.graph.ops import distinct_experts, occupied, popularity
-from rooflm.kernels.constants import entries_of, parsed, typed
+from rooflm.kernels.constants import entries_of, typed
+from rooflm.kernels.expert_kernels import choices
 from rooflm.kernels.moe import (
     MoEConstants,
     Routing,
@@ -238,8 +239,14 @@ def test_the_busiest_rank_touches_as_many_experts_as_of_drawn_routers(ep: int, t
 def test_a_card_that_others_stand_in_for_feeds_its_experts_from_its_own_l2() -> None:
     """Jetson Thor (273 GB/s of LPDDR5X, L2 5.9 times as fast; B200's is 2.5 times): 2,042 tokens of Qwen3-30B-A3B in
     16 bits take some 0.27 s, little more than the 0.22 s of its weights (vLLM; first tokens of 8 clients: 1.64 s)."""
-    sets = [typed(MoEConstants, parsed("moe", r.text)) for r in entries_of("moe") if "cdna" not in r.architecture]
+    sets = [typed(MoEConstants, r.row) for r in entries_of("moe") if "cdna" not in r.architecture]
     assert all(c.l2 > 1.9 for c in sets)
     found = infer("qwen3-30b-a3b", gpu="jetson-thor-128gb", engine="vllm", batch=1, prompt=2042, output=2)
     weights = 48 * 128 * 3 * 2048 * 768 * 2 / 273e9
     assert 1.0 < found.prefill_parts["moe"] / weights < 1.8
+
+
+def test_a_type_that_stands_in_for_another_says_so() -> None:
+    found = {gpu: choices(gpu, generation, "vllm", "mxfp4")[0].borrowed for gpu, generation in
+             (("a100-sxm-80gb", "ampere"), ("h100-sxm-80gb", "hopper"))}  # fmt: skip
+    assert found == {"a100-sxm-80gb": True, "h100-sxm-80gb": False}  # Marlin's of 4-bit integers; measured as it is

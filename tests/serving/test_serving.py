@@ -17,7 +17,7 @@ from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import fixed_buffers, memory_use, usable
 from rooflm.estimate.inference import infer_scenario
-from rooflm.estimate.request import timed_nodes
+from rooflm.estimate.request import every_pass, timed_nodes
 from rooflm.estimate.step import issue_time, step
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
@@ -73,7 +73,7 @@ def test_a_mixed_pass_is_the_sum_of_its_kernels(new: int, past: int, sequences: 
     timed = timed_nodes(nodes, s)
     e = s.engine
     whole = step(timed, e, s.cluster.device, rates(s), issue_time(e, new + sequences, e.host.captured),
-                 (sequences + 1) * e.host.sequence)  # fmt: skip
+                 (sequences + 1) * e.host.sequence + every_pass(s, e))  # fmt: skip
     table = StepTable(PARTS, s.engine)
     assert lasts(table, [(new, past)], sequences, context) == pytest.approx(float(whole.total), rel=0.02)
 

@@ -42,15 +42,15 @@ from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model, MoE
 from rooflm.catalogue.quant import Quant
-from rooflm.errors import RooflmError
+from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.readers.checkpoints.load import load_model
-from rooflm.readers.devices import default_cluster, load_cluster, load_device
+from rooflm.readers.devices import ANY_DEVICE, default_cluster, load_cluster, load_device, parts_of
 from rooflm.readers.engine_releases import out_of_range
 from rooflm.readers.engines import load_engine, stands_on
 from rooflm.readers.prices import GIVEN, OWN
 from rooflm.readers.prices import price_note as told_prices
 from rooflm.readers.released import scheme_in_name
-from rooflm.readers.rows import aliases, is_path, normalise, own_row
+from rooflm.readers.rows import aliases, is_path, names, normalise, own_row
 from rooflm.readers.schemes import as_run, narrowed, parse_quant, whole_where_hollow
 from rooflm.readers.tables import is_array
 from rooflm.scenario.adapters import Adapters
@@ -77,13 +77,25 @@ def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tup
         device = load_device(gpu) if isinstance(gpu, str) else gpu
         if isinstance(cluster, Cluster):
             return cluster if device is None else replace(cluster, device=device), []
-        return load_cluster(cluster, device), []
+        machine = load_cluster(cluster, device)
+        return machine, elsewhere(gpu, cluster) if isinstance(gpu, str) else []
     if not gpu:
         raise RooflmError("gpu is missing: name a GPU, such as h100 (see `rooflm list gpus`), or a cluster")
     name = default_cluster(gpu if isinstance(gpu, str) else gpu.name)
     machine = load_cluster(name, gpu)
     inferred = [f"{machine.device.name} {machine.device.inferred}"] if machine.device.inferred else []
     return machine, [f"cluster {name}", *inferred]
+
+
+def elsewhere(gpu: str, cluster: str) -> list[str]:
+    """What is assumed of a card in a machine that is another card's: the machine's links, whatever the card has.
+
+    >>> elsewhere("a100", "dgx-h100"), elsewhere("a100", "dgx-a100"), elsewhere("a100", "pcie4-8")
+    (['a100-sxm-80gb on the links of dgx-h100, a machine of h100-sxm-80gb'], [], [])
+    """
+    (name, own, _), card = parts_of(cluster), load_device(gpu).name
+    same = own in (ANY_DEVICE, card) or name == default_cluster(gpu)
+    return [] if same else [f"{card} on the links of {name}, a machine of {own}"]
 
 
 def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Cluster:
@@ -236,14 +248,22 @@ def tensor_degree(model: Model, rest: Num, node: int) -> Num:
     return tp if is_array(rest) else int(tp)
 
 
-def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
-    """An engine by the name of its row, in the build for the card of a cluster where one is given, or as it is."""
+def find_engine(engine: str | Engine, cluster: Cluster | None = None, phase: str = "inference") -> Engine:
+    """An engine by the name of its row, in the build for the card of a cluster where one is given, or as it is. Of an
+    unknown name, those like it that run the phase are told."""
     if isinstance(engine, Engine):
         return engine
-    if cluster is None:
-        return load_engine(engine)
-    device = cluster.device
-    return load_engine(build_for(engine, device.software), device.name, device.kernel_generation)
+    try:
+        if cluster is None:
+            return load_engine(engine)
+        device = cluster.device
+        return load_engine(build_for(engine, device.software), device.name, device.kernel_generation)
+    except UnknownNameError as error:
+        if is_path(engine):  # of a file's base
+            raise
+        near = [name for name in error.near if load_engine(name).phase == phase]
+        known = [] if near else [name for name in names("engine") if load_engine(name).phase == phase]
+        raise UnknownNameError("engine", engine, known, near=near or None) from error
 
 
 def release_told(engine: str | Engine, runner: Engine) -> list[str]:

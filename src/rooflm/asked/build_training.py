@@ -183,6 +183,21 @@ def training_options(given: Dict[str, Any], runner: Engine, options: Training | 
     return chosen
 
 
+STORED = (2, 3, 4, 8, 16)
+"""Bits of a frozen weight that libraries store (transformers, quantization_config.py: bitsandbytes 4 and 8, GPTQ 2, 3,
+4 and 8); 16: as it was."""
+
+
+def odd_base(bits: Num) -> list[str]:
+    """What is assumed of a base in bits that no library stores.
+
+    >>> odd_base(4), odd_base(5)
+    ([], ['base_bits 5 stored as asked (libraries store 2, 3, 4 or 8)'])
+    """
+    odd = ", ".join(str(plain_number(n)) for n in np.setdiff1d(bits, STORED))
+    return [f"base_bits {odd} stored as asked (libraries store 2, 3, 4 or 8)"] if odd else []
+
+
 def adapter_of(model: Model, given: dict[str, Any]) -> list[str]:
     """Fill in the rank, modules and base of a model that was given as a PEFT adapter's folder; what was assumed."""
     if not model.lora_rank or is_array(given["lora_rank"]) or given["lora_rank"]:
@@ -226,7 +241,7 @@ def build_training(
     if engine is None:
         engine = "ideal" if mode.mode == "ideal" else own or assumed_trainer(found, given)
         assumed.append(f"engine {engine}")
-    runner = find_engine(engine)
+    runner = find_engine(engine, phase="training")
     assumed += release_told(engine, runner)
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)
     if given["tp"] is None and given["pp"] is None:
@@ -244,7 +259,7 @@ def build_training(
         assumed += [] if given["dtype"] == "bf16" else ["dtype fp16"]
     quant = DTYPES[one_of("dtype", given["dtype"], DTYPES)]
     if options is None:
-        assumed += adapter_of(found, given)
+        assumed += [*odd_base(given["base_bits"]), *adapter_of(found, given)]
     chosen = training_options(given, runner, options)
     assumed += [] if chosen.master or options is not None else ["no fp32 copy of weights, moments as wide"]
     if given["lora_modules"] and not chosen.adapters:

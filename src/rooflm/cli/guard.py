@@ -27,42 +27,51 @@ def run_guarded(work: Callable[[], Any]) -> int:
     try:
         ended = work()
         sys.stdout.flush()
-    except RooflmError as error:
-        return print_error(str(error))
+    except (BrokenPipeError, SystemExit) as stop:
+        if isinstance(stop, SystemExit) and not isinstance(stop.__context__, BrokenPipeError):  # a shell that completes
+            return int(stop.code or 0)
+        silence_stdout()  # typer makes a SystemExit of a closed pipe
+        return 0
     except typer.Exit as stop:
         return stop.exit_code
-    except (typer.Abort, KeyboardInterrupt):
-        return print_error("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        silence_stdout()
-        return 0
-    except SystemExit as stop:
-        if not isinstance(stop.__context__, BrokenPipeError):  # a shell that completes
-            return int(stop.code or 0)
-        silence_stdout()  # typer has made this of a closed pipe
-        return 0
-    except MemoryError as error:
-        return print_error(f"not enough memory{': ' * bool(str(error))}{error}; ask for less at once")
-    except OSError as error:
-        silence_stdout()
-        what = error.filename or "the answer"
-        return print_error(f"cannot read or write {what}: {error.strerror or error}", 2 if error.filename else 1)
-    except Exception as error:
-        usage = getattr(error, "format_message", None)
-        if usage is None:
+    except (Exception, KeyboardInterrupt) as error:
+        told = refusal(error)
+        if told is None:
             raise
-        told, names = other_tools_option(error) or " ".join(usage().split()), choices(error)
-        return print_error(told.removesuffix(".") + names if names else told)
+        return print_error(*told)
     if ended == INTERRUPTED:  # typer gives back the status of what was interrupted
         return print_error("interrupted", INTERRUPTED)
     return ended if isinstance(ended, int) else 0
+
+
+def refusal(error: BaseException) -> tuple[str, int] | None:
+    """What is said of an error, and the exit status; None of a bug.
+
+    >>> refusal(RooflmError("batch is 0")), refusal(ValueError("no"))
+    (('batch is 0', 2), None)
+    """
+    if isinstance(error, RooflmError):
+        return str(error), 2
+    if isinstance(error, typer.Abort | KeyboardInterrupt):
+        return "interrupted", INTERRUPTED
+    if isinstance(error, MemoryError):
+        return f"not enough memory{': ' * bool(str(error))}{error}; ask for less at once", 2
+    if isinstance(error, OSError):
+        silence_stdout()
+        what = error.filename or "the answer"
+        return f"cannot read or write {what}: {error.strerror or error}", 2 if error.filename else 1
+    usage = getattr(error, "format_message", None)
+    if usage is None:
+        return None
+    told, names = other_tools_option(error) or " ".join(usage().split()), choices(error)
+    return told.removesuffix(".") + names if names else told, 2
 
 
 MOST_NAMED = 16
 """How many names a sentence holds."""
 
 
-def choices(error: Exception) -> str:
+def choices(error: BaseException) -> str:
     """What a missing argument, one too many or an unknown command could be, as the end of its message; "" of any other
     error.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,28 +148,23 @@ def study_blocks(found: Study, most: int) -> list[Block]:
     return out
 
 
+WRITTEN: dict[str, Callable[[Any], str]] = {
+    "share": lambda v: f"{100 * v:.1f} %",
+    "change": lambda v: f"{100 * v:+.1f} %",
+    "times": lambda v: f"{v:.1f}x" if v >= 3 else f"{v:.2f}x",
+    "GiB": lambda v: f"{v / 2**30:.2f}",
+    "MB": lambda v: f"{v / 1e6:,.1f} MB",
+    "B": lambda v: gib(float(v)),
+    **dict.fromkeys(("h", "USD"), lambda v: f"{v:,.0f}" if abs(v) >= 1000 else count(v)),
+    **{unit: partial(text, unit=unit) for unit in ("s", "B/s", "FLOP/s", "W", "J")},
+}
+"""Unit of a column, or what people read instead -> a value of it in words; of any other a plain number."""
+
+
 def cell(value: Any, c: Column) -> str:
     """A value for people, by the unit of its column."""
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
-    if c.unit == "share":
-        return f"{100 * value:.1f} %"
-    if c.unit == "change":
-        return f"{100 * value:+.1f} %"
-    if c.unit == "s":
-        return text(float(value), "s")
-    if c.written == "GiB":
-        return f"{value / 2**30:.2f}"
-    if c.written == "MB":
-        return f"{value / 1e6:,.1f} MB"
-    if c.unit == "B":
-        return gib(float(value))
-    if c.unit in ("h", "USD") and abs(value) >= 1000:
-        return f"{value:,.0f}"
-    if c.unit == "times":
-        return f"{value:.1f}x" if value >= 3 else f"{value:.2f}x"
-    return text(float(value), c.unit) if c.unit in ("B/s", "FLOP/s", "W", "J") else count(value)
+    return value if isinstance(value, str) else WRITTEN.get(c.written or c.unit, count)(value)

@@ -15,7 +15,7 @@ WHERE = {BEST: "search infer", LOAD: "search infer", FIT: "search train"}
 """Public call -> its command, where that has another name."""
 
 
-def other_tools_option(error: Exception) -> str:
+def other_tools_option(error: BaseException) -> str:
     """Our name for an option that another tool calls differently, or the commands that have it; "" for any other error.
 
     >>> other_tools_option(ValueError("no"))

@@ -85,9 +85,12 @@ def host_of(s: Scenario) -> Engine:
     return s.engine if s.efficiency.mode == "calibrated" else unfitted(s.engine)
 
 
-def remote(s: Scenario, e: Engine) -> Num:
-    """Host time of a pass whose ranks are processes of their own; the plain 0 where that takes none."""
-    return 0.0 if is_plain(e.host.remote, 0.0) else e.host.remote * (s.mapping.tp > 1)
+def every_pass(s: Scenario, e: Engine) -> Num:
+    """Host time of a pass, whatever runs in it: the step's, of messages between stages (from each to the next, and one
+    back to the first), and of ranks that are processes of their own."""
+    h, m = e.host, s.mapping
+    sent = 0.0 if is_plain(h.message, 0.0) else h.message * pick(m.pp > 1, m.pp, 0.0)
+    return h.step + sent + (0.0 if is_plain(h.remote, 0.0) else h.remote * (m.tp > 1))
 
 
 def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> Step:
@@ -95,7 +98,7 @@ def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> 
     e = host_of(s)
     issue = issue_time(e, run.micro, graphed(e, run.contexts.tokens), launching=s.cluster.launching)
     each = e.host.sequence + e.host.listed * run.contexts.tokens / e.room.block
-    tick = step(timed, e, s.cluster.device, r, issue, run.micro * each + remote(s, e))
+    tick = step(timed, e, s.cluster.device, r, issue, run.micro * each + every_pass(s, e))
     if e.residuals is None:
         return tick
     k = e.residuals.factor("decode", s, run.sequences)
@@ -107,7 +110,7 @@ def prefill_step(s: Scenario, timed: Sequence[Timed], r: Rates, sequences: Num) 
     e = host_of(s)
     experts, held = of_experts(timed, s), captured(e.host, s)
     issue = issue_time(e, sequences * s.workload.new, held, experts, s.cluster.launching)
-    return step(timed, e, s.cluster.device, r, issue, sequences * e.host.sequence + remote(s, e), prompts=True)
+    return step(timed, e, s.cluster.device, r, issue, sequences * e.host.sequence + every_pass(s, e), prompts=True)
 
 
 def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:

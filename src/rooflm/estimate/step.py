@@ -242,10 +242,13 @@ def of_experts(timed: Sequence[Timed], s: Scenario) -> Experts:
     return Experts(launches(moe) / every, SPARED * inside * layers / every, launches(scans) / every)
 
 
-def messages(timed: Sequence[Timed]) -> Num:
-    """Messages between stages for one token: from each stage to the next, and one back to the first."""
-    sends = [t.node.count for t in timed if isinstance(t.node, Comm) and t.node.group == "pp"]
-    return add_up(count + smaller(count, 1.0) for count in sends)
+def a_million(hour: Num, rate: Num) -> Num:
+    """USD a million tokens, at so many USD an hour for all GPUs and tokens a second.
+
+    >>> a_million(7.2, 1000.0)
+    2.0
+    """
+    return hour / 3600 / rate * 1e6
 
 
 def heated(slower: Num, flops_time: Num) -> Num:
@@ -262,8 +265,8 @@ def step(
     timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, fixed: Num, prompts: bool = False
 ) -> Step:
     """The time of one pass: kernels and collectives one after the other, gaps between them, and the host. total =
-    max(device, launches) plus the engine's `fixed` costs, of a step and its messages, which are hidden where the
-    engine prepares the next step during this one. The excess over the device is the part "host"; parts sum to the
+    max(device, launches) plus the engine's `fixed` costs, which are hidden where the engine prepares the next step
+    during this one. The excess over the device is the part "host"; parts sum to the
     total. A negative gap shortens all parts alike (`paced`). prompts: whether the pass has any (else `heated`)."""
     host, shares = engine.host, by_part(timed)
     alone, count = add_up(shares.values()), launches(timed)
@@ -276,7 +279,6 @@ def step(
     else:
         roof = add_up(t.node.count * smaller(t.roof, t.time) for t in timed)
         device_time = paced(alone, count * host.gap, roof, slower)
-    fixed = fixed + host.step + (0.0 if is_plain(host.message, 0.0) else host.message * messages(timed))
     total = hosted(device_time, count * issue, fixed, host.overlap)
     return Step(total, device_time, alone, shares, timed, device, r, slower)
 

@@ -65,7 +65,7 @@ class Match(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """The keys of a row and its text. A row is parsed only when it is picked, since a family has up to 200."""
+    """The keys of a row, which is parsed only when it is picked, since a family has up to 200."""
 
     gpu: tuple[str, ...]
     architecture: str
@@ -74,7 +74,13 @@ class Entry(NamedTuple):
     kernel: str
     mape_out: float
     family: str
+    table: str
     text: str
+
+    @property
+    def row(self) -> FitRow:
+        """The row itself."""
+        return _parsed(self.table, self.text)
 
 
 _KEY = re.compile(r'^(gpu|architecture|engine|dtype|kernel|family|mape_out) = "?([^"\n]*)"?$', re.MULTILINE)
@@ -89,7 +95,8 @@ def entries_of(family: str) -> tuple[Entry, ...]:
     for text in "".join(text_of(p.stem) for p in sorted(CALIBRATION.glob(f"{family}*.toml"))).split("[[fit]]")[1:]:
         keys = {"kernel": "", "family": "", **dict(_KEY.findall(text))}
         many = {name: tuple(keys[name].split()) for name in ("gpu", "engine")}
-        found.append(Entry(**{**keys, **many, "mape_out": float(keys["mape_out"])}, text="[[fit]]" + text))
+        known = {**keys, **many, "mape_out": float(keys["mape_out"]), "table": family}
+        found.append(Entry(**known, text="[[fit]]" + text))
     return tuple(found)
 
 
@@ -107,9 +114,8 @@ def text_of(name: str) -> str:
 
 
 @cache
-def parsed(family: str, text: str) -> FitRow:
-    """One row from its text."""
-    return read(text, dict[str, tuple[FitRow]], family)["fit"][0]
+def _parsed(table: str, text: str) -> FitRow:
+    return read(text, dict[str, tuple[FitRow]], table)["fit"][0]
 
 
 @cache
@@ -145,7 +151,7 @@ def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kern
                 nearest = min(tier, key=lambda r: (ANY not in r.gpu, engine not in r.engine, ANY not in r.engine,
                                                    r.dtype != kind, 0 if gpu in r.gpu else -len(r.gpu),
                                                    r.mape_out))  # fmt: skip
-                return Match(parsed(family, nearest.text), level if number == 0 else LEVELS[-1])
+                return Match(nearest.row, level if number == 0 else LEVELS[-1])
     raise UnknownNameError(f"dtype with {family} constants", dtype, {r.dtype for r in rows})
 
 

@@ -19,7 +19,7 @@ from rooflm.catalogue.abilities import listed, of_name
 from rooflm.catalogue.model import MoE
 from rooflm.graph.feedforward import gathers
 from rooflm.graph.ops import Op, distinct_experts, occupied, popularity
-from rooflm.kernels.constants import DTYPE_KIN, Entry, entries_of, parsed, read, text_of, typed
+from rooflm.kernels.constants import DTYPE_KIN, Entry, entries_of, read, text_of, typed
 from rooflm.kernels.derating import beside_units, card_file, derating
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, setting
@@ -127,15 +127,14 @@ def _read(entries: list[Entry], here: list[Entry], launched: bool = False) -> tu
     the rates of the engine's usual one for another (Marlin's of mxfp4 were measured on one model, of 896 experts), and
     all have the least start time of any engine and data type, unless `launched`."""
     shared = [e for e in here if e.family in libraries()["shared"]]
-    fits = {e: parsed("moe", e.text) for e in (*entries, *shared)}
-    sets = {e: typed(MoEConstants, fits[e]) for e in fits}
+    sets = {e: typed(MoEConstants, e.row) for e in (*entries, *shared)}
 
     def choice(e: Entry) -> Choice:
         kin = [e, *(k for k in shared if k.family == e.family)]
         chosen = next((k for k in kin if e.kernel == e.family and not k.kernel and {*k.engine} & {*e.engine}), e)
         start = sets[chosen].start if launched else min(sets[k].start for k in kin)
         rates = sets[chosen]._replace(start=start)
-        return Choice(e.dtype, rates, e.family, fits[chosen].dtype != e.dtype, e.architecture, e.gpu, fits[e].tiles)
+        return Choice(e.dtype, rates, e.family, chosen.row.dtype != e.dtype, e.architecture, e.gpu, e.row.tiles)
 
     return tuple(map(choice, entries))
 

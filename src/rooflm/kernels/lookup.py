@@ -9,7 +9,7 @@ from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import UnknownNameError
-from rooflm.kernels.constants import ANY, LEVELS, TWINS, Match, entries_of, lookup, parsed, typed
+from rooflm.kernels.constants import ANY, LEVELS, TWINS, Match, entries_of, lookup, typed
 from rooflm.kernels.derating import card_file, derating, held
 from rooflm.kernels.rates import Rates, rates_of
 from rooflm.scenario.kept import kept
@@ -105,7 +105,7 @@ def in_graphs(family: str, kind: type[Any], w: Where, dtype: str, kernel: str) -
     rows = [e for e in same if w.gpu in e.gpu]
     for generation in (w.generation, *card_file().kin.get(w.generation, "").split(), ANY):
         rows = rows or [e for e in same if e.architecture == generation]
-    by_engine = {engine: typed(kind, parsed(family, e.text)) for e in rows for engine in e.engine}
+    by_engine = {engine: typed(kind, e.row) for e in rows for engine in e.engine}
     graphed = {engine: c for engine, c in by_engine.items() if c.floor_s < EAGER}
     if w.kernels in graphed:
         return (graphed[w.kernels],)

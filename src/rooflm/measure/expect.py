@@ -9,15 +9,17 @@ import numpy as np
 
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import Model
+from rooflm.estimate.step import by_name
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
 from rooflm.graph.ops import Comm, Op
-from rooflm.kernels.collectives import volume
+from rooflm.kernels.roofline import comm_volume
 from rooflm.measure.case import BYTES, Case
 from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.mapping import Mapping
 
-PRODUCTS = ("gemm", "attention", "decode_attention")
+COUNTED = ("gemm", "attention", "decode_attention")
+"""Kinds of operations whose FLOPs PyTorch's counter counts."""
 
 
 class Expected(NamedTuple):
@@ -43,13 +45,9 @@ def expected(case: Case, model: Model, context: int = 0) -> Expected:
     mapping = Mapping(tp=case.tp, pp=case.pp, dp=case.dp)
     scheme, own = parse_quant(case.scheme), kernels_of(case)
     full = build(Context(model, work, mapping, scheme, replace(own, flash=False, decode_flash=False)))
-    flops = sum(float(n.count * n.flops) for n in full if isinstance(n, Op) and n.kind in PRODUCTS)
-    sent: dict[str, float] = {}
-    for node in build(Context(model, work, mapping, scheme, own)):
-        if isinstance(node, Comm):
-            each = float(node.count * volume(node.op, node.bytes, node.ranks))
-            sent[node.name] = sent.get(node.name, 0.0) + each
-    return Expected(flops, sent)
+    flops = sum(float(n.count * n.flops) for n in full if isinstance(n, Op) and n.kind in COUNTED)
+    comms = [n for n in build(Context(model, work, mapping, scheme, own)) if isinstance(n, Comm)]
+    return Expected(flops, {k: float(v) for k, v in by_name((n.name, comm_volume(n)) for n in comms).items()})
 
 
 def by_rank(case: Case, model: Model, sent: dict[str, float], stage: int) -> dict[str, float]:

@@ -171,6 +171,11 @@ def cluster_parts(name: str) -> tuple[str, str, dict[str, Any]]:
 _packaged_cluster = cache(cluster_parts)
 
 
+def parts_of(name: str) -> tuple[str, str, dict[str, Any]]:
+    """`cluster_parts` by any name or path; a user's file is read each time."""
+    return cluster_parts(name) if is_path(name) else _packaged_cluster(resolve("cluster", name))
+
+
 def load_cluster(name: str, device: str | Device | None = None) -> Cluster:
     """A cluster by catalogue name, alias or .toml path, with its own device or with `device` in its place.
 
@@ -180,7 +185,7 @@ def load_cluster(name: str, device: str | Device | None = None) -> Cluster:
     >>> load_cluster("pcie4-8", "rtx-3090").device.name
     'rtx-3090'
     """
-    canonical, own, found = cluster_parts(name) if is_path(name) else _packaged_cluster(resolve("cluster", name))
+    canonical, own, found = parts_of(name)
     if device is None and own == ANY_DEVICE:
         raise RooflmError(f"cluster {canonical!r} takes any device, so name one: for example gpu='a100-sxm-80gb'")
     chosen = own if device is None else device

@@ -35,17 +35,12 @@ def decode_joules(pool: Pool, running: Array, load: Load) -> Array:
     steps = steps_of(pool, load)
     shared = np.maximum(running, 1.0)
     a_step = decode[0] * ranks / shared + decode[1] + decode[2] * (load.prompt + load.output / 2)
-    return np.asarray(_group(pool) * steps * a_step)
+    return np.asarray(pool.table.components.ranks * steps * a_step)
 
 
 def prompt_joules(pool: Pool, budget: Any, load: Load) -> Array:
     """Dynamic joules of a prompt by itself, in passes of a token budget."""
-    _, prefill = energy_fit(pool.table.components)
+    c = pool.table.components
+    _, prefill = energy_fit(c)
     passes = np.ceil(load.prompt / budget)
-    return np.asarray(_group(pool) * (prefill[0] * passes + prefill[1] * load.prompt + prefill[2] * load.prompt**2 / 2))
-
-
-def _group(pool: Pool) -> float:
-    """Devices that work on one sequence at a time."""
-    m = pool.table.components.scenario.mapping
-    return float(m.tp * m.cp)
+    return np.asarray(c.ranks * (prefill[0] * passes + prefill[1] * load.prompt + prefill[2] * load.prompt**2 / 2))

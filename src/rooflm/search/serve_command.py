@@ -7,6 +7,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.readers.checkpoints.load import load_model
+from rooflm.scenario.scenario import Scenario
 from rooflm.search.checkpoint import home_of, weights_for
 from rooflm.units import highest
 
@@ -84,49 +86,63 @@ class Start:
         return shlex.split(self.server)
 
 
+MACHINE = ("gpu", "engine", "quant", "cluster")
+BESIDE = ("guesses", "draft", "adapters", "adapter_rank", "cpu_layers", "cpu_experts")
+"""Arguments of a search that all its points share, and that the engine's start holds."""
+
+
 def start_of(model: str | Model, found: Any, given: Mapping[str, Any], named: str = "") -> Start | None:
     """How the best answer's engine starts: of a search under load, the best of those simulated. given: the arguments of
     the search; named: what the command calls the model (default: as it is named)."""
     given = {**defaults("search_serve"), **{k: v for k, v in given.items() if v is not None}}
     if found.best is None:
         return None
-    confirmed = getattr(found, "chosen", None)
-    chosen = dict(confirmed.candidate.inputs if confirmed else found.best.inputs)
-    under_load = hasattr(found, "confirmed")
-    if under_load:
-        chosen["batch"] = confirmed.load if confirmed and found.kind == "concurrency" else chosen.get("concurrency", 0)
-    if "engine.token_budget" in chosen:
-        chosen["token_budget"] = chosen["engine.token_budget"]
-    rest = {k: given[k] for k in ("gpu", "engine", "quant", "cluster") if k in given}
-    known = ("gpu", "engine", "quant", "cluster")
-    one: dict[str, Any] = {k: v for k, v in (rest | chosen).items() if k in known and v is not None}
-    for name in ("cpu_layers", "cpu_experts"):  # of which one engine runs all points
-        one[name] = int(np.max(given[name]))
-    told = {k: chosen.get(k, v) for k, v in (given["sets"] or {}).items() if k.startswith("engine.")}
-    sets = {k: v for k, v in told.items() if not isinstance(v, list | tuple)}
-    one = {k: v[0] if isinstance(v, list) else v for k, v in one.items()}
-    s = build_inference(model=model, **one, sets=sets, alone=False).scenario
-    beside = ("guesses", "draft", "adapters", "adapter_rank", "cpu_layers", "cpu_experts")
-    chosen = {**{k: given[k] for k in beside if not isinstance(given.get(k), list | None)}, **chosen}
+    best = inputs_of(found)
+    s = scenario_of(model, best, given)
+    chosen = {**{k: given[k] for k in BESIDE if not isinstance(given.get(k), list | None)}, **best}
     if chosen.get("draft"):
         named_so, guesses = chosen["draft"], load_model(chosen["draft"])
         own = s.engine.command.weights and weights_for(named_so, guesses, s.quant, s.engine).name
         chosen["draft"] = own or home_of(named_so, guesses) or named_so
-    longest = given["prompt"] + given["output"]
-    if under_load:
-        longest = math.floor(longest * given["spread"][1])
     if chosen.get("cpu_layers"):
         chosen["layers"] = int(s.model.layers) - int(chosen["cpu_layers"])
+    longest = given["prompt"] + given["output"]
+    if hasattr(found, "confirmed"):
+        longest = math.floor(longest * given["spread"][1])
     name = named or getattr(model, "name", str(model))
+    one = partial(start, name, s.model, s.engine, s.quant, length=int(longest))
     if "prefill_replicas" not in chosen:
-        return start(name, s.model, s.engine, s.quant, chosen, int(longest))
+        return one(chosen)
     split = {k: chosen[f"prefill_{k}"] for k in ("tp", "pp", "dp", "ep")}
-    before = start(name, s.model, s.engine, s.quant, {**chosen, **split, "role": "prefill"}, int(longest))
-    after = start(name, s.model, s.engine, s.quant, {**chosen, "role": "decode"}, int(longest))
+    before, after = one({**chosen, **split, "role": "prefill"}), one({**chosen, "role": "decode"})
     if before is None or after is None:
         return None
     before = replace(before, replicas=int(chosen["prefill_replicas"]))
     return replace(after, replicas=int(chosen["replicas"]), before=before)
+
+
+def inputs_of(found: Any) -> dict[str, Any]:
+    """Inputs of a search's answer: of one under load those of the best that was simulated, whose load is the batch."""
+    confirmed = getattr(found, "chosen", None)
+    best = dict(confirmed.candidate.inputs if confirmed else found.best.inputs)
+    if hasattr(found, "confirmed"):
+        best["batch"] = confirmed.load if confirmed and found.kind == "concurrency" else best.get("concurrency", 0)
+    if "engine.token_budget" in best:
+        best["token_budget"] = best["engine.token_budget"]
+    return best
+
+
+def scenario_of(model: str | Model, best: Mapping[str, Any], given: Mapping[str, Any]) -> Scenario:
+    """The model, engine and scheme of a search's answer; of arguments that list several, without one in it, the first.
+    Layers and experts on the host are as many as the most asked for, since one engine runs all points."""
+    asked = {k: given[k] for k in MACHINE if k in given}
+    one = {
+        k: v[0] if isinstance(v, list) else v for k, v in {**asked, **best}.items() if k in MACHINE and v is not None
+    }
+    away = {k: int(np.max(given[k])) for k in ("cpu_layers", "cpu_experts")}
+    told = {k: best.get(k, v) for k, v in (given["sets"] or {}).items() if k.startswith("engine.")}
+    sets = {k: v for k, v in told.items() if not isinstance(v, list | tuple)}
+    return build_inference(model=model, **one, **away, sets=sets, alone=False).scenario
 
 
 def start(

@@ -237,14 +237,12 @@ def energy(run: Run) -> float:
     for pool in run.pools:
         c = pool.table.components
         decode, prefill = energy_fit(c)
-        m = c.scenario.mapping
-        ranks = float(m.tp * m.cp)  # the tables hold one rank of the tensor group, all stages
         device = c.scenario.cluster.device
         joules += float(device.idle) * run.duration * pool.gpus * pool.replicas
         for r in (r for r in run.replicas if r.table is pool.table and r.role == pool.role):
             steps, did = r.decoding.steps * pool.table.ranks, r.meter
-            joules += ranks * float(decode @ np.array([steps, did.sequence_steps, did.context_steps]))
-            joules += ranks * float(prefill @ np.array([did.prefill_passes, did.prefill_tokens, did.prefill_pairs]))
+            joules += c.ranks * float(decode @ np.array([steps, did.sequence_steps, did.context_steps]))
+            joules += c.ranks * float(prefill @ np.array([did.prefill_passes, did.prefill_tokens, did.prefill_pairs]))
     return joules
 
 

@@ -49,7 +49,7 @@ def blocks(served: Served, values: dict[str, Any]) -> list[Block]:
         ("output tokens/s", count(values["output_tokens_per_s"])),
         ("  per GPU", count(values["output_tokens_per_s_per_gpu"])),
         ("goodput (requests/s)", count(values["goodput_per_s"])),
-        ("USD per million tokens", dollars(values["cost_usd_per_million_tokens"]) if values["finished"] else "-"),
+        ("USD per 1M output tokens", dollars(values["cost_usd_per_million_tokens"]) if values["finished"] else "-"),
         ("energy per token", text(values["energy_j_per_token"], "J") if values["finished"] else "-"),
     ]
     right = [

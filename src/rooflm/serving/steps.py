@@ -26,6 +26,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import most_in_flight
 from rooflm.estimate.memory import stage_share
 from rooflm.estimate.offloaded import decode_seconds, device_part, prompt_seconds
+from rooflm.estimate.request import every_pass
 from rooflm.estimate.step import (
     NO_EXPERTS,
     Experts,
@@ -143,6 +144,12 @@ class Components:
     draft: float = 0.0
     experts: Experts = NO_EXPERTS
     mixed: Array | float = 0.0
+
+    @property
+    def ranks(self) -> float:
+        """Devices of a stage that work on a sequence together, of which the tables are those of one."""
+        m = self.scenario.mapping
+        return float(m.tp * m.cp)
 
 
 def factor_name(t: Timed) -> str:
@@ -327,8 +334,7 @@ class StepTable:
         self.copied, self.ahead = float(e.host.copied), e.host.ahead
         stages = int(np.max(s.mapping.pp))
         self.apart = bool(e.host.ahead) and int(np.max(s.mapping.tp * s.mapping.cp)) * stages > 1
-        sent = stages * (stages > 1)  # messages of a pass, the one back to the first stage among them
-        self._step = float(e.host.step + sent * e.host.message + e.host.remote * (np.max(s.mapping.tp) > 1))
+        self._step = float(np.max(every_pass(s, e)))
         self._sequence, self._overlap = float(e.host.sequence), e.host.overlap
         self._listed = float(e.host.listed / e.room.block)
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}

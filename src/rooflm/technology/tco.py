@@ -127,8 +127,12 @@ def usd_per_second(b: Bill, power: Num, p: Prices) -> Num:
     >>> b = Bill(0, 0, 0, 0, 30_000.0); round(float(usd_per_second(b, 1000.0, Prices())) * 3600, 2)
     1.39
     """
-    capital = b.capital * (1.0 / p.years + p.upkeep) / (HOURS * 3600.0 * p.duty)
-    return capital + (power + p.host_power) * p.pue * p.electricity / 3.6e6
+    return tco(b, 1.0, power, p)["total"] / in_use(p)
+
+
+def in_use(p: Prices) -> Num:
+    """Seconds that a device is used until it is written off."""
+    return p.years * HOURS * 3600.0 * p.duty
 
 
 def tco(b: Bill, devices: Num, power: Num, p: Prices) -> dict[str, Num]:
@@ -137,8 +141,7 @@ def tco(b: Bill, devices: Num, power: Num, p: Prices) -> dict[str, Num]:
     >>> d = tco(Bill(0, 0, 0, 0, 30_000.0), 8, 1000.0, Prices()); round(float(d["total"] / d["capital"]), 2)
     1.3
     """
-    seconds = p.years * HOURS * 3600.0 * p.duty
     capital = b.capital * devices
-    energy = devices * (power + p.host_power) * p.pue * seconds / 3.6e6 * p.electricity
+    energy = devices * (power + p.host_power) * p.pue * in_use(p) / 3.6e6 * p.electricity
     upkeep = capital * p.upkeep * p.years
     return {"capital": capital, "upkeep": upkeep, "electricity": energy, "total": capital + upkeep + energy}

@@ -449,26 +449,30 @@ def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: l
 def fill_inference(kwargs: dict[str, Any], task: str, metric: str, assumed: list[str]) -> None:
     """What a row of inference may leave out, with its default said: one sequence, the command's own lengths."""
     if task == SERVE:
-        for name in ("batch", "cached"):
-            kwargs.pop(name, None)
-        if kwargs.get("rate") == math.inf:
-            del kwargs["rate"]
-            if "concurrency" not in kwargs:
-                kwargs["concurrency"] = kwargs["requests"] = kwargs.get("requests") or BURST
-        if not {"concurrency", "rate", "trace"} & kwargs.keys():
-            assumed.append("load not stated: as many clients as the server runs")
-            kwargs["concurrency"] = "max"
+        fill_load(kwargs, assumed)
     elif not kwargs.get("batch"):
         kwargs["batch"] = 1
         assumed.append("batch not stated: 1")
-    usual = {"prompt": 512, "output": 1 if mean_of(metric) in ("ttft", "prefill_tokens_per_s") else 128}
-    for name, value in usual.items():
+    of_prompts = mean_of(metric) in ("ttft", "prefill_tokens_per_s")
+    for name, value in {"prompt": 512, "output": 1 if of_prompts else 128}.items():
         if not kwargs.get(name):
             kwargs[name] = value
-            if (name, mean_of(metric)) not in (("output", "ttft"), ("output", "prefill_tokens_per_s")):
-                assumed.append(f"{name} not stated: {value}")
+            assumed += [] if name == "output" and of_prompts else [f"{name} not stated: {value}"]
     if kwargs.get("cached", 0) >= kwargs["prompt"]:
         raise Unusable("cached is not below prompt")
+
+
+def fill_load(kwargs: dict[str, Any], assumed: list[str]) -> None:
+    """The load of a row whose users come and go: all at once at an infinite rate, or as many clients as run."""
+    for name in ("batch", "cached"):
+        kwargs.pop(name, None)
+    if kwargs.get("rate") == math.inf:
+        del kwargs["rate"]
+        if "concurrency" not in kwargs:
+            kwargs["concurrency"] = kwargs["requests"] = kwargs.get("requests") or BURST
+    if not {"concurrency", "rate", "trace"} & kwargs.keys():
+        assumed.append("load not stated: as many clients as the server runs")
+        kwargs["concurrency"] = "max"
 
 
 def fill_training(kwargs: dict[str, Any], assumed: list[str]) -> None:

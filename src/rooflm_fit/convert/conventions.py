@@ -32,6 +32,17 @@ def megatron_model_flops(batch: Num, seq: Num, layers: Num, hidden: Num, vocab: 
     return 72 * batch * seq * layers * hidden**2 * (1 + seq / (6 * hidden) + vocab / (12 * layers * hidden))
 
 
+def causal_model_flops(batch: Num, seq: Num, params: Num, layers: Num, hidden: Num) -> Num:
+    """Model FLOPs a step: 6 a token and parameter, and half of attention's pairs, 6 s l h a token.
+
+    Source: Chowdhery et al. 2022 (PaLM, arXiv 2204.02311) appendix B (6 N + 12 L H Q T), with half of its pairs.
+
+    >>> causal_model_flops(1, 2, 10, 3, 4) == 2 * (60 + 6 * 3 * 4 * 2)
+    True
+    """
+    return batch * seq * (6 * params + 6 * layers * hidden * seq)
+
+
 def megatron_halved_flops(batch: Num, seq: Num, model: Model) -> Num:
     """Model FLOPs a step as Megatron-LM prints them since 2024: 6 a token and active parameter (the head counts, the
     input's table does not), and half of attention's pairs, 3 s heads (width of keys + of values) a token and layer.

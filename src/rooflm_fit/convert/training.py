@@ -23,7 +23,12 @@ from rooflm_fit.convert.cells import (
     slug,
     text,
 )
-from rooflm_fit.convert.conventions import megatron_halved_flops, megatron_hardware_flops, megatron_model_flops
+from rooflm_fit.convert.conventions import (
+    causal_model_flops,
+    megatron_halved_flops,
+    megatron_hardware_flops,
+    megatron_model_flops,
+)
 from rooflm_fit.convert.finetuning import ADAPTERS, adapters_of, litgpt, longest, tuned
 from rooflm_fit.convert.golden import PROXIES, golden, told_sizes
 from rooflm_fit.convert.training_facts import Run, inputs, run_facts, schedule_of
@@ -341,7 +346,7 @@ def _convention_flops(row: Row, about: Source, metric: str, batch: float, seq: f
     sizes = [number(row, k) for k in ("layers", "hidden", "vocab")]
     params = number(row, "params_b")
     if about.convention == "causal" and metric == "tflops_per_gpu" and params and sizes[0] and sizes[1]:
-        return batch * seq * (6e9 * params + 6 * sizes[0] * sizes[1] * seq)
+        return float(causal_model_flops(batch, seq, 1e9 * params, sizes[0], sizes[1]))
     hardware = about.convention == "hardware" and metric in ("tflops_per_gpu", "hfu")
     model = about.convention == "model" and metric in ("tflops_per_gpu", "mfu")
     if not all(s and s > 0 for s in sizes) or not (hardware or model):

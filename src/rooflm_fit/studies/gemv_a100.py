@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from rooflm.kernels.constants import lookup
-from rooflm_fit.common import error
+from rooflm_fit.common import error, ideal_gemm_time
 from rooflm_fit.gemm import Table, load_tables, predict
 
 EDGES = (0, 1e6, 4e6, 16e6, 64e6, 256e6, 4e9)
@@ -30,7 +30,8 @@ def predictions(table: Table) -> pd.DataFrame:
     """Rows, bytes moved, and seconds measured, by roofline and by formula."""
     g, found = table.device, lookup("gemm", table.gpu, "ampere", table.engine, table.dtype)
     moved = 2.0 * (table.m * table.k + table.k * table.n + table.m * table.n)
-    roofline = np.maximum(2.0 * table.m * table.n * table.k / g.peak(table.dtype), moved / g.bandwidth)
+    roofline = ideal_gemm_time(table.m, table.n, table.k, weight_bytes=2.0, act_bytes=2.0, out_bytes=2.0,
+                               peak=g.peak(table.dtype), bandwidth=g.bandwidth)  # fmt: skip
     return pd.DataFrame(
         {"m": table.m, "bytes": moved, "measured": table.time, "roofline": roofline, "aside": table.aside,
          "formula": predict(table, found.row.constants), "full": moved / g.bandwidth}

@@ -137,6 +137,8 @@ def test_quantisation_is_kept(quantisation: dict[str, Any], expected: str, tmp_p
         ({"num_attention_heads": "32"}, "num_attention_heads is '32', but it must be a whole number of at least 1"),
         ({"num_hidden_layers": -3}, "num_hidden_layers is -3, but it must be a whole number of at least 1"),
         ({"hidden_size": 0}, "hidden_size is 0, but it must be a whole number of at least 1"),
+        ({"vocab_size": 1e30}, "vocab_size is 1e+30, but it must be a whole number of at most 1,099,511,627,776"),
+        ({"sliding_window": -4096}, "sliding_window is -4096, but it must be a whole number of at least 1"),
         ({"vocab_size": float("nan")}, "vocab_size is nan, but it must be a whole number of at least 1"),
         ({"hidden_size": 4097}, "num_attention_heads is 64, but it must divide hidden_size 4097 without a head_dim"),
         ({"num_key_value_heads": 7}, "kv_heads 7"),

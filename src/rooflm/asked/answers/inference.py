@@ -196,13 +196,14 @@ def _embedded(e: InferenceEstimate) -> list[tuple[str, str, str]]:
 def _detail(e: InferenceEstimate) -> list[Block]:
     """Memory, cost, communication and parts."""
     head = e.scenario.model.head
+    kind = "output" if head else "prompt"
     cost = [
         ("MFU (prefill)", percent(e.prefill_mfu)),
         *([("MBU (decode)", percent(e.decode_mbu))] if head else []),
         ("GPU busy", percent(e.busy)),
         ("power per GPU", text(float(e.power), "W")),
-        (f"energy per {'output' if head else 'prompt'} token", text(float(e.energy_per_token), "J")),
-        ("USD per million tokens", dollars(e.cost_per_million_tokens)),
+        (f"energy per {kind} token", text(float(e.energy_per_token), "J")),
+        (f"USD per 1M {kind} tokens", dollars(e.cost_per_million_tokens)),
     ]
     bounds = [(k, BOUND.get(str(v), str(v))) for k, v in e.bound.items()]
     sent = [(k.replace("decode", "decode step"), text(float(e.comm_bytes[k]), "B")) for k in e.bound]

@@ -60,7 +60,9 @@ class Config:
         if isinstance(value, list) and value:
             value = value[self.at] if self.at is not None and self.at < len(value) else common_value(value)
         whole = isinstance(value, int) and not isinstance(value, bool)
-        if not whole or not least <= value <= _MOST:
+        if isinstance(value, int | float) and value > _MOST:
+            raise self.bad(key, f"a whole number of at most {_MOST:,}")
+        if not whole or value < least:
             raise self.bad(key, f"a whole number of at least {least}")
         return int(value)
 

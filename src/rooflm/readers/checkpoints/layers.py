@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from rooflm.catalogue.model import (
     INF,
@@ -19,6 +19,7 @@ from rooflm.catalogue.model import (
 )
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.config import Config
+from rooflm.units import Num
 
 MOST_LAYERS = 10_000
 _ENDLESS = 2**40
@@ -86,7 +87,7 @@ def _kind_by_rule(c: Config, i: int, layers: int) -> str:
     if c.has("mamba_n_heads") and not c.family.layers:
         return "recurrent"
     rule = c.family.window
-    if rule == "never" or not c.has("window"):
+    if not c.has("window") or not c.number("window") or rule == "never":
         return "full"
     period = c.number("sliding_window_pattern", 0, 0) or c.number("_sliding_window_pattern", 0, 0)
     if rule == "late":
@@ -328,53 +329,52 @@ def layers_differ(c: Config) -> bool:
     return any(c.get(k) is not None for k in named) or any(isinstance(c.get(k), list) for k in sized)
 
 
+class Sizes(NamedTuple):
+    """What corrections count with: hidden values, layers, and how many layers have each plain mixer and each scan."""
+
+    hidden: int
+    layers: int
+    plain: list[tuple[Num, Attention]]
+    scans: list[tuple[Num, LinearAttention]]
+
+
+def _opt(c: Config, n: Sizes) -> int:
+    """OPT's: products to and from a narrower token table; no last norm where norms follow the products."""
+    narrow = c.number("word_embed_proj_dim", n.hidden)
+    table = (narrow - n.hidden) * c.number("vocab") + 2 * narrow * n.hidden if narrow != n.hidden else 0
+    return table - (0 if c.flag("do_layer_norm_before?") else 2 * n.hidden)
+
+
+EXTRA: dict[str, Callable[[Config, Sizes], Any]] = {
+    "embedding_norm": lambda _, n: 2 * n.hidden,
+    "plain_embedding_norm": lambda _, n: n.hidden,
+    "one_norm_less": lambda _, n: -n.hidden,
+    "no_final_norm": lambda _, n: -2 * n.hidden,
+    "no_norm_weights": lambda _, n: -(2 * n.layers + 1) * n.hidden,  # the norms are there, without weights
+    "wide_qk_norm": lambda _, n: sum(m * (a.heads + a.kv_heads - 2) * a.head_dim for m, a in n.plain if a.qk_norm),
+    "sinks": lambda _, n: sum(m * a.heads for m, a in n.plain),
+    "window_sinks": lambda _, n: sum(m * a.heads for m, a in n.plain if a.window != INF),
+    "head_gates": lambda c, n: c.flag("use_attention_gate") * sum(m * a.heads * n.hidden for m, a in n.plain),
+    "full_gates": lambda _, n: sum(  # decay and output gate of full rank, not through a low one
+        m * 2 * (n.hidden * a.heads * a.head_dim - a.head_dim * (n.hidden + a.heads * a.head_dim)) for m, a in n.scans
+    ),
+    "jamba": lambda c, n: sum(m for m, _ in n.scans) * (-(-n.hidden // 16) + 2 * c.number("mamba_d_state")),
+    "kinds_of_text": lambda c, n: c.number("type_vocab_size", 2, 0) * n.hidden,
+    "pooler": lambda _, n: n.hidden**2 + n.hidden,
+    # of positions, in all layers alike (MPNet)
+    "shared_biases": lambda c, _: c.number("relative_attention_num_buckets", 32) * c.number("heads"),
+    "last_bias": lambda _, n: n.layers * n.hidden,  # of the feed-forward's second product alone
+    "opt": _opt,
+}  # fmt: skip
+"""A family's named correction (`extra` of families.toml) -> parameters that no shape of a block counts."""
+
+
 def extra_params(c: Config, made: tuple[Block, ...]) -> int:
     """Parameters outside the blocks' own shapes, by the family's named corrections."""
-    hidden, named, total = c.number("hidden"), c.family.extra, 0
     plain = [(b.count, b.mixer) for b in made if isinstance(b.mixer, Attention)]
     scans = [(b.count, b.mixer) for b in made if isinstance(b.mixer, LinearAttention)]
-    layers = int(sum(b.count for b in made))
-    if "embedding_norm" in named:
-        total += 2 * hidden
-    if "wide_qk_norm" in named:
-        total += int(sum(n * (a.heads + a.kv_heads - 2) * a.head_dim for n, a in plain if a.qk_norm))
-    if "sinks" in named:
-        total += int(sum(n * a.heads for n, a in plain))
-    if "window_sinks" in named:
-        total += int(sum(n * a.heads for n, a in plain if a.window != INF))
-    if "jamba" in named:
-        rank, state = -(-hidden // 16), c.number("mamba_d_state")
-        total += int(sum(n for n, _ in scans)) * (rank + 2 * state)
-    if "no_norm_weights" in named:  # the norms are there, without weights
-        total -= (2 * layers + 1) * hidden
-    if "no_final_norm" in named:
-        total -= 2 * hidden
-    total += hidden * (("plain_embedding_norm" in named) - ("one_norm_less" in named))
-    if "head_gates" in named and c.flag("use_attention_gate"):
-        total += int(sum(n * a.heads * hidden for n, a in plain))
-    if "full_gates" in named:  # decay and output gate of full rank, not through a low one
-        total += int(sum(n * 2 * (hidden * a.heads * a.head_dim - a.head_dim * (hidden + a.heads * a.head_dim))
-                         for n, a in scans))  # fmt: skip
-    return total + other_embeddings(c, layers)
-
-
-def other_embeddings(c: Config, layers: int) -> int:
-    """Embedding parameters other than the token table: those of encoders (types, positions) and of OPT."""
-    hidden, named, total = c.number("hidden"), c.family.extra, 0
-    if "kinds_of_text" in named:
-        total += c.number("type_vocab_size", 2, 0) * hidden
-    if "pooler" in named:
-        total += hidden**2 + hidden
-    if "shared_biases" in named:  # of positions, in all layers alike (MPNet)
-        total += c.number("relative_attention_num_buckets", 32) * c.number("heads")
-    if "last_bias" in named:  # of the feed-forward's second product alone
-        total += layers * hidden
-    if "opt" in named:
-        narrow = c.number("word_embed_proj_dim", hidden)
-        if narrow != hidden:
-            total += (narrow - hidden) * c.number("vocab") + 2 * narrow * hidden
-        total -= 0 if c.flag("do_layer_norm_before?") else 2 * hidden
-    return total
+    sizes = Sizes(c.number("hidden"), int(sum(b.count for b in made)), plain, scans)
+    return sum(int(rule(c, sizes)) for name, rule in EXTRA.items() if name in c.family.extra)
 
 
 def matrices(made: tuple[Block, ...]) -> int:
