@@ -67,7 +67,7 @@ def test_two_cards_have_two_prices(capsys: pytest.CaptureFixture[str]) -> None:
     told = given.values()["price_basis"]
     assert "h100-sxm-80gb 2 USD an hour (as given)" in told and "l4 0.7 USD an hour (rough" in told
     assert main(["serve", MODEL, "--gpu", "h100", "--concurrency", "2", "--prefill-price", "1"]) == 2
-    assert "prefill_price is of prefill_gpu" in capsys.readouterr().err
+    assert "prefill_price has no effect without prefill_gpu" in capsys.readouterr().err
     found = rooflm.search_serve(MODEL, gpu="h100", gpus=2, concurrency=8, prompt=64, output=8, pools=True,
                                 prefill_gpu="l4", price=2.0, prefill_price=0.5, confirm=0)  # fmt: skip
     pools = [c for c in found.top if "prefill_replicas" in c.inputs]
@@ -100,7 +100,7 @@ def test_two_cards_of_ones_own_have_two_purchase_prices(capsys: pytest.CaptureFi
     rented = rooflm.search_serve(MODEL, **ask, prefill_purchase=2500.0, electricity=0.0)
     assert "rtx-4090 0.45 USD an hour (rough" in rented.prices and "l4 0.08912" in rented.prices
     assert main(["serve", MODEL, "--gpu", "h100", "--concurrency", "2", "--prefill-purchase", "1"]) == 2
-    assert "prefill_purchase is of prefill_gpu" in capsys.readouterr().err
+    assert "prefill_purchase has no effect without prefill_gpu" in capsys.readouterr().err
 
 
 def test_what_is_of_one_card_is_said_as_its_own(capsys: pytest.CaptureFixture[str]) -> None:
