@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rooflm.catalogue.command import Command
 from rooflm.catalogue.engine import GROUPS, PLACES, ServerOptions
 from rooflm.catalogue.fields import About, abouts
 from rooflm.cli.schemas import SCHEMAS, schema
+from rooflm.readers.command import Command
 from rooflm.readers.engines import ABOUT
 from rooflm.readers.tables import bounds_text
 from rooflm.sweep.files import write_text

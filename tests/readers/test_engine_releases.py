@@ -12,6 +12,7 @@ import rooflm
 from rooflm.asked.assumed import build_for, built_for, other_releases
 from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError, UnknownNameError
+from rooflm.readers.command import command_of
 from rooflm.readers.devices import load_device
 from rooflm.readers.engine_releases import out_of_range, rows_of_releases, span
 from rooflm.readers.engines import load_engine
@@ -199,7 +200,7 @@ def test_an_engine_that_is_built_for_a_card_is_not_told() -> None:
 
 def test_a_build_for_amd_is_published_in_an_image_of_its_own() -> None:
     for name in ("vllm-rocm", "vllm-0.8-rocm", "sglang-rocm", "sglang-0.5.5-rocm", "sglang-0.5.10-rocm"):
-        assert "roc" in load_engine(name).command.image
+        assert "roc" in command_of(load_engine(name)).image
 
 
 @pytest.mark.parametrize("plain", ["vllm", "sglang"])

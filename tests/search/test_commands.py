@@ -17,11 +17,11 @@ import yaml
 
 import rooflm
 from rooflm.catalogue.abilities import listed
-from rooflm.catalogue.command import Command
 from rooflm.catalogue.fields import abouts
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.command import Command, command_of
 from rooflm.readers.engines import engine_names, load_engine
 from rooflm.readers.rows import raw_row
 from rooflm.readers.schemes import PRESETS, parse_quant
@@ -49,7 +49,7 @@ def parser_of(engine: str) -> str:
     return parser_of(other)
 
 
-SERVERS = sorted(n for n in engine_names() if load_engine(n).command.start and not load_engine(n).family)
+SERVERS = sorted(n for n in engine_names() if command_of(load_engine(n)).start and not load_engine(n).family)
 
 
 def test_an_option_goes_where_its_word_says() -> None:
@@ -74,7 +74,7 @@ def test_an_option_goes_where_its_word_says() -> None:
 
 @pytest.mark.parametrize("engine", [n for n in SERVERS if not n.startswith("ollama")])  # told by its environment
 def test_every_flag_is_one_of_the_parsers(engine: str) -> None:
-    command = load_engine(engine).command
+    command = command_of(load_engine(engine))
     texts = [getattr(command, name) for name, about in abouts(Command).items() if about.kind == "word"]
     flags = {flag for text in texts for flag in re.findall(r"(?<!\S)--([\w-]+)", text)}
     assert flags and flags <= PARSERS[parser_of(engine)]
@@ -124,7 +124,7 @@ TRAINED: tuple[dict[str, Any], ...] = (
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_flag_of_a_trainer_is_one_of_its_parsers(program: str) -> None:
     seen: set[str] = set()
-    for engine in (e for n in engine_names() if (e := load_engine(n)).command.train == program):
+    for engine in (e for n in engine_names() if command_of(e := load_engine(n)).train == program):
         for model, split, more in itertools.product(("llama-3.1-8b", "deepseek-v3", "gpt3-175b", "qwen3-32b"), SPLITS,
                                                     TRAINED):  # fmt: skip
             fixed = {"batch": 64, "seq": 4096, "gpus": 64, "node": 8, "tokens": 1e9, "home": "X/Y", **more}
@@ -206,7 +206,7 @@ def test_commands_of_the_searches(capsys: pytest.CaptureFixture[str]) -> None:
 def test_commands_that_checkpoint_whole_layers_or_none_mean_the_core(name: str) -> None:
     """A switch alone cannot ask for torchtitan's policy, so its memory is not promised."""
     engine = load_engine(name)
-    if engine.command.train in ("trl", "unsloth", "axolotl"):
+    if command_of(engine).train in ("trl", "unsloth", "axolotl"):
         assert engine.habits.selective == "core"
 
 
@@ -343,7 +343,7 @@ def paths(part: Any, at: str = "") -> set[str]:
     return {p for v in part for p in paths(v, at)} if isinstance(part, list) else {f"{at}:{type(part).__name__}"}
 
 
-@pytest.mark.parametrize("engine", [n for n in SERVERS if load_engine(n).command.image])
+@pytest.mark.parametrize("engine", [n for n in SERVERS if command_of(load_engine(n)).image])
 def test_deployment_files_hold_what_their_schemas_have(engine: str) -> None:
     table = tomllib.loads((Path(__file__).parent / "deployed.toml").read_text(encoding="utf-8"))
     m, e = load_model("llama-3.1-8b"), load_engine(engine)

@@ -10,7 +10,6 @@ from operator import attrgetter
 from typing import Any, ClassVar, Protocol
 
 from rooflm.catalogue.abilities import Abilities
-from rooflm.catalogue.command import Command
 from rooflm.catalogue.fields import EACH, abouts, count, each, flag, formula, named, number, shapes, share, sizes, word
 from rooflm.shown.records import engine_line
 from rooflm.units import Num
@@ -387,7 +386,8 @@ class Engine:
     factors: Factors = Factors()
     abilities: Abilities = Abilities()  # noqa: RUF009  frozen, so one for all is right
     server: ServerOptions = ServerOptions()
-    command: Command = Command()  # noqa: RUF009  frozen, so one for all is right
+    command: object = None
+    """How it is started (`readers.command`), which no prediction reads."""
     residuals: Correction | None = None
     """One's own measurements over the predictions, from the engine's own file."""
 

@@ -9,13 +9,13 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from rooflm.asked.arguments import EVERY, KINDS, Argument, arguments
-from rooflm.catalogue.command import Command
 from rooflm.catalogue.engine import ServerOptions
 from rooflm.catalogue.fields import About, abouts
 from rooflm.catalogue.hardware import DTYPES, Cluster, Derating, Device, Link, Measured, Memory
 from rooflm.catalogue.model import FEED_FORWARDS, MIXERS, Block, Model
 from rooflm.cli.options import SHELL
 from rooflm.readers import quantities
+from rooflm.readers.command import Command
 from rooflm.readers.engines import ABOUT
 from rooflm.readers.own_card import SHORT
 from rooflm.readers.tables import bounds_text

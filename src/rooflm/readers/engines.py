@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rooflm.catalogue.abilities import KINDS, listed
-from rooflm.catalogue.command import Command
 from rooflm.catalogue.engine import BY_CARD, GROUPS, PLACES, Engine, ServerOptions
 from rooflm.catalogue.fields import About, abouts
 from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.kernels.constants import entries_of
+from rooflm.readers.command import Command, command_of
 from rooflm.readers.residuals import parse
 from rooflm.readers.rows import (
     Description,
@@ -118,7 +118,7 @@ def engines_of_adapters() -> tuple[str, ...]:
     ('sglang', 'trtllm', 'vllm')
     """
     rows = [e for e in map(load_engine, engine_names()) if not e.family and e.abilities.many_adapters]
-    return tuple(e.name for e in rows if e.command.lora)
+    return tuple(e.name for e in rows if command_of(e).lora)
 
 
 def row_of(name: str, above: tuple[str, ...] = ()) -> Row:
@@ -165,7 +165,7 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     server: dict[str, Any] = {by_card: "" for by_card, limit in BY_CARD.items() if limit in limits}
     server |= values_of(ServerOptions, about.server, label, "server")
     values["server"] = replace(base.engine.server, **server)
-    values["command"] = replace(base.engine.command, **values_of(Command, about.command, label, "command"))
+    values["command"] = replace(command_of(base.engine), **values_of(Command, about.command, label, "command"))
     known = extra_table(name, "residuals")
     if known is not None:
         values["residuals"] = parse(known, label)

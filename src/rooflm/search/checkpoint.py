@@ -11,6 +11,7 @@ from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.readers import rows as catalogue
+from rooflm.readers.command import command_of
 from rooflm.readers.released import hub_id, published
 from rooflm.readers.schemes import without_cache
 
@@ -53,7 +54,7 @@ def weights_for(named: str, model: Model, quant: Quant, engine: Engine) -> Weigh
     home = home_of(named, model) or f"./{model.name}"
     stem = home.rstrip("/").rpartition("/")[2]
     asked, wide = without_cache(quant.name), quant.weight_bits >= 16
-    if engine.command.weights == "gguf":
+    if command_of(engine).weights == "gguf":
         if home.lower().endswith(".gguf"):
             return Weights(home)
         kind = "F16" if wide else asked.upper().replace("-", "_")
@@ -70,7 +71,7 @@ def weights_for(named: str, model: Model, quant: Quant, engine: Engine) -> Weigh
     if found:
         return Weights(found)
     eight = quant.weight_bits == 8 and quant.act_bits == 8 and quant.kind != "int" and not quant.block
-    if eight and engine.command.fp8 and not model.quant:
+    if eight and command_of(engine).fp8 and not model.quant:
         return Weights(home, online=True)
     name = f"./{stem}-{asked}"
     return Weights(name, note=f"{name}: put a checkpoint in {asked} there, or its hub id here; {home} is {own}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rooflm.errors import RooflmError
+from rooflm.readers.command import command_of
 from rooflm.readers.rows import DATA
 from rooflm.search.serve_command import OPTIONS, Start
 
@@ -57,7 +58,7 @@ def servers(begun: Start) -> list[Server]:
 def deployment_text(path: str, begun: Start, vendor: str, node: int, apart: bool = False) -> str:
     """The file's text. vendor: of the devices; node: how many of them one machine has; apart: the prefill servers run
     on another card. RooflmError for what no container of one machine runs."""
-    c, compose = begun.engine.command, re.match(r"(docker-)?compose", Path(path).name) is not None
+    c, compose = command_of(begun.engine), re.match(r"(docker-)?compose", Path(path).name) is not None
     if not c.image:
         raise RooflmError(f"engine {begun.engine.name} has no container image that is known: --deploy needs one")
     if vendor.lower() not in _asked():
@@ -80,7 +81,7 @@ def deployment_text(path: str, begun: Start, vendor: str, node: int, apart: bool
 
 def _words(begun: Start) -> list[str]:
     """The server's words with what makes it reachable, its file of options at the root."""
-    host = begun.engine.command.host.format(port=begun.engine.command.port)
+    host = command_of(begun.engine).host.format(port=command_of(begun.engine).port)
     return [f"/{OPTIONS}" if word == OPTIONS else word for word in (*begun.words, *host.split())]
 
 
@@ -100,13 +101,13 @@ def _name(begun: Start) -> str:
 
 def _own_environment(begun: Start) -> list[str]:
     """Variables of a server: those of its command, and of a pool's."""
-    pool = begun.engine.command.pool_env.split("\n") if begun.role else []
+    pool = command_of(begun.engine).pool_env.split("\n") if begun.role else []
     return [*begun.environment, *(line for line in pool if line)]
 
 
 def compose_document(begun: Start, vendor: str) -> dict[str, Any]:
     """Docker Compose: a service a server, with devices of its own, cache and options; and of pools their router."""
-    c, asked, each = begun.engine.command, _asked()[vendor.lower()], servers(begun)
+    c, asked, each = command_of(begun.engine), _asked()[vendor.lower()], servers(begun)
     document: dict[str, Any] = {"services": {}}
     for i, (name, start, first) in enumerate(each):
         local = _model(start)
@@ -148,7 +149,7 @@ def _router(begun: Start, each: Sequence[Server]) -> list[str]:
 
 def manifests(begun: Start, vendor: str) -> list[dict[str, Any]]:
     """Kubernetes: a Deployment and its Service; of pools one of each a server, and the router's."""
-    c = begun.engine.command
+    c = command_of(begun.engine)
     if begun.before is None:
         return _manifest(_name(begun), begun, vendor, begun.replicas)
     each = servers(begun)
@@ -180,7 +181,7 @@ def _variable(text: str) -> dict[str, Any]:
 
 def _manifest(name: str, begun: Start, vendor: str, replicas: int) -> list[dict[str, Any]]:
     """Equal servers: a Deployment, its Service, and a ConfigMap where the engine takes options by a file."""
-    c, local = begun.engine.command, _model(begun)
+    c, local = command_of(begun.engine), _model(begun)
     words = [f"/weights/{Path(w).name}" if _local(w) else w for w in _words(begun)]
     token = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token", "optional": True}}}
     mounts = [{"name": "shm", "mountPath": "/dev/shm"},

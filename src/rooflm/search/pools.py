@@ -20,6 +20,7 @@ from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use
 from rooflm.estimate.step import a_million
+from rooflm.readers.command import command_of
 from rooflm.scenario.rules import divisors
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
 from rooflm.search.space import Grid
@@ -201,8 +202,8 @@ def grids_of(
         arguments = {k: v for k, v in (fixed | names).items() if v is not None}
         plain = {k: v for k, v in arguments.items() if k not in OF_POOLS}
         scenario = build_inference(batch=1, alone=False, **nest(plain)).scenario
-        engines[scenario.engine.name] = scenario.engine.command.pools
-        if not scenario.engine.command.pools:
+        engines[scenario.engine.name] = command_of(scenario.engine).pools
+        if not command_of(scenario.engine).pools:
             continue
         sizes = sizes_of(max(totals) - 1, node_size(scenario.cluster))
         splits = runnable_splits(scenario, [s for s in degrees(model, sizes, given) if shares or s[2] == 1])[0]

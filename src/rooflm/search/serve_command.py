@@ -1,5 +1,5 @@
 """The command that starts a serving engine as a search's answer says, in the words of the engine's row
-(`catalogue.command`), from the checkpoint of the scheme that was chosen; of training: `train_command`."""
+(`readers.command`), from the checkpoint of the scheme that was chosen; of training: `train_command`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.command import command_of
 from rooflm.scenario.scenario import Scenario
 from rooflm.search.checkpoint import home_of, weights_for
 from rooflm.units import highest
 
 FORMS = ("env: ", "file: ")
-"""How a text of `catalogue.command` begins that goes into the environment, or into the file of options."""
+"""How a text of `readers.command` begins that goes into the environment, or into the file of options."""
 OPTIONS = "extra.yaml"
 """The file of options of engines that take some by a file alone."""
 
@@ -61,7 +62,7 @@ class Start:
 
     def router(self, prefills: Sequence[str], decodes: Sequence[str]) -> str:
         """What stands in front of servers of these hosts, as a line of a shell."""
-        c = self.engine.command
+        c = command_of(self.engine)
 
         def fill(each: str, hosts: Sequence[str]) -> str:
             return " ".join(each.format(host=host, port=c.port) for host in hosts)
@@ -102,7 +103,7 @@ def start_of(model: str | Model, found: Any, given: Mapping[str, Any], named: st
     chosen = {**{k: given[k] for k in BESIDE if not isinstance(given.get(k), list | None)}, **best}
     if chosen.get("draft"):
         named_so, guesses = chosen["draft"], load_model(chosen["draft"])
-        own = s.engine.command.weights and weights_for(named_so, guesses, s.quant, s.engine).name
+        own = command_of(s.engine).weights and weights_for(named_so, guesses, s.quant, s.engine).name
         chosen["draft"] = own or home_of(named_so, guesses) or named_so
     if chosen.get("cpu_layers"):
         chosen["layers"] = int(s.model.layers) - int(chosen["cpu_layers"])
@@ -150,7 +151,7 @@ def start(
 ) -> Start | None:  # fmt: skip
     """How the engine's family starts, or None for one of which no command is known. named: the model as it was asked
     for; chosen, length: as of `serve_command`."""
-    if not engine.command.start:
+    if not command_of(engine).start:
         return None
     weights = weights_for(named, model, quant, engine)
     headless = int(chosen.get("guesses", 0)) > 0 and not chosen.get("draft") and model.mtp_params == 0
@@ -173,7 +174,7 @@ def serve_command(model: str, engine: Engine, quant: Quant, chosen: Mapping[str,
     >>> serve_command("m", load_engine("vllm"), PRESETS["bf16"], {"tp": 8, "batch": 64}, 640)[:76]
     'vllm serve m --tensor-parallel-size 8 --max-num-seqs 64 --max-model-len 640 '
     """
-    return _started(model, engine, quant, chosen, length, True).text if engine.command.start else ""
+    return _started(model, engine, quant, chosen, length, True).text if command_of(engine).start else ""
 
 
 def _started(
@@ -182,7 +183,7 @@ def _started(
     """A start from these weights; online: the engine may narrow them as it loads."""
     v = {k: int(chosen.get(k, 1)) for k in ("tp", "pp", "dp", "ep", "batch")}
     v["budget"], v["whole"] = token_budget(engine, chosen, length)
-    c, shared = engine.command, _shared(engine, v)
+    c, shared = command_of(engine), _shared(engine, v)
     rank = int(chosen.get("adapter_rank") or 16)
     ranks = [int(r) for r in listed(c.ranks)] or [rank]
     alone = v["dp"] if v["dp"] > 1 and not shared and not c.dp else 1
@@ -227,7 +228,7 @@ def token_budget(engine: Engine, chosen: Mapping[str, Any], length: int) -> tupl
 
 def _shared(engine: Engine, v: Mapping[str, int]) -> bool:
     """Whether ranks share experts and have sequences of their own: then such engines count the whole group as one."""
-    c = engine.command
+    c = command_of(engine)
     known = bool(c.attention_dp) and (c.attention_tp or v["tp"] == 1)
     return known and v["ep"] > 1 and v["dp"] > 1
 
@@ -255,7 +256,7 @@ def _texts(
     engine: Engine, quant: Quant, v: Mapping[str, int], length: int, online: bool, chosen: Mapping[str, Any]
 ) -> list[str]:
     """The parts of the command that the answer asks for."""
-    c, shared = engine.command, _shared(engine, v)
+    c, shared = command_of(engine), _shared(engine, v)
     group = v["tp"] * v["dp"] if shared else v["tp"]
     narrow = quant.weight_bits == 8 and quant.act_bits == 8 and quant.kind != "int" and not quant.block
     cache, room = quant.kv_bits == 8, engine.room

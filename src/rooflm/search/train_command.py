@@ -30,6 +30,7 @@ from typing import Any
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import MLA, Model, MoE
+from rooflm.readers.command import command_of
 from rooflm.search.finetune_command import axolotl, trl, unsloth
 from rooflm.search.model_arguments import megatron_model
 
@@ -67,8 +68,8 @@ def train_command(model: Model, engine: Engine, chosen: Mapping[str, Any], fixed
     v = {**fixed, **chosen}
     sizes = {k: int(v.get(k) or 1) for k in ("tp", "pp", "vp", "cp", "ep", "dp", "micro_batch")}
     v["home"] = v.get("home") or model.name
-    make = PROGRAMS.get(engine.command.train)
-    if engine.command.train in PRETRAIN and int(v.get("lora_rank") or 0):
+    make = PROGRAMS.get(command_of(engine).train)
+    if command_of(engine).train in PRETRAIN and int(v.get("lora_rank") or 0):
         return ""  # these programs train whole models
     return "" if make is None else " ".join(make(model, engine, sizes, v))
 
@@ -187,7 +188,7 @@ def _torchtitan(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[s
     node = int(v.get("node") or 8)
     gpus = int(v.get("gpus") or node)
     words = [f"NGPU={min(gpus, node)}"]
-    known = dict(pair.split("=") for pair in listed(engine.command.configs))
+    known = dict(pair.split("=") for pair in listed(command_of(engine).configs))
     if model.name in known:
         module, _, config = known[model.name].partition("/")
         words += [f"MODULE={module}", f"CONFIG={config}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.fields import count, flag, word
 
 
@@ -58,3 +59,12 @@ class Command:
     def pools(self) -> bool:
         """Whether it can run separate prefill and decode replicas (assumed where it has no known command)."""
         return bool(self.prefill) or not self.start
+
+
+def command_of(engine: Engine) -> Command:
+    """How an engine is started: of one that says nothing of it, no command is known.
+
+    >>> command_of(Engine("own")).start
+    ''
+    """
+    return engine.command if isinstance(engine.command, Command) else Command()
