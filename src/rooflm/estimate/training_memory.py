@@ -196,11 +196,12 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     modules = {*m.recompute_modules} - ({"moe_act"} if "moe" in m.recompute_modules else set())
     again = {"layernorm": normed, **mixer.again, **ffn.again}
     dropped = sum(again.get(module, 0.0) for module in modules)
-    checkpoint, extra, every = rows * h * c.stream, c.tokens * c.inputs * ADAPTER_KEPT, larger(m.recompute_layers, 1)
+    checkpoint, of_adapters = rows * h * c.stream, c.tokens * c.inputs * ADAPTER_KEPT
     if m.recompute == "full":
+        every = larger(m.recompute_layers, 1)
         return Layer(checkpoint / every, whole * every, whole * every + ffn.back)
     kept: dict[str, Num] = {
-        "none": whole - dropped + extra, "selective": held - dropped + extra, "block": checkpoint,
+        "none": whole - dropped + of_adapters, "selective": held - dropped + of_adapters, "block": checkpoint,
         # attention and every other product in turn: queries, values, gates, and the last unless a compiler drops it
         "ops": checkpoint + mixer.ops + ffn.ops,
     }  # fmt: skip
@@ -257,7 +258,8 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
 
     Two layers are gathered at once, and FSDP holds a layer's whole gradients beside them (PyTorch, BackwardPrefetch:
     BACKWARD_PRE). Gradients of an offloaded optimiser may stand in host memory (ZeRO-Offload, arXiv 2101.06840)."""
-    t, m, d, e = c.training, c.mapping, shard_ranks(c.mapping), expert_replicas(c.mapping)
+    t, m = c.training, c.mapping
+    d, e = shard_ranks(m), expert_replicas(m)
     each_experts, each = layer_params(c.model, m)
     dense, experts = layers * each + ends, layers * each_experts
     share = t.trainable_layers * (not t.adapters)
@@ -265,11 +267,14 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     base = t.base_bits / 8 * (1 + SCALE_BITS / 4 * (t.base_bits < 8))
     weight = base if t.adapters else c.weight
     grad, half = c.grad_bytes, c.quant.half_bytes
-    (w, g, o), (we, ge, oe) = (zero_bytes(m.zero, ranks, weight, grad, state_bytes(t, half)) for ranks in (d, e))
+    states = state_bytes(t, half)
+    w, g, o = zero_bytes(m.zero, d, weight, grad, states)
+    we, ge, oe = zero_bytes(m.zero, e, weight, grad, states)
     if not is_plain(c.room.live, 0):  # DeepSpeed's hooks pass gradients of one micro-batch on at stage 1, too
         passed = (c.room.live > 0) & (np.asarray(c.micro_batches) <= 1) & (m.zero == 1)
         g, ge = pick(passed, g / d, g), pick(passed, ge / e, ge)
-    several, some = 1.0 * (d > 1), 1.0 * (e > 1)  # one rank has nothing to gather; a pipeline gathers once, to keep
+    several, some = 1.0 * (d > 1), 1.0 * (e > 1)  # of one rank there is nothing to gather
+    # a pipeline does not gather again: a stage keeps weights whole, and gradients, beside the shards they end up in
     kept, alone = (m.zero >= 3) & (m.pp > 1), c.lone * t.master * (m.zero >= 3) * (not t.adapters)
     g, ge = pick(kept, grad + several * g, g), pick(kept, grad + some * ge, ge)
     extra = (c.room.grad_extra_bf16 if c.quant.half == "bf16" else 0.0) * (trained + experts * share)
@@ -281,9 +286,10 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     one = several * sets * weight * each + root + some * sets * weight * each_experts
     anew = trained * zero_bytes(m.zero, d)[2] / 12.0 + experts * share * zero_bytes(m.zero, e)[2] / 12.0
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
-    kept_here, later, live = 1.0 - t.offload_optimizer, 1.0 - t.in_backward, smaller(c.room.live, dense + experts)
+    kept_here, later = 1.0 - t.offload_optimizer, 1.0 - t.in_backward
+    live = several * weight * smaller(c.room.live, dense + experts)
     held = c.room.holds == "ahead" or (c.room.holds == "saved" and m.recompute not in ("full", "block"))
-    gathered = pick(kept, whole, (whole if held else larger(one, several * weight * live)) * (m.zero >= 3))
+    gathered = pick(kept, whole, (whole if held else larger(one, live)) * (m.zero >= 3))
     return {
         "weights": weights * (1 - t.offload_params),
         "gradients": (trained * g + experts * share * ge) * later * (kept_here if c.room.grads_away else 1.0) + extra,
@@ -322,7 +328,8 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
 def stages(c: Setup) -> list[dict[str, Num]]:
     """The stages that may need most memory: the first, the second (more layers if uneven) and the last."""
     m, layers = c.mapping, c.model.layers
-    (ends, between), (embedding, head) = stage_layers(layers, m.pp), end_params(c.model, m)
+    ends, between = stage_layers(layers, m.pp)
+    embedding, head = end_params(c.model, m)
     one = pick(m.pp == 1, 1.0, 0.0)
     folded = (1.0 - one) * (m.schedule in V_SHAPED)  # the head stands beside the embedding
     candidates = [

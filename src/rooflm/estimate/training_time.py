@@ -175,8 +175,9 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
         if place == "layers":
             layer[phase] = (total + host) / layers
     ends, between = tm.stage_layers(layers, pp)
-    one, whole = seconds["layers"] / layers, sum(seconds.values())
+    one = seconds["layers"] / layers
     side = schedule.fuller_end(s.mapping.schedule, pp, seconds["embedding"], seconds["head"])
+    whole = sum(seconds.values())
     fullest, last = larger(between * one, ends * one + side), s.training.last_layers
     if multi_token(s) or not is_plain(last, 0):
         fullest = pick(larger(s.training.mtp, last) > 0, balanced_last_stage(layers, pp, one, side, last), fullest)
@@ -215,7 +216,8 @@ def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_
     left_b = larger(in_backward - reductions * micro.backward, last)
     shown_f = left_f if e.overlaps.param_overlap else pick(zero >= 3, left_f, in_forward)  # fetched ahead of each layer
     shown_b = left_b if e.overlaps.grad_overlap else in_backward
-    total, gathers = in_forward + in_backward + tied, forward_gathers + backward_gathers
+    total = in_forward + in_backward + tied
+    gathers = forward_gathers + backward_gathers
     tiers, owners, both = s.cluster.tiers, e.habits.owners, (timed.gather, timed.reduce)
     once = [add_up(ring_wait(t.node, tiers, owners) for t in x if isinstance(t.node, Comm)) for x in both]
     # the machine's own links were measured as they are
@@ -241,7 +243,8 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num, update: Sequence
     t, bandwidth, tiers = s.training, s.cluster.host_bandwidth, s.cluster.tiers
     if all(is_plain(x, 0) for x in (t.offload_optimizer, t.offload_params, t.offload_activations)):
         return 0.0
-    trained, d = held(s, c), pick(s.mapping.zero >= 1, tm.shard_ranks(s.mapping), 1)
+    trained = held(s, c)
+    d = pick(s.mapping.zero >= 1, tm.shard_ranks(s.mapping), 1)
     shard = t.offload_optimizer * (trained.dense + trained.experts) / d
     sharing = smaller(smaller(tiers[0].size if tiers else 1, HOST_DEVICES), s.mapping.devices)
     updated = t.offload_optimizer * sum(x.node.bytes for x in update) * sharing / HOST_UPDATE
