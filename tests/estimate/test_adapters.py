@@ -9,17 +9,20 @@ import pytest
 
 import rooflm
 from rooflm.asked.build_inference import build_inference
+from rooflm.asked.build_training import build_training
 from rooflm.catalogue.engine import Kernels
+from rooflm.catalogue.model import MLP, Attention, Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
-from rooflm.estimate.memory import adapter_bytes
+from rooflm.estimate.memory import adapter_bytes, adapter_params
 from rooflm.estimate.request import decode_nodes
+from rooflm.estimate.training_step import adapter_sizes, context
 from rooflm.graph.context import Context, Decode, Pass
 from rooflm.graph.forward import build
 from rooflm.graph.ops import occupied
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.schemes import PRESETS
-from rooflm.scenario.adapters import Adapters
+from rooflm.scenario.adapters import MODULES, Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.search.serve_command import start_of
 
@@ -70,6 +73,62 @@ def test_memory_holds_what_the_kernels_read(name, merged):
                 adapters=held)  # fmt: skip
     read = sum(op.count * op.flops / (2 * 8) for op in build(c) if op.name.startswith("lora_"))
     assert 2 * read == adapter_bytes(model, Mapping(), held) > 0
+
+
+TARGETS = ("q", "k", "v", "kv", "q,v", "q,kv", "q,k,v", "qkv", "out", "gate", "up", "gate,up", "gate_up", "down",
+           "qkv,out,gate_up,down", ",".join(MODULES))  # fmt: skip
+
+
+def by_hand(model: Model, targets: str, joined: bool) -> float:
+    """Rank 16 x (inputs + outputs) of each adapter; joined: Q, K, V that are named as one have one, and gate and up."""
+    total, names, h = 0.0, set(targets.split(",")), model.hidden
+    for b in model.blocks:
+        m, f = b.mixer, b.ffn
+        assert isinstance(m, Attention) and f is not None
+        wide = f.width if isinstance(f, MLP) else f.shared_width
+        fused = {"qkv": {"q": m.heads * m.head_dim, "k": m.kv_heads * m.head_dim, "v": m.kv_heads * m.v_dim},
+                 "gate_up": {"gate": wide, "up": wide} if f.gated else {"up": wide}}  # fmt: skip
+        sizes = ["out" in names and h + m.heads * m.v_dim, "down" in names and h + wide]
+        for whole, parts in fused.items():
+            one = joined and whole in names
+            held = {*parts} if whole in names else names | {"k", "v"} if "kv" in names else names
+            sizes += [h + sum(parts.values())] if one else [h + n for part, n in parts.items() if part in held]
+        total += b.count * 16 * sum(sizes)
+    return total
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen1.5-moe-a2.7b", "falcon-40b"])
+def test_every_way_counts_the_same_parameters(name: str) -> None:
+    """Grouped queries, a mixture with a shared expert, an ungated model: what is trained (Megatron's products are of
+    several, PEFT's of one each), what a server holds and what its kernels read, for each set of targets."""
+    model, ask = load_model(name), {"model": name, "gpu": "h100", "batch": 1, "seq": 512, "lora_rank": 16}
+    for targets in TARGETS:
+        apart, names = by_hand(model, targets, joined=False), tuple(targets.split(","))
+        for engine, params in (("megatron", by_hand(model, targets, joined=True)), ("peft", apart)):
+            s = build_training(**ask, engine=engine, lora_modules=targets).scenario
+            assert float(adapter_sizes(s, context(s))[0] * model.layers) == pytest.approx(params, rel=1e-12), targets
+            assert adapter_params(model, Mapping(), 16, names, engine == "megatron") == params
+        s = build_inference(name, gpu="h100", engine="vllm", batch=8, adapters=1, adapter_modules=targets).scenario
+        read = sum(n.count * n.flops for n in decode_nodes(s, running(s)) if n.name.startswith("lora_")) / (2 * 8)
+        assert float(read) == apart == adapter_bytes(model, Mapping(), s.adapters) / 2, targets
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_adapters_on_parts_of_a_product_take_time(engine: str) -> None:
+    ask: dict[str, Any] = {"gpu": "h100", "engine": engine, "batch": 32}
+    plain = rooflm.infer("llama-3.1-8b", **ask).tpot
+    took = {t: float(rooflm.infer("llama-3.1-8b", **ask, adapters=4, adapter_modules=t).tpot - plain)
+            for t in ("k", "q", "kv", "q,v", "q,k,v", "qkv", "up", "gate_up")}  # fmt: skip
+    assert 0 < took["k"] < took["q"] < took["q,v"] < took["q,k,v"] == took["qkv"]
+    assert took["k"] < took["kv"] < took["qkv"] and 0 < took["up"] < took["gate_up"]
+
+
+def test_training_parts_of_a_product_takes_time() -> None:
+    """Megatron's one adapter of Q, K and V takes less than three (NeMo, "performant" and "canonical" LoRA)."""
+    ask: dict[str, Any] = {"gpu": "h100", "batch": 8, "seq": 2048, "lora_rank": 16, "engine": "megatron"}
+    took = {t: float(rooflm.train("llama-3.1-8b", **ask, lora_modules=t).step_time)
+            for t in ("k", "q,v", "q,k,v", "qkv")}  # fmt: skip
+    assert took["k"] < took["q,v"] < took["q,k,v"] and took["qkv"] < took["q,k,v"]
 
 
 def test_guessed_tokens_ask_for_one_adapter_together():

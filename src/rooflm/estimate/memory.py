@@ -4,6 +4,7 @@ The device is the fullest one: with a pipeline, the stage with the most layers a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -12,7 +13,9 @@ from rooflm.catalogue import model as shapes
 from rooflm.catalogue.engine import Room
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, LinearAttention, Model, MoE
 from rooflm.catalogue.quant import PARTS, Quant
-from rooflm.graph.adapted import SEVERAL, adapter_params
+from rooflm.graph.adapted import beside
+from rooflm.graph.context import Context, Decode, Pass
+from rooflm.graph.forward import ffn_nodes, mixer_nodes
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping
@@ -123,11 +126,21 @@ def weight_bytes(model: Model, mapping: Mapping, quant: Quant) -> Num:
     return matrices + parts["plain"] * quant.half_bytes + parts["embedding"] * quant.table_bytes
 
 
+def adapter_params(model: Model, mapping: Mapping, rank: Num, modules: Sequence[str], joined: bool = False) -> Num:
+    """Parameters of a low-rank adapter on one tensor rank, by the products of a pass: rank x (inputs + outputs) for
+    each adapter (arXiv 2106.09685), all of the hidden side and a share of the other. Routed experts are left out.
+
+    joined: of a product that is named as a whole ("qkv") one for all of its parts."""
+    c = Context(model, Pass(None, Decode(1.0, 1.0), 1.0), mapping, Quant("bf16"))
+    nodes = [n for b in model.blocks for n in (*mixer_nodes(c, b, b.count), *ffn_nodes(c, b))]
+    found = beside(nodes, modules, joined)
+    return sum((op.count * rank * (op.shape[2] + n) for op, columns in found for n in columns), 0.0)
+
+
 def adapter_bytes(model: Model, mapping: Mapping, adapters: Adapters) -> Num:
     """Bytes of served adapters on the fullest device, at 16 bits: each tensor rank holds its share of one matrix of a
     pair and all of the other (vLLM's default). Each part of a fused product has its own adapter."""
-    products = [product for name in adapters.modules for product in SEVERAL.get(name, (name,))]
-    one = adapter_params(model.scaled, adapters.rank, products, mapping.tp)
+    one = adapter_params(model.scaled, mapping, adapters.rank, adapters.modules)
     return 2.0 * adapters.held * one * stage_share(model.scaled, mapping.pp)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rooflm.graph.adapted import chosen
+from rooflm.graph.adapted import beside
 from rooflm.graph.ops import OVER_PROMPTS, Comm, Op, gemm, stream
 from rooflm.scenario.training import Training
 from rooflm.units import Num, is_plain, pick, smaller
@@ -252,13 +252,11 @@ def adapters(nodes: Sequence[Op | Comm], t: Training, into: Num = 0, after: Num 
 
     Sources: Hu et al., "LoRA", arXiv 2106.09685, section 4.1; PEFT, tuners/lora/layer.py and bnb.py."""
     extra: list[Op | Comm] = []
-    names, narrow, half = chosen(t.lora_modules), np.asarray(t.base_bits) < 16, (2.0, 2.0, 2.0)
+    narrow, half = np.asarray(t.base_bits) < 16, (2.0, 2.0, 2.0)
     moved, added = pick(narrow, smaller(into, 5.0), into), pick(narrow, smaller(after, 10.0), after)
-    for op in nodes:
-        if isinstance(op, Op) and op.kind == "gemm" and op.of in names:
-            m, n, k, *_ = op.shape
-            each = 2.0 * names["kv"] if op.of == "kv" else 1.0  # keys and values have an adapter each
-            count, n = op.count * each, n * names[op.of] / each
+    for op, columns in beside(nodes, t.lora_modules, joined=True):
+        (m, _, k, *_), count = op.shape, op.count
+        for n in columns:
             if not is_plain(into, 0):
                 extra.append(stream("lora_in", op.part, "lora_in", count, m * k * moved))
             extra.append(gemm("lora_a", op.part, count, m, t.lora_rank, k, half))

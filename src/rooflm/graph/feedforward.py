@@ -14,12 +14,11 @@ def mlp_ops(c: Context, count: Num, f: MLP, part: str = "mlp", name: str = "") -
     width = ceil(f.width / c.mapping.tp)
     piece = "shared" if name else "mlp"
     widths, rate = c.quant.widths[piece], c.quant.rates[piece]
-    columns = {"gate_up": 2 * width} if f.gated else {"up": width}
+    columns = {"gate_up": (width, width)} if f.gated else {"up": (width,)}
     if f.gated and not c.kernels.merged:
-        columns = {"gate": width, "up": width}
-    nodes: list[Op | Comm] = [
-        gemm(name + of, part, count, tokens, n, h, widths, rate, of=of) for of, n in columns.items()
-    ]
+        columns = {"gate": (width,), "up": (width,)}
+    made = [(n, gemm(name + of, part, count, tokens, sum(n), h, widths, rate, of=of)) for of, n in columns.items()]
+    nodes: list[Op | Comm] = [op._replace(columns=n) for n, op in made]
     values = (2 + f.gated) * tokens * width * b
     if c.kernels.fused and not c.kernels.epilogue:
         nodes.append(stream(f"{name}activation", part, "activation", count, values, rows=tokens))

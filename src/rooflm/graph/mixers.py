@@ -32,11 +32,12 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     heads, kv = ceil(a.heads / t), ceil(a.kv_heads / t)
     has_kv = not a.shared_kv
     q_width, k_width, v_width = heads * a.head_dim, has_kv * kv * a.head_dim, has_kv * kv * a.v_dim
-    q_gated, kv_width, out_width = q_width * (1 + a.gate), k_width + v_width, heads * a.v_dim
+    q_gated, out_width = q_width * (1 + a.gate), heads * a.v_dim
     apart = a.joint_norm and c.kernels.norm_reduce and not is_plain(t, 1)
-    separate = [("q", q_gated, 1), ("kv", kv_width, 2)][: 1 + has_kv]
-    products = [("qkv", q_gated + kv_width, 1)] if c.kernels.merged else separate
-    nodes: list[Op | Comm] = [c.product(name, part, count, width, h, n) for name, width, n in products]
+    separate = [("q", (q_gated,), 1), ("kv", (k_width, v_width), 2)][: 1 + has_kv]
+    products = [("qkv", (q_gated, k_width, v_width), 1)] if c.kernels.merged else separate
+    made = [(n, c.product(name, part, count, sum(n), h, each)) for name, n, each in products]
+    nodes: list[Op | Comm] = [op._replace(columns=n) for n, op in made]
     nodes += [c.message("norm_all_reduce", "tp", "all_reduce", count, 8.0 * tokens)] if apart else []  # 2 of fp32
     nodes += turned_and_cached(c, count, a, q_width + k_width, k_width, v_width)
     nodes += block_indexer_ops(c, count, a) if _picks(a) else []

@@ -45,6 +45,7 @@ class Op(NamedTuple):
     overlapped: Num = 0.0  # 1 where it runs beside longer ones, or as a part of one: only its roofline counts
     of: str = ""  # module of a layer, by which rules choose: "norm", "core", "experts", or the product's own name
     role: str = "forward"  # "decode" (experts without a prompt), "dgrad" (gradients of inputs), "wgrad", "update"
+    columns: tuple[Num, ...] = ()  # of each part of a product of several (`adapted.SEVERAL`)
 
 
 class Comm(NamedTuple):

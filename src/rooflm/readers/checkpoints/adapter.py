@@ -12,8 +12,9 @@ from typing import Any
 
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
-from rooflm.graph.adapted import adapter_params
+from rooflm.estimate.memory import adapter_params
 from rooflm.readers.checkpoints.config import read_json
+from rooflm.scenario.mapping import Mapping
 
 FILE = "adapter_config.json"
 MODULES = {
@@ -59,7 +60,7 @@ def read_adapter(folder: Path, load: Callable[[str], Model]) -> Model:
     except RooflmError as error:
         raise RooflmError(f"{file}: its base model cannot be read: {error}") from error
     targets = modules(config.get("target_modules"))
-    extra = int(adapter_params(found, rank, targets))
+    extra = int(adapter_params(found, Mapping(), rank, targets, joined=True))
     return replace(
         found, name=f"{found.name}+{folder.absolute().name}", extra_params=found.extra_params + extra, lora_rank=rank,
         lora_modules=targets,
