@@ -28,13 +28,13 @@ def test_a_scan_that_takes_a_prompt_token_by_token_takes_what_was_profiled() -> 
 
 @pytest.mark.parametrize(
     ("gpu", "engine", "prompt", "measured", "off"),
-    [("rtx-5090", "llama.cpp-vulkan-b8400", 512, 8119.0, 0.22), ("l40s", "llama.cpp-b8833", 4000, 5393.0, 0.29)],
+    [("rtx-5090", "llama.cpp-vulkan-b8400", 512, 8119.0, 0.22), ("l40s", "llama.cpp-b8833", 4000, 5393.0, 0.31)],
 )
 def test_prompts_of_gated_delta_models_on_nvidias_cards(
     gpu: str, engine: str, prompt: int, measured: float, off: float
 ) -> None:
     """Nothing was made from these (pull request 20662; ollama/ollama, issue 14861): 1.29 and 1.33 times without;
-    L40S is 1.28 times too fast by tiles as wide as the pass (decisions 281 and 290)."""
+    L40S is 1.30 times too fast by tiles as wide as the pass (decisions 281, 290 and 320)."""
     e = rooflm.infer("qwen3.5-35b-a3b", gpu=gpu, engine=engine, quant="q4_k_m", prompt=prompt, output=1)
     assert prompt / float(e.ttft) == pytest.approx(measured, rel=off)
 

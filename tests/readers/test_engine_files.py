@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from rooflm import RooflmError, infer, serve, train
-from rooflm.catalogue.engine import GROUPS, PLACES, Command, Engine, ServerOptions
+from rooflm.catalogue.engine import GROUPS, PLACES, Engine, ServerOptions
 from rooflm.catalogue.fields import abouts
 from rooflm.cli.app import main
+from rooflm.readers.command import Command
 from rooflm.readers.engines import ABOUT, engine_names, load_engine
 from rooflm.readers.schemes import parse_quant
 from rooflm.readers.tables import LEAST
