@@ -104,6 +104,9 @@ def test_every_way_counts_the_same_parameters(name: str) -> None:
     model, ask = load_model(name), {"model": name, "gpu": "h100", "batch": 1, "seq": 512, "lora_rank": 16}
     for targets in TARGETS:
         apart, names = by_hand(model, targets, joined=False), tuple(targets.split(","))
+        if not apart:
+            assert (name, targets) == ("falcon-40b", "gate")  # refused, see below
+            continue
         for engine, params in (("megatron", by_hand(model, targets, joined=True)), ("peft", apart)):
             s = build_training(**ask, engine=engine, lora_modules=targets).scenario
             assert float(adapter_sizes(s, context(s))[0] * model.layers) == pytest.approx(params, rel=1e-12), targets
@@ -111,6 +114,20 @@ def test_every_way_counts_the_same_parameters(name: str) -> None:
         s = build_inference(name, gpu="h100", engine="vllm", batch=8, adapters=1, adapter_modules=targets).scenario
         read = sum(n.count * n.flops for n in decode_nodes(s, running(s)) if n.name.startswith("lora_")) / (2 * 8)
         assert float(read) == apart == adapter_bytes(model, Mapping(), s.adapters) / 2, targets
+
+
+def test_products_that_a_model_does_not_have_are_refused() -> None:
+    """Falcon has no gate; gpt-oss has all of its feed-forward in routed experts; of several names one is enough."""
+    own = r"but falcon-40b has no such product: name one of q,k,v,out,up,down"
+    with pytest.raises(RooflmError, match=f"lora_modules is gate, {own}"):
+        rooflm.train("falcon-40b", gpu="h100", gpus=8, batch=8, lora_rank=16, lora_modules="gate")
+    with pytest.raises(RooflmError, match=f"adapter_modules is gate, {own}"):
+        rooflm.infer("falcon-40b", gpu="h100", gpus=2, adapters=2, adapter_modules="gate")
+    with pytest.raises(RooflmError, match=r"is gate_up,down, .* outside its routed experts: name one of q,k,v,out"):
+        rooflm.serve("gpt-oss-20b", gpu="h100", concurrency=4, adapters=2, adapter_modules="gate_up,down")
+    assert rooflm.infer("falcon-40b", gpu="h100", gpus=2, adapters=2, adapter_modules="gate,up").memory.parts[
+        "adapters"
+    ]
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])

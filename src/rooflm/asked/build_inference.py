@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Dict
 from dataclasses import replace
 from functools import lru_cache
@@ -43,6 +43,8 @@ from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model, MoE
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError, UnknownNameError
+from rooflm.estimate.memory import adapter_params
+from rooflm.graph.adapted import SEVERAL
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import ANY_DEVICE, default_cluster, load_cluster, load_device, parts_of
 from rooflm.readers.engine_releases import out_of_range
@@ -53,10 +55,11 @@ from rooflm.readers.released import scheme_in_name
 from rooflm.readers.rows import aliases, is_path, names, normalise, own_row
 from rooflm.readers.schemes import as_run, narrowed, parse_quant, whole_where_hollow
 from rooflm.readers.tables import is_array
+from rooflm.scenario.adapters import MODULES as ADAPTED
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
-from rooflm.scenario.rules import ASKED, DEPLOYED, INFERENCE, divisors
+from rooflm.scenario.rules import ASKED, DEPLOYED, INFERENCE, divisors, mixtures
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.speculation import Speculation
 from rooflm.shown.numbers import plain_number
@@ -471,7 +474,26 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
         assumed.append(f"host memory {float(np.max(away.bandwidth)) / 1e9:g} GB/s, of which its CPU draws {drawn:.0%}")
     made = Scenario(found, Workload(), mapping, machine, runner, scheme, mode, speculation=spec, offload=away,
                     adapters=Adapters(**fields_at("adapters", "infer", given)))  # fmt: skip
+    if not made.adapters.off:
+        refuse_absent("adapter_modules", found, made.adapters.modules)
     return Deployed(made, (*assumed, *computed_wider(made)))
+
+
+def refuse_absent(argument: str, model: Model, modules: Sequence[str]) -> None:
+    """RooflmError for adapters on products of which a model has none outside routed experts: nothing to train or serve.
+
+    >>> refuse_absent("lora_modules", load_model("falcon-40b"), ["gate"])
+    Traceback (most recent call last):
+    ...
+    rooflm.errors.RooflmError: lora_modules is gate, but falcon-40b has no such product: name one of q,k,v,out,up,down
+    """
+    if modules == ADAPTED or np.any(adapter_params(model.scaled, Mapping(), 1, modules)):
+        return
+    parts = [name for name in ADAPTED if name not in SEVERAL]
+    own = [name for name in parts if np.any(adapter_params(model.scaled, Mapping(), 1, [name]))]
+    outside = " outside its routed experts" if mixtures(model) else ""
+    rule = f"{model.name} has no such product{outside}: name one of {','.join(own)}"
+    raise RooflmError(f"{argument} is {','.join(modules)}, but {rule}")
 
 
 def drafting(spec: Speculation) -> Speculation:

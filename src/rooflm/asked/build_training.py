@@ -18,6 +18,7 @@ from rooflm.asked.build_inference import (
     find_engine,
     opened,
     other_phase,
+    refuse_absent,
     release_told,
     split_degrees,
     too_long,
@@ -267,6 +268,8 @@ def build_training(
     work = Workload(**fields_at("workload", "train", given))
     scenario = Scenario(found, work, mapping, machine, runner, quant, mode, training=chosen)
     scenario = apply_sets(scenario, given["sets"] or {})
+    if scenario.training.adapters:
+        refuse_absent("lora_modules", scenario.model, scenario.training.lora_modules)
     effective(scenario, given["sets"] or {}, training=True)
     assumed += kernel_unmeasured(scenario) if "engine.attention_kernel" in (given["sets"] or {}) else []
     if alone:
