@@ -185,11 +185,12 @@ def captured(h: Host, s: Scenario) -> Num:
     """Most tokens of a prefill pass that a CUDA graph covers: of its model, its split and its experts' library."""
     latent = any(isinstance(b.mixer, MLA) for b in s.model.blocks)
     most = smaller(h.captured, h.captured_latent) if latent else h.captured
-    words, family = listed(h.uncaptured), s.model.family
-    said = {family: True, "ranks": np.max(s.mapping.expert_dp) > 1, "stages": np.max(s.mapping.pp) > 1,
+    reasons, family = listed(h.uncaptured), s.model.family
+    true = {family: True, "ranks": np.max(s.mapping.expert_dp) > 1, "stages": np.max(s.mapping.pp) > 1,
             "adapters": np.max(s.adapters.held) > 0}  # fmt: skip
-    why = said | dict.fromkeys(() if f"-{family}" in words else expert_families(s), True)
-    return 0.0 if any(why.get(word) for word in words) else most
+    if f"-{family}" not in reasons:
+        true |= dict.fromkeys(expert_families(s), True)
+    return 0.0 if any(true.get(reason) for reason in reasons) else most
 
 
 def graphed(engine: Engine, context: Num) -> Num:

@@ -59,7 +59,7 @@ def state_bytes(t: Training, weight: Num = 2.0) -> Num:
 @dataclass(frozen=True)
 class Layer:
     """Bytes of one layer and micro-batch: `kept` from forward to backward, `whole` without recomputation, `at_work`
-    with the gradients of a feed-forward's first products."""
+    that and the gradients which stand beside it in its backward pass (of a feed-forward's first products)."""
 
     kept: Num
     whole: Num
@@ -89,7 +89,8 @@ class Setup(Context):
         """Mean bytes kept a layer over all blocks, and the most that any one layer holds at work."""
         each = [(block.count, layer_activations(self, block)) for block in self.model.blocks]
         kept, layers, m = sum(n * layer.kept for n, layer in each), self.model.layers, self.mapping
-        whole, at_work = (reduce(larger, x) for x in zip(*((y.whole, y.at_work) for _, y in each), strict=True))
+        whole = reduce(larger, (layer.whole for _, layer in each))
+        at_work = reduce(larger, (layer.at_work for _, layer in each))
         if m.recompute == "block":  # N layers of each stage are recomputed, the others keep everything
             share = m.recomputed(layers)
             kept = share * kept + (1 - share) * sum(n * layer.whole for n, layer in each)
@@ -121,7 +122,7 @@ class Inside(NamedTuple):
     scores: Num = 0.0  # of unfused attention, not in `held`
     again: Dict[str, Num] = MappingProxyType({})  # by module (MODULES): of `held`, not kept where it runs again
     ops: Num = 0.0  # kept where single products are ("ops")
-    back: Num = 0.0  # gradients at most
+    gradients: Num = 0.0  # of the first products' outputs, beside all of these in its backward pass
 
 
 def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
@@ -165,11 +166,11 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     m, rows, (narrow, b) = c.mapping, c.residual_tokens, c.widths
     dense, _, width = local_ffn(ffn, m)
     kept_gate = 1.0 * (ffn.gated and not c.kernels.fused)  # the gate's activation beside its input, each one kernel
-    back = b * (1.0 + kept_gate) * (not c.training.adapters)
+    grad = b * (1.0 + kept_gate) * (not c.training.adapters)  # bytes of a value's gradients at that time
     value = (1.0 + ffn.gated + kept_gate) * b + narrow * (1.0 + c.kernels.copied_inputs)
     wide, first = c.tokens * dense * value, c.tokens * dense * b + rows * c.model.hidden * b * (not c.kernels.fused)
     if not isinstance(ffn, MoE):
-        return Inside(wide, again={"mlp": wide}, ops=first, back=c.tokens * dense * back)
+        return Inside(wide, again={"mlp": wide}, ops=first, gradients=c.tokens * dense * grad)
     pairs = c.tokens * ffn.top_k * m.expert_dp / m.ep * busiest(ffn, m, c.kernels.skew, c.training, c.tokens)
     inner = ffn.inner(c.model.hidden)  # and scores, and what the projection out of the latent reads
     routed = rows * (ffn.experts * 8.0 + ffn.latent * narrow) + pairs * (inner * (narrow + b) + width * value)
@@ -177,7 +178,8 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     brought = (occupied(m.ep, ffn.top_k) + 1.0) / ffn.top_k if c.kernels.dedup else 2.0
     sent = pick(m.ep > 1, brought, 0.0) * pairs * inner * b * ("moe" not in m.recompute_modules)
     again = {"moe_act": pairs * width * narrow, "moe": wide + routed}
-    return Inside(wide + routed, again=again, ops=first + sent, back=(c.tokens * dense + pairs * width) * back)
+    gradients = (c.tokens * dense + pairs * width) * grad
+    return Inside(wide + routed, again=again, ops=first + sent, gradients=gradients)
 
 
 def layer_activations(c: Setup, block: Block) -> Layer:
@@ -199,13 +201,13 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     checkpoint, of_adapters = rows * h * c.stream, c.tokens * c.inputs * ADAPTER_KEPT
     if m.recompute == "full":
         every = larger(m.recompute_layers, 1)
-        return Layer(checkpoint / every, whole * every, whole * every + ffn.back)
+        return Layer(checkpoint / every, whole * every, whole * every + ffn.gradients)
     kept: dict[str, Num] = {
         "none": whole - dropped + of_adapters, "selective": held - dropped + of_adapters, "block": checkpoint,
         # attention and every other product in turn: queries, values, gates, and the last unless a compiler drops it
         "ops": checkpoint + mixer.ops + ffn.ops,
     }  # fmt: skip
-    return Layer(kept[m.recompute], whole, whole + ffn.back)
+    return Layer(kept[m.recompute], whole, whole + ffn.gradients)
 
 
 def whole_keys(c: Setup) -> Num:
@@ -270,7 +272,8 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     states = state_bytes(t, half)
     w, g, o = zero_bytes(m.zero, d, weight, grad, states)
     we, ge, oe = zero_bytes(m.zero, e, weight, grad, states)
-    if not is_plain(c.room.live, 0):  # DeepSpeed's hooks pass gradients of one micro-batch on at stage 1, too
+    if not is_plain(c.room.live, 0):  # where buckets bound what is gathered (DeepSpeed), hooks pass the gradients of
+        # a single micro-batch on as they are made, at stage 1, too
         passed = (c.room.live > 0) & (np.asarray(c.micro_batches) <= 1) & (m.zero == 1)
         g, ge = pick(passed, g / d, g), pick(passed, ge / e, ge)
     several, some = 1.0 * (d > 1), 1.0 * (e > 1)  # of one rank there is nothing to gather
@@ -282,7 +285,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     weights = dense * w + wide_ends + experts * we + layers * c.adapted * 2.0
     weights = weights - alone * (several * trained * w + some * experts * share * we)
     sets = 2.0 + c.lone * (not t.adapters)  # of a layer
-    root = several * c.lone * (c.room.root or c.model.tied) * half * ends
+    root = several * c.lone * (c.room.root or c.model.tied) * half * ends  # embedding and head, gathered throughout
     one = several * sets * weight * each + root + some * sets * weight * each_experts
     anew = trained * zero_bytes(m.zero, d)[2] / 12.0 + experts * share * zero_bytes(m.zero, e)[2] / 12.0
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
@@ -305,7 +308,7 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     m, model, rows = c.mapping, c.model, c.residual_tokens
     parts, layer = model_states(c, layers, ends), c.layer
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.training.flushes, m.vp, index)
-    tables = parts.pop("tables")  # whole gradients of FSDP's root, or tied, in the room of the logits
+    tables = parts.pop("tables")  # gradients of embedding and head that stay whole, where the logits were
     parts["logits"] = larger(last * c.tokens * ceil(model.vocab / m.tp) * c.room.logit_bytes, tables)
     reused = 1.0 * (np.asarray(c.room.fragmentation) <= 1)  # a layer runs again when the loss has been worked through
     again = layer.at_work - layer.kept - reused * parts["logits"]
@@ -319,9 +322,9 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
         # gradients take the room of activations that are used up, and so do copies of an update (not one buffer)
         held = parts["activations"] + parts["logits"] + parts["buffers"] * c.lone
         standing = grads * (1.0 - c.fleeting + c.doubled * (np.asarray(c.micro_batches) > 1))
-        still = layer.at_work + parts["buffers"] * c.lone + tables - held  # when the last gradients are made
-        end = larger(update - held * pick(c.room.live > 0, reused, 1.0), still)
-        parts["gradients"] = larger(standing, grads * (1.0 + c.doubled) + end)
+        last_layer = layer.at_work + parts["buffers"] * c.lone + tables - held  # as the last gradients are made
+        updating = update - held * pick(c.room.live > 0, reused, 1.0)
+        parts["gradients"] = larger(standing, grads * (1.0 + c.doubled) + larger(updating, last_layer))
     return parts
 
 

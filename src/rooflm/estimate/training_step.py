@@ -262,10 +262,10 @@ def narrowed(nodes: Nodes, s: Scenario) -> Nodes:
 
 
 class Held(NamedTuple):
-    """Trained parameters of the fullest device: embedding and head (dense, too), dense, experts; bytes as gathered."""
+    """Trained parameters of the fullest device, and their bytes as gathered."""
 
-    ends: Num
-    dense: Num
+    ends: Num  # of embedding and head, which `dense` has too
+    dense: Num  # of all but routed experts
     experts: Num
     dense_bytes: Num
     expert_bytes: Num
@@ -324,7 +324,7 @@ def optimizer_nodes(s: Scenario, trained: Held) -> Nodes:
     """The update: gradients unscaled and their norm taken, states read and written, weights written.
 
     Adam reads gradient, moments and master copy and writes the last three and the weight as it is gathered: 2 x states
-    + gradient + weight. Muon's products of the layers' matrices are squares of the hidden width here."""
+    + gradient + weight. Muon multiplies the layers' matrices alone, counted as squares of the hidden width."""
     t, m, g, kind = s.training, s.mapping, grad_bytes(s), s.training.update
     d, e = pick(m.zero >= 1, tm.shard_ranks(m), 1), pick(m.zero >= 1, tm.expert_replicas(m), 1)
     shard = trained.dense / d + trained.experts / e
@@ -337,8 +337,9 @@ def optimizer_nodes(s: Scenario, trained: Held) -> Nodes:
     moved = shard * (2 * states + g + 13 * copied_bytes(s)) + written
     nodes.append(update("update", moved)._replace(flops=kind.flops * shard))
     if kind.products:
-        h, mine = s.model.scaled.hidden, shard - trained.ends / d
-        product = gemm("orthogonalise", "optimizer", kind.products * mine / h**2, h, h, h, (2.0, 2.0, 2.0))
+        h = s.model.scaled.hidden
+        of_layers = shard - trained.ends / d
+        product = gemm("orthogonalise", "optimizer", kind.products * of_layers / h**2, h, h, h, (2.0, 2.0, 2.0))
         nodes += [update("momentum", shard * kind.moved), product._replace(role="update")]
     return nodes
 

@@ -259,17 +259,31 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
 
 def tiled_time(op: Op, s: Scenario) -> Num:
-    """Seconds of experts by tiles as wide as the pass, 8 to `wide_pass` rows, however few an expert has (llama.cpp,
-    mmq.cuh: ncols_max), and of rows gathered, quantised and written wide: (rows of tiles / tile_rate + T k / row_rate)
-    x FLOPs of a row; no less than an SM takes that is dealt as many tiles as others (stream-k) and most with rows: np +
-    z √(np(1 - p)) of n, at `tile_stream`."""
-    k, sms, (tokens, hidden, width, experts, local, top_k, gated) = s.engine.kernels, s.cluster.device.sms, op.shape
+    """Seconds of experts' products by tiles: of what SMs compute, or of what the busiest of them reads, if longer.
+
+    A tile is as wide as the pass, 8 to `wide_pass` rows, however few rows an expert has (llama.cpp, mmq.cuh:
+    ncols_max); rows are gathered, quantised and written besides: (rows of tiles / tile_rate + T k / row_rate) x FLOPs
+    of a row. `tile_stream` is what an SM draws of weights (`busiest_share`)."""
+    k = s.engine.kernels
+    tokens, hidden, width, experts, local, top_k, gated = op.shape
     routing = routed(tokens, top_k, experts, experts / local, popularity(experts, top_k, k.skew))
-    values, tile = (2.0 + gated) * hidden * width, smaller(larger(tokens, 8.0), k.wide_pass)
+    weights = (2.0 + gated) * hidden * width  # of an expert
+    tile = smaller(larger(tokens, 8.0), k.wide_pass)
     rows = tile * routing.experts * pieces(routing.rows / routing.experts, tile, routing.spread)
-    dealt = larger(local * ((1.0 + gated) * width + hidden) / ((2.0 + gated) * 128.0 * sms), 1.0)
-    mean = dealt * smaller(routing.experts / local, 1.0)
-    most = smaller(mean + largest_of(sms) * sqrt(mean * (1.0 - mean / dealt)), dealt) / dealt * local
     rows = rows / pick((s.quant.kind == "float") & (op.widths[0] < 1), k.tile_floats, 1.0)
-    flops = 2.0 * values * (rows / taken(s, k.tile_rate) + routing.rows / taken(s, k.row_rate))
-    return larger(flops, most * values * op.widths[0] / taken(s, k.tile_stream))
+    computes = 2.0 * weights * (rows / taken(s, k.tile_rate) + routing.rows / taken(s, k.row_rate))
+    tiles = local * ((1.0 + gated) * width + hidden) / ((2.0 + gated) * 128.0 * s.cluster.device.sms)
+    read = busiest_share(tiles, routing.experts / local, s.cluster.device.sms) * local
+    return larger(computes, read * weights * op.widths[0] / taken(s, k.tile_stream))
+
+
+def busiest_share(tiles: Num, reached: Num, sms: Num) -> Num:
+    """Share of its tiles that are of experts with rows, on the SM with most of them: stream-k deals each of `sms` as
+    many tiles, n, a share `reached` of them, p, with rows: np + z √(np(1 - p)), z the largest of so many draws.
+
+    >>> float(busiest_share(4.0, 1.0, 132.0)), float(busiest_share(4.0, 0.1, 132.0)) > 0.1
+    (1.0, True)
+    """
+    dealt = larger(tiles, 1.0)
+    mean = dealt * smaller(reached, 1.0)
+    return smaller(mean + largest_of(sms) * sqrt(mean * (1.0 - mean / dealt)), dealt) / dealt

@@ -18,9 +18,9 @@ class Optimizer(NamedTuple):
     state: float  # bytes beside the master copy
     divisor: float = 0.0  # 1 where it divides by a tensor made for it
     joined: float = 1.0  # 1 where gradients are joined in fp32
-    flops: float = 0.0  # on fp32 units
-    moved: float = 0.0  # bytes of more kernels
-    products: float = 0.0  # of a square matrix with its like
+    flops: float = 0.0  # on fp32 units, a parameter
+    moved: float = 0.0  # bytes that further kernels move, a parameter
+    products: float = 0.0  # products of each matrix of a layer with one of its size
 
 
 OPTIMIZERS = {

@@ -180,8 +180,8 @@ def passes_a_second(busy: Array, mixed: Array, plain: Array) -> Array:
 
 
 def _wait(busy: Array, mixed: Array, plain: Array, next_one: Array) -> Array:
-    """Seconds that who finds others at work waits: for the running pass, long ones of which are met more often, E[T^2]
-    / 2 E[T], and where passes are made up ahead for the `next_one`, unless the host still launches it."""
+    """Seconds that a request which finds others at work waits: for the rest of the running pass, E[T^2] / 2 E[T] as
+    long ones are met more often, and for one more that was made up ahead (`next_one`)."""
     return (busy * mixed + (1 - busy) * plain) / 2 + next_one
 
 
@@ -246,10 +246,10 @@ def _at_rest(start: tuple[Array, ...], follow: Callable[..., tuple[Array, ...]])
 def _open(pool: Pool, load: Load) -> Steady:
     """The fixed point of an open loop; beyond what can be served, a full replica's step and throughput.
 
-    Who finds all places taken, by KV memory or the running limit, waits for one: in a queue whose servers are the
-    places, at the share of a full replica's throughput that the rate is. Where that throughput rises with n^e, the
-    number of who run fluctuates as that of c / e places which are each by themselves, of c^2 / 2 at the most (one
-    server for all: r^c). In a pipeline e is 1/2 at the least, for the closed loop has full ones too slow."""
+    A request that finds all places taken (sequences that KV memory or the running limit allows) waits in a queue whose
+    servers are the c places, at a utilisation of the rate over a full replica's throughput. Throughput rises with the
+    n sequences that run, as n^e, so that n fluctuates as it would of c / e independent servers: at most c^2 / 2, where
+    the places are as one server. In a pipeline e is at least 1/2, since the closed loop has full ones too slow."""
     limit, steps, x = most_running(pool, load), steps_of(pool, load), load.rate
     ttft, lasts, stable, one = np.zeros(x.shape), np.zeros(x.shape), np.zeros(x.shape, dtype=bool), np.ones(x.shape)
     places = np.maximum(np.floor(limit), 1.0)
@@ -259,15 +259,15 @@ def _open(pool: Pool, load: Load) -> Steady:
     def follow(at: NDArray[np.int_], tau: Array, running: Array, mixed: Array) -> tuple[Array, ...]:
         now = _round(pool, load.at(at), x[at], tau, np.maximum(running, 1e-3), np.zeros(()), mixed)
         taken = np.clip(running / places[at], 1e-9, FULLEST)
-        share = np.clip(x[at] / full.requests_per_s[at], taken, np.sqrt(taken) if piped else FULLEST)
-        rises = np.clip(np.log(share) / np.log(taken), 2 / places[at], 1.0)
-        place = queueing(share, x[at] / share, places[at] / rises)
-        queue = queueing(x[at] / now.most, now.most, now.whole)
-        ttft[at] = now.first + np.maximum(queue, place)
-        whole = np.minimum(steps * now.step + now.behind * (now.first + queue), steps * now.slowest)
-        lasts[at] = np.minimum(whole, steps * full.tpot[at])
-        served = (x < full.requests_per_s)[at] | (piped & (x[at] * whole <= limit[at]))
-        stable[at] = served & (x[at] <= now.most)
+        utilisation = np.clip(x[at] / full.requests_per_s[at], taken, np.sqrt(taken) if piped else FULLEST)
+        exponent = np.clip(np.log(utilisation) / np.log(taken), 2 / places[at], 1.0)
+        for_a_place = queueing(utilisation, x[at] / utilisation, places[at] / exponent)
+        for_a_pass = queueing(x[at] / now.most, now.most, now.whole)
+        ttft[at] = now.first + np.maximum(for_a_pass, for_a_place)
+        decoding = np.minimum(steps * now.step + now.behind * (now.first + for_a_pass), steps * now.slowest)
+        lasts[at] = np.minimum(decoding, steps * full.tpot[at])
+        enough_places = (x < full.requests_per_s)[at] | (piped & (x[at] * decoding <= limit[at]))
+        stable[at] = enough_places & (x[at] <= now.most)
         return now.step, np.minimum(x[at] * lasts[at], limit[at]), now.mixed
 
     tau = decode_time(pool, load, one)
