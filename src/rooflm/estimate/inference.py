@@ -12,7 +12,7 @@ from rooflm.estimate import request
 from rooflm.estimate.capacity import Running, memory_use, running
 from rooflm.estimate.figures import Figures, Limits, Memory, check, figure, read_off
 from rooflm.estimate.offloaded import device_part, host_bytes, stored_part
-from rooflm.estimate.step import Step, a_million, add_up, by_name, volumes
+from rooflm.estimate.step import Step, add_up, by_name, usd_per_million, volumes
 from rooflm.kernels.rates import matrix_peak, rates
 from rooflm.kernels.roofline import Timed, by_bound, largest
 from rooflm.scenario.rules import INFERENCE, flags
@@ -108,7 +108,7 @@ class InferenceFigures(Figures):
     def cost_per_million_tokens(self) -> Num:
         """USD a million output tokens (of a model that embeds: prompt tokens)."""
         s = self.scenario
-        return a_million(s.cluster.device.price * self.gpus, s.asked / self.latency)
+        return usd_per_million(s.cluster.device.price * self.gpus, s.asked / self.latency)
 
     @cached_property
     def lighter(self) -> Step:

@@ -243,13 +243,13 @@ def of_experts(timed: Sequence[Timed], s: Scenario) -> Experts:
     return Experts(launches(moe) / every, SPARED * inside * layers / every, launches(scans) / every)
 
 
-def a_million(hour: Num, rate: Num) -> Num:
-    """USD a million tokens, at so many USD an hour for all GPUs and tokens a second.
+def usd_per_million(hourly: Num, rate: Num) -> Num:
+    """USD a million tokens: of USD an hour for all GPUs, and tokens a second.
 
-    >>> a_million(7.2, 1000.0)
+    >>> usd_per_million(7.2, 1000.0)
     2.0
     """
-    return hour / 3600 / rate * 1e6
+    return hourly / 3600 / rate * 1e6
 
 
 def heated(slower: Num, flops_time: Num) -> Num:

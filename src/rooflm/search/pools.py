@@ -19,7 +19,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use
-from rooflm.estimate.step import a_million
+from rooflm.estimate.step import usd_per_million
 from rooflm.readers.command import command_of
 from rooflm.scenario.rules import divisors
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
@@ -141,7 +141,7 @@ def evaluate(
     return {
         "ttft_s": found.ttft, "tpot_s": found.tpot, "latency_s": found.latency, "requests_per_s": x,
         "output_tokens_per_s": tokens, "output_tokens_per_s_per_gpu": tokens / gpus, "gpus": gpus + 0.0 * x,
-        "cost_usd_per_million_tokens": a_million(dollars, tokens),
+        "cost_usd_per_million_tokens": usd_per_million(dollars, tokens),
         "energy_j_per_token": joules / load.output + idle / tokens,
         "memory_bytes": np.maximum(*held), "memory_share": np.maximum(held[0] / first.memory, held[1] / second.memory),
         "load_share": overload(found.stable, arrivals, x), "legal": np.ones((), dtype=bool),

@@ -25,7 +25,7 @@ from rooflm.asked.build_inference import build_inference, find_model
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use
-from rooflm.estimate.step import a_million
+from rooflm.estimate.step import usd_per_million
 from rooflm.search import pools as pooled
 from rooflm.search.digest import SearchTask
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
@@ -217,7 +217,7 @@ def evaluate(
     return {
         "ttft_s": found.ttft, "tpot_s": found.tpot, "latency_s": found.latency, "requests_per_s": x,
         "output_tokens_per_s": tokens, "output_tokens_per_s_per_gpu": tokens / gpus, "gpus": gpus + 0.0 * x,
-        "cost_usd_per_million_tokens": a_million(s.cluster.device.price * gpus, tokens),
+        "cost_usd_per_million_tokens": usd_per_million(s.cluster.device.price * gpus, tokens),
         "energy_j_per_token": joules + s.cluster.device.idle * gpus / tokens,
         "memory_bytes": held, "memory_share": held / memory_use(s, batch=np.zeros(())).capacity,
         "load_share": pooled.overload(found.stable, arrivals, x), "legal": np.ones((), dtype=bool),
