@@ -11,7 +11,7 @@ vLLM, fused_moe/oracle (the backend is picked by card, data type and what is ins
 from __future__ import annotations
 
 from functools import cache, partial, reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -209,7 +209,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         parallel: reduce(smaller, [
             call(arrived, *filled(kernel, hidden, width), peak=r.peak[at], act_bytes=act,
                  c=_on(kernel, w, s).on(r.l2 / r.dram, tuned))
-            + pick(not kernel.tiles or (w.gpu in kernel.cards and among(experts, width, kernel.tiles)), 0.0, np.inf)
+            + pick(_has_shape(kernel, w, experts, width), 0.0, np.inf)
             for kernel in candidates
             for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
         ])
@@ -217,6 +217,11 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     }  # fmt: skip
     time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
     return time + by_groups((tokens * hidden + routing.rows * width) * (op.widths[1] < 2), w, s)
+
+
+def _has_shape(kernel: Choice, w: Where, experts: Num, width: Num) -> Any:
+    """Whether a kernel runs these experts on this card: all do but those of single shapes (`Choice.tiles`)."""
+    return not kernel.tiles or (w.gpu in kernel.cards and among(experts, width, kernel.tiles))
 
 
 def _on(kernel: Choice, w: Where, s: Scenario) -> MoEConstants:
@@ -239,19 +244,21 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     narrow = op.widths[0] < 2
     steps = pick(f.moe_steps > 0, f.moe_steps / f.moe_factor, 1.0) - 1.0
     time = _grouped_experts(op, w, s, r) * (1.0 + steps * pick(narrow, 1.0, larger(1.0 - tokens / k.wide_pass, 0.0)))
-    pairs, expert = tokens * top_k * local / experts, (2.0 + gated) * hidden * width
-    values = pairs * expert
+    pairs = tokens * top_k * local / experts  # of a token and an expert of this rank
+    weights = (2.0 + gated) * hidden * width  # of an expert
+    values = pairs * weights
     time = larger(time, brain_time(2.0 * values, k.brain_experts, s, r))
     brain = brain_time(2.0 * values, k.brain_share, s, r)
+    # the engine's factors, which the whole gets later on: what is in seconds already is divided by them
     undone = f.moe_factor * (1.0 if op.role == "decode" else smaller(f.prompt, 1.0))
-    wide, clock = (of_name(told, s.quant.name, 0.0) for told in (k.expert_spread, k.unpacked))
+    spread, unpacked = (of_name(told, s.quant.name, 0.0) for told in (k.expert_spread, k.unpacked))
     # mul_mat_vec with ids, three launches: each pair of token and expert streams that expert's weights by itself
     vectors = vector_time(values * op.widths[0], 0.0, constants("gemm", GemmConstants, w, w.half), r, s, launches=3.0)
-    vectors = larger(f.gemm_factor * f.moe_vectors * vectors, values / taken(s, clock))
+    vectors = larger(f.gemm_factor * f.moe_vectors * vectors, values / taken(s, unpacked))
     vectors = pick((tokens > k.expert_rows) & narrow, np.inf, vectors / pick(narrow, undone, f.moe_factor))
     tiled = pick(narrow & (tokens > 1) & (k.tile_rate > 0), tiled_time(op, s), 0.0)
     time = pick(tiled > 0, larger(tiled, time * f.moe_factor) / undone, time)
-    time = time + smaller(local, pairs) * expert * 2.0 * wide / (r.dram * undone)
+    time = time + smaller(local, pairs) * weights * 2.0 * spread / (r.dram * undone)
     time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
     call = pick(narrow, k.narrow_calls, k.library_calls)
     host = k.expert_looks * experts * tokens * top_k + call * distinct_experts(experts, top_k, tokens)
