@@ -185,6 +185,8 @@ def captured(h: Host, s: Scenario) -> Num:
     """Most tokens of a prefill pass that a CUDA graph covers: of its model, its split and its experts' library."""
     latent = any(isinstance(b.mixer, MLA) for b in s.model.blocks)
     most = smaller(h.captured, h.captured_latent) if latent else h.captured
+    if not h.uncaptured:
+        return most
     reasons, family = listed(h.uncaptured), s.model.family
     true = {family: True, "ranks": np.max(s.mapping.expert_dp) > 1, "stages": np.max(s.mapping.pp) > 1,
             "adapters": np.max(s.adapters.held) > 0}  # fmt: skip
