@@ -57,8 +57,8 @@ def build_for(name: str, software: str) -> str:
 def other_releases(name: str) -> tuple[str, ...]:
     """The rows of other releases of an engine of the catalogue, of the same build, where it has any.
 
-    >>> other_releases("llama.cpp")
-    ('llama.cpp-2024-05', 'llama.cpp-2025-02', 'llama.cpp-2025-10', 'llama.cpp-2025-12')
+    >>> other_releases("llama.cpp")[:2]
+    ('llama.cpp-2024-05', 'llama.cpp-2025-02')
     >>> other_releases("sglang-rocm")[:2], other_releases("hf-eager")[-2:]
     (('sglang-0.4-rocm', 'sglang-0.4.3-rocm'), ('hf-eager-4.48', 'hf-eager-4.53'))
     """
