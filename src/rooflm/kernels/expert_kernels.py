@@ -270,7 +270,8 @@ def tiled_time(op: Op, s: Scenario) -> Num:
 
     A tile is as wide as the pass, 8 to `wide_pass` rows, however few rows an expert has (llama.cpp, mmq.cuh:
     ncols_max); rows are gathered, quantised and written besides: (rows of tiles / tile_rate + T k / row_rate) x FLOPs
-    of a row. `tile_stream` is what an SM draws of weights (`busiest_share`)."""
+    of a row. `tile_stream` is what an SM draws of weights, dealt in tiles of 128 columns (mmq.cuh: mmq_y;
+    `busiest_share`)."""
     k = s.engine.kernels
     tokens, hidden, width, experts, local, top_k, gated = op.shape
     routing = routed(tokens, top_k, experts, experts / local, popularity(experts, top_k, k.skew))
