@@ -4,12 +4,14 @@ import sys
 
 
 def run() -> None:
-    """Entry point of the `rooflm` script."""
+    """Entry point of the `rooflm` script. Python 3.11 wraps what interrupts a class as it is made in a RuntimeError."""
     try:
         from rooflm.cli.app import run as command
 
         command()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RuntimeError) as stopped:
+        if not isinstance(stopped.__cause__ or stopped, KeyboardInterrupt):
+            raise
         sys.stderr.write("rooflm: interrupted\n")
         raise SystemExit(130) from None
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rooflm.__main__ import run
 from rooflm.cli.app import main
 from rooflm.cli.guard import exit_on_signal, run_guarded
 
@@ -55,6 +56,29 @@ def test_ctrl_c_ends_at_once_and_is_no_answer(command: str, capsys: pytest.Captu
     if stopped:  # it was still at it
         assert status == 130 and "interrupted" in said.err
         assert command == "serve" or said.out == ""
+
+
+class Interrupted:
+    """An attribute whose class is interrupted as it is made."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        raise KeyboardInterrupt
+
+
+def make_a_class(*_: Any) -> None:
+    """Python 3.11 makes a RuntimeError of an interrupt there, later ones let it pass."""
+    type("Made", (), {"attribute": Interrupted()})
+
+
+def test_ctrl_c_in_the_midst_of_a_class_is_one_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_guarded(make_a_class) == 130
+    monkeypatch.setattr("rooflm.cli.app.run", make_a_class)
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "rooflm: interrupted\n" * 2
 
 
 def test_being_ended_runs_what_cleans_up() -> None:

@@ -52,7 +52,7 @@ def refusal(error: BaseException) -> tuple[str, int] | None:
     """
     if isinstance(error, RooflmError):
         return str(error), 2
-    if isinstance(error, typer.Abort | KeyboardInterrupt):
+    if isinstance(error.__cause__ or error, typer.Abort | KeyboardInterrupt):  # 3.11 wraps one in the midst of a class
         return "interrupted", INTERRUPTED
     if isinstance(error, MemoryError):
         return f"not enough memory{': ' * bool(str(error))}{error}; ask for less at once", 2
