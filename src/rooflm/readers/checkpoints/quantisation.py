@@ -382,8 +382,7 @@ def scheme(config: Fields, beside: Fields, label: str, layers: int, experts: boo
         return ""
     groups = _table(q.get("config_groups")).values()
     targets = [t for g in groups for t in _listed(_table(g).get("targets")) if isinstance(t, str)]
-    end = (
-        "" if name.startswith("mxfp4") or name.endswith(("-experts", "-fp8", "-ffn")) else suffix(kept_wide(q), targets, layers, experts)
-    )
+    said = name.startswith("mxfp4") or name.endswith(("-experts", "-fp8", "-ffn"))
+    end = "" if said else suffix(kept_wide(q), targets, layers, experts)
     bits = kv_bits(q)
     return name + end + (("-" if end else "") + f"kv{bits}" if bits else "")
