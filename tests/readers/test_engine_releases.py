@@ -103,7 +103,7 @@ def test_a_release_is_found_by_range(name: str, row: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "row"),
-    [("vllm-9.0", "vllm"), ("vllm-0.0.5", "vllm-2023"), ("sglang==99", "sglang-0.5.14"), ("mlx==0.30", "mlx")],
+    [("vllm-9.0", "vllm-0.28"), ("vllm-0.0.5", "vllm-2023"), ("sglang==99", "sglang-0.5.14"), ("mlx==0.30", "mlx")],
 )
 def test_the_nearest_row_stands_in_for_a_release_out_of_all_ranges(name: str, row: str) -> None:
     said = rooflm.infer("llama-3-8b", gpu="m3-max" if row == "mlx" else "h100", engine=name).assumed
@@ -113,7 +113,7 @@ def test_the_nearest_row_stands_in_for_a_release_out_of_all_ranges(name: str, ro
 
 def test_the_build_that_runs_is_what_stands_in() -> None:
     said = rooflm.infer("llama-3-8b", gpu="mi300x", engine="vllm==99").assumed
-    assert "vllm==99 is in the range of no row: vllm-rocm stands in, of releases 0.23 to 0.31" in said
+    assert "vllm==99 is in the range of no row: vllm-0.28-rocm stands in, of releases 0.28 to 0.31" in said
     for release, row in (("0.17", "vllm-0.14-rocm"), ("0.19", "vllm-0.14-rocm"), ("0.20", "vllm-0.20-rocm")):
         assert rooflm.infer("llama-3-8b", gpu="mi300x", engine=f"vllm-{release}").scenario.engine.name == row
     others = (
@@ -280,5 +280,5 @@ def test_a_release_on_a_build_is_by_the_range_of_the_builds_own_rows() -> None:
 
 
 def test_the_newest_row_stands_in_for_a_release_above_all_known_ones() -> None:
-    for name, newest in (("megatron-core-99", "megatron"), ("vllm-0.99", "vllm"), ("trtllm-7.0", "trtllm")):
+    for name, newest in (("megatron-core-99", "megatron"), ("vllm-0.99", "vllm-0.28"), ("trtllm-7.0", "trtllm")):
         assert load_engine(name).name == newest

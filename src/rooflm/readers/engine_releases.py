@@ -96,7 +96,7 @@ def row_named(name: str) -> str | None:
     engine is named with a release.
 
     >>> row_named("vllm-0.8.5"), row_named("llama.cpp-rocm-b7000"), row_named("vllm-9.0"), row_named("vllm-nightly")
-    ('vllm-0.8', 'llama.cpp-rocm-2025-10', 'vllm', None)
+    ('vllm-0.8', 'llama.cpp-rocm-2025-10', 'vllm-0.28', None)
     """
     plain, release = split_release(name)
     return row_of_release(plain, release) or next(iter(by_range(plain, release)), plain) if plain else None
@@ -106,8 +106,8 @@ def out_of_range(name: str, row: str) -> str:
     """A sentence where a row runs whose range does not hold the release in "NAME-RELEASE": that its constants stand in;
     else "".
 
-    >>> out_of_range("vllm==0.99", "vllm"), out_of_range("vllm-0.8.5", "vllm-0.8")
-    ('vllm==0.99 is in the range of no row: vllm stands in, of releases 0.23 to 0.31', '')
+    >>> out_of_range("vllm==0.99", "vllm-0.28"), out_of_range("vllm-0.8.5", "vllm-0.8")
+    ('vllm==0.99 is in the range of no row: vllm-0.28 stands in, of releases 0.28 to 0.31', '')
     """
     plain, release = ("", "") if is_path(name) or aliases("engine").get(normalise(name)) else split_release(name)
     if not plain or in_range(row, numbers(release)):
@@ -122,7 +122,7 @@ def by_range(plain: str, release: str) -> list[str]:
     above all of them the newest is first; empty where no numbers are known.
 
     >>> by_range("vllm", "0.99")[:2], by_range("megatron", "99")[0], by_range("vllm", "nightly")
-    (['vllm', 'vllm-0.19'], 'megatron', [])
+    (['vllm-0.28', 'vllm'], 'megatron', [])
     """
     asked = numbers(release)
     rows = [row for row in rows_of_releases(plain) if asked and span(row)[0]]
@@ -145,7 +145,7 @@ def nearest_by_range(plain: str, release: str) -> str | None:
     numbers.
 
     >>> nearest_by_range("vllm", "0.4.2"), nearest_by_range("vllm", "1.0"), nearest_by_range("vllm", "nightly")
-    ('vllm-2024', 'vllm', None)
+    ('vllm-2024', 'vllm-0.28', None)
     """
     rows = by_range(plain, release)
     return (row_of_release(plain, release) or rows[0]) if len(rows) > 1 else None

@@ -9,6 +9,7 @@ and numbers of replicas may be arrays.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -230,8 +231,13 @@ def prefill_arguments(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict
     {'gpu': 'l40s'}
     >>> prefill_arguments({"gpu": "h100", "price": 2}, {"tp": 2})
     {'gpu': 'h100', 'price': 2, 'tp': 2}
+    >>> prefill_arguments({"gpu": "h100", "tp": 16, "ep": 16}, {"tp": 8})  # experts go over no more ranks than it has
+    {'gpu': 'h100', 'tp': 8, 'ep': 8}
     """
     rest = {k: v for k, v in common.items() if k != "batch"}
+    if rest.get("ep") and own.keys() & {"tp", "dp"} and "ep" not in own:
+        split = {**rest, **own}
+        rest["ep"] = math.gcd(rest["ep"], int(split.get("tp") or 1) * int(split.get("dp") or 1))
     if "gpu" in own:
         bought = (rest.get("owned") or rest.get("purchase") is not None) and not own.keys() & {"price", "purchase"}
         rest = {k: v for k, v in rest.items() if k not in ("price", "purchase", "owned")}

@@ -91,7 +91,26 @@ def _algorithm(name: str) -> str:
 def _modelopt(q: Fields) -> str:
     inner = _table(q.get("quantization")) or q
     name = str(inner.get("quant_algo") or "")
-    return _algorithm(name) if name else _groups(inner)
+    rows = _table(inner.get("quantized_layers"))
+    if name.lower() != "mixed_precision":
+        return _algorithm(name) if name else _groups(inner)
+    return _mixed({key: _algorithm(str(_table(row).get("quant_algo"))) for key, row in rows.items()}) or _groups(inner)
+
+
+def _mixed(layers: Mapping[str, str]) -> str:
+    """Modules, each with a scheme of its own (ModelOpt's `quantized_layers`): the narrowest, and what stays beside it.
+
+    >>> _mixed({"layers.1.mixer.experts.0.up_proj": "nvfp4", "layers.0.mixer.in_proj": "fp8"})
+    'nvfp4-fp8'
+    >>> _mixed({"1.mlp.experts.0.up_proj": "nvfp4"}), _mixed({"1.mlp.up_proj": "nvfp4", "1.self_attn.q_proj": "fp8"})
+    ('nvfp4-experts', 'nvfp4-ffn')
+    """
+    known = {name for name in layers.values() if name}
+    low = min(known, key=_width, default="")
+    narrow = [key for key, name in layers.items() if name == low]
+    if low and all("expert" in key and "shared" not in key for key in narrow):
+        return low + ("-fp8" if len(known) > 1 and low == "nvfp4" else "-experts")
+    return low + ("-ffn" if len(known) > 1 and not any("attn" in key for key in narrow) else "")
 
 
 def _group(group: Fields) -> str:
@@ -363,8 +382,7 @@ def scheme(config: Fields, beside: Fields, label: str, layers: int, experts: boo
         return ""
     groups = _table(q.get("config_groups")).values()
     targets = [t for g in groups for t in _listed(_table(g).get("targets")) if isinstance(t, str)]
-    end = (
-        "" if name.startswith("mxfp4") or name.endswith("-experts") else suffix(kept_wide(q), targets, layers, experts)
-    )
+    said = name.startswith("mxfp4") or name.endswith(("-experts", "-fp8", "-ffn"))
+    end = "" if said else suffix(kept_wide(q), targets, layers, experts)
     bits = kv_bits(q)
     return name + end + (("-" if end else "") + f"kv{bits}" if bits else "")
