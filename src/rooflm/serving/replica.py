@@ -59,8 +59,9 @@ class Replica:
     steps, with which prompts, and until when; dirty: it has to be planned anew. turns: newcomers of a decode replica
     are taken in on a turn of their own, which shows their first token. sealed, hold, poll: before which time, from
     which step and at which step newcomers are looked at; host: s of the planned pass or step that keep its scheduler
-    (`StepTable.passed`). sent: until when the host sends caches on; cold: time that the next prompts take more; slower:
-    the front end's pace over the device's, at least 1, in the steps that are planned. ahead: s by which the host began
+    (`StepTable.passed`). sent: until when the host sends caches on; cold: time that the next prompts take more;
+    streamed: until when the tokens made so far are on their way to clients. token, so_far: what a step of a sequence
+    adds to that, and what each token does that it has made before (`Server.streamed`). ahead: s by which the host began
     to launch the next pass before the device is free: where passes are made up ahead, others run and the engine's
     workers do so (`ahead`), as long as the step that has just run. behind: tokens of a part of a prompt that the next
     one follows through a pipeline's stages.
@@ -86,7 +87,8 @@ class Replica:
         self.done: list[int] = []
         self.clock = self.end = self.sent = 0.0
         self.unmade = 0
-        self.cold, self.slower, self.ahead = server.cold, 1.0, 0.0
+        self.cold, self.streamed, self.ahead = server.cold, 0.0, 0.0
+        self.token, self.so_far = server.streamed(1, 0), server.streamed(1, 1) - server.streamed(1, 0)
         self.sealed, self.host, self.hold, self.poll = -INFINITY, 0.0, -1, 0
         self.kind, self.count, self.dirty = NOTHING, 0, True
         self.chunks: list[Chunk] = []
@@ -148,7 +150,7 @@ class Replica:
         left = resumed[1] if resumed else records.output[request] - 1
         fresh = not resumed and self._answers(request)
         if fresh and interval == 1 and records.first[request] != records.first[request]:
-            records.first[request] = self.clock
+            records.first[request] = max(self.clock, self.streamed)
         self.kv.share(request)
         if left <= 0 or self.role == "prefill":
             self.kv.release(request, whole)
@@ -167,10 +169,10 @@ class Replica:
     def _finish(self, request: int) -> None:
         """A request has its last token, or on a prefill replica its cache: it leaves its rank and is handed on."""
         records = self.records
-        records.end[request] = self.clock
+        records.end[request] = max(self.clock, self.streamed)
         if self._answers(request):
             if records.first[request] != records.first[request]:
-                records.first[request] = self.clock
+                records.first[request] = max(self.clock, self.streamed)
             records.status[request] = FINISHED
         self.ranks.leave(request)
         self.done.append(request)
@@ -229,7 +231,7 @@ class Replica:
         while late and late[0][0] <= sealed:
             request = late.popleft()[1]
             if shown and self.scheduler.room(self, request):
-                self.records.first[request] = sealed
+                self.records.first[request] = max(sealed, self.streamed)
             self.waiting.append(request)
 
     def _make_room(self) -> bool:
@@ -282,10 +284,7 @@ class Replica:
         self.kind, self.count = STEPS, count
         context = decoding.stored / running + 1
         lasts, self.host = self.table.decode_sum(running, context, count), self.table.kept(running, context)
-        if self.table.copied:
-            handed = count * (decoding.made() + running * self.growth * (count - 1) / 2)
-            self.slower = max(1.0, self.table.copied * handed / (self.server.stream_interval * lasts))
-        self.end = self.clock + lasts * self.slower
+        self.end = self.clock + lasts
 
     def interrupt(self, at: float) -> None:
         """Stop a run of decode steps at the first step boundary not before `at`, or one step later where that step is
@@ -294,7 +293,7 @@ class Replica:
         running = len(self.decoding.heap)
         context = self.decoding.stored / running + 1
         most = self.count
-        gap, planned = (at - self.clock) / self.slower, (self.end - self.clock) / self.slower
+        gap, planned = at - self.clock, self.end - self.clock
         count = int(gap / table.decode_time(running, context + most * gap / (2 * planned))) + 1
         count = min(max(count, 1), most)
         lasts = table.decode_sum(running, context, count)
@@ -307,12 +306,12 @@ class Replica:
                 break
             count, lasts = count - 1, shorter
         if self.late and count < most:
-            before = self.slower * table.decode_sum(running, context, count - 1)
+            before = table.decode_sum(running, context, count - 1)
             if at > self.seals(before, count):
                 count += 1
                 lasts = table.decode_sum(running, context, count)
         self.count = count
-        self.end = self.clock + lasts * self.slower
+        self.end = self.clock + lasts
         self.commit()
 
     # -- the loop: commit --------------------------------------------------------------------------------------------
@@ -354,22 +353,30 @@ class Replica:
     def _decode(self, running: int, count: int, lasts: float) -> None:
         """`count` steps of the running sequences, in `lasts` s."""
         decoding = self.decoding
+        before = self.streamed
+        if self.token:
+            work = self.token * running
+            if self.so_far:
+                work += self.so_far * (decoding.made() + running * self.growth * (count - 1) / 2)
+            self.streamed = (before if before > self.clock else self.clock) + count * work
         if self.marks:
-            self._mark(count, lasts)
+            self._mark(count, lasts, before)
         self.meter.decoded(running, count, self.growth, decoding.stored, lasts)
         grown = running * count * self.growth
         decoding.steps += count
         decoding.stored += grown
         self.kv.grow(grown)
 
-    def _mark(self, count: int, lasts: float) -> None:
-        """Requests whose first visible token falls in these steps (stream interval)."""
+    def _mark(self, count: int, lasts: float, streamed: float) -> None:
+        """Requests whose first visible token falls in these steps (stream interval). streamed: that before them."""
         marks, steps = self.marks, self.decoding.steps
         while marks and marks[0][0] <= steps + count:
             step, request = marks.popleft()
             share = (step - steps) / count
             if self.records.first[request] != self.records.first[request]:
-                self.records.first[request] = self.clock + lasts * max(share, 0.0)
+                share = max(share, 0.0)
+                shown = streamed + (self.streamed - streamed) * share
+                self.records.first[request] = max(self.clock + lasts * share, shown)
 
     def _retire(self) -> None:
         """Sequences that have made their last token leave."""

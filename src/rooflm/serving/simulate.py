@@ -208,7 +208,7 @@ class Loop:
                 continue
             self.ended += 1
             if self.closed:
-                self._issue(r.clock)
+                self._issue(max(r.clock, r.streamed))
         r.done = []
 
     def _boundaries(self) -> float:
@@ -217,7 +217,7 @@ class Loop:
 
         Source: vllm-project/vllm pull request 51919 (the connector's messages go with steps)."""
         steps = [
-            r.slower * r.table.decode_time(len(r.decoding.heap), r.decoding.stored / len(r.decoding.heap) + 1)
+            r.table.decode_time(len(r.decoding.heap), r.decoding.stored / len(r.decoding.heap) + 1)
             for r in self.second
             if r.server.handed_on and r.decoding.heap
         ]
