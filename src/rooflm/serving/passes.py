@@ -57,8 +57,8 @@ def steps_of(pool: Pool, load: Load) -> float:
 
 
 def streamed(pool: Pool, load: Load) -> float:
-    """Seconds that a request takes of the processes which stream tokens, its output half written on average."""
-    return float(pool.server.streamed(steps_of(pool, load), load.output / 2))
+    """Seconds that a request takes of the processes which stream tokens."""
+    return float(pool.server.streamed(steps_of(pool, load)))
 
 
 def pass_time(
@@ -118,10 +118,12 @@ def own_passes(
 
 
 def decode_time(pool: Pool, load: Load, sequences: Array) -> Array:
-    """A decode-only step of a fractional number of sequences, half of the output written on average."""
+    """A decode-only step of a fractional number of sequences, half of the output written on average: the device's, or
+    that of a front end which copies all of it (`Replica.slower`)."""
     context, low = load.prompt + load.output / 2, np.maximum(np.floor(sequences), 1)
     low_time, high_time = (pool.table.decode_times(d, context) for d in (low, low + 1))
-    return low_time + np.clip(sequences - low, 0.0, 1.0) * (high_time - low_time)
+    copied = pool.table.copied * load.output / 2 / pool.server.stream_interval
+    return np.maximum(low_time + np.clip(sequences - low, 0.0, 1.0) * (high_time - low_time), copied * sequences)
 
 
 def most_running(pool: Pool, load: Load) -> Array:

@@ -59,10 +59,10 @@ class Replica:
     steps, with which prompts, and until when; dirty: it has to be planned anew. turns: newcomers of a decode replica
     are taken in on a turn of their own, which shows their first token. sealed, hold, poll: before which time, from
     which step and at which step newcomers are looked at; host: s of the planned pass or step that keep its scheduler
-    (`StepTable.passed`). sent: until when the host sends caches on; cold: time that the next prompts take more;
-    streamed: until when the tokens made so far are on their way to clients. token, so_far: what a step of a sequence
-    adds to that, and what each token does that it has made before (`Server.streamed`). ahead: s by which the host began
-    to launch the next pass before the device is free: where passes are made up ahead, others run and the engine's
+    (`StepTable.passed`). sent: until when the host sends caches on; cold: time that the next prompts take more; slower:
+    the front end's pace over the device's, at least 1, in the steps that are planned; streamed: until when the tokens
+    made so far are on their way to clients, to which a step of a sequence adds `token` s. ahead: s by which the host
+    began to launch the next pass before the device is free: where passes are made up ahead, others run and the engine's
     workers do so (`ahead`), as long as the step that has just run. behind: tokens of a part of a prompt that the next
     one follows through a pipeline's stages.
     """
@@ -87,8 +87,8 @@ class Replica:
         self.done: list[int] = []
         self.clock = self.end = self.sent = 0.0
         self.unmade = 0
-        self.cold, self.streamed, self.ahead = server.cold, 0.0, 0.0
-        self.token, self.so_far = server.streamed(1, 0), server.streamed(1, 1) - server.streamed(1, 0)
+        self.cold, self.slower, self.ahead = server.cold, 1.0, 0.0
+        self.streamed, self.token = 0.0, server.streamed(1)
         self.sealed, self.host, self.hold, self.poll = -INFINITY, 0.0, -1, 0
         self.kind, self.count, self.dirty = NOTHING, 0, True
         self.chunks: list[Chunk] = []
@@ -284,7 +284,10 @@ class Replica:
         self.kind, self.count = STEPS, count
         context = decoding.stored / running + 1
         lasts, self.host = self.table.decode_sum(running, context, count), self.table.kept(running, context)
-        self.end = self.clock + lasts
+        if self.table.copied:
+            handed = count * (decoding.made() + running * self.growth * (count - 1) / 2)
+            self.slower = max(1.0, self.table.copied * handed / (self.server.stream_interval * lasts))
+        self.end = self.clock + lasts * self.slower
 
     def interrupt(self, at: float) -> None:
         """Stop a run of decode steps at the first step boundary not before `at`, or one step later where that step is
@@ -293,7 +296,7 @@ class Replica:
         running = len(self.decoding.heap)
         context = self.decoding.stored / running + 1
         most = self.count
-        gap, planned = at - self.clock, self.end - self.clock
+        gap, planned = (at - self.clock) / self.slower, (self.end - self.clock) / self.slower
         count = int(gap / table.decode_time(running, context + most * gap / (2 * planned))) + 1
         count = min(max(count, 1), most)
         lasts = table.decode_sum(running, context, count)
@@ -306,12 +309,12 @@ class Replica:
                 break
             count, lasts = count - 1, shorter
         if self.late and count < most:
-            before = table.decode_sum(running, context, count - 1)
+            before = self.slower * table.decode_sum(running, context, count - 1)
             if at > self.seals(before, count):
                 count += 1
                 lasts = table.decode_sum(running, context, count)
         self.count = count
-        self.end = self.clock + lasts
+        self.end = self.clock + lasts * self.slower
         self.commit()
 
     # -- the loop: commit --------------------------------------------------------------------------------------------
@@ -355,10 +358,7 @@ class Replica:
         decoding = self.decoding
         before = self.streamed
         if self.token:
-            work = self.token * running
-            if self.so_far:
-                work += self.so_far * (decoding.made() + running * self.growth * (count - 1) / 2)
-            self.streamed = (before if before > self.clock else self.clock) + count * work
+            self.streamed = (before if before > self.clock else self.clock) + self.token * running * count
         if self.marks:
             self._mark(count, lasts, before)
         self.meter.decoded(running, count, self.growth, decoding.stored, lasts)
@@ -372,9 +372,8 @@ class Replica:
         marks, steps = self.marks, self.decoding.steps
         while marks and marks[0][0] <= steps + count:
             step, request = marks.popleft()
-            share = (step - steps) / count
+            share = max((step - steps) / count, 0.0)
             if self.records.first[request] != self.records.first[request]:
-                share = max(share, 0.0)
                 shown = streamed + (self.streamed - streamed) * share
                 self.records.first[request] = max(self.clock + lasts * share, shown)
 

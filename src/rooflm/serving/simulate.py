@@ -217,7 +217,7 @@ class Loop:
 
         Source: vllm-project/vllm pull request 51919 (the connector's messages go with steps)."""
         steps = [
-            r.table.decode_time(len(r.decoding.heap), r.decoding.stored / len(r.decoding.heap) + 1)
+            r.slower * r.table.decode_time(len(r.decoding.heap), r.decoding.stored / len(r.decoding.heap) + 1)
             for r in self.second
             if r.server.handed_on and r.decoding.heap
         ]

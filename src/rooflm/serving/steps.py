@@ -331,7 +331,7 @@ class StepTable:
         issue = (eager, e.host.issue_decode, eager)
         self._issued = [n * float(each) for n, each in zip(c.launches, issue, strict=True)]
         self._ungraphed = c.launches[1] * float(issue_time(e, np.inf, 0, launching=s.cluster.launching))
-        self.ahead = e.host.ahead
+        self.copied, self.ahead = float(e.host.copied), e.host.ahead
         stages = int(np.max(s.mapping.pp))
         self.apart = bool(e.host.ahead) and int(np.max(s.mapping.tp * s.mapping.cp)) * stages > 1
         self._step = float(np.max(every_pass(s, e)))
