@@ -266,3 +266,54 @@ def test_prompts_of_attention_ranks_overlap(engine, prompt, rate):
                 rate=rate, requests=1500, spread=(0.8, 1.2))  # fmt: skip
     assert out.steady.stable and out.steady.tpot == pytest.approx(out.tpot_s["mean"], rel=0.25)
     assert out.steady.ttft == pytest.approx(out.ttft_s["mean"], rel=0.25)
+
+
+STREAMED = {"gpu": "b200", "engine": "sglang", "prompt": 512, "output": 512, "concurrency": 100, "requests": 1000}
+
+
+def test_no_more_tokens_leave_than_one_process_streams():
+    """100 clients on a B200, outputs up to 1,024 tokens (SGLang's cookbook): 21,137 tokens/s, 1.22 s."""
+    values = serve("lfm2-1.2b", **{**STREAMED, "engine": "sglang-0.5.14"}, spread=(0.002, 2)).summary.values
+    assert values["output_tokens_per_s"] == pytest.approx(21137, rel=0.06)
+    assert values["ttft_s"]["mean"] == pytest.approx(1.22, rel=0.4)
+
+
+@pytest.mark.parametrize("spread", [(0.8, 1.2), (1, 1)], ids=str)
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_the_steady_state_knows_the_queue_of_tokens(engine, spread):
+    served = serve("lfm2-1.2b", **{**STREAMED, "engine": engine, "requests": 2000}, spread=spread)
+    state, values = served.steady, served.summary.values
+    assert state.requests_per_s == pytest.approx(values["requests_per_s"], rel=0.07)
+    assert state.tpot == pytest.approx(values["tpot_s"]["mean"], rel=0.2)
+    assert state.requests_per_s * (state.ttft + 511 * state.tpot) == pytest.approx(100, rel=0.03)
+
+
+@pytest.mark.parametrize("more", [{"streams": 4}, {"stream_interval": 4}], ids=str)
+def test_more_processes_and_fewer_messages_stream_more(more):
+    one, free = (serve("lfm2-1.2b", **STREAMED, options=o) for o in ({}, {"stream": 0}))
+    assert serve("lfm2-1.2b", **STREAMED, options=more).steady.requests_per_s > 1.4 * one.steady.requests_per_s
+    assert serve("lfm2-1.2b", **STREAMED, options=more).steady.requests_per_s <= 1.001 * free.steady.requests_per_s
+
+
+def test_a_burst_behind_that_process_sees_its_tokens_come_slowly():
+    """The queue grows all the time, so that last tokens wait longer than first ones."""
+    asked = {k: v for k, v in STREAMED.items() if k != "concurrency"} | {"rate": 60, "requests": 3000}
+    (slow, over), (fast, _) = ((s.summary.values["tpot_s"]["mean"], s.steady) for s in (
+        serve("lfm2-1.2b", **asked, options=o) for o in ({}, {"streams": 8})))  # fmt: skip
+    assert slow > 1.2 * fast and not over.stable
+    assert slow == pytest.approx(over.tpot, rel=0.1)
+
+
+def test_larger_models_have_no_queue_of_tokens():
+    asked = {**STREAMED, "gpu": "h100", "concurrency": 64, "requests": 640}
+    some, none = (serve("llama-3.1-8b", **asked, options=o) for o in ({}, {"stream": 0}))
+    assert some.summary.values["tpot_s"] == none.summary.values["tpot_s"]
+    assert some.steady == none.steady
+
+
+def test_an_api_server_a_rank_of_attention():
+    asked = {"gpu": "b200", "quant": "fp8", "concurrency": 16, "requests": 16, "output": 8, "prompt": 64}
+    split = {"tp": 1, "dp": 8, "ep": 8}
+    assert serve("deepseek-v3", engine="vllm", **asked, **split).run.pools[0].server.streams == 8
+    assert serve("deepseek-v3", engine="vllm-0.10.2", **asked, **split).run.pools[0].server.streams == 1
+    assert serve("llama-3.1-8b", engine="vllm", **asked, dp=2, gpus=2).run.pools[0].server.streams == 1

@@ -33,7 +33,8 @@ class ServerOptions:
     shared: str = word("", "ranks of attention share out its token budget, or have half each", ("", "budget", "half"))
     families: str = word("", "running limit of all those ranks by the family of a model's code, as mamba2:256")
     preemption: str = word("recompute", "what becomes of sequences that lose their memory", ("recompute", "swap"))
-    stream_interval: int = count(1, "tokens that are made before the client sees the first")
+    stream_interval: int = count(1, "tokens that are made before the client sees the first, and the next ones")
+    streams: int = count(1, "processes that stream them (0: one a rank of attention)", 0)
     receive_interval: int = count(1, "decode steps between two looks at the queue")
     lookahead: int = count(0, "1 where a pass is made up while one runs: what arrives meanwhile waits for the next", 0)
     wait_steps: int = count(0, "decode steps that prompts wait for wait_share of the budget, or for one a rank", 0)
@@ -119,9 +120,7 @@ class Kernels:
     tuned_experts_on: str = word("", "cards on which these are so (none: all), with commas")
     expert_values: Num = number(2.0, "read and written a value by what runs between experts' products", "bytes")
     expert_tile: Num = count(0, "rows of a tile of quantised experts' products, however few an expert has", 0)
-    wide_pass: Num = count(
-        1, "most rows of tiles, as wide as a pass; tokens from which 16-bit experts are at a rate", 1
-    )
+    wide_pass: Num = count(1, "most rows of tiles, as wide as a pass; tokens from which 16-bit experts have a rate", 1)
     tile_rate: Num = number(0.0, "FLOPs a clock of an SM in experts' tiles of so many rows, full or not", "FLOP")
     tile_floats: Num = number(1.0, "times as many of 4-bit floats, where the units multiply them as stored", above=True)
     tile_stream: Num = number(0.0, "most bytes of them a clock that an SM draws, dealt its tiles before (0: no limit)")
@@ -237,6 +236,7 @@ class Host:
     tokenise: Num = each("time a prompt token in that front end (its text becomes tokens)")
     carry: Num = each("time a prompt token between client and engine that others do not wait for")
     handover: Num = each("host time of a piece of a cache that a prefill server sends: a layer's K, its V")
+    stream: Num = each("time that a process which streams tokens takes for what a step of a sequence makes")
     copied: Num = each("time a token of an output so far, at every step, where all of it is handed on anew")
     deliver: Num = number(0.0, "time a decoding sequence under load: its token goes out before the next pass runs", "s")
     overlap: bool = flag(False, "the host prepares a step while the device runs: its costs show where it is later")

@@ -313,7 +313,10 @@ def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:
         told = {"token_budget": "option budget"}.get(BY_CARD[name], f"engine.{BY_CARD[name]}")
         raise RooflmError(f"server option {name!r} is of an engine's row: tell the limit itself, {told}")
     host = {name: float(getattr(e.host, name)) for name in ("request", *FRONT)}
-    return make_server({**host, **server_options(e), **speculating(s), **(options or {})})
+    host["stream"] *= float(s.cluster.launching)
+    server = make_server({**host, **server_options(e), **speculating(s), **(options or {})})
+    ranks = int(s.mapping.dp) if attention_dp(s.model) else 1
+    return server if server.streams else replace(server, streams=ranks)
 
 
 TYPICAL = 8

@@ -56,6 +56,11 @@ def steps_of(pool: Pool, load: Load) -> float:
     return max(load.output - 1, 0.0) / pool.server.tokens_a_step
 
 
+def streamed(pool: Pool, load: Load) -> float:
+    """Seconds that a request takes of the processes which stream tokens."""
+    return float(pool.server.streamed(steps_of(pool, load)))
+
+
 def pass_time(
     pool: Pool, load: Load, room: Array, prompts: Array, sequences: Array, context: float, part: Any = np.inf,
     drains: bool = False, ahead: Any = 0.0, host: bool = False,

@@ -208,7 +208,7 @@ class Loop:
                 continue
             self.ended += 1
             if self.closed:
-                self._issue(r.clock)
+                self._issue(max(r.clock, r.streamed))
         r.done = []
 
     def _boundaries(self) -> float:
