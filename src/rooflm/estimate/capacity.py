@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflm.catalogue.hardware import Device
-from rooflm.estimate import guessing
 from rooflm.estimate import memory as mem
 from rooflm.estimate.contexts import Contexts, contexts_of
 from rooflm.estimate.figures import Memory
@@ -47,8 +46,21 @@ def needs(s: Scenario) -> Needs:
     need = Needs(weights, sequence_bytes(s), token, logit, copy_bytes(s), trial, kept_bytes(s))
     if s.speculation.off:
         return need
-    some, (more, cache) = np.asarray(s.speculation.guesses) > 0, guessing.held(s, sequence_bytes)
-    return need._replace(weights=weights + some * more, sequence=need.sequence + some * cache)
+    some = np.asarray(s.speculation.guesses) > 0
+    return need._replace(
+        weights=weights + some * guessing_bytes(s), sequence=need.sequence + some * sequence_bytes(s.draft)
+    )
+
+
+def guessing_bytes(s: Scenario) -> Num:
+    """Bytes of weights on a device that guess: those of the draft model, or of the model's own prediction layers (one
+    layer where the checkpoint has none)."""
+    d, size = s.draft, float(s.model.mtp_params)
+    whole = mem.weight_bytes(d.model, d.mapping, d.quant)
+    if s.speculation.draft is not None:
+        return whole
+    two = replace(d.model, blocks=tuple(replace(b, count=2) for b in d.model.blocks))
+    return size * d.quant.weight_bytes / d.mapping.tp if size else mem.weight_bytes(two, d.mapping, d.quant) - whole
 
 
 class Running(NamedTuple):

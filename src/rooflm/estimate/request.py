@@ -9,13 +9,12 @@ from typing import NamedTuple
 
 from rooflm.catalogue.engine import Engine
 from rooflm.estimate.capacity import Running
-from rooflm.estimate.guessing import drafting, verifying
 from rooflm.estimate.memory import beside_window
 from rooflm.estimate.offloaded import decode_seconds, prompt_seconds
 from rooflm.estimate.step import Step, add_up, captured, graphed, issue_time, launches, of_experts, step, unfitted
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
-from rooflm.graph.ops import Comm, Op
+from rooflm.graph.ops import OVER_CACHE, Comm, Op
 from rooflm.kernels.rates import Rates, rates
 from rooflm.kernels.roofline import MEASURED, Timed, time_nodes
 from rooflm.scenario.scenario import Scenario
@@ -36,9 +35,13 @@ def served_context(s: Scenario, work: Pass) -> Context:
 
 
 def decode_nodes(s: Scenario, run: Running) -> list[Op | Comm]:
-    """The nodes of the decode pass, which with speculative decoding verifies several tokens a sequence."""
+    """The nodes of the decode pass, which with speculative decoding verifies several tokens a sequence: attention still
+    reads a sequence's cache only once."""
     plain, rows = build(decode_context(s, run)), s.speculation.verified
-    return plain if s.speculation.off else verifying(plain, build(decode_context(s, run, rows)), rows)
+    if s.speculation.off:
+        return plain
+    wide = zip(plain, build(decode_context(s, run, rows)), strict=True)
+    return [a._replace(flops=a.flops * rows) if isinstance(a, Op) and a.kind in OVER_CACHE else b for a, b in wide]
 
 
 def decode_context(s: Scenario, run: Running, rows: Num = 1) -> Context:
@@ -149,7 +152,7 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
         before["host layers"] = run.passes * prompt_seconds(s, run.sequences * s.workload.new / run.passes)
         extra["host layers"] = decode_seconds(s, run.sequences * s.speculation.verified, context)
     if not s.speculation.off:
-        d = drafting(s)
+        d = s.draft
         draft = decode_step(d, timed_nodes(build(decode_context(d, run)), d), rates(d), run)
         extra["guesses"] = s.speculation.guesses * run.contexts.mean(draft.total)  # one after the other
     ttft = seconds * repeat + add_up(before.values())
