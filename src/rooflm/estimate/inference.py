@@ -14,7 +14,7 @@ from rooflm.estimate.figures import Figures, Limits, Memory, check, figure, read
 from rooflm.estimate.offloaded import device_part, host_bytes, stored_part
 from rooflm.estimate.step import Step, add_up, by_name, usd_per_million, volumes
 from rooflm.kernels.rates import matrix_peak, rates
-from rooflm.kernels.roofline import Timed, by_bound, largest
+from rooflm.kernels.roofline import Timed, by_bound, largest, time_nodes
 from rooflm.scenario.rules import INFERENCE, flags
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, floor, larger
@@ -117,7 +117,7 @@ class InferenceFigures(Figures):
         if not np.any(run.fuller):
             return self.passes["decode"]
         fewer = run._replace(micro=floor(run.sequences / run.flight))
-        return request.decode_step(s, request.timed_nodes(request.decode_nodes(s, fewer), s), rates(s), fewer)
+        return request.decode_step(s, time_nodes(request.decode_nodes(s, fewer), s, s.engine.factors), rates(s), fewer)
 
     def in_step(self, name: str) -> Num:
         """A quantity of `Step` over all micro-batches of a decode step, mean over the output."""

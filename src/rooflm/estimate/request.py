@@ -16,7 +16,7 @@ from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
 from rooflm.graph.ops import OVER_CACHE, Comm, Op
 from rooflm.kernels.rates import Rates, rates
-from rooflm.kernels.roofline import MEASURED, Timed, time_nodes
+from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, floor, highest, is_plain, larger, pick, smaller
 
@@ -61,13 +61,8 @@ def timed_passes(s: Scenario, run: Running) -> Passes:
     """All passes built and timed together."""
     full = build(prefill_context(s, run.full)) if highest((run.passes > 1) & (run.rest != run.full)) else []
     nodes = [build(prefill_context(s, run.rest)), decode_nodes(s, run), full]
-    timed = iter(timed_nodes([node for part in nodes for node in part], s))
+    timed = iter(time_nodes([node for part in nodes for node in part], s, s.engine.factors))
     return Passes(*(list(islice(timed, len(part))) for part in nodes))
-
-
-def timed_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:
-    """Nodes with their times; calibrated, each kind of kernel is scaled by the engine's own factor."""
-    return time_nodes(nodes, s, s.engine.factors if s.efficiency.mode == "calibrated" else MEASURED)
 
 
 class Speed(NamedTuple):
@@ -153,7 +148,7 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
         extra["host layers"] = decode_seconds(s, run.sequences * s.speculation.verified, context)
     if not s.speculation.off:
         d = s.draft
-        draft = decode_step(d, timed_nodes(build(decode_context(d, run)), d), rates(d), run)
+        draft = decode_step(d, time_nodes(build(decode_context(d, run)), d, d.engine.factors), rates(d), run)
         extra["guesses"] = s.speculation.guesses * run.contexts.mean(draft.total)  # one after the other
     ttft = seconds * repeat + add_up(before.values())
     tpot = a_token(s, run.contexts.mean(tick.total), extra)

@@ -84,14 +84,17 @@ def level_times(op: Op, r: Rates) -> tuple[Num, Num, Num, Num]:
 
 
 def time_ops(ops: Sequence[Op], s: Scenario, engine: Factors = MEASURED) -> list[Timed]:
-    """Every op timed: its kernel's time, times the engine's factor of its kind of kernel. No factor makes a kernel
-    faster than its roof, since factors fitted on one card also serve others, where less may be left to win."""
+    """Every op timed: its kernel's time and, calibrated, times the engine's factor of its kind of kernel. No factor
+    makes a kernel faster than its roof, since factors fitted on one card also serve others, where less may be left to
+    win."""
     r, timed = best_rates(s), list[Timed]()
     levels = [level_times(op, r) for op in ops]
     roofs = [larger(compute, dram) for compute, dram, _, _ in levels]
     times = [larger(roof, larger(l2, l1)) for roof, (_, _, l2, l1) in zip(roofs, levels, strict=True)]
     if s.efficiency.mode == "calibrated":
         times = dispatch.kernel_times(ops, times, s)
+    else:
+        engine = MEASURED
     own = {kind: getattr(engine, dispatch.FACTORS.get(kind, "stream_factor")) for kind in {op.kind for op in ops}}
     factors = {kind: factor for kind, factor in own.items() if not is_plain(factor, 1.0)}
     for op, time, roof in zip(ops, times, roofs, strict=True):
