@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import NamedTuple
 
 from rooflm.catalogue.engine import Engine
@@ -16,7 +15,7 @@ from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
 from rooflm.graph.ops import OVER_CACHE, Comm, Op
 from rooflm.kernels.rates import Rates, rates
-from rooflm.kernels.roofline import Timed, time_nodes
+from rooflm.kernels.roofline import Timed, time_groups, time_nodes
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, floor, highest, is_plain, larger, pick, smaller
 
@@ -60,9 +59,8 @@ class Passes(NamedTuple):
 def timed_passes(s: Scenario, run: Running) -> Passes:
     """All passes built and timed together."""
     full = build(prefill_context(s, run.full)) if highest((run.passes > 1) & (run.rest != run.full)) else []
-    nodes = [build(prefill_context(s, run.rest)), decode_nodes(s, run), full]
-    timed = iter(time_nodes([node for part in nodes for node in part], s, s.engine.factors))
-    return Passes(*(list(islice(timed, len(part))) for part in nodes))
+    nodes = {"last": build(prefill_context(s, run.rest)), "decode": decode_nodes(s, run), "full": full}
+    return Passes(**time_groups(nodes, s, s.engine.factors))
 
 
 class Speed(NamedTuple):

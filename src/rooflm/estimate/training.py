@@ -46,14 +46,19 @@ class TrainingFigures(Figures):
     layer_backward = read_off("step.micro.layer_backward", "The same of its backward pass, recomputation included.")
 
     @property
-    def timed(self) -> ts.StepGraph[Timed]:
+    def timed(self) -> dict[ts.Key, list[Timed]]:
         """The step's nodes."""
         return self.step.timed
+
+    @property
+    def passes(self) -> list[list[Timed]]:
+        """Those of a micro-batch."""
+        return [group for (phase, _), group in self.timed.items() if phase in ts.PHASES]
 
     @figure
     def detail(self) -> dict[str, dict[str, Num]]:
         """Phase -> part of the model -> device seconds of one micro-batch."""
-        return {phase: by_part(self.timed.phase(phase)) for phase in ts.PHASES}
+        return {phase: by_part(ts.of_phase(self.timed, phase)) for phase in ts.PHASES}
 
     @figure
     def capacity(self) -> Num:
@@ -85,11 +90,10 @@ class TrainingFigures(Figures):
         """Bytes sent by one GPU a step, by collective: its share of the layers' collectives for every micro-batch, its
         messages to neighbours, its gradients and parameters."""
         step, timed, pp = self.step, self.timed, self.scenario.mapping.pp
-        passed = [(group, step.micro_batches / pp) for group in timed.passes.values()]
-        groups = [
-            *passed, (timed.send, step.micro_batches * step.crossings * (pp - 1) / pp),
-            (timed.reduce, step.sync.reductions), (timed.gather, step.sync.gathers), (timed.tied, 1.0),
-        ]  # fmt: skip
+        crossed, sync = step.micro_batches * step.crossings * (pp - 1) / pp, step.sync
+        once = {"send": crossed, "reduce": sync.reductions, "gather": sync.gathers, "tied": 1.0}
+        groups = [*((group, step.micro_batches / pp) for group in self.passes),
+                  *((timed["step", place], times) for place, times in once.items())]  # fmt: skip
         sent = [(t.node, times) for group, times in groups for t in group]
         return by_name((c.name, comm_volume(c) * times) for c, times in sent if isinstance(c, Comm))
 
@@ -151,7 +155,7 @@ class TrainingFigures(Figures):
     @figure
     def flops_time(self) -> Num:
         """Seconds of a step if only its FLOPs took time, each at the peak of its data type."""
-        peak, ops = rates(self.scenario).peak, [t.node for group in self.timed.passes.values() for t in group]
+        peak, ops = rates(self.scenario).peak, [t.node for group in self.passes for t in group]
         each = sum(ts.count_flops([op]) / peak[op.rate] for op in ops if isinstance(op, Op))
         return each * self.micro_batches / self.scenario.mapping.pp
 
@@ -160,8 +164,8 @@ class TrainingFigures(Figures):
         """Joules of a step on all GPUs: idle power all the time, and what the kernels draw beyond it."""
         s, r = self.scenario, rates(self.scenario)
         device = s.cluster.device
-        each = sum(dynamic_energy(group, device, r) for group in self.timed.passes.values())
-        dynamic = each * self.micro_batches / s.mapping.pp + dynamic_energy(self.timed.update, device, r)
+        each = sum(dynamic_energy(group, device, r) for group in self.passes)
+        dynamic = each * self.micro_batches / s.mapping.pp + dynamic_energy(self.timed["step", "update"], device, r)
         return s.mapping.devices * (device.idle * self.step_time + dynamic)
 
     @figure

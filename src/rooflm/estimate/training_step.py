@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -27,42 +26,25 @@ from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 Nodes = list[Op | Comm]
+Key = tuple[str, str]
 Node = TypeVar("Node")
-Other = TypeVar("Other")
 PLACES = ("embedding", "layers", "head")
 PHASES = ("forward", "backward", "recompute")
 
 
-class StepGraph(NamedTuple, Generic[Node]):
-    """What one device executes in an optimiser step, as nodes or as timed nodes."""
-
-    passes: Dict[tuple[str, str], Sequence[Node]]  # by phase and place: one micro-batch, the whole model's layers
-    update: Sequence[Node]  # the optimiser's
-    send: Sequence[Node]  # one message to the neighbouring stage
-    reduce: Sequence[Node]  # one reduction of all gradients of the fullest stage
-    gather: Sequence[Node]  # one gather of all its parameters
-    tied: Sequence[Node]  # the tied embedding's two copies added up
-
-    def nodes(self) -> list[Node]:
-        """All nodes, group by group."""
-        return [node for group in (*self.passes.values(), *self[1:]) for node in group]
-
-    def like(self, nodes: Sequence[Other]) -> StepGraph[Other]:
-        """The same step with these in the places of its nodes, in their order."""
-        rest = iter(nodes)
-        passes = {key: tuple(islice(rest, len(group))) for key, group in self.passes.items()}
-        return StepGraph(passes, *(tuple(islice(rest, len(group))) for group in self[1:]))
-
-    def phase(self, name: str) -> list[Node]:
-        """The nodes of one phase of a micro-batch, at all places."""
-        return [node for (phase, _), group in self.passes.items() if phase == name for node in group]
-
-
-def step_graph(s: Scenario, c: Context) -> StepGraph[Op | Comm]:
-    """The graph of one optimiser step."""
+def step_graph(s: Scenario, c: Context) -> dict[Key, Nodes]:
+    """What one device executes in an optimiser step, by phase and place: passes of one micro-batch through the whole
+    model's layers; of the step the optimiser's update, one message to the neighbouring stage, one reduction of all
+    gradients of the fullest stage, one gather of all its parameters, the tied embedding's two copies added up."""
     trained = held(s, c)
     sync = sync_nodes(s, trained, ceil(c.model.layers / s.mapping.pp))
-    return StepGraph(pass_nodes(s, c, micro_batches(s)), optimizer_nodes(s, trained), send_nodes(c), *sync)
+    once = {"update": optimizer_nodes(s, trained), "send": send_nodes(c), **sync}
+    return pass_nodes(s, c, micro_batches(s)) | {("step", place): nodes for place, nodes in once.items()}
+
+
+def of_phase(groups: Dict[Key, Sequence[Node]], name: str) -> list[Node]:
+    """The nodes of one phase of a micro-batch, at all places."""
+    return [node for (phase, _), group in groups.items() if phase == name for node in group]
 
 
 def document(s: Scenario) -> Num:
@@ -176,7 +158,7 @@ def once_a_node(s: Scenario, c: Context, nodes: Nodes, f: MoE) -> Nodes:
     return [shrunk(node) for node in nodes]
 
 
-def pass_nodes(s: Scenario, c: Context, m: Num) -> dict[tuple[str, str], Nodes]:
+def pass_nodes(s: Scenario, c: Context, m: Num) -> dict[Key, Nodes]:
     """Nodes of one of m micro-batches by phase and place, with adapters, casts and recomputation."""
     t = s.training
     places = forward_nodes(s, c)
@@ -349,8 +331,8 @@ def update(name: str, bytes_: Num) -> Op:
     return stream(name, "optimizer", "optimizer", 1, bytes_, 8)._replace(role="update")
 
 
-def sync_nodes(s: Scenario, trained: Held, layers: Num) -> tuple[Nodes, Nodes, Nodes]:
-    """(reduce, gather, tied) of a StepGraph: the messages of gradients and parameters, layer by layer, or in buckets of
+def sync_nodes(s: Scenario, trained: Held, layers: Num) -> dict[str, Nodes]:
+    """Groups of `step_graph`: the messages of gradients and parameters, layer by layer, or in buckets of
     several layers where ZeRO 3 does not free each behind its use.
 
     ZeRO 0 all-reduces; stages 1 to 3 reduce-scatter, and gather parameters. With hybrid sharding the shards are then
@@ -381,7 +363,7 @@ def sync_nodes(s: Scenario, trained: Held, layers: Num) -> tuple[Nodes, Nodes, N
     if s.model.tied and s.training.embeddings and not s.training.adapters and not is_plain(m.pp, 1):
         size = ceil(s.model.vocab / m.tp) * s.model.scaled.hidden * g
         tied.append(Comm("tied_all_reduce", "dp_comm", "all_reduce", 1, size, smaller(m.pp, 2), m.stride("pp"), "pp"))
-    return reduce, gather, tied
+    return {"reduce": reduce, "gather": gather, "tied": tied}
 
 
 def send_nodes(c: Context) -> Nodes:

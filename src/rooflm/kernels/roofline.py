@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from rooflm.kernels.rates import Rates, best_rates
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, is_plain, larger, pick, smaller, sqrt
 
+K = TypeVar("K")
 PACKING = 12e-6
 """What narrowing the values of an all-reduce and widening them again takes (s): of 4 kB, INT4 18.7 us on two MI300X and
 21.3 on four, plain 7.1 (ROCm/aiter pull request 801, sgl-project/sglang 6619)."""
@@ -132,6 +134,14 @@ def time_nodes(nodes: Sequence[Op | Comm], s: Scenario, engine: Factors = MEASUR
     ops = iter(time_ops([n for n in nodes if isinstance(n, Op)], s, engine))
     comms = iter(time_comms([n for n in nodes if isinstance(n, Comm)], s))
     return [next(ops) if isinstance(n, Op) else next(comms) for n in nodes]
+
+
+def time_groups(
+    groups: Mapping[K, Sequence[Op | Comm]], s: Scenario, engine: Factors = MEASURED
+) -> dict[K, list[Timed]]:
+    """Groups of nodes timed together, for what is equal in several is evaluated once."""
+    timed = iter(time_nodes([node for group in groups.values() for node in group], s, engine))
+    return {key: list(islice(timed, len(group))) for key, group in groups.items()}
 
 
 def comm_volume(comm: Comm) -> Num:

@@ -133,7 +133,7 @@ def run(task: Task, cluster: Cluster, chosen: Dict[str, Num], axes: int, traffic
     s = replace(task.scenario, cluster=cluster, mapping=mapping, axes=axes)
     if task.phase == "train":
         train = train_scenario(s)
-        nodes = [t.node for t in train.timed.nodes()]
+        nodes = [t.node for group in train.timed.values() for t in group]
         sent = by_tier(train.comm_bytes, nodes, cluster) if traffic else (0.0, 0.0)
         time = np.where(train.fits, train.step_time, np.inf)
         return Outcome(time, train.fits, training_causes(train), train.step_energy, train.memory.total, sent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rooflm.estimate.training import TrainingFigures
+from rooflm.estimate.training_step import PHASES, of_phase
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, by_bound, largest
 from rooflm.units import Num
@@ -17,7 +18,7 @@ def training_causes(e: TrainingFigures) -> dict[str, Num]:
     """Seconds of a step by cause; they sum to the step."""
     causes: dict[str, Num] = dict.fromkeys(CAUSES, np.zeros(()))
     times = e.micro_batches / e.scenario.mapping.pp
-    for group, often in (*((g, times) for g in e.timed.passes.values()), (e.timed.update, 1.0)):
+    for group, often in (*((group, times) for group in e.passes), (e.timed["step", "update"], 1.0)):
         seconds = by_bound([t for t in group if isinstance(t.node, Op)])
         for name in BOUNDS[:4]:
             causes[name] = causes[name] + often * seconds[name]
@@ -31,8 +32,8 @@ def training_causes(e: TrainingFigures) -> dict[str, Num]:
 
 def bounds(e: TrainingFigures) -> dict[str, Num]:
     """What bounds the forward pass, the backward pass with what it runs again, and the step."""
-    backward = [*e.timed.phase("backward"), *e.timed.phase("recompute")]
-    timed = {"forward": e.timed.phase("forward"), "backward": backward}
+    forward, backward, again = (of_phase(e.timed, phase) for phase in PHASES)
+    timed = {"forward": forward, "backward": [*backward, *again]}
     causes = training_causes(e)
     causes |= {"other": causes["other"] - e.parts["host"], "host": e.parts["host"]}
     return {k: largest(by_bound(v)) for k, v in timed.items()} | {"step": largest(causes)}
