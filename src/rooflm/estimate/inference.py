@@ -14,7 +14,7 @@ from rooflm.estimate.figures import Figures, Limits, Memory, check, figure, read
 from rooflm.estimate.offloaded import device_part, host_bytes, stored_part
 from rooflm.estimate.step import Step, add_up, by_name, usd_per_million, volumes
 from rooflm.kernels.rates import matrix_peak, rates
-from rooflm.kernels.roofline import Timed, by_bound, largest, time_nodes
+from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.rules import INFERENCE, flags
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, floor, larger
@@ -179,22 +179,6 @@ class InferenceFigures(Figures):
         """Mean watts of one GPU."""
         return self.energy_per_token * self.scenario.asked / (self.latency * self.gpus)
 
-    @cached_property
-    def bounds(self) -> dict[str, dict[str, Num]]:
-        """Seconds of all prefill passes and of a decode step by what bounds them."""
-        mean = self.running.contexts.mean
-        decode = {k: mean(v) for k, v in bound_shares(self.speed.tick).items()}
-        return {"prefill": self.prompts_by_name(bound_shares), "decode": decode}
-
-    @figure
-    def bound(self) -> dict[str, Num]:
-        """What bounds the prefill and the decode step: the label with the largest share of the time."""
-        shares = self.bounds if self.scenario.model.head else {"prefill": self.bounds["prefill"]}
-        if not self.scenario.offload.off:
-            host = {"prefill": self.speed.before, "decode": self.speed.extra}
-            shares = {k: {**v, "host layers": host[k]["host layers"]} for k, v in shares.items()}
-        return {k: largest(v) for k, v in shares.items()}
-
     @figure
     def host_memory(self) -> Num:
         """Bytes of the host's memory that layers held there take, with their cache."""
@@ -228,10 +212,3 @@ def infer_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Infe
     memory = memory_use(stored, need=run.need)
     limits = check(flags(s, INFERENCE) if broken is None else broken, memory.total, memory.capacity)
     return InferenceFigures(fast.ttft, tpot, end, fast.latency, memory, limits, fast, run, s)
-
-
-def bound_shares(pass_: Step) -> dict[str, Num]:
-    """Seconds of a pass by what bounds them: compute, each memory level, overhead, network, host."""
-    shares = {name: value * pass_.packed for name, value in by_bound(pass_.timed).items()}
-    shares["overhead"] = shares["overhead"] + pass_.parts["gaps"]
-    return {**shares, "host": pass_.parts["host"]}

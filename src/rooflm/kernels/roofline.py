@@ -147,18 +147,3 @@ def time_groups(
 def comm_volume(comm: Comm) -> Num:
     """Bytes that one rank sends in all executions of a collective."""
     return comm.count * volume(comm.op, comm.bytes, comm.ranks)
-
-
-def by_bound(timed: Sequence[Timed]) -> dict[str, Num]:
-    """Seconds of nodes by what bounds them; communication is the network's, hidden or not."""
-    out: dict[str, Num] = dict.fromkeys(BOUNDS, 0.0)
-    for t in timed:
-        bound, total = t.bound, t.total
-        for index in range(np.min(bound), np.max(bound) + 1):
-            out[BOUNDS[index]] = out[BOUNDS[index]] + pick(bound == index, total, 0.0)
-    return out
-
-
-def largest(shares: Mapping[str, Num]) -> Num:
-    """The name of the largest share, at each point."""
-    return np.array([*shares])[np.argmax(np.stack(np.broadcast_arrays(*shares.values())), axis=0)]

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rooflm.asked.answers.causes import bounds
+from rooflm.asked.answers import causes
 from rooflm.asked.answers.job import Job, job
 from rooflm.asked.answers.outputs import TRAIN_OUTPUTS
 from rooflm.asked.answers.remedies import Remedy, changed, training_remedies
@@ -67,7 +67,7 @@ class TrainingEstimate(Result, TrainingFigures):
     @figure
     def bound(self) -> dict[str, Num]:
         """What bounds the forward and the backward pass (recomputation included) and the whole step."""
-        return bounds(self)
+        return causes.of_training(self)
 
     @figure
     def energy(self) -> Num:
