@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from one_layer import H, S, layer, products
+from rooflm.asked.answers.training import TrainingEstimate
+from rooflm.asked.answers.training import train as answer
 from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
-from rooflm.estimate.training import TrainingFigures, train_scenario
+from rooflm.estimate.training import train_scenario
 from rooflm.estimate.training_step import context, of_phase, step_graph
 from rooflm.graph.backward import every_other, recomputed
 from rooflm.graph.ops import Comm, Op
@@ -44,8 +46,8 @@ def only(row: dict[str, str]) -> Request:
     return outcome
 
 
-def step(**asked: Any) -> TrainingFigures:
-    return train_scenario(build_training(**asked).scenario)
+def step(**asked: Any) -> TrainingEstimate:
+    return answer(build_training(**asked).scenario)
 
 
 def test_recomputation_that_stops_early_leaves_out_the_closing_product() -> None:
@@ -125,7 +127,7 @@ def test_cards_of_one_die_share_kernels() -> None:
 def test_two_releases_of_llm_foundry() -> None:
     new, old = only(FOUNDRY), only(FOUNDRY | {"precision": "bf16", "note": "MP mode PURE; grad accum 2"})
     assert (new.kwargs["engine"], old.kwargs["engine"]) == ("llm-foundry", "llm-foundry-0.0")
-    rates = [float(train_scenario(training_scenario(r)).tokens_per_s_per_gpu) for r in (new, old)]
+    rates = [float(answer(training_scenario(r)).tokens_per_s_per_gpu) for r in (new, old)]
     # its table of torch 1.13 (before PR 543) has 4030 tokens a second for this run, that of torch 2 has 4357
     assert rates[0] / rates[1] == pytest.approx(4357 / 4030, rel=0.03)
     assert rates[0] == pytest.approx(4357, rel=0.12)

@@ -245,15 +245,6 @@ def of_experts(timed: Sequence[Timed], s: Scenario) -> Experts:
     return Experts(launches(moe) / every, SPARED * inside * layers / every, launches(scans) / every)
 
 
-def usd_per_million(hourly: Num, rate: Num) -> Num:
-    """USD a million tokens: of USD an hour for all GPUs, and tokens a second.
-
-    >>> usd_per_million(7.2, 1000.0)
-    2.0
-    """
-    return hourly / 3600 / rate * 1e6
-
-
 def heated(slower: Num, flops_time: Num) -> Num:
     """Seconds that heat adds to kernels of a pass without prompts: the factor of one with prompts (`prompt_factor`),
     above 1, on the seconds that their FLOPs take (`worked`).

@@ -43,12 +43,17 @@ def of_training(e: TrainingFigures) -> dict[str, Num]:
     return {k: largest(by_bound(v)) for k, v in timed.items()} | {"step": largest(causes)}
 
 
+def request_causes(e: InferenceFigures) -> dict[str, dict[str, Num]]:
+    """Seconds of all prefill passes and of a decode step by what bounds them."""
+    mean = e.running.contexts.mean
+    decode = {k: mean(v) for k, v in of_pass(e.speed.tick).items()}
+    return {"prefill": e.prompts_by_name(of_pass), "decode": decode}
+
+
 def of_request(e: InferenceFigures) -> dict[str, Num]:
     """What bounds the prefill and the decode step: the label with the largest share of the time."""
-    mean = e.running.contexts.mean
-    shares = {"prefill": e.prompts_by_name(of_pass)}
-    if e.scenario.model.head:
-        shares["decode"] = {k: mean(v) for k, v in of_pass(e.speed.tick).items()}
+    shares = request_causes(e)
+    shares = shares if e.scenario.model.head else {"prefill": shares["prefill"]}
     if not e.scenario.offload.off:
         host = {"prefill": e.speed.before, "decode": e.speed.extra}
         shares = {k: {**v, "host layers": host[k]["host layers"]} for k, v in shares.items()}

@@ -27,9 +27,10 @@ from rooflm.asked.answers.said import (
     sure,
     verdict,
 )
+from rooflm.asked.answers.use import RequestUse
 from rooflm.estimate.capacity import running_limit
 from rooflm.estimate.figures import figure
-from rooflm.estimate.inference import InferenceFigures, infer_scenario
+from rooflm.estimate.inference import infer_scenario
 from rooflm.readers.prices import price_note
 from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.scenario import Scenario
@@ -40,7 +41,7 @@ from rooflm.units import Num, larger, smaller
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class InferenceEstimate(Result, InferenceFigures):
+class InferenceEstimate(Result, RequestUse):
     """The answer: the figures, with what they assume. See docs/nomenclature.md."""
 
     assumed: tuple[str, ...] = ()

@@ -15,9 +15,10 @@ from rooflm.asked.answers.outputs import TRAIN_OUTPUTS
 from rooflm.asked.answers.remedies import Remedy, changed, training_remedies
 from rooflm.asked.answers.result import Result
 from rooflm.asked.answers.said import BOUND, LIKELY, banded, headline, noted, remembered, short_verdict, sure, verdict
+from rooflm.asked.answers.use import StepUse
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.figures import figure
-from rooflm.estimate.training import TrainingFigures, capacity_of, train_scenario, used
+from rooflm.estimate.training import capacity_of, train_scenario, used
 from rooflm.estimate.training_step import context, setup_of
 from rooflm.estimate.training_time import layers_host
 from rooflm.readers.prices import price_note
@@ -31,7 +32,7 @@ from rooflm.units import Num
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TrainingEstimate(Result, TrainingFigures):
+class TrainingEstimate(Result, StepUse):
     """The answer: the figures, with what they assume. See docs/nomenclature.md."""
 
     assumed: tuple[str, ...] = ()
