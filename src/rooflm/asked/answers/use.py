@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from rooflm.estimate import training_step as ts
+from rooflm.asked.answers import flops
 from rooflm.estimate.figures import figure
 from rooflm.estimate.inference import InferenceFigures
 from rooflm.estimate.offloaded import host_bytes
@@ -125,25 +125,25 @@ class StepUse(TrainingFigures):
     def mfu_causal(self) -> Num:
         """The same with half of the pairs: those that attention needs."""
         s = self.scenario
-        forward, _ = ts.forward_flops(s, causal=True)
-        return ts.trained_flops(s, forward, causal=True) * s.workload.batch / self._peak_work
+        forward, _ = flops.forward_flops(s, causal=True)
+        return flops.trained_flops(s, forward, causal=True) * s.workload.batch / self._peak_work
 
     @figure
     def hfu(self) -> Num:
         """Executed FLOP/s over peak, recomputation included."""
-        again = ts.recomputed_flops(self.scenario, self._forward[1]) * self.scenario.workload.batch
+        again = flops.recomputed_flops(self.scenario, self._forward[1]) * self.scenario.workload.batch
         return (self._model_flops + again) / self._peak_work
 
     @cached_property
     def _forward(self) -> tuple[Num, list[Op | Comm]]:
         """FLOPs of a sequence's forward pass, all pairs of tokens counted, and the nodes of its layers."""
-        return ts.forward_flops(self.scenario, causal=False)
+        return flops.forward_flops(self.scenario, causal=False)
 
     @cached_property
     def _model_flops(self) -> Num:
         """FLOPs of a step, all pairs of tokens counted in attention."""
         s = self.scenario
-        return ts.trained_flops(s, self._forward[0], causal=False) * s.workload.batch
+        return flops.trained_flops(s, self._forward[0], causal=False) * s.workload.batch
 
     @cached_property
     def _device_seconds(self) -> Num:
@@ -164,7 +164,7 @@ class StepUse(TrainingFigures):
     def flops_time(self) -> Num:
         """Seconds of a step if only its FLOPs took time, each at the peak of its data type."""
         peak, ops = rates(self.scenario).peak, [t.node for group in self.passes for t in group]
-        each = sum(ts.count_flops([op]) / peak[op.rate] for op in ops if isinstance(op, Op))
+        each = sum(flops.count_flops([op]) / peak[op.rate] for op in ops if isinstance(op, Op))
         return each * self.micro_batches / self.scenario.mapping.pp
 
     @figure
