@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, ClassVar, Protocol
 
-from rooflm.catalogue.abilities import Abilities
+from rooflm.catalogue.abilities import Abilities, listed
 from rooflm.catalogue.fields import EACH, abouts, count, each, flag, formula, named, number, shapes, share, sizes, word
 from rooflm.shown.records import engine_line
 from rooflm.units import Num
@@ -254,6 +254,10 @@ class Host:
     packed_host: Num = number(0.0, "training: either, more where a sequence holds several documents", "s")
     chunk_host: Num = number(0.0, "training: host time of a pass of a virtual stage beside another (ep_overlap)", "s")
     graphed: Num = share(0.0, "training: share of what the host issues which CUDA graphs hold")
+
+    def leaves_out(self, true: Mapping[str, Any]) -> bool:
+        """Whether graphs hold no pass with prompts, as one of these reasons is true (`uncaptured`)."""
+        return any(true.get(reason) for reason in listed(self.uncaptured))
 
 
 @dataclass(frozen=True)

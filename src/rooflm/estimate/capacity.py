@@ -43,7 +43,10 @@ def needs(s: Scenario) -> Needs:
     token, logit = own * token_bytes(s), (1 if s.workload.logits == "all" else own) * logit_bytes(s)
     if not s.model.head:  # what a prompt gives leaves with its pass
         token, logit = token + logit / s.workload.new, 0.0
-    need = Needs(weights, sequence_bytes(s), token, logit, copy_bytes(s), trial, kept_bytes(s))
+    # torch.cat of an eager update writes a layer's cache anew while the old one is still there (docs/decisions/0046)
+    sequence, k = sequence_bytes(s), s.engine.kernels
+    copy = 0.0 if k.fused or k.epilogue or k.rope_inside else sequence / ceil(s.model.scaled.layers / s.mapping.pp)
+    need = Needs(weights, sequence, token, logit, copy, trial, kept_bytes(s))
     if s.speculation.off:
         return need
     some = np.asarray(s.speculation.guesses) > 0
@@ -152,15 +155,6 @@ def sequence_bytes(s: Scenario) -> Num:
     """Bytes of one sequence's cache and state at its full length, on the fullest device (context ranks share)."""
     whole = (s.workload.prompt + s.workload.output) / s.mapping.cp
     return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, whole, s.engine.room)
-
-
-def copy_bytes(s: Scenario) -> Num:
-    """Bytes a sequence that an eager cache update holds twice: torch.cat writes new keys and values of a layer while
-    the old ones are still there (docs/decisions/0046). 0 where the cache is updated in place."""
-    k = s.engine.kernels
-    if k.fused or k.epilogue or k.rope_inside:
-        return 0.0
-    return sequence_bytes(s) / ceil(s.model.scaled.layers / s.mapping.pp)
 
 
 def token_bytes(s: Scenario, share: Num = 1.0) -> Num:

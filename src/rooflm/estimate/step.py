@@ -187,12 +187,12 @@ def captured(h: Host, s: Scenario) -> Num:
     most = smaller(h.captured, h.captured_latent) if latent else h.captured
     if not h.uncaptured:
         return most
-    reasons, family = listed(h.uncaptured), s.model.family
+    family = s.model.family
     true = {family: True, "ranks": np.max(s.mapping.expert_dp) > 1, "stages": np.max(s.mapping.pp) > 1,
             "adapters": np.max(s.adapters.held) > 0}  # fmt: skip
-    if f"-{family}" not in reasons:
+    if f"-{family}" not in listed(h.uncaptured):
         true |= dict.fromkeys(expert_families(s), True)
-    return 0.0 if any(true.get(reason) for reason in reasons) else most
+    return 0.0 if h.leaves_out(true) else most
 
 
 def graphed(engine: Engine, context: Num) -> Num:

@@ -281,8 +281,6 @@ def overlap_tax(s: Scenario) -> Num:
 class TrainingStep:
     """One optimiser step of the slowest device, in s."""
 
-    scenario: Scenario
-    context: Context
     micro_batches: Num  # on one data-parallel rank
     crossings: Num  # messages of a micro-batch at each stage border
     timed: dict[Key, list[Timed]]  # its nodes
@@ -324,4 +322,4 @@ def time_step(s: Scenario, c: Context) -> TrainingStep:
         "offload": offload_time(s, c, count, micro.mean * count, timed["step", "update"]),
         "host": parts["host"] + e.host.step,
     }
-    return TrainingStep(s, c, count, crossings, timed, micro, sync, bubble, parts)
+    return TrainingStep(count, crossings, timed, micro, sync, bubble, parts)
