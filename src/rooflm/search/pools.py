@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from rooflm.asked.answers.use import usd_per_million
 from rooflm.asked.assumed import attention_dp
-from rooflm.asked.build_inference import build_inference, find_model, node_size
+from rooflm.asked.build_inference import build_inference, find_model
+from rooflm.asked.machine import node_size
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
