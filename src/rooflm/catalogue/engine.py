@@ -298,6 +298,11 @@ class Room:
     grad_extra_bf16: Num = number(0.0, "a gradient kept beside it with bf16 weights (DeepSpeed)", "bytes")
     grads_joined: Num = number(0.0, "training: copies that an update makes of a gradient: joined, wider", "bytes")
 
+    @property
+    def in_buckets(self) -> Num:
+        """True where buckets bound what stands gathered, reduced or updated at a time (`live`; DeepSpeed)."""
+        return self.live > 0
+
 
 @dataclass(frozen=True)
 class Stages:

@@ -138,10 +138,10 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
 
 
 def fixed_buffers(s: Scenario) -> tuple[Num, Num]:
-    """Bytes of context and fixed buffers, with `live` two buckets or one (ZeRO 3); no communicators of one device."""
+    """Bytes of context and fixed buffers, and of two buckets or one (ZeRO 3); no communicators of one device."""
     e, m, room, tiers = s.engine, s.mapping, s.engine.room, s.cluster.tiers
     share, switched = pick(m.devices > 1, 1.0, room.alone), tiers and tiers[0].kind in IN_SWITCH_KINDS
-    bucket = pick((room.live > 0) & (e.habits.bucket < np.inf), 2.0 * e.habits.bucket, 0.0)
+    bucket = pick(room.in_buckets & (e.habits.bucket < np.inf), 2.0 * e.habits.bucket, 0.0)
     buckets = bucket * (1 + e.overlaps.grad_overlap * (m.zero < 3))
     return room.context * share, room.workspace * share + pick(m.tp > 1, room.in_switch * bool(switched), 0.0) + buckets
 
