@@ -299,7 +299,7 @@ class Room:
     grads_joined: Num = number(0.0, "training: copies that an update makes of a gradient: joined, wider", "bytes")
 
     @property
-    def in_buckets(self) -> Num:
+    def in_buckets(self) -> Any:
         """True where buckets bound what stands gathered, reduced or updated at a time (`live`; DeepSpeed)."""
         return self.live > 0
 
