@@ -331,10 +331,10 @@ def test_exchange_of_a_context_group_hides_behind_attention_only() -> None:
     exposed = run(seq=262144, batch=1, sets={"engine.ring": False, "engine.cp_overlap": 0.0}, **asked)
     assert float(exposed.parts["cp_comm"]) > 0
     # each exchange against the attention beside it: (cp - 1) max(0, t - core / cp)
-    ring = sum(float(t.total) for t in short.timed.passes["forward", "layers"] if t.node.name == "cp_ring")
-    core = sum(float(t.total) for t in short.timed.passes["forward", "layers"] if t.node.name == "attention")
-    back = sum(float(t.total) for t in short.timed.passes["backward", "layers"] if t.node.name == "cp_ring_backward")
-    after = sum(float(t.total) for t in short.timed.passes["backward", "layers"] if t.node.name == "attention_backward")
+    ring = sum(float(t.total) for t in short.timed["forward", "layers"] if t.node.name == "cp_ring")
+    core = sum(float(t.total) for t in short.timed["forward", "layers"] if t.node.name == "attention")
+    back = sum(float(t.total) for t in short.timed["backward", "layers"] if t.node.name == "cp_ring_backward")
+    after = sum(float(t.total) for t in short.timed["backward", "layers"] if t.node.name == "attention_backward")
     shown = max(0.0, ring - 0.75 * core) + max(0.0, back - 0.75 * after)
     assert float(short.parts["cp_comm"]) == pytest.approx(shown * float(short.micro_batches))
 
@@ -345,7 +345,7 @@ def test_gradients_of_gathered_keys_come_around_in_pytorch() -> None:
     e = run(seq=262144, **asked)
     share = 2 * 262144 / 8 * 8 * 128 * 4.0
     assert e.comm_bytes["cp_rotation"] == pytest.approx(32 * 8 * share)
-    turns = sum(float(t.total) for t in e.timed.passes["backward", "layers"] if t.node.name == "cp_rotation")
+    turns = sum(float(t.total) for t in e.timed["backward", "layers"] if t.node.name == "cp_rotation")
     assert float(e.parts["cp_comm"]) == pytest.approx(turns / 8)
     assert float(run(seq=262144, efficiency="ideal", **asked).parts["cp_comm"]) == 0
     plain = run(seq=262144, sets={"engine.torch_context": False}, **asked)
@@ -693,7 +693,7 @@ def test_sorting_tokens_by_dispatcher() -> None:
     asked: dict[str, Any] = {"model": model, "dp": 1, "batch": 1, "seq": 256}
 
     def moved(dedup: bool) -> float:
-        nodes = run(**asked, sets={"engine.dedup": dedup}).timed.passes["forward", "layers"]
+        nodes = run(**asked, sets={"engine.dedup": dedup}).timed["forward", "layers"]
         return next(float(t.node.bytes) for t in nodes if t.node.name == "permute")  # type: ignore[union-attr]
 
     pairs, row = 256 * 4, 1024 * 2
@@ -706,7 +706,7 @@ def test_biases_of_experts_slow_their_products_unless_one_kernel_holds_them() ->
         model = Model("moe", 2048, 1000, (Block(4, Attention(16, 16, 128), MoE(16, 4, 2048, bias=bias)),))
         sets = {"engine.grouped": grouped, "engine.expert_launch": 0}
         asked: dict[str, Any] = {"model": model, "gpu": "h100", "dp": 1, "batch": 4, "micro_batch": 4, "seq": 4096}
-        nodes = run(**asked, efficiency="calibrated", sets=sets).timed.passes["forward", "layers"]
+        nodes = run(**asked, efficiency="calibrated", sets=sets).timed["forward", "layers"]
         return sum(float(t.total) for t in nodes if t.node.name in ("experts_up", "experts_down"))
 
     assert products(True, False) > 1.4 * products(False, False)
@@ -755,7 +755,7 @@ def test_weights_of_8_bits_alone_where_units_take_them_either_way() -> None:
 
 def updates(r: TrainingEstimate) -> list[Any]:
     """The optimiser's nodes."""
-    return [timed.node for timed in r.timed.update]
+    return [timed.node for timed in r.timed["step", "update"]]
 
 
 def test_adapters_keep_their_own_width_and_a_16_bit_base_its_own() -> None:
@@ -780,7 +780,7 @@ def test_buckets_are_those_of_the_framework(engine: str, zero: int, messages: in
     """235 million parameters in 16 layers: Megatron-Core's buckets hold 40 million, DeepSpeed's 500, PyTorch's 6.6."""
     model = Model("small", 1024, 33024, (Block(16, Attention(8, 8, 128), MLP(2730)),), tied=True)
     r = run(model=model, gpu="h100", gpus=8, batch=8, seq=2048, engine=engine, zero=zero)
-    (reduce,) = (t.node for t in r.timed.reduce)
+    (reduce,) = (t.node for t in r.timed["step", "reduce"])
     assert reduce.count == messages
 
 

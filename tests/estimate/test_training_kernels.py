@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import rooflm
+from rooflm.estimate.training_step import of_phase
 from rooflm.readers.engines import load_engine
 
 
@@ -46,7 +47,7 @@ def test_products_that_wait_for_memory_are_not_power_bound() -> None:
 
 def test_attention_of_few_big_cores_reaches_what_gpus_reach() -> None:
     found = step(gpu="tpu-v5e", gpus=256, batch=256, engine="pax", zero=3)
-    core = next(t for t in found.timed.passes["forward", "layers"] if getattr(t.node, "kind", "") == "attention")
+    core = next(t for t in found.timed["forward", "layers"] if getattr(t.node, "kind", "") == "attention")
     assert 0.3 < float(core.roof / core.time) <= 1
 
 
@@ -54,7 +55,7 @@ def test_how_attention_runs_on_big_cores_is_the_cards_to_say() -> None:
     def core(**sets: float) -> float:
         found = step(gpu="tpu-v5e", gpus=256, batch=256, engine="pax", zero=3, sets=sets)
         return float(
-            next(t for t in found.timed.passes["forward", "layers"] if getattr(t.node, "kind", "") == "attention").time
+            next(t for t in found.timed["forward", "layers"] if getattr(t.node, "kind", "") == "attention").time
         )
 
     assert core(**{"cluster.device.attention_share": 0.0}) > 1.1 * core()
@@ -75,7 +76,7 @@ def test_a_gate_of_its_own_kernel_is_kept_beside_its_input() -> None:
 def test_a_norm_of_one_kernel_saves_traffic_that_every_rank_of_a_tensor_group_has() -> None:
     def norms(**sets: bool) -> float:
         found = step(gpu="h100-sxm-80gb", tp=8, gpus=8, engine="nanotron", sp=False, zero=0, sets=sets)
-        timed = found.timed.passes["forward", "layers"]
+        timed = found.timed["forward", "layers"]
         return float(sum(t.time for t in timed if getattr(t.node, "of", "") == "norm" and t.node.name != "residual"))
 
     chain = norms(**{"engine.norm_kernel": False})
@@ -87,7 +88,7 @@ def test_attention_that_nobody_measured_on_a_generation_is_cudnns() -> None:
     """PyTorch prefers cuDNN on Blackwell, from 2.9 on Hopper too: sharded training is no faster than Megatron there."""
 
     def core(gpu: str, engine: str) -> float:
-        timed = step(gpu=gpu, engine=engine, seq=65536).timed.phase("backward")
+        timed = of_phase(step(gpu=gpu, engine=engine, seq=65536).timed, "backward")
         return float(sum(t.total for t in timed if getattr(t.node, "kind", "") == "attention"))
 
     assert core("b200", "fsdp") == pytest.approx(core("b200", "megatron"))
@@ -160,7 +161,7 @@ def test_routers_of_many_kernels_and_packed_documents_take_the_host_longer() -> 
 
 def named(name: str, place: str, **arguments: object) -> list[object]:
     """Kernels of this name in a place of a step."""
-    timed = step(gpu="h100", **arguments).timed.passes
+    timed = step(gpu="h100", **arguments).timed
     return [t for (phase, layers), found in timed.items() if layers == place for t in found if t.node.name == name]
 
 
@@ -197,7 +198,7 @@ def test_one_kernel_for_all_experts_takes_longer_on_blackwell(gpu: str, slower: 
 
     def seconds(**sets: str) -> float:
         made = rooflm.train("qwen3-30b-a3b", gpu=gpu, gpus=8, batch=8, seq=4096, engine="torchtitan", sets=sets)
-        timed = made.timed.passes["forward", "layers"]
+        timed = made.timed["forward", "layers"]
         return sum(float(t.time) for t in timed if t.node.name in {"experts_up", "experts_down"})
 
     assert seconds() == pytest.approx(slower * seconds(**{"engine.experts": ""}))
@@ -205,7 +206,7 @@ def test_one_kernel_for_all_experts_takes_longer_on_blackwell(gpu: str, slower: 
 
 def test_exponentials_of_blackwell_ultra_take_half_the_time() -> None:
     def core(**sets: float) -> float:
-        timed = step(gpu="b300", seq=8192, micro_batch=1, sets=sets).timed.passes["forward", "layers"]
+        timed = step(gpu="b300", seq=8192, micro_batch=1, sets=sets).timed["forward", "layers"]
         return float(next(t.time for t in timed if getattr(t.node, "kind", "") == "attention"))
 
     assert core(**{"cluster.device.exponentials": 16.0}) > 1.15 * core()
@@ -289,7 +290,7 @@ def test_norms_of_queries_and_keys_run_on_the_kernels_of_all_norms() -> None:
     def names(**sets: object) -> set[str]:
         given = {"model.blocks.0.mixer.qk_norm": True, "engine.fused": False} | sets
         found = step(gpu="h100-sxm-80gb", engine="nanotron", sets=given)
-        nodes = [t.node for t in found.timed.passes["forward", "layers"]]
+        nodes = [t.node for t in found.timed["forward", "layers"]]
         return {n.name for n in nodes if getattr(n, "kind", "") == "norm"}
 
     assert names(**{"engine.norm_kernel": False}) == {"plain_norm"}
@@ -305,7 +306,7 @@ def test_autocast_casts_what_products_read_and_moves_norms_in_fp32() -> None:
         found = step(gpu="a100", zero=0, engine="fsdp", sets={"engine.fused": False, "engine.merged": False, **sets})
         out: dict[tuple[str, str], float] = {}
         for phase in ("forward", "backward"):
-            for node in [t.node for t in found.timed.passes[phase, "layers"]]:
+            for node in [t.node for t in found.timed[phase, "layers"]]:
                 out[phase, node.name] = out.get((phase, node.name), 0.0) + float(node.count * node.bytes)
         return out
 

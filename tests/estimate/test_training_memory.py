@@ -10,6 +10,8 @@ import pytest
 
 import rooflm
 from rooflm.asked import paths
+from rooflm.asked.answers.training import TrainingEstimate
+from rooflm.asked.answers.training import train as answer
 from rooflm.asked.build_training import build_training
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, Model, MoE
@@ -247,7 +249,7 @@ def test_flops_of_adapters_are_counted_as_run() -> None:
     """No gradients of frozen weights: 4 FLOPs a parameter and token, scores and adapters beside, of the 6 of a full
     step. Long products reach some 65 % of the card's peak, a step 40 to 55."""
     given = build_training(model="llama-3.1-8b", gpu="rtx-4090", lora_rank=16, batch=16, seq=2048).scenario
-    e = train_scenario(given)
+    e = answer(given)
     assert e.hfu == pytest.approx(e.mfu) and 0.4 < e.mfu < 0.55
     each = float(e.mfu * given.cluster.device.peak["bf16"] * e.step_time) / (16 * 2048 * 8.03e9)
     assert 4.0 < each < 4.5
@@ -326,8 +328,8 @@ def test_modules_that_run_again_are_not_kept() -> None:
 def test_modules_that_run_again_cost_their_forward_pass() -> None:
     asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "h100", "dp": 8, "ep": 8, "batch": 64, "seq": 4096}
 
-    def run(**more: Any) -> TrainingFigures:
-        return train_scenario(build_training(**asked, **more).scenario)
+    def run(**more: Any) -> TrainingEstimate:
+        return answer(build_training(**asked, **more).scenario)
 
     plain, act, moe, full = (
         run(),

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from one_layer import H, S, layer, products
+from rooflm.asked.answers.training import TrainingEstimate
+from rooflm.asked.answers.training import train as answer
 from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
-from rooflm.estimate.training import TrainingFigures, train_scenario
-from rooflm.estimate.training_step import context, step_graph
+from rooflm.estimate.training import train_scenario
+from rooflm.estimate.training_step import context, of_phase, step_graph
 from rooflm.graph.backward import every_other, recomputed
 from rooflm.graph.ops import Comm, Op
 from rooflm.readers.devices import load_device
@@ -44,8 +46,8 @@ def only(row: dict[str, str]) -> Request:
     return outcome
 
 
-def step(**asked: Any) -> TrainingFigures:
-    return train_scenario(build_training(**asked).scenario)
+def step(**asked: Any) -> TrainingEstimate:
+    return answer(build_training(**asked).scenario)
 
 
 def test_recomputation_that_stops_early_leaves_out_the_closing_product() -> None:
@@ -76,7 +78,7 @@ def test_every_other_product_runs_again_and_gathers_too() -> None:
         seq=8192,
     ).scenario  # fmt: skip
     assert s.mapping.recompute == "ops"
-    forward = [t.node for t in train_scenario(s).timed.passes["forward", "layers"]]
+    forward = [t.node for t in train_scenario(s).timed["forward", "layers"]]
     again = every_other(forward)
     stored = {n.name for n in forward if isinstance(n, Op) and n.kind == "gemm"} - {n.name for n in again}
     assert stored == {"q", "gate", "down"}  # and v, the other half of "kv"
@@ -87,7 +89,7 @@ def test_grouped_products_run_again_and_leave_nothing_behind() -> None:
     asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "b200", "gpus": 8, "batch": 64, "micro_batch": 8}
     asked |= {"seq": 8192, "engine": "torchtitan"}
     found = {policy: step(**asked, recompute=policy) for policy in ("none", "selective", "full")}
-    forward = [t.node for t in found["selective"].timed.passes["forward", "layers"]]
+    forward = [t.node for t in found["selective"].timed["forward", "layers"]]
     assert {"experts_up", "experts_down"} <= {n.name for n in every_other(forward)}
     kept = {policy: float(e.memory.parts["activations"]) for policy, e in found.items()}
     assert kept["full"] < kept["selective"] < 0.35 * kept["none"]  # of 8 experts a token, nothing
@@ -116,7 +118,7 @@ def test_cards_of_one_die_share_kernels() -> None:
     times = []
     for gpu in ("a100-sxm-40gb", "a100-sxm-80gb"):
         e = step(model="gpt3-13b", gpu=gpu, gpus=8, batch=8, engine="llm-foundry")
-        times.append({t.node.name: float(np.max(t.time)) for t in e.timed.passes["forward", "layers"]})
+        times.append({t.node.name: float(np.max(t.time)) for t in e.timed["forward", "layers"]})
     assert load_device("a100-sxm-40gb").kernels_from == "a100-sxm-80gb"
     assert times[0]["up"] == pytest.approx(times[1]["up"], rel=0.02)
     assert times[0]["activation"] / times[1]["activation"] == pytest.approx(2.039 / 1.555, rel=0.01)
@@ -125,7 +127,7 @@ def test_cards_of_one_die_share_kernels() -> None:
 def test_two_releases_of_llm_foundry() -> None:
     new, old = only(FOUNDRY), only(FOUNDRY | {"precision": "bf16", "note": "MP mode PURE; grad accum 2"})
     assert (new.kwargs["engine"], old.kwargs["engine"]) == ("llm-foundry", "llm-foundry-0.0")
-    rates = [float(train_scenario(training_scenario(r)).tokens_per_s_per_gpu) for r in (new, old)]
+    rates = [float(answer(training_scenario(r)).tokens_per_s_per_gpu) for r in (new, old)]
     # its table of torch 1.13 (before PR 543) has 4030 tokens a second for this run, that of torch 2 has 4357
     assert rates[0] / rates[1] == pytest.approx(4357 / 4030, rel=0.03)
     assert rates[0] == pytest.approx(4357, rel=0.12)
@@ -152,7 +154,7 @@ def test_blocked_launches_cost_more_with_small_micro_batches() -> None:
 
 def test_tokens_of_latent_experts_travel_in_the_latent_width() -> None:
     e = step(model="nemotron-3-super-120b-a12b", gpu="h100-sxm-80gb", gpus=64, ep=64, batch=128, seq=4096)
-    nodes = {t.node.name: t.node for t in e.timed.passes["forward", "layers"]}
+    nodes = {t.node.name: t.node for t in e.timed["forward", "layers"]}
     (block, *_) = [b for b in e.scenario.model.blocks if getattr(b.ffn, "latent", 0)]
     assert block.ffn is not None
     inner = block.ffn.inner(e.scenario.model.hidden)  # type: ignore[union-attr]
@@ -349,7 +351,7 @@ def test_softmax_of_plain_kernels_moves_the_scores_three_times() -> None:
     def moved(how: str) -> float:
         sets = {"engine.flash": False, "engine.softmax": how}
         s = build_training("llama-2-7b", gpu="a100", gpus=1, batch=1, seq=1024, engine="fsdp", sets=sets).scenario
-        nodes = step_graph(s, context(s)).phase("forward")
+        nodes = of_phase(step_graph(s, context(s)), "forward")
         return sum(float(n.bytes) for n in nodes if n.name == "softmax")
 
     scores = 32 * 1024**2

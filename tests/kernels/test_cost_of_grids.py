@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rooflm.asked.answers.causes import by_bound
 from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.catalogue.quant import PARTS
 from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.training_step import context, kernels_of_training, setup_of
 from rooflm.graph.ops import distinct
-from rooflm.kernels.roofline import BOUNDS, by_bound
+from rooflm.kernels.roofline import BOUNDS
 from rooflm.readers.engines import load_engine
 from rooflm.readers.schemes import parse_quant
 from rooflm.units import Num

@@ -15,6 +15,7 @@ from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.readers import rows
 from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import default_cluster, load_cluster, load_device
+from rooflm.readers.provenance import provenance, source_named, sources
 
 DEVICES = catalogue.names("gpu")
 CLUSTERS = catalogue.names("cluster")
@@ -236,7 +237,7 @@ def test_names_and_aliases_are_unique_and_lower_case(kind: str) -> None:
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_every_value_of_a_device_has_a_source(name: str) -> None:
-    origin = catalogue.provenance("gpu", name)
+    origin = provenance("gpu", name)
     row, _ = catalogue.raw_row("gpu", name)
     for field in ("sms", "clock", "l1.size", "l1.bandwidth", "l2.size", "l2.bandwidth", "dram.size", "dram.bandwidth"):
         assert field in origin
@@ -248,7 +249,7 @@ def test_every_value_of_a_device_has_a_source(name: str) -> None:
 
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_every_value_of_a_cluster_has_a_source(name: str) -> None:
-    origin = catalogue.provenance("cluster", name)
+    origin = provenance("cluster", name)
     row, _ = catalogue.raw_row("cluster", name)
     wanted = {f"tiers.{tier['name']}.{field}" for tier in row["tiers"] for field in ("size", "bandwidth", "latency")}
     assert wanted | {"host_bandwidth"} <= set(origin)
@@ -270,13 +271,13 @@ def _all_used(kind: str, row: dict[str, object], origin: dict[str, object]) -> N
 
 @pytest.mark.parametrize("kind", ["gpu", "cluster"])
 def test_every_source_is_used(kind: str) -> None:
-    used = {p for name in catalogue.names(kind) for p in catalogue.provenance(kind, name).values()}
-    assert {catalogue.source_named(kind, key) for key in catalogue.sources(kind)} <= used
+    used = {p for name in catalogue.names(kind) for p in provenance(kind, name).values()}
+    assert {source_named(kind, key) for key in sources(kind)} <= used
 
 
 def test_what_is_inferred_is_marked() -> None:
     for name in DEVICES:
-        origin = catalogue.provenance("gpu", name)
+        origin = provenance("gpu", name)
         assert origin["idle"].kind != "vendor"
         assert origin["l1.bandwidth"].kind == "inferred" or name.startswith(("apple", "gaudi"))
         assert origin["l2.bandwidth"].kind != "vendor" or name.startswith(("mi3", "gaudi"))

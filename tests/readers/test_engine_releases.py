@@ -17,7 +17,7 @@ from rooflm.readers.devices import load_device
 from rooflm.readers.engine_releases import out_of_range, rows_of_releases, span
 from rooflm.readers.engines import load_engine
 from rooflm.readers.rows import row_files, rows_of
-from rooflm.validation.table import engine_row
+from rooflm.validation.named import engine_row
 
 ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
 

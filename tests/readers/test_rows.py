@@ -12,9 +12,8 @@ from random import Random
 import pytest
 
 from rooflm.errors import RooflmError, UnknownNameError, near_matches
-from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import default_cluster, load_cluster, load_device
-from rooflm.readers.rows import Source
+from rooflm.readers.provenance import Source, provenance
 
 ROW = """
 vendor = "me"
@@ -45,7 +44,7 @@ def test_a_file_of_ones_own(tmp_path: Path, head: str, name: str) -> None:
     assert device.peak == {"fp32": 1e12, "bf16": 2e12}
     assert device.dram.size == 4 * 2**30
     assert default_cluster(path) == "pcie4-8"
-    assert catalogue.provenance("gpu", path)["l2.size"].source == path
+    assert provenance("gpu", path)["l2.size"].source == path
     assert load_cluster("pcie5-8", path).device.name == name
 
 
@@ -107,9 +106,9 @@ def test_bad_clusters(tmp_path: Path) -> None:
 def test_missing_or_unknown_sources_are_refused(tmp_path: Path) -> None:
     path = _write(tmp_path, ROW + 'from = { default = "no-such-source" }\n')
     with pytest.raises(RooflmError, match="vendor has no source"):
-        catalogue.provenance("gpu", path)
+        provenance("gpu", path)
     inline = 'from = { default = { source = "My lab", date = "2026-01", kind = "measured" }, "l2.size" = "idle" }\n'
-    origin = catalogue.provenance("gpu", _write(tmp_path, ROW + inline))
+    origin = provenance("gpu", _write(tmp_path, ROW + inline))
     assert origin["tdp"] == Source("My lab", "2026-01", "measured")
     assert origin["l2.size"].kind == "inferred"
 
@@ -121,7 +120,7 @@ def test_bad_sources_are_one_sentence(tmp_path: Path) -> None:
         ('from = { default = { source = "My lab", date = "2026-01", kind = "hearsay" } }\n', "'hearsay'"),
     ):
         with pytest.raises(RooflmError, match=message):
-            catalogue.provenance("gpu", _write(tmp_path, ROW + text))
+            provenance("gpu", _write(tmp_path, ROW + text))
 
 
 ODD = {

@@ -17,11 +17,12 @@ from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import fixed_buffers, memory_use, usable
 from rooflm.estimate.inference import infer_scenario
-from rooflm.estimate.request import every_pass, timed_nodes
+from rooflm.estimate.request import every_pass
 from rooflm.estimate.step import issue_time, step
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
 from rooflm.kernels.rates import rates
+from rooflm.kernels.roofline import time_nodes
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
@@ -70,7 +71,7 @@ def test_a_mixed_pass_is_the_sum_of_its_kernels(new: int, past: int, sequences: 
     s = replace(SCENARIO, engine=SCENARIO.engine.but(prompt=1.0))
     work = Pass(Prefill(1, new, past), Decode(sequences, context), 1 + sequences)
     nodes = build(Context(s.model.scaled, work, s.mapping, s.quant, s.engine.kernels))
-    timed = timed_nodes(nodes, s)
+    timed = time_nodes(nodes, s, s.engine.factors)
     e = s.engine
     whole = step(timed, e, s.cluster.device, rates(s), issue_time(e, new + sequences, e.host.captured),
                  (sequences + 1) * e.host.sequence + every_pass(s, e))  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rooflm.api import INFER, TRAIN, Task
+from rooflm.asked.answers import flops
 from rooflm.estimate import training
 from rooflm.scenario.rules import divisors
 
@@ -54,7 +55,7 @@ def test_no_function_is_called_for_every_point(task: Task, given: dict[str, Any]
 def test_a_grid_of_training_works_out_what_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("largest_divisor", "comm_volume", "dynamic_energy"):
         monkeypatch.setattr(training, name, None)
-    monkeypatch.setattr(training.ts, "recomputed_flops", None)
+    monkeypatch.setattr(flops, "recomputed_flops", None)
     monkeypatch.setattr(training.tm, "fullest_stage", None)
     found = TRAIN.grid({**TRAINED, "batch": 24, "outputs": ["step_time_s", "mfu", "memory_bytes", "fits"]}).arrays
     assert set(found) == {"step_time_s", "mfu", "memory_bytes", "fits"}

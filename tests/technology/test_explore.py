@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rooflm.asked.answers.inference import infer
 from rooflm.cli import main
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import infer_scenario
@@ -354,7 +355,7 @@ def test_energy_is_that_of_what_is_timed(metric: str) -> None:
     cluster = load_cluster("dgx-h100")
     out, _ = on_cluster(task, cluster)
     if metric == "latency":
-        e = infer_scenario(replace(task.scenario, cluster=cluster))
+        e = infer(replace(task.scenario, cluster=cluster))
         assert float(out.energy) == pytest.approx(float(e.energy_per_token * 16 * 128))
     assert 0.1 * t["tdp_w"][0] < t["power_w"][0] <= t["tdp_w"][0]
 

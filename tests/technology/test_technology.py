@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from rooflm.errors import RooflmError
 from rooflm.readers import rows
+from rooflm.readers.provenance import provenance
 from rooflm.technology import circuits, tco
 from rooflm.technology import description as tech
 from rooflm.technology.build import Built, build
@@ -45,7 +46,7 @@ def test_every_row_loads_and_every_value_has_a_source(kind: str) -> None:
     assert len(listed) >= 4
     for name in listed:
         LOADERS[kind](name)
-        for path, found in rows.provenance(kind, name).items():
+        for path, found in provenance(kind, name).items():
             assert found.kind in ("vendor", "measured", "inferred"), (name, path)
             assert len(found.source) > 20 and found.date[:2] == "20", (name, path)
 

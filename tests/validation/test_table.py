@@ -14,8 +14,9 @@ from rooflm.errors import RooflmError
 from rooflm.validation import METRICS, Request, Skip, describe, published_tables, read_rows
 from rooflm.validation.cells import settings_of
 from rooflm.validation.columns import COLUMNS
+from rooflm.validation.named import engine_row
 from rooflm.validation.score import engine_of, score
-from rooflm.validation.table import engine_row, label, parse, read_row, source_names
+from rooflm.validation.table import label, parse, read_row, source_names
 
 RUN = {"id": "x-1", "source": "mine", "model": "llama-2-7b", "gpu": "h100", "engine": "vllm", "release": "0.18.0",
        "tp": "2", "quant": "fp8kv8", "batch": "4", "prompt": "128", "output": "32", "metric": "tpot", "value": "5",

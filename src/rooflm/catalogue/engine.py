@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, ClassVar, Protocol
 
-from rooflm.catalogue.abilities import Abilities
+from rooflm.catalogue.abilities import Abilities, listed
 from rooflm.catalogue.fields import EACH, abouts, count, each, flag, formula, named, number, shapes, share, sizes, word
 from rooflm.shown.records import engine_line
 from rooflm.units import Num
@@ -255,6 +255,10 @@ class Host:
     chunk_host: Num = number(0.0, "training: host time of a pass of a virtual stage beside another (ep_overlap)", "s")
     graphed: Num = share(0.0, "training: share of what the host issues which CUDA graphs hold")
 
+    def leaves_out(self, true: Mapping[str, Any]) -> bool:
+        """Whether graphs hold no pass with prompts, as one of these reasons is true (`uncaptured`)."""
+        return any(true.get(reason) for reason in listed(self.uncaptured))
+
 
 @dataclass(frozen=True)
 class Room:
@@ -293,6 +297,11 @@ class Room:
     root: bool = flag(True, "FSDP's root holds the tables: gathered, and with whole gradients, to the end of a pass")
     grad_extra_bf16: Num = number(0.0, "a gradient kept beside it with bf16 weights (DeepSpeed)", "bytes")
     grads_joined: Num = number(0.0, "training: copies that an update makes of a gradient: joined, wider", "bytes")
+
+    @property
+    def in_buckets(self) -> Any:
+        """True where buckets bound what stands gathered, reduced or updated at a time (`live`; DeepSpeed)."""
+        return self.live > 0
 
 
 @dataclass(frozen=True)

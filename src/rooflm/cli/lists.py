@@ -19,6 +19,7 @@ from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.datasets import Lengths, datasets
 from rooflm.readers.devices import ANY_DEVICE, cluster_parts, default_cluster, load_cluster, load_device
 from rooflm.readers.engines import load_engine, row_of
+from rooflm.readers.provenance import provenance
 from rooflm.readers.schemes import PRESETS, narrowed, parse_quant
 from rooflm.readers.tables import one_of
 from rooflm.shown.blocks import BLANK, Block, Say, Table
@@ -204,7 +205,7 @@ list_command = command(
 
 def _show_gpu(name: str) -> list[Block]:
     d = load_device(name)
-    found = catalogue.provenance("gpu", name)
+    found = provenance("gpu", name)
     rows = [("vendor", d.vendor, ""), ("architecture", d.architecture, ""), ("SMs", count(d.sms), "sms"),
             ("clock", text(float(d.clock), "Hz"), "clock")]  # fmt: skip
     rows += [(f"peak {k}", text(float(v), "FLOP/s"), f"peak.{k}") for k, v in d.peak.items()]
@@ -320,7 +321,7 @@ def _show_quant(name: str) -> list[Block]:
 
 def _show_technology(kind: str, name: str, row: dict[str, Any]) -> list[Block]:
     """The fields of a node, memory, link or die, as a file names them, with their kind and date, then the sources."""
-    found = catalogue.provenance(kind, name)
+    found = provenance(kind, name)
     told = {k: ", ".join(f"{n} {x}" for n, x in v.items()) if isinstance(v, dict) else str(v) for k, v in row.items()}
     rows = [(k, v, _kind_of(found, k)) for k, v in told.items() if k not in ("aliases", "from")]
     return [Table(rows, "lww", name), *_source_lines(found)]

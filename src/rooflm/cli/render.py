@@ -11,7 +11,7 @@ from rooflm.asked.answers.inference import InferenceEstimate
 from rooflm.asked.answers.said import dollars
 from rooflm.asked.arguments import arguments
 from rooflm.asked.bounds import with_unit
-from rooflm.asked.build_inference import prices_told
+from rooflm.asked.machine import prices_told
 from rooflm.cli.console import Voice
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed

@@ -7,7 +7,7 @@ from typing import Any
 
 from rooflm.asked.answers.training import TrainingEstimate
 from rooflm.cli.render import op_table
-from rooflm.estimate.training_step import PHASES
+from rooflm.estimate.training_step import PHASES, of_phase
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, comm_volume
 from rooflm.shown.blocks import BLANK, Block, Say, Table
@@ -42,7 +42,7 @@ def part_blocks(e: TrainingEstimate) -> list[Block]:
 def op_rows(e: TrainingEstimate) -> list[dict[str, Any]]:
     """The operations of one micro-batch, all layers, and of the update: counts, FLOPs, bytes, seconds, bound."""
     rows = []
-    groups = {**{phase: e.timed.phase(phase) for phase in PHASES}, "update": e.timed.update}
+    groups = {**{phase: of_phase(e.timed, phase) for phase in PHASES}, "update": e.timed["step", "update"]}
     for phase, timed in groups.items():
         for t in timed:
             op = t.node

@@ -66,7 +66,7 @@ def check_deploy(path: str | None) -> None:
 
 def deployed(path: str, begun: Start | None, found: Any, asked: dict[str, Any]) -> None:
     """The deployment of the best answer to a file. RooflmError where there is none, or none that a container runs."""
-    from rooflm.asked.build_inference import find_cluster, node_size
+    from rooflm.asked.machine import find_cluster, node_size
     from rooflm.search.deploy_file import deployment_text
     from rooflm.sweep.files import check_target, write_text
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflm.catalogue.hardware import Device
-from rooflm.estimate import guessing
 from rooflm.estimate import memory as mem
 from rooflm.estimate.contexts import Contexts, contexts_of
 from rooflm.estimate.figures import Memory
@@ -44,11 +43,27 @@ def needs(s: Scenario) -> Needs:
     token, logit = own * token_bytes(s), (1 if s.workload.logits == "all" else own) * logit_bytes(s)
     if not s.model.head:  # what a prompt gives leaves with its pass
         token, logit = token + logit / s.workload.new, 0.0
-    need = Needs(weights, sequence_bytes(s), token, logit, copy_bytes(s), trial, kept_bytes(s))
+    # torch.cat of an eager update writes a layer's cache anew while the old one is still there (docs/decisions/0046)
+    sequence, k = sequence_bytes(s), s.engine.kernels
+    copy = 0.0 if k.fused or k.epilogue or k.rope_inside else sequence / ceil(s.model.scaled.layers / s.mapping.pp)
+    need = Needs(weights, sequence, token, logit, copy, trial, kept_bytes(s))
     if s.speculation.off:
         return need
-    some, (more, cache) = np.asarray(s.speculation.guesses) > 0, guessing.held(s, sequence_bytes)
-    return need._replace(weights=weights + some * more, sequence=need.sequence + some * cache)
+    some = np.asarray(s.speculation.guesses) > 0
+    return need._replace(
+        weights=weights + some * guessing_bytes(s), sequence=need.sequence + some * sequence_bytes(s.draft)
+    )
+
+
+def guessing_bytes(s: Scenario) -> Num:
+    """Bytes of weights on a device that guess: those of the draft model, or of the model's own prediction layers (one
+    layer where the checkpoint has none)."""
+    d, size = s.draft, float(s.model.mtp_params)
+    whole = mem.weight_bytes(d.model, d.mapping, d.quant)
+    if s.speculation.draft is not None:
+        return whole
+    two = replace(d.model, blocks=tuple(replace(b, count=2) for b in d.model.blocks))
+    return size * d.quant.weight_bytes / d.mapping.tp if size else mem.weight_bytes(two, d.mapping, d.quant) - whole
 
 
 class Running(NamedTuple):
@@ -123,10 +138,10 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
 
 
 def fixed_buffers(s: Scenario) -> tuple[Num, Num]:
-    """Bytes of context and fixed buffers, with `live` two buckets or one (ZeRO 3); no communicators of one device."""
+    """Bytes of context and fixed buffers, and of two buckets or one (ZeRO 3); no communicators of one device."""
     e, m, room, tiers = s.engine, s.mapping, s.engine.room, s.cluster.tiers
     share, switched = pick(m.devices > 1, 1.0, room.alone), tiers and tiers[0].kind in IN_SWITCH_KINDS
-    bucket = pick((room.live > 0) & (e.habits.bucket < np.inf), 2.0 * e.habits.bucket, 0.0)
+    bucket = pick(room.in_buckets & (e.habits.bucket < np.inf), 2.0 * e.habits.bucket, 0.0)
     buckets = bucket * (1 + e.overlaps.grad_overlap * (m.zero < 3))
     return room.context * share, room.workspace * share + pick(m.tp > 1, room.in_switch * bool(switched), 0.0) + buckets
 
@@ -140,15 +155,6 @@ def sequence_bytes(s: Scenario) -> Num:
     """Bytes of one sequence's cache and state at its full length, on the fullest device (context ranks share)."""
     whole = (s.workload.prompt + s.workload.output) / s.mapping.cp
     return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, whole, s.engine.room)
-
-
-def copy_bytes(s: Scenario) -> Num:
-    """Bytes a sequence that an eager cache update holds twice: torch.cat writes new keys and values of a layer while
-    the old ones are still there (docs/decisions/0046). 0 where the cache is updated in place."""
-    k = s.engine.kernels
-    if k.fused or k.epilogue or k.rope_inside:
-        return 0.0
-    return sequence_bytes(s) / ceil(s.model.scaled.layers / s.mapping.pp)
 
 
 def token_bytes(s: Scenario, share: Num = 1.0) -> Num:

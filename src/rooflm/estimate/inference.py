@@ -11,10 +11,10 @@ import numpy as np
 from rooflm.estimate import request
 from rooflm.estimate.capacity import Running, memory_use, running
 from rooflm.estimate.figures import Figures, Limits, Memory, check, figure, read_off
-from rooflm.estimate.offloaded import device_part, host_bytes, stored_part
-from rooflm.estimate.step import Step, add_up, by_name, usd_per_million, volumes
-from rooflm.kernels.rates import matrix_peak, rates
-from rooflm.kernels.roofline import Timed, by_bound, largest
+from rooflm.estimate.offloaded import device_part, stored_part
+from rooflm.estimate.step import Step, add_up, by_name, volumes
+from rooflm.kernels.rates import rates
+from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.rules import INFERENCE, flags
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, floor, larger
@@ -95,20 +95,9 @@ class InferenceFigures(Figures):
         return self.scenario.workload.batch * self.scenario.workload.output / self.latency
 
     @figure
-    def output_tokens_per_s_per_gpu(self) -> Num:
-        """Output tokens a second and GPU."""
-        return self.output_tokens_per_s / self.gpus
-
-    @figure
     def requests_per_s(self) -> Num:
         """Requests a second."""
         return self.scenario.workload.batch / self.latency
-
-    @figure
-    def cost_per_million_tokens(self) -> Num:
-        """USD a million output tokens (of a model that embeds: prompt tokens)."""
-        s = self.scenario
-        return usd_per_million(s.cluster.device.price * self.gpus, s.asked / self.latency)
 
     @cached_property
     def lighter(self) -> Step:
@@ -117,7 +106,7 @@ class InferenceFigures(Figures):
         if not np.any(run.fuller):
             return self.passes["decode"]
         fewer = run._replace(micro=floor(run.sequences / run.flight))
-        return request.decode_step(s, request.timed_nodes(request.decode_nodes(s, fewer), s), rates(s), fewer)
+        return request.decode_step(s, time_nodes(request.decode_nodes(s, fewer), s, s.engine.factors), rates(s), fewer)
 
     def in_step(self, name: str) -> Num:
         """A quantity of `Step` over all micro-batches of a decode step, mean over the output."""
@@ -125,84 +114,11 @@ class InferenceFigures(Figures):
         other = (self.running.flight - fuller) * mean(getattr(self.lighter, name))
         return other + fuller * mean(getattr(self.passes["decode"], name))
 
-    def _whole(self, name: str) -> Num:
-        """A quantity of `Step` over the whole request: all waves and stages, without draft passes."""
-        steps = larger(self.scenario.workload.output - 1, 0) / self.gained
-        return self.waves * (self.in_prompts(name) + steps * self.in_step(name))
-
     @cached_property
     def gained(self) -> Num:
         """Tokens that a sequence gains in a decode step: 1 without speculative decoding."""
         spec = self.scenario.speculation
         return 1.0 if spec.off else self.plainly(spec.gained)
-
-    @cached_property
-    def _peaks(self) -> tuple[Num, Num]:
-        """FLOP/s in the data types of the products, and B/s, of all stages together."""
-        s = self.scenario
-        return s.mapping.pp * matrix_peak(s), s.mapping.pp * s.cluster.device.dram.bandwidth
-
-    @figure
-    def mfu(self) -> Num:
-        """Model FLOP/s over peak, whole request."""
-        return self._whole("flops") / (self.latency * self._peaks[0])
-
-    @figure
-    def mbu(self) -> Num:
-        """Memory bandwidth over peak, whole request."""
-        return self._whole("bytes") / (self.latency * self._peaks[1])
-
-    @figure
-    def prefill_mfu(self) -> Num:
-        """Model FLOP/s over peak, prefill."""
-        return self.in_prompts("flops") / (self.ttft * self._peaks[0])
-
-    @figure
-    def decode_mbu(self) -> Num:
-        """Memory bandwidth over peak, decode."""
-        return self.in_step("bytes") / (self.tpot * self.gained * self._peaks[1])
-
-    @figure
-    def busy(self) -> Num:
-        """Share of time with a kernel running."""
-        return self._whole("busy") / self.scenario.mapping.pp / self.latency
-
-    @figure
-    def energy_per_token(self) -> Num:
-        """Joules an output token (of a model that embeds: of a prompt's token), all GPUs."""
-        s = self.scenario
-        energy = self.gpus * (s.cluster.device.idle * self.latency + self._whole("dynamic") / s.mapping.pp)
-        return energy / s.asked
-
-    @figure
-    def power(self) -> Num:
-        """Mean watts of one GPU."""
-        return self.energy_per_token * self.scenario.asked / (self.latency * self.gpus)
-
-    @cached_property
-    def bounds(self) -> dict[str, dict[str, Num]]:
-        """Seconds of all prefill passes and of a decode step by what bounds them."""
-        mean = self.running.contexts.mean
-        decode = {k: mean(v) for k, v in bound_shares(self.speed.tick).items()}
-        return {"prefill": self.prompts_by_name(bound_shares), "decode": decode}
-
-    @figure
-    def bound(self) -> dict[str, Num]:
-        """What bounds the prefill and the decode step: the label with the largest share of the time."""
-        shares = self.bounds if self.scenario.model.head else {"prefill": self.bounds["prefill"]}
-        if not self.scenario.offload.off:
-            host = {"prefill": self.speed.before, "decode": self.speed.extra}
-            shares = {k: {**v, "host layers": host[k]["host layers"]} for k, v in shares.items()}
-        return {k: largest(v) for k, v in shares.items()}
-
-    @figure
-    def host_memory(self) -> Num:
-        """Bytes of the host's memory that layers held there take, with their cache."""
-        s = self.scenario
-        if s.offload.off:
-            return 0.0 * s.workload.batch
-        weights, cache = host_bytes(s, np.inf, s.workload.prompt + s.workload.output)
-        return weights + s.workload.batch * cache
 
     @figure
     def parts(self) -> dict[str, Num]:
@@ -228,10 +144,3 @@ def infer_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Infe
     memory = memory_use(stored, need=run.need)
     limits = check(flags(s, INFERENCE) if broken is None else broken, memory.total, memory.capacity)
     return InferenceFigures(fast.ttft, tpot, end, fast.latency, memory, limits, fast, run, s)
-
-
-def bound_shares(pass_: Step) -> dict[str, Num]:
-    """Seconds of a pass by what bounds them: compute, each memory level, overhead, network, host."""
-    shares = {name: value * pass_.packed for name, value in by_bound(pass_.timed).items()}
-    shares["overhead"] = shares["overhead"] + pass_.parts["gaps"]
-    return {**shares, "host": pass_.parts["host"]}

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import NamedTuple
 
 from rooflm.catalogue.engine import Engine
 from rooflm.estimate.capacity import Running
-from rooflm.estimate.guessing import drafting, verifying
 from rooflm.estimate.memory import beside_window
 from rooflm.estimate.offloaded import decode_seconds, prompt_seconds
 from rooflm.estimate.step import Step, add_up, captured, graphed, issue_time, launches, of_experts, step, unfitted
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
-from rooflm.graph.ops import Comm, Op
+from rooflm.graph.ops import OVER_CACHE, Comm, Op
 from rooflm.kernels.rates import Rates, rates
-from rooflm.kernels.roofline import MEASURED, Timed, time_nodes
+from rooflm.kernels.roofline import Timed, time_groups, time_nodes
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, floor, highest, is_plain, larger, pick, smaller
 
@@ -36,9 +34,13 @@ def served_context(s: Scenario, work: Pass) -> Context:
 
 
 def decode_nodes(s: Scenario, run: Running) -> list[Op | Comm]:
-    """The nodes of the decode pass, which with speculative decoding verifies several tokens a sequence."""
+    """The nodes of the decode pass, which with speculative decoding verifies several tokens a sequence: attention still
+    reads a sequence's cache only once."""
     plain, rows = build(decode_context(s, run)), s.speculation.verified
-    return plain if s.speculation.off else verifying(plain, build(decode_context(s, run, rows)), rows)
+    if s.speculation.off:
+        return plain
+    wide = zip(plain, build(decode_context(s, run, rows)), strict=True)
+    return [a._replace(flops=a.flops * rows) if isinstance(a, Op) and a.kind in OVER_CACHE else b for a, b in wide]
 
 
 def decode_context(s: Scenario, run: Running, rows: Num = 1) -> Context:
@@ -57,14 +59,8 @@ class Passes(NamedTuple):
 def timed_passes(s: Scenario, run: Running) -> Passes:
     """All passes built and timed together."""
     full = build(prefill_context(s, run.full)) if highest((run.passes > 1) & (run.rest != run.full)) else []
-    nodes = [build(prefill_context(s, run.rest)), decode_nodes(s, run), full]
-    timed = iter(timed_nodes([node for part in nodes for node in part], s))
-    return Passes(*(list(islice(timed, len(part))) for part in nodes))
-
-
-def timed_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:
-    """Nodes with their times; calibrated, each kind of kernel is scaled by the engine's own factor."""
-    return time_nodes(nodes, s, s.engine.factors if s.efficiency.mode == "calibrated" else MEASURED)
+    nodes = {"last": build(prefill_context(s, run.rest)), "decode": decode_nodes(s, run), "full": full}
+    return Passes(**time_groups(nodes, s, s.engine.factors))
 
 
 class Speed(NamedTuple):
@@ -149,8 +145,8 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
         before["host layers"] = run.passes * prompt_seconds(s, run.sequences * s.workload.new / run.passes)
         extra["host layers"] = decode_seconds(s, run.sequences * s.speculation.verified, context)
     if not s.speculation.off:
-        d = drafting(s)
-        draft = decode_step(d, timed_nodes(build(decode_context(d, run)), d), rates(d), run)
+        d = s.draft
+        draft = decode_step(d, time_nodes(build(decode_context(d, run)), d, d.engine.factors), rates(d), run)
         extra["guesses"] = s.speculation.guesses * run.contexts.mean(draft.total)  # one after the other
     ttft = seconds * repeat + add_up(before.values())
     tpot = a_token(s, run.contexts.mean(tick.total), extra)

@@ -187,12 +187,12 @@ def captured(h: Host, s: Scenario) -> Num:
     most = smaller(h.captured, h.captured_latent) if latent else h.captured
     if not h.uncaptured:
         return most
-    reasons, family = listed(h.uncaptured), s.model.family
+    family = s.model.family
     true = {family: True, "ranks": np.max(s.mapping.expert_dp) > 1, "stages": np.max(s.mapping.pp) > 1,
             "adapters": np.max(s.adapters.held) > 0}  # fmt: skip
-    if f"-{family}" not in reasons:
+    if f"-{family}" not in listed(h.uncaptured):
         true |= dict.fromkeys(expert_families(s), True)
-    return 0.0 if any(true.get(reason) for reason in reasons) else most
+    return 0.0 if h.leaves_out(true) else most
 
 
 def graphed(engine: Engine, context: Num) -> Num:
@@ -243,15 +243,6 @@ def of_experts(timed: Sequence[Timed], s: Scenario) -> Experts:
     layers = add_up(t.node.count for t in moe if isinstance(t.node, Op) and t.node.kind == "moe")
     inside, every = bool(moe) and s.efficiency.mode == "calibrated" and routed_inside(s), launches(timed)
     return Experts(launches(moe) / every, SPARED * inside * layers / every, launches(scans) / every)
-
-
-def usd_per_million(hourly: Num, rate: Num) -> Num:
-    """USD a million tokens: of USD an hour for all GPUs, and tokens a second.
-
-    >>> usd_per_million(7.2, 1000.0)
-    2.0
-    """
-    return hourly / 3600 / rate * 1e6
 
 
 def heated(slower: Num, flops_time: Num) -> Num:

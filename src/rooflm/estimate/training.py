@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
@@ -17,8 +15,8 @@ from rooflm.estimate.capacity import fixed_buffers
 from rooflm.estimate.figures import Figures, Limits, Memory, check, figure, read_off
 from rooflm.estimate.step import add_up, by_name, by_part, dynamic_energy
 from rooflm.estimate.training_time import TrainingStep, time_step
-from rooflm.graph.ops import Comm, Op
-from rooflm.kernels.rates import matrix_peak, rates
+from rooflm.graph.ops import Comm
+from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, comm_volume
 from rooflm.scenario.rules import TRAINING, divisors, flags
 from rooflm.scenario.scenario import Scenario, micro_batches
@@ -37,8 +35,6 @@ class TrainingFigures(Figures):
     stages: Sequence[dict[str, Num]]
     used: Num
     limits: Limits
-    convention: ClassVar[str] = "full"
-    """What attention's FLOPs are counted by in `mfu`, `hfu` and the model's FLOP/s."""
     step_time = read_off("step.total", "Seconds of one optimiser step.")
     parts = read_off("step.parts", "Seconds of a step by what they go to; they sum to it.")
     micro_batches = read_off("step.micro_batches", "Of a step on one data-parallel rank.")
@@ -46,14 +42,19 @@ class TrainingFigures(Figures):
     layer_backward = read_off("step.micro.layer_backward", "The same of its backward pass, recomputation included.")
 
     @property
-    def timed(self) -> ts.StepGraph[Timed]:
+    def timed(self) -> dict[ts.Key, list[Timed]]:
         """The step's nodes."""
         return self.step.timed
+
+    @property
+    def passes(self) -> list[list[Timed]]:
+        """Those of a micro-batch."""
+        return [group for (phase, _), group in self.timed.items() if phase in ts.PHASES]
 
     @figure
     def detail(self) -> dict[str, dict[str, Num]]:
         """Phase -> part of the model -> device seconds of one micro-batch."""
-        return {phase: by_part(self.timed.phase(phase)) for phase in ts.PHASES}
+        return {phase: by_part(ts.of_phase(self.timed, phase)) for phase in ts.PHASES}
 
     @figure
     def capacity(self) -> Num:
@@ -85,97 +86,21 @@ class TrainingFigures(Figures):
         """Bytes sent by one GPU a step, by collective: its share of the layers' collectives for every micro-batch, its
         messages to neighbours, its gradients and parameters."""
         step, timed, pp = self.step, self.timed, self.scenario.mapping.pp
-        passed = [(group, step.micro_batches / pp) for group in timed.passes.values()]
-        groups = [
-            *passed, (timed.send, step.micro_batches * step.crossings * (pp - 1) / pp),
-            (timed.reduce, step.sync.reductions), (timed.gather, step.sync.gathers), (timed.tied, 1.0),
-        ]  # fmt: skip
+        crossed, sync = step.micro_batches * step.crossings * (pp - 1) / pp, step.sync
+        once = {"send": crossed, "reduce": sync.reductions, "gather": sync.gathers, "tied": 1.0}
+        groups = [*((group, step.micro_batches / pp) for group in self.passes),
+                  *((timed["step", place], times) for place, times in once.items())]  # fmt: skip
         sent = [(t.node, times) for group, times in groups for t in group]
         return by_name((c.name, comm_volume(c) * times) for c, times in sent if isinstance(c, Comm))
-
-    @figure
-    def tokens_per_s_per_gpu(self) -> Num:
-        """Trained tokens a second and GPU."""
-        w = self.scenario.workload
-        return w.batch * w.seq / self._device_seconds
-
-    @figure
-    def model_tflops_per_gpu(self) -> Num:
-        """Model TFLOP/s a GPU, all pairs of tokens counted in attention."""
-        return self._model_flops / self._device_seconds / 1e12
-
-    @figure
-    def mfu(self) -> Num:
-        """Model FLOP/s over the peak of the products' data type, all pairs counted in attention, as most published."""
-        return self._model_flops / self._peak_work
-
-    @figure
-    def mfu_causal(self) -> Num:
-        """The same with half of the pairs: those that attention needs."""
-        s = self.scenario
-        forward, _ = ts.forward_flops(s, causal=True)
-        return ts.trained_flops(s, forward, causal=True) * s.workload.batch / self._peak_work
-
-    @figure
-    def hfu(self) -> Num:
-        """Executed FLOP/s over peak, recomputation included."""
-        again = ts.recomputed_flops(self.scenario, self._forward[1]) * self.scenario.workload.batch
-        return (self._model_flops + again) / self._peak_work
-
-    @cached_property
-    def _forward(self) -> tuple[Num, list[Op | Comm]]:
-        """FLOPs of a sequence's forward pass, all pairs of tokens counted, and the nodes of its layers."""
-        return ts.forward_flops(self.scenario, causal=False)
-
-    @cached_property
-    def _model_flops(self) -> Num:
-        """FLOPs of a step, all pairs of tokens counted in attention."""
-        s = self.scenario
-        return ts.trained_flops(s, self._forward[0], causal=False) * s.workload.batch
-
-    @cached_property
-    def _device_seconds(self) -> Num:
-        """Seconds of a step on all GPUs."""
-        return self.step_time * self.gpus
-
-    @cached_property
-    def _peak_work(self) -> Num:
-        """FLOPs of a step at the peak of the products' data type."""
-        return self._device_seconds * matrix_peak(self.scenario)
-
-    @figure
-    def bubble_fraction(self) -> Num:
-        """Idle over busy time of the schedule."""
-        return self.step.bubble / (self.step.micro_batches * self.step.micro.mean)
-
-    @figure
-    def flops_time(self) -> Num:
-        """Seconds of a step if only its FLOPs took time, each at the peak of its data type."""
-        peak, ops = rates(self.scenario).peak, [t.node for group in self.timed.passes.values() for t in group]
-        each = sum(ts.count_flops([op]) / peak[op.rate] for op in ops if isinstance(op, Op))
-        return each * self.micro_batches / self.scenario.mapping.pp
 
     @figure
     def step_energy(self) -> Num:
         """Joules of a step on all GPUs: idle power all the time, and what the kernels draw beyond it."""
         s, r = self.scenario, rates(self.scenario)
         device = s.cluster.device
-        each = sum(dynamic_energy(group, device, r) for group in self.timed.passes.values())
-        dynamic = each * self.micro_batches / s.mapping.pp + dynamic_energy(self.timed.update, device, r)
+        each = sum(dynamic_energy(group, device, r) for group in self.passes)
+        dynamic = each * self.micro_batches / s.mapping.pp + dynamic_energy(self.timed["step", "update"], device, r)
         return s.mapping.devices * (device.idle * self.step_time + dynamic)
-
-    @figure
-    def power(self) -> Num:
-        """Mean watts of one GPU."""
-        return self.step_energy / self._device_seconds
-
-    @figure
-    def components(self) -> dict[str, Num]:
-        """Device seconds of a step by part of the model (attention, mlp, norm, embedding, logits, tp_comm ...), all
-        passes, mean over the stages; communication counts in full, shown or hidden."""
-        times = self.micro_batches / self.scenario.mapping.pp
-        seconds = [pair for phase in self.detail.values() for pair in phase.items()]
-        return by_name((name.replace("regather", "comm"), times * value) for name, value in seconds)
 
 
 def train_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> TrainingFigures:

@@ -274,7 +274,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     we, ge, oe = zero_bytes(m.zero, e, weight, grad, states)
     if not is_plain(c.room.live, 0):  # where buckets bound what is gathered (DeepSpeed), hooks pass the gradients of
         # a single micro-batch on as they are made, at stage 1, too
-        passed = (c.room.live > 0) & (np.asarray(c.micro_batches) <= 1) & (m.zero == 1)
+        passed = c.room.in_buckets & (np.asarray(c.micro_batches) <= 1) & (m.zero == 1)
         g, ge = pick(passed, g / d, g), pick(passed, ge / e, ge)
     several, some = 1.0 * (d > 1), 1.0 * (e > 1)  # of one rank there is nothing to gather
     # a pipeline does not gather again: a stage keeps weights whole, and gradients, beside the shards they end up in
@@ -299,7 +299,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
         "optimizer": (trained * o + experts * share * oe) * kept_here,
         "buffers": gathered + whole_keys(c),
         "tables": root * (m.zero >= 2) * (t.embeddings and not t.adapters),
-        "update": pick((c.room.live > 0) & (m.zero >= 3), smaller(anew, c.room.live), anew) * c.copied * later,
+        "update": pick(c.room.in_buckets & (m.zero >= 3), smaller(anew, c.room.live), anew) * c.copied * later,
     }
 
 
@@ -323,7 +323,7 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
         held = parts["activations"] + parts["logits"] + parts["buffers"] * c.lone
         standing = grads * (1.0 - c.fleeting + c.doubled * (np.asarray(c.micro_batches) > 1))
         last_layer = layer.at_work + parts["buffers"] * c.lone + tables - held  # as the last gradients are made
-        updating = update - held * pick(c.room.live > 0, reused, 1.0)
+        updating = update - held * pick(c.room.in_buckets, reused, 1.0)
         parts["gradients"] = larger(standing, grads * (1.0 + c.doubled) + larger(updating, last_layer))
     return parts
 

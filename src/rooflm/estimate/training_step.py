@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,49 +19,31 @@ from rooflm.graph import backward as rules
 from rooflm.graph import forward as graph
 from rooflm.graph.context import Context, Pass, Prefill
 from rooflm.graph.feedforward import reached_ranks
-from rooflm.graph.ops import PRODUCTS, Comm, Op, attended, gemm, stream
+from rooflm.graph.ops import Comm, Op, gemm, stream
 from rooflm.scenario.kept import kept
-from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 Nodes = list[Op | Comm]
+Key = tuple[str, str]
 Node = TypeVar("Node")
-Other = TypeVar("Other")
 PLACES = ("embedding", "layers", "head")
 PHASES = ("forward", "backward", "recompute")
 
 
-class StepGraph(NamedTuple, Generic[Node]):
-    """What one device executes in an optimiser step, as nodes or as timed nodes."""
-
-    passes: Dict[tuple[str, str], Sequence[Node]]  # by phase and place: one micro-batch, the whole model's layers
-    update: Sequence[Node]  # the optimiser's
-    send: Sequence[Node]  # one message to the neighbouring stage
-    reduce: Sequence[Node]  # one reduction of all gradients of the fullest stage
-    gather: Sequence[Node]  # one gather of all its parameters
-    tied: Sequence[Node]  # the tied embedding's two copies added up
-
-    def nodes(self) -> list[Node]:
-        """All nodes, group by group."""
-        return [node for group in (*self.passes.values(), *self[1:]) for node in group]
-
-    def like(self, nodes: Sequence[Other]) -> StepGraph[Other]:
-        """The same step with these in the places of its nodes, in their order."""
-        rest = iter(nodes)
-        passes = {key: tuple(islice(rest, len(group))) for key, group in self.passes.items()}
-        return StepGraph(passes, *(tuple(islice(rest, len(group))) for group in self[1:]))
-
-    def phase(self, name: str) -> list[Node]:
-        """The nodes of one phase of a micro-batch, at all places."""
-        return [node for (phase, _), group in self.passes.items() if phase == name for node in group]
-
-
-def step_graph(s: Scenario, c: Context) -> StepGraph[Op | Comm]:
-    """The graph of one optimiser step."""
+def step_graph(s: Scenario, c: Context) -> dict[Key, Nodes]:
+    """What one device executes in an optimiser step, by phase and place: passes of one micro-batch through the whole
+    model's layers; of the step the optimiser's update, one message to the neighbouring stage, one reduction of all
+    gradients of the fullest stage, one gather of all its parameters, the tied embedding's two copies added up."""
     trained = held(s, c)
     sync = sync_nodes(s, trained, ceil(c.model.layers / s.mapping.pp))
-    return StepGraph(pass_nodes(s, c, micro_batches(s)), optimizer_nodes(s, trained), send_nodes(c), *sync)
+    once = {"update": optimizer_nodes(s, trained), "send": send_nodes(c), **sync}
+    return pass_nodes(s, c, micro_batches(s)) | {("step", place): nodes for place, nodes in once.items()}
+
+
+def of_phase(groups: Dict[Key, Sequence[Node]], name: str) -> list[Node]:
+    """The nodes of one phase of a micro-batch, at all places."""
+    return [node for (phase, _), group in groups.items() if phase == name for node in group]
 
 
 def document(s: Scenario) -> Num:
@@ -176,7 +157,7 @@ def once_a_node(s: Scenario, c: Context, nodes: Nodes, f: MoE) -> Nodes:
     return [shrunk(node) for node in nodes]
 
 
-def pass_nodes(s: Scenario, c: Context, m: Num) -> dict[tuple[str, str], Nodes]:
+def pass_nodes(s: Scenario, c: Context, m: Num) -> dict[Key, Nodes]:
     """Nodes of one of m micro-batches by phase and place, with adapters, casts and recomputation."""
     t = s.training
     places = forward_nodes(s, c)
@@ -349,8 +330,8 @@ def update(name: str, bytes_: Num) -> Op:
     return stream(name, "optimizer", "optimizer", 1, bytes_, 8)._replace(role="update")
 
 
-def sync_nodes(s: Scenario, trained: Held, layers: Num) -> tuple[Nodes, Nodes, Nodes]:
-    """(reduce, gather, tied) of a StepGraph: the messages of gradients and parameters, layer by layer, or in buckets of
+def sync_nodes(s: Scenario, trained: Held, layers: Num) -> dict[str, Nodes]:
+    """Groups of `step_graph`: the messages of gradients and parameters, layer by layer, or in buckets of
     several layers where ZeRO 3 does not free each behind its use.
 
     ZeRO 0 all-reduces; stages 1 to 3 reduce-scatter, and gather parameters. With hybrid sharding the shards are then
@@ -381,7 +362,7 @@ def sync_nodes(s: Scenario, trained: Held, layers: Num) -> tuple[Nodes, Nodes, N
     if s.model.tied and s.training.embeddings and not s.training.adapters and not is_plain(m.pp, 1):
         size = ceil(s.model.vocab / m.tp) * s.model.scaled.hidden * g
         tied.append(Comm("tied_all_reduce", "dp_comm", "all_reduce", 1, size, smaller(m.pp, 2), m.stride("pp"), "pp"))
-    return reduce, gather, tied
+    return {"reduce": reduce, "gather": gather, "tied": tied}
 
 
 def send_nodes(c: Context) -> Nodes:
@@ -395,47 +376,3 @@ def send_nodes(c: Context) -> Nodes:
     if not m.sp and not is_plain(m.tp, 1):
         nodes.append(Comm("pp_gather", "pp_comm", "all_gather", 1, c.hidden_bytes, pick(ranks > 1, m.tp, 1), 1, "tp"))
     return nodes
-
-
-def count_flops(nodes: Sequence[Op | Comm]) -> Num:
-    """FLOPs of matrix products, attention and scans; elementwise work does not count."""
-    return sum(n.count * n.flops for n in nodes if isinstance(n, Op) and n.kind in PRODUCTS) + 0.0
-
-
-def on_one_device(s: Scenario, causal: bool) -> dict[str, Nodes]:
-    """Forward nodes of one sequence through the whole model on one device, experts evenly loaded; `forward_flops`."""
-    even = replace(s, mapping=Mapping(), engine=s.engine.but(flash=causal), training=replace(s.training, imbalance=1.0))
-    return forward_nodes(even, context(even))
-
-
-def forward_flops(s: Scenario, causal: bool) -> tuple[Num, Nodes]:
-    """(all forward FLOPs, nodes of the layers) of one sequence through the whole unsplit model.
-
-    causal: only pairs of tokens that attention really needs; otherwise all pairs, as most published figures count."""
-    nodes = on_one_device(s, causal)
-    if not causal:  # latent attention has no unfused form in the graph: its causal pairs become all pairs
-        pairs = document(s) / attended(document(s), 0, np.inf)
-        nodes["layers"] = [n._replace(flops=n.flops * pairs) if isinstance(n, Op) and n.kind == "mla_attention" else n
-                           for n in nodes["layers"]]  # fmt: skip
-    return sum(count_flops(nodes[place]) for place in nodes), nodes["layers"]
-
-
-def trained_flops(s: Scenario, forward: Num, causal: bool) -> Num:
-    """FLOPs of one sequence, forward and backward: three times the forward pass; of a frozen base without the products
-    for its weights' gradients (4 FLOPs a parameter and token, not 6), but with three times those of its adapters.
-
-    forward: `forward_flops`. Source: Hu et al., "LoRA", arXiv 2106.09685, section 4.2 (no gradients of frozen ones)."""
-    if not s.training.adapters:
-        return 3.0 * forward
-    places = on_one_device(s, causal)
-    frozen = [n for nodes in places.values() for n in nodes if isinstance(n, Op) and n.kind in ("gemm", "moe")]
-    return 3.0 * (forward + count_flops(rules.adapters(places["layers"], s.training))) - count_flops(frozen)
-
-
-def recomputed_flops(s: Scenario, layers: Nodes) -> Num:
-    """FLOPs of one sequence that recomputation runs again, of the forward nodes of all layers."""
-    policy, modules = s.mapping.recompute, s.mapping.recompute_modules
-    if policy == "selective" and s.engine.kernels.flash:
-        policy = "none"
-    share = s.mapping.recomputed(s.model.layers)
-    return count_flops(rules.recomputed(layers, policy, share, s.engine.habits.early_stop, modules))

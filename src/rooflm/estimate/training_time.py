@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping as Dict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,11 +15,11 @@ from rooflm.estimate import schedule
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.step import add_up, by_part, launches
 from rooflm.estimate.training_kernels import in_training
-from rooflm.estimate.training_step import PHASES, PLACES, StepGraph, grad_bytes, held, multi_token, setup_of, step_graph
+from rooflm.estimate.training_step import PHASES, PLACES, Key, grad_bytes, held, multi_token, setup_of, step_graph
 from rooflm.graph.context import Context
 from rooflm.graph.ops import OVER_PROMPTS, Comm, Op
 from rooflm.kernels.collectives import DIRECT_KINDS, ring_wait
-from rooflm.kernels.roofline import Timed, time_nodes
+from rooflm.kernels.roofline import Timed, time_groups
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
@@ -148,7 +149,7 @@ MOST_FEWER = 4
 """Most layers that the last stage holds less than an even share."""
 
 
-def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, layers: Num) -> Micro:
+def micro_batch_time(sections: dict[Key, Section], s: Scenario, layers: Num) -> Micro:
     """A micro-batch's seconds by part, on the mean stage, and on the slowest.
 
     With F layers on the end stages and C on the fullest between them, a layer of t and ends of e and h:
@@ -197,7 +198,7 @@ class Sync(NamedTuple):
     gathers: Num
 
 
-def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_layers: Num) -> Sync:
+def sync_time(s: Scenario, timed: Dict[Key, Sequence[Timed]], micro: Micro, m: Num, stage_layers: Num) -> Sync:
     """Exposed data-parallel communication: gradients hide behind the backward pass that makes them, gathers behind the
     pass before; what compute cannot hide shows, and at least one layer's message at the end.
 
@@ -208,7 +209,7 @@ def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_
     reductions = pick(zero >= 2, each, 1.0)
     forward_gathers = pick(zero >= 3, each, pick(zero >= 1, 1.0, 0.0))
     backward_gathers = pick(zero >= 3, each, 0.0)
-    reduce, gather, tied = (add_up(t.total for t in x) for x in (timed.reduce, timed.gather, timed.tied))
+    reduce, gather, tied = (add_up(t.total for t in timed["step", x]) for x in ("reduce", "gather", "tied"))
     in_forward = forward_gathers * gather
     in_backward = backward_gathers * gather + reductions * reduce
     first, last = gather / stage_layers, reduce / stage_layers
@@ -218,7 +219,7 @@ def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_
     shown_b = left_b if e.overlaps.grad_overlap else in_backward
     total = in_forward + in_backward + tied
     gathers = forward_gathers + backward_gathers
-    tiers, owners, both = s.cluster.tiers, e.habits.owners, (timed.gather, timed.reduce)
+    tiers, owners, both = s.cluster.tiers, e.habits.owners, (timed["step", "gather"], timed["step", "reduce"])
     once = [add_up(ring_wait(t.node, tiers, owners) for t in x if isinstance(t.node, Comm)) for x in both]
     # the machine's own links were measured as they are
     told = s.efficiency.mode != "calibrated" or s.cluster.device.measured is not None
@@ -280,11 +281,9 @@ def overlap_tax(s: Scenario) -> Num:
 class TrainingStep:
     """One optimiser step of the slowest device, in s."""
 
-    scenario: Scenario
-    context: Context
     micro_batches: Num  # on one data-parallel rank
     crossings: Num  # messages of a micro-batch at each stage border
-    timed: StepGraph[Timed]
+    timed: dict[Key, list[Timed]]  # its nodes
     micro: Micro
     sync: Sync
     bubble: Num  # idle in the pipeline
@@ -299,9 +298,9 @@ class TrainingStep:
 def time_step(s: Scenario, c: Context) -> TrainingStep:
     """A step: its micro-batches on the slowest stage, the bubble, what communication cannot hide, and the update."""
     m, e, count = s.mapping, s.engine, micro_batches(s)
-    nodes = step_graph(s, c)
-    timed = nodes.like(in_training(time_nodes(nodes.nodes(), s), s))
-    micro = micro_batch_time({key: section(group) for key, group in timed.passes.items()}, s, c.model.layers)
+    timed = {key: in_training(group, s) for key, group in time_groups(step_graph(s, c), s).items()}
+    sections = {key: section(group) for key, group in timed.items() if key[0] in PHASES}
+    micro = micro_batch_time(sections, s, c.model.layers)
     sync = sync_time(s, timed, micro, count, ceil(c.model.layers / m.pp))
     dgrad = larger(micro.backward - micro.wgrad, 0.0)
     flushes, chunks = s.training.flushes, schedule.chunks(m.schedule, m.vp)
@@ -316,11 +315,11 @@ def time_step(s: Scenario, c: Context) -> TrainingStep:
     parts |= {
         "imbalance": count * (micro.slowest - micro.mean),
         "bubble": bubble,
-        "pp_comm": sends * add_up(t.total for t in timed.send),
+        "pp_comm": sends * add_up(t.total for t in timed["step", "send"]),
         "dp_comm": sync.exposed,
         "overlap_tax": overlap_tax(s) * larger(sync.total - sync.exposed, 0.0),
-        "optimizer": add_up(t.total for t in timed.update) * (1.0 - s.training.offload_optimizer),
-        "offload": offload_time(s, c, count, micro.mean * count, timed.update),
+        "optimizer": add_up(t.total for t in timed["step", "update"]) * (1.0 - s.training.offload_optimizer),
+        "offload": offload_time(s, c, count, micro.mean * count, timed["step", "update"]),
         "host": parts["host"] + e.host.step,
     }
-    return TrainingStep(s, c, count, crossings, timed, micro, sync, bubble, parts)
+    return TrainingStep(count, crossings, timed, micro, sync, bubble, parts)

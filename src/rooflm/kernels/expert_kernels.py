@@ -11,7 +11,7 @@ vLLM, fused_moe/oracle (the backend is picked by card, data type and what is ins
 from __future__ import annotations
 
 from functools import cache, partial, reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -209,7 +209,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         parallel: reduce(smaller, [
             call(arrived, *filled(kernel, hidden, width), peak=r.peak[at], act_bytes=act,
                  c=_on(kernel, w, s).on(r.l2 / r.dram, tuned))
-            + pick(_has_shape(kernel, w, experts, width), 0.0, np.inf)
+            + pick(not kernel.tiles or (w.gpu in kernel.cards and among(experts, width, kernel.tiles)), 0.0, np.inf)
             for kernel in candidates
             for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
         ])
@@ -217,11 +217,6 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     }  # fmt: skip
     time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
     return time + by_groups((tokens * hidden + routing.rows * width) * (op.widths[1] < 2), w, s)
-
-
-def _has_shape(kernel: Choice, w: Where, experts: Num, width: Num) -> Any:
-    """Whether a kernel runs these experts on this card: all do but those of single shapes (`Choice.tiles`)."""
-    return not kernel.tiles or (w.gpu in kernel.cards and among(experts, width, kernel.tiles))
 
 
 def _on(kernel: Choice, w: Where, s: Scenario) -> MoEConstants:

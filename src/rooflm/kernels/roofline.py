@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from rooflm.kernels.rates import Rates, best_rates
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, is_plain, larger, pick, smaller, sqrt
 
+K = TypeVar("K")
 PACKING = 12e-6
 """What narrowing the values of an all-reduce and widening them again takes (s): of 4 kB, INT4 18.7 us on two MI300X and
 21.3 on four, plain 7.1 (ROCm/aiter pull request 801, sgl-project/sglang 6619)."""
@@ -84,14 +86,17 @@ def level_times(op: Op, r: Rates) -> tuple[Num, Num, Num, Num]:
 
 
 def time_ops(ops: Sequence[Op], s: Scenario, engine: Factors = MEASURED) -> list[Timed]:
-    """Every op timed: its kernel's time, times the engine's factor of its kind of kernel. No factor makes a kernel
-    faster than its roof, since factors fitted on one card also serve others, where less may be left to win."""
+    """Every op timed: its kernel's time and, calibrated, times the engine's factor of its kind of kernel. No factor
+    makes a kernel faster than its roof, since factors fitted on one card also serve others, where less may be left to
+    win."""
     r, timed = best_rates(s), list[Timed]()
     levels = [level_times(op, r) for op in ops]
     roofs = [larger(compute, dram) for compute, dram, _, _ in levels]
     times = [larger(roof, larger(l2, l1)) for roof, (_, _, l2, l1) in zip(roofs, levels, strict=True)]
     if s.efficiency.mode == "calibrated":
         times = dispatch.kernel_times(ops, times, s)
+    else:
+        engine = MEASURED
     own = {kind: getattr(engine, dispatch.FACTORS.get(kind, "stream_factor")) for kind in {op.kind for op in ops}}
     factors = {kind: factor for kind, factor in own.items() if not is_plain(factor, 1.0)}
     for op, time, roof in zip(ops, times, roofs, strict=True):
@@ -131,21 +136,14 @@ def time_nodes(nodes: Sequence[Op | Comm], s: Scenario, engine: Factors = MEASUR
     return [next(ops) if isinstance(n, Op) else next(comms) for n in nodes]
 
 
+def time_groups(
+    groups: Mapping[K, Sequence[Op | Comm]], s: Scenario, engine: Factors = MEASURED
+) -> dict[K, list[Timed]]:
+    """Groups of nodes timed together, for what is equal in several is evaluated once."""
+    timed = iter(time_nodes([node for group in groups.values() for node in group], s, engine))
+    return {key: list(islice(timed, len(group))) for key, group in groups.items()}
+
+
 def comm_volume(comm: Comm) -> Num:
     """Bytes that one rank sends in all executions of a collective."""
     return comm.count * volume(comm.op, comm.bytes, comm.ranks)
-
-
-def by_bound(timed: Sequence[Timed]) -> dict[str, Num]:
-    """Seconds of nodes by what bounds them; communication is the network's, hidden or not."""
-    out: dict[str, Num] = dict.fromkeys(BOUNDS, 0.0)
-    for t in timed:
-        bound, total = t.bound, t.total
-        for index in range(np.min(bound), np.max(bound) + 1):
-            out[BOUNDS[index]] = out[BOUNDS[index]] + pick(bound == index, total, 0.0)
-    return out
-
-
-def largest(shares: Mapping[str, Num]) -> Num:
-    """The name of the largest share, at each point."""
-    return np.array([*shares])[np.argmax(np.stack(np.broadcast_arrays(*shares.values())), axis=0)]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.asked.assumed import with_graphs, with_norms
-from rooflm.asked.build_inference import find_cluster
+from rooflm.asked.machine import find_cluster
 from rooflm.asked.quantities import parse_efficiency
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Cluster

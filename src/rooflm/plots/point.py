@@ -9,7 +9,7 @@ import numpy as np
 
 from rooflm.asked.answers.inference import InferenceEstimate
 from rooflm.asked.answers.training import TrainingEstimate
-from rooflm.estimate.training_step import PHASES
+from rooflm.estimate.training_step import PHASES, of_phase
 from rooflm.graph.ops import Op
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
@@ -82,7 +82,7 @@ def memory(e: Estimate) -> Picture:
 def phases(e: Estimate) -> dict[str, list[Timed]]:
     """The timed nodes of each phase of the work."""
     if isinstance(e, TrainingEstimate):
-        return {**{phase: e.timed.phase(phase) for phase in PHASES}, "update": list(e.timed.update)}
+        return {**{phase: of_phase(e.timed, phase) for phase in PHASES}, "update": e.timed["step", "update"]}
     return {phase: list(timed) for phase, timed in e.timed.items()}
 
 

@@ -10,17 +10,8 @@ from rooflm.catalogue.hardware import DTYPES, Cluster, Device, Measured
 from rooflm.errors import RooflmError
 from rooflm.readers.own_card import completed
 from rooflm.readers.prices import basis
-from rooflm.readers.rows import (
-    Description,
-    Source,
-    descriptive_fields,
-    is_path,
-    own_row,
-    raw_row,
-    resolve,
-    row_label,
-    source_named,
-)
+from rooflm.readers.provenance import Description, Source, descriptive_fields, source_named
+from rooflm.readers.rows import is_path, own_row, raw_row, resolve, row_label
 from rooflm.readers.tables import check_field_name, dataclass_fields, field_value, quantity, require_table
 from rooflm.units import Num
 

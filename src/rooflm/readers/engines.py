@@ -16,19 +16,9 @@ from rooflm.catalogue.fields import About, abouts
 from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.kernels.constants import entries_of
 from rooflm.readers.command import Command, command_of
+from rooflm.readers.provenance import Description, descriptive_fields
 from rooflm.readers.residuals import parse
-from rooflm.readers.rows import (
-    Description,
-    descriptive_fields,
-    extra_table,
-    is_path,
-    names,
-    own_row,
-    raw_row,
-    resolve,
-    row_label,
-    words_of,
-)
+from rooflm.readers.rows import extra_table, is_path, names, own_row, raw_row, resolve, row_label, words_of
 from rooflm.readers.schemes import PRESETS
 from rooflm.readers.tables import check_bounds, check_field_name, field_value, one_of
 from rooflm.readers.tables import dataclass_fields as values_of

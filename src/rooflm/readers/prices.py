@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from rooflm.catalogue.hardware import Device
-from rooflm.readers.rows import Source
+from rooflm.readers.provenance import Source
 
 GIVEN, OWN = "as given", "of one's own"
 

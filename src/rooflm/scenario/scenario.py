@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from rooflm.catalogue.quant import Quant
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
-from rooflm.scenario.speculation import Speculation
+from rooflm.scenario.speculation import Speculation, guessing_model
 from rooflm.scenario.training import Training
 from rooflm.shown.records import scenario_line
 from rooflm.units import Num, ceil, larger
@@ -77,6 +77,18 @@ class Scenario:
         """Tokens by which cost and energy are counted: output tokens, or prompt tokens of a model that embeds."""
         w = self.workload
         return w.batch * (w.output if self.model.head else w.prompt)
+
+    @property
+    def draft(self) -> Scenario:
+        """Of one draft pass: what guesses, in its own scheme on the same devices. The host's fixed costs of a step are
+        left out: the verifying pass pays them."""
+        spec, m = self.speculation, self.mapping
+        engine = self.engine.but(step=0.0, sequence=0.0, request=0.0, front=0.0, tokenise=0.0, carry=0.0)
+        return replace(
+            self, model=guessing_model(self.model, spec), engine=engine, speculation=Speculation(), adapters=Adapters(),
+            quant=replace(spec.scheme or self.quant, kv_bits=self.quant.kv_bits),
+            mapping=replace(m, pp=1, ep=m.ep if spec.draft is None else 1),
+        )  # fmt: skip
 
 
 def micro_batches(s: Scenario) -> Num:

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.answers.use import usd_per_million
 from rooflm.asked.assumed import attention_dp
-from rooflm.asked.build_inference import build_inference, find_model, node_size
+from rooflm.asked.build_inference import build_inference, find_model
+from rooflm.asked.machine import node_size
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use
-from rooflm.estimate.step import usd_per_million
 from rooflm.readers.command import command_of
 from rooflm.scenario.rules import divisors
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rooflm.asked.build_inference import build_inference, find_cluster, generating, node_size
+from rooflm.asked.build_inference import build_inference, generating
+from rooflm.asked.machine import find_cluster, node_size
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
 from rooflm.search.limits import Limit

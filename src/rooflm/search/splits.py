@@ -14,8 +14,9 @@ from rooflm.api import Task
 from rooflm.asked.answers.bands import borrowed
 from rooflm.asked.arguments import arguments as table_of
 from rooflm.asked.assumed import schemes_near
-from rooflm.asked.build_inference import Built, prices_told
+from rooflm.asked.build_inference import Built
 from rooflm.asked.checks import whole
+from rooflm.asked.machine import prices_told
 from rooflm.asked.purchase import affordable, purchase
 from rooflm.asked.refused import sentence
 from rooflm.asked.ways import expert_ways, tensor_ways

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rooflm.asked.arguments import TRAIN, arguments
-from rooflm.asked.build_inference import node_size
 from rooflm.asked.build_training import DTYPES, build_training
+from rooflm.asked.machine import node_size
 from rooflm.catalogue.model import Model
 from rooflm.scenario.scenario import Scenario
 from rooflm.scenario.training import Training

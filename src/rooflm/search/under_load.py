@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.api import INFER, named
+from rooflm.asked.answers.use import usd_per_million
 from rooflm.asked.arguments import refuse_wrong
 from rooflm.asked.assumed import attention_dp, with_share
 from rooflm.asked.build_inference import build_inference, find_model
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use
-from rooflm.estimate.step import usd_per_million
 from rooflm.search import pools as pooled
 from rooflm.search.digest import SearchTask
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules

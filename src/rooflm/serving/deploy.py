@@ -17,7 +17,6 @@ from rooflm.asked.arguments import REPLICAS
 from rooflm.asked.assumed import attention_dp, with_share
 from rooflm.asked.build_inference import Built, build_inference, generating
 from rooflm.asked.checks import whole as whole_number
-from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import BY_CARD, Engine, ServerOptions
 from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.model import Model
@@ -120,8 +119,7 @@ def make_pool(
     e = s.engine.but(token_budget=server.budget, max_sequences=server.max_sequences)
     if server.static_fraction != e.server.static_fraction:  # told
         e = e.but(server=replace(e.server, static_fraction=server.static_fraction, reserved=""))
-    told = {"pools": role != "both", "guesses": server.speculative > 0}
-    if any(told.get(word) for word in listed(e.host.uncaptured)):
+    if e.host.leaves_out({"pools": role != "both", "guesses": server.speculative > 0}):
         e = e.but(captured=0)
     s = with_share(replace(s, engine=e))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1

@@ -50,7 +50,7 @@ from rooflm.graph.ops import Op
 from rooflm.kernels.dispatch import FACTORS
 from rooflm.kernels.moe import largest_of
 from rooflm.kernels.rates import rates
-from rooflm.kernels.roofline import Timed, time_nodes
+from rooflm.kernels.roofline import Timed, time_groups, time_nodes
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import larger, pick
 
@@ -207,10 +207,8 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     wide = Pass(None, Decode(rows * each, np.ones((1, 2)) * size.context, each), rows * each)
     both = Pass(Prefill(1.0, 1.0, 0.0), Decode(1.0, 2.0), 2.0)
     made = partial(Context, model, mapping=m, quant=s.quant, kernels=k, adapters=s.adapters)
-    nodes = [build(made(work=work)) for work in (prefill, decode, wide)]
-    flat = time_nodes([n for group in nodes for n in group], s)
-    ends = np.cumsum([len(group) for group in nodes])
-    timed = [flat[: ends[0]], flat[ends[0] : ends[1]], flat[ends[1] :]]
+    nodes = dict(enumerate(build(made(work=work)) for work in (prefill, decode, wide)))
+    timed = time_groups(nodes, s)
     dense, attention_p = grouped(timed[0], s, (len(tokens), len(pasts)))
     _, attention_d = grouped(timed[1], s, (len(sequences), len(contexts)))
     decoding, _ = grouped(timed[2], s, (len(sequences), 2))

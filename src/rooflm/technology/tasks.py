@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.asked.answers.causes import CAUSES, training_causes
+from rooflm.asked.answers.causes import CAUSES, request_causes, training_causes
 from rooflm.asked.build_inference import Built, build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.asked.ways import tensor_ways
@@ -133,7 +133,7 @@ def run(task: Task, cluster: Cluster, chosen: Dict[str, Num], axes: int, traffic
     s = replace(task.scenario, cluster=cluster, mapping=mapping, axes=axes)
     if task.phase == "train":
         train = train_scenario(s)
-        nodes = [t.node for t in train.timed.nodes()]
+        nodes = [t.node for group in train.timed.values() for t in group]
         sent = by_tier(train.comm_bytes, nodes, cluster) if traffic else (0.0, 0.0)
         time = np.where(train.fits, train.step_time, np.inf)
         return Outcome(time, train.fits, training_causes(train), train.step_energy, train.memory.total, sent)
@@ -142,10 +142,11 @@ def run(task: Task, cluster: Cluster, chosen: Dict[str, Num], axes: int, traffic
     prompts = e.in_prompts("dynamic") * e.waves if task.metric != "tpot" else 0.0
     steps: Num = {"latency": np.maximum(s.workload.output - 1, 0) * e.waves, "ttft": 0.0, "tpot": 1.0}[task.metric]
     causes: dict[str, Num] = dict.fromkeys(CAUSES, np.zeros(()))
+    bounded = request_causes(e)
     for phase, times in (("prefill", 0.0 if task.metric == "tpot" else 1.0), ("decode", steps / e.waves)):
         for name in BOUNDS:
             cause = name if name in CAUSES else "other"
-            causes[cause] = causes[cause] + times * e.bounds[phase][name]
+            causes[cause] = causes[cause] + times * bounded[phase][name]
     causes["schedule"] = causes["schedule"] + np.maximum(time - sum(causes.values()), 0.0)
     dynamic = prompts + steps * e.in_step("dynamic")
     energy = e.gpus * (cluster.device.idle * time + dynamic / mapping.pp)

@@ -8,7 +8,8 @@ from rooflm.errors import RooflmWarning, UnknownNameError
 from rooflm.estimate.memory import weight_bytes
 from rooflm.readers import released
 from rooflm.readers.checkpoints.load import load_model
-from rooflm.readers.rows import aliases, names, provenance, resolve
+from rooflm.readers.provenance import provenance
+from rooflm.readers.rows import aliases, names, resolve
 from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.mapping import Mapping
 

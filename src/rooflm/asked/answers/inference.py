@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.asked.answers import causes
 from rooflm.asked.answers.outputs import INFER_OUTPUTS
 from rooflm.asked.answers.remedies import Remedy, serving_remedies
 from rooflm.asked.answers.result import Result
@@ -26,8 +27,10 @@ from rooflm.asked.answers.said import (
     sure,
     verdict,
 )
+from rooflm.asked.answers.use import RequestUse
 from rooflm.estimate.capacity import running_limit
-from rooflm.estimate.inference import InferenceFigures, infer_scenario
+from rooflm.estimate.figures import figure
+from rooflm.estimate.inference import infer_scenario
 from rooflm.readers.prices import price_note
 from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.scenario import Scenario
@@ -38,7 +41,7 @@ from rooflm.units import Num, larger, smaller
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class InferenceEstimate(Result, InferenceFigures):
+class InferenceEstimate(Result, RequestUse):
     """The answer: the figures, with what they assume. See docs/nomenclature.md."""
 
     assumed: tuple[str, ...] = ()
@@ -63,6 +66,11 @@ class InferenceEstimate(Result, InferenceFigures):
     def blocks(self, verbose: bool = False) -> list[Block]:
         """The whole answer, verdict first; of arrays, in short."""
         return blocks(self, verbose) if self.scenario.axes == 0 else super().blocks(verbose)
+
+    @figure
+    def bound(self) -> dict[str, Num]:
+        """What bounds the prefill and the decode step."""
+        return causes.of_request(self)
 
     @cached_property
     def would_fit(self) -> tuple[Remedy, ...]:

@@ -9,15 +9,16 @@ from functools import cached_property
 
 import numpy as np
 
-from rooflm.asked.answers.causes import bounds
+from rooflm.asked.answers import causes
 from rooflm.asked.answers.job import Job, job
 from rooflm.asked.answers.outputs import TRAIN_OUTPUTS
 from rooflm.asked.answers.remedies import Remedy, changed, training_remedies
 from rooflm.asked.answers.result import Result
 from rooflm.asked.answers.said import BOUND, LIKELY, banded, headline, noted, remembered, short_verdict, sure, verdict
+from rooflm.asked.answers.use import StepUse
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.figures import figure
-from rooflm.estimate.training import TrainingFigures, capacity_of, train_scenario, used
+from rooflm.estimate.training import capacity_of, train_scenario, used
 from rooflm.estimate.training_step import context, setup_of
 from rooflm.estimate.training_time import layers_host
 from rooflm.readers.prices import price_note
@@ -31,7 +32,7 @@ from rooflm.units import Num
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TrainingEstimate(Result, TrainingFigures):
+class TrainingEstimate(Result, StepUse):
     """The answer: the figures, with what they assume. See docs/nomenclature.md."""
 
     assumed: tuple[str, ...] = ()
@@ -67,7 +68,7 @@ class TrainingEstimate(Result, TrainingFigures):
     @figure
     def bound(self) -> dict[str, Num]:
         """What bounds the forward and the backward pass (recomputation included) and the whole step."""
-        return bounds(self)
+        return causes.of_training(self)
 
     @figure
     def energy(self) -> Num:
