@@ -172,7 +172,7 @@ def table(rows: pd.DataFrame, gpu: str, kind: Kind) -> Table:
     tokens, hidden, width, top_k, experts, tp, ep = (
         rows[name].to_numpy(float) for name in ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep")
     )
-    hidden, on_rank = filled(rows["family"].iloc[0], kind.name, hidden, width / tp)
+    hidden, on_rank = map(np.asarray, filled(rows["family"].iloc[0], kind.name, hidden, width / tp))
     gate = [0.0 if pair in NOT_GATED else 1.0 for pair in zip(rows["hidden"], rows["inter"], strict=True)]
     one = np.ones(len(rows))
     return Table(

@@ -152,9 +152,10 @@ def test_weights_are_filled_up_to_whole_tiles(family: str, dtype: str, sizes: tu
 
 def test_releases_before_flashinfers_experts_run_tritons() -> None:
     """SGLang on Blackwell (pull requests 11816 and 13489): experts in 8 bits, and no others."""
-    given = {"gpu": "b200", "gpus": 4, "tp": 4, "prompt": 1024, "output": 8}
     parts = [
-        rooflm.infer("qwen3-235b-a22b", engine=e, quant=q, **given).prefill_parts["moe"]
+        rooflm.infer(
+            "qwen3-235b-a22b", gpu="b200", gpus=4, tp=4, engine=e, quant=q, prompt=1024, output=8
+        ).prefill_parts["moe"]
         for q in ("fp8-block", "nvfp4")
         for e in ("sglang-0.5.2", "sglang-0.5.6")
     ]
