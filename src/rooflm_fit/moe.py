@@ -21,6 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rooflm.kernels.constants import ANY, FitRow
+from rooflm.kernels.expert_kernels import filled
 from rooflm.kernels.moe import MoEConstants, Routing, moe_time, routed
 from rooflm.readers.devices import load_device
 from rooflm.units import Num
@@ -171,10 +172,11 @@ def table(rows: pd.DataFrame, gpu: str, kind: Kind) -> Table:
     tokens, hidden, width, top_k, experts, tp, ep = (
         rows[name].to_numpy(float) for name in ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep")
     )
+    hidden, on_rank = map(np.asarray, filled(rows["family"].iloc[0], kind.name, hidden, width / tp))
     gate = [0.0 if pair in NOT_GATED else 1.0 for pair in zip(rows["hidden"], rows["inter"], strict=True)]
     one = np.ones(len(rows))
     return Table(
-        tokens, hidden, width, top_k, experts, tp, ep, np.array(gate), peak * one, card.bandwidth * one,
+        tokens, hidden, tp * on_rank, top_k, experts, tp, ep, np.array(gate), peak * one, card.bandwidth * one,
         card.sms * one, card.l2 * one, l2_share([gpu]) * one, rows["time_us"].to_numpy(float) * 1e-6,
         np.array([order[group] % FOLDS for group in groups], float),
         np.asarray(rows["distribution"] == "balanced", dtype=float),

@@ -135,18 +135,32 @@ def test_an_old_release_starts_them_as_the_engine_was_measured() -> None:
     assert 36 * 40e-6 < float(steps[1] - steps[0]) < 36 * 120e-6
 
 
-def test_weights_are_filled_up_to_whole_tiles_where_their_rates_do_not_have_it() -> None:
-    """Marlin's mxfp4 on Hopper has the rates of int4, on Ada and RTX Blackwell those of gpt-oss itself."""
-    at = {"engine": "vllm", "dtype": "mxfp4", "family": "marlin"}
-    for gpu, generation, sizes in (
-        ("h100-sxm-80gb", "hopper", (3072.0, 384.0)),
-        ("l40s", "ada", (2880.0, 360.0)),
-        ("rtx-pro-6000-server-96gb", "blackwell-rtx", (2880.0, 360.0)),
-    ):
-        found = {tuple(map(float, filled(c, 2880.0, 360.0))) for c in choices(gpu, generation, **at)}
-        assert found == {sizes}
-    openai = choices("h100-sxm-80gb", "hopper", "vllm", "mxfp4")[0]
-    assert (openai.family, filled(openai, 2880.0, 360.0)) == ("openai", (2880.0, 360.0))
+@pytest.mark.parametrize(
+    ("family", "dtype", "sizes"),
+    [
+        ("marlin", "mxfp4", (3072, 384)),
+        ("trtllm", "mxfp4_mxfp8", (3072, 512)),
+        ("trtllm", "nvfp4", (2880, 384)),
+        ("trtllm", "fp8", (2880, 360)),
+        ("openai", "mxfp4", (2880, 360)),
+    ],
+)
+def test_weights_are_filled_up_to_whole_tiles(family: str, dtype: str, sizes: tuple[int, int]) -> None:
+    """gpt-oss' 2,880 x 2,880 on eight ranks."""
+    assert filled(family, dtype, 2880, 360) == sizes
+
+
+def test_releases_before_flashinfers_experts_run_tritons() -> None:
+    """SGLang on Blackwell (pull requests 11816 and 13489): experts in 8 bits, and no others."""
+    parts = [
+        rooflm.infer(
+            "qwen3-235b-a22b", gpu="b200", gpus=4, tp=4, engine=e, quant=q, prompt=1024, output=8
+        ).prefill_parts["moe"]
+        for q in ("fp8-block", "nvfp4")
+        for e in ("sglang-0.5.2", "sglang-0.5.6")
+    ]
+    assert parts[0] > 1.3 * parts[1]
+    assert parts[2] == pytest.approx(parts[3], rel=0.05)
 
 
 def first(model: str, gpu: str, engine: str, **given: object) -> float:

@@ -47,7 +47,6 @@ class Choice(NamedTuple):
     dtype: str
     constants: MoEConstants
     family: str = ""
-    borrowed: bool = False  # they were measured of another type
     generation: str = ""  # of the cards that they were measured on
     cards: tuple[str, ...] = ()  # these
     tiles: str = ""  # experts x width on a rank, of which alone it is, on these cards alone (none: of all)
@@ -134,24 +133,20 @@ def _read(entries: list[Entry], here: list[Entry], launched: bool = False) -> tu
         chosen = next((k for k in kin if e.kernel == e.family and not k.kernel and {*k.engine} & {*e.engine}), e)
         start = sets[chosen].start if launched else min(sets[k].start for k in kin)
         rates = sets[chosen]._replace(start=start)
-        return Choice(e.dtype, rates, e.family, chosen.row.dtype != e.dtype, e.architecture, e.gpu, e.row.tiles)
+        return Choice(e.dtype, rates, e.family, e.architecture, e.gpu, e.row.tiles)
 
     return tuple(map(choice, entries))
 
 
-FILLED = (256.0, 128.0)
-"""Whole tiles of an expert's hidden size and of a rank's width of it (vLLM, quantization/mxfp4.py, create_weights)."""
+def filled(family: str, dtype: str, hidden: Num, width: Num) -> tuple[Num, Num]:
+    """Sizes of an expert on a rank as a family of kernels stores it: whole tiles, the rest zeros (experts.toml).
 
-
-def filled(kernel: Choice, hidden: Num, width: Num) -> tuple[Num, ...]:
-    """Sizes of an expert on a rank as stored (experts.toml, `filled`); rates measured of the type itself have that.
-
-    >>> [float(x) for x in filled(choices("h100-sxm-80gb", "hopper", "vllm", "mxfp4", family="marlin")[0], 2880, 360)]
-    [3072.0, 384.0]
+    >>> filled("marlin", "mxfp4", 2880, 360), filled("cutlass", "fp8", 2880, 360)
+    ((3072.0, 384.0), (2880.0, 360.0))
     """
-    if not kernel.borrowed or f"{kernel.family} {kernel.dtype}" not in libraries()["filled"]:
-        return hidden, width
-    return tuple(ceil(size / tile) * tile for size, tile in zip((hidden, width), FILLED, strict=True))
+    told = (t.partition(":") for t in libraries()["filled"])
+    h, w = next((map(float, tiles.split("x")) for name, _, tiles in told if name == f"{family} {dtype}"), (1.0, 1.0))
+    return ceil(hidden / h) * h, ceil(width / w) * w
 
 
 def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...]:
@@ -207,7 +202,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
                    value_bytes=k.expert_values)  # fmt: skip
     best = {
         parallel: reduce(smaller, [
-            call(arrived, *filled(kernel, hidden, width), peak=r.peak[at], act_bytes=act,
+            call(arrived, *filled(kernel.family, kernel.dtype, hidden, width), peak=r.peak[at], act_bytes=act,
                  c=_on(kernel, w, s).on(r.l2 / r.dram, tuned))
             + pick(not kernel.tiles or (w.gpu in kernel.cards and among(experts, width, kernel.tiles)), 0.0, np.inf)
             for kernel in candidates
