@@ -595,7 +595,8 @@ def test_commits_of_nightly_builds_are_of_their_engine() -> None:
 
 OF_LOAD = ("requests", "warmup", "spread", "output_limit", "prompt", "output")
 POOLS = ("prefill_replicas", "prefill_tp", "prefill_dp", "prefill_ep", "replicas", "tp", "dp", "ep")
-OF_ROWS = (*OF_LOAD, *POOLS, "accepted", "cache", "engine", "guesses", "image", "release", "scheme", "split")
+OF_ROWS = (*OF_LOAD, *POOLS, "accepted", "cache", "engine", "guesses", "image", "release", "scheme", "split",
+           "stand_in")  # fmt: skip
 """What recipes set that is no option of a server."""
 TOLD = ("InferenceX", "aiconfigurator", "llm_args.py", "server_args.py", "perf-overview.md", "the same page",
         "sgl-cookbook", "NIM LLM benchmarking", "benchmark_serving.py", "inference_results_v4.1")  # fmt: skip
@@ -711,14 +712,36 @@ def test_options_are_those_of_the_script_under_its_conditions_alone() -> None:
     assert (short["budget"], short["wait_steps"], short["release"]) == ("16384", "20", "1.1.0rc2.post2")
     assert "wait_steps" not in run(**LLAMA | {"tp": "8"}, engine="trtllm")
     assert "wait_steps" not in run(**LLAMA, engine="trtllm", output_len="8192")
-    other = run(**LLAMA | {"gpu": "H100-SXM-80GB"}, engine="trtllm")  # no script of this card
-    assert "budget" not in other and "wait_steps" not in other
     house = run(model="Qwen/Qwen3-32B", engine="trtllm 1.0.0rc3", batch="64", input_len="4096", note="x_epnone_1")
     assert house["budget"] == str(4096 + 64 + 500)
     fp4 = {"engine": "sglang 0.5.9", "gpu": "B300", "precision_weights": "nvfp4"}
     assert [run(**fp4, batch=n)["receive_interval"] for n in ("8", "64")] == ["10", "30"]
     assert "receive_interval" not in run(model="Qwen/Qwen3.5-397B-A17B", engine="sglang 0.5.9")
     assert "budget" not in run(model="somebody/s-7b", engine="vllm 0.18.0")
+
+
+def test_a_run_without_a_script_has_what_the_nearest_of_its_model_sets() -> None:
+    """Decision 0341: what scripts choose by card or weights is lent among cards of a generation and weights as wide."""
+    older = run(**LLAMA | {"gpu": "H100-SXM-80GB"}, engine="trtllm")
+    assert (older["budget"], older["wait_steps"]) == ("16384", "20")
+    assert older["stand_in"].endswith("script for llama-3.1-70b in fp8 on h200-sxm-141gb")
+    newer = run(**LLAMA | {"gpu": "B300", "precision_weights": "nvfp4"}, engine="trtllm")
+    assert newer["stand_in"].endswith("in nvfp4 on b200-sxm-180gb")
+    next_door = {"engine": "sglang 0.5.9", "gpu": "GB300", "precision_weights": "nvfp4"}
+    assert [run(**next_door, batch=n)["receive_interval"] for n in ("8", "64")] == ["10", "30"]
+    wide = run(**next_door | {"precision_weights": "bf16"})
+    assert "kv8" not in wide["quant"] and "reduce_norm" not in wide.get("sets", "")
+    for unknown in (run(model="somebody/s-7b", engine="vllm 0.18.0"), run(**LLAMA, engine="trtllm")):
+        assert "stand_in" not in unknown
+
+
+def test_what_all_scripts_of_an_engine_set_is_of_models_without_one_too() -> None:
+    """vLLM before 0.14 schedules asynchronously; SGLang on Blackwell looks at its queue every 10 or 30 steps."""
+    early, late = (run(model="somebody/s-7b", engine=f"vllm {release}") for release in ("0.11.0", "0.18.0"))
+    assert "engine.overlap=true" in early["sets"] and "sets" not in late
+    plain = {"model": "somebody/s-7b", "engine": "sglang 0.5.9", "precision_weights": "bf16"}
+    found = [run(**plain, gpu=gpu, batch="64").get("receive_interval") for gpu in ("GB200", "RTX-PRO-6000", "H200")]
+    assert found == ["30", "30", None]
 
 
 def test_a_running_limit_is_never_carried_to_another_card() -> None:

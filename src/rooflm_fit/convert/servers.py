@@ -187,10 +187,15 @@ def card_of(gpu: Any) -> Device | None:
         return None
 
 
+def generation_of(gpu: Any) -> str:
+    """The generation of a card's kernels; an empty text where the card is unknown."""
+    card = card_of(gpu)
+    return card.kernel_generation if card else ""
+
+
 def on_blackwell(gpu: Any) -> bool:
     """Whether a card has TensorRT-LLM's attention by default in SGLang."""
-    card = card_of(gpu)
-    return card is not None and card.kernel_generation == "blackwell"
+    return generation_of(gpu) == "blackwell"
 
 
 def of_amd(gpu: Any) -> bool:

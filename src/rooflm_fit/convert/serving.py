@@ -3,6 +3,8 @@ scripts of a campaign set (recipes.toml) becomes cells of its rows, under the co
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 import tomllib
 from functools import lru_cache
@@ -21,8 +23,10 @@ from rooflm_fit.convert.inference import PLAIN, measured_of, quant_of
 from rooflm_fit.convert.repeats import ALONE, earlier_prompts, from_pool, sent_before
 from rooflm_fit.convert.servers import (
     attention_said,
+    card_of,
     deployment_of,
     experts_said,
+    generation_of,
     has_experts,
     has_indexer,
     longest_said,
@@ -48,6 +52,12 @@ RECIPES = Path(__file__).parent / "recipes.toml"
 SET = ("all_reduce", "captured", "deliver", "empty_block", "experts", "free_fraction", "graph_length", "graphs",
        "memory_fraction", "overlap", "reduce_bits", "reduce_norm", "scan_chain", "untuned", "wide_routers")  # fmt: skip
 """What recipes set of the engine, not of its server."""
+OF_RUNS = ("acceptance", "dp", "ep", "guesses", "image", "prefill_dp", "prefill_ep", "prefill_replicas", "prefill_tp",
+           "prompt", "replicas", "scheme", "split", "tp")  # fmt: skip
+"""What recipes set that is no launch option but what ran."""
+OF_CARDS = ("all_reduce", "cache", "empty_block", "experts", "receive_interval", "reduce_bits", "reduce_norm",
+            "untuned", "wide_routers")  # fmt: skip
+"""Options that scripts choose by the card's generation and the type of weights."""
 WINDOWLESS = ("trtllm10", "trtllm17")
 """Sources whose engines keep and read the whole cache of a model with a sliding window (max_attention_window_size is
 the longest sequence unless given: TensorRT-LLM documentation, "KV cache config"); such a model runs as one without."""
@@ -303,7 +313,7 @@ def fits(recipe: dict[str, Any], values: dict[str, Any], model: str, scheme: str
     if values.get("source", CAMPAIGN) not in when["sources"]:
         return False
     said = {"engine": values.get("engine", ""), "release": values.get("release", ""), "model": model,
-            "gpu": values.get("gpu", ""), "weights": scheme,
+            "gpu": values.get("gpu", ""), "weights": scheme, "generation": generation_of(values.get("gpu")),
             "lengths": f"{values.get('prompt')}x{values.get('output')}"}  # fmt: skip
     named = {"clients": "concurrency", **{name: name for name in ("prompt", "tp", "dp", "ep", "guesses")}}
     numbers = {name: values.get(cell) for name, cell in named.items()} | {"in_house": 0} | facts
@@ -351,14 +361,74 @@ def amount(given: Any, values: dict[str, Any]) -> Any:
     return total
 
 
-def campaign_options(values: dict[str, Any], model: str, scheme: str, facts: dict[str, int]) -> dict[str, Any]:
-    """What the scripts of a row's campaign set, as cells (with the cache's type under "cache"): of every recipe whose
-    conditions hold, later ones over earlier ones. A limit on running sequences below the run's clients is of another
-    form of the script (INFERRED: campaigns sweep the clients up to it; of 2,034 rows with a limit none goes beyond)."""
+@lru_cache
+def scripts() -> tuple[tuple[str, str, str, str], ...]:
+    """(engine, model, card, weights) of the campaign's scripts, as recipes name them; weights "" where of any."""
+    whens = [r["when"] for r in recipes() if not r["set"].keys() <= {*OF_RUNS}]
+    mine = [w for w in whens if "model" in w and "gpu" in w and CAMPAIGN in w.get("sources", [CAMPAIGN])]
+    each = (itertools.product(w.get("engine", [""]), w["model"], w["gpu"], w.get("weights", [""])) for w in mine)
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(each)))
+
+
+def bits_of(scheme: str) -> float:
+    """Bits of weights; 16 where the scheme is not known.
+
+    >>> bits_of("nvfp4-ffn-kv8"), bits_of("fp8-block"), bits_of("")
+    (4.0, 8.0, 16.0)
+    """
+    try:
+        return float(parse_quant(scheme).weight_bits)
+    except RooflmError:
+        return 16.0
+
+
+def nearest(engine: str, model: str, gpu: str, scheme: str) -> tuple[str, str]:
+    """(card, weights) of the script that a run which has none is likest to: of its engine and model, on a card of the
+    same maker, if possible of its generation, then with weights as wide, then on the card itself. Two empty texts where
+    the run has a script of its own, or its model none.
+
+    >>> [nearest("sglang", "deepseek-v3", gpu, "nvfp4") for gpu in ("gb300", "b200-sxm-180gb")]
+    [('b200-sxm-180gb', 'nvfp4'), ('', '')]
+    >>> [nearest("vllm", model, "b300-sxm-288gb", "mxfp4") for model in ("gpt-oss-120b", "qwen3-32b")]
+    [('b200-sxm-180gb', 'mxfp4'), ('', '')]
+    """
+    found = [(g, w or scheme) for e, m, g, w in scripts() if (e, m) == (engine, model) and of_amd(g) == of_amd(gpu)]
+    if not card_of(gpu) or (gpu, scheme) in found:
+        return "", ""
+
+    def distance(script: tuple[str, str]) -> tuple[bool, float, bool]:
+        card, weights = script
+        apart = abs(math.log2(bits_of(weights) / bits_of(scheme)))
+        return generation_of(card) != generation_of(gpu), apart, card != gpu
+
+    return min(found, key=distance, default=("", ""))
+
+
+def of_recipes(values: dict[str, Any], model: str, scheme: str, facts: dict[str, int]) -> dict[str, Any]:
+    """What every recipe whose conditions hold sets, later ones over earlier ones."""
     found: dict[str, Any] = {}
     for recipe in recipes():
         if fits(recipe, values | {"guesses": found.get("guesses")}, model, scheme, facts):
             found |= {k: amount(v, values) for k, v in recipe["set"].items()}
+    return found
+
+
+def campaign_options(values: dict[str, Any], model: str, scheme: str, facts: dict[str, int]) -> dict[str, Any]:
+    """What the scripts of a row's campaign set, as cells (with the cache's type under "cache"). A run that no script is
+    of has what the nearest of its model sets, but for what scripts choose by card or weights where these differ, and
+    the row says whose (docs/decisions/0341). A limit on running sequences below the run's clients is of another form of
+    the script (INFERRED: campaigns sweep the clients up to it; of 2,034 rows with a limit none goes beyond)."""
+    found = of_recipes(values, model, scheme, facts)
+    gpu = str(values.get("gpu") or "")
+    campaign = values.get("source", CAMPAIGN) == CAMPAIGN and not facts.get("in_house")
+    card, weights = nearest(str(values.get("engine")), model, gpu, scheme) if campaign else ("", "")
+    if card:
+        alike = generation_of(card) == generation_of(gpu) and bits_of(weights) == bits_of(scheme)
+        lent = of_recipes(values | {"gpu": card}, model, weights, facts)
+        found |= {
+            k: v for k, v in lent.items() if k not in (*OF_RUNS, "max_sequences") and (alike or k not in OF_CARDS)
+        }
+        found["stand_in"] = f"launch options: the campaign's script for {model} in {weights} on {card}"
     clients, limit = values.get("concurrency"), found.get("max_sequences")
     if isinstance(clients, int) and limit and clients > limit * int(values.get("dp") or 1):
         del found["max_sequences"]
