@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -344,6 +345,18 @@ def test_known_clusters(name: str, device: str, tiers: list[tuple[int, float]]) 
     cluster = load_cluster(name)
     assert cluster.device is load_device(device)
     assert [(tier.size, tier.bandwidth) for tier in cluster.tiers] == tiers
+
+
+def test_nodes_that_hold_their_own_device_below_its_watts(tmp_path: Path) -> None:
+    held, alone = load_cluster("gh200-quad").device, load_cluster("gh200-node").device
+    assert held.power_limit == 660 and alone.power_limit == math.inf and alone.tdp == 900
+    assert load_cluster("gh200-quad", "gh200").device == held
+    assert load_cluster("gh200-quad", replace(held, power_limit=500)).device.power_limit == 500
+    assert load_cluster("gh200-quad", "h100").device == load_device("h100")
+    own = tmp_path / "own.toml"
+    own.write_text('base = "gh200-quad"\npower_limit = "0 W"\n')
+    with pytest.raises(RooflmError, match="power_limit"):
+        load_cluster(str(own))
 
 
 @pytest.mark.parametrize("name", DEVICES)

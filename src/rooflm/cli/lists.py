@@ -17,7 +17,7 @@ from rooflm.errors import RooflmError, near_matches
 from rooflm.readers import rows as catalogue
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.datasets import Lengths, datasets
-from rooflm.readers.devices import ANY_DEVICE, cluster_parts, default_cluster, load_cluster, load_device
+from rooflm.readers.devices import ANY_DEVICE, LIMIT, cluster_parts, default_cluster, load_cluster, load_device
 from rooflm.readers.engines import load_engine, row_of
 from rooflm.readers.provenance import provenance
 from rooflm.readers.schemes import PRESETS, narrowed, parse_quant
@@ -308,7 +308,8 @@ def _show_cluster(name: str) -> list[Block]:
         for t in own["tiers"]
     ]  # fmt: skip
     head = ("tier", "kind", "devices", "B/s one way", "latency")
-    return [Say(canonical, "title"), Say(f"  device {device}"), BLANK, Table([head, *tiers], "llrrr", head=True)]
+    held = f", each held to {text(own[LIMIT], 'W')}" if LIMIT in own else ""
+    return [Say(canonical, "title"), Say(f"  device {device}{held}"), BLANK, Table([head, *tiers], "llrrr", head=True)]
 
 
 def _show_quant(name: str) -> list[Block]:

@@ -120,6 +120,7 @@ def cluster() -> Schema:
     links = {"description": "the nearest first", "type": "array", "minItems": 1,
              "items": table(described(Link), needed(Link))}  # fmt: skip
     own = described(Cluster, device={"description": 'a card, or "*": any', **TEXT}, tiers=links)
+    own["power_limit"] = value(abouts(Device)["power_limit"])
     del own["name"]
     base = {"base": {"description": "a cluster of the catalogue, from which all else is taken", **TEXT}}
     partly = {"description": "those of the base that differ, by name; the nearest first", "type": "array",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,11 +14,13 @@ from rooflm.readers.prices import basis
 from rooflm.readers.provenance import Description, Source, descriptive_fields, source_named
 from rooflm.readers.rows import is_path, own_row, raw_row, resolve, row_label
 from rooflm.readers.tables import check_field_name, dataclass_fields, field_value, quantity, require_table
-from rooflm.units import Num
+from rooflm.units import Num, smaller
 
 ANY_DEVICE = "*"
 NOT_IN_ROWS = ("name", "peak", "measured", "priced", "inferred")
 """Fields of a device that its row does not hold as they are."""
+LIMIT, WATTS = "power_limit", About("", "w", above=True)
+"""Power that a cluster's nodes hold their own device to, which becomes the device's."""
 TABLES = ("own", "off")
 """Fields of `Measured` that are tables."""
 OF_BASE = "of the card that it builds on"
@@ -142,7 +145,8 @@ def with_known_kinds(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def cluster_parts(name: str) -> tuple[str, str, dict[str, Any]]:
-    """Name and device of a cluster's row (ANY_DEVICE: of any), and the fields of a `Cluster` that it gives."""
+    """Name and device of a cluster's row (ANY_DEVICE: of any), and the fields of a `Cluster` that it gives, with LIMIT
+    where its nodes have one."""
     raw, canonical = raw_row("cluster", name)
     label = row_label("cluster", name)
     raw = with_known_kinds(over_base(raw, label)) if is_path(name) else raw
@@ -150,7 +154,8 @@ def cluster_parts(name: str) -> tuple[str, str, dict[str, Any]]:
     if "device" not in own:
         raise RooflmError(f"{label} lacks the field 'device': the name of a card, or '*' for any")
     device = field_value(f"{label}: device", own.pop("device"), About("", kind="word"))
-    found = dataclass_fields(Cluster, own, label, but=("name", "device"))
+    limits = {LIMIT: field_value(f"{label}: {LIMIT}", own.pop(LIMIT), WATTS)} if LIMIT in own else {}
+    found = limits | dataclass_fields(Cluster, own, label, but=("name", "device"))
     sizes = [float(tier.size) for tier in found.get("tiers", ())]
     if not sizes:
         raise RooflmError(f"{label}: tiers is an empty list, but a cluster has at least one network")
@@ -180,4 +185,7 @@ def load_cluster(name: str, device: str | Device | None = None) -> Cluster:
     if device is None and own == ANY_DEVICE:
         raise RooflmError(f"cluster {canonical!r} takes any device, so name one: for example gpu='a100-sxm-80gb'")
     chosen = own if device is None else device
-    return Cluster(canonical, load_device(chosen) if isinstance(chosen, str) else chosen, **found)
+    card = load_device(chosen) if isinstance(chosen, str) else chosen
+    if card.name == own and LIMIT in found:
+        card = replace(card, power_limit=smaller(card.power_limit, found[LIMIT]))
+    return Cluster(canonical, card, **{k: v for k, v in found.items() if k != LIMIT})
