@@ -315,14 +315,31 @@ def test_a_kernel_quantises_what_aiters_products_take() -> None:
     """aiter's tuner times a product alone, whose operand vLLM quantises in a kernel before it and ATOM in the norm: as
     long as said, and three bytes a value; products of 16 bits and those of NVIDIA's tables have nothing to add."""
     told = {"engine.quantise": 0.0}
-    for engine in ("vllm", "sglang"):
+    for engine, a_layer in (("vllm", 1), ("sglang", 2)):  # vLLM's norms quantise for Q, K and V
         each = load_engine(f"{engine}-rocm").kernels.quantise
-        for quant, products in (("fp8-block", 2 * 94), ("bf16", 0)):
+        for quant, products in (("fp8-block", a_layer * 94), ("bf16", 0)):
             own, without = (
                 tpot("qwen3-235b-a22b", "mi355x", engine=engine, gpus=8, tp=8, quant=quant, sets=s) for s in ({}, told)
             )
             assert own - without == pytest.approx(products * each, rel=0.05)
     assert load_engine("atom").kernels.quantise == 0.0
+
+
+def test_norms_and_activations_quantise_blocks_in_later_releases() -> None:
+    """vLLM's pull requests 41825 and 42864, of fp8 blocks alone; an activation's by its pass before them."""
+    given = {"model": "deepseek-r1", "gpu": "mi355x", "batch": 1, "gpus": 8, "tp": 8}
+    kept = {"engine.quantise": 0.0}
+    counts = {"fp8-block": (3 * 61 + 61, 61 + 58), "w4a4g32": (5 * 61, 5 * 61)}  # in all; out and shared experts' first
+    for quant, products in counts.items():
+        for engine, count in zip(("vllm-0.14-rocm", "vllm-rocm"), products, strict=True):
+            gap = tpot(**given, quant=quant, engine=engine) - tpot(**given, quant=quant, engine=engine, sets=kept)
+            assert gap == pytest.approx(count * 8.8e-6 * 0.95, rel=0.02), (quant, engine)  # gemm_factor, as above
+
+
+def test_one_stream_on_hip() -> None:
+    """vLLM's pull request 30085: shared experts beside the others on CUDA alone; ATOM has a second stream."""
+    assert load_engine("vllm").kernels.shared_aside > 0 < load_engine("atom").kernels.shared_aside
+    assert not any(load_engine(f"vllm-{at}rocm").kernels.shared_aside for at in ("0.14-", "0.20-", "", "0.28-"))
 
 
 @pytest.mark.parametrize(("tokens", "us"), [(1, 212), (2, 241), (4, 298), (8, 415)])

@@ -107,6 +107,7 @@ class Kernels:
     ready_scales: bool = flag(False, "kernels before a product quantise its operand, which the measured products do")
     scaled_on: str = word("", "generations of cards where quantising an 8-bit operand is a launch alone, with commas")
     quantise: Num = each("a kernel that quantises a product's operand, where the product was timed without")
+    ready_operands: str = word("", "products in a type before which it does not run, with commas: q_up/fp8_block")
     grouped_values: Num = number(0.0, "values a clock that an SM quantises, a block a group (0: as measured together)")
     launched: bool = flag(False, "its graphs hold the launches around shared libraries' experts that benchmarks have")
     alike: Num = share(0.0, "share of tokens that take the same experts as others, in benchmarks that repeat a prompt")

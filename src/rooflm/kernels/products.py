@@ -56,7 +56,8 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         time = pick((wide[0] < 2) & among(n, k, kernels.tuned), best, time)
     cast = kernels.quantise * (not scaled_inside(w, s))
     if not is_plain(cast, 0.0):
-        time = time + pick((wide[1] < 2) & (c.q_pass == 0) & (cast > 0), cast + 3.0 * m * k / r.dram, 0.0)
+        alone = stacked([f"{op.name}/{w.quant}" not in listed(kernels.ready_operands) for op in ops], shape) > 0
+        time = time + pick(alone & (wide[1] < 2) & (c.q_pass == 0) & (cast > 0), cast + 3.0 * m * k / r.dram, 0.0)
     time = time + by_groups(m * k * (wide[1] < 2), w, s)
     if kernels.gemv:
         time = _beside_vectors(time, m, n, k, wide[0], c, w, s, r)
@@ -111,8 +112,7 @@ def halves_alone(s: Scenario, r: Rates) -> Any:
 
 def among(n: Num, k: Num, shapes: str) -> Any:
     """Whether a product has one of the listed shapes."""
-    sizes = (shape.split("x") for shape in shapes.split())
-    return np.any([(n == float(columns)) & (k == float(inner)) for columns, inner in sizes], axis=0)
+    return np.any([(n == float(x)) & (k == float(y)) for x, y in (one.split("x") for one in shapes.split())], axis=0)
 
 
 def _elsewhere(dtype: str, w: Where, s: Scenario, r: Rates, reached: Derating) -> tuple[Num, Num, Num]:
@@ -158,7 +158,6 @@ def scaled_inside(w: Where, s: Scenario) -> bool:
 def by_groups(values: Num, w: Where, s: Scenario) -> Num:
     """Seconds to quantise so many values where a group of 128 has a block of its own (Triton's first kernel for blocks
     of fp8), whose start takes longer than its bytes, over what measured products hold.
-
     Source: sgl-project/sglang pull requests 4396 and 5045: 55 us of 1,024 x 7,168 values, 102 of 2,048."""
     return values / taken(s, s.engine.kernels.grouped_values if w.quant == "fp8_block" else 0.0)
 
