@@ -11,7 +11,7 @@ import numpy as np
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Cluster, Device
-from rooflm.catalogue.model import Model, MoE
+from rooflm.catalogue.model import LinearAttention, Model, MoE
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import fixed_buffers, needs, usable
@@ -234,6 +234,27 @@ def with_share(s: Scenario) -> Scenario:
     enough = share * (usable(device) - sum(fixed_buffers(s))) > needs(stored_part(s)).weights
     found: Any = pick(enough, share, 0.0)
     return replace(s, engine=replace(e, server=replace(e.server, static_fraction=found)))
+
+
+def with_overlap(s: Scenario, kept: bool, guesses: Num) -> Scenario:
+    """The scenario whose host waits for each step where its engine's row says so (`waits`), though it prepares steps
+    ahead elsewhere. kept: prompts are kept, and with them recurrent states, unless it guesses.
+
+    Source: SGLang, server_args.py, `disable_overlap_schedule` (docs/decisions/0348).
+
+    >>> from rooflm.asked.build_inference import build_inference
+    >>> def overlap(model, **given):
+    ...     return build_inference(model, gpu="h100", engine="sglang-0.5.10", **given).scenario.engine.host.overlap
+    >>> overlap("lfm2-1.2b"), overlap("llama-3.1-8b"), overlap("llama-3.1-8b", guesses=3)
+    (False, True, False)
+    """
+    reasons = set(listed(s.engine.host.waits))
+    if not reasons:
+        return s
+    kinds = {b.mixer.kind for b in s.model.blocks if isinstance(b.mixer, LinearAttention)}
+    states = kept and bool(reasons & {s.model.family, *kinds})
+    alone: Any = pick(np.asarray(guesses) > 0, "guesses" in reasons, states)
+    return replace(s, engine=s.engine.but(overlap=pick(alone, False, True)))
 
 
 def with_norms(engine: Engine, model: Model, cluster: Cluster, mapping: Mapping) -> Engine:
