@@ -26,6 +26,7 @@ from rooflm.asked.assumed import (
     computed_wider,
     other_releases,
     schemes_near,
+    with_blocks,
     with_graphs,
     with_limits,
     with_norms,
@@ -402,7 +403,7 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
                     adapters=Adapters(**fields_at("adapters", "infer", given)))  # fmt: skip
     if not made.adapters.off:
         refuse_absent("adapter_modules", found, made.adapters.modules)
-    return Deployed(made, (*assumed, *computed_wider(made)))
+    return Deployed(with_blocks(made), (*assumed, *computed_wider(made)))
 
 
 def refuse_absent(argument: str, model: Model, modules: Sequence[str]) -> None:

@@ -140,7 +140,7 @@ def usual_overlap(values: dict[str, Any], note: str, cached: bool = True) -> dic
     if values.get("engine") != "sglang" or values.get("prefix_caching") is not None:
         return {}
     ahead = "extra_buffer" in note or (values.get("guesses") and "SPEC_V2=1" in note)
-    kept = cached and "disable-radix-cache" not in note
+    kept = cached and "disable-radix-cache" not in note and "trtllm_mha" not in note
     apart = {} if kept or not has_states(values.get("model")) else {"prefix_caching": False}
     return apart | ({"sets": {"engine.overlap": "true"}} if ahead else {})
 
