@@ -278,10 +278,11 @@ def with_overlap(s: Scenario, kept: bool, guesses: Num) -> Scenario:
     Source: SGLang, server_args.py, `disable_overlap_schedule` (docs/decisions/0348).
 
     >>> from rooflm.asked.build_inference import build_inference
-    >>> def overlap(model, **given):
-    ...     return build_inference(model, gpu="h100", engine="sglang-0.5.10", **given).scenario.engine.host.overlap
-    >>> overlap("lfm2-1.2b"), overlap("llama-3.1-8b"), overlap("llama-3.1-8b", guesses=3)
-    (False, True, False)
+    >>> asked = {"gpu": "h100", "engine": "sglang-0.5.10"}
+    >>> of = (("lfm2-1.2b", 0), ("llama-7b", 0), ("llama-7b", 3))
+    >>> made = [build_inference(name, **asked, guesses=n) for name, n in of]
+    >>> [one.scenario.engine.host.overlap for one in made]
+    [False, True, False]
     """
     waits = s.engine.host.waits
     if not waits:
