@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -188,6 +189,38 @@ def test_overheads_by_path() -> None:
     e = infer("llama-3.1-8b", gpu="h100", sets={"engine.step": 5e-3, "engine.overlap": False})
     base = infer("llama-3.1-8b", gpu="h100", sets={"engine.step": 0.0, "engine.overlap": False})
     assert float(e.tpot - base.tpot) == pytest.approx(5e-3, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "release", "sets", "measured"),
+    [  # SGLang: its cookbook's LFM2.5 (on B200 its attention turned the prefix cache off); pull request 38131
+        ("h100", "0.5.13", {}, 2.08e-3),
+        ("h200", "0.5.13", {}, 2.20e-3),
+        ("b200", "0.5.13", {"engine.server.prefix_caching": False}, 1.19e-3),
+        ("rtx-5090", "0.5.17", {}, 1 / 364.3),
+        ("rtx-5090", "0.5.17", {"engine.overlap": True}, 1 / 498.5),
+    ],
+)
+def test_a_host_waits_for_states_that_a_prefix_cache_keeps(
+    gpu: str, release: str, sets: dict[str, Any], measured: float
+) -> None:
+    e = infer("lfm2-1.2b", gpu=gpu, engine=f"sglang-{release}", prompt=512, output=512, sets=sets)
+    assert float(e.tpot) == pytest.approx(measured, rel=0.12)
+
+
+def test_who_waits_is_a_matter_of_release_kind_and_guesses() -> None:
+    def waits(model: str, release: str, **asked: Any) -> bool:
+        ahead = infer(model, gpu="b200", engine=f"sglang-{release}", sets={"engine.overlap": True}, **asked)
+        return float(infer(model, gpu="b200", engine=f"sglang-{release}", **asked).tpot) > float(ahead.tpot)
+
+    releases = ("0.5.4", "0.5.5", "0.5.8", "0.5.9", "0.5.13", "0.5.14")
+    assert [waits("qwen3-next-80b-a3b", r) for r in releases] == [False, True, True, True, True, False]
+    assert [waits("nemotron-3-nano-30b-a3b", r) for r in releases] == [False, False, True, True, True, False]
+    assert [waits("llama-3.1-8b", r, guesses=3) for r in releases] == [True, True, True, True, False, False]
+    assert not waits("llama-3.1-8b", "0.5.9") and not waits("kimi-linear-48b-a3b", "0.5.9")
+    asked = {"gpu": "h100", "engine": "sglang-0.5.10"}
+    one = [float(infer("llama-3.1-8b", guesses=n, **asked).tpot) for n in (0, 3)]
+    assert infer("llama-3.1-8b", guesses=[0, 3], **asked).tpot_s.values.tolist() == pytest.approx(one)
 
 
 def test_weights_split_over_everything() -> None:

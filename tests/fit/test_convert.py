@@ -814,7 +814,9 @@ def test_a_server_runs_what_it_was_told_and_what_follows_from_it() -> None:
     row |= {"model": "deepseek-ai/DeepSeek-V3.2-Exp", "engine": "sglang 0.5.6", "tp": "8", "gpus": "8"}
     row |= {"precision_weights": "fp8"}
     assert run(**row, note="trust=B; online serving; SPECULATIVE")["max_sequences"] == "48"
-    assert run(**row, note="trust=B; online serving; SPECULATIVE")["sets"] == "engine.overlap=false"
+    assert "sets" not in run(**row, note="trust=B; online serving; SPECULATIVE")
+    ahead = run(**row, note="trust=B; online serving; SPECULATIVE; server: SGLANG_ENABLE_SPEC_V2=1 sglang serve")
+    assert ahead["sets"] == "engine.overlap=true"
     told = "trust=B; online serving; SPECULATIVE; server: sglang serve --max-running-requests 200"
     assert run(**row, note=told)["max_sequences"] == "200"
     assert "max_sequences" not in run(**row | {"engine": "sglang 0.5.9"}, note="trust=B; online serving")

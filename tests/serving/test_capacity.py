@@ -303,3 +303,37 @@ def test_an_engine_of_ones_own_may_keep_a_part_of_what_another_does_and_no_more_
     for text in ("much", "2 * tokn", "2 tokens", "fixed:512 token:1.5", "card ** 2", "True", "max(card)", "(" * 300):
         with pytest.raises(RooflmError, match="it must be a formula of card, tokens, graphed, devices, ranks such as"):
             served(model="llama-3.1-8b", engine="vllm", gpu="h100", sets={"engine.server.reserved": text})
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "quant", "block"),
+    [  # "Setting attention block size to": vLLM, issues 40691 (290,864 tokens are 371 of them) and 48401
+        ("qwen3.5-27b", "h20-sxm-141gb", "bf16", 784),
+        ("nemotron-3-super-120b-a12b", "rtx-pro-6000-server-96gb", "nvfp4-fp8-kv8", 8320),
+        ("lfm2-1.2b", "h100", "bf16", 16),
+    ],
+)
+def test_a_block_weighs_as_much_as_a_recurrent_state(model: str, gpu: str, quant: str, block: int) -> None:
+    made = build_inference(model, gpu=gpu, engine="vllm", quant=quant).scenario
+    assert float(np.max(made.engine.room.block)) == block
+    assert build_inference(model, gpu=gpu, engine="sglang", quant=quant).scenario.engine.room.block == 1
+    told = build_inference(model, gpu=gpu, engine="vllm", quant=quant, sets={"engine.block": 32})
+    assert told.scenario.engine.room.block == 32
+
+
+def test_so_many_long_requests_fit_beside_their_states() -> None:
+    """vLLM, issue 40691: "Maximum concurrency for 32,768 tokens per request: 33.04x"."""
+    s, options = served(model="qwen3.5-27b", gpu="h20-sxm-141gb", engine="vllm-0.19")
+    kv = capacity(device_part(s), options["budget"], 32768)
+    assert kv.tokens / (32768 + kv.each) == pytest.approx(33.04, rel=0.02)
+
+
+def test_hybrids_keep_no_prompts_unless_told_or_of_today() -> None:
+    """vLLM, pull request 50991 of August 2026; SGLang keeps no prompts of Kimi Linear up to 0.5.13."""
+
+    def keeps(engine: str, model: str) -> bool:
+        return bool(server_options(build_inference(model, gpu="h200", engine=engine).scenario.engine)["prefix_caching"])
+
+    assert [keeps(f"vllm-{r}", "qwen3.5-27b") for r in ("0.19", "0.27", "0.28")] == [False, False, True]
+    assert [keeps(f"sglang-{r}", "kimi-linear-48b-a3b") for r in ("0.5.9", "0.5.13", "0.5.14")] == [False, False, True]
+    assert keeps("vllm-0.27", "llama-3.1-8b") and keeps("sglang-0.5.9", "qwen3.5-27b")

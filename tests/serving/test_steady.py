@@ -268,7 +268,15 @@ def test_prompts_of_attention_ranks_overlap(engine, prompt, rate):
     assert out.steady.ttft == pytest.approx(out.ttft_s["mean"], rel=0.25)
 
 
-STREAMED = {"gpu": "b200", "engine": "sglang", "prompt": 512, "output": 512, "concurrency": 100, "requests": 1000}
+STREAMED = {
+    "gpu": "b200",
+    "engine": "sglang",
+    "prompt": 512,
+    "output": 512,
+    "concurrency": 100,
+    "requests": 1000,
+    "sets": {"engine.server.prefix_caching": False},
+}
 
 
 def test_no_more_tokens_leave_than_one_process_streams():

@@ -11,10 +11,11 @@ import numpy as np
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Cluster, Device
-from rooflm.catalogue.model import Model, MoE
+from rooflm.catalogue.model import LinearAttention, Model, MoE
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import fixed_buffers, needs, usable
+from rooflm.estimate.memory import kv_bytes_per_sequence
 from rooflm.estimate.offloaded import stored_part
 from rooflm.kernels.rates import rates
 from rooflm.kernels.training_factors import picked, standing
@@ -25,7 +26,7 @@ from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row, row
 from rooflm.readers.schemes import PRESETS
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import MIB, Num, floor, larger, pick, smaller
+from rooflm.units import MIB, Num, ceil, floor, larger, pick, smaller
 
 
 def _saying(field: str, phase: str) -> dict[str, Any]:
@@ -206,6 +207,8 @@ def with_limits(engine: Engine, device: Device, model: Model, ranks: Num) -> Eng
     if told.budgets or told.shared:
         budget = of_card(told.budgets, device, room.token_budget)
         engine = engine.but(token_budget=larger(floor(budget / sharing(engine, each)), 1))
+    if told.uncached and names_it(told.uncached, model):
+        engine = engine.but(server=replace(engine.server, prefix_caching=False))
     family = of_card(told.families, device, 0, model.family)
     if family or told.limits:
         limit = larger(floor(family / each), 1) if family else of_card(told.limits, device, room.max_sequences)
@@ -234,6 +237,58 @@ def with_share(s: Scenario) -> Scenario:
     enough = share * (usable(device) - sum(fixed_buffers(s))) > needs(stored_part(s)).weights
     found: Any = pick(enough, share, 0.0)
     return replace(s, engine=replace(e, server=replace(e.server, static_fraction=found)))
+
+
+def names_it(text: str, model: Model) -> bool:
+    """Whether words with commas name a model's family, or a kind of its recurrent layers.
+
+    >>> from rooflm.readers.checkpoints.load import load_model
+    >>> [names_it("gated-delta, gpt_oss", load_model(name)) for name in ("qwen3.5-9b", "gpt-oss-20b", "lfm2-1.2b")]
+    [True, True, False]
+    """
+    kinds = {b.mixer.kind for b in model.blocks if isinstance(b.mixer, LinearAttention)}
+    return not {model.family, *kinds}.isdisjoint(listed(text))
+
+
+def with_blocks(s: Scenario) -> Scenario:
+    """The scenario with blocks of so many tokens, in whole ones of its engine's, that they weigh no less in a layer
+    with a cache than the state of a recurrent one, where its engine has one size of both (`state_blocks`).
+
+    Source: vLLM, interface.py, `_align_hybrid_block_size`; its log of Qwen3.5-4B says 528 tokens (issue 40696).
+
+    >>> from rooflm.asked.build_inference import build_inference
+    >>> made = [build_inference(name, gpu="h100", engine="vllm") for name in ("qwen3.5-4b", "llama-7b")]
+    >>> [int(one.scenario.engine.room.block) for one in made]
+    [528, 16]
+    """
+    room = s.engine.room
+    mixers = [(b.count, isinstance(b.mixer, LinearAttention)) for b in s.model.blocks if b.mixer is not None]
+    states, others = (sum(count for count, one in mixers if one == kind) for kind in (True, False))
+    if not (room.state_blocks and states and others):
+        return s
+    empty, one = (kv_bytes_per_sequence(s.model, s.mapping, s.quant, tokens) for tokens in (0, 1))
+    tokens = ceil(empty / states / ((one - empty) / others) / room.block) * room.block
+    return replace(s, engine=s.engine.but(block=larger(tokens, room.block)))
+
+
+def with_overlap(s: Scenario, kept: bool, guesses: Num) -> Scenario:
+    """The scenario whose host waits for each step where its engine's row says so (`waits`), though it prepares steps
+    ahead elsewhere. kept: prompts are kept, and with them recurrent states, unless it guesses.
+
+    Source: SGLang, server_args.py, `disable_overlap_schedule` (docs/decisions/0348).
+
+    >>> from rooflm.asked.build_inference import build_inference
+    >>> asked = {"gpu": "h100", "engine": "sglang-0.5.10"}
+    >>> of = (("lfm2-1.2b", 0), ("llama-7b", 0), ("llama-7b", 3))
+    >>> made = [build_inference(name, **asked, guesses=n) for name, n in of]
+    >>> [one.scenario.engine.host.overlap for one in made]
+    [False, True, False]
+    """
+    waits = s.engine.host.waits
+    if not waits:
+        return s
+    alone: Any = pick(np.asarray(guesses) > 0, "guesses" in listed(waits), kept and names_it(waits, s.model))
+    return replace(s, engine=s.engine.but(overlap=pick(alone, False, True)))
 
 
 def with_norms(engine: Engine, model: Model, cluster: Cluster, mapping: Mapping) -> Engine:

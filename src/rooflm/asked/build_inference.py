@@ -26,9 +26,11 @@ from rooflm.asked.assumed import (
     computed_wider,
     other_releases,
     schemes_near,
+    with_blocks,
     with_graphs,
     with_limits,
     with_norms,
+    with_overlap,
     with_share,
 )
 from rooflm.asked.bounds import allowed, effective
@@ -263,6 +265,8 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
             raise RooflmError(f"{other} and {path} are two names of one input: give one of them")
     if {"engine.room.memory_fraction", "engine.server.static_fraction"} & once.keys():  # told: nothing to work out
         scenario = paths.put(scenario, "engine.server.reserved", "")
+    if "engine.host.overlap" in once:
+        scenario = paths.put(scenario, "engine.host.waits", "")
     if "cluster.device.price" in sets:
         return paths.put(scenario, "cluster.device.priced", GIVEN)
     return scenario
@@ -399,7 +403,7 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
                     adapters=Adapters(**fields_at("adapters", "infer", given)))  # fmt: skip
     if not made.adapters.off:
         refuse_absent("adapter_modules", found, made.adapters.modules)
-    return Deployed(made, (*assumed, *computed_wider(made)))
+    return Deployed(with_blocks(made), (*assumed, *computed_wider(made)))
 
 
 def refuse_absent(argument: str, model: Model, modules: Sequence[str]) -> None:
@@ -470,7 +474,8 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     if not scenario.model.head:
         assumed = (*assumed, "it embeds texts: prompts alone, no output")
     effective(scenario, sets, training=False)
-    scenario = with_share(scenario)
+    kept, guesses = scenario.engine.server.prefix_caching, scenario.speculation.guesses
+    scenario = with_share(with_overlap(scenario, kept, guesses))
     if alone:
         refuse(scenario, ASKED if catalogued else INFERENCE)
     warnings = too_long(found, "prompt + output", work.prompt + (work.output if found.head else 0))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, ClassVar, Protocol
 
-from rooflm.catalogue.abilities import Abilities, listed
+from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.fields import EACH, abouts, count, each, flag, formula, named, number, shapes, share, sizes, word
 from rooflm.shown.records import engine_line
 from rooflm.units import Num
@@ -40,6 +40,7 @@ class ServerOptions:
     wait_steps: int = count(0, "decode steps that prompts wait for wait_share of the budget, or for one a rank", 0)
     wait_share: float = share(0.0, "share of the budget that prompts wait for")
     prefix_caching: bool = flag(False, "blocks of earlier prompts are found again by hash")
+    uncached: str = word("", "families (model_type) and kinds of recurrent layers whose prompts it does not keep")
     cache_block: int = count(512, "tokens a hash")
     speculative: int = count(0, "tokens guessed a step", 0)
     acceptance: float = share(0.7, "chance that a guess is right")
@@ -241,6 +242,8 @@ class Host:
     copied: Num = each("time a token of an output so far, at every step, where all of it is handed on anew")
     deliver: Num = number(0.0, "time a decoding sequence under load: its token goes out before the next pass runs", "s")
     overlap: bool = flag(False, "the host prepares a step while the device runs: its costs show where it is later")
+    waits: str = word("", "where it does not all the same, with commas: guesses; families (model_type) and kinds of "
+                      "recurrent layers whose states a prefix cache keeps")  # fmt: skip
     ahead: bool = flag(False, "processes beside the scheduler launch a pass with prompts while the step before it runs")
     gap: Num = number(0.0, "device idle time between two dependent kernels (negative: launches overlap)", "s",
                       -1.25e-6, EACH)  # fmt: skip  # the shortest kernels take 1.3 us
@@ -255,10 +258,6 @@ class Host:
     packed_host: Num = number(0.0, "training: either, more where a sequence holds several documents", "s")
     chunk_host: Num = number(0.0, "training: host time of a pass of a virtual stage beside another (ep_overlap)", "s")
     graphed: Num = share(0.0, "training: share of what the host issues which CUDA graphs hold")
-
-    def leaves_out(self, true: Mapping[str, Any]) -> bool:
-        """Whether graphs hold no pass with prompts, as one of these reasons is true (`uncaptured`)."""
-        return any(true.get(reason) for reason in listed(self.uncaptured))
 
 
 @dataclass(frozen=True)
@@ -276,6 +275,7 @@ class Room:
     token_budget: Num = count(INF, "most new tokens in one pass")
     expert_tokens: Num = count(INF, "most tokens of a pass that its experts take at a time")
     block: Num = count(1, "tokens a KV block")
+    state_blocks: bool = flag(False, "a block weighs as much as a recurrent layer's state: so many tokens, then")
     window_kept: Num = share(0.0, "share of its tokens that a layer with a window keeps at least, whatever the window")
     window_beside: Num = count(0, "passes that a layer keeps beside its window, which tokens read as well", 0, INF)
     shared_kept: bool = flag(False, "layers that read what an earlier one cached have room for a copy of their own")

@@ -189,7 +189,7 @@ def kv_bytes_per_sequence(model: Model, mapping: Mapping, quant: Quant, tokens: 
     """Bytes of one sequence's cache and state on the fullest device at a length of `tokens`, as an engine keeps them.
 
     A window keeps at most its width, but the share `window_kept` of all tokens at least; blocks are whole; recurrent
-    layers keep a state of fixed size (fp32) and the tail of their convolution."""
+    layers keep a state of fixed size (fp32) and what their convolution looks back to."""
     m = model.scaled
     paged = ceil(tokens / room.block) * room.block
     total: Num = 0.0
@@ -198,7 +198,8 @@ def kv_bytes_per_sequence(model: Model, mapping: Mapping, quant: Quant, tokens: 
         if isinstance(mixer, LinearAttention):
             inner, keys = mixer.heads * mixer.head_dim, mixer.key_heads * mixer.state
             state = 0 if mixer.kind == "conv" else inner * mixer.state * 4.0
-            total = total + b.count * (state + (inner + 2 * keys * (mixer.kind != "conv")) * mixer.conv * 2.0)
+            mixed = inner + 2 * keys * (mixer.kind != "conv")
+            total = total + b.count * (state + mixed * larger(mixer.conv - 1, 0) * 2.0)
             continue
         if isinstance(mixer, CompressedAttention):
             total = total + b.count * compressed_bytes(mixer, quant, paged)

@@ -172,13 +172,13 @@ def paced(alone: Num, gaps: Num, roof: Num, slower: Num) -> Num:
     return larger(larger(alone + gaps, alone / 2) * slower, roof)
 
 
-def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
+def hosted(device_time: Num, issued: Num, fixed: Num, overlap: Num) -> Num:
     """Seconds of a pass on device and host together (see `step`).
 
     >>> float(hosted(5.0, 3.0, 1.0, False)), float(hosted(5.0, 3.0, 1.0, True))
     (6.0, 5.0)
     """
-    return larger(device_time, issued + fixed) if overlap else larger(device_time, issued) + fixed
+    return pick(overlap, larger(device_time, issued + fixed), larger(device_time, issued) + fixed)
 
 
 def captured(h: Host, s: Scenario) -> Num:
@@ -192,7 +192,7 @@ def captured(h: Host, s: Scenario) -> Num:
             "adapters": np.max(s.adapters.held) > 0}  # fmt: skip
     if f"-{family}" not in listed(h.uncaptured):
         true |= dict.fromkeys(expert_families(s), True)
-    return 0.0 if h.leaves_out(true) else most
+    return 0.0 if any(true.get(reason) for reason in listed(h.uncaptured)) else most
 
 
 def graphed(engine: Engine, context: Num) -> Num:

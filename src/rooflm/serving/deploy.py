@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from rooflm.asked.answers.bands import bands_around, whose_constants
 from rooflm.asked.answers.remedies import serving_remedies
 from rooflm.asked.arguments import REPLICAS
-from rooflm.asked.assumed import attention_dp, with_share
+from rooflm.asked.assumed import attention_dp, with_overlap, with_share
 from rooflm.asked.build_inference import Built, build_inference, generating
 from rooflm.asked.checks import whole as whole_number
+from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import BY_CARD, Engine, ServerOptions
 from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.model import Model
@@ -119,9 +120,10 @@ def make_pool(
     e = s.engine.but(token_budget=server.budget, max_sequences=server.max_sequences)
     if server.static_fraction != e.server.static_fraction:  # told
         e = e.but(server=replace(e.server, static_fraction=server.static_fraction, reserved=""))
-    if e.host.leaves_out({"pools": role != "both", "guesses": server.speculative > 0}):
+    eager = {"pools": role != "both", "guesses": server.speculative > 0}
+    if any(eager.get(reason) for reason in listed(e.host.uncaptured)):
         e = e.but(captured=0)
-    s = with_share(replace(s, engine=e))
+    s = with_share(with_overlap(replace(s, engine=e), server.prefix_caching, server.speculative))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
     most = min(server.budget, context * sequences)
     kv = capacity(stored_part(s), most, context, server.prefix_caching)

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from rooflm.catalogue.hardware import Device
-from rooflm.catalogue.model import Block
+from rooflm.catalogue.model import Block, LinearAttention
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_device
@@ -127,28 +127,22 @@ def usual_limits(values: dict[str, Any]) -> dict[str, Any]:
     return {"max_sequences": GUESSING_SEQUENCES} if guesses and not values.get("max_sequences") else {}
 
 
-def usual_overlap(values: dict[str, Any], note: str, cached: bool = True) -> dict[str, str]:
-    """Whether the host prepares a step while one runs: not in SGLang when it guesses, unless SGLANG_ENABLE_SPEC_V2
-    is set (server_args.py; "overlap schedule is turned on" with it alone), nor with recurrent layers whose states the
-    prefix cache keeps (server_args.py, mamba_scheduler_strategy no_buffer; on Blackwell its attention turns the cache
-    off instead). cached: prompts are kept.
+def usual_overlap(values: dict[str, Any], note: str, cached: bool = True) -> dict[str, Any]:
+    """What says that the host prepares a step while one runs, where SGLang's defaults do not (`Host.waits`): flags of
+    the launch, and no cache of prompts with recurrent layers. cached: prompts are kept unless a flag says otherwise.
 
-    >>> usual_overlap({"engine": "sglang", "guesses": 3}, ""), usual_overlap({"engine": "sglang"}, "")
-    ({'engine.overlap': 'false'}, {})
     >>> run = {"engine": "sglang", "model": "qwen3-next-80b-a3b"}
-    >>> [usual_overlap(run | {"gpu": gpu}, "") for gpu in ("h200-sxm-141gb", "b200-sxm-180gb")]
-    [{'engine.overlap': 'false'}, {}]
+    >>> usual_overlap(run, ""), usual_overlap(run, "", cached=False)
+    ({}, {'prefix_caching': False})
+    >>> usual_overlap(run, "--mamba-scheduler-strategy extra_buffer")
+    {'sets': {'engine.overlap': 'true'}}
     """
-    if values.get("engine") != "sglang":
+    if values.get("engine") != "sglang" or values.get("prefix_caching") is not None:
         return {}
-    guesses = values.get("guesses") and "SPEC_V2=1" not in note
-    kept = cached and "disable-radix-cache" not in note and "extra_buffer" not in note
-    alone = guesses or (kept and has_states(values.get("model")) and not on_blackwell(values.get("gpu")))
-    return {"engine.overlap": "false"} if alone else {}
-
-
-KEPT_STATES = ("mamba2", "gated-delta")
-"""Recurrent layers whose states SGLang's prefix cache holds (server_args.py, support_mamba_cache; not Kimi Linear)."""
+    ahead = "extra_buffer" in note or (values.get("guesses") and "SPEC_V2=1" in note)
+    kept = cached and "disable-radix-cache" not in note and "trtllm_mha" not in note
+    apart = {} if kept or not has_states(values.get("model")) else {"prefix_caching": False}
+    return apart | ({"sets": {"engine.overlap": "true"}} if ahead else {})
 
 
 def blocks_of(model: Any) -> tuple[Block, ...]:
@@ -160,8 +154,8 @@ def blocks_of(model: Any) -> tuple[Block, ...]:
 
 
 def has_states(model: Any) -> bool:
-    """Whether a catalogued model has such layers."""
-    return any(getattr(b.mixer, "kind", "") in KEPT_STATES for b in blocks_of(model))
+    """Whether a catalogued model has recurrent layers."""
+    return any(isinstance(b.mixer, LinearAttention) for b in blocks_of(model))
 
 
 def has_indexer(model: Any) -> bool:

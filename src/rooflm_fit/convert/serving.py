@@ -599,7 +599,9 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     values |= study_cells(note)
     values |= usual_limits(values)
     sets |= experts_said(note, model) | attention_said(note) | longest_said(note) | without_aiter(note)
-    sets |= usual_experts(values, note) | usual_overlap(values, note, source != CAMPAIGN)
+    ahead = usual_overlap(values, note, source != CAMPAIGN)
+    sets |= usual_experts(values, note) | ahead.pop("sets", {})
+    values |= ahead
     sets = usual_captured(values) | usual_windows(values) | sets
     values |= {"sets": sets} if sets else {}
     doubts = [uneven, unknown, *doubts_of(row, source, values, quant)]
