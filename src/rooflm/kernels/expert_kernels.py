@@ -119,9 +119,7 @@ def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool,
     for kind in (dtype, *WIDER.get(dtype, ())):
         same = [e for e in here if e.dtype == kind]
         here_too = {e.family for e in same if engine in e.engine}  # measured in the engine itself: that counts
-        measured = [
-            e for e in same if engine in (*e.engine, e.family) or e.family in families().everywhere - here_too
-        ]
+        measured = [e for e in same if engine in (*e.engine, e.family) or e.family in families().everywhere - here_too]
         if not any(engine in e.engine for e in measured):
             own = {e.family for e in here if engine in e.engine}
             measured += [e for e in same if e.family in own and e not in measured]
