@@ -226,13 +226,13 @@ def prefill_built(common: Mapping[str, Any], own: Mapping[str, Any], replicas: i
 
 def prefill_arguments(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of the prefill replicas: the common ones with their own on top. A price given for the common card does
-    not apply to another card, which has its own or its row's.
+    not apply to another card, which has its own or its row's; experts go over no more ranks than the replica has.
 
     >>> prefill_arguments({"gpu": "h100", "price": 2, "batch": 1}, {"gpu": "l40s"})
     {'gpu': 'l40s'}
     >>> prefill_arguments({"gpu": "h100", "price": 2}, {"tp": 2})
     {'gpu': 'h100', 'price': 2, 'tp': 2}
-    >>> prefill_arguments({"gpu": "h100", "tp": 16, "ep": 16}, {"tp": 8})  # experts go over no more ranks than it has
+    >>> prefill_arguments({"gpu": "h100", "tp": 16, "ep": 16}, {"tp": 8})
     {'gpu': 'h100', 'tp': 8, 'ep': 8}
     """
     rest = {k: v for k, v in common.items() if k != "batch"}

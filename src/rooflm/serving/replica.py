@@ -53,18 +53,19 @@ class Records:
 class Replica:
     """See the module. role: "both", or "prefill" or "decode" when disaggregated. Times in s, memory in tokens.
 
-    waiting, prefilling, decoding: requests in their three stages; unmade: tokens that those in the second have still to
-    make; late: those that came while a pass ran and are seen by the next but one (lookahead); resumed: of preempted
-    ones, (tokens to have again, tokens still to make). kind, count, chunks, end: what runs next, for how many decode
-    steps, with which prompts, and until when; dirty: it has to be planned anew. turns: newcomers of a decode replica
-    are taken in on a turn of their own, which shows their first token. sealed, hold, poll: before which time, from
-    which step and at which step newcomers are looked at; host: s of the planned pass or step that keep its scheduler
-    (`StepTable.passed`). sent: until when the host sends caches on; cold: time that the next prompts take more; slower:
-    the front end's pace over the device's, at least 1, in the steps that are planned. stream_end: until when tokens
-    made so far are on their way to clients (`seen_at`); stream_step: s that a step of a sequence adds to that. ahead: s
-    by which the host began to launch the next pass before the device is free: where passes are made up ahead, others
-    run and the engine's workers do so (`ahead`), as long as the step that has just run. behind: tokens of a part of a
-    prompt that the next one follows through a pipeline's stages.
+    - Requests. waiting, prefilling, decoding: those of its three stages; unmade: tokens that those in the second have
+      still to make; late: those that came while a pass ran and are seen by the next but one (lookahead); resumed: of
+      preempted ones, (tokens to have again, tokens still to make).
+    - What runs next. kind, count, chunks, end: what it is, for how many decode steps, with which prompts, and until
+      when; dirty: it has to be planned anew; host: s of it that keep its scheduler (`StepTable.passed`); cold: s that
+      the next prompts take more; slower: the front end's pace over the device's, at least 1, in planned steps; behind:
+      tokens of a part of a prompt that the next one follows through a pipeline's stages.
+    - When newcomers are looked at. sealed, hold, poll: before which time, from which step and at which step; turns: a
+      decode replica takes them in on a turn of their own, which shows their first token; ahead: s by which the host
+      began to launch the next pass before the device is free: where passes are made up ahead, others run and the
+      engine's workers do so (`ahead`), as long as the step that has just run.
+    - What leaves it. sent: until when the host sends caches on; stream_end: until when tokens made so far are on their
+      way to clients (`seen_at`); stream_step: s that a step of a sequence adds to that.
     """
 
     def __init__(self, number: int, records: Records, table: StepTable, server: Server, capacity: Capacity,
