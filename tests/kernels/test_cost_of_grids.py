@@ -12,9 +12,9 @@ from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.catalogue.quant import PARTS
 from rooflm.estimate.inference import infer_scenario
-from rooflm.estimate.training_step import context, kernels_of_training, setup_of
+from rooflm.estimate.training_step import context, kernels_of_training, setup_of, step_graph
 from rooflm.graph.ops import distinct
-from rooflm.kernels.roofline import BOUNDS
+from rooflm.kernels.roofline import BOUNDS, time_groups, time_nodes
 from rooflm.readers.engines import load_engine
 from rooflm.readers.schemes import parse_quant
 from rooflm.units import Num
@@ -32,6 +32,16 @@ def test_seconds_by_what_bounds_them_are_all_seconds_in_a_grid_as_at_a_point() -
     for i, batch in enumerate((1.0, 64.0)):
         for label, one in seconds(batch).items():
             assert np.broadcast_to(grid[label], 2)[i] == pytest.approx(one)
+
+
+def test_groups_timed_together_are_timed_as_each_alone() -> None:
+    s = build_training("llama-2-7b", gpu="h100", dp=8, batch=8).scenario
+    groups = step_graph(s, context(s))
+    timed = time_groups(groups, s)
+    assert timed.keys() == groups.keys() and ("step", "update") in timed
+    for key, nodes in groups.items():
+        assert [t.node for t in timed[key]] == list(nodes)
+        assert [float(t.total) for t in timed[key]] == [float(t.total) for t in time_nodes(nodes, s)]
 
 
 def test_what_an_engine_does_not_do_makes_no_axis() -> None:

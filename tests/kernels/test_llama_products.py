@@ -1,14 +1,17 @@
 """Products of llama.cpp: one tile on Metal, weights spread where no unit takes them, Vulkan before its kernels."""
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
 import rooflm
+from rooflm.catalogue.abilities import listed
 from rooflm.kernels.products import one_tile
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
+from rooflm.readers.rows import row_files, rows_of
 
 OLD = {"engine.flash": False, "engine.decode_flash": False}
 """As llama.cpp ran unless flash attention was asked for, until the end of 2025."""
@@ -67,6 +70,17 @@ def test_few_blocks_do_not_keep_cores_busy() -> None:
         )
     ]  # fmt: skip
     assert shares[0] < 0.3 < 0.55 < shares[1] < 0.8
+
+
+def test_no_build_on_metal_inherits_what_cudas_kernels_take() -> None:
+    """Each builds, in the end, on a row of CUDA's."""
+    found = [load_engine(row.name) for path in row_files("engine") for row in rows_of(path)]
+    built = [e for e in found if e.kernels.gemv and {"amd", "nvidia"} <= {*listed(e.abilities.elsewhere)}]
+    assert {"mlx", "llama.cpp-metal", "ollama-metal", "llama.cpp-2024-05-metal"} <= {e.name for e in built}
+    for e in built:
+        k = e.kernels
+        taken = (k.sm_stream, k.sm_integers, k.tile_rate, k.row_rate, k.dots_below, k.widened)
+        assert (k.unpacked, *taken, e.stages.queue) == ("", *[0] * len(taken), math.inf), e.name
 
 
 def test_ollama_on_metal_has_the_same_tile() -> None:

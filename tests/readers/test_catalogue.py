@@ -354,6 +354,8 @@ def test_nodes_that_hold_their_own_device_below_its_watts(tmp_path: Path) -> Non
     assert load_cluster("gh200-quad", replace(held, power_limit=500)).device.power_limit == 500
     assert load_cluster("gh200-quad", "h100").device == load_device("h100")
     own = tmp_path / "own.toml"
+    own.write_text('base = "gh200-quad"\ndevice = "*"\npower_limit = "400 W"\n')
+    assert load_cluster(str(own), "h100").device.power_limit == 400
     own.write_text('base = "gh200-quad"\npower_limit = "0 W"\n')
     with pytest.raises(RooflmError, match="power_limit"):
         load_cluster(str(own))

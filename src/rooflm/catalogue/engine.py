@@ -34,7 +34,7 @@ class ServerOptions:
     families: str = word("", "running limit of all those ranks by the family of a model's code, as mamba2:256")
     preemption: str = word("recompute", "what becomes of sequences that lose their memory", ("recompute", "swap"))
     stream_interval: int = count(1, "tokens that are made before the client sees the first, and the next ones")
-    streams: int = count(1, "processes that stream them (0: one a rank of attention)", 0)
+    streams: int = count(1, "processes that stream tokens to clients (0: one a rank of attention)", 0)
     receive_interval: int = count(1, "decode steps between two looks at the queue")
     lookahead: int = count(0, "1 where a pass is made up while one runs: what arrives meanwhile waits for the next", 0)
     wait_steps: int = count(0, "decode steps that prompts wait for wait_share of the budget, or for one a rank", 0)
@@ -238,7 +238,7 @@ class Host:
     tokenise: Num = each("time a prompt token in that front end (its text becomes tokens)")
     carry: Num = each("time a prompt token between client and engine that others do not wait for")
     handover: Num = each("host time of a piece of a cache that a prefill server sends: a layer's K, its V")
-    stream: Num = each("time that a process which streams tokens takes for what a step of a sequence makes")
+    stream: Num = each("time of a message to a client, of a step's tokens, in a process that streams them")
     copied: Num = each("time a token of an output so far, at every step, where all of it is handed on anew")
     deliver: Num = number(0.0, "time a decoding sequence under load: its token goes out before the next pass runs", "s")
     overlap: bool = flag(False, "the host prepares a step while the device runs: its costs show where it is later")
@@ -258,6 +258,10 @@ class Host:
     packed_host: Num = number(0.0, "training: either, more where a sequence holds several documents", "s")
     chunk_host: Num = number(0.0, "training: host time of a pass of a virtual stage beside another (ep_overlap)", "s")
     graphed: Num = share(0.0, "training: share of what the host issues which CUDA graphs hold")
+
+    def leaves_out(self, reasons: Mapping[str, Any]) -> bool:
+        """Whether graphs hold no pass with prompts, for one of these reasons that is true (`uncaptured`)."""
+        return any(reasons.get(reason) for reason in listed(self.uncaptured))
 
 
 @dataclass(frozen=True)

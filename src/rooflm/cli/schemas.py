@@ -16,6 +16,7 @@ from rooflm.catalogue.model import FEED_FORWARDS, MIXERS, Block, Model
 from rooflm.cli.options import SHELL
 from rooflm.readers import quantities
 from rooflm.readers.command import Command
+from rooflm.readers.devices import LIMIT
 from rooflm.readers.engines import ABOUT
 from rooflm.readers.own_card import SHORT
 from rooflm.readers.tables import bounds_text
@@ -120,7 +121,7 @@ def cluster() -> Schema:
     links = {"description": "the nearest first", "type": "array", "minItems": 1,
              "items": table(described(Link), needed(Link))}  # fmt: skip
     own = described(Cluster, device={"description": 'a card, or "*": any', **TEXT}, tiers=links)
-    own["power_limit"] = value(abouts(Device)["power_limit"])
+    own[LIMIT] = value(abouts(Device)[LIMIT])
     del own["name"]
     base = {"base": {"description": "a cluster of the catalogue, from which all else is taken", **TEXT}}
     partly = {"description": "those of the base that differ, by name; the nearest first", "type": "array",

@@ -43,12 +43,12 @@ class TrainingFigures(Figures):
 
     @property
     def timed(self) -> dict[ts.Key, list[Timed]]:
-        """The step's nodes."""
+        """The step's nodes by phase and place (`training_step.step_graph`)."""
         return self.step.timed
 
     @property
     def passes(self) -> list[list[Timed]]:
-        """Those of a micro-batch."""
+        """The groups of them that one micro-batch runs."""
         return [group for (phase, _), group in self.timed.items() if phase in ts.PHASES]
 
     @figure

@@ -13,6 +13,7 @@ from __future__ import annotations
 from functools import cache, partial, reduce
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from rooflm.catalogue.abilities import listed, of_name
@@ -35,10 +36,20 @@ WIDER = {"mxfp4_mxfp8": ("mxfp4",)}
 """Data type -> those whose kernels take the same weights with wider activations: legal, and fast for few tokens."""
 
 
+class Families(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Families of expert kernels that are no engine's own, by what holds for them (data/calibration/experts.toml)."""
+
+    everywhere: set[str]
+    shared: set[str]
+    routing: set[str]
+    python: set[str]
+    filled: dict[str, tuple[float, float]]
+
+
 @cache
-def libraries() -> dict[str, set[str]]:
-    """Families that engines take from one library (data/calibration/experts.toml)."""
-    return read(text_of("experts"), dict[str, set[str]], "experts")
+def families() -> Families:
+    """Those of the file."""
+    return read(text_of("experts"), Families, "experts")
 
 
 class Choice(NamedTuple):
@@ -92,7 +103,7 @@ def choices(
         here = _widest([e for e in of_use if e.architecture == kin]) if kin else own
         chosen = _measured(here, engine, dtype, expert_parallel, listed(family))
         if any(e.dtype == dtype for e in chosen):
-            library = {e.family for e in chosen if kin} & libraries()["shared"]
+            library = {e.family for e in chosen if kin} & families().shared
             alike = [e for e in own if e.family in library and e.dtype in DTYPE_KIN.get(dtype, ())[:1]]
             if alike:
                 here, chosen = own, _tuned([e._replace(dtype=dtype) for e in alike], expert_parallel)
@@ -108,12 +119,10 @@ def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool,
     for kind in (dtype, *WIDER.get(dtype, ())):
         same = [e for e in here if e.dtype == kind]
         here_too = {e.family for e in same if engine in e.engine}  # measured in the engine itself: that counts
-        measured = [
-            e for e in same if engine in (*e.engine, e.family) or e.family in libraries()["everywhere"] - here_too
-        ]
+        measured = [e for e in same if engine in (*e.engine, e.family) or e.family in families().everywhere - here_too]
         if not any(engine in e.engine for e in measured):
-            families = {e.family for e in here if engine in e.engine}
-            measured += [e for e in same if e.family in families and e not in measured]
+            own = {e.family for e in here if engine in e.engine}
+            measured += [e for e in same if e.family in own and e not in measured]
         brought = {e.family for e in measured}
         wanted = [e for e in same if e.family in named and (e in measured or e.family not in brought)]
         legal = [e for e in measured if f"-{e.family}" not in named] or measured
@@ -125,7 +134,7 @@ def _read(entries: list[Entry], here: list[Entry], launched: bool = False) -> tu
     """Entries with their constants. Of a shared library, a kernel that is not the engine's usual one for its type has
     the rates of the engine's usual one for another (Marlin's of mxfp4 were measured on one model, of 896 experts), and
     all have the least start time of any engine and data type, unless `launched`."""
-    shared = [e for e in here if e.family in libraries()["shared"]]
+    shared = [e for e in here if e.family in families().shared]
     sets = {e: typed(MoEConstants, e.row) for e in (*entries, *shared)}
 
     def choice(e: Entry) -> Choice:
@@ -144,9 +153,8 @@ def filled(family: str, dtype: str, hidden: Num, width: Num) -> tuple[Num, Num]:
     >>> filled("marlin", "mxfp4", 2880, 360), filled("cutlass", "fp8", 2880, 360)
     ((3072.0, 384.0), (2880.0, 360.0))
     """
-    told = (t.partition(":") for t in libraries()["filled"])
-    h, w = next((map(float, tiles.split("x")) for name, _, tiles in told if name == f"{family} {dtype}"), (1.0, 1.0))
-    return ceil(hidden / h) * h, ceil(width / w) * w
+    rows, columns = families().filled.get(f"{family} {dtype}", (1.0, 1.0))
+    return ceil(hidden / rows) * rows, ceil(width / columns) * columns
 
 
 def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...]:
@@ -169,13 +177,13 @@ def expert_families(s: Scenario) -> set[str]:
 def routed_inside(s: Scenario) -> bool:
     """Whether the expert kernels do the routing too (experts.toml, `routing`): only those with a gate projection do."""
     gated = all(b.ffn.gated for b in s.model.blocks if isinstance(b.ffn, MoE))
-    return gated and expert_families(s) <= libraries()["routing"]
+    return gated and expert_families(s) <= families().routing
 
 
 def called_once(s: Scenario) -> bool:
     """Whether one call issues all expert kernels: false for Triton's (data/calibration/experts.toml, `python`), also
     where Triton's block products are among the kernels."""
-    triton = libraries()["python"] & ({*listed(s.engine.kernels.experts)} | expert_families(s))
+    triton = families().python & ({*listed(s.engine.kernels.experts)} | expert_families(s))
     return s.engine.host.experts_once and not triton and not (s.quant.block and s.engine.kernels.untuned == "triton")
 
 

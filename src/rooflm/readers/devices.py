@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from rooflm.catalogue.fields import About
+from rooflm.catalogue.fields import About, abouts
 from rooflm.catalogue.hardware import DTYPES, Cluster, Device, Measured
 from rooflm.errors import RooflmError
 from rooflm.readers.own_card import completed
@@ -19,8 +19,8 @@ from rooflm.units import Num, smaller
 ANY_DEVICE = "*"
 NOT_IN_ROWS = ("name", "peak", "measured", "priced", "inferred")
 """Fields of a device that its row does not hold as they are."""
-LIMIT, WATTS = "power_limit", About("", "w", above=True)
-"""Power that a cluster's nodes hold their own device to, which becomes the device's."""
+LIMIT = "power_limit"
+"""Power that a cluster's nodes hold their own device to (of any: each), which becomes the device's."""
 TABLES = ("own", "off")
 """Fields of `Measured` that are tables."""
 OF_BASE = "of the card that it builds on"
@@ -154,7 +154,7 @@ def cluster_parts(name: str) -> tuple[str, str, dict[str, Any]]:
     if "device" not in own:
         raise RooflmError(f"{label} lacks the field 'device': the name of a card, or '*' for any")
     device = field_value(f"{label}: device", own.pop("device"), About("", kind="word"))
-    limits = {LIMIT: field_value(f"{label}: {LIMIT}", own.pop(LIMIT), WATTS)} if LIMIT in own else {}
+    limits = {LIMIT: field_value(f"{label}: {LIMIT}", own.pop(LIMIT), abouts(Device)[LIMIT])} if LIMIT in own else {}
     found = limits | dataclass_fields(Cluster, own, label, but=("name", "device"))
     sizes = [float(tier.size) for tier in found.get("tiers", ())]
     if not sizes:
@@ -186,6 +186,6 @@ def load_cluster(name: str, device: str | Device | None = None) -> Cluster:
         raise RooflmError(f"cluster {canonical!r} takes any device, so name one: for example gpu='a100-sxm-80gb'")
     chosen = own if device is None else device
     card = load_device(chosen) if isinstance(chosen, str) else chosen
-    if card.name == own and LIMIT in found:
+    if LIMIT in found and own in (ANY_DEVICE, card.name):
         card = replace(card, power_limit=smaller(card.power_limit, found[LIMIT]))
     return Cluster(canonical, card, **{k: v for k, v in found.items() if k != LIMIT})

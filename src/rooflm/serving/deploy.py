@@ -121,7 +121,7 @@ def make_pool(
     if server.static_fraction != e.server.static_fraction:  # told
         e = e.but(server=replace(e.server, static_fraction=server.static_fraction, reserved=""))
     eager = {"pools": role != "both", "guesses": server.speculative > 0}
-    if any(eager.get(reason) for reason in listed(e.host.uncaptured)):
+    if e.host.leaves_out(eager):
         e = e.but(captured=0)
     s = with_share(with_overlap(replace(s, engine=e), server.prefix_caching, server.speculative))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
@@ -313,7 +313,7 @@ def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:
         told = {"token_budget": "option budget"}.get(BY_CARD[name], f"engine.{BY_CARD[name]}")
         raise RooflmError(f"server option {name!r} is of an engine's row: tell the limit itself, {told}")
     host = {name: float(getattr(e.host, name)) for name in ("request", *FRONT)}
-    host["stream"] *= float(s.cluster.launching)
+    host["stream"] *= float(s.cluster.launching)  # INFERRED: Python's as what launches kernels (docs/decisions/0326)
     server = make_server({**host, **server_options(e), **speculating(s), **(options or {})})
     ranks = int(s.mapping.dp) if attention_dp(s.model) else 1
     return server if server.streams else replace(server, streams=ranks)

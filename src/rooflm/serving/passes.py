@@ -56,9 +56,9 @@ def steps_of(pool: Pool, load: Load) -> float:
     return max(load.output - 1, 0.0) / pool.server.tokens_a_step
 
 
-def streamed(pool: Pool, load: Load) -> float:
-    """Seconds that a request takes of the processes which stream tokens."""
-    return float(pool.server.streamed(steps_of(pool, load)))
+def streaming(pool: Pool, load: Load) -> float:
+    """Seconds of the processes which stream tokens that a request takes."""
+    return float(pool.server.streaming(steps_of(pool, load)))
 
 
 def pass_time(

@@ -23,7 +23,7 @@ from rooflm.catalogue.model import MLA
 from rooflm.errors import RooflmError
 from rooflm.estimate.memory import kv_values
 from rooflm.scenario.scenario import Scenario
-from rooflm.serving.passes import Load, decode_time, most_running, pass_time, steps_of, streamed, whole_prompts
+from rooflm.serving.passes import Load, decode_time, most_running, pass_time, steps_of, streaming, whole_prompts
 from rooflm.serving.queues import others_run, queueing
 from rooflm.serving.schedulers import SCHEDULERS
 from rooflm.serving.simulate import Pool, Run, Transfer
@@ -118,7 +118,7 @@ def decoding_of(pool: Pool, load: Load) -> Decoding:
     limit = float(most_running(pool, load))
     steps = steps_of(pool, load)
     running = np.unique(np.append(ladder(int(limit)), limit))
-    step = np.maximum(decode_time(pool, load, running), running * streamed(pool, load) / max(steps, 1e-12))
+    step = np.maximum(decode_time(pool, load, running), running * streaming(pool, load) / max(steps, 1e-12))
     rates = np.maximum.accumulate(running / np.maximum(steps * step, 1e-12))
     takes_turn = steps > 0 and pool.server.lookahead and not SCHEDULERS[pool.server.scheduler].mixes
     return Decoding(steps, running, step, rates, float(takes_turn), pool.server.seen_again(load.prompt),
@@ -226,13 +226,13 @@ def prefill_built(common: Mapping[str, Any], own: Mapping[str, Any], replicas: i
 
 def prefill_arguments(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of the prefill replicas: the common ones with their own on top. A price given for the common card does
-    not apply to another card, which has its own or its row's.
+    not apply to another card, which has its own or its row's; experts go over no more ranks than the replica has.
 
     >>> prefill_arguments({"gpu": "h100", "price": 2, "batch": 1}, {"gpu": "l40s"})
     {'gpu': 'l40s'}
     >>> prefill_arguments({"gpu": "h100", "price": 2}, {"tp": 2})
     {'gpu': 'h100', 'price': 2, 'tp': 2}
-    >>> prefill_arguments({"gpu": "h100", "tp": 16, "ep": 16}, {"tp": 8})  # experts go over no more ranks than it has
+    >>> prefill_arguments({"gpu": "h100", "tp": 16, "ep": 16}, {"tp": 8})
     {'gpu': 'h100', 'tp': 8, 'ep': 8}
     """
     rest = {k: v for k, v in common.items() if k != "batch"}

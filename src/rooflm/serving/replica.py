@@ -53,18 +53,19 @@ class Records:
 class Replica:
     """See the module. role: "both", or "prefill" or "decode" when disaggregated. Times in s, memory in tokens.
 
-    waiting, prefilling, decoding: requests in their three stages; unmade: tokens that those in the second have still to
-    make; late: those that came while a pass ran and are seen by the next but one (lookahead); resumed: of preempted
-    ones, (tokens to have again, tokens still to make). kind, count, chunks, end: what runs next, for how many decode
-    steps, with which prompts, and until when; dirty: it has to be planned anew. turns: newcomers of a decode replica
-    are taken in on a turn of their own, which shows their first token. sealed, hold, poll: before which time, from
-    which step and at which step newcomers are looked at; host: s of the planned pass or step that keep its scheduler
-    (`StepTable.passed`). sent: until when the host sends caches on; cold: time that the next prompts take more; slower:
-    the front end's pace over the device's, at least 1, in the steps that are planned; streamed: until when the tokens
-    made so far are on their way to clients, to which a step of a sequence adds `token` s. ahead: s by which the host
-    began to launch the next pass before the device is free: where passes are made up ahead, others run and the engine's
-    workers do so (`ahead`), as long as the step that has just run. behind: tokens of a part of a prompt that the next
-    one follows through a pipeline's stages.
+    - Requests. waiting, prefilling, decoding: those of its three stages; unmade: tokens that those in the second have
+      still to make; late: those that came while a pass ran and are seen by the next but one (lookahead); resumed: of
+      preempted ones, (tokens to have again, tokens still to make).
+    - What runs next. kind, count, chunks, end: what it is, for how many decode steps, with which prompts, and until
+      when; dirty: it has to be planned anew; host: s of it that keep its scheduler (`StepTable.passed`); cold: s that
+      the next prompts take more; slower: the front end's pace over the device's, at least 1, in planned steps; behind:
+      tokens of a part of a prompt that the next one follows through a pipeline's stages.
+    - When newcomers are looked at. sealed, hold, poll: before which time, from which step and at which step; turns: a
+      decode replica takes them in on a turn of their own, which shows their first token; ahead: s by which the host
+      began to launch the next pass before the device is free: where passes are made up ahead, others run and the
+      engine's workers do so (`ahead`), as long as the step that has just run.
+    - What leaves it. sent: until when the host sends caches on; stream_end: until when tokens made so far are on their
+      way to clients (`seen_at`); stream_step: s that a step of a sequence adds to that.
     """
 
     def __init__(self, number: int, records: Records, table: StepTable, server: Server, capacity: Capacity,
@@ -88,7 +89,7 @@ class Replica:
         self.clock = self.end = self.sent = 0.0
         self.unmade = 0
         self.cold, self.slower, self.ahead = server.cold, 1.0, 0.0
-        self.streamed, self.token = 0.0, server.streamed(1)
+        self.stream_end, self.stream_step = 0.0, server.streaming(1)
         self.sealed, self.host, self.hold, self.poll = -INFINITY, 0.0, -1, 0
         self.kind, self.count, self.dirty = NOTHING, 0, True
         self.chunks: list[Chunk] = []
@@ -150,7 +151,7 @@ class Replica:
         left = resumed[1] if resumed else records.output[request] - 1
         fresh = not resumed and self._answers(request)
         if fresh and interval == 1 and records.first[request] != records.first[request]:
-            records.first[request] = max(self.clock, self.streamed)
+            records.first[request] = self.seen_at(self.clock)
         self.kv.share(request)
         if left <= 0 or self.role == "prefill":
             self.kv.release(request, whole)
@@ -169,13 +170,17 @@ class Replica:
     def _finish(self, request: int) -> None:
         """A request has its last token, or on a prefill replica its cache: it leaves its rank and is handed on."""
         records = self.records
-        records.end[request] = max(self.clock, self.streamed)
+        records.end[request] = self.seen_at(self.clock)
         if self._answers(request):
             if records.first[request] != records.first[request]:
-                records.first[request] = max(self.clock, self.streamed)
+                records.first[request] = self.seen_at(self.clock)
             records.status[request] = FINISHED
         self.ranks.leave(request)
         self.done.append(request)
+
+    def seen_at(self, made: float) -> float:
+        """When its client has a token that was made then: tokens are streamed in turn (docs/decisions/0326)."""
+        return max(made, self.stream_end)
 
     def preempt(self) -> None:
         """Take the KV memory of the sequence admitted last: it goes back to the head of the queue."""
@@ -231,7 +236,7 @@ class Replica:
         while late and late[0][0] <= sealed:
             request = late.popleft()[1]
             if shown and self.scheduler.room(self, request):
-                self.records.first[request] = max(sealed, self.streamed)
+                self.records.first[request] = self.seen_at(sealed)
             self.waiting.append(request)
 
     def _make_room(self) -> bool:
@@ -355,27 +360,25 @@ class Replica:
 
     def _decode(self, running: int, count: int, lasts: float) -> None:
         """`count` steps of the running sequences, in `lasts` s."""
-        decoding = self.decoding
-        before = self.streamed
-        if self.token:
-            self.streamed = (before if before > self.clock else self.clock) + self.token * running * count
+        decoding, begun = self.decoding, self.seen_at(self.clock)
+        self.stream_end = begun + self.stream_step * running * count
         if self.marks:
-            self._mark(count, lasts, before)
+            self._mark(count, lasts, begun)
         self.meter.decoded(running, count, self.growth, decoding.stored, lasts)
         grown = running * count * self.growth
         decoding.steps += count
         decoding.stored += grown
         self.kv.grow(grown)
 
-    def _mark(self, count: int, lasts: float, streamed: float) -> None:
-        """Requests whose first visible token falls in these steps (stream interval). streamed: that before them."""
+    def _mark(self, count: int, lasts: float, begun: float) -> None:
+        """Requests whose first visible token (stream interval) is of these steps, streamed from `begun` on."""
         marks, steps = self.marks, self.decoding.steps
         while marks and marks[0][0] <= steps + count:
             step, request = marks.popleft()
             share = max((step - steps) / count, 0.0)
             if self.records.first[request] != self.records.first[request]:
-                shown = streamed + (self.streamed - streamed) * share
-                self.records.first[request] = max(self.clock + lasts * share, shown)
+                made, seen = self.clock + lasts * share, begun + (self.stream_end - begun) * share
+                self.records.first[request] = max(made, seen)
 
     def _retire(self) -> None:
         """Sequences that have made their last token leave."""

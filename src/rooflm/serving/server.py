@@ -10,7 +10,7 @@ from rooflm.catalogue.fields import number
 from rooflm.scenario.speculation import in_a_tree
 
 FRONT = ("front", "tokenise", "carry", "stream")
-"""Constants of an engine's host that a request costs on its way to the engine, and its tokens on theirs back."""
+"""Constants of an engine's host that a request costs on its way to the engine, and its tokens on their way back."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Server(ServerOptions):
     template: float = number(0.0, "time once a request there, of all that came at once before one goes on", "s")
     request: float = number(0.0, "time until its client sees a token that was made", "s")
     carry: float = number(0.0, "time a prompt token on its way to the engine that others do not wait for", "s")
-    stream: float = number(0.0, "time of what a step of a sequence makes in a process that streams tokens", "s")
+    stream: float = number(0.0, "time of a message to a client in a process that streams tokens", "s")
     cold: float = number(0.0, "more time of the first pass with prompts (kernels compile where nobody warmed up)", "s")
 
     def fronted(self, prompt: Any) -> Any:
@@ -43,15 +43,15 @@ class Server(ServerOptions):
         """
         return self.request + self.carry * prompt
 
-    def streamed(self, steps: Any) -> Any:
+    def streaming(self, steps: Any) -> Any:
         """Seconds that the processes which stream tokens take for so many steps of a sequence.
 
-        They pass tokens on in the order in which they were made, beside the scheduler: of every n (`stream_interval`)
-        a message is made, and of all tokens of a step (docs/decisions/0326).
+        They pass tokens on beside the scheduler, message by message, each in `stream` s: of what a step makes, or of
+        `stream_interval` tokens where that is fewer messages (docs/decisions/0326).
 
-        >>> round(Server(stream=37e-6).streamed(1000), 6)
+        >>> round(Server(stream=37e-6).streaming(1000), 6)
         0.037
-        >>> round(Server(stream=37e-6, stream_interval=10, streams=2).streamed(1000), 6)
+        >>> round(Server(stream=37e-6, stream_interval=10, streams=2).streaming(1000), 6)
         0.00185
         """
         return steps * min(1.0, self.tokens_a_step / self.stream_interval) * self.stream / max(self.streams, 1)

@@ -208,7 +208,7 @@ class Loop:
                 continue
             self.ended += 1
             if self.closed:
-                self._issue(max(r.clock, r.streamed))
+                self._issue(r.seen_at(r.clock))
         r.done = []
 
     def _boundaries(self) -> float:

@@ -28,7 +28,7 @@ from rooflm.serving.passes import (
     pass_time,
     room_beside,
     steps_of,
-    streamed,
+    streaming,
     whole_prompts,
 )
 from rooflm.serving.queues import (
@@ -49,8 +49,8 @@ from rooflm.serving.workload import Requests
 Array = NDArray[np.float64]
 ROUNDS, CLOSE = 100, 1e-6
 """Most rounds of the fixed point, and the relative change at which it ends."""
-BEHIND = 0.003
-"""Share by which an engine may make more tokens than are streamed, where its clients are sought."""
+EXCESS = 0.003
+"""Share by which an engine may make more tokens than are streamed, at which the search for its clients ends."""
 FULL = 3
 """Passes' worth of waiting prompts from which on every pass is taken to be full (below, queues come and go)."""
 
@@ -96,7 +96,7 @@ def states(pool: Pool, load: Load) -> Steady:
     wide = 0.0 if whole_prompts(pool) else load.wide  # such a prompt is not cut, however long
     flat: dict[str, Any] = {name: v.astype(float).ravel() for name, v in zip(VARIED, numbers, strict=True)}
     load = replace(load, wide=wide, **flat)
-    state = _closed_behind(pool, load) if np.any(load.clients) else _open(pool, load)
+    state = _closed_and_streamed(pool, load) if np.any(load.clients) else _open(pool, load)
     server = pool.server
     unseen = (server.stream_interval - 1) / server.tokens_a_step  # steps made before the client sees the first token
     made = max(steps_of(pool, load) - unseen, 0.0)
@@ -200,24 +200,27 @@ def _share_by_steps(pool: Pool, ended: Array, p: Prompts, plain: Array, mixed: A
     return np.minimum(passes * mixed / (plain + passes * mixed), FULLEST)
 
 
-def _closed_behind(pool: Pool, load: Load) -> Steady:
-    """`_closed` behind the processes that stream tokens. Where an engine makes more than they take, fewer clients are
-    in it, as the last tokens of the others wait. Tokens pass in turn, so that first ones wait as long as last ones; but
-    clients that began together find nobody before theirs, decode for longer, and leave those processes idle while
-    prompts are read, until they have parted by as much as an output takes."""
+def _closed_and_streamed(pool: Pool, load: Load) -> Steady:
+    """`_closed` with the queue of tokens on their way to clients (docs/decisions/0326).
+
+    Where the engine would make more tokens than are streamed, fewer clients are in it (`inside`): the others have all
+    their tokens made and wait for the last. As tokens pass in turn, first ones wait as long as last ones, and steps
+    look as fast as ever. Not so where clients that began together still ask together (`together`: 1 of equal outputs, 0
+    once they have parted by many): nobody's tokens are before their first, so that the wait comes over the steps, and
+    nothing is streamed while prompts are read, of which a request has its share (in `each`: s of the stream)."""
     state, inside, steps = _closed(pool, load), load.clients, steps_of(pool, load)
     together = steps / max(steps + load.apart, 1e-30)
-    each = streamed(pool, load) + together * state.ttft / np.maximum(inside, 1.0)
+    each = streaming(pool, load) + together * state.ttft / np.maximum(inside, 1.0)
     if not np.any(state.requests_per_s * each > 1):
         return state
     for _ in range(ROUNDS):
         over = state.requests_per_s * each
-        if np.all(over <= 1 + BEHIND):
+        if np.all(over <= 1 + EXCESS):
             break
         inside = np.where(over > 1, np.maximum(inside / over, 1.0), inside)
         state = _closed(pool, replace(load, clients=inside))
     x = np.minimum(state.requests_per_s, 1 / each)
-    waits = load.clients / x - inside / state.requests_per_s
+    waits = load.clients / x - inside / state.requests_per_s  # Little's law: of all clients, less of those inside
     tpot = state.tpot + together * waits / max(steps, 1e-30)
     return replace(state, ttft=state.ttft + (1 - together) * waits, tpot=tpot, requests_per_s=x)
 
@@ -298,7 +301,7 @@ def _open(pool: Pool, load: Load) -> Steady:
     tau = decode_time(pool, load, one)
     tau, running, _ = _at_rest((tau, one, tau), follow)
     made = np.where(stable, x, full.requests_per_s)
-    over = np.maximum(made * streamed(pool, load), 1.0)  # tokens made over tokens streamed: the last wait ever longer
+    over = np.maximum(made * streaming(pool, load), 1.0)  # tokens made over streamed: last ones wait ever longer
     tpot = np.where(stable, lasts / steps if steps else tau, full.tpot) * over
     running = np.where(stable, running, full.running)
     stable &= over <= 1

@@ -37,7 +37,7 @@ ABOUT = _many("text", (ROW,), "", {
     "date": "when it was measured or printed",
     "trust": "A: conditions complete; B: something unstated; C: not to be trusted (scored apart)",
     "doubt": "why the row is set apart: it is scored, but not counted",
-    "stand_in": "what stands in for what no catalogue holds (another engine), in words: scored, counted on its own",
+    "stand_in": "what stands in for what is not known (an engine, a script), in words: scored, counted on its own",
     "note": "free text, never read",
     "task": "infer, serve or train, where metric and load do not say it",
     "metric": "what was measured: one of the metrics below",

@@ -47,6 +47,14 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "bitnet": ({"quant_method": "bitnet"}, "w2a8"),
     "modelopt nested": ({"quant_method": "modelopt", "quantization": {
         "quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}}, "fp8kv8"),
+    "modelopt mixed": ({"quantization": {
+        "quant_algo": "MIXED_PRECISION", "kv_cache_quant_algo": "FP8", "quantized_layers": {
+        "backbone.layers.1.mixer.experts.0.up_proj": {"quant_algo": "NVFP4", "group_size": 16},
+        "backbone.layers.1.mixer.shared_experts.up_proj": {"quant_algo": "FP8"},
+        "backbone.layers.0.mixer.in_proj": {"quant_algo": "FP8"}}}}, "nvfp4-fp8-kv8"),
+    "modelopt mixed, dense": ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {
+        "model.layers.0.mlp.up_proj": {"quant_algo": "NVFP4"},
+        "model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"}}}, "nvfp4-ffn"),
     "quant_algo alone": ({"quant_algo": "NVFP4", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, "nvfp4kv8"),
     "compressed-tensors w4a8": ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
         "weights": {"num_bits": 4, "type": "int", "group_size": 128},

@@ -105,7 +105,7 @@ def _mixed(layers: Mapping[str, str]) -> str:
     >>> _mixed({"1.mlp.experts.0.up_proj": "nvfp4"}), _mixed({"1.mlp.up_proj": "nvfp4", "1.self_attn.q_proj": "fp8"})
     ('nvfp4-experts', 'nvfp4-ffn')
     """
-    known = {name for name in layers.values() if name}
+    known = sorted({name for name in layers.values() if name})
     low = min(known, key=_width, default="")
     narrow = [key for key, name in layers.items() if name == low]
     if low and all("expert" in key and "shared" not in key for key in narrow):
@@ -385,4 +385,5 @@ def scheme(config: Fields, beside: Fields, label: str, layers: int, experts: boo
     said = name.startswith("mxfp4") or name.endswith(("-experts", "-fp8", "-ffn"))
     end = "" if said else suffix(kept_wide(q), targets, layers, experts)
     bits = kv_bits(q)
-    return name + end + (("-" if end else "") + f"kv{bits}" if bits else "")
+    name += end
+    return name + (("-" if "-" in name else "") + f"kv{bits}" if bits else "")
