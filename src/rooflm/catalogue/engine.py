@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, ClassVar, Protocol
 
-from rooflm.catalogue.abilities import Abilities
+from rooflm.catalogue.abilities import Abilities, listed
 from rooflm.catalogue.fields import EACH, abouts, count, each, flag, formula, named, number, shapes, share, sizes, word
 from rooflm.shown.records import engine_line
 from rooflm.units import Num

@@ -17,7 +17,6 @@ from rooflm.asked.arguments import REPLICAS
 from rooflm.asked.assumed import attention_dp, with_overlap, with_share
 from rooflm.asked.build_inference import Built, build_inference, generating
 from rooflm.asked.checks import whole as whole_number
-from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import BY_CARD, Engine, ServerOptions
 from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.model import Model
