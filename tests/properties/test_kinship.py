@@ -117,8 +117,8 @@ def test_narrow_weights_decode_no_slower_than_their_casts(gpu: str, engine: str)
     ("model", "quant"), [("llama-3.3-70b", "fp8"), ("qwen3-235b-a22b", "fp8-block"), ("glm-4.5-air", "fp8")]
 )
 def test_narrow_weights_decode_many_sequences_no_slower(model: str, quant: str, gpu: str, engine: str) -> None:
-    """Where units multiply 8 bits. TensorRT-LLM runs on NVIDIA's cards alone. On an MI300X SGLang's products of blocks in
-    shapes that nobody tuned are slower, and were measured so (decision 181)."""
+    """Where units multiply 8 bits. TensorRT-LLM runs on NVIDIA's cards alone. SGLang's products of blocks on an MI300X
+    are slower in shapes that nobody tuned, and were measured so (decision 181)."""
     if engine == "trtllm" and gpu.startswith("mi"):
         engine = "atom"
     most = 1.2 if (gpu, engine, quant) == ("mi300x", "sglang-0.5.10", "fp8-block") else 1.1
