@@ -540,6 +540,37 @@ def test_pools_on_gb200_are_those_that_their_launcher_asked_for() -> None:
     assert run(**row, batch="144")["guesses"] == "3"
 
 
+def test_pools_of_sglang_on_gb200_have_slots_for_experts_that_stand_twice() -> None:
+    """The same launcher: 256 experts do not divide among 48 or 24 ranks, 288 slots do."""
+    row = {"model": "deepseek-ai/DeepSeek-R1", "gpu": "GB200-192GB", "engine": "sglang ", "precision_weights": "fp8"}
+    row |= {"note": "trust=B; moe_tp=72 moe_ep=1 attn_dp=1; x", "gpus": "72", "tp": "72", "batch": "1024"}
+    keys = ("prefill_replicas", "prefill_dp", "replicas", "tp", "dp", "ep", "quant", "receive_interval")
+    short, long = (run(**row, input_len=n) for n in ("1024", "8192"))
+    assert [short[k] for k in keys] == ["3", "8", "1", "1", "48", "48", "fp8-block", "1"]
+    assert [long[k] for k in keys] == ["6", "8", "1", "1", "24", "24", "fp8-block", "1"]
+    assert "model.blocks.1.ffn.experts=288" in short["sets"] and "padded" in short["doubt"]
+    fewer = [run(**row | {"gpus": n, "tp": n, "note": row["note"].replace("72", n)}) for n in ("20", "48")]
+    assert [(c["prefill_replicas"], c["replicas"], c["dp"]) for c in fewer] == [("1", "4", "4"), ("2", "1", "32")]
+
+
+@pytest.mark.parametrize("spelled", ["vllm 0.17.0", "vLLM 0.17.0", "vllm/vllm-openai:v0.17.0"])
+def test_a_split_does_not_hang_on_how_an_engine_is_spelled(spelled: str) -> None:
+    row = {"model": "moonshotai/Kimi-K2.5", "gpu": "B200-180GB", "precision_weights": "nvfp4", "tp": "4", "batch": "64"}
+    assert run(**row, engine=spelled, note="trust=B; moe_tp=1 moe_ep=4 attn_dp=1; x").get("ep", "1") == "1"
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "printed", "quant"),
+    [("openai/gpt-oss-120b", "H100-SXM-80GB", "bf16", "mxfp4"), ("openai/gpt-oss-120b", "MI300X", "mxfp4", "mxfp4"),
+     ("lmsys/gpt-oss-120b-bf16", "H100-SXM-80GB", "bf16", "bf16"), ("Qwen/Qwen3-32B", "B300", "int4", "w4a16"),
+     ("Qwen/Qwen3-32B", "H200-SXM-141GB", "w4afp8", "w4a8kv16")],
+)  # fmt: skip
+def test_a_type_says_nothing_of_a_cache_that_is_not_printed(model: str, gpu: str, printed: str, quant: str) -> None:
+    """And a checkpoint of one type is of it, whatever the table files it under."""
+    row = {"model": model, "gpu": gpu, "precision_weights": printed, "engine": "sglang 0.5.9", "batch": "8"}
+    assert run(**row, note="trust=B; moe_tp=8 moe_ep=1 attn_dp=1; x")["quant"].replace("kv8", "") == quant
+
+
 def test_experts_cut_over_ranks_of_attention_are_on_none_of_them_whole() -> None:
     """InferenceX gptoss-fp4-b200-trt of December 2025: dp-attn with ep 1."""
     note = "trust=C; concurrency 64 differs from batch_size; moe_tp=2 moe_ep=1 attn_dp=2; x"
@@ -590,13 +621,20 @@ def test_outputs_that_end_early_keep_their_longest() -> None:
 
 
 def test_commits_of_nightly_builds_are_of_their_engine() -> None:
-    assert run(engine="vllm nightly-5b8c30d62b754b57", note="trust=C; attn_dp=1")["engine"] == "vllm"
+    """Such a build is none of the runs that name no image, which are of 2025."""
+    builds = (
+        "vllm nightly-5b8c30d62b754b57",
+        "vllm/vllm-openai:nightly-96142f209453a381",
+        "rocm/vllm-dev:nightly_main",
+    )
+    for cells in (run(engine=build, note="trust=C; attn_dp=1", model="openai/gpt-oss-120b") for build in builds):
+        assert (cells["engine"], cells["release"]) == ("vllm", "nightly")
 
 
 OF_LOAD = ("requests", "warmup", "spread", "output_limit", "prompt", "output")
 POOLS = ("prefill_replicas", "prefill_tp", "prefill_dp", "prefill_ep", "replicas", "tp", "dp", "ep")
-OF_ROWS = (*OF_LOAD, *POOLS, "accepted", "cache", "engine", "guesses", "image", "release", "scheme", "split",
-           "stand_in")  # fmt: skip
+OF_ROWS = (*OF_LOAD, *POOLS, "accepted", "cache", "doubt", "engine", "guesses", "image", "release", "scheme", "slots",
+           "split", "stand_in")  # fmt: skip
 """What recipes set that is no option of a server."""
 TOLD = ("InferenceX", "aiconfigurator", "llm_args.py", "server_args.py", "perf-overview.md", "the same page",
         "sgl-cookbook", "NIM LLM benchmarking", "benchmark_serving.py", "inference_results_v4.1")  # fmt: skip

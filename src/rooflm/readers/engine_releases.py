@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from rooflm.readers.rows import aliases, is_path, normalise, raw_row
 
-_NUMBERS = re.compile(r"(?:^|[\s_-])[vb]?(\d{1,5}(?:\.\d+)*)(?!\d)")
+_NUMBERS = re.compile(r"(?:^|[\s_-])[vb]?(\d{1,5}(?:\.\d+)*)(?!\d|[0-9a-f]{5})")
 
 
 def numbers(release: str) -> tuple[int, ...]:
@@ -15,8 +15,8 @@ def numbers(release: str) -> tuple[int, ...]:
 
     >>> numbers("1.2.0rc6.post1"), numbers("v0.10.1"), numbers("Megatron-Core 0.12"), numbers("b4000")
     ((1, 2, 0), (0, 10, 1), (0, 12), (4000,))
-    >>> numbers("nightly-dev-20260216-d3bae71e")
-    ()
+    >>> numbers("nightly-dev-20260216-d3bae71e"), numbers("nightly-5b8c30d62b754b57")
+    ((), ())
     """
     found = _NUMBERS.search(release)
     return tuple(int(part) for part in found[1].split(".")) if found else ()

@@ -86,6 +86,9 @@ def sizes_in_name(name: str) -> dict[str, float]:
     return found
 
 
+DENSE = 150e9
+"""Parameters from which open models have experts (of the catalogue's since 2024 all but Nemotron-4 340B and Llama 3.1
+405B), so that one whose name does not say what a token uses is taken for one that has."""
 NEAR = 0.2
 """How far two models may differ (sum of the logarithms of their ratios) for their names to tell which is nearer."""
 
@@ -99,23 +102,26 @@ def nearest_model(params: float, active: float = 0.0, name: str = "") -> str:
     """The model of the catalogue whose counts of parameters, and of those that a token uses, are nearest by ratio.
 
     One of the same series comes first, where it has half to twice the parameters; of those as near as NEAR the one
-    whose name begins most alike. active: 0 where it is not known.
+    whose name begins most alike. active: 0 where it is not known (all of them up to DENSE).
 
-    >>> nearest_model(176e9), nearest_model(30.5e9, 3.3e9), nearest_model(700e9, name="deepseek-ai/DeepSeek-V9")
-    ('bloom-176b', 'qwen3-30b-a3b', 'deepseek-v3.2')
+    >>> nearest_model(145e9), nearest_model(30.5e9, 3.3e9), nearest_model(700e9, name="deepseek-ai/DeepSeek-V9")
+    ('megatron-145b', 'qwen3-30b-a3b', 'deepseek-v3.2')
+    >>> nearest_model(675e9, name="Somebody-Large-3"), nearest_model(675e9, 675e9)
+    ('deepseek-v3.2', 'palm-540b')
     >>> nearest_model(15e9, name="Qwen/Qwen3-15B"), nearest_model(8e9, name="Llama-3.5-8B")
     ('qwen3-14b', 'llama-3.1-8b')
     """
     series = _series(name)
     kin = {n: c for n, c in _counts().items() if series and _series(n) == series and 0.5 <= c[0] / params <= 2}
-    used = active or (0.0 if kin else params)
+    used = active or (0.0 if kin or params > DENSE else params)
 
     def far(of: str) -> float:
         total, each = _counts()[of]
         return abs(math.log(total / params)) + (abs(math.log(each / used)) if used else 0.0)
 
     if not kin:
-        return min(_counts(), key=lambda of: (far(of), of))
+        wanted = [of for of, (total, each) in _counts().items() if used or each < total]
+        return min(wanted, key=lambda of: (far(of), of))
     own = name.lower().rsplit("/", 1)[-1]
 
     def unlike(of: str) -> int:

@@ -49,11 +49,12 @@ CAMPAIGN = "aic"
 """Source of the rows that recipes.toml is about."""
 PREFIXES = ("aic", "trtserve", "trtllm17", "trtllm10", "mlperf", "nim")
 RECIPES = Path(__file__).parent / "recipes.toml"
-SET = ("all_reduce", "captured", "deliver", "empty_block", "experts", "free_fraction", "graph_length", "graphs",
-       "memory_fraction", "overlap", "reduce_bits", "reduce_norm", "scan_chain", "untuned", "wide_routers")  # fmt: skip
+SET = ("all_reduce", "captured", "copied", "deliver", "empty_block", "experts", "free_fraction", "graph_length",
+       "graphs", "memory_fraction", "overlap", "reduce_bits", "reduce_norm", "scan_chain", "stream", "untuned",
+       "wide_routers")  # fmt: skip
 """What recipes set of the engine, not of its server."""
 OF_RUNS = ("acceptance", "dp", "ep", "guesses", "image", "prefill_dp", "prefill_ep", "prefill_replicas", "prefill_tp",
-           "prompt", "replicas", "scheme", "split", "tp")  # fmt: skip
+           "prompt", "replicas", "scheme", "slots", "split", "tp")  # fmt: skip
 """What recipes set that is no launch option but what ran."""
 OF_CARDS = ("all_reduce", "cache", "empty_block", "experts", "receive_interval", "reduce_bits", "reduce_norm",
             "untuned", "wide_routers")  # fmt: skip
@@ -98,6 +99,18 @@ def prefix_under_load(row: Row, prefix: str) -> str:
     return CAMPAIGN if own else prefix
 
 
+def engine_of(row: Row) -> tuple[str, str]:
+    """Engine and release of a row, however a table spells them; two empty texts where the engine is not known.
+
+    >>> engine_of({"engine": "vLLM nightly-5b8c30d62b754b57"}), engine_of({"engine": "trtllm "}), engine_of({})
+    (('vllm', 'nightly'), ('trtllm', ''), ('', ''))
+    """
+    try:
+        return names.engine(text(row, "engine"))
+    except Unusable:
+        return "", ""
+
+
 def of_server(row: Row) -> bool:
     """True for times of tokens by a release that is a server, of which a row says no more.
 
@@ -105,10 +118,7 @@ def of_server(row: Row) -> bool:
     >>> of_server(row), of_server(row | {"engine": "vLLM"}), of_server(row | {"metric": "latency_s"})
     (True, False, False)
     """
-    try:
-        engine, release = names.engine(text(row, "engine"))
-    except Unusable:
-        return False
+    engine, release = engine_of(row)
     return text(row, "metric") in ("ttft_ms", "tpot_ms") and numbers(release) >= SERVERS.get(engine, (10**6,))
 
 
@@ -141,6 +151,7 @@ def campaign_split(row: Row) -> tuple[dict[str, int], str]:
     that another dump prints with 4 n clients, tp 4 and ep 4 (Kimi-K2.5 on B200); which had ranks recipes.toml says.
     """
     note = text(row, "note")
+    engine, release = engine_of(row)
     moe_tp, moe_ep = note_number(note, "moe_tp") or 1, note_number(note, "moe_ep") or 1
     attn_dp = note_number(note, "attn_dp") or 1
     named = re.search(r"_tp(\d{1,6})_", note + "_")
@@ -152,14 +163,18 @@ def campaign_split(row: Row) -> tuple[dict[str, int], str]:
     if "MiniMax" in text(row, "model") and tp == 8 and moe_tp == 8 and "fp8" in text(row, "precision_weights"):
         moe_tp, moe_ep = 1, 8  # vLLM keeps experts whole where 1536 / tp is no multiple of the weight block, 128
     amd = of_amd(gpu_cells(text(row, "gpu"), CAMPAIGN)[0])
-    if text(row, "engine").startswith("vllm") and "Kimi" in text(row, "model") and not amd:
+    if engine == "vllm" and "Kimi" in text(row, "model") and not amd:
         moe_tp, moe_ep = tp, 1
-    elif text(row, "engine") == "trtllm" and re.search(r"DeepSeek|gpt-oss", text(row, "model")) and "_h200_" in note:
+    elif (
+        (engine, release) == ("trtllm", "") and re.search(r"DeepSeek|gpt-oss", text(row, "model")) and "_h200_" in note
+    ):
         moe_tp, moe_ep = 1, tp
         clients = 32 if number(row, "input_len") == 8192 else 64
         if "DeepSeek" in text(row, "model") and (number(row, "batch") or 0) > clients:
             tp, attn_dp = 1, tp
-    elif text(row, "engine") == "sglang" and re.search(r"deepseek_r1_b200\w*_sglang_fp4|dsr1_b200_sglang_fp4", note):
+    elif (engine, release) == ("sglang", "") and re.search(
+        r"deepseek_r1_b200\w*_sglang_fp4|dsr1_b200_sglang_fp4", note
+    ):
         moe_tp, moe_ep = 1, tp
     elif moe_tp == moe_ep > 1:
         if not named:
@@ -172,7 +187,7 @@ def campaign_split(row: Row) -> tuple[dict[str, int], str]:
     if tp < 1:
         raise Unusable("split over GPUs not stated")
     told = note_number(note, "attn_dp") or 1
-    if told > 1 and text(row, "engine").startswith("vllm"):
+    if told > 1 and engine == "vllm":
         tp, attn_dp, moe_ep = told, 1, told
     elif told > 1:
         both = note_number(note, "moe_ep") or 1
@@ -230,12 +245,13 @@ def quant_under_load(row: Row, source: str, model: str) -> str | None:
         return None
     if cell in PLAIN or cell in ("fp8", "bf16", "fp16"):
         scheme = PLAIN.get(cell, cell)
-        if model.startswith("gpt-oss") and scheme in ("nvfp4", "fp8"):
+        if model.startswith("gpt-oss") and "bf16" not in text(row, "model").lower():
             scheme = "mxfp4"  # the checkpoint's own type; the table files every 4-bit type under one name, or what runs
         elif scheme in ("nvfp4", "mxfp4") and of_amd(gpu_cells(text(row, "gpu"), source)[0]):
             scheme = QUARK + ("-ffn" if has_experts(model) else "")
         return (scheme if text(row, "model").startswith(_TENSOR) else own_blocks(scheme, model)) + kv
-    return str(quant_of(row)["quant"])
+    quant = str(quant_of(row)["quant"])
+    return quant if text(row, "precision_kv") or "kv" in cell else quant.removesuffix("kv16")
 
 
 def stored(name: str) -> str:
@@ -464,6 +480,16 @@ def clients_of(row: Row) -> float | None:
     return float(told) if told and spread else batch
 
 
+def slots_of(model: str, slots: int) -> dict[str, int]:
+    """The setting of as many experts as a server has slots for, where some stand in several of them.
+
+    >>> slots_of("deepseek-r1", 288), slots_of("deepseek-r1", 0)
+    ({'model.blocks.1.ffn.experts': 288}, {})
+    """
+    held = [i for i, block in enumerate(load_model(model).blocks) if hasattr(block.ffn, "experts")] if slots else []
+    return {f"model.blocks.{i}.ffn.experts": slots for i in held}
+
+
 def load_of(row: Row, source: str) -> dict[str, Any]:
     """concurrency, rate, requests and spread of a row."""
     note = text(row, "note")
@@ -584,8 +610,9 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     values |= split_by_config(values, campaign_options(values, model, quant or "", facts).get("split", ""))
     options = campaign_options(values, model, quant or "", facts)
     options.pop("split", None)
-    cache, quant = options.pop("cache", None), options.pop("scheme", quant)
+    cache, quant, told = options.pop("cache", None), options.pop("scheme", quant), options.pop("doubt", "")
     sets = {f"engine.{name}": options.pop(name) for name in SET if name in options}
+    sets |= slots_of(model, options.pop("slots", 0))
     release = options.pop("image", "")
     values |= {"release": values.get("release") or release} if release else {}
     if quant:
@@ -595,7 +622,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     values |= bench.limits(values, quant) if source in bench.SOURCES and quant else {}
     values |= {"quant": quant or None} | server_flags(note) | options | deployment_of(note)
     if "prefill_replicas" in options:  # the column counts the devices of all pools
-        values, uneven = values | {"gpus": None}, POOLED if values["metric"].startswith("ttft") else ""
+        values, uneven = values | {"gpus": None}, told or POOLED * values["metric"].startswith("ttft")
     values |= study_cells(note)
     values |= usual_limits(values)
     sets |= experts_said(note, model) | attention_said(note) | longest_said(note) | without_aiter(note)
