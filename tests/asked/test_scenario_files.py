@@ -68,7 +68,7 @@ def test_the_command_line_overrides(tmp_path, capsys):
         ("a.toml", 'model = "llama-3.1-8b"\n[engine]\nbase = "vllm"', "engine is a table, but it must be a value"),
         ("a.yaml", "model: [", "cannot read"),
         ("a.yaml", "model: llama-7b\nbatch: [1, 8\n", "it is not valid YAML: line 3: expected ',' or ']'"),
-        ("a.csv", "model,batch\nllama-3.1-8b,1,2\n", "more or fewer cells in row 1 than"),
+        ("a.csv", "model,batch\nllama-3.1-8b,1,2\n", "has 3 cells in row 1, but its first line names 2 columns"),
         ("a.csv", "model,batch\nllama-3.1-8b,\nllama-3.1-8b,2\n", "'batch' is empty in some rows"),
         ("a.csv", "model,batch\n", "has no rows"),
         ("a.csv", "model,gpu\nllama-3.1-8b,h100\nllama-3.2-9b,h100\n", "row 2: unknown model 'llama-3.2-9b'"),

@@ -86,7 +86,9 @@ def _columns(text: str, path: str) -> dict[str, Any]:
         raise RooflmError(f"{path!r} has no rows: its first line names arguments, each further line is a scenario")
     for number, row in enumerate(rows, start=1):
         if len(row) != len(header):
-            raise RooflmError(f"{path!r} has more or fewer cells in row {number} than names in its first line")
+            raise RooflmError(
+                f"{path!r} has {len(row)} cells in row {number}, but its first line names {len(header)} columns"
+            )
     columns: dict[str, Any] = {}
     for name, *found in zip(header, *rows, strict=True):
         cells = [cell.strip() for cell in found]
