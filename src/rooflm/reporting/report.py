@@ -67,12 +67,16 @@ class Report:
         return f"Report({self.question!r}, {len(self.sections)} sections)"
 
 
-def report(scenario: str | Mapping[str, Any], path: str | Path | None = None) -> Report:
+def report(scenario: str | Path | Mapping[str, Any], path: str | Path | None = None) -> Report:
     """The report on a scenario: a file (see docs/files.md) or a table of the same keys; `task` says what is asked of it
     (infer, train, serve, search infer, search serve or search train; default: infer), `question` is its heading.
 
     path: write it there, as one .html file. Raises RooflmError for bad input.
     """
+    if isinstance(scenario, Path):
+        scenario = str(scenario)
+    if not isinstance(scenario, str | Mapping):
+        raise RooflmError(f"the scenario is {scenario!r}, but it must be a file's name or a table of arguments")
     label = scenario if isinstance(scenario, str) else "the scenario"
     table = read_table(scenario) if isinstance(scenario, str) else dict(scenario)
     if table is None or "model" not in table:
