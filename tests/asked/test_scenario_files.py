@@ -78,6 +78,9 @@ def test_the_command_line_overrides(tmp_path, capsys):
         ("a.csv", "Models,batch\nllama-3.1-8b,1\n", "no argument 'Models': did you mean 'model'"),
         ("a.toml", 'gpu = "h100"\nbatch = 1', "a scenario needs a model"),
         ("a.yaml", "batch: 1", "a scenario needs a model"),
+        ("a.yaml", "- 1\n- 2\n", r"a scenario is a table of arguments \(model: NAME\), but this holds \[1, 2\]"),
+        ("a.yaml", "", "but this holds nothing"),
+        ("a.toml", 'model = 5\ngpu = "h100"', "model is 5, but it must be a name"),
     ],
 )
 def test_what_is_wrong_is_told(tmp_path, name, text, words):
