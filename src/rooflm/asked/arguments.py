@@ -470,7 +470,7 @@ def refuse_idle(call: str, given: Mapping[str, Any]) -> None:
         name = _filling(call).get(path, "")
         if path in UNDER_LOAD and call in (SERVE, LOAD):
             raise RooflmError(f"{path} has no effect where requests come and go: give {UNDER_LOAD[path]} in its place")
-        if name and not table[name].path:
+        if name and not table[name].path and path.startswith(("mapping.", "workload.")):  # a search tries its own
             raise RooflmError(f"{path} is what {name} says here: give {name} in its place")
         if name and _said(table[name], given):
             raise RooflmError(f"{path} is what {name} says too: give one of them")
