@@ -171,6 +171,9 @@ def test_the_shell_and_python_have_the_same_arguments() -> None:
         ("infer", {"sets": {"device.dram.bandwidth": 1e12}}, "did you mean 'cluster.device.dram.bandwidth'?"),
         ("infer", {"outputs": ["tpots"]}, "unknown output 'tpots'"),
         ("infer", {"batch": "eight"}, "batch is 'eight', but it must be a number"),
+        ("infer", {"batch": np.ones((2, 2))}, "batch is an array of 2 dimensions, but a list of values has one"),
+        ("infer", {"sets": {1: 2}}, "sets is {1: 2}, but it must be a dict of paths"),
+        ("serve", {"rate": 1, "server": 3}, "server is 3, but it must be a Server, or a dict of options"),
     ],
 )
 def test_bad_arguments_are_one_sentence_by_their_python_name(call, given, says):

@@ -79,8 +79,11 @@ def named(function: Callable[P, T]) -> Callable[P, T]:
         if not known.keys() >= arguments.keys():
             refuse_unknown(function.__name__, arguments, [k for k in known if k not in ("model", "return")])
         sets = arguments.get("sets")
-        if sets is not None and not isinstance(sets, Mapping):
+        if sets is not None and not (isinstance(sets, Mapping) and all(isinstance(path, str) for path in sets)):
             raise RooflmError(f"sets is {sets!r}, but it must be a dict of paths, such as {{'model.depth_scale': 2}}")
+        for name, value in arguments.items():
+            if isinstance(value, np.ndarray) and value.ndim > 1:
+                raise RooflmError(f"{name} is an array of {value.ndim} dimensions, but a list of values has one")
         same = CALLS.get(function.__name__, function.__name__)
         if any(isinstance(v, WITH_TEXT) for v in arguments.values()):
             arguments = read(same, arguments)  # type: ignore[assignment]
@@ -741,6 +744,8 @@ def serve(
     given |= lengths_of(given.pop("dataset")) if dataset is not None else {}
     chosen = usual_load(given)
     given |= chosen
+    if server is not None and not isinstance(server, Server | Mapping):
+        raise RooflmError(f"server is {server!r}, but it must be a Server, or a dict of options: {{'budget': 4096}}")
     if isinstance(server, Server):
         given["server"] = asdict(server)
     with notebook_clock("simulating"):

@@ -60,7 +60,8 @@ def near_matches(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
     def score(candidate: str) -> float:
         ratio = difflib.SequenceMatcher(None, low.translate(ALIKE), candidate.translate(ALIKE)).ratio()
         shared = sum(len(p) for p in pieces if len(p) > 1 and p in candidate)
-        return ratio + 0.5 * shared / max(len(low), 1)
+        joined = len(low) > 2 and "".join(pieces) in candidate.replace("-", "")
+        return ratio + 0.5 * max(shared / max(len(low), 1), joined)
 
     ranked = sorted(known, key=lambda n: (-score(n), n))
     return [n for n in ranked[:limit] if score(n) >= (0.6 if len(low) > 3 or n[:1] == low[:1] else 0.7)]

@@ -35,6 +35,18 @@ IDLE = [
             ("output_ended", "output_limit"),
         )
     ),
+    ("infer", {"tp": 4, "sets": {"mapping.tp": 2}}, "mapping.tp is what tp says too: give one of them"),
+    ("infer", {"batch": [1, 8], "sets": {"workload.batch": 4}}, "workload.batch is what batch says too: give one"),
+    ("train", {"batch": 8, "seq": 64, "sets": {"workload.seq": 128}}, "workload.seq is what seq says too"),
+    *(
+        (call, {"sets": {"mapping.tp": 2}}, "mapping.tp is what tp says here: give tp in its place")
+        for call in ("serve", "search_infer", "search_serve", "search_train")
+    ),
+    ("search_infer", {"sets": {"workload.batch": 8}}, "workload.batch is what batch says here"),
+    *(
+        (call, {"sets": {"workload.batch": 8}}, "workload.batch has no effect where requests come and go: give concur")
+        for call in ("serve", "search_serve")
+    ),
     *(
         ("serve", {"trace": "t.csv", name: value}, f"trace has its own {name}: leave one of them out")
         for name, value in (("prompt", 99), ("requests", 9), ("concurrency", 3), ("spread", (0.5, 1.5)))
@@ -51,6 +63,7 @@ def test_without_what_it_belongs_to_it_is_refused(call, given, words):
 def test_with_it_or_at_its_default_it_is_not():
     rooflm.infer("llama-3.1-8b", gpu="h100", electricity=0.15, adapter_rank=16)
     rooflm.infer("llama-3.1-8b", gpu="h100", adapter_rank=8, sets={"adapters.held": 4})
+    assert rooflm.infer("llama-3.1-8b", gpu="h100", batch=1, sets={"workload.batch": 4, "mapping.tp": 2}).gpus == 2
     made = rooflm.serve("llama-3.1-8b", gpu="h100", concurrency=2, requests=4, adapters=[0, 4], adapter_rank=8)
     assert made["tpot_s"].notnull().all()
     found = rooflm.search_infer("llama-3.1-8b", gpu="h100", gpus=1, batch=8, adapters=[0, 4], adapter_rank=8)

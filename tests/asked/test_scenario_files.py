@@ -68,7 +68,7 @@ def test_the_command_line_overrides(tmp_path, capsys):
         ("a.toml", 'model = "llama-3.1-8b"\n[engine]\nbase = "vllm"', "engine is a table, but it must be a value"),
         ("a.yaml", "model: [", "cannot read"),
         ("a.yaml", "model: llama-7b\nbatch: [1, 8\n", "it is not valid YAML: line 3: expected ',' or ']'"),
-        ("a.csv", "model,batch\nllama-3.1-8b,1,2\n", "more or fewer cells in row 1 than"),
+        ("a.csv", "model,batch\nllama-3.1-8b,1,2\n", "has 3 cells in row 1, but its first line names 2 columns"),
         ("a.csv", "model,batch\nllama-3.1-8b,\nllama-3.1-8b,2\n", "'batch' is empty in some rows"),
         ("a.csv", "model,batch\n", "has no rows"),
         ("a.csv", "model,gpu\nllama-3.1-8b,h100\nllama-3.2-9b,h100\n", "row 2: unknown model 'llama-3.2-9b'"),
@@ -78,6 +78,9 @@ def test_the_command_line_overrides(tmp_path, capsys):
         ("a.csv", "Models,batch\nllama-3.1-8b,1\n", "no argument 'Models': did you mean 'model'"),
         ("a.toml", 'gpu = "h100"\nbatch = 1', "a scenario needs a model"),
         ("a.yaml", "batch: 1", "a scenario needs a model"),
+        ("a.yaml", "- 1\n- 2\n", r"a scenario is a table of arguments \(model: NAME\), but this holds \[1, 2\]"),
+        ("a.yaml", "", "but this holds nothing"),
+        ("a.toml", 'model = 5\ngpu = "h100"', "model is 5, but it must be a name"),
     ],
 )
 def test_what_is_wrong_is_told(tmp_path, name, text, words):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import json
 import os
+import shlex
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -150,3 +152,14 @@ def test_a_file_of_objects_is_not_unpickled(tmp_path: Path) -> None:
     part = tmp_path / "0000000.npz"
     np.savez(part, a=np.array([{"x": 1}], dtype=object))
     assert not is_whole(part, ".nc", 1)
+
+
+@pytest.mark.parametrize(
+    ("closed", "status", "said"),
+    [(1, 1, "rooflm: cannot write the answer: standard output is closed\n"), (2, 2, "")],
+)
+def test_a_closed_stream_is_no_crash(closed: int, status: int, said: str) -> None:
+    words = "infer llama-2-7b --gpu a100 --json" + " --batch 0" * (closed == 2)
+    line = f"exec {shlex.quote(sys.executable)} -m rooflm {words} {closed}>&-"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", said)

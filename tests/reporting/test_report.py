@@ -109,6 +109,16 @@ def test_what_is_wrong_is_told(change, words) -> None:
         rooflm.report(CHAT | change)
 
 
+def test_what_is_no_scenario_is_told() -> None:
+    with pytest.raises(RooflmError, match="the scenario is 5, but it must be a file's name or a table of arguments"):
+        rooflm.report(5)
+
+
+def test_of_a_load_too_one_is_asked_for() -> None:
+    with pytest.raises(RooflmError, match="a report on serve is of one scenario, not of a list"):
+        rooflm.report({"task": "serve", "model": "llama-3.1-8b", "gpu": ["h100", "a100"], "rate": 1, "requests": 4})
+
+
 def test_a_missing_file_is_told(tmp_path) -> None:
     with pytest.raises(RooflmError, match="is no scenario"):
         rooflm.report(str(tmp_path / "none.toml"))

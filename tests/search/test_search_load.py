@@ -36,6 +36,12 @@ def test_of_cards_that_serve_a_rate_alike_the_cheapest_is_best():
     assert found.best.inputs["gpu"] == "l40s"
 
 
+def test_of_splits_that_serve_a_rate_alike_at_one_price_the_quickest_is_best():
+    found = search_serve("llama-3.1-8b", rate=2, gpus=4, confirm=0, **CASE)
+    waits = [c.outputs["latency_s"] for c in found.top]
+    assert len(waits) > 3 and waits == sorted(waits)
+
+
 @pytest.mark.parametrize("model", ["llama-2-13b", "mixtral-8x7b"])
 def test_best_is_the_brute_force_best(model):
     loads, budgets = [1, 8, 64, 200], [512.0, 8192.0]

@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import shlex
+import socket
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -280,3 +281,11 @@ def test_the_train_tab_searches_splits_and_each_is_a_click_away(capsys: pytest.C
     assert names["found"].best == own.best
     assert "train.objective" in page.Shown(TABS["train"], read_query("train", TABS["train"].keys, {
         **texts, "train.gpus": "4096", "train.batch": "4096"})).errors  # fmt: skip
+
+
+def test_an_address_that_is_taken_or_is_none_is_told(capsys) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["web", "--port", port, "--no-browser"]) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.startswith(f"rooflm: cannot listen at 127.0.0.1, port {port}: address already in use: try ")

@@ -427,6 +427,8 @@ IN_ITS_PLACE = {
     "dataset": ("prompt", "output", "spread", "prompt_limit", "output_limit", "output_ended"),
 }
 """Argument -> those that have no effect beside it, as it says the same."""
+UNDER_LOAD = {"workload.batch": "concurrency or rate", "workload.cached": "a trace or a prefix that prompts share"}
+"""Path of a batch that starts at once -> what says it of users who come and go."""
 
 
 def idle(call: str, given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -464,10 +466,30 @@ def refuse_idle(call: str, given: Mapping[str, Any]) -> None:
         too = "one of them" if owners[1:] else "it"
         raise RooflmError(f"{name} has no effect without {' or '.join(owners)}: give {too} too")
     table = arguments(call)
+    for path in given.get("sets") or ():
+        name = _filling(call).get(path, "")
+        if path in UNDER_LOAD and call in (SERVE, LOAD):
+            raise RooflmError(f"{path} has no effect where requests come and go: give {UNDER_LOAD[path]} in its place")
+        if name and not table[name].path and path.startswith(("mapping.", "workload.")):  # a search tries its own
+            raise RooflmError(f"{path} is what {name} says here: give {name} in its place")
+        if name and _said(table[name], given):
+            raise RooflmError(f"{path} is what {name} says too: give one of them")
     for name, others in IN_ITS_PLACE.items():
         twice = [o for o in others if name in table and given.get(name) is not None and _said(table[o], given)]
         if twice:
             raise RooflmError(f"{name} has its own {twice[0]}: leave one of them out")
+
+
+@cache
+def _filling(call: str) -> dict[str, str]:
+    """Path -> the argument of a call that says the same, under this name or as the prediction behind the call has it.
+
+    >>> _filling("serve")["mapping.tp"], "workload.batch" in _filling("serve")
+    ('tp', False)
+    """
+    paths = {a.path: a.name for of in (TRAIN, INFER) for a in arguments(of).values() if a.path}
+    own = {a.path: a.name for a in arguments(call).values() if a.path}
+    return {path: name for path, name in paths.items() if name in arguments(call)} | own
 
 
 def _said(a: Argument, given: Mapping[str, Any]) -> bool:

@@ -43,8 +43,14 @@ def read_table(path: str) -> dict[str, Any] | None:
     if suffix not in ENDS or not outside.checked_path(path, "scenario").is_file():
         return None
     content = PARSERS[suffix](outside.text(path, "scenario", "toml"), path)
-    if not isinstance(content, dict) or isinstance(content.get("model"), str | list):
-        return content if isinstance(content, dict) else None
+    if not isinstance(content, dict):
+        held = "nothing" if content is None else f"{content!r:.40}"
+        raise RooflmError(f"{path}: a scenario is a table of arguments (model: NAME), but this holds {held}")
+    model = content.get("model")
+    if isinstance(model, str | list):
+        return content
+    if isinstance(model, int | float):
+        raise RooflmError(f"{path}: model is {model!r}, but it must be a name (see `rooflm list models`)")
     refuse_nameless(path, {k: v for k, v in content.items() if isinstance(v, str | list)})
     return None
 
@@ -86,7 +92,9 @@ def _columns(text: str, path: str) -> dict[str, Any]:
         raise RooflmError(f"{path!r} has no rows: its first line names arguments, each further line is a scenario")
     for number, row in enumerate(rows, start=1):
         if len(row) != len(header):
-            raise RooflmError(f"{path!r} has more or fewer cells in row {number} than names in its first line")
+            raise RooflmError(
+                f"{path!r} has {len(row)} cells in row {number}, but its first line names {len(header)} columns"
+            )
     columns: dict[str, Any] = {}
     for name, *found in zip(header, *rows, strict=True):
         cells = [cell.strip() for cell in found]

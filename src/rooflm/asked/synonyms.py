@@ -17,11 +17,13 @@ OTHER_NAMES = {
     "batch": "batch-size bs bsz concurrency global-batch global-batch-size max-batch-size max-num-seqs "
     "gradient-accumulation-steps total-batch-size train-batch-size",
     "micro-batch": "batch-size-per-gpu mbs micro-batch-size per-device-train-batch-size",
-    "prompt": "input input-len input-length input-size input-tokens isl n-prompt prefill-len prompt-len "
-    "prompt-tokens random-input-len seq seq-len",
+    "prompt": "context context-len context-length context-size ctx ctx-size input input-len input-length "
+    "input-size input-tokens isl max-model-len n-ctx n-prompt num-ctx prefill-len prompt-len prompt-tokens "
+    "random-input-len seq seq-len",
     "output": "decode-len max-new-tokens max-tokens n-gen num-tokens-to-generate osl output-len output-length "
     "output-size output-tokens random-output-len",
-    "seq": "block-size max-length max-seq-len max-seq-length prompt seq-len seq-length sequence-length",
+    "seq": "block-size context context-len context-length context-size max-length max-model-len max-seq-len "
+    "max-seq-length prompt seq-len seq-length sequence-length",
     "concurrency": "batch batch-size clients conc max-concurrency max-num-seqs num-clients parallel users",
     "rate": "arrival-rate qps request-rate rps",
     "requests": "num-prompts num-requests",
@@ -52,14 +54,18 @@ OTHER_NAMES = {
 }
 """Names elsewhere, by the argument of ours that means the same."""
 OTHERWISE = (
-    "bf16 bnb-4bit cache-type-k cost deepspeed epochs fp8 fsdp gradient-accumulation-steps iters kv-cache-dtype "
-    "load-in-4bit load-in-8bit lora max-batch-size max-num-seqs max-steps n-gpu-layers network nnodes nodes "
-    "nproc-per-node num-epochs num-nodes num-train-epochs offload-layers qlora release steps train-iters "
-    "use-distributed-optimizer use-lora"
+    "bf16 bnb-4bit cache-type-k context context-len context-length context-size cost ctx ctx-size deepspeed epochs fp8 "
+    "fsdp gradient-accumulation-steps iters kv-cache-dtype load-in-4bit load-in-8bit lora max-batch-size max-model-len "
+    "max-num-seqs max-steps n-ctx n-gpu-layers network nnodes nodes nproc-per-node num-ctx num-epochs num-nodes "
+    "num-train-epochs offload-layers qlora release steps train-iters use-distributed-optimizer use-lora"
 )
 """Those of them that say it in other numbers: who writes one is told ours, its value is never taken as it stands."""
 TOGETHER = dict.fromkeys(("qlora", "bnb-4bit", "load-in-4bit"), "--lora-rank 16 --base-bits 4 --batch 16") | {
-    "load-in-8bit": "--lora-rank 16 --base-bits 8 --batch 16"
+    "load-in-8bit": "--lora-rank 16 --base-bits 8 --batch 16",
+    **dict.fromkeys(
+        ("turns", "num-turns", "multi-turn", "sessions", "conversations"),
+        "--trace FILE.jsonl, a line a turn, whose hash_ids name the blocks of its prompt",
+    ),
 }
 """Those that take several of our options together, with values to begin with."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ def check_files(
     out: str | None, plot: str | None, plot_kind: str | None, axes: bool, plot_value: str | None = None
 ) -> None:
     """Refuse a file that could not be written, before any work is done."""
+    refuse_same(out, plot)
     if out:
         from rooflm.sweep.files import check_target
 
@@ -28,9 +30,16 @@ def check_files(
         check_plot(plot, plot_kind, axes)
 
 
+def refuse_same(out: str | None, plot: str | None) -> None:
+    """Refuse one file for two things."""
+    if out and plot and os.path.realpath(out) == os.path.realpath(plot):
+        raise RooflmError(f"--out and --plot are both {plot!r}: give each a file of its own")
+
+
 def check_targets(out: str | None, plot: str | None, formats: tuple[str, ...] = ()) -> None:
     """Refuse a table or a picture that could not be written, before any work is done. formats: ends that a table may
     have (none: those of `write_table`)."""
+    refuse_same(out, plot)
     if out:
         from rooflm.sweep.files import TABLES, check_target
 

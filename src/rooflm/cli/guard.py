@@ -6,6 +6,7 @@ input or too little memory; 128 + n: ended by signal n.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -24,6 +25,10 @@ INTERRUPTED = 130
 def run_guarded(work: Callable[[], Any]) -> int:
     """Run a command and return its exit status. Anything other than bad input, lack of memory or a problem with a file
     or terminal is a bug and keeps its traceback."""
+    if sys.stderr is None:  # closed: what is printed there would go to standard output
+        sys.stderr = io.StringIO()
+    if sys.stdout is None:
+        return print_error("cannot write the answer: standard output is closed", 1)
     try:
         ended = work()
         sys.stdout.flush()

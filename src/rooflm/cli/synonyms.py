@@ -38,11 +38,16 @@ def other_tools_option(error: BaseException) -> str:
     if together and {word for word in together.split() if word.startswith("--")} <= has.keys():
         return f"No such option: {theirs}; {context.info_name} says it as {together}"
     if named:
-        return f"No such option: {theirs}; {context.info_name} calls it {named}"
+        users = "concurrency" in (plain(theirs), *meanings(theirs)) and context.info_name == "infer"
+        static = ", of requests that start together; `rooflm serve` has users who come and go" * users
+        return f"No such option: {theirs}; {context.info_name} calls it {named}{static}"
+    for name in (own.replace("-", "_") for own in (plain(theirs), *meanings(theirs))):
+        others = dict.fromkeys(WHERE.get(c, c) for c in EVERY if name in arguments(c) and arguments(c)[name].shell)
+        if others:
+            ours = name.replace("_", "-")
+            named = "" if ours == plain(theirs) else f", which call it --{ours}"
+            return f"No such option: {theirs}; it is of {', '.join(others)}{named}"
     name = plain(theirs).replace("-", "_")
-    others = dict.fromkeys(WHERE.get(c, c) for c in EVERY if name in arguments(c) and arguments(c)[name].shell)
-    if others:
-        return f"No such option: {theirs}; it is of {', '.join(others)}"
     if "--set" in has and (paths := set_paths(name, context.info_name == "train")):
         return f"No such option: {theirs}; an input by its path: {' or '.join(f'--set {p}=VALUE' for p in paths[:3])}"
     options = [option[2:] for option in has.values() if option.startswith("--") and option != "--help"]

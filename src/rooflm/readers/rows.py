@@ -242,7 +242,10 @@ def resolve(kind: str, name: str) -> str:
         count, one = count_and_name(name) if kind == "gpu" else (1, name)
         exact = [known[normalise(one)]] if count > 1 and normalise(one) in known else []
         near = exact or [known[alias] for alias in near_matches(normalise(one), known, limit=6)]
+        near = (kind == "gpu" and [n for n, row in _rows(kind).items() if row.path.stem == normalise(one)]) or near
         hint = f" ({count} of them: gpus {count})" if count > 1 else ""
+        if kind == "gpu" and not near:
+            hint = f", or of one vendor (`rooflm list gpus VENDOR`): {', '.join(sorted(words_of(kind, 'vendor')))}"
         if kind == "engine" and (parts := _RELEASED.fullmatch(name)):
             near = [f"{alias}{parts[2]}" for alias in near_matches(normalise(parts[1]), known, limit=1)] or near
         raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, hint, list(dict.fromkeys(near))[:3])

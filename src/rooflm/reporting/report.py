@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflm import api
-from rooflm.asked.answers.inference import InferenceEstimate
 from rooflm.asked.answers.said import LIKELY
-from rooflm.asked.answers.training import TrainingEstimate
 from rooflm.asked.arguments import arguments as table_of
 from rooflm.asked.build_inference import find_model
 from rooflm.asked.files import arguments_of, read_table
@@ -34,7 +32,7 @@ from rooflm.search.train_start import trained_by, training_start
 from rooflm.search.training import search_train
 from rooflm.search.under_load import search_serve
 from rooflm.serving.deploy import Served
-from rooflm.shown.answer import timespan
+from rooflm.shown.answer import Answer, timespan
 from rooflm.shown.blocks import Block, Code, Say, Table, listed
 from rooflm.sweep.sensitivity import lines as sensitivity_rows
 from rooflm.sweep.sensitivity import sensitivity
@@ -69,12 +67,16 @@ class Report:
         return f"Report({self.question!r}, {len(self.sections)} sections)"
 
 
-def report(scenario: str | Mapping[str, Any], path: str | Path | None = None) -> Report:
+def report(scenario: str | Path | Mapping[str, Any], path: str | Path | None = None) -> Report:
     """The report on a scenario: a file (see docs/files.md) or a table of the same keys; `task` says what is asked of it
     (infer, train, serve, search infer, search serve or search train; default: infer), `question` is its heading.
 
     path: write it there, as one .html file. Raises RooflmError for bad input.
     """
+    if isinstance(scenario, Path):
+        scenario = str(scenario)
+    if not isinstance(scenario, str | Mapping):
+        raise RooflmError(f"the scenario is {scenario!r}, but it must be a file's name or a table of arguments")
     label = scenario if isinstance(scenario, str) else "the scenario"
     table = read_table(scenario) if isinstance(scenario, str) else dict(scenario)
     if table is None or "model" not in table:
@@ -132,7 +134,7 @@ def of_training(model: str, given: dict[str, Any]) -> tuple[list[Block], list[Se
 
 def of_serving(model: str, given: dict[str, Any]) -> tuple[list[Block], list[Section]]:
     """What users feel at a load."""
-    made = api.serve(model, **given)
+    made = single(api.serve(model, **given), "serve")
     return made.blocks(), [*sure(made), served(model, made, given)]
 
 
@@ -185,9 +187,9 @@ def of_search(run: Callable[..., SearchResult]) -> Callable[[str, dict[str, Any]
     return make
 
 
-def single(made: Any, call: str) -> Estimate:
-    """The estimate; RooflmError for a grid, since a report answers one question."""
-    if not isinstance(made, InferenceEstimate | TrainingEstimate):
+def single(made: Any, call: str) -> Any:
+    """The answer; RooflmError for a grid, since a report answers one question."""
+    if not isinstance(made, Answer):
         raise RooflmError(f"a report on {call} is of one scenario, not of a list: name one of each, or use a search")
     return made
 

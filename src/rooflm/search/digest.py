@@ -4,6 +4,7 @@ may have tens of millions of points."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -35,14 +36,14 @@ class Location(NamedTuple):
 
 class Ranked(NamedTuple):
     """A legal point: its score, where it is, the answer that it belongs to, its outputs. signature: score and outputs
-    as text, the same for twins; second: what ranks points of one score."""
+    as text, the same for twins; then: what ranks points of one score."""
 
     score: float
     spot: Location
     answer: AnswerKey
     signature: tuple[str, ...]
     outputs: dict[str, float]
-    second: float = 0.0
+    then: tuple[float, ...] = ()
 
 
 class Digest(NamedTuple):
@@ -66,7 +67,7 @@ class SearchTask:
 
     best_of: axes along which points are one answer (of several batches, the best). twin_outputs: answers that agree in
     the score and in these outputs are twins, and the first one is kept (they differ in an option without effect). then:
-    the output of which less is better where scores are one ("": the first in the space). bands: the error bands of a
+    the outputs of which less is better where scores are one (none: the first in the space). bands: the error bands of a
     point, evaluated like the outputs (None: a search that has none of its estimates).
     """
 
@@ -77,7 +78,7 @@ class SearchTask:
     outputs: tuple[str, ...]
     best_of: tuple[str, ...] = ()
     twin_outputs: tuple[str, ...] = ()
-    then: str = ""
+    then: tuple[str, ...] = ()
     bands: Evaluate | None = None
 
     @cached_property
@@ -113,10 +114,10 @@ class SearchTask:
         def spot(i: Any) -> Location:
             return Location(grid, block, int(i))
 
-        second = np.asarray(values[self.then] if self.then else np.zeros(len(score)), dtype=float)
-        order = at[np.lexsort((second[at], score[at]))]
-        top = self.distinct(grid, block, order, score, second, values)
-        by_card = self.distinct(grid, block, self.first_of_cards(grid, block, order), score, second, values)
+        then = [alike(values[k]) for k in self.then]
+        order = at[np.lexsort([*(v[at] for v in reversed(then)), (alike(score) if then else score)[at]])]
+        top = self.distinct(grid, block, order, score, then, values)
+        by_card = self.distinct(grid, block, self.first_of_cards(grid, block, order), score, then, values)
         (x, less_x), (y, less_y) = self.goal.trade
         trade = [np.asarray(values[k], dtype=float) * (-1 if less else 1) for k, less in ((x, less_x), (y, less_y))]
         edge = at[front(trade[0][at], trade[1][at])] if at.size else at
@@ -170,7 +171,7 @@ class SearchTask:
         return spot.grid, spot.block.place, tuple(b + int(i) for a, (b, _), i in cells if a.name not in self.best_of)
 
     def distinct(
-        self, grid: int, block: GridBlock, order: Array, score: Array, second: Array, values: Values
+        self, grid: int, block: GridBlock, order: Array, score: Array, then: Sequence[Array], values: Values
     ) -> list[Ranked]:  # fmt: skip
         """The best points of a block's answers, twins too. order: its legal points, the best first."""
         numbers = self.answers(grid, block, order)
@@ -183,7 +184,7 @@ class SearchTask:
             seen.add(signature if self.twin_outputs else (str(at),))
             spot = Location(grid, block, at)
             kept.append(Ranked(float(score[at]), spot, self.answer(spot), signature, outputs_at(values, at),
-                               float(second[at])))  # fmt: skip
+                               tuple(float(v[at]) for v in then)))  # fmt: skip
             if len(seen) == KEPT:
                 break
         return kept
@@ -226,6 +227,19 @@ class SearchTask:
         if "dp" in outputs and "dp" not in inputs:
             inputs["dp"] = int(outputs["dp"])
         return Candidate(inputs, outputs)
+
+
+def alike(values: Any) -> Array:
+    """Numbers to 10 digits, so that those which differ by rounding alone are one.
+
+    >>> len(set(alike([150.0, 150.00000000000003, 150.1]).tolist()))
+    2
+    """
+    v = np.asarray(values, dtype=float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        unit = 10.0 ** (np.floor(np.log10(np.abs(v))) - 9)
+        rounded: Array = np.round(v / unit) * unit
+    return np.where(np.isfinite(rounded), rounded, v)
 
 
 def outputs_at(values: Values, at: int) -> dict[str, float]:

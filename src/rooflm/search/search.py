@@ -81,7 +81,7 @@ def concluded(task: SearchTask, digests: Sequence[Digest], assumed: Iterable[str
 def _of_cards(task: SearchTask, digests: Sequence[Digest], best: Sequence[Candidate]) -> dict[str, Any]:
     """The best point of each card of which the best answers hold none, and the cards that have no legal point."""
     first: dict[str, Candidate] = {}
-    for one in sorted((r for d in digests for r in d.by_card), key=lambda r: (r.score, r.second, r.spot)):
+    for one in sorted((r for d in digests for r in d.by_card), key=lambda r: (r.score, r.then, r.spot)):
         first.setdefault(str(task.inputs(one.spot)["gpu"]), task.candidate(one.spot, one.outputs))
     named = {str(c.inputs.get("gpu")) for c in best}
     others = tuple(c for name, c in first.items() if name not in named)
@@ -110,7 +110,7 @@ def merged(task: SearchTask, digests: Sequence[Digest]) -> tuple[list[Ranked], l
     kept: list[Ranked] = []
     others: list[list[Location]] = []
     seen: set[AnswerKey] = set()
-    for one in sorted((t for d in digests for t in d.top), key=lambda t: (float(f"{t.score:.12g}"), t.second, t.spot)):
+    for one in sorted((t for d in digests for t in d.top), key=lambda t: (float(f"{t.score:.12g}"), t.then, t.spot)):
         twin = next((i for i, k in enumerate(kept) if task.twin_outputs and one.signature == k.signature), None)
         if twin is not None and one.answer not in seen:
             others[twin].append(one.spot)

@@ -72,7 +72,8 @@ PER_GPU = 256
 STABLE = Limit("load_share", 1.0, "load", "share", endless="the queue grows without bound")
 """What every open loop must meet: its rate is at most what the deployment can serve."""
 LOADS = ("concurrency", "rate")
-COST = GOALS["cost"].key
+TIES = (GOALS["cost"].key, GOALS["latency"].key)
+"""What decides between deployments that all serve the rate that they are given: fewer USD, then shorter requests."""
 PASSED = ("cluster", "quant", "engine", "efficiency", "sets")
 """Arguments that go to `infer` as they are."""
 
@@ -115,13 +116,13 @@ class LoadResult(SearchResult):
     @property
     def chosen(self) -> Confirmed | None:
         """The simulated answer that holds its limits and is best by the simulation; where all serve the rate that they
-        are given, the first by the estimate, whose ties cost decides."""
+        are given, the first by the estimate, whose ties cost and latency decide."""
         return next(iter(by_simulation(self.confirmed, self.goal)), None)
 
 
 def by_simulation(confirmed: Iterable[Confirmed], goal: Goal) -> list[Confirmed]:
     """The simulated answers that hold their limits, the best by the simulation first; where all serve the rate that
-    they are given, in the estimate's order, whose ties cost decides."""
+    they are given, in the estimate's order, whose ties cost and latency decide."""
     held = [c for c in confirmed if c.held]
     if not goal.less and any("rate" in c.candidate.inputs for c in held):
         return held
@@ -373,7 +374,7 @@ def search_serve(
         split = pooled.grids_of(asked.model, asked.totals, asked.degrees, free, fixed | of_pools, load)
     best_of = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
     task = SearchTask(partial(evaluate, spread=spread, **lengths), (*plain, *split), asked.goal, limits, asked.outputs,
-                      best_of, TWIN_OUTPUTS, COST if rate is not None else "")  # fmt: skip
+                      best_of, TWIN_OUTPUTS, TIES if rate is not None else ())  # fmt: skip
     first = {k: v for k, v in plain[0].fixed.items() if k not in pooled.SPLIT}
     of_lengths = f"lengths {spread[0]:g} to {spread[1]:g} of prompt and output"
     assumed = (*asked.assumptions({"batch": 1, **nest(first)}), of_lengths)

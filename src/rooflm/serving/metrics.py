@@ -305,7 +305,7 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
     only fills up (the requests run, few wait) does not count where the steady-state estimate says that the rate can be
     served. The time is when the queue was last empty. Of a run that was stopped, the arrivals until then count. It
     grows by no more than came in that half and the whole run did not serve: while a short run fills up, almost nothing
-    ends.
+    ends, and what comes beyond the rate of the steady state is what it grows by.
     """
     requests = run.requests
     if requests.count < FEWEST or not requests.rate < math.inf:
@@ -320,8 +320,8 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
     rise, chance = slope * last / 2, math.sqrt(came)
     if rise < max(min(0.1 * came, chance), 20):
         return None
-    steady = steady_of(run)
-    if np.polyfit(time[half], waiting[half], 1)[0] < slope / 2:
+    steady, filling = steady_of(run), np.polyfit(time[half], waiting[half], 1)[0] < slope / 2
+    if filling:
         chance = math.inf
         if steady is not None and steady.stable:
             return None
@@ -330,6 +330,8 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
     empty = time[(waiting <= 0) & (time <= last)]
     ended = int(np.sum(np.frombuffer(run.records.end, dtype=float) <= run.duration))
     left = 2 * came / last - ended / run.duration
+    if filling and steady is not None and len(run.pools) == 1:
+        left = min(left, requests.rate - float(steady.requests_per_s) * run.pools[0].replicas)
     return (float(empty[-1]) if empty.size else 0.0), min(slope, left) if left > 0 else slope
 
 

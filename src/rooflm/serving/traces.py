@@ -161,7 +161,7 @@ def _number(value: Any, column: str, where: str) -> float:
 def _hashes(value: Any, where: str) -> list[int]:
     """Ids of the blocks of a prompt: a list of whole numbers, in csv as JSON text."""
     if isinstance(value, str):
-        value = outside.from_json(value or "[]", where)
+        value = outside.from_json(value or "[]", f"{where}: hash_ids")
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(h, int) and not isinstance(h, bool) for h in value):

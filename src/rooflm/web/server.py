@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import socket
 import threading
 import webbrowser
 from functools import cache
@@ -195,15 +196,26 @@ def warm() -> None:
             page.answer_of(tab, read_query(tab.name, tab.keys, {}))
 
 
+def listening(host: str, port: int) -> socket.socket:
+    """A socket at an address; RooflmError where there is no such address, or it is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        why = (error.strerror or str(error)).partition(" (while")[0].lower()
+        raise RooflmError(f"cannot listen at {host}, port {port}: {why}: try another --host or --port") from None
+
+
 def run(host: str = "127.0.0.1", port: int = 8018, browser: bool = True) -> None:
     """Serve the page until interrupted."""
     hosts = ("127.0.0.1", "localhost", "[::1]", host) if host in ("127.0.0.1", "localhost", "::1") else ("*",)
     config = uvicorn.Config(make_app(hosts), host=host, port=port, log_level="warning", access_log=False,
                             timeout_keep_alive=30)  # fmt: skip
+    bound = listening(host, port)
     threading.Thread(target=warm, daemon=True).start()
     address = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}/"
     print(f"rooflm: the page is at {address} (end it with Ctrl-C)")
     if browser:
         threading.Timer(0.7, webbrowser.open, [address]).start()
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    uvicorn.Server(config).run()
+    uvicorn.Server(config).run(sockets=[bound])

@@ -129,7 +129,8 @@ def verdict(e: Any, what: str, largest: Any, runs: str = "", untried: str = "") 
         return [Say(f"FITS: {used}, {gib(margin)} to spare; {most}{runs}.", "good")]
     if margin < 0:
         words = "; ".join(r.words for r in e.would_fit)
-        would = f"Would fit: {words}." if words else f"No change that was tried makes it fit{untried}."
+        splits = untried if np.any(e.scenario.mapping.devices > 1) else ""  # of one device there is one
+        would = f"Would fit: {words}{splits}." if words else f"No change that was tried makes it fit{untried}."
         return [Say(f"DOES NOT FIT: {used}, {gib(-margin)} too much; {most}.", "bad"), Say(would)]
     return [Say(f"CANNOT RUN: {e.reason}.", "bad")]
 

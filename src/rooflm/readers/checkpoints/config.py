@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file; RooflmError if it cannot be read or is not an object."""
     found = outside.read_json(path, "config")
     if not isinstance(found, dict):
-        raise RooflmError(f"{path} holds a {type(found).__name__}, but a model's config is a JSON object")
+        raise RooflmError(f"{path} holds {json.dumps(found)[:40]}, but a model's config is a JSON object")
     return found
 
 
@@ -116,7 +117,7 @@ def language_part(config: dict[str, Any], label: str) -> dict[str, Any]:
     if nested is None:
         return config
     if not isinstance(nested, dict):
-        raise RooflmError(f"{label}: text_config is {type(nested).__name__}, but it must be a JSON object")
+        raise RooflmError(f"{label}: text_config is {json.dumps(nested)[:40]}, but it must be a JSON object")
     if any(isinstance(nested.get(k), dict) for k in _NESTED):
         return language_part(nested, label)
     outer = ("quantization_config", "torch_dtype", "dtype", "tie_word_embeddings", "model_type", "_name_or_path")

@@ -15,6 +15,8 @@ from rooflm.readers.models import as_released, from_row, packaged
 
 PAGE = re.compile(r"^(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([^/?#]+/[^/?#]+).*$")
 """A page of the hub, whose model it names."""
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".onnx")
+"""Ends of files of weights, which do not say what they are of."""
 OTHERWISE = " (its Hugging Face id, config.json or .gguf will do too)"
 
 
@@ -34,7 +36,7 @@ def load_model(name: str | os.PathLike[str]) -> Model:
     if rows.is_path(text):
         row, stem = rows.raw_row("model", text)
         return from_row(row, str(row.get("name") or stem), text)
-    is_file = text.lower().endswith((".json", ".gguf")) or text.startswith((".", "/", "~"))
+    is_file = text.lower().endswith((".json", ".gguf", *WEIGHTS)) or text.startswith((".", "/", "~"))
     if is_file or (rows.normalise(text) not in rows.aliases("model") and Path(text).is_dir()):
         path = outside.checked_path(text, "model")
         if path.suffix.lower() == ".gguf" and not path.exists() and released.find(path.stem):
@@ -73,6 +75,10 @@ def _from_path(path: Path) -> Model:
     from rooflm.readers.checkpoints.read import read_config
 
     if path.name == adapter.FILE:
+        path = path.parent
+    if path.name.lower().endswith(WEIGHTS):
+        if not (path.parent / "config.json").is_file():
+            raise RooflmError(f"{str(path)!r} is a file of weights: what the model is says its config.json: name that")
         path = path.parent
     if path.is_dir() and not (path / "config.json").is_file():
         if (path / adapter.FILE).is_file():

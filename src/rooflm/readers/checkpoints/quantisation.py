@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rooflm.errors import RooflmWarning
+from rooflm.errors import RooflmError, RooflmWarning
 
 Fields = Mapping[str, Any]
 
@@ -357,8 +357,11 @@ def scheme(config: Fields, beside: Fields, label: str, layers: int, experts: boo
     """
     q = _table(config.get("quantization_config")) or _table(config.get("compression_config")) or beside
     q = q or _table(config.get("quantization"))
-    if isinstance(word := config.get("quantization_config"), str) and not q:
+    word = config.get("quantization_config")
+    if isinstance(word, str) and not q:
         q = {"quant_method": word}
+    elif word is not None and not isinstance(word, Mapping | str):
+        raise RooflmError(f"{label}: quantization_config is {word!r}, but it must be a JSON object")
     if not q:
         return ""
     if not any(k in q for k in ("quant_method", "quant_algo", "quantization", "config_groups")) and "bits" in q:

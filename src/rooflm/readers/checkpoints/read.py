@@ -34,6 +34,8 @@ _TWO_MATRICES = ("relu2", "xielu")
 def _family(config: dict[str, Any], label: str) -> tuple[Family, bool]:
     """The family's row and whether the model_type is known; unknown ones read as Llama-like, with a warning."""
     name = config.get("model_type")
+    if name is None:
+        raise RooflmError(f"{label}: model_type is missing: give one, such as 'llama', 'qwen3' or 'deepseek_v3'")
     if not isinstance(name, str) or not name:
         raise RooflmError(f"{label}: model_type is {name!r}, but it must be a name such as 'llama'")
     short = name.lower().removesuffix("_text")
