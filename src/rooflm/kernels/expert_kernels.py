@@ -204,7 +204,8 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
                    value_bytes=k.expert_values, cache=device.l2.size)  # fmt: skip
     best = {
         parallel: reduce(smaller, [
-            call(arrived, h, n, fixed=fixed if w.gpu in kernel.cards else 0.0, peak=r.peak[at], act_bytes=act,
+            call(arrived, h, n, fixed=pick(apart, 0.0, fixed if w.gpu in kernel.cards else 0.0),
+                 peak=r.peak[at], act_bytes=act,
                  c=_on(kernel, w, s).on(r.l2 / r.dram, tuned))
             + pick(not kernel.tiles or (w.gpu in kernel.cards and among(experts, width, kernel.tiles)), 0.0, np.inf)
             for kernel in candidates

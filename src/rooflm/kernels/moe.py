@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rooflm.graph.ops import distinct_experts
 from rooflm.kernels.blend import filling_soon, smooth_max
 from rooflm.kernels.constants import LEVELS, Match, lookup
-from rooflm.units import Num, ceil, common_shape, expm1, is_plain, larger, pick, smaller, sqrt
+from rooflm.units import Num, ceil, common_shape, expm1, larger, pick, smaller, sqrt
 
 TILE_M = np.array([16.0, 64.0, 128.0, 16.0, 64.0, 128.0])
 TILE_N = np.array([64.0, 64.0, 64.0, 256.0, 256.0, 256.0])
@@ -139,13 +139,14 @@ def grouped_gemm_time(
     bandwidth is what few, wide experts meet (down projection: 32 tiles on 132 SMs)."""
     sizes = n, k, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, least, fixed, cache
     rank = len(common_shape((*routing, *sizes, *c)))
-    bm, bn = (tile.reshape(-1, *(1,) * rank) for tile in (TILE_M, TILE_N))
-    free = is_plain(fixed, 0.0)
-    bm, bn = (np.maximum(bm, least), bn) if free else (fixed + 0.0 * bm[:1], 128.0 + 0.0 * bn[:1])
+    high, wide = (tile.reshape(-1, *(1,) * rank) for tile in (TILE_M, TILE_N))
+    told = fixed > 0
+    bm, bn = pick(told, fixed + 0.0 * high[:1], np.maximum(high, least)), pick(told, 128.0, wide)
     each = routing.rows / larger(routing.experts, 1e-12)
-    high = np.asarray(pieces(each, bm, routing.spread))
-    tiles = routing.experts * ceil(n / bn) * high
-    again = 1.0 if free else 1.0 + (high[0] - 1.0) / (1.0 + (cache / larger(n * k * weight_bytes, 1.0)) ** 2)
+    rows = np.asarray(pieces(each, bm, routing.spread))
+    tiles = routing.experts * ceil(n / bn) * rows
+    lost = 1.0 / (1.0 + (cache / larger(n * k * weight_bytes, 1.0)) ** 2)
+    again = pick(told, 1.0 + (rows[0] - 1.0) * lost, 1.0)
     compute = bm * bn * (2.0 * sms * k / (c.eff_c * peak))
     memory = (bm * act_bytes + bn * weight_bytes) * (k * sms / (c.c_sm * bandwidth))
     on_sm = np.min(pieces(tiles, sms, routing.spread) * (larger(compute, memory) + c.wave), axis=0)
