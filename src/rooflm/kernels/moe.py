@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rooflm.graph.ops import distinct_experts
 from rooflm.kernels.blend import filling_soon, smooth_max
 from rooflm.kernels.constants import LEVELS, Match, lookup
-from rooflm.units import Num, ceil, common_shape, expm1, larger, pick, smaller, sqrt
+from rooflm.units import Num, ceil, common_shape, expm1, is_plain, larger, pick, smaller, sqrt
 
 TILE_M = np.array([16.0, 64.0, 128.0, 16.0, 64.0, 128.0])
 TILE_N = np.array([64.0, 64.0, 64.0, 256.0, 256.0, 256.0])
@@ -145,7 +145,7 @@ def grouped_gemm_time(
     each = routing.rows / larger(routing.experts, 1e-12)
     rows = np.asarray(pieces(each, bm, routing.spread))
     tiles = routing.experts * ceil(n / bn) * rows
-    lost = 1.0 / (1.0 + (cache / larger(n * k * weight_bytes, 1.0)) ** 2)
+    lost = 0.0 if is_plain(fixed, 0.0) else 1.0 / (1.0 + (cache / larger(n * k * weight_bytes, 1.0)) ** 2)
     again = pick(told, 1.0 + (rows[0] - 1.0) * lost, 1.0)
     compute = bm * bn * (2.0 * sms * k / (c.eff_c * peak))
     memory = (bm * act_bytes + bn * weight_bytes) * (k * sms / (c.c_sm * bandwidth))
