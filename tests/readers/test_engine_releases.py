@@ -282,3 +282,10 @@ def test_a_release_on_a_build_is_by_the_range_of_the_builds_own_rows() -> None:
 def test_the_newest_row_stands_in_for_a_release_above_all_known_ones() -> None:
     for name, newest in (("megatron-core-99", "megatron"), ("vllm-0.99", "vllm-0.28"), ("trtllm-7.0", "trtllm")):
         assert load_engine(name).name == newest
+
+
+def test_a_row_without_an_overlapped_scheduler_has_none_for_any_model() -> None:
+    """Nor does it take its base's cases of models without one, which would overlap all others."""
+    for name, guesses, overlaps in (("sglang-0.3", 0, False), ("sglang-0.3", 2, False), ("sglang-0.4", 0, True)):
+        host = build_inference("llama-3-8b", gpu="h100", engine=name, guesses=guesses).scenario.engine.host
+        assert host.overlap is overlaps, (name, guesses)

@@ -161,7 +161,8 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
         values["residuals"] = parse(known, label)
     cards = merge_card_factors(base.cards, _factors(about.cards, label), values)
     again = {"measured_as": base.engine.runs, "family": base.engine.family} if is_path(name) and about.base else {}
-    values = {"measured_as": "", "family": "", **again, **values}
+    whole = {"waits": ""} if "overlap" in own else {}  # of all models, not but for those that its base names
+    values = {"measured_as": "", "family": "", **whole, **again, **values}
     return Row(replace(base.engine, name=canonical).but(**values), cards)
 
 
