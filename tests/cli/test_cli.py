@@ -189,6 +189,13 @@ def test_usage_writes_files_once(name, usage, capsys):
     assert f"[OPTIONS] {usage}" in "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
 
 
+@pytest.mark.parametrize("words", ["infer", "serve", "search infer", "compare", "validate", "measure", "study"])
+def test_help_says_every_format_of_a_picture(words, capsys):
+    assert main([*words.split(), "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split()).partition(" --plot ")[2][:120]
+    assert all(kind in said for kind in ("png", "svg", "html", "json")), said
+
+
 def test_help_has_groups_and_exit_statuses(capsys):
     assert main([]) == 0
     out = capsys.readouterr().out

@@ -162,7 +162,10 @@ def test_a_file_that_vllm_made_is_read() -> None:
 
 def test_what_is_no_result_is_told(tmp_path: Path) -> None:
     for text, rule in (('{"a": 1}', "no result of vllm bench"), ("{", "no result of"), ("[" * 100_000, "no result of"),
-                       (json.dumps({**VLLM, "completed": 0, "num_prompts": 0}), "no request"),
+                       (json.dumps({**VLLM, "completed": None, "num_prompts": None}), "no request"),
+                       (json.dumps({**VLLM, "completed": 0}), "completed is 0, but it must be a whole number >= 1"),
+                       (json.dumps({**VLLM, "total_input_tokens": 0}), "r.json: total_input_tokens is 0, but it must"),
+                       (json.dumps({**VLLM, "mean_ttft_ms": "x"}), "mean_ttft_ms is 'x', but it must be a number, not"),
                        (json.dumps({**VLLM, "mean_ttft_ms": -1}), "mean_ttft_ms")):  # fmt: skip
         with pytest.raises(RooflmError, match=rule):
             read_foreign(write(tmp_path, text))

@@ -281,6 +281,8 @@ def test_scales_choose_units():
     assert scale_of("memory_bytes", np.array([8e10])).label.endswith("(GiB)")
     assert scale_of("comm_bytes", np.array([1e4])).label.endswith("(KiB)")
     assert scale_of("busy", np.array([0.5])).percent
+    rates = "output tokens per second, all GPUs (tokens/s)", "requests per second (requests/s)"
+    assert tuple(scale_of(k, np.array([9.0])).label for k in ("output_tokens_per_s", "requests_per_s")) == rates
     assert scale_of("ttft_s", np.array([0.001, 5.0])).log
     assert not Side("gpu", ("a", "b")).numeric and Side("batch", (1, 8, 64)).log
 

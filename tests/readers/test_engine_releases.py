@@ -198,6 +198,13 @@ def test_an_engine_that_is_built_for_a_card_is_not_told() -> None:
         assert not rooflm.infer("llama-3.2-1b", gpu=gpu, engine=engine).warnings
 
 
+def test_a_framework_that_is_not_built_for_a_card_is_told() -> None:
+    for engine, gpu, told in ((None, "m3-ultra", True), ("nemo", "tpu-v5e", True), ("fsdp", "m3-ultra", False),
+                              ("maxtext", "tpu-v5e", False), (None, "mi300x", False)):  # fmt: skip
+        said = rooflm.train("llama-3.2-1b", gpu=gpu, batch=4, engine=engine).warnings
+        assert any("is not built for" in line for line in said) == told, (engine, gpu, said)
+
+
 def test_a_build_for_amd_is_published_in_an_image_of_its_own() -> None:
     for name in ("vllm-rocm", "vllm-0.8-rocm", "sglang-rocm", "sglang-0.5.5-rocm", "sglang-0.5.10-rocm"):
         assert "roc" in command_of(load_engine(name)).image

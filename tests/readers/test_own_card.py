@@ -70,6 +70,8 @@ def test_sms_and_caches_grow_with_the_peak(tmp_path: Path) -> None:
         ('peak = "150 TFLOP/s"\n', "missing memory, such as '24 GiB'; bandwidth, such as '1 TB/s'; or give base"),
         ('base = "rtx-4091"\n', "did you mean 'rtx-4090'"),
         ("base = 3\n", "base is 3, but it must be the name of a card"),
+        ('base = "mine.toml"\n', "base is 'mine.toml', but it must be the name of a card"),
+        ('[a]\nbase = "h100"\n[b]\nbase = "l4"\n', r"holds 2 tables \(a, b\), but a file describes one card"),
         ('base = "rtx-4090"\nmemmory = "48 GiB"\n', "memmory"),
         ('peak = "150 TB/s"\nmemory = "24 GiB"\nbandwidth = "1 TB/s"\n', "its unit must be FLOP/s"),
     ],

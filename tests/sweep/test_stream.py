@@ -11,6 +11,7 @@ import pytest
 from rooflm.api import INFER
 from rooflm.cli import main, streams
 from rooflm.errors import RooflmError
+from rooflm.sweep import stream as module
 from rooflm.sweep.axes import find_axes
 from rooflm.sweep.stream import stream
 from rooflm.sweep.sweep import GridJob
@@ -105,6 +106,16 @@ def test_parts_of_another_request_are_left_alone(tmp_path):
     with pytest.raises(RooflmError, match="another run"):
         stream(job(REQUEST | {"model": "llama-13b"}), str(path), block=4)
     assert (tmp_path / "grid.parquet.parts").is_dir()
+
+
+def test_a_grid_larger_than_the_disk_is_refused_after_one_block(tmp_path, monkeypatch):
+    disk = module.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: disk._replace(free=1000))
+    with pytest.raises(RooflmError, match=r"grid\.csv' would have about .* kB, but 1.00 kB are free there"):
+        stream(job(), str(tmp_path / "grid.csv"), block=4)
+    assert len(list((tmp_path / "grid.csv.parts").glob("*.csv"))) == 1
+    monkeypatch.undo()
+    assert stream(job(), str(tmp_path / "grid.csv"), block=4).kept == 3
 
 
 def test_blocks_with_other_outputs_are_null(tmp_path):

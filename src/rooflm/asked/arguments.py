@@ -371,8 +371,8 @@ def refuse_unknown(call: str, names: Iterable[str], known: Collection[str] | Non
         if name not in asked and name != "model":
             ours = [own for word in meanings(name) if (own := word.replace("-", "_")) in asked]
             near = ours or near_matches(name, asked) or near_matches(name, {n for c in EVERY for n in arguments(c)})
-            like = get_close_matches(name, asked, 1, 0.0)
-            far = f"the nearest is {like[0]!r}" if like else "it has none"
+            like = get_close_matches(name, asked, 1, 0.5)
+            far = f"the nearest is {like[0]!r}" if like else f"it has {'none like it' if asked else 'none'}"
             tail = f"did you mean {' or '.join(map(repr, near[:2]))}?" if near else far
             others = [other for other in EVERY if name in arguments(other)]
             tail = f"it is of {', '.join(others)}" if others else tail

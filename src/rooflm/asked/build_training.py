@@ -16,6 +16,7 @@ from rooflm.asked.build_inference import (
     apply_sets,
     efficiency_of,
     find_engine,
+    not_built_for,
     opened,
     other_phase,
     refuse_absent,
@@ -274,6 +275,6 @@ def build_training(
     assumed += kernel_unmeasured(scenario) if "engine.attention_kernel" in (given["sets"] or {}) else []
     if alone:
         refuse(scenario, TRAINING)
-    warnings += [*too_long(found, "seq", work.seq), *other_phase(scenario, "training")]
+    warnings += [*too_long(found, "seq", work.seq), *other_phase(scenario, "training"), *not_built_for(scenario)]
     warnings += of_no_run(scenario, given["sets"] or {})
     return Built(scenario, tuple(assumed), tuple(warnings))

@@ -44,7 +44,7 @@ ROWS = (
         "The answer",
         Argument("why", "switch", "Play what may be the cause of the gap, best first.", (), True),
         Argument("out", "file", "Write every pair: csv.", ()),
-        Argument("plot", "file", "Draw predicted over measured (png, svg, html).", ()),
+        Argument("plot", "file", "Draw predicted over measured (png, svg, html, json).", ()),
     )),
 )  # fmt: skip
 """Arguments of `rooflm compare`."""

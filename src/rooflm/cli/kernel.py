@@ -29,7 +29,7 @@ Quant = Annotated[str | None, typer.Option(help="Scheme, such as bf16, w8a8, w4a
 EngineName = Annotated[str | None, typer.Option(help="Engine whose kernels run.")]
 Efficiency = Annotated[str | None, typer.Option(help="calibrated, ideal, or factors such as 0.7,0.9.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON in SI units: an object, or a list of them.")]
-Plot = Annotated[str | None, typer.Option(metavar="FILE", help="Draw the time over a list of sizes: png, svg, html.")]
+Plot = Annotated[str | None, typer.Option(metavar="FILE", help="Draw the time over lists: png, svg, html, json.")]
 
 
 def predict_all(

@@ -29,7 +29,7 @@ MORE = "rooflm study NAME prints a work's tables; --plot FILE draws it, --out DI
 
 ROWS = grouped((
     "The answer",
-    Argument("plot", "file", "Draw a png, svg or html.", ()),
+    Argument("plot", "file", "Draw a png, svg, html or json (Vega-Lite).", ()),
     Argument("picture", "text", "Which picture --plot draws (default: the first).", ()),
     Argument("out", "folder", "Write a page, tables and pictures there.", ()),
 ))  # fmt: skip

@@ -82,7 +82,9 @@ def typed(record: Any, schema: Any, path: str) -> Any:
     """A record as its schema says; RooflmError with the field and the rule otherwise."""
     try:
         return msgspec.convert(record, schema, strict=False)
-    except (msgspec.ValidationError, RecursionError, OverflowError, ValueError) as error:
+    except msgspec.ValidationError as error:
+        raise RooflmError(f"{path}: {catalogue.rule_said(error, record, 'a result')}") from None
+    except (RecursionError, OverflowError, ValueError) as error:
         raise RooflmError(f"{path}: {error}") from None
 
 

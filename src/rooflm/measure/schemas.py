@@ -16,7 +16,11 @@ Amount = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 """A time, rate or mean: finite, not negative."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 Some = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
-"""A degree, or a size of a batch: at least one."""
+"""A degree, a size of a batch, or requests that a figure is a mean of: at least one."""
+Tokens = Annotated[int, msgspec.Meta(ge=1, le=10**12)]
+"""Tokens of all prompts: of none nothing was measured."""
+Length = Annotated[float, msgspec.Meta(gt=0, le=1e15)]
+"""The same, a mean."""
 Groups = Annotated[int, msgspec.Meta(ge=0, le=10**6)]
 """A degree that some tools write as 0 where there is none."""
 Text = Annotated[str, msgspec.Meta(max_length=1000)]
@@ -42,7 +46,7 @@ def each(kind: Any, names: str) -> dict[str, Any]:
 
 
 SERVING = part({
-    **each(Count, "total_input_tokens! total_output_tokens! num_prompts completed"),
+    "total_input_tokens!": Tokens, "total_output_tokens!": Count, **each(Some, "num_prompts completed"),
     **each(Text, "backend endpoint_type model_id"), "max_concurrency": Some, "request_rate": float | Text,
     "tensor_parallel_size": Some | Text,
     "server_info": {"version": Text, **each(Some, "tp_size pp_size"),
@@ -61,8 +65,8 @@ ONE_BATCH = part({
 TRTLLM = part({
     "engine!": each(Text, "model version kv_cache_dtype quantization"),
     "world_info!": {**each(Some, "tp_size pp_size world_size max_batch_size max_num_tokens"), "ep_size": int},
-    "request_info!": {"num_requests!": Count,
-                      **each(Amount, "avg_input_length! avg_output_length! avg_num_concurrent_requests")},
+    "request_info!": {"num_requests!": Some, "avg_input_length!": Length,
+                      **each(Amount, "avg_output_length! avg_num_concurrent_requests")},
     "performance!": each(Amount, "avg_request_latency_ms system_output_throughput_tok_s"),
     "machine": {"name": Text},
     "streaming_metrics": each(Amount, "avg_ttft_ms avg_tpot_ms"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -156,6 +157,8 @@ def thinned(values: Sequence[float], pixels: float, log: bool = True) -> list[fl
 
 SHARES = ("mfu", "mfu_causal", "hfu", "mbu", "prefill_mfu", "decode_mbu", "busy", "bubble_fraction", "goodput")
 """Outputs that people read in per cent."""
+COUNTED = ("tokens", "requests")
+"""What a rate is of, as the names of outputs say."""
 
 
 def scale_of(key: str, values: Array, outputs: Outputs = INFER_OUTPUTS) -> Scale:
@@ -166,7 +169,7 @@ def scale_of(key: str, values: Array, outputs: Outputs = INFER_OUTPUTS) -> Scale
     """
     root = key.split(".")[0]
     row = outputs.get(root) or Output(root, key.replace("_", " "), "", str)
-    meaning, unit = row.meaning.partition(" (of a model that embeds")[0], row.unit
+    meaning, unit = re.sub(r" \(of a model that embeds[^)]*\)", "", row.meaning), row.unit
     if "." in key:
         meaning = f"{meaning}: {key.split('.', 1)[1].replace('_', ' ')}"
     real = values[np.isfinite(values)] if values.dtype.kind == "f" else values.astype(float).reshape(-1)
@@ -185,7 +188,8 @@ def scale_of(key: str, values: Array, outputs: Outputs = INFER_OUTPUTS) -> Scale
         return Scale(f"{meaning} ({word})", factor, log)
     if root in SHARES:
         return Scale(f"{meaning} (%)", 100.0, False, True)
-    word = {"1": ""}.get(unit, unit)
+    counted = next((what for what in COUNTED if unit == "1/s" and what in root), "1")
+    word = "" if unit == "1" else unit.replace("1/s", f"{counted}/s")
     return Scale(f"{meaning} ({word})" if word else meaning, 1.0, log)
 
 

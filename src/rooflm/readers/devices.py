@@ -12,7 +12,7 @@ from rooflm.errors import RooflmError
 from rooflm.readers.own_card import completed
 from rooflm.readers.prices import basis
 from rooflm.readers.provenance import Description, Source, descriptive_fields, source_named
-from rooflm.readers.rows import is_path, own_row, raw_row, resolve, row_label
+from rooflm.readers.rows import base_of, is_path, own_row, raw_row, resolve, row_label
 from rooflm.readers.tables import check_field_name, dataclass_fields, field_value, quantity, require_table
 from rooflm.units import Num, smaller
 
@@ -97,8 +97,8 @@ def default_cluster(device: str) -> str:
     if own := own_row("cluster", device):
         return own
     row = raw_row("gpu", device)[0]
-    if "cluster" not in row and isinstance(row.get("base"), str):
-        return default_cluster(row["base"])
+    if "cluster" not in row and "base" in row:
+        return default_cluster(base_of("gpu", row, row_label("gpu", device)))
     return str(row.get("cluster") or "pcie4-8")
 
 
@@ -115,9 +115,7 @@ def over_base(row: dict[str, Any], label: str) -> dict[str, Any]:
     """
     if "base" not in row:
         return row
-    if not isinstance(row["base"], str):
-        raise RooflmError(f"{label}: base is {row['base']!r}, but it must be the name of a cluster")
-    start = {k: v for k, v in raw_row("cluster", row["base"])[0].items() if k not in NOT_TAKEN}
+    start = {k: v for k, v in raw_row("cluster", base_of("cluster", row, label))[0].items() if k not in NOT_TAKEN}
     own = {k: v for k, v in row.items() if k != "base"}
     tiers = own.get("tiers", [])
     if not isinstance(tiers, list) or not all(isinstance(t, dict) and isinstance(t.get("name"), str) for t in tiers):

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from rooflm.catalogue.hardware import Device
 from rooflm.errors import RooflmError
-from rooflm.readers.rows import names, raw_row, row_label
+from rooflm.readers.rows import base_of, names, raw_row, row_label
 from rooflm.readers.tables import quantity
 
 SHORT = {"memory": ("dram", "size"), "bandwidth": ("dram", "bandwidth")}
@@ -32,6 +32,7 @@ SCALED = ("sms", "l1.size", "l1.bandwidth", "l2.size", "l2.bandwidth")
 """Fields that grow with the peak at one clock."""
 REQUIRED = [f.name for f in fields(Device) if f.default is MISSING and f.name != "name"]
 """Fields without which a row does not load."""
+FIELDS = {f.name for f in fields(Device)}
 NOT_TAKEN = ("aliases", "from", "note", "base", "price", "measured")
 
 
@@ -117,9 +118,8 @@ def completed(row: Mapping[str, Any], label: str) -> tuple[dict[str, Any], str]:
     """
     own = spelled_out(row)
     if "base" in own:
-        base = own.pop("base")
-        if not isinstance(base, str):
-            raise RooflmError(f"{label}: base is {base!r}, but it must be the name of a card")
+        base = base_of("gpu", own, label)
+        own.pop("base")
         start, name = raw_row("gpu", base)
         if isinstance(own.get("peak"), Mapping) and set(own["peak"]) == {"bf16"} and isinstance(row.get("peak"), str):
             own["peak"] = _rescaled(start["peak"], own["peak"]["bf16"], row_label("gpu", base))
@@ -128,6 +128,8 @@ def completed(row: Mapping[str, Any], label: str) -> tuple[dict[str, Any], str]:
         return merged({"kernels_of": name} | taken, own), f"is {name} but for {new}" if new else f"is as {name}"
     if all(name in own for name in REQUIRED):
         return own, ""
+    if len(own) > 1 and not own.keys() & FIELDS and all(isinstance(v, Mapping) for v in own.values()):
+        raise RooflmError(f"{label}: it holds {len(own)} tables ({', '.join(own)}), but a file describes one card")
     missing = [k for k in NEEDED if not _has(own, k)]
     if missing:
         said = "; ".join(f"{k}, {NEEDED[k]}" for k in missing)

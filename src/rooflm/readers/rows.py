@@ -7,7 +7,7 @@ one regular expression, and only the row that is asked for is parsed. This serve
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -42,8 +42,12 @@ _RULES = {
     "Expected": "it must be",
     "Invalid enum value": "it cannot be",
     ", got": ", not",
+    " | null": "",
     "'object'": "a table",
     "'array'": "a list",
+    "'float'": "a number",
+    "'int'": "a whole number",
+    "'str'": "text",
 }
 """What the converter says -> what we say after `FIELD is VALUE, but`."""
 T = TypeVar("T")
@@ -330,6 +334,20 @@ def raw_row(kind: str, name: str) -> tuple[dict[str, Any], str]:
     return _packaged_row(kind, canonical), canonical
 
 
+def base_of(kind: str, row: Mapping[str, Any], label: str) -> str:
+    """The row of the catalogue that a user's file builds on.
+
+    >>> base_of("gpu", {"base": "mine.toml"}, "mine.toml")
+    Traceback (most recent call last):
+    rooflm.errors.RooflmError: mine.toml: base is 'mine.toml', but it must be the name of a card (`rooflm list gpus`)
+    """
+    base = row["base"]
+    if not isinstance(base, str) or is_path(base):
+        what = "card" if kind == "gpu" else kind
+        raise RooflmError(f"{label}: base is {base!r}, but it must be the name of a {what} (`rooflm list {kind}s`)")
+    return base
+
+
 def row_label(kind: str, name: str) -> str:
     """How error messages refer to a row: its file and its name."""
     path = name if is_path(name) else str(_rows(kind)[resolve(kind, name)].path.name)
@@ -352,10 +370,22 @@ def convert(row: dict[str, Any], schema: type[T], label: str) -> T:
     try:
         return structured(row, schema)
     except msgspec.ValidationError as error:
-        message = str(error)
-        at = _AT.search(message)
-        path = at[1] if at else ""
-        rule = (message[: at.start()] if at else message).replace("`", "'")
-        for theirs, ours in _RULES.items():
-            rule = rule.replace(theirs, ours)
-        raise RooflmError(f"{label}: {path or 'the row'}{_value_at(row, path)} {rule}") from error
+        raise RooflmError(f"{label}: {rule_said(error, row, 'the row')}") from error
+
+
+def rule_said(error: msgspec.ValidationError, row: Any, whole: str) -> str:
+    """A converter's error as we say it: field, value and rule. whole: what the row is called, where it names no field.
+
+    >>> try:
+    ...     msgspec.convert({"tp": "two"}, msgspec.defstruct("Row", [("tp", int | None)]))
+    ... except msgspec.ValidationError as error:
+    ...     print(rule_said(error, {"tp": "two"}, "the row"))
+    tp is 'two', but it must be a whole number, not text
+    """
+    message = str(error)
+    at = _AT.search(message)
+    path = at[1] if at else ""
+    rule = (message[: at.start()] if at else message).replace("`", "'")
+    for theirs, ours in _RULES.items():
+        rule = rule.replace(theirs, ours)
+    return f"{path or whole}{_value_at(row, path)} {rule}"

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from rooflm.asked.answers.outputs import INFER_OUTPUTS, TRAIN_OUTPUTS
 from rooflm.errors import RooflmError
 from rooflm.readers import outside
+from rooflm.shown.numbers import text
 from rooflm.shown.version import __version__
 from rooflm.sweep.axes import Axis, column_name, grids, shape_of, size_of
 from rooflm.sweep.files import TEMPORARY, check_target, ensure_space, locked, netcdf_size, write_text, write_whole
@@ -88,10 +89,20 @@ def stream(
         left = [b for b in todo if b not in set(kept)]
         for one, values in spread(job, left, on):
             write_whole(names[one], lambda name, b=one, v=values: write_part(name, suffix, job.axes, b, v))  # type: ignore[misc]
+            refuse_full(target, names[one].stat().st_size / one.points * size_of(job.axes))
             report_block(progress, one)
         write_whole(target, lambda name: JOIN[suffix](name, [(b, names[b]) for b in todo], job.axes))
         shutil.rmtree(folder)
     return Streamed(size_of(job.axes), *(sum(b.points for b in group) for group in (left, kept)))
+
+
+def refuse_full(target: Path, size: float) -> None:
+    """RooflmError where a file of about this many bytes, as one block's points say, is more than what is free on its
+    disk (beside it the parts take as much again)."""
+    free = shutil.disk_usage(target.parent).free
+    if size > free:
+        held = f"but {text(free, 'B')} are free there: name fewer outputs or points"
+        raise RooflmError(f"{str(target)!r} would have about {text(size, 'B')}, {held}")
 
 
 def _needs(suffix: str) -> None:

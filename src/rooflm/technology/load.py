@@ -9,7 +9,7 @@ import msgspec
 
 from rooflm.errors import RooflmError
 from rooflm.readers.own_card import merged
-from rooflm.readers.rows import convert, is_path, raw_row, resolve, row_label
+from rooflm.readers.rows import base_of, convert, is_path, raw_row, resolve, row_label
 from rooflm.readers.tables import check_field_name
 from rooflm.technology.description import AREA, POWER, Budget, Dram, Node, Shares, Style, Technology, Wire
 from rooflm.units import GIB
@@ -98,10 +98,7 @@ def _read(kind: str, name: str, schema: type[T]) -> tuple[T, str]:
     canonical = name if is_path(name) else resolve(kind, name)
     row, label = raw_row(kind, canonical)[0], row_label(kind, canonical)
     if is_path(name) and "base" in row:
-        base = row["base"]
-        if not isinstance(base, str) or is_path(base):
-            raise RooflmError(f"{label}: base is {base!r}, but it must be the name of a {kind} (`rooflm list {kind}s`)")
-        row = merged(raw_row(kind, base)[0], {k: v for k, v in row.items() if k != "base"})
+        row = merged(raw_row(kind, base_of(kind, row, label))[0], {k: v for k, v in row.items() if k != "base"})
         for name in row:
             check_field_name(name, schema.__struct_encode_fields__, f"{label}: the row")
     return convert(row, schema, label), canonical
