@@ -286,8 +286,7 @@ def write_fits(path: Path, rows: Iterable[FitRow], header: str) -> None:
     """Write a calibration file: `header` as comments, then one [[fit]] table a row, defaults left out."""
     rows = dated(path, rows)
     lines = [f"# {line}".rstrip() for line in header.strip().splitlines()]
-    texts = dict.fromkeys(("kernel", "family", "tiles", "note"), "")
-    optional: dict[str, Any] = {**texts, "mape_large": 0.0, "mape_transfer": 0.0, "p10": 0.0, "p90": 0.0}
+    optional = {"kernel": "", "family": "", "note": "", "mape_large": 0.0, "mape_transfer": 0.0, "p10": 0.0, "p90": 0.0}
     for row in rows:
         lines += ["", "[[fit]]"]
         for name in row.__struct_fields__:

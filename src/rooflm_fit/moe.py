@@ -21,7 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rooflm.kernels.constants import ANY, FitRow
-from rooflm.kernels.expert_kernels import tiled
+from rooflm.kernels.expert_kernels import filled
 from rooflm.kernels.moe import MoEConstants, Routing, moe_time, routed
 from rooflm.readers.devices import load_device
 from rooflm.units import Num
@@ -114,7 +114,7 @@ l2: bandwidth of L2 over DRAM's of the cards of a set (geometric mean): a card's
 
 class Table(NamedTuple):
     """Measured rows as arrays; `fold` says in which fit a row is left out, `feed` is the card's bandwidth of L2 over
-    DRAM's, `fixed` as in `moe_time`."""
+    DRAM's."""
 
     tokens: Array
     hidden: Array
@@ -132,7 +132,6 @@ class Table(NamedTuple):
     seconds: Array
     fold: Array
     even: Array
-    fixed: Array
 
     def where(self, mask: NDArray[Any]) -> Table:
         return Table(*(column[mask] for column in self))
@@ -173,15 +172,14 @@ def table(rows: pd.DataFrame, gpu: str, kind: Kind) -> Table:
     tokens, hidden, width, top_k, experts, tp, ep = (
         rows[name].to_numpy(float) for name in ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep")
     )
-    whole = tiled(rows["family"].iloc[0], kind.name, hidden, width / tp, tokens * top_k * ep / experts)
-    hidden, width, fixed = (np.asarray(size + 0.0 * tokens) for size in whole)
+    hidden, on_rank = map(np.asarray, filled(rows["family"].iloc[0], kind.name, hidden, width / tp))
     gate = [0.0 if pair in NOT_GATED else 1.0 for pair in zip(rows["hidden"], rows["inter"], strict=True)]
     one = np.ones(len(rows))
     return Table(
-        tokens, hidden, tp * width, top_k, experts, tp, ep, np.array(gate), peak * one, card.bandwidth * one,
+        tokens, hidden, tp * on_rank, top_k, experts, tp, ep, np.array(gate), peak * one, card.bandwidth * one,
         card.sms * one, card.l2 * one, l2_share([gpu]) * one, rows["time_us"].to_numpy(float) * 1e-6,
         np.array([order[group] % FOLDS for group in groups], float),
-        np.asarray(rows["distribution"] == "balanced", dtype=float), fixed,
+        np.asarray(rows["distribution"] == "balanced", dtype=float),
     )  # fmt: skip
 
 
@@ -216,8 +214,7 @@ def predict(rows: Table, kind: Kind, constants: Mapping[str, float]) -> Array:
             rows.tokens, rows.hidden, rows.width / rows.tp, routing, top_k=rows.top_k, experts=rows.experts, ep=rows.ep,
             gated=rows.gated, peak=rows.peak, bandwidth=rows.bandwidth, sms=rows.sms,
             fetched=1.0 - L2_SAVES * hot_share(held, rows.l2, constants.get(WARM, 0.0)),
-            weight_bytes=kind.weight_bytes, act_bytes=kind.act_bytes,
-            fixed=rows.fixed if rows.fixed.any() else 0.0, cache=rows.l2, c=MoEConstants(**kernel).on(rows.feed),
+            weight_bytes=kind.weight_bytes, act_bytes=kind.act_bytes, c=MoEConstants(**kernel).on(rows.feed),
         )
     )  # fmt: skip
 
@@ -312,8 +309,7 @@ def fit_all(data: pd.DataFrame) -> list[FitRow]:
 def pooled(engine: str, dtype: str, kernel: str, parts: Mapping[str, Table]) -> FitRow:
     """The set of all cards, of an engine's usual kernels."""
     names = {"gpu": ANY, "architecture": ANY, "engine": engine, "dtype": KINDS[dtype].name, "kernel": kernel}
-    free = {gpu: t._replace(fixed=0.0 * t.fixed) for gpu, t in parts.items()}  # of no family where it is read
-    return _set(names, free, KINDS[dtype], {})
+    return _set(names, parts, KINDS[dtype], {})
 
 
 def _set(names: Mapping[str, str], parts: Mapping[str, Table], kind: Kind, odd: Mapping[str, Table]) -> FitRow:

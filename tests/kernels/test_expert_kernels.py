@@ -7,7 +7,7 @@ from tables import load_constants
 
 import rooflm
 from rooflm.errors import RooflmError
-from rooflm.kernels.expert_kernels import choices, tiled
+from rooflm.kernels.expert_kernels import choices, filled
 from rooflm.kernels.moe import MoEConstants
 
 
@@ -147,7 +147,7 @@ def test_an_old_release_starts_them_as_the_engine_was_measured() -> None:
 )
 def test_weights_are_filled_up_to_whole_tiles(family: str, dtype: str, sizes: tuple[int, int]) -> None:
     """gpt-oss' 2,880 x 2,880 on eight ranks."""
-    assert tiled(family, dtype, 2880, 360, 8.0)[:2] == sizes
+    assert filled(family, dtype, 2880, 360) == sizes
 
 
 def test_releases_before_flashinfers_experts_run_tritons() -> None:

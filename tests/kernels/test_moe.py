@@ -11,7 +11,6 @@ from tables import load_constants
 from rooflm import infer
 from rooflm.graph.ops import distinct_experts, occupied, popularity
 from rooflm.kernels.constants import entries_of, typed
-from rooflm.kernels.expert_kernels import tiled
 from rooflm.kernels.moe import (
     MoEConstants,
     Routing,
@@ -200,36 +199,6 @@ def test_measured_kernels(engine: str, tokens: int, tp: int, measured: float) ->
     routing, warm = balanced(tokens, 8, 128), {"trtllm": 0.5429, "vllm": 0.5047}[engine]  # as fitted with them
     time = seconds(tokens, tp=tp, c=c, routing=routing, fetched=fetched(float(routing.experts), tp, warm))
     assert float(time) == pytest.approx(measured, rel=0.25)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("engine", "dtype", "model", "ep", "tokens", "measured"),
-    # aiconfigurator 095f58a, B200, FlashInfer's kernels, balanced (hidden, width, top k, experts): 8, 16, 128, 256 rows
-    [
-        ("vllm", "bf16", (6144, 16384, 2, 8), 1, (32, 64, 512, 1024), (675, 1218, 1250, 2358)),
-        ("sglang", "fp8_block", (6144, 2048, 8, 256), 1, (256, 512, 4096, 8192), (1452, 1836, 2808, 5486)),
-        ("sglang", "fp8_block", (6144, 2048, 8, 256), 4, (256, 512, 4096, 8192), (408, 432, 898, 1746)),
-        ("vllm", "fp8", (6144, 2048, 8, 256), 1, (256, 512, 4096, 8192), (1375, 1546, 1827, 2943)),
-    ],
-)
-def test_kernels_that_size_their_tiles_by_the_mean_leap_where_an_expert_takes_two(
-    engine: str,
-    dtype: str,
-    model: tuple[int, ...],
-    ep: int,
-    tokens: tuple[int, ...],
-    measured: tuple[float, ...],
-) -> None:
-    hidden, wide, top_k, experts = model
-    c = typed(MoEConstants, usual("b200-sxm-180gb", "blackwell", engine, dtype, ep > 1).row)
-    weight, act, peak = (2, 2, 2250e12) if dtype == "bf16" else (1, 1, 4500e12)
-    many = np.array(tokens, float)
-    h, n, fixed = tiled("trtllm", dtype, hidden, wide, many * top_k * ep / experts)
-    time = moe_time(
-        many, h, n, balanced(many, top_k, experts, ep), top_k=top_k, experts=experts, ep=ep, peak=peak, fixed=fixed,
-        bandwidth=7.7e12, sms=148, weight_bytes=weight, act_bytes=act, c=c.on(2.47), cache=126e6,
-    )  # fmt: skip
-    np.testing.assert_allclose(np.asarray(time) * 1e6, measured, rtol=0.15)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8", "fp8_block", "nvfp4", "mxfp4", "int4_wo"])

@@ -57,21 +57,19 @@ def test_long_attention_does_not_beat_the_peak_of_slow_integers(gpu: str) -> Non
 @pytest.mark.parametrize("engine", CURRENT)
 @pytest.mark.parametrize(("model", "tp"), MODELS)
 def test_the_next_generation_is_never_slower_at_the_same_format(engine: str, model: str, tp: int) -> None:
-    """But for DeepSeek's products of few rows in SGLang, which are in its attention: DeepGEMM's, which it takes by
-    default, were measured at 14 us and more on Blackwell where they take 5 to 8 on Hopper (docs/decisions/0261)."""
+    """But for DeepSeek's products of few rows in SGLang: DeepGEMM's, which it takes by default, were measured at 14 us
+    and more on Blackwell where they take 5 to 8 on Hopper (docs/decisions/0261)."""
     formats = {"gpt-oss-120b": ("mxfp4",), "deepseek-v3": ("fp8-block",)}.get(model, ("bf16", "fp8"))
     few_rows = (engine, model) == ("sglang", "deepseek-v3")
-    apart = np.array([1.0, 1.0, 0.0, 0.0] if few_rows else [0.0] * 4)[:, None]
+    slack = np.array([1.15, 1.08, 1.0, 1.0] if few_rows else [1.0] * 4)[:, None] + 1e-9
     asked: Any = {"tp": tp, "engine": engine, "batch": [1, 4, 32, 256], "prompt": [1024, 8192], "output": 256}
     for quant in formats:
         gpus = {gpu for pair in GENERATIONS for gpu in pair}
-        figures = ["tpot_s", "ttft_s", "decode_parts_s"]
-        at = {gpu: rooflm.infer(model, gpu=gpu, quant=quant, outputs=figures, **asked) for gpu in gpus}
-        counted = {gpu: (e["tpot_s"] - apart * e["decode_parts_s.attention"]).values for gpu, e in at.items()}
+        at = {gpu: rooflm.infer(model, gpu=gpu, quant=quant, outputs=["tpot_s", "ttft_s"], **asked) for gpu in gpus}
         for older, newer in GENERATIONS:
             if quant.startswith("fp8") and "fp8" not in load_device(older).peak:
                 continue  # another format there
-            assert (counted[newer] <= (1 + 1e-9) * counted[older]).all(), (older, newer, quant)
+            assert (at[newer]["tpot_s"].values <= slack * at[older]["tpot_s"].values).all(), (older, newer, quant)
             assert (at[newer]["ttft_s"].values <= (1 + 1e-9) * at[older]["ttft_s"].values).all(), (older, newer, quant)
 
 

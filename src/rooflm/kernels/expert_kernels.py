@@ -24,7 +24,7 @@ from rooflm.kernels.constants import DTYPE_KIN, Entry, entries_of, read, text_of
 from rooflm.kernels.derating import beside_units, card_file, derating
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, setting
-from rooflm.kernels.moe import MoEConstants, largest_of, moe_time, pieces, routed, tile_rows, usual
+from rooflm.kernels.moe import MoEConstants, largest_of, moe_time, pieces, routed, usual
 from rooflm.kernels.products import among, brain_time, by_groups, taken, vector_time
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
@@ -43,7 +43,7 @@ class Families(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared: set[str]
     routing: set[str]
     python: set[str]
-    tiles: dict[str, tuple[float, float, float]]
+    filled: dict[str, tuple[float, float]]
 
 
 @cache
@@ -147,15 +147,14 @@ def _read(entries: list[Entry], here: list[Entry], launched: bool = False) -> tu
     return tuple(map(choice, entries))
 
 
-def tiled(family: str, dtype: str, hidden: Num, width: Num, mean: Num) -> tuple[Num, Num, Num]:
-    """Hidden values and columns of an expert on a rank as a family of kernels stores it in whole tiles, the rest zeros,
-    and its `tile_rows`; data/calibration/experts.toml.
+def filled(family: str, dtype: str, hidden: Num, width: Num) -> tuple[Num, Num]:
+    """Sizes of an expert on a rank as a family of kernels stores it: whole tiles, the rest zeros (experts.toml).
 
-    >>> tiled("marlin", "mxfp4", 2880, 360, 64.0), tiled("trtllm", "nvfp4", 2880, 192, 64.0)
-    ((3072.0, 384.0, 0.0), (2880.0, 256.0, 32.0))
+    >>> filled("marlin", "mxfp4", 2880, 360), filled("cutlass", "fp8", 2880, 360)
+    ((3072.0, 384.0), (2880.0, 360.0))
     """
-    h, w, most = families().tiles.get(f"{family} {dtype}", (1.0, 1.0, 0.0))
-    return ceil(hidden / h) * h, ceil(width / w) * w, tile_rows(mean, most) if most else 0.0
+    rows, columns = families().filled.get(f"{family} {dtype}", (1.0, 1.0))
+    return ceil(hidden / rows) * rows, ceil(width / columns) * columns
 
 
 def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...]:
@@ -208,15 +207,13 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     call = partial(moe_time, routing=routing, top_k=pick(apart, 0.0, top_k), experts=experts, ep=ep, gated=gated,
                    weight_bytes=op.widths[0], bandwidth=r.dram, sms=device.sms,
                    least=pick(op.widths[0] < 2, smaller(tokens, k.expert_tile), 0.0),
-                   value_bytes=k.expert_values, cache=device.l2.size)  # fmt: skip
+                   value_bytes=k.expert_values)  # fmt: skip
     best = {
         parallel: reduce(smaller, [
-            call(arrived, h, n, fixed=pick(apart, 0.0, fixed if w.gpu in kernel.cards else 0.0),
-                 peak=r.peak[at], act_bytes=act,
+            call(arrived, *filled(kernel.family, kernel.dtype, hidden, width), peak=r.peak[at], act_bytes=act,
                  c=_on(kernel, w, s).on(r.l2 / r.dram, tuned))
             + pick(not kernel.tiles or (w.gpu in kernel.cards and among(experts, width, kernel.tiles)), 0.0, np.inf)
             for kernel in candidates
-            for h, n, fixed in [tiled(kernel.family, kernel.dtype, hidden, width, arrived * top_k / local)]
             for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
         ])
         for parallel, candidates in kernels.items()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rooflm.graph.ops import distinct_experts
 from rooflm.kernels.blend import filling_soon, smooth_max
 from rooflm.kernels.constants import LEVELS, Match, lookup
-from rooflm.units import Num, ceil, common_shape, expm1, is_plain, larger, pick, smaller, sqrt
+from rooflm.units import Num, ceil, common_shape, expm1, larger, pick, smaller, sqrt
 
 TILE_M = np.array([16.0, 64.0, 128.0, 16.0, 64.0, 128.0])
 TILE_N = np.array([64.0, 64.0, 64.0, 256.0, 256.0, 256.0])
@@ -109,21 +109,10 @@ def pieces(rows: Num, tile: Num, spread: Num) -> Num:
     return pick(spread > 0, 1.0 + x + 0.5 * (1.0 - 1.0 / tile) * expm1(-x), ceil(rows / tile))
 
 
-def tile_rows(mean: Num, most: Num) -> Num:
-    """Rows of a tile of kernels that size it by all that tokens choose over the experts held here: the power of two
-    below it, 8 to half of the largest, `most` (FlashInfer, trtllm_fused_moe_kernel_launcher.cu: selectDefaultTileN).
-    Without other ranks an expert of more than eight rows hence takes two tiles.
-
-    >>> [float(tile_rows(rows, 128.0)) for rows in (1.0, 8.0, 16.0, 17.0, 128.0, 512.0)]
-    [8.0, 8.0, 8.0, 16.0, 64.0, 64.0]
-    """
-    return smaller(larger(0.5 * 2.0 ** ceil(np.log2(larger(mean, 1.0))), 8.0), 0.5 * most)
-
-
 def grouped_gemm_time(
     routing: Routing, n: Num, k: Num,
     *, weight_bytes: Num, act_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: MoEConstants, fetched: Num = 1.0,
-    least: Num = 0.0, fixed: Num = 0.0, cache: Num = np.inf,
+    least: Num = 0.0,
 ) -> NDArray[Any]:  # fmt: skip
     """Seconds of grouped GEMMs, [rows, k] x [experts, k, n], each with the best tile of the candidates.
 
@@ -133,24 +122,17 @@ def grouped_gemm_time(
 
     with a, w bytes an element of activations and weights; bm of at least `least` rows; `fetched` the share of the
     weights' bytes that device memory serves (1 but in a benchmark that repeats, whose weights stay in L2 in part).
-    Tiles of `fixed` rows (0: the best) are 128 columns wide; each further one of an expert reads its weights again, of
-    which L2 no longer holds x² / (1 + x²), x = n k w / cache (its bytes; fits 27 to 80 % of Mixtral's and Llama 4's).
     Source: tile and wave quantisation as in NVIDIA's "Matrix multiplication background" user guide; one SM's limited
     bandwidth is what few, wide experts meet (down projection: 32 tiles on 132 SMs)."""
-    sizes = n, k, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, least, fixed, cache
-    rank = len(common_shape((*routing, *sizes, *c)))
-    high, wide = (tile.reshape(-1, *(1,) * rank) for tile in (TILE_M, TILE_N))
-    told = fixed > 0
-    bm, bn = pick(told, fixed + 0.0 * high[:1], np.maximum(high, least)), pick(told, 128.0, wide)
+    rank = len(common_shape((*routing, n, k, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, least, *c)))
+    bm, bn = (tile.reshape(-1, *(1,) * rank) for tile in (TILE_M, TILE_N))
+    bm = np.maximum(bm, least)
     each = routing.rows / larger(routing.experts, 1e-12)
-    rows = np.asarray(pieces(each, bm, routing.spread))
-    tiles = routing.experts * ceil(n / bn) * rows
-    lost = 0.0 if is_plain(fixed, 0.0) else 1.0 / (1.0 + (cache / larger(n * k * weight_bytes, 1.0)) ** 2)
-    again = pick(told, 1.0 + (rows[0] - 1.0) * lost, 1.0)
+    tiles = routing.experts * ceil(n / bn) * pieces(each, bm, routing.spread)
     compute = bm * bn * (2.0 * sms * k / (c.eff_c * peak))
     memory = (bm * act_bytes + bn * weight_bytes) * (k * sms / (c.c_sm * bandwidth))
     on_sm = np.min(pieces(tiles, sms, routing.spread) * (larger(compute, memory) + c.wave), axis=0)
-    moved = routing.experts * n * k * weight_bytes * (fetched * again) + routing.rows * (k * act_bytes + n * 2.0)
+    moved = routing.experts * n * k * weight_bytes * fetched + routing.rows * (k * act_bytes + n * 2.0)
     dram = moved / (c.eff_m * bandwidth)
     return np.asarray(smooth_max(JOINED, on_sm, dram + filling_soon(dram, c.ramp)))
 
@@ -165,14 +147,13 @@ def moe_time(
     tokens: Num, hidden: Num, width: Num, routing: Routing,
     *, top_k: Num, experts: Num, peak: Num, bandwidth: Num, sms: Num, c: MoEConstants, ep: Num = 1, gated: Num = 1.0,
     weight_bytes: Num = 2.0, act_bytes: Num = 2.0, fetched: Num = 1.0, value_bytes: Num = 2.0, least: Num = 0.0,
-    fixed: Num = 0.0, cache: Num = np.inf,
 ) -> Num:  # fmt: skip
     """Seconds of a layer's expert kernels on the busiest rank, without communication. Zero for zero tokens.
 
     tokens: of all ranks of the group; width: of an expert on the rank; gated: 1 for gate and up projections, 0 for one;
     peak, bandwidth, sms: dense FLOP/s of the dtype, DRAM B/s, SMs; weight_bytes, act_bytes: bytes an element in the
     GEMMs, scales included; fetched: as in `grouped_gemm_time` (only fits of warm benchmarks give it);
-    value_bytes: of a value that passes move; fixed: as of `tile_rows`; cache: bytes of L2.
+    value_bytes: of a value that passes move.
 
         t = start + expert · E/ep + GEMM(gate-up) + GEMM(down) + passes / (eff_pass BW)
         passes = rows' (2 h + (2 + gated) w) value_bytes + T h 4 B,   rows' = rows + stray (T k - rows)
@@ -187,12 +168,12 @@ def moe_time(
     311
     """
     matrices = 2.0 + gated
-    sizes = width, hidden, matrices, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, least, fixed, cache
+    sizes = width, hidden, matrices, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, least
     rank = len(common_shape((*routing, *sizes, *c)))
     n, k = _stack((1.0 + gated) * width, hidden, rank), _stack(hidden, width, rank)
     gemms = grouped_gemm_time(
         routing, n, k, fetched=fetched, weight_bytes=weight_bytes, act_bytes=act_bytes, peak=peak, bandwidth=bandwidth,
-        sms=sms, c=c, least=least, fixed=fixed, cache=cache,
+        sms=sms, c=c, least=least,
     ).sum(axis=0)  # fmt: skip
     rows = routing.rows + c.stray * larger(tokens * top_k - routing.rows, 0.0)
     passes = rows * (2.0 * hidden + matrices * width) * value_bytes + tokens * hidden * 4.0
