@@ -78,12 +78,12 @@ def test_so_do_engines_without_any_graph() -> None:
 
 def test_a_decoding_pass_that_no_graph_holds_is_launched_from_python() -> None:
     """Steps of DeepSeek-V2-Lite without graphs took 25 to 31 ms (SGLang's pull request 1401 and issue 1369); a launch,
-    fitted to prompts of 2026, makes them 12 % longer than that."""
+    fitted to prompts of 2026, makes them 13 % longer than that."""
     held, more = (infer("deepseek-r1", gpu="h200", tp=8, batch=n, prompt=200, engine="sglang") for n in (512, 520))
     assert 1.2 * float(held.tpot) < float(more.tpot) < 2.5 * float(held.tpot)
     small = infer("deepseek-v2-lite", gpu="a100", batch=2, prompt=128, output=8, engine="sglang",
                   sets={"engine.graphed_sequences": 1})  # fmt: skip
-    assert 0.025 < float(small.tpot) < 0.035
+    assert 0.025 < float(small.tpot) < 1.13 * 0.031
     dear = {"engine.eager_experts": 1e-3}  # what kernels of experts cost in passes with prompts
     assert infer("deepseek-r1", gpu="h200", tp=8, batch=520, prompt=200, engine="sglang", sets=dear).tpot == more.tpot
     alike = [infer("deepseek-r1", gpu="h200", tp=8, batch=n, prompt=200, engine="trtllm") for n in (512, 520)]
