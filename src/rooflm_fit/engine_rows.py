@@ -51,8 +51,8 @@ def stated(text: str, section: str) -> frozenset[str]:
 def held(engine: str) -> frozenset[str]:
     """Fields that an engine's row states.
 
-    >>> sorted(held("mlx") & {"step", "queue"})
-    ['queue', 'step']
+    >>> sorted(held("mlx") & {"step", "head_rows"})
+    ['head_rows', 'step']
     """
     return stated(file_of(engine).read_text(encoding="utf-8"), engine)
 
