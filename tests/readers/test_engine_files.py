@@ -43,11 +43,23 @@ def test_a_file_on_a_base_gives_the_bases_answer(tmp_path: Path, base: str, more
     assert serve(**load, engine=name).values()["ttft_s"] == serve(**load, engine=base).values()["ttft_s"]
 
 
+def test_a_row_is_its_base_without_some_constants(tmp_path: Path) -> None:
+    every = sorted({*ABOUT} - {"version", "date", "phase", "measured_as", "family"})
+    plain = load_engine(own(tmp_path, f'base = "vllm"\nwithout = "{", ".join(every)}"'))
+    assert all(plain.value(name) == Engine("").value(name) for name in every)
+    mine = load_engine(own(tmp_path, 'base = "vllm"\nwithout = "overlap, eager"\neager = "9 us"'))
+    assert (mine.host.overlap, mine.host.waits, mine.host.eager) == (False, "", 9e-6)
+    assert mine.host.step == load_engine("vllm").host.step
+    with pytest.raises(RooflmError, match=r"without has the unknown field 'overlp': did you mean 'overlap'"):
+        load_engine(own(tmp_path, 'base = "vllm"\nwithout = "overlp"'))
+
+
 def test_an_answer_says_what_a_file_of_ones_own_stands_on(tmp_path: Path) -> None:
     said = {
         'base = "vllm"\nstep = "0.5 ms"\n[server]\nmax_sequences = 8': "mine is vllm but for step, "
         "server.max_sequences (constants and error bands of vllm)",
         'base = "vllm"': "mine is as vllm",
+        'base = "vllm"\nwithout = "overlap"': "mine is vllm but for overlap (constants and error bands of vllm)",
         'step = "0.5 ms"': "mine has no base: all but step are defaults, fitted to no engine",
     }
     for text, expected in said.items():

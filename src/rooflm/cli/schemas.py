@@ -151,6 +151,7 @@ def engine() -> Schema:
     factors = {"type": "object", "additionalProperties": NUMBERS}
     own: dict[str, Schema] = {
         "base": {"description": "an engine from which all else is taken", **TEXT},
+        "without": {"description": "its constants that are not taken, but are as by default, with commas", **TEXT},
         **{name: value(about) for name, about in ABOUT.items()},
         "server": table(described(ServerOptions)), "command": table(described(Command)),
         "cards": {"description": "card -> field -> factor", **factors},

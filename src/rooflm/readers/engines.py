@@ -35,10 +35,12 @@ class Row(NamedTuple):
 
 
 class EngineDescription(Description):
-    """What a row holds besides the constants. base: the row that it builds on; usual: the default engine of its phase;
-    cards: factors on constants per card; fitted: errors of its fit in per cent, for people."""
+    """What a row holds besides the constants. base: the row that it builds on; without: of whose constants it has the
+    defaults, with commas; usual: the default engine of its phase; cards: factors on constants per card; fitted: errors
+    of its fit in per cent, for people."""
 
     base: str | None = None
+    without: str = ""
     server: dict[str, Any] = msgspec.field(default_factory=dict)
     command: dict[str, Any] = msgspec.field(default_factory=dict)
     usual: bool = False
@@ -51,6 +53,8 @@ ABOUT: dict[str, About] = {
     for name, place in PLACES.items() if name not in ("server", "command", "residuals")
 }  # fmt: skip
 """Constant by its own name -> what is known of it."""
+PLAIN = Engine("")
+"""An engine all of whose constants are defaults."""
 
 
 def load_engine(name: str, gpu: str = "", generation: str = "") -> Engine:
@@ -126,7 +130,7 @@ def stands_on(path: str) -> str:
     raw, name = raw_row("engine", path)
     about, own = descriptive_fields(raw, row_label("engine", path), EngineDescription)
     tables = {"server": about.server, "command": about.command, "cards": about.cards}
-    new = [*own, *(f"{table}.{key}" for table, keys in tables.items() for key in keys)]
+    new = [*own, *listed(about.without), *(f"{table}.{key}" for table, keys in tables.items() for key in keys)]
     said = ", ".join(new) if len(new) <= 6 else f"{len(new)} fields"
     if not about.base:
         return f"{name} has no base: all but {said} are defaults, fitted to no engine"
@@ -145,6 +149,9 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     raw, canonical = raw_row("engine", name)
     label = row_label("engine", name)
     about, own = descriptive_fields(raw, label, EngineDescription)
+    for field in listed(about.without):
+        check_field_name(field, ABOUT, f"{label}: without")
+    own = {field: PLAIN.value(field) for field in listed(about.without)} | own
     base = row_of(about.base, (*above, name)) if about.base else Row(Engine(canonical), {})
     values = _constants(own, label)
     widths = [w.strip() for w in str(values.get("caches", "")).split(",") if w]
