@@ -11,7 +11,7 @@ from typing import Any
 
 from rooflm.catalogue.fields import flag, number, part, share, si, text, word
 from rooflm.shown.records import cluster_line, device_line
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4")
 """Names of compute data types, the keys of `Device.peak`."""
@@ -66,6 +66,11 @@ class Derating:
     watts: float = number(0.0, "W a TFLOP/s of 16 bits at which compute holds (0: at any)")
     sm_stream: float = number(float("inf"), "most bytes of device memory a clock that an SM takes", "bytes", above=True)
     lent: bool = flag(False, "of another generation of its family: kernels' tiles are its own, and lose what they do")
+
+    @property
+    def fitted(self) -> bool:
+        """Whether `compute` is a share of the peak that products of the card were fitted to, beside their tiles."""
+        return not (is_plain(self.compute, 1.0) or self.lent)
 
 
 @dataclass(frozen=True)

@@ -155,10 +155,10 @@ def unfitted(engine: Engine) -> Engine:
 def prompt_factor(engine: Engine, device: Device) -> Num:
     """Factor on the kernels of a pass with prompts, prompt^`drawn`: full tiles draw all the power that a card may take
     and clocks fall, less where there are more W to what half of the FLOP/s that kernels reach draws than on H100, and
-    more where fewer: the W a FLOP/s of the generation's products in training, of H100's where it has none."""
+    more where fewer: the W a FLOP/s of the generation's products in training, of H100's where it has none ("other")."""
     reached = device.half_peak * derating(device, engine.runs, engine.kernels.sums).compute / held(device)
     watts = table()["power"]
-    hot = drawn(watts.get(device.kernel_generation, watts["hopper"]), device.tdp, reached / 2)
+    hot = drawn(watts.get(device.kernel_generation, watts["other"]), device.tdp, reached / 2)
     return engine.factors.prompt ** pick(engine.factors.prompt > 1, hot, 1.0)
 
 

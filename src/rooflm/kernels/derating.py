@@ -15,7 +15,7 @@ from rooflm.catalogue.hardware import Derating, Device
 from rooflm.errors import RooflmError
 from rooflm.kernels.blend import smooth_max
 from rooflm.kernels.constants import ANY, lookup, read, text_of
-from rooflm.units import Num, is_plain, larger, smaller
+from rooflm.units import Num, larger, smaller
 
 ROWS = 292.0
 """Rows of a product that fill the card with tiles of poor kernels: more take no longer until usual kernels do."""
@@ -149,8 +149,7 @@ def matrix_share(device: Device, generation: str = "") -> Num:
 def small_units(device: Device, reached: Derating, generation: str = "") -> Num:
     """`matrix_share`, at most 1: what kernels lose beside their products takes so much less of them. 1 where the share
     of the peak that the card reaches was fitted beside another generation's tiles, and holds that."""
-    fitted = not (is_plain(reached.compute, 1.0) or reached.lent)
-    return 1.0 if fitted else smaller(1.0, matrix_share(device, generation))
+    return 1.0 if reached.fitted else smaller(1.0, matrix_share(device, generation))
 
 
 def beside_units(device: Device, reached: Derating, share: Num, generation: str) -> Num:
@@ -158,8 +157,7 @@ def beside_units(device: Device, reached: Derating, share: Num, generation: str)
     what they lose beside their products takes as long whatever the matrix units. The share that was fitted to products
     of a card (`reached`) holds what these gained by it."""
     units = smaller(1.0, matrix_share(device, generation))
-    fitted = not (is_plain(reached.compute, 1.0) or reached.lent)
-    own = reach(device.kernel_generation)[0] if fitted else 1.0
+    own = reach(device.kernel_generation)[0] if reached.fitted else 1.0
     gained = own + smaller(1.0, matrix_share(device)) * (1.0 - own)
     return gained / (smaller(share, 1.0) + units * (1.0 - smaller(share, 1.0)))
 

@@ -128,7 +128,7 @@ def _elsewhere(dtype: str, w: Where, s: Scenario, r: Rates, reached: Derating) -
         return 1.0, 1.0, 0.0
     alone = dtype == w.quant and row.dtype.endswith("_wo") and r.dtype["quant"] in ("bf16", "fp16")
     share = warp_share(s.cluster.device) if alone and row.architecture != w.generation else 1.0
-    if not is_plain(reached.compute, 1.0) and not reached.lent:
+    if reached.fitted:
         return share, 1.0, 0.0
     rows = card_file().rows.get(w.generation, 0.0) if dtype in s.engine.kernels.padded.split() else 0.0
     return share, small_units(s.cluster.device, reached, row.architecture), rows

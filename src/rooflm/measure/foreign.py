@@ -41,7 +41,8 @@ def read_foreign(path: str) -> list[Cells]:
         if found:
             parts = (typed(record, known.schema, path) for record in found[:MOST])
             rows = [row for part in parts for row in known.rows(partial(field_at, part))]
-            rows = [{"source": known.name, **row} for row in rows if float(row["value"]) > 0]
+            said = cells(source=known.name, engine=known.engine)
+            rows = [said | row for row in rows if float(row["value"]) > 0]
             if not rows:
                 raise RooflmError(f"{path}: it holds no time or rate above 0")
             return rows
@@ -209,7 +210,7 @@ def printed(text: str) -> list[dict[str, str]]:
 
 def one_batch(at: Field) -> Iterator[Cells]:
     """SGLang's `bench_one_batch`: a batch as it stands."""
-    run = cells(batch=at("batch_size"), prompt=at("input_len"), output=at("output_len"), engine=engine_named("sglang"))
+    run = cells(batch=at("batch_size"), prompt=at("input_len"), output=at("output_len"))
     yield from rows_of(run, {"ttft": (at("prefill_latency"), "s"), "tpot": (at("median_decode_latency"), "s"),
                              "latency_s": (at("total_latency"), "s")})  # fmt: skip
 
@@ -233,7 +234,7 @@ def trtllm(at: Field) -> Iterator[Cells]:
     """`trtllm-bench`'s report: requests as many at a time as were seen."""
     requests, groups = at("request_info.num_requests"), at("world_info.ep_size") or 0
     run = cells(
-        model=at("engine.model"), engine=engine_named("trtllm"), release=at("engine.version"),
+        model=at("engine.model"), release=at("engine.version"),
         gpu=device_named(at("machine.name")), tp=at("world_info.tp_size"), pp=at("world_info.pp_size"),
         ep=groups if groups > 1 else None, gpus=at("world_info.world_size"),
         quant=scheme_named(at("engine.quantization"), at("engine.kv_cache_dtype")),
@@ -319,7 +320,7 @@ def aiperf(at: Field) -> Iterator[Cells]:
 def llama_bench(at: Field) -> Iterator[Cells]:
     """llama-bench: prompts and generation apart; a generation after an empty cache has half of itself before it."""
     name = (at("model_filename") or "").rsplit("/", 1)[-1].removesuffix(".gguf") or at("model_type")
-    common = {"model": name, "engine": engine_named("llama.cpp"), "batch": 1}
+    common = {"model": name, "batch": 1}
     prompt, output, rate = at("n_prompt"), at("n_gen"), at("avg_ts")
     if rate > 0 and prompt and not output:
         yield from rows_of(cells(**common, prompt=prompt, output=1), {"ttft": (prompt / rate, "s")})
@@ -335,7 +336,7 @@ def optimum(at: Field) -> Iterator[Cells]:
     asked = "config.scenario.generate_kwargs"
     output = at(f"{asked}.max_new_tokens") or at(f"{asked}.min_new_tokens") or 1
     run = cells(model=at("config.backend.model"), quant=DTYPES.get(at("config.backend.torch_dtype") or ""),
-                engine=engine_named("hf-eager"), batch=at("config.scenario.input_shapes.batch_size"),
+                batch=at("config.scenario.input_shapes.batch_size"),
                 prompt=at("config.scenario.input_shapes.sequence_length"), output=output)  # fmt: skip
     prefill, step, decode = (
         first(at, f"report.{phase}.latency.p50", f"report.{phase}.latency.mean")
@@ -393,13 +394,15 @@ def mlperf(at: Field) -> Iterator[Cells]:
 
 
 class Format(NamedTuple):
-    """A format: the tool's name, how a file is told by fields that it alone has, its schema, and its rows."""
+    """A format: the tool's name, how a file is told by fields that it alone has, its schema, its rows, how its text is
+    cut into records, and the engine that the tool runs (none: the file says which)."""
 
     name: str
     marks: tuple[str, ...]
     schema: Any
     rows: Callable[[Field], Iterator[Cells]]
     split: Callable[[str], list[Any]] = records
+    engine: str = ""
 
     def mark(self, record: Any) -> bool:
         """True for a record that holds every mark."""
@@ -409,13 +412,13 @@ class Format(NamedTuple):
 FORMATS = (
     Format("vllm bench", ("total_input_tokens", "total_output_tokens"), schemas.SERVING, serving),
     Format("vllm bench", ("total_input_tokens", "total_output_tokens"), schemas.SERVING, serving, printed),
-    Format("sglang", ("prefill_latency", "input_len"), schemas.ONE_BATCH, one_batch),
-    Format("trtllm-bench", ("world_info", "request_info"), schemas.TRTLLM, trtllm),
+    Format("sglang", ("prefill_latency", "input_len"), schemas.ONE_BATCH, one_batch, engine="sglang"),
+    Format("trtllm-bench", ("world_info", "request_info"), schemas.TRTLLM, trtllm, engine="trtllm"),
     Format("guidellm", ("benchmarks",), schemas.GUIDE, guide),
-    Format("optimum-benchmark", ("config", "report"), schemas.OPTIMUM, optimum),
+    Format("optimum-benchmark", ("config", "report"), schemas.OPTIMUM, optimum, engine="hf-eager"),
     Format("aiperf", ("time_to_first_token",), schemas.AIPERF, aiperf),
     Format("aiperf", ("records",), schemas.AIPERF_NESTED, aiperf),
-    Format("llama-bench", ("avg_ts",), schemas.LLAMA_BENCH, llama_bench),
+    Format("llama-bench", ("avg_ts",), schemas.LLAMA_BENCH, llama_bench, engine="llama.cpp"),
     Format("inferencex", ("hw", "conc", "framework"), schemas.INFERENCEX, inferencex),
     Format("mlperf", ("scenario",), schemas.MLPERF, mlperf, summary),
 )
