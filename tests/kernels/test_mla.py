@@ -229,8 +229,8 @@ def test_aiters_kernel_on_instinct_takes_what_its_pull_requests_print(
     """The same in each engine, whose library it is."""
     device = load_device(card)
     at = Where(card, device.kernel_generation, "vllm", "fp8_block", "bf16")
-    (c,) = in_graphs("mla", MlaDecodeConstants, at, "fp8" if kv_bytes == 1 else "bf16", "mla-decode")
-    assert in_graphs("mla", MlaDecodeConstants, at._replace(kernels="sglang"), "fp8", "mla-decode") == (c,)
+    (c,) = in_graphs(at, "fp8" if kv_bytes == 1 else "bf16", "mla-decode")
+    assert in_graphs(at._replace(kernels="sglang"), "fp8", "mla-decode") == (c,)
     reached = derating(device)
     t = mla_decode_time(
         batch, keys, heads, kv_bytes=kv_bytes, peak=device.peak["bf16"] * reached.compute, sms=device.sms,
@@ -246,7 +246,7 @@ def test_a_card_without_tables_takes_no_eager_table_for_a_kernel_in_graphs() -> 
     assert typed(MlaDecodeConstants, own).launch_s > 40e-6
     for engine in ("vllm", "sglang"):
         at = Where("mi250-gcd", "cdna2", engine, "fp8_block", "bf16")
-        found = in_graphs("mla", MlaDecodeConstants, at, "bf16", "mla-decode")
+        found = in_graphs(at, "bf16", "mla-decode")
         assert found and all(c.launch_s < 10e-6 for c in found)
     cards = ("l40s", "rtx-4090", "gb10")  # Triton's widens a narrow cache
     for e in ("vllm", "sglang", "lmdeploy"):
@@ -313,7 +313,7 @@ def test_older_cards_take_the_latent_kernels_of_the_nearest_generation(engine: s
     """Not the mean of all, most of which are newer: a V100 decoded TensorRT-LLM's latents 14 times as fast as an A100.
     What multiplies 16-bit floats of one kind multiplies the other as fast."""
     near, far = (
-        in_graphs("mla", MlaDecodeConstants, Where("", generation, engine, half, half), half, "mla-decode")
+        in_graphs(Where("", generation, engine, half, half), half, "mla-decode")
         for generation, half in (("ampere", "bf16"), ("volta", "fp16"))
     )
     assert near == far

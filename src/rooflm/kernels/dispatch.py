@@ -272,7 +272,7 @@ def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates, prompts: bool = False) 
     kernel in a graph, so there the other engines' stand in."""
     k, sms, own = s.engine.kernels, s.cluster.device.sms, s.engine.kernels.attention == "own"
     width = _cache_width(op, w, s) if own and not prompts else w.half  # Triton's widens a narrow cache
-    fit = in_graphs("mla", mla.MlaDecodeConstants, w, width, "mla-decode" if own else f"mla-decode-{k.attention}")
+    fit = in_graphs(w, width, "mla-decode" if own else f"mla-decode-{k.attention}")
     rows, keys, heads, latent, rope = op.shape
     call = partial(mla.mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1],
                    peak=r.peak["half"], bandwidth=r.dram, sms=sms)  # fmt: skip

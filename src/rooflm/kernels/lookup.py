@@ -11,6 +11,7 @@ from rooflm.catalogue.quant import Quant
 from rooflm.errors import UnknownNameError
 from rooflm.kernels.constants import ANY, LEVELS, TWINS, Match, entries_of, lookup, typed
 from rooflm.kernels.derating import card_file, derating, held
+from rooflm.kernels.mla import MlaDecodeConstants
 from rooflm.kernels.rates import Rates, rates_of
 from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Efficiency
@@ -93,25 +94,25 @@ EAGER = 5e-5
 
 
 @lru_cache(maxsize=4096)
-def in_graphs(family: str, kind: type[Any], w: Where, dtype: str, kernel: str) -> tuple[Any, ...]:
-    """The constants of a library's kernel as it runs inside a CUDA graph, of which the fastest is to be taken. They are
-    from this very card, else from cards of its generation, else of the nearest of its kin ([kin] in devices.toml), else
+def in_graphs(w: Where, dtype: str, kernel: str) -> tuple[Any, ...]:
+    """Constants of a library's kernel over latents as it runs inside a CUDA graph, of which the fastest counts, from
+    this very card, else from cards of its generation, else of the nearest of its kin ([kin] in devices.toml), else
     over all cards: the engine's own where its table was measured in graphs, else those of every other engine that was.
     Without any, the usual look-up (`constants`).
 
     A kernel that leaves a sequence whole is its engine's last resort (TensorRT-LLM's on cards without latent kernels):
     elsewhere Triton's cut it, on any card."""
-    same = [e for e in entries_of(family) if e.dtype in (dtype, TWINS.get(dtype)) and e.kernel == kernel]
+    same = [e for e in entries_of("mla") if e.dtype in (dtype, TWINS.get(dtype)) and e.kernel == kernel]
     rows = [e for e in same if w.gpu in e.gpu]
     for generation in (w.generation, *card_file().kin.get(w.generation, "").split(), ANY):
         rows = rows or [e for e in same if e.architecture == generation]
-    by_engine = {engine: typed(kind, e.row) for e in rows for engine in e.engine}
+    by_engine = {engine: typed(MlaDecodeConstants, e.row) for e in rows for engine in e.engine}
     graphed = {engine: c for engine, c in by_engine.items() if c.floor_s < EAGER}
     if w.kernels in graphed:
         return (graphed[w.kernels],)
     cut = tuple(c for c in graphed.values() if c.max_splits != 1)
     at = (w.half, (ANYWHERE,)) if graphed else (dtype, (kernel,))  # Triton's widens a narrow cache
-    return cut or (typed(kind, nearest_of(family, w, *at).row),)
+    return cut or (typed(MlaDecodeConstants, nearest_of("mla", w, *at).row),)
 
 
 ANYWHERE = "mla-decode-triton"
