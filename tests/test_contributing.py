@@ -4,14 +4,15 @@ import json
 import re
 import tomllib
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 from rooflm import RooflmError, infer, load_device, load_engine, load_model
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.fields import abouts, number
+from rooflm.kernels import dispatch
 from rooflm.readers.checkpoints.families import Family, families
 from rooflm.readers.tables import check_bounds
 from rooflm.units import Num
@@ -27,23 +28,15 @@ def block(name: str) -> str:
 
 @pytest.mark.parametrize("place", re.findall(r"\| `(rooflm[\w.:]+)` \|", TEXT))
 def test_every_formula_is_where_the_page_says(place: str) -> None:
-    module, _, names = place.partition(":")
-    found = import_module(module)
-    for name in names.split(".") if names else ():
-        found = getattr(found, name)
-    assert found.__doc__
+    assert resolve_name(place).__doc__
 
 
 FORMULAS = (Path(__file__).parents[1] / "docs" / "how-it-works.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("place", re.findall(r"`((?:graph|kernels|estimate)\.[\w.]+)`", FORMULAS))
+@pytest.mark.parametrize("place", re.findall(r"`((?:graph|kernels|estimate|serving|asked)\.[\w.]+)`", FORMULAS))
 def test_every_formula_is_where_its_page_says(place: str) -> None:
-    folder, file, *names = place.split(".")
-    found = import_module(f"rooflm.{folder}.{file}")
-    for name in names:
-        found = getattr(found, name)
-    assert found.__doc__
+    assert resolve_name(f"rooflm.{place}").__doc__
 
 
 def test_a_gpu_is_one_file(tmp_path: Path) -> None:
@@ -69,6 +62,13 @@ def test_an_engine_is_one_file(tmp_path: Path) -> None:
     assert (mine.host.step, mine.room.memory_fraction, mine.server.max_sequences) == (0.5e-3, 0.95, 256)
     assert mine.room.block == load_engine("vllm").room.block
     assert infer("llama-3.1-8b", gpu="h100", engine=str(path)).fits
+
+
+def test_a_kernel_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = infer("llama-3.1-8b", gpu="h100", batch=8).ttft
+    monkeypatch.setattr(dispatch, "ALONE", rows := dict(dispatch.ALONE))
+    exec(block("kernel"), vars(dispatch) | {"ALONE": rows})
+    assert before < infer("llama-3.1-8b", gpu="h100", batch=8).ttft < before + 1e-3
 
 
 def test_a_constant_is_one_field() -> None:
