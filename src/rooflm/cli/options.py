@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from rooflm.asked.arguments import INFER, KINDS, TRAIN, Argument, arguments, grouped
+from rooflm.asked.arguments import GRIDS, INFER, KINDS, TRAIN, Argument, arguments, grouped
 from rooflm.asked.files import arguments_of, read_table
 from rooflm.asked.written import READ, as_it_is, texts
 from rooflm.cli.console import Voice
@@ -56,7 +56,6 @@ WRITTEN = {
 }
 """Kind of argument -> how it is written."""
 
-GRIDS = (INFER, TRAIN)
 SEARCHES = ("search infer", "search train")
 EXPLORES = tuple(f"explore {name}" for name in ("grid", "split", "front", "gemms", "generations", "dies"))
 EVERY = (*GRIDS, "serve", *SEARCHES, *EXPLORES, "validate", "calibrate", "measure", "compare", "list", "show", "study")

@@ -45,6 +45,11 @@ def _table() -> _Table:
     return convert(tomllib.loads(path.read_text(encoding="utf-8")), _Table, path.name)
 
 
+def _endings(publisher: str) -> dict[str, str]:
+    """End of a hub id -> scheme, as anybody and a publisher name theirs."""
+    return _table().endings["any"] | _table().endings.get(publisher, {})
+
+
 @lru_cache
 def listed() -> dict[str, Checkpoint]:
     """Hub id, normalised -> a checkpoint of the table; its last piece alone serves too where no row has that name."""
@@ -109,7 +114,7 @@ def find(name: str) -> Checkpoint | None:
     if low in listed() or low in aliases("model"):
         return listed().get(low)
     publisher, _, rest = low.rpartition("/")
-    for end, quant in (_table().endings["any"] | _table().endings.get(publisher, {})).items():
+    for end, quant in _endings(publisher).items():
         base = _stems().get(stem(rest.removesuffix(end))) if rest.endswith(end) else None
         if base is not None:
             return msgspec.structs.replace(base, quant=quant or base.quant, bytes=0, size_source="") if end else base
@@ -123,8 +128,7 @@ def scheme_in_name(name: str) -> str:
     ('fp8', '')
     """
     publisher, _, rest = normalise(name).rpartition("/")
-    ends = _table().endings["any"] | _table().endings.get(publisher, {})
-    return next((quant for end, quant in ends.items() if end and quant and rest.endswith(end)), "")
+    return next((quant for end, quant in _endings(publisher).items() if end and quant and rest.endswith(end)), "")
 
 
 def published(model: str, scheme: str) -> str:

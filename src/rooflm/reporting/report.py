@@ -22,6 +22,7 @@ from rooflm.plots.point import Estimate
 from rooflm.plots.scale import Scale
 from rooflm.reporting.alternatives import alternatives
 from rooflm.reporting.page import page, write
+from rooflm.scenario.mapping import SERVED_DEGREES
 from rooflm.scenario.scenario import Scenario
 from rooflm.search import said
 from rooflm.search.checkpoint import home_of
@@ -157,7 +158,7 @@ def served(model: str, made: Estimate | Served, given: Mapping[str, Any]) -> Sec
 def asked_of(s: Scenario, model: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the start command that follow from the scenario: split, batch, and any adapters, speculation and
     host offload (`search.serve_command.serve_command`)."""
-    own: dict[str, Any] = {k: int(getattr(s.mapping, k)) for k in ("tp", "pp", "dp", "ep")}
+    own: dict[str, Any] = {k: int(getattr(s.mapping, k)) for k in SERVED_DEGREES}
     own["batch"] = int(given.get("batch") or given.get("concurrency") or 1)
     own |= {"adapters": int(s.adapters.held), "adapter_rank": int(s.adapters.rank)}
     own |= {"guesses": int(s.speculation.guesses), "cpu_experts": int(s.offload.experts)}

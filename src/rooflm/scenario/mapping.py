@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from rooflm.catalogue.fields import count, flag, word
 from rooflm.units import Num, is_plain, larger, smaller
 
+DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
+"""Degrees of a split by name."""
+SERVED_DEGREES = ("tp", "pp", "dp", "ep")
+"""Those that a search of servers goes through."""
 RECOMPUTE = ("none", "selective", "ops", "full", "block")
 """Policies by name. What runs again: none, attention's core, all but it and every second product, all, some layers."""
 MODULES = ("core_attn", "layernorm", "mla_up_proj", "moe_act", "mlp", "moe")

@@ -27,6 +27,11 @@ class Weights(NamedTuple):
     note: str = ""
 
 
+def plain_fp8(q: Quant) -> bool:
+    """Whether a scheme is 8-bit floats without blocks, to which engines narrow weights as they load them."""
+    return q.weight_bits == 8 and q.act_bits == 8 and q.kind != "int" and not q.block
+
+
 def home_of(named: str, model: Model) -> str:
     """The hub id or path of a model that was given by name, id or path; "" where no page of it is a hub's.
 
@@ -70,8 +75,7 @@ def weights_for(named: str, model: Model, quant: Quant, engine: Engine) -> Weigh
     found = published(model.name, asked)
     if found:
         return Weights(found)
-    eight = quant.weight_bits == 8 and quant.act_bits == 8 and quant.kind != "int" and not quant.block
-    if eight and command_of(engine).fp8 and not model.quant:
+    if plain_fp8(quant) and command_of(engine).fp8 and not model.quant:
         return Weights(home, online=True)
     name = f"./{stem}-{asked}"
     return Weights(name, note=f"{name}: put a checkpoint in {asked} there, or its hub id here; {home} is {own}")

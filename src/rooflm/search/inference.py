@@ -13,8 +13,9 @@ from rooflm.asked.answers.outputs import chosen
 from rooflm.asked.arguments import refuse_wrong
 from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.model import Model
+from rooflm.scenario.mapping import SERVED_DEGREES
 from rooflm.search.digest import SearchTask
-from rooflm.search.request import DEGREES, read_request
+from rooflm.search.request import read_request
 from rooflm.search.result import SearchResult
 from rooflm.search.search import search
 from rooflm.search.space import Grid
@@ -147,7 +148,7 @@ def search_infer(
     runnable = [runnable_splits(s, asked.splits) for s in each]
     refuse_none(any(kept for kept, _ in runnable), (why for _, why in runnable))
     batches = Axis("batch", listed(batch, BATCHES))
-    grid = Grid((*asked.free, joint_axis(asked.splits, DEGREES), batches), asked.fixed)
+    grid = Grid((*asked.free, joint_axis(asked.splits, SERVED_DEGREES), batches), asked.fixed)
     task = SearchTask(
         evaluate, (grid,), asked.goal, asked.limits, asked.outputs, ("batch",), TWIN_OUTPUTS, bands=INFER.bands
     )

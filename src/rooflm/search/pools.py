@@ -22,6 +22,7 @@ from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use
 from rooflm.readers.command import command_of
+from rooflm.scenario.mapping import SERVED_DEGREES
 from rooflm.scenario.rules import divisors
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
 from rooflm.search.space import Grid
@@ -45,7 +46,6 @@ from rooflm.sweep.axes import Axis, Point, is_list, nest
 Array = NDArray[Any]
 PREFILL = ("prefill_replicas", "prefill_tp", "prefill_pp", "prefill_dp", "prefill_ep")
 """Inputs of a point with pools that say what its prefill pool is."""
-SPLIT = ("tp", "pp", "dp", "ep")
 OF_POOLS = ("prefill_gpu", "prefill_price", "prefill_purchase", "transfer_bandwidth")
 """Arguments that only pools have."""
 BEFORE = (*PREFILL[1:], *OF_POOLS[:3])
@@ -213,8 +213,8 @@ def grids_of(
             if pairs:
                 first, second = zip(*pairs, strict=True)
                 counts = Axis("prefill_replicas", first, (Axis("replicas", second),))
-                split = dict(zip((*PREFILL[1:], *SPLIT), (*before, *after), strict=True))
-                known = ("gpu", "engine", "quant", "prefill_gpu", *names, *PREFILL, "replicas", *SPLIT)
+                split = dict(zip((*PREFILL[1:], *SERVED_DEGREES), (*before, *after), strict=True))
+                known = ("gpu", "engine", "quant", "prefill_gpu", *names, *PREFILL, "replicas", *SERVED_DEGREES)
                 yield Grid((counts, load), arguments | split, known)
     if not any(engines.values()):
         none = " or ".join(engines)

@@ -10,6 +10,7 @@ from rooflm.asked.build_inference import build_inference, generating
 from rooflm.asked.machine import find_cluster, node_size
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
+from rooflm.scenario.mapping import SERVED_DEGREES
 from rooflm.search.limits import Limit
 from rooflm.search.space import Goal
 from rooflm.search.splits import (
@@ -31,7 +32,6 @@ from rooflm.search.splits import (
 )
 from rooflm.sweep.axes import Axis, Point, find_axes
 
-DEGREES = ("tp", "pp", "dp", "ep")
 BOUNDS = ("ttft", "tpot", "latency", "cost", "throughput", "memory_margin", "under")
 """Arguments that are constraints."""
 
@@ -93,7 +93,7 @@ def read_request(
     machine, _ = find_cluster(next(iter(listed(gpu)), None), given["cluster"])
     gpus, most = given["gpus"], given["gpus_max"]
     totals = gpu_totals(gpus, most, node_size(machine))
-    degrees = {name: given[name] for name in DEGREES}
+    degrees = {name: given[name] for name in SERVED_DEGREES}
     splits = legal_splits(model, totals, degrees)
     free, fixed = find_axes({"model": given["model"], "gpu": gpu} | arguments)
     note = counts_assumed(gpus, most, totals, machine)

@@ -10,6 +10,7 @@ from typing import Any
 
 from rooflm.asked.answers.said import banded, dollars
 from rooflm.asked.arguments import arguments
+from rooflm.scenario.mapping import DEGREES
 from rooflm.search.search import thinned
 from rooflm.shown.blocks import BLANK, Block, Code, Say, Table, listed
 from rooflm.shown.numbers import count, days, gib, percent, plural, seconds, text, watt_hours
@@ -55,8 +56,6 @@ def columns_of(outputs: dict[str, Any]) -> tuple[Column, ...]:
 
 COSTS = {"cost_usd_per_million_tokens", "cost_usd"}
 """Outputs that rest on a price."""
-DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
-"""Inputs that need no word where they are one."""
 
 
 def point_text(inputs: dict[str, Any]) -> str:

@@ -21,8 +21,9 @@ from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.command import command_of
+from rooflm.scenario.mapping import SERVED_DEGREES
 from rooflm.scenario.scenario import Scenario
-from rooflm.search.checkpoint import home_of, weights_for
+from rooflm.search.checkpoint import home_of, plain_fp8, weights_for
 from rooflm.units import highest
 
 FORMS = ("env: ", "file: ")
@@ -114,7 +115,7 @@ def start_of(model: str | Model, found: Any, given: Mapping[str, Any], named: st
     one = partial(start, name, s.model, s.engine, s.quant, length=int(longest))
     if "prefill_replicas" not in chosen:
         return one(chosen)
-    split = {k: chosen[f"prefill_{k}"] for k in ("tp", "pp", "dp", "ep")}
+    split = {k: chosen[f"prefill_{k}"] for k in SERVED_DEGREES}
     before, after = one({**chosen, **split, "role": "prefill"}), one({**chosen, "role": "decode"})
     if before is None or after is None:
         return None
@@ -258,7 +259,6 @@ def _texts(
     """The parts of the command that the answer asks for."""
     c, shared = command_of(engine), _shared(engine, v)
     group = v["tp"] * v["dp"] if shared else v["tp"]
-    narrow = quant.weight_bits == 8 and quant.act_bits == 8 and quant.kind != "int" and not quant.block
     cache, room = quant.kv_bits == 8, engine.room
     whole = c.whole if v["whole"] else ""
     guessed = int(chosen.get("guesses", 0)) > 0
@@ -270,7 +270,7 @@ def _texts(
         c.budget: v["budget"] > 0 and (not whole or c.budget.split()[0] not in whole),
         c.chunked: 0 < v["budget"] < length, c.memory: 0 < _share(engine) < 1,
         c.free: room.free_fraction != 1 and not (cache and "{free_fraction" in c.kv8),
-        c.fp8: narrow and online, c.kv8: cache, c.draft: guessed and bool(chosen.get("draft")),
+        c.fp8: online and plain_fp8(quant), c.kv8: cache, c.draft: guessed and bool(chosen.get("draft")),
         c.heads: guessed and not chosen.get("draft"), c.lora: adapted,
         {"prefill": c.prefill, "decode": c.decode}.get(str(chosen.get("role")), ""): True,
     }  # fmt: skip

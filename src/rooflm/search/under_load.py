@@ -26,6 +26,7 @@ from rooflm.asked.build_inference import build_inference, find_model
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use
+from rooflm.scenario.mapping import SERVED_DEGREES
 from rooflm.search import pools as pooled
 from rooflm.search.digest import SearchTask
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
@@ -375,7 +376,7 @@ def search_serve(
     best_of = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
     task = SearchTask(partial(evaluate, spread=spread, **lengths), (*plain, *split), asked.goal, limits, asked.outputs,
                       best_of, TWIN_OUTPUTS, TIES if rate is not None else ())  # fmt: skip
-    first = {k: v for k, v in plain[0].fixed.items() if k not in pooled.SPLIT}
+    first = {k: v for k, v in plain[0].fixed.items() if k not in SERVED_DEGREES}
     of_lengths = f"lengths {spread[0]:g} to {spread[1]:g} of prompt and output"
     assumed = (*asked.assumptions({"batch": 1, **nest(first)}), of_lengths)
     answer = search(task, on, assumed=assumed, plain_grids=len(plain), small=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 
 from rooflm.catalogue.fields import abouts
 from rooflm.serving.server import Server
+from rooflm.units import GIB, KIB, MIB
 
 ROW, INFER, SERVE, TRAIN = "row", "infer", "serve", "train"
 PREDICTED = (INFER, SERVE)
@@ -256,13 +257,12 @@ METRICS: dict[str, Metric] = {m.name: m for m in (
 METRIC_NAMES = {n: m for m in METRICS.values() for n in (m.name, *m.other)}
 TAILS = ("_p90", "_p95", "_p99")
 """How metrics end that say more of a run's accidents than of its mean: their bands are those of what is far."""
-GIB = 2.0**30
 UNITS = {
     "s": ("s", 1.0), "ms": ("s", 1e-3), "us": ("s", 1e-6), "min": ("s", 60.0),
     "1/s": ("1/s", 1.0), "tokens/s": ("1/s", 1.0), "tok/s": ("1/s", 1.0), "requests/s": ("1/s", 1.0),
     "req/s": ("1/s", 1.0),
     "b": ("B", 1.0), "kb": ("B", 1e3), "mb": ("B", 1e6), "gb": ("B", 1e9), "tb": ("B", 1e12),
-    "kib": ("B", 2.0**10), "mib": ("B", 2.0**20), "gib": ("B", GIB), "tib": ("B", 2.0**40),
+    "kib": ("B", KIB), "mib": ("B", MIB), "gib": ("B", GIB), "tib": ("B", 2.0**40),
     "tflop/s": ("TFLOP/s", 1.0), "tflops": ("TFLOP/s", 1.0), "pflop/s": ("TFLOP/s", 1e3),
     "h": ("h", 1.0), "gpu-hours": ("h", 1.0), "hours": ("h", 1.0), "d": ("h", 24.0), "%": ("1", 0.01), "1": ("1", 1.0),
 }  # fmt: skip

@@ -18,6 +18,7 @@ from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.estimate.capacity import max_batch, memory_use
 from rooflm.estimate.offloaded import device_part
 from rooflm.readers.schemes import PRESETS, as_run, parse_quant, without_cache
+from rooflm.scenario.mapping import SERVED_DEGREES
 from rooflm.scenario.rules import ENGINE, INFERENCE, Rule, divisors
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import any_of
@@ -36,16 +37,12 @@ class Remedy(NamedTuple):
         >>> Remedy({"quant": "fp8", "batch": 4}, 0.0).words, Remedy({"gpus": 2, "tp": 2, "pp": 1}, 0.0).words
         ('quant fp8 and batch 4', '2 GPUs (tp 2)')
         """
-        split = {k: v for k, v in self.change.items() if k in SPLIT and v != 1}
+        split = {k: v for k, v in self.change.items() if k in SERVED_DEGREES and v != 1}
         gpus = self.change.get("gpus")
         inside = f" ({', '.join(f'{k} {v:g}' for k, v in split.items())})" if split else ""
         changes = [f"{gpus:g} GPUs{inside}"] if gpus else []
-        rest = {k: v for k, v in self.change.items() if k not in ("gpus", *SPLIT)}
+        rest = {k: v for k, v in self.change.items() if k not in ("gpus", *SERVED_DEGREES)}
         return " and ".join([*changes, *(f"{k.replace('_', '-')} {_word(v)}" for k, v in rest.items())])
-
-
-SPLIT = ("tp", "pp", "dp", "ep")
-"""Degrees that are said beside the number of GPUs."""
 
 
 def _word(value: Any) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from rooflm.catalogue.model import LinearAttention, Model
 from rooflm.estimate.figures import Memory
+from rooflm.scenario.mapping import DEGREES
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.shown.numbers import between, count, gib, value_text
@@ -143,14 +144,10 @@ def headline(s: Scenario, gpus: Num) -> str:
 def machines(s: Scenario, gpus: Num) -> str:
     """How many of which GPU, and how the model is split over them."""
     degrees = [
-        f"{k} {value_text(getattr(s.mapping, k))}" for k in SPLIT if np.any(np.asarray(getattr(s.mapping, k)) != 1)
+        f"{k} {value_text(getattr(s.mapping, k))}" for k in DEGREES if np.any(np.asarray(getattr(s.mapping, k)) != 1)
     ]
     split = f" ({', '.join(degrees)})" if degrees else ""
     return f"{value_text(gpus)} x {s.cluster.device.name}{split}"
-
-
-SPLIT = ("tp", "pp", "vp", "dp", "cp", "ep")
-"""Degrees of a split that are said where they are not one."""
 
 
 def short_verdict(memory: Memory, fits: Num, reason: Num) -> str:

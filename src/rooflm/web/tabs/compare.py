@@ -10,6 +10,7 @@ import rooflm
 from rooflm.asked.answers.said import largest_number
 from rooflm.asked.arguments import arguments
 from rooflm.errors import RooflmError
+from rooflm.scenario.mapping import SERVED_DEGREES
 from rooflm.shown.blocks import Table, folded
 from rooflm.shown.numbers import count, gib, percent, seconds
 from rooflm.web.asked import Asked, FieldError
@@ -72,7 +73,7 @@ def scenarios(asked: Asked) -> list[tuple[str, dict[str, Any]]]:
         changes = {k: asked.value(f"{side}.{k}") for k in CHANGED}
         changes = {k: v for k, v in changes.items() if v is not None}
         if changes:
-            kept = {k: v for k, v in shared.items() if k not in fits.SPLIT} if "gpus" in changes else shared
+            kept = {k: v for k, v in shared.items() if k not in SERVED_DEGREES} if "gpus" in changes else shared
             found.append((side, asked.single({**kept, **changes})))
     if len(found) == 1:
         found.append(("b", {**shared, "batch": 4 * shared.get("batch", 1)}))

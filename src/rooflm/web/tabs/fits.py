@@ -18,7 +18,6 @@ from rooflm.web.code import as_command, as_python
 KEYS = ("model", "gpu", "gpus", "engine", "quant", "prompt", "output", "batch", "tp", "pp", "dp", "ep", "cached",
         "cluster", "efficiency")  # fmt: skip
 SLIDERS = ("batch", "prompt", "gpus")
-SPLIT = ("tp", "pp", "dp", "ep")
 
 
 def answer(asked: Asked) -> Answer:

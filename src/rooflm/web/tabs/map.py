@@ -10,6 +10,7 @@ import numpy as np
 
 import rooflm
 from rooflm.errors import RooflmError
+from rooflm.scenario.mapping import SERVED_DEGREES
 from rooflm.shown.blocks import Fold, Table
 from rooflm.shown.numbers import count, percent, seconds
 from rooflm.web.asked import Asked, FieldError
@@ -46,7 +47,7 @@ def answer(asked: Asked) -> Answer:
     if size > MOST:
         raise FieldError("map.xs", f"the map has {size:,} points, but the page works out at most {MOST:,}: leave out "
                          "values, or write a larger grid with `rooflm infer ... --out FILE.csv`")  # fmt: skip
-    free = {k: v for k, v in given.items() if not ({"gpus", "tp", "pp"} & sides.keys() and k in fits.SPLIT)}
+    free = {k: v for k, v in given.items() if not ({"gpus", "tp", "pp"} & sides.keys() and k in SERVED_DEGREES)}
     arguments = {**free, **sides, "outputs": [key, "fits", "reason"]}
     grid = memoised(f"map?{asked.query()}", lambda: rooflm.infer_grid(**arguments))
     values = np.asarray(grid[key].to_numpy(), float)

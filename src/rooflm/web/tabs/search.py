@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import rooflm
+from rooflm.scenario.mapping import SERVED_DEGREES
 from rooflm.search.serve_command import start_of
 from rooflm.shown.blocks import Code, Fact, Facts, Table, folded
 from rooflm.shown.numbers import count, gib, seconds
@@ -19,7 +20,6 @@ from rooflm.web.words import banded, dollars
 KEYS = ("model", "gpu", "quant", "engine", "prompt", "output", "find.concurrency", "ttft", "tpot", "find.gpus_max",
         "find.objective", "tp", "pp", "dp", "ep", "efficiency")  # fmt: skip
 SLIDERS = ()
-SPLIT = ("tp", "pp", "dp", "ep")
 GOALS = {"throughput": "most tokens a second per card", "total": "most tokens a second in all",
          "cost": "fewest dollars a token", "latency": "the quickest request", "ttft": "the quickest first token",
          "tpot": "the quickest token", "energy": "the least energy a token"}  # fmt: skip
@@ -69,7 +69,7 @@ def arguments(asked: Asked) -> tuple[str, dict[str, Any]]:
 def in_words(inputs: dict[str, Any]) -> str:
     """A point: names, degrees above one, sizes."""
     names = [str(inputs[k]) for k in ("gpu", "quant", "engine") if inputs.get(k) is not None]
-    degrees = [f"{k} {inputs[k]}" for k in SPLIT if inputs.get(k, 1) != 1]
+    degrees = [f"{k} {inputs[k]}" for k in SERVED_DEGREES if inputs.get(k, 1) != 1]
     sizes = {"batch": "{} requests at once", "concurrency": "{} clients", "rate": "{} requests a second"}
     loads = [told.format(count(inputs[k])) for k, told in sizes.items() if k in inputs]
     return ", ".join([*names, *(degrees or ["one card"]), *loads])
@@ -90,7 +90,7 @@ def table(found: Any, best: Any) -> Table:
     rows = []
     for c in found.top:
         i, o = c.inputs, c.outputs
-        split = ", ".join(f"{k} {i[k]}" for k in SPLIT if i.get(k, 1) != 1) or "none"
+        split = ", ".join(f"{k} {i[k]}" for k in SERVED_DEGREES if i.get(k, 1) != 1) or "none"
         load = next((count(i[k]) for k in ("batch", "concurrency", "rate") if k in i), "")
         rows.append((str(i.get("gpu", "")), str(i.get("quant", "as released")), split, load, count(o["gpus"]),
                      seconds(o["ttft_s"]), seconds(o["tpot_s"]), count(o["output_tokens_per_s_per_gpu"]),
