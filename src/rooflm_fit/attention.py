@@ -29,7 +29,7 @@ from rooflm.kernels.attention import (
     prefill_bytes,
 )
 from rooflm.kernels.constants import ANY, FitRow
-from rooflm.kernels.derating import EXPONENTIALS
+from rooflm.kernels.derating import softmax_share
 from rooflm.readers.devices import load_device
 from rooflm.validation.folds import held_out
 from rooflm_fit.common import (
@@ -146,7 +146,7 @@ def columns(rows: Any) -> Columns:
     for name in ("bandwidth", "sms", "l2"):
         x[name] = np.array([float(getattr(GPUS[g], name)) for g, _ in pairs])
     x["l1"] = np.array([float(load_device(g).l1.bandwidth) for g, _ in pairs])
-    x["softmax"] = np.array([EXPONENTIALS / GPUS[g].exponentials for g, _ in pairs])
+    x["softmax"] = np.array([softmax_share(load_device(g)) for g, _ in pairs])
     x["q_bytes"] = np.where(rows.dtype == "fp8", 1.0, 2.0)
     x["kv_bytes"] = np.where(rows.kv_dtype == "fp8", 1.0, 2.0)
     return x

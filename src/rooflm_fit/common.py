@@ -36,8 +36,7 @@ CATALOGUE_GPU = {
 
 
 class Gpu(NamedTuple):
-    """Datasheet figures that the fits use: dense FLOP/s by dtype width, DRAM B/s, SMs, L2 bytes, exponentials a clock
-    and SM."""
+    """Datasheet figures that the fits use: dense FLOP/s by dtype width, DRAM B/s, SMs, L2 bytes."""
 
     architecture: str
     peak16: float
@@ -46,7 +45,6 @@ class Gpu(NamedTuple):
     bandwidth: float
     sms: int
     l2: float
-    exponentials: float = 16.0
 
     def peak(self, dtype: str) -> float:
         """Dense FLOP/s of the tensor cores at a dtype of the tables (weight-only kernels compute in 16 bits)."""
@@ -62,7 +60,7 @@ GPUS = {
     "h200-sxm-141gb": Gpu("hopper", 989e12, 1979e12, 1979e12, 4800e9, 132, 50e6),
     "b200-sxm-180gb": Gpu("blackwell", 2250e12, 4500e12, 9000e12, 7700e9, 148, 126e6),
     "gb200": Gpu("blackwell", 2500e12, 5000e12, 10000e12, 8000e9, 152, 126e6),
-    "b300-sxm-288gb": Gpu("blackwell", 2250e12, 4500e12, 13500e12, 7700e9, 148, 126e6, 32.0),
+    "b300-sxm-288gb": Gpu("blackwell", 2250e12, 4500e12, 13500e12, 7700e9, 148, 126e6),
     "l40s": Gpu("ada", 362e12, 733e12, 733e12, 864e9, 142, 96e6),
     "rtx-pro-6000-server-96gb": Gpu("blackwell-rtx", 503.8e12, 1007.6e12, 2015.2e12, 1597e9, 188, 128e6),
 }

@@ -221,9 +221,8 @@ def sync_time(s: Scenario, timed: Dict[Key, Sequence[Timed]], micro: Micro, m: N
     gathers = forward_gathers + backward_gathers
     tiers, owners, both = s.cluster.tiers, e.habits.owners, (timed["step", "gather"], timed["step", "reduce"])
     once = [add_up(ring_wait(t.node, tiers, owners) for t in x if isinstance(t.node, Comm)) for x in both]
-    # the machine's own links were measured as they are
-    told = s.efficiency.mode != "calibrated" or s.cluster.device.measured is not None
-    waits = (0.0 if told else 1.0) * (gathers * once[0] + reductions * once[1])
+    usual = s.efficiency.mode == "calibrated" and s.cluster.device.measured is None  # one's own links are as measured
+    waits = usual * (gathers * once[0] + reductions * once[1])
     return Sync(total + waits, shown_f + shown_b + tied + waits, reductions, gathers)
 
 

@@ -19,8 +19,6 @@ from rooflm.units import Num, larger, smaller
 
 ROWS = 292.0
 """Rows of a product that fill the card with tiles of poor kernels: more take no longer until usual kernels do."""
-EXPONENTIALS = 16.0
-"""Exponentials that an SM usually makes a clock (Device.exponentials)."""
 POOR, LONGER, WIDER = 1e14, 0.7, 16.0
 """FLOP/s over 8192 inner values of a poor kernel where `few` is 1; power by which a longer inner dimension, left whole,
 takes longer still; columns that each SM costs besides, as the last of its tiles are partly empty (decision 132)."""
@@ -163,8 +161,8 @@ def beside_units(device: Device, reached: Derating, share: Num, generation: str)
 
 
 def softmax_share(device: Device) -> Num:
-    """Time of an exponential over that at the usual 16 a clock and SM; kernel tables are fitted with it."""
-    return EXPONENTIALS / device.exponentials
+    """Time of an exponential over that at the usual rate of an SM; kernel tables are fitted with it."""
+    return Device.exponentials / device.exponentials
 
 
 def warp_share(device: Device) -> Num:

@@ -158,7 +158,7 @@ def _fields(metadata: dict[str, Any], tensors: list[Tensor], label: str) -> dict
         return metadata.get(f"{name}.{key}")
 
     fields = {ours: get(key) for key, ours in _FIELDS.items() if get(key) is not None}
-    fields["model_type"] = "mixtral" if name == "llama" and fields.get("num_experts") else kind
+    fields["model_type"] = families.table().gguf.get(f"{name}+experts", kind) if fields.get("num_experts") else kind
     fields["num_hidden_layers"] = int(get("block_count") or 0) - int(get("nextn_predict_layers") or 0)
     table = next((t for t in tensors if t.name == "token_embd.weight"), None)
     if table is None or len(table.shape) != 2:
