@@ -85,10 +85,9 @@ def level_times(op: Op, r: Rates) -> tuple[Num, Num, Num, Num]:
     return compute, op.bytes / r.dram, op.bytes / r.l2, op.bytes / r.l1
 
 
-def time_ops(ops: Sequence[Op], s: Scenario, engine: Factors = MEASURED) -> list[Timed]:
-    """Every op timed: its kernel's time and, calibrated, times the engine's factor of its kind of kernel. No factor
-    makes a kernel faster than its roof, since factors fitted on one card also serve others, where less may be left to
-    win."""
+def time_ops(ops: Sequence[Op], s: Scenario, factors: Factors = MEASURED) -> list[Timed]:
+    """Every op timed: its kernel's time and, calibrated, times the factor of its kind of kernel. None makes a kernel
+    faster than its roof, since factors fitted on one card also serve others, where less may be left to win."""
     r, timed = best_rates(s), list[Timed]()
     levels = [level_times(op, r) for op in ops]
     roofs = [larger(compute, dram) for compute, dram, _, _ in levels]
@@ -96,12 +95,10 @@ def time_ops(ops: Sequence[Op], s: Scenario, engine: Factors = MEASURED) -> list
     if s.efficiency.mode == "calibrated":
         times = dispatch.kernel_times(ops, times, s)
     else:
-        engine = MEASURED
-    own = {kind: getattr(engine, dispatch.FACTORS.get(kind, "stream_factor")) for kind in {op.kind for op in ops}}
-    factors = {kind: factor for kind, factor in own.items() if not is_plain(factor, 1.0)}
+        factors = MEASURED
     for op, time, roof in zip(ops, times, roofs, strict=True):
-        scaled, factor = time, factors.get(op.kind)
-        if factor is not None:
+        scaled, factor = time, getattr(factors, dispatch.FACTORS.get(op.kind, "stream_factor"))
+        if not is_plain(factor, 1.0):
             scaled = time * factor
             if isinstance(factor, np.ndarray) or factor < 1.0:
                 scaled = larger(scaled, smaller(roof, time))  # work beside another kernel's has no time of its own
@@ -129,18 +126,18 @@ def _reduced(comm: Comm, tiers: Sequence[Link], s: Scenario) -> tuple[Num, Num]:
     return pick(quick < time, narrow, comm.bytes), smaller(time, quick)
 
 
-def time_nodes(nodes: Sequence[Op | Comm], s: Scenario, engine: Factors = MEASURED) -> list[Timed]:
-    """Every node timed, in the order given; engine: factors of ops as in `time_ops`."""
-    ops = iter(time_ops([n for n in nodes if isinstance(n, Op)], s, engine))
+def time_nodes(nodes: Sequence[Op | Comm], s: Scenario, factors: Factors = MEASURED) -> list[Timed]:
+    """Every node timed, in the order given; factors: of ops, as in `time_ops`."""
+    ops = iter(time_ops([n for n in nodes if isinstance(n, Op)], s, factors))
     comms = iter(time_comms([n for n in nodes if isinstance(n, Comm)], s))
     return [next(ops) if isinstance(n, Op) else next(comms) for n in nodes]
 
 
 def time_groups(
-    groups: Mapping[K, Sequence[Op | Comm]], s: Scenario, engine: Factors = MEASURED
+    groups: Mapping[K, Sequence[Op | Comm]], s: Scenario, factors: Factors = MEASURED
 ) -> dict[K, list[Timed]]:
     """Groups of nodes timed together, for what is equal in several is evaluated once."""
-    timed = iter(time_nodes([node for group in groups.values() for node in group], s, engine))
+    timed = iter(time_nodes([node for group in groups.values() for node in group], s, factors))
     return {key: list(islice(timed, len(group))) for key, group in groups.items()}
 
 
