@@ -339,6 +339,53 @@ def test_windows_are_whole_squares_to_pytorch_where_one_kernel_serves_all_layers
     assert near == pytest.approx(0.0, abs=0.01)
 
 
+def attention_tflops(
+    heads: int, head_dim: int, batch: int, seq: int, gpu: str = "a100", **sets: object
+) -> tuple[float, float]:
+    """TFLOP/s of attention over whole squares, forward and backward (2.5 times the work)."""
+    mixer = "model.blocks.0.mixer."
+    shape = {mixer + "heads": heads, mixer + "kv_heads": heads, mixer + "head_dim": head_dim}
+    given = {"gpus": 1, "batch": batch, "micro_batch": batch, "seq": seq, "engine": "fsdp", "recompute": "none"}
+    run = rooflm.train("gpt2", gpu=gpu, sets={**shape, **{f"engine.{k}": v for k, v in sets.items()}}, **given)  # type: ignore[arg-type]
+    seconds = dict.fromkeys(("forward", "dgrad"), 0.0)
+    for t in (t for timed in run.timed.values() for t in timed if getattr(t.node, "kind", "") == "attention"):
+        seconds[t.node.role] += float(t.total / t.node.count)
+    flops = 4e-12 * batch * seq**2 * heads * head_dim
+    return flops / seconds["forward"], flops / seconds["dgrad"]
+
+
+@pytest.mark.parametrize(
+    ("heads", "head_dim", "batch", "seq", "forward", "backward"),
+    [(16, 128, 16, 1024, 103, None), (20, 128, 8, 2048, None, 85.4), (16, 256, 64, 1024, 88, None)],
+)
+def test_masks_are_whole_squares_at_the_speed_of_pytorchs_efficient_kernel(
+    heads: int, head_dim: int, batch: int, seq: int, forward: float | None, backward: float | None
+) -> None:
+    """xformers, issue 712 and pull request 587 (forward); CUTLASS, pull request 992 (backward)."""
+    reached = attention_tflops(heads, head_dim, batch, seq, masked=True)
+    for predicted, measured in zip(reached, (forward, backward), strict=True):
+        assert measured is None or predicted == pytest.approx(measured, rel=0.1)
+
+
+def test_a_mask_costs_more_than_the_half_that_flash_kernels_leave_out_unless_the_engine_picks_its_own() -> None:
+    """A flash kernel's causal pass has half the work and more than the efficient kernel's speed."""
+    masked, plain, own = (
+        attention_tflops(16, 64, 8, 4096, **sets)
+        for sets in ({"masked": True}, {}, {"masked": True, "attention_kernel": "fa2"})
+    )
+    assert masked[0] < 0.5 * plain[0] and masked[1] < 0.5 * plain[1]
+    assert own == attention_tflops(16, 64, 8, 4096, attention_kernel="fa2")
+
+
+def test_cudnn_takes_masks_of_heads_up_to_128_where_it_comes_first() -> None:
+    """PyTorch's order on Hopper: cuDNN from 2.9 on, before flash kernels, of which none takes a mask."""
+    new, old = (
+        [attention_tflops(16, d, 8, 4096, "h100", masked=True, attention_kernel=k)[0] for d in (64, 128, 256)]
+        for k in ("sdpa", "sdpa-2.8")
+    )
+    assert new[0] > 2 * old[0] and new[1] > 2 * old[1] and new[2] == old[2] < old[1]
+
+
 @pytest.mark.parametrize("engine", ["fsdp", "megatron", "unsloth", "peft"])
 def test_heads_that_no_flash_kernel_takes_run_by_another(engine: str) -> None:
     """A width beyond 256 costs more than its work; a sweep over it says the same as each alone."""

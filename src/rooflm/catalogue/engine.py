@@ -183,6 +183,7 @@ class Kernels:
     convert: Num = number(0.0, "bytes moved a value between fp32 activations and 16-bit operands of a product", "bytes")
     attention_kernel: str = word("cudnn", "attention in training: a row of training.toml", ATTENTION)
     one_kernel: bool = flag(False, "training: one attention kernel serves all layers (transformers)")
+    masked: bool = flag(False, "training: attention takes a mask of its own (padding, slopes of ALiBi)")
     dedup: bool = flag(True, "a token is sent once to a rank that holds several of its experts")
     exchange: str = word("all_to_all", "how tokens of data-parallel ranks come to their experts: each to its own "
                          "(all_to_all), or all to every rank, whose sums are scattered (gather, of up to eight ranks; "

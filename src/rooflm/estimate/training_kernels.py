@@ -31,7 +31,7 @@ def kernel_factor(t: Timed, s: Scenario, r: Rates) -> Num:
     if node.kind == "scan":
         return e.factors.attention_factor * factors.factor("scan", "roofline", device, generation)
     if node.kind in OVER_PROMPTS:
-        kernel = node.of or e.kernels.attention_kernel
+        kernel = factors.of_mask(node.of, e.kernels.attention_kernel, generation)
         forward, back = (unhurried(f, s) for f in factors.attention(kernel, device, generation))
         latent = factors.factor("latent", node.role, device, generation) if node.kind == "mla_attention" else 1.0
         return e.factors.attention_factor * latent * forward * (back if node.role == "dgrad" else 1.0)

@@ -15,6 +15,9 @@ from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 WIDEST = 256
 """Values of the widest head that a flash kernel takes in training (FlashAttention, TransformerEngine issue 3006)."""
+EFFICIENT = (("efficient-64", 0, 64), ("efficient-128", 64, 128), ("efficient", 128, math.inf))
+"""PyTorch's memory-efficient kernel, as it is compiled for heads of more values than, and of at most: beyond 128 its
+sums are not kept in registers (kernel_forward.h and kernel_backward.h, kMaxK). A row of training.toml each."""
 PLAIN_GATED = PLAIN_NORM + 30.0
 """Bytes a value of transformers' gated norm: a norm, the gate to fp32 (6), its SiLU (8), product (10) and back (6)."""
 CHUNK = 64
@@ -102,15 +105,17 @@ def over_prompts(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> l
 
 def by_kernel(c: Context, a: Attention, core: Op) -> list[Op]:
     """Attention of a training layer by the kernel that takes it: heads beyond WIDEST by PyTorch's memory-efficient one,
-    and so windows, as masks over whole squares (its flash kernel takes none: sdp_utils.cpp), where all layers have one
-    kernel (`one_kernel`) that PyTorch picks, or that one layer's heads leave to it (docs/decisions/0262)."""
+    and so masks, over whole squares (its flash kernel takes none: sdp_utils.cpp; for cuDNN's see `of_mask`): an
+    engine's own (`masked`), and windows where all layers have one kernel (`one_kernel`), if PyTorch picks it, or one
+    layer's heads leave it to it (docs/decisions/0262, 0378)."""
     sequences, new, past, *sizes = core.shape
     widest = reduce(larger, [b.mixer.head_dim for b in c.model.blocks if isinstance(b.mixer, Attention)])
     torch = (np.asarray(widest) > WIDEST) | c.kernels.attention_kernel.startswith("sdpa")
-    masked = 1.0 * c.kernels.one_kernel * torch * (np.asarray(a.window) < new)
-    wide = (1.0 - masked) * (np.asarray(a.head_dim) > WIDEST)
-    square = core._replace(shape=(sequences, new, past, *sizes[:4], math.inf, 0), of="efficient")
-    ops = [(core, 1.0 - masked - wide), (core._replace(of="efficient"), wide), (square, masked)]
+    masked = 1.0 * torch * (c.kernels.masked | c.kernels.one_kernel & (np.asarray(a.window) < new))
+    size, square = np.asarray(a.head_dim), core._replace(shape=(sequences, new, past, *sizes[:4], math.inf, 0))
+    wide = (1.0 - masked) * (size > WIDEST)
+    ops = [(core, 1.0 - masked - wide), (core._replace(of="efficient"), wide)]
+    ops += [(square._replace(of=of), masked * ((size > more) & (size <= most))) for of, more, most in EFFICIENT]
     return [op._replace(count=core.count * share) for op, share in ops if np.any(share > 0)]
 
 

@@ -82,6 +82,17 @@ def picked(kernel: str, architecture: str) -> str:
     return str(table()["picked"].get(kernel, {}).get(architecture, kernel))
 
 
+def of_mask(of: str, kernel: str, architecture: str) -> str:
+    """The kernel of an attention op: `of`, if the graph named one, else the engine's. Masks of heads that cuDNN takes
+    (of at most 128 values: sdp_utils.cpp, check_cudnn_tensor_shapes) go to cuDNN where that comes first.
+
+    >>> of_mask("efficient-64", "sdpa", "hopper"), of_mask("efficient", "sdpa", "hopper"), of_mask("", "fa2", "hopper")
+    ('cudnn', 'efficient', 'fa2')
+    """
+    first = picked(kernel, architecture)
+    return first if of.startswith("efficient-") and first == "cudnn" else of or kernel
+
+
 def attention(kernel: str, device: str, architecture: str) -> tuple[float, float]:
     """(time of an attention kernel's forward pass over its calibrated time, of a FLOP backward over one forward)."""
     row = found(table()["attention"].get(standing(kernel, device, architecture), {}), device, architecture)
