@@ -100,3 +100,24 @@ def test_hip_looked_through_choices_as_cuda_did() -> None:
     builds = ("b6000", "b6200")
     for card in ("", "-rocm"):
         assert [load_engine(f"llama.cpp{card}-{b}").kernels.expert_looks for b in builds] == [1e-9, 0]
+
+
+@pytest.mark.parametrize(("gpu", "rate"), [("a100-sxm-80gb", 48.1), ("h100-sxm-80gb", 60.7)])
+def test_a_step_of_2023_waits_for_its_choice_of_experts(gpu: str, rate: float) -> None:
+    """Mixtral in q5_k_m, 48.1 and 60.7 tokens a second (b1650): three products a layer whose choices go to the host."""
+    step = {"gpu": gpu, "quant": "q5_k_m", "prompt": 9, "output": 240, "batch": 1}
+    old, new = (float(rooflm.infer("mixtral-8x7b", engine=f"llama.cpp-{b}", **step).tpot) for b in ("b1650", "b7000"))  # type: ignore[arg-type]
+    assert 1 / old == pytest.approx(rate, rel=0.1)
+    assert old > 1.5 * new
+
+
+def test_sycl_takes_experts_one_by_one() -> None:
+    """35B of 256 experts and 26B of 128 on Arc Pro B70, 618 and 1,129 prompt tokens a second (April 2026)."""
+    for model, rate in (("qwen3.5-35b-a3b", 618), ("gemma-4-26b-a4b", 1129)):
+        run = {"gpu": "arc-pro-b70", "engine": "llama.cpp-sycl", "quant": "q4_k_m", "prompt": 512, "output": 1}
+        alone = float(rooflm.infer(model, **run).ttft)  # type: ignore[arg-type]
+        grouped = float(
+            rooflm.infer(model, **run, sets={"engine.narrow_calls": 0, "engine.expert_spread": ""}).ttft  # type: ignore[arg-type]
+        )
+        assert 512 / alone == pytest.approx(rate, rel=0.1)
+        assert alone > 2 * grouped

@@ -163,6 +163,7 @@ class Kernels:
     expert_calls: Num = number(0.0, "kernels more of each expert that a token chose (a loop in C++: a part of one)")
     chosen_alone: bool = flag(False, "experts visited one by one are those that a token chose, not all")
     expert_looks: Num = number(0.0, "host time of an expert's look at a choice of a token, a product", "s", high=1e-7)
+    expert_waits: Num = number(0.0, "host time of a product of experts before which it waits for their choice", "s")
     narrow_prompts: str = word("", "generations of cards where prompts of latents run in 8 bits, if so cached")
     latent_prompts: Num = count(0, "prompts behind some tokens, but fewer, read latents (no limit: all do)", 0, INF)
     latent_blocks: Num = count(0, "decoding, blocks that Triton cuts a sequence's latents into (0: as measured)", 0)

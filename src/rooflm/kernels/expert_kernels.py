@@ -260,7 +260,7 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
     call = pick(narrow, k.narrow_calls, k.library_calls)
     host = k.expert_looks * experts * tokens * top_k + call * distinct_experts(experts, top_k, tokens)
-    return time + pick(tokens > 1, 2.0 + gated, 0.0) * host / undone
+    return time + (2.0 + gated) * (k.expert_waits + pick(tokens > 1, host, 0.0)) / undone
 
 
 def tiled_time(op: Op, s: Scenario) -> Num:
