@@ -633,8 +633,8 @@ def test_commits_of_nightly_builds_are_of_their_engine() -> None:
 
 OF_LOAD = ("requests", "warmup", "spread", "output_limit", "prompt", "output")
 POOLS = ("prefill_replicas", "prefill_tp", "prefill_dp", "prefill_ep", "replicas", "tp", "dp", "ep")
-OF_ROWS = (*OF_LOAD, *POOLS, "accepted", "cache", "doubt", "engine", "guesses", "image", "release", "scheme", "slots",
-           "split", "stand_in")  # fmt: skip
+OF_ROWS = (*OF_LOAD, *POOLS, "accepted", "cache", "cluster.launching", "doubt", "engine", "guesses", "image", "release",
+           "scheme", "slots", "split", "stand_in")  # fmt: skip
 """What recipes set that is no option of a server."""
 TOLD = ("InferenceX", "aiconfigurator", "llm_args.py", "server_args.py", "perf-overview.md", "the same page",
         "sgl-cookbook", "NIM LLM benchmarking", "benchmark_serving.py", "inference_results_v4.1")  # fmt: skip
@@ -653,6 +653,18 @@ def test_every_recipe_says_where_it_is_from_and_names_real_options() -> None:
         assert make_server(own).budget >= 1
         assert all(catalogue.resolve("gpu", g) == g for g in row["when"].get("gpu", []))
         assert all(catalogue.resolve("model", m) == m for m in row["when"].get("model", []))
+
+
+def test_a_campaigns_machine_is_not_every_machine_of_its_card() -> None:
+    """Its B300 launch in half the time; nobody else's do (docs/decisions/0364)."""
+    given = {"engine": "sglang", "concurrency": 16, "prompt": 1024, "output": 1024, "tp": 4, "source": "aic"}
+    of = {gpu: campaign_options(given | {"gpu": gpu}, "qwen3.5-397b-a17b", "nvfp4", {}) for gpu in
+          ("b200-sxm-180gb", "b300-sxm-288gb", "gb300")}  # fmt: skip
+    assert {gpu: found.get("cluster.launching", 1) for gpu, found in of.items()} == dict(
+        zip(of, (1, 0.5, 1), strict=True)
+    )
+    row = {"engine": "SGLang 0.5.10", "gpu": "B300", "tp": "4", "gpus": "4", "precision_weights": "nvfp4"}
+    assert "cluster.launching=0.5" in run(**row, batch="4", note="trust=B; moe_tp=4 moe_ep=1 attn_dp=1")["sets"]
 
 
 def test_runs_older_than_the_columns_of_their_split_have_that_of_the_campaigns_configuration() -> None:

@@ -53,8 +53,8 @@ SET = ("all_reduce", "captured", "copied", "deliver", "empty_block", "experts", 
        "graphs", "memory_fraction", "overlap", "reduce_bits", "reduce_norm", "scan_chain", "stream", "untuned",
        "wide_routers")  # fmt: skip
 """What recipes set of the engine, not of its server."""
-OF_RUNS = ("acceptance", "dp", "ep", "guesses", "image", "prefill_dp", "prefill_ep", "prefill_replicas", "prefill_tp",
-           "prompt", "replicas", "scheme", "slots", "split", "tp")  # fmt: skip
+OF_RUNS = ("acceptance", "cluster.launching", "dp", "ep", "guesses", "image", "prefill_dp", "prefill_ep",
+           "prefill_replicas", "prefill_tp", "prompt", "replicas", "scheme", "slots", "split", "tp")  # fmt: skip
 """What recipes set that is no launch option but what ran."""
 OF_CARDS = ("all_reduce", "cache", "empty_block", "experts", "receive_interval", "reduce_bits", "reduce_norm",
             "untuned", "wide_routers")  # fmt: skip
@@ -611,7 +611,8 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     options = campaign_options(values, model, quant or "", facts)
     options.pop("split", None)
     cache, quant, told = options.pop("cache", None), options.pop("scheme", quant), options.pop("doubt", "")
-    sets = {f"engine.{name}": options.pop(name) for name in SET if name in options}
+    sets = {path: options.pop(path) for path in [*options] if "." in path}
+    sets |= {f"engine.{name}": options.pop(name) for name in SET if name in options}
     sets |= slots_of(model, options.pop("slots", 0))
     release = options.pop("image", "")
     values |= {"release": values.get("release") or release} if release else {}
