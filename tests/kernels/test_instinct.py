@@ -359,4 +359,4 @@ def test_integer_experts_by_triton_go_through_k_step_by_step(tokens: int, us: fl
     )  # fmt: skip
     assert each(c=own.constants) * 1e6 == pytest.approx(us, rel=0.3)
     assert each(c=atoms.constants) < 0.3 * each(c=own.constants)
-    assert each(c=before.constants) == pytest.approx(2.124 / 1.287 * each(c=own.constants), rel=0.15)  # pull request 20023
+    assert each(c=before.constants) == pytest.approx(2.124 / 1.287 * each(c=own.constants), rel=0.15)  # 20023
