@@ -15,6 +15,9 @@ import rooflm
         ("sglang-0.5.10", "qwen3.5-35b-a3b", 0),
         ("sglang-0.5.10", "nemotron-3-nano-30b-a3b", 8),
         ("sglang-0.5.14", "nemotron-3-nano-30b-a3b", 0),
+        ("sglang-0.5.6", "kimi-linear-48b-a3b", 12),  # of nineteen, seven are operations of their own
+        ("sglang", "kimi-linear-48b-a3b", 2),
+        ("sglang-0.5.10", "kimi-linear-48b-a3b", 0),
         ("llama.cpp", "qwen3.5-35b-a3b", 0),  # its own are in delta_chain
     ],
 )

@@ -346,7 +346,10 @@ def test_one_stream_on_hip() -> None:
 def test_integer_experts_by_triton_go_through_k_step_by_step(tokens: int, us: float) -> None:
     """385 experts of 7,168 x 256 on MI355X (sgl-project/sglang pull request 22208); aiter's would take a tenth."""
     device = load_device("mi355x")
-    (own,) = choices("mi355x", "cdna4", "sglang", "int4_wo", family=load_engine("sglang-rocm").kernels.experts)
+    (own, before) = (
+        choices("mi355x", "cdna4", "sglang", "int4_wo", family=load_engine(name).kernels.experts)[0]
+        for name in ("sglang-0.5.10-rocm", "sglang-rocm")
+    )
     (atoms,) = choices("mi355x", "cdna4", "vllm", "int4_wo", family=load_engine("atom").kernels.experts)
     routing = Routing(9.0 * tokens, 1.0 + float(distinct_experts(384, 8, tokens)), 1.0)
     reached = derating(device)
@@ -356,3 +359,4 @@ def test_integer_experts_by_triton_go_through_k_step_by_step(tokens: int, us: fl
     )  # fmt: skip
     assert each(c=own.constants) * 1e6 == pytest.approx(us, rel=0.3)
     assert each(c=atoms.constants) < 0.3 * each(c=own.constants)
+    assert each(c=before.constants) == pytest.approx(2.124 / 1.287 * each(c=own.constants), rel=0.15)  # 20023

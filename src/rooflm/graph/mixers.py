@@ -355,7 +355,8 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     The state (heads x head_dim x state, fp32) is read and written once a pass, and copied before and after where an
     engine runs a chain of kernels (`delta_chain`); a prefill multiplies chunks of tokens (Mamba-2, arXiv 2405.21060
     section 6; gated DeltaNet, arXiv 2412.06464). Engines keep gated DeltaNet's two gates a head as a product of their
-    own, in 16 bits (in_proj_ba of modeling_qwen3_next.py), and scan a prompt with several kernels (SCAN_KERNELS)."""
+    own, in 16 bits (in_proj_ba of modeling_qwen3_next.py), and scan a prompt with several kernels (SCAN_KERNELS).
+    Kimi Delta Attention's decay and output gate go through a head's width (f_a, f_b, g_a, g_b: arXiv 2510.26692)."""
     if a.kind == "conv":
         return conv_ops(c, count, a)
     h, t, tokens, b, part = c.model.hidden, c.mapping.tp, c.tokens, c.quant.half_bytes, "attention"
@@ -370,16 +371,17 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     state_flops = tokens * heads * a.head_dim * a.state * (8.0 if delta else 6.0)
     copied = (chain > 0) | (bool(p) and gated and c.kernels.mixed_scans)
     state_bytes = pick(copied, 6.0, 2.0) * sequences * heads * a.head_dim * a.state * 4.0
-    gates = heads * {"gated-delta": 2, "kda": 2, "lightning": 0}.get(a.kind, 1)
+    gates = heads * {"gated-delta": 2, "lightning": 0}.get(a.kind, 1)
     separate_gates = gated and not c.training and not c.kernels.epilogue
-    mixed = inner + 2 * keys
+    mixed, low = inner + 2 * keys, a.kind == "kda"
     kernels = pick(c.kernels.delta_chain > 0, 2, SCAN_KERNELS.get(a.kind, 2)) if p and not c.training else 2
     small = of_name(c.kernels.scan_chain, a.kind, 0.0) if c.work.decode else 0.0
     steps = inner * a.state * c.kernels.delta_steps * delta if p else 0.0  # of a scan that takes token by token
     rate = {"gated-delta": c.kernels.delta_rate, "mamba2": c.kernels.mamba_rate}.get(a.kind, 0.0)
     in_turn = p.new * smaller(p.sequences, 1.0) * delta if p else 0  # tokens of a sequence, or the pass's part of one
     return [
-        c.product("in_proj", part, count, inner + mixed + gates * (not separate_gates), h),
+        c.product("in_proj", part, count, (2 * a.head_dim if low else inner) + mixed + gates * (not separate_gates), h),
+        *([c.product("in_gates", part, count, 2 * inner, a.head_dim)] if low else []),
         *([gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if separate_gates else []),
         *([stream("scan_chain", part, "index", count, small * 2 * tokens * inner * b, small)] if small else []),
         stream("conv", part, "conv", count, 2 * (tokens + sequences * a.conv) * mixed * b, 1 + chain),
