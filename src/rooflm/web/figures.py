@@ -69,8 +69,8 @@ def front(found: Any) -> list[Figure]:
         y = np.array([c.outputs["output_tokens_per_s_per_gpu"] for c in members])
         telling = [k for k in ("tp", "pp", "dp", "ep", "batch", "concurrency")
                    if len({c.inputs.get(k, 1) for c in kept}) > 1]  # fmt: skip
-        labels = tuple(", ".join(f"{k} {c.inputs.get(k, 1)}" for k in telling if c.inputs.get(k, 1) != 1) or "1 card"
-                       for c in members)  # fmt: skip
+        labels = tuple(", ".join(f"{k} {v}" for k in telling if (v := c.inputs.get(k, 1)) != 1 or k == "batch")
+                       or "1 card" for c in members)  # fmt: skip
         clouds.append(Cloud(name, x, y, np.arange(len(members)), labels))
     sides = Scale("output tokens/s for one user"), Scale("output tokens/s per GPU")
     picture = draw_front("Speed for a user against output of a card", *sides, clouds)

@@ -118,8 +118,9 @@ async function drawn(place, spec) {
     for (const [k, v] of Object.entries({ role: "img", "aria-label": place.dataset.label })) place.setAttribute(k, v);
     place.removeAttribute("aria-roledescription");
     if (tries || (less <= 0 && less > -40)) return uncovered(svg);
+    const frame = spec.concat ? 140 : wide + less - view.width(); // axes and legend, which keep their size
     view.finalize();
-    s = resized(s, less + 4, columns, (wide - 140) / Math.max(wide + less - 140, 1));
+    s = resized(s, less + 4, columns, (wide - frame - 4) / Math.max(wide + less - frame, 1));
   }
 }
 
@@ -203,6 +204,7 @@ form.addEventListener("change", (event) => {
   sliders.forEach(place);
   ask();
 });
+form.addEventListener("focusin", ({ target }) => { if (target.list) target.select(); });
 form.addEventListener("submit", (event) => { event.preventDefault(); ask(); });
 addEventListener("popstate", () => { if (location.pathname + location.search !== here) location.reload(); });
 
