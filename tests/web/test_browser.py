@@ -129,6 +129,8 @@ def test_a_field_changes_the_answer_and_the_address_is_a_link_to_it(page: Any, l
     assert page.verdict.startswith("Yes, it fits")
     page.fill("model", "llama-3.1-70b")
     assert page.verdict.startswith("No, it does not fit")
+    assert page.driver.title == "Fits? llama-3.1-70b on h100 · rooflm"
+    assert page.js("return document.querySelector('.asked summary').textContent") == "llama-3.1-70b on h100: change"
     assert "model=llama-3.1-70b" in page.driver.current_url
     said, link = page.verdict, page.driver.current_url
     page.open("/train")

@@ -56,7 +56,7 @@ def kept(text: str) -> Markup:
     >>> str(kept("a < 1.88 s"))
     'a &lt; <span class="kept">1.88 s</span>'
     """
-    return Markup(re.sub(r"[\d.,]+ (?:[mµ]?s|GiB|USD|%)(?!\w)", r'<span class="kept">\g<0></span>', escape(text)))
+    return Markup(re.sub(r"[\d.,]+ (?:[mµ]?s|GiB|USD|%)(?!\w)", r'<span class="kept">\g<0></span>', str(escape(text))))
 
 
 def kind(block: Any) -> str:

@@ -49,6 +49,9 @@ async function ask(push = true) {
     figures.innerHTML = told.pictures;
     history[push && location.search.slice(1) !== q ? "pushState" : "replaceState"](null, "", address(q));
     here = location.pathname + location.search;
+    const about = `${form.elements.model.value} on ${form.elements.gpu.value}`;
+    document.title = `${document.querySelector("nav [aria-current]").textContent} ${about} · rooflm`;
+    form.querySelector(".asked > summary").textContent = `${about}: change`;
     for (const a of document.querySelectorAll("nav a")) a.href = address(q, `/${a.dataset.tab}`);
     await draw(told.figures);
   } catch (error) {
@@ -97,6 +100,7 @@ function resized(spec, less, columns, stretch = 1) {
 /** Hide labels beside points that touch another or leave the picture. */
 function uncovered(svg) {
   const edge = svg.getBoundingClientRect(), kept = [];
+  for (const tick of svg.querySelectorAll(".role-axis-label text")) kept.push(tick.getBoundingClientRect());
   for (const label of svg.querySelectorAll(".mark-text.role-mark text")) {
     const b = label.getBoundingClientRect();
     const meets = (o) => b.left < o.right && b.right > o.left && b.top < o.bottom && b.bottom > o.top;

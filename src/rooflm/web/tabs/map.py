@@ -100,8 +100,10 @@ def best_cell(grid: Any, key: str, values: Any, able: Any, sides: tuple[str, str
 
 def write(key: str, value: Any) -> str:
     """A value of an output."""
+    if "tokens_per_s" in key:
+        return count(value)
     if key.endswith("_s"):
-        return seconds(value) if "tokens" not in key else count(value)
+        return seconds(value)
     return percent(value) if key in ("mfu", "mbu") else f"{float(value) / 2**30:.3g} GiB" if "bytes" in key else (
         f"{float(value):.3g}")  # fmt: skip
 
