@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from made import INFERENCE, TRAINING, grid, trained
@@ -304,3 +306,5 @@ def test_a_model_that_embeds_has_no_output_in_its_pictures():
         one, many = (rooflm.infer(model, gpu="l4", batch=batch) for batch in (1, [1, 8]))
         pictures = [plot.estimate(one), plot.estimate(one, kind="memory"), plot.grid(many)]
         assert [any("output" in t for t in p.spec["title"]["subtitle"]) for p in pictures] == [told] * 3, model
+        roofs = json.dumps(plot.estimate(one, kind="roofline").spec)
+        assert '"prefill"' in roofs and ('"decode"' in roofs) == told, model

@@ -313,6 +313,7 @@ def test_a_map_of_nothing_that_fits_is_grey():
         "Map", Side("x", (1, 2, 3)), Side("y", (1, 2)), Scale("s (s)"), [Map("", cells, np.full((2, 3), "OOM"))]
     )
     assert sum(b.text == "OOM" for b in boxes(picture)) == 6 and not clashes(picture)
+    assert not {b.text for b in boxes(picture)} - {"Map", "x", "y", "OOM", "1", "2", "3", "OOM: does not fit in memory"}
 
 
 @pytest.mark.parametrize("down", [("h100", "a100", "t4"), (3, 2, 1)])

@@ -11,6 +11,7 @@ import rooflm
 from rooflm.api import INFER, TRAIN
 from rooflm.errors import RooflmError
 from rooflm.sweep.axes import Axis, find_axes, size_of
+from rooflm.sweep.grid import grid_of
 from rooflm.sweep.sweep import blocks, run
 
 CORE = ("ttft_s", "tpot_s", "latency_s", "output_tokens_per_s", "memory_bytes", "fits", "max_batch")
@@ -28,6 +29,12 @@ POOL = {
     "cluster.device.dram.bandwidth": [1e12, 2.5e12],
     "engine.issue_decode": [0.0, 8e-6],
 }
+
+
+def test_a_dataset_that_was_turned_is_the_same_grid() -> None:
+    data = INFER.grid({"model": "llama-7b", "gpu": "a100", "batch": [1, 8], "prompt": [16, 64, 256]}).dataset()
+    turned = grid_of(data.transpose("prompt", "batch"))
+    assert turned.axes == grid_of(data).axes and (turned.arrays["tpot_s"] == data["tpot_s"].values).all()
 
 
 @st.composite

@@ -95,6 +95,17 @@ def test_no_label_lies_on_another_on_a_phone(tab: str, page: Any) -> None:
     assert count > 2 and not overlap
 
 
+@pytest.mark.parametrize("tab", ["search", "compare", "map"])
+def test_on_a_wide_screen_pictures_stand_whole_beside_the_answer(tab: str, page: Any) -> None:
+    page.size(1920)
+    page.open(f"/{tab}?output=16")
+    answer, figure = page.js(
+        "return ['#answer', '#figures'].map((s) => document.querySelector(s).getBoundingClientRect().top)"
+    )
+    assert abs(answer - figure) < 2
+    assert page.js("return [...document.querySelectorAll('.paper')].every((p) => p.scrollWidth <= p.clientWidth)")
+
+
 def test_what_the_training_tab_opens_on_fits(page: Any) -> None:
     assert page.open("/train").verdict.startswith("It fits")
 
@@ -118,6 +129,8 @@ def test_a_field_changes_the_answer_and_the_address_is_a_link_to_it(page: Any, l
     assert page.verdict.startswith("Yes, it fits")
     page.fill("model", "llama-3.1-70b")
     assert page.verdict.startswith("No, it does not fit")
+    assert page.driver.title == "Fits? llama-3.1-70b on h100 · rooflm"
+    assert page.js("return document.querySelector('.asked summary').textContent") == "llama-3.1-70b on h100: change"
     assert "model=llama-3.1-70b" in page.driver.current_url
     said, link = page.verdict, page.driver.current_url
     page.open("/train")

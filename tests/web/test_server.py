@@ -21,7 +21,7 @@ import pytest
 import rooflm
 from rooflm.cli.app import main
 from rooflm.shown.blocks import Code, Facts
-from rooflm.shown.numbers import count
+from rooflm.shown.numbers import count, seconds
 from rooflm.web import page
 from rooflm.web.asked import read_query
 from rooflm.web.blocks import Choices
@@ -60,6 +60,8 @@ def answered(tab: str, **texts: str) -> Any:
 def test_every_tab_is_one_page_that_needs_no_other_host(tab: str, address: str) -> None:
     status, headers, text = get(f"{address}/{tab}?output=64&batch=4")
     assert status == 200 and 'class="lead"' in text and "cannot be answered" not in text
+    lists = set(re.findall(r' list="([^"]+)"', text))
+    assert lists and lists == set(re.findall(r'<datalist id="([^"]+)"', text))
     assert "default-src 'none'" in headers["content-security-policy"]
     assert not [s for s in ('src="http', 'href="http', "url(http", "//cdn", "@import") if s in text]
 
@@ -149,6 +151,31 @@ def test_the_figures_are_those_of_python_and_code_gives_them_again(capsys: pytes
     capsys.readouterr()
     assert main([*shlex.split(found.command)[1:], "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["tpot_s"] == pytest.approx(own.tpot, rel=1e-12)
+
+
+@pytest.mark.parametrize(("x", "y"), [("batch", "prompt"), ("prompt", "batch"), ("gpu", "batch"), ("batch", "gpu")])
+def test_a_map_of_unequal_sides_holds_each_points_own_value(x: str, y: str) -> None:
+    sides = {"batch": "1,64", "prompt": "256,1024,4096", "gpu": "h100,mi300x,l4"}
+    found = answered("map", map__x=x, map__xs=sides[x], map__y=y, map__ys=sides[y])
+    (head, *rows), *_ = (t.rows for t in found.blocks[0].blocks)
+    assert len(head) == 1 + len(sides[x].split(",")) and len(rows) == len(sides[y].split(","))
+    asked_for = {"model": "llama-3.1-8b", "gpu": "h100", "gpus": 1, "prompt": 1024, "output": 256, "batch": 8}
+    for up, row in zip(sides[y].split(","), rows, strict=True):
+        for right, cell in zip(sides[x].split(","), row[1:], strict=True):
+            here = {x: right, y: up}
+            own = rooflm.infer(**asked_for | {k: v if k == "gpu" else int(v) for k, v in here.items()})
+            assert cell == (seconds(own.tpot) if own.fits else "cannot run"), here
+    assert len(found.figures()) == 1
+    assert any(re.search(r"between .* in four of five like cases", s) for s in found.said)
+    told = [block.text for block in found.blocks[1].blocks]
+    assert "engine vllm" in told and (("mi300x" in " ".join(told)) == ("gpu" in (x, y)))
+
+
+def test_what_the_compared_assume_is_told_of_each() -> None:
+    found = answered("compare", b__gpu="mi300x")
+    told = [block.text for block in found.blocks[1].blocks]
+    assert any("cluster dgx-h100" in text and "B: mi300x" in text for text in told), told
+    assert found.python.count("import") == 1
 
 
 @pytest.mark.parametrize("tab", QUICK)

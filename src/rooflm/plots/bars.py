@@ -65,7 +65,7 @@ def bars(
     if limit and any(math.isfinite(b.limit) for b in what):
         told.append(f"black line: {limit}")
     if any(math.isfinite(b.low) for b in what):
-        told.append("thin line: the error band (eight of ten measurements like it lie inside)")
+        told.append("thin line: the error band (four of five measurements like it lie inside)")
     if any(b.end is None and not scale.percent and len(b.parts) > 1 for b in what):
         told.append("number: the total")
     data = {"values": [row for layer in layers for row in layer.pop("data")["values"]]}

@@ -17,6 +17,8 @@ from rooflm.shown.palette import DASHES, SHAPES, inked, series
 WIDE, TALL = 560, 380
 MOST_DOTS = 2500
 """Most points of a cloud that are drawn; an even choice of more."""
+NEAR = 0.75
+"""Share of the largest value above which all the others lie where an axis does not begin at 0."""
 MOST_LABELLED = 4
 """Most fronts of which points are labelled."""
 
@@ -37,10 +39,11 @@ def front(
 ) -> Picture:
     """Clouds of points and each one's Pareto front as a line, its ends and middle labelled."""
     bests = [(c.x[c.best], c.y[c.best]) for c in clouds]
-    low, high = (f(np.concatenate([b[1] for b in bests])) for f in (np.min, np.max))
-    log = bool(low > 0 and high > 20 * low)
-    ticks = round_ticks(float(low), float(high)) if log else [0.0, float(high) * 1.08]
-    frame = Frame(WIDE, TALL, (0.0, float(max(np.max(b[0]) for b in bests)) * 1.1), (ticks[0], ticks[-1]), log_y=log)
+    xs, ys = (np.concatenate([b[i] for b in bests]) for i in (0, 1))
+    low, high = float(ys.min()), float(ys.max())
+    log = low > 0 and high > 20 * low
+    ticks = round_ticks(low, high) if log else [*_ends(ys)]
+    frame = Frame(WIDE, TALL, _ends(xs), (ticks[0], ticks[-1]), log_y=log)
     colour = series(c.name for c in clouds)
     hue, shape = (by_name(list(colour), own) for own in (list(colour.values()), SHAPES))
     scale: Spec = {"domain": list(frame.y), "nice": False} | ({"type": "log"} if log else {})
@@ -56,6 +59,17 @@ def front(
     more = any(len(c.x) > len(c.best) for c in clouds)
     told = (*notes, "dots: points that fit; lines: those that no other beats" if more else "points that no other beats")
     return with_heading({"width": WIDE, "height": TALL, "layer": layers}, title, subtitle, WIDE + 120, told)
+
+
+def _ends(values: Array) -> tuple[float, float]:
+    """Ends of a linear axis: from 0, unless the values would then share a corner.
+
+    >>> _ends(np.array([1.0, 10.0])), _ends(np.array([90.0, 100.0]))
+    ((0.0, 11.0), (86.0, 104.0))
+    """
+    low, high = float(values.min()), float(values.max())
+    apart = 0.4 * (high - low)
+    return (low - apart, high + apart) if low > NEAR * high and apart else (0.0, 1.1 * high)
 
 
 def by_name(names: Sequence[str], own: Sequence[Any]) -> Spec:
@@ -75,7 +89,7 @@ def _cloud(cloud: Cloud, place: Spec, frame: Frame, shape: Spec, dash: Sequence[
     line = {"type": "line", "strokeWidth": 2, "strokeDash": dash}
     point = {"type": "point", "filled": True, "size": 40, "opacity": 1}
     return [
-        {"data": {"values": dots}, "encoding": place, "mark": {"type": "circle", "size": 9, "opacity": 0.25}},
+        {"data": {"values": dots}, "encoding": place, "mark": {"type": "circle", "size": 12, "opacity": 0.4}},
         {"data": {"values": best}, "encoding": place, "mark": line},
         {"data": {"values": best}, "encoding": place | {"shape": shape, "tooltip": told}, "mark": point},
     ]
@@ -83,7 +97,8 @@ def _cloud(cloud: Cloud, place: Spec, frame: Frame, shape: Spec, dash: Sequence[
 
 def _seen(cloud: Cloud, frame: Frame) -> tuple[Array, Array]:
     """The points of a cloud that are drawn."""
-    kept = np.flatnonzero((cloud.y >= frame.y[0]) & (cloud.y <= frame.y[1]) & (cloud.x <= frame.x[1]))
+    inside = [(v >= ends[0]) & (v <= ends[1]) for v, ends in ((cloud.x, frame.x), (cloud.y, frame.y))]
+    kept = np.flatnonzero(inside[0] & inside[1])
     kept = kept[:: -(-len(kept) // MOST_DOTS) or 1]
     return cloud.x[kept], cloud.y[kept]
 

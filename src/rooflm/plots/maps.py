@@ -19,6 +19,9 @@ BRIGHT = 0.55
 BAR = (72.0, 160.0)
 """Shortest and longest bar of colours: between them as high as a map, so that a map of two rows has no empty foot."""
 
+TICK = 24.0
+"""Least pixels of the bar from one tick to the next."""
+
 WHY = {"OOM": "does not fit in memory", "n/a": "breaks a rule (`reason` says which)",
        "queue": "the queue grows without bound, so that the load cannot be served"}  # fmt: skip
 """What stands where there is no value -> what it means."""
@@ -79,16 +82,18 @@ def _map(
         text=[_word(m, scale, *i) for i in at], dark=[not math.isfinite(s) or s >= BRIGHT for s in share],
     )  # fmt: skip
     corner = max(map(text_width, x.ticks)) > size[0] - 4
-    turned = {"labelAngle": -90 if corner else 0, "labelOverlap": True, "ticks": False, "domain": False}
+    bare = {"ticks": False, "domain": False, "labelPadding": 5}
+    turned = {"labelAngle": -90 if corner else 0, "labelOverlap": True, **bare}
     place = {
         "x": {"field": "x", "type": "ordinal", "sort": x.ticks, "title": x.label, "axis": turned},
         "y": {"field": "y", "type": "ordinal", "sort": y.ticks[::-1] if y.numeric else y.ticks,
-              "title": y.label if first else None, "axis": {"ticks": False, "domain": False}},
+              "title": y.label if first else None, "axis": bare},
     }  # fmt: skip
     range_: Spec = {"scheme": "viridis", "domain": list(ends)} | ({"type": "log"} if log else {})
-    ticks = [v for v in (round_ticks(*ends) if log else even_ticks(*ends)) if ends[0] <= v <= ends[1]]
-    legend = {"title": _unit(scale), "gradientLength": min(max(size[1] * len(y.values), BAR[0]), BAR[1]),
-              "format": ".3~s" if ends[1] >= 1e4 else ".4~g", "values": ticks}  # fmt: skip
+    long = min(max(size[1] * len(y.values), BAR[0]), BAR[1])
+    even = round_ticks(*ends) if log else even_ticks(*ends, most=int(long / TICK))
+    legend = {"title": _unit(scale), "gradientLength": long, "format": ".3~s" if ends[1] >= 1e4 else ".4~g",
+              "values": [v for v in even if ends[0] <= v <= ends[1]]}  # fmt: skip
     hue = {"field": "value", "type": "quantitative", "scale": range_, "legend": legend}
     told = [{"field": "y", "title": y.label}, {"field": "x", "title": x.label}, {"field": "text", "title": scale.label}]
     layers: list[Spec] = [
@@ -96,7 +101,7 @@ def _map(
          "encoding": place | {"tooltip": told}},
         {"transform": [{"filter": "datum.value !== null"}], "mark": {"type": "rect"},
          "encoding": place | {"color": hue, "tooltip": told}},
-    ]  # fmt: skip
+    ][: 1 + bool(np.isfinite(m.cells).any())]  # fmt: skip
     if len(at) <= MOST_WRITTEN:
         ink = {"condition": {"test": "datum.dark", "value": "#111111"}, "value": "white"}
         layers.append({"mark": {"type": "text", "fontSize": 10.5}, "encoding": place | {"text": {"field": "text"},

@@ -83,7 +83,7 @@ def phases(e: Estimate) -> dict[str, list[Timed]]:
     """The timed nodes of each phase of the work."""
     if isinstance(e, TrainingEstimate):
         return {**{phase: of_phase(e.timed, phase) for phase in PHASES}, "update": e.timed["step", "update"]}
-    return {phase: list(timed) for phase, timed in e.timed.items()}
+    return {phase: list(timed) for phase, timed in e.timed.items() if e.scenario.model.head or phase != "decode"}
 
 
 def roofline(e: Estimate) -> Picture:

@@ -20,6 +20,8 @@ INSIDE = 0.95
 """Share of the ratios that an axis holds."""
 MOST_POINTS = 300
 """Most points of one source and metric that are drawn; an even choice of more."""
+MOST_SOURCES = 30
+"""Most sources of a metric that have a row each; those with the fewest runs share the last one."""
 
 
 def ratios(
@@ -37,6 +39,7 @@ def ratios(
     for source, metric, ratio in found:
         if ratio > 0 and np.isfinite(ratio):
             cells.setdefault(metric, {}).setdefault(source, []).append(ratio)
+    cells = {metric: gathered(values) for metric, values in cells.items()}
     across = min(len(cells), 2)
     wide = 420 if across == 1 else 230
     room = max((text_width(s) for c in cells.values() for s in c), default=0.0) + 8
@@ -51,18 +54,30 @@ def ratios(
              "title": "predicted over measured" if i >= len(ranked) - across else None,
              "scale": {"type": "log", "domain": list(ends), "nice": False}}  # fmt: skip
         made.append(_ratio(metric, values, near, (wide, room), x))
-    notes = [f"shaded: within {100 * near:.0f} %", "one tick a run, dot: the median, line: eight of ten runs"]
+    notes = [f"shaded: within {100 * near:.0f} %", "one tick a run, dot: the median, line: four of five runs"]
     if np.any((every < ends[0]) | (every > ends[1])):
         notes.append(f"at the edge: beyond {ends[0]:g} or {ends[1]:g}")
     body = in_rows(made, across) | ({"spacing": {"row": 14, "column": 30}} if len(made) > 1 else {})
     return with_heading(body, title, subtitle, across * (wide + room + 20), notes)
 
 
+def gathered(values: Mapping[str, list[float]]) -> dict[str, list[float]]:
+    """Ratios by source, the one with the most runs first; so many of them that a page holds them, the rest together.
+
+    >>> list(gathered({"a": [1.0], "b": [1.0, 1.1]})), list(gathered({f"s{i}": [1.0] for i in range(40)}))[-2:]
+    (['b', 'a'], ['s35', '10 others'])
+    """
+    names = sorted(values, key=lambda s: (-len(values[s]), s))
+    kept, rest = names[:MOST_SOURCES], names[MOST_SOURCES:]
+    others = {f"{len(rest)} others": [v for s in rest for v in values[s]]} if rest else {}
+    return {s: values[s] for s in kept} | others
+
+
 def _ratio(metric: str, values: Mapping[str, Sequence[float]], near: float, size: tuple[float, float], x: Spec) -> Spec:
-    """The panel of one metric: its sources, the one with the most runs first. size: pixels of the axis and of names."""
+    """The panel of one metric: its sources in their order. size: pixels of the axis and of names."""
     low, high = x["scale"]["domain"]
     labels = {"ticks": False, "domain": False, "labelPadding": 8, "labelOverlap": False, "minExtent": size[1]}
-    sources = sorted(values, key=lambda s: (-len(values[s]), s))
+    sources = list(values)
     y = {"field": "y", "type": "nominal", "title": None, "sort": sources, "axis": labels}
     kept = {s: np.clip(np.sort(v), low, high) for s, v in values.items()}
     ticks = [(s, float(v)) for s, vs in kept.items() for v in vs[:: -(-len(vs) // MOST_POINTS)]]

@@ -186,14 +186,14 @@ def plural(value: Any, what: str) -> str:
 def spoken(value: Any, unit: str = "") -> str:
     """A number as it would be written in a sentence.
 
-    >>> spoken(1.134e6, "USD"), spoken(0.5921, "USD"), spoken(15e12), spoken(8)
-    ('1.13 million USD', '0.59 USD', '15 trillion', '8')
+    >>> spoken(1.134e6, "USD"), spoken(0.5921, "USD"), spoken(0.0028, "USD"), spoken(15e12), spoken(8)
+    ('1.13 million USD', '0.59 USD', '0.0028 USD', '15 trillion', '8')
     """
     number = float(value)
     for scale, word in _WORDS:
         if scale * 0.9995 <= abs(number) < 1e15:
             return f"{float(_digits(number / scale, 3)):g} {word} {unit}".strip()
-    if unit == "USD" and abs(number) < 100:
+    if unit == "USD" and (0.01 <= abs(number) < 100 or not number):
         return f"{number:.2f} {unit}"
     return f"{count(round(number) if number >= 100 else number)} {unit}".strip()
 

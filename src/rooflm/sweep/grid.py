@@ -69,7 +69,7 @@ def grid_of(data: xarray.Dataset) -> Grid:
         first, *others = sorted((c for c in data.coords if data[c].dims == (name,)), key=lambda c: c != name)
         columns = [Axis(str(c), tuple(data[c].values.tolist())) for c in (first, *others)]
         axes.append(columns[0]._replace(partners=tuple(columns[1:])))
-    arrays = {str(k): v.values for k, v in data.data_vars.items()}
+    arrays = {str(k): v.values for k, v in data.transpose(*data.sizes).data_vars.items()}  # turned by whoever made it
     fixed = dict(pair.split("=", 1) for pair in data.attrs.get("scenario", "").split(", ") if "=" in pair)
     return Grid(axes, fixed, arrays, TRAIN_OUTPUTS if "step_time_s" in arrays else INFER_OUTPUTS)
 

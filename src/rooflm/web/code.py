@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rooflm.asked.arguments import arguments
 from rooflm.catalogue.model import Model
+
+IMPORT = "import rooflm"
 
 
 def model_text(model: Any) -> str:
@@ -34,7 +36,20 @@ def as_python(call: str, asked: Mapping[str, Any], name: str = "answer") -> str:
     line = f"{name} = rooflm.{call}({', '.join(words)})"
     if len(line) > 88:
         line = f"{name} = rooflm.{call}(\n    {_filled(words)},\n)"
-    return f"import rooflm\n\n{line}\nprint({name})"
+    return f"{IMPORT}\n\n{line}\nprint({name})"
+
+
+def together(pieces: Iterable[str]) -> str:
+    """Calls one after the other, with what they import once.
+
+    >>> print(together(["import rooflm\\n\\na = 1", "import rooflm\\n\\nb = 2"]))
+    import rooflm
+    <BLANKLINE>
+    a = 1
+    <BLANKLINE>
+    b = 2
+    """
+    return "\n\n".join([IMPORT, *(piece.removeprefix(f"{IMPORT}\n\n") for piece in pieces)])
 
 
 def _filled(words: list[str]) -> str:

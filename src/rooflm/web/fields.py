@@ -105,7 +105,7 @@ FIELDS: tuple[Field, ...] = (
     F("train.zero", "ZeRO stage", "train", words=("", "0", "1", "2", "3")),
     F("train.objective", "Best split by", "search_train", hint="not searched",
       words=("", "time", "throughput", "mfu", "cost", "energy", "memory")),
-    F("train.micro_batch", "Micro-batch", "train", hint="its usual", stops=(1, 2, 4, 8, 16, 32), most=1e6),
+    F("train.micro_batch", "Micro-batch", "train", hint="as usual", stops=(1, 2, 4, 8, 16, 32), most=1e6),
     F("train.lora_rank", "LoRA rank", "train", hint="none", most=1e6),
     F("train.base_bits", "Bits of a frozen weight", "train", hint="16 (4: QLoRA)", more=True),
     F("train.dtype", "Number format", "train", words=("", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"), more=True),

@@ -15,7 +15,7 @@ from rooflm.plots.lines import Curve, Panel, panels
 from rooflm.plots.picture import Picture
 from rooflm.plots.point import largest
 from rooflm.plots.point import roofline as draw_roofline
-from rooflm.plots.scale import Scale, Side
+from rooflm.plots.scale import DECADES, Scale, Side
 from rooflm.sweep.grid import Grid, grid_of
 from rooflm.web.blocks import Figure
 
@@ -46,8 +46,10 @@ def served(runs: Mapping[int, Mapping[str, Any]], ttft: float | None, tpot: floa
         curves = [Curve(name, np.array([runs[c][f"{key}_{k}"] * factor for c in clients]))
                   for name, k in (("95 of 100 requests", "p95"), ("mean", "mean"))]  # fmt: skip
         if limit is not None:
-            curves.append(Curve("limit", np.full(len(clients), limit * factor), dash=True))
-        made.append(Panel(title, Scale(f"time ({unit})"), tuple(curves)))
+            curves.append(Curve("limit", np.full(len(clients), limit * factor), dash=True, marked=False))
+        values = np.concatenate([c.y for c in curves])
+        log = bool(values.max() > DECADES * values.min())  # else the limit lies on the axis
+        made.append(Panel(title, Scale(f"time ({unit})", log=log), tuple(curves)))
     picture = panels("Waits over the number of clients", Side("clients", tuple(clients)), made, shared=False)
     return [figure(picture, "Within limits as long as the line of 95 in 100 requests stays below that of the limit.")]
 
@@ -69,8 +71,8 @@ def front(found: Any) -> list[Figure]:
         y = np.array([c.outputs["output_tokens_per_s_per_gpu"] for c in members])
         telling = [k for k in ("tp", "pp", "dp", "ep", "batch", "concurrency")
                    if len({c.inputs.get(k, 1) for c in kept}) > 1]  # fmt: skip
-        labels = tuple(", ".join(f"{k} {c.inputs.get(k, 1)}" for k in telling if c.inputs.get(k, 1) != 1) or "1 card"
-                       for c in members)  # fmt: skip
+        labels = tuple(", ".join(f"{k} {v}" for k in telling if (v := c.inputs.get(k, 1)) != 1 or k == "batch")
+                       or "1 card" for c in members)  # fmt: skip
         clouds.append(Cloud(name, x, y, np.arange(len(members)), labels))
     sides = Scale("output tokens/s for one user"), Scale("output tokens/s per GPU")
     picture = draw_front("Speed for a user against output of a card", *sides, clouds)

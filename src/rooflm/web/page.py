@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from rooflm.errors import RooflmError
 from rooflm.shown.answer import plain
@@ -44,7 +46,17 @@ def environment() -> Environment:
         is_folded=is_folded,
         kind=kind,
     )
+    found.filters["kept"] = kept
     return found
+
+
+def kept(text: str) -> Markup:
+    """A sentence that breaks between no number and its unit.
+
+    >>> str(kept("a < 1.88 s"))
+    'a &lt; <span class="kept">1.88 s</span>'
+    """
+    return Markup(re.sub(r"[\d.,]+ (?:[mµ]?s|GiB|USD|%)(?!\w)", r'<span class="kept">\g<0></span>', str(escape(text))))
 
 
 def kind(block: Any) -> str:
@@ -122,7 +134,7 @@ def whole_page(tab: Tab, asked: Asked) -> str:
     return environment().get_template("page.html").render(
         tab=tab, asked=asked, value=lambda f: asked.texts.get(f.key, f.usual), errors=found.errors,
         answer=found.html(), pictures=found.pictures(), rest=found.rest(), figures=figures, main=sections(keys),
-        lists=LISTS, choices=choices, more=[f for f in keys if f.more], query=asked.query(),
+        lists=LISTS, choices=choices, keys=keys, more=[f for f in keys if f.more], query=asked.query(),
         sliders=[BY_KEY[k] for k in tab.sliders],
     )  # fmt: skip
 

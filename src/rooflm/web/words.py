@@ -24,7 +24,7 @@ def band(value: Any, found: Mapping[str, Any]) -> str:
     if not found["rows"]:
         return "nothing like it was measured: no error band"
     ends = between(float(found["low"]), float(found["high"]), float(value))
-    return f"{ends} {LIKELY} ({found['rows']} measured)"
+    return f"{ends} {LIKELY} ({found['rows']:.0f} measured)"
 
 
 class Drawn(NamedTuple):

@@ -49,6 +49,9 @@ async function ask(push = true) {
     figures.innerHTML = told.pictures;
     history[push && location.search.slice(1) !== q ? "pushState" : "replaceState"](null, "", address(q));
     here = location.pathname + location.search;
+    const about = `${form.elements.model.value} on ${form.elements.gpu.value}`;
+    document.title = `${document.querySelector("nav [aria-current]").textContent} ${about} · rooflm`;
+    form.querySelector(".asked > summary").textContent = `${about}: change`;
     for (const a of document.querySelectorAll("nav a")) a.href = address(q, `/${a.dataset.tab}`);
     await draw(told.figures);
   } catch (error) {
@@ -97,6 +100,7 @@ function resized(spec, less, columns, stretch = 1) {
 /** Hide labels beside points that touch another or leave the picture. */
 function uncovered(svg) {
   const edge = svg.getBoundingClientRect(), kept = [];
+  for (const tick of svg.querySelectorAll(".role-axis-label text")) kept.push(tick.getBoundingClientRect());
   for (const label of svg.querySelectorAll(".mark-text.role-mark text")) {
     const b = label.getBoundingClientRect();
     const meets = (o) => b.left < o.right && b.right > o.left && b.top < o.bottom && b.bottom > o.top;
@@ -118,8 +122,9 @@ async function drawn(place, spec) {
     for (const [k, v] of Object.entries({ role: "img", "aria-label": place.dataset.label })) place.setAttribute(k, v);
     place.removeAttribute("aria-roledescription");
     if (tries || (less <= 0 && less > -40)) return uncovered(svg);
+    const frame = spec.concat ? 140 : wide + less - view.width(); // axes and legend, which keep their size
     view.finalize();
-    s = resized(s, less + 4, columns, (wide - 140) / Math.max(wide + less - 140, 1));
+    s = resized(s, less + 4, columns, (wide - frame - 4) / Math.max(wide + less - frame, 1));
   }
 }
 
@@ -203,6 +208,7 @@ form.addEventListener("change", (event) => {
   sliders.forEach(place);
   ask();
 });
+form.addEventListener("focusin", ({ target }) => { if (target.list) target.select(); });
 form.addEventListener("submit", (event) => { event.preventDefault(); ask(); });
 addEventListener("popstate", () => { if (location.pathname + location.search !== here) location.reload(); });
 

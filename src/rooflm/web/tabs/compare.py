@@ -13,9 +13,10 @@ from rooflm.errors import RooflmError
 from rooflm.scenario.mapping import SERVED_DEGREES
 from rooflm.shown.blocks import Table, folded
 from rooflm.shown.numbers import count, gib, percent, seconds
+from rooflm.sweep.assumed import of_points
 from rooflm.web.asked import Asked, FieldError
 from rooflm.web.blocks import Answer
-from rooflm.web.code import as_command, as_python
+from rooflm.web.code import as_command, as_python, together
 from rooflm.web.figures import compared
 from rooflm.web.tabs import fits
 
@@ -55,9 +56,10 @@ def answer(asked: Asked) -> Answer:
         said = [*said, "B is A with four times as many requests, until you fill in something under Second."]
     table = Table([("", *names), *rows], "l" + "r" * len(names), "Side by side", head=True, best=frozenset(best))
     flat = [{"name": n, **{k: float(v(e)) for k, _, v, *_ in METRICS}} for n, (*_, e) in zip(names, made, strict=True)]
-    python = "\n\n".join(as_python("infer", given, f"answer_{side}") for side, given, _ in made)
+    python = together(as_python("infer", given, f"answer_{side}") for side, given, _ in made)
     command = "\n".join(as_command("infer", given) for _, given, _ in made)
-    notes = folded([*made[0][2].assumed, *made[0][2].warnings])
+    told = of_points([({"scenario": side.upper()}, e.assumed) for side, _, e in made])
+    notes = folded([*told, *dict.fromkeys(w for *_, e in made for w in e.warnings)])
 
     def data() -> dict[str, Any]:
         return {"scenarios": [{"name": n, **e.to_dict()} for n, (*_, e) in zip(names, made, strict=True)]}

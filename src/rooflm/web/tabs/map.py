@@ -11,7 +11,7 @@ import numpy as np
 import rooflm
 from rooflm.errors import RooflmError
 from rooflm.scenario.mapping import SERVED_DEGREES
-from rooflm.shown.blocks import Fold, Table
+from rooflm.shown.blocks import Fold, Table, folded
 from rooflm.shown.numbers import count, percent, seconds
 from rooflm.web.asked import Asked, FieldError
 from rooflm.web.blocks import Answer
@@ -20,6 +20,7 @@ from rooflm.web.fields import BY_KEY, value_of
 from rooflm.web.figures import heat
 from rooflm.web.memo import memoised
 from rooflm.web.tabs import fits
+from rooflm.web.words import band
 
 KEYS = (*fits.KEYS, "map.x", "map.xs", "map.y", "map.ys", "map.value")
 SLIDERS = ()
@@ -48,18 +49,22 @@ def answer(asked: Asked) -> Answer:
         raise FieldError("map.xs", f"the map has {size:,} points, but the page works out at most {MOST:,}: leave out "
                          "values, or write a larger grid with `rooflm infer ... --out FILE.csv`")  # fmt: skip
     free = {k: v for k, v in given.items() if not ({"gpus", "tp", "pp"} & sides.keys() and k in SERVED_DEGREES)}
-    arguments = {**free, **sides, "outputs": [key, "fits", "reason"]}
-    grid = memoised(f"map?{asked.query()}", lambda: rooflm.infer_grid(**arguments))
+    shown = {**free, **sides}
+    outputs = [key, "fits", "reason", "error_band"]
+    grid = memoised(f"map?{asked.query()}", lambda: rooflm.infer(**shown, outputs=outputs)).transpose(y, x)
     values = np.asarray(grid[key].to_numpy(), float)
     able = np.asarray(grid["fits"].to_numpy(), bool) & np.isfinite(values)
-    shown = {k: v for k, v in arguments.items() if k != "outputs"}
-    verdict, tone = best_cell(grid, key, values, able, (x, y))
+    verdict, tone, sure = best_cell(grid, key, values, able, (x, y))
     left = int(able.size - able.sum())
-    said = [f"{able.size:,} points, of which {left:,} cannot run." if left else f"{able.size:,} points; all can run."]
+    said = [
+        f"{able.size:,} points, of which {left:,} cannot run." if left else f"{able.size:,} points; all can run.",
+        *sure,
+    ]
     flat = [{**dict(zip(grid[key].dims, map(plain, at), strict=True)), key: float(v), "fits": bool(ok)}
             for at, v, ok in cells(grid, key, values, able)]  # fmt: skip
     command = as_command("infer", shown, f"--outputs {key},fits --out map.csv")
-    return Answer(tone, verdict, said, [table(sides, values, able, key, (x, y))],
+    notes = folded(v for k in ("assumed", "warnings") for v in grid.attrs.get(k, "").split("; ") if v)
+    return Answer(tone, verdict, said, [table(sides, values, able, key, (x, y)), notes],
                   partial(heat, grid, key, NAMES[key], (x, y)), as_python("infer", shown, "grid"), command,
                   lambda: {"points": flat}, flat)  # fmt: skip
 
@@ -79,22 +84,27 @@ def side(asked: Asked, key: str, name: str) -> list[Any]:
     return found
 
 
-def best_cell(grid: Any, key: str, values: Any, able: Any, sides: tuple[str, str]) -> tuple[str, str]:
-    """The best cell."""
+def best_cell(grid: Any, key: str, values: Any, able: Any, sides: tuple[str, str]) -> tuple[str, str, list[str]]:
+    """The best cell: verdict, tone, and the error band of its value where that has one."""
     if not able.any():
-        return "Nothing on this map can run.", "bad"
+        return "Nothing on this map can run.", "bad", []
     ranked = np.where(able, values if key in LESS else -values, np.inf)
     place = np.unravel_index(int(np.argmin(ranked)), ranked.shape)
     at = dict(zip(grid[key].dims, place, strict=True))
     where = " and ".join(f"{k} {text(grid[k].to_numpy()[at[k]])}" for k in sides)
     best = "Least" if key in LESS else "Most"
-    return f"{best} {NAMES[key]}: {write(key, values[place])}, at {where}.", "good"
+    found = {end: float(grid[name].to_numpy()[place]) for end in ("low", "high", "rows")
+             if (name := f"error_band.{key}.{end}") in grid}  # fmt: skip
+    sure = [f"At that cell: {band(values[place], found)}."] if found else []
+    return f"{best} {NAMES[key]}: {write(key, values[place])}, at {where}.", "good", sure
 
 
 def write(key: str, value: Any) -> str:
     """A value of an output."""
+    if "tokens_per_s" in key:
+        return count(value)
     if key.endswith("_s"):
-        return seconds(value) if "tokens" not in key else count(value)
+        return seconds(value)
     return percent(value) if key in ("mfu", "mbu") else f"{float(value) / 2**30:.3g} GiB" if "bytes" in key else (
         f"{float(value):.3g}")  # fmt: skip
 

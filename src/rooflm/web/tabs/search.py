@@ -70,8 +70,8 @@ def in_words(inputs: dict[str, Any]) -> str:
     """A point: names, degrees above one, sizes."""
     names = [str(inputs[k]) for k in ("gpu", "quant", "engine") if inputs.get(k) is not None]
     degrees = [f"{k} {inputs[k]}" for k in SERVED_DEGREES if inputs.get(k, 1) != 1]
-    sizes = {"batch": "{} requests at once", "concurrency": "{} clients", "rate": "{} requests a second"}
-    loads = [told.format(count(inputs[k])) for k, told in sizes.items() if k in inputs]
+    sizes = {"batch": "request{} at once", "concurrency": "client{}", "rate": "request{} a second"}
+    loads = [f"{count(v)} {told.format('s' * (v != 1))}" for k, told in sizes.items() if (v := inputs.get(k))]
     return ", ".join([*names, *(degrees or ["one card"]), *loads])
 
 

@@ -15,7 +15,7 @@ from rooflm.shown.blocks import Code, Fact, Facts, Parts, Say, folded
 from rooflm.shown.numbers import count, days, gib, percent, seconds
 from rooflm.web.asked import Asked, FieldError
 from rooflm.web.blocks import Answer, Choice, Choices
-from rooflm.web.code import as_command, as_python
+from rooflm.web.code import as_command, as_python, together
 from rooflm.web.memo import memoised
 from rooflm.web.tabs.fits import memory_parts, remedies
 from rooflm.web.words import banded, dollars
@@ -72,7 +72,7 @@ def answer(asked: Asked) -> Answer:
         blocks.insert(2, Choices("Which split is best?", [every]))
         return Answer(tone, verdict, said, blocks, tuple, python, command, e.to_dict)
     search = searched(asked, given)
-    return Answer(tone, verdict, said, blocks, tuple, f"{python}\n\n{as_python('search_train', search, 'found')}",
+    return Answer(tone, verdict, said, blocks, tuple, together([python, as_python("search_train", search, "found")]),
                   f"{command}\n{as_command('search_train', search)}", e.to_dict,
                   more=partial(best_splits, asked, search))  # fmt: skip
 
