@@ -93,6 +93,7 @@ class Device:
     derating: Derating | None = field(default=None, metadata=part(Derating))
     """What kernels reach of the datasheet; None: as data/calibration/devices.toml has it."""
     product_family: str = word("datacenter", "line of products limited alike, whose cards share factors")
+    called: str = word("GPU", "what an answer calls one of it (device: a CPU, a TPU)")
     generation: str = word("", "generation as the kernel tables know it (none: its architecture)")
     kernels_of: str = word("", "measured card of the same die, whose constants hold (none: its own, its generation's)")
     software: str = word("", "suffix of the engine rows that are builds for it (none: the plain rows)")

@@ -51,7 +51,7 @@ def ratios(
              "title": "predicted over measured" if i >= len(ranked) - across else None,
              "scale": {"type": "log", "domain": list(ends), "nice": False}}  # fmt: skip
         made.append(_ratio(metric, values, near, (wide, room), x))
-    notes = [f"shaded: within {100 * near:.0f} %", "one tick a run, dot: the median, line: eight of ten runs"]
+    notes = [f"shaded: within {100 * near:.0f} %", "one tick a run, dot: the median, line: four of five runs"]
     if np.any((every < ends[0]) | (every > ends[1])):
         notes.append(f"at the edge: beyond {ends[0]:g} or {ends[1]:g}")
     body = in_rows(made, across) | ({"spacing": {"row": 14, "column": 30}} if len(made) > 1 else {})

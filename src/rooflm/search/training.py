@@ -17,6 +17,7 @@ from rooflm.api import TRAIN, named
 from rooflm.asked.arguments import refuse_wrong
 from rooflm.asked.build_inference import find_model, generating
 from rooflm.asked.build_training import assumed_trainer, build_training
+from rooflm.asked.machine import find_cluster
 from rooflm.asked.checks import whole
 from rooflm.asked.ways import expert_ways, tensor_ways
 from rooflm.catalogue.model import Model
@@ -225,7 +226,8 @@ def search_train(
         split = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "dtype": dtype or "bf16", "sets": sets}
         own = own_row("engine", str(next(iter(listed(gpu)), "")))
         ranks = [{**split, "lora_rank": rank} for rank in listed(lora_rank, (None,))]
-        usual = [own] if own else list(dict.fromkeys(assumed_trainer(find_model(model), one) for one in ranks))
+        device = find_cluster(*(next(iter(listed(named)), None) for named in (gpu, cluster)))[0].device
+        usual = [own] if own else list(dict.fromkeys(assumed_trainer(find_model(model), one, device) for one in ranks))
         usual = ["ideal"] if more.get("efficiency") == "ideal" else usual
         more["engine"] = usual if len(usual) > 1 else usual[0]
         assumed.append(f"engine {' or '.join(usual)}")

@@ -168,7 +168,7 @@ def open_loop(
     p, o = _both(prompt, output, spread, total, seed)
     if day is not None:
         arrival = stretched(arrival, day)
-    return Requests(p, o, arrival, name=f"open loop at {rate:.4g} requests/s, {_lengths(prompt, output)}")
+    return Requests(p, o, arrival, name=f"open loop at {rate:.4g} request{'s' * (rate != 1)}/s, {_lengths(prompt, output)}")
 
 
 def held(requests: Requests, clients: int) -> Requests:

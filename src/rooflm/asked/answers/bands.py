@@ -1,4 +1,4 @@
-"""How far to trust a prediction: the band in which eight of ten measured values lie that are as far from what constants
+"""How far to trust a prediction: the band in which four of five measured values lie that are as far from what constants
 were fitted to, how many those are, and whose measured kernels stand in where a device has none of its own.
 
 data/calibration/bands.toml holds the 10th and 90th percentile of measured over predicted time, by phase and distance,

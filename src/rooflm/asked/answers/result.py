@@ -45,7 +45,7 @@ class Result(Answer, Figures):
 
     @property
     def error_band(self) -> dict[str, dict[str, Any]]:
-        """Output -> low and high end of its error band (eight of ten measurements like it lie inside) and the number
+        """Output -> low and high end of its error band (four of five measurements like it lie inside) and the number
         of published rows behind it; not-a-number and 0 rows where nothing was calibrated."""
         asked = {k: (o.phase, o.read(self), o.roof(self)) for k, o in self.OUTPUTS.items() if o.phase}
         return {k: self.plainly(v) for k, v in bands_around(self.scenario, asked).items()}
