@@ -148,6 +148,7 @@ class Cluster:
     tiers: tuple[Link, ...] = field(default=(), metadata=part(Link, many=True))
     host_bandwidth: Num = number(25e9, "one way between a device and host memory, for offload", "bytes/s", above=True)
     unified: bool = flag(False, "host and device share one memory: what leaves the one for the other takes its room")
+    machine: Num = number(0.0, "devices that one host starts (0: as many as the nearest tier joins)", "1", whole=True)
     launching: Num = number(1.0, "time of a server's launch from Python over that of the engines' rows", above=True)
 
     __repr__ = cluster_line

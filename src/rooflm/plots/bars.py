@@ -66,7 +66,7 @@ def bars(
     if limit and any(math.isfinite(b.limit) for b in what):
         told.append(f"black line: {limit}")
     if any(math.isfinite(b.low) for b in what):
-        told.append(f"thin line: where it is {LIKELY}")
+        told.append(f"thin line: error band ({LIKELY})")
     if any(b.end is None and not scale.percent and len(b.parts) > 1 for b in what):
         told.append("number: the total")
     data = {"values": [row for layer in layers for row in layer.pop("data")["values"]]}

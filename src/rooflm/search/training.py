@@ -17,8 +17,8 @@ from rooflm.api import TRAIN, named
 from rooflm.asked.arguments import refuse_wrong
 from rooflm.asked.build_inference import find_model, generating
 from rooflm.asked.build_training import assumed_trainer, build_training
-from rooflm.asked.machine import find_cluster
 from rooflm.asked.checks import whole
+from rooflm.asked.machine import find_cluster
 from rooflm.asked.ways import expert_ways, tensor_ways
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError

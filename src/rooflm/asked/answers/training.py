@@ -183,7 +183,7 @@ def speed(e: TrainingEstimate) -> list[tuple[str, str]]:
         ("model TFLOP/s per GPU", count(e.model_tflops_per_gpu)),
         ("MFU (all pairs of tokens)", percent(e.mfu)),
         ("MFU (causal pairs only)", percent(e.mfu_causal)),
-        ("HFU", percent(e.hfu)),
+        ("HFU (all pairs of tokens)", percent(e.hfu)),
         ("bubble over busy time", percent(e.bubble_fraction)),
         ("micro-batches", count(e.micro_batches)),
         ("power per GPU", text(float(e.power), "W")),
