@@ -199,8 +199,9 @@ def test_an_engine_that_is_built_for_a_card_is_not_told() -> None:
 
 
 def test_a_framework_that_is_not_built_for_a_card_is_told() -> None:
-    for engine, gpu, told in ((None, "m3-ultra", True), ("nemo", "tpu-v5e", True), ("fsdp", "m3-ultra", False),
-                              ("maxtext", "tpu-v5e", False), (None, "mi300x", False)):  # fmt: skip
+    built = ((None, "m3-ultra"), ("fsdp", "m3-ultra"), ("maxtext", "tpu-v5e"), (None, "mi300x"))
+    not_built = (("megatron", "m3-ultra"), ("nemo", "tpu-v5e"), ("megatron", "gaudi3"))
+    for engine, gpu, told in (*((*pair, False) for pair in built), *((*pair, True) for pair in not_built)):
         said = rooflm.train("llama-3.2-1b", gpu=gpu, batch=4, engine=engine).warnings
         assert any("is not built for" in line for line in said) == told, (engine, gpu, said)
 

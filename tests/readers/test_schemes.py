@@ -24,7 +24,7 @@ def test_a_width_of_the_cache_changes_nothing_else(name: str) -> None:
     narrow = parse_quant(f"{name}kv8")
     same = [f.name for f in fields(Quant) if f.name not in ("name", "kv_bits")]
     assert narrow.kv_bits == 8 and [getattr(narrow, n) for n in same] == [getattr(PRESETS[name], n) for n in same]
-    assert without_cache(narrow.name) == name.replace("_", "-")
+    assert without_cache(narrow.name) == name and parse_quant(narrow.name) == narrow
 
 
 def test_what_an_engine_of_its_own_files_reads_keeps_the_cache() -> None:

@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rooflm
+from rooflm.asked.machine import machine_size
 from rooflm.cli import main
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.devices import load_cluster
 from rooflm.readers.engines import load_engine
 from rooflm.search.result import SearchResult
 from rooflm.search.train_command import train_command
@@ -192,6 +194,20 @@ def test_short_sequences_take_no_context_parallelism() -> None:
 
 def command(model: str, engine: str, chosen: dict[str, Any], **fixed: Any) -> str:
     return train_command(load_model(model), load_engine(engine), chosen, {"batch": 1024, "seq": 8192, **fixed})
+
+
+@pytest.mark.parametrize(
+    ("cluster", "gpus", "words"),
+    [
+        ("gb200-nvl72", 1024, "--nnodes 256 --nproc-per-node 4"),  # a host starts a tray, not the rack
+        ("h100-pcie-box", 16, "--nnodes 2 --nproc-per-node 8"),  # nor the pair behind a bridge
+        ("dgx-h100", 12, "--nnodes 2 --nproc-per-node 6"),  # as many ranks on every node as there are GPUs in all
+        ("dgx-spark-pair", 2, "--nnodes 2 --nproc-per-node 1"),
+    ],
+)
+def test_torchrun_starts_what_a_host_has(cluster: str, gpus: int, words: str) -> None:
+    node = machine_size(load_cluster(cluster))
+    assert command("llama-3.1-8b", "megatron", {"dp": gpus}, gpus=gpus, node=node).startswith(f"torchrun {words} ")
 
 
 def test_megatron_command() -> None:

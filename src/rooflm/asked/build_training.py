@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.asked.arguments import fields_at, filled
-from rooflm.asked.assumed import engines_instead, kernel_unmeasured, usual_engine
+from rooflm.asked.assumed import built_for, engines_instead, kernel_unmeasured, usual_engine
 from rooflm.asked.bounds import effective
 from rooflm.asked.build_inference import (
     Built,
@@ -27,9 +27,11 @@ from rooflm.asked.build_inference import (
 from rooflm.asked.checks import whole
 from rooflm.asked.refused import refuse
 from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError
+from rooflm.readers.engines import load_engine
 from rooflm.readers.schemes import PRESETS, parse_quant
 from rooflm.readers.tables import is_array, one_of
 from rooflm.scenario.mapping import Mapping
@@ -212,20 +214,25 @@ def adapter_of(model: Model, given: dict[str, Any]) -> list[str]:
     return assumed
 
 
-def assumed_trainer(model: Model, given: Dict[str, Any]) -> str:
+def assumed_trainer(model: Model, given: Dict[str, Any], device: Device) -> str:
     """The framework that is assumed where none is named: the usual one, or where adapters are trained and neither tp,
-    pp, cp nor 8-bit products are asked for, one for adapters.
+    pp, cp nor 8-bit products are asked for, one for adapters; where that is not built for the device, the first that
+    is.
 
     >>> from rooflm.readers.checkpoints.load import load_model
-    >>> assumed_trainer(load_model("llama-7b"), {"lora_rank": 16}), assumed_trainer(load_model("llama-7b"), {})
-    ('peft', 'megatron')
+    >>> from rooflm.readers.devices import load_device
+    >>> llama, cards = load_model("llama-7b"), [load_device(name) for name in ("h100", "m3-max", "tpu-v5e")]
+    >>> assumed_trainer(llama, {"lora_rank": 16}, cards[0]), *(assumed_trainer(llama, {}, card) for card in cards)
+    ('peft', 'megatron', 'fsdp', 'pax')
     """
     rank = (given.get("sets") or {}).get("training.lora_rank", given.get("lora_rank"))
     adapters = bool(model.lora_rank) or bool(np.any(np.asarray(0 if rank is None else rank) > 0))
     split = any(given.get(k) is not None for k in ("tp", "pp", "cp", "ep"))
     wide = DTYPES.get(str(given.get("dtype")), PRESETS["bf16"]).weight_bits >= 16
     others = engines_instead("training", "for_adapters") if adapters and not split and wide else ()
-    return others[0] if others else usual_engine("training")
+    usual = others[0] if others else usual_engine("training")
+    known = (usual, *engines_instead("training"))
+    return next((name for name in known if built_for(load_engine(name), device)), usual)
 
 
 def build_training(
@@ -241,7 +248,7 @@ def build_training(
     warnings: list[str] = []
     engine = given["engine"]
     if engine is None:
-        engine = "ideal" if mode.mode == "ideal" else own or assumed_trainer(found, given)
+        engine = "ideal" if mode.mode == "ideal" else own or assumed_trainer(found, given, machine.device)
         assumed.append(f"engine {engine}")
     runner = find_engine(engine, phase="training")
     assumed += release_told(engine, runner)

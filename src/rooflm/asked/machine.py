@@ -94,5 +94,19 @@ def own_terms(electricity: Num) -> str:
 
 
 def node_size(cluster: Cluster) -> int:
-    """Devices that the nearest tier joins (1 without a network)."""
-    return int(np.min(np.asarray(cluster.tiers[0].size))) if cluster.tiers else 1
+    """Devices that the nearest tier joins, or of one machine if those are more (1 without a network).
+
+    >>> [node_size(load_cluster(name)) for name in ("dgx-h100", "h100-pcie-box", "gb200-nvl72")]
+    [8, 8, 72]
+    """
+    nearest = int(np.min(np.asarray(cluster.tiers[0].size))) if cluster.tiers else 1
+    return max(nearest, int(np.min(np.asarray(cluster.machine))))
+
+
+def machine_size(cluster: Cluster) -> int:
+    """Devices that one host starts: of a rack behind one NVLink switch those of a tray.
+
+    >>> [machine_size(load_cluster(name)) for name in ("dgx-h100", "h100-pcie-box", "gb200-nvl72")]
+    [8, 8, 4]
+    """
+    return int(np.min(np.asarray(cluster.machine))) or node_size(cluster)

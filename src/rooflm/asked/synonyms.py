@@ -33,7 +33,8 @@ OTHER_NAMES = {
     "ep": "ep-size expert-model-parallel-size expert-parallel expert-parallel-size",
     "cp": "context-parallel-size cp-size",
     "vp": "num-virtual-stages virtual-pipeline virtual-pipeline-model-parallel-size",
-    "quant": "cache-type-k dtype kv-cache-dtype precision quantization quantisation weight-dtype weights",
+    "quant": "cache-type-k cache-type-v dtype kv kv-cache kv-cache-dtype kv-cache-type kv-quant "
+    "precision quantization quantisation weight-dtype weights",
     "dtype": "bf16 fp8 precision quant",
     "zero": "deepspeed fsdp use-distributed-optimizer zero-stage",
     "base-bits": "bnb-4bit load-in-4bit load-in-8bit qlora",
@@ -44,7 +45,7 @@ OTHER_NAMES = {
     "optimizer": "optim optimiser",
     "recompute": "activation-checkpointing activation-recomputation gradient-checkpointing recompute-granularity",
     "cpu-experts": "cpu-moe n-cpu-moe",
-    "cpu-layers": "n-gpu-layers offload-layers",
+    "cpu-layers": "gpu-layers n-gpu-layers ngl offload-layers",
     "guesses": "draft-max mtp n-draft nextn num-speculative-tokens speculative-num-draft-tokens speculative-num-steps",
     "draft": "draft-model model-draft speculative-draft-model-path speculative-model",
     "slo": "goodput itl-sla tpot ttft",
@@ -54,13 +55,19 @@ OTHER_NAMES = {
 }
 """Names elsewhere, by the argument of ours that means the same."""
 OTHERWISE = (
-    "bf16 bnb-4bit cache-type-k context context-len context-length context-size cost ctx ctx-size deepspeed epochs fp8 "
-    "fsdp gradient-accumulation-steps iters kv-cache-dtype load-in-4bit load-in-8bit lora max-batch-size max-model-len "
-    "max-num-seqs max-steps n-ctx n-gpu-layers network nnodes nodes nproc-per-node num-ctx num-epochs num-nodes "
-    "num-train-epochs offload-layers qlora release steps train-iters use-distributed-optimizer use-lora"
+    "bf16 bnb-4bit cache-type-k cache-type-v context context-len context-length context-size cost ctx ctx-size "
+    "deepspeed epochs fp8 fsdp gpu-layers gradient-accumulation-steps iters kv kv-cache kv-cache-dtype kv-cache-type "
+    "kv-quant load-in-4bit load-in-8bit lora max-batch-size max-model-len max-num-seqs max-steps n-ctx n-gpu-layers "
+    "network ngl nnodes nodes nproc-per-node num-ctx num-epochs num-nodes num-train-epochs offload-layers qlora "
+    "release steps train-iters use-distributed-optimizer use-lora"
 )
 """Those of them that say it in other numbers: who writes one is told ours, its value is never taken as it stands."""
 TOGETHER = dict.fromkeys(("qlora", "bnb-4bit", "load-in-4bit"), "--lora-rank 16 --base-bits 4 --batch 16") | {
+    **dict.fromkeys(("gpu-layers", "n-gpu-layers", "ngl"), "--cpu-layers N, the layers that are not on the GPU"),
+    **dict.fromkeys(
+        ("cache-type-k", "cache-type-v", "kv", "kv-cache", "kv-cache-dtype", "kv-cache-type", "kv-quant"),
+        "--quant SCHEME with the cache's bits behind it, as fp8kv8 or q4_k_m-kv8",
+    ),
     "load-in-8bit": "--lora-rank 16 --base-bits 8 --batch 16",
     **dict.fromkeys(
         ("turns", "num-turns", "multi-turn", "sessions", "conversations"),

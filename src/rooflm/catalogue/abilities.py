@@ -37,7 +37,7 @@ class Abilities:
     layers_first: bool = flag(False, "devices that are not spoken for become pipeline stages, not a tensor group")
     many_adapters: bool = flag(True, "it serves requests of different low-rank adapters in one pass")
     host_layers: bool = flag(False, "it runs layers, or their experts, on the host's CPU")
-    instead: int = count(0, "its place among engines assumed where the usual one does not run a scheme (0: none)", 0)
+    instead: int = count(0, "its place among engines assumed where the usual one cannot run what is asked (0: none)", 0)
     for_adapters: int = count(0, "its place among engines assumed where adapters are trained unsplit (0: none)", 0)
 
     def runs(self, quant: Quant) -> bool:

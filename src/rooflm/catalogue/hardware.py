@@ -98,6 +98,7 @@ class Device:
     derating: Derating | None = field(default=None, metadata=part(Derating))
     """What kernels reach of the datasheet; None: as data/calibration/devices.toml has it."""
     product_family: str = word("datacenter", "line of products limited alike, whose cards share factors")
+    called: str = word("GPU", "what an answer calls one of it (device: a CPU, a TPU)")
     generation: str = word("", "generation as the kernel tables know it (none: its architecture)")
     kernels_of: str = word("", "measured card of the same die, whose constants hold (none: its own, its generation's)")
     software: str = word("", "suffix of the engine rows that are builds for it (none: the plain rows)")
@@ -152,6 +153,7 @@ class Cluster:
     tiers: tuple[Link, ...] = field(default=(), metadata=part(Link, many=True))
     host_bandwidth: Num = number(25e9, "one way between a device and host memory, for offload", "bytes/s", above=True)
     unified: bool = flag(False, "host and device share one memory: what leaves the one for the other takes its room")
+    machine: Num = number(0.0, "devices that one host starts (0: as many as the nearest tier joins)", "1", whole=True)
     launching: Num = number(1.0, "time of a server's launch from Python over that of the engines' rows", above=True)
 
     __repr__ = cluster_line

@@ -19,23 +19,24 @@ from rooflm.shown.version import __version__
 
 PREDICT, CHOOSE, TRUST, LOOK = "Predict", "Choose", "Measure, and how far to trust it", "What is known"
 COMMANDS = {
-    "infer": ("predict:infer_command", PREDICT),
-    "train": ("predict:train_command", PREDICT),
-    "predict": ("kernel:app", PREDICT),
-    "serve": ("serve:serve_command", PREDICT),
-    "search": ("search:app", CHOOSE),
-    "explore": ("explore:app", CHOOSE),
-    "study": ("study:study_command", CHOOSE),
-    "report": ("report:report", CHOOSE),
-    "web": ("web:web", CHOOSE),
-    "measure": ("measure:measure_command", TRUST),
-    "compare": ("compare:compare_command", TRUST),
-    "calibrate": ("calibrate:calibrate_command", TRUST),
-    "validate": ("validate:validate_command", TRUST),
-    "list": ("lists:list_command", LOOK),
-    "show": ("lists:show_command", LOOK),
+    "infer": ("predict:infer_command", PREDICT, "Inference: time, memory and fit, bounds, energy, cost."),
+    "train": ("predict:train_command", PREDICT, "Training: step, memory and fit, MFU, days and cost of a run."),
+    "predict": ("kernel:app", PREDICT, "One kernel or one collective."),
+    "serve": ("serve:serve_command", PREDICT, "Users on a deployment, simulated: TTFT, TPOT, queue, cost."),
+    "search": ("search:app", CHOOSE, "The best split, batch and scheme under constraints."),
+    "explore": ("explore:app", CHOOSE, "Hardware: what a node, a memory or a network buys."),
+    "study": ("study:study_command", CHOOSE, "Published works: their numbers beside ours."),
+    "report": ("report:report", CHOOSE, "One page for whoever pays, of a scenario file."),
+    "web": ("web:web", CHOOSE, "All of it as a page in a browser, without the internet."),
+    "measure": ("measure:measure_command", TRUST, "Models on this machine, or a server under load."),
+    "compare": ("compare:compare_command", TRUST, "Predict measured runs: both times, and why they part."),
+    "calibrate": ("calibrate:calibrate_command", TRUST, "Fit a machine's constants to its measurements."),
+    "validate": ("validate:validate_command", TRUST, "How far off predictions of measured runs are."),
+    "list": ("lists:list_command", LOOK, "What the catalogue holds."),
+    "show": ("lists:show_command", LOOK, "One row of it with its sources, or a kind of file."),
 }
-"""Command -> module and name of its function or group, and its heading in help."""
+"""Command -> module and name of its function or group, its heading in the list of commands, and what it does in a line
+there."""
 STATUS = (
     "Exit status: 0 answered, also where the answer is that it does not fit; 1 a",
     "search found nothing, or the answer could not be written; 2 bad input, told in",
@@ -50,13 +51,13 @@ def build_app(words: Sequence[str]) -> typer.Typer:
     app.callback(invoke_without_command=True)(_root)
     first = next((w for w in words if not w.startswith("-")), "")
     for name in [first] if first in COMMANDS else COMMANDS:
-        where, panel = COMMANDS[name]
+        where, panel, does = COMMANDS[name]
         module, _, attribute = where.partition(":")
         found = getattr(import_module(f"rooflm.cli.{module}"), attribute)
         if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name, rich_help_panel=panel, cls=exemplified(name))
+            app.add_typer(found, name=name, rich_help_panel=panel, short_help=does, cls=exemplified(name))
         else:
-            app.command(name, rich_help_panel=panel, cls=exemplified(name))(found)
+            app.command(name, rich_help_panel=panel, short_help=does, cls=exemplified(name))(found)
     return app
 
 

@@ -145,7 +145,7 @@ KIND = word("kind", "gpus, models, clusters, engines, quants, nodes, drams, link
 
 def matching(kind: str, match: str) -> list[str]:
     """Names of a list in which a word begins with a text (without any: that contain it), in the name or an alias; of
-    GPUs also by vendor, architecture, family and usual cluster.
+    GPUs also by vendor, architecture, family and usual cluster, of engines by what they are for.
 
     >>> matching("gpu", "RTX 4080"), matching("model", "moonshotai/Kimi-K2-I"), matching("gpu", "neoverse")
     (['rtx-4080', 'rtx-4080-laptop', 'rtx-4080-super'], ['kimi-k2'], ['grace-72'])
@@ -157,6 +157,8 @@ def matching(kind: str, match: str) -> list[str]:
     for name in words if kind == "gpu" else ():
         d = load_device(name)
         words[name] += [d.vendor, d.architecture, d.product_family, default_cluster(name)]
+    for name in words if kind == "engine" else ():
+        words[name].append(load_engine(name).phase)
     begins = [name for name, of in words.items() if any(f"-{text_}" in f"-{word}" for word in of)]
     return begins or [name for name, of in words.items() if any(text_ in word for word in of)]
 

@@ -66,7 +66,7 @@ def check_deploy(path: str | None) -> None:
 
 def deployed(path: str, begun: Start | None, found: Any, asked: dict[str, Any]) -> None:
     """The deployment of the best answer to a file. RooflmError where there is none, or none that a container runs."""
-    from rooflm.asked.machine import find_cluster, node_size
+    from rooflm.asked.machine import find_cluster, machine_size
     from rooflm.search.deploy_file import deployment_text
     from rooflm.sweep.files import check_target, write_text
 
@@ -75,5 +75,5 @@ def deployed(path: str, begun: Start | None, found: Any, asked: dict[str, Any]) 
     gpu = found.best.inputs.get("gpu", asked.get("gpu"))
     machine, _ = find_cluster(gpu[0] if isinstance(gpu, list) else gpu, asked.get("cluster"))
     other = begun.before is not None and asked.get("prefill_gpu") is not None
-    text = deployment_text(path, begun, machine.device.vendor, node_size(machine), other)
+    text = deployment_text(path, begun, machine.device.vendor, machine_size(machine), other)
     write_text(check_target(path, ("yaml", "yml"), "--deploy"), text)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rooflm.asked.answers.said import LIKELY
 from rooflm.plots.picture import INK, QUIET, Picture, Spec, rows, text_width, with_heading
 from rooflm.plots.scale import Scale, cell
 from rooflm.shown.palette import LIMIT, colours
@@ -65,7 +66,7 @@ def bars(
     if limit and any(math.isfinite(b.limit) for b in what):
         told.append(f"black line: {limit}")
     if any(math.isfinite(b.low) for b in what):
-        told.append("thin line: the error band (four of five measurements like it lie inside)")
+        told.append(f"thin line: error band ({LIKELY})")
     if any(b.end is None and not scale.percent and len(b.parts) > 1 for b in what):
         told.append("number: the total")
     data = {"values": [row for layer in layers for row in layer.pop("data")["values"]]}

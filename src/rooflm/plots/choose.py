@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.asked.answers.said import LIKELY
 from rooflm.asked.bounds import with_unit, written_unit
 from rooflm.errors import RooflmError
 from rooflm.plots.bars import Bar, bars
@@ -223,7 +224,7 @@ def lines(grid: Any, key: str) -> Picture:
     drawn = [a for a in rest if a not in pages]
     made, scale = _curves(grid, key, x, pages, drawn)
     banded = any(c.low is not None for p in made for c in p.curves)
-    notes = ["shaded: the error band (four of five measurements like it lie inside)"] * banded
+    notes = [f"shaded: error band ({LIKELY})"] * banded
     notes += [f"no point: {WHY[word]}" for word in np.unique(_masked(grid, key)[1]) if word not in ("", "OOM")]
     notes += ["dashed: none fits in memory; what it would be if it did"] * any(c.dash for p in made for c in p.curves)
     return panels(scale.heading, Side(label(x), x.values), made, subject(grid), notes)

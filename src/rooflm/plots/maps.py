@@ -19,8 +19,8 @@ BRIGHT = 0.55
 BAR = (72.0, 160.0)
 """Shortest and longest bar of colours: between them as high as a map, so that a map of two rows has no empty foot."""
 
-TICK = 24.0
-"""Least pixels of the bar from one tick to the next."""
+TICK = 20.0
+"""Pixels from a label of that bar to the next."""
 
 WHY = {"OOM": "does not fit in memory", "n/a": "breaks a rule (`reason` says which)",
        "queue": "the queue grows without bound, so that the load cannot be served"}  # fmt: skip
@@ -90,10 +90,9 @@ def _map(
               "title": y.label if first else None, "axis": bare},
     }  # fmt: skip
     range_: Spec = {"scheme": "viridis", "domain": list(ends)} | ({"type": "log"} if log else {})
-    long = min(max(size[1] * len(y.values), BAR[0]), BAR[1])
-    even = round_ticks(*ends) if log else even_ticks(*ends, most=int(long / TICK))
-    legend = {"title": _unit(scale), "gradientLength": long, "format": ".3~s" if ends[1] >= 1e4 else ".4~g",
-              "values": [v for v in even if ends[0] <= v <= ends[1]]}  # fmt: skip
+    length = min(max(size[1] * len(y.values), BAR[0]), BAR[1])
+    legend = {"title": _unit(scale), "gradientLength": length, "values": _ticks(ends, log, length),
+              "format": ".3~s" if ends[1] >= 1e4 else ".4~g"}  # fmt: skip
     hue = {"field": "value", "type": "quantitative", "scale": range_, "legend": legend}
     told = [{"field": "y", "title": y.label}, {"field": "x", "title": x.label}, {"field": "text", "title": scale.label}]
     layers: list[Spec] = [
@@ -110,6 +109,18 @@ def _map(
     if m.title:
         out["title"] = heading(m.title, size[0] * len(x.values))
     return out
+
+
+def _ticks(ends: tuple[float, float], log: bool, length: float) -> list[float]:
+    """Round values along a bar of colours so many pixels long, none so near to the next that its label would be left
+    out, and no fewer than two.
+
+    >>> _ticks((0.0, 100.0), False, 72.0), _ticks((51.0, 149.0), False, 72.0)
+    ([0.0, 50.0, 100.0], [51.0, 149.0])
+    """
+    found = round_ticks(*ends) if log else even_ticks(*ends, most=int(length // TICK))
+    kept = [v for v in found if ends[0] <= v <= ends[1]]
+    return kept if len(kept) > 1 else list(ends)
 
 
 def _share(value: float, ends: tuple[float, float], log: bool) -> float:

@@ -18,6 +18,7 @@ from rooflm.plots.picture import Picture
 from rooflm.plots.roofline import Ops, Roof
 from rooflm.plots.roofline import roofline as draw_roofline
 from rooflm.plots.scale import Scale, number
+from rooflm.shown.blocks import called
 from rooflm.shown.numbers import text
 from rooflm.units import GIB
 
@@ -76,7 +77,8 @@ def memory(e: Estimate) -> Picture:
     (held,) = largest([{k: float(v) / GIB for k, v in e.memory.parts.items()}])
     mark = "" if bool(np.asarray(e.memory.total) <= e.memory.capacity) else "OOM"
     bar = Bar(e.scenario.cluster.device.name, held, limit=float(e.memory.capacity) / GIB, mark=mark)
-    return bars("Memory of the fullest GPU by part", Scale("memory (GiB)"), [bar], subject(e), "usable memory")
+    title = str(called("Memory of the fullest GPU by part", e.scenario.cluster.device.called))
+    return bars(title, Scale("memory (GiB)"), [bar], subject(e), "usable memory")
 
 
 def phases(e: Estimate) -> dict[str, list[Timed]]:

@@ -102,6 +102,8 @@ def parse_quant(name: str) -> Quant:
     (0.515625, 8)
     >>> parse_quant("fp8kv8").kv_bits, parse_quant("w8a8").kv_bits, parse_quant("nvfp4-ffn-kv8").wide
     (8, 8, ('attention',))
+    >>> parse_quant("q4_k_mkv8").name, parse_quant("FP8-kv8").name
+    ('q4_k_m-kv8', 'fp8kv8')
     >>> parse_quant("w3a16g64").scale_bits, parse_quant("w4a4e16").table_bits, parse_quant("w4a4g32").scale_bits
     (0.25, 16, 0.25)
     """
@@ -110,9 +112,12 @@ def parse_quant(name: str) -> Quant:
     kv = low[len(body) :].lstrip("-kv")
     head, _, end = body.rpartition("-")
     end = end if end in WIDE and head else ""
-    known = PRESETS.get(_HYPHENS.get(head if end else body, ""))
+    preset = _HYPHENS.get(head if end else body, "")
+    known = PRESETS.get(preset)
     if known is not None and (not kv or int(kv) in _WIDTHS):
-        return replace(known, name=_HYPHENS.get(low, low), kv_bits=int(kv) if kv else known.kv_bits,
+        apart = "-" if end or "_" in preset else ""
+        shown = preset + f"-{end}" * bool(end) + f"{apart}kv{kv}" * bool(kv)
+        return replace(known, name=shown, kv_bits=int(kv) if kv else known.kv_bits,
                        wide=WIDE[end] if end else known.wide)  # fmt: skip
     match = _PATTERN.fullmatch((head if end else body) + (f"kv{kv}" if kv else ""))
     if match is None:

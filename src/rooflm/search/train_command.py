@@ -31,6 +31,7 @@ from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import MLA, Model, MoE
 from rooflm.readers.command import command_of
+from rooflm.scenario.rules import divisors
 from rooflm.search.finetune_command import axolotl, trl, unsloth
 from rooflm.search.model_arguments import megatron_model
 
@@ -107,12 +108,12 @@ def _megatron(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[str
 
 
 def _nodes(v: Mapping[str, Any]) -> list[str]:
-    """torchrun's words for nodes and GPUs of each, where they are known."""
+    """torchrun's words for nodes and GPUs of each, as many on all of them, where they are known."""
     gpus, node = v.get("gpus"), v.get("node")
     if not gpus or not node:
         return []
-    each = min(int(gpus), int(node))
-    return [f"--nnodes {-(-int(gpus) // each)} --nproc-per-node {each}"]
+    each = divisors(int(gpus), int(node))[-1]
+    return [f"--nnodes {int(gpus) // each} --nproc-per-node {each}"]
 
 
 def _megatron_stages(model: Model, engine: Engine, n: Mapping[str, int]) -> list[str]:
@@ -187,7 +188,7 @@ def _torchtitan(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[s
         return []
     node = int(v.get("node") or 8)
     gpus = int(v.get("gpus") or node)
-    words = [f"NGPU={min(gpus, node)}"]
+    words = [f"NGPU={divisors(gpus, node)[-1]}"]
     known = dict(pair.split("=") for pair in listed(command_of(engine).configs))
     if model.name in known:
         module, _, config = known[model.name].partition("/")

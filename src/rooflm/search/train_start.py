@@ -7,7 +7,7 @@ from typing import Any
 
 from rooflm.asked.arguments import TRAIN, arguments
 from rooflm.asked.build_training import DTYPES, build_training
-from rooflm.asked.machine import node_size
+from rooflm.asked.machine import machine_size
 from rooflm.catalogue.model import Model
 from rooflm.scenario.scenario import Scenario
 from rooflm.scenario.training import Training
@@ -26,7 +26,7 @@ def training_start(s: Scenario, named: str = "") -> str:
     chosen = {k: int(getattr(m, k)) for k in SPLIT} | {"recompute": m.recompute, "schedule": m.schedule}
     own = t.lora_modules if t.adapters and t.lora_modules != Training.lora_modules else None
     fixed = {"batch": int(w.batch), "seq": int(w.seq), "tokens": float(w.tokens), "gpus": int(m.devices),
-             "node": node_size(s.cluster), "dtype": dtype, "optimizer": t.optimizer, "lora_rank": int(t.lora_rank),
+             "node": machine_size(s.cluster), "dtype": dtype, "optimizer": t.optimizer, "lora_rank": int(t.lora_rank),
              "lora_modules": own, "base_bits": int(t.base_bits),
              "home": home_of(named, s.model) if named else s.model.name}  # fmt: skip
     return train_command(s.model, s.engine, chosen, fixed)

@@ -18,6 +18,7 @@ from rooflm.asked.arguments import refuse_wrong
 from rooflm.asked.build_inference import find_model, generating
 from rooflm.asked.build_training import assumed_trainer, build_training
 from rooflm.asked.checks import whole
+from rooflm.asked.machine import find_cluster
 from rooflm.asked.ways import expert_ways, tensor_ways
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
@@ -143,6 +144,15 @@ much, and an answer that fills the last bytes runs out of memory on the first lo
 
 @named
 @accept_columns
+def usual_trainers(model: Any, gpu: Any, cluster: Any, asked: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The frameworks that are assumed on the first of the cards: the one in its own file, else one for each of what is
+    asked."""
+    first, machine = (next(iter(listed(named)), None) for named in (gpu, cluster))
+    own = own_row("engine", str(first or ""))
+    device = find_cluster(first, machine)[0].device
+    return [own] if own else list(dict.fromkeys(assumed_trainer(find_model(model), one, device) for one in asked))
+
+
 def search_train(
     model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
     price: Numbers | None = None, owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15,
@@ -223,10 +233,8 @@ def search_train(
     assumed += [] if batch is not None else [f"batch {step}"]
     if not more.get("engine"):
         split = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "dtype": dtype or "bf16", "sets": sets}
-        own = own_row("engine", str(next(iter(listed(gpu)), "")))
         ranks = [{**split, "lora_rank": rank} for rank in listed(lora_rank, (None,))]
-        usual = [own] if own else list(dict.fromkeys(assumed_trainer(find_model(model), one) for one in ranks))
-        usual = ["ideal"] if more.get("efficiency") == "ideal" else usual
+        usual = ["ideal"] if more.get("efficiency") == "ideal" else usual_trainers(model, gpu, cluster, ranks)
         more["engine"] = usual if len(usual) > 1 else usual[0]
         assumed.append(f"engine {' or '.join(usual)}")
     batch = int(np.max(whole("batch", step if batch is None else batch)))

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.answers.said import banded, dollars, headline, machines
-from rooflm.shown.blocks import BLANK, Block, Columns, Say, Table
+from rooflm.shown.blocks import BLANK, Block, Columns, Say, Table, called
 from rooflm.shown.numbers import count, percent, plural, seconds, text
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ def blocks(served: Served, values: dict[str, Any]) -> list[Block]:
     if values["cached_share"] > 0:
         right.append(("prompt tokens cached", percent(values["cached_share"])))
     out += [Columns([Table(left, "lr"), Table(right, "lr")]), BLANK, *drained(served, values)]
-    return [*out, Say(values["price_basis"], "faint", "price")]
+    out.append(Say(values["price_basis"], "faint", "price"))
+    return list(called(out, served.run.pools[-1].table.components.scenario.cluster.device.called))
 
 
 DRAINED = 0.1

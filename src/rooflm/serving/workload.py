@@ -168,7 +168,8 @@ def open_loop(
     p, o = _both(prompt, output, spread, total, seed)
     if day is not None:
         arrival = stretched(arrival, day)
-    return Requests(p, o, arrival, name=f"open loop at {rate:.4g} requests/s, {_lengths(prompt, output)}")
+    each = f"{rate:.4g} request{'s' * (rate != 1)}/s"
+    return Requests(p, o, arrival, name=f"open loop at {each}, {_lengths(prompt, output)}")
 
 
 def held(requests: Requests, clients: int) -> Requests:

@@ -86,6 +86,22 @@ class Fold(NamedTuple):
     blocks: Sequence[Any]
 
 
+def called(told: Any, word: str) -> Any:
+    """What is told, a text or blocks of them, with the word for a device (`Device.called`) in place of "GPU".
+
+    >>> called([Say("24 GiB a GPU"), Table([("GPU busy", "9 %")], "lr")], "device")[1].rows
+    [('device busy', '9 %')]
+    """
+    if isinstance(told, str):
+        return told.replace("GPU", word)
+    if isinstance(told, Mapping):
+        return {called(name, word): value for name, value in told.items()}
+    if isinstance(told, list | tuple):
+        parts = [called(part, word) for part in told]
+        return type(told)(*parts) if hasattr(told, "_fields") else type(told)(parts)
+    return told
+
+
 def folded(sentences: Iterable[str]) -> Fold:
     """Sentences that a page shows folded: assumptions and warnings."""
     return Fold("Assumed", [Say(text) for text in sentences])

@@ -35,7 +35,7 @@ from rooflm.readers.prices import price_note
 from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import timespan
-from rooflm.shown.blocks import BLANK, Block, Columns, Parts, Say, Table
+from rooflm.shown.blocks import BLANK, Block, Columns, Parts, Say, Table, called
 from rooflm.shown.numbers import count, gib, percent, plural, text, value_text
 from rooflm.units import Num, larger, smaller
 
@@ -52,7 +52,7 @@ class InferenceEstimate(Result, RequestUse):
     def lines(self) -> list[str]:
         """Model, device and split; the work; times and rate; memory and the verdict."""
         s, w = self.scenario, self.scenario.workload
-        return [
+        told = [
             headline(s, self.gpus),
             f"batch {value_text(w.batch)}, prompt {value_text(w.prompt)}"
             + f", output {value_text(w.output)}" * s.model.head,
@@ -62,10 +62,12 @@ class InferenceEstimate(Result, RequestUse):
             else f"latency {timespan(self.latency)}, {value_text(self.requests_per_s)} embeddings/s",
             short_verdict(self.memory, self.fits, self.reason),
         ]
+        return list(called(told, s.cluster.device.called))
 
     def blocks(self, verbose: bool = False) -> list[Block]:
         """The whole answer, verdict first; of arrays, in short."""
-        return blocks(self, verbose) if self.scenario.axes == 0 else super().blocks(verbose)
+        told = blocks(self, verbose) if self.scenario.axes == 0 else super().blocks(verbose)
+        return list(called(told, self.scenario.cluster.device.called))
 
     @figure
     def bound(self) -> dict[str, Num]:

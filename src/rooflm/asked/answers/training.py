@@ -26,7 +26,7 @@ from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario
 from rooflm.scenario.training import Training
 from rooflm.shown.answer import timespan
-from rooflm.shown.blocks import BLANK, Block, Columns, Parts, Say, Table
+from rooflm.shown.blocks import BLANK, Block, Columns, Parts, Say, Table, called
 from rooflm.shown.numbers import count, days, percent, plural, spoken, text, value_text, watt_hours
 from rooflm.units import Num
 
@@ -43,7 +43,7 @@ class TrainingEstimate(Result, StepUse):
     def lines(self) -> list[str]:
         """Model, device and split; the work; time, rate and utilisation; memory and the verdict."""
         s, w, m = self.scenario, self.scenario.workload, self.scenario.mapping
-        return [
+        told = [
             headline(s, self.gpus),
             f"batch {value_text(w.batch)}, seq {value_text(w.seq)}, micro-batch {value_text(m.micro_batch)}, "
             f"recompute {m.recompute}",
@@ -51,10 +51,12 @@ class TrainingEstimate(Result, StepUse):
             f"MFU {value_text(100 * self.mfu)} %",
             short_verdict(self.memory, self.fits, self.reason),
         ]
+        return list(called(told, s.cluster.device.called))
 
     def blocks(self, verbose: bool = False) -> list[Block]:
         """The whole answer, verdict first; of arrays, in short."""
-        return blocks(self, verbose) if self.scenario.axes == 0 else super().blocks(verbose)
+        told = blocks(self, verbose) if self.scenario.axes == 0 else super().blocks(verbose)
+        return list(called(told, self.scenario.cluster.device.called))
 
     @cached_property
     def job(self) -> Job:
@@ -181,7 +183,7 @@ def speed(e: TrainingEstimate) -> list[tuple[str, str]]:
         ("model TFLOP/s per GPU", count(e.model_tflops_per_gpu)),
         ("MFU (all pairs of tokens)", percent(e.mfu)),
         ("MFU (causal pairs only)", percent(e.mfu_causal)),
-        ("HFU", percent(e.hfu)),
+        ("HFU (all pairs of tokens)", percent(e.hfu)),
         ("bubble over busy time", percent(e.bubble_fraction)),
         ("micro-batches", count(e.micro_batches)),
         ("power per GPU", text(float(e.power), "W")),
