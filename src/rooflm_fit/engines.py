@@ -38,7 +38,7 @@ from rooflm.validation import Request
 from rooflm.validation.folds import held_out
 from rooflm.validation.score import engine_of, family, scenario_of
 from rooflm_fit.common import Array, Param, error, fit
-from rooflm_fit.engine_rows import base_of, bases_of, file_of, held, updated, write
+from rooflm_fit.engine_rows import base_of, bases_of, file_of, held, unmoved, updated, write
 from rooflm_fit.generations import kin, line, places
 from rooflm_fit.jobs import FREE, JOBS, Job
 from rooflm_fit.runs import DISTRUSTED, read
@@ -71,10 +71,8 @@ class Family:
 
     @cached_property
     def held(self) -> frozenset[str]:
-        """Fields that the engine's row states, or that of the engine whose runs it shares: what a job has in common
-        does not move them (what it frees of an engine alone leaves them out)."""
-        row = load_engine(self.engine)
-        return held(row.name) | held(row.runs)
+        """Fields that what a job has in common does not move."""
+        return unmoved(self.engine)
 
     @property
     def gpu(self) -> str:
