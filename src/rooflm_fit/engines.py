@@ -36,7 +36,7 @@ from rooflm.scenario.scenario import Scenario
 from rooflm.sweep.files import write_text
 from rooflm.validation import Request
 from rooflm.validation.folds import held_out
-from rooflm.validation.score import engine_of, family, scenario_of
+from rooflm.validation.score import band_phase, engine_of, family, scenario_of
 from rooflm_fit.common import Array, Param, error, fit
 from rooflm_fit.engine_rows import base_of, bases_of, file_of, held, unmoved, updated, write
 from rooflm_fit.generations import kin, line, places
@@ -189,14 +189,16 @@ class Fitted(NamedTuple):
 
 
 def params_of(job: Job, members: Sequence[Family]) -> list[Param]:
-    """All constants of a job: "field", "engine:field", "gpu|compute", "gpu|bandwidth"."""
+    """All constants of a job: "field", "engine:field", "gpu|compute", "gpu|bandwidth". Of a card that ran no prompt
+    nothing tells its `compute`, which is its family's."""
     listed = list(job.shared)
+    prompts = {f.gpu for f in members for r in f.requests if band_phase(r.metric) != "decode"}
     for engine, own in job.own.items():
         listed += [p._replace(name=f"{engine}:{p.name}") for p in own if p.name not in held(engine)]
     for gpu in sorted({f.gpu for f in members if not on_hand(f)}):
         widths = job.cards.get(gpu) or job.cards.get("*")
         for name, width in widths._asdict().items() if widths else ():
-            if width:
+            if width and (name != "compute" or gpu in prompts):
                 start = 1.0 if job.kin else getattr(elsewhere(gpu), name) or FREE[name].start  # a share of its family's
                 listed.append(FREE[name]._replace(name=f"{gpu}|{name}", start=start, prior=width))
     lines = [line(f.gpu) for f in members]
