@@ -30,6 +30,7 @@ from rooflm.kernels.derating import card_file, derating, on_file, reach
 from rooflm.kernels.dispatch import FACTORS
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
+from rooflm.readers import engines, rows
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 from rooflm.scenario.scenario import Scenario
@@ -484,6 +485,19 @@ def card_row(named: Sequence[str], factors: Mapping[str, float], rows: int, sour
     return "\n".join(["", *named, *values, f"rows = {rows}", f'source = "{source}"'])
 
 
+def at_an_end(params: Sequence[Param], constants: Mapping[str, float]) -> list[str]:
+    """Constants that stand at a bound of their range, which no row has told.
+
+    >>> at_an_end([Param("gap", 1.0, 0.1, 5.0), Param("step", 1.0, 0.1, 5.0)], {"gap": 5.0, "step": 1.0})
+    ['gap']
+    """
+    return [p.name for p in params if p.name in constants and not p.low * 1.01 < constants[p.name] < p.high * 0.99]
+
+
+READ = (card_file, on_file, rows._rows, rows._packaged_row, engines._packaged, engines._loaded)
+"""What remembers rows that a job writes: the next one may build on them."""
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Fit the jobs asked for; print errors and constants; with --write, put them where the package reads them."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -500,11 +514,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         results[name] = found = run(JOBS[name], requests, not args.quick, taken(JOBS[name], results))
         print("\n".join(table(found, name)), flush=True)
         print("   ", "  ".join(f"{k}={v:.4g}" for k, v in found.constants.items()), flush=True)
+        if ends := at_an_end(params_of(JOBS[name], families(found.requests)), found.constants):
+            print("    at a bound:", ", ".join(ends), flush=True)
         if args.write:
             write_engines({name: found})
             write_cards(CALIBRATION / "devices.toml", {name: found})
-            card_file.cache_clear()
-            on_file.cache_clear()
+            for kept in READ:
+                kept.cache_clear()
     if args.rows:
         write_rows(args.rows, {name: results[name] for name in asked})
 
