@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rooflm.readers.engines import ABOUT
+from rooflm.readers.engines import ABOUT, load_engine
 from rooflm.readers.rows import raw_row, row_files, rows_of
 from rooflm.sweep.files import write_text
 
@@ -125,6 +125,19 @@ def bases_of(engine: str) -> list[str]:
     """
     base = base_of(engine)
     return [base, *bases_of(base)] if base else []
+
+
+def unmoved(engine: str) -> frozenset[str]:
+    """Fields that the engine's row states, or one on the way to that of the engine whose runs it shares, or that one:
+    what several engines are fitted to have in common does not reach it there.
+
+    >>> "kv_reread" in held("ollama-2025-12-metal"), "kv_reread" in unmoved("ollama-2025-12-metal")
+    (False, True)
+    """
+    row = load_engine(engine)
+    above = [row.name, *bases_of(row.name)]
+    whose = above[: above.index(row.runs) + 1] if row.runs in above else [row.name, row.runs]
+    return frozenset().union(*map(held, whose))
 
 
 def write(path: Path, text: str) -> None:

@@ -30,15 +30,16 @@ from rooflm.kernels.derating import card_file, derating, on_file, reach
 from rooflm.kernels.dispatch import FACTORS
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
+from rooflm.readers import engines, rows
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 from rooflm.scenario.scenario import Scenario
 from rooflm.sweep.files import write_text
 from rooflm.validation import Request
 from rooflm.validation.folds import held_out
-from rooflm.validation.score import engine_of, family, scenario_of
+from rooflm.validation.score import band_phase, engine_of, family, scenario_of
 from rooflm_fit.common import Array, Param, error, fit
-from rooflm_fit.engine_rows import base_of, bases_of, file_of, held, updated, write
+from rooflm_fit.engine_rows import base_of, bases_of, file_of, held, unmoved, updated, write
 from rooflm_fit.generations import kin, line, places
 from rooflm_fit.jobs import FREE, JOBS, Job
 from rooflm_fit.runs import DISTRUSTED, read
@@ -71,10 +72,8 @@ class Family:
 
     @cached_property
     def held(self) -> frozenset[str]:
-        """Fields that the engine's row states, or that of the engine whose runs it shares: what a job has in common
-        does not move them (what it frees of an engine alone leaves them out)."""
-        row = load_engine(self.engine)
-        return held(row.name) | held(row.runs)
+        """Fields that what a job has in common does not move."""
+        return unmoved(self.engine)
 
     @property
     def gpu(self) -> str:
@@ -191,14 +190,16 @@ class Fitted(NamedTuple):
 
 
 def params_of(job: Job, members: Sequence[Family]) -> list[Param]:
-    """All constants of a job: "field", "engine:field", "gpu|compute", "gpu|bandwidth"."""
+    """All constants of a job: "field", "engine:field", "gpu|compute", "gpu|bandwidth". Of a card that ran no prompt
+    nothing tells its `compute`, which is its family's."""
     listed = list(job.shared)
+    prompts = {f.gpu for f in members for r in f.requests if band_phase(r.metric) != "decode"}
     for engine, own in job.own.items():
         listed += [p._replace(name=f"{engine}:{p.name}") for p in own if p.name not in held(engine)]
     for gpu in sorted({f.gpu for f in members if not on_hand(f)}):
         widths = job.cards.get(gpu) or job.cards.get("*")
         for name, width in widths._asdict().items() if widths else ():
-            if width:
+            if width and (name != "compute" or gpu in prompts):
                 start = 1.0 if job.kin else getattr(elsewhere(gpu), name) or FREE[name].start  # a share of its family's
                 listed.append(FREE[name]._replace(name=f"{gpu}|{name}", start=start, prior=width))
     lines = [line(f.gpu) for f in members]
@@ -484,6 +485,19 @@ def card_row(named: Sequence[str], factors: Mapping[str, float], rows: int, sour
     return "\n".join(["", *named, *values, f"rows = {rows}", f'source = "{source}"'])
 
 
+def at_an_end(params: Sequence[Param], constants: Mapping[str, float]) -> list[str]:
+    """Constants that stand at a bound of their range, which no row has told.
+
+    >>> at_an_end([Param("gap", 1.0, 0.1, 5.0), Param("step", 1.0, 0.1, 5.0)], {"gap": 5.0, "step": 1.0})
+    ['gap']
+    """
+    return [p.name for p in params if p.name in constants and not p.low * 1.01 < constants[p.name] < p.high * 0.99]
+
+
+READ = (card_file, on_file, rows._rows, rows._packaged_row, engines._packaged, engines._loaded)
+"""What remembers rows that a job writes: the next one may build on them."""
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Fit the jobs asked for; print errors and constants; with --write, put them where the package reads them."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -500,11 +514,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         results[name] = found = run(JOBS[name], requests, not args.quick, taken(JOBS[name], results))
         print("\n".join(table(found, name)), flush=True)
         print("   ", "  ".join(f"{k}={v:.4g}" for k, v in found.constants.items()), flush=True)
+        if ends := at_an_end(params_of(JOBS[name], families(found.requests)), found.constants):
+            print("    at a bound:", ", ".join(ends), flush=True)
         if args.write:
             write_engines({name: found})
             write_cards(CALIBRATION / "devices.toml", {name: found})
-            card_file.cache_clear()
-            on_file.cache_clear()
+            for kept in READ:
+                kept.cache_clear()
     if args.rows:
         write_rows(args.rows, {name: results[name] for name in asked})
 

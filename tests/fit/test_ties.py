@@ -9,10 +9,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from rooflm.readers.engines import load_engine
 from rooflm.readers.rows import DATA
 from rooflm.validation.request import Request
 from rooflm_fit import engines
-from rooflm_fit.engine_rows import held
+from rooflm_fit.engine_rows import held, unmoved
 from rooflm_fit.engines import Fitted, lent, taken, write_engines
 from rooflm_fit.jobs import JOBS
 
@@ -65,3 +66,14 @@ def test_a_row_is_not_given_again_what_the_row_it_builds_on_has(
 
 def test_what_the_rows_of_radeon_cannot_tell_is_stated() -> None:
     assert held("llama.cpp-rocm") >= {"attention_factor", "moe_factor", "decode_factor", "gap"}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_what_engines_are_fitted_to_have_in_common_they_have(name: str) -> None:
+    """Where a row on the way states a constant, the fit must know: else it is fitted with another than it predicts
+    with, and every refit moves (decision 369)."""
+    job = JOBS[name]
+    for param in job.shared:
+        own = {e for e in job.engines if param.name in unmoved(e) or param.name in {p.name for p in job.own.get(e, ())}}
+        values = {load_engine(e).value(param.name) for e in job.engines if e not in own}
+        assert len(values) <= 1, (param.name, values)
