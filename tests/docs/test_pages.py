@@ -24,7 +24,7 @@ from rooflm.validation.table import read_tables, source_names
 from rooflm.validation.under_load import arguments, run_of
 from rooflm_fit.pages import DOCS, put
 from rooflm_fit.pages import pages as listing
-from rooflm_fit.readme import TASKS, parts
+from rooflm_fit.readme import LONG, TASKS, parts
 from rooflm_fit.shown import ROOT, Shown, output, pages, same, shown
 
 SITE = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
@@ -36,8 +36,6 @@ for page in pages():
 IMAGE = re.compile(r"!\[[^\]]*\]\((?P<path>[^)\s]+)\)")
 
 
-LONG = "rooflm validate --brief --by task,source"
-"""Predicts 9,600 rows, which takes longer than all other commands together: a part of its lines is made anew."""
 LINE = re.compile(r"^  (?P<name>\S.*?)  +(?P<figures>\d+(?: +[-+.\d]+){5})$", re.MULTILINE)
 DRAWN = 6
 """Sources whose errors are worked out again: others whenever the page is written anew."""
@@ -56,8 +54,8 @@ def queued(outcomes: list[Any]) -> Counter[str]:
 
 def test_errors_of_some_sources_are_of_today() -> None:
     body, *others = {block.body for block in COMMANDS[LONG]}
-    lines_of = {found["name"]: found["figures"].split() for found in LINE.finditer(body)}
-    shown_lines = {name: figures for name, figures in lines_of.items() if name not in TASKS}
+    figures = {found["name"]: found["figures"].split() for found in LINE.finditer(body)}
+    shown_lines = {name: errors for name, errors in figures.items() if name not in TASKS}
     assert not others and len(shown_lines) > 3 * DRAWN
     outcomes = read_tables()
     known = source_names()
