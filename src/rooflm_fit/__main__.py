@@ -140,6 +140,7 @@ STEPS: dict[str, Step] = {
             "--quant fp8 --plot {root}/docs/figures/readme.png --plot-kind pareto",
             "-m rooflm_fit.pages",
             "-m rooflm_fit.shown",
+            "-m rooflm_fit.readme",
             "-m rooflm_fit.twelve",
             "-m rooflm_fit.books",
         ),

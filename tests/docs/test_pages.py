@@ -22,8 +22,9 @@ from rooflm.validation import Request
 from rooflm.validation.score import report, requests_of, score
 from rooflm.validation.table import read_tables, source_names
 from rooflm.validation.under_load import arguments, run_of
-from rooflm_fit.pages import DOCS
+from rooflm_fit.pages import DOCS, put
 from rooflm_fit.pages import pages as listing
+from rooflm_fit.readme import LONG, TASKS, parts
 from rooflm_fit.shown import ROOT, Shown, output, pages, same, shown
 
 SITE = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
@@ -35,8 +36,6 @@ for page in pages():
 IMAGE = re.compile(r"!\[[^\]]*\]\((?P<path>[^)\s]+)\)")
 
 
-LONG = "rooflm validate --brief"
-"""Predicts 4,500 rows, which takes longer than all other commands together: a part of its lines is made anew."""
 LINE = re.compile(r"^  (?P<name>\S.*?)  +(?P<figures>\d+(?: +[-+.\d]+){5})$", re.MULTILINE)
 DRAWN = 6
 """Sources whose errors are worked out again: others whenever the page is written anew."""
@@ -55,7 +54,8 @@ def queued(outcomes: list[Any]) -> Counter[str]:
 
 def test_errors_of_some_sources_are_of_today() -> None:
     body, *others = {block.body for block in COMMANDS[LONG]}
-    shown_lines = {found["name"]: found["figures"].split() for found in LINE.finditer(body) if found["name"] != "all"}
+    figures = {found["name"]: found["figures"].split() for found in LINE.finditer(body)}
+    shown_lines = {name: errors for name, errors in figures.items() if name not in TASKS}
     assert not others and len(shown_lines) > 3 * DRAWN
     outcomes = read_tables()
     known = source_names()
@@ -85,6 +85,17 @@ def test_the_readme_has_the_table_of_what_was_left_out() -> None:
     left_out = re.compile(r"^\| under load, TPOT.*?\n\n", re.MULTILINE | re.DOTALL)
     tables = [left_out.search((ROOT / page).read_text(encoding="utf-8")) for page in ("README.md", "docs/accuracy.md")]
     assert tables[0] and tables[1] and tables[0][0] == tables[1][0]
+
+
+def test_the_readme_has_the_errors_that_other_pages_have() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert put(text, parts()) == text, "run python -m rooflm_fit.readme"
+
+
+def test_every_blind_round_is_on_the_page_of_errors() -> None:
+    text = (DOCS / "accuracy.md").read_text(encoding="utf-8")
+    notes = [p.name for p in (DOCS / "decisions").glob("*blind*.md")]
+    assert notes and not [name for name in notes if f"(decisions/{name})" not in text]
 
 
 @pytest.mark.parametrize("name", ["technology.md", "training.md"])

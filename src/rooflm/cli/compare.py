@@ -72,7 +72,7 @@ def compare(results: list[str], asked: dict[str, Any], shown: dict[str, Any]) ->
     if shown["json"]:
         print(dumps(values(found)))
     else:
-        show(report(found))
+        show(report(found, explain))
 
 
 compare_command = command(
@@ -154,8 +154,8 @@ def cell(value: float, metric: str) -> str:
     return gib(value) if metric == "memory_bytes" else quantity(value, "B" if metric.endswith("_bytes") else "s")
 
 
-def report(found: Comparison) -> list[Block]:
-    """Both times of every run, errors by group, and why they part."""
+def report(found: Comparison, explain: bool = True) -> list[Block]:
+    """Both times of every run, errors by group, and why they part (explain)."""
     points = found.points
     labels = list(dict.fromkeys(p.label for p in points))
     common = shared(labels)
@@ -172,7 +172,7 @@ def report(found: Comparison) -> list[Block]:
     blocks += [BLANK] if left or found.assumed else []
     blocks += listed("left out", [f"{reason} ({n})" for reason, n in left])
     blocks += listed("assumed", found.assumed[:6])
-    return blocks + causes_table(found)
+    return blocks + (causes_table(found) if explain else [])
 
 
 def shared(labels: Sequence[str]) -> list[str]:
