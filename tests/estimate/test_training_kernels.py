@@ -433,3 +433,15 @@ def test_layers_left_uncompiled_stream_as_plain_kernels_do() -> None:
     assert step(plain_share=1.0) == step()
     alike = step(fused=False, stream_share=row.value("plain_share"))
     assert step(fused=False) == alike > step(fused=False, plain_share=1.0)
+
+
+def test_streams_of_unified_memory_go_no_faster_than_its_copies() -> None:
+    """GB10 copies at 218 of LPDDR5X's 273 GB/s (huggingface/kernels, pull request 283); HBM is not asked."""
+
+    def reached(gpu: str) -> float:
+        run = rooflm.train("gpt2", gpu=gpu, gpus=1, batch=64, seq=1024, micro_batch=64, engine="fsdp")
+        t = next(t for t in run.timed["forward", "layers"] if getattr(t.node, "kind", "") == "activation")
+        return float(t.node.bytes / (t.time * rooflm.load_device(gpu).dram.bandwidth))
+
+    assert reached("gb10") == pytest.approx(0.80, rel=0.01)
+    assert reached("a100") == pytest.approx(load_engine("fsdp").value("stream_share"), rel=0.02)

@@ -589,6 +589,21 @@ def test_what_stands_when_the_last_gradients_are_made() -> None:
         assert float(trl.memory.total) / 2**30 == pytest.approx(measured, rel=0.15)
 
 
+@pytest.mark.parametrize(("master", "gelu", "score"), [(True, 16 - 4, 4.0), (False, 10 - 4, 0.0)])
+def test_what_gelu_and_softmax_keep_as_plain_kernels(master: bool, gelu: int, score: float) -> None:
+    """Bytes a value, as torch.autograd.graph.saved_tensors_hooks counts them of GELU written out between two products:
+    10 in 16 bits, 16 under autocast, 4 as one kernel; and a score in fp32 beside its 16 bits under autocast."""
+
+    def kept(**sets: object) -> float:
+        given = {f"engine.{k}": v for k, v in ({"fused": False} | sets).items()} | {"training.master": master}
+        run = rooflm.train("gpt2", gpu="h100", gpus=1, batch=1, seq=512, engine="fsdp", recompute="none", sets=given)
+        return float(run.memory.parts["activations"])
+
+    assert (kept(plain_gelu=True) - kept()) / (12 * 512 * 3072) == pytest.approx(gelu)
+    wide = kept(flash=False, softmax="wide") - kept(flash=False, softmax="plain")
+    assert wide / (12 * 12 * 512 * 512) == pytest.approx(4.0 - score)
+
+
 def test_softmax_of_transformers_stands_in_fp32_beside_16_bits() -> None:
     def kept(wide: bool) -> float:
         sets = {"engine.flash": False, "engine.softmax": "wide" if wide else "plain"}

@@ -347,15 +347,33 @@ def test_recomputation_left_unsaid_is_the_frameworks_own(engine: str, policy: st
     assert build_training("llama-3.1-8b", **asked, recompute="none").scenario.mapping.recompute == "none"
 
 
+def test_gelu_written_out_moves_each_of_its_kernels_values() -> None:
+    """pow, two products, sum, tanh, sum, half, product: 18 reads and writes of 2 bytes or, under autocast, of 4 where a
+    power (amp.rst) or what it is added to makes them so, with casts to and from. Not where kernels are fused."""
+
+    def moved(phase: str, **sets: object) -> float:
+        given = {f"engine.{k}": v for k, v in ({"fused": False, "plain_gelu": True} | sets).items()}
+        s = build_training("gpt2", gpu="a100", gpus=1, batch=1, seq=1024, engine="fsdp", sets=given).scenario
+        nodes = of_phase(step_graph(s, context(s)), phase)
+        return sum(float(n.bytes) for n in nodes if getattr(n, "kind", "") == "activation") / (1024 * 3072)
+
+    assert [moved("forward", autocast=cast) for cast in (False, True)] == [36, 76]
+    assert [moved("backward", autocast=cast) for cast in (False, True)] == pytest.approx([56, 118], rel=0.01)
+    assert moved("forward", plain_gelu=False) == moved("forward", fused=True) == 4
+
+
 def test_softmax_of_plain_kernels_moves_the_scores_three_times() -> None:
-    def moved(how: str) -> float:
-        sets = {"engine.flash": False, "engine.softmax": how}
+    """Under autocast plain ones go through fp32, too: softmax is on its list (PyTorch, amp.rst)."""
+
+    def moved(how: str, autocast: bool = False) -> float:
+        sets = {"engine.flash": False, "engine.softmax": how, "engine.autocast": autocast}
         s = build_training("llama-2-7b", gpu="a100", gpus=1, batch=1, seq=1024, engine="fsdp", sets=sets).scenario
         nodes = of_phase(step_graph(s, context(s)), "forward")
         return sum(float(n.bytes) for n in nodes if n.name == "softmax")
 
     scores = 32 * 1024**2
     assert [moved(how) for how in ("fused", "plain", "wide")] == [4 * scores, 12 * scores, 20 * scores]
+    assert [moved(how, autocast=True) for how in ("fused", "plain", "wide")] == [4 * scores, 20 * scores, 20 * scores]
     assert [load_engine(name).kernels.softmax for name in ("megatron-2022", "fsdp", "peft")] == [
         "fused",
         "plain",

@@ -81,6 +81,8 @@ def stream_time(node: Op, s: Scenario, r: Rates) -> Num:
     biased = node.of == "experts" and node.kind == "activation" and not s.engine.kernels.grouped
     slower = bias_factor(s) if biased else stream_factor(node)
     reached = smaller(s.engine.factors.stream_share, pick(s.engine.kernels.fused, 1.0, s.engine.factors.plain_share))
+    device, generation = s.cluster.device.name, s.cluster.device.kernel_generation
+    reached = smaller(reached, factors.factor("reached", "copies", device, generation))
     moves = slower * node.bytes / (reached * r.dram)
     return larger(moves, node.flops / r.peak[node.rate]) + STREAM_FLOOR * node.launches
 

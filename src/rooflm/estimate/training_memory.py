@@ -16,7 +16,7 @@ from rooflm.catalogue.model import MLA, Attention, Block, FeedForward, LinearAtt
 from rooflm.estimate.memory import end_tables, extra_share, layer_shard, local_ffn, local_mixer
 from rooflm.estimate.schedule import V_SHAPED, in_flight
 from rooflm.estimate.step import add_up
-from rooflm.graph.context import Context, plain_norms, read_again
+from rooflm.graph.context import Context, plain_gelu, plain_norms, read_again
 from rooflm.graph.mixers import CHUNK
 from rooflm.graph.ops import occupied, popularity
 from rooflm.kernels.moe import imbalance
@@ -136,7 +136,7 @@ def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
         wide = wide + 2 * mixer.gate * mixer.heads * mixer.v_dim  # the gate, and the output that it closes
         if c.kernels.flash:
             return Inside(tokens * (wide * b + mixer.heads * 4.0), ops=ops + tokens * mixer.heads * 4.0)
-        score = b + drop * (b + 1) + 4.0 * (c.kernels.softmax == "wide") * (b < 4)
+        score = b + drop * (b + 1) + 4.0 * c.wide_softmax * (b < 4)
         return Inside(tokens * wide * b, tokens * mixer.heads * (c.keys / c.sequences) * score, ops=ops)
     if isinstance(mixer, MLA):
         qk, latent = mixer.nope_dim + mixer.rope_dim, mixer.q_rank + mixer.kv_rank + mixer.rope_dim
@@ -168,6 +168,8 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     kept_gate = 1.0 * (ffn.gated and not c.kernels.fused)  # the gate's activation beside its input, each one kernel
     grad = b * (1.0 + kept_gate) * (not c.training.adapters)  # bytes of a value's gradients at that time
     value = (1.0 + ffn.gated + kept_gate) * b + narrow * (1.0 + c.kernels.copied_inputs)
+    # the tanh, 1 + it and x / 2; under autocast the first two, and x for its power, in fp32
+    value = value + (3.0 * b + 6.0 * c.autocast) * plain_gelu(ffn, c.kernels)
     wide, first = c.tokens * dense * value, c.tokens * dense * b + rows * c.model.hidden * b * (not c.kernels.fused)
     if not isinstance(ffn, MoE):
         return Inside(wide, again={"mlp": wide}, ops=first, gradients=c.tokens * dense * grad)

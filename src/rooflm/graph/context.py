@@ -23,6 +23,11 @@ def plain_norms(model: Model, kernels: Kernels) -> bool:
     return model.norm == "rms" and not (kernels.fused or kernels.norm_kernel)
 
 
+def plain_gelu(ffn: FeedForward, kernels: Kernels) -> bool:
+    """Whether a feed-forward's activation is GELU as a chain of plain kernels."""
+    return kernels.plain_gelu and not (kernels.fused or ffn.gated)
+
+
 def read_again(half: Mixer | FeedForward | None, kernels: Kernels) -> int:
     """Products of half a layer that read what another has read: K and V beside Q, the gate's beside the other."""
     both = 2 if isinstance(half, Attention) else int(isinstance(half, MLP) and half.gated)
@@ -121,6 +126,11 @@ class Context:
             return 0.0
         whole = (np.asarray(m.zero) < 2) | (np.asarray(m.dp * m.cp) <= 1)
         return whole * 1.0 * t.master * (not t.adapters) * (self.quant.half_bytes < 4)
+
+    @property
+    def wide_softmax(self) -> Num:
+        """1 where plain kernels take softmax in fp32: told so, or under autocast, which always does (amp.rst)."""
+        return 1.0 if self.kernels.softmax == "wide" else self.autocast * (self.kernels.softmax == "plain")
 
     @cached_property
     def states(self) -> Num:

@@ -51,7 +51,7 @@ def early(architecture: str, dtype: str) -> float:
 
 def factor(family: str, name: str, device: str, architecture: str) -> float:
     """A factor of a family of kernels ("moe", "forward": grouped products of experts over single ones; "scan",
-    "roofline": a recurrent mixer's chunked scan over its roofline)."""
+    "roofline": a recurrent mixer's chunked scan over its roofline; "reached", "copies": what streams reach at most)."""
     return found(table()[family], device, architecture).get(name, 1.0)
 
 
