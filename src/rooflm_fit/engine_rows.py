@@ -34,18 +34,22 @@ def section_of(lines: Sequence[str], section: str) -> tuple[int, int] | None:
 
 STATED = re.compile(r"(\w+) = [^#\"]*(?:\"[^\"]*\")?\s*#")
 """A line that says behind its value why it is that: stated, not fitted."""
+WITHOUT = re.compile(r'without = "([^"]*)"')
+"""The line of the constants that a row has as by default, which is a statement, too."""
 
 
 def stated(text: str, section: str) -> frozenset[str]:
-    """Fields of a section that a fit leaves as they are, since a comment behind the value says where it is from.
+    """Fields of a section that a fit leaves as they are, since a comment behind the value says where it is from, or the
+    row is without them.
 
-    >>> sorted(stated('[a]\\nx = 1  # by hand\\ngap = "2 us"  # measured\\ny = 3\\n', "a"))
-    ['gap', 'x']
+    >>> sorted(stated('[a]\\nwithout = "eager, skew"\\nx = 1  # by hand\\ngap = "2 us"  # measured\\ny = 3\\n', "a"))
+    ['eager', 'gap', 'skew', 'x']
     """
     lines = text.split("\n")
     found = section_of(lines, section)
     body = lines[slice(*found)] if found else []
-    return frozenset(m[1] for m in map(STATED.match, body) if m)
+    absent = (m[1].split(", ") for m in map(WITHOUT.match, body) if m)
+    return frozenset(m[1] for m in map(STATED.match, body) if m).union(*absent) - {"without"}
 
 
 def held(engine: str) -> frozenset[str]:

@@ -68,6 +68,11 @@ def test_what_the_rows_of_radeon_cannot_tell_is_stated() -> None:
     assert held("llama.cpp-rocm") >= {"attention_factor", "moe_factor", "decode_factor", "gap"}
 
 
+def test_what_a_row_is_without_is_stated() -> None:
+    """Else Metal is given CUDA's bytes of an SM, which it shares a job with."""
+    assert held("llama.cpp-2024-05-metal") >= {"sm_stream", "queue", "unpacked"}
+
+
 @pytest.mark.parametrize("name", JOBS)
 def test_what_engines_are_fitted_to_have_in_common_they_have(name: str) -> None:
     """Where a row on the way states a constant, the fit must know: else it is fitted with another than it predicts

@@ -29,7 +29,7 @@ def test_the_host_looks_for_each_expert_at_each_tokens_choices_before_each_produ
     assert looked - free == pytest.approx(26 * 3 * 64 * 16 * 6 * 1e-9, rel=1e-6)  # no factor of a prompt
     one, none = (
         float(rooflm.infer("deepseek-v2-lite", **MOE, engine=e, prompt=1, output=8).tpot)  # type: ignore[arg-type]
-        for e in ("llama.cpp-b5000", "llama.cpp-b6500")
+        for e in ("llama.cpp-b5215", "llama.cpp-b6500")
     )
     assert one - none < 0.2e-3  # of one token no rows are sorted
 
@@ -100,6 +100,15 @@ def test_hip_looked_through_choices_as_cuda_did() -> None:
     builds = ("b6000", "b6200")
     for card in ("", "-rocm"):
         assert [load_engine(f"llama.cpp{card}-{b}").kernels.expert_looks for b in builds] == [1e-9, 0]
+
+
+def test_cuda_and_hip_wait_for_choices_until_april_2025_and_nobody_else_does() -> None:
+    """Pull request 13014 takes one token's experts in a launch without a synchronisation; Metal and Vulkan had none."""
+    builds = ("b1650", "b3000", "b5000", "b5215", "b7000")
+    for card in ("", "-rocm"):
+        assert [load_engine(f"llama.cpp{card}-{b}").kernels.expert_waits for b in builds] == [8e-5] * 3 + [0] * 2
+    for card in ("-metal", "-vulkan"):
+        assert not any(load_engine(f"llama.cpp{card}-{b}").kernels.expert_waits for b in builds)
 
 
 @pytest.mark.parametrize(("gpu", "rate"), [("a100-sxm-80gb", 48.1), ("h100-sxm-80gb", 60.7)])

@@ -346,8 +346,8 @@ def test_one_stream_on_hip() -> None:
 def test_integer_experts_by_triton_go_through_k_step_by_step(tokens: int, us: float) -> None:
     """385 experts of 7,168 x 256 on MI355X (sgl-project/sglang pull request 22208); aiter's would take a tenth."""
     device = load_device("mi355x")
-    (own, before) = (
-        choices("mi355x", "cdna4", "sglang", "int4_wo", family=load_engine(name).kernels.experts)[0]
+    ((own,), (before,)) = (
+        choices("mi355x", "cdna4", "sglang", "int4_wo", family=load_engine(name).kernels.experts)
         for name in ("sglang-0.5.10-rocm", "sglang-rocm")
     )
     (atoms,) = choices("mi355x", "cdna4", "vllm", "int4_wo", family=load_engine("atom").kernels.experts)

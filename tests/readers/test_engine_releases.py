@@ -65,6 +65,7 @@ ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
         ("llama.cpp-metal-b5000", "llama.cpp-metal-2025-04"),
         ("llama.cpp-metal-b5330", "llama.cpp-metal-2025-02"),
         ("llama.cpp-metal-b8000", "llama.cpp-metal"),
+        ("llama.cpp-b5215", "llama.cpp-2025-04"),
         ("llama.cpp-b5000", "llama.cpp-2024-10"),
         ("llama.cpp-b3200", "llama.cpp-2024-10"),
         ("llama.cpp-b3000", "llama.cpp-2024-05"),

@@ -142,17 +142,17 @@ MARGIN = 0.05
 much, and an answer that fills the last bytes runs out of memory on the first longer step."""
 
 
-@named
-@accept_columns
 def usual_trainers(model: Any, gpu: Any, cluster: Any, asked: Sequence[Mapping[str, Any]]) -> list[str]:
     """The frameworks that are assumed on the first of the cards: the one in its own file, else one for each of what is
     asked."""
-    first, machine = (next(iter(listed(named)), None) for named in (gpu, cluster))
+    first, machine = (next(iter(listed(names)), None) for names in (gpu, cluster))
     own = own_row("engine", str(first or ""))
     device = find_cluster(first, machine)[0].device
     return [own] if own else list(dict.fromkeys(assumed_trainer(find_model(model), one, device) for one in asked))
 
 
+@named
+@accept_columns
 def search_train(
     model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
     price: Numbers | None = None, owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15,
