@@ -130,3 +130,45 @@ def test_sycl_takes_experts_one_by_one() -> None:
         )
         assert 512 / alone == pytest.approx(rate, rel=0.1)
         assert alone > 2 * grouped
+
+
+def test_the_driver_that_compiles_vulkan_is_slow_at_large_tiles_which_experts_do_not_have() -> None:
+    """Llama-2-7B in q4_0 on Strix Halo by AMDVLK: 1,377 prompt tokens a second in b6182, 350 in b7938 (kyuz0); pull
+    request 18749. 80B of 512 experts keep their kernels: 358 (b8192, visorcraft)."""
+    run = {"gpu": "strix-halo-128gb", "prompt": 512, "output": 1}
+    old, new = (
+        float(rooflm.infer("llama-2-7b", engine=f"llama.cpp-amdvlk-{b}", quant="q4_0", **run).ttft)
+        for b in ("b6182", "b7938")
+    )  # type: ignore[arg-type]
+    assert new == pytest.approx(512 / 350, rel=0.15) and new > 1.7 * old
+    mixture = rooflm.infer("qwen3-next-80b-a3b", engine="llama.cpp-amdvlk-b8192", quant="q6_k", **run)  # type: ignore[arg-type]
+    assert 512 / float(mixture.ttft) == pytest.approx(358, rel=0.15)
+
+
+def test_bf16_experts_have_a_rate_of_their_own_where_a_row_says_so() -> None:
+    """`brain_experts` stands for `brain_share` of experts, in both directions; dense products keep the latter."""
+    run = {"gpu": "strix-halo-128gb", "engine": "llama.cpp-vulkan", "quant": "bf16", "prompt": 512, "output": 1}
+    share = {"engine.brain_share": 0.03}
+
+    def seconds(model: str, **sets: float) -> float:
+        return float(rooflm.infer(model, **run, sets=share | {f"engine.{k}": v for k, v in sets.items()}).ttft)  # type: ignore[arg-type]
+
+    assert seconds("qwen3-30b-a3b", brain_experts=0.3) < 0.6 * seconds("qwen3-30b-a3b")
+    assert seconds("llama-3.1-8b", brain_experts=0.3) == seconds("llama-3.1-8b")
+
+
+def test_mixtures_without_a_file_of_tiles_take_longer_in_vllm() -> None:
+    """Mixtral 8x22B on four A100, 32 sequences of 32 and 128 tokens: 7.44 s without tuned tiles, 6.89 with (4002)."""
+    run = {"gpu": "a100-sxm-80gb", "gpus": 4, "tp": 4, "batch": 32, "prompt": 32, "output": 128, "quant": "bf16"}
+    bare, tuned = (
+        float(rooflm.infer("mixtral-8x22b", engine=e, **run).latency) for e in ("vllm-untuned", "vllm-0.4.1")
+    )  # type: ignore[arg-type]
+    assert bare == pytest.approx(7.44, rel=0.1) and 1.03 < bare / tuned < 1.2
+    dense = [float(rooflm.infer("llama-3.1-8b", gpu="a100", engine=e).tpot) for e in ("vllm-untuned", "vllm-0.4.1")]
+    assert dense[0] == dense[1]
+
+
+def test_hip_launched_one_by_one_on_strix_halo_until_graphs_were_on() -> None:
+    """Pull request 22254 (April 2026)."""
+    gaps = [load_engine(f"llama.cpp-rocm-{b}", "strix-halo-128gb", "rdna3.5").host.gap for b in ("b8038", "b9187")]
+    assert gaps[0] - gaps[1] == pytest.approx(1.1e-6, rel=0.05)
