@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rooflm.catalogue.abilities import listed
 from rooflm.readers.engines import ABOUT, load_engine
 from rooflm.readers.rows import raw_row, row_files, rows_of
 from rooflm.sweep.files import write_text
@@ -53,12 +54,15 @@ def stated(text: str, section: str) -> frozenset[str]:
 
 
 def held(engine: str) -> frozenset[str]:
-    """Fields that an engine's row states.
+    """Fields that an engine's row states, itself or by being without them or like another.
 
-    >>> sorted(held("mlx") & {"step", "head_rows"})
-    ['head_rows', 'step']
+    >>> sorted(held("mlx") & {"step", "head_rows"}), sorted(held("ollama-metal") & {"sm_stream", "kv_reread"})
+    (['head_rows', 'step'], ['kv_reread', 'sm_stream'])
     """
-    return stated(file_of(engine).read_text(encoding="utf-8"), engine)
+    row, _ = raw_row("engine", engine)
+    like = (held(other) for other in listed(row.get("like", "")))
+    own = stated(file_of(engine).read_text(encoding="utf-8"), engine)
+    return frozenset().union(own, listed(row.get("without", "")), *like)
 
 
 def updated(text: str, section: str, values: Mapping[str, float]) -> str:
@@ -122,13 +126,13 @@ def base_of(engine: str) -> str:
 
 
 def bases_of(engine: str) -> list[str]:
-    """The rows that an engine's row builds on, the nearest first.
+    """The rows that an engine's row takes from, the nearest first: those it is like, and what it builds on.
 
-    >>> bases_of("ollama-metal")[:2]
-    ['ollama', 'llama.cpp']
+    >>> bases_of("ollama-metal")
+    ['llama.cpp-metal', 'ollama', 'llama.cpp', 'llama.cpp-2024-05']
     """
-    base = base_of(engine)
-    return [base, *bases_of(base)] if base else []
+    base, like = base_of(engine), listed(raw_row("engine", engine)[0].get("like", ""))
+    return [*reversed(like), *([base, *bases_of(base)] if base else [])]
 
 
 def unmoved(engine: str) -> frozenset[str]:

@@ -207,7 +207,8 @@ def test_two_ranks_have_one_link_of_seven() -> None:
 
 
 def test_amds_checkpoints_in_4_bits_keep_their_cache_in_16() -> None:
-    infer("amd/DeepSeek-R1-0528-MXFP4", gpu="mi355x", tp=8, engine="vllm", batch=4)
+    found = infer("amd/DeepSeek-R1-0528-MXFP4", gpu="mi355x", tp=8, engine="vllm", batch=4)
+    assert (found.scenario.quant.weight_bits, found.scenario.quant.kv_bits) == (4, 16)
 
 
 @pytest.mark.parametrize(

@@ -54,11 +54,31 @@ def test_a_row_is_its_base_without_some_constants(tmp_path: Path) -> None:
         load_engine(own(tmp_path, 'base = "vllm"\nwithout = "overlp"'))
 
 
+def test_a_row_differs_from_its_base_as_those_it_is_like(tmp_path: Path) -> None:
+    """Constants, options and factors of cards, in turn; its own lines stand; neither their names nor their command."""
+    mine = load_engine(own(tmp_path, 'base = "ollama"\nlike = "vllm-0.28, llama.cpp-metal"\nkv_reread = 3'))
+    ollama, metal, later = map(load_engine, ("ollama", "llama.cpp-metal", "vllm-0.28"))
+    assert (mine.kernels.kv_reread, mine.host.gap, mine.server.budgets) == (3, metal.host.gap, later.server.budgets)
+    assert (mine.version, mine.command, mine.runs) == (ollama.version, ollama.command, ollama.runs)
+    on_hopper = load_engine(own(tmp_path, 'base = "ollama"\nlike = "llama.cpp-2026-05"'), "", "hopper")
+    assert on_hopper.host.gap == load_engine("llama.cpp-2026-05", "", "hopper").host.gap
+    path = own(tmp_path, f'base = "vllm"\nlike = "{tmp_path}/mine.toml"')
+    with pytest.raises(RooflmError, match="takes its lines from this row"):
+        load_engine(path)
+
+
+def test_a_row_that_says_how_it_starts_has_no_flag_of_its_base() -> None:
+    assert not re.search("--", " ".join(str(v) for v in vars(load_engine("nim").command).values()))
+    assert load_engine("ollama").command.host == ""  # llama-server's
+
+
 def test_an_answer_says_what_a_file_of_ones_own_stands_on(tmp_path: Path) -> None:
     said = {
         'base = "vllm"\nstep = "0.5 ms"\n[server]\nmax_sequences = 8': "mine is vllm but for step, "
         "server.max_sequences (constants and error bands of vllm)",
         'base = "vllm"': "mine is as vllm",
+        'base = "vllm"\nlike = "vllm-0.28"': "mine is vllm but for what vllm-0.28 changes (constants and error bands "
+        "of vllm)",
         'base = "vllm"\nwithout = "overlap"': "mine is vllm but for overlap (constants and error bands of vllm)",
         'step = "0.5 ms"': "mine has no base: all but step are defaults, fitted to no engine",
     }

@@ -152,6 +152,10 @@ def engine() -> Schema:
     own: dict[str, Schema] = {
         "base": {"description": "an engine from which all else is taken", **TEXT},
         "without": {"description": "its constants that are not taken, but are as by default, with commas", **TEXT},
+        "like": {
+            "description": "engines whose own lines it takes first, with commas: it differs from its base as they do",
+            **TEXT,
+        },
         **{name: value(about) for name, about in ABOUT.items()},
         "server": table(described(ServerOptions)), "command": table(described(Command)),
         "cards": {"description": "card -> field -> factor", **factors},

@@ -36,11 +36,12 @@ class Row(NamedTuple):
 
 class EngineDescription(Description):
     """What a row holds besides the constants. base: the row that it builds on; without: of whose constants it has the
-    defaults, with commas; usual: the default engine of its phase; cards: factors on constants per card; fitted: errors
-    of its fit in per cent, for people."""
+    defaults, with commas; like: rows that say what it does not say itself, with commas; usual: the default engine of
+    its phase; cards: factors on constants per card; fitted: errors of its fit in per cent, for people."""
 
     base: str | None = None
     without: str = ""
+    like: str = ""
     server: dict[str, Any] = msgspec.field(default_factory=dict)
     command: dict[str, Any] = msgspec.field(default_factory=dict)
     usual: bool = False
@@ -131,6 +132,7 @@ def stands_on(path: str) -> str:
     about, own = descriptive_fields(raw, row_label("engine", path), EngineDescription)
     tables = {"server": about.server, "command": about.command, "cards": about.cards}
     new = [*own, *listed(about.without), *(f"{table}.{key}" for table, keys in tables.items() for key in keys)]
+    new += [f"what {row} changes" for row in listed(about.like)]
     said = ", ".join(new) if len(new) <= 6 else f"{len(new)} fields"
     if not about.base:
         return f"{name} has no base: all but {said} are defaults, fitted to no engine"
@@ -143,30 +145,65 @@ def _packaged(canonical: str) -> Row:
     return _read(canonical)
 
 
-def _read(name: str, above: tuple[str, ...] = ()) -> Row:
-    """A row read and checked, over the row that it builds on. `measured_as` and `family` are not taken from the base by
-    a row of the catalogue, but they are by a user's file."""
-    raw, canonical = raw_row("engine", name)
+class Lines(NamedTuple):
+    """What a row says that holds over its base, in the row's own words: constants, options of the server, factors."""
+
+    own: Mapping[str, Any]
+    server: Mapping[str, Any]
+    cards: Factors
+
+
+OF_ITSELF = ("version", "measured_as", "family")
+"""What a row says of itself alone."""
+
+
+def _lines(name: str, above: tuple[str, ...] = ()) -> Lines:
+    """A row's own lines, over those of the rows that it is like: what these change of their bases it changes of its
+    own, but for how they are started. above: the rows that ask for it."""
     label = row_label("engine", name)
-    about, own = descriptive_fields(raw, label, EngineDescription)
+    about, own = descriptive_fields(raw_row("engine", name)[0], label, EngineDescription)
     for field in listed(about.without):
         check_field_name(field, ABOUT, f"{label}: without")
-    own = {field: PLAIN.value(field) for field in listed(about.without)} | own
+    found = Lines({}, {}, {})
+    for other in listed(about.like):
+        row = other if is_path(other) else resolve("engine", other)
+        if row in (*above, name):
+            raise RooflmError(f"{label}: like is {about.like!r}, but {other} takes its lines from this row")
+        theirs = _lines(row, (*above, name))
+        found = _over(found, theirs._replace(own={k: v for k, v in theirs.own.items() if k not in OF_ITSELF}))
+    without = {field: PLAIN.value(field) for field in listed(about.without)}
+    return _over(found, Lines(without | own, about.server, _factors(about.cards, label)))
+
+
+def _over(below: Lines, own: Lines) -> Lines:
+    """Lines over others."""
+    cards = merge_card_factors(below.cards, own.cards, own.own)
+    return Lines({**below.own, **own.own}, {**below.server, **own.server}, cards)
+
+
+def _read(name: str, above: tuple[str, ...] = ()) -> Row:
+    """A row read and checked, over the row that it builds on. `measured_as` and `family` are not taken from the base by
+    a row of the catalogue, but they are by a user's file. A command that says how the engine starts is whole."""
+    raw, canonical = raw_row("engine", name)
+    label = row_label("engine", name)
+    about, _ = descriptive_fields(raw, label, EngineDescription)
+    own, told, factors = _lines(name)
     base = row_of(about.base, (*above, name)) if about.base else Row(Engine(canonical), {})
     values = _constants(own, label)
     widths = [w.strip() for w in str(values.get("caches", "")).split(",") if w]
     if not all(w.isdecimal() for w in widths):
         raise RooflmError(f"{label}: caches is {values['caches']!r}, but it must be widths in bits such as '16, 8'")
-    told = {"budget": "token_budget", "static_fraction": "memory_fraction"}  # options that are limits by another name
-    limits = {*own, *about.server, *(limit for option, limit in told.items() if option in about.server)}
+    same = {"budget": "token_budget", "static_fraction": "memory_fraction"}  # options that are limits by another name
+    limits = {*own, *told, *(limit for option, limit in same.items() if option in told)}
     server: dict[str, Any] = {by_card: "" for by_card, limit in BY_CARD.items() if limit in limits}
-    server |= values_of(ServerOptions, about.server, label, "server")
+    server |= values_of(ServerOptions, dict(told), label, "server")
     values["server"] = replace(base.engine.server, **server)
-    values["command"] = replace(command_of(base.engine), **values_of(Command, about.command, label, "command"))
+    command = Command() if "start" in about.command and not is_path(name) else command_of(base.engine)
+    values["command"] = replace(command, **values_of(Command, about.command, label, "command"))
     known = extra_table(name, "residuals")
     if known is not None:
         values["residuals"] = parse(known, label)
-    cards = merge_card_factors(base.cards, _factors(about.cards, label), values)
+    cards = merge_card_factors(base.cards, factors, values)
     again = {"measured_as": base.engine.runs, "family": base.engine.family} if is_path(name) and about.base else {}
     whole = {"waits": ""} if "overlap" in own else {}  # of all models, not but for those that its base names
     values = {"measured_as": "", "family": "", **whole, **again, **values}

@@ -1,4 +1,4 @@
-"""Parameters of causal families on the meta device against ours: `python tests/checkpoints/meta_counts.py`.
+"""Parameters of causal families on the meta device against ours: `python tests/readers/checkpoints/meta_counts.py`.
 
 Each family's default config goes through AutoConfig and its class without memory, and as JSON through our reader.
 Families whose default config its own class refuses are left out: they cannot be counted.

@@ -330,7 +330,7 @@ SAMPLE = ("llama", "afmoe", "apertus", "bamba", "falcon_h1", "zamba2", "kimi_lin
 
 @pytest.mark.parametrize("family", SAMPLE)
 def test_counts_agree_with_transformers(family: str) -> None:
-    """All of them: `python tests/checkpoints/meta_counts.py`."""
+    """All of them: `python tests/readers/checkpoints/meta_counts.py`."""
     import_module("transformers")
     found = count(family, causal_families()[family])
     assert found.theirs and found.told, found
