@@ -332,3 +332,5 @@ def test_experts_tuned_with_the_shared_one_among_them_read_their_weights_at_the_
         for sets in ({}, {"engine.tuned_experts": "256x256"}):
             share = step("deepseek-r1", sets, gpu=gpu, batch=16) / step("deepseek-r1", without, gpu=gpu, batch=16)
             assert share < 0.9 if tuned else share == 1
+    given = {"gpu": "h200", "batch": 16, "engine": "sglang-0.5.6"}  # whose kernels do not swap operands yet
+    assert step("deepseek-r1", **given) == step("deepseek-r1", without, **given)
