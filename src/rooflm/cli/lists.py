@@ -12,7 +12,7 @@ from rooflm.asked.purchase import affordable, purchase
 from rooflm.catalogue.engine import GROUPS, PLACES
 from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.model import Model
-from rooflm.cli.console import dumps, show, warn
+from rooflm.cli.console import dumps, show
 from rooflm.cli.guard import of_names
 from rooflm.cli.options import command, completing, completions, word
 from rooflm.errors import RooflmError, near_matches
@@ -397,10 +397,10 @@ def show_row(begun: tuple[str, str], _: dict[str, Any], shown: dict[str, Any]) -
         print(dumps(row)) if shown["json"] else show(_show_technology(singular, canonical, row))
         return
     blocks, loaded = SHOWS[singular]
-    beside = out_of_range(name, loaded(name).name) if singular == "engine" else ""
-    if beside:
-        warn([beside])
-    print(dumps(asdict(loaded(name)))) if shown["json"] else show(blocks(name))
+    found = loaded(name)
+    beside = out_of_range(name, found.name) if singular == "engine" else ""
+    told = [Say(f"{beside}."), BLANK] if beside else []
+    print(dumps(asdict(found))) if shown["json"] else show([*told, *blocks(name)])
 
 
 show_command = command(
