@@ -41,7 +41,7 @@ class UnknownNameError(RooflmError):
         near = near_matches(name, known) if near is None else near
         tail = f": did you mean {' or '.join(map(repr, near))}" if near else f"; see `rooflm list {what.lower()}s`"
         super().__init__(f"unknown {what} {name!r}{tail}{hint}{'?' * bool(near)}")
-        self.near = near
+        self.near, self.hint = near, hint
 
 
 ALIKE = str.maketrans("oil", "011")

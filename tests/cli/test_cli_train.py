@@ -171,7 +171,6 @@ def test_large_clusters_are_written_out(train):
 
 def test_help_names_every_choice(train, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("TERMINAL_WIDTH", "200")
     status, out, _ = train("--help")
     words = set(re.findall(r"[a-z0-9][a-z0-9-]*", out))
     assert status == 0

@@ -32,6 +32,27 @@ def test_half_of_a_70b_by_hand() -> None:
     assert whole_rate.decode_parts["host layers"] == pytest.approx(e.decode_parts["host layers"] * 0.44)
 
 
+def test_the_hosts_cpu_draws_while_it_works() -> None:
+    """100 W of the host's seconds beside the card's own joules; none where chip and memory are one."""
+    e = rooflm.infer("llama-3.1-70b", cpu_layers=45, **HOME)
+    quiet = rooflm.infer("llama-3.1-70b", cpu_layers=45, sets={"offload.power": 0}, **HOME)
+    seconds = e.prefill_parts["host layers"] + 127 * e.decode_parts["host layers"]
+    assert 128 * (e.energy_per_token - quiet.energy_per_token) == pytest.approx(100 * seconds)
+    assert e.power == pytest.approx(quiet.power + 100 * seconds / e.latency) and e.power > 100
+    mac = {"cpu_layers": 8, "gpu": "m3-max", "quant": "q4_k_m", "engine": "llama.cpp-metal"}
+    same = [rooflm.infer("llama-3.1-8b", sets={"offload.power": w}, **mac).power for w in (0, 100)]
+    assert same[0] == same[1]
+
+
+def test_a_server_counts_the_hosts_cpu_too() -> None:
+    served = [rooflm.serve("llama-3.1-8b", gpu="rtx-4090", quant="q4_k_m", engine="llama.cpp", cpu_layers=16,
+                           concurrency=1, requests=20, sets={"offload.power": w}).summary.values
+              for w in (0, 100)]  # fmt: skip
+    more = served[1]["energy_j_per_token"] - served[0]["energy_j_per_token"]
+    each = rooflm.infer("llama-3.1-8b", cpu_layers=16, engine="llama.cpp", **HOME).decode_parts["host layers"]
+    assert more == pytest.approx(100 * each, rel=0.15)
+
+
 def test_the_device_has_the_other_layers() -> None:
     assert on_device(load_model("llama-7b"), Offload(8)).layers == 24
 

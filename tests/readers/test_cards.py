@@ -85,6 +85,10 @@ PRINTED = (
         "INTEL(R) XEON(R) PLATINUM 8592+": "xeon-8592",
         "Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz": "xeon-8380",
         "AMD EPYC 7763 64-Core Processor": "epyc-7763",
+        "AMD Ryzen 9 9950X 16-Core Processor": "ryzen-9-9950x",
+        "AMD Ryzen Threadripper 7980X 64-Cores": "threadripper-7980x",
+        "Intel(R) Core(TM) i9-14900K": "core-i9-14900k",
+        "Intel(R) Core(TM) Ultra 9 285K": "core-ultra-9-285k",
         "Apple M4 Max": "apple-m4-max-40core-128gb",
     }
 )
@@ -265,8 +269,10 @@ OTHER_RATES = {
     "b300-sxm-288gb": ("int8", "fp4"),
     "gb300": ("int8", "fp4"),
     "trainium2": ("fp8",),
+    "core-i9-14900k": ("bf16", "int8"),
+    "core-ultra-9-285k": ("bf16", "int8"),
 }
-"""Types whose printed rate is no power of two times the clock: cut or raised by the maker."""
+"""Types whose rate is no power of two times the clock: cut or raised by the maker, or of cores of two kinds."""
 
 
 @pytest.mark.parametrize("name", [n for n in DEVICES if not n.startswith("gaudi")])

@@ -87,7 +87,8 @@ def test_an_answer_says_what_a_file_of_ones_own_stands_on(tmp_path: Path) -> Non
     trained = train("llama-3.1-8b", gpu="h100", batch=8, engine=own(tmp_path, 'base = "megatron"\nstep = "1 ms"'))
     assert any(told.startswith("mine is megatron but for step") for told in trained.assumed)
     machine = Path(__file__).parents[2] / "docs" / "measured" / "two-cores.toml"
-    assert not any("base" in told for told in infer("smollm2-135m", gpu=str(machine)).assumed)
+    told = " ".join(infer("smollm2-135m", gpu=str(machine)).assumed)
+    assert "base" not in told.replace(str(machine), "")
 
 
 def test_what_a_file_gives_itself_no_card_scales(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 import rooflm
 from rooflm.asked.assumed import build_for, built_for, other_releases
-from rooflm.asked.build_inference import build_inference
+from rooflm.asked.build_inference import build_inference, find_engine
 from rooflm.errors import RooflmError, UnknownNameError
+from rooflm.readers import rows
 from rooflm.readers.command import command_of
 from rooflm.readers.devices import load_device
 from rooflm.readers.engine_releases import out_of_range, rows_of_releases, span
@@ -298,3 +299,14 @@ def test_a_row_without_an_overlapped_scheduler_has_none_for_any_model() -> None:
     for name, guesses, overlaps in (("sglang-0.3", 0, False), ("sglang-0.3", 2, False), ("sglang-0.4", 0, True)):
         host = build_inference("llama-3-8b", gpu="h100", engine=name, guesses=guesses).scenario.engine.host
         assert host.overlap is overlaps, (name, guesses)
+
+
+def test_engines_without_a_row_name_the_nearest_and_why() -> None:
+    """Every nearest row is one, no such name is a row's, and the sentence says why."""
+    beside = rows._engines_beside()
+    assert all(rows.resolve("engine", near) == near and why for near, why in beside.values())
+    assert not set(beside) & set(rows.aliases("engine")) and all(rows.normalise(n) == n for n in beside)
+    with pytest.raises(UnknownNameError, match=r"did you mean 'mlx' \(which its plugin computes with\)\?"):
+        find_engine("vllm-metal")
+    for tool in ("koboldcpp", "LM Studio", "oobabooga", "jan"):
+        assert rows.resolve("engine", tool) == "llama.cpp"

@@ -22,6 +22,7 @@ from rooflm.search.space import Candidate
 from rooflm.search.splits import GOALS, degrees
 from rooflm.search.under_load import Confirmed, amount, evaluate, search_serve
 from rooflm.serving.deploy import serve
+from rooflm.shown.blocks import Table
 
 CASE = {"gpu": "h100", "prompt": 600, "output": 100, "quant": "w16a16kv16", "engine": "vllm"}
 
@@ -82,6 +83,8 @@ def test_what_is_simulated_holds_its_limits():
     assert v["ttft_s"]["p95"] <= 0.12 and v["tpot_s"]["p95"] <= 0.02
     assert chosen.load < chosen.candidate.inputs["concurrency"] and "above" in chosen.broken[0]
     assert found.best.simulated and found.best.outputs["ttft_s"] == v["ttft_s"]["mean"]
+    heads = [b.rows[0][0] for b in found.blocks() if isinstance(b, Table) and b.head]
+    assert "Best, simulated" in heads and "Ten best" not in heads and "Trade-off, estimated" in heads
     again = serve("llama-3.1-8b", gpu="h100", tp=1, concurrency=chosen.load, requests=int(amount(chosen.load)),
                   prompt=600, output=100, quant="w16a16kv16", engine="vllm", spread=(0.8, 1.2), warmup=int(chosen.load),
                   options={"budget": int(found.best.inputs["token_budget"])})  # fmt: skip

@@ -187,7 +187,7 @@ def find_engine(engine: str | Engine, cluster: Cluster | None = None, phase: str
         device = cluster.device
         return load_engine(build_for(engine, device.software), device.name, device.kernel_generation)
     except UnknownNameError as error:
-        if is_path(engine):  # of a file's base
+        if is_path(engine) or error.hint:  # of a file's base, or of one whose nearest row is known
             raise
         near = [name for name in error.near if load_engine(name).phase == phase]
         known = [] if near else [name for name in names("engine") if load_engine(name).phase == phase]

@@ -110,3 +110,13 @@ def machine_size(cluster: Cluster) -> int:
     [8, 8, 4]
     """
     return int(np.min(np.asarray(cluster.machine))) or node_size(cluster)
+
+
+def called_of(gpus: Iterable[Any]) -> str:
+    """What an answer calls one of these devices, by name or as they are: "GPU" unless all are of another kind.
+
+    >>> called_of(["epyc-9654", "tpu-v5e"]), called_of(["epyc-9654", "h100"]), called_of([None])
+    ('device', 'GPU', 'GPU')
+    """
+    words = {load_device(g).called if isinstance(g, str) else getattr(g, "called", "GPU") for g in set(gpus)}
+    return str(words.pop()) if len(words) == 1 else "GPU"

@@ -10,7 +10,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
@@ -94,12 +94,20 @@ def choices(error: BaseException) -> str:
         meaning = f"{context.info_name} takes {takes(context.command)}"
     elif "No such command" in message and "Did you mean" not in message:
         names = list(getattr(context.command, "commands", ())) if context is not None else []
+    told = of_names(meaning, names)
+    return f": {told[:1].lower()}{told[1:]}" if told else ""
+
+
+def of_names(meaning: str, names: Sequence[str]) -> str:
+    """What something means and the names that it may have, or some of them.
+
+    >>> of_names("kind", ["a", "b"])
+    'it must be one of a, b'
+    """
     if len(names) > MOST_NAMED:
         some = ", ".join(names[i * len(names) // 4] for i in (1, 2, 3))
-        meaning = f"{meaning}; {len(names)} names are known, such as {some}".removeprefix("; ")
-    elif names:
-        meaning = f"it must be one of {', '.join(names)}"
-    return f": {meaning[:1].lower()}{meaning[1:]}" if meaning else ""
+        return f"{meaning}; {len(names)} names are known, such as {some}".removeprefix("; ")
+    return f"it must be one of {', '.join(names)}" if names else meaning
 
 
 def takes(command: Any) -> str:

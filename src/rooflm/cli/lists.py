@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import typer
@@ -12,12 +13,14 @@ from rooflm.catalogue.engine import GROUPS, PLACES
 from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.model import Model
 from rooflm.cli.console import dumps, show
+from rooflm.cli.guard import of_names
 from rooflm.cli.options import command, completing, completions, word
 from rooflm.errors import RooflmError, near_matches
 from rooflm.readers import rows as catalogue
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.datasets import Lengths, datasets
 from rooflm.readers.devices import ANY_DEVICE, LIMIT, cluster_parts, default_cluster, load_cluster, load_device
+from rooflm.readers.engine_releases import out_of_range
 from rooflm.readers.engines import load_engine, row_of
 from rooflm.readers.provenance import provenance
 from rooflm.readers.schemes import PRESETS, narrowed, parse_quant
@@ -44,6 +47,20 @@ def _kind(word: str) -> str:
         said = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it must be one of {', '.join(KINDS)}"
         raise RooflmError(f"unknown list {word!r}: {said}")
     return singular
+
+
+def kinds_of(name: str) -> list[str]:
+    """Kinds that have a row of this name or alias.
+
+    >>> kinds_of("h100"), kinds_of("dgx-h100"), kinds_of("zzz")
+    (['gpu'], ['cluster'], [])
+    """
+    found = []
+    for kind in ("gpu", "model", "cluster", "engine"):
+        with suppress(RooflmError):
+            catalogue.resolve(kind, name)
+            found.append(kind)
+    return [*found, *(["quant"] if name.lower() in PRESETS else [])]
 
 
 def _gpu_row(name: str) -> tuple[str, ...]:
@@ -356,11 +373,19 @@ def _names(context: typer.Context, incomplete: str) -> list[str]:
     return [n for n in completions(kind) if n.startswith(incomplete.lower())] if kind in KINDS.values() else []
 
 
+def _alone(first: str) -> tuple[str, str]:
+    """Kind and name where only one word is given: the name of a row, whose kind it tells."""
+    found = kinds_of(first)
+    if len(found) == 1 and first not in (*KINDS, *KINDS.values()):
+        return found[0], first
+    raise RooflmError(f"Missing argument 'NAME': {of_names('name, alias or path', completions(_kind(first)))}")
+
+
 def show_row(begun: tuple[str, str], _: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm show` does with its arguments."""
     from dataclasses import asdict
 
-    kind, name = begun
+    kind, name = begun if begun[1] else _alone(begun[0])
     singular = _kind(kind)
     if singular == "schema":
         from rooflm.cli.schemas import SCHEMAS, schema
@@ -372,10 +397,13 @@ def show_row(begun: tuple[str, str], _: dict[str, Any], shown: dict[str, Any]) -
         print(dumps(row)) if shown["json"] else show(_show_technology(singular, canonical, row))
         return
     blocks, loaded = SHOWS[singular]
-    print(dumps(asdict(loaded(name)))) if shown["json"] else show(blocks(name))
+    found = loaded(name)
+    beside = out_of_range(name, found.name) if singular == "engine" else ""
+    told = [Say(f"{beside}."), BLANK] if beside else []
+    print(dumps(asdict(found))) if shown["json"] else show([*told, *blocks(name)])
 
 
 show_command = command(
     "show", [], show_row, "Show one row of the catalogue, with its sources; or the JSON Schema of a kind of file.",
-    first=(KIND, word("name", "Name, alias or path.", _names)),
+    first=(KIND, word("name", "Name, alias or path.", _names, "")),
 )  # fmt: skip

@@ -11,12 +11,12 @@ from rooflm.asked.answers.inference import InferenceEstimate
 from rooflm.asked.answers.said import dollars
 from rooflm.asked.arguments import arguments
 from rooflm.asked.bounds import with_unit
-from rooflm.asked.machine import prices_told
+from rooflm.asked.machine import called_of, prices_told
 from rooflm.cli.console import Voice
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
 from rooflm.shown.answer import assumptions
-from rooflm.shown.blocks import BLANK, Block, Say, Table
+from rooflm.shown.blocks import BLANK, Block, Say, Table, called
 from rooflm.shown.numbers import chosen_text, count, gib, percent, seconds, text
 
 if TYPE_CHECKING:
@@ -189,8 +189,10 @@ def grid_table(grid: Any) -> list[Block]:
         rows.append((*cells, *([judgement(grid, place)] if judged else []),
                      *(write(grid.arrays[key][place]) for key, _, write in shown)))  # fmt: skip
     sides = "".join("l" if isinstance(m.values[0], str) else "r" for m in members) + "w" * bool(judged)
-    made = Table([head, *rows], sides + "r" * len(shown), head=True, spare=() if grid.asked else SPARE, stub=len(sides),
-                 indent=0)  # fmt: skip
+    listed = {m.name: m.values for m in members}
+    word = called_of(listed.get("gpu", (grid.fixed.get("gpu"),)))
+    made = Table([called(head, word), *rows], sides + "r" * len(shown), head=True,
+                 spare=() if grid.asked else called(SPARE, word), stub=len(sides), indent=0)  # fmt: skip
     left = int(np.prod(shape)) - len(places)
     price = grid_prices(grid, [c[0] for c in shown])
     return [

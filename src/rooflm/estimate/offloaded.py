@@ -57,3 +57,8 @@ def decode_seconds(s: Scenario, sequences: Num, context: Num) -> Num:
     """Seconds that the host adds to a decode step of so many sequences at a mean context."""
     weights, cache = host_bytes(s, sequences, context)
     return (weights + sequences * cache) / s.offload.bandwidth / s.engine.host.cpu_share
+
+
+def host_watts(s: Scenario) -> Num:
+    """Watts of the host's CPU while it works on layers; none where it is the device's own chip, whose TDP holds it."""
+    return 0.0 if s.offload.off else pick(s.cluster.unified, 0.0, s.offload.power)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rooflm.plots.picture import Picture, Spec, across_of, heading, in_rows, rows, text_width, with_heading
+from rooflm.plots.picture import Picture, Spec, across_of, heading, in_rows, rows, text_width, with_heading, wrapped
 from rooflm.plots.scale import DECADES, Array, Scale, Side, cell, even_ticks, round_ticks
 from rooflm.shown.palette import EMPTY
 
@@ -58,6 +58,9 @@ def heatmap(
     written = len(x.values) * len(y.values) <= MOST_WRITTEN
     wide = max(max(map(text_width, words), default=0.0) + 6 if written else 9.0, 330 / across / max(len(x.values), 1))
     size = (math.ceil(min(wide, 70.0)), 24.0 if written else 12.0)
+    if across > 1:  # a title longer than its axis would lift the heading of the first panel alone
+        longest = max(map(text_width, wrapped(y.label, size[1] * len(y.values))))
+        size = (size[0], max(size[1], math.ceil(longest / len(y.values))))
     made = [_map(m, x, y, scale, (low, high), log, size, i % across == 0) for i, m in enumerate(maps)]
     notes = [f"{word}: {text}" for word, text in WHY.items() if any((m.why == word).any() for m in maps)]
     body = in_rows(made, across)
@@ -84,10 +87,11 @@ def _map(
     corner = max(map(text_width, x.ticks)) > size[0] - 4
     bare = {"ticks": False, "domain": False, "labelPadding": 5}
     turned = {"labelAngle": -90 if corner else 0, "labelOverlap": True, **bare}
+    title = wrapped(y.label, size[1] * len(y.values)) if len(m.title) else [y.label]
     place = {
         "x": {"field": "x", "type": "ordinal", "sort": x.ticks, "title": x.label, "axis": turned},
         "y": {"field": "y", "type": "ordinal", "sort": y.ticks[::-1] if y.numeric else y.ticks,
-              "title": y.label if first else None, "axis": bare},
+              "title": (title if title[1:] else y.label) if first else None, "axis": bare},
     }  # fmt: skip
     range_: Spec = {"scheme": "viridis", "domain": list(ends)} | ({"type": "log"} if log else {})
     length = min(max(size[1] * len(y.values), BAR[0]), BAR[1])

@@ -250,10 +250,19 @@ def resolve(kind: str, name: str) -> str:
         hint = f" ({count} of them: gpus {count})" if count > 1 else ""
         if kind == "gpu" and not near:
             hint = f", or of one vendor (`rooflm list gpus VENDOR`): {', '.join(sorted(words_of(kind, 'vendor')))}"
+        if kind == "engine" and (beside := _engines_beside().get(normalise(name))):
+            near, hint = [beside[0]], f" ({beside[1]})"
         if kind == "engine" and (parts := _RELEASED.fullmatch(name)):
             near = [f"{alias}{parts[2]}" for alias in near_matches(normalise(parts[1]), known, limit=1)] or near
         raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, hint, list(dict.fromkeys(near))[:3])
     return found
+
+
+@lru_cache
+def _engines_beside() -> dict[str, list[str]]:
+    """Engines without a row: the nearest row, and what to know of it."""
+    path = DATA / FOLDERS["engine"] / "_near.toml"
+    return convert(outside.toml(path.read_text(encoding="utf-8"), path), dict[str, list[str]], path.name)
 
 
 def _is_gpu(name: str) -> bool:

@@ -10,9 +10,10 @@ from typing import Any
 
 from rooflm.asked.answers.said import banded, dollars
 from rooflm.asked.arguments import arguments
+from rooflm.asked.machine import called_of
 from rooflm.scenario.mapping import DEGREES
 from rooflm.search.search import thinned
-from rooflm.shown.blocks import BLANK, Block, Code, Say, Table, listed
+from rooflm.shown.blocks import BLANK, Block, Code, Say, Table, called, listed
 from rooflm.shown.numbers import count, days, gib, percent, plural, seconds, text, watt_hours
 
 Column = tuple[str, str, Callable[[Any], str]]
@@ -116,8 +117,6 @@ BATCH_NOTE = "of one batch that comes at once: TTFT is that of all its prompts (
 LOAD_NOTE = (
     "under load by the steady state: TTFT, TPOT are means, the wait in the queue and other prompts' passes included"
 )
-MARK = " *"
-"""Behind an answer of a table whose figures are a simulation's."""
 FEW_CARDS = 8
 """The most cards beside the best that are told of one by one; of more nothing is said."""
 SLOW = 3.0
@@ -136,7 +135,15 @@ def figures(given: Mapping[str, Any], under_load: bool) -> str:
 
 
 def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> list[Block]:
-    """The answer. command: what runs the best point; note: what its figures are of; before: what to do first."""
+    """The answer, in the word for its devices. command: what runs the best point; note: what its figures are of;
+    before: what to do first."""
+    near = [found.nearest.candidate] if found.nearest else []
+    word = called_of(c.inputs.get("gpu") for c in (*found.top, *found.front, *near))
+    return [b if isinstance(b, Code) else called(b, word) for b in _blocks(found, command, note, before)]
+
+
+def _blocks(found: Any, command: str, note: str, before: str) -> list[Block]:
+    """The same of GPUs."""
     count = f"{found.feasible:,} of {found.points:,} points run and meet every constraint."
     if found.best is None:
         out: list[Block] = [Say("No point meets every constraint.", "bad"), *(Say(line) for line in found.unmet)]
@@ -208,18 +215,21 @@ def tables(found: Any, columns: Sequence[Column]) -> list[Block]:
             if k not in apart and all(p.get(k) == v for p in points) and len(points) > 1}  # fmt: skip
     told = {k: v for k, v in same.items() if (k not in DEGREES or v != 1) and (k, v) not in PLAIN}
     out: list[Block] = listed("all of them", [point_text({k: v}) for k, v in told.items()])
-    kinds = [("Ten best", found.top), *([("Best of the other cards", cards)] if cards else []), ("Trade-off", edge)]
+    ran, rest = ([c for c in found.top if c.simulated == way] for way in (True, False))
+    of = ", estimated" if ran else ""  # a simulation's figures and an estimate's are never rows of one table
+    best = [("Best, simulated", ran), ("Further, estimated", rest)] if ran else [("Ten best", rest)]
+    kinds = [*best, (f"Best of the other cards{of}", cards), (f"Trade-off{of}", edge)]
     if found.without_pools is not None and found.without_pools.front:
-        rest = found.without_pools.front
-        kinds.append(("Without pools", [rest[i] for i in thinned(range(len(rest)), 6)]))
+        plain = found.without_pools.front
+        kinds.append((f"Without pools{of}", [plain[i] for i in thinned(range(len(plain)), 6)]))
     for title, candidates in kinds:
-        rows = [(point_text({k: v for k, v in c.inputs.items() if k not in same}) + MARK * c.simulated,
+        if not candidates:
+            continue
+        rows = [(point_text({k: v for k, v in c.inputs.items() if k not in same}),
                  *(w(c.outputs[key]) for key, _, w in columns)) for c in candidates]  # fmt: skip
         head = (title, *(h for _, h, _ in columns))
         spare = tuple(sorted(head[:2:-1], key=wanted.__contains__))
         out += [BLANK, Table([head, *rows], "l" + "r" * len(columns), head=True, spare=spare, indent=0)]
-    if any(c.simulated for c in found.top):
-        out.append(Say("as simulated; the other figures are the estimate's", "faint", MARK.strip()))
     if found.ruled_out and len(found.ruled_out) <= FEW_CARDS:
         out += [BLANK, Say(f"No point of {' or '.join(found.ruled_out)} meets every constraint.")]
     return [*(out if told else out[1:]), BLANK]

@@ -259,11 +259,11 @@ def refuse_none(kept: bool, reasons: Iterable[str]) -> None:
 
 
 def gpu_totals(gpus: Any, gpus_max: Any, node: int) -> list[int]:
-    """The numbers of GPUs to search: those given, or all up to the largest allowed (default: one node, at most NODE
-    devices).
+    """The numbers of GPUs to search: those given, or all up to the largest allowed (default: one node; where that is a
+    pod of more than NODE devices, slices of it by powers of two up to NODE).
 
-    >>> gpu_totals(8, None, 8), gpu_totals(None, 4, 8)
-    ([8], [1, 2, 3, 4])
+    >>> gpu_totals(8, None, 8), gpu_totals(None, 4, 8), gpu_totals(None, None, 256)[-3:]
+    ([8], [1, 2, 3, 4], [32, 64, 128])
     """
     if gpus is not None and gpus_max is not None:
         raise RooflmError("give gpus or gpus_max, not both")
@@ -271,18 +271,21 @@ def gpu_totals(gpus: Any, gpus_max: Any, node: int) -> list[int]:
         raise RooflmError("gpus is an empty list: give at least one value")
     if gpus is not None:
         return sorted({int(g) for g in np.atleast_1d(whole("gpus", np.array(gpus) if is_list(gpus) else gpus))})
-    return list(range(1, int(gpus_max or min(node, NODE)) + 1))
+    if gpus_max is None and node > NODE:
+        return [2**k for k in range(NODE.bit_length())]
+    return list(range(1, int(gpus_max or node) + 1))
 
 
 NODE = 128
-"""GPUs up to which a search looks unless told, where a node has more."""
+"""GPUs up to which a search looks unless told; a power of two, as pods are let in slices of such sizes."""
 
 
 def counts_assumed(gpus: Any, gpus_max: Any, counts: Sequence[int], machine: Cluster) -> tuple[str, ...]:
     """How many GPUs a search looks at where nobody said, as an assumption."""
     if gpus is not None or gpus_max is not None or len(counts) == 1:
         return ()
-    return (f"gpus 1 to {max(counts)} (a node of {machine.name})",)
+    of = "a node" if list(counts) == list(range(1, len(counts) + 1)) else "powers of two of a pod"
+    return (f"gpus 1 to {max(counts)} ({of} of {machine.name})",)
 
 
 def limits_of(given: Mapping[str, Any]) -> tuple[Limit, ...]:

@@ -25,7 +25,7 @@ from rooflm.catalogue.engine import Engine
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import most_in_flight
 from rooflm.estimate.memory import stage_share
-from rooflm.estimate.offloaded import decode_seconds, device_part, prompt_seconds
+from rooflm.estimate.offloaded import decode_seconds, device_part, host_watts, prompt_seconds
 from rooflm.estimate.request import every_pass
 from rooflm.estimate.step import (
     NO_EXPERTS,
@@ -219,6 +219,8 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
         decoding[HOST] = np.asarray(decode_seconds(whole, sequences * each, 0.0), float)
         many = decode_seconds(whole, rows, contexts[None, :]) - decode_seconds(whole, rows, 0.0)
         attention_d[HOST] = np.asarray(many, float)
+        for parts_of in (dense, decoding, attention_d):
+            parts_of["joules"] = parts_of.get("joules", 0.0) + host_watts(whole) / (m.tp * m.cp) * parts_of[HOST]
     parts = Parts(dense, attention_p, decoding, attention_d)
     kernels = (counts[0], counts[1], counts[2])
     one_by_one = Experts(*(float(np.max(n)) for n in of_experts(timed[0], s)))

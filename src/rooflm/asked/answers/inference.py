@@ -31,6 +31,7 @@ from rooflm.asked.answers.use import RequestUse
 from rooflm.estimate.capacity import running_limit
 from rooflm.estimate.figures import figure
 from rooflm.estimate.inference import infer_scenario
+from rooflm.estimate.offloaded import host_watts
 from rooflm.readers.prices import price_note
 from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.scenario import Scenario
@@ -211,7 +212,7 @@ def _detail(e: InferenceEstimate) -> list[Block]:
         ("MFU (prefill)", percent(e.prefill_mfu)),
         *([("MBU (decode)", percent(e.decode_mbu))] if head else []),
         ("GPU busy", percent(e.busy)),
-        ("power per GPU", text(float(e.power), "W")),
+        ("power per GPU" + ", host's CPU" * bool(np.any(host_watts(e.scenario))), text(float(e.power), "W")),
         (f"energy per {kind} token", text(float(e.energy_per_token), "J")),
         (f"USD per 1M {kind} tokens", dollars(e.cost_per_million_tokens)),
     ]

@@ -10,7 +10,7 @@ import numpy as np
 from rooflm.asked.answers import flops
 from rooflm.estimate.figures import figure
 from rooflm.estimate.inference import InferenceFigures
-from rooflm.estimate.offloaded import host_bytes
+from rooflm.estimate.offloaded import host_bytes, host_watts
 from rooflm.estimate.step import by_name
 from rooflm.estimate.training import TrainingFigures
 from rooflm.graph.ops import Comm, Op
@@ -79,14 +79,15 @@ class RequestUse(InferenceFigures):
 
     @figure
     def energy_per_token(self) -> Num:
-        """Joules an output token (of a model that embeds: of a prompt's token), all GPUs."""
+        """Joules an output token (of a model that embeds: of a prompt's token), all GPUs; and the host's CPU while it
+        works on layers."""
         s = self.scenario
         energy = self.gpus * (s.cluster.device.idle * self.latency + self._whole("dynamic") / s.mapping.pp)
-        return energy / s.asked
+        return (energy + host_watts(s) * self.parts.get("host layers", 0.0)) / s.asked
 
     @figure
     def power(self) -> Num:
-        """Mean watts of one GPU."""
+        """Mean watts of one GPU, and its share of those of the host's CPU while it works on layers."""
         return self.energy_per_token * self.scenario.asked / (self.latency * self.gpus)
 
     @figure
