@@ -162,6 +162,20 @@ def test_a_slider_is_dragged_and_driven_by_keys(page: Any, log: Any) -> None:
     quiet(page, log)
 
 
+def test_a_search_tells_how_far_it_is_and_stops(page: Any, log: Any) -> None:
+    page.driver.get(f"{page.address}/search?model=deepseek-v3&gpu=b200&find.gpus_max=64&output=40")
+    told = "const w = document.getElementById('work'); return !w.hidden && w.innerText.includes('done')"
+    assert any(page.js(told) or time.sleep(0.1) for _ in range(900))
+    page.js(axe())
+    assert page.js(AXE) == []
+    page.js("document.getElementById('stop').click()")
+    page.until("return document.body.dataset.state === 'shown'")
+    assert page.verdict == "Stopped." and page.js("return document.getElementById('work').hidden")
+    page.fill("find.gpus_max", "2")
+    assert page.verdict.startswith(("Best", "Nothing"))
+    quiet(page, log)
+
+
 def test_the_first_key_leads_to_the_answer(page: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
