@@ -254,6 +254,21 @@ def test_the_links_of_the_twelve_questions_show_their_numbers(page: Any, log: An
     quiet(page, log)
 
 
+def test_it_prints_light_whole_and_with_its_command(page: Any) -> None:
+    page.size(800, "dark")
+    page.open("/search?find.gpus_max=2&output=16")
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": [
+        {"name": "prefers-color-scheme", "value": "dark"}]})  # fmt: skip
+    try:
+        colour, wide, command, left = page.js("""
+            const body = getComputedStyle(document.body), all = [...document.querySelectorAll("details.block pre")];
+            return [body.backgroundColor, document.querySelector(".scroll").scrollWidth - 800,
+                    all.every((e) => e.checkVisibility()), document.querySelector("nav").checkVisibility()]""")
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    assert colour == "rgb(251, 250, 248)" and wide <= 0 and command and not left
+
+
 def test_the_page_is_painted_soon(page: Any) -> None:
     page.open("/fits?batch=3")
     # benchmarks/bench_web.py has the figure; here only that nothing blocks it

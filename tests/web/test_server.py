@@ -85,6 +85,9 @@ ERRORS = [
     ("speed", {"efficiency": "perfect"}, "efficiency", "must be one of"),
     ("serve", {"ttft": "soon"}, "ttft", "ttft is 'soon'"),
     ("serve", {"concurrency": "5000"}, "concurrency", "at most 4,096"),
+    ("serve", {"concurrency": "0"}, "concurrency", "whole number of at least 1"),
+    ("serve", {"concurrency": "1.5"}, "concurrency", "whole number of at least 1"),
+    ("compare", {"b.gpus": "0"}, "b.gpus", "gpus is 0"),
     ("search", {"find.gpus_max": "1000"}, "find.gpus_max", "at most 64"),
     ("search", {"find.concurrency": "1.5"}, "find.concurrency", "must be"),
     ("train", {"train.tokens": "lots"}, "train.tokens", "tokens is 'lots'"),
@@ -235,6 +238,11 @@ def test_work_that_nobody_waits_for_ends() -> None:
 
     asyncio.run(leave())
     assert len(told) < 9_000
+
+
+def test_a_prompt_that_no_server_takes_is_told_without_a_number() -> None:
+    found = answered("serve", prompt="200000", output="8")
+    assert found.verdict == "Not one request of this length is served." and "131072" in found.said[0]
 
 
 def test_serving_without_memory_says_what_would_fit_a_click_away() -> None:

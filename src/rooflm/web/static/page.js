@@ -254,7 +254,7 @@ async function dropped(file) {
   const most = /\.gguf$/i.test(file.name) ? 48 << 20 : 4 << 20, model = form.elements.model;
   const reply = await fetch(`/drop?name=${encodeURIComponent(file.name)}`, { method: "POST", body: file.slice(0, most) });
   const told = await reply.json();
-  if (told.error) { mark({ model: told.error }); return; }
+  if (told.error) { mark({ model: told.error }); model.focus(); return; }
   model.dataset.token = told.model;
   model.dataset.shown = model.value = told.model.split("~")[1];
   ask();

@@ -90,7 +90,8 @@ def estimate(side: str, given: dict[str, Any]) -> Any:
     try:
         return rooflm.infer(**given)
     except RooflmError as error:
-        raise FieldError(f"{side}.model" if side != "a" else "", str(error)) from None
+        named = next((k for k in CHANGED if str(error).startswith(f"{k} ")), "model")
+        raise FieldError(f"{side}.{named}" if side != "a" else "", str(error)) from None
 
 
 def told_apart(given: dict[str, Any], every: list[dict[str, Any]]) -> str:

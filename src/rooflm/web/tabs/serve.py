@@ -13,7 +13,7 @@ from rooflm.serving.highest import highest
 from rooflm.shown.blocks import Fact, Facts, Fold, Table, folded
 from rooflm.shown.numbers import count, percent, seconds
 from rooflm.shown.progress import tell_done
-from rooflm.web.asked import Asked
+from rooflm.web.asked import Asked, FieldError
 from rooflm.web.blocks import Answer, Choices
 from rooflm.web.code import as_command, as_python
 from rooflm.web.fields import LOADS
@@ -30,13 +30,17 @@ SLIDERS = ("concurrency",)
 def answer(asked: Asked) -> Answer:
     """The most clients within the limits, and what they see at the load chosen."""
     given = arguments(asked)
+    wanted = asked.value("concurrency")
+    clients = 16 if wanted is None else int(wanted)
+    if wanted is not None and not clients == wanted >= 1:
+        told = asked.texts["concurrency"]
+        raise FieldError("concurrency", f"concurrency is {told}, but it must be a whole number of at least 1")
     try:
         runs = memoised(f"serve?{asked.but(concurrency='').query()}", lambda: curve(given))
     except NoMemoryError as error:
         return unfit(asked, given, error)
     edge = max((c for c, r in runs.items() if r["held"]), default=0)
     above = min((c for c, r in runs.items() if not r["held"] and c > edge), default=None)
-    clients = int(asked.value("concurrency") or 16)
     if clients not in runs:
         runs = {**runs, clients: told(rooflm.serve(**given, concurrency=clients))}
     limits = limits_in_words(asked)
@@ -139,6 +143,8 @@ def verdict_of(
         return "plain", f"{count(max(runs))} clients and no limit: give one to see where it breaks.", []
     if not edge:
         one = runs[min(runs)]
+        if not one["requests_per_s"]:
+            return "bad", "Not one request of this length is served.", [f"{w}." for w in one["warnings"]]
         return "bad", f"Not even one client gets {limits}.", [f"One alone waits {seconds(one['ttft_p95'])} and then "
                                                               f"{seconds(one['tpot_p95'])} a token."]  # fmt: skip
     best = runs[edge]
