@@ -50,6 +50,12 @@ def environment() -> Environment:
     return found
 
 
+@cache
+def options(kind: str) -> Markup:
+    """The names of a kind as options, written once: there are hundreds, and every page has them."""
+    return Markup("").join(Markup('<option value="{}">').format(name) for name in choices(kind))
+
+
 def kept(text: str) -> Markup:
     """A sentence that breaks between no number and its unit.
 
@@ -170,7 +176,7 @@ def whole_page(tab: Tab, asked: Asked, later: bool = False) -> str:
     return environment().get_template("page.html").render(
         tab=tab, asked=asked, value=lambda f: asked.texts.get(f.key, f.usual), errors=found.errors,
         answer=found.html(), pictures=found.pictures(), rest=found.rest(), figures=figures, main=sections(keys),
-        lists=LISTS, choices=choices, keys=keys, more=[f for f in keys if f.more], query=asked.query(),
+        lists=LISTS, options=options, keys=keys, more=[f for f in keys if f.more], query=asked.query(),
         later=later, sliders=[BY_KEY[k] for k in tab.sliders],
     )  # fmt: skip
 
