@@ -33,8 +33,8 @@ def answer(asked: Asked) -> Answer:
     wanted = asked.value("concurrency")
     clients = 16 if wanted is None else int(wanted)
     if wanted is not None and not clients == wanted >= 1:
-        told = asked.texts["concurrency"]
-        raise FieldError("concurrency", f"concurrency is {told}, but it must be a whole number of at least 1")
+        text = asked.texts["concurrency"]
+        raise FieldError("concurrency", f"concurrency is {text}, but it must be a whole number of at least 1")
     try:
         runs = memoised(f"serve?{asked.but(concurrency='').query()}", lambda: curve(given))
     except NoMemoryError as error:
