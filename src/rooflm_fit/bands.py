@@ -191,20 +191,12 @@ def report(found: Mapping[str, Found], known: Known, groups: Mapping[str, set[st
 COLUMNS = (("prompt", "prefill"), ("decode", "decode"), ("first token under load", "prefill under load"),
            ("decode under load", "decode under load"), ("step", "step"), ("memory of a step", "memory"))  # fmt: skip
 """Head of a column or row on the page, and its phase."""
-WHICH = {
-    "near": "runs of this release of the engine on such cards (line and generation, as H100 and H200) were fitted",
-    "far": "none was, or it has a part that none of them had, or a row of a table does not state all",
-}
-"""What distances mean, on the page."""
 
 
 def tables(bands: Sequence[BandRow], found: Mapping[str, Found], fitted: set[str]) -> dict[str, str]:
     """The tables of docs/accuracy.md: the bands, and what they hold of what was left out, in per cent."""
     ends = {(b.phase, b.distance): f"{b.low:.2f}-{b.high:.2f}" for b in bands}
-    rows = [
-        (f"{where}: {which}", *(ends.get((phase, where), "-") for _, phase in COLUMNS))
-        for where, which in WHICH.items()
-    ]
+    rows = [(where, *(ends.get((phase, where), "-") for _, phase in COLUMNS)) for where in DISTANCES]
     kept = []
     for name, phase in COLUMNS:
         at = {way: [x for x in some if x[0].phase == phase] for way, some in found.items()}

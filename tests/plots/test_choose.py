@@ -311,3 +311,10 @@ def test_a_model_that_embeds_has_no_output_in_its_pictures():
         assert [any("output" in t for t in p.spec["title"]["subtitle"]) for p in pictures] == [told] * 3, model
         roofs = json.dumps(plot.estimate(one, kind="roofline").spec)
         assert '"prefill"' in roofs and ('"decode"' in roofs) == told, model
+
+
+def test_twelve_cards_share_two_panels_of_lines() -> None:
+    cards = ["h100", "a100", "l4", "h200", "b200", "mi300x", "rtx-4090", "a10", "v100", "l40s", "gh200", "mi325x"]
+    spec = choose.grid_picture(grid(gpu=cards, batch=[1, 2, 4]), "lines").spec
+    assert [p["title"]["text"] for p in spec["concat"]] == [["h100 to mi300x"], ["rtx-4090 to mi325x"]]
+    assert len(spec["concat"][0]["layer"]) == 12  # six lines, and their points

@@ -381,9 +381,20 @@ def test_fronts_differ_by_marker_and_stroke_and_long_curves_by_marker() -> None:
     assert [len(layer["data"]["values"]) for layer in marked] == [12, 12]
 
 
-@pytest.mark.parametrize(("low", "kind"), [(0.5, "log"), (10.0, None)])
-def test_maps_over_decades_have_colours_by_logarithm(low: float, kind: str | None) -> None:
-    made = Map("", np.array([[low, 40.0]]), np.array([["", ""]]))
+def test_a_limit_is_a_line_in_the_legend_too() -> None:
+    curves = (Curve("mean", np.ones(3)), Curve("limit", np.ones(3), dash=True, marked=False))
+    layers = lines("Time", Side("clients", (1, 2, 4)), Scale("ms"), curves).spec["layer"]
+    (shapes,) = {tuple(e["shape"]["scale"]["range"]) for e in (layer["encoding"] for layer in layers) if "shape" in e}
+    assert shapes == ("circle", "stroke")
+
+
+@pytest.mark.parametrize(("low", "high", "kind", "ends"), [
+    (0.5, 40.0, "log", [0.5, 40.0]), (10.0, 40.0, None, [0.0, 40.0]), (10.0, 75.0, None, [0.0, 100.0]),
+])  # fmt: skip
+def test_maps_of_shares_have_colours_up_to_what_they_hold(
+    low: float, high: float, kind: str | None, ends: list[float]
+) -> None:
+    made = Map("", np.array([[low, high]]), np.array([["", ""]]))
     spec = heatmap("", Side("a", (1, 2)), Side("b", (1,)), Scale("share (%)", percent=True), [made]).spec
     scale = next(layer["encoding"]["color"]["scale"] for layer in spec["layer"] if "scheme" in str(layer))
-    assert scale.get("type") == kind and scale["domain"] == [low if kind else 0.0, 100.0]
+    assert scale.get("type") == kind and scale["domain"] == ends

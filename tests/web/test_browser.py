@@ -162,6 +162,20 @@ def test_a_slider_is_dragged_and_driven_by_keys(page: Any, log: Any) -> None:
     quiet(page, log)
 
 
+def test_a_search_tells_how_far_it_is_and_stops(page: Any, log: Any) -> None:
+    page.driver.get(f"{page.address}/search?model=deepseek-v3&gpu=b200&find.gpus_max=64&output=40")
+    told = "const w = document.getElementById('work'); return !w.hidden && w.innerText.includes('done')"
+    assert any(page.js(told) or time.sleep(0.1) for _ in range(900))
+    page.js(axe())
+    assert page.js(AXE) == []
+    page.js("document.getElementById('stop').click()")
+    page.until("return document.body.dataset.state === 'shown'")
+    assert page.verdict == "Stopped." and page.js("return document.getElementById('work').hidden")
+    page.fill("find.gpus_max", "2")
+    assert page.verdict.startswith(("Best", "Nothing"))
+    quiet(page, log)
+
+
 def test_the_first_key_leads_to_the_answer(page: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
@@ -238,6 +252,21 @@ def test_the_links_of_the_twelve_questions_show_their_numbers(page: Any, log: An
         shown = page.js("return document.querySelector('.result').textContent")
         assert words and not [w for w in words.groups() if w not in shown], (q.text, shown[:500])
     quiet(page, log)
+
+
+def test_it_prints_light_whole_and_with_its_command(page: Any) -> None:
+    page.size(800, "dark")
+    page.open("/search?find.gpus_max=2&output=16")
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": [
+        {"name": "prefers-color-scheme", "value": "dark"}]})  # fmt: skip
+    try:
+        colour, wide, command, left = page.js("""
+            const body = getComputedStyle(document.body), all = [...document.querySelectorAll("details.block pre")];
+            return [body.backgroundColor, document.querySelector(".scroll").scrollWidth - 800,
+                    all.every((e) => e.checkVisibility()), document.querySelector("nav").checkVisibility()]""")
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    assert colour == "rgb(251, 250, 248)" and wide <= 0 and command and not left
 
 
 def test_the_page_is_painted_soon(page: Any) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import re
 import shlex
 import socket
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -22,6 +24,7 @@ import rooflm
 from rooflm.cli.app import main
 from rooflm.shown.blocks import Code, Facts
 from rooflm.shown.numbers import count, seconds
+from rooflm.shown.progress import tell_done
 from rooflm.web import page
 from rooflm.web.asked import read_query
 from rooflm.web.blocks import Choices
@@ -29,6 +32,7 @@ from rooflm.web.dropped import dropped_model, keep
 from rooflm.web.fields import BY_KEY, FIELDS, choices
 from rooflm.web.server import run
 from rooflm.web.tabs.table import TABS
+from rooflm.web.work import lines
 
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 8,
           "num_attention_heads": 16, "num_key_value_heads": 4, "intermediate_size": 4096, "vocab_size": 32000,
@@ -58,7 +62,7 @@ def answered(tab: str, **texts: str) -> Any:
 
 @pytest.mark.parametrize("tab", TABS)
 def test_every_tab_is_one_page_that_needs_no_other_host(tab: str, address: str) -> None:
-    status, headers, text = get(f"{address}/{tab}?output=64&batch=4")
+    status, headers, text = get(f"{address}/{tab}?output=64&batch=4&now=1")
     assert status == 200 and 'class="lead"' in text and "cannot be answered" not in text
     lists = set(re.findall(r' list="([^"]+)"', text))
     assert lists and lists == set(re.findall(r'<datalist id="([^"]+)"', text))
@@ -81,6 +85,9 @@ ERRORS = [
     ("speed", {"efficiency": "perfect"}, "efficiency", "must be one of"),
     ("serve", {"ttft": "soon"}, "ttft", "ttft is 'soon'"),
     ("serve", {"concurrency": "5000"}, "concurrency", "at most 4,096"),
+    ("serve", {"concurrency": "0"}, "concurrency", "whole number of at least 1"),
+    ("serve", {"concurrency": "1.5"}, "concurrency", "whole number of at least 1"),
+    ("compare", {"b.gpus": "0"}, "b.gpus", "gpus is 0"),
     ("search", {"find.gpus_max": "1000"}, "find.gpus_max", "at most 64"),
     ("search", {"find.concurrency": "1.5"}, "find.concurrency", "must be"),
     ("train", {"train.tokens": "lots"}, "train.tokens", "tokens is 'lots'"),
@@ -203,6 +210,63 @@ def test_what_does_not_fit_says_what_would() -> None:
     assert TABS["train"].answer(read_query("train", TABS["train"].keys, texts)).tone == "good"
 
 
+def test_an_answer_that_takes_seconds_comes_after_the_page(address: str) -> None:
+    query = "output=24&find.gpus_max=4"
+    text = get(f"{address}/search?{query}")[2]
+    assert "data-later" in text and 'class="lead"' not in text
+    assert re.search(rf'<noscript><meta http-equiv="refresh" content="0; url=/search\?{query}&amp;now=1">'.replace(
+        "&find", "&amp;find"), text)  # fmt: skip
+    *before, last = get(f"{address}/search/answer?{query}")[2].splitlines()
+    assert "Best" in json.loads(last)["html"] and all("total" in json.loads(line) for line in before)
+    assert 'class="lead"' in get(f"{address}/search?{query}")[2]  # it is known now
+
+
+def test_work_that_nobody_waits_for_ends() -> None:
+    told: list[int] = []
+
+    def make() -> None:
+        for n in range(10_000):
+            time.sleep(0.01)
+            tell_done(n, 10_000)
+            told.append(n)
+
+    async def leave() -> None:
+        reply = lines(asyncio.to_thread, make)
+        first = json.loads(await anext(reply))
+        assert first["total"] in (0, 10_000)
+        await reply.aclose()
+
+    asyncio.run(leave())
+    assert len(told) < 9_000
+
+
+def test_a_prompt_that_no_server_takes_is_told_without_a_number() -> None:
+    found = answered("serve", prompt="200000", output="8")
+    assert found.verdict == "Not one request of this length is served." and "131072" in found.said[0]
+
+
+def test_serving_without_memory_says_what_would_fit_a_click_away() -> None:
+    found = answered("serve", model="llama-3.1-70b", output="16")
+    (offers,) = [b for b in found.blocks if isinstance(b, Choices)]
+    assert found.tone == "bad" and "no memory for a KV cache" in found.verdict and len(offers.rows) >= 3
+    texts = dict(urllib.parse.parse_qsl(offers.rows[0].query))
+    assert TABS["serve"].answer(read_query("serve", TABS["serve"].keys, texts)).data()["runs"]
+
+
+@pytest.mark.parametrize(("other", "verdict"), [
+    ({"b__gpu": "a100"}, "A: h100 is the quickest; A: h100 and B: a100 are as cheap, within the error band"),
+    ({"b__batch": "32"}, "A: 8 at once is the quickest; B: 32 at once is the cheapest a token."),
+    ({"b__gpu": "h100-sxm-80gb"}, "within the error band of each other"),
+])  # fmt: skip
+def test_what_lies_within_the_error_bands_is_called_alike(other: dict[str, str], verdict: str) -> None:
+    found = answered("compare", **other)
+    assert verdict in found.verdict
+    bands = [row for row in found.blocks[0].rows if row[0] == "in four of five like cases"]
+    assert len(bands) == 3 and all(re.fullmatch(r"[\d.]+ to [\d.]+ m?s", cell) for row in bands for cell in row[1:])
+    marked = {found.blocks[0].rows[1 + i][0] for i, _ in found.blocks[0].best}
+    assert ("Whole request" in marked) == ("quickest" in found.verdict)
+
+
 def test_a_load_within_limits_holds_and_the_next_breaks() -> None:
     found = answered("serve", output="16", tpot="12ms")
     values = found.data()
@@ -292,7 +356,10 @@ def test_every_field_is_an_argument_and_says_what_it_is() -> None:
 def test_the_train_tab_searches_splits_and_each_is_a_click_away(capsys: pytest.CaptureFixture[str]) -> None:
     texts = {"model": "llama-3.1-8b", "gpu": "h100", "train.gpus": "4", "train.objective": "time"}
     found = TABS["train"].answer(read_query("train", TABS["train"].keys, texts))
-    choices, run = found.more()
+    quick, found = found, found.more()
+    assert quick.tone == "bad" and "does not fit" in quick.verdict
+    assert found.tone == "plain" and found.verdict.startswith("Best split: ") and "4.07 GiB too much" in found.said[0]
+    choices, run = found.blocks[:2]
     own = rooflm.search_train("llama-3.1-8b", gpu="h100", gpus=4, batch=64, seq=2048, tokens=10e9)
     query = dict(urllib.parse.parse_qsl(choices.rows[0].query))
     taken = TABS["train"].answer(read_query("train", TABS["train"].keys, query))

@@ -207,7 +207,8 @@ def heatmap(grid: Any, key: str) -> Picture:
 
 
 def lines(grid: Any, key: str) -> Picture:
-    """One numeric axis as x, a line for each point of the others; two-valued numeric axes become panels."""
+    """One numeric axis as x, a line for each point of the others; two-valued numeric axes become panels, and where
+    there would be too many, so many lines share one."""
     axes: list[Axis] = list(grid.axes)
     numeric = [a for a in axes if not a.structural] or axes
     x = max(numeric, key=lambda a: len(a.values))
@@ -219,15 +220,29 @@ def lines(grid: Any, key: str) -> Picture:
         left = [a for a in rest if a not in pages]
         pages.append(min(left, key=lambda a: (a.structural, len(a.values))))
     count = int(np.prod([len(a.values) for a in pages], initial=1))
-    if count > MOST_PANELS:
-        raise RooflmError(f"lines have at most {MOST_PANELS} panels, but these axes make {count}: fix some of them")
     drawn = [a for a in rest if a not in pages]
-    made, scale = _curves(grid, key, x, pages, drawn)
+    crowded = count > MOST_PANELS
+    if crowded and (drawn or count > MOST_PANELS * MOST_LINES):
+        raise RooflmError(f"lines have at most {MOST_PANELS} panels, but these axes make {count}: fix some of them")
+    made, scale = _curves(grid, key, x, *(([], pages) if crowded else (pages, drawn)))
+    made = shared_out(made[0]) if crowded else made
     banded = any(c.low is not None for p in made for c in p.curves)
     notes = [f"shaded: error band ({LIKELY})"] * banded
     notes += [f"no point: {WHY[word]}" for word in np.unique(_masked(grid, key)[1]) if word not in ("", "OOM")]
     notes += ["dashed: none fits in memory; what it would be if it did"] * any(c.dash for p in made for c in p.curves)
     return panels(scale.heading, Side(label(x), x.values), made, subject(grid), notes)
+
+
+def shared_out(whole: Panel) -> list[Panel]:
+    """The curves of a panel on as few as hold them, about as many on each, named by the first and the last.
+
+    >>> curves = tuple(Curve(str(i), np.ones(2)) for i in range(12))
+    >>> [p.title for p in shared_out(Panel("", Scale("ms"), curves))]
+    ['0 to 5', '6 to 11']
+    """
+    each = -(-len(whole.curves) // -(-len(whole.curves) // MOST_LINES))
+    parts = [whole.curves[i : i + each] for i in range(0, len(whole.curves), each)]
+    return [Panel(f"{p[0].name} to {p[-1].name}", whole.scale, p) for p in parts]
 
 
 MOST_BANDS = 3

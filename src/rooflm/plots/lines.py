@@ -22,7 +22,7 @@ from rooflm.plots.picture import (
     with_heading,
     wrapped,
 )
-from rooflm.plots.scale import Array, Scale, Side, round_ticks, thinned
+from rooflm.plots.scale import Array, Scale, Side, percent_top, round_ticks, thinned
 from rooflm.shown.palette import SHAPES, series
 
 WIDTH, HEIGHT = 460, 280
@@ -164,7 +164,7 @@ def _domain(scale: Scale, values: Sequence[float]) -> Spec:
         ticks = round_ticks(min(real), max(real))
         return {"scale": {"type": "log", "domain": [ticks[0], ticks[-1]], "nice": False},
                 "axis": {"values": ticks, "labelExpr": NUMBER}}  # fmt: skip
-    top = 100.0 if scale.percent and max(real) > 60 else max(real) * 1.04 or 1.0
+    top = percent_top(max(real), 1.04) if scale.percent else max(real) * 1.04 or 1.0
     low = min(0.0, min(real) * 1.04)
     axis = {"labelExpr": NUMBER, "tickCount": 5}
     return {"scale": {"domain": [low, top], "nice": not (scale.percent and top == 100.0)}, "axis": axis}
@@ -255,9 +255,10 @@ def _panel(
            "scale": {"domain": names, "range": [colour[n] for n in names]}}  # fmt: skip
     layers = _marks(x, panel.marks, place, size[0])
     layers += [layer for c in panel.curves for layer in _band(x, c, place, hue)]
+    bare = {c.name for c in panel.curves if not c.marked and not c.dots}
     for i, c in enumerate(panel.curves):
         hidden = sum(hides(c, other) for other in panel.curves[i + 1 :])
-        layers += _layers(x, c, place, hue, names, hidden)
+        layers += _layers(x, c, place, hue, names, hidden, bare)
     layers += [layer for c in panel.curves for layer in _lost(x, c, place, hue)]
     out: Spec = {"width": size[0], "height": size[1], "layer": layers}
     if panel.title:
@@ -316,8 +317,9 @@ def _band(x: Side, curve: Curve, place: Spec, hue: Spec) -> list[Spec]:
     return [_layer({"type": "area", "opacity": 0.14, "line": False}, kept, place, hue, **more)]
 
 
-def _layers(x: Side, curve: Curve, place: Spec, hue: Spec, names: list[str], hidden: int) -> list[Spec]:
-    """A curve's line and markers; hidden: how many others lie on it, beneath which it is drawn wider."""
+def _layers(x: Side, curve: Curve, place: Spec, hue: Spec, names: list[str], hidden: int, bare: set[str]) -> list[Spec]:
+    """A curve's line and markers; hidden: how many others lie on it, beneath which it is drawn wider; bare: names of
+    curves without markers, of which the legend shows the line."""
     xs = _xs(x, curve.x or x.values)
     values = rows(x=xs, y=list(map(float, curve.y)), name=[curve.name] * len(xs))
     out = []
@@ -331,7 +333,7 @@ def _layers(x: Side, curve: Curve, place: Spec, hue: Spec, names: list[str], hid
         shown = [row for row in values if row["y"] is not None][::every]
         mark: Spec = {"type": "point", "filled": not curve.dots, "size": 60 if curve.dots else 34 + 76 * hidden}
         mark["opacity"] = 1
-        shapes = [SHAPES[i % len(SHAPES)] for i in range(len(names))]
+        shapes = ["stroke" if n in bare else SHAPES[i % len(SHAPES)] for i, n in enumerate(names)]
         shape = {**{k: hue[k] for k in ("field", "type", "legend")}, "scale": {"domain": names, "range": shapes}}
         out.append(_layer(mark, shown, place, hue, shape=shape))
     return out

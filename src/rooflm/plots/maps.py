@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rooflm.plots.picture import Picture, Spec, across_of, heading, in_rows, rows, text_width, with_heading, wrapped
-from rooflm.plots.scale import DECADES, Array, Scale, Side, cell, even_ticks, round_ticks
+from rooflm.plots.scale import DECADES, Array, Scale, Side, cell, even_ticks, percent_top, round_ticks
 from rooflm.shown.palette import EMPTY
 
 MOST_WRITTEN = 20 * 16
@@ -39,8 +39,8 @@ class Map:
 def heatmap(
     title: str, x: Side, y: Side, scale: Scale, maps: Sequence[Map], subtitle: str = "", across: int = 0
 ) -> Picture:
-    """Maps over the same two axes and on one range of colours (to 100 for per cents, from 0 unless they span DECADES),
-    so many in a row. Numbers rise from the bottom; names are listed from the top.
+    """Maps over the same two axes and on one range of colours (per cents from 0, to 100 where they come near; all of it
+    where values span DECADES), so many in a row. Numbers rise from the bottom; names are listed from the top.
 
     >>> m = Map("a100", np.array([[1.0, np.nan]]), np.array([["", "OOM"]]))
     >>> heatmap("Time", Side("output", (16, 32)), Side("batch", (1,)), Scale("time (ms)"), [m]).title
@@ -50,7 +50,7 @@ def heatmap(
     low, high = float(real.min(initial=np.inf)), float(real.max(initial=-np.inf))
     log = low > 0 and high >= DECADES * low
     if scale.percent:
-        low, high = low if log else 0.0, 100.0
+        low, high = low if log else 0.0, percent_top(high)
     if high <= low:
         low, high = (0.99 * low, high + 1e-12) if real.size else (0.0, 1.0)
     across = across or across_of(len(maps))

@@ -112,6 +112,15 @@ def cell(value: float, scale: Scale) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else (f"{value:.1f}" if abs(value) >= 1 else f"{value:#.2g}")
 
 
+def percent_top(most: float, room: float = 1.0) -> float:
+    """Where a range of per cents ends: at 100 if they come near it, else at the largest, with room above.
+
+    >>> percent_top(70.0), percent_top(5.0)
+    (100.0, 5.0)
+    """
+    return 100.0 if most > 60 else most * room or 1.0
+
+
 def round_ticks(low: float, high: float) -> list[float]:
     """Ticks of a logarithmic axis that encloses low and high: 1, 2, 5, 10, ..., powers of ten alone over many decades.
 

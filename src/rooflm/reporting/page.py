@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1b; --paper: #fff; --line: #d8d8d8; --soft: #f4f6f8 }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --paper: #15181c; --line: #3a4048; --soft: #1f242a } }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --ink: #e8e8e8; --paper: #15181c; --line: #3a4048; --soft: #1f242a } }
 body { margin: 0 auto; padding: 2rem 1.25rem; max-width: 60rem; color: var(--ink); background: var(--paper);
   font: 1rem/1.5 system-ui, "Segoe UI", Roboto, "Liberation Sans", Arial, sans-serif }
 h1 { font-size: 1.6rem; line-height: 1.25 } h2 { font-size: 1.15rem; margin-top: 2rem }
@@ -29,7 +30,9 @@ th { font-weight: 600 } .wide { overflow-x: auto }
 figure { margin: 1rem 0; background: #fff; overflow-x: auto }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--soft); padding: .8rem }
 footer { margin-top: 2.5rem; font-size: .85rem; opacity: .75 }
-@media print { body { max-width: none; padding: 0 } section, figure, tr { break-inside: avoid }
+@media print {
+  :root { color-scheme: light }
+  body { max-width: none; padding: 0 } section, figure, tr { break-inside: avoid }
   .vega-actions { display: none } }
 """
 

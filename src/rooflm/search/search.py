@@ -17,9 +17,11 @@ from rooflm.search.space import Candidate
 from rooflm.shown.progress import notebook_clock, tell_done
 from rooflm.sweep.axes import size_of
 from rooflm.sweep.pareto import front
-from rooflm.sweep.sweep import BLOCK, blocks
+from rooflm.sweep.sweep import blocks
 from rooflm.sweep.workers import in_processes, spread
 
+BLOCK = 1 << 14
+"""Points of a block of a search: as quick as larger ones, spread evenly over few cores, and each tells what is done."""
 BLOCKED = 3
 """Better points that a constraint rules out that a search explains."""
 SPLIT = 250

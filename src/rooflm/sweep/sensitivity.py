@@ -122,10 +122,19 @@ def sensitivity(estimate: Result, outputs: Sequence[str] | None = None) -> dict[
     return elasticities(estimate.scenario, lambda wide: chosen(flatten(predict(wide).values(keys)), names))[1]
 
 
+def signed(value: float) -> str:
+    """A change with its sign; none where it rounds to nothing.
+
+    >>> signed(-0.501), signed(-0.004)
+    ('-0.50', '0.00')
+    """
+    return f"{value:+.2f}" if abs(value) >= 0.005 else "0.00"
+
+
 def lines(table: Mapping[str, Mapping[str, float]]) -> list[tuple[str, ...]]:
     """The table for people: a row a knob that moves anything, a column an output, per cent a per cent."""
     names = list(table)
     labels = next(iter(table.values()), {})
-    rows = [(label, *(f"{table[n][label]:+.2f}" for n in names)) for label in labels]
+    rows = [(label, *(signed(table[n][label]) for n in names)) for label in labels]
     kept = [r for r, label in zip(rows, labels, strict=True) if any(abs(table[n][label]) >= 0.005 for n in names)]
     return [("1 % more of", *(n.replace("_per_s", "/s").removesuffix("_s").replace("_", " ") for n in names)), *kept]

@@ -37,7 +37,7 @@ class Figure(NamedTuple):
 class Answer:
     """A tab's answer. tone: "good", "bad" or "plain"; verdict: the first thing to read; said: sentences below it;
     figures: draws its pictures; python and command: the same question elsewhere; data: gives the numbers to download;
-    rows: the same as a table; more: blocks that take seconds, worked out for whoever stops at the answer (a slider does
+    rows: the same as a table; more: gives the answer with what takes seconds, for whoever stops at it (a slider does
     not)."""
 
     tone: str
@@ -49,4 +49,4 @@ class Answer:
     command: str = ""
     data: Callable[[], Mapping[str, Any]] = dict
     rows: Sequence[Mapping[str, Any]] = ()
-    more: Callable[[], Sequence[Block | Choices]] = tuple
+    more: Callable[[], Answer] | None = None

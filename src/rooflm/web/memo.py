@@ -15,6 +15,11 @@ _busy: dict[str, threading.Lock] = {}
 _lock = threading.Lock()
 
 
+def is_kept(key: str) -> bool:
+    """Whether a key's value is there already."""
+    return key in _kept
+
+
 def memoised(key: str, make: Callable[[], T]) -> T:
     """The cached value of a key, computed on first use; concurrent callers wait for the same computation.
 

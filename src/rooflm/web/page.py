@@ -22,7 +22,7 @@ from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer, Figure
 from rooflm.web.dropped import dropped_model, is_dropped, shown_name
 from rooflm.web.fields import BY_KEY, WORDS, Field, choices
-from rooflm.web.memo import memoised
+from rooflm.web.memo import is_kept, memoised
 from rooflm.web.tabs.table import TABS, Tab
 from rooflm.web.words import bar
 
@@ -48,6 +48,12 @@ def environment() -> Environment:
     )
     found.filters["kept"] = kept
     return found
+
+
+@cache
+def options(kind: str) -> Markup:
+    """The names of a kind as options, written once: there are hundreds, and every page has them."""
+    return Markup("").join(Markup('<option value="{}">').format(name) for name in choices(kind))
 
 
 def kept(text: str) -> Markup:
@@ -83,17 +89,26 @@ class Shown:
         except RooflmError as error:
             self.errors = {asked.blamed(error): str(error)}
 
-    def html(self) -> str:
+    @cached_property
+    def whole(self) -> Answer | None:
+        """The answer with what takes seconds, worked out when first asked for: the stops of a slider have none."""
+        return self.answer.more() if self.answer and self.answer.more else self.answer
+
+    def work_out(self) -> None:
+        """All that takes seconds."""
+        _ = self.whole
+
+    def html(self, whole: bool = True) -> str:
         """The answer as a fragment."""
         errors = [(BY_KEY[k].label if k else "", v) for k, v in self.errors.items()]
         return environment().get_template("answer.html").render(
-            a=self.answer, errors=errors, tab=self.tab, notes=dropped_notes(self.asked)
+            a=self.whole if whole else self.answer, errors=errors, tab=self.tab, notes=dropped_notes(self.asked)
         )  # fmt: skip
 
     def rest(self) -> str:
         """The part below the answer: numbers, assumptions, code, files."""
         query = self.asked.query()
-        return environment().get_template("rest.html").render(a=self.answer, tab=self.tab, query=query)
+        return environment().get_template("rest.html").render(a=self.whole, tab=self.tab, query=query)
 
     @cached_property
     def figures(self) -> Sequence[Figure]:
@@ -112,6 +127,17 @@ class Shown:
         }  # fmt: skip
 
 
+class Unanswered(Shown):
+    """A tab's answer before it is asked for."""
+
+    def __init__(self, tab: Tab, asked: Asked) -> None:
+        self.tab, self.asked, self.answer, self.errors = tab, asked, None, {}
+
+    def html(self, whole: bool = True) -> str:
+        """Nothing yet."""
+        return ""
+
+
 def dropped_notes(asked: Asked) -> tuple[str, ...]:
     """What a person should know of how a dropped model was read."""
     name = asked.texts.get("model", "").strip()
@@ -123,19 +149,35 @@ def dropped_notes(asked: Asked) -> tuple[str, ...]:
 
 def answer_of(tab: Tab, asked: Asked) -> Shown:
     """A tab's answer, cached."""
-    return memoised(f"shown {tab.name}?{asked.query()}", lambda: Shown(tab, asked))
+
+    def made() -> Shown:
+        found = Shown(tab, asked)
+        found.work_out()
+        return found
+
+    return memoised(key_of(tab, asked), made)
 
 
-def whole_page(tab: Tab, asked: Asked) -> str:
-    """The page with its first answer."""
-    found = answer_of(tab, asked)
+def key_of(tab: Tab, asked: Asked) -> str:
+    """Under which an answer is kept."""
+    return f"shown {tab.name}?{asked.query()}"
+
+
+def is_known(tab: Tab, asked: Asked) -> bool:
+    """Whether an answer was worked out already."""
+    return is_kept(key_of(tab, asked))
+
+
+def whole_page(tab: Tab, asked: Asked, later: bool = False) -> str:
+    """The page with its first answer, or with a place for it: its script then asks."""
+    found = Unanswered(tab, asked) if later else answer_of(tab, asked)
     keys = [BY_KEY[k] for k in tab.keys]
     figures = json.dumps(plain([dict(f.spec) for f in found.figures])).replace("<", "\\u003c")
     return environment().get_template("page.html").render(
         tab=tab, asked=asked, value=lambda f: asked.texts.get(f.key, f.usual), errors=found.errors,
         answer=found.html(), pictures=found.pictures(), rest=found.rest(), figures=figures, main=sections(keys),
-        lists=LISTS, choices=choices, keys=keys, more=[f for f in keys if f.more], query=asked.query(),
-        sliders=[BY_KEY[k] for k in tab.sliders],
+        lists=LISTS, options=options, keys=keys, more=[f for f in keys if f.more], query=asked.query(),
+        later=later, sliders=[BY_KEY[k] for k in tab.sliders],
     )  # fmt: skip
 
 
@@ -163,7 +205,7 @@ def frames(tab: Tab, asked: Asked, key: str) -> list[dict[str, Any]]:
         for stop in BY_KEY[key].stops:
             at = Asked(tab.name, asked.keys, {**asked.texts, key: str(stop)})
             one = Shown(tab, at)
-            found.append({"value": str(stop), "html": one.html(), "errors": one.errors})
+            found.append({"value": str(stop), "html": one.html(whole=False), "errors": one.errors})
         return found
 
     rest = Asked(tab.name, asked.keys, {**asked.texts, key: ""}).query()

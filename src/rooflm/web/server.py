@@ -19,7 +19,14 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -28,6 +35,7 @@ from rooflm.web import page
 from rooflm.web.asked import Asked, read_query
 from rooflm.web.dropped import LARGEST, keep
 from rooflm.web.tabs.table import TABS, Tab
+from rooflm.web.work import lines
 
 SAFE = {
     "content-security-policy": "default-src 'none'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
@@ -69,15 +77,20 @@ def asked_of(request: Request) -> tuple[Tab, Asked]:
 
 
 async def whole(request: Request) -> Response:
-    """The page."""
+    """The page; without its answer where that takes seconds, unless asked "now" (by a browser without scripts)."""
     tab, asked = asked_of(request)
-    return HTMLResponse(await request.app.state.busy.run(page.whole_page, tab, asked))
+    later = tab.slow(asked) and not page.is_known(tab, asked) and "now" not in request.query_params
+    return HTMLResponse(await request.app.state.busy.run(page.whole_page, tab, asked, later))
 
 
 async def answer(request: Request) -> Response:
     """A tab's answer for the page's script."""
     tab, asked = asked_of(request)
-    return JSONResponse(await request.app.state.busy.run(lambda: page.answer_of(tab, asked).as_dict()))
+    run = request.app.state.busy.run
+    if tab.slow(asked) and not page.is_known(tab, asked):
+        made = lines(run, lambda: page.answer_of(tab, asked).as_dict())
+        return StreamingResponse(made, media_type="text/event-stream")  # which nothing holds back to pack it
+    return JSONResponse(await run(lambda: page.answer_of(tab, asked).as_dict()))
 
 
 async def frames(request: Request) -> Response:
@@ -192,8 +205,8 @@ def warm() -> None:
     """Prepare what the first answers need before anybody asks."""
     drawing()
     for tab in TABS.values():
-        if not tab.slow:
-            page.answer_of(tab, read_query(tab.name, tab.keys, {}))
+        if not tab.slow(asked := read_query(tab.name, tab.keys, {})):
+            page.answer_of(tab, asked)
 
 
 def listening(host: str, port: int) -> socket.socket:

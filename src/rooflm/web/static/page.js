@@ -33,17 +33,38 @@ function put(html, below = "") {
   for (const s of rest.querySelectorAll("details > summary")) s.parentElement.open = open.includes(s.textContent);
 }
 
+const work = document.getElementById("work");
+/** What a reply says last; the lines before say how much is done. */
+async function last(reply) {
+  const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader(), begun = performance.now();
+  for (let text = ""; ;) {
+    const { done, value } = await reader.read();
+    if (done) return JSON.parse(text);
+    const lines = (text + value).split("\n");
+    text = lines.pop();
+    if (lines.length) progress(JSON.parse(lines.at(-1)), performance.now() - begun);
+  }
+}
+
+function progress({ done, total }, ms) {
+  const bar = work.querySelector("progress"), of = total ? ` of ${total.toLocaleString("en")}` : "";
+  document.getElementById("done").textContent = `${Math.round(ms / 1000)} s${done ? `, ${done.toLocaleString("en")}${of} done` : ""}`;
+  if (total && done) Object.assign(bar, { max: total, value: done }); else bar.removeAttribute("value");
+}
+
 let asking = null, here = location.pathname + location.search;
 /** Ask for the answer to what the fields hold. */
 async function ask(push = true) {
   asking?.abort();
   const own = (asking = new AbortController()), q = query();
   document.body.dataset.state = "asking";
-  const slow = setTimeout(() => answer.setAttribute("aria-busy", "true"), 200);
+  progress({}, 0);
+  const slow = setTimeout(() => { answer.setAttribute("aria-busy", "true"); work.hidden = false; }, 200);
   try {
     const reply = await fetch(address(q, `/${tab}/answer`), { signal: own.signal });
     if (!reply.ok) throw new Error(await reply.text());
-    const told = await reply.json();
+    const told = await last(reply);
+    if (told.refused) throw new Error(told.refused);
     put(told.html, told.rest);
     mark(told.errors);
     figures.innerHTML = told.pictures;
@@ -55,11 +76,16 @@ async function ask(push = true) {
     for (const a of document.querySelectorAll("nav a")) a.href = address(q, `/${a.dataset.tab}`);
     await draw(told.figures);
   } catch (error) {
-    if (error.name !== "AbortError") put(`<div class="verdict bad"><p class="lead">No answer came.</p><p>${error.message.replace(/[<&]/g, "")}</p></div>`);
+    const stopped = own.signal.reason === "stop";
+    if (stopped) figures.innerHTML = "";
+    if (stopped) put(`<div class="verdict"><p class="lead">Stopped.</p><p><a href="${address(q)}">Ask again</a>, or change what is asked.</p></div>`);
+    else if (!own.signal.aborted) put(`<div class="verdict bad"><p class="lead">No answer came.</p><p>${error.message.replace(/[<&]/g, "")}</p></div>`);
   } finally {
     clearTimeout(slow);
     if (asking === own) {
       answer.removeAttribute("aria-busy");
+      if (work.contains(document.activeElement)) answer.focus();
+      work.hidden = true;
       document.body.dataset.state = "shown";
       asking = null;
     }
@@ -210,6 +236,7 @@ form.addEventListener("change", (event) => {
 });
 form.addEventListener("focusin", ({ target }) => { if (target.list) target.select(); });
 form.addEventListener("submit", (event) => { event.preventDefault(); ask(); });
+document.getElementById("stop").addEventListener("click", () => asking?.abort("stop"));
 addEventListener("popstate", () => { if (location.pathname + location.search !== here) location.reload(); });
 
 document.addEventListener("click", async (event) => {
@@ -227,7 +254,7 @@ async function dropped(file) {
   const most = /\.gguf$/i.test(file.name) ? 48 << 20 : 4 << 20, model = form.elements.model;
   const reply = await fetch(`/drop?name=${encodeURIComponent(file.name)}`, { method: "POST", body: file.slice(0, most) });
   const told = await reply.json();
-  if (told.error) { mark({ model: told.error }); return; }
+  if (told.error) { mark({ model: told.error }); model.focus(); return; }
   model.dataset.token = told.model;
   model.dataset.shown = model.value = told.model.split("~")[1];
   ask();
@@ -250,4 +277,5 @@ theme.addEventListener("click", () => {
   named();
 });
 named();
-draw(JSON.parse(document.getElementById("first").textContent)).then(() => { document.body.dataset.state = "shown"; });
+if ("later" in document.body.dataset) ask(false);
+else draw(JSON.parse(document.getElementById("first").textContent)).then(() => { document.body.dataset.state = "shown"; });

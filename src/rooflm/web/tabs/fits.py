@@ -18,6 +18,8 @@ from rooflm.web.code import as_command, as_python
 KEYS = ("model", "gpu", "gpus", "engine", "quant", "prompt", "output", "batch", "tp", "pp", "dp", "ep", "cached",
         "cluster", "efficiency")  # fmt: skip
 SLIDERS = ("batch", "prompt", "gpus")
+REMEDIES = "What would make it fit"
+"""Heading of the changes that do."""
 
 
 def answer(asked: Asked) -> Answer:
@@ -36,7 +38,7 @@ def answer(asked: Asked) -> Answer:
         few = float(e.max_batch)
         said = [f"At most {count(few)} requests of this length fit." if few else "Not even one request fits."]
         other = larger(asked, given, float(e.memory.total))
-        blocks.append(Choices("What would make it fit", [*remedies(asked, e), *other]))
+        blocks.append(Choices(REMEDIES, [*remedies(asked, e), *other]))
     else:
         tone, verdict, said = "bad", f"It cannot run: {e.reason}.", []
     kv = float(e.memory.parts["kv_cache"]) / max(float(given.get("batch", 1)), 1)

@@ -7,16 +7,19 @@ from functools import partial
 from typing import Any
 
 import rooflm
-from rooflm.serving.deploy import Served
+from rooflm.asked.arguments import arguments as table_of
+from rooflm.serving.deploy import NoMemoryError, Served
 from rooflm.serving.highest import highest
 from rooflm.shown.blocks import Fact, Facts, Fold, Table, folded
 from rooflm.shown.numbers import count, percent, seconds
-from rooflm.web.asked import Asked
-from rooflm.web.blocks import Answer
+from rooflm.shown.progress import tell_done
+from rooflm.web.asked import Asked, FieldError
+from rooflm.web.blocks import Answer, Choices
 from rooflm.web.code import as_command, as_python
 from rooflm.web.fields import LOADS
 from rooflm.web.figures import served
 from rooflm.web.memo import memoised
+from rooflm.web.tabs.fits import REMEDIES, larger, memory_parts, remedies
 from rooflm.web.words import band, dollars
 
 KEYS = ("model", "gpu", "gpus", "engine", "quant", "prompt", "output", "ttft", "tpot", "concurrency", "tp", "pp", "dp",
@@ -27,10 +30,17 @@ SLIDERS = ("concurrency",)
 def answer(asked: Asked) -> Answer:
     """The most clients within the limits, and what they see at the load chosen."""
     given = arguments(asked)
-    runs = memoised(f"serve?{asked.but(concurrency='').query()}", lambda: curve(given))
+    wanted = asked.value("concurrency")
+    clients = 16 if wanted is None else int(wanted)
+    if wanted is not None and not clients == wanted >= 1:
+        text = asked.texts["concurrency"]
+        raise FieldError("concurrency", f"concurrency is {text}, but it must be a whole number of at least 1")
+    try:
+        runs = memoised(f"serve?{asked.but(concurrency='').query()}", lambda: curve(given))
+    except NoMemoryError as error:
+        return unfit(asked, given, error)
     edge = max((c for c, r in runs.items() if r["held"]), default=0)
     above = min((c for c, r in runs.items() if not r["held"] and c > edge), default=None)
-    clients = int(asked.value("concurrency") or 16)
     if clients not in runs:
         runs = {**runs, clients: told(rooflm.serve(**given, concurrency=clients))}
     limits = limits_in_words(asked)
@@ -46,6 +56,19 @@ def answer(asked: Asked) -> Answer:
     return Answer(tone, verdict, said, blocks, pictures, as_python("serve", code), command,
                   lambda: {"limits": given.get("slo", ""), "most_clients": edge, "runs": rows(runs)},
                   rows(runs))  # fmt: skip
+
+
+def unfit(asked: Asked, given: dict[str, Any], error: NoMemoryError) -> Answer:
+    """What would make it fit, where the weights leave no memory for a cache."""
+    one = {k: v for k, v in given.items() if k in table_of("infer") or k == "model"} | {"batch": 1}
+    e = rooflm.infer(**one)
+    verdict, _, way = str(error).partition(": ")
+    blocks: list[Any] = [
+        memory_parts(e),
+        Choices(REMEDIES, [*remedies(asked, e), *larger(asked, one, float(e.memory.total))]),
+    ]
+    return Answer("bad", f"{verdict}.", [] if e.would_fit else [f"{way}."], blocks, tuple, as_python("serve", given),
+                  as_command("serve", given), e.to_dict)  # fmt: skip
 
 
 def arguments(asked: Asked) -> dict[str, Any]:
@@ -81,7 +104,8 @@ def curve(given: dict[str, Any]) -> dict[int, dict[str, Any]]:
         """The run at one load, made once."""
         many = int(clients)
         if many not in made:
-            made[many] = rooflm.serve(**given, concurrency=many)
+            tell_done(len(made), 0)
+            made[many] = rooflm.serve(**given, concurrency=many, progress=lambda *_: tell_done(len(made), 0))
         return made[many]
 
     broken = 0
@@ -119,6 +143,8 @@ def verdict_of(
         return "plain", f"{count(max(runs))} clients and no limit: give one to see where it breaks.", []
     if not edge:
         one = runs[min(runs)]
+        if not one["requests_per_s"]:
+            return "bad", "Not one request of this length is served.", [f"{w}." for w in one["warnings"]]
         return "bad", f"Not even one client gets {limits}.", [f"One alone waits {seconds(one['ttft_p95'])} and then "
                                                               f"{seconds(one['tpot_p95'])} a token."]  # fmt: skip
     best = runs[edge]

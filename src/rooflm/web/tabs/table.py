@@ -10,9 +10,19 @@ from rooflm.web.blocks import Answer
 from rooflm.web.tabs import compare, fits, map, search, serve, speed, train
 
 
+def always(asked: Asked) -> bool:
+    """Whatever is asked."""
+    return True
+
+
+def never(asked: Asked) -> bool:
+    """Whatever is asked, not."""
+    return False
+
+
 class Tab(NamedTuple):
-    """A tab. keys: its fields; sliders: those of them that have a slider; answer: asked to answer; slow: whether it may
-    take seconds."""
+    """A tab. keys: its fields; sliders: those of them that have a slider; answer: asked to answer; slow: whether an
+    answer may take seconds."""
 
     name: str
     title: str
@@ -20,7 +30,7 @@ class Tab(NamedTuple):
     keys: tuple[str, ...]
     sliders: tuple[str, ...]
     answer: Callable[[Asked], Answer]
-    slow: bool = False
+    slow: Callable[[Asked], bool] = never
 
 
 TABS = {
@@ -29,12 +39,13 @@ TABS = {
             fits.answer),
         Tab("speed", "Speed", "How fast is a request, and what bounds it?", speed.KEYS, speed.SLIDERS, speed.answer),
         Tab("serve", "Serve", "How many users at a time, within which waits?", serve.KEYS, serve.SLIDERS, serve.answer,
-            True),
+            always),
         Tab("search", "Search", "Which cards, split and scheme are best?", search.KEYS, search.SLIDERS, search.answer,
-            True),
-        Tab("train", "Train", "How many days and dollars does training take?", train.KEYS, train.SLIDERS, train.answer),
+            always),
+        Tab("train", "Train", "How many days and dollars does training take?", train.KEYS, train.SLIDERS, train.answer,
+            train.searches),
         Tab("compare", "Compare", "Which of up to four is better?", compare.KEYS, compare.SLIDERS, compare.answer),
-        Tab("map", "Map", "How does it change over two inputs?", map.KEYS, map.SLIDERS, map.answer, True),
+        Tab("map", "Map", "How does it change over two inputs?", map.KEYS, map.SLIDERS, map.answer, always),
     )
 }  # fmt: skip
 """Every tab by its name, in its order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from rooflm.web.asked import Asked, FieldError
 from rooflm.web.blocks import Answer, Choice, Choices
 from rooflm.web.code import as_command, as_python, together
 from rooflm.web.memo import memoised
-from rooflm.web.tabs.fits import memory_parts, remedies
+from rooflm.web.tabs.fits import REMEDIES, memory_parts, remedies
 from rooflm.web.words import banded, dollars
 
 KEYS = ("model", "gpu", "train.gpus", "train.batch", "train.seq", "train.tokens", "train.micro_batch",
@@ -59,7 +60,7 @@ def answer(asked: Asked) -> Answer:
         tone, verdict, said = "bad", f"It cannot run: {e.reason}.", []
     blocks: list[Any] = [memory_parts(e)]
     if e.memory.margin < 0:
-        blocks.append(Choices("What would make it fit", [*remedies(asked, e, "train"), *adapters(asked, given)]))
+        blocks.append(Choices(REMEDIES, [*remedies(asked, e, "train"), *adapters(asked, given)]))
     blocks += [
         Parts("Where a step's time goes", e.parts),
         Facts("In figures", facts(e, run)),
@@ -72,9 +73,14 @@ def answer(asked: Asked) -> Answer:
         blocks.insert(2, Choices("Which split is best?", [every]))
         return Answer(tone, verdict, said, blocks, tuple, python, command, e.to_dict)
     search = searched(asked, given)
-    return Answer(tone, verdict, said, blocks, tuple, together([python, as_python("search_train", search, "found")]),
-                  f"{command}\n{as_command('search_train', search)}", e.to_dict,
-                  more=partial(best_splits, asked, search))  # fmt: skip
+    found = Answer(tone, verdict, said, blocks, tuple, together([python, as_python("search_train", search, "found")]),
+                   f"{command}\n{as_command('search_train', search)}", e.to_dict)  # fmt: skip
+    return replace(found, more=partial(with_splits, found, asked, search))
+
+
+def searches(asked: Asked) -> bool:
+    """Whether splits are searched, which takes seconds."""
+    return bool(asked.texts.get("train.objective"))
 
 
 def arguments(asked: Asked) -> dict[str, Any]:
@@ -119,6 +125,19 @@ def searched(asked: Asked, given: dict[str, Any]) -> dict[str, Any]:
                          f"most {MOST_SEARCHED:,} cards: `rooflm search train` takes any number")  # fmt: skip
     kept = {k: v for k, v in given.items() if k in table_of("search_train") and k not in SPLIT}
     return {**kept, "model": given["model"], "objective": asked.value("train.objective")}
+
+
+def with_splits(alone: Answer, asked: Asked, search: dict[str, Any]) -> Answer:
+    """The answer with the best splits first; they lead, where the split of the fields does not run."""
+    blocks = [*best_splits(asked, search), *alone.blocks]
+    best = next((b.rows[0] for b in blocks[:1] if isinstance(b, Choices)), None)
+    if best is None or alone.tone != "bad":
+        return replace(alone, blocks=blocks)
+    of = "Memory with the split of the fields"  # whose times are those of no run
+    memory = [b._replace(title=of) for b in alone.blocks if isinstance(b, Parts) and b.capacity is not None]
+    said = [f"The split of the fields does not run: {alone.verdict[:1].lower()}{alone.verdict[1:]}"]
+    return replace(alone, tone="plain", verdict=f"Best split: {best.text}: {best.gives}.", said=said,
+                   blocks=[*blocks[:2], *memory, alone.blocks[-1]])  # fmt: skip
 
 
 def best_splits(asked: Asked, search: dict[str, Any]) -> list[Any]:
