@@ -39,6 +39,9 @@ def test_the_hosts_cpu_draws_while_it_works() -> None:
     seconds = e.prefill_parts["host layers"] + 127 * e.decode_parts["host layers"]
     assert 128 * (e.energy_per_token - quiet.energy_per_token) == pytest.approx(100 * seconds)
     assert e.power == pytest.approx(quiet.power + 100 * seconds / e.latency) and e.power > 100
+    pair = [rooflm.infer("llama-3.1-70b", cpu_layers=45, **{**HOME, "gpus": 2, "dp": 2, "batch": 2},
+                         sets={"offload.power": w}) for w in (0, 100)]  # fmt: skip
+    assert pair[1].energy_per_token - pair[0].energy_per_token == pytest.approx(100 * seconds / 128)
     mac = {"cpu_layers": 8, "gpu": "m3-max", "quant": "q4_k_m", "engine": "llama.cpp-metal"}
     same = [rooflm.infer("llama-3.1-8b", sets={"offload.power": w}, **mac).power for w in (0, 100)]
     assert same[0] == same[1]

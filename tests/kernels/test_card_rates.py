@@ -48,6 +48,13 @@ def test_a_peak_is_that_of_the_faster_of_the_types_at_work() -> None:
     assert matrix_peak(s) == peak["bf16"] > peak["int8"]
 
 
+@pytest.mark.parametrize(("quant", "dtype"), [("q4_k_m", "int8"), ("q8_0", "int8"), ("fp16", "fp32")])
+def test_a_peak_is_that_of_integers_where_products_run_by_them(quant: str, dtype: str) -> None:
+    """llama.cpp's products on a P40, by dp4a: 47 T/s for 11.8 of fp32, which a prompt of 4 bits came to 98 % of."""
+    s = build_inference("llama-7b", gpu="p40", quant=quant, engine="llama.cpp").scenario
+    assert matrix_peak(s) == s.cluster.device.peak[dtype]
+
+
 def test_prompts_slow_down_where_a_card_has_few_watts_for_its_rate() -> None:
     factors = [
         prompt_factor(Engine("").but(prompt=1.15), load_device(name))

@@ -1,6 +1,8 @@
 """Search: its best is the brute-force best, constraints hold, and what is not legal is said with by how much."""
 
 import itertools
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +16,12 @@ from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.engines import load_engine
 from rooflm.readers.schemes import parse_quant
+from rooflm.search import search as searching
 from rooflm.search.inference import search_infer
 from rooflm.search.limits import Limit
 from rooflm.search.serve_command import serve_command
 from rooflm.search.splits import GOALS, degrees
+from rooflm.shown.progress import listening
 
 BATCHES = [1, 4, 16, 64, 256]
 SMALL = {
@@ -306,3 +310,23 @@ def test_the_other_cards_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "Best of the other cards" in out and "No point of t4 meets every constraint." in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_search_that_its_listener_ends_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever went away raises where progress is told; what runs the blocks is closed while that error is held."""
+    closed: list[bool] = []
+    spread = searching.spread
+
+    def watched(*given: Any) -> Iterator[Any]:
+        try:
+            yield from spread(*given)
+        finally:
+            closed.append(True)
+
+    def leave(done: int, total: int) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(searching, "spread", watched)
+    with listening(leave), pytest.raises(InterruptedError) as held:
+        search_infer("llama-2-7b", **SMALL)
+    assert closed and held.tb

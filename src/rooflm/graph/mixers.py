@@ -166,8 +166,8 @@ def score_ops(c: Context, count: Num, p: Prefill, heads: Num, a: Attention) -> l
     """Unfused attention in training: two batched products with full squares of scores between them, a scaled masked
     softmax and its dropout (read, write and a mask of one byte)."""
     b, part = c.quant.half_bytes, "attention"
-    each, kernels = by_kernels(c.kernels.softmax, b)
-    each = each + 8.0 * (c.wide_softmax - (c.kernels.softmax == "wide"))
+    told, wide = by_kernels(c.kernels.softmax, b), by_kernels("wide", b)
+    each, kernels = (one + (other - one) * c.wide_softmax for one, other in zip(told, wide, strict=True))
     rows = p.tokens / c.mapping.cp
     scores, keys = rows * heads * p.new, p.new
     qk = bmm("scores", part, count, rows * heads, keys, a.head_dim, p.sequences * heads, b)

@@ -257,8 +257,8 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     tiled = pick(narrow & (tokens > 1) & (k.tile_rate > 0), tiled_time(op, s), 0.0)
     time = pick(tiled > 0, larger(tiled, time * f.moe_factor) / undone, time)
     time = time + smaller(local, pairs) * weights * 2.0 * spread / (r.dram * undone)
-    shared = pick(k.brain_experts > 0, 0.0, brain)  # no vector kernels take bf16 experts
-    time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, shared)
+    shared = pick(k.brain_experts > 0, 0.0, brain)  # of one kernel for all, counted above already
+    time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, shared)  # none take bf16 experts
     call = pick(narrow, k.narrow_calls, k.library_calls)
     host = k.expert_looks * experts * tokens * top_k + call * distinct_experts(experts, top_k, tokens)
     return time + (2.0 + gated) * (k.expert_waits + pick(tokens > 1, host, 0.0)) / undone

@@ -18,7 +18,7 @@ from rooflm.kernels.derating import card_file, derating, few_rows_time, held, sm
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
-from rooflm.kernels.rates import Rates
+from rooflm.kernels.rates import Rates, integer_dots
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
@@ -39,8 +39,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         peak = stacked([r.peak[op.rate] for op in ops], shape) * share
     m, n, k, *wide = columns([(*op.shape[:3], *op.widths) for op in ops], shape)
     if kernels.gemv and is_plain(kernels.dequant, 0):
-        compute, int8 = reached.compute / held(s.cluster.device), s.cluster.device.peak.get("int8", 0.0)
-        dots = kernels.dots * compute * int8 * (r.peak["half"] <= r.peak["vector"])
+        dots = kernels.dots * (reached.compute / held(s.cluster.device)) * integer_dots(s, r)
         peak = pick(wide[0] < 2, larger(peak, dots), peak)
         few = halves_alone(s, r) & (wide[0] < 2) & (m < kernels.dots_below)
         peak = pick(few, smaller(peak, 4.0 * kernels.dots * r.peak["vector"]), peak)  # a dp4a is of four values

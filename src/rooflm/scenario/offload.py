@@ -19,8 +19,7 @@ class Offload:
     experts: Num = count(0, "layers whose routed experts alone are in the host's memory", low=0)
     bandwidth: Num = number(89.6e9, "rate of the host's memory (two channels of DDR5-5600)", "bytes/s", above=True)
     link: Num = number(25e9, "bandwidth between host and device (PCIe 4.0 x16 reaches 25 GB/s)", "bytes/s", above=True)
-
-    power: Num = number(100.0, "draw of the host's CPU and memory while its layers run (inferred: decision 383)", "W")
+    power: Num = number(100.0, "draw of the host's CPU and memory while its layers run (by hand: decision 383)", "W")
 
     @property
     def off(self) -> bool:

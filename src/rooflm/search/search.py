@@ -4,6 +4,7 @@ Each block of the grids is digested where it runs (search/digest.py); here the d
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -48,9 +49,10 @@ def search(
         worth = len(parts) + points / SPLIT
         done = in_processes(task, parts, worth) if small and on == "local" else spread(task, parts, on)
         found, tried = {}, 0
-        for part, digest in done:
-            found[order[part]] = digest
-            tell_done(tried := tried + digest.points, points)
+        with closing(done):  # whoever listens may end it: then its processes end at once, too
+            for part, digest in done:
+                found[order[part]] = digest
+                tell_done(tried := tried + digest.points, points)
     digests = [found[i] for i in range(len(parts))]
     answer = concluded(task, digests, assumed)
     if not 0 < plain_grids < len(task.grids):

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -39,7 +39,9 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def spread(job: Callable[[Part], Answer], parts: Sequence[Part], on: str = "local") -> Iterator[tuple[Part, Answer]]:
+def spread(
+    job: Callable[[Part], Answer], parts: Sequence[Part], on: str = "local"
+) -> Generator[tuple[Part, Answer], None, None]:
     """Each part with its answer, as they are done. on: "local", "ray" (a running cluster) or "ray://host:port".
 
     Raises RooflmError for another place and where no Ray cluster answers.
@@ -64,7 +66,7 @@ def place(on: str) -> str:
     return on
 
 
-def _threads(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Iterator[tuple[Part, Answer]]:
+def _threads(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Generator[tuple[Part, Answer], None, None]:
     """Parts on one thread a core, at most two a thread in flight."""
     from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
@@ -109,7 +111,7 @@ MOST = 8
 
 def in_processes(
     job: Callable[[Part], Answer], parts: Sequence[Part], worth: float = 0
-) -> Iterator[tuple[Part, Answer]]:
+) -> Generator[tuple[Part, Answer], None, None]:
     """Each part with its answer, as they are done, on a process a core, but at most MOST, where there are parts enough.
     worth: as many usual parts these are (default: one each).
     For work in plain Python, of which one thread runs at a time; parts and answers must pickle. A job that does not, or
@@ -118,7 +120,8 @@ def in_processes(
     The processes are programs of their own: a copy of this one would need a guard around the main part of whoever
     calls, and none may be made beside threads. They end with this one, whose end closes their input. Modules that lie
     in the folder of whoever calls are none of theirs (-P). Raises what the job raises of RooflmError, and RooflmError
-    where a process ends before its work.
+    where a process ends before its work. Whoever stops in the midst of it closes this (`contextlib.closing`): an error
+    on its way up may keep it, and so the processes, alive.
     """
     many = min(cores(), MOST, len(parts), int((worth or len(parts)) / EACH))
     work = _pickled(job)
@@ -209,7 +212,7 @@ def connect(on: str) -> Any:
     return ray
 
 
-def _ray(job: Callable[[Part], Answer], parts: Sequence[Part], on: str) -> Iterator[tuple[Part, Answer]]:
+def _ray(job: Callable[[Part], Answer], parts: Sequence[Part], on: str) -> Generator[tuple[Part, Answer], None, None]:
     """Parts as Ray tasks, at most two a core of the cluster in flight."""
     ray = connect(on)
     shared = ray.put(job)

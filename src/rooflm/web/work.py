@@ -32,7 +32,8 @@ class Work:
         self.done, self.total = done, total
 
     def run(self, make: Callable[[], Any]) -> Any:
-        """What the work makes."""
+        """What the work makes; LeftError if nobody waits for it any more when its turn comes."""
+        self.tell(0, 0)
         with listening(self.tell):
             return make()
 

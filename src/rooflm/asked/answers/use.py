@@ -83,7 +83,8 @@ class RequestUse(InferenceFigures):
         works on layers."""
         s = self.scenario
         energy = self.gpus * (s.cluster.device.idle * self.latency + self._whole("dynamic") / s.mapping.pp)
-        return (energy + host_watts(s) * self.parts.get("host layers", 0.0)) / s.asked
+        host = host_watts(s) * s.mapping.dp * self.parts.get("host layers", 0.0)  # each replica has layers on its own
+        return (energy + host) / s.asked
 
     @figure
     def power(self) -> Num:
