@@ -68,7 +68,8 @@ class SearchTask:
     best_of: axes along which points are one answer (of several batches, the best). twin_outputs: answers that agree in
     the score and in these outputs are twins, and the first one is kept (they differ in an option without effect). then:
     the outputs of which less is better where scores are one (none: the first in the space). bands: the error bands of a
-    point, evaluated like the outputs (None: a search that has none of its estimates).
+    point, evaluated like the outputs (None: a search that has none of its estimates). block: points of a block of a
+    grid, few where a point is slow, so that cores share the work evenly and each block tells what is done.
     """
 
     evaluate: Evaluate
@@ -80,6 +81,7 @@ class SearchTask:
     twin_outputs: tuple[str, ...] = ()
     then: tuple[str, ...] = ()
     bands: Evaluate | None = None
+    block: int = 1 << 14
 
     @cached_property
     def rules(self) -> tuple[Limit, ...]:

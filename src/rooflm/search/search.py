@@ -21,8 +21,6 @@ from rooflm.sweep.pareto import front
 from rooflm.sweep.sweep import blocks
 from rooflm.sweep.workers import in_processes, spread
 
-BLOCK = 1 << 14
-"""Points of a block of a search: as quick as larger ones, spread evenly over few cores, and each tells what is done."""
 BLOCKED = 3
 """Better points that a constraint rules out that a search explains."""
 SPLIT = 250
@@ -43,7 +41,7 @@ def search(
             f"this search has {points:,} points, more than the {MOST:,} that are tried: name fewer values "
             "(--gpus, --tp, --pp, --batch and the like), or a smaller --gpus-max"
         )
-    parts = [(i, b) for i, grid in enumerate(task.grids) for b in blocks(grid.axes, BLOCK)]
+    parts = [(i, b) for i, grid in enumerate(task.grids) for b in blocks(grid.axes, task.block)]
     order = {part: i for i, part in enumerate(parts)}
     with notebook_clock("searching"):
         worth = len(parts) + points / SPLIT

@@ -31,6 +31,7 @@ from rooflm.search.search import search
 from rooflm.search.space import Goal, Grid
 from rooflm.search.splits import assumptions_of, goal_of, joint_axis, listed, money_arguments, remedied, searched_prices
 from rooflm.sweep.axes import Axis, accept_columns, find_axes, is_list, nest
+from rooflm.sweep.sweep import BLOCK
 
 if TYPE_CHECKING:
     from rooflm.api import Devices, Engines, Names, Numbers
@@ -265,7 +266,7 @@ def search_train(
         raise RooflmError(f"no split of {found.name} over {many} GPUs is legal with these degrees")
     run = OF_RUN if tokens else ()
     outputs = tuple(dict.fromkeys((*SHOWN, *run, goal.key, *(k.key for k in limits if k.key != "memory_share"))))
-    task = SearchTask(evaluate, tuple(grids), goal, tuple(limits), outputs, (), TWIN_OUTPUTS, bands=TRAIN.bands)
+    task = SearchTask(evaluate, tuple(grids), goal, tuple(limits), outputs, (), TWIN_OUTPUTS, (), TRAIN.bands, BLOCK)
     plain = nest({**fixed, **{axis.name: axis.values[0] for axis in free}, "gpus": counts[0]})
     known = assumptions_of(build_training, plain, gpu=gpu, engine=more["engine"], dtype=dtype)
     answer = search(task, on, assumed=(*(t for t in known if t.partition(" ")[0] not in DECIDED), *assumed))
