@@ -1,7 +1,8 @@
-"""Two tables of README.md, made of what pages of docs/ hold: python -m rooflm_fit.readme writes them.
+"""Three tables of README.md, made of what pages of docs/ hold: python -m rooflm_fit.readme writes them.
 
-How far off published measurements are by kind of question (of docs/questions.md, which shows the output of `rooflm
-validate`), and what blind rounds came to (of docs/accuracy.md, a line a round).
+What was left out whole beside servers (of docs/accuracy.md and docs/training.md), how far off published measurements
+are by kind of question (of docs/questions.md, which shows the output of `rooflm validate`), and what blind rounds came
+to (of docs/accuracy.md, a line a round).
 """
 
 from __future__ import annotations
@@ -22,6 +23,24 @@ GROUP = re.compile(r"^  (?P<name>\w+)  +(?P<figures>\d+(?: +[-+.\d]+){5})$", re.
 ROUND = re.compile(r"^\| (?P<kind>[^|]*?) ?\| \[\d{4}\]\([^)]*\) \| (?P<figures>[\d,]+) of \d+ \| "
                    r"(?P<mean>[\d.]+) / (?P<median>[\d.]+)", re.MULTILINE)  # fmt: skip
 """A round: what it was of (blank: as the line before), figures, mean and median error in per cent before any change."""
+
+
+def total(page: str, mark: str) -> list[str]:
+    """Cells behind the name of a marked table's line of all.
+
+    >>> total("<!-- x -->\\n| all | 3 | 4 / 5 |\\n<!-- end x -->", "x")
+    ['3', '4 / 5']
+    """
+    table = page.partition(f"<!-- {mark} -->")[2].partition(f"<!-- end {mark} -->")[0]
+    line = next(line for line in table.splitlines() if line.startswith("| all |"))
+    return [cell.strip() for cell in line.split("|")[2:-1]]
+
+
+def left_out(accuracy: str, training: str) -> str:
+    """Errors of fixed batches and of training steps whose model, card or framework was left out of the fit."""
+    rows = (("fixed batches, mean / median", *total(accuracy, "fixed"), ""),
+            ("steps of training, mean", *total(training, "training")[:5]))  # fmt: skip
+    return markdown(("left out, %", "rows", "in sample", "model left out", "card", "framework"), rows)
 
 
 def published(output: str) -> str:
@@ -61,7 +80,8 @@ def blind(page: str) -> str:
 def parts() -> dict[str, str]:
     """Each table by its mark."""
     output = next(block.body for block in shown(DOCS / "questions.md") if block.command == LONG)
-    return {"published": published(output), "blind": blind((DOCS / "accuracy.md").read_text(encoding="utf-8"))}
+    accuracy, training = ((DOCS / page).read_text(encoding="utf-8") for page in ("accuracy.md", "training.md"))
+    return {"out": left_out(accuracy, training), "published": published(output), "blind": blind(accuracy)}
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -150,10 +151,10 @@ def test_ten_best_are_different_answers():
 @pytest.mark.parametrize("block", [7, 64, 1 << 17])
 def test_answers_do_not_depend_on_the_blocks(monkeypatch, block):
     """Batches of one answer that fall into several blocks are one answer all the same."""
-    import rooflm.search.search as search_module
+    import rooflm.search.inference as search_module
 
     whole = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus_max=2, tpot=0.02, efficiency="0.7,0.9")
-    monkeypatch.setattr(search_module, "BLOCK", block)
+    monkeypatch.setattr(search_module, "SearchTask", partial(search_module.SearchTask, block=block))
     parted = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus_max=2, tpot=0.02, efficiency="0.7,0.9")
     assert [c.inputs for c in parted.top] == [c.inputs for c in whole.top]
     assert [b.candidate.inputs for b in parted.blocked] == [b.candidate.inputs for b in whole.blocked]
