@@ -125,7 +125,7 @@ FIELDS: tuple[Field, ...] = (
     F("map.value", "Colour", words=("output_tokens_per_s_per_gpu", "output_tokens_per_s", "ttft_s", "tpot_s",
                                     "latency_s", "cost_usd_per_million_tokens", "memory_bytes", "mfu", "mbu",
                                     "energy_j_per_token"), usual="tpot_s"),
-    *(F(f"{side}.{k}", label, hint="as in the first", listed=kind, most=1e7)
+    *(F(f"{side}.{k}", label, hint="the same", listed=kind, most=1e7)
       for side in ("b", "c", "d") for k, label, kind in
       (("model", "Model", "model"), ("gpu", "Card", "gpu"), ("gpus", "How many", ""), ("quant", "Scheme", "quant"),
        ("engine", "Engine", "engine"), ("batch", "Requests", ""))),
