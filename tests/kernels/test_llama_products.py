@@ -169,3 +169,18 @@ def test_a_pascal_card_as_published() -> None:
                                         ("qwen3.5-27b", "p100-pcie-16gb", "b10200", 12.89)):  # fmt: skip
         found = rooflm.infer(model, gpu=gpu, engine=f"llama.cpp-{build}", quant="q4_k_m", batch=1, prompt=1, output=128)
         assert 1 / float(found.tpot) == pytest.approx(measured, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("quant", "measured"), [("q4_0", 153.52), ("q8_0", 147.92), ("q2_k_s", 122.37), ("q6_k", 82.56), ("iq3_s", 30.2)]
+)
+def test_a_cpu_multiplies_narrow_weights_by_integers(quant: str, measured: float) -> None:
+    """8B on a Ryzen 9 7950X in b4384 (ik_llama.cpp discussion 164), whose units for bf16 no narrow weight reaches."""
+    assert prompt_rate("llama-3.1-8b", "ryzen-9-7950x", "llama.cpp", quant, 512) == pytest.approx(measured, rel=0.12)
+
+
+def test_16_bit_weights_run_on_a_cpu_by_what_it_has_for_them() -> None:
+    """fp16 is widened (F16C); bf16 has products of its own on Zen 4, at twice the rate."""
+    there = ("llama.cpp", 512)
+    fp16, bf16 = (prompt_rate("llama-3.1-8b", "ryzen-9-7950x", there[0], q, there[1]) for q in ("fp16", "bf16"))
+    assert bf16 == pytest.approx(2 * fp16, rel=0.1)

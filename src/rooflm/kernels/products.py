@@ -18,7 +18,7 @@ from rooflm.kernels.derating import card_file, derating, few_rows_time, held, sm
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
-from rooflm.kernels.rates import Rates, integer_dots
+from rooflm.kernels.rates import Rates, integer_dots, integers_alone
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
@@ -39,8 +39,10 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         peak = stacked([r.peak[op.rate] for op in ops], shape) * share
     m, n, k, *wide = columns([(*op.shape[:3], *op.widths) for op in ops], shape)
     if kernels.gemv and is_plain(kernels.dequant, 0):
-        dots = kernels.dots * (reached.compute / held(s.cluster.device)) * integer_dots(s, r)
-        peak = pick(wide[0] < 2, larger(peak, dots), peak)
+        by_ints = integers_alone(s)  # a factor of a card is then of other makers' matrix units
+        dots = kernels.dots * ((1.0 if by_ints else reached.compute) / held(s.cluster.device)) * integer_dots(s, r)
+        dots = dots / of_name(kernels.dots_times, s.quant.name, 1.0) if by_ints else larger(peak, dots)
+        peak = pick(wide[0] < 2, dots, smaller(peak, r.peak["vector"]) if by_ints and s.quant.half == "fp16" else peak)
         few = halves_alone(s, r) & (wide[0] < 2) & (m < kernels.dots_below)
         peak = pick(few, smaller(peak, 4.0 * kernels.dots * r.peak["vector"]), peak)  # a dp4a is of four values
     by = partial(gemm_time, m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Efficiency, Scenario
-from rooflm.units import REAL, Num, larger, pick
+from rooflm.units import REAL, Num, larger, pick, smaller
 
 
 class Rates(NamedTuple):
@@ -49,8 +50,17 @@ def matrix_peak(s: Scenario) -> Num:
 
 
 def integer_dots(s: Scenario, r: Rates) -> Num:
-    """FLOP/s of 8-bit integers where a card has no matrix units, so that narrow weights are multiplied by them."""
-    return s.cluster.device.peak.get("int8", 0.0) * (r.peak["half"] <= r.peak["vector"])
+    """FLOP/s of 8-bit integers where a card has no matrix units, so that narrow weights are multiplied by them; of its
+    vector units, four values an instruction, where the engine has nothing else there."""
+    ints = s.cluster.device.peak.get("int8", 0.0)
+    if integers_alone(s):
+        return smaller(ints, 4.0 * r.peak["vector"])
+    return ints * (r.peak["half"] <= r.peak["vector"])
+
+
+def integers_alone(s: Scenario) -> bool:
+    """Whether narrow weights are multiplied by vector units' integers whatever else a card has (a CPU)."""
+    return s.cluster.device.architecture in listed(s.engine.kernels.integers_on)
 
 
 @kept
