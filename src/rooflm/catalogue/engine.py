@@ -343,6 +343,8 @@ class Habits:
     early_stop: bool = flag(False, "recomputation leaves out the last product of a layer (PyTorch from 2.1, XLA)")
     bucket: Num = number(INF, "below ZeRO 3: gradients of a message at least", low=1)
     bucket_rank: Num = number(0.0, "the same a data-parallel rank")
+    unsynced: Num = number(0.0, "ZeRO 2 and 3: a gradient that stands whole on a rank while micro-batches add up, and is "
+                           "reduced once a step (FSDP's no_sync; 0: at each micro-batch)", "bytes")
     owners: bool = flag(False, "under ZeRO 1 each rank owns whole tensors: a collective an owner (InternEvo)")
 
 

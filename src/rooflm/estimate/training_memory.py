@@ -82,6 +82,7 @@ class Setup(Context):
     doubled: Num = 0.0  # 1 where they stand beside buckets of them, at the end of a step
     residual: Num = 2.0  # bytes between layers, and in them over a readied base
     copied: Num = 0.0  # bytes that the update makes anew
+    unsynced: Num = 0.0  # bytes of a gradient that waits whole for the last micro-batch
     lone: bool = False  # ZeRO 3 shards no weights beside the master copy, and tables stay gathered (FSDP's root)
 
     @cached_property
@@ -282,6 +283,9 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     # a pipeline does not gather again: a stage keeps weights whole, and gradients, beside the shards they end up in
     kept, alone = (m.zero >= 3) & (m.pp > 1), c.lone * t.master * (m.zero >= 3) * (not t.adapters)
     g, ge = pick(kept, grad + several * g, g), pick(kept, grad + some * ge, ge)
+    if not is_plain(c.unsynced, 0):
+        waits = (np.asarray(c.micro_batches) > 1) & (m.zero >= 2) & (m.pp == 1) & (np.asarray(c.unsynced) > 0)
+        g, ge = pick(waits & (several > 0), c.unsynced, g), pick(waits & (some > 0), c.unsynced, ge)
     extra = (c.room.grad_extra_bf16 if c.quant.half == "bf16" else 0.0) * (trained + experts * share)
     wide_ends = ends * (zero_bytes(m.zero, d, larger(half, c.residual))[0] - w)  # embedding and head: 16 bits or fp32
     weights = dense * w + wide_ends + experts * we + layers * c.adapted * 2.0
