@@ -195,6 +195,8 @@ class Kernels:
     torch_context: bool = flag(False, "training: context groups are PyTorch's: keys and values stand whole on a rank, "
                                "their gradients come around in fp32, outputs are merged by plain kernels")  # fmt: skip
     grouped: bool = flag(False, "one kernel holds the products of all experts, else each expert has its own")
+    weighed_inside: bool = flag(False, "training: rows of experts are weighed before their last product, so that what it "
+                                "returns is not kept")
     route_copies: Num = count(0, "training: bytes a value of a pair that indexing moves in place of sorts", 0)
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
     norm_kernel: bool = flag(False, "where kernels are plain, a norm is one kernel all the same (Triton's, apex')")

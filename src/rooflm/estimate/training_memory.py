@@ -176,7 +176,8 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
         return Inside(wide, again={"mlp": wide}, ops=first, gradients=c.tokens * dense * grad)
     pairs = c.tokens * ffn.top_k * m.expert_dp / m.ep * busiest(ffn, m, c.kernels.skew, c.training, c.tokens)
     inner = ffn.inner(c.model.hidden)  # and scores, and what the projection out of the latent reads
-    routed = rows * (ffn.experts * 8.0 + ffn.latent * narrow) + pairs * (inner * (narrow + b) + width * value)
+    around = inner * (narrow + b * (not c.kernels.weighed_inside))  # what they read and, to weigh it, what they return
+    routed = rows * (ffn.experts * 8.0 + ffn.latent * narrow) + pairs * (around + width * value)
     # torchtitan stores what both exchanges bring, of DeepEP's each token once a rank and once, unless they run again
     brought = (occupied(m.ep, ffn.top_k) + 1.0) / ffn.top_k if c.kernels.dedup else 2.0
     sent = pick(m.ep > 1, brought, 0.0) * pairs * inner * b * ("moe" not in m.recompute_modules)
