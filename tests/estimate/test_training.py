@@ -448,12 +448,12 @@ def test_experts_one_by_one_cost_their_launches() -> None:
 
 def test_zero_three_gathers_matrix_by_matrix() -> None:
     asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "h100", "gpus": 8, "batch": 8, "seq": 512}
-    asked |= {"engine": "deepspeed", "efficiency": "calibrated"}
-    each = load_engine("deepspeed").value("gather_host")
+    asked |= {"engine": "deepspeed-0.17", "efficiency": "calibrated"}
+    each = load_engine("deepspeed-0.17").value("gather_host")
     # 48 layers of 128 experts with three matrices, beside its plain kernels
     assert run(**asked, zero=3).parts["host"] == pytest.approx(48 * 128 * 3 * each, rel=0.06)
     sets = {"engine.gather_host": 0}
-    handed = load_engine("deepspeed").value("reduce_host")  # ZeRO 2 hands every gradient on, and gathers nothing
+    handed = load_engine("deepspeed-0.17").value("reduce_host")  # ZeRO 2 hands every gradient on, and gathers nothing
     issued = run(**asked, zero=2, sets=sets | {"engine.reduce_host": 0}).parts
     assert run(**asked, zero=2).parts["host"] == pytest.approx(issued["host"] + 48 * 128 * 3 * handed, rel=0.06)
     assert run(**asked, zero=2).step_time == run(**asked, zero=2, sets=sets).step_time

@@ -634,3 +634,31 @@ def test_keys_and_values_that_a_context_group_gathers_stand_whole() -> None:
     whole = buffers() - buffers(**{"engine.torch_context": False})
     assert whole == pytest.approx(2**20 * 8 * 2 * 128 * 6)
     assert buffers(**{"engine.ring": True}) < buffers()
+
+
+def test_gradients_that_wait_stand_whole() -> None:
+    """FSDP's no_sync: whole on each rank where micro-batches add up, reduced once a step; a single one is as ever."""
+
+    def run(batch: int, waits: int) -> Any:
+        shape: Any = {"gpus": 8, "batch": batch, "micro_batch": 1, "seq": 1024, "recompute": "full"}
+        said = {"engine.unsynced": waits, "engine.fragmentation": 1}
+        return rooflm.train("llama-3-8b", gpu="h100", engine="fsdp", sets=said, **shape)
+
+    waiting, reduced = run(32, 2), run(32, 0)
+    assert waiting.memory.parts["gradients"] == pytest.approx(2 * 8.03e9, rel=0.01)
+    assert 3 * reduced.memory.parts["gradients"] < waiting.memory.parts["gradients"]
+    assert 4 * waiting.comm_bytes["dp_reduce_scatter"] == pytest.approx(reduced.comm_bytes["dp_reduce_scatter"])
+    assert float(waiting.step_time) < float(reduced.step_time)
+    assert run(8, 2).memory.total == run(8, 0).memory.total
+
+
+def test_what_experts_return_is_kept_to_be_weighed() -> None:
+    """Megatron-Core weighs before their last product: 2 bytes a value of each pair less, of eight pairs a token."""
+
+    def run(*, inside: bool) -> float:
+        said = {"engine.weighed_inside": inside, "engine.fragmentation": 1}
+        shape: Any = {"gpus": 8, "ep": 8, "batch": 8, "micro_batch": 1, "seq": 4096, "recompute": "none"}
+        got = rooflm.train("qwen3-30b-a3b", gpu="h200", engine="megatron", sets=said, **shape)
+        return float(got.memory.parts["activations"])
+
+    assert run(inside=False) - run(inside=True) == pytest.approx(48 * 4096 * 8 * 2048 * 2)

@@ -197,6 +197,7 @@ class Kernels:
     torch_context: bool = flag(False, "training: context groups are PyTorch's: keys and values stand whole on a rank, "
                                "their gradients come around in fp32, outputs are merged by plain kernels")  # fmt: skip
     grouped: bool = flag(False, "one kernel holds the products of all experts, else each expert has its own")
+    weighed_inside: bool = flag(False, "training: experts' rows are weighed before the last product: outputs not kept")
     route_copies: Num = count(0, "training: bytes a value of a pair that indexing moves in place of sorts", 0)
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
     norm_kernel: bool = flag(False, "where kernels are plain, a norm is one kernel all the same (Triton's, apex')")
@@ -345,6 +346,7 @@ class Habits:
     early_stop: bool = flag(False, "recomputation leaves out the last product of a layer (PyTorch from 2.1, XLA)")
     bucket: Num = number(INF, "below ZeRO 3: gradients of a message at least", low=1)
     bucket_rank: Num = number(0.0, "the same a data-parallel rank")
+    unsynced: Num = number(0.0, "ZeRO 2, 3: a gradient that waits whole for the last micro-batch (no_sync)", "bytes")
     owners: bool = flag(False, "under ZeRO 1 each rank owns whole tensors: a collective an owner (InternEvo)")
 
 

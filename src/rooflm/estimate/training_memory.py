@@ -82,6 +82,7 @@ class Setup(Context):
     doubled: Num = 0.0  # 1 where they stand beside buckets of them, at the end of a step
     residual: Num = 2.0  # bytes between layers, and in them over a readied base
     copied: Num = 0.0  # bytes that the update makes anew
+    unsynced: Num = 0.0  # bytes of a gradient that waits whole for the last micro-batch
     lone: bool = False  # ZeRO 3 shards no weights beside the master copy, and tables stay gathered (FSDP's root)
 
     @cached_property
@@ -175,7 +176,8 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
         return Inside(wide, again={"mlp": wide}, ops=first, gradients=c.tokens * dense * grad)
     pairs = c.tokens * ffn.top_k * m.expert_dp / m.ep * busiest(ffn, m, c.kernels.skew, c.training, c.tokens)
     inner = ffn.inner(c.model.hidden)  # and scores, and what the projection out of the latent reads
-    routed = rows * (ffn.experts * 8.0 + ffn.latent * narrow) + pairs * (inner * (narrow + b) + width * value)
+    around = inner * (narrow + b * (not c.kernels.weighed_inside))  # what they read and, to weigh it, what they return
+    routed = rows * (ffn.experts * 8.0 + ffn.latent * narrow) + pairs * (around + width * value)
     # torchtitan stores what both exchanges bring, of DeepEP's each token once a rank and once, unless they run again
     brought = (occupied(m.ep, ffn.top_k) + 1.0) / ffn.top_k if c.kernels.dedup else 2.0
     sent = pick(m.ep > 1, brought, 0.0) * pairs * inner * b * ("moe" not in m.recompute_modules)
@@ -282,6 +284,9 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     # a pipeline does not gather again: a stage keeps weights whole, and gradients, beside the shards they end up in
     kept, alone = (m.zero >= 3) & (m.pp > 1), c.lone * t.master * (m.zero >= 3) * (not t.adapters)
     g, ge = pick(kept, grad + several * g, g), pick(kept, grad + some * ge, ge)
+    if not is_plain(c.unsynced, 0):
+        waits = (np.asarray(c.micro_batches) > 1) & (m.zero >= 2) & (m.pp == 1) & (np.asarray(c.unsynced) > 0)
+        g, ge = pick(waits & (several > 0), c.unsynced, g), pick(waits & (some > 0), c.unsynced, ge)
     extra = (c.room.grad_extra_bf16 if c.quant.half == "bf16" else 0.0) * (trained + experts * share)
     wide_ends = ends * (zero_bytes(m.zero, d, larger(half, c.residual))[0] - w)  # embedding and head: 16 bits or fp32
     weights = dense * w + wide_ends + experts * we + layers * c.adapted * 2.0

@@ -292,6 +292,7 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
         c.model, c.work, m, c.quant, c.kernels, t, micro_batches=count, grad_bytes=grad_bytes(s), adapted=adapted,
         inputs=inputs, room=e.room, weight=stored_bytes(s)[0], fleeting=fleeting, doubled=doubled,
         residual=pick(readied, e.kernels.narrow_residual, 2.0), copied=copied_bytes(s) + flat, lone=anew,
+        unsynced=e.habits.unsynced,
     )  # fmt: skip
 
 

@@ -202,11 +202,11 @@ def sync_time(s: Scenario, timed: Dict[Key, Sequence[Timed]], micro: Micro, m: N
     """Exposed data-parallel communication: gradients hide behind the backward pass that makes them, gathers behind the
     pass before; what compute cannot hide shows, and at least one layer's message at the end.
 
-    ZeRO 0 and 1 reduce once a step, behind the last micro-batch's backward; 2 and 3 at each micro-batch, and 3 gathers
-    parameters for both passes of each (once a step with a pipeline)."""
+    ZeRO 0 and 1 reduce once a step, behind the last micro-batch's backward; 2 and 3 at each micro-batch, unless whole
+    gradients wait (`unsynced`), and 3 gathers parameters for both passes of each (once a step with a pipeline)."""
     e, pp, zero = s.engine, s.mapping.pp, np.asarray(s.mapping.zero)
     each = pick(pp > 1, 1.0, m)
-    reductions = pick(zero >= 2, each, 1.0)
+    reductions = pick((zero >= 2) & (np.asarray(e.habits.unsynced) <= 0), each, 1.0)
     forward_gathers = pick(zero >= 3, each, pick(zero >= 1, 1.0, 0.0))
     backward_gathers = pick(zero >= 3, each, 0.0)
     reduce, gather, tied = (add_up(t.total for t in timed["step", x]) for x in ("reduce", "gather", "tied"))
