@@ -20,7 +20,8 @@ def compressed_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | 
         nodes += entry_ops(c, count, a)
     nodes += over_prompt(c, count, a, heads) + over_cache(c, count, a, heads)
     each = heads * a.value_dim / groups
-    nodes.append(batched("out_groups", part, count, c.tokens, groups, a.out_rank, each, c.quant.widths[part]))
+    widths, rate = c.quant.widths[part], c.quant.rates[part]
+    nodes.append(batched("out_groups", part, count, c.tokens, groups, a.out_rank, each, widths, rate))
     nodes.append(c.product("out", part, count, c.model.hidden, groups * a.out_rank))
     return nodes
 
