@@ -76,7 +76,9 @@ def mixer_nodes(c: Context, block: Block, layers: Num) -> list[Op | Comm]:
     """The first half of `layers` layers like the block's: norm, mixer and, but for a parallel block, its reduction."""
     if block.mixer is None:
         return []
-    nodes = mixed_streams(c, layers) + norm_ops(c, layers, 0.5 * block.norms if block.ffn is not None else block.norms, block.mixer)
+    nodes = mixed_streams(c, layers) + norm_ops(
+        c, layers, 0.5 * block.norms if block.ffn is not None else block.norms, block.mixer
+    )
     nodes += MIXER_OPS[type(block.mixer)](c, layers, block.mixer)
     if not (block.parallel and block.ffn is not None):
         nodes += tensor_reduce(c, "tp_all_reduce", layers)
@@ -88,7 +90,9 @@ def ffn_nodes(c: Context, block: Block) -> list[Op | Comm]:
     if block.ffn is None:
         return []
     n = block.count
-    nodes = mixed_streams(c, n) + norm_ops(c, n, 0.5 * block.norms if block.mixer is not None else block.norms, block.ffn)
+    nodes = mixed_streams(c, n) + norm_ops(
+        c, n, 0.5 * block.norms if block.mixer is not None else block.norms, block.ffn
+    )
     nodes += mlp_ops(c, n, block.ffn) if isinstance(block.ffn, MLP) else moe_nodes(c, n, block.ffn)
     return nodes + tensor_reduce(c, "tp_all_reduce", n)
 
@@ -141,7 +145,7 @@ def norm_ops(c: Context, count: Num, norms: Num, half: Mixer | FeedForward | Non
     b = c.quant.half_bytes
     if c.kernels.fused:
         written = b + (c.quant.widths["attention"][1] + c.quant.widths["mlp"][1]) / 2  # of a layer's two norms
-        moved = values * (pick(c.model.streams > 1, 0, 2 * b) + written - pick(c.model.streams > 1, b, 0))
+        moved = values * (2 * b * pick(c.model.streams > 1, 0.0, 1.0) + written)  # streams are added up elsewhere
         inside = 0.0 if c.training else inside_reduce(c, norms)
         rows = c.residual_tokens
         return [stream("norm", "norm", "norm", count * norms, moved, rows=rows, of="norm", overlapped=inside)]
