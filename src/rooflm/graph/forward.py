@@ -76,9 +76,8 @@ def mixer_nodes(c: Context, block: Block, layers: Num) -> list[Op | Comm]:
     """The first half of `layers` layers like the block's: norm, mixer and, but for a parallel block, its reduction."""
     if block.mixer is None:
         return []
-    nodes = mixed_streams(c, layers) + norm_ops(
-        c, layers, 0.5 * block.norms if block.ffn is not None else block.norms, block.mixer
-    )
+    nodes = mixed_streams(c, layers)
+    nodes += norm_ops(c, layers, 0.5 * block.norms if block.ffn is not None else block.norms, block.mixer)
     nodes += MIXER_OPS[type(block.mixer)](c, layers, block.mixer)
     if not (block.parallel and block.ffn is not None):
         nodes += tensor_reduce(c, "tp_all_reduce", layers)
@@ -90,9 +89,8 @@ def ffn_nodes(c: Context, block: Block) -> list[Op | Comm]:
     if block.ffn is None:
         return []
     n = block.count
-    nodes = mixed_streams(c, n) + norm_ops(
-        c, n, 0.5 * block.norms if block.mixer is not None else block.norms, block.ffn
-    )
+    nodes = mixed_streams(c, n)
+    nodes += norm_ops(c, n, 0.5 * block.norms if block.mixer is not None else block.norms, block.ffn)
     nodes += mlp_ops(c, n, block.ffn) if isinstance(block.ffn, MLP) else moe_nodes(c, n, block.ffn)
     return nodes + tensor_reduce(c, "tp_all_reduce", n)
 

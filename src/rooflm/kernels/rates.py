@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import NamedTuple
 
 from rooflm.catalogue.hardware import Device
@@ -40,12 +41,12 @@ def best_rates(s: Scenario) -> Rates:
 
 
 def matrix_peak(s: Scenario) -> Num:
-    """FLOP/s of a device, whatever the efficiency, at the best rate of the faster of the types that its products take:
+    """FLOP/s of a device, whatever the efficiency, at the best rate of the fastest of the types that its products take:
     the scheme's, or what attention runs in (B300 multiplies 8-bit integers more slowly than 16-bit floats); or 8-bit
     integers, where products of narrow weights run by them (`dots`)."""
     r, best, peak = rates(s), best_rates(s).peak, s.cluster.device.peak
     ints = pick((s.quant.weight_bits < 16) & (s.engine.kernels.dots > 0), integer_dots(s, r), 0.0)
-    return larger(larger(*(peak[r.dtype[k]] * (best[k] / r.peak[k]) for k in ("quant", "half", "rest"))), ints)
+    return reduce(larger, (peak[r.dtype[k]] * (best[k] / r.peak[k]) for k in ("quant", "half", "rest")), ints)
 
 
 def integer_dots(s: Scenario, r: Rates) -> Num:
