@@ -125,6 +125,7 @@ def mixed_streams(c: Context, count: Num) -> list[Op | Comm]:
     n, h, b, tokens = c.model.streams, c.model.hidden, c.quant.half_bytes, c.residual_tokens
     if c.training or is_plain(n, 1):
         return []
+    count = count * pick(n > 1, 1, 0)
     return [
         gemm("mix", "norm", count, tokens, n * (n + 2), n * h, (4.0, b, 4.0)),
         stream("mix_in", "norm", "index", count, tokens * (n + 1) * h * b),
@@ -167,9 +168,9 @@ def inside_reduce(c: Context, norms: Num) -> Num:
     Sources: TensorRT-LLM, AllReduceFusionOp.RESIDUAL_RMS_NORM; FlashInfer's trtllm_allreduce_fusion in vLLM
     (pass_config.fuse_allreduce_rms, up to 1 MB over eight Blackwell GPUs) and SGLang (`asked.assumed.with_norms`)."""
     most = c.kernels.reduce_norm
-    if is_plain(most, 0.0) or not is_plain(c.model.streams, 1) or is_plain(c.mapping.tp, 1) or c.sequence_parallel:
+    if is_plain(most, 0.0) or is_plain(c.mapping.tp, 1) or c.sequence_parallel:
         return 0.0
-    small = (c.hidden_bytes <= most) & (c.mapping.tp > 1)
+    small = (c.hidden_bytes <= most) & (c.mapping.tp > 1) & (c.model.streams <= 1)
     return pick(small, 1.0 / larger(norms, 1.0), 0.0)
 
 
