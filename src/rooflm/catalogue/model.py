@@ -185,6 +185,7 @@ class Model:
     vocab: Num = field(metadata=size("tokens of the vocabulary"))
     blocks: tuple[Block, ...] = field(metadata=part(Block, many=True))
     positions: Num = count(0, "learned position embeddings", low=0)
+    streams: Num = count(1, "streams of its residual, which hyper-connections mix around each half of a layer")
     max_context: Num = count(INF, "tokens that it was made for")
     head: bool = flag(True, "an output head; without one it embeds texts: a pass over the prompts and no tokens")
     tied: bool = flag(False, "the head shares the embedding")

@@ -18,7 +18,8 @@ class Quant:
     """Widths in bits, and how weights are scaled.
 
     scale_bits: share of a weight's scale in bits a value (16/128 for group-wise int4). wide: parts of a layer that stay
-    at 16 bits (PARTS; gpt-oss narrows its experts alone), or at rest_bits. Norms and router stay at 16 bits, and so do
+    at 16 bits (PARTS; gpt-oss narrows its experts alone), or at rest_bits, whose products take activations of
+    rest_act_bits (0: 16) with scales of blocks. Norms and router stay at 16 bits, and so do
     embedding and head unless table_bits says otherwise."""
 
     name: str
@@ -32,6 +33,7 @@ class Quant:
     rowwise: bool = flag(False, "a scale for every row of weights and activations")
     table_bits: Num = 0.0
     rest_bits: Num = 0.0
+    rest_act_bits: Num = 0.0
     half: str = word("", "the 16-bit type where it says which (none: the device's first)", ("", "bf16", "fp16"))
     gguf: bool = flag(False, "a type of GGUF files")
     needs: str = word("", "type that tells whether a device's units multiply in it, in training (none: its width's)")
@@ -76,12 +78,14 @@ class Quant:
         """Bytes a value of weights, activations and outputs of the products of each part of a layer (PARTS)."""
         half = self.half_bytes
         narrow, wide = (self.weight_bytes, smaller(self.act_bytes, half), half), self.rest_bits / 8 or half
-        return {part: (wide, half, half) if part in self.wide else narrow for part in PARTS}
+        rest = (wide, self.rest_act_bits / 8 or half, half)
+        return {part: rest if part in self.wide else narrow for part in PARTS}
 
     @cached_property
     def rates(self) -> dict[str, str]:
         """Which compute rate they run at."""
-        return {part: "half" if part in self.wide else "quant" for part in PARTS}
+        rest = "rest" if self.rest_act_bits else "half"
+        return {part: rest if part in self.wide else "quant" for part in PARTS}
 
 
 _ANY: dict[int, tuple[str, ...]] = {4: ("fp4", "int4"), 8: ("fp8", "int8"), 16: ("bf16", "fp16"), 32: ("tf32", "fp32")}

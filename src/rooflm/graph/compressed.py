@@ -20,7 +20,8 @@ def compressed_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | 
         nodes += entry_ops(c, count, a)
     nodes += over_prompt(c, count, a, heads) + over_cache(c, count, a, heads)
     each = heads * a.value_dim / groups
-    nodes.append(batched("out_groups", part, count, c.tokens, groups, a.out_rank, each, c.quant.widths[part]))
+    widths, rate = c.quant.widths[part], c.quant.rates[part]
+    nodes.append(batched("out_groups", part, count, c.tokens, groups, a.out_rank, each, widths, rate))
     nodes.append(c.product("out", part, count, c.model.hidden, groups * a.out_rank))
     return nodes
 
@@ -38,6 +39,8 @@ def entry_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | Comm]
     if picks:
         width = a.index_heads * a.index_dim
         nodes.append(c.product("index_q", part, count, width, a.q_rank))
+        moved = tokens * (width * (b + 1.0) + 8.0 * a.index_topk)
+        nodes.append(stream("index_chain", part, "index", count, moved, 2))
         nodes += scored_ops(c, count, width, a.index_dim + 4.0, 4.0, (1.0, 1.0, 4.0), a.ratio)
     return nodes
 

@@ -76,7 +76,8 @@ def mixer_nodes(c: Context, block: Block, layers: Num) -> list[Op | Comm]:
     """The first half of `layers` layers like the block's: norm, mixer and, but for a parallel block, its reduction."""
     if block.mixer is None:
         return []
-    nodes = norm_ops(c, layers, 0.5 * block.norms if block.ffn is not None else block.norms, block.mixer)
+    nodes = mixed_streams(c, layers)
+    nodes += norm_ops(c, layers, 0.5 * block.norms if block.ffn is not None else block.norms, block.mixer)
     nodes += MIXER_OPS[type(block.mixer)](c, layers, block.mixer)
     if not (block.parallel and block.ffn is not None):
         nodes += tensor_reduce(c, "tp_all_reduce", layers)
@@ -88,7 +89,8 @@ def ffn_nodes(c: Context, block: Block) -> list[Op | Comm]:
     if block.ffn is None:
         return []
     n = block.count
-    nodes = norm_ops(c, n, 0.5 * block.norms if block.mixer is not None else block.norms, block.ffn)
+    nodes = mixed_streams(c, n)
+    nodes += norm_ops(c, n, 0.5 * block.norms if block.mixer is not None else block.norms, block.ffn)
     nodes += mlp_ops(c, n, block.ffn) if isinstance(block.ffn, MLP) else moe_nodes(c, n, block.ffn)
     return nodes + tensor_reduce(c, "tp_all_reduce", n)
 
@@ -112,6 +114,25 @@ def unpacked(nodes: list[Op | Comm], c: Context) -> list[Op | Comm]:
     return out
 
 
+def mixed_streams(c: Context, count: Num) -> list[Op | Comm]:
+    """Hyper-connections around half a layer, of n streams of the residual: n (n + 2) coefficients a token by a product
+    with all of them, its weights in 32 bits; n x n of these made doubly stochastic and the streams summed to the half's
+    input, in one kernel; the half's output and all streams to new streams in another. Every rank of a tensor group does
+    it whole; the norm that follows adds nothing. Serving alone.
+
+    Sources: arXiv 2512.24880; transformers, modeling_deepseek_v4.py (DeepseekV4HyperConnection); DeepGEMM's
+    tf32_hc_prenorm_gemm and TileKernels' pre_big_fuse and post, as vLLM and SGLang run them."""
+    n, h, b, tokens = c.model.streams, c.model.hidden, c.quant.half_bytes, c.residual_tokens
+    if c.training or is_plain(n, 1):
+        return []
+    count = count * pick(n > 1, 1, 0)
+    return [
+        gemm("mix", "norm", count, tokens, n * (n + 2), n * h, (4.0, b, 4.0)),
+        stream("mix_in", "norm", "index", count, tokens * (n + 1) * h * b),
+        stream("mix_out", "norm", "index", count, tokens * (2 * n + 1) * h * b),
+    ]
+
+
 def norm_ops(c: Context, count: Num, norms: Num, half: Mixer | FeedForward | None = None) -> list[Op | Comm]:
     """A norm and the residual add before it.
 
@@ -123,7 +144,7 @@ def norm_ops(c: Context, count: Num, norms: Num, half: Mixer | FeedForward | Non
     b = c.quant.half_bytes
     if c.kernels.fused:
         written = b + (c.quant.widths["attention"][1] + c.quant.widths["mlp"][1]) / 2  # of a layer's two norms
-        moved = values * (2 * b + written)
+        moved = values * (2 * b * pick(c.model.streams > 1, 0.0, 1.0) + written)  # streams are added up elsewhere
         inside = 0.0 if c.training else inside_reduce(c, norms)
         rows = c.residual_tokens
         return [stream("norm", "norm", "norm", count * norms, moved, rows=rows, of="norm", overlapped=inside)]
@@ -149,7 +170,7 @@ def inside_reduce(c: Context, norms: Num) -> Num:
     most = c.kernels.reduce_norm
     if is_plain(most, 0.0) or is_plain(c.mapping.tp, 1) or c.sequence_parallel:
         return 0.0
-    small = (c.hidden_bytes <= most) & (c.mapping.tp > 1)
+    small = (c.hidden_bytes <= most) & (c.mapping.tp > 1) & (c.model.streams <= 1)
     return pick(small, 1.0 / larger(norms, 1.0), 0.0)
 
 

@@ -284,9 +284,12 @@ def over_latents(c: Context, count: Num, sequences: Num, keys: Num, heads: Num, 
     return Op("attention", "attention", "mla_decode", count, flops, traffic, shape, widths)
 
 
-def batched(name: str, part: str, count: Num, m: Num, batch: Num, n: Num, k: Num, widths: tuple[Num, Num, Num]) -> Op:
+def batched(
+    name: str, part: str, count: Num, m: Num, batch: Num, n: Num, k: Num, widths: tuple[Num, Num, Num],
+    rate: str = "half",
+) -> Op:  # fmt: skip
     """`batch` products of [m, k] by [k, n] in one kernel, timed as one product with n·batch columns."""
-    op = gemm(name, part, count, m, n * batch, k, widths)
+    op = gemm(name, part, count, m, n * batch, k, widths, rate)
     return op._replace(bytes=op.bytes + m * k * (batch - 1) * widths[1])
 
 

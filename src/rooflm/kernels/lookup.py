@@ -25,8 +25,9 @@ class Where(NamedTuple):
     generation: str  # whose sets stand in for a card without any
     kernels: str  # whose, a key of the calibration tables
     quant: str  # data type of quantised products as the tables know it
-    half: str  # of the rest
+    half: str  # of the others
     engines: tuple[str, ...] = ()  # those whose factors of cards hold
+    rest: str = ""  # of products that a scheme leaves wider than its narrowest (none: as half)
 
 
 def weight_dtype(q: Quant, computed: str) -> str:
@@ -55,7 +56,9 @@ def setting(device: Device, engine: Engine, scheme: Quant, efficiency: Efficienc
     """What picks the constants of kernels, and the rates that the device reaches of its datasheet."""
     r = rates_of(device, scheme, efficiency)
     quant, engines = weight_dtype(scheme, r.dtype["quant"]), (engine.runs, engine.kernels.sums)
-    w = Where(device.kernels_from, device.kernel_generation, engine.kernels.whose, quant, r.dtype["half"], engines)
+    rest = weight_dtype(Quant("", 8, 8, block=True), r.dtype["rest"]) if scheme.rest_act_bits else ""
+    half, whose = r.dtype["half"], engine.kernels.whose
+    w = Where(device.kernels_from, device.kernel_generation, whose, quant, half, engines, rest)
     reached = derating(device, *w.engines)
     dram = smaller(r.dram * reached.bandwidth, reached.sm_stream * device.sms * device.clock)
     compute = reached.compute / held(device)

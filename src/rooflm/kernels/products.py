@@ -27,7 +27,8 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     """All products together, those of several data types with constants and peaks of their own each."""
     kernels, reached = s.engine.kernels, derating(s.cluster.device, *w.engines)
     vector = kernels.gemv and w.quant in ("int4_wo", "int8_wo")
-    dtypes = {op.rate: w.quant if op.rate == "quant" and not vector else w.half for op in ops}
+    narrow = {"quant": w.half if vector else w.quant, "rest": w.rest}
+    dtypes = {op.rate: narrow.get(op.rate) or w.half for op in ops}
     chosen = {rate: _gemm_constants(dtype, w, s) for rate, dtype in dtypes.items()}
     tiles = {rate: _elsewhere(dtype, w, s, r, reached) for rate, dtype in dtypes.items()}
     c, (share, units, least) = chosen[ops[0].rate], tiles[ops[0].rate]
@@ -57,7 +58,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         time = pick((wide[0] < 2) & among(n, k, kernels.tuned), best, time)
     cast = kernels.quantise * (not scaled_inside(w, s))
     if not is_plain(cast, 0.0):
-        alone = stacked([f"{op.name}/{w.quant}" not in listed(kernels.ready_operands) for op in ops], shape) > 0
+        alone = stacked([f"{op.name}/{dtypes[op.rate]}" not in listed(kernels.ready_operands) for op in ops], shape) > 0
         time = time + pick(alone & (wide[1] < 2) & (c.q_pass == 0) & (cast > 0), cast + 3.0 * m * k / r.dram, 0.0)
     time = time + by_groups(m * k * (wide[1] < 2), w, s)
     if kernels.gemv:

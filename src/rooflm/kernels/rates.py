@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import NamedTuple
 
 from rooflm.catalogue.abilities import listed
@@ -41,12 +42,12 @@ def best_rates(s: Scenario) -> Rates:
 
 
 def matrix_peak(s: Scenario) -> Num:
-    """FLOP/s of a device, whatever the efficiency, at the best rate of the faster of the types that its products take:
+    """FLOP/s of a device, whatever the efficiency, at the best rate of the fastest of the types that its products take:
     the scheme's, or what attention runs in (B300 multiplies 8-bit integers more slowly than 16-bit floats); or 8-bit
     integers, where products of narrow weights run by them (`dots`)."""
     r, best, peak = rates(s), best_rates(s).peak, s.cluster.device.peak
     ints = pick((s.quant.weight_bits < 16) & (s.engine.kernels.dots > 0), integer_dots(s, r), 0.0)
-    return larger(larger(*(peak[r.dtype[k]] * (best[k] / r.peak[k]) for k in ("quant", "half"))), ints)
+    return reduce(larger, (peak[r.dtype[k]] * (best[k] / r.peak[k]) for k in ("quant", "half", "rest")), ints)
 
 
 def integer_dots(s: Scenario, r: Rates) -> Num:
@@ -67,13 +68,15 @@ def integers_alone(s: Scenario) -> bool:
 def rates_of(d: Device, q: Quant, e: Efficiency) -> Rates:
     """The device's rates for the data types of a scheme, derated in flat mode.
 
-    "quant" is the type of the wider operand of quantised products, "half" that of the rest, "vector" fp32 units."""
+    "quant" is the type of the wider operand of quantised products, "half" that of the others, "rest" that of what a
+    scheme leaves wider than its narrowest, "vector" fp32 units."""
     wide = q.weight_bits if isinstance(q.weight_bits, REAL) else 16
     act = q.act_bits if isinstance(q.act_bits, REAL) else 16
     half, _ = compute_dtype(32 if wide >= 32 else 16, q.kind, d.peak)
     quant, _ = compute_dtype(max(wide, act), q.kind, d.peak)
+    rest = compute_dtype(q.rest_act_bits, q.kind, d.peak)[0] if q.rest_act_bits else half
     vector = "fp32" if "fp32" in d.peak else half
-    names = {"quant": quant, "half": half, "vector": vector}
+    names = {"quant": quant, "half": half, "rest": rest, "vector": vector}
     compute, memory = (e.compute, e.memory) if e.mode == "flat" else (1.0, 1.0)
     peak = {k: d.peak[v] * compute for k, v in names.items()}
     dram, l2, l1 = (level.bandwidth * memory for level in (d.dram, d.l2, d.l1))

@@ -48,6 +48,8 @@ def as_run(q: Quant, peaks: dict[str, Num], own_files: bool = False) -> Quant:
     """
     if own_files and q.in_files:
         return replace(PRESETS[q.in_files], kv_bits=q.kv_bits)
+    if q.rest_act_bits and "fp8" not in peaks:
+        q = replace(q, rest_act_bits=0.0)
     plain = isinstance(q.weight_bits, int | float) and isinstance(q.act_bits, int | float)
     if plain and q.kind == "float" and q.weight_bits <= 4:
         if "fp4" not in peaks:

@@ -375,8 +375,8 @@ def scheme(config: Fields, beside: Fields, label: str, layers: int, experts: boo
         q, name = beside, _modelopt(beside)
     if name.startswith("fp8") and (config.get("expert_dtype") or q.get("expert_dtype")) == "fp4":
         name = "mxfp4a8-fp8"
-        warnings.warn(f"{label}: expert_dtype is 'fp4': experts in mxfp4, all other matrices stored at 8 bits and "
-                      "multiplied at 16", RooflmWarning, stacklevel=3)  # fmt: skip
+        warnings.warn(f"{label}: expert_dtype is 'fp4': experts in mxfp4, all other matrices in blocks of fp8",
+                      RooflmWarning, stacklevel=3)  # fmt: skip
     if not name:
         shown = method or "no quant_method"
         detail = f" with quant_algo {algorithm!r}" if algorithm else ""

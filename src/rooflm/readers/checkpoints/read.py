@@ -168,6 +168,7 @@ def from_fields(
     extra += codebook_values(config, layers.matrices(blocks))
     model = Model(
         name=name, hidden=c.number("hidden"), vocab=c.number("vocab"), blocks=blocks, positions=_positions(c),
+        streams=c.number("hc_mult", 4) if "hyper_connections" in family.extra else 1,
         max_context=_context(c), head=not pooled and _predicts(config, blocks),
         tied=c.flag("tie_word_embeddings" + "?" * family.tied),
         norm=family.norm, family=str(config.get("model_type") or ""), head_bias=c.flag(family.head_bias),
