@@ -48,7 +48,7 @@ from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.estimate.memory import adapter_params
 from rooflm.graph.adapted import SEVERAL
 from rooflm.readers.checkpoints.load import load_model
-from rooflm.readers.engine_releases import out_of_range
+from rooflm.readers.engine_releases import out_of_range, split_release
 from rooflm.readers.engines import load_engine, stands_on
 from rooflm.readers.prices import GIVEN
 from rooflm.readers.released import scheme_in_name
@@ -375,7 +375,8 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
         listed = is_array(away.layers) or is_array(away.experts)
         assumed.append(f"engine {engine}" + " for all points: it runs layers on the host" * listed)
     runner = find_engine(engine, machine)
-    others = other_releases(runner.name) if given["engine"] is not None else ()
+    named = isinstance(engine, str) and split_release(engine)[1]
+    others = other_releases(runner.name) if given["engine"] is not None and not named else ()
     assumed += [f"{runner.name} {runner.version} (other releases: {', '.join(others)})"] * bool(others)
     assumed += release_told(engine, runner)
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)

@@ -108,12 +108,13 @@ def _megatron(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[str
 
 
 def _nodes(v: Mapping[str, Any]) -> list[str]:
-    """torchrun's words for nodes and GPUs of each, as many on all of them, where they are known."""
+    """torchrun's words for the fewest nodes that hold the GPUs, and those of each where they are known: as many on all
+    of them, else as many as it finds on a node (`gpu`)."""
     gpus, node = v.get("gpus"), v.get("node")
     if not gpus or not node:
         return []
-    each = divisors(int(gpus), int(node))[-1]
-    return [f"--nnodes {int(gpus) // each} --nproc-per-node {each}"]
+    nodes = -(-int(gpus) // int(node))
+    return [f"--nnodes {nodes} --nproc-per-node {'gpu' if gpus % nodes else int(gpus) // nodes}"]
 
 
 def _megatron_stages(model: Model, engine: Engine, n: Mapping[str, int]) -> list[str]:
