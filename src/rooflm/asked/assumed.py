@@ -341,8 +341,8 @@ def kernel_unmeasured(s: Scenario) -> list[str]:
 
 def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = False, host: bool = False) -> str:
     """The engine to assume where none is named: the one in the card's own file, else the first that runs the scheme and
-    is built for the card, of those that come first on such cards, the default one and the others. files: it must read files of its own format, as
-    Ollama's library holds; host: it must run layers on the host's CPU.
+    is built for the card: of those that come first on such cards (`first_on`), the default one, the others. files: it
+    must read files of its own format, as Ollama's library holds; host: it must run layers on the host's CPU.
 
     >>> from rooflm.readers.devices import load_device
     >>> from rooflm.readers.schemes import PRESETS
