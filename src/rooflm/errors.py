@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -49,13 +50,17 @@ ALIKE = str.maketrans("oil", "011")
 
 
 def near_matches(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
-    """The known names most like `name`, best first; sharing a whole piece between hyphens counts before looks.
+    """The known names most like `name`, best first; sharing a whole piece between hyphens counts before looks, and
+    numbers alone make none alike.
 
     >>> near_matches("h100-sxm5", ["h100-sxm-80gb", "a100-sxm-80gb", "l4"], limit=1), near_matches("h1oo", ["h100"])
     (['h100-sxm-80gb'], ['h100'])
+    >>> near_matches("iphone-16", ["mi50-16gb", "p100-pcie-16gb"])
+    []
     """
     low = name.lower().strip()
-    pieces = [p for p in low.replace("_", "-").replace("/", "-").split("-") if p]
+    pieces = _pieces(low)
+    words = [p for p in pieces if not p[0].isdigit()]
 
     def score(candidate: str) -> float:
         ratio = difflib.SequenceMatcher(None, low.translate(ALIKE), candidate.translate(ALIKE)).ratio()
@@ -63,5 +68,17 @@ def near_matches(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
         joined = len(low) > 2 and "".join(pieces) in candidate.replace("-", "")
         return ratio + 0.5 * max(shared / max(len(low), 1), joined)
 
+    def alike(candidate: str) -> bool:
+        return not words or any(
+            p in candidate or difflib.get_close_matches(p.translate(ALIKE), _pieces(candidate.translate(ALIKE)), 1)
+            for p in words
+        )
+
     ranked = sorted(known, key=lambda n: (-score(n), n))
-    return [n for n in ranked[:limit] if score(n) >= (0.6 if len(low) > 3 or n[:1] == low[:1] else 0.7)]
+    near = [n for n in ranked[:limit] if score(n) >= (0.6 if len(low) > 3 or n[:1] == low[:1] else 0.7)]
+    return [n for n in near if alike(n)]
+
+
+def _pieces(name: str) -> list[str]:
+    """The parts of a name between hyphens, underscores, slashes and spaces."""
+    return [p for p in re.split(r"[-_/\s]+", name) if p]

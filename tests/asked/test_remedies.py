@@ -19,6 +19,8 @@ from rooflm.cli.app import main
         ("llama-3.1-70b", {"gpu": "h100", "tp": 4, "batch": 512, "prompt": 8192}, {"batch", "gpus"}),
         ("deepseek-v3", {"gpu": "h200", "gpus": 4}, {"gpus"}),
         ("qwen3-235b-a22b", {"gpu": "l40s", "gpus": 8, "batch": 512, "prompt": 4096, "engine": "sglang"}, {"gpus"}),
+        ("gpt-oss-120b", {"gpu": "rtx-4090"}, {"engine", "gpus"}),  # experts of a desktop's model on its CPU
+        ("qwen3-30b-a3b", {"gpu": "rtx-4060", "prompt": 8192}, {"engine"}),
         ("kimi-k2", {"gpu": "l40s", "gpus": 2, "batch": 64, "prompt": 4096, "engine": "sglang-0.4"}, {"gpus"}),
     ],
 )

@@ -34,7 +34,7 @@ SERVED = [
     ("mixtral-8x7b", {"sets": {"model.blocks.0.ffn.top_k": 9}}, "top_k exceeds the experts", "only 8 experts"),
     ("llama-7b", {"sets": {"model.depth_prune": 0.9}, "pp": 4}, "pp exceeds the layers", "use at most 3"),
     ("llama-7b", {"engine": "llama.cpp", "quant": "nvfp4"}, "the engine does not run the scheme", "try q4_0"),
-    ("llama-7b", {"engine": "vllm", "quant": "q4_k_m"}, "the engine does not run the scheme", "try awq"),
+    ("llama-7b", {"engine": "vllm", "quant": "q4_k_m"}, "the engine does not run the scheme", "try int4 or awq"),
     ("llama-7b", {"engine": "ollama", "tp": 2}, "the engine has no tensor groups", "leave it out"),
     ("llama-7b", {"engine": "tgi", "pp": 2}, "the engine has no pipeline stages", "leave it out"),
     ("llama-7b", {"engine": "tgi", "cp": 2}, "the engine has no context groups", "leave it out"),

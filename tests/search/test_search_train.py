@@ -202,6 +202,7 @@ def command(model: str, engine: str, chosen: dict[str, Any], **fixed: Any) -> st
         ("gb200-nvl72", 1024, "--nnodes 256 --nproc-per-node 4"),  # a host starts a tray, not the rack
         ("h100-pcie-box", 16, "--nnodes 2 --nproc-per-node 8"),  # nor the pair behind a bridge
         ("dgx-h100", 12, "--nnodes 2 --nproc-per-node 6"),  # as many ranks on every node as there are GPUs in all
+        ("dgx-h100", 13, "--nnodes 2 --nproc-per-node gpu"),  # nor thirteen nodes of one: 8 and 5
         ("dgx-spark-pair", 2, "--nnodes 2 --nproc-per-node 1"),
     ],
 )

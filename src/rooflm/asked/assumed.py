@@ -139,8 +139,12 @@ def built_for(engine: Engine, device: Device) -> bool:
     >>> [built_for(load_engine("atom"), load_device(card)) for card in ("mi300x", "h100")]
     [True, False]
     """
-    kinds = {device.vendor, device.product_family, device.architecture}
-    return not kinds & set(listed(engine.abilities.elsewhere))
+    return not _is_of(device, engine.abilities.elsewhere)
+
+
+def _is_of(device: Device, kinds: str) -> bool:
+    """Whether words with commas name a device's maker, family or architecture."""
+    return not {device.vendor, device.product_family, device.architecture}.isdisjoint(listed(kinds))
 
 
 def of_card(text: str, device: Device, usual: Num, family: str = "") -> Num:
@@ -336,15 +340,17 @@ def kernel_unmeasured(s: Scenario) -> list[str]:
 
 
 def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = False, host: bool = False) -> str:
-    """The engine to assume where none is named: the one in the card's own file, else the default one if it runs the
-    scheme and is built for the card, else the first that does and is. files: it must read files of its own format, as
-    Ollama's library holds; host: it must run layers on the host's CPU.
+    """The engine to assume where none is named: the one in the card's own file, else the first that runs the scheme and
+    is built for the card: of those that come first on such cards (`first_on`), the default one, the others. files: it
+    must read files of its own format, as Ollama's library holds; host: it must run layers on the host's CPU.
 
     >>> from rooflm.readers.devices import load_device
     >>> from rooflm.readers.schemes import PRESETS
     >>> h100 = load_device("h100")
     >>> assumed_engine(None, PRESETS["fp8"], h100), assumed_engine(None, PRESETS["q4_k_m"], h100)
     ('vllm', 'llama.cpp')
+    >>> [assumed_engine(None, PRESETS["fp16"], load_device(card)) for card in ("raspberry-pi-5-8gb", "rx-580", "mi50")]
+    ['llama.cpp', 'llama.cpp', 'llama.cpp']
     """
 
     def able(name: str) -> bool:
@@ -352,9 +358,9 @@ def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = 
         can = (engine.kernels.own_files or not files) and (engine.abilities.host_layers or not host)
         return can and engine.abilities.runs(quant) and built_for(engine, device)
 
-    usual = own or usual_engine("inference")
-    others = () if own or able(usual) else engines_instead("inference")
-    return next((name for name in others if able(name)), usual)
+    usual, instead = usual_engine("inference"), engines_instead("inference")
+    first = (name for name in instead if _is_of(device, load_engine(name).abilities.first_on))
+    return own or next((name for name in (*first, usual, *instead) if able(name)), usual)
 
 
 ALIKE = 0.25

@@ -48,7 +48,7 @@ from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.estimate.memory import adapter_params
 from rooflm.graph.adapted import SEVERAL
 from rooflm.readers.checkpoints.load import load_model
-from rooflm.readers.engine_releases import out_of_range
+from rooflm.readers.engine_releases import out_of_range, split_release
 from rooflm.readers.engines import load_engine, stands_on
 from rooflm.readers.prices import GIVEN
 from rooflm.readers.released import scheme_in_name
@@ -115,7 +115,7 @@ def split_degrees(
     model: Model, cluster: Cluster, given: Dict[str, Any], assumed: list[str], able: Abilities
 ) -> dict[str, Any]:
     """tp, pp, dp, cp, ep from what was given: whatever of --gpus is not spoken for goes to tp within a node, then pp,
-    or as the engine splits by itself (all to pp; to dp what it cannot split by pp).
+    or as the engine splits by itself (all to pp; to dp what it cannot split by pp, or with more expert ranks than tp).
 
     With tp or pp given, the rest of --gpus is data parallel. Degrees that do not multiply up break a rule of `rules`.
     """
@@ -130,7 +130,8 @@ def split_degrees(
     if "tp" not in degrees and "pp" not in degrees:
         split = able.tensor_groups and not able.layers_first
         tp = tensor_degree(model, rest, node_size(cluster)) if split else 1
-        left = "pp" if able.stage_groups or "dp" in degrees else "dp"
+        staged = able.stage_groups and not np.any(np.asarray(degrees.get("ep", 1)) > tp)
+        left = "pp" if staged or "dp" in degrees else "dp"
         degrees |= {"tp": tp, left: rest // tp if isinstance(rest, int) else rest / tp}
         if not is_array(rest):
             assumed.append(f"tp {degrees['tp']}, {left} {plain_number(degrees[left])}")
@@ -375,7 +376,8 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
         listed = is_array(away.layers) or is_array(away.experts)
         assumed.append(f"engine {engine}" + " for all points: it runs layers on the host" * listed)
     runner = find_engine(engine, machine)
-    others = other_releases(runner.name) if given["engine"] is not None else ()
+    named = isinstance(engine, str) and split_release(engine)[1]
+    others = other_releases(runner.name) if given["engine"] is not None and not named else ()
     assumed += [f"{runner.name} {runner.version} (other releases: {', '.join(others)})"] * bool(others)
     assumed += release_told(engine, runner)
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)

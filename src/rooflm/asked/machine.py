@@ -112,6 +112,19 @@ def machine_size(cluster: Cluster) -> int:
     return int(np.min(np.asarray(cluster.machine))) or node_size(cluster)
 
 
+def rented_together(cluster: Cluster) -> int:
+    """Devices that a search looks at unless told how many: a node's, or one machine's where no node joins several.
+
+    >>> [rented_together(find_cluster(card, None)[0]) for card in ("h100", "gb200", "m3-max")]
+    [8, 72, 1]
+    """
+    return machine_size(cluster) if node_size(cluster) >= FABRIC else node_size(cluster)
+
+
+FABRIC = 2**20
+"""Devices of a tier that says no limit of its own: a network between machines."""
+
+
 def called_of(gpus: Iterable[Any]) -> str:
     """What an answer calls one of these devices, by name or as they are: "GPU" unless all are of another kind.
 

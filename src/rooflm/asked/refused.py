@@ -185,7 +185,8 @@ SENTENCES = {
     "the degrees make another number of GPUs": Sentence(
         "gpus is {m.gpus}, but tp x pp x dp x cp is {m.devices}: leave one of them out"),
     "pp exceeds the layers": Sentence(
-        "pp is {m.pp}, but {s.model.name} has only {s.model.layers} layers: use at most {s.model.layers}"),
+        "pp is {m.pp}, but {s.model.name} has only {s.model.layers} layers: use at most {s.model.layers}, and dp for "
+        "further GPUs"),
     "ep needs a mixture of experts": Sentence("ep is {m.ep}, but {s.model.name} has no experts: leave ep at 1"),
     "ep does not divide the experts": Sentence(
         "ep is {m.ep}, but it must divide the {all} experts of {s.model.name}: try {near}",

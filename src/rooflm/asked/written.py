@@ -83,7 +83,8 @@ def numbers(text: str | None, field: str) -> Any:
     for piece in text.split(","):
         piece = piece.strip()
         if not piece:
-            raise RooflmError(f"{field} is {text!r}, but a number is missing between its commas")
+            why = "a number is missing between its commas" if "," in text else "it must be a number or a list"
+            raise RooflmError(f"{field} is {text!r}, but {why}")
         values += expand_range(piece, field) if ".." in piece else [single(piece, field)]
     return values if len(values) > 1 else values[0]
 

@@ -27,6 +27,7 @@ class Abilities:
     schemes: str = word("", f"kinds of schemes that it runs, with commas: {', '.join(KINDS)} (none: all)")
     elsewhere: str = word("", "makers, families or architectures of devices that it is not built for, with commas")
     caches: str = word("", "widths in bits of a cached value that it keeps, with commas (none: any)")
+    first_on: str = word("", "makers, families or architectures of devices on which it is assumed before all others")
     tensor_groups: bool = flag(True, "it splits a layer over several devices")
     stage_groups: bool = flag(True, "it runs pipeline stages")
     context_groups: bool = flag(True, "it splits a sequence over several devices")

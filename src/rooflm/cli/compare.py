@@ -196,12 +196,21 @@ def times_table(found: Comparison, common: Sequence[str]) -> Table:
     told = dict(zip([id(x) for x in found.rows], first.predicted, strict=True)) if first else {}
     head = ("run" if few else "furthest off", "", "measured", "predicted", "ratio", "band", "if 1.")
     own = {p.label: ", ".join(x for x in p.label.split(", ") if x not in common) for p in points}
-    body = [(own[p.label], p.metric.removesuffix("_s").replace("output_tokens_per", "tok/s"),
+    body = [(own[p.label], short(p.metric),
              cell(p.measured, p.metric), cell(p.predicted, p.metric), ratio_text(p.ratio), band(p),
              cell(told[id(p)], p.metric) if id(p) in told else "") for p in worst]  # fmt: skip
     kept = [i for i in range(7) if i < 5 or any(row[i] for row in body)]
     return Table([[row[i] for i in kept] for row in (head, *body)], "".join("wlrrrlr"[i] for i in kept), head=True,
                  spare=("band",), indent=0)  # fmt: skip
+
+
+def short(metric: str) -> str:
+    """A metric in a narrow column.
+
+    >>> short("output_tokens_per_s"), short("decode_tokens_per_s"), short("ttft_s")
+    ('tok/s', 'decode tok/s', 'ttft')
+    """
+    return metric.removesuffix("_s").removeprefix("output_").replace("tokens_per", "tok/s").replace("_", " ")
 
 
 def band(p: Point) -> str:
@@ -225,6 +234,6 @@ def causes_table(found: Comparison) -> list[Block]:
     blocks: list[Block] = [BLANK, Say("Why: what explains the gap, over all runs together", "title")]
     for rank, c in enumerate(found.causes[:TOLD], start=1):
         now, then = (f"{x:.0f} %" if x >= 10 else f"{x:.1f} %" for x in (100 * math.expm1(y) for y in (c.base, c.loss)))
-        off = f"with that the runs would be {then} off on average, as they are {now}"
+        off = f"with that the runs would be {then} off on average, and not {now}"
         blocks.append(Say(f"{c.says}; {off}", label=f"{rank}. {c.name}"))
     return blocks

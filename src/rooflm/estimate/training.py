@@ -11,7 +11,7 @@ import numpy as np
 
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate import training_step as ts
-from rooflm.estimate.capacity import fixed_buffers
+from rooflm.estimate.capacity import fixed_buffers, usable
 from rooflm.estimate.figures import Figures, Limits, Memory, check, figure, read_off
 from rooflm.estimate.step import add_up, by_name, by_part, dynamic_energy
 from rooflm.estimate.training_time import TrainingStep, time_step
@@ -120,7 +120,7 @@ def used(s: Scenario, stages: Sequence[dict[str, Num]]) -> Num:
 
 def capacity_of(s: Scenario) -> Num:
     """Bytes of a device that the framework may use."""
-    return s.cluster.device.dram.size * s.engine.room.memory_fraction
+    return usable(s.cluster.device) * s.engine.room.memory_fraction
 
 
 def largest_divisor(value: Num, most: Num) -> Num:

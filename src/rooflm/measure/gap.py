@@ -195,6 +195,5 @@ def label(x: Scored) -> str:
     load = ", ".join(f"{k[n]} {w}" for n, w in kinds.items() if k.get(n)) or ("a trace" if k.get("trace") else "")
     size = f"{k['prompt']}+{k['output']}" if "prompt" in k else f"{k.get('seq', '')} tokens"
     options = [f"{n} {v}" for n, v in k.get("options", {}).items() if n in SERVER_OPTIONS]
-    return ", ".join(
-        [f"{x.request.group[0].rsplit('/', 1)[-1]} {strategy(k)}".removesuffix(" none"), load, size, *options]
-    )
+    model = f"{x.request.group[0].rsplit('/', 1)[-1]} {strategy(k)}".removesuffix(" none")
+    return ", ".join([model, str(k.get("gpu") or "").rsplit("/", 1)[-1], load, size, *options])

@@ -148,6 +148,7 @@ class _Naming(msgspec.Struct, forbid_unknown_fields=True):
     """How product names are compared (`devices/_names.toml`)."""
 
     dropped: list[str]
+    computers: list[str]
     before_number: list[str]
     after_number: list[str]
     same: dict[str, str]
@@ -165,13 +166,14 @@ def product(name: str) -> str:
 
     >>> [product(n) for n in ("NVIDIA GeForce RTX 4090 Laptop GPU", "rtx4070tisuper", "Intel(R) Arc(TM) A770 Graphics")]
     ['4090-laptop', '4070-ti-super', 'a770']
-    >>> product("A100 80G") == product("A100 80 GB"), product("A10G")
-    (True, 'a10g')
+    >>> product("A100 80G") == product("A100 80 GB"), product("A10G"), product("MacBook Pro M3 Max 64GB")
+    (True, 'a10g', 'm3-max-64gb')
     """
     naming = _naming()
     text = normalise(_MARKS.sub(" ", name.lower()).split("@")[0])
     text = re.sub(r"(-\d+)-?g(?:i?b)?$", r"\1gb", _CORES.sub("", text))
     text = re.sub(rf"\b({'|'.join(naming.before_number)})(?=a?\d)", r"\1-", text)
+    text = re.sub(rf"\b({'|'.join(naming.computers)})-", "", text)
     after = "|".join(naming.after_number)
     text = re.sub(rf"(?<=\d)(?:{after})+(?=-|$)", lambda found: "-" + "-".join(re.findall(after, found[0])), text)
     words = [naming.same.get(word, word) for word in text.split("-") if word]

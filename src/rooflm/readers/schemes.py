@@ -176,10 +176,11 @@ def narrowed(q: Quant) -> str:
 
 
 def nearest_schemes(able: Abilities, quant: Quant) -> list[str]:
-    """The presets that an engine runs whose values are about as wide as a scheme's, the nearest first.
+    """The presets that an engine runs whose values are about as wide as a scheme's, the nearest first; of those that
+    are as near to a hundredth of a byte, in the order of the schemes' file.
 
     >>> nearest_schemes(Abilities(schemes="half, fp8, int4"), PRESETS["q4_k_m"])
-    ['awq', 'gptq']
+    ['int4', 'awq']
     >>> nearest_schemes(Abilities(schemes="half, fp8, int4, mxfp4"), PRESETS["nvfp4"])
     ['mxfp4', 'mxfp4a8']
     """
@@ -188,7 +189,7 @@ def nearest_schemes(able: Abilities, quant: Quant) -> list[str]:
 
     def width_distance(p: Quant) -> float:
         unlike = sum((p.act_bits != quant.act_bits, p.kind != quant.kind, bool(p.wide) != bool(quant.wide)))
-        return abs(float(p.weight_bytes - quant.weight_bytes)) + other * unlike
+        return round(abs(float(p.weight_bytes - quant.weight_bytes)) + other * unlike, 2)
 
     near = sorted(known, key=width_distance)
     return [p.name for p in near[:2]]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rooflm.asked.build_inference import build_inference, generating
-from rooflm.asked.machine import find_cluster, node_size
+from rooflm.asked.machine import find_cluster, rented_together
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
 from rooflm.scenario.mapping import SERVED_DEGREES
@@ -92,7 +92,7 @@ def read_request(
     model = generating(given["model"], command)
     machine, _ = find_cluster(next(iter(listed(gpu)), None), given["cluster"])
     gpus, most = given["gpus"], given["gpus_max"]
-    totals = gpu_totals(gpus, most, node_size(machine))
+    totals = gpu_totals(gpus, most, rented_together(machine))
     degrees = {name: given[name] for name in SERVED_DEGREES}
     splits = legal_splits(model, totals, degrees)
     free, fixed = find_axes({"model": given["model"], "gpu": gpu} | arguments)

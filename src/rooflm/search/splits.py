@@ -282,8 +282,10 @@ NODE = 128
 
 def counts_assumed(gpus: Any, gpus_max: Any, counts: Sequence[int], machine: Cluster) -> tuple[str, ...]:
     """How many GPUs a search looks at where nobody said, as an assumption."""
-    if gpus is not None or gpus_max is not None or len(counts) == 1:
+    if gpus is not None or gpus_max is not None:
         return ()
+    if len(counts) == 1:
+        return (f"gpus 1 (a machine of {machine.name})",)
     of = "a node" if list(counts) == list(range(1, len(counts) + 1)) else "powers of two of a pod"
     return (f"gpus 1 to {max(counts)} ({of} of {machine.name})",)
 

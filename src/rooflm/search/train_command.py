@@ -31,7 +31,6 @@ from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import MLA, Model, MoE
 from rooflm.readers.command import command_of
-from rooflm.scenario.rules import divisors
 from rooflm.search.finetune_command import axolotl, trl, unsloth
 from rooflm.search.model_arguments import megatron_model
 
@@ -108,12 +107,20 @@ def _megatron(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[str
 
 
 def _nodes(v: Mapping[str, Any]) -> list[str]:
-    """torchrun's words for nodes and GPUs of each, as many on all of them, where they are known."""
+    """torchrun's words for the nodes and the GPUs of each, where these are known."""
     gpus, node = v.get("gpus"), v.get("node")
-    if not gpus or not node:
-        return []
-    each = divisors(int(gpus), int(node))[-1]
-    return [f"--nnodes {int(gpus) // each} --nproc-per-node {each}"]
+    return ["--nnodes {} --nproc-per-node {}".format(*spread(int(gpus), int(node)))] if gpus and node else []
+
+
+def spread(gpus: int, node: int) -> tuple[int, int | str]:
+    """The fewest nodes that hold so many GPUs, and torchrun's word for those of each: as many on all of them, or `gpu`
+    for as many as it finds there.
+
+    >>> spread(12, 8), spread(13, 8)
+    ((2, 6), (2, 'gpu'))
+    """
+    nodes = -(-gpus // node)
+    return nodes, "gpu" if gpus % nodes else gpus // nodes
 
 
 def _megatron_stages(model: Model, engine: Engine, n: Mapping[str, int]) -> list[str]:
@@ -188,7 +195,7 @@ def _torchtitan(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[s
         return []
     node = int(v.get("node") or 8)
     gpus = int(v.get("gpus") or node)
-    words = [f"NGPU={divisors(gpus, node)[-1]}"]
+    words = [f"NGPU={spread(gpus, node)[1]}"]
     known = dict(pair.split("=") for pair in listed(command_of(engine).configs))
     if model.name in known:
         module, _, config = known[model.name].partition("/")

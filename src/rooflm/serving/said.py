@@ -124,7 +124,8 @@ def verdicts(values: dict[str, Any], served: Served) -> list[Block]:
         means = ", ".join(m.name for m in served.limits if not m.percentile)
         of_means = f" each by itself ({means}: a limit of the mean, not of every request)" if means else ""
         out += [Say(f"Not within the limits: {'; '.join(broken)}.", "bad")] if broken else []
-        out.append(Say(f"{100 * share:.1f} % of the requests meet all limits{of_means}.",
+        limits = ", ".join(f"{m.name} {seconds(m.seconds)}" for m in served.limits)
+        out.append(Say(f"{100 * share:.1f} % of the requests meet all limits ({limits}){of_means}.",
                        "good" if share > 0.95 else "bad"))  # fmt: skip
     holds = min(p.capacity.tokens / p.table.ranks for p in served.run.pools)
     room = f"longer than the {count(holds)} tokens of KV memory or the model's context"

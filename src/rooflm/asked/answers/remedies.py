@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.asked.assumed import with_share
+from rooflm.asked.assumed import built_for, engines_on_host, with_share
 from rooflm.asked.ways import tensor_ways
 from rooflm.catalogue.model import MoE
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.estimate.capacity import max_batch, memory_use
 from rooflm.estimate.offloaded import device_part
+from rooflm.readers.engines import load_engine
 from rooflm.readers.schemes import PRESETS, as_run, parse_quant, without_cache
 from rooflm.scenario.mapping import SERVED_DEGREES
 from rooflm.scenario.rules import ENGINE, INFERENCE, Rule, divisors
@@ -65,6 +66,7 @@ def serving_remedies(s: Scenario) -> tuple[Remedy, ...]:
         fewer = replace(s, workload=replace(s.workload, batch=most))
         out.append(Remedy({"batch": int(most)}, _left(fewer)))
     out += [r for r in (on_the_host(s, name) for name in ("cpu_experts", "cpu_layers")) if r][:1]
+    out += [] if out else experts_elsewhere(s)
     least = fewest_gpus(s)
     if least is not None:
         dp = float(s.mapping.dp)
@@ -139,6 +141,16 @@ def on_the_host(s: Scenario, name: str) -> Remedy | None:
         return None
     least = bisect_left(range(1, most + 1), 0.0, key=lambda n: min(left(n), 0.0)) + 1
     return Remedy({name: least}, left(least))
+
+
+def experts_elsewhere(s: Scenario) -> list[Remedy]:
+    """The first other engine that runs the experts of so many layers on the host, where one device holds the rest."""
+    for other in map(load_engine, engines_on_host() if s.mapping.devices == 1 else ()):
+        quant = as_run(s.quant, s.cluster.device.peak, other.kernels.own_files)
+        if other.abilities.runs(quant) and built_for(other, s.cluster.device):
+            found = on_the_host(replace(s, engine=other, quant=quant), "cpu_experts")
+            return [Remedy({"engine": other.name, **found.change}, found.margin)] if found else []
+    return []
 
 
 def _left(s: Scenario) -> float:
