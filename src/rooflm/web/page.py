@@ -46,7 +46,7 @@ def environment() -> Environment:
         is_folded=is_folded,
         kind=kind,
     )
-    found.filters["kept"] = kept
+    found.filters.update(kept=kept, whole=whole)
     return found
 
 
@@ -57,12 +57,28 @@ def options(kind: str) -> Markup:
 
 
 def kept(text: str) -> Markup:
-    """A sentence that breaks between no number and its unit.
+    """A sentence that breaks between no number and what it counts, and within no short name.
 
-    >>> str(kept("a < 1.88 s"))
-    'a &lt; <span class="kept">1.88 s</span>'
+    >>> str(kept("rtx-4090 < 1.88 s"))
+    '<span class="kept">rtx-4090</span> &lt; <span class="kept">1.88 s</span>'
     """
-    return Markup(re.sub(r"[\d.,]+ (?:[mµ]?s|GiB|USD|%)(?!\w)", r'<span class="kept">\g<0></span>', str(escape(text))))
+    counted = r"\d[\d.,]* (?:\w{1,12}|%)(?![\w-])"
+    named = r"(?=[\w.-]{3,20}(?![\w.-]))\w+(?:[-.]\w+)+"
+    return unbroken(rf"(?<![\w-])(?:{counted}|{named})", text)
+
+
+def whole(text: str) -> Markup:
+    """A command that breaks between its words, not at the hyphens of its options.
+
+    >>> str(whole("vllm serve --max-num-seqs 63"))
+    'vllm serve <span class="kept">--max-num-seqs</span> 63'
+    """
+    return unbroken(r"(?<!\S)[\w-]*-[\w-]{0,40}(?!\S)", text)
+
+
+def unbroken(pattern: str, text: str) -> Markup:
+    """A text, escaped, in which no line ends within what matches."""
+    return Markup(re.sub(pattern, r'<span class="kept">\g<0></span>', str(escape(text))))
 
 
 def kind(block: Any) -> str:

@@ -140,7 +140,7 @@ async function drawn(place, spec) {
   const wide = place.clientWidth, small = wide < 600, options = { actions: false, renderer: "svg", tooltip: { theme: "light" } };
   const columns = spec.concat ? Math.max(1, Math.min(spec.columns ?? spec.concat.length, Math.floor(wide / 330))) : 1;
   let s = resized(spec, 0, columns);
-  if (small) s.config = { ...s.config, padding: 2, legend: { ...s.config?.legend, orient: "bottom", columns: 1, offset: 6 } };
+  if (small) s.config = { ...s.config, padding: 2, axisY: { ...s.config?.axisY, labelLimit: 0.4 * wide }, legend: { ...s.config?.legend, orient: "bottom", columns: 1, offset: 6 } };
   for (let tries = 0; tries < 2; tries++) {
     const { view } = await window.vegaEmbed(place, s, options);
     const svg = place.querySelector("svg"), less = Number(svg.getAttribute("width")) - wide;
