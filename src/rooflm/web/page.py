@@ -17,6 +17,7 @@ from markupsafe import Markup, escape
 from rooflm.errors import RooflmError
 from rooflm.shown.answer import plain
 from rooflm.shown.blocks import Fold
+from rooflm.shown.notebook import command
 from rooflm.shown.version import __version__
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer, Figure
@@ -46,7 +47,7 @@ def environment() -> Environment:
         is_folded=is_folded,
         kind=kind,
     )
-    found.filters.update(kept=kept, whole=whole)
+    found.filters.update(kept=kept, whole=lambda text: Markup(command(text)))
     return found
 
 
@@ -64,20 +65,7 @@ def kept(text: str) -> Markup:
     """
     counted = r"\d[\d.,]* (?:\w{1,12}|%)(?![\w-])"
     named = r"(?=[\w.-]{3,20}(?![\w.-]))\w+(?:[-.]\w+)+"
-    return unbroken(rf"(?<![\w-])(?:{counted}|{named})", text)
-
-
-def whole(text: str) -> Markup:
-    """A command that breaks between its words, not at the hyphens of its options.
-
-    >>> str(whole("vllm serve --max-num-seqs 63"))
-    'vllm serve <span class="kept">--max-num-seqs</span> 63'
-    """
-    return unbroken(r"(?<!\S)[\w-]*-[\w-]{0,40}(?!\S)", text)
-
-
-def unbroken(pattern: str, text: str) -> Markup:
-    """A text, escaped, in which no line ends within what matches."""
+    pattern = rf"(?<![\w-])(?:{counted}|{named})"
     return Markup(re.sub(pattern, r'<span class="kept">\g<0></span>', str(escape(text))))
 
 
