@@ -265,8 +265,10 @@ def test_work_that_nobody_waits_for_ends() -> None:
 
 
 def test_a_prompt_that_no_server_takes_is_told_without_a_number() -> None:
-    found = answered("serve", prompt="200000", output="8")
-    assert found.verdict == "Not one request of this length is served." and "131072" in found.said[0]
+    for limits in ({}, {"ttft": "", "tpot": ""}):
+        found = answered("serve", prompt="200000", output="8", **limits)
+        assert found.verdict == "Not one request of this length is served." and "131072" in found.said[0]
+        assert found.figures() == () and [type(b).__name__ for b in found.blocks] == ["Fold"]
 
 
 def test_serving_without_memory_says_what_would_fit_a_click_away() -> None:

@@ -115,7 +115,7 @@ function resized(spec, less, columns, stretch = 1) {
   for (const p of s.concat ?? [s.spec ?? s]) {
     if (typeof p.width === "number") p.width = Math.max(140, Math.min(p.width - by, 900));
     else if (p.width?.step) {
-      p.width.step = Math.max(18, Math.min(p.width.step * stretch, 72));
+      p.width.step = Math.max(6, Math.min(p.width.step * stretch, 72));
       const filter = written(p.data?.values ?? [], p.width.step);
       for (const l of p.layer ?? []) if (l.mark.type === "text") l.transform = [{ filter }];
     }
