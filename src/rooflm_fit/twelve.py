@@ -186,9 +186,10 @@ QUESTIONS: tuple[Question, ...] = (
 """The questions."""
 HEAD = """# Twelve questions
 
-What a new user asks first, each answered in three ways that give the same number: on the page (`rooflm web`, then the
-link), in the shell, and in Python. Every tab of the page has the command and the lines of Python under its answer, so
-one is the way to the others. [Forty more](questions.md) have their output beside them.
+What a new user asks first, each answered in three ways that give the same number: on the page (`rooflm web`, which
+`pip install '.[web]'` brings, then the link), in the shell, and in Python. Every tab of the page has the command and
+the lines of Python under its answer, so one is the way to the others. [Forty more](questions.md) have their output
+beside them.
 
 <!-- by python -m rooflm_fit.twelve -->
 """

@@ -351,6 +351,14 @@ def test_a_curve_beneath_another_is_seen():
     assert widths[0] > 2 * widths[1]
 
 
+def test_measured_points_are_points_beside_a_line_without_markers():
+    y = np.array([1.0, 2.0, 3.0])
+    curves = [Curve("a", y, marked=False), Curve("a", 2 * y, dots=True), Curve("b", y), Curve("limit", y, marked=False)]
+    layers = lines("t", Side("n", (1, 2, 4)), Scale("s"), curves).spec["layer"]
+    shapes = next(layer["encoding"]["shape"]["scale"] for layer in layers if "shape" in layer["encoding"])
+    assert shapes == {"domain": ["a", "b", "limit"], "range": ["circle", "square", "stroke"]}
+
+
 def test_sizes_on_an_axis_are_as_they_were_given(tmp_path):
     """Ticks of a list of prompts are those prompts, to the token, in lines as in maps."""
     asked = {"gpu": "h100", "prompt": [1024, 4096, 16384, 65536], "batch": [1, 2]}

@@ -160,6 +160,30 @@ def test_the_figures_are_those_of_python_and_code_gives_them_again(capsys: pytes
     assert json.loads(capsys.readouterr().out)["tpot_s"] == pytest.approx(own.tpot, rel=1e-12)
 
 
+@pytest.mark.parametrize(("changed", "name"), [
+    ({"model": "llama-7b"}, "llama-7b"), ({"gpu": "h200"}, "h200"), ({"gpus": "2"}, "2 cards"),
+    ({"quant": "fp8"}, "fp8"), ({"engine": "sglang"}, "sglang"), ({"batch": "3"}, "3 at once"),
+    ({"model": "qwen3-30b-a3b", "gpu": "mi355x", "engine": "sglang"}, "qwen3-30b-a3b, mi355x, sglang"),
+])  # fmt: skip
+def test_a_side_of_a_comparison_is_named_by_what_differs(changed: dict[str, str], name: str) -> None:
+    found = answered("compare", **{f"b__{k}": v for k, v in changed.items()})
+    assert found.blocks[0].rows[0][2] == f"B: {name}"
+    assert "qwen3-30b-a3b" not in found.verdict  # long names stand over their columns alone
+
+
+def test_splits_are_searched_where_that_of_the_fields_breaks_a_rule() -> None:
+    found = answered("train", train__gpus="6", train__objective="time")
+    assert found.more and "multiple of dp" in found.verdict
+    whole = found.more()
+    assert whole.verdict.startswith("Best split: ") and "multiple of dp" in whole.said[0]
+
+
+def test_names_stand_left_and_numbers_right() -> None:
+    html = page.Shown(TABS["search"], read_query("search", TABS["search"].keys, {"find.gpus_max": "1"})).html()
+    assert '<th scope="col" data-left>Split</th><th scope="col">At once</th>' in html
+    assert "<td data-left>none</td>" in html and '">--max-num-seqs</span>' in html
+
+
 @pytest.mark.parametrize(("x", "y"), [("batch", "prompt"), ("prompt", "batch"), ("gpu", "batch"), ("batch", "gpu")])
 def test_a_map_of_unequal_sides_holds_each_points_own_value(x: str, y: str) -> None:
     sides = {"batch": "1,64", "prompt": "256,1024,4096", "gpu": "h100,mi300x,l4"}
@@ -241,8 +265,10 @@ def test_work_that_nobody_waits_for_ends() -> None:
 
 
 def test_a_prompt_that_no_server_takes_is_told_without_a_number() -> None:
-    found = answered("serve", prompt="200000", output="8")
-    assert found.verdict == "Not one request of this length is served." and "131072" in found.said[0]
+    for limits in ({}, {"ttft": "", "tpot": ""}):
+        found = answered("serve", prompt="200000", output="8", **limits)
+        assert found.verdict == "Not one request of this length is served." and "131072" in found.said[0]
+        assert found.figures() == () and [type(b).__name__ for b in found.blocks] == ["Fold"]
 
 
 def test_serving_without_memory_says_what_would_fit_a_click_away() -> None:

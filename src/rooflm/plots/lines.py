@@ -255,7 +255,7 @@ def _panel(
            "scale": {"domain": names, "range": [colour[n] for n in names]}}  # fmt: skip
     layers = _marks(x, panel.marks, place, size[0])
     layers += [layer for c in panel.curves for layer in _band(x, c, place, hue)]
-    bare = {c.name for c in panel.curves if not c.marked and not c.dots}
+    bare = {c.name for c in panel.curves if not c.marked} - {c.name for c in panel.curves if c.dots}
     for i, c in enumerate(panel.curves):
         hidden = sum(hides(c, other) for other in panel.curves[i + 1 :])
         layers += _layers(x, c, place, hue, names, hidden, bare)

@@ -96,6 +96,7 @@ def _map(
     range_: Spec = {"scheme": "viridis", "domain": list(ends)} | ({"type": "log"} if log else {})
     length = min(max(size[1] * len(y.values), BAR[0]), BAR[1])
     legend = {"title": _unit(scale), "gradientLength": length, "values": _ticks(ends, log, length),
+              "labelOverlap": "greedy", "labelSeparation": 4,
               "format": ".3~s" if ends[1] >= 1e4 else ".4~g"}  # fmt: skip
     hue = {"field": "value", "type": "quantitative", "scale": range_, "legend": legend}
     told = [{"field": "y", "title": y.label}, {"field": "x", "title": x.label}, {"field": "text", "title": scale.label}]

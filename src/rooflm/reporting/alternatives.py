@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rooflm.asked.answers.remedies import POPULAR, runnable
+from rooflm.asked.answers.said import dollars
 from rooflm.errors import RooflmError
 from rooflm.scenario.scenario import Scenario
 from rooflm.search.training import RECOMPUTE
@@ -42,7 +43,7 @@ def written(key: str, value: Any) -> str:
         return gib(float(value))
     if key.endswith("_s"):
         return text(float(value), "s") if not key.endswith("per_s") else count(value)
-    return percent(value) if key == "mfu" else count(value)
+    return percent(value) if key == "mfu" else dollars(value) if "usd" in key else count(value)
 
 
 def alternatives(

@@ -26,7 +26,8 @@ h1 { font-size: 1.6rem; line-height: 1.25 } h2 { font-size: 1.15rem; margin-top:
 main > section:first-of-type { background: var(--soft); border-left: .3rem solid #4477aa; padding: .8rem 1.1rem }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem }
 td, th { padding: .15rem .7rem .15rem 0; border-bottom: 1px solid var(--line); font-weight: normal }
-th { font-weight: 600 } .wide { overflow-x: auto }
+th { font-weight: 600 } .wide, main > section:first-of-type { overflow-x: auto }
+[style*="right"] { white-space: nowrap }
 figure { margin: 1rem 0; background: #fff; overflow-x: auto }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--soft); padding: .8rem }
 footer { margin-top: 2.5rem; font-size: .85rem; opacity: .75 }

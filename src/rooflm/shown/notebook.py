@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
@@ -51,7 +52,7 @@ def drawn(block: Any) -> str:
     if isinstance(block, Fold) or (isinstance(block, Code) and (block.title or block.note)):
         return "".join(map(drawn, flattened(block)))
     if isinstance(block, Code):
-        return f"<pre>{escape(block.text)}</pre>"
+        return f"<pre>{command(block.text)}</pre>"
     if isinstance(block, Parts):
         return bar(block)
     if isinstance(block, Columns):
@@ -59,6 +60,15 @@ def drawn(block: Any) -> str:
         inner = "".join(f"<div>{one}</div>" for one in piles)
         return f'<div style="display:flex;flex-wrap:wrap;gap:1em 3em">{inner}</div>'
     return tabled(block)
+
+
+def command(text: str) -> str:
+    """A command, escaped, whose lines end between its words, not at the hyphens of its options.
+
+    >>> command("serve --max-num-seqs 63")
+    'serve <span style="white-space:nowrap">--max-num-seqs</span> 63'
+    """
+    return re.sub(r"(?<!\S)[\w-]*-[\w-]{0,40}(?!\S)", r'<span style="white-space:nowrap">\g<0></span>', escape(text))
 
 
 def tabled(t: Table) -> str:

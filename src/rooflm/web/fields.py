@@ -191,7 +191,7 @@ def value_of(field: Field, text: str) -> Any:
     value = read(arguments(field.call)[field.name], text)
     for one in value if isinstance(value, list) else [value]:
         if isinstance(one, int | float) and one > field.most:
-            raise RooflmError(f"{field.name} is {text}, but the page works out at most {field.most:,.0f}")
+            raise RooflmError(f"{field.name} is {one:,.0f}, but the page works out at most {field.most:,.0f}")
     return value
 
 

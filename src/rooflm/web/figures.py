@@ -49,7 +49,8 @@ def served(runs: Mapping[int, Mapping[str, Any]], ttft: float | None, tpot: floa
             curves.append(Curve("limit", np.full(len(clients), limit * factor), dash=True, marked=False))
         values = np.concatenate([c.y for c in curves])
         log = bool(values.max() > DECADES * values.min())  # else the limit lies on the axis
-        made.append(Panel(title, Scale(f"time ({unit})", log=log), tuple(curves)))
+        ends = (0.9 * values.min(), 1.1 * values.max()) if log else ()  # else the limit lies on the frame
+        made.append(Panel(title, Scale(f"time ({unit})", log=log), tuple(curves), ends))
     picture = panels("Waits over the number of clients", Side("clients", tuple(clients)), made, shared=False)
     return [figure(picture, "Within limits as long as the line of 95 in 100 requests stays below that of the limit.")]
 
@@ -95,4 +96,5 @@ def heat(grid: Any, key: str, name: str, sides: tuple[str, str]) -> list[Figure]
     order = [[a.name for a in found.axes].index(name) for name in reversed(sides)]
     arrays = {k: np.transpose(v, order) for k, v in found.arrays.items()}
     turned = Grid([found.axes[i] for i in order], found.fixed, arrays, found.outputs)
-    return [figure(heatmap(turned, key), f"{name[:1].upper()}{name[1:]}; grey cells cannot run.")]
+    grey = "" if np.all(found.arrays["fits"] & np.isfinite(found.arrays[key])) else "; grey cells cannot run"
+    return [figure(heatmap(turned, key), f"{name[:1].upper()}{name[1:]}{grey}.")]

@@ -17,6 +17,7 @@ from markupsafe import Markup, escape
 from rooflm.errors import RooflmError
 from rooflm.shown.answer import plain
 from rooflm.shown.blocks import Fold
+from rooflm.shown.notebook import command
 from rooflm.shown.version import __version__
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer, Figure
@@ -46,7 +47,7 @@ def environment() -> Environment:
         is_folded=is_folded,
         kind=kind,
     )
-    found.filters["kept"] = kept
+    found.filters.update(kept=kept, whole=lambda text: Markup(command(text)))
     return found
 
 
@@ -57,12 +58,15 @@ def options(kind: str) -> Markup:
 
 
 def kept(text: str) -> Markup:
-    """A sentence that breaks between no number and its unit.
+    """A sentence that breaks between no number and what it counts, and within no short name.
 
-    >>> str(kept("a < 1.88 s"))
-    'a &lt; <span class="kept">1.88 s</span>'
+    >>> str(kept("rtx-4090 < 1.88 s"))
+    '<span class="kept">rtx-4090</span> &lt; <span class="kept">1.88 s</span>'
     """
-    return Markup(re.sub(r"[\d.,]+ (?:[mµ]?s|GiB|USD|%)(?!\w)", r'<span class="kept">\g<0></span>', str(escape(text))))
+    counted = r"\d[\d.,]* (?:\w{1,12}|%)(?![\w-])"
+    named = r"(?=[\w.-]{3,20}(?![\w.-]))\w+(?:[-.]\w+)+"
+    pattern = rf"(?<![\w-])(?:{counted}|{named})"
+    return Markup(re.sub(pattern, r'<span class="kept">\g<0></span>', str(escape(text))))
 
 
 def kind(block: Any) -> str:

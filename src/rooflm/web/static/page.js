@@ -115,7 +115,7 @@ function resized(spec, less, columns, stretch = 1) {
   for (const p of s.concat ?? [s.spec ?? s]) {
     if (typeof p.width === "number") p.width = Math.max(140, Math.min(p.width - by, 900));
     else if (p.width?.step) {
-      p.width.step = Math.max(18, Math.min(p.width.step * stretch, 72));
+      p.width.step = Math.max(6, Math.min(p.width.step * stretch, 72));
       const filter = written(p.data?.values ?? [], p.width.step);
       for (const l of p.layer ?? []) if (l.mark.type === "text") l.transform = [{ filter }];
     }
@@ -140,7 +140,7 @@ async function drawn(place, spec) {
   const wide = place.clientWidth, small = wide < 600, options = { actions: false, renderer: "svg", tooltip: { theme: "light" } };
   const columns = spec.concat ? Math.max(1, Math.min(spec.columns ?? spec.concat.length, Math.floor(wide / 330))) : 1;
   let s = resized(spec, 0, columns);
-  if (small) s.config = { ...s.config, padding: 2, legend: { ...s.config?.legend, orient: "bottom", columns: 1, offset: 6 } };
+  if (small) s.config = { ...s.config, padding: 2, axisY: { ...s.config?.axisY, labelLimit: 0.4 * wide }, legend: { ...s.config?.legend, orient: "bottom", columns: 1, offset: 6 } };
   for (let tries = 0; tries < 2; tries++) {
     const { view } = await window.vegaEmbed(place, s, options);
     const svg = place.querySelector("svg"), less = Number(svg.getAttribute("width")) - wide;

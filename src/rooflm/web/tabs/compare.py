@@ -10,6 +10,7 @@ from typing import Any
 import rooflm
 from rooflm.asked.answers.said import dollars, largest_number
 from rooflm.asked.arguments import arguments
+from rooflm.asked.assumed import usual_engine
 from rooflm.errors import RooflmError
 from rooflm.scenario.mapping import SERVED_DEGREES
 from rooflm.shown.blocks import Table, folded
@@ -25,6 +26,8 @@ SIDES = ("b", "c", "d")
 CHANGED = ("model", "gpu", "gpus", "quant", "engine", "batch")
 KEYS = (*fits.KEYS, *(f"{side}.{k}" for side in SIDES for k in CHANGED))
 SLIDERS = ()
+LONGEST = 24
+"""Most letters of a name in a sentence; longer ones stand over their columns alone."""
 METRICS: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any], str], bool | None], ...] = (
     ("ttft_s", "First token", lambda e: e.ttft, seconds, True),
     ("tpot_s", "Each token", lambda e: e.tpot, seconds, True),
@@ -54,7 +57,8 @@ def answer(asked: Asked) -> Answer:
             best |= set() if others else {(len(rows) - 1, able[top] + 1)}
         if any(math.isfinite(float(e.error_band.get(key, NONE)["low"])) for *_, e in made):
             rows.append(("in four of five like cases", *(band_of(e, key) for *_, e in made)))
-    verdict, tone, said = verdict_of(names, made)
+    brief = names if max(map(len, names)) <= LONGEST else [side.upper() for side, *_ in made]
+    verdict, tone, said = verdict_of(brief, made)
     if not any(asked.value(f"{side}.{k}") is not None for side in SIDES for k in CHANGED):
         said = [*said, "B is A with four times as many requests, until you fill in something under Second."]
     table = Table([("", *names), *rows], "l" + "r" * len(names), "Side by side", head=True, best=frozenset(best))
@@ -94,17 +98,19 @@ def estimate(side: str, given: dict[str, Any]) -> Any:
         raise FieldError(f"{side}.{named}" if side != "a" else "", str(error)) from None
 
 
-def told_apart(given: dict[str, Any], every: list[dict[str, Any]]) -> str:
+def told_apart(given: dict[str, Any], every: Sequence[dict[str, Any]]) -> str:
     """A scenario named by what distinguishes it from the others.
 
-    >>> [told_apart(g, [{"gpu": "h100"}, {"gpu": "h100", "gpus": 2}]) for g in ({"gpu": "h100"}, {"gpus": 2})]
-    ['1 card', '2 cards']
+    >>> two = {"model": "llama-7b"}, {"model": "llama-8b", "gpus": 2, "quant": "fp8"}
+    >>> [told_apart(g, two) for g in two]
+    ['llama-7b, 1 card, as released', 'llama-8b, 2 cards, fp8']
     """
     keys = [k for k in CHANGED if len({str(g.get(k)) for g in every}) > 1]
     words = {"gpus": "{} card", "batch": "{} at once"}
-    shown = {k: given.get(k, arguments("infer")[k].default or {"gpus": 1}.get(k, "as usual")) for k in keys}
+    usual = {"gpus": 1, "quant": "as released", "engine": usual_engine("inference")}
     found = []
-    for k, v in shown.items():
+    for k in keys:
+        v = given[k] if k in given else usual.get(k) or arguments("infer")[k].default
         name = count(v) if isinstance(v, int | float) else getattr(v, "name", v)
         found.append(words.get(k, "{}").format(name) + "s" * (k == "gpus" and v != 1))
     return ", ".join(found) or "the same"

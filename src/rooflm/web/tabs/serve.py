@@ -46,13 +46,14 @@ def answer(asked: Asked) -> Answer:
     limits = limits_in_words(asked)
     at = runs[clients]
     tone, verdict, said = verdict_of(edge, above, runs, limits)
-    blocks: list[Any] = [at_load(clients, at)]
-    blocks += [table(runs, clients), folded([*at["assumed"], *at["warnings"]])]
+    some = bool(at["requests_per_s"])  # else there is neither a wait nor a cost to show
+    blocks: list[Any] = [at_load(clients, at), table(runs, clients)] if some else []
+    blocks.append(folded([*at["assumed"], *at["warnings"]]))
     code = {**given, "concurrency": clients}
     command = as_command("serve", code)
     if limits:
         command += "\n" + as_command("serve", given, "--find concurrency")
-    pictures = partial(served, runs, asked.value("ttft"), asked.value("tpot"))
+    pictures = partial(served, runs, asked.value("ttft"), asked.value("tpot")) if some else tuple
     return Answer(tone, verdict, said, blocks, pictures, as_python("serve", code), command,
                   lambda: {"limits": given.get("slo", ""), "most_clients": edge, "runs": rows(runs)},
                   rows(runs))  # fmt: skip
@@ -139,12 +140,12 @@ def verdict_of(
     edge: int, above: int | None, runs: dict[int, dict[str, Any]], limits: str
 ) -> tuple[str, str, list[str]]:
     """Tone, verdict, and the sentence below it."""
+    one = runs[min(runs)]
+    if not one["requests_per_s"]:
+        return "bad", "Not one request of this length is served.", [f"{w}." for w in one["warnings"]]
     if not limits:
         return "plain", f"{count(max(runs))} clients and no limit: give one to see where it breaks.", []
     if not edge:
-        one = runs[min(runs)]
-        if not one["requests_per_s"]:
-            return "bad", "Not one request of this length is served.", [f"{w}." for w in one["warnings"]]
         return "bad", f"Not even one client gets {limits}.", [f"One alone waits {seconds(one['ttft_p95'])} and then "
                                                               f"{seconds(one['tpot_p95'])} a token."]  # fmt: skip
     best = runs[edge]

@@ -44,7 +44,12 @@ MOST_SEARCHED = 2048
 def answer(asked: Asked) -> Answer:
     """Days and dollars, memory, and where a step's time goes."""
     given = arguments(asked)
-    e = rooflm.train(**given)
+    try:
+        e = rooflm.train(**given)
+    except RooflmError as error:
+        if not searches(asked):
+            raise
+        return without_run(asked, given, error)
     run = float(e.scenario.workload.tokens) > 0
     fits, cards = bool(e.fits), count(e.gpus)
     takes = f"{days(e.days)} and {dollars(e.cost)} on {cards} card{'s' * (float(e.gpus) != 1)}"
@@ -76,6 +81,16 @@ def answer(asked: Asked) -> Answer:
     found = Answer(tone, verdict, said, blocks, tuple, together([python, as_python("search_train", search, "found")]),
                    f"{command}\n{as_command('search_train', search)}", e.to_dict)  # fmt: skip
     return replace(found, more=partial(with_splits, found, asked, search))
+
+
+def without_run(asked: Asked, given: dict[str, Any], error: RooflmError) -> Answer:
+    """The best splits alone, where that of the fields breaks a rule."""
+    search = searched(asked, given)
+    told = str(error)
+    alone = Answer("bad", f"{told[:1].upper()}{told[1:]}.", blocks=[folded([])],
+                   python=as_python("search_train", search), command=as_command("search_train", search),
+                   data=lambda: kept_search(asked, search).to_dict())  # fmt: skip
+    return replace(alone, more=partial(with_splits, alone, asked, search))
 
 
 def searches(asked: Asked) -> bool:
