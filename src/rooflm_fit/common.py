@@ -113,15 +113,12 @@ def ideal_gemm_time(
 
 
 class Error(NamedTuple):
-    """Errors of predicted times: rows; mean and median of |pred/meas - 1| and mean of pred/meas - 1, in per cent; 10th
-    and 90th percentile of meas/pred."""
+    """Errors of predicted times: rows; mean and median of |pred/meas - 1| and mean of pred/meas - 1, in per cent."""
 
     rows: int
     mape: float
     median: float
     bias: float
-    p10: float
-    p90: float
 
 
 def error(predicted: Array, measured: Array) -> Error:
@@ -131,11 +128,10 @@ def error(predicted: Array, measured: Array) -> Error:
     np.float64(10.0)
     """
     if measured.size == 0:
-        return Error(0, *(float("nan"),) * 5)
+        return Error(0, *(float("nan"),) * 3)
     off = 100 * (predicted / measured - 1)
-    low, high = np.percentile(measured / predicted, (10, 90))
     ape = np.abs(off)
-    return Error(measured.size, ape.mean(), np.median(ape), off.mean(), low, high)
+    return Error(measured.size, ape.mean(), np.median(ape), off.mean())
 
 
 def in_and_out(predicted: Array, measured: Array, aside: NDArray[np.bool_]) -> tuple[Error, Error]:
@@ -224,7 +220,6 @@ def fit_row(
     inside: Error,
     outside: Error,
     source: str,
-    mape_large: float = 0.0,
     mape_transfer: float = 0.0,
     note: str = "",
 ) -> FitRow:
@@ -236,10 +231,7 @@ def fit_row(
         rows_out=outside.rows,
         mape_in=round(float(inside.mape), 2),
         mape_out=round(float(outside.mape), 2),
-        mape_large=round(float(mape_large), 2),
         mape_transfer=round(float(mape_transfer), 2),
-        p10=round(float(outside.p10), 4),
-        p90=round(float(outside.p90), 4),
         source=source,
         date=datetime.date.today().isoformat(),
         note=note,
@@ -249,7 +241,7 @@ def fit_row(
 def say(row: FitRow) -> None:
     """Print a set and its errors."""
     names = f"{row.gpu:40.40} {row.architecture:14} {row.engine:17} {row.dtype:12} {row.kernel:17}"
-    errors = f"in {row.mape_in:6.2f} % out {row.mape_out:6.2f} % >20us {row.mape_large:6.2f} % "
+    errors = f"in {row.mape_in:6.2f} % out {row.mape_out:6.2f} % "
     print(f"{names} {errors}left out {row.mape_transfer:6.2f} %  {row.rows_in}/{row.rows_out}  {row.note}", flush=True)
 
 
@@ -284,7 +276,7 @@ def write_fits(path: Path, rows: Iterable[FitRow], header: str) -> None:
     """Write a calibration file: `header` as comments, then one [[fit]] table a row, defaults left out."""
     rows = dated(path, rows)
     lines = [f"# {line}".rstrip() for line in header.strip().splitlines()]
-    optional = {"kernel": "", "family": "", "note": "", "mape_large": 0.0, "mape_transfer": 0.0, "p10": 0.0, "p90": 0.0}
+    optional = {"kernel": "", "family": "", "note": "", "mape_transfer": 0.0}
     for row in rows:
         lines += ["", "[[fit]]"]
         for name in row.__struct_fields__:

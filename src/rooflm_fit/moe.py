@@ -258,15 +258,9 @@ def _row(
     if odd is not None and odd.seconds.size:
         skewed = error(predict(odd, kind, constants), odd.seconds)
         note += f"; power-law routing, never fitted: {skewed.mape:.1f} % (median {skewed.median:.1f})"
-    plain = 2 * rows.tokens * rows.top_k / rows.ep * rows.hidden * rows.width / rows.tp * (2 + rows.gated) / rows.peak
-    touched = balanced(rows.tokens, rows.top_k, rows.experts, rows.ep).experts
-    moved = touched * rows.hidden * rows.width / rows.tp * (2 + rows.gated) * kind.weight_bytes / rows.bandwidth
-    large = np.maximum(plain, moved) > 20e-6
     row = fit_row(
         names=names, constants={k: v for k, v in constants.items() if k != WARM}, inside=inside, outside=outside,
-        source=SOURCE, mape_transfer=transfer,
-        mape_large=cross_validate(rows.where(large), kind, rows.fold[large]).mape if large.sum() > 200 else 0.0,
-        note=f"median out {outside.median:.1f} %; {note}",
+        source=SOURCE, mape_transfer=transfer, note=f"median out {outside.median:.1f} %; {note}",
     )  # fmt: skip
     say(row)
     return row
