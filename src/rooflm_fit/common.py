@@ -276,12 +276,12 @@ def write_fits(path: Path, rows: Iterable[FitRow], header: str) -> None:
     """Write a calibration file: `header` as comments, then one [[fit]] table a row, defaults left out."""
     rows = dated(path, rows)
     lines = [f"# {line}".rstrip() for line in header.strip().splitlines()]
-    optional = {"kernel": "", "family": "", "note": "", "mape_transfer": 0.0}
+    usual = {field.name: field.default for field in msgspec.structs.fields(FitRow)}
     for row in rows:
         lines += ["", "[[fit]]"]
         for name in row.__struct_fields__:
             value = getattr(row, name)
-            if name not in optional or value != optional[name]:
+            if value != usual[name]:
                 lines.append(f"{name} = {_toml(value)}")
     write_text(path, "\n".join(lines) + "\n")
 
