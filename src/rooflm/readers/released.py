@@ -20,7 +20,7 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What sets a checkpoint apart from its model's row.
 
     model: the row; quant: its scheme ("": the row's); max_context: tokens (0: the row's); source: page of its config
-    ("": the hub's, made from the id). towers: it has vision or audio towers beside its language model, which is the row.
+    ("": the hub's, made from the id); towers: it has vision or audio towers beside its language model, the row.
     """
 
     model: str
