@@ -280,8 +280,8 @@ def dated(path: Path, rows: Iterable[FitRow]) -> list[FitRow]:
 def folders(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
     """What every fit of kernels is told: --data, the folder of measured tables, and --out, the file to write."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of measured tables (*.parquet)")
-    parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
+    parser.add_argument("--data", type=Path, required=True, help="what was measured: a folder of tables, or a table")
+    parser.add_argument("--out", type=Path, required=True, help="calibration file to write, or their folder")
     return parser.parse_args(argv)
 
 

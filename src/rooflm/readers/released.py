@@ -7,12 +7,11 @@ the name of a model or of a listed checkpoint.
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import lru_cache
 
 import msgspec
 
-from rooflm.readers.rows import DATA, FOLDERS, aliases, convert, normalise
+from rooflm.readers.rows import FOLDERS, aliases, normalise, shipped
 from rooflm.readers.schemes import without_cache
 
 
@@ -38,8 +37,7 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True):
 
 @lru_cache
 def _table() -> _Table:
-    path = DATA / FOLDERS["model"] / "_checkpoints.toml"
-    return convert(tomllib.loads(path.read_text(encoding="utf-8")), _Table, path.name)
+    return shipped(f"{FOLDERS['model']}/_checkpoints", _Table)
 
 
 def _endings(publisher: str) -> dict[str, str]:
