@@ -5,9 +5,8 @@ Signatures and lists of arguments are written by `scripts/signatures` from `aske
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, wraps
@@ -31,7 +30,7 @@ from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import flatten
 from rooflm.shown.progress import notebook_clock
 from rooflm.sweep.assumed import of_points
-from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest, numeric_point
+from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest, numeric_point, points
 from rooflm.sweep.grid import Grid
 from rooflm.sweep.sweep import BLOCK, GridJob, run
 
@@ -223,7 +222,7 @@ class Task:
         import hashlib  # which loads OpenSSL
 
         told = hashlib.sha256()
-        for names in named_points(axes):
+        for names in points(grids(axes)[0]):
             scenario = self.build(**nest({**fixed, **first, **names}), alone=False).scenario
             with np.printoptions(threshold=2**40, precision=17):
                 told.update(repr(asdict(scenario)).encode())
@@ -231,7 +230,7 @@ class Task:
 
     def told(self, grid: Grid) -> Grid:
         """The grid with what its points take for granted and what to know of them; of very many names as it is."""
-        every = list(named_points(grid.axes))
+        every = list(points(grids(grid.axes)[0]))
         if len(every) > MOST_NAMES:
             return grid
         numbers = numeric_point(grids(grid.axes)[1])
@@ -268,13 +267,6 @@ PLAIN = (str, int, float, bool)
 
 MOST_NAMES = 64
 """Most combinations of names of a grid whose assumptions are told."""
-
-
-def named_points(axes: list[Axis]) -> Iterator[Point]:
-    """Every combination of the names among axes."""
-    outer, _ = grids(axes)
-    for values in itertools.product(*(range(len(a.values)) for a in outer)):
-        yield {m.name: m.values[i] for a, i in zip(outer, values, strict=True) for m in a.members}
 
 
 def has_lists(given: Point) -> bool:

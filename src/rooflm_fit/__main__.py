@@ -162,7 +162,7 @@ MADE = ("src/rooflm/data/**/*.toml", "docs/**/*", "examples/*.ipynb", "tests/rep
 """All that steps write beside the work folder."""
 NAMES = ("gpu", "architecture", "engine", "dtype", "kernel", "family", "phase", "device", "level")
 """Keys that say what a row of a list is of."""
-JUDGED = ("date", "rows_in", "rows_out", "mape_in", "mape_out", "mape_large", "mape_transfer", "p10", "p90")
+JUDGED = ("date", "rows_in", "rows_out", "mape_in", "mape_out", "mape_transfer")
 """Keys of a row that say how good it is, not what it is."""
 
 

@@ -18,8 +18,6 @@ import msgspec
 import numpy as np
 
 from rooflm.kernels.attention import (
-    IDEAL_DECODE,
-    IDEAL_PREFILL,
     TENSOR_GROUP,
     WIDE_GROUP,
     DecodeConstants,
@@ -68,15 +66,13 @@ NARROWING = ("fa3", "trtllm_mha")
 class Recipe(NamedTuple):
     """How a kind of kernel is fitted: predictor of seconds, continuous constants, lists to pick constants from.
 
-    ideal: the constants of the plain roofline; columns: table -> what predict takes; unused: (picked name, value) -> a
-    constant that is 0 with it.
+    columns: table -> what predict takes; unused: (picked name, value) -> a constant that is 0 with it.
     """
 
     kind: str
     predict: Callable[[Columns, Mapping[str, float]], Array]
     params: tuple[Param, ...]
     choices: Mapping[str, tuple[float, ...]]
-    ideal: Mapping[str, float]
     columns: Callable[[Any], Columns]
     unused: Mapping[tuple[str, float], str]
 
@@ -183,13 +179,13 @@ UNPACKED = {("pack_to", 0.0): "swap_s", ("pack_to", math.inf): "swap_s"}
 WRAPPERS = {("min_group", 2.0): "seq_s", ("min_group", 1.0): "swap_s"}
 """FlashAttention-2 splits and swaps for groups of two and more; the other kernels do neither."""
 
-PREFILL = Recipe("prefill", predict_prefill, PREFILL_PARAMS, TILES, IDEAL_PREFILL._asdict(), columns, UNPACKED)
+PREFILL = Recipe("prefill", predict_prefill, PREFILL_PARAMS, TILES, columns, UNPACKED)
 LANES = PREFILL._replace(
     params=(*(p for p in PREFILL_PARAMS if p.name != "qo_passes"), Param("lane_s", 3e-6, 1e-8, 1e-4)),
     choices=TILES | {"qo_passes": (0.0,)},
 )
 """vLLM: nothing passes over Q and O, and a kernel of its own writes the cache, a block a token."""
-DECODE = Recipe("decode", predict_decode, DECODE_PARAMS, CUTS, IDEAL_DECODE._asdict(), columns, WRAPPERS)
+DECODE = Recipe("decode", predict_decode, DECODE_PARAMS, CUTS, columns, WRAPPERS)
 FALLBACK = DECODE._replace(choices=CUTS | {"group_tile": (1.0,), "min_group": (1.0,)})
 """Decode kernels where every query head reads the KV cache by itself."""
 
@@ -317,7 +313,7 @@ def fit_cells(
         note = "" if apart else "too few shapes to keep any aside: mape_out is in sample"
         off = _transfer(chosen, used, kept, used.gpu, [pick], MOST, known)
         done.append(fit_row(names=names, constants=cold(constants), inside=inside, outside=outside, source=SOURCE,
-                            mape_large=_large(chosen, used), mape_transfer=off, note=note))  # fmt: skip
+                            mape_transfer=off, note=note))  # fmt: skip
         say(done[-1])
     return done, pd.concat(tables)
 
@@ -361,15 +357,6 @@ def _errors(used: Any, apart: bool) -> tuple[Error, Error]:
     aside = used.out.to_numpy() if apart else np.zeros(len(used), bool)
     inside, outside = in_and_out(used.predicted.to_numpy(), used.time.to_numpy(), aside)
     return inside, outside if apart else inside._replace(rows=0)
-
-
-def _large(recipe: Recipe, used: Any) -> float:
-    """Error of the rows kept aside whose plain roofline takes over 20 us."""
-    rows = used[used.out]
-    if rows.empty:
-        return 0.0
-    rows = rows[recipe.predict(recipe.columns(rows), recipe.ideal) > 20e-6]
-    return float(error(rows.predicted.to_numpy(), rows.time.to_numpy()).mape) if len(rows) else 0.0
 
 
 def fit_families(

@@ -30,6 +30,7 @@ from rooflm_fit.common import (
     folders,
     measured_table,
     say,
+    stacked,
     write_fits,
 )
 
@@ -215,14 +216,10 @@ def transfer(op: str, parts: Sequence[Table], latency: float, params: Sequence[P
         return 0.0
     errors = []
     for index, left in enumerate(parts):
-        others = _join([part for other, part in enumerate(parts) if other != index])
+        others = stacked([part for other, part in enumerate(parts) if other != index])
         found = fit(model(op, others, latency), others.seconds, params, starts=STARTS[:1], max_nfev=100)
         errors.append(error(model(op, left, latency)(found), left.seconds).mape)
     return float(np.mean(errors))
-
-
-def _join(parts: Sequence[Table]) -> Table:
-    return Table(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def fit_all(rows: pd.DataFrame) -> list[FitRow]:
@@ -241,7 +238,7 @@ def fit_all(rows: pd.DataFrame) -> list[FitRow]:
         sets[(ANY, common)] = list(parts)
         for (gpu, architecture), members in sets.items():
             chosen = [parts[name] for name in members]
-            joint = _join(chosen)
+            joint = stacked(chosen)
             params = params_of(str(library), str(op), str(tier), np.unique(joint.ranks).size)
             constants, inside, outside = fit_group(str(op), joint, latency, params)
             if tier == "pcie" and gpu not in OWN_SLOTS:

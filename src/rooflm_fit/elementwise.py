@@ -121,11 +121,9 @@ def row_of(tables: Sequence[Table], names: Mapping[str, str], source: str, mape_
     p = np.concatenate([predict(t, c) for t in tables])
     time = np.concatenate([t.time for t in tables])
     aside = np.concatenate([t.aside for t in tables])
-    large = aside & np.concatenate([t.traffic / GPUS[t.gpu].bandwidth > 20e-6 for t in tables])
     inside, outside = in_and_out(p, time, aside)
     row = fit_row(
         names=names, constants=c, inside=inside, outside=outside, source=source, mape_transfer=mape_transfer,
-        mape_large=error(p[large], time[large]).mape if large.any() else 0.0,
     )  # fmt: skip
     say(row)
     return row

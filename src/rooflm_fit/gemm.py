@@ -290,13 +290,11 @@ def fit_tables(
     return fit(model, measured, params, weights=weights, starts=starts) | own
 
 
-def errors(tables: Sequence[Table], constants: Mapping[str, float]) -> tuple[Error, Error, float]:
-    """Errors inside and outside the fitted shapes, and outside on large kernels, over all rows of `tables`."""
+def errors(tables: Sequence[Table], constants: Mapping[str, float]) -> tuple[Error, Error]:
+    """Errors inside and outside the fitted shapes, over all rows of `tables`."""
     p = np.concatenate([predict(t, constants) for t in tables])
     t = np.concatenate([t.time for t in tables])
-    aside = np.concatenate([t.aside for t in tables])
-    large = np.concatenate([is_large(t) for t in tables])
-    return *in_and_out(p, t, aside), error(p[aside & large], t[aside & large]).mape
+    return in_and_out(p, t, np.concatenate([t.aside for t in tables]))
 
 
 def transfer(fitted: Sequence[Table], others: Sequence[Table], held: Mapping[str, float] | None = None) -> float:
@@ -319,7 +317,7 @@ def joint_row(
     several = len({t.gpu for t in tables}) > 1
     held = {"l2": mean_feed(tables)} if architecture != ANY and several else dict(feed or {}) if not several else {}
     c = fit_tables(tables, JOINT_ROWS, held=held)
-    inside, outside, large = errors(tables, c)
+    inside, outside = errors(tables, c)
     apart = len({groups[t.gpu] for t in tables}) > 1
     label = [groups[t.gpu] if apart else t.engine for t in tables]
     left = [
@@ -330,7 +328,7 @@ def joint_row(
     names = {"gpu": " ".join(cards), "architecture": architecture, "engine": engine, "dtype": tables[0].dtype}
     said = "; throttled, left out: " + ", ".join(f"{t.gpu} {t.engine}" for t in out) if out else ""
     return fit_row(
-        names=names, constants=c, inside=inside, outside=outside, mape_large=large, note=said.removeprefix("; "),
+        names=names, constants=c, inside=inside, outside=outside, note=said.removeprefix("; "),
         source=", ".join(sorted({f"{t.gpu} {t.source}" for t in tables})),
         mape_transfer=float(np.mean(left)) if len(left) > 1 else 0.0,
     )  # fmt: skip

@@ -14,7 +14,6 @@ An expert's time is that of its two products alone: routing, sorting and quantis
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +31,7 @@ from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.moe import MoEConstants, Routing, grouped_gemm_time, moe_time, routed
 from rooflm.readers.devices import load_cluster, load_device
 from rooflm_fit import collectives, gemm, moe
-from rooflm_fit.common import Array, Param, error, fit, fit_row, fold_by_fold, say, write_fits
+from rooflm_fit.common import Array, Param, error, fit, fit_row, fold_by_fold, folders, say, write_fits
 
 CARDS = {304: "mi300x", 256: "mi355x"}
 """Compute units of a table's rows -> the card they were measured on."""
@@ -438,10 +437,7 @@ def as_before(family: str, row: FitRow) -> FitRow:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of the fit."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder aiter/configs")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the calibration files")
-    options = parser.parse_args(argv)
+    options = folders(__doc__, argv)
     kinds = {k.name: k for k in (*EXPERTS.values(), *PRODUCTS.values())}
     works: tuple[tuple[str, str, Any, Any, Any, Any], ...] = (
         ("gemm", "products", product_tables(options.data), product_time, PRODUCT_PARAMS, gemm.STARTS),

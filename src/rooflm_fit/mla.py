@@ -13,8 +13,6 @@ import numpy as np
 
 from rooflm.kernels.constants import FitRow
 from rooflm.kernels.mla import (
-    IDEAL_MLA_DECODE,
-    IDEAL_MLA_PREFILL,
     MlaDecodeConstants,
     MlaPrefillConstants,
     mla_decode_time,
@@ -94,7 +92,6 @@ PREFILL = Recipe(
         Param("floor_s", 1e-5, 1e-6, 1e-3),
     ),
     {"tile": (64.0, 128.0, 256.0)},
-    IDEAL_MLA_PREFILL._asdict(),
     columns,
     {},
 )
@@ -121,7 +118,6 @@ DECODE = Recipe(
         Param("floor_s", 1e-5, 1e-6, 1e-3),
     ),
     {"block": (64.0, 128.0), "max_splits": (1.0, -8.0, 32.0, 128.0), "group_tile": (16.0, 32.0, 64.0, 128.0)},
-    IDEAL_MLA_DECODE._asdict(),
     columns,
     {},
 )

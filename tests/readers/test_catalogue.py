@@ -228,7 +228,7 @@ def test_names_and_aliases_are_unique_and_lower_case(kind: str) -> None:
     others = Counter(
         alias
         for row in every
-        for alias in {rows.normalise(text) for text in rows.raw_row(kind, row.name)[0]["aliases"]}
+        for alias in {rows.normalise(text) for text in rows.raw_row(kind, row.name)[0].get("aliases", ())}
     )
     assert max(names.values()) == 1
     assert max(others.values()) == 1

@@ -347,3 +347,15 @@ def test_a_run_that_fails_is_ranked_and_limited_as_it_goes():
         rooflm.search_train("llama-3.1-8b", days=limit, sets=failing, micro_batch=1, recompute="full", **asked).best
         is None
     )
+
+
+def test_every_card_is_searched_with_its_own_framework() -> None:
+    cards = ["tpu-v5e", "h100-sxm-80gb"]
+    found = rooflm.search_train("llama-7b", gpu=cards, gpus=8, batch=64, recompute="full", zero=1, cp=1)
+    alone = [
+        rooflm.search_train("llama-7b", gpu=card, gpus=8, batch=64, recompute="full", zero=1, cp=1) for card in cards
+    ]
+    assert found.feasible == sum(one.feasible for one in alone)
+    assert (found.best.inputs["gpu"], found.best.inputs["engine"]) == ("h100-sxm-80gb", "megatron")
+    assert found.best.outputs["step_time_s"] == alone[1].best.outputs["step_time_s"]
+    assert found.assumed[-1] == "engine pax (h100-sxm-80gb: megatron)"

@@ -12,7 +12,7 @@ from rooflm.plots.bars import Bar, bars
 from rooflm.plots.choose import MOST_BARS
 from rooflm.plots.front import Cloud, front
 from rooflm.plots.picture import Picture
-from rooflm.plots.scale import Scale
+from rooflm.plots.scale import Scale, unit_of
 from rooflm.shown.numbers import text
 from rooflm.sweep.pareto import pareto
 from rooflm.technology.explore import CAUSES, Columns
@@ -57,15 +57,6 @@ def grid_picture(table: Columns, axes: Sequence[str], title: str, about: str, ki
     notes = ["schedule: idle and uneven pipeline stages"] if "schedule" in causes else []
     notes += [f"all bound by {c}" for c in causes if len(causes) == 1]
     return bars(title, scale, made, about, notes=notes)
-
-
-def unit_of(top: float) -> tuple[float, str]:
-    """Factor and unit in which times up to this one are drawn.
-
-    >>> unit_of(3.0), unit_of(0.5), unit_of(1e-4)
-    ((1.0, 's'), (1000.0, 'ms'), (1000000.0, 'µs'))
-    """
-    return (1.0, "s") if top >= 2 else ((1e3, "ms") if top >= 2e-3 else (1e6, "µs"))
 
 
 def split_picture(shares: Mapping[str, Mapping[str, float]], title: str, about: str) -> Picture:

@@ -48,10 +48,7 @@ class FitRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     rows_out: int  # kept aside
     mape_in: float
     mape_out: float
-    mape_large: float = 0.0  # out of sample, only points whose plain roofline time exceeds 20 us
     mape_transfer: float = 0.0  # on GPUs (or engines) that had no part in the fit, where that was tried
-    p10: float = 0.0  # percentiles of measured over predicted out of sample
-    p90: float = 0.0
     source: str
     date: str
     note: str = ""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.asked.assumed import with_graphs, with_norms
+from rooflm.asked.assumed import engines_instead, with_graphs, with_norms
 from rooflm.asked.machine import find_cluster
 from rooflm.asked.quantities import parse_efficiency
 from rooflm.catalogue.engine import Engine
@@ -63,11 +63,12 @@ class Machine(NamedTuple):
 
 
 def machine_of(gpu: str, engine: str | None = None, efficiency: str | None = None) -> Machine:
-    """A catalogue device or a calibrated machine's file, with its own engine or the one named (default hf-eager)."""
+    """A catalogue device or a calibrated machine's file, with its own engine or the one named (default: the last
+    of those assumed where no other runs, plain PyTorch)."""
     from rooflm.readers.rows import own_row
 
     cluster, _ = find_cluster(gpu, None)
-    name = engine or own_row("engine", gpu) or "hf-eager"
+    name = engine or own_row("engine", gpu) or engines_instead("inference")[-1]
     mode = parse_efficiency(efficiency) if efficiency else Efficiency()
     return Machine(cluster, load_engine(name, cluster.device.name, cluster.device.kernel_generation), mode)
 

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,8 +17,8 @@ import msgspec
 from rooflm.errors import RooflmError
 from rooflm.measure import schemas
 from rooflm.measure.server import field_at
+from rooflm.readers import outside
 from rooflm.readers import rows as catalogue
-from rooflm.readers.outside import os_reason
 from rooflm.validation.columns import mean_of
 
 Cells = dict[str, str]
@@ -27,15 +26,13 @@ Timed = dict[str, tuple[float | None, str]]
 """Metric -> its value and unit."""
 Field = Callable[[str], Any]
 """A field of a record by its dotted path, None where it is not there."""
-LARGEST = 256 * 2**20
-"""Bytes of a file that is read."""
 MOST = 100_000
 """Results in one file."""
 
 
 def read_foreign(path: str) -> list[Cells]:
     """The rows of a file of another tool, as cells by column; RooflmError when it is none that is known."""
-    text = content(path)
+    text = outside.text(path, "results")
     for known in FORMATS:
         found = [r for r in known.split(text) if known.mark(r)]
         if found:
@@ -47,18 +44,6 @@ def read_foreign(path: str) -> list[Cells]:
                 raise RooflmError(f"{path}: it holds no time or rate above 0")
             return rows
     raise RooflmError(f"{path} is no result of {', '.join(dict.fromkeys(f.name for f in FORMATS))}")
-
-
-def content(path: str) -> str:
-    """The text of a file that is not too large."""
-    file = Path(path)
-    try:
-        if file.stat().st_size > LARGEST:
-            raise RooflmError(f"{path} has {file.stat().st_size:,} bytes, but at most {LARGEST:,} are read")
-        return file.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        why = "it is not text in UTF-8" if isinstance(error, ValueError) else os_reason(error) or error
-        raise RooflmError(f"cannot read {path!r}: {why}") from None
 
 
 def parsed(text: str) -> Any:

@@ -16,7 +16,8 @@ from rooflm.errors import RooflmError
 from rooflm.measure import compare as cases
 from rooflm.measure import results, why
 from rooflm.measure.figures import coordinates
-from rooflm.measure.foreign import Cells, content, read_foreign
+from rooflm.measure.foreign import Cells, read_foreign
+from rooflm.readers import outside
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 from rooflm.validation import headings, table
@@ -63,7 +64,7 @@ def rows_of(path: str, given: Cells) -> tuple[list[results.Row], list[Cells]]:
         return [], [row | given for row in read_foreign(path)]
     if suffix == ".parquet":
         return results.read(path), []
-    header, listed = headings.records(content(path), path)
+    header, listed = headings.records(outside.text(path, "results", "csv"), path)
     if "run:key" in header:
         return results.read(path), []
     table.check_header(header, path)

@@ -21,7 +21,7 @@ from rooflm.measure.shape import parse
 from rooflm.readers import outside
 from rooflm.shown.numbers import plain_number
 from rooflm.shown.version import __version__
-from rooflm.sweep.files import check_target, locked, table, write_text, write_whole
+from rooflm.sweep.files import check_target, locked, write_columns, write_text
 from rooflm.sweep.workers import cores
 from rooflm.validation.columns import RUN
 
@@ -181,16 +181,7 @@ def write(path: str | Path, rows: Iterable[Row]) -> None:
     """All rows to a csv or parquet file, whole or not at all."""
     target = check_target(str(path), FORMATS)
     records = [flat(r) for r in rows]
-    columns = {c: [r[c] for r in records] for c in COLUMNS}
-    if target.suffix.lower() == ".csv":
-        write_text(target, table(columns))
-        return
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise RooflmError("writing parquet needs pyarrow: pip install 'rooflm[parquet]'") from error
-    write_whole(target, lambda name: parquet.write_table(pyarrow.table(columns), name))
+    write_columns(target, {c: [r[c] for r in records] for c in COLUMNS})
 
 
 def environment_file(path: str | Path) -> Path:

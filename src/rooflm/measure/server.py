@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
 from rooflm.errors import RooflmError
+from rooflm.readers.rows import shipped
 from rooflm.validation.columns import COLUMNS
 
 PATIENCE = 5.0
@@ -64,8 +63,7 @@ class Told(NamedTuple):
 @cache
 def endpoints() -> Known:
     """Where servers are asked."""
-    text = resources.files("rooflm").joinpath("data/servers/told.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), Known)
+    return shipped("servers/told", Known)
 
 
 def base_of(url: str) -> str:

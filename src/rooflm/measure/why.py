@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 from typing import Any, NamedTuple
 
 import msgspec
@@ -94,8 +92,7 @@ class Cause(NamedTuple):
 @cache
 def suspects() -> tuple[Suspect, ...]:
     """Every suspect."""
-    text = resources.files("rooflm").joinpath("data/causes/suspects.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), _Known).suspect
+    return catalogue.shipped("causes/suspects", _Known).suspect
 
 
 def levels_of(s: Suspect, requests: Sequence[Request]) -> tuple[str, ...]:

@@ -187,9 +187,7 @@ def scale_of(key: str, values: Array, outputs: Outputs = INFER_OUTPUTS) -> Scale
     log = positive.size > 0 and len(positive) == len(real) and top >= DECADES * float(positive.min())
     top = math.sqrt(top * float(positive.min())) if log else top  # of a wide range the unit of its middle
     if unit == "s":
-        factor, word = (1.0, "s") if top >= 2 else ((1e3, "ms") if top >= 2e-3 else (1e6, "µs"))
-        if top >= 2 * 3600:
-            factor, word = 1 / 3600, "h"
+        factor, word = (1 / 3600, "h") if top >= 2 * 3600 else unit_of(top)
         return Scale(f"{meaning} ({word})", factor, log)
     if unit == "B":
         steps = ((2.0**-40, "TiB"), (2.0**-30, "GiB"), (2.0**-20, "MiB"), (2.0**-10, "KiB"))
@@ -200,6 +198,15 @@ def scale_of(key: str, values: Array, outputs: Outputs = INFER_OUTPUTS) -> Scale
     counted = next((what for what in COUNTED if unit == "1/s" and what in root), "1")
     word = "" if unit == "1" else unit.replace("1/s", f"{counted}/s")
     return Scale(f"{meaning} ({word})" if word else meaning, 1.0, log)
+
+
+def unit_of(top: float) -> tuple[float, str]:
+    """Factor and unit in which times up to this one are drawn.
+
+    >>> unit_of(3.0), unit_of(0.5), unit_of(1e-4)
+    ((1.0, 's'), (1000.0, 'ms'), (1000000.0, 'µs'))
+    """
+    return (1.0, "s") if top >= 2 else ((1e3, "ms") if top >= 2e-3 else (1e6, "µs"))
 
 
 def check_value(key: str, known: Any) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
-from rooflm.readers.rows import DATA, convert
+from rooflm.readers.rows import shipped
 from rooflm.readers.tables import one_of
 
 
@@ -28,8 +27,7 @@ class Lengths:
 @lru_cache
 def datasets() -> dict[str, Lengths]:
     """Name -> lengths."""
-    path = DATA / "datasets.toml"
-    return convert(tomllib.loads(path.read_text(encoding="utf-8")), dict[str, Lengths], path.name)
+    return shipped("datasets", dict[str, Lengths])
 
 
 def lengths_of(name: str) -> dict[str, Any]:

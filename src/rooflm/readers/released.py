@@ -7,28 +7,24 @@ the name of a model or of a listed checkpoint.
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import lru_cache
 
 import msgspec
 
-from rooflm.readers.rows import DATA, FOLDERS, aliases, convert, normalise
+from rooflm.readers.rows import FOLDERS, aliases, normalise, shipped
 from rooflm.readers.schemes import without_cache
 
 
 class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What sets a checkpoint apart from its model's row.
 
-    model: the row; quant: its scheme ("": the row's); max_context: tokens (0: the row's); bytes: of its weight files
-    and size_source: where that is published; source: page of its config ("": the hub's, made from the id). towers: it
-    has vision or audio towers beside its language model, which is the row.
+    model: the row; quant: its scheme ("": the row's); max_context: tokens (0: the row's); source: page of its config
+    ("": the hub's, made from the id); towers: it has vision or audio towers beside its language model, the row.
     """
 
     model: str
     quant: str = ""
     max_context: int = 0
-    bytes: int = 0
-    size_source: str = ""
     source: str = ""
     towers: bool = False
 
@@ -41,8 +37,7 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True):
 
 @lru_cache
 def _table() -> _Table:
-    path = DATA / FOLDERS["model"] / "_checkpoints.toml"
-    return convert(tomllib.loads(path.read_text(encoding="utf-8")), _Table, path.name)
+    return shipped(f"{FOLDERS['model']}/_checkpoints", _Table)
 
 
 def _endings(publisher: str) -> dict[str, str]:
@@ -102,7 +97,7 @@ def find(name: str) -> Checkpoint | None:
     >>> find("zai-org/GLM-5-FP8").quant, find("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8").max_context
     ('fp8-block', 262144)
     >>> find("RedHatAI/Meta-Llama-3.1-70B-Instruct-quantized.w4a16")  # doctest: +ELLIPSIS
-    Checkpoint(model='llama-3.1-70b', quant='int4', max_context=0, bytes=0, ...)
+    Checkpoint(model='llama-3.1-70b', quant='int4', max_context=0, ...)
     >>> find("unsloth/Qwen3-30B-A3B-GGUF:Q5_K_M").quant  # as `llama-server -hf` names a file
     'q5_k_m'
     >>> find("Qwen/Qwen3-8B") is None, find("somebody/else-AWQ") is None
@@ -117,7 +112,7 @@ def find(name: str) -> Checkpoint | None:
     for end, quant in _endings(publisher).items():
         base = _stems().get(stem(rest.removesuffix(end))) if rest.endswith(end) else None
         if base is not None:
-            return msgspec.structs.replace(base, quant=quant or base.quant, bytes=0, size_source="") if end else base
+            return msgspec.structs.replace(base, quant=quant or base.quant) if end else base
     return None
 
 

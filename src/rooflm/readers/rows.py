@@ -156,8 +156,7 @@ class _Naming(msgspec.Struct, forbid_unknown_fields=True):
 
 @lru_cache
 def _naming() -> _Naming:
-    path = DATA / FOLDERS["gpu"] / "_names.toml"
-    return convert(outside.toml(path.read_text(encoding="utf-8"), path), _Naming, path.name)
+    return shipped(f"{FOLDERS['gpu']}/_names", _Naming)
 
 
 def product(name: str) -> str:
@@ -263,8 +262,7 @@ def resolve(kind: str, name: str) -> str:
 @lru_cache
 def _engines_beside() -> dict[str, list[str]]:
     """Engines without a row: the nearest row, and what to know of it."""
-    path = DATA / FOLDERS["engine"] / "_near.toml"
-    return convert(outside.toml(path.read_text(encoding="utf-8"), path), dict[str, list[str]], path.name)
+    return shipped(f"{FOLDERS['engine']}/_near", dict[str, list[str]])
 
 
 def _is_gpu(name: str) -> bool:
@@ -382,6 +380,16 @@ def convert(row: dict[str, Any], schema: type[T], label: str) -> T:
         return structured(row, schema)
     except msgspec.ValidationError as error:
         raise RooflmError(f"{label}: {rule_said(error, row, 'the row')}") from error
+
+
+def shipped(name: str, schema: type[T]) -> T:
+    """A table that comes with the package, data/NAME.toml, as a strict schema.
+
+    >>> shipped("datasets", dict[str, dict[str, Any]])["sharegpt"]["output"]
+    200
+    """
+    path = DATA / f"{name}.toml"
+    return convert(outside.toml(path.read_text(encoding="utf-8"), path), schema, path.name)
 
 
 def rule_said(error: msgspec.ValidationError, row: Any, whole: str) -> str:

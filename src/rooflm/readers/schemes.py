@@ -4,15 +4,15 @@ sources; and as which scheme engines run one."""
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.model import Model, MoE
 from rooflm.catalogue.quant import PARTS, Quant
 from rooflm.errors import RooflmError, near_matches
-from rooflm.readers.rows import DATA
+from rooflm.readers.rows import shipped
 from rooflm.units import Num
 
 WIDE = {"experts": ("attention", "mlp", "shared"), "ffn": ("attention",)}
@@ -24,7 +24,7 @@ ELSEWHERE = {"q3": ["q3_k_m"], "q4": ["q4_k_m", "q4_0"], "q5": ["q5_k_m"], "mlx-
 """What people call a scheme -> those of ours that are like it."""
 PRESETS = {
     name: Quant(name, **row | {"wide": tuple(row.get("wide", ()))})
-    for name, row in tomllib.loads((DATA / "schemes.toml").read_text(encoding="utf-8")).items()
+    for name, row in shipped("schemes", dict[str, dict[str, Any]]).items()
 }
 """Named schemes; each takes a suffix such as `fp8kv8` or `int4kv8`."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rooflm.errors import RooflmError
 from rooflm.readers.command import command_of
-from rooflm.readers.rows import DATA
+from rooflm.readers.rows import shipped
 from rooflm.search.serve_command import OPTIONS, Start
 
 CACHE = "/root/.cache/huggingface"
@@ -30,7 +29,7 @@ def yaml_library() -> Any:
 
 @cache
 def _asked() -> dict[str, dict[str, Any]]:
-    return tomllib.loads((DATA / "deploy.toml").read_text(encoding="utf-8"))
+    return shipped("deploy", dict[str, dict[str, Any]])
 
 
 ROUTER_PORT = 9000

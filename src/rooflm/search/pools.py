@@ -41,7 +41,7 @@ from rooflm.serving.pools import (
     transfer_of,
 )
 from rooflm.serving.simulate import Pool
-from rooflm.sweep.axes import Axis, Point, is_list, nest
+from rooflm.sweep.axes import Axis, Point, is_list, nest, points
 
 Array = NDArray[Any]
 PREFILL = ("prefill_replicas", "prefill_tp", "prefill_pp", "prefill_dp", "prefill_ep")
@@ -198,8 +198,7 @@ def grids_of(
     totals: GPUs of both pools together; given: degrees that either may have; free: what is chosen by name. Engines
     without pools are left out; RooflmError where there is no other."""
     shares, engines = attention_dp(model), dict[str, bool]()
-    for places in itertools.product(*(range(len(a.values)) for a in free)):
-        names = {m.name: m.values[i] for a, i in zip(free, places, strict=True) for m in a.members}
+    for names in points(free):
         arguments = {k: v for k, v in (fixed | names).items() if v is not None}
         plain = {k: v for k, v in arguments.items() if k not in OF_POOLS}
         scenario = build_inference(batch=1, alone=False, **nest(plain)).scenario

@@ -30,6 +30,7 @@ from rooflm.search.result import SearchResult
 from rooflm.search.search import search
 from rooflm.search.space import Goal, Grid
 from rooflm.search.splits import assumptions_of, goal_of, joint_axis, listed, money_arguments, remedied, searched_prices
+from rooflm.sweep.assumed import of_points
 from rooflm.sweep.axes import Axis, accept_columns, find_axes, is_list, nest
 from rooflm.sweep.sweep import BLOCK
 
@@ -143,13 +144,36 @@ MARGIN = 0.05
 much, and an answer that fills the last bytes runs out of memory on the first longer step."""
 
 
-def usual_trainers(model: Any, gpu: Any, cluster: Any, asked: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The frameworks that are assumed on the first of the cards: the one in its own file, else one for each of what is
-    asked."""
-    first, machine = (next(iter(listed(names)), None) for names in (gpu, cluster))
-    own = own_row("engine", str(first or ""))
-    device = find_cluster(first, machine)[0].device
-    return [own] if own else list(dict.fromkeys(assumed_trainer(find_model(model), one, device) for one in asked))
+def usual_trainers(model: Any, gpu: Any, cluster: Any, asked: Sequence[Mapping[str, Any]]) -> dict[Any, list[str]]:
+    """Card -> the frameworks that are assumed on it: the one in its own file, else one for each of what is asked.
+
+    >>> usual_trainers("llama-7b", ["h100-sxm-80gb", "tpu-v5e"], None, [{}])
+    {'h100-sxm-80gb': ['megatron'], 'tpu-v5e': ['pax']}
+    """
+    machine = next(iter(listed(cluster)), None)
+    found = {}
+    for card in listed(gpu, (None,)):
+        own = own_row("engine", str(card or ""))
+        device = find_cluster(card, machine)[0].device
+        usual = (assumed_trainer(find_model(model), one, device) for one in asked)
+        found[card] = [own] if own else list(dict.fromkeys(usual))
+    return found
+
+
+def trained_by(usual: Mapping[Any, Sequence[str]]) -> dict[str, Any]:
+    """The arguments that search every card with its own frameworks: each a value or an axis where all cards have the
+    same, else both in step.
+
+    >>> trained_by({"h100": ["megatron", "peft"], "a100": ["megatron", "peft"]})
+    {'engine': ['megatron', 'peft']}
+    >>> trained_by({"h100": ["megatron"], "tpu-v5e": ["pax"]})
+    {'gpu': ['h100', 'tpu-v5e'], 'engine': ['megatron', 'pax'], 'zip': ('gpu', 'engine')}
+    """
+    first = next(iter(usual.values()))
+    if all(names == first for names in usual.values()):
+        return {"engine": list(first) if len(first) > 1 else first[0]}
+    pairs = [(card, name) for card, names in usual.items() for name in names]
+    return {"gpu": [card for card, _ in pairs], "engine": [name for _, name in pairs], "zip": ("gpu", "engine")}
 
 
 @named
@@ -235,9 +259,9 @@ def search_train(
     if not more.get("engine"):
         split = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "dtype": dtype or "bf16", "sets": sets}
         ranks = [{**split, "lora_rank": rank} for rank in listed(lora_rank, (None,))]
-        usual = ["ideal"] if more.get("efficiency") == "ideal" else usual_trainers(model, gpu, cluster, ranks)
-        more["engine"] = usual if len(usual) > 1 else usual[0]
-        assumed.append(f"engine {' or '.join(usual)}")
+        usual = {None: ["ideal"]} if more.get("efficiency") == "ideal" else usual_trainers(model, gpu, cluster, ranks)
+        more |= trained_by(usual)
+        assumed += of_points([({"gpu": str(card)}, [f"engine {' or '.join(own)}"]) for card, own in usual.items()])
     batch = int(np.max(whole("batch", step if batch is None else batch)))
     bounds: dict[str, Any] = {"days": days, "gpu_hours": gpu_hours, "cost_usd": cost, "energy_j": energy}
     limits = limits_of(memory_margin, step_time, bounds, tokens)
@@ -267,9 +291,10 @@ def search_train(
     run = OF_RUN if tokens else ()
     outputs = tuple(dict.fromkeys((*SHOWN, *run, goal.key, *(k.key for k in limits if k.key != "memory_share"))))
     task = SearchTask(evaluate, tuple(grids), goal, tuple(limits), outputs, (), TWIN_OUTPUTS, (), TRAIN.bands, BLOCK)
-    plain = nest({**fixed, **{axis.name: axis.values[0] for axis in free}, "gpus": counts[0]})
-    known = assumptions_of(build_training, plain, gpu=gpu, engine=more["engine"], dtype=dtype)
-    answer = search(task, on, assumed=(*(t for t in known if t.partition(" ")[0] not in DECIDED), *assumed))
+    plain = nest({**fixed, **{m.name: m.values[0] for axis in free for m in axis.members}, "gpus": counts[0]})
+    each, told = (None, (*DECIDED, "engine")) if "zip" in more else (more["engine"], DECIDED)
+    known = assumptions_of(build_training, plain, gpu=gpu, engine=each, dtype=dtype)
+    answer = search(task, on, assumed=(*(t for t in known if t.partition(" ")[0] not in told), *assumed))
     if any("goodput" in c.outputs for c in (*answer.top, *([answer.nearest.candidate] if answer.nearest else []))):
         answer = replace(answer, assumed=(*answer.assumed, FAILING))
     answer = replace(answer, model=found.name, prices=searched_prices(answer, listed(gpu), cluster, more))

@@ -7,7 +7,6 @@ of an answer down until its limits hold.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -55,7 +54,7 @@ from rooflm.serving.in_step import steps_apart
 from rooflm.serving.passes import Load
 from rooflm.serving.server import Server
 from rooflm.serving.steady import states
-from rooflm.sweep.axes import Axis, Point, accept_columns, is_list, nest
+from rooflm.sweep.axes import Axis, Point, accept_columns, is_list, nest, points
 
 if TYPE_CHECKING:
     from rooflm.api import Devices, Engines, Names, Numbers, Schemes
@@ -252,8 +251,7 @@ def grids_of(
     shares = attention_dp(model)
     reasons: list[str] = []
     any_runs = False
-    for places in itertools.product(*(range(len(a.values)) for a in free)):
-        names = {m.name: m.values[i] for a, i in zip(free, places, strict=True) for m in a.members}
+    for names in points(free):
         arguments = nest(fixed | names)
         request = build_inference(batch=1, alone=False, **{k: v for k, v in arguments.items() if v is not None})
         kept, why = runnable_splits(request.scenario, splits)

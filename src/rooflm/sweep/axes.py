@@ -8,9 +8,10 @@ their first values go together, then their second ones; one structural member ma
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -167,6 +168,17 @@ def grids(axes: Iterable[Axis]) -> tuple[list[Axis], list[Axis]]:
     """Structural and numeric axes, in the order given."""
     listed = list(axes)
     return [a for a in listed if a.structural], [a for a in listed if not a.structural]
+
+
+def points(axes: Iterable[Axis]) -> Iterator[Point]:
+    """Every combination of the axes' values.
+
+    >>> list(points([Axis("gpu", ("a100", "h100")), Axis("tp", (1,))]))
+    [{'gpu': 'a100', 'tp': 1}, {'gpu': 'h100', 'tp': 1}]
+    """
+    listed = list(axes)
+    for places in itertools.product(*(range(len(a.values)) for a in listed)):
+        yield {m.name: m.values[i] for a, i in zip(listed, places, strict=True) for m in a.members}
 
 
 def shape_of(axes: Iterable[Axis]) -> tuple[int, ...]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -23,7 +22,7 @@ from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.errors import RooflmError
 from rooflm.estimate.training import TrainingFigures, train_scenario
 from rooflm.readers.devices import load_cluster
-from rooflm.readers.rows import DATA
+from rooflm.readers.rows import shipped
 from rooflm.scenario.scenario import Scenario
 from rooflm.technology.explore import Columns, Task, legal_splits, on_cluster
 
@@ -54,7 +53,7 @@ SEGMENTS = {"forward": "compute", "backward": "compute", "recompute": "compute"}
 @lru_cache
 def rungs() -> Mapping[str, Mapping[str, Any]]:
     """Name -> gpu, cluster, dtype and how much larger its batch is, first to last."""
-    return tomllib.loads((DATA / "technology" / "generations.toml").read_text(encoding="utf-8"))
+    return shipped("technology/generations", dict[str, dict[str, Any]])
 
 
 def ends() -> tuple[str, str]:

@@ -8,10 +8,8 @@ from __future__ import annotations
 import math
 import os
 import sys
-import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +57,7 @@ UNNAMED = "unnamed"
 
 def published_tables() -> list[Path]:
     """The project's own tables of published figures."""
-    folder = Path(str(resources.files("rooflm").joinpath("data/published")))
-    return sorted(folder.glob("*.csv"))
+    return sorted((catalogue.DATA / "published").glob("*.csv"))
 
 
 @cache
@@ -70,8 +67,7 @@ def source_names() -> dict[str, str]:
     >>> source_names()["LLMF"]
     'MosaicML LLM Foundry'
     """
-    path = Path(str(resources.files("rooflm").joinpath("data/published/sources.toml")))
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    return catalogue.shipped("published/sources", dict[str, str])
 
 
 def read_rows(path: str | os.PathLike[str]) -> list[Outcome]:

@@ -51,11 +51,6 @@ class Bench:
         first = (self.at.data if self.at else 0) * rows
         self.ids = every[first : first + rows]
 
-    def sync(self) -> None:
-        """Wait for the device, so that the clock is read when the work is done."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
     def barrier(self) -> None:
         """Wait for all ranks."""
         if self.case.world > 1:
@@ -66,16 +61,16 @@ class Bench:
         self.cache: Any = None  # that of the last request must not count in this one's memory
         cache, rows = self.runner.cache(), self.ids.shape[0]
         self.barrier()
-        self.sync()
+        load.sync(self.device)
         start, cpu = time.perf_counter(), time.process_time()
         ids = self.runner.next_ids(self.runner.forward(self.ids, cache), rows, self.device)
-        self.sync()
+        load.sync(self.device)
         prefill, prefill_cpu = time.perf_counter() - start, time.process_time() - cpu
         steps, cpu = [], time.process_time()
         for _ in range(output - 1):
             start = time.perf_counter()
             ids = self.runner.next_ids(self.runner.forward(ids, cache), rows, self.device)
-            self.sync()
+            load.sync(self.device)
             steps.append(time.perf_counter() - start)
         self.cache = cache
         return Request(prefill, steps, prefill_cpu, time.process_time() - cpu)

@@ -32,6 +32,12 @@ def device_of(case: Case, local: int = 0) -> torch.device:
     return torch.device("cuda", local)
 
 
+def sync(device: torch.device) -> None:
+    """Wait for the device, so that the clock is read when the work is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def llama_config(shape: Shape) -> Any:
     """The Llama configuration of a shape."""
     from transformers import LlamaConfig

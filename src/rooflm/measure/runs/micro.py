@@ -36,13 +36,11 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "p2p")
 
 def mean_seconds(call: Callable[[], Any], device: torch.device, times: int) -> float:
     """Mean seconds of so many calls, with what was queued before and by them done when the clock is read."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    load.sync(device)
     start = time.perf_counter()
     for _ in range(times):
         call()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    load.sync(device)
     return (time.perf_counter() - start) / times
 
 

@@ -47,20 +47,15 @@ class Trainer:
         self.parameters = list(model.parameters())
         self.model, self.optimizer = model, torch.optim.AdamW(self.parameters, lr=1e-4)
 
-    def sync(self) -> None:
-        """Wait for the device, so that the clock is read when the work is done."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
     def step(self) -> tuple[list[float], list[float]]:
         """One step: seconds and CPU seconds of this process in each of PHASES."""
         if self.case.world > 1:
             dist.barrier()
-        self.sync()
+        load.sync(self.device)
         clocks = [(time.perf_counter(), time.process_time())]
         for phase in (self.work.forward, self.backward, self.update):
             phase()
-            self.sync()
+            load.sync(self.device)
             clocks.append((time.perf_counter(), time.process_time()))
         both = [(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(clocks)]
         return [w for w, _ in both], [c for _, c in both]
