@@ -64,7 +64,8 @@ def _of_another_kind(name: str) -> RooflmError | None:
     """
     from rooflm.readers.checkpoints.families import refused  # a row of the catalogue needs no reader of checkpoints
 
-    pieces, mine = rows.normalise(name.rpartition("/")[2]).split("-"), {n.partition("-")[0] for n in rows.names("model")}
+    mine = {row.partition("-")[0] for row in rows.names("model")}
+    pieces = rows.normalise(name.rpartition("/")[2]).split("-")
     family = next((piece for piece in pieces if piece not in mine and refused(piece)), "")
     said = f"unknown model {name!r}: {family} cannot be read, as {refused(family)}"
     return RooflmError(said) if family else None
