@@ -417,6 +417,31 @@ def test_scripts_that_no_row_of_the_table_has_give_their_own_options() -> None:
     assert ep == ["4", "1"]  # kimik2.5_fp4_mi355x.sh takes EP_SIZE
 
 
+def test_scripts_after_the_tables_dumps_give_their_own_options_too() -> None:
+    """InferenceX qwen3.5_fp4_b200_trt.sh (June 2026), qwen3.5_fp8_h100.sh, qwen3.5_fp4_rtx6000pro_sglang.sh,
+    minimaxm2.5_fp4_mi355x.sh, minimaxm2.5_fp8_h200.sh, dsv4_fp4_b200.sh, dsv4_fp8_h200.sh."""
+    qwen = {"model": "Qwen/Qwen3.5-397B-A17B", "tp": "4", "gpus": "4", "note": "moe_tp=4 moe_ep=1 attn_dp=1"}
+    trt = qwen | {"gpu": "B200-180GB", "engine": "trtllm 1.3.0rc18", "precision_weights": "nvfp4"}
+    lengths = [("8192", "1024"), ("1024", "1024"), ("1024", "8192")]
+    found = [run(**trt, input_len=i, output_len=o) for i, o in lengths]
+    assert [(f["budget"], f["wait_steps"], f["wait_share"]) for f in found] == [
+        (budget, "50", "0.45") for budget in ("32768", "16384", "9472")
+    ]
+    hopper = qwen | {"gpu": "H100-SXM-80GB", "engine": "sglang 0.5.12", "precision_weights": "fp8"}
+    assert [run(**hopper, batch=n)["receive_interval"] for n in ("4", "32", "64")] == ["2", "1200", "600"]
+    rtx = run(**qwen, gpu="RTX-6000-Pro-Blackwell-SE", engine="sglang 0.5.16", precision_weights="nvfp4")
+    assert (rtx["max_sequences"], "stand_in" in rtx) == ("128", False)
+    minimax = {"model": "MiniMaxAI/MiniMax-M2.5", "engine": "vllm 0.19.1", "gpu": "MI355X", "note": "trust=B"}
+    assert ["reduce_bits" in run(**minimax, precision_weights=w)["sets"] for w in ("nvfp4", "fp8")] == [False, True]
+    hopper = minimax | {"gpu": "H200-SXM-141GB", "engine": "vllm 0.22.0", "precision_weights": "fp8"}
+    assert (run(**hopper)["budget"], run(**hopper)["quant"]) == ("32768", "fp8-blockkv8")
+    v4 = {"model": "deepseek-ai/DeepSeek-V4-Pro", "tp": "8", "gpus": "8", "batch": "16", "note": "attn_dp=1"}
+    b200 = run(**v4, gpu="B200-180GB", engine="sglang deepseek-v4-blackwell", precision_weights="nvfp4")
+    assert (b200["quant"], b200["budget"], b200["max_sequences"]) == ("mxfp4a8-fp8-kv8", "8192", "24")
+    h200 = run(**v4, gpu="H200-SXM-141GB", engine="vllm deepseekv4-cu129", precision_weights="fp8")
+    assert (h200["quant"], h200["tp"], h200["dp"], h200["ep"]) == ("mxfp4a8-fp8-kv8", "1", "8", "8")
+
+
 def test_sparse_attention_on_blackwell_keeps_its_cache_in_8_bits_in_sglang() -> None:
     """server_args.py: kv_cache_dtype auto is fp8_e4m3 from compute capability 10 on, bfloat16 below."""
     row = {"model": "deepseek-ai/DeepSeek-V3.2", "engine": "sglang 0.5.8", "precision_weights": "fp8", "tp": "8"}

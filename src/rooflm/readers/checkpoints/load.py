@@ -56,14 +56,17 @@ def load_model(name: str | os.PathLike[str]) -> Model:
 
 
 def _of_another_kind(name: str) -> RooflmError | None:
-    """Why a model cannot be read that is named after a family whose configs are refused; None for any other name.
+    """Why a model cannot be read that is named after a family whose configs are refused; None for any other name, and
+    where rows of the catalogue have that name too (ERNIE, once an encoder).
 
     >>> str(_of_another_kind("flan-t5-xl"))
     "unknown model 'flan-t5-xl': t5 cannot be read, as it is an encoder with a decoder, not a decoder-only language ..."
     """
     from rooflm.readers.checkpoints.families import refused  # a row of the catalogue needs no reader of checkpoints
 
-    family = next((piece for piece in rows.normalise(name.rpartition("/")[2]).split("-") if refused(piece)), "")
+    mine = {row.partition("-")[0] for row in rows.names("model")}
+    pieces = rows.normalise(name.rpartition("/")[2]).split("-")
+    family = next((piece for piece in pieces if piece not in mine and refused(piece)), "")
     said = f"unknown model {name!r}: {family} cannot be read, as {refused(family)}"
     return RooflmError(said) if family else None
 
