@@ -150,7 +150,7 @@ def test_an_engine_without_a_number_is_refused() -> None:
 
 def test_a_release_takes_its_build_for_the_card() -> None:
     found = [build_for(name, "rocm") for name in ("vllm-0.10.1", "vllm-0.18", "llama.cpp-b7000", "sglang-0.5.7")]
-    assert found == ["vllm-0.8-rocm", "vllm-0.14-rocm", "llama.cpp-rocm-2025-10", "sglang-0.5.6-rocm"]
+    assert found == ["vllm-0.9.2-rocm", "vllm-0.14-rocm", "llama.cpp-rocm-2025-10", "sglang-0.5.6-rocm"]
 
 
 def test_an_older_build_is_not_faster_than_a_newer_one() -> None:
@@ -209,7 +209,7 @@ def test_a_framework_that_is_not_built_for_a_card_is_told() -> None:
 
 
 def test_a_build_for_amd_is_published_in_an_image_of_its_own() -> None:
-    for name in ("vllm-rocm", "vllm-0.8-rocm", "sglang-rocm", "sglang-0.5.5-rocm", "sglang-0.5.10-rocm"):
+    for name in ("vllm-rocm", "vllm-0.9.2-rocm", "sglang-rocm", "sglang-0.5.5-rocm", "sglang-0.5.10-rocm"):
         assert "roc" in command_of(load_engine(name)).image
 
 
