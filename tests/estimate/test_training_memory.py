@@ -652,6 +652,16 @@ def test_gradients_that_wait_stand_whole() -> None:
     assert run(8, 2).memory.total == run(8, 0).memory.total
 
 
+@pytest.mark.parametrize("batch", [32, 64, 256])
+def test_gradients_that_wait_cost_no_time(batch: int) -> None:
+    """Two nodes, whose gathers take about a backward pass each: one micro-batch to eight."""
+    asked: Any = {"gpu": "b200", "gpus": 16, "micro_batch": 2, "seq": 2048, "recompute": "full", "batch": batch}
+    waits, reduces = (
+        float(rooflm.train("llama-3-8b", engine="fsdp", sets={"engine.unsynced": n}, **asked).step_time) for n in (2, 0)
+    )
+    assert waits <= reduces * (1 + 1e-9)
+
+
 def test_what_experts_return_is_kept_to_be_weighed() -> None:
     """Megatron-Core weighs before their last product: 2 bytes a value of each pair less, of eight pairs a token."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import rooflm
@@ -39,6 +41,13 @@ def test_a_model_of_one_stream_mixes_nothing() -> None:
     assert one.tpot < four.tpot
     times = [sum(float(t.time * t.node.count) for t in e.timed["decode"] if t.node.name == "norm") for e in (one, four)]
     assert 10 * times[0] < times[1]
+
+
+def test_a_stage_sends_all_streams() -> None:
+    asked: Any = {"gpu": "h200", "gpus": 8, "tp": 4, "pp": 2, "prompt": 1024}
+    one, four = (rooflm.infer("deepseek-v4-flash", sets={"model.streams": n}, **asked) for n in (1, 4))
+    sent = [next(t.node.bytes for t in e.timed["prefill"] if t.node.name == "pp_send") for e in (one, four)]
+    assert sent == [1024 * 4096 * 2, 4 * 1024 * 4096 * 2]
 
 
 def test_what_stays_wider_than_experts_is_multiplied_in_8_bits_where_units_know_them() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import rooflm
 from rooflm.catalogue.abilities import listed
-from rooflm.kernels.products import one_tile
+from rooflm.kernels.products import by_integers, one_tile
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 from rooflm.readers.rows import row_files, rows_of
@@ -184,3 +184,20 @@ def test_16_bit_weights_run_on_a_cpu_by_what_it_has_for_them() -> None:
     there = ("llama.cpp", 512)
     fp16, bf16 = (prompt_rate("llama-3.1-8b", "ryzen-9-7950x", there[0], q, there[1]) for q in ("fp16", "bf16"))
     assert bf16 == pytest.approx(2 * fp16, rel=0.1)
+
+
+@pytest.mark.parametrize(("gpu", "quant"), [("xeon-8480", "q4_0"), ("xeon-8480", "q6_k"), ("ryzen-9-7950x", "iq3_s")])
+def test_experts_of_a_cpu_take_the_same_integers(gpu: str, quant: str) -> None:
+    """AMX' rate of 8-bit integers, and a type's own blocks, reach no expert either."""
+    e = rooflm.infer("qwen3-30b-a3b", gpu=gpu, engine="llama.cpp", quant=quant, prompt=512, output=1)
+    experts = [t for t in e.timed["prefill"] if t.node.name == "experts"]
+    assert experts
+    for t in experts:
+        assert np.all(t.node.flops <= (1 + 1e-9) * by_integers(e.scenario) * t.time)
+
+
+def test_a_cpu_without_a_rate_of_integers_multiplies_as_others_do() -> None:
+    """Not in no time, nor never: at the rate of its halves."""
+    none = rooflm.infer("llama-3.1-8b", gpu="ryzen-9-7950x", engine="llama.cpp", quant="q4_0", sets={"engine.dots": 0})
+    usual = rooflm.infer("llama-3.1-8b", gpu="ryzen-9-7950x", engine="llama.cpp", quant="q4_0")
+    assert 0.3 < float(none.ttft) / float(usual.ttft) < 1

@@ -267,9 +267,3 @@ def test_it_prints_light_whole_and_with_its_command(page: Any) -> None:
     finally:
         page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
     assert colour == "rgb(251, 250, 248)" and wide <= 0 and command and not left
-
-
-def test_the_page_is_painted_soon(page: Any) -> None:
-    page.open("/fits?batch=3")
-    # benchmarks/bench_web.py has the figure; here only that nothing blocks it
-    page.until("return performance.getEntriesByName('first-contentful-paint').length > 0")

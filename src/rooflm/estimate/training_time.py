@@ -214,7 +214,9 @@ def sync_time(s: Scenario, timed: Dict[Key, Sequence[Timed]], micro: Micro, m: N
     in_backward = backward_gathers * gather + reductions * reduce
     first, last = gather / stage_layers, reduce / stage_layers
     left_f = larger(in_forward - larger(forward_gathers, 1.0) * micro.forward, first * (forward_gathers > 0))
-    left_b = larger(in_backward - reductions * micro.backward, last)
+    alone = larger(backward_gathers - reductions, 0.0)  # passes that gather and reduce nothing
+    left_b = larger(in_backward - alone * gather - reductions * micro.backward, last)
+    left_b = left_b + alone * larger(gather - micro.backward, 0.0)
     shown_f = left_f if e.overlaps.param_overlap else pick(zero >= 3, left_f, in_forward)  # fetched ahead of each layer
     shown_b = left_b if e.overlaps.grad_overlap else in_backward
     total = in_forward + in_backward + tied

@@ -29,8 +29,9 @@ def build(c: Context) -> list[Op | Comm]:
         nodes += ffn_nodes(c, block)
     nodes += served(nodes, c)
     nodes += head_nodes(c)
-    if not is_plain(c.mapping.pp, 1):  # hidden states go from stage to stage
-        nodes.append(c.message("pp_send", "pp", "p2p", c.mapping.pp - 1, c.hidden_bytes, smaller(c.mapping.pp, 2)))
+    if not is_plain(c.mapping.pp, 1):  # hidden states go from stage to stage, all streams of them
+        moved = c.hidden_bytes * c.model.streams
+        nodes.append(c.message("pp_send", "pp", "p2p", c.mapping.pp - 1, moved, smaller(c.mapping.pp, 2)))
     return unpacked(nodes, c)
 
 

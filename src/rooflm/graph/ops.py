@@ -40,7 +40,7 @@ class Op(NamedTuple):
     bytes: Num  # read and written
     shape: tuple[Num, ...] = ()  # what the kernel formula of that kind needs
     widths: tuple[Num, ...] = (2.0, 2.0, 2.0)  # bytes a value of the operands
-    rate: str = "half"  # which compute rate applies: "quant", "half" or "vector"
+    rate: str = "half"  # which compute rate applies: "quant", "rest", "half" or "vector"
     launches: Num = 1  # kernels issued by the host
     overlapped: Num = 0.0  # 1 where it runs beside longer ones, or as a part of one: only its roofline counts
     of: str = ""  # module of a layer, by which rules choose: "norm", "core", "experts", or the product's own name

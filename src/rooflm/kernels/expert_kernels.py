@@ -25,7 +25,7 @@ from rooflm.kernels.derating import beside_units, card_file, derating
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, setting
 from rooflm.kernels.moe import MoEConstants, largest_of, moe_time, pieces, routed, usual
-from rooflm.kernels.products import among, brain_time, by_groups, taken, vector_time
+from rooflm.kernels.products import among, brain_time, by_groups, by_integers, taken, vector_time
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller, sqrt
@@ -256,6 +256,7 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     vectors = pick((tokens > k.expert_rows) & narrow, np.inf, vectors / pick(narrow, undone, f.moe_factor))
     tiled = pick(narrow & (tokens > 1) & (k.tile_rate > 0), tiled_time(op, s), 0.0)
     time = pick(tiled > 0, larger(tiled, time * f.moe_factor) / undone, time)
+    time = larger(time, 2.0 * values * narrow / (by_integers(s) * undone))
     time = time + smaller(local, pairs) * weights * 2.0 * spread / (r.dram * undone)
     shared = pick(k.brain_experts > 0, 0.0, brain)  # of one kernel for all, counted above already
     time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, shared)  # none take bf16 experts

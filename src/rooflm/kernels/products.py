@@ -40,10 +40,9 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         peak = stacked([r.peak[op.rate] for op in ops], shape) * share
     m, n, k, *wide = columns([(*op.shape[:3], *op.widths) for op in ops], shape)
     if kernels.gemv and is_plain(kernels.dequant, 0):
-        by_ints = integers_alone(s)  # a factor of a card is then of other makers' matrix units
-        dots = kernels.dots * ((1.0 if by_ints else reached.compute) / held(s.cluster.device)) * integer_dots(s, r)
-        dots = dots / of_name(kernels.dots_times, s.quant.name, 1.0) if by_ints else larger(peak, dots)
-        peak = pick(wide[0] < 2, dots, smaller(peak, r.peak["vector"]) if by_ints and s.quant.half == "fp16" else peak)
+        dots, alone = kernels.dots * (reached.compute / held(s.cluster.device)) * integer_dots(s), by_integers(s)
+        halves = smaller(peak, r.peak["vector"]) if integers_alone(s) and s.quant.half == "fp16" else peak
+        peak = pick(wide[0] < 2, pick(np.isfinite(alone), alone, larger(peak, dots)), halves)
         few = halves_alone(s, r) & (wide[0] < 2) & (m < kernels.dots_below)
         peak = pick(few, smaller(peak, 4.0 * kernels.dots * r.peak["vector"]), peak)  # a dp4a is of four values
     by = partial(gemm_time, m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
@@ -53,9 +52,13 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         rows, full = larger(kernels.tile_rows, 1.0), peak * (1.0 - c.thr) / (1.0 + units * (1.0 / c.eff_c - 1.0))
         own = larger(by(c=c, peak=np.inf), one_tile(m, n, k, rows, kernels.tile_more, full, s.cluster.device.sms))
         time = pick(kernels.tile_rows > 0, own, time)
-    if kernels.tuned and w.quant == "fp8_block":
-        best = by(c=constants("gemm", GemmConstants, w, w.quant))
-        time = pick((wide[0] < 2) & among(n, k, kernels.tuned), best, time)
+    if kernels.tuned and "fp8_block" in dtypes.values():
+        best = by(c=constants("gemm", GemmConstants, w, "fp8_block"))
+        time = pick(
+            (stacked([dtypes[op.rate] == "fp8_block" for op in ops], shape) > 0) & among(n, k, kernels.tuned),
+            best,
+            time,
+        )
     cast = kernels.quantise * (not scaled_inside(w, s))
     if not is_plain(cast, 0.0):
         alone = stacked([f"{op.name}/{dtypes[op.rate]}" not in listed(kernels.ready_operands) for op in ops], shape) > 0
@@ -105,6 +108,14 @@ def one_tile(m: Num, n: Num, k: Num, rows: Num, more: Num, peak: Num, sms: Num) 
     2.5
     """
     return (ceil(m / rows) * ceil(n / 64.0) / sms + more) * (2.0 * rows * 64.0 * k * sms / peak)
+
+
+def by_integers(s: Scenario) -> Num:
+    """FLOP/s of products by a scheme's narrow weights where vector units' integers alone multiply them; elsewhere, and
+    where no rate of integers is known, inf. A factor of a card does not count: it is of matrix units."""
+    k = s.engine.kernels
+    reached = k.dots * integer_dots(s) / held(s.cluster.device) if integers_alone(s) else 0.0
+    return pick(reached > 0, reached / of_name(k.dots_times, s.quant.name, 1.0), np.inf)
 
 
 def halves_alone(s: Scenario, r: Rates) -> Any:

@@ -46,14 +46,14 @@ def matrix_peak(s: Scenario) -> Num:
     the scheme's, or what attention runs in (B300 multiplies 8-bit integers more slowly than 16-bit floats); or 8-bit
     integers, where products of narrow weights run by them (`dots`)."""
     r, best, peak = rates(s), best_rates(s).peak, s.cluster.device.peak
-    ints = pick((s.quant.weight_bits < 16) & (s.engine.kernels.dots > 0), integer_dots(s, r), 0.0)
+    ints = pick((s.quant.weight_bits < 16) & (s.engine.kernels.dots > 0), integer_dots(s), 0.0)
     return reduce(larger, (peak[r.dtype[k]] * (best[k] / r.peak[k]) for k in ("quant", "half", "rest")), ints)
 
 
-def integer_dots(s: Scenario, r: Rates) -> Num:
+def integer_dots(s: Scenario) -> Num:
     """FLOP/s of 8-bit integers where a card has no matrix units, so that narrow weights are multiplied by them; of its
     vector units, four values an instruction, where the engine has nothing else there."""
-    ints = s.cluster.device.peak.get("int8", 0.0)
+    r, ints = rates(s), s.cluster.device.peak.get("int8", 0.0)
     if integers_alone(s):
         return smaller(ints, 4.0 * r.peak["vector"])
     return ints * (r.peak["half"] <= r.peak["vector"])

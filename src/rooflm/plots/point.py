@@ -109,7 +109,7 @@ def operations(e: Estimate) -> tuple[list[Ops], set[str]]:
         y = np.array([float(np.mean(o.flops)) / t for o, t, _ in kept])
         share = np.array([total for *_, total in kept]) / sum(float(np.mean(t.total)) for t in timed)
         found.append(Ops(phase, x, y, tuple(o.name.replace("_", " ") for o, *_ in kept), share))
-        types |= {"quant" if o.rate == "quant" else "half" for o, *_ in kept}
+        types |= {o.rate if o.rate in ("quant", "rest") else "half" for o, *_ in kept}
     return found, types
 
 
