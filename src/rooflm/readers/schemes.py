@@ -87,7 +87,7 @@ def in_blocks(q: Quant, model: Model) -> Quant:
     >>> [round(float(in_blocks(PRESETS["q4_k_m"], load_model(m)).weight_bits), 2) for m in ("llama-3.1-8b", "gemma-4-26b-a4b")]
     [4.8, 5.28]
     """
-    if not q.gguf:
+    if not q.gguf or (model.quant and parse_quant(model.quant).in_files):  # files of such keep what they are
         return q
     odd, total, h = 0.0, 0.0, model.hidden
     for b in model.blocks:
