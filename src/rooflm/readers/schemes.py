@@ -84,8 +84,9 @@ def in_blocks(q: Quant, model: Model) -> Quant:
     Source: llama.cpp, src/llama-quant.cpp (fallback quantization); Ollama, server/quantization.go.
 
     >>> from rooflm.readers.checkpoints.load import load_model
-    >>> [round(float(in_blocks(PRESETS["q4_k_m"], load_model(m)).weight_bits), 2) for m in ("llama-3.1-8b", "gemma-4-26b-a4b")]
-    [4.8, 5.28]
+    >>> names = "llama-3.1-8b", "gemma-4-26b-a4b", "qwen2.5-0.5b"
+    >>> [round(float(in_blocks(PRESETS["q4_k_m"], load_model(name)).weight_bits), 2) for name in names]
+    [4.8, 5.27, 5.51]
     """
     if not q.gguf or (model.quant and parse_quant(model.quant).in_files):  # files of such keep what they are
         return q
