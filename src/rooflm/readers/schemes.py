@@ -90,11 +90,15 @@ def in_blocks(q: Quant, model: Model) -> Quant:
     """
     if not q.gguf or (model.quant and parse_quant(model.quant).in_files):  # files of such keep what they are
         return q
-    odd, total, h = 0.0, 0.0, model.hidden
+    odd: Num = 0.0
+    total: Num = 0.0
+    h = model.hidden
     for b in model.blocks:
-        f = b.ffn
-        pairs = [] if f is None else [(1, h, f.width)] if isinstance(f, MLP) else [(1, h, f.shared_width)]
-        pairs += [(f.experts, f.inner(h), f.width)] if isinstance(f, MoE) else []
+        f, pairs = b.ffn, list[tuple[Num, Num, Num]]()  # matrices alike, values of a row in and between them
+        if f is not None:
+            pairs += (
+                [(1, h, f.width)] if isinstance(f, MLP) else [(1, h, f.shared_width), (f.experts, f.inner(h), f.width)]
+            )
         parts = [(mixer_params(b.mixer, h), h, q.odd_bits)] if b.mixer is not None else []
         for n, row, width in pairs:
             parts += [(n * row * width * (1 + (f is not None and f.gated)), row, q.odd_bits)]
