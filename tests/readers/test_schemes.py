@@ -5,7 +5,10 @@ from dataclasses import fields
 import pytest
 
 from rooflm.catalogue.quant import PARTS, Quant
-from rooflm.readers.schemes import PRESETS, as_run, parse_quant, without_cache
+from rooflm.estimate.memory import weight_bytes
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.schemes import PRESETS, as_run, in_blocks, parse_quant, without_cache
+from rooflm.scenario.mapping import Mapping
 
 WIDTHS = ("weight_bits", "act_bits", "kv_bits", "scale_bits", "table_bits", "rest_bits")
 
@@ -32,3 +35,21 @@ def test_what_an_engine_of_its_own_files_reads_keeps_the_cache() -> None:
     assert as_run(parse_quant("mxfp4kv8"), peaks, own_files=True).kv_bits == 8
     assert as_run(parse_quant("mxfp4kv8"), peaks, own_files=True).rest_bits == 8.5
     assert as_run(parse_quant("fp8kv8"), peaks, own_files=True) == parse_quant("fp8kv8")
+
+
+@pytest.mark.parametrize(("model", "scheme", "size"), [
+    ("gemma-4-26b-a4b", "q4_k_m", 16.80e9), ("qwen2.5-0.5b", "q4_k_m", 373.71 * 2**20),
+    ("qwen2.5-0.5b", "q6_k", 476.6 * 2**20), ("qwen2.5-0.5b", "q4_0", 330.2 * 2**20),
+    ("smollm2-135m", "q6_k", 130.3 * 2**20), ("smollm2-135m", "q2_k", 82.4 * 2**20),
+])  # fmt: skip
+def test_rows_of_no_whole_blocks_take_wider_types(model: str, scheme: str, size: float) -> None:
+    """Files whose sizes docs/decisions/0421 cites."""
+    found = load_model(model)
+    held = weight_bytes(found, Mapping(), in_blocks(PRESETS[scheme], found))
+    assert float(held) == pytest.approx(size, rel=0.06 if scheme == "q2_k" else 0.01)
+
+
+def test_native_4_bit_experts_and_whole_rows_keep_their_widths() -> None:
+    """gpt-oss's experts stay mxfp4 in a K-quantised file; Llama's rows are whole blocks."""
+    assert in_blocks(PRESETS["q4_k_m"], load_model("gpt-oss-20b")) == PRESETS["q4_k_m"]
+    assert in_blocks(PRESETS["q4_k_m"], load_model("llama-3.1-8b")).weight_bits == PRESETS["q4_k_m"].weight_bits

@@ -20,7 +20,8 @@ class Quant:
     scale_bits: share of a weight's scale in bits a value (16/128 for group-wise int4). wide: parts of a layer that stay
     at 16 bits (PARTS; gpt-oss narrows its experts alone), or at rest_bits, whose products take activations of
     rest_act_bits (0: 16) with scales of blocks. Norms and router stay at 16 bits, and so do
-    embedding and head unless table_bits says otherwise."""
+    embedding and head unless table_bits says otherwise. odd_bits, odd_down: bits more where a matrix's rows are no
+    multiple of 256 values (`schemes.in_blocks`), odd_down of a feed-forward's last product."""
 
     name: str
     weight_bits: Num = 16
@@ -32,6 +33,8 @@ class Quant:
     block: bool = flag(False, "scales of blocks of weights (DeepSeek)")
     rowwise: bool = flag(False, "a scale for every row of weights and activations")
     table_bits: Num = 0.0
+    odd_bits: Num = 0.0
+    odd_down: Num = 0.0
     rest_bits: Num = 0.0
     rest_act_bits: Num = 0.0
     half: str = word("", "the 16-bit type where it says which (none: the device's first)", ("", "bf16", "fp16"))

@@ -9,11 +9,11 @@ from functools import lru_cache
 from typing import Any
 
 from rooflm.catalogue.abilities import Abilities
-from rooflm.catalogue.model import Model, MoE
+from rooflm.catalogue.model import MLP, Model, MoE, mixer_params
 from rooflm.catalogue.quant import PARTS, Quant
 from rooflm.errors import RooflmError, near_matches
 from rooflm.readers.rows import shipped
-from rooflm.units import Num
+from rooflm.units import Num, larger, pick
 
 WIDE = {"experts": ("attention", "mlp", "shared"), "ffn": ("attention",)}
 """Ends of a scheme's name ("fp8-experts", "nvfp4-ffn"): what alone is narrow -> the parts that stay wide."""
@@ -71,6 +71,42 @@ def whole_where_hollow(q: Quant, model: Model) -> Quant:
     """
     parts = {"attention", *("experts" if isinstance(b.ffn, MoE) else "mlp" for b in model.blocks if b.ffn is not None)}
     return q if q.rest_bits or parts - {*q.wide} else replace(q, wide=())
+
+
+BLOCK, ODD_TABLE = 256, 8.5
+"""Values of a block of llama.cpp's K and IQ types, and bits a weight (Q8_0) of a head whose rows are no multiple."""
+
+
+def in_blocks(q: Quant, model: Model) -> Quant:
+    """A GGUF type on a model some of whose matrices have rows of no whole blocks: these take types of 32 values, Q4_K
+    Q5_0, Q5_K Q5_1, Q6_K Q8_0, the narrower ones IQ4_NL, so that a mean weight has more bits.
+
+    Source: llama.cpp, src/llama-quant.cpp (fallback quantization); Ollama, server/quantization.go.
+
+    >>> from rooflm.readers.checkpoints.load import load_model
+    >>> names = "llama-3.1-8b", "gemma-4-26b-a4b", "qwen2.5-0.5b"
+    >>> [round(float(in_blocks(PRESETS["q4_k_m"], load_model(name)).weight_bits), 2) for name in names]
+    [4.8, 5.27, 5.51]
+    """
+    if not q.gguf or (model.quant and parse_quant(model.quant).in_files):  # files of such keep what they are
+        return q
+    odd: Num = 0.0
+    total: Num = 0.0
+    h = model.hidden
+    for b in model.blocks:
+        f, pairs = b.ffn, list[tuple[Num, Num, Num]]()  # matrices alike, values of a row in and between them
+        if f is not None:
+            pairs += (
+                [(1, h, f.width)] if isinstance(f, MLP) else [(1, h, f.shared_width), (f.experts, f.inner(h), f.width)]
+            )
+        parts = [(mixer_params(b.mixer, h), h, q.odd_bits)] if b.mixer is not None else []
+        for n, row, width in pairs:
+            parts += [(n * row * width * (1 + (f is not None and f.gated)), row, q.odd_bits)]
+            parts += [(n * row * width, width, q.odd_down)]
+        odd += b.count * sum(size * more * (row % BLOCK != 0) for size, row, more in parts)
+        total += b.count * sum(size for size, *_ in parts)
+    table = pick(h % BLOCK != 0, larger(q.table_bits, ODD_TABLE), q.table_bits)
+    return replace(q, weight_bits=q.weight_bits + odd / larger(total, 1.0), table_bits=table)
 
 
 MX_GROUP = 32

@@ -81,13 +81,13 @@ def _shared_from(c: Config, count: int) -> int:
 
 
 def _per_layer_embeddings(c: Config, count: int) -> int:
-    """Gemma 3n's and 4's embeddings a layer: their table, its projection and norm, and a gate, projection and norm a
-    layer."""
+    """Gemma 3n's and 4's embeddings a layer: their table, its projection and norm, and a gate and projection a layer,
+    whose norm is one of the layer's."""
     hidden, width = c.number("hidden"), c.number("hidden_size_per_layer_input", 0, 0)
     table = c.number("vocab_size_per_layer_input", c.number("vocab"))
     if not width:
         return 0
-    return table * count * width + hidden * count * width + width + count * (2 * hidden * width + hidden)
+    return table * count * width + hidden * count * width + width + count * 2 * hidden * width
 
 
 def _gemma3n(c: Config) -> Built:
@@ -102,7 +102,7 @@ def _gemma3n(c: Config) -> Built:
     altup = hidden + streams**2 + streams * hidden + streams**3 + hidden  # scale, correction, router, prediction, norm
     laurel = 2 * hidden * rank + hidden
     extra = count * (altup + laurel) + 2 * (streams - 1) * hidden**2 + _per_layer_embeddings(c, count)
-    return layers.counted(pairs, c.family.norms, False), extra
+    return layers.counted(pairs, c.family.norms + 1, False), extra
 
 
 def _gemma_attention(c: Config, i: int, kind: str, count: int, shared: bool) -> Attention:
@@ -131,11 +131,13 @@ def _gemma4(c: Config) -> Built:
             ffn = MLP(2 * ffn.width)
         if c.flag("enable_moe_block"):
             ffn = MoE(c.number("experts"), c.number("top_k"), c.number("expert_width"), ffn.width)
-            extra += 4 * hidden + int(ffn.experts)  # three norms and the router's scales
+            extra += int(ffn.experts)  # a scale of each
         if c.flag("attention_k_eq_v") and kind == "full" and i < first:
             extra -= hidden * int(attention.kv_heads * attention.head_dim)  # no projection for the values
         pairs.append((attention, ffn))
-    return layers.counted(pairs, c.family.norms, False), extra
+    inputs = c.number("hidden_size_per_layer_input", 0, 0) > 0
+    norms = c.family.norms * (1 + c.flag("enable_moe_block")) + inputs  # of each feed-forward, their sum and the router
+    return layers.counted(pairs, norms, False), extra
 
 
 _RATES = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
