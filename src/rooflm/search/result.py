@@ -31,7 +31,8 @@ class SearchResult(Answer):
     nearest; unmet: constraints that no point meets, in words; same: options without effect on the best points, in
     words; without_pools: the answer of deployments without pools, where there are both kinds; prices: what costs rest
     on; model: the name of what was searched for; error_band: of the best point, as an estimate has it;
-    others: of several cards the best point of each that the best points leave out; ruled_out: those without any."""
+    others: of several cards the best point of each that the best points leave out; ruled_out: those without any;
+    limits: what was asked of a point, in words."""
 
     goal: Goal
     points: int
@@ -49,6 +50,7 @@ class SearchResult(Answer):
     error_band: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     others: tuple[Candidate, ...] = ()
     ruled_out: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
 
     @property
     def best(self) -> Candidate | None:

@@ -144,7 +144,8 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
 
 def _blocks(found: Any, command: str, note: str, before: str) -> list[Block]:
     """The same of GPUs."""
-    count = f"{found.feasible:,} of {found.points:,} points run and meet every constraint."
+    asked = f": {', '.join(found.limits)}" if found.limits else ""
+    count = f"{found.feasible:,} of {found.points:,} points run and meet every constraint{asked}."
     if found.best is None:
         out: list[Block] = [Say("No point meets every constraint.", "bad"), *(Say(line) for line in found.unmet)]
         if found.nearest is not None:
