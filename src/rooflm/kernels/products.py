@@ -42,7 +42,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     if kernels.gemv and is_plain(kernels.dequant, 0):
         by_ints = integers_alone(s)  # a factor of a card is then of other makers' matrix units
         dots = kernels.dots * ((1.0 if by_ints else reached.compute) / held(s.cluster.device)) * integer_dots(s, r)
-        dots = dots / of_name(kernels.dots_times, s.quant.name, 1.0) if by_ints else larger(peak, dots)
+        dots = dots / dots_times(s) if by_ints else larger(peak, dots)
         peak = pick(wide[0] < 2, dots, smaller(peak, r.peak["vector"]) if by_ints and s.quant.half == "fp16" else peak)
         few = halves_alone(s, r) & (wide[0] < 2) & (m < kernels.dots_below)
         peak = pick(few, smaller(peak, 4.0 * kernels.dots * r.peak["vector"]), peak)  # a dp4a is of four values
@@ -95,6 +95,13 @@ def _beside_vectors(
     time = larger(time, pick(own, larger(vector_time(read, 0.0, c, r, s), unpack), 0.0))
     library = (m > 1) | ((weight >= 2) & (not own))  # of one row of its own format: never
     return pick(m > kernels.vector_rows, time, pick(library, smaller(time, streamed), streamed))
+
+
+def dots_times(s: Scenario) -> float:
+    """Times that a scheme's products by integers take over those of four bits in blocks of rows: on this generation of
+    cards where the engine has a number for it (generation.scheme), else on any."""
+    own = f"{s.cluster.device.architecture}.{s.quant.name}"
+    return of_name(s.engine.kernels.dots_times, own, of_name(s.engine.kernels.dots_times, s.quant.name, 1.0))
 
 
 def one_tile(m: Num, n: Num, k: Num, rows: Num, more: Num, peak: Num, sms: Num) -> Num:
