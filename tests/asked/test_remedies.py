@@ -35,6 +35,17 @@ def test_changes_of_serving_do_fit(model: str, given: dict[str, Any], names: set
     assert rooflm.infer("llama-3.1-8b", gpu="h100").would_fit == ()
 
 
+def test_types_of_256_values_do_not_shrink_rows_that_they_do_not_divide() -> None:
+    """Rows of 2,880 values: llama.cpp falls back to 4.5 bits, more than the checkpoint's own; of 4,096 it does not."""
+    short = rooflm.infer("gpt-oss-20b", gpu="rtx-3060-8gb", engine="llama.cpp")
+    assert not short.fits and "quant" not in {name for r in short.would_fit for name in r.change}
+    narrow = rooflm.infer("gpt-oss-20b", gpu="rtx-3060-12gb", engine="llama.cpp", quant="iq2_xs")
+    assert narrow.memory.parts["weights"] == pytest.approx(20.9e9 * 4.5 / 8, rel=0.02)
+    assert "iq2_xs at 4.5 bits: blocks of 256 do not divide rows of 2880" in narrow.assumed
+    whole = rooflm.infer("llama-3.1-8b", gpu="rtx-3060-12gb", quant="iq2_xs")
+    assert whole.memory.parts["weights"] < 2.7e9 and not any("blocks of 256" in told for told in whole.assumed)
+
+
 @pytest.mark.parametrize(
     ("model", "given", "first"),
     [

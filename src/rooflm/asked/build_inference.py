@@ -53,7 +53,7 @@ from rooflm.readers.engines import load_engine, stands_on
 from rooflm.readers.prices import GIVEN
 from rooflm.readers.released import scheme_in_name
 from rooflm.readers.rows import aliases, is_path, names, normalise, own_row
-from rooflm.readers.schemes import as_run, narrowed, parse_quant, whole_where_hollow
+from rooflm.readers.schemes import IN_32, as_run, in_blocks, narrowed, parse_quant, whole_where_hollow
 from rooflm.readers.tables import is_array
 from rooflm.scenario.adapters import MODULES as ADAPTED
 from rooflm.scenario.adapters import Adapters
@@ -392,6 +392,10 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     scheme, partial = whole_where_hollow(scheme, found), scheme
     if scheme is not partial:
         assumed.append(f"{scheme.name} of all products: {found.name} has no {narrowed(partial)}")
+    scheme, narrow = in_blocks(scheme, found), scheme
+    if scheme is not narrow:
+        row = plain_number(np.max(found.hidden))
+        assumed.append(f"{scheme.name} at {IN_32} bits: blocks of 256 do not divide rows of {row}")
     assumed += [text.replace(f"quant {asked.name}", f"quant {scheme.name}") for text in told]
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     last = mapping if ranks is None or isinstance(ranks, str) else replace(mapping, tp=ranks)
