@@ -70,7 +70,7 @@ def point_text(inputs: dict[str, Any]) -> str:
         return _pools(inputs)
     words = []
     for key in sorted(inputs, key=lambda k: SPLIT.index(k) if k in SPLIT and "zero" in inputs else -1):
-        value = inputs[key]
+        value = getattr(inputs[key], "name", inputs[key])
         if (key in DEGREES and value == 1) or (key, value) in PLAIN:
             continue
         if value == math.inf:
