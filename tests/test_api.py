@@ -212,7 +212,7 @@ def test_a_device_of_another_name_is_that_device() -> None:
     assert est.tpot == rooflm.infer("llama-7b", gpu="h100", gpus=2).tpot and est.assumed[0] == "cluster dgx-h100"
     assert rooflm.infer("llama-7b", gpu=replace(mine, kernels_of="")).assumed[0] == "cluster pcie4-8"
     found = rooflm.search_infer("llama-7b", gpu=[mine, rooflm.load_device("l4")], gpus=1, quant="fp16")
-    assert "gpu mine" in repr(found) and "Best throughput per GPU: mine" in str(found)
+    assert "gpu mine" in repr(found) and "Best throughput per GPU: fp16 mine" in str(found)
     assert json.loads(json.dumps(found.to_dict()))["top"][0]["gpu"] == "mine"
     assert rooflm.search_train("llama-7b", gpu=mine, gpus=8, batch=64).best is not None
     made = rooflm.load_device({"name": "mine", "base": "h100", "dram": {"bandwidth": "5 TB/s"}})
