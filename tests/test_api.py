@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import pickle
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import get_overloads
 
 import numpy as np
@@ -161,9 +163,13 @@ def test_the_shell_and_python_have_the_same_arguments() -> None:
         ("search_infer", {"concurrency": 3}, "search_infer has no argument 'concurrency'"),
         ("search_train", {"gpus_mx": 3}, "did you mean 'gpus_max'"),
         ("scenario", {"zip": ("a", "b")}, "has no argument 'zip'"),
-        ("infer", {"quant": 8}, "quant is 8, but it must be a text. Scheme, such as w16a16kv16"),
+        ("infer", {"quant": 8}, "quant is 8, but it must be a text or a Quant. Scheme, such as w16a16kv16"),
         ("infer", {"quant": [8, 4]}, "quant is 8, but it must be a text"),
         ("serve", {"quant": 8}, "quant is 8, but it must be a text"),
+        ("infer", {"gpu": {"base": "h100"}}, "gpu is {'base': 'h100'}, but it must be a text or a Device."),
+        ("infer", {"engine": rooflm.load_device("l4")}, "but it must be a text or an Engine."),
+        ("search_infer", {"gpu": [rooflm.load_cluster("dgx-h100")]}, "but it must be a text or a Device."),
+        ("infer", {"gpu": "h100,a100"}, "unknown GPU 'h100,a100'; see `rooflm list gpus`, and give several as a list"),
         ("infer", {"gpu": None}, "gpu is missing"),
         ("infer", {"tensor_parallel_size": 2}, "infer has no argument 'tensor_parallel_size': did you mean 'tp'?"),
         ("infer", {"sets": "model.depth_scale=2"}, "but it must be a dict of paths, such as {'model.depth_scale': 2}"),
@@ -186,6 +192,42 @@ def test_bad_arguments_are_one_sentence_by_their_python_name(call, given, says):
 def test_no_model_is_one_sentence(call: str) -> None:
     with pytest.raises(RooflmError, match="model is missing"):
         getattr(rooflm, call)(None, gpu="a100")
+    with pytest.raises(RooflmError, match="model is missing"):
+        getattr(rooflm, call)(gpu="a100")
+    with pytest.raises(RooflmError, match=f"^{call} takes the model alone without a name: give the rest as gpu='h100'"):
+        getattr(rooflm, call)("llama-7b", "a100")
+
+
+def test_arguments_as_people_hold_them(tmp_path: Path) -> None:
+    card = tmp_path / "card.toml"
+    card.write_text('base = "a100"\n', encoding="utf-8")
+    plain = rooflm.infer("llama-7b", gpu="a100", batch=4).tpot
+    assert rooflm.infer("llama-7b", gpu=card, batch=np.array(4)).tpot == plain
+    assert list(rooflm.infer("llama-7b", gpu=["a100", card], batch=4).tpot_s) == [plain, plain]
+
+
+def test_a_device_of_another_name_is_that_device() -> None:
+    mine = replace(rooflm.load_device("h100"), name="mine", kernels_of="h100-sxm-80gb")
+    est = rooflm.infer("llama-7b", gpu=mine, gpus=2)
+    assert est.tpot == rooflm.infer("llama-7b", gpu="h100", gpus=2).tpot and est.assumed[0] == "cluster dgx-h100"
+    assert rooflm.infer("llama-7b", gpu=replace(mine, kernels_of="")).assumed[0] == "cluster pcie4-8"
+    found = rooflm.search_infer("llama-7b", gpu=[mine, rooflm.load_device("l4")], gpus=1, quant="fp16")
+    assert "gpu mine" in repr(found) and "Best throughput per GPU: fp16 mine" in str(found)
+    assert json.loads(json.dumps(found.to_dict()))["top"][0]["gpu"] == "mine"
+    assert rooflm.search_train("llama-7b", gpu=mine, gpus=8, batch=64).best is not None
+    made = rooflm.load_device({"name": "mine", "base": "h100", "dram": {"bandwidth": "5 TB/s"}})
+    assert made == replace(mine, dram=replace(mine.dram, bandwidth=5e12), priced=made.priced, inferred=made.inferred)
+
+
+def test_answers_are_pickled() -> None:
+    asked = {"gpu": "a100", "quant": "fp16"}
+    for made in (
+        rooflm.infer("llama-7b", **asked),
+        rooflm.train("llama-7b", gpu="a100", batch=8),
+        rooflm.serve("llama-7b", concurrency=2, **asked),
+        rooflm.search_infer("llama-7b", gpus=1, **asked),
+    ):
+        assert pickle.loads(pickle.dumps(made)).to_dict() == made.to_dict()
 
 
 def test_an_engine_of_the_other_phase_is_told() -> None:
@@ -204,6 +246,14 @@ def test_a_scenario_and_an_engine_say_themselves_in_a_line() -> None:
 def test_a_model_is_a_name_a_path_or_a_model() -> None:
     with pytest.raises(RooflmError, match="model is 8, but it must be a name"):
         rooflm.infer(8, gpu="a100")  # type: ignore[call-overload]
+    config = json.loads((ROOT / "examples/configs/llama-60m/config.json").read_text(encoding="utf-8"))
+    with pytest.raises(RooflmError, match=r"rooflm\.load_model makes one of a config's fields"):
+        rooflm.infer(config, gpu="a100")  # type: ignore[call-overload]
+    read = rooflm.load_model(ROOT / "examples/configs/llama-60m")
+    for given in (config, SimpleNamespace(to_dict=lambda: config)):  # the latter as transformers has it
+        assert replace(rooflm.load_model(given), name=read.name, source=read.source) == read  # type: ignore[arg-type]
+    with pytest.raises(RooflmError, match="model is None, but it must be a name, a path or the fields"):
+        rooflm.load_model(None)  # type: ignore[arg-type]
 
 
 # one scenario, lists, grids

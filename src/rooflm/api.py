@@ -6,6 +6,7 @@ Signatures and lists of arguments are written by `scripts/signatures` from `aske
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -80,13 +81,17 @@ def named(function: Callable[P, T]) -> Callable[P, T]:
         sets = arguments.get("sets")
         if sets is not None and not (isinstance(sets, Mapping) and all(isinstance(path, str) for path in sets)):
             raise RooflmError(f"sets is {sets!r}, but it must be a dict of paths, such as {{'model.depth_scale': 2}}")
+        if len(given) > 1:
+            raise RooflmError(
+                f"{function.__name__} takes the model alone without a name: give the rest as gpu='h100', batch=16"
+            )
         for name, value in arguments.items():
-            if isinstance(value, np.ndarray) and value.ndim > 1:
-                raise RooflmError(f"{name} is an array of {value.ndim} dimensions, but a list of values has one")
+            if isinstance(value, np.ndarray | os.PathLike | list):
+                arguments[name] = _plain(name, value)
         same = CALLS.get(function.__name__, function.__name__)
         if any(isinstance(v, WITH_TEXT) for v in arguments.values()):
             arguments = read(same, arguments)  # type: ignore[assignment]
-        model = given[0] if given else arguments.get("model", "")
+        model = given[0] if given else arguments.get("model")
         if model is None:
             raise RooflmError("model is missing: give a name, such as llama-3.1-8b (see `rooflm list models`)")
         table = read_table(model) if given and isinstance(model, str) else None
@@ -95,6 +100,21 @@ def named(function: Callable[P, T]) -> Callable[P, T]:
         return function(table["model"], **arguments_of(str(model), table, table_of(same), same) | arguments)
 
     return call
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A path as text, in a list too, and an array without dimensions as its number.
+
+    >>> _plain("batch", np.array(4)), _plain("gpu", [Path("mine.toml"), "h100"])
+    (4, ['mine.toml', 'h100'])
+    """
+    if isinstance(value, list):
+        return [os.fspath(v) if isinstance(v, os.PathLike) else v for v in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if value.ndim > 1:
+        raise RooflmError(f"{name} is an array of {value.ndim} dimensions, but a list of values has one")
+    return value if value.ndim else value.item()
 
 
 VERDICT = ("fits", "reason")

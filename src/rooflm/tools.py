@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 def validate(
     *files: str | Sequence[str],
-    source: Sequence[str] = (),
-    by: Sequence[str] = (),
+    source: str | Sequence[str] = (),
+    by: str | Sequence[str] = (),
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """How far predictions are off on measured runs: the object of `rooflm validate --json`.
@@ -32,8 +32,13 @@ def validate(
     predicted over measured; RooflmError for a file that cannot be read.
     """
     with notebook_clock("predicting measured runs"):
-        each = [f for group in files for f in ([group] if isinstance(group, str | os.PathLike) else group)]
-        return scored(each, source, by, progress).report
+        each = [f for group in files for f in _listed(group)]
+        return scored(each, _listed(source), _listed(by), progress).report
+
+
+def _listed(given: str | os.PathLike[str] | Sequence[str]) -> Sequence[Any]:
+    """One name or several, as several."""
+    return [given] if isinstance(given, str | os.PathLike) else given
 
 
 class Validated(NamedTuple):

@@ -179,6 +179,23 @@ def test_a_cpu_multiplies_narrow_weights_by_integers(quant: str, measured: float
     assert prompt_rate("llama-3.1-8b", "ryzen-9-7950x", "llama.cpp", quant, 512) == pytest.approx(measured, rel=0.12)
 
 
+@pytest.mark.parametrize(
+    ("model", "quant", "prompt", "measured"), [("qwen3.5-2b", "q8_0", 2048, 38.16), ("llama-2-7b", "q4_0", 109, 8.1)]
+)
+def test_so_do_the_cores_of_a_small_board(model: str, quant: str, prompt: int, measured: float) -> None:
+    """Raspberry Pi 5 (llamafile's pull request 974, llama.cpp's 6928), which none of its constants was taken from."""
+    engine = "llama.cpp" if quant == "q8_0" else "llama.cpp-2024-05"
+    assert prompt_rate(model, "raspberry-pi-5-8gb", engine, quant, prompt) == pytest.approx(measured, rel=0.12)
+
+
+def test_types_that_arm_repacks_are_quicker_there() -> None:
+    """q6_K in blocks of rows on Arm alone (llama.cpp's pull request 19360): 2.6 times as fast as without."""
+    of = {card: [prompt_rate("llama-3.2-1b", card, "llama.cpp", q, 512) for q in ("q4_0", "q6_k")]
+          for card in ("raspberry-pi-5-8gb", "ryzen-9-7950x")}  # fmt: skip
+    slower = {card: q4 / q6 for card, (q4, q6) in of.items()}
+    assert slower["raspberry-pi-5-8gb"] < 1.2 < 1.6 < slower["ryzen-9-7950x"]
+
+
 def test_16_bit_weights_run_on_a_cpu_by_what_it_has_for_them() -> None:
     """fp16 is widened (F16C); bf16 has products of its own on Zen 4, at twice the rate."""
     there = ("llama.cpp", 512)

@@ -99,8 +99,16 @@ def test_the_file_is_a_machine_for_every_command(tmp_path: Path, capsys: pytest.
     rows = rows_of()
     results.write(table, rows)
     assert main(["calibrate", str(table), "--out", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert "link_bandwidth" in said and "kept aside" in said
+    said, told = capsys.readouterr()
+    assert "link_bandwidth" in said and "kept aside" in said and "--clock cpu" not in told
+    assert main(["infer", "smollm2-135m", "--gpu", str(out), "--quant", "fp32"]) == 0
+    assert "GiB a device" in capsys.readouterr().out  # no GPU among what the table was measured on
+    disturbed = [replace(r, metric="busy", stat=results.constant_stat(0.4)) for r in rows if r.metric == "ttft_s"]
+    results.write(tmp_path / "disturbed.csv", [*rows, *disturbed])
+    assert main(["calibrate", str(tmp_path / "disturbed.csv"), "--out", str(tmp_path / "other.toml")]) == 0
+    assert "the cases had 40% of their cores: --clock cpu leaves out" in capsys.readouterr().err
+    assert main(["validate", str(table)]) == 2
+    assert "as gpu is blank (`rooflm compare --gpu FILE.toml` takes runs" in capsys.readouterr().err
     data = tomllib.loads(out.read_text(encoding="utf-8"))
     assert data["fit"]["bandwidth"][0] == pytest.approx(TRUE["bandwidth"], rel=0.02)
     assert data["fit"]["held_out"]["ttft_s"]["median"] < 0.01

@@ -36,6 +36,8 @@ SERVED = [
     ("llama-7b", {"engine": "llama.cpp", "quant": "nvfp4"}, "the engine does not run the scheme", "try q4_0"),
     ("llama-7b", {"engine": "vllm", "quant": "q4_k_m"}, "the engine does not run the scheme", "try int4 or awq"),
     ("llama-7b", {"engine": "ollama", "tp": 2}, "the engine has no tensor groups", "leave it out"),
+    ("llama-7b", {"engine": "llama.cpp", "tp": 16}, "the engine has no tensor groups over machines",
+     "devices of one machine alone: try pp or dp"),
     ("llama-7b", {"engine": "tgi", "pp": 2}, "the engine has no pipeline stages", "leave it out"),
     ("llama-7b", {"engine": "tgi", "cp": 2}, "the engine has no context groups", "leave it out"),
     ("llama-7b", {"engine": "llama.cpp", "tp": 2, "pp": 2}, "the engine does not mix tp and pp", "make the other 1"),

@@ -383,3 +383,17 @@ def test_equal_replicas_of_a_machine_have_gpus_of_their_own() -> None:
         ["8000:8000"],
         ["8001:8000"],
     ]
+
+
+def test_a_cpu_is_asked_for_no_layers_on_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["search", "infer", "llama-3.2-1b", "--gpu", "raspberry-pi-5-8gb", "--gpus-max", "1", "--quant", "q4_0"]
+    assert main(words) == 0
+    assert "llama-server --model Llama-3.2-1B-Q4_0.gguf --parallel" in capsys.readouterr().out
+
+
+def test_a_search_says_its_limits_with_their_units(capsys: pytest.CaptureFixture[str]) -> None:
+    """500 is of seconds: whoever meant milliseconds sees it."""
+    words = ["search", "infer", "llama-3.1-8b", "--gpu", "h100", "--gpus-max", "1"]
+    for more, told in (["--ttft", "500"], ": time to first token at most 8.3 minutes."), ([], "meet every constraint."):
+        assert main([*words, *more]) == 0
+        assert told in " ".join(capsys.readouterr().out.split())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, NamedTuple
@@ -380,13 +381,13 @@ def refuse_unknown(call: str, names: Iterable[str], known: Collection[str] | Non
 
 
 def refuse_kind(call: str, given: Mapping[str, Any]) -> None:
-    """Raise RooflmError for a number where a name belongs, and for a number of an argument that is out of its bounds
-    (those with a place in the scenario are checked where they fill it).
+    """Raise RooflmError for what is no name where a name belongs, and for a number of an argument that is out of its
+    bounds (those with a place in the scenario are checked where they fill it).
 
     >>> refuse_kind("infer", {"quant": 8})
     Traceback (most recent call last):
     ...
-    rooflm.errors.RooflmError: quant is 8, but it must be a text. Scheme, such as w16a16kv16, w4a16kv8, fp8, nvfp4.
+    rooflm.errors.RooflmError: quant is 8, but it must be a text or a Quant. Scheme, such as w16a16kv16, w4a16kv8, ...
     """
     table = arguments(call)
     for name, value in given.items():
@@ -398,8 +399,10 @@ def refuse_kind(call: str, given: Mapping[str, Any]) -> None:
         if isinstance(value, str) or not KINDS[a.kind].text:
             continue
         for one in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(one, int | float):
-                raise RooflmError(f"{name} is {one!r}, but it must be a text. {a.help}")
+            other = is_dataclass(one) and type(one).__name__ not in KINDS[a.kind].one
+            if other or isinstance(one, int | float | Mapping):
+                what = KINDS[a.kind].one.replace("str", "a text").replace(" | E", " or an E").replace(" | ", " or a ")
+                raise RooflmError(f"{name} is {repr(one)[:60]}, but it must be {what}. {a.help}")
 
 
 BELONGS = {

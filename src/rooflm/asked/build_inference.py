@@ -79,7 +79,8 @@ def find_model(model: str | Model) -> Model:
     if isinstance(model, Model):
         return model
     if not isinstance(model, str | os.PathLike):
-        raise RooflmError(f"model is {model!r}, but it must be a name, a path or a Model")
+        how = " (rooflm.load_model makes one of a config's fields)" if not isinstance(model, int | float) else ""
+        raise RooflmError(f"model is {repr(model)[:60]}, but it must be a name, a path or a Model{how}")
     if not str(model).strip():
         raise RooflmError("model is missing: give a name (see `rooflm list models`), a Hugging Face id or a path")
     return load_model(str(model))
@@ -134,7 +135,9 @@ def split_degrees(
         left = "pp" if staged or "dp" in degrees else "dp"
         degrees |= {"tp": tp, left: rest // tp if isinstance(rest, int) else rest / tp}
         if not is_array(rest):
-            assumed.append(f"tp {degrees['tp']}, {left} {plain_number(degrees[left])}")
+            alone = f" (no tp divides {plain_number(rest)} and the heads; dp for replicas)"
+            odd = bool(split and degrees["tp"] == 1 and rest > 1 and left == "pp")
+            assumed.append(f"tp {degrees['tp']}, {left} {plain_number(degrees[left])}" + alone * odd)
     elif "dp" not in degrees:
         degrees["dp"] = rest
         if not is_array(rest) and rest != 1:
@@ -389,7 +392,10 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     scheme, partial = whole_where_hollow(scheme, found), scheme
     if scheme is not partial:
         assumed.append(f"{scheme.name} of all products: {found.name} has no {narrowed(partial)}")
-    scheme = in_blocks(scheme, found)
+    scheme, narrow = in_blocks(scheme, found), scheme
+    if highest(scheme.weight_bits - narrow.weight_bits) > 0:
+        bits = plain_number(round(highest(scheme.weight_bits), 2))
+        assumed.append(f"{scheme.name} of {bits} bits a weight: rows of {found.name} are no whole blocks of 256")
     assumed += [text.replace(f"quant {asked.name}", f"quant {scheme.name}") for text in told]
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     last = mapping if ranks is None or isinstance(ranks, str) else replace(mapping, tp=ranks)

@@ -15,7 +15,7 @@ from rooflm.asked.checks import amount
 from rooflm.asked.purchase import DUTY, YEARS, owned_hour, purchase
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.errors import RooflmError
-from rooflm.readers.devices import ANY_DEVICE, default_cluster, load_cluster, load_device, parts_of
+from rooflm.readers.devices import ANY_DEVICE, default_cluster, load_cluster, load_device, parts_of, usual_cluster
 from rooflm.readers.prices import GIVEN, OWN
 from rooflm.readers.prices import price_note as told_prices
 from rooflm.readers.tables import is_array
@@ -33,7 +33,7 @@ def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tup
         return machine, elsewhere(gpu, cluster) if isinstance(gpu, str) else []
     if not gpu:
         raise RooflmError("gpu is missing: name a GPU, such as h100 (see `rooflm list gpus`), or a cluster")
-    name = default_cluster(gpu if isinstance(gpu, str) else gpu.name)
+    name = default_cluster(gpu) if isinstance(gpu, str) else usual_cluster(gpu)
     machine = load_cluster(name, gpu)
     inferred = [f"{machine.device.name} {machine.device.inferred}"] if machine.device.inferred else []
     return machine, [f"cluster {name}", *inferred]

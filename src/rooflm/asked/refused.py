@@ -161,6 +161,8 @@ SENTENCES = {
         lambda s: {"said": "dtype" if s.engine.phase == "training" else "quant",
                    "near": " or ".join(nearest_schemes(s.engine.abilities, s.quant))}),
     "the engine has no tensor groups": _no_group("tp", "tensor parallelism"),
+    "the engine has no tensor groups over machines": Sentence(
+        "tp is {m.tp}, but engine {s.engine.name} splits a layer over devices of one machine alone: try pp or dp"),
     "the engine has no pipeline stages": _no_group("pp", "pipeline stages"),
     "the engine has no context groups": _no_group("cp", "context parallelism"),
     "the engine does not mix tp and pp": Sentence(

@@ -29,6 +29,7 @@ class Abilities:
     caches: str = word("", "widths in bits of a cached value that it keeps, with commas (none: any)")
     first_on: str = word("", "makers, families or architectures of devices on which it is assumed before all others")
     tensor_groups: bool = flag(True, "it splits a layer over several devices")
+    tensor_inside: bool = flag(False, "its tensor groups stay within a machine")
     stage_groups: bool = flag(True, "it runs pipeline stages")
     context_groups: bool = flag(True, "it splits a sequence over several devices")
     mixed_groups: bool = flag(True, "tensor groups and pipeline stages go together")

@@ -83,7 +83,7 @@ class Device:
     name: str
     vendor: str = field(metadata=text("its maker"))
     architecture: str = field(metadata=text("generation of its compute units"))
-    peak: dict[str, Num]
+    peak: dict[str, Num] = field(hash=False)
     sms: Num = field(metadata=si("streaming multiprocessors (compute units, cores, matrix units of a TPU)", "1"))
     clock: Num = field(metadata=si("clock at which the peak holds (boost)", "hz"))
     l1: Memory = field(metadata=part(Memory))

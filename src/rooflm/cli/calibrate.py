@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rooflm.asked.arguments import Argument, grouped
@@ -35,6 +36,19 @@ ROWS = grouped((
 """Arguments of `rooflm calibrate`."""
 
 
+UNDISTURBED = 0.8
+"""Share of its cores that a case of one process has on a machine that does nothing else, about: by hand."""
+
+
+def share_of_cores(results: Sequence[str]) -> float:
+    """Share of the cores that their threads ran on, of the median case of one process (1 where no file says it)."""
+    from rooflm.measure.results import read
+
+    tables = (path for path in results if str(path).endswith((".csv", ".parquet")))
+    busy = [r.stat.value for path in tables for r in read(path) if r.metric == "busy" and r.case.world == 1]
+    return median(busy) if busy else 1.0
+
+
 def calibrate(results: list[str], asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm calibrate` does with its arguments."""
     from rooflm.measure import results as tables
@@ -51,6 +65,9 @@ def calibrate(results: list[str], asked: dict[str, Any], shown: dict[str, Any]) 
         return
     with working("fitting"):
         found = fitted(*results, **asked)
+    share = 1.0 if asked.get("base") or asked["clock"] == "cpu" else share_of_cores(results)
+    if share < UNDISTURBED:
+        tell(f"the cases had {share:.0%} of their cores: --clock cpu leaves out the time in which other work ran")
     if interpolate:
         add_residuals(out, [row for path in results for row in tables.read(path)], found.machine, asked["clock"])
     tell(f"wrote {out}")

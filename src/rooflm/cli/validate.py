@@ -50,8 +50,10 @@ def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, An
         if not result["rows"]:
             raise RooflmError(f"{', '.join(files or ['the table'])}: no row below the header: each measured run is one")
         why = f", most for: {next(iter(result['skipped']))}" if result["skipped"] else ""
-        read = plural(result["rows"], "row")
-        raise RooflmError(f"{read} read and none scored{why} (`rooflm validate --columns` says what a row needs)")
+        read, how = plural(result["rows"], "row"), "`rooflm validate --columns` says what a row needs"
+        if "gpu is blank" in result["skipped"]:  # as of `rooflm measure`
+            why, how = ", as gpu is blank", "`rooflm compare --gpu FILE.toml` takes runs of a machine of one's own"
+        raise RooflmError(f"{read} read and none scored{why} ({how})")
     if out:
         write_rows(out, outcomes, scored)
         tell(f"wrote {out}")

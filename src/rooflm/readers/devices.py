@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -12,11 +13,13 @@ from rooflm.errors import RooflmError
 from rooflm.readers.own_card import completed
 from rooflm.readers.prices import basis
 from rooflm.readers.provenance import Description, Source, descriptive_fields, source_named
-from rooflm.readers.rows import base_of, is_path, own_row, raw_row, resolve, row_label
+from rooflm.readers.rows import aliases, base_of, is_path, normalise, own_row, raw_row, resolve, row_label
 from rooflm.readers.tables import check_field_name, dataclass_fields, field_value, quantity, require_table
 from rooflm.units import Num, smaller
 
 ANY_DEVICE = "*"
+ANYWHERE = "pcie4-8"
+"""The cluster of a device that names none."""
 NOT_IN_ROWS = ("name", "peak", "measured", "priced", "inferred")
 """Fields of a device that its row does not hold as they are."""
 LIMIT = "power_limit"
@@ -31,19 +34,23 @@ OFF = ("prefill", "decode", "request", "step", "memory", "cases")
 
 
 def _device(name: str) -> Device:
-    """The device of a row or file, with its peak rates, price and where it was inferred from."""
+    """The device of a row or file."""
     raw, canonical = raw_row("gpu", name)
-    label = row_label("gpu", name)
+    return _of_fields(raw, canonical, row_label("gpu", name), is_path(name))
+
+
+def _of_fields(raw: dict[str, Any], canonical: str, label: str, own: bool) -> Device:
+    """The device of a row's fields, with its peak rates, price and, of one's own, where it was inferred from."""
     said = raw
-    raw, inferred = completed(raw, label) if is_path(name) else (raw, "")
-    about, own = descriptive_fields(raw, label, Description)
-    measured = own.pop("measured", None)
-    peak = _rates(own.pop("peak", None), label)
+    raw, inferred = completed(raw, label) if own else (raw, "")
+    about, left = descriptive_fields(raw, label, Description)
+    measured = left.pop("measured", None)
+    peak = _rates(left.pop("peak", None), label)
     taken = OF_BASE if "base" in said else OF_NEAREST
     priced = _price_basis(about.origin) if "price" in said else taken
     return Device(
         canonical, peak=peak, measured=None if measured is None else _measured(measured, label),
-        priced=priced, inferred=inferred, **dataclass_fields(Device, own, label, but=NOT_IN_ROWS),
+        priced=priced, inferred=inferred, **dataclass_fields(Device, left, label, but=NOT_IN_ROWS),
     )  # fmt: skip
 
 
@@ -79,12 +86,19 @@ def _measured(given: Any, label: str) -> Measured:
 _packaged_device = cache(_device)
 
 
-def load_device(name: str) -> Device:
-    """A device by catalogue name, alias, or path of a .toml file: the same fields, or some of them (`own_card`).
+def load_device(name: str | Mapping[str, Any]) -> Device:
+    """A device by catalogue name, alias, or path of a .toml file: the same fields, or some of them (`own_card`), which
+    may be given as they are, beside a `name`. Raises RooflmError for unknown names and bad rows.
 
     >>> load_device("a100").dram.size == 80 * 2**30
     True
+    >>> load_device({"name": "big-4090", "base": "rtx-4090", "dram": {"size": "48 GiB"}})
+    <Device big-4090: 165 TFLOP/s bf16, 48.00 GiB at 1.01 TB/s, 450 W>
     """
+    if isinstance(name, Mapping):
+        fields = dict(name)
+        called = str(fields.pop("name", "own"))
+        return _of_fields(fields, called, called, own=True)
     return _device(name) if is_path(name) else _packaged_device(resolve("gpu", name))
 
 
@@ -99,7 +113,17 @@ def default_cluster(device: str) -> str:
     row = raw_row("gpu", device)[0]
     if "cluster" not in row and "base" in row:
         return default_cluster(base_of("gpu", row, row_label("gpu", device)))
-    return str(row.get("cluster") or "pcie4-8")
+    return str(row.get("cluster") or ANYWHERE)
+
+
+def usual_cluster(device: Device) -> str:
+    """`default_cluster` of a Device: of its name, of the card whose kernels it has, or of any.
+
+    >>> usual_cluster(replace(load_device("a100"), name="mine", kernels_of="h100")), usual_cluster(load_device("l4"))
+    ('dgx-h100', 'pcie4-8')
+    """
+    known = [name for name in (device.name, device.kernels_of) if normalise(name) in aliases("gpu")]
+    return default_cluster(known[0]) if known else ANYWHERE
 
 
 NOT_TAKEN = ("aliases", "from", "note", "source", "date", "base")

@@ -246,10 +246,13 @@ def resolve(kind: str, name: str) -> str:
         known = aliases(kind)
         count, one = count_and_name(name) if kind == "gpu" else (1, name)
         exact = [known[normalise(one)]] if count > 1 and normalise(one) in known else []
-        near = exact or [known[alias] for alias in near_matches(normalise(one), known, limit=6)]
+        near = exact or [known[alias] for alias in near_matches(_unbranded(kind, normalise(one)), known, limit=6)]
+        near = near or near_matches(normalise(one), names(kind))
         near = (kind == "gpu" and [n for n, row in _rows(kind).items() if row.path.stem == normalise(one)]) or near
         hint = f" ({count} of them: gpus {count})" if count > 1 else ""
-        if kind == "gpu" and not near:
+        if "," in name:
+            near, hint = [], ", and give several as a list"
+        if kind == "gpu" and not near and not hint:
             hint = f", or of one vendor (`rooflm list gpus VENDOR`): {', '.join(sorted(words_of(kind, 'vendor')))}"
         if kind == "engine" and (beside := _engines_beside().get(normalise(name))):
             near, hint = [beside[0]], f" ({beside[1]})"
@@ -257,6 +260,16 @@ def resolve(kind: str, name: str) -> str:
             near = [f"{alias}{parts[2]}" for alias in near_matches(normalise(parts[1]), known, limit=1)] or near
         raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, hint, list(dict.fromkeys(near))[:3])
     return found
+
+
+def _unbranded(kind: str, name: str) -> str:
+    """A device's name without its vendor's, which is like all that the vendor makes.
+
+    >>> _unbranded("gpu", "intel-iris-xe"), _unbranded("gpu", "intel"), _unbranded("model", "nvidia-nemotron")
+    ('iris-xe', 'intel', 'nvidia-nemotron')
+    """
+    vendors = words_of(kind, "vendor") if kind == "gpu" else set()
+    return "-".join(p for p in name.split("-") if p not in vendors) or name
 
 
 @lru_cache

@@ -88,11 +88,15 @@ def in_blocks(q: Quant, model: Model) -> Quant:
     >>> [round(float(in_blocks(PRESETS["q4_k_m"], load_model(name)).weight_bits), 2) for name in names]
     [4.8, 5.27, 5.51]
     """
-    if not q.gguf or (model.quant and parse_quant(model.quant).in_files):  # files of such keep what they are
+    if not q.gguf:
         return q
+    h = model.hidden
+    table = pick(h % BLOCK != 0, larger(q.table_bits, ODD_TABLE), q.table_bits)
+    own = parse_quant(model.quant) if model.quant else q
+    if own.in_files:  # files of such keep their experts as they are
+        return replace(q, weight_bits=larger(q.weight_bits, own.weight_bits + own.scale_bits), table_bits=table)
     odd: Num = 0.0
     total: Num = 0.0
-    h = model.hidden
     for b in model.blocks:
         f, pairs = b.ffn, list[tuple[Num, Num, Num]]()  # matrices alike, values of a row in and between them
         if f is not None:
@@ -105,7 +109,6 @@ def in_blocks(q: Quant, model: Model) -> Quant:
             parts += [(n * row * width, width, q.odd_down)]
         odd += b.count * sum(size * more * (row % BLOCK != 0) for size, row, more in parts)
         total += b.count * sum(size for size, *_ in parts)
-    table = pick(h % BLOCK != 0, larger(q.table_bits, ODD_TABLE), q.table_bits)
     return replace(q, weight_bits=q.weight_bits + odd / larger(total, 1.0), table_bits=table)
 
 

@@ -93,9 +93,18 @@ def expert_rules(*names: str) -> tuple[Rule, ...]:
     )  # fmt: skip
 
 
+def _over_machines(s: Scenario) -> Any:
+    """Whether a tensor group of an engine whose groups stay within a machine is larger than one."""
+    c = s.cluster
+    near = c.tiers[0].size if c.tiers else 1.0
+    host = np.where(np.asarray(c.machine) > 0, c.machine, near)
+    return s.engine.abilities.tensor_inside & (s.mapping.tp > host)
+
+
 ENGINE = (
     Rule("the engine does not run the scheme", lambda s: not s.engine.abilities.runs(s.quant)),
     Rule("the engine has no tensor groups", lambda s: (not s.engine.abilities.tensor_groups) & (s.mapping.tp > 1)),
+    Rule("the engine has no tensor groups over machines", _over_machines),
     Rule("the engine has no pipeline stages", lambda s: (not s.engine.abilities.stage_groups) & (s.mapping.pp > 1)),
     Rule("the engine has no context groups", lambda s: (not s.engine.abilities.context_groups) & (s.mapping.cp > 1)),
     Rule("the engine does not mix tp and pp",

@@ -43,6 +43,15 @@ class Limit(NamedTuple):
         share = times(ratio) if ratio >= 2 else f"{percent(abs(ratio - 1))} {'above' if ratio > 1 else 'below'}"
         return f"{self.label} is {self.written(value)}, {share} {self.written(self.bound)}"
 
+    @property
+    def told(self) -> str:
+        """What it asks for.
+
+        >>> Limit("ttft_s", 500, "time to first token", "s").told, Limit("mfu", 0.4, "MFU", at_most=False).told
+        ('time to first token at most 8.3 minutes', 'MFU at least 0.4')
+        """
+        return f"{self.label} at {'most' if self.at_most else 'least'} {self.written(self.bound)}"
+
     def written(self, value: float) -> str:
         """A value with its unit.
 

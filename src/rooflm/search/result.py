@@ -31,7 +31,8 @@ class SearchResult(Answer):
     nearest; unmet: constraints that no point meets, in words; same: options without effect on the best points, in
     words; without_pools: the answer of deployments without pools, where there are both kinds; prices: what costs rest
     on; model: the name of what was searched for; error_band: of the best point, as an estimate has it;
-    others: of several cards the best point of each that the best points leave out; ruled_out: those without any."""
+    others: of several cards the best point of each that the best points leave out; ruled_out: those without any;
+    limits: what was asked of a point, in words."""
 
     goal: Goal
     points: int
@@ -49,6 +50,7 @@ class SearchResult(Answer):
     error_band: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     others: tuple[Candidate, ...] = ()
     ruled_out: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
 
     @property
     def best(self) -> Candidate | None:
@@ -80,8 +82,7 @@ class SearchResult(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The best points and the trade-off, in plain Python values."""
-        top, front = ([{**c.inputs, **c.outputs} for c in cs] for cs in (self.top, self.front))
-        others = [{**c.inputs, **c.outputs} for c in self.others]
+        top, front, others = ([c.flat for c in cs] for cs in (self.top, self.front, self.others))
         told: dict[str, Any] = plain({
             "objective": self.goal.name, "points": self.points, "feasible": self.feasible, "top": top, "front": front,
             "others": others, "error_band": self.error_band, "prices": self.prices, "assumed": self.assumed,
@@ -90,7 +91,7 @@ class SearchResult(Answer):
 
     def to_pandas(self) -> pandas.DataFrame:
         """The best points: one a row, inputs then outputs."""
-        rows = [{**c.inputs, **c.outputs} for c in self.top]
+        rows = [c.flat for c in self.top]
         return data_frame({k: [r[k] for r in rows] for k in (rows[0] if rows else ())})
 
 
@@ -98,7 +99,7 @@ def _words(values: Mapping[str, Any]) -> str:
     """Names and values on one line of at most 100 characters, cut between pairs."""
     line = ""
     for k, v in values.items():
-        pair = f"{', ' if line else ''}{k} {v}"
+        pair = f"{', ' if line else ''}{k} {getattr(v, 'name', v)}"
         if len(line) + len(pair) > 100:
             break
         line += pair

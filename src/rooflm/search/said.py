@@ -70,7 +70,7 @@ def point_text(inputs: dict[str, Any]) -> str:
         return _pools(inputs)
     words = []
     for key in sorted(inputs, key=lambda k: SPLIT.index(k) if k in SPLIT and "zero" in inputs else -1):
-        value = inputs[key]
+        value = getattr(inputs[key], "name", inputs[key])
         if (key in DEGREES and value == 1) or (key, value) in PLAIN:
             continue
         if value == math.inf:
@@ -144,7 +144,8 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
 
 def _blocks(found: Any, command: str, note: str, before: str) -> list[Block]:
     """The same of GPUs."""
-    count = f"{found.feasible:,} of {found.points:,} points run and meet every constraint."
+    asked = f": {', '.join(found.limits)}" if found.limits else ""
+    count = f"{found.feasible:,} of {found.points:,} points run and meet every constraint{asked}."
     if found.best is None:
         out: list[Block] = [Say("No point meets every constraint.", "bad"), *(Say(line) for line in found.unmet)]
         if found.nearest is not None:

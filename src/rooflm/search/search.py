@@ -77,6 +77,7 @@ def concluded(task: SearchTask, digests: Sequence[Digest], assumed: Iterable[str
         () if feasible else tuple(_unmet(limits, digests)), tuple(assumed),
         without_effect([(task.inputs(t.spot), [task.inputs(s) for s in twins[i]]) for i, t in enumerate(top)]),
         error_band=task.error_band(top[0].spot) if top else {}, **_of_cards(task, digests, best),
+        limits=tuple(limit.told for limit in task.limits),
     )  # fmt: skip
 
 

@@ -88,6 +88,8 @@ class Start:
         return shlex.split(self.server)
 
 
+NOWHERE = -1
+"""Layers on a GPU of a device that is none (a CPU): its command does not ask for any."""
 MACHINE = ("gpu", "engine", "quant", "cluster")
 BESIDE = ("guesses", "draft", "adapters", "adapter_rank", "cpu_layers", "cpu_experts")
 """Arguments of a search that all its points share, and that the engine's start holds."""
@@ -108,6 +110,8 @@ def start_of(model: str | Model, found: Any, given: Mapping[str, Any], named: st
         chosen["draft"] = own or home_of(named_so, guesses) or named_so
     if chosen.get("cpu_layers"):
         chosen["layers"] = int(s.model.layers) - int(chosen["cpu_layers"])
+    elif s.cluster.device.called != "GPU":
+        chosen["layers"] = NOWHERE
     longest = given["prompt"] + given["output"]
     if hasattr(found, "confirmed"):
         longest = math.floor(longest * given["spread"][1])
@@ -264,7 +268,7 @@ def _texts(
     guessed = int(chosen.get("guesses", 0)) > 0
     adapted = int(chosen.get("adapters") or 0) > 0
     asked = {
-        c.layers_gpu: True, c.experts_cpu: int(chosen.get("cpu_experts") or 0) > 0,
+        c.layers_gpu: chosen.get("layers") != NOWHERE, c.experts_cpu: int(chosen.get("cpu_experts") or 0) > 0,
         c.tp: group > 1, c.pp: v["pp"] > 1, c.dp: v["dp"] > 1, c.ep: v["ep"] > 1, c.attention_dp: shared,
         c.batch: v["batch"] > 0, c.length: True, whole: True,
         c.budget: v["budget"] > 0 and (not whole or c.budget.split()[0] not in whole),

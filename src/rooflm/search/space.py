@@ -35,3 +35,8 @@ class Candidate(NamedTuple):
     inputs: dict[str, Any]
     outputs: dict[str, float]
     simulated: bool = False
+
+    @property
+    def flat(self) -> dict[str, Any]:
+        """Both in one, rows of a catalogue by their names."""
+        return {**{k: getattr(v, "name", v) for k, v in self.inputs.items()}, **self.outputs}

@@ -10,6 +10,7 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from rooflm.serving.capacity import Capacity
@@ -78,7 +79,7 @@ class Replica:
         self.turns = role == "decode" and not select.mixes
         caches = server.prefix_caching and records.hashes is not None
         cache = PrefixCache(server.cache_block) if caches else None
-        self.kv = Kv(capacity, cache, lambda request: records.prefix(request, server.cache_block))
+        self.kv = Kv(capacity, cache, partial(records.prefix, block=server.cache_block))
         self.meter, self.decoding = Meter(records.gaps), Decoding(self.growth)
         self.waiting = queue(server.policy, records.priority, records.prompt)
         self.late: deque[tuple[float, int]] = deque()

@@ -18,7 +18,7 @@ from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.estimate.capacity import max_batch, memory_use
 from rooflm.estimate.offloaded import device_part
 from rooflm.readers.engines import load_engine
-from rooflm.readers.schemes import PRESETS, as_run, parse_quant, without_cache
+from rooflm.readers.schemes import PRESETS, as_run, in_blocks, parse_quant, without_cache
 from rooflm.scenario.mapping import SERVED_DEGREES
 from rooflm.scenario.rules import ENGINE, INFERENCE, Rule, divisors
 from rooflm.scenario.scenario import Scenario
@@ -167,7 +167,8 @@ def runnable(s: Scenario) -> list[Quant]:
         return bool(q.act_bits >= 16) or compute_dtype(q.act_bits, q.kind, device.peak)[1]
 
     narrow = [q for q in PRESETS.values() if not q.wide and q.weight_bits < 16 and able.runs(q) and fast(q)]
-    ranked = sorted((as_run(q, device.peak) for q in narrow), key=lambda q: (-round(8 * float(q.weight_bytes)),
+    run = (in_blocks(as_run(q, device.peak), s.model) for q in narrow)
+    ranked = sorted(run, key=lambda q: (-round(8 * float(q.weight_bytes)),
                     POPULAR.index(q.name) if q.name in POPULAR else len(POPULAR)))  # fmt: skip
     return [replace(q, kv_bits=s.quant.kv_bits) if s.quant.kv_bits != 16 else q for q in ranked]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError, UnknownNameError, near_matches
@@ -20,9 +22,10 @@ WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".onnx")
 OTHERWISE = " (its Hugging Face id, config.json or .gguf will do too)"
 
 
-def load_model(name: str | os.PathLike[str]) -> Model:
+def load_model(name: str | os.PathLike[str] | Mapping[str, Any]) -> Model:
     """The model behind a catalogue name, an alias, a Hugging Face id, a config.json, .gguf or .toml, or a folder that
-    holds a config.json, an adapter_config.json or a .gguf.
+    holds a config.json, an adapter_config.json or a .gguf; or behind the fields of a config.json: a dict, or a config
+    of transformers.
 
     An id that the catalogue does not know is looked up in the hub's local cache, then asked of the hub (rooflm[hub]).
 
@@ -32,6 +35,8 @@ def load_model(name: str | os.PathLike[str]) -> Model:
     Traceback (most recent call last):
     rooflm.errors.UnknownNameError: unknown model 'llama-9': did you mean ...
     """
+    if not isinstance(name, str | os.PathLike):
+        return _from_fields(name)
     text = PAGE.sub(r"\1", os.fspath(name))
     if rows.is_path(text):
         row, stem = rows.raw_row("model", text)
@@ -93,6 +98,17 @@ def _from_path(path: Path) -> Model:
             raise RooflmError(f"{str(path)!r} holds {len(whole)} models: name one of {names}")
         path = whole[0] if whole else path
     return read_gguf(path) if path.suffix.lower() == ".gguf" else read_config(path)
+
+
+def _from_fields(config: Any) -> Model:
+    """The model of a config's fields, named as they name it."""
+    from rooflm.readers.checkpoints.read import from_fields
+
+    fields = config.to_dict() if hasattr(config, "to_dict") else config
+    if not isinstance(fields, Mapping):
+        raise RooflmError(f"model is {config!r}, but it must be a name, a path or the fields of a config.json")
+    name = str(fields.get("_name_or_path") or fields.get("name") or fields.get("model_type") or "own")
+    return from_fields(dict(fields), name, name.rstrip("/").rpartition("/")[2].lower())
 
 
 def _from_hub(name: str) -> Model:
