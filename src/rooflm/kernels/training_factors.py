@@ -76,8 +76,8 @@ def standing(kernel: str, device: str, architecture: str) -> str:
 def picked(kernel: str, architecture: str) -> str:
     """The kernel that runs on a generation where a library that picks one was named.
 
-    >>> picked("sdpa-2.8", "hopper"), picked("sdpa", "hopper"), picked("fa1", "hopper")
-    ('fa2', 'cudnn', 'fa1')
+    >>> picked("sdpa-2.8", "hopper"), picked("sdpa", "hopper"), picked("fa1", "hopper"), picked("cudnn", "cdna3")
+    ('fa2', 'cudnn', 'fa1', 'aiter')
     """
     return str(table()["picked"].get(kernel, {}).get(architecture, kernel))
 
