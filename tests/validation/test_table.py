@@ -230,7 +230,7 @@ def test_own_sizes_make_a_model_and_counts_find_the_nearest() -> None:
     told = request(model="Qwen/Qwen9-410B-A20B")  # counts as the name tells, of the same series first
     assert told.kwargs["model"] == "qwen3.5-397b-a17b" and told.assumed[0].endswith("qwen3.5-397b-a17b stands in")
     large = {name: request(model=f"somebody/{name}").kwargs["model"] for name in ("New-675B", "New-1T", "New-70B")}
-    assert list(large.values()) == ["deepseek-v3.2", "ling-1t", "llama-3-70b"]  # a large one has experts
+    assert list(large.values()) == ["mistral-large-3-675b", "ling-1t", "llama-3-70b"]  # a large one has experts
     fp8 = request(model="somebody/New-32B-FP8", quant="")  # a stand-in runs in the scheme that the name tells
     assert fp8.kwargs["quant"] == "fp8" and request(model="x/New-32B-FP8").kwargs["quant"] == "fp8kv8"
     experts = request(model="mine-moe", **sizes, experts="64", top_k="8", expert_ffn="1024", dense_layers="2")
