@@ -77,11 +77,12 @@ def known_device(name: str) -> str | None:
         return None
     plain = re.sub(r"(?<=\d)[ -]?gi?b\b", "gb", re.sub(r"(?<=sxm)\d", "", name.lower()))
     words = re.findall(r"[a-z0-9.+]+", plain)
-    for text in ("-".join(words), name):
-        with suppress(RooflmError):
-            return catalogue.resolve("gpu", text)
+    with suppress(RooflmError):
+        return catalogue.resolve("gpu", "-".join(words))
     rows = _words_of_devices().get(frozenset(words) - {"nvidia", "amd", "geforce"}, set())
-    return next(iter(rows)) if len(rows) == 1 else None
+    with suppress(RooflmError):
+        return next(iter(rows)) if len(rows) == 1 else catalogue.resolve("gpu", name)
+    return None
 
 
 def device_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -> str:
@@ -184,7 +185,9 @@ def engine_row(name: str, release: str, date: str = "") -> str | None:
     ('hf-eager-4.36', 'vllm-0.8')
     """
     known = catalogue.aliases("engine")
-    plain = known.get(catalogue.normalise(name)) or row_named(name) or row_named(_SIGNS.sub("-", name.lower()).strip("-"))
+    plain = (
+        known.get(catalogue.normalise(name)) or row_named(name) or row_named(_SIGNS.sub("-", name.lower()).strip("-"))
+    )
     if plain is None or not release:
         return plain and nearest_by_date(plain, date)
     exact = known.get(catalogue.normalise(f"{name}-{release}"))
@@ -222,7 +225,9 @@ def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: l
         usual = build_for(engine_to_assume(kwargs, task), software)
         told = re.search(r"\d+(?:\.\d+)+\w*", release or printed)
         found = engine_row(usual, told[0] if told and usual in printed.lower() else "", date) or usual
-        assumed.append(f"engine {printed} is not in the catalogue: {found}" if printed else f"engine not stated: {found}")
+        assumed.append(
+            f"engine {printed} is not in the catalogue: {found}" if printed else f"engine not stated: {found}"
+        )
         return found
     named = catalogue.aliases("engine").get(build_for(f"{printed}-{release}", software))  # builds have releases apart
     if software and named:

@@ -168,7 +168,11 @@ def check_header(header: list[str], label: str) -> None:
                 f"{label} has a row a metric, but a table of measured runs has a row a run and a column a metric, such "
                 "as ttft_p50 (the JSON of the same benchmark is scored by `rooflm compare FILE --gpu GPU`)"
             )
-        named = next((f" (is it {name!r}?)" for name in header if "name" in name.lower()), "") if lacking[0] == "model" else ""
+        named = (
+            next((f" (is it {name!r}?)" for name in header if "name" in name.lower()), "")
+            if lacking[0] == "model"
+            else ""
+        )
         wide = named if lacking == ["model"] else ", or a column of a metric, such as tpot_ms"
         for name in header if wide else ():
             if rates := metrics_meant(name):

@@ -149,7 +149,9 @@ def _nas(c: Config) -> Built:
         share = part.get("ffn.ffn_mult") or 0
         width = -(-int(2 * share * hidden / 3) // 256) * 256
         kept = not part.get("attention.no_op")
-        attends = Attention(heads, heads // part.number("attention.n_heads_in_group"), hidden // heads) if kept else None
+        attends = (
+            Attention(heads, heads // part.number("attention.n_heads_in_group"), hidden // heads) if kept else None
+        )
         pairs.append((attends, MLP(width) if width and not part.get("ffn.no_op") else None))
     made = layers.counted([pair for pair in pairs if pair != (None, None)], 2, False)
     return tuple(replace(b, norms=(b.mixer is not None) + (b.ffn is not None)) for b in made), 0
