@@ -246,7 +246,8 @@ METRICS: dict[str, Metric] = {m.name: m for m in (
     Metric("memory_bytes", "peak memory of the fullest device", "B", "", ("memory", "peak_memory", "gpu_memory")),
     Metric("oom", "1: the run did not fit (judged, not scored)", "", INFER),
     Metric("step_time_s", "time of a training step", "s", TRAIN, ("step_time",)),
-    Metric("tokens_per_s_per_gpu", "trained tokens a second a device", "1/s", TRAIN, ("tokens/s/gpu", "tok/s/gpu", "tokens/sec/gpu")),
+    Metric("tokens_per_s_per_gpu", "trained tokens a second a device", "1/s", TRAIN,
+           ("tokens/s/gpu", "tok/s/gpu", "tokens/sec/gpu")),
     Metric("model_tflops_per_gpu", "model TFLOP/s a device, all pairs of tokens in attention", "TFLOP/s", TRAIN,
            ("tflop/s/gpu", "tflops/gpu", "tflops_per_gpu")),
     Metric("mfu", "model FLOP/s over the peak, all pairs of tokens counted in attention", "1", TRAIN),
@@ -270,7 +271,8 @@ UNITS = {
 }  # fmt: skip
 """Unit in lower letters -> the unit that it is a multiple of, and how many."""
 SPELLED = {
-    **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"), **dict.fromkeys(("\u00b5s", "\u03bcs", "microseconds"), "us"),
+    **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("\u00b5s", "\u03bcs", "microseconds"), "us"),
     **dict.fromkeys(("msec", "millisecond", "milliseconds"), "ms"), "minutes": "min", "percent": "%", "days": "d",
     **dict.fromkeys(("t/s", "tps", "tok/sec", "token/s", "tokens/sec", "tokens per second", "toks/s"), "tokens/s"),
     **dict.fromkeys(("rps", "qps", "req/sec", "requests/sec", "requests per second"), "requests/s"),

@@ -199,7 +199,8 @@ def engine_to_assume(kwargs: Mapping[str, Any], task: str) -> str:
     command assumes for its device, scheme and task.
 
     >>> row = {"gpu": "h100", "model": "llama-7b"}
-    >>> [engine_to_assume(row | more, "infer") for more in ({"engine": "vLLM-omni"}, {"quant": "q4_k_m"}, {"gpu": "mi50"})]
+    >>> told = ({"engine": "vLLM-omni"}, {"quant": "q4_k_m"}, {"gpu": "mi50"})
+    >>> [engine_to_assume(row | more, "infer") for more in told]
     ['vllm', 'llama.cpp', 'llama.cpp']
     """
     words = _SIGNS.sub("-", f"-{kwargs.get('engine', '')}-".lower())
