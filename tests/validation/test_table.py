@@ -376,6 +376,24 @@ def test_own_tables_are_read_whole() -> None:
     assert sum(o.source == "optimus" for o in outcomes) == 11 + 22
 
 
+def test_tables_as_strangers_write_them() -> None:
+    """A title above the header, Markdown, Excel's own line, decimal commas, units in cells, llama-bench's columns."""
+    plain = "Model,GPU,batch,prompt,output,tpot_ms\nllama-2-7b,h100,bs=8,1024 tokens,64,9.5\n"
+    marked = (
+        "| model | gpu | batch | prompt | output | tpot |\n|--|--|--|--|--|--|\n|llama-2-7b|h100|8|1024|64|9.5 ms|\n"
+    )
+    excel = "sep=;\nmodel;gpu;batch;prompt;output;tpot\nllama-2-7b;H100 80GB SXM5;8;1024;64;9,5 ms\n"
+    for text in (plain, "Our runs,,,,,\n\n" + plain, marked, excel):
+        (found,) = parse(text)
+        assert isinstance(found, Request), found
+        assert (found.measured, found.kwargs["gpu"]) == (pytest.approx(0.0095), "h100-sxm-80gb")
+        assert (found.kwargs["batch"], found.kwargs["prompt"]) == (8, 1024)
+    bench = parse("model,gpu,engine,pp512 (t/s),tg128\nllama-2-7b,rtx-4090,llama.cpp,9500,150\n")
+    told = [(r.metric, r.kwargs["prompt"]) for r in bench if isinstance(r, Request)]
+    assert told == [("prefill_tokens_per_s", 512), ("decode_tokens_per_s", 1)]
+    assert request(date="03/2025", engine="vLLM (0.9.1)", release="").kwargs["engine"] == "vllm-0.8"
+
+
 def test_no_figure_stands_in_two_sources() -> None:
     """Pages repeat one another: a number of four digits and more, of one model on one card, is one measurement."""
     of: dict[tuple[str, ...], set[str]] = {}

@@ -33,7 +33,7 @@ UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 """How a file of PowerShell's `>` or a spreadsheet's "Unicode text" begins."""
 
 SEPARATORS = ",;\t"
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_DECIMAL_COMMA = re.compile(r"([+-]?(?:\d{1,3}(?:\.\d{3})+|\d+)),(\d+)( ?[^\d\s,]*)")
 
 Source = str | os.PathLike[str]
 
@@ -126,18 +126,32 @@ def read_json(path: Source, what: str) -> Any:
 
 
 def cells_of(content: str) -> list[list[str]]:
-    """The lines of a table, separated as its header is: by commas, semicolons or tabs. Beside semicolons a comma within
-    a number is a decimal one.
+    """The lines of a table, separated as its header is: by commas, semicolons or tabs, or by bars as on a page in
+    Markdown. Beside semicolons a comma within a number is a decimal one. A line "sep=;" is Excel's own.
 
-    >>> cells_of("gpu;tpot_ms\\nh100;8,25"), cells_of("gpu,tpot_ms\\nh100,8.25")
-    ([['gpu', 'tpot_ms'], ['h100', '8.25']], [['gpu', 'tpot_ms'], ['h100', '8.25']])
+    >>> cells_of("gpu;tpot_ms\\nh100;1.008,25 ms"), cells_of("gpu,tpot_ms\\nh100,8.25")
+    ([['gpu', 'tpot_ms'], ['h100', '1008.25 ms']], [['gpu', 'tpot_ms'], ['h100', '8.25']])
+    >>> cells_of("| gpu | tpot_ms |\\n|---|---|\\n| h100 | 8.25 |\\n")
+    [['gpu', 'tpot_ms'], ['h100', '8.25']]
     """
+    content = content.lstrip("\ufeff")
+    if content[:4].lower() == "sep=":
+        content = content.partition("\n")[2]
+    if content.lstrip().startswith("|"):
+        lines = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in content.split("\n")]
+        return [line for line in lines if any(cell.strip(":- ") for cell in line)]
     header = content.partition("\n")[0]
     mark = max(SEPARATORS, key=header.count)
     lines = list(csv.reader(io.StringIO(content, newline=""), delimiter=mark))
     if mark != ";":
         return lines
-    return [[c.replace(",", ".") if _DECIMAL_COMMA.fullmatch(c.strip()) else c for c in line] for line in lines]
+    return [[_decimal(cell) for cell in line] for line in lines]
+
+
+def _decimal(cell: str) -> str:
+    """A number with a decimal comma, and points between its thousands, as one with a decimal point; else as it is."""
+    found = _DECIMAL_COMMA.fullmatch(cell.strip())
+    return f"{found[1].replace('.', '')}.{found[2]}{found[3]}" if found else cell
 
 
 def csv_rows(content: str, label: Source) -> Iterator[tuple[int, dict[str, str]]]:

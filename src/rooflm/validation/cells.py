@@ -17,6 +17,8 @@ LONGEST = 2000
 """Characters of a cell that are read."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
 _THOUSANDS = re.compile(r",(?=\d{3}(\D|$))")
+_AROUND = re.compile(r"^[a-z_ ]+=? ?(?=\d)|(?<=\d) ?(tokens?|tok|x|gpus?|users?|requests?|sequences?)$", re.IGNORECASE)
+"""What people write around a count: its name ("bs=8", "TP8"), what it counts ("1024 tokens", "8x")."""
 QUANTITIES = {"peak": "flop/s", "bandwidth": "bytes/s", "host_bandwidth": "bytes/s", "memory": "bytes"}
 """Columns whose cells may hold a unit of their own, such as 2 TB/s."""
 
@@ -57,8 +59,12 @@ def _pair(column: Column, cell: str) -> tuple[float, float]:
 
 
 def _amount(column: Column, cell: str) -> float:
-    """A number of at least 0, whole where the column counts something; of some columns with a unit (QUANTITIES)."""
-    found = number(cell)
+    """A number of at least 0, whole where the column counts something; of some columns with a unit (QUANTITIES).
+
+    >>> _amount(COLUMNS["batch"], "bs=8"), _amount(COLUMNS["prompt"], "1,024 tokens"), _amount(COLUMNS["tp"], "TP8")
+    (8, 1024, 8)
+    """
+    found = number(_AROUND.sub("", cell))
     if found is None and column.name in QUANTITIES:
         with suppress(RooflmError):
             found = quantity(cell, QUANTITIES[column.name], column.name)

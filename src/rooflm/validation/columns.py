@@ -238,13 +238,16 @@ METRICS: dict[str, Metric] = {m.name: m for m in (
             "out_tps")),
     Metric("total_tokens_per_s", "tokens of prompts and outputs a second, all devices", "1/s", "",
            ("total_token_throughput", "total_tokens/s", "total_tok/s", "total_tps")),
-    Metric("requests_per_s", "requests finished a second", "1/s", "", ("request_throughput",)),
-    Metric("prefill_tokens_per_s", "new prompt tokens of the batch over the time to the first token", "1/s", INFER),
-    Metric("decode_tokens_per_s", "batch over the time of a decode step", "1/s", INFER),
-    Metric("memory_bytes", "peak memory of the fullest device", "B", "", ("memory", "peak_memory")),
+    Metric("requests_per_s", "requests finished a second", "1/s", "", ("request_throughput", "requests/s", "req/s")),
+    Metric("prefill_tokens_per_s", "new prompt tokens of the batch over the time to the first token", "1/s", INFER,
+           ("prefill_tokens/s", "prefill_tok/s", "prefill_throughput")),
+    Metric("decode_tokens_per_s", "batch over the time of a decode step", "1/s", INFER,
+           ("decode_tokens/s", "decode_tok/s", "decode_throughput")),
+    Metric("memory_bytes", "peak memory of the fullest device", "B", "", ("memory", "peak_memory", "gpu_memory")),
     Metric("oom", "1: the run did not fit (judged, not scored)", "", INFER),
     Metric("step_time_s", "time of a training step", "s", TRAIN, ("step_time",)),
-    Metric("tokens_per_s_per_gpu", "trained tokens a second a device", "1/s", TRAIN, ("tokens/s/gpu", "tok/s/gpu")),
+    Metric("tokens_per_s_per_gpu", "trained tokens a second a device", "1/s", TRAIN,
+           ("tokens/s/gpu", "tok/s/gpu", "tokens/sec/gpu")),
     Metric("model_tflops_per_gpu", "model TFLOP/s a device, all pairs of tokens in attention", "TFLOP/s", TRAIN,
            ("tflop/s/gpu", "tflops/gpu", "tflops_per_gpu")),
     Metric("mfu", "model FLOP/s over the peak, all pairs of tokens counted in attention", "1", TRAIN),
@@ -267,6 +270,14 @@ UNITS = {
     "h": ("h", 1.0), "gpu-hours": ("h", 1.0), "hours": ("h", 1.0), "d": ("h", 24.0), "%": ("1", 0.01), "1": ("1", 1.0),
 }  # fmt: skip
 """Unit in lower letters -> the unit that it is a multiple of, and how many."""
+SPELLED = {
+    **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("\u00b5s", "\u03bcs", "microseconds"), "us"),
+    **dict.fromkeys(("msec", "millisecond", "milliseconds"), "ms"), "minutes": "min", "percent": "%", "days": "d",
+    **dict.fromkeys(("t/s", "tps", "tok/sec", "token/s", "tokens/sec", "tokens per second", "toks/s"), "tokens/s"),
+    **dict.fromkeys(("rps", "qps", "req/sec", "requests/sec", "requests per second"), "requests/s"),
+}  # fmt: skip
+"""Units as others spell them -> those of UNITS."""
 
 
 def mean_of(metric: str) -> str:

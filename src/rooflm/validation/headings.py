@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from rooflm.asked.synonyms import OTHERWISE, meanings, plain
 from rooflm.errors import RooflmError
 from rooflm.readers import outside
-from rooflm.validation.columns import COLUMNS, CONFIG, METRIC_NAMES, METRICS, STATISTICS, TRAIN, UNITS, Metric
+from rooflm.validation.columns import COLUMNS, CONFIG, METRIC_NAMES, METRICS, SPELLED, STATISTICS, TRAIN, UNITS, Metric
 
 OLDER = {"precision_weights", "zero_fsdp"}
 """Columns of the format that `scripts/convert-published` reads."""
 _PERCENTILE = re.compile(r"(?<![a-z])p\d[\d.]*")
+_BENCH = re.compile(r"(pp|tg)(\d+)\b")
+MOST_ABOVE = 20
+"""Lines that may stand above a header: a title, blank lines."""
 _BETWEEN = re.compile(r"[\s:_,()\[\]-]+")
 
 
@@ -30,28 +33,47 @@ def records(content: str, label: str) -> tuple[list[str], list[tuple[int, dict[s
         lines = outside.cells_of(content)
     except csv.Error as error:
         raise RooflmError(f"{label} is not a table of comma-separated values: {error}") from None
+    first = next((i for i, line in enumerate(lines[:MOST_ABOVE]) if any(names_model(cell) for cell in line)), 0)
+    lines = lines[first:]
     header = [name.strip() for name in lines[0]] if lines else []
     header = header if OLDER & {*header} else [own_name(name, header, label) for name in header]
     if twice := next((name for i, name in enumerate(header) if name and name in header[:i]), ""):
         raise RooflmError(f"{label} has the column {twice!r} twice, but a column is read once: leave one of them out")
-    rows = [(n, dict(zip(header, line, strict=False))) for n, line in enumerate(lines[1:], 2)]
-    if beyond := [n for n, line in enumerate(lines[1:], 2) if any(c.strip() for c in line[len(header) :])]:
+    rows = [(n, dict(zip(header, line, strict=False))) for n, line in enumerate(lines[1:], first + 2)]
+    if beyond := [n for n, line in enumerate(lines[1:], first + 2) if any(c.strip() for c in line[len(header) :])]:
         print(f"rooflm: {label}: line {beyond[0]}{' and others have' if beyond[1:] else ' has'} more cells than there "
               "are columns, and those are not read: is a number written with a comma?", file=sys.stderr)  # fmt: skip
     rows = [(n, row) for n, row in rows if any(cell.strip() for cell in row.values())]
     wide = [] if {"metric", "value"} & {*header} else [n for n in header if n not in COLUMNS and metric_at(n)]
     if not wide:
-        return header, rows
+        return header, [(n, in_bench(row.get("metric", ""), row)) for n, row in rows]
     shared = [name for name in header if name not in wide]
     return [*shared, "metric", "value"], [
-        (n, {k: row[k] for k in shared if k in row} | {"metric": name, "value": row[name]})
+        (n, in_bench(name, {k: row[k] for k in shared if k in row} | {"metric": name, "value": row[name]}))
         for n, row in rows for name in wide if row.get(name, "").strip()
     ]  # fmt: skip
 
 
+def names_model(cell: str) -> bool:
+    """Whether a cell is the heading of the column of models, by which a header is known."""
+    return cell.lower().strip("# ") == "model" or columns_meant(cell) == ["model"]
+
+
+def in_bench(metric: str, row: dict[str, str]) -> dict[str, str]:
+    """A row with the lengths that llama-bench's name of its metric tells (pp512 on an empty cache, tg128 after one
+    token), where it has no others.
+
+    >>> in_bench("pp512 (t/s)", {"value": "9"}), in_bench("tg128", {"prompt": "99"}), in_bench("ttft", {})
+    ({'prompt': '512', 'value': '9'}, {'prompt': '99', 'output': '128'}, {})
+    """
+    found = _BENCH.match(metric.lower().strip())
+    told = {} if not found else {"prompt": found[2]} if found[1] == "pp" else {"prompt": "1", "output": found[2]}
+    return told | row
+
+
 def own_name(name: str, header: Sequence[str], label: str) -> str:
     """The column that a heading means: in any case, or by another tool's name where that means one of ours alone."""
-    if (low := name.lower().strip("# ")) in COLUMNS:
+    if (low := re.sub(r"[ -]+", "_", name.lower().strip("# "))) in COLUMNS:
         return low
     meant = columns_meant(name)
     if len(meant) > 1 and (told := [metric_at(n) for n in header if n.lower() not in COLUMNS and metric_at(n)]):
@@ -86,7 +108,9 @@ def metric_at(name: str) -> tuple[Metric, str] | None:
     >>> metric_at("speed"), metric_at("P99 throughput"), metric_at("TTFT (GB)")
     (None, None, None)
     """
-    words = [word for word in _BETWEEN.split(name.lower()) if word]
+    if bench := _BENCH.match(name.lower().strip()):
+        return METRICS["prefill_tokens_per_s" if bench[1] == "pp" else "decode_tokens_per_s"], ""
+    words = [SPELLED.get(word, word) for word in _BETWEEN.split(name.lower()) if word]
     at = {STATISTICS[word] for word in words if word in STATISTICS} or {""}
     words = [word for word in words if word not in STATISTICS]
     stem, unit = "_".join(words), ""
@@ -113,14 +137,12 @@ def percentiles_meant(name: str) -> list[str]:
 
 
 def metrics_meant(name: str) -> list[str]:
-    """Metrics that a heading which is none may mean: rates of tokens, of which there are several (llama-bench says
-    which by pp512 and tg128), or the percentiles of a time where it speaks of another.
+    """Metrics that a heading which is none may mean: rates of tokens, of which there are several, or the percentiles of
+    a time where it speaks of another.
 
     >>> metrics_meant("Throughput (tok/s)")
     ['output_tokens_per_s', 'total_tokens_per_s', 'prefill_tokens_per_s', 'decode_tokens_per_s', 'tokens_per_s_per_gpu']
     """
     low = name.lower()
-    if bench := re.fullmatch(r"(pp|tg)\d+.*", low):
-        return [f"{'prefill' if bench[1] == 'pp' else 'decode'}_tokens_per_s"]
     rates = [m.name for m in METRICS.values() if "tokens_per_s" in m.name]
     return percentiles_meant(name) or (rates if re.search(r"throughput|\btps\b|tok\w*(/|_per_)s", low) else [])

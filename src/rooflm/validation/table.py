@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
@@ -30,13 +31,14 @@ from rooflm.validation.columns import (
     RUN,
     SERVE,
     SETTING,
+    SPELLED,
     STATISTICS,
     TRAIN,
     UNITS,
     mean_of,
     of_task,
 )
-from rooflm.validation.headings import OLDER, columns_meant, metric_at, metrics_meant, percentiles_meant, records
+from rooflm.validation.headings import OLDER, columns_meant, metric_at, metrics_meant, records
 from rooflm.validation.named import device_of, engine_of_row, known_device, model_of
 from rooflm.validation.request import Outcome, Request, Skip, Unusable
 
@@ -51,6 +53,8 @@ ONLY_TRAINING = tuple(c.name for c in of_task(TRAIN) if c.read == (TRAIN,))
 
 Row = Mapping[str, str | None]
 """Cells of a row by column."""
+_WITH_UNIT = re.compile(r"(?<=[\d.])\s*[^\d\s.,+-][^\d]*$")
+"""What follows the number of a measured value: its unit."""
 UNNAMED = "unnamed"
 """Source of rows that do not say who measured them."""
 
@@ -164,7 +168,12 @@ def check_header(header: list[str], label: str) -> None:
                 f"{label} has a row a metric, but a table of measured runs has a row a run and a column a metric, such "
                 "as ttft_p50 (the JSON of the same benchmark is scored by `rooflm compare FILE --gpu GPU`)"
             )
-        wide = "" if lacking == ["model"] else ", or a column of a metric, such as tpot_ms"
+        named = (
+            next((f" (is it {name!r}?)" for name in header if "name" in name.lower()), "")
+            if lacking[0] == "model"
+            else ""
+        )
+        wide = named if lacking == ["model"] else ", or a column of a metric, such as tpot_ms"
         for name in header if wide else ():
             if rates := metrics_meant(name):
                 wide = f", or a column of a metric: {name!r} may be {' or '.join(rates)}"
@@ -175,7 +184,8 @@ def check_header(header: list[str], label: str) -> None:
         )
     for name in dict.fromkeys(header):
         if name and name not in COLUMNS and not name.startswith((SETTING, RUN)):
-            near = metrics_meant(name) or columns_meant(name) or near_matches(name, COLUMNS)[:1]
+            near = metrics_meant(name) or columns_meant(name) or columns_meant(name.rpartition(" ")[2])
+            near = near or near_matches(name, COLUMNS)[:1]
             tail = f": did you mean {' or '.join(map(repr, near))}?" if near else ""
             print(f"rooflm: {label}: column {name!r} is not read{tail}", file=sys.stderr)
 
@@ -278,16 +288,17 @@ def measured_of(cells: Mapping[str, str]) -> tuple[str, float]:
         raise Unusable("metric is blank")
     try:
         named = metric_at(printed)
-        metric = named[0] if named else METRICS[one_of("metric", printed, percentiles_meant(printed) or MEANS)]
+        metric = named[0] if named else METRICS[one_of("metric", printed, metrics_meant(printed) or MEANS)]
     except RooflmError as why:
         raise Unusable(str(why)) from None
-    stated = cells.get("value", "")
-    value = number(stated.removesuffix("%"))
+    stated, unit = _WITH_UNIT.sub("", cells.get("value", "")), unit_of(cells)
+    value = number(stated)
     if value is None or value <= 0:
-        said = repr(stated) if stated else "blank"
-        raise Unusable(f"{metric.name} is {said}, but a measurement must be a number above 0")
-    unit = unit_of(cells) or "%" * stated.endswith("%")
-    base, scale = UNITS.get(unit.lower(), ("", 0.0)) if unit else (metric.unit, 1.0)
+        said = repr(cells["value"]) if stated else "blank"
+        plain = f" (with a decimal point: {stated.replace(',', '.')})" if re.fullmatch(r"\d+,\d+", stated) else ""
+        raise Unusable(f"{metric.name} is {said}, but a measurement must be a number above 0{plain}")
+    unit = cells["value"][len(stated) :].strip() or unit
+    base, scale = UNITS.get(SPELLED.get(unit.lower(), unit.lower()), ("", 0.0)) if unit else (metric.unit, 1.0)
     if base != metric.unit:
         own = ", ".join(name for name, (one, _) in UNITS.items() if one == metric.unit)
         raise Unusable(f"unit {unit} is none of {metric.name}: it must be one of {own}")

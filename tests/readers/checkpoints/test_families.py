@@ -323,6 +323,20 @@ def test_compressed_attention_is_timed_in_every_question(tmp_path: Path) -> None
     assert served.finished == 20 and 0 < served.kv_peak < 0.1
 
 
+def test_layers_that_a_search_thinned_out(tmp_path: Path) -> None:
+    """One whole layer, one without attention, one that is left out (config.json of Llama-3.3-Nemotron-Super-49B)."""
+    kept = {"attention": {"n_heads_in_group": 8, "no_op": False}, "ffn": {"ffn_mult": 5.25, "no_op": False}}
+    bare, gone = {"n_heads_in_group": None, "no_op": True}, {"ffn_mult": None, "no_op": True}
+    config = {
+        "model_type": "nemotron-nas", "hidden_size": 8192, "num_hidden_layers": 3, "num_attention_heads": 64,
+        "vocab_size": 128256, "tie_word_embeddings": False, "block_configs": [
+            kept, {"attention": bare, "ffn": kept["ffn"]}, {"attention": bare, "ffn": gone}],
+    }  # fmt: skip
+    blocks = read(config, tmp_path).blocks
+    assert [(b.count, b.norms, b.mixer is None) for b in blocks] == [(1, 2, False), (1, 1, True)]
+    assert {b.ffn.width for b in blocks if b.ffn} == {28672}
+
+
 SAMPLE = ("llama", "afmoe", "apertus", "bamba", "falcon_h1", "zamba2", "kimi_linear", "minimax", "olmo_hybrid",
           "lfm2", "gemma3n_text", "gemma4_text", "mimo_v2_flash", "granitemoehybrid", "mamba2", "persimmon", "gpt_neo",
           "gemma3", "bert", "jetmoe", "gemma4_unified_text", "hunyuan_v1_moe", "lfm2_moe", "nemotron")  # fmt: skip

@@ -264,7 +264,7 @@ def experts(c: Config) -> MoE:
     return MoE(
         c.number("experts"), c.number("top_k"), width, shared, gated=f.gated, bias="expert_bias" in extra,
         shared_gate=f.shared_gate and shared > 0, router_bias=bias, groups=c.number("n_group", 1, 0) or 1,
-        latent=c.number("moe_latent_size", 0, 0), joined="joined_experts" in extra, wide_router="wide_router" in extra,
+        latent=c.number("latent", 0, 0), joined="joined_experts" in extra, wide_router="wide_router" in extra,
     )  # fmt: skip
 
 
@@ -353,6 +353,7 @@ EXTRA: dict[str, Callable[[Config, Sizes], Any]] = {
     "no_norm_weights": lambda _, n: -(2 * n.layers + 1) * n.hidden,  # the norms are there, without weights
     "wide_qk_norm": lambda _, n: sum(m * (a.heads + a.kv_heads - 2) * a.head_dim for m, a in n.plain if a.qk_norm),
     "sinks": lambda _, n: sum(m * a.heads for m, a in n.plain),
+    "sub_norms": lambda c, n: n.layers * (n.hidden + c.number("width")),  # before the last product of either part
     "window_sinks": lambda _, n: sum(m * a.heads for m, a in n.plain if a.window != INF),
     "head_gates": lambda c, n: c.flag("use_attention_gate") * sum(m * a.heads * n.hidden for m, a in n.plain),
     "full_gates": lambda _, n: sum(  # decay and output gate of full rank, not through a low one

@@ -58,7 +58,7 @@ def _required(c: Config) -> None:
         needed.remove("layers")
     if c.family.layers == "mamba":
         needed.remove("heads")
-    elif not c.family.width_factor and not c.has("experts") and c.family.layers != "zamba2":
+    elif not c.family.width_factor and not c.has("experts") and c.family.layers not in ("zamba2", "nas"):
         needed.append("width")
     if c.has("kv_lora_rank"):
         needed += ["qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"]

@@ -140,6 +140,25 @@ def _gemma4(c: Config) -> Built:
     return layers.counted(pairs, norms, False), extra
 
 
+def _nas(c: Config) -> Built:
+    """Layers that a search thinned out (Puzzle, arXiv 2411.19146; modeling_decilm.py): any may lack its attention, its
+    feed-forward or both; a width is two thirds of `ffn_mult` hidden widths, in whole multiples of 256."""
+    hidden, heads, listed = c.number("hidden"), c.number("heads"), c.items("block_configs", dict)
+    pairs: list[tuple[Mixer | None, FeedForward | None]] = []
+    for part in (Config({**c.fields, **one}, c.family, c.label) for one in listed or []):
+        if c.number("layers") != len(listed or []) or part.get("attention.replace_with_linear"):
+            raise part.bad("block_configs", "one for each layer, with no linear layer in place of attention")
+        share = part.get("ffn.ffn_mult") or 0
+        width = -(-int(2 * share * hidden / 3) // 256) * 256
+        kept = not part.get("attention.no_op")
+        attends = (
+            Attention(heads, heads // part.number("attention.n_heads_in_group"), hidden // heads) if kept else None
+        )
+        pairs.append((attends, MLP(width) if width and not part.get("ffn.no_op") else None))
+    made = layers.counted([pair for pair in pairs if pair != (None, None)], 2, False)
+    return tuple(replace(b, norms=(b.mixer is not None) + (b.ffn is not None)) for b in made), 0
+
+
 _RATES = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
 _SHARED = ("kv_source_layers", "index_source_layers", "engram_layer_ids", "candidate_source_layer")
 """Fields by which layers share entries or read tables: another model's layers."""
@@ -195,6 +214,6 @@ def _deepseek_v4(c: Config) -> Built:
 
 BUILDERS: dict[str, Callable[[Config], Built]] = {
     "mamba": _mamba, "falcon_h1": _falcon_h1, "zamba2": _zamba2, "longcat": _longcat, "gemma3n": _gemma3n,
-    "gemma4": _gemma4, "deepseek_v4": _deepseek_v4,
+    "gemma4": _gemma4, "deepseek_v4": _deepseek_v4, "nas": _nas,
 }  # fmt: skip
 """A family's `layers` -> its builder."""
