@@ -64,8 +64,9 @@ def other_releases(name: str) -> tuple[str, ...]:
     (('sglang-0.4-rocm', 'sglang-0.4.3-rocm'), ('hf-eager-4.48', 'hf-eager-4.53'))
     """
     family = family_of(name)
-    rows = [n for n in names("engine") if n != name and family_of(n) == family and n.startswith(family)]
-    return tuple(n for n in rows if _build(n, family) == _build(name, family)) if name.startswith(family) else ()
+    rows = [n for n in names("engine") if n != name and n.startswith(family)]  # by name: few of them are then read
+    alike = (n for n in rows if _build(n, family) == _build(name, family))
+    return tuple(n for n in alike if family_of(n) == family) if name.startswith(family) else ()
 
 
 def _build(name: str, family: str) -> str:
