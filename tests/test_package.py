@@ -83,10 +83,11 @@ def test_every_requirement_has_a_lower_bound_and_no_cap() -> None:
 
 
 def test_the_core_is_light(tmp_path: Path) -> None:
-    """A prediction and a grid on the command line need none of what extras bring, nor pandas."""
+    """A prediction and a grid on the command line need none of what extras bring, nor pandas, nor training's code."""
     seen = (
         "import sys; from rooflm.cli.app import main; main(['infer', 'llama-7b', '--gpu', 'a100,h100']); "
-        "print(sorted({'xarray', 'pandas', 'altair', 'h5py', 'scipy', 'torch'} & sys.modules.keys()))"
+        "print(sorted({'xarray', 'pandas', 'altair', 'h5py', 'scipy', 'torch', 'rooflm.estimate.training'}"
+        " & sys.modules.keys()))"
     )
     told = subprocess.run([sys.executable, "-c", seen], check=True, capture_output=True, text=True, cwd=tmp_path)
     assert told.stdout.splitlines()[-1] == "[]"

@@ -22,7 +22,7 @@ from rooflm.kernels.training_factors import picked, standing
 from rooflm.readers.engine_releases import in_range, numbers, row_named, row_of_release, rows_of_releases, split_release
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.readers.formulas import worked_out
-from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row, rows_with
+from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row, rows_with, words_of
 from rooflm.readers.schemes import PRESETS
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
@@ -64,8 +64,9 @@ def other_releases(name: str) -> tuple[str, ...]:
     (('sglang-0.4-rocm', 'sglang-0.4.3-rocm'), ('hf-eager-4.48', 'hf-eager-4.53'))
     """
     family = family_of(name)
-    rows = [n for n in names("engine") if n != name and family_of(n) == family and n.startswith(family)]
-    return tuple(n for n in rows if _build(n, family) == _build(name, family)) if name.startswith(family) else ()
+    rows = [n for n in names("engine") if n != name and n.startswith(family)]  # by name: few of them are then read
+    alike = (n for n in rows if _build(n, family) == _build(name, family))
+    return tuple(n for n in alike if family_of(n) == family) if name.startswith(family) else ()
 
 
 def _build(name: str, family: str) -> str:
@@ -358,9 +359,18 @@ def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = 
         can = (engine.kernels.own_files or not files) and (engine.abilities.host_layers or not host)
         return can and engine.abilities.runs(quant) and built_for(engine, device)
 
-    usual, instead = usual_engine("inference"), engines_instead("inference")
+    usual = usual_engine("inference")
+    if own or (able(usual) and not _is_of(device, _first_somewhere())):
+        return own or usual
+    instead = engines_instead("inference")
     first = (name for name in instead if _is_of(device, load_engine(name).abilities.first_on))
-    return own or next((name for name in (*first, usual, *instead) if able(name)), usual)
+    return next((name for name in (*first, usual, *instead) if able(name)), usual)
+
+
+@cache
+def _first_somewhere() -> str:
+    """Kinds of devices on which any engine comes before the usual one, told without its row being read."""
+    return ", ".join(words_of("engine", "first_on"))
 
 
 ALIKE = 0.25

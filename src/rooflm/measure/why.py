@@ -27,7 +27,7 @@ from rooflm.shown.numbers import text as with_unit
 from rooflm.validation import under_load
 from rooflm.validation.columns import SERVE, TRAIN
 from rooflm.validation.request import Request
-from rooflm.validation.score import Scored, scenario_of, score, training_scenario
+from rooflm.validation.score import Scored, scenario_of, training_scenario, without_bands
 
 OPTION, SETTING, SEVERAL, FACTOR = "option:", "set:", ".*", "*"
 LEVEL = "{}"
@@ -247,7 +247,7 @@ def best_level(
             asked = [changed(r, s, level, scene) for r, scene, h in zip(requests, scenes, held, strict=True) if h]
         except RooflmError:
             return
-        told = iter(score(asked))
+        told = iter(without_bands(asked))
         new = tuple(next(told).predicted if h else x.predicted for x, h in zip(rows, held, strict=True))
         tried[level] = (loss(requests, new), new)
 

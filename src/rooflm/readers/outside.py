@@ -14,6 +14,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,12 @@ def toml(content: str, label: Source) -> dict[str, Any]:
 
 
 def read_toml(path: Source, what: str) -> dict[str, Any]:
-    """The tables of a TOML file."""
-    return toml(text(path, what, "toml"), path)
+    """The tables of a TOML file, read each time and parsed where it has changed: a prediction asks for its device, its
+    engine and their parts again and again. Do not change what is in them."""
+    return dict(_parsed(text(path, what, "toml"), os.fspath(path)))
+
+
+_parsed = lru_cache(maxsize=8)(toml)
 
 
 def from_json(content: str, label: Source) -> Any:

@@ -38,7 +38,7 @@ S = TypeVar("S", bound=Description)
 
 def descriptive_fields(row: Mapping[str, Any], label: str, kind: type[S]) -> tuple[S, dict[str, Any]]:
     """Split a row into its description (source, date, note, ...) and its values."""
-    names = {f.encode_name for f in msgspec.structs.fields(kind)}
+    names = {*kind.__struct_encode_fields__}
     about = convert({k: v for k, v in row.items() if k in names}, kind, label)
     return about, {k: v for k, v in row.items() if k not in names}
 

@@ -550,16 +550,18 @@ class StepTable:
             prompts, np.minimum(each, size), np.minimum(sequences, most)))  # fmt: skip
         keys = (several * dims[1] + tokens) * dims[2] + decoding
         known, times = self._passes.get((prompt, context, drains), (np.array([LAST]), np.zeros((1, 2))))
-        missing = known[known.searchsorted(keys)] != keys
+        at = known.searchsorted(keys)
+        missing = known[at] != keys
         if missing.any():
             new, made = np.unique(keys[missing]), []
             for many, n, beside in zip(*(v.tolist() for v in np.unravel_index(new, dims)), strict=True):
                 a = self.attend(n, max(prompt - n, 0.0) / 2) - self._floor
                 made.append(self._pass_times(many, many * n, many * a, n, a, beside, context, drains=drains))
-            at = known.searchsorted(new)
-            known, times = np.insert(known, at, new), np.insert(times, at, made, axis=0)
+            place = known.searchsorted(new)
+            known, times = np.insert(known, place, new), np.insert(times, place, made, axis=0)
             self._passes[prompt, context, drains] = known, times
-        found = times[known.searchsorted(keys)]
+            at = known.searchsorted(keys)
+        found = times[at]
         hosted, device = found[..., 0], found[..., 1]
         lasts = np.maximum(hosted - ahead, device)
         return np.clip(hosted - ahead, 0.0, lasts) * (not self.apart) if host else lasts

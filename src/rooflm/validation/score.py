@@ -230,7 +230,13 @@ def score_load(requests: Sequence[Request], tell: Callable[[int], None] | None =
 
 
 def score(requests: Iterable[Request], tell: Callable[[int], None] | None = None) -> list[Scored]:
-    """Predictions of all requests, in order. tell: called with the rows done since it was last called."""
+    """Predictions of all requests with their error bands, in order. tell: called with the rows done since it was last
+    called."""
+    return [banded(x) for x in without_bands(requests, tell)]
+
+
+def without_bands(requests: Iterable[Request], tell: Callable[[int], None] | None = None) -> list[Scored]:
+    """The predictions of `score` alone."""
     listed = list(requests)
     groups: dict[tuple[Any, ...], list[int]] = {}
     loads: list[int] = []
@@ -247,7 +253,7 @@ def score(requests: Iterable[Request], tell: Callable[[int], None] | None = None
         if tell:
             tell(len(members))
     done |= dict(zip(loads, score_load([listed[i] for i in loads], tell), strict=True))
-    return [banded(done[i]) for i in range(len(listed))]
+    return [done[i] for i in range(len(listed))]
 
 
 def is_rate(metric: str) -> bool:

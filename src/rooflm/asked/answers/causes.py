@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rooflm.estimate.inference import InferenceFigures
 from rooflm.estimate.step import Step
-from rooflm.estimate.training import TrainingFigures
-from rooflm.estimate.training_step import PHASES, of_phase
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
 from rooflm.units import Num, pick
+
+if TYPE_CHECKING:
+    from rooflm.estimate.training import TrainingFigures
 
 CAUSES = ("compute", "dram", "l2", "l1", "network", "schedule", "other")
 """What takes the time: rates of the device, communication that shows, idle and uneven pipeline stages, the rest."""
@@ -32,15 +34,6 @@ def training_causes(e: TrainingFigures) -> dict[str, Num]:
     causes["schedule"] = p["bubble"] + p["imbalance"]
     causes["other"] = causes["other"] + p["host"] + p["overlap_tax"] + p["offload"]
     return causes
-
-
-def of_training(e: TrainingFigures) -> dict[str, Num]:
-    """What bounds the forward pass, the backward pass with what it runs again, and the step."""
-    forward, backward, again = (of_phase(e.timed, phase) for phase in PHASES)
-    timed = {"forward": forward, "backward": [*backward, *again]}
-    causes = training_causes(e)
-    causes |= {"other": causes["other"] - e.parts["host"], "host": e.parts["host"]}
-    return {k: largest(by_bound(v)) for k, v in timed.items()} | {"step": largest(causes)}
 
 
 def request_causes(e: InferenceFigures) -> dict[str, dict[str, Num]]:

@@ -9,17 +9,17 @@ from functools import cached_property
 
 import numpy as np
 
-from rooflm.asked.answers import causes
+from rooflm.asked.answers.causes import by_bound, largest, training_causes
 from rooflm.asked.answers.job import Job, job
 from rooflm.asked.answers.outputs import TRAIN_OUTPUTS
 from rooflm.asked.answers.remedies import Remedy, changed, training_remedies
 from rooflm.asked.answers.result import Result
 from rooflm.asked.answers.said import BOUND, LIKELY, banded, headline, noted, remembered, short_verdict, sure, verdict
-from rooflm.asked.answers.use import StepUse
+from rooflm.asked.answers.step_use import StepUse
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.figures import figure
 from rooflm.estimate.training import capacity_of, train_scenario, used
-from rooflm.estimate.training_step import context, setup_of
+from rooflm.estimate.training_step import PHASES, context, of_phase, setup_of
 from rooflm.estimate.training_time import layers_host
 from rooflm.readers.prices import price_note
 from rooflm.scenario.rules import TRAINING
@@ -69,8 +69,12 @@ class TrainingEstimate(Result, StepUse):
 
     @figure
     def bound(self) -> dict[str, Num]:
-        """What bounds the forward and the backward pass (recomputation included) and the whole step."""
-        return causes.of_training(self)
+        """What bounds the forward pass, the backward pass with what it runs again, and the step."""
+        forward, backward, again = (of_phase(self.timed, phase) for phase in PHASES)
+        timed = {"forward": forward, "backward": [*backward, *again]}
+        causes = training_causes(self)
+        causes |= {"other": causes["other"] - self.parts["host"], "host": self.parts["host"]}
+        return {k: largest(by_bound(v)) for k, v in timed.items()} | {"step": largest(causes)}
 
     @figure
     def energy(self) -> Num:
