@@ -36,7 +36,7 @@ def test_changes_of_serving_do_fit(model: str, given: dict[str, Any], names: set
 
 
 def test_types_of_256_values_do_not_shrink_rows_that_they_do_not_divide() -> None:
-    """Rows of 2,880 values: experts keep the 4.25 bits of the checkpoint, tables take 8.5; rows of 4,096 are whole blocks."""
+    """gpt-oss has rows of 2,880 values: experts keep the 4.25 bits of the checkpoint, tables take 8.5."""
     short = rooflm.infer("gpt-oss-20b", gpu="rtx-3060-8gb", engine="llama.cpp")
     assert not short.fits and "quant" not in {name for r in short.would_fit for name in r.change}
     narrow = rooflm.infer("gpt-oss-20b", gpu="rtx-3060-12gb", engine="llama.cpp", quant="iq2_xs")
