@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.assumed import usual_engine
 from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.model import MLP, Attention
 from rooflm.errors import RooflmError
@@ -93,7 +94,7 @@ def gemm_bounds(
     for gpu in gpus:
         s = build_inference(
             model=model, gpu=gpu, batch=batch, prompt=prompt, output=1, efficiency=efficiency, quant="bf16",
-            engine=None if efficiency == "calibrated" else "ideal",
+            engine=usual_engine("inference") if efficiency == "calibrated" else "ideal",
         ).scenario  # fmt: skip
         ops, r = layer_products(s.model.scaled, prompt, batch), rates(s)
         for op, timed in zip(ops, time_ops(ops, s), strict=True):
