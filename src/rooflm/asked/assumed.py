@@ -350,8 +350,8 @@ def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = 
     >>> h100 = load_device("h100")
     >>> assumed_engine(None, PRESETS["fp8"], h100), assumed_engine(None, PRESETS["q4_k_m"], h100)
     ('vllm', 'llama.cpp')
-    >>> [assumed_engine(None, PRESETS["fp16"], load_device(card)) for card in ("raspberry-pi-5-8gb", "rx-580", "mi50")]
-    ['llama.cpp', 'llama.cpp', 'llama.cpp']
+    >>> [assumed_engine(None, PRESETS["fp16"], load_device(card)) for card in ("raspberry-pi-5-8gb", "mi50", "v100")]
+    ['llama.cpp', 'llama.cpp', 'vllm-0.14']
     """
 
     def able(name: str) -> bool:
@@ -362,9 +362,8 @@ def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = 
     usual = usual_engine("inference")
     if own or (able(usual) and not _is_of(device, _first_somewhere())):
         return own or usual
-    instead = engines_instead("inference")
-    first = (name for name in instead if _is_of(device, load_engine(name).abilities.first_on))
-    return next((name for name in (*first, usual, *instead) if able(name)), usual)
+    first = (name for name, kinds in _saying("first_on", "inference").items() if _is_of(device, kinds))
+    return next((name for name in (*first, usual, *engines_instead("inference")) if able(name)), usual)
 
 
 @cache
