@@ -105,6 +105,7 @@ def named(function: Callable[P, T]) -> Callable[P, T]:
 def _plain(name: str, value: Any) -> Any:
     """A path as text, in a list too, and an array without dimensions as its number.
 
+    >>> from pathlib import Path
     >>> _plain("batch", np.array(4)), _plain("gpu", [Path("mine.toml"), "h100"])
     (4, ['mine.toml', 'h100'])
     """

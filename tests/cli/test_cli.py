@@ -285,9 +285,9 @@ def test_a_grid_says_what_each_of_its_cards_runs(capsys: pytest.CaptureFixture[s
     _, _, same, assumed = capsys.readouterr().out.split("\n\n")
     assert same.strip() == "all of them: llama-3.1-8b; prompt 512; output 128"
     told = " ".join(assumed.split())
-    assert "engine llama.cpp (h100: vllm);" in told
+    assert "engine vllm (v100: vllm-0.14; m3-max: llama.cpp);" in told
     assert "; computed in fp16 (v100-sxm-32gb has no units for bf16);" in told
-    assert "constants of other datacenter cards for want of its own (v100)" in told
+    assert "constants of all measured cards for want of its own (v100)" in told
     assert "constants of other apple cards" not in told
     assert main(["--quiet", *words]) == 0
     assert "assumed" not in capsys.readouterr().out
