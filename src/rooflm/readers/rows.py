@@ -213,6 +213,10 @@ _RELEASED = re.compile(r"(.*?[a-z])((?:==|[@: -])v?\d[\w.+-]*)", re.IGNORECASE)
 """An engine's name, and the release behind it."""
 
 
+KINDS = {"model": "a model", "gpu": "a GPU", "cluster": "a cluster", "engine": "an engine"}
+"""What a name of another kind than the one asked for is told to be."""
+
+
 @lru_cache(maxsize=4096)
 def resolve(kind: str, name: str) -> str:
     """The canonical name behind a name or an alias, in any case, with spaces or underscores for hyphens. Devices are
@@ -224,6 +228,9 @@ def resolve(kind: str, name: str) -> str:
     >>> resolve("gpu", "h100-sxm5")
     Traceback (most recent call last):
     rooflm.errors.UnknownNameError: unknown GPU 'h100-sxm5': did you mean 'h100-sxm-80gb' or ...?
+    >>> resolve("model", "h100")
+    Traceback (most recent call last):
+    rooflm.errors.RooflmError: unknown model 'h100': that is a GPU
     """
     found = aliases(kind).get(normalise(name))
     if found is None and kind == "gpu":
@@ -258,7 +265,11 @@ def resolve(kind: str, name: str) -> str:
             near, hint = [beside[0]], f" ({beside[1]})"
         if kind == "engine" and (parts := _RELEASED.fullmatch(name)):
             near = [f"{alias}{parts[2]}" for alias in near_matches(normalise(parts[1]), known, limit=1)] or near
-        raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, hint, list(dict.fromkeys(near))[:3])
+        other = next((told for row, told in KINDS.items() if normalise(name) in aliases(row)), "")
+        if other:
+            raise RooflmError(f"unknown {KINDS.get(kind, f'a {kind}').partition(' ')[2]} {name!r}: that is {other}")
+        what = "GPU" if kind == "gpu" else kind
+        raise UnknownNameError(what, name, known, hint, list(dict.fromkeys(near))[:3])
     return found
 
 
