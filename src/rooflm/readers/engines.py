@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,7 +19,7 @@ from rooflm.kernels.constants import entries_of
 from rooflm.readers.command import Command, command_of
 from rooflm.readers.provenance import Description, descriptive_fields
 from rooflm.readers.residuals import parse
-from rooflm.readers.rows import extra_table, is_path, names, own_row, raw_row, resolve, row_label, words_of
+from rooflm.readers.rows import as_text, extra_table, is_path, names, own_row, raw_row, resolve, row_label, words_of
 from rooflm.readers.schemes import PRESETS
 from rooflm.readers.tables import check_bounds, check_field_name, field_value, one_of
 from rooflm.readers.tables import dataclass_fields as values_of
@@ -58,7 +59,7 @@ PLAIN = Engine("")
 """An engine all of whose constants are defaults."""
 
 
-def load_engine(name: str, gpu: str = "", generation: str = "") -> Engine:
+def load_engine(name: str | Path, gpu: str = "", generation: str = "") -> Engine:
     """An engine by name, alias or path, on a card by its catalogue name, else by its generation
     (`Device.kernel_generation`; none: before any card's factors). A user's file is read each time. Raises RooflmError
     for unknown names and bad rows.
@@ -66,6 +67,7 @@ def load_engine(name: str, gpu: str = "", generation: str = "") -> Engine:
     >>> load_engine("ideal").host.step, load_engine("vllm", "h100-sxm-80gb").name
     (0.0, 'vllm')
     """
+    name = as_text("engine", name)
     if is_path(name):
         return on_card(_read(name), (gpu, generation))
     return _loaded(name, (gpu, generation))
