@@ -97,8 +97,8 @@ def load_device(name: str | Path | Mapping[str, Any]) -> Device:
     <Device big-4090: 165 TFLOP/s bf16, 48.00 GiB at 1.01 TB/s, 450 W>
     """
     if isinstance(name, Mapping):
-        fields = dict(name)
-        called = str(fields.pop("name", "own"))
+        fields = {str(key): value for key, value in name.items()}
+        called = str(fields.pop("name", None) or "own")
         return _of_fields(fields, called, called, own=True)
     name = as_text("gpu", name)
     return _device(name) if is_path(name) else _packaged_device(resolve("gpu", name))

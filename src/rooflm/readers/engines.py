@@ -243,7 +243,9 @@ def known_words(field: str, value: Any, label: str) -> None:
     apart = field == "padded" or (field in ABOUT and ABOUT[field].kind == "named")
     pieces = (value.split() if apart else listed(value)) if field in AMONG else ()
     for word in (piece.partition(":")[0] for piece in pieces):
-        word = word.rpartition(".")[2] if field == "dots_times" else word  # behind a generation of cards
+        if field == "dots_times" and "." in word:
+            generation, _, word = word.rpartition(".")
+            one_of(label, generation, sorted(generations()))
         if field == "reduce_norm_on" and word.startswith("-"):
             if word[1:] not in names("gpu"):
                 raise RooflmError(f"{label} is {word!r}, but no card has that name")
@@ -264,7 +266,8 @@ def device_words() -> set[str]:
 
 
 AMONG: dict[str, Callable[[], Collection[str]]] = {
-    "schemes": lambda: KINDS, "elsewhere": device_words, "padded": lambda: {e.dtype for e in entries_of("gemm")},
+    "schemes": lambda: KINDS, "elsewhere": device_words, "first_on": device_words, "integers_on": generations,
+    "padded": lambda: {e.dtype for e in entries_of("gemm")},
     "reduce_norm_on": generations, "gates_on": generations, "scaled_on": generations, "narrow_prompts": generations,
     "fused_scans": generations, "tuned_experts_on": lambda: names("gpu"),
     "states_on": lambda: words_of("gpu", "vendor"),
