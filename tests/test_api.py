@@ -169,6 +169,9 @@ def test_the_shell_and_python_have_the_same_arguments() -> None:
         ("infer", {"gpu": {"base": "h100"}}, "gpu is {'base': 'h100'}, but it must be a text or a Device."),
         ("infer", {"engine": rooflm.load_device("l4")}, "but it must be a text or an Engine."),
         ("search_infer", {"gpu": [rooflm.load_cluster("dgx-h100")]}, "but it must be a text or a Device."),
+        ("infer", {"gpu": {"h100"}}, "gpu is {'h100'}, but it must be a text or a Device."),
+        ("search_infer", {"cluster": ["dgx-h100"]}, "cluster is a list, but a search answers for one cluster"),
+        ("search_train", {"cluster": ["dgx-h100"]}, "cluster is a list, but a search answers for one cluster"),
         ("infer", {"gpu": "h100,a100"}, "unknown GPU 'h100,a100'; see `rooflm list gpus`, and give several as a list"),
         ("infer", {"gpu": None}, "gpu is missing"),
         ("infer", {"tensor_parallel_size": 2}, "infer has no argument 'tensor_parallel_size': did you mean 'tp'?"),
@@ -201,6 +204,10 @@ def test_no_model_is_one_sentence(call: str) -> None:
 def test_arguments_as_people_hold_them(tmp_path: Path) -> None:
     card = tmp_path / "card.toml"
     card.write_text('base = "a100"\n', encoding="utf-8")
+    assert rooflm.load_device(card) == rooflm.load_cluster("pcie4-8", card).device
+    for load in (rooflm.load_device, rooflm.load_cluster, rooflm.load_engine):
+        with pytest.raises(RooflmError, match="is None, but it must be a name or a path"):
+            load(None)
     plain = rooflm.infer("llama-7b", gpu="a100", batch=4).tpot
     assert rooflm.infer("llama-7b", gpu=card, batch=np.array(4)).tpot == plain
     assert list(rooflm.infer("llama-7b", gpu=["a100", card], batch=4).tpot_s) == [plain, plain]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflm.errors import RooflmError, near_matches
@@ -33,12 +33,16 @@ def validate(
     """
     with notebook_clock("predicting measured runs"):
         each = [f for group in files for f in _listed(group)]
-        return scored(each, _listed(source), _listed(by), progress).report
+        return scored(each, _listed(source or ()), _listed(by or ()), progress).report
 
 
-def _listed(given: str | os.PathLike[str] | Sequence[str]) -> Sequence[Any]:
+def _listed(given: Any) -> list[Any]:
     """One name or several, as several."""
-    return [given] if isinstance(given, str | os.PathLike) else given
+    if isinstance(given, str | os.PathLike):
+        return [given]
+    if not isinstance(given, Iterable):
+        raise RooflmError(f"{given!r} is neither a name, a path nor a list of them")
+    return [*given]
 
 
 class Validated(NamedTuple):

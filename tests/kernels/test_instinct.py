@@ -233,7 +233,7 @@ def test_the_next_card_is_never_slower(model: str, quant: str, tp: int, engine: 
     ("told", "sentence"),
     [
         ("tuned", "engine.tuned is '7x', but it must be shapes such as '2112x7168 7168x2048'"),
-        ("pass_rows", "engine.pass_rows is '7x', but it must be numbers by name such as 'gptq:8 int4:2'"),
+        ("pass_rows", "engine.pass_rows is '7x', but it must be numbers above 0 by name such as 'gptq:8 int4:2'"),
         ("untuned", "engine.untuned is '7x': it must be one of none, ck, triton, flashinfer"),
     ],
 )
@@ -241,6 +241,20 @@ def test_the_next_card_is_never_slower(model: str, quant: str, tp: int, engine: 
 def test_tuned_products_are_checked_when_they_are_read(told: str, sentence: str, model: str) -> None:
     with pytest.raises(RooflmError, match=sentence):
         infer(model, gpu="mi300x", gpus=8, engine="sglang", sets={f"engine.{told}": "7x"})
+
+
+@pytest.mark.parametrize(
+    ("told", "value", "sentence"),
+    [
+        ("dots_times", "q6_k:0", "engine.dots_times is 'q6_k:0', but it must be numbers above 0 by name"),
+        ("dots_times", "cortex-b76.q6_k:2", "engine.dots_times is 'cortex-b76': did you mean 'cortex-a76'"),
+        ("integers_on", "x87", "engine.integers_on is 'x87': did you mean 'x86'"),
+        ("first_on", "vollta", "engine.first_on is 'vollta': did you mean 'volta'"),
+    ],
+)
+def test_words_of_generations_are_checked(told: str, value: str, sentence: str) -> None:
+    with pytest.raises(RooflmError, match=sentence):
+        infer("llama-3.2-1b", gpu="raspberry-pi-5-8gb", engine="llama.cpp", sets={f"engine.{told}": value})
 
 
 def test_a_card_whose_kernels_were_measured_is_not_told_otherwise() -> None:

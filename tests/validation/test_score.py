@@ -280,3 +280,5 @@ def test_a_list_of_tables_is_as_good_as_tables(tmp_path: Path) -> None:
     table = tmp_path / "mine.csv"
     table.write_text("model,gpu,engine,batch,prompt,output,tpot_ms\nllama-3.1-8b,h100,vllm,1,512,128,6.1\n")
     assert rooflm.validate([str(table), str(table)]) == rooflm.validate(str(table), str(table))
+    with pytest.raises(rooflm.RooflmError, match="None is neither a name, a path nor a list of them"):
+        rooflm.validate(None)  # type: ignore[arg-type]

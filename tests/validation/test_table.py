@@ -391,6 +391,9 @@ def test_tables_as_strangers_write_them() -> None:
     bench = parse("model,gpu,engine,pp512 (t/s),tg128\nllama-2-7b,rtx-4090,llama.cpp,9500,150\n")
     told = [(r.metric, r.kwargs["prompt"]) for r in bench if isinstance(r, Request)]
     assert told == [("prefill_tokens_per_s", 512), ("decode_tokens_per_s", 1)]
+    deep = parse("model,gpu,prompt,pp512 @ d4096,tg128 @ d4096,pp512+tg128\nllama-2-7b,rtx-4090,,8000,120,900\n")
+    told = [(r.metric, r.kwargs["prompt"], r.kwargs.get("cached")) for r in deep if isinstance(r, Request)]
+    assert told == [("prefill_tokens_per_s", 4608, 4096), ("decode_tokens_per_s", 4097, None)]
     assert request(date="03/2025", engine="vLLM (0.9.1)", release="").kwargs["engine"] == "vllm-0.8"
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, NamedTuple
@@ -398,9 +397,8 @@ def refuse_kind(call: str, given: Mapping[str, Any]) -> None:
             checked(a, np.array(value) if isinstance(value, list | tuple | range) else value)
         if isinstance(value, str) or not KINDS[a.kind].text:
             continue
-        for one in value if isinstance(value, list | tuple) else (value,):
-            other = is_dataclass(one) and type(one).__name__ not in KINDS[a.kind].one
-            if other or isinstance(one, int | float | Mapping):
+        for one in value if isinstance(value, list | tuple) or is_array(value) else (value,):
+            if not (one is None or isinstance(one, str) or type(one).__name__ in KINDS[a.kind].one):
                 what = KINDS[a.kind].one.replace("str", "a text").replace(" | E", " or an E").replace(" | ", " or a ")
                 raise RooflmError(f"{name} is {repr(one)[:60]}, but it must be {what}. {a.help}")
 

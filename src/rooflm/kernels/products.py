@@ -40,9 +40,9 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         peak = stacked([r.peak[op.rate] for op in ops], shape) * share
     m, n, k, *wide = columns([(*op.shape[:3], *op.widths) for op in ops], shape)
     if kernels.gemv and is_plain(kernels.dequant, 0):
-        dots, alone = kernels.dots * (reached.compute / held(s.cluster.device)) * integer_dots(s), by_integers(s)
+        dots, whole = kernels.dots * (reached.compute / held(s.cluster.device)) * integer_dots(s), by_integers(s)
         halves = smaller(peak, r.peak["vector"]) if integers_alone(s) and s.quant.half == "fp16" else peak
-        peak = pick(wide[0] < 2, pick(np.isfinite(alone), alone, larger(peak, dots)), halves)
+        peak = pick(wide[0] < 2, pick(np.isfinite(whole), whole, larger(peak, dots)), halves)
         few = halves_alone(s, r) & (wide[0] < 2) & (m < kernels.dots_below)
         peak = pick(few, smaller(peak, 4.0 * kernels.dots * r.peak["vector"]), peak)  # a dp4a is of four values
     by = partial(gemm_time, m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from rooflm.catalogue.fields import About, abouts
@@ -13,7 +14,7 @@ from rooflm.errors import RooflmError
 from rooflm.readers.own_card import completed
 from rooflm.readers.prices import basis
 from rooflm.readers.provenance import Description, Source, descriptive_fields, source_named
-from rooflm.readers.rows import aliases, base_of, is_path, normalise, own_row, raw_row, resolve, row_label
+from rooflm.readers.rows import aliases, as_text, base_of, is_path, normalise, own_row, raw_row, resolve, row_label
 from rooflm.readers.tables import check_field_name, dataclass_fields, field_value, quantity, require_table
 from rooflm.units import Num, smaller
 
@@ -86,7 +87,7 @@ def _measured(given: Any, label: str) -> Measured:
 _packaged_device = cache(_device)
 
 
-def load_device(name: str | Mapping[str, Any]) -> Device:
+def load_device(name: str | Path | Mapping[str, Any]) -> Device:
     """A device by catalogue name, alias, or path of a .toml file: the same fields, or some of them (`own_card`), which
     may be given as they are, beside a `name`. Raises RooflmError for unknown names and bad rows.
 
@@ -96,9 +97,10 @@ def load_device(name: str | Mapping[str, Any]) -> Device:
     <Device big-4090: 165 TFLOP/s bf16, 48.00 GiB at 1.01 TB/s, 450 W>
     """
     if isinstance(name, Mapping):
-        fields = dict(name)
-        called = str(fields.pop("name", "own"))
+        fields = {str(key): value for key, value in name.items()}
+        called = str(fields.pop("name", None) or "own")
         return _of_fields(fields, called, called, own=True)
+    name = as_text("gpu", name)
     return _device(name) if is_path(name) else _packaged_device(resolve("gpu", name))
 
 
@@ -189,12 +191,13 @@ def cluster_parts(name: str) -> tuple[str, str, dict[str, Any]]:
 _packaged_cluster = cache(cluster_parts)
 
 
-def parts_of(name: str) -> tuple[str, str, dict[str, Any]]:
+def parts_of(name: str | Path) -> tuple[str, str, dict[str, Any]]:
     """`cluster_parts` by any name or path; a user's file is read each time."""
+    name = as_text("cluster", name)
     return cluster_parts(name) if is_path(name) else _packaged_cluster(resolve("cluster", name))
 
 
-def load_cluster(name: str, device: str | Device | None = None) -> Cluster:
+def load_cluster(name: str | Path, device: str | Path | Device | None = None) -> Cluster:
     """A cluster by catalogue name, alias or .toml path, with its own device or with `device` in its place.
 
     >>> cluster = load_cluster("dgx-a100")
@@ -207,7 +210,7 @@ def load_cluster(name: str, device: str | Device | None = None) -> Cluster:
     if device is None and own == ANY_DEVICE:
         raise RooflmError(f"cluster {canonical!r} takes any device, so name one: for example gpu='a100-sxm-80gb'")
     chosen = own if device is None else device
-    card = load_device(chosen) if isinstance(chosen, str) else chosen
+    card = chosen if isinstance(chosen, Device) else load_device(chosen)
     if LIMIT in found and own in (ANY_DEVICE, card.name):
         card = replace(card, power_limit=smaller(card.power_limit, found[LIMIT]))
     return Cluster(canonical, card, **{k: v for k, v in found.items() if k != LIMIT})

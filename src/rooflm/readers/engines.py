@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,7 +19,7 @@ from rooflm.kernels.constants import entries_of
 from rooflm.readers.command import Command, command_of
 from rooflm.readers.provenance import Description, descriptive_fields
 from rooflm.readers.residuals import parse
-from rooflm.readers.rows import extra_table, is_path, names, own_row, raw_row, resolve, row_label, words_of
+from rooflm.readers.rows import as_text, extra_table, is_path, names, own_row, raw_row, resolve, row_label, words_of
 from rooflm.readers.schemes import PRESETS
 from rooflm.readers.tables import check_bounds, check_field_name, field_value, one_of
 from rooflm.readers.tables import dataclass_fields as values_of
@@ -58,7 +59,7 @@ PLAIN = Engine("")
 """An engine all of whose constants are defaults."""
 
 
-def load_engine(name: str, gpu: str = "", generation: str = "") -> Engine:
+def load_engine(name: str | Path, gpu: str = "", generation: str = "") -> Engine:
     """An engine by name, alias or path, on a card by its catalogue name, else by its generation
     (`Device.kernel_generation`; none: before any card's factors). A user's file is read each time. Raises RooflmError
     for unknown names and bad rows.
@@ -66,6 +67,7 @@ def load_engine(name: str, gpu: str = "", generation: str = "") -> Engine:
     >>> load_engine("ideal").host.step, load_engine("vllm", "h100-sxm-80gb").name
     (0.0, 'vllm')
     """
+    name = as_text("engine", name)
     if is_path(name):
         return on_card(_read(name), (gpu, generation))
     return _loaded(name, (gpu, generation))
@@ -241,7 +243,9 @@ def known_words(field: str, value: Any, label: str) -> None:
     apart = field == "padded" or (field in ABOUT and ABOUT[field].kind == "named")
     pieces = (value.split() if apart else listed(value)) if field in AMONG else ()
     for word in (piece.partition(":")[0] for piece in pieces):
-        word = word.rpartition(".")[2] if field == "dots_times" else word  # behind a generation of cards
+        if field == "dots_times" and "." in word:
+            generation, _, word = word.rpartition(".")
+            one_of(label, generation, sorted(generations()))
         if field == "reduce_norm_on" and word.startswith("-"):
             if word[1:] not in names("gpu"):
                 raise RooflmError(f"{label} is {word!r}, but no card has that name")
@@ -262,7 +266,8 @@ def device_words() -> set[str]:
 
 
 AMONG: dict[str, Callable[[], Collection[str]]] = {
-    "schemes": lambda: KINDS, "elsewhere": device_words, "padded": lambda: {e.dtype for e in entries_of("gemm")},
+    "schemes": lambda: KINDS, "elsewhere": device_words, "first_on": device_words, "integers_on": generations,
+    "padded": lambda: {e.dtype for e in entries_of("gemm")},
     "reduce_norm_on": generations, "gates_on": generations, "scaled_on": generations, "narrow_prompts": generations,
     "fused_scans": generations, "tuned_experts_on": lambda: names("gpu"),
     "states_on": lambda: words_of("gpu", "vendor"),

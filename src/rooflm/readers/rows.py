@@ -78,6 +78,17 @@ def normalise(name: str) -> str:
     return re.sub(r"[\s_-]+", "-", name.strip().lower())
 
 
+def as_text(kind: str, name: Any) -> str:
+    """A name, or a path as its text; RooflmError for anything else.
+
+    >>> as_text("gpu", Path("mine.toml")), as_text("gpu", "a100")
+    ('mine.toml', 'a100')
+    """
+    if isinstance(name, str | Path):
+        return str(name)
+    raise RooflmError(f"{kind} is {repr(name)[:60]}, but it must be a name or a path")
+
+
 def is_path(name: str) -> bool:
     """True when `name` is a file of the user's own rather than a catalogue name.
 

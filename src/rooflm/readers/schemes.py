@@ -93,7 +93,7 @@ def in_blocks(q: Quant, model: Model) -> Quant:
     h = model.hidden
     table = pick(h % BLOCK != 0, larger(q.table_bits, ODD_TABLE), q.table_bits)
     own = parse_quant(model.quant) if model.quant else q
-    if own.in_files:  # files of such keep their experts as they are
+    if own.in_files:  # files of narrower types keep such experts as they are
         return replace(q, weight_bits=larger(q.weight_bits, own.weight_bits + own.scale_bits), table_bits=table)
     odd: Num = 0.0
     total: Num = 0.0

@@ -109,7 +109,8 @@ def _shapes(name: str, value: Any, about: About) -> str:
 
 
 def _named(name: str, value: Any, about: About) -> str:
-    text = _pieces(name, value, r"[a-z0-9][\w.-]*:\d{1,9}(\.\d{1,9})?", "numbers by name such as 'gptq:8 int4:2'")
+    number = r"(?=[\d.]*[1-9])\d{1,9}(\.\d{1,9})?"
+    text = _pieces(name, value, rf"[a-z0-9][\w.-]*:{number}", "numbers above 0 by name such as 'gptq:8 int4:2'")
     for piece in text.split() if about.among else ():
         one_of(name, piece.partition(":")[0], about.among)
     return text

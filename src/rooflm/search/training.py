@@ -29,7 +29,16 @@ from rooflm.search.limits import Limit
 from rooflm.search.result import SearchResult
 from rooflm.search.search import search
 from rooflm.search.space import Goal, Grid
-from rooflm.search.splits import assumptions_of, goal_of, joint_axis, listed, money_arguments, remedied, searched_prices
+from rooflm.search.splits import (
+    assumptions_of,
+    goal_of,
+    joint_axis,
+    listed,
+    money_arguments,
+    refuse_lists,
+    remedied,
+    searched_prices,
+)
 from rooflm.sweep.assumed import of_points
 from rooflm.sweep.axes import Axis, accept_columns, find_axes, is_list, nest
 from rooflm.sweep.sweep import BLOCK
@@ -150,11 +159,10 @@ def usual_trainers(model: Any, gpu: Any, cluster: Any, asked: Sequence[Mapping[s
     >>> usual_trainers("llama-7b", ["h100-sxm-80gb", "tpu-v5e"], None, [{}])
     {'h100-sxm-80gb': ['megatron'], 'tpu-v5e': ['pax']}
     """
-    machine = next(iter(listed(cluster)), None)
     found = {}
     for card in listed(gpu, (None,)):
         own = own_row("engine", str(card or ""))
-        device = find_cluster(card, machine)[0].device
+        device = find_cluster(card, cluster)[0].device
         usual = (assumed_trainer(find_model(model), one, device) for one in asked)
         found[card] = [own] if own else list(dict.fromkeys(usual))
     return found
@@ -243,6 +251,7 @@ def search_train(
     ('full', True)
     """
     refuse_wrong("search_train", locals())
+    refuse_lists({"model": model, "cluster": cluster})
     asked = {"cluster": cluster, "order": order, "dtype": dtype, "optimizer": optimizer, "lora_rank": lora_rank,
              "lora_modules": lora_modules, "base_bits": base_bits, "engine": engine, "efficiency": efficiency,
              "sets": sets, **money_arguments(locals())}  # fmt: skip

@@ -15,7 +15,8 @@ from rooflm.validation.columns import COLUMNS, CONFIG, METRIC_NAMES, METRICS, SP
 OLDER = {"precision_weights", "zero_fsdp"}
 """Columns of the format that `scripts/convert-published` reads."""
 _PERCENTILE = re.compile(r"(?<![a-z])p\d[\d.]*")
-_BENCH = re.compile(r"(pp|tg)(\d+)\b")
+_BENCH = re.compile(r"(pp|tg)(\d+)(?: *@ *d(\d+))?(?!\w| *[+@])")
+"""llama-bench's tests: pp512, tg128, either behind so many cached tokens (@ d4096); not both in one (pp512+tg128)."""
 MOST_ABOVE = 20
 """Lines that may stand above a header: a title, blank lines."""
 _BETWEEN = re.compile(r"[\s:_,()\[\]-]+")
@@ -60,15 +61,22 @@ def names_model(cell: str) -> bool:
 
 
 def in_bench(metric: str, row: dict[str, str]) -> dict[str, str]:
-    """A row with the lengths that llama-bench's name of its metric tells (pp512 on an empty cache, tg128 after one
-    token), where it has no others.
+    """A row with the lengths that llama-bench's name of its metric tells (tg128 after one token), where it has no
+    others.
 
     >>> in_bench("pp512 (t/s)", {"value": "9"}), in_bench("tg128", {"prompt": "99"}), in_bench("ttft", {})
     ({'prompt': '512', 'value': '9'}, {'prompt': '99', 'output': '128'}, {})
+    >>> in_bench("pp512 @ d4096", {"prompt": ""}), in_bench("tg32 @ d4096", {})
+    ({'prompt': '4608', 'cached': '4096'}, {'prompt': '4097', 'output': '32'})
     """
     found = _BENCH.match(metric.lower().strip())
-    told = {} if not found else {"prompt": found[2]} if found[1] == "pp" else {"prompt": "1", "output": found[2]}
-    return told | row
+    if not found:
+        return row
+    depth, tokens = int(found[3] or 0), int(found[2])
+    told = {"prompt": str(depth + tokens), "cached": str(depth)} if found[1] == "pp" else {
+        "prompt": str(depth + 1), "output": str(tokens)}  # fmt: skip
+    told = {name: cell for name, cell in told.items() if cell != "0"}
+    return told | {name: cell for name, cell in row.items() if cell.strip() or name not in told}
 
 
 def own_name(name: str, header: Sequence[str], label: str) -> str:

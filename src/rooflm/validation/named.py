@@ -159,11 +159,14 @@ def month_of(date: str) -> int:
     [3, 3, 3, 3, 3, 6]
     >>> month_of("03/28/2025") - 12 * 2025, month_of("last week")
     (3, 0)
+    >>> month_of("20250328") - 12 * 2025, month_of("Q3 2025") - 12 * 2025
+    (3, 6)
     """
+    date = re.sub(r"\b((?:19|20)\d\d)(\d\d)(\d\d)\b", r"\1-\2-\3", date)
     year = re.search(r"(?:19|20)\d\d", date)
     if not year:
         return 0
-    after, before = (re.findall(r"\d+|[a-z]+", side.lower()) for side in (date[year.end() :], date[: year.start()]))
+    after, before = (re.findall(r"\b\d+\b|[a-z]+", side.lower()) for side in (date[year.end() :], date[: year.start()]))
     named = [MONTHS.index(part[:3]) + 1 for part in (*after, *before) if part[:3] in MONTHS]
     counted = [int(part) for part in (*after, *reversed(before)) if part.isdigit() and 1 <= int(part) <= 12]
     return 12 * int(year[0]) + (*named, *counted, 6)[0]

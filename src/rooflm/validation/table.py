@@ -268,13 +268,15 @@ def of_dataset(cells: Mapping[str, str], task: str, told: Mapping[str, Any]) -> 
 
 
 def unit_of(cells: Mapping[str, str]) -> str:
-    """The unit that a row states, by itself or in the name of its metric.
+    """The unit that a row states, behind its value, by itself or in the name of its metric.
 
     >>> unit_of({"metric": "tpot", "unit": "ms"}), unit_of({"metric": "tpot_us"}), unit_of({"metric": "tpot"})
     ('ms', 'us', '')
+    >>> unit_of({"metric": "tpot_us", "value": "9.5 ms"})
+    'ms'
     """
-    named = metric_at(cells.get("metric", ""))
-    return cells.get("unit") or (named[1] if named else "")
+    named, behind = metric_at(cells.get("metric", "")), _WITH_UNIT.search(cells.get("value", ""))
+    return behind[0].strip() if behind else cells.get("unit") or (named[1] if named else "")
 
 
 def measured_of(cells: Mapping[str, str]) -> tuple[str, float]:
@@ -297,7 +299,6 @@ def measured_of(cells: Mapping[str, str]) -> tuple[str, float]:
         said = repr(cells["value"]) if stated else "blank"
         plain = f" (with a decimal point: {stated.replace(',', '.')})" if re.fullmatch(r"\d+,\d+", stated) else ""
         raise Unusable(f"{metric.name} is {said}, but a measurement must be a number above 0{plain}")
-    unit = cells["value"][len(stated) :].strip() or unit
     base, scale = UNITS.get(SPELLED.get(unit.lower(), unit.lower()), ("", 0.0)) if unit else (metric.unit, 1.0)
     if base != metric.unit:
         own = ", ".join(name for name, (one, _) in UNITS.items() if one == metric.unit)
