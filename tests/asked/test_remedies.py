@@ -36,12 +36,12 @@ def test_changes_of_serving_do_fit(model: str, given: dict[str, Any], names: set
 
 
 def test_types_of_256_values_do_not_shrink_rows_that_they_do_not_divide() -> None:
-    """gpt-oss has rows of 2,880 values: experts keep the 4.25 bits of the checkpoint, tables take 8.5."""
+    """gpt-oss has rows of 2,880 values, and its experts stay as released in files of any type."""
     short = rooflm.infer("gpt-oss-20b", gpu="rtx-3060-8gb", engine="llama.cpp")
     assert not short.fits and "quant" not in {name for r in short.would_fit for name in r.change}
     narrow = rooflm.infer("gpt-oss-20b", gpu="rtx-3060-12gb", engine="llama.cpp", quant="iq2_xs")
-    assert narrow.memory.parts["weights"] == pytest.approx(19.75e9 * 4.25 / 8 + 1.16e9 * 8.5 / 8, rel=0.01)
-    assert "iq2_xs of 4.25 bits a weight: rows of gpt-oss-20b are no whole blocks of 256" in narrow.assumed
+    assert narrow.memory.parts["weights"] == pytest.approx(12.07e9, rel=0.01)
+    assert "quant mxfp4-moe: files of gpt-oss-20b keep its experts so, whatever their type" in narrow.assumed
     whole = rooflm.infer("llama-3.1-8b", gpu="rtx-3060-12gb", quant="iq2_xs")
     assert whole.memory.parts["weights"] < 2.7e9 and not any("blocks of 256" in told for told in whole.assumed)
 

@@ -393,7 +393,9 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     if scheme is not partial:
         assumed.append(f"{scheme.name} of all products: {found.name} has no {narrowed(partial)}")
     scheme, narrow = in_blocks(scheme, found), scheme
-    if highest(scheme.weight_bits - narrow.weight_bits) > 0:
+    if scheme.name != narrow.name:
+        assumed.append(f"quant {scheme.name}: files of {found.name} keep its experts so, whatever their type")
+    elif highest(scheme.weight_bits - narrow.weight_bits) > 0:
         bits = plain_number(round(highest(scheme.weight_bits), 2))
         assumed.append(f"{scheme.name} of {bits} bits a weight: rows of {found.name} are no whole blocks of 256")
     assumed += [text.replace(f"quant {asked.name}", f"quant {scheme.name}") for text in told]

@@ -90,11 +90,11 @@ def in_blocks(q: Quant, model: Model) -> Quant:
     """
     if not q.gguf:
         return q
+    files = parse_quant(model.quant).in_files if model.quant else ""
+    if files:  # experts stay as released in files of any type (decision 421)
+        return replace(PRESETS[files], kv_bits=q.kv_bits, half=q.half)
     h = model.hidden
     table = pick(h % BLOCK != 0, larger(q.table_bits, ODD_TABLE), q.table_bits)
-    own = parse_quant(model.quant) if model.quant else q
-    if own.in_files:  # files of narrower types keep such experts as they are
-        return replace(q, weight_bits=larger(q.weight_bits, own.weight_bits + own.scale_bits), table_bits=table)
     odd: Num = 0.0
     total: Num = 0.0
     for b in model.blocks:
