@@ -122,7 +122,7 @@ def rented_together(cluster: Cluster) -> int:
 
 
 FABRIC = 2**20
-"""Devices of a tier that says no limit of its own: a network between machines."""
+"""Size of a tier that takes any number of devices: a network between machines."""
 
 
 def called_of(gpus: Iterable[Any]) -> str:

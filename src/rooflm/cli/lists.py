@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from rooflm.asked.arguments import Argument
+from rooflm.asked.machine import FABRIC
 from rooflm.asked.purchase import affordable, purchase
 from rooflm.catalogue.engine import GROUPS, PLACES
 from rooflm.catalogue.fields import abouts
@@ -93,13 +94,9 @@ def _model_row(name: str) -> tuple[str, ...]:
             count(m.hidden), text(cache_a_token(m), "B"))  # fmt: skip
 
 
-ANY = 2**20
-"""Size of a tier that takes any number of devices."""
-
-
 def _cluster_row(name: str) -> tuple[str, ...]:
     row, _ = catalogue.raw_row("cluster", name)
-    sizes = [f"x{t['size']}" if t["size"] < ANY else "any number" for t in row["tiers"]]
+    sizes = [f"x{t['size']}" if t["size"] < FABRIC else "any number" for t in row["tiers"]]
     tiers = ", ".join(f"{t['name']} {size} {t['bandwidth']}" for t, size in zip(row["tiers"], sizes, strict=True))
     return (name, str(row["device"]), tiers)
 
@@ -322,7 +319,7 @@ def _show_cluster(name: str) -> list[Block]:
     if device != ANY_DEVICE:
         load_device(device)  # a device of that name is there
     tiers = [
-        (t.name, t.kind, f"{t.size:,.0f}" if t.size < ANY else "any number", text(float(t.bandwidth), "B/s"),
+        (t.name, t.kind, f"{t.size:,.0f}" if t.size < FABRIC else "any number", text(float(t.bandwidth), "B/s"),
          text(float(t.latency), "s"))
         for t in own["tiers"]
     ]  # fmt: skip
