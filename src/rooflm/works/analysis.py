@@ -196,7 +196,8 @@ def hours_picture(table: Table, newer: Table) -> Picture:
     made += [Bar(f"{r['gpu'].split('-')[0].upper()}, {r['dtype']}", {"predicted": r["gpu_hours"] / 1e3})
              for r in newer.rows if r["model"] == "llama-65b" and r["gpu_hours"] is not None]  # fmt: skip
     return bars("GPU-hours of training LLaMA 65B on 1.4 T tokens, 2048 GPUs", Scale("GPU-hours (thousands)"), made,
-                "published: two rows of A100; predicted: calibrated, tp 8, pp 4")  # fmt: skip
+                "published: two rows of A100; predicted: calibrated, tp 8, pp 4, micro-batch 1,\n"
+                "of which the quicker cards wait for the CPU that launches their kernels")  # fmt: skip
 
 
 def parts_picture(table: Table) -> Picture:
