@@ -196,6 +196,8 @@ class Kernels:
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
     torch_context: bool = flag(False, "training: context groups are PyTorch's: keys and values stand whole on a rank, "
                                "their gradients come around in fp32, outputs are merged by plain kernels")  # fmt: skip
+    cast_apart: bool = flag(False, "training: columns' blocks of 32 values are cast by themselves, backward, of 16 "
+                            "bits kept till then (torchao)")  # fmt: skip
     grouped: bool = flag(False, "one kernel holds the products of all experts, else each expert has its own")
     weighed_inside: bool = flag(False, "training: experts' rows are weighed before the last product: outputs not kept")
     route_copies: Num = count(0, "training: bytes a value of a pair that indexing moves in place of sorts", 0)

@@ -99,8 +99,11 @@ class Setup(Context):
 
     @cached_property
     def widths(self) -> tuple[Num, Num]:
-        """(bytes a value of the inputs of products, of everything else); 4-bit products return what they got."""
+        """(bytes a value of the inputs of products, of everything else); 4-bit products return what they got, and
+        those whose other copy is cast in the backward pass keep what that reads."""
         wide = larger(self.quant.half_bytes, self.residual)
+        if self.kernels.cast_apart and self.quant.by_32:
+            return wide, wide
         return smaller(self.quant.act_bytes, self.quant.half_bytes) * wide / self.quant.half_bytes, wide
 
     @property

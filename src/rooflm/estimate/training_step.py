@@ -224,7 +224,8 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
     else:  # frozen first layers need no backward pass at all
         backward = [rules.times(n, t.trainable_layers) for n in backward]
     if act < 16:
-        casts = rules.quantisation(base, 0.0 if asis else 1.0 / m, q.rowwise)
+        again = 4.0 * q.rowwise + 2.0 * (k.cast_apart and q.by_32)
+        casts = rules.quantisation(base, 0.0 if asis else 1.0 / m, again)
         backward += rules.backward(casts, rules.Rules(grads))
         base = [*base, *casts]
     return base, backward

@@ -214,17 +214,19 @@ def every_other(nodes: Sequence[Op | Comm]) -> list[Op | Comm]:
     return again
 
 
-def quantisation(nodes: Sequence[Op | Comm], weight_passes: Num, rowwise: bool = False) -> list[Op | Comm]:
+def quantisation(nodes: Sequence[Op | Comm], weight_passes: Num, again: Num = 0) -> list[Op | Comm]:
     """Casts that 8- and 4-bit training adds to the forward products: each reads its 16-bit input and writes it narrow,
     straight and transposed; the weights' casts are spread over the micro-batches that share them (`weight_passes` is
-    the share of passes that cast them). Backward casts of the output's gradient come from the rule for "cast". With a
-    scale for every row, the transposed copy has other scales: columns are read twice more, for these and for the cast.
+    the share of passes that cast them). Backward casts of the output's gradient come from the rule for "cast". `again`:
+    bytes a value that the transposed copy reads of its own: 4 with a scale for every row (its columns' scales, then the
+    cast), 2 where blocks of 32 down a column are cast by a kernel of their own (`Kernels.cast_apart`).
 
-    Sources: Transformer Engine user guide, "FP8 primer" (scaled casts, transposes kept); torchao.float8, "rowwise".
+    Sources: Transformer Engine user guide, "FP8 primer" (scaled casts, transposes kept); torchao.float8, "rowwise";
+    torchao, prototype/mx_formats/mx_linear.py, mx_mm.
 
     >>> one = gemm("up", "mlp", 1, 8, 16, 4, (1, 1, 2), "quant")
-    >>> [quantisation([one], 0.0, rowwise)[0].bytes for rowwise in (False, True)]
-    [128.0, 256.0]
+    >>> [quantisation([one], 0.0, again)[0].bytes for again in (0, 2, 4)]
+    [128.0, 192.0, 256.0]
     """
     casts: list[Op | Comm] = []
     before = ""
@@ -233,7 +235,7 @@ def quantisation(nodes: Sequence[Op | Comm], weight_passes: Num, rowwise: bool =
             m, n, k, *rest = op.shape
             weights, values = n * k * (rest[0] if rest else 1), m * k * (before != SAME_INPUT.get(op.name))
             before = op.name
-            each = 2.0 + 2 * op.widths[1] + 4.0 * rowwise
+            each = 2.0 + 2 * op.widths[1] + again
             moved = (values + weight_passes * weights) * each
             casts.append(stream(f"{op.name}_cast", op.part, "cast", op.count, moved, op.launches, of=op.of))
     return casts
