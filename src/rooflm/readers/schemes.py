@@ -193,7 +193,7 @@ def _widths(name: str, low: str, match: re.Match[str], wide: tuple[str, ...]) ->
     for field, bits in (("activation", act), ("KV", kv_bits)):
         if bits not in _WIDTHS:
             raise RooflmError(
-                f"quantisation {name!r} has a {field} width of {bits} bits, but it must be 32, 16, 8 or 4"
+                f"quantisation {name!r} has {'an' if field[0] in 'aeiou' else 'a'} {field} width of {bits} bits, but it must be 32, 16, 8 or 4"
             )
     if match[3] and not group:
         raise RooflmError(f"quantisation {name!r} has groups of 0 values, but a group holds at least 1")
