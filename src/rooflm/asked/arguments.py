@@ -403,12 +403,19 @@ NUMBER = (int, float, np.number, Number)
 TYPES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("numbers", "budgets", "amounts", "spread"), NUMBER),
     **dict.fromkeys(("amount", "number", "seconds", "joules", "share", "count"), NUMBER),
-    **dict.fromkeys(("joined", "listed"), (str,)), "stage": (*NUMBER, str), "switch": (*NUMBER, np.bool_), "progress": (Callable,),
+    **dict.fromkeys(("joined", "listed"), (str,)), "stage": (*NUMBER, str), "switch": (*NUMBER, np.bool_),
+    "progress": (Callable,),
 }  # fmt: skip
 """Kind of argument that names no row -> the types that one of its values may have."""
-SAID = {"switch": "True or False", "joined": "a text or texts", "listed": "a text or texts", "spread": "two numbers such as (0.8, 1.2)",
-        "progress": "a function"}  # fmt: skip
-"""And what is said of those that are no numbers."""
+SAID = {
+    "switch": "True or False", **dict.fromkeys(("joined", "listed"), "a text or texts"), "progress": "a function",
+    "spread": "two numbers such as (0.8, 1.2)",
+    **dict.fromkeys(("numbers", "budgets", "amounts", "stage"), "a number or a list of them"),
+}  # fmt: skip
+"""And what is said of them, where that is not "a number"."""
+ONE = {**dict.fromkeys(("amount", "number", "seconds", "joules", "share"), "number"), "count": "whole number",
+       **dict.fromkeys(("device", "engine", "scheme"), "name"), "text": "text"}  # fmt: skip
+"""Kinds of which an argument has one value, and what that is."""
 
 
 def refuse_type(a: Argument, value: Any) -> None:
@@ -419,31 +426,26 @@ def refuse_type(a: Argument, value: Any) -> None:
     ...
     rooflm.errors.RooflmError: dropout is 'no', but it must be True or False
     """
-    kind = KINDS.get(a.kind)
-    if kind is None or getattr(value, "to_list", None) or getattr(value, "to_pylist", None):
+    kind, types = KINDS.get(a.kind), TYPES.get(a.kind)
+    if kind is None or hasattr(value, "to_list") or hasattr(value, "to_pylist"):
         return  # a file, and a column of a table, which becomes a list later
     listed = isinstance(value, list | tuple | range) or is_array(value)
-    types, text = TYPES.get(a.kind), kind.text
     if listed and types and not len(value):
         raise RooflmError(f"{a.name} is an empty list: give at least one value")
     if is_array(value) and types and value.dtype.kind in "iufb":
         return
     for one in value if listed else (value,):
-        if types and not ((one is None and a.kind != "listed") or (isinstance(one, types) and (a.kind != "switch" or one in (0, 1)))):
-            more = " or a list of them" * (kind.many != kind.one and a.kind != "joined")
-            raise RooflmError(f"{a.name} is {repr(value)[:60]}, but it must be {SAID.get(a.kind, 'a number')}{more}")
-        if text and not (one is None or isinstance(one, str) or type(one).__name__ in kind.one):
+        if one is None and a.kind != "listed":  # its own sentence is told where lists become axes
+            continue
+        if types and (not isinstance(one, types) or (a.kind == "switch" and one not in (0, 1))):
+            raise RooflmError(f"{a.name} is {repr(value)[:60]}, but it must be {SAID.get(a.kind, 'a number')}")
+        if kind.text and not (isinstance(one, str) or type(one).__name__ in kind.one):
             what = kind.one.replace("str", "a text").replace(" | E", " or an E").replace(" | ", " or a ")
             raise RooflmError(f"{a.name} is {repr(one)[:60]}, but it must be {what}. {a.help}")
-    if listed and len(value) and kind.one == kind.many and a.kind in ONE:
+    if listed and len(value) and a.kind in ONE:
         raise RooflmError(f"{a.name} is {repr(value)[:60]}, but it must be one {ONE[a.kind]}, not a list")
     if a.kind == "spread" and not (listed and len(value) == 2):
         raise RooflmError(f"{a.name} is {repr(value)[:60]}, but it must be {SAID['spread']}")
-
-
-ONE = {**dict.fromkeys(("amount", "number", "seconds", "joules", "share"), "number"), "count": "whole number",
-       **dict.fromkeys(("device", "engine", "scheme"), "name"), "text": "text"}  # fmt: skip
-"""Kinds of which an argument has one value, and what that is."""
 
 
 BELONGS = {
