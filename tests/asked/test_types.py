@@ -59,7 +59,8 @@ def test_a_zip_that_names_no_lists_is_one_sentence(zipped: Any) -> None:
 
 
 def test_kernels_are_predicted_one_at_a_time() -> None:
-    for given in ({"m": [1, 2]}, {"quant": []}, {"quant": np.array([[1, 2]])}, {"gpu": ["h100"]}):
+    wrong: list[dict[str, Any]] = [{"m": [1, 2]}, {"quant": []}, {"quant": np.array([[1, 2]])}, {"gpu": ["h100"]}]
+    for given in wrong:
         with pytest.raises(RooflmError, match="one kernel at a time"):
             rooflm.predict_gemm(**{"m": 8, "n": 64, "k": 64, "gpu": "h100"} | given)
 
