@@ -275,7 +275,8 @@ class Task:
                 raise RooflmError(f"{more[0]} is given beside a Scenario, which holds it already: leave it out")
             return self.estimate(scenario)
         given = {k: v if type(v) in PLAIN else columns(v) for k, v in given.items() if v is not None}
-        if given.get("zip") or has_lists(given):
+        zipped = given.get("zip", ())
+        if not (isinstance(zipped, str | list | tuple) and not zipped) or has_lists(given):
             return self.told(self.grid(given)).dataset()
         if "outputs" in given:
             self.request(given)

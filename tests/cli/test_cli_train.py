@@ -222,7 +222,7 @@ def test_files_hold_the_band(train, tmp_path, suffix):
         (("--tokens", "lots"), "tokens is 'lots', but it must be a number such as 64, 8k or 1.5M"),
         (("--base-bits", "4"), "only a frozen base may be narrow: give lora_rank"),
         (("--lora-rank", "8", "--lora-modules", "qkx"), "did you mean 'qkv'?"),
-        (("--efficiency", "2,3"), "each factor must be above 0 and at most 1"),
+        (("--efficiency", "2,3"), "each factor must be from 0.000001 to 1"),
         (("--set", "engine.graphed=2"), "engine.graphed is 2, but it must be from 0 to 1"),
         (("--set", "training.flushes=0"), "training.flushes is 0, but it must be a whole number of at least 1"),
         (("--set", "training.flushes=1.5"), "training.flushes is 1.5, but it must be a whole number of at least 1"),

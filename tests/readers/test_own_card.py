@@ -114,3 +114,8 @@ def test_a_price_that_a_file_leaves_out_is_not_said_to_be_its_own(tmp_path: Path
     own = written(tmp_path, 'base = "h100"\nprice = "2 USD/h"\n')
     assert load_device(own).priced == ""
     assert load_device(written(tmp_path, 'base = "h100"\n')).priced == "of the card that it builds on"
+
+
+def test_a_table_of_a_card_is_not_taken_for_its_name(tmp_path: Path) -> None:
+    with pytest.raises(RooflmError, match="missing peak, such as"):
+        load_device(written(tmp_path, '[dram]\nsize = "48 GB"\nbandwidth = "1 TB/s"\n'))

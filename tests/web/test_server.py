@@ -22,7 +22,7 @@ import pytest
 
 import rooflm
 from rooflm.cli.app import main
-from rooflm.shown.blocks import Code, Facts
+from rooflm.shown.blocks import Code, Facts, Table
 from rooflm.shown.numbers import count, seconds
 from rooflm.shown.progress import tell_done
 from rooflm.web import page
@@ -221,6 +221,11 @@ def test_downloads(tab: str, address: str) -> None:
     assert get(f"{address}/{tab}/download.json?gpu=h1000")[0] == 400
 
 
+def test_what_would_fit_but_has_no_field_is_told_in_words() -> None:
+    found = answered("fits", model="gpt-oss-120b", gpu="rtx-4090")
+    assert "would also fit with engine llama.cpp and cpu-experts" in " ".join(found.said)
+
+
 def test_what_does_not_fit_says_what_would() -> None:
     found = answered("fits", model="llama-3.1-70b", gpu="h100")
     assert found.tone == "bad" and "GiB too much" in found.verdict
@@ -327,6 +332,8 @@ def test_a_search_under_load_says_what_was_simulated() -> None:
             re.search(r"between .* in four of five like cases \(\d+ measured\)", first.note) and "between" in each.note
         )
     assert any(isinstance(b, Code) and b.text.startswith("vllm serve") for b in found.blocks)
+    (best,) = [b for b in found.blocks if isinstance(b, Table)]
+    assert best.title == "The best answers: the first simulated, the rest estimated"
     none = answered("search", ttft="1us")
     assert none.tone == "bad" and "Nothing meets" in none.verdict
 

@@ -7,9 +7,10 @@ the option of the command with its help and, where it has a place in the scenari
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
+from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -393,18 +394,62 @@ def refuse_kind(call: str, given: Mapping[str, Any]) -> None:
         a = table.get(name)
         if a is None or value is None or (type(value) is type(a.default) and value == a.default):  # most are
             continue
+        refuse_type(a, value)
         if a.kind in REAL or (a.least is not None and not a.path):
             checked(a, np.array(value) if isinstance(value, list | tuple | range) else value)
-        if isinstance(value, str) or not KINDS[a.kind].text:
+
+
+NUMBER = (int, float, np.number, Number)
+TYPES: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("numbers", "budgets", "amounts", "spread"), NUMBER),
+    **dict.fromkeys(("amount", "number", "seconds", "joules", "share", "count"), NUMBER),
+    **dict.fromkeys(("joined", "listed"), (str,)), "stage": (*NUMBER, str), "switch": (*NUMBER, np.bool_),
+    "progress": (Callable,),
+}  # fmt: skip
+"""Kind of argument that names no row -> the types that one of its values may have."""
+SAID = {
+    "switch": "True or False", **dict.fromkeys(("joined", "listed"), "a text or texts"), "progress": "a function",
+    "spread": "two numbers such as (0.8, 1.2)",
+    **dict.fromkeys(("numbers", "budgets", "amounts", "stage"), "a number or a list of them"),
+}  # fmt: skip
+"""And what is said of them, where that is not "a number"."""
+ONE = {**dict.fromkeys(("amount", "number", "seconds", "joules", "share"), "number"), "count": "whole number",
+       **dict.fromkeys(("device", "engine", "scheme"), "name"), "text": "text"}  # fmt: skip
+"""Kinds of which an argument has one value, and what that is."""
+
+
+def refuse_type(a: Argument, value: Any) -> None:
+    """Raise RooflmError for a value, or for one in a list of them, that is of another type than an argument's.
+
+    >>> refuse_type(arguments("train")["dropout"], "no")
+    Traceback (most recent call last):
+    ...
+    rooflm.errors.RooflmError: dropout is 'no', but it must be True or False
+    """
+    kind, types = KINDS.get(a.kind), TYPES.get(a.kind)
+    if kind is None or hasattr(value, "to_list") or hasattr(value, "to_pylist"):
+        return  # a file, and a column of a table, which becomes a list later
+    listed = isinstance(value, list | tuple | range) or is_array(value)
+    if listed and types and not len(value):
+        raise RooflmError(f"{a.name} is an empty list: give at least one value")
+    if is_array(value) and types and value.dtype.kind in "iufb":
+        return
+    for one in value if listed else (value,):
+        if one is None and a.kind != "listed":  # its own sentence is told where lists become axes
             continue
-        for one in value if isinstance(value, list | tuple) or is_array(value) else (value,):
-            if not (one is None or isinstance(one, str) or type(one).__name__ in KINDS[a.kind].one):
-                what = KINDS[a.kind].one.replace("str", "a text").replace(" | E", " or an E").replace(" | ", " or a ")
-                raise RooflmError(f"{name} is {repr(one)[:60]}, but it must be {what}. {a.help}")
+        if types and (not isinstance(one, types) or (a.kind == "switch" and one not in (0, 1))):
+            raise RooflmError(f"{a.name} is {repr(value)[:60]}, but it must be {SAID.get(a.kind, 'a number')}")
+        if kind.text and not (isinstance(one, str) or type(one).__name__ in kind.one):
+            what = kind.one.replace("str", "a text").replace(" | E", " or an E").replace(" | ", " or a ")
+            raise RooflmError(f"{a.name} is {repr(one)[:60]}, but it must be {what}. {a.help}")
+    if listed and len(value) and a.kind in ONE:
+        raise RooflmError(f"{a.name} is {repr(value)[:60]}, but it must be one {ONE[a.kind]}, not a list")
+    if a.kind == "spread" and not (listed and len(value) == 2):
+        raise RooflmError(f"{a.name} is {repr(value)[:60]}, but it must be {SAID['spread']}")
 
 
 BELONGS = {
-    "electricity": ("owned", "purchase", "prefill_purchase"), "adapter_rank": ("adapters",),
+    "accepted": ("guesses",), "electricity": ("owned", "purchase", "prefill_purchase"), "adapter_rank": ("adapters",),
     "adapter_modules": ("adapters",), "branches": ("guesses",),
     "host_bandwidth": ("cpu_layers", "cpu_experts"), "transfer_bandwidth": ("prefill_replicas",),
     "prefill_price": ("prefill_gpu",), "prefill_purchase": ("prefill_gpu",),

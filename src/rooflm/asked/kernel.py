@@ -57,6 +57,8 @@ class Kernel:
 def counts(**sizes: float) -> None:
     """Refuse sizes that are not whole and at least 1."""
     for name, value in sizes.items():
+        if np.ndim(value):
+            raise RooflmError(f"{name} is {repr(value)[:60]}, but it must be one whole number: one kernel at a time")
         whole(name, value)
 
 
@@ -64,6 +66,9 @@ def on(model: Model, **arguments: Any) -> Built:
     """The scenario that holds device, engine, scheme and efficiency for a kernel of its own."""
     if isinstance(arguments["gpu"], str) and "," in arguments["gpu"] and not Path(arguments["gpu"]).exists():
         raise RooflmError(f"gpu is {arguments['gpu']!r}, but a kernel is predicted on one GPU: name one at a time")
+    for name, value in arguments.items():
+        if isinstance(value, list | tuple | np.ndarray):
+            raise RooflmError(f"{name} is {repr(value)[:60]}, but it must be one, not a list: one kernel at a time")
     made = build_inference(model, **{k: v for k, v in arguments.items() if v is not None})
     own = standing_in(made.scenario)
     told = (f"{text} ({own})" if own and text == "efficiency calibrated" else text for text in made.assumed)
@@ -105,7 +110,7 @@ def predict_gemm(
     'compute'
     """
     counts(m=m, n=n, k=k)
-    request = on(stub(), gpu=gpu, quant=quant or "bf16", engine=engine, efficiency=efficiency)
+    request = on(stub(), gpu=gpu, quant="bf16" if quant is None else quant, engine=engine, efficiency=efficiency)
     q = request.scenario.quant
     half = q.half_bytes
     widths = (q.weight_bytes, min(q.act_bytes, half), half)
@@ -126,7 +131,7 @@ def predict_attention(
     >>> predict_attention("decode", gpu="a100-sxm-80gb", batch=8, tokens=4096, efficiency="ideal").bound
     'dram'
     """
-    if phase not in ("prefill", "decode"):
+    if not isinstance(phase, str) or phase not in ("prefill", "decode"):
         raise RooflmError(f"phase is {phase!r}, but it must be prefill or decode")
     groups = heads if kv_heads is None else kv_heads
     counts(batch=batch, tokens=tokens, heads=heads, kv_heads=groups, head_dim=head_dim)
@@ -134,8 +139,8 @@ def predict_attention(
         near = nearest(divisors(int(heads)), groups)
         raise RooflmError(f"kv_heads is {groups}, but it must divide the {heads} heads: try {near}")
     prompt = tokens if phase == "prefill" else max(tokens - 1, 1)
-    request = on(stub(heads, groups, head_dim), gpu=gpu, batch=batch, prompt=prompt, output=2, quant=quant or "bf16",
-                 engine=engine, efficiency=efficiency)  # fmt: skip
+    request = on(stub(heads, groups, head_dim), gpu=gpu, batch=batch, prompt=prompt, output=2,
+                 quant="bf16" if quant is None else quant, engine=engine, efficiency=efficiency)  # fmt: skip
     timed = infer_scenario(request.scenario).timed[phase]
     core = [t for t in timed if isinstance(t.node, Op) and t.node.part == "attention" and t.node.kind in CORE]
     name = f"{phase} attention of {batch:g} x {tokens:g} tokens, {heads} heads over {groups} of {head_dim}"
@@ -155,7 +160,7 @@ def predict_collective(
     >>> round(e.time_s * 1e3, 2)
     3.92
     """
-    if op not in OPS:
+    if not isinstance(op, str) or op not in OPS:
         raise RooflmError(f"collective is {op!r}, but it must be one of {', '.join(OPS)}")
     if algorithm is not None and algorithm not in ALGORITHMS:
         raise RooflmError(f"algorithm is {algorithm!r}, but it must be {' or '.join(ALGORITHMS)}")

@@ -89,7 +89,7 @@ def quantity_of_any_unit(text_: str, field: str) -> float:
 def parse_efficiency(text: str) -> Efficiency:
     """ "ideal", "calibrated", or flat factors "F,M" or "F,M,N" (compute, memory, network).
 
-    Raises RooflmError for anything else, and for factors outside (0, 1].
+    Raises RooflmError for anything else, and for factors outside [1e-6, 1].
 
     >>> parse_efficiency("0.7,0.9").memory
     0.9
@@ -105,8 +105,8 @@ def parse_efficiency(text: str) -> Efficiency:
     if len(factors) not in (1, 2, 3):
         raise RooflmError(f"efficiency is {text!r}, but it must be 'ideal', 'calibrated' or factors such as '0.7,0.9'")
     for factor in factors:
-        if not 0 < factor <= 1:
-            raise RooflmError(f"efficiency is {text!r}, but each factor must be above 0 and at most 1")
+        if not 1e-6 <= factor <= 1:
+            raise RooflmError(f"efficiency is {text!r}, but each factor must be from 0.000001 to 1")
     compute = factors[0]
     memory = factors[1] if len(factors) > 1 else compute
     return Efficiency("flat", compute, memory, factors[2] if len(factors) > 2 else 1.0)

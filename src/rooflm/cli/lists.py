@@ -159,7 +159,8 @@ KIND = word("kind", "gpus, models, clusters, engines, quants, nodes, drams, link
 
 def matching(kind: str, match: str) -> list[str]:
     """Names of a list in which a word begins with a text (without any: that contain it), in the name or an alias; of
-    GPUs also by vendor, architecture, family and usual cluster, of engines by what they are for.
+    GPUs also by vendor, architecture, family and usual cluster, of clusters by their device, the devices whose usual
+    cluster it is and the links, of engines by what they are for.
 
     >>> matching("gpu", "RTX 4080"), matching("model", "moonshotai/Kimi-K2-I"), matching("gpu", "neoverse")
     (['rtx-4080', 'rtx-4080-laptop', 'rtx-4080-super'], ['kimi-k2'], ['grace-72'])
@@ -168,11 +169,17 @@ def matching(kind: str, match: str) -> list[str]:
     words = {name: [name] for name in completions(kind)}
     for alias, name in catalogue.aliases(kind).items() if kind not in OWN_NAMES else ():
         words.get(name, []).append(alias)
+    usual: dict[str, list[str]] = {}
+    for gpu in completions("gpu") if kind == "cluster" else ():
+        usual.setdefault(default_cluster(gpu), []).append(gpu)
     for name in words if kind == "gpu" else ():
         d = load_device(name)
         words[name] += [d.vendor, d.architecture, d.product_family, default_cluster(name)]
     for name in words if kind == "engine" else ():
         words[name].append(load_engine(name).phase)
+    for name in words if kind == "cluster" else ():
+        row = catalogue.raw_row(kind, name)[0]
+        words[name] += [str(row["device"]), *(str(tier["name"]) for tier in row["tiers"]), *usual.get(name, ())]
     begins = [name for name, of in words.items() if any(f"-{text_}" in f"-{word}" for word in of)]
     return begins or [name for name, of in words.items() if any(text_ in word for word in of)]
 
@@ -214,7 +221,8 @@ def list_rows(begun: tuple[str, str], asked: dict[str, Any], shown: dict[str, An
 
 list_command = command(
     "list", [], list_rows, "List what the catalogue holds.",
-    first=(KIND, word("match", "Only names (of GPUs: or vendors, architectures) that contain this.", lambda: [], "")),
+    first=(KIND, word("match", "Only names (or vendors, architectures; of clusters GPUs, links) with this.",
+                      lambda: [], "")),
     own=(Argument("under", "number", "Only cards that cost at most so many USD to buy.", (), unit="USD", above=True),),
 )  # fmt: skip
 

@@ -335,7 +335,7 @@ def _user_row(kind: str, name: str) -> tuple[dict[str, Any], str]:
         return own, called
     if len(table) == 1:
         ((key, row),) = table.items()
-        if isinstance(row, dict):
+        if isinstance(row, dict) and key not in next(iter(_rows(kind).values())).parsed():  # [dram] names no card
             return row, key
     return table, called
 

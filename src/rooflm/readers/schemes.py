@@ -190,11 +190,9 @@ def _widths(name: str, low: str, match: re.Match[str], wide: tuple[str, ...]) ->
     kv_bits = int(match[5]) if match[5] else 16 if group else act
     if not (1 <= weight <= 16 or weight == 32):
         raise RooflmError(f"quantisation {name!r} has a weight width of {weight} bits, but it must be 1 to 16, or 32")
-    for field, bits in (("activation", act), ("KV", kv_bits)):
+    for field, bits in (("an activation", act), ("a KV", kv_bits)):
         if bits not in _WIDTHS:
-            raise RooflmError(
-                f"quantisation {name!r} has a {field} width of {bits} bits, but it must be 32, 16, 8 or 4"
-            )
+            raise RooflmError(f"quantisation {name!r} has {field} width of {bits} bits, but it must be 32, 16, 8 or 4")
     if match[3] and not group:
         raise RooflmError(f"quantisation {name!r} has groups of 0 values, but a group holds at least 1")
     whole = isinstance(weight, int)

@@ -49,10 +49,26 @@ RUN: tuple[Column, ...] = (
 """And of a run of so many tokens."""
 
 
-def columns_of(outputs: dict[str, Any]) -> tuple[Column, ...]:
-    """The columns for these outputs."""
-    columns = SERVING if "tpot_s" in outputs else RUN if outputs.get("days") else STEP
-    return tuple(c for c in columns if c[0] in outputs)
+GOAL: tuple[Column, ...] = (
+    ("latency_s", "latency", seconds),
+    ("output_tokens_per_s", "tokens/s", count),
+    ("energy_j_per_token", "energy/token", lambda v: text(float(v), "J")),
+    ("gpu_hours", "GPU-h", lambda v: text(float(v), "")),
+    ("cost_usd", "USD", lambda v: text(float(v), "")),
+    ("energy_j", "energy", watt_hours),
+)
+"""Those shown, before all others, where the search is for the best of them."""
+
+
+def columns_of(outputs: dict[str, Any], goal: str = "") -> tuple[Column, ...]:
+    """The columns for these outputs. goal: the output that a search makes best.
+
+    >>> [heading for _, heading, _ in columns_of({"tpot_s": 0.02, "energy_j_per_token": 0.1}, "energy_j_per_token")]
+    ['energy/token', 'TPOT']
+    """
+    usual = SERVING if "tpot_s" in outputs else RUN if outputs.get("days") else STEP
+    first = () if goal in (key for key, _, _ in usual) else tuple(c for c in GOAL if c[0] == goal)
+    return tuple(c for c in (*first, *usual) if c[0] in outputs)
 
 
 COSTS = {"cost_usd_per_million_tokens", "cost_usd"}
@@ -155,7 +171,7 @@ def _blocks(found: Any, command: str, note: str, before: str) -> list[Block]:
             count = f"By the estimate {found.feasible:,} of {found.points:,} points do; of those simulated none does."
             out += [BLANK, *simulated(found), BLANK]
         return [*out, Say(count, "faint")]
-    first, columns = found.best, columns_of(found.best.outputs)
+    first, columns = found.best, columns_of(found.best.outputs, found.goal.key)
     figures = ", ".join(f"{h}\u00a0{w(first.outputs[k])}" for k, h, w in columns)
     how = " by simulation" if first.simulated else ""
     out = [Say(f"Best {found.goal.name}{how}: {point_text(first.inputs)}", "good"), Say(figures)]

@@ -324,8 +324,9 @@ UNKNOWN = {"under": "no public purchase price of this GPU is known: give it with
 def goal_of(name: str, goals: Mapping[str, Goal]) -> Goal:
     """An objective by name; RooflmError with the known ones otherwise."""
     if name not in goals:
-        near = near_matches(name, goals) or list(goals)
-        raise RooflmError(f"unknown objective {name!r}: did you mean {' or '.join(map(repr, near))}?")
+        near = near_matches(name, goals)
+        tail = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it must be one of {', '.join(goals)}"
+        raise RooflmError(f"unknown objective {name!r}: {tail}")
     return goals[name]
 
 

@@ -122,12 +122,14 @@ def find_axes(arguments: Mapping[str, Any]) -> tuple[list[Axis], Point]:
 
 def _zipped(axes: list[Axis], groups: Any) -> list[Axis]:
     """The axes with each group joined to its first member. Groups name lists as Python or as options (micro-batch)."""
-    if not groups:
+    if groups is None or (isinstance(groups, str | list | tuple) and not groups):  # an array has no truth
         return axes
     named = {a.name: a for a in axes}
     if isinstance(groups, str):
         groups = [name.strip() for name in groups.split(",")]
-    listed = [tuple(groups)] if isinstance(groups[0], str) else [tuple(g) for g in groups]
+    listed = [groups] if isinstance(groups, list | tuple) and isinstance(groups[0], str) else groups
+    if not isinstance(listed, list | tuple) or not all(isinstance(n, str) for g in listed for n in _members(g)):
+        raise RooflmError(f"zip is {repr(groups)[:60]}, but it must be names of lists, such as ('gpu', 'tp')")
     leads: dict[str, Axis] = {}
     followers: set[str] = set()
     for group in (tuple(n if n in named else n.replace("-", "_") for n in g) for g in listed):
@@ -146,6 +148,11 @@ def _zipped(axes: list[Axis], groups: Any) -> list[Axis]:
         leads[group[0]] = named[group[0]]._replace(partners=tuple(named[n] for n in group[1:]))
         followers |= set(group[1:])
     return [leads.get(a.name, a) for a in axes if a.name not in followers]
+
+
+def _members(group: Any) -> Iterable[Any]:
+    """The names of a group; of what is no list, itself."""
+    return group if isinstance(group, list | tuple) else (None,)
 
 
 def column_name(output: str, axes: Iterable[Axis]) -> str:

@@ -149,6 +149,15 @@ WORKS = {
 """Name -> what the work is about, in the order of its publication's subject: measuring first."""
 
 
+def plain(name: str) -> str:
+    """A name in small letters, without spaces and marks.
+
+    >>> plain("Shortened-LLaMA")
+    'shortenedllama'
+    """
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
 def study(name: str) -> Study:
     """A study by name: everything is computed anew. RooflmError for a name that is not one of WORKS.
 
@@ -156,7 +165,8 @@ def study(name: str) -> Study:
     'llama-7b'
     """
     if name not in WORKS:
-        near = near_matches(name, WORKS)
+        said = [work for work, about in WORKS.items() if len(name) > 2 and plain(name) in plain(about)]
+        near = said or near_matches(name, WORKS)
         tail = f"did you mean {near[0]!r}?" if near else f"it must be one of {', '.join(WORKS)}"
         raise RooflmError(f"unknown study {name!r}: {tail}")
     made: Study = import_module(f"rooflm.works.{name}").study()

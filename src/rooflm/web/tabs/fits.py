@@ -38,7 +38,11 @@ def answer(asked: Asked) -> Answer:
         few = float(e.max_batch)
         said = [f"At most {count(few)} requests of this length fit." if few else "Not even one request fits."]
         other = larger(asked, given, float(e.memory.total))
-        blocks.append(Choices(REMEDIES, [*remedies(asked, e), *other]))
+        ways = remedies(asked, e)
+        blocks.append(Choices(REMEDIES, [*ways, *other]))
+        shown = {way.text for way in ways}
+        further = [r.words for r in e.would_fit if r.words not in shown]
+        said += [f"By the command or Python it would also fit with {' or '.join(further)}."] * bool(further)
     else:
         tone, verdict, said = "bad", f"It cannot run: {e.reason}.", []
     kv = float(e.memory.parts["kv_cache"]) / max(float(given.get("batch", 1)), 1)

@@ -95,7 +95,9 @@ def table(found: Any, best: Any) -> Table:
         rows.append((str(i.get("gpu", "")), str(i.get("quant", "as released")), split, load, count(o["gpus"]),
                      seconds(o["ttft_s"]), seconds(o["tpot_s"]), count(o["output_tokens_per_s_per_gpu"]),
                      f"{o['cost_usd_per_million_tokens']:.2f}"))  # fmt: skip
-    return Table([head, *rows], "lll" + "r" * 6, "The best answers", head=True)
+    ran = sum(c.simulated for c in found.top)
+    which = f": {'the first' if ran == 1 else f'{ran} of them'} simulated, the rest estimated" if ran else ""
+    return Table([head, *rows], "lll" + "r" * 6, f"The best answers{which}", head=True)
 
 
 UNNAMED = "your/model"
