@@ -119,11 +119,11 @@ def find(name: str) -> Checkpoint | None:
     >>> find("Qwen/Qwen3-8B") is None, find("somebody/else-AWQ") is None
     (True, True)
     """
-    low = _spelled(name)
-    if "/" not in low and low in aliases("model"):  # the table of checkpoints need not be read
-        return None
-    if low in listed() or low in aliases("model"):
-        return listed().get(low)
+    for low in (normalise(name), _spelled(name)):
+        if "/" not in low and low in aliases("model"):  # the table of checkpoints need not be read
+            return None
+        if low in listed() or low in aliases("model"):
+            return listed().get(low)
     publisher, _, rest = low.rpartition("/")
     for end, quant in _endings(publisher).items():
         base = _stems().get(stem(rest.removesuffix(end))) if rest.endswith(end) else None
