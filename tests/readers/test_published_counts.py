@@ -155,9 +155,10 @@ def test_a_matrix_in_place_of_attention() -> None:
     attends = {"n_heads_in_group": 8, "no_op": False, "replace_with_linear": False}
     linear = {"n_heads_in_group": None, "no_op": False, "replace_with_linear": True}
     ffn = {"ffn_mult": 5.25, "no_op": False, "replace_with_linear": False}
+    layers = [{"attention": a, "ffn": ffn} for a in (attends, linear)]
     fields = {"model_type": "nemotron-nas", "hidden_size": 8192, "num_attention_heads": 64, "num_hidden_layers": 2,
-              "vocab_size": 128256, "block_configs": [{"attention": a, "ffn": ffn} for a in (attends, linear)]}  # fmt: skip
+              "vocab_size": 128256, "block_configs": layers}  # fmt: skip
     model = from_fields(fields, "config.json", "nas")
     attention = 2 * 8192 * 8192 + 2 * 8192 * 1024
-    layers = attention + 8192**2 + 2 * 3 * 8192 * 28672 + 4 * 8192
-    assert model.parameters == 2 * 128256 * 8192 + layers + 8192
+    within = attention + 8192**2 + 2 * 3 * 8192 * 28672 + 5 * 8192
+    assert model.parameters == 2 * 128256 * 8192 + within

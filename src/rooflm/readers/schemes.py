@@ -164,7 +164,7 @@ def parse_quant(name: str) -> Quant:
         apart = "-" if part or "_" in preset else ""
         shown = preset + body[len(head) :] + f"{apart}kv{kv}" * bool(kv)
         found = replace(known, name=shown, kv_bits=int(kv) if kv else known.kv_bits)
-        return replace(found, wide=wide, rest_bits=rest_bits, rest_act_bits=8 * bool(rest)) if part else found
+        return replace(found, wide=wide, rest_bits=rest_bits, rest_act_bits=8 if rest else 0.0) if part else found
     match = _PATTERN.fullmatch(head + (f"kv{kv}" if kv else ""))
     if match is None:
         usual = ["w16a16kv16", "w8a8kv8", "w4a16kv16", "w4a16kv8", "w8a16kv16"]
@@ -174,7 +174,7 @@ def parse_quant(name: str) -> Quant:
         other = "write w<bits>a<bits>[kv<bits>] or a preset (`rooflm list quants`)"
         tail = f"did you mean {' or '.join(map(repr, near))}?" if near else other
         raise RooflmError(f"unknown quantisation {name!r}: {tail}")
-    return replace(_widths(name, low, match, wide), rest_bits=rest_bits, rest_act_bits=8 * bool(rest))
+    return replace(_widths(name, low, match, wide), rest_bits=rest_bits, rest_act_bits=8 if rest else 0.0)
 
 
 def _of_bits(low: str) -> list[str]:
