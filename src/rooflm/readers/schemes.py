@@ -155,7 +155,8 @@ def parse_quant(name: str) -> Quant:
     low = name.strip().lower().replace("_", "-")
     body = without_cache(low)
     kv = low[len(body) :].lstrip("-kv")
-    head, part, rest = (body, "", "") if body in _HYPHENS else _ENDS.fullmatch(body or " ").groups("")
+    ends = None if body in _HYPHENS else _ENDS.fullmatch(body)
+    head, part, rest = ends.groups("") if ends else (body, "", "")
     part = part or "experts" * bool(rest)
     wide, rest_bits = WIDE.get(part, ()), 8 + PRESETS["fp8-block"].scale_bits if rest else 0.0
     preset = _HYPHENS.get(head, "")
