@@ -69,7 +69,7 @@ def begins(name: str) -> list[str]:
     """Listed checkpoints, by their last piece, whose name begins like this one.
 
     >>> begins("qwen3.6")
-    ['qwen3.6-27b', 'qwen3.6-35b-a3b']
+    ['qwen3.6-27b', 'qwen3.6-35b-a3b', 'qwen3.6:35b']
     """
     return sorted(one for one in listed() if "/" not in one and one.startswith(normalise(name)))
 
