@@ -12,7 +12,7 @@ from functools import lru_cache
 import msgspec
 
 from rooflm.readers.rows import FOLDERS, aliases, normalise, shipped
-from rooflm.readers.schemes import without_cache
+from rooflm.readers.schemes import PRESETS, without_cache
 
 
 class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,8 +41,9 @@ def _table() -> _Table:
 
 
 def _endings(publisher: str) -> dict[str, str]:
-    """End of a hub id -> scheme, as anybody and a publisher name theirs."""
-    return _table().endings["any"] | _table().endings.get(publisher, {})
+    """End of a hub id -> scheme, as anybody and a publisher name theirs; the types of GGUF files among them."""
+    files = {"-" + normalise(name): name for name, q in PRESETS.items() if q.gguf}
+    return files | _table().endings["any"] | _table().endings.get(publisher, {})
 
 
 @lru_cache
@@ -68,7 +69,7 @@ def begins(name: str) -> list[str]:
     """Listed checkpoints, by their last piece, whose name begins like this one.
 
     >>> begins("qwen3.6")
-    ['qwen3.6-27b', 'qwen3.6-35b-a3b']
+    ['qwen3.6-27b', 'qwen3.6-35b-a3b', 'qwen3.6:35b']
     """
     return sorted(one for one in listed() if "/" not in one and one.startswith(normalise(name)))
 
@@ -86,9 +87,22 @@ def stem(name: str) -> str:
 
 @lru_cache
 def _stems() -> dict[str, Checkpoint]:
-    """`stem` of every alias and listed checkpoint -> what it is; a row's own name goes before others' aliases."""
+    """`stem` of every alias and listed checkpoint -> what it is, with the owner's name before it too, as in names of
+    files; a row's own name goes before others' aliases."""
     rows = sorted(aliases("model").items(), key=lambda pair: pair[0] == normalise(pair[1]))
-    return {stem(name): row for name, row in listed().items()} | {stem(name): Checkpoint(row) for name, row in rows}
+    every = [*listed().items(), *((name, Checkpoint(row)) for name, row in rows)]
+    owned = {stem(name.replace("/", "-")): row for name, row in every if "/" in name}
+    return owned | {stem(name): row for name, row in every}
+
+
+def _spelled(name: str) -> str:
+    """A name in one spelling: of a GGUF file without its end and part, its type after a hyphen.
+
+    >>> _spelled("Mistral-7B-Instruct-v0.3.Q4_K_M.gguf"), _spelled("gpt-oss-120b-F16-00001-of-00002.gguf")
+    ('mistral-7b-instruct-v0.3-q4-k-m', 'gpt-oss-120b-f16')
+    """
+    low = re.sub(r"(-\d{5}-of-\d{5})?(\.gguf|:latest)?$", "", normalise(name))
+    return re.sub(r"-gguf:(?=[a-z0-9-]+$)|\.(?=i?q\d[a-z0-9-]*$|b?f16$)", "-", low)
 
 
 def find(name: str) -> Checkpoint | None:
@@ -100,14 +114,16 @@ def find(name: str) -> Checkpoint | None:
     Checkpoint(model='llama-3.1-70b', quant='int4', max_context=0, ...)
     >>> find("unsloth/Qwen3-30B-A3B-GGUF:Q5_K_M").quant  # as `llama-server -hf` names a file
     'q5_k_m'
+    >>> find("Qwen_Qwen3-30B-A3B-IQ2_M.gguf").quant, find("lmstudio-community/Qwen3-8B-MLX-4bit").quant
+    ('iq2_m', 'w4a16g32')
     >>> find("Qwen/Qwen3-8B") is None, find("somebody/else-AWQ") is None
     (True, True)
     """
-    low = re.sub(r"-gguf:(?=[a-z0-9-]+$)", "-", normalise(name))
-    if "/" not in low and low in aliases("model"):  # the table of checkpoints need not be read
-        return None
-    if low in listed() or low in aliases("model"):
-        return listed().get(low)
+    for low in (normalise(name), _spelled(name)):
+        if "/" not in low and low in aliases("model"):  # the table of checkpoints need not be read
+            return None
+        if low in listed() or low in aliases("model"):
+            return listed().get(low)
     publisher, _, rest = low.rpartition("/")
     for end, quant in _endings(publisher).items():
         base = _stems().get(stem(rest.removesuffix(end))) if rest.endswith(end) else None

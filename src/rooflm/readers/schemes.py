@@ -16,7 +16,8 @@ from rooflm.readers.rows import shipped
 from rooflm.units import Num, larger, pick
 
 WIDE = {"experts": ("attention", "mlp", "shared"), "ffn": ("attention",)}
-"""Ends of a scheme's name ("fp8-experts", "nvfp4-ffn"): what alone is narrow -> the parts that stay wide."""
+"""Ends of a scheme's name ("fp8-experts", "nvfp4-ffn"): what alone is narrow -> the parts that stay wide. "-fp8" behind
+either (alone: behind "experts") says that those are in blocks of fp8."""
 ELSEWHERE = {"q3": ["q3_k_m"], "q4": ["q4_k_m", "q4_0"], "q5": ["q5_k_m"], "mlx-4bit": ["w4a16g32"], "nf4": ["int4"],
              "fp4": ["nvfp4", "mxfp4"], "4bit": ["int4", "awq"], "bnb-4bit": ["int4"],
              "8bit": ["int8-wo", "fp8"], "exl2": ["w4a16"], "exl3": ["w4a16"],
@@ -115,6 +116,7 @@ def in_blocks(q: Quant, model: Model) -> Quant:
 MX_GROUP = 32
 """Values that share a scale of 8 bits where activations are narrow too (OCP Microscaling Formats 1.0, 5.3: MXFP4 and
 its like); integer weights beside wide activations have scales of 16 bits in groups of any size (AWQ, GPTQ)."""
+_ENDS = re.compile(r"(.+?)(?:-(experts|ffn))?(-fp8)?")
 _PATTERN = re.compile(r"w(\d+(?:\.\d+)?)a(\d+)(?:g(\d+))?(?:e(\d+(?:\.\d+)?))?(?:kv(\d+))?")
 _WIDTHS = (32, 16, 8, 4)
 _HYPHENS = {name.replace("_", "-"): name for name in PRESETS}
@@ -145,22 +147,26 @@ def parse_quant(name: str) -> Quant:
     (8, 8, ('attention',))
     >>> parse_quant("q4_k_mkv8").name, parse_quant("FP8-kv8").name
     ('q4_k_m-kv8', 'fp8kv8')
+    >>> q = parse_quant("nvfp4-ffn-fp8"); q.wide, q.rest_act_bits, parse_quant("w4a16g32-fp8").wide
+    (('attention',), 8, ('attention', 'mlp', 'shared'))
     >>> parse_quant("w3a16g64").scale_bits, parse_quant("w4a4e16").table_bits, parse_quant("w4a4g32").scale_bits
     (0.25, 16, 0.25)
     """
     low = name.strip().lower().replace("_", "-")
     body = without_cache(low)
     kv = low[len(body) :].lstrip("-kv")
-    head, _, end = body.rpartition("-")
-    end = end if end in WIDE and head else ""
-    preset = _HYPHENS.get(head if end else body, "")
+    ends = None if body in _HYPHENS else _ENDS.fullmatch(body)
+    head, part, rest = ends.groups("") if ends else (body, "", "")
+    part = part or "experts" * bool(rest)
+    wide, rest_bits = WIDE.get(part, ()), 8 + PRESETS["fp8-block"].scale_bits if rest else 0.0
+    preset = _HYPHENS.get(head, "")
     known = PRESETS.get(preset)
     if known is not None and (not kv or int(kv) in _WIDTHS):
-        apart = "-" if end or "_" in preset else ""
-        shown = preset + f"-{end}" * bool(end) + f"{apart}kv{kv}" * bool(kv)
-        return replace(known, name=shown, kv_bits=int(kv) if kv else known.kv_bits,
-                       wide=WIDE[end] if end else known.wide)  # fmt: skip
-    match = _PATTERN.fullmatch((head if end else body) + (f"kv{kv}" if kv else ""))
+        apart = "-" if part or "_" in preset else ""
+        shown = preset + body[len(head) :] + f"{apart}kv{kv}" * bool(kv)
+        found = replace(known, name=shown, kv_bits=int(kv) if kv else known.kv_bits)
+        return replace(found, wide=wide, rest_bits=rest_bits, rest_act_bits=8 if rest else 0.0) if part else found
+    match = _PATTERN.fullmatch(head + (f"kv{kv}" if kv else ""))
     if match is None:
         usual = ["w16a16kv16", "w8a8kv8", "w4a16kv16", "w4a16kv8", "w8a16kv16"]
         near = (
@@ -169,7 +175,7 @@ def parse_quant(name: str) -> Quant:
         other = "write w<bits>a<bits>[kv<bits>] or a preset (`rooflm list quants`)"
         tail = f"did you mean {' or '.join(map(repr, near))}?" if near else other
         raise RooflmError(f"unknown quantisation {name!r}: {tail}")
-    return _widths(name, low, match, WIDE[end] if end else ())
+    return replace(_widths(name, low, match, wide), rest_bits=rest_bits, rest_act_bits=8 if rest else 0.0)
 
 
 def _of_bits(low: str) -> list[str]:

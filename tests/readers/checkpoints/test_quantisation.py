@@ -22,7 +22,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "gptq 3 bits": ({"quant_method": "gptq", "bits": 3, "group_size": 128}, "w3a16g128"),
     "gptq 4 bits, fine groups": ({"quant_method": "gptq", "bits": 4, "group_size": 32}, "w4a16g32"),
     "hqq": ({"quant_method": "hqq", "quant_config": {
-        "weight_quant_params": {"nbits": 4, "group_size": 64}}}, "w4a16g64"),
+        "weight_quant_params": {"nbits": 4, "group_size": 64}}}, "w4a16g32"),  # a scale and a zero point
     "torchao text": ({"quant_method": "torchao", "quant_type": "int4_weight_only",
                       "quant_type_kwargs": {"group_size": 128}}, "int4"),
     "torchao nested": ({"quant_method": "torchao", "quant_type": {"default": {
@@ -54,7 +54,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         "backbone.layers.0.mixer.in_proj": {"quant_algo": "FP8"}}}}, "nvfp4-fp8-kv8"),
     "modelopt mixed, dense": ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {
         "model.layers.0.mlp.up_proj": {"quant_algo": "NVFP4"},
-        "model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"}}}, "nvfp4-ffn"),
+        "model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"}}}, "nvfp4-ffn-fp8"),
     "quant_algo alone": ({"quant_algo": "NVFP4", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, "nvfp4kv8"),
     "compressed-tensors w4a8": ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
         "weights": {"num_bits": 4, "type": "int", "group_size": 128},
@@ -65,6 +65,39 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
                               "ignore": ATTENTION}, "fp8-ffn"),
     "attention wide, fp8 cache": ({"quant_method": "compressed-tensors", "config_groups": {"g": FP8_GROUP},
                                    "ignore": ATTENTION, "kv_cache_scheme": {"num_bits": 8}}, "fp8-ffn-kv8"),
+    "gptq a scale a row, acts in order": ({"quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": True},
+                                          "w4a16g4096"),
+    "gptqmodel leaves attention": ({"quant_method": "gptq", "bits": 4, "group_size": 128,
+                                    "dynamic": {"-:.*attn.*": {}}}, "gptq-ffn"),
+    "nf4": ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, "w4a16g32"),
+    "nf4, scales in 8 bits": ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
+                               "bnb_4bit_use_double_quant": True}, "int4"),
+    "nf4, attention of no layer": ({"quant_method": "bitsandbytes", "load_in_4bit": True,
+                                    "llm_int8_skip_modules": [f"layers.{i}.self_attn" for i in range(80)]},
+                                   "w4a16g32-ffn"),
+    "auto-round mxfp4": ({"quant_method": "auto-round", "bits": 4, "act_bits": 4, "group_size": 32,
+                          "data_type": "mx_fp"}, "w4a4g32"),
+    "auto-round nvfp4": ({"quant_method": "auto-round", "bits": 4, "act_bits": 4, "group_size": 16,
+                          "data_type": "nv_fp"}, "nvfp4"),
+    "auto-round fp8": ({"quant_method": "auto-round", "bits": 8, "act_bits": 8, "data_type": "fp"}, "fp8"),
+    "groups: attention in fp8, the rest in 4 bits": ({"quant_method": "compressed-tensors", "config_groups": {
+        "a": FP8_GROUP | {"targets": ["re:.*self_attn.*"]}, "b": INT4_GROUP}}, "w4a16g32-ffn-fp8"),
+    "groups: experts in 4 bits, the rest in fp8": ({"quant_method": "compressed-tensors", "config_groups": {
+        "a": FP8_GROUP | {"targets": ["Linear"]}, "b": INT4_GROUP | {"targets": ["re:.*mlp.experts.*"]}}},
+        "w4a16g32-fp8"),
+    "groups: the last products in 8 bits": ({"quant_method": "compressed-tensors", "config_groups": {
+        "a": FP8_GROUP | {"targets": ["re:.*down_proj"]}, "b": INT4_GROUP}}, "w4a16g32"),
+    "quark: attention in fp8": ({"quant_method": "quark", "global_quant_config": {
+        "weight": {"dtype": "fp4", "group_size": 32}, "input_tensors": {"dtype": "fp4"}}, "layer_quant_config": {
+        "*self_attn*": {"weight": {"dtype": "fp8_e4m3"}, "input_tensors": {"dtype": "fp8_e4m3"}}}}, "w4a4g32-ffn-fp8"),
+    "torchao by module": ({"quant_method": "torchao", "quant_type": {"default": {"_type": "ModuleFqnToConfig",
+        "_data": {"module_fqn_to_config": {"_default": {"_type": "Int8WeightOnlyConfig"}, "lm_head": None}}}}},
+        "int8-wo"),
+    "fp8, small modules in 16 bits": ({"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert":
+        [f"layers.{i}.{m}" for i in range(80) for m in ("linear_attn.conv1d", "linear_attn.in_proj_ba", "mlp.gate",
+                                                        "self_attn.o_proj", "mlp.shared_expert_gate")]}, "fp8-block"),
+    "fbgemm": ({"quant_method": "fbgemm_fp8", "modules_to_not_convert":
+        [f"model.layers.{i}.self_attn.{m}_proj" for i in range(80) for m in "qkvo"]}, "fp8-ffn"),
 }  # fmt: skip
 
 

@@ -84,6 +84,8 @@ def _kind_by_rule(c: Config, i: int, layers: int) -> str:
         return "full" if i % c.number("attn_layer_period") == c.number("attn_layer_offset", 0, 0) else "recurrent"
     if c.has("full_attention_interval") and c.has("linear_num_value_heads"):
         return "recurrent" if (i + 1) % c.number("full_attention_interval") else "full"
+    if c.has("layer_group_size"):
+        return "recurrent" if (i + 1) % c.number("layer_group_size") else "full"
     if c.has("mamba_n_heads") and not c.family.layers:
         return "recurrent"
     rule = c.family.window
@@ -188,7 +190,7 @@ def _kv_heads(c: Config, i: int, heads: int, kind: str) -> int:
 
 def recurrent(c: Config) -> LinearAttention:
     """The recurrent mixer: gated DeltaNet (Qwen3-Next), Kimi delta attention, Mamba-2 (Nemotron-H, Bamba, Granite 4),
-    lightning attention (MiniMax-01) or Mamba-1 (Jamba)."""
+    lightning attention (MiniMax-01, Ling 2.5) or Mamba-1 (Jamba)."""
     if c.get("linear_num_value_heads") is not None:
         names = ("linear_num_value_heads", "linear_value_head_dim", "linear_num_key_heads", "linear_key_head_dim")
         heads, dim, keys, state = (c.number(n) for n in names)
@@ -198,7 +200,7 @@ def recurrent(c: Config) -> LinearAttention:
             heads, dim = c.number(at + "num_heads"), c.number(at + "head_dim")
             width = at + ("short_conv_kernel_size" if at.endswith(".") else "conv_kernel_dim")
             return LinearAttention("kda", heads, dim, heads, dim, c.number(width, 4))
-    if c.get("attn_type_list") is not None or c.get("linear_attn_alpha_factor") is not None:
+    if any(c.get(k) is not None for k in ("attn_type_list", "linear_attn_alpha_factor", "group_norm_size")):
         heads, hidden = c.number("heads"), c.number("hidden")
         dim = c.number("head_dim", hidden // heads)
         return LinearAttention("lightning", heads, dim, heads, dim, 0)
@@ -357,7 +359,9 @@ EXTRA: dict[str, Callable[[Config, Sizes], Any]] = {
     "window_sinks": lambda _, n: sum(m * a.heads for m, a in n.plain if a.window != INF),
     "head_gates": lambda c, n: c.flag("use_attention_gate") * sum(m * a.heads * n.hidden for m, a in n.plain),
     "full_gates": lambda _, n: sum(  # decay and output gate of full rank, not through a low one
-        m * 2 * (n.hidden * a.heads * a.head_dim - a.head_dim * (n.hidden + a.heads * a.head_dim)) for m, a in n.scans
+        m * 2 * (n.hidden * a.heads * a.head_dim - a.head_dim * (n.hidden + a.heads * a.head_dim))
+        for m, a in n.scans
+        if a.kind == "kda"
     ),
     "jamba": lambda c, n: sum(m for m, _ in n.scans) * (-(-n.hidden // 16) + 2 * c.number("mamba_d_state")),
     "kinds_of_text": lambda c, n: c.number("type_vocab_size", 2, 0) * n.hidden,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rooflm.catalogue.model import Model
-from rooflm.errors import RooflmError, UnknownNameError, near_matches
+from rooflm.errors import RooflmError, RooflmWarning, UnknownNameError, near_matches
 from rooflm.readers import outside, released, rows
 from rooflm.readers.checkpoints import hub
 from rooflm.readers.models import as_released, from_row, packaged
@@ -44,9 +45,12 @@ def load_model(name: str | os.PathLike[str] | Mapping[str, Any]) -> Model:
     is_file = text.lower().endswith((".json", ".gguf", *WEIGHTS)) or text.startswith((".", "/", "~"))
     if is_file or (rows.normalise(text) not in rows.aliases("model") and Path(text).is_dir()):
         path = outside.checked_path(text, "model")
-        if path.suffix.lower() == ".gguf" and not path.exists() and released.find(path.stem):
-            raise RooflmError(f"cannot read {text!r}: there is no such file; its name alone will do: {path.stem}")
-        return _from_path(path)
+        named = path.suffix.lower() == ".gguf" and not path.exists() and released.find(path.name)
+        if not named:
+            return _from_path(path)
+        if path.parent != Path():
+            raise RooflmError(f"cannot read {text!r}: there is no such file; its name alone will do: {path.name}")
+        warnings.warn(f"{text}: there is no such file here; read by its name", RooflmWarning, stacklevel=2)
     checkpoint = released.find(text)
     if checkpoint is not None:
         return as_released(text, checkpoint)

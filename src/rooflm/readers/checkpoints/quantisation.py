@@ -55,8 +55,14 @@ def weight_only(bits: float, group: float = 128) -> str:
 
 
 def _gptq(q: Fields) -> str:
-    bits, group = _number(q.get("bits"), 4), _number(q.get("group_size"), 0)
-    if _number(q.get("act_bits"), 16) == 8:
+    """GPTQ, AWQ and AutoRound; a group of -1 is a row. AutoRound has floats too, as `data_type` says."""
+    bits, acts = _number(q.get("bits"), 4), _number(q.get("act_bits"), 16)
+    group = WIDE_GROUP if q.get("group_size") == -1 else _number(q.get("group_size"), 0)
+    kind = str(q.get("data_type", "int")).lower().replace("-", "_")
+    if kind.startswith(("mx", "nv", "fp")):
+        block = {"group_size": group or 16 if kind.startswith("nv") else group or 32 * kind.startswith("mx")}
+        return _group({"weights": block | {"num_bits": bits, "type": "float"}, "input_activations": {"num_bits": acts}})
+    if acts == 8:
         return f"w{bits:g}a8"
     known = str(q.get("quant_method", "")).lower().partition("_")[0]
     return known if bits == 4 and group in (0, 128) and known in ("gptq", "awq") else weight_only(bits, group)
@@ -98,19 +104,31 @@ def _modelopt(q: Fields) -> str:
 
 
 def _mixed(layers: Mapping[str, str]) -> str:
-    """Modules, each with a scheme of its own (ModelOpt's `quantized_layers`): the narrowest, and what stays beside it.
+    """Modules, or patterns of some, each with a scheme of its own: the narrowest, and what stays beside it, in 8 bits
+    where all others are of that width.
 
     >>> _mixed({"layers.1.mixer.experts.0.up_proj": "nvfp4", "layers.0.mixer.in_proj": "fp8"})
     'nvfp4-fp8'
     >>> _mixed({"1.mlp.experts.0.up_proj": "nvfp4"}), _mixed({"1.mlp.up_proj": "nvfp4", "1.self_attn.q_proj": "fp8"})
-    ('nvfp4-experts', 'nvfp4-ffn')
+    ('nvfp4-experts', 'nvfp4-ffn-fp8')
+    >>> _mixed({"Linear": "fp8", "re:.*mlp.experts.*": "w4a16g32"}), _mixed({"Linear": "int4"})
+    ('w4a16g32-fp8', 'int4')
     """
-    known = sorted({name for name in layers.values() if name})
-    low = min(known, key=_width, default="")
-    narrow = [key for key, name in layers.items() if name == low]
+    known = {name for name in layers.values() if name}
+    low = min(sorted(known), key=_width, default="")
+    narrow = [key.lower() for key, name in layers.items() if name == low]
+    others = [key.lower() for key, name in layers.items() if name not in ("", low)]
+    fp8 = "-fp8" * bool(others and all(_width(name) <= 8.5 for name in known))
     if low and all("expert" in key and "shared" not in key for key in narrow):
-        return low + ("-fp8" if len(known) > 1 and low == "nvfp4" else "-experts")
-    return low + ("-ffn" if len(known) > 1 and not any("attn" in key for key in narrow) else "")
+        return low + (fp8 or "-experts")
+    attention = any(map(_ATTENDS.search, others)) and not any(_ATTENDS.search(key) for key in narrow if key not in ALL)
+    return low + ("-ffn" + fp8) * attention
+
+
+ALL = ("*", "linear")
+"""Patterns of all modules."""
+_ATTENDS = re.compile(r"attn|attention|mixer|[qkvo]_proj|qkv|^(\*|linear)$")
+"""What names of modules of the mixer hold, and patterns of all modules."""
 
 
 def _group(group: Fields) -> str:
@@ -132,9 +150,12 @@ def _group(group: Fields) -> str:
 
 
 def _groups(q: Fields) -> str:
-    """The narrowest group. In mixed schemes most weights (the experts) belong to it."""
-    names = [_group(_table(g)) for g in _table(q.get("config_groups")).values()]
-    return min((n for n in names if n), key=_width, default="")
+    """The groups of compressed-tensors, each with its targets; in a single group all of them share one scheme."""
+    groups = [_table(g) for g in _table(q.get("config_groups")).values()]
+    names = {_group(g) for g in groups} - {""}
+    if len(names) < 2:
+        return next(iter(names), "")
+    return _mixed({str(target): _group(g) for g in groups for target in _listed(g.get("targets"))})
 
 
 def _width(name: str) -> float:
@@ -144,9 +165,10 @@ def _width(name: str) -> float:
 
 
 def _hqq(q: Fields) -> str:
+    """A scale and a zero point of 16 bits each a group: as many bits as one for half of it."""
     inner = _table(q.get("quant_config")) or q
     params = _table(inner.get("weight_quant_params")) or inner
-    return weight_only(_number(params.get("nbits"), 4), _number(params.get("group_size"), 64))
+    return weight_only(_number(params.get("nbits"), 4), _number(params.get("group_size"), 64) // 2)
 
 
 def _torchao(q: Fields) -> str:
@@ -156,6 +178,9 @@ def _torchao(q: Fields) -> str:
     if isinstance(kind, Mapping):
         chosen = _table(kind.get("default")) or _table(next(iter(kind.values()), {}))
         kind, arguments = chosen.get("_type", ""), _table(chosen.get("_data"))
+        each = next((v for k, v in arguments.items() if k.endswith("fqn_to_config")), None)
+        if isinstance(each, Mapping):  # a configuration a module, of which one is for all others
+            return _torchao({"quant_type": {"default": _table(each.get("_default"))}})
     low = re.sub(r"[^a-z0-9]", "", str(kind).lower())
     group = _number(arguments.get("group_size"), 0)
     for mark, name in (
@@ -178,8 +203,14 @@ def _torchao(q: Fields) -> str:
 
 
 def _quark(q: Fields) -> str:
-    """The scheme of a checkpoint that AMD Quark has quantised, by its weights' and inputs' types."""
+    """The scheme of a checkpoint that AMD Quark has quantised: one for all, and others by patterns of names."""
     whole = _table(q.get("global_quant_config")) or q
+    own = {key: _quark_scheme(_table(row)) for key, row in _table(q.get("layer_quant_config")).items()}
+    return _mixed({"*": _quark_scheme(whole)} | {key: name for key, name in own.items() if name})
+
+
+def _quark_scheme(whole: Fields) -> str:
+    """The scheme of one configuration, by its weights' and inputs' types."""
     weight: Any = whole.get("weight")
     weights = _table(weight[-1] if isinstance(weight, list) and weight else weight)
     acts: Any = whole.get("input_tensors")
@@ -294,29 +325,45 @@ def codebook_values(config: Fields, matrices: int) -> int:
     return int(matrices * _number(q.get("num_codebooks"), 1) * 2**bits * group)
 
 
+_LISTS = ("ignore", "exclude", "exclude_modules", "modules_to_not_convert", "skip_modules", "ignored_layers",
+          "modules_to_not_quantize", "llm_int8_skip_modules")  # fmt: skip
+
+
 def kept_wide(q: Fields) -> list[str]:
-    """Patterns of the modules that stay at 16 bits; each quantisation method has its own name for this list."""
+    """Patterns of the modules that stay at 16 bits; each quantisation method has its own name for this list. GPTQModel
+    marks them in `dynamic`, AutoRound by their width in `extra_config`.
+
+    >>> kept_wide({"dynamic": {"-:.*attn.*": {}}}), kept_wide({"extra_config": {"model.0.q_proj": {"bits": 16}}})
+    (['.*attn.*'], ['model.0.q_proj'])
+    """
     inner = _table(q.get("quantization"))
     for source in (q, inner, _table(q.get("quant_config"))):
-        for key in ("ignore", "exclude", "exclude_modules", "modules_to_not_convert", "skip_modules", "ignored_layers",
-                    "modules_to_not_quantize"):  # fmt: skip
+        for key in _LISTS:
             listed = source.get(key)
             if isinstance(listed, list):
                 return [str(x).lower() for x in listed]
-    return []
+    marked = [key[2:] for key in _table(q.get("dynamic")) if key.startswith("-:")]
+    wider = (key for key, row in _table(q.get("extra_config")).items() if _number(_table(row).get("bits"), 0) >= 16)
+    return [key.lower() for key in (*marked, *wider)]
+
+
+_SMALL = re.compile(r"norm|indexer|conv1d|in_proj_(a|b|ba)\b|(^|[._])gate\W*$|expert_gate|router|[._]o_proj\W*$")
+"""Modules that weigh little, whatever their width (the output product alone: MiMo-V2.5)."""
 
 
 def suffix(patterns: Iterable[str], targets: Iterable[str], layers: int, experts: bool) -> str:
     """Which parts stay wide, as the end of a scheme's name: "-experts" where only routed experts are narrow, "-ffn"
-    where attention stays wide, else nothing. A part counts as wide where its modules of most layers are named (norms
-    and indexers aside).
+    where attention stays wide, else nothing. A part counts as wide where its modules of most layers are named (small
+    ones aside).
 
     >>> suffix(["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*"], ["Linear"], 60, True)
     '-experts'
     >>> suffix(["layers.*.post_attention_layernorm"], [], 60, True), suffix(["layers.*.self_attn*"], [], 60, False)
     ('', '-ffn')
+    >>> suffix([f"{i}.{m}" for i in range(9) for m in ("linear_attn.conv1d", "mlp.shared_expert_gate")], [], 9, True)
+    ''
     """
-    listed = [p for p in patterns if "norm" not in p and "indexer" not in p]
+    listed = [p for p in patterns if not _SMALL.search(p)]
 
     def wide(*marks: str) -> bool:
         named = [p for p in listed if any(m in p for m in marks)]

@@ -142,19 +142,23 @@ def _gemma4(c: Config) -> Built:
 
 def _nas(c: Config) -> Built:
     """Layers that a search thinned out (Puzzle, arXiv 2411.19146; modeling_decilm.py): any may lack its attention, its
-    feed-forward or both; a width is two thirds of `ffn_mult` hidden widths, in whole multiples of 256."""
+    feed-forward or both, or have one square matrix in its place (Nemotron 51B), here two of half its width; a width is
+    two thirds of `ffn_mult` hidden widths, in whole multiples of 256."""
     hidden, heads, count = c.number("hidden"), c.number("heads"), c.number("layers")
+    square = MLP(hidden // 2, gated=False)
     pairs: list[tuple[Mixer | None, FeedForward | None]] = []
     for part in (Config({**c.fields, **one}, c.family, c.label) for one in c.items("block_configs", dict, count) or []):
-        if part.get("attention.replace_with_linear") or part.get("ffn.replace_with_linear"):
-            raise part.bad("block_configs", "without linear layers in place of attention or a feed-forward")
         share = part.get("ffn.ffn_mult") or 0
         if not isinstance(share, int | float) or not 0 <= share <= 100:
             raise part.bad("ffn.ffn_mult", "a number of 0 to 100")
         width = -(-int(2 * share * hidden / 3) // 256) * 256
-        groups = 0 if part.get("attention.no_op") else heads // part.number("attention.n_heads_in_group")
-        attends = None if part.get("attention.no_op") else Attention(heads, groups, hidden // heads)
-        pairs.append((attends, MLP(width) if width and not part.get("ffn.no_op") else None))
+        linear = part.get("attention.replace_with_linear")
+        none = linear or part.get("attention.no_op")
+        groups = 0 if none else heads // part.number("attention.n_heads_in_group")
+        attends = None if none else Attention(heads, groups, hidden // heads)
+        ffn = square if part.get("ffn.replace_with_linear") else MLP(width)
+        pairs += [(None, square)] * bool(linear)
+        pairs.append((attends, ffn if ffn.width and not part.get("ffn.no_op") else None))
     made = layers.counted([pair for pair in pairs if pair != (None, None)], 2, False)
     return tuple(replace(b, norms=(b.mixer is not None) + (b.ffn is not None)) for b in made), 0
 
