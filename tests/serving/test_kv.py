@@ -68,3 +68,16 @@ def test_the_last_token_is_computed_in_any_case() -> None:
 def test_hashes_of_less_than_a_block_are_joined() -> None:
     assert whole_blocks([1, 2, 3, 4], 8, 40, 16) == [(2, 16), (4, 16)]
     assert whole_blocks([1, 2], [10, 100], 60, 16) == []  # a hash that reaches beyond the prompt, and half a block
+
+
+def test_what_running_requests_have_in_common_is_counted_as_it_grows_and_ends() -> None:
+    kv = memory()
+    for request in (1, 2, 3):
+        kv.admit(request, 128)
+        kv.share(request)
+    cache = kv.cache
+    assert cache is not None and (cache.common, cache.again) == (64, 128)
+    kv.release(1, 128)
+    assert (cache.common, cache.again) == (64, 64)
+    kv.release(2, 128)
+    assert (cache.common, cache.again) == (0, 0)

@@ -271,6 +271,21 @@ def test_prefixes_are_cached_in_whole_blocks_of_the_engine(engine: str, prefix: 
     assert (cached == found).sum() >= 56  # all but the first wave
 
 
+def test_what_all_share_is_read_once_by_releases_that_do_so() -> None:
+    """vLLM's cascade attention: from 256 tokens and eight requests on, and no more than the prefix is spared."""
+    common = {"gpu": "l4", "requests": 64, "prompt": 2048, "output": 64, "engine": "vllm-0.14"}
+
+    def gain(concurrency: int, prefix: int) -> float:
+        once, each = (
+            serve("llama-3.1-8b", **common, concurrency=concurrency, shared_prefix=prefix, sets={"engine.cascade": c})
+            for c in (True, False)
+        )
+        return float(each.tpot_s["mean"] / once.tpot_s["mean"])
+
+    assert gain(4, 1920) == gain(16, 240) == 1.0
+    assert 1.0 < gain(16, 512) < gain(16, 1920) < 1.5
+
+
 def test_blocks_in_use_are_memory_and_stay() -> None:
     """A card whose memory holds some 52 of these requests runs 52 at a time, whatever they share, and sharing helps."""
     common = {"gpu": "h100", "concurrency": 300, "requests": 600, "prompt": 8192, "output": 512, "spread": (0.9, 1.1)}

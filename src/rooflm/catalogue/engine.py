@@ -154,6 +154,7 @@ class Kernels:
     states_on: str = word("", "makers of cards on which these two hold, with commas")
     delta_steps: Num = number(0.0, "vector FLOPs a state value of scans that take a prompt token by token (0: chunks)")
     fused_scans: str = word("", "generations of cards where prompts' scans by gated deltas are one kernel, with commas")
+    cascade: bool = flag(False, "decoding reads once what 8 requests or more share of 256 tokens or more")
     mixed_scans: bool = flag(False, "gated deltas of decoding sequences go by chunks in passes with prompts")
     gate_chain: Num = count(8, "kernels of a router that is a chain (gates_on)", 1)
     latent_chain: Num = count(0, "decoding, more kernels of latent attention than its products, norms and rotation", 0)

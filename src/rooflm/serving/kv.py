@@ -35,7 +35,8 @@ def whole_blocks(hashes: Sequence[int], sizes: int | Sequence[int], prompt: int,
 
 class PrefixCache:
     """Blocks of earlier prompts by hash. Those of running requests are pinned: they stay, and each counts once however
-    many requests share it. The others are idle: the least recently used are given up first, from their end.
+    many requests share it. The others are idle: the least recently used are given up first, from their end. common:
+    tokens that several running requests share; again: what all of them but the first read of those.
 
     Sources: vLLM documentation, "Automatic prefix caching" (reference counts; a free queue in order of last use, the
     last block of a request first); SGLang, RadixCache (lock_ref, evict of unlocked leaves; arXiv 2312.07104).
@@ -46,7 +47,7 @@ class PrefixCache:
         self.tokens: dict[int, int] = {}
         self.pins: dict[int, int] = {}
         self.order = OrderedDict[int, None]()
-        self.idle = 0
+        self.idle = self.common = self.again = 0
         self.held: dict[int, list[int]] = {}
 
     def match(self, prefix: Prefix) -> tuple[int, int]:
@@ -86,7 +87,21 @@ class PrefixCache:
         if key in self.order:
             del self.order[key]
             self.idle -= tokens
+        self._reads(key, tokens, 1)
         self.pins[key] = self.pins.get(key, 0) + 1
+
+    def _reads(self, key: int, tokens: int, more: int) -> None:
+        """`more` running requests (1 or -1) use a key of which others are left or there before.
+
+        >>> cache = PrefixCache(16)
+        >>> cache.add(0, [(1, 32)]), cache.pin(1, [(1, 32)]), cache.pin(2, [(1, 32)]), cache.common, cache.again
+        (32, None, None, 32, 64)
+        >>> cache.unpin(0), cache.common, cache.again, cache.unpin(1), cache.common, cache.again
+        (0, 32, 32, 0, 0, 0)
+        """
+        others = self.pins.get(key, 0)
+        self.again += more * tokens * (others > 0)
+        self.common += more * tokens * (others == 1)
 
     def add(self, request: int, prefix: Prefix) -> int:
         """Cache the computed prompt of a request and pin its blocks. Returns the number of new tokens; what another
@@ -100,6 +115,9 @@ class PrefixCache:
                 mine.append(key)
             elif cached >= size or key not in mine:
                 continue
+            elif self.pins[key] > 1:
+                self.common += size - cached
+                self.again += (self.pins[key] - 1) * (size - cached)
             self.tokens[key] = size
             new += size - cached
         return new
@@ -110,6 +128,7 @@ class PrefixCache:
         for key in reversed(self.held.pop(request, ())):
             if self.pins[key] > 1:
                 self.pins[key] -= 1
+                self._reads(key, self.tokens[key], -1)
                 continue
             del self.pins[key]
             self.order[key] = None

@@ -24,6 +24,8 @@ from rooflm.serving.steps import StepTable
 WAITING, RUNNING, FINISHED, REJECTED = 0, 1, 2, 3
 """Status of a request; whatever is not finished or rejected at the end counts as still running (or queued)."""
 INFINITY = math.inf
+SHARED, SHARING = 256, 8
+"""Fewest tokens, and fewest requests that share them, whose keys are read once: vLLM, use_cascade_attention."""
 NOTHING, STEPS, PASS = -1, 0, 1
 """What runs next: nothing, decode steps alone, or one pass with prompts."""
 
@@ -248,6 +250,16 @@ class Replica:
             preempted = True
         return preempted
 
+    def reach(self, running: int) -> float:
+        """Mean context of those that decode: of a token that is read for all at once, each more counts as the part of
+        its time that is not spared (`steps.reread`)."""
+        stored, cache, table = self.decoding.stored, self.kv.cache, self.table
+        if cache is not None and SHARED <= cache.common <= table.near:
+            again = cache.again - (table.ranks - 1) * cache.common
+            if again >= table.ranks * (SHARING - 1) * cache.common:
+                stored -= table.spared * again * running / (running + len(self.prefilling))
+        return stored / running + 1
+
     def _plan_pass(self, every: int) -> bool:
         """Plan a pass with the scheduler's chunks; whether there is anything to carry out."""
         chunks, together = self.scheduler.select(self)
@@ -256,7 +268,7 @@ class Replica:
             self.poll = decoding.steps + every
         if chunks:
             running = len(decoding.heap) if together else 0
-            context = decoding.stored / running + 1 if running else 0.0
+            context = self.reach(running) if running else 0.0
             self.kind, self.count, self.chunks = PASS, running, chunks
             fullest = self.ranks.fullest(chunks) if self.server.wait_steps and self.ranks.count > 1 else 0.0
             most, ahead, drains = int(self.server.budget), self.ahead if decoding.heap else 0.0, 0
@@ -288,7 +300,7 @@ class Replica:
         if self.late:
             count = 1
         self.kind, self.count = STEPS, count
-        context = decoding.stored / running + 1
+        context = self.reach(running)
         lasts, self.host = self.table.decode_sum(running, context, count), self.table.kept(running, context)
         if self.table.copied:
             handed = count * (decoding.made() + running * self.growth * (count - 1) / 2)
@@ -300,7 +312,7 @@ class Replica:
         made up already."""
         table = self.table
         running = len(self.decoding.heap)
-        context = self.decoding.stored / running + 1
+        context = self.reach(running)
         most = self.count
         gap, planned = (at - self.clock) / self.slower, (self.end - self.clock) / self.slower
         count = int(gap / table.decode_time(running, context + most * gap / (2 * planned))) + 1

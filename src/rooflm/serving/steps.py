@@ -50,7 +50,7 @@ from rooflm.graph.ops import Op
 from rooflm.kernels.dispatch import FACTORS
 from rooflm.kernels.moe import largest_of
 from rooflm.kernels.rates import rates
-from rooflm.kernels.roofline import Timed, time_groups, time_nodes
+from rooflm.kernels.roofline import Timed, level_times, time_groups, time_nodes
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import larger, pick
 
@@ -131,7 +131,7 @@ class Components:
 
     tokens, pasts, sequences, contexts: the axes; launches: kernels issued in a prefill-only, a decode-only and a mixed
     pass; draft: time of drafting over the verifying step's; experts: what is launched for them; mixed: what scans of
-    decoding sequences take longer in a pass with prompts.
+    decoding sequences take longer in a pass with prompts; reread: what prefixes save that several read (`reread`).
     """
 
     scenario: Scenario
@@ -144,6 +144,7 @@ class Components:
     draft: float = 0.0
     experts: Experts = NO_EXPERTS
     mixed: Array | float = 0.0
+    reread: tuple[float, float] = (0.0, 0.0)
 
     @property
     def ranks(self) -> float:
@@ -227,7 +228,25 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     by_chunks = k.mixed_scans and not speculative
     chunks = build(made(work=Pass(Prefill(rows, CHUNK), None, rows))) if by_chunks else []
     longer = scanned(chunks, s) - scanned(nodes[2], s) if chunks else 0.0
-    return Components(s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, one_by_one, longer)
+    twice = reread(timed[1], s, float(sequences[-1] * contexts[-1]))
+    return Components(
+        s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, one_by_one, longer, twice
+    )  # fmt: skip
+
+
+def reread(timed: Sequence[Timed], s: Scenario, tokens: float) -> tuple[float, float]:
+    """Of decoding's attention over `tokens` in all, at most: tokens whose keys and values of a layer half of L2 holds,
+    and the share of a token's roofline that is DRAM's alone: spared where another sequence of the pass has read it.
+
+    Source: vLLM, v1/attention/backends/flash_attn.py (use_cascade_attention; not of latents: mla/common.py)."""
+    ops = [t.node for t in timed if isinstance(t.node, Op) and t.node.kind == "decode_attention"]
+    if not ops or not s.engine.kernels.cascade:
+        return 0.0, 0.0
+    r = rates(s)
+    levels = [[float(np.max(op.count * t)) for t in level_times(op, r)] for op in ops]
+    warm = sum(max(compute, l2, l1) for compute, _, l2, l1 in levels)
+    widest = max(float(np.max(op.bytes)) for op in ops) / tokens
+    return float(r.l2_size) / 2 / widest, 1.0 - warm / sum(max(t) for t in levels)
 
 
 def total(
@@ -291,6 +310,7 @@ class StepTable:
         self.ranks = int(s.mapping.dp)
         self.flight = int(np.max(most_in_flight(s)))
         self.slots = self.ranks * self.flight
+        self.near, self.spared = c.reread
         self._uneven = 0.0 if balanced else uneven(self.ranks) * math.sqrt(self.slots)
         self.size = TableSize(int(c.tokens[-1]), int(c.sequences[-1]), int(c.contexts[-1]))
         self._budget = self.size.tokens - self.size.sequences
