@@ -147,6 +147,7 @@ class Kernels:
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
     delta_chain: Num = count(0, "more kernels of a gated delta layer, around whose state they copy it in and out", 0)
+    delta_passes: Num = count(2, "reads and writes of a gated delta layer's state a pass", 0)
     scan_chain: str = named("more kernels of a recurrent layer in decoding, by its kind, as gated-delta:4 mamba2:8",
                             ("gated-delta", "kda", "mamba2", "lightning"))  # fmt: skip
     delta_rate: Num = number(0.0, "FLOPs a clock of an SM in decoding's kernel of a gated delta's states (0: no limit)")

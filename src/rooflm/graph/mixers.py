@@ -356,8 +356,8 @@ def conv_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
 def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     """A recurrent mixer: projections, short convolution, state update, gated norm, output.
 
-    The state (heads x head_dim x state, fp32) is read and written once a pass, and copied before and after where an
-    engine runs a chain of kernels (`delta_chain`); a prefill multiplies chunks of tokens (Mamba-2, arXiv 2405.21060
+    The state (heads x head_dim x state, fp32) is read and written once a pass, and more often where an engine runs a
+    chain of kernels (`delta_chain`, `delta_passes`); a prefill multiplies chunks of tokens (Mamba-2, arXiv 2405.21060
     section 6; gated DeltaNet, arXiv 2412.06464). Engines keep gated DeltaNet's two gates a head as a product of their
     own, in 16 bits (in_proj_ba of modeling_qwen3_next.py), and scan a prompt with several kernels (SCAN_KERNELS).
     Kimi Delta Attention's decay and output gate go through a head's width (f_a, f_b, g_a, g_b: arXiv 2510.26692)."""
@@ -373,8 +373,8 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     p, sequences, chain = c.work.prefill, c.states, c.kernels.delta_chain * delta
     chunk_flops = p.tokens * 2.0 * CHUNK * heads * (a.state + a.head_dim) * (1 + delta) if p else 0.0
     state_flops = tokens * heads * a.head_dim * a.state * (8.0 if delta else 6.0)
-    copied = (chain > 0) | (bool(p) and gated and c.kernels.mixed_scans)
-    state_bytes = pick(copied, 6.0, 2.0) * sequences * heads * a.head_dim * a.state * 4.0
+    passes = pick(bool(p) and gated and c.kernels.mixed_scans, 6.0, pick(delta, c.kernels.delta_passes, 2.0))
+    state_bytes = passes * sequences * heads * a.head_dim * a.state * 4.0
     gates = heads * {"gated-delta": 2, "lightning": 0}.get(a.kind, 1)
     separate_gates = gated and not c.training and not c.kernels.epilogue
     mixed, low = inner + 2 * keys, a.kind == "kda"
