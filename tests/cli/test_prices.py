@@ -105,7 +105,7 @@ def test_two_cards_of_ones_own_have_two_purchase_prices(capsys: pytest.CaptureFi
 
 def test_what_is_of_one_card_is_said_as_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     """Each card's own cluster is assumed; and no two empty lines follow each other."""
-    for gpu, told in (("l4,rtx-4090", "pcie4-8 (rtx-4090: pcie4-8-staged);"), ("l4", "pcie4-8;")):
+    for gpu, told in (("l4,rtx-4090", "pcie4-8 (rtx-4090: desktop);"), ("l4", "pcie4-8;")):
         for load in (["--batch", "1"], ["--concurrency", "4", "--confirm", "0"]):
             out = said(capsys, "search", "infer", MODEL, "--gpu", gpu, "--gpus", "1", *load)
             assert f"assumed: cluster {told}" in out and "\n\n\n" not in out

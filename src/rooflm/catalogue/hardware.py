@@ -155,5 +155,6 @@ class Cluster:
     unified: bool = flag(False, "host and device share one memory: what leaves the one for the other takes its room")
     machine: Num = number(0.0, "devices that one host starts (0: as many as the nearest tier joins)", "1", whole=True)
     launching: Num = number(1.0, "time of a server's launch from Python over that of the engines' rows", above=True)
+    answering: Num = number(1.0, "the same of what it does once a request, and of its messages to clients", above=True)
 
     __repr__ = cluster_line

@@ -134,7 +134,8 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
         others = (m.pp - 1) * pick(run.passes > 1, prompts[-1][0].total, prompts[0][0].total) / seconds
         repeat = (1.0 + others + stalls(s, timed.last, run.passes) / run.passes) / m.pp
     token = e.host.tokenise + e.host.carry
-    before: dict[str, Num] = {"request": e.host.request + e.host.front + token * s.workload.prompt}
+    once = e.host.request + e.host.front + token * s.workload.prompt
+    before: dict[str, Num] = {"request": s.cluster.answering * once}
     extra: dict[str, Num] = {}
     tick = decode_step(s, timed.decode, r, run)
     if e.residuals is not None:

@@ -311,8 +311,7 @@ def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:
     for name in (options or {}).keys() & BY_CARD.keys():
         told = {"token_budget": "option budget"}.get(BY_CARD[name], f"engine.{BY_CARD[name]}")
         raise RooflmError(f"server option {name!r} is of an engine's row: tell the limit itself, {told}")
-    host = {name: float(getattr(e.host, name)) for name in ("request", *FRONT)}
-    host["stream"] *= float(s.cluster.launching)  # INFERRED: Python's as what launches kernels (docs/decisions/0326)
+    host = {name: float(s.cluster.answering * getattr(e.host, name)) for name in ("request", *FRONT)}
     server = make_server({**host, **server_options(e), **speculating(s), **(options or {})})
     ranks = int(s.mapping.dp) if attention_dp(s.model) else 1
     return server if server.streams else replace(server, streams=ranks)
