@@ -112,7 +112,7 @@ def test_a_new_argument_is_one_row(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     row = Argument("imbalance", "numbers", "Tokens of the busiest expert rank over the mean.", ("train",), 1, "1",
                    "training.imbalance", least=1)  # fmt: skip
     monkeypatch.setattr(table, "TABLE", (*table.TABLE, row))
-    for known in (table.arguments, table.defaults, table._placed):
+    for known in (table.arguments, table.defaults, table.placed):
         known.cache_clear()
     try:
         assert build_training("mixtral-8x7b", **RUN | {"pp": 4}, imbalance=2).scenario.training.imbalance == 2
@@ -128,7 +128,7 @@ def test_a_new_argument_is_one_row(monkeypatch: pytest.MonkeyPatch, capsys: pyte
             build_training("mixtral-8x7b", **RUN, imbalance=0)
     finally:
         monkeypatch.undo()
-        for known in (table.arguments, table.defaults, table._placed):
+        for known in (table.arguments, table.defaults, table.placed):
             known.cache_clear()
 
 

@@ -5,13 +5,14 @@ Signatures and lists of arguments are written by `scripts/signatures` from `aske
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, get_overloads, overload
 
 import numpy as np
 
@@ -71,13 +72,15 @@ CALLS = {"infer_grid": "infer", "scenario": "infer", "train_grid": "train", "tra
 
 def named(function: Callable[P, T]) -> Callable[P, T]:
     """The function, which refuses an argument that it does not have with the arguments most like it, and takes a
-    scenario file in the model's place: what it holds stands where nothing else is given."""
-    known = dict.fromkeys(function.__annotations__)
+    scenario file in the model's place: what it holds stands where nothing else is given. Of one with overloads the last
+    one's arguments are known, and their defaults given."""
+    signature = inspect.signature((get_overloads(function) or [function])[-1])
+    known = {name: p.default for name, p in signature.parameters.items() if name != "model"}
 
     @wraps(function)
     def call(*given: P.args, **arguments: P.kwargs) -> T:
-        if not known.keys() >= arguments.keys():
-            refuse_unknown(function.__name__, arguments, [k for k in known if k not in ("model", "return")])
+        if not known.keys() >= arguments.keys() - {"model"}:
+            refuse_unknown(function.__name__, arguments, [*known])
         sets = arguments.get("sets")
         if sets is not None and not (isinstance(sets, Mapping) and all(isinstance(path, str) for path in sets)):
             raise RooflmError(f"sets is {sets!r}, but it must be a dict of paths, such as {{'model.depth_scale': 2}}")
@@ -96,9 +99,11 @@ def named(function: Callable[P, T]) -> Callable[P, T]:
             raise RooflmError("model is missing: give a name, such as llama-3.1-8b (see `rooflm list models`)")
         table = read_table(model) if given and isinstance(model, str) else None
         if table is None:
-            return function(*given, **arguments)
-        return function(table["model"], **arguments_of(str(model), table, table_of(same), same) | arguments)
+            return function(*given, **known | arguments)
+        return function(table["model"], **known | arguments_of(str(model), table, table_of(same), same) | arguments)
 
+    returns = function.__annotations__["return"]
+    call.__signature__ = signature.replace(return_annotation=returns)  # type: ignore[attr-defined]
     return call
 
 
@@ -348,18 +353,7 @@ def infer(
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> xarray.Dataset: ...  # fmt: skip
 @named
-def infer(
-    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
-    owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15, cluster: Clusters | None = None,
-    tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None, cp: Numbers | None = None,
-    ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512, output: Numbers = 128, cached: Numbers = 0,
-    logits: Names = "last", guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
-    accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16,
-    adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
-    host_bandwidth: Numbers | None = None, quant: Schemes | None = None, engine: Engines | None = None,
-    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
-    zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
-) -> InferenceEstimate | xarray.Dataset:  # fmt: skip
+def infer(model: Any, **arguments: Any) -> InferenceEstimate | xarray.Dataset:
     """Predict inference: time, memory and fit, communication, utilisation, energy and cost.
 
     model: a catalogue name, a Hugging Face id that the catalogue knows, a path to a config.json or a .toml, a Model, or
@@ -408,7 +402,7 @@ def infer(
     >>> round(infer("llama-7b", gpu="a100-sxm-80gb", prompt=512, output=32, efficiency="ideal").tpot * 1e3, 2)
     6.62
     """
-    return INFER.answer(locals())
+    return INFER.answer({"model": model, **arguments})
 
 
 @named
@@ -481,19 +475,7 @@ def train(
     on: str = "local",
 ) -> xarray.Dataset: ...  # fmt: skip
 @named
-def train(
-    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
-    owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15, cluster: Clusters | None = None,
-    tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1, dp: Numbers | None = None,
-    cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None, batch: Numbers | None = None,
-    seq: Numbers = 2048, micro_batch: Numbers | None = None, tokens: Numbers = 0, recompute: Names | None = None,
-    recompute_layers: Numbers = 0, recompute_modules: Names | None = None, zero: Numbers | Names | None = None,
-    fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names | None = None,
-    optimizer: Names = "adam", dropout: bool | None = None, lora_rank: Numbers = 0, lora_modules: Names | None = None,
-    base_bits: Numbers = 16, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
-    sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None, outputs: Names | None = None,
-    on: str = "local",
-) -> TrainingEstimate | xarray.Dataset:  # fmt: skip
+def train(model: Any, **arguments: Any) -> TrainingEstimate | xarray.Dataset:
     """Predict training: step time, memory and fit, communication, MFU and HFU, GPU-hours, energy and cost.
 
     model: as in `infer`; a Scenario is one of `training_scenario`.
@@ -544,7 +526,7 @@ def train(
     >>> run.fits
     True
     """
-    return TRAIN.answer(locals())
+    return TRAIN.answer({"model": model, **arguments})
 
 
 @named
@@ -640,27 +622,7 @@ def serve(
     progress: Progress | None = None,
 ) -> xarray.Dataset: ...  # fmt: skip
 @named
-def serve(
-    model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
-    owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15,
-    cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
-    dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, prompt: Numbers = 512,
-    output: Numbers = 128, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
-    accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16,
-    adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
-    host_bandwidth: Numbers | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
-    trace: str | None = None, dataset: Names | None = None, requests: int | None = None,
-    spread: tuple[float, float] | None = None, prompt_limit: int | None = None, output_limit: int | None = None,
-    output_ended: int | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
-    peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1,
-    router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
-    prefill_price: float | None = None, prefill_purchase: float | None = None, prefill_tp: int | None = None,
-    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
-    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
-    definitions: str = "after-first", horizon: float = math.inf, quant: Schemes | None = None,
-    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
-) -> Served | xarray.Dataset:  # fmt: skip
+def serve(model: Any, **arguments: Any) -> Served | xarray.Dataset:
     """Simulate a deployment under load: what users see (TTFT, TPOT, latency), throughput, occupancy, cost and energy.
 
     model: as in `infer`. The load is concurrency (closed loop), rate (open loop) or both, or a trace.
@@ -737,7 +699,8 @@ def serve(
     >>> out.finished, out.values()["requests"]
     (40, 40)
     """
-    given = given_of(locals())
+    given = given_of({"model": model, **arguments})
+    dataset, server = arguments["dataset"], arguments["server"]
     from rooflm.readers.datasets import lengths_of
     from rooflm.serving.deploy import serve as simulate
     from rooflm.serving.deploy import usual_load

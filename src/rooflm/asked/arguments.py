@@ -561,19 +561,10 @@ def filled(call: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _placed(call: str, place: str) -> tuple[tuple[str, Argument], ...]:
+def placed(call: str, place: str) -> tuple[tuple[str, Argument], ...]:
     """Field and argument of those that fill a field below a place of the scenario."""
     rows = ((a.path.rpartition("."), a) for a in arguments(call).values())
     return tuple((field, a) for (where, _, field), a in rows if where == place)
-
-
-def arguments_below(place: str, call: str) -> list[str]:
-    """Names of the arguments that fill a field below a place of the scenario.
-
-    >>> arguments_below("workload", "infer")
-    ['batch', 'prompt', 'output', 'cached', 'logits']
-    """
-    return [a.name for _, a in _placed(call, place)]
 
 
 ANY = About("")
@@ -603,4 +594,4 @@ def fields_at(place: str, call: str, given: Mapping[str, Any]) -> dict[str, Any]
     >>> fields_at("workload", "infer", filled("infer", {"batch": 8}))
     {'batch': 8, 'prompt': 512, 'output': 128, 'cached': 0, 'logits': 'last'}
     """
-    return {field: checked(a, given[a.name]) for field, a in _placed(call, place) if given[a.name] is not None}
+    return {field: checked(a, given[a.name]) for field, a in placed(call, place) if given[a.name] is not None}

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.asked import paths
-from rooflm.asked.arguments import arguments_below, defaults, fields_at, filled
+from rooflm.asked.arguments import defaults, fields_at, filled, placed
 from rooflm.asked.assumed import (
     assumed_engine,
     attention_dp,
@@ -460,7 +460,7 @@ def _catalogued(model: Any, given: Dict[str, Any]) -> bool:
     )
 
 
-WORK = tuple(arguments_below("workload", "infer"))
+WORK = tuple(a.name for _, a in placed("infer", "workload"))
 """Arguments of what is asked of a deployed model."""
 
 

@@ -57,7 +57,7 @@ def study(name: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     check(plot, out)
     found = [make(n) for n in (WORKS if name == "all" else (name,))]
     if plot:
-        draw_one(found[0], picture, plot)
+        found[0].pictures[picture or next(iter(found[0].pictures))]().save(plot)
         tell(f"wrote {plot}")
     if out:
         for each in found:
@@ -92,11 +92,6 @@ def check(plot: str | None, out: str | None) -> None:
         vl_convert()
         if Path(out).exists() and not Path(out).is_dir():
             raise RooflmError(f"--out is {out!r}, but it must be a folder, and a file of that name is there")
-
-
-def draw_one(found: Study, picture: str | None, path: str) -> None:
-    """One of a study's pictures."""
-    found.pictures[picture or next(iter(found.pictures))]().save(path)
 
 
 def write(found: Study, folder: Path) -> None:

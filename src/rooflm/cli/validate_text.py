@@ -53,7 +53,7 @@ def report(
     shipped: bool = False,
 ) -> list[Block]:  # fmt: skip
     """The report for people. shipped: of the project's own tables."""
-    from rooflm.validation.score import LABELS
+    from rooflm.validation.score import LABELS, remarks
 
     head = f"{plural(result['rows'], 'row')}, {result['scored']:,} scored, {result['counted']:,} counted"
     out: list[Block] = [Say(f"{head}; errors of predicted over measured in per cent"), *units(scored), BLANK]
@@ -70,7 +70,8 @@ def report(
             out += [BLANK, *table(f"not counted: {title}", result[key])]
     out += skipped_blocks(outcomes, scored)
     out += verdict_blocks(result["verdicts"])
-    return [*out, *(row_blocks(scored) if rows else worst_blocks(scored))]
+    every = [(x, x.reason or remarks(x)) for x in scored] if rows else []
+    return [*out, *(detailed_rows("Rows", every) if rows else worst_blocks(scored))]
 
 
 def units(scored: Sequence[Any]) -> list[Block]:
@@ -128,13 +129,6 @@ def worst_blocks(scored: Sequence[Any]) -> list[Block]:
     usable = [x for x in usable if not x.request.apart] or usable
     worst = sorted(usable, key=lambda x: -abs(math.log(x.ratio)))[:WORST]
     return detailed_rows("Worst rows (predicted over measured)", [(x, remarks(x)) for x in worst])
-
-
-def row_blocks(scored: Sequence[Any]) -> list[Block]:
-    """Every row, with what sets it apart."""
-    from rooflm.validation.score import remarks
-
-    return detailed_rows("Rows", [(x, x.reason or remarks(x)) for x in scored])
 
 
 def detailed_rows(title: str, rows: Sequence[tuple[Any, str]]) -> list[Block]:

@@ -224,9 +224,10 @@ def one_level(
     """Run one level and add its rows; what became of it."""
     generator, where = program(plan.generator, level.kind)
     with tempfile.TemporaryDirectory(prefix="rooflm-level-") as folder:
+        seed = sum(level.label.encode()) % 10_000 + 1  # the same in every run, but no two levels share prompts
         values = {"url": base, "name": model, "tokenizer": tokenizer, "prompt": plan.prompt, "output": plan.output,
                   "requests": level.requests, "seconds": f"{plan.seconds:g}", "folder": folder, "rate": "",
-                  "clients": "", "trace": "", "seed": seed_of(level.label)} | level.values  # fmt: skip
+                  "clients": "", "trace": "", "seed": seed} | level.values  # fmt: skip
         words = [w.format(**values) for w in (*generator.words, *generator.loads[level.kind])]
         before, start = server.counters(base), time.perf_counter()
         why = run_program([where, *words], plan.seconds + GRACE)
@@ -252,11 +253,6 @@ def cores_used(samples: Sequence[profile.Sample], label: str) -> Cells:
     """CPU cores that the server's processes used during a level: all together, and the busiest one."""
     found = {"cores": profile.cores(samples, label), "busiest": profile.busiest(samples, label)}
     return {RUN + name: f"{value:.3f}" for name, value in found.items() if value}
-
-
-def seed_of(label: str) -> int:
-    """A seed per level, the same in every run, so that no two levels share prompts."""
-    return sum(label.encode()) % 10_000 + 1
 
 
 def run_program(command: list[str], limit: float) -> str:

@@ -171,11 +171,6 @@ def _masked(grid: Any, key: str) -> tuple[Array, Array]:
     return np.where(fits, values, np.nan), why
 
 
-def _order(axes: Sequence[Axis], first: Sequence[Axis]) -> list[int]:
-    rest = [a for a in axes if a not in first]
-    return [list(axes).index(a) for a in (*rest, *first)]
-
-
 def _others(axes: Sequence[Axis], shown: Sequence[Axis]) -> list[tuple[tuple[int, ...], str]]:
     """All points of the axes that are not shown, with their text."""
     rest = [a for a in axes if a not in shown]
@@ -197,7 +192,7 @@ def heatmap(grid: Any, key: str) -> Picture:
             f"a heat map has at most {MOST_PANELS} panels, but these axes make {len(others)}: fix some of them"
         )
     values, why = _masked(grid, key)
-    order = _order(axes, pair)
+    order = [axes.index(a) for a in axes if a not in pair] + [axes.index(a) for a in pair]
     values, why = np.transpose(values, order), np.transpose(why, order)
     scale = scale_of(key, values, grid.outputs)
     y, x = pair

@@ -16,10 +16,11 @@ from rooflm.catalogue.engine import BY_CARD, GROUPS, PLACES, Engine, ServerOptio
 from rooflm.catalogue.fields import About, abouts
 from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.kernels.constants import entries_of
+from rooflm.readers import outside
 from rooflm.readers.command import Command, command_of
 from rooflm.readers.provenance import Description, descriptive_fields
 from rooflm.readers.residuals import parse
-from rooflm.readers.rows import as_text, extra_table, is_path, names, own_row, raw_row, resolve, row_label, words_of
+from rooflm.readers.rows import as_text, is_path, names, own_row, raw_row, resolve, row_label, words_of
 from rooflm.readers.schemes import PRESETS
 from rooflm.readers.tables import check_bounds, check_field_name, field_value, one_of
 from rooflm.readers.tables import dataclass_fields as values_of
@@ -202,8 +203,8 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     values["server"] = replace(base.engine.server, **server)
     command = Command() if "start" in about.command and not is_path(name) else command_of(base.engine)
     values["command"] = replace(command, **values_of(Command, about.command, label, "command"))
-    known = extra_table(name, "residuals")
-    if known is not None:
+    known = outside.read_toml(name, "file").get("residuals") if is_path(name) else None
+    if isinstance(known, dict):
         values["residuals"] = parse(known, label)
     cards = merge_card_factors(base.cards, factors, values)
     again = {"measured_as": base.engine.runs, "family": base.engine.family} if is_path(name) and about.base else {}

@@ -352,14 +352,6 @@ def own_row(kind: str, name: str | None) -> str | None:
     return name if isinstance(table.get("gpu"), dict) and isinstance(table.get(kind), dict) else None
 
 
-def extra_table(name: str, table: str) -> dict[str, Any] | None:
-    """A further table of a user's file, such as [residuals]; None if there is none or `name` is not a file."""
-    if not is_path(name):
-        return None
-    found = outside.read_toml(name, "file").get(table)
-    return found if isinstance(found, dict) else None
-
-
 @cache
 def _packaged_row(kind: str, name: str) -> dict[str, Any]:
     return _rows(kind)[name].parsed()

@@ -85,14 +85,6 @@ class Decoding(NamedTuple):
         """The most requests/s."""
         return float(self.rates[-1])
 
-    def step_at(self, each: Array) -> Array:
-        """A step's time at `each` requests/s."""
-        return np.asarray(np.interp(each, self.rates, self.step))
-
-    def running_at(self, each: Array) -> Array:
-        """Sequences that run at `each` requests/s."""
-        return np.asarray(np.interp(each, self.rates, self.running))
-
 
 def prompts_of(pool: Pool, load: Load) -> Prompts:
     """What a prefill replica does with prompts alone. load: budget and tokens are numbers."""
@@ -145,7 +137,7 @@ def pools_state(
     share = np.where(closed, np.maximum(clients / first, 1.0), np.inf)
 
     def times(x: Array) -> tuple[Array, Array]:
-        step = decoding.step_at(x / second)
+        step = np.interp(x / second, decoding.rates, decoding.step)
         met = others_run(x / second * decoding.steps * step, clients)  # else a newcomer begins at once
         waited = (0.5 + decoding.waits) * met * step
         taken = np.where(decoding.steps > 0, transfer.lasts(sent) + waited, 0.0)  # by the decode replica
@@ -163,7 +155,8 @@ def pools_state(
     stable = closed | (rate <= most)
     ttft = np.where(stable, ttft, np.inf)
     tpot = rest / max(output - 1, 1)
-    return Steady(ttft, tpot, ttft + rest, x, decoding.running_at(x / second), stable)
+    running = np.asarray(np.interp(x / second, decoding.rates, decoding.running))
+    return Steady(ttft, tpot, ttft + rest, x, running, stable)
 
 
 def pools_steady(requests: Requests, pools: tuple[Pool, ...], transfer: Transfer) -> Steady:

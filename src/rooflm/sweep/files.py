@@ -130,14 +130,10 @@ def locked(folder: Path, wait: bool = True) -> Iterator[bool]:
             mine = False
         except OSError:  # a file system without locks
             mine = True
-        yield mine and _same(handle, folder)
+        # FileNotFoundError where the folder has gone; another of its name is not the one that was opened
+        yield mine and os.fstat(handle).st_ino == folder.stat().st_ino
     finally:
         os.close(handle)
-
-
-def _same(handle: int, folder: Path) -> bool:
-    """Whether a folder is still the one that was opened; FileNotFoundError where it has gone."""
-    return os.fstat(handle).st_ino == folder.stat().st_ino
 
 
 def write_text(path: Path, text: str) -> None:

@@ -98,10 +98,6 @@ class Shown:
         """The answer with what takes seconds, worked out when first asked for: the stops of a slider have none."""
         return self.answer.more() if self.answer and self.answer.more else self.answer
 
-    def work_out(self) -> None:
-        """All that takes seconds."""
-        _ = self.whole
-
     def html(self, whole: bool = True) -> str:
         """The answer as a fragment."""
         errors = [(BY_KEY[k].label if k else "", v) for k, v in self.errors.items()]
@@ -156,7 +152,7 @@ def answer_of(tab: Tab, asked: Asked) -> Shown:
 
     def made() -> Shown:
         found = Shown(tab, asked)
-        found.work_out()
+        _ = found.whole  # all that takes seconds
         return found
 
     return memoised(key_of(tab, asked), made)

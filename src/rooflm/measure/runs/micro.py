@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -77,7 +78,7 @@ def kernels(
     for n, k in grid["nk"]:
         ways = max(int(2**27 / (n * k * dtype.itemsize)), 1) if case.size != "tiny" else 1
         weights = [made(n, k) for _ in range(min(ways, 64))]
-        turn = iter_forever(weights)
+        turn = itertools.cycle(weights)
         for m in grid["m"]:
             x = made(m, k)
             yield "gemm_s", (m, n, k), lambda x=x, turn=turn: torch.nn.functional.linear(x, next(turn)), True  # type: ignore[misc]
@@ -97,12 +98,6 @@ def kernels(
     small = made(16)
     out = torch.empty_like(small)
     yield "launch_s", (0, 0, 0), lambda: torch.mul(small, 1.5, out=out), True
-
-
-def iter_forever(items: list[Any]) -> Iterator[Any]:
-    """Repeat the items endlessly."""
-    while True:
-        yield from items
 
 
 def collectives(case: Case, rank: int, device: torch.device, sizes: tuple[int, ...]) -> list[Row]:
