@@ -70,6 +70,10 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         read = pick((wide[0] < 2) & (wide[1] >= 2), n * k * smaller(wide[0], 0.5), 0.0)  # value by value: 8 bits as 4
         time = larger(time, read / weights_drawn(s))
         time = larger(time, pick(read > 0, 2.0 * m * n * k, 0.0) / taken(s, kernels.sm_integers))
+    if not is_plain(kernels.narrow_rows, 0):
+        alone = vector_time(n * k * wide[0], 2.0 * m * n * k, constants("gemm", GemmConstants, w, w.half), r, s)
+        few = (wide[0] < 2) & (wide[1] >= 2) & (m <= kernels.narrow_rows)
+        time = pick(few, smaller(time, alone), time)
     if not is_plain(reached.few, 0.0):
         time = few_rows_time(time, m, n, k, pick(wide[0] < 2, 0.0, reached.few), s.cluster.device.sms)
     return np.asarray(time)
