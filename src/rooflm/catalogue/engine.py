@@ -133,7 +133,7 @@ class Kernels:
     narrow_calls: Num = each("the same of quantised experts, where those are visited one by one")
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     vector_rows: Num = count(8, "most rows of these (ggml-cuda: MMVQ_MAX_BATCH_SIZE)", 1)
-    narrow_rows: Num = count(0, "the same of weights alone in few bits, without gemv (TensorRT-LLM: SMALL_M_FAST_PATH)", 0)
+    narrow_rows: Num = count(0, "the same of weights alone in few bits, where gemv is not (TensorRT-LLM: 4)", 0)
     vector_share: Num = share(1.0, "share of the bandwidth that these reach where their SMs do not bind")
     vector_ramp: Num = number(INF, "most that filling and draining one of these costs", "s")
     unpacked: str = named("values of a scheme's weights (wide ones aside) a clock that an SM unpacks in these")
