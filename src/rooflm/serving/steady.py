@@ -21,11 +21,12 @@ from rooflm.serving.in_step import in_step, steps_apart
 from rooflm.serving.passes import (
     VARIED,
     Load,
+    Prompts,
     decode_time,
-    in_a_pass,
     most_running,
     own_passes,
     pass_time,
+    prompts_in,
     room_beside,
     steps_of,
     streaming,
@@ -119,23 +120,6 @@ class Round(NamedTuple):
     slowest: Array  # s of the longest step that the others' prompts make of one
 
 
-class Prompts(NamedTuple):
-    """How prompts fill passes."""
-
-    room: Array  # new tokens of a rank in a pass
-    parts: Array  # passes that a prompt takes
-    whole: Array  # prompts of a full pass, or a share of one
-    places: Array  # prompts that it takes at a time, a part or the whole of each
-
-
-def _prompts(pool: Pool, load: Load, beside: Array) -> Prompts:
-    """How prompts fill passes beside so many decoding sequences."""
-    slots, together, room = pool.table.slots, in_a_pass(pool), room_beside(pool, load, beside)
-    parts = np.maximum(load.pieces(room * together), 1)
-    whole = room * slots / load.prompt
-    return Prompts(room, parts, whole, np.where(parts > 1, slots / together, np.maximum(whole, 1.0)))
-
-
 def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued: Array, mixed: Array) -> Round:
     """One round from requests/s `x`, s a step `tau`, running sequences, queued prompts and s of a pass with prompts.
 
@@ -147,10 +131,11 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     plain = decode_time(pool, load, running)
     others = np.where(load.clients > 0, 1 - 1 / np.maximum(load.clients, 1.0), 1.0)
     beside = others * running if mixes else np.zeros(running.shape)
-    p = _prompts(pool, load, beside)
+    p = prompts_in(pool, load, beside)
     come = np.maximum(others * x, 1e-9)
     work = come * p.parts * mixed + mixes * queued
-    launching = pass_time(pool, load, p.room, 1 / p.parts, beside, context, host=True)
+    asked, host_of = np.stack([1 / p.parts, p.part, p.whole]), np.array([[True], [False], [False]])
+    launching, of_one, full = pass_time(pool, load, p.room, asked, beside, context, host=host_of)
     host = server.lookahead * np.minimum(launching / mixed, 1.0)
     by_chance = time_with(work / (p.parts * mixed), mixed, plain, p.parts, p.places, host)
     by_steps = _share_by_steps(pool, come * tau, p, plain, mixed, load.prompt)
@@ -162,8 +147,8 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     passing = 1 / passes_a_second(busy, mixed, plain)
     step = plain / (1 - busy * (1 - mixes * plain / mixed))
     in_turn = np.maximum(mixes * queued, come * passing)
-    own = own_passes(pool, load, p.room, in_turn, beside, context, 1 - some, ahead)
-    most = p.whole / pass_time(pool, load, p.room, p.whole, beside, context)
+    own = own_passes(pool, load, p, of_one, in_turn, beside, context, 1 - some, ahead)
+    most = p.whole / full
     more = np.minimum(busy * (1 - mixes * plain / mixed) / come, 1 / most)
     polls = (server.receive_interval - 1) / 2 * step
     front = server.fronted(load.prompt)

@@ -559,7 +559,7 @@ class StepTable:
 
     def passed_times(
         self, prompts: Array, each: Array, prompt: float, sequences: Array, context: float, drains: bool = False,
-        ahead: Any = 0.0, host: bool = False,
+        ahead: Any = 0.0, host: Any = False,
     ) -> Array:  # fmt: skip
         """`passed` for many passes at once: `prompts` chunks of `each` tokens of prompts as long as `prompt`, half of
         the others read on average, with `sequences` decoding (all whole numbers), no more than the table holds. host:
@@ -584,7 +584,9 @@ class StepTable:
         found = times[at]
         hosted, device = found[..., 0], found[..., 1]
         lasts = np.maximum(hosted - ahead, device)
-        return np.clip(hosted - ahead, 0.0, lasts) * (not self.apart) if host else lasts
+        if host is False:
+            return lasts
+        return np.where(host, np.minimum(np.maximum(hosted - ahead, 0.0), lasts) * (not self.apart), lasts)
 
 
 def _fullest_stage(s: Scenario) -> float:
