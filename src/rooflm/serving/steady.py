@@ -50,6 +50,8 @@ from rooflm.serving.workload import Requests
 Array = NDArray[np.float64]
 ROUNDS, CLOSE = 100, 1e-6
 """Most rounds of the fixed point, and the relative change at which it ends."""
+NEAR, STEADY = 0.3, 0.6
+"""Relative change from which on the end is near, and the share of the last one below which changes shrink."""
 EXCESS = 0.003
 """Share by which an engine may make more tokens than are streamed, at which the search for its clients ends."""
 FULL = 3
@@ -243,14 +245,19 @@ def _closed(pool: Pool, load: Load) -> Steady:
 
 def _at_rest(start: tuple[Array, ...], follow: Callable[..., tuple[Array, ...]]) -> Array:
     """The fixed point of `follow(places, *state)`, the next state of the loads at some places: states move half way
-    there, and a load that has come to rest is left alone (two in a thousand swing for ever). Of what waits, the fourth
-    of a state, the change counts only through what follows from it: it comes near nothing."""
+    there (near the end all the way, as long as that halves what is left), and a load that has come to rest is left
+    alone (two in a thousand swing for ever). Of what waits, the fourth of a state, the change counts only through what
+    follows from it: it comes near nothing."""
     state = np.array(start)
-    at = np.arange(state.shape[1])
+    at, left = np.arange(state.shape[1]), np.full(state.shape[1], NEAR)
     for _ in range(ROUNDS):
         old = state[:, at]
-        state[:, at] = middle = 0.5 * (old + np.array(follow(at, *old)))
-        at = at[np.max(np.abs(old - middle)[:3] / (middle[:3] + 1e-300), axis=0) >= CLOSE]
+        move = np.array(follow(at, *old)) - old
+        middle = old + 0.5 * move
+        far = np.max(np.abs(0.5 * move[:3]) / (np.abs(middle[:3]) + 1e-300), axis=0)
+        state[:, at] = np.where(far < STEADY * left[at], old + move, middle)
+        left[at] = np.minimum(far, NEAR)
+        at = at[far >= CLOSE]
         if not at.size:
             break
     return state
