@@ -307,6 +307,15 @@ def test_an_interrupted_search_has_the_best_of_what_was_done(
     assert "no file is written" in said.err and f"Interrupted: {found.interrupted}" in " ".join(said.out.split())
 
 
+def test_what_is_simulated_is_told() -> None:
+    told: list[tuple[Any, ...]] = []
+    with listening(lambda *given: told.append(given)):
+        search_serve("llama-3.1-8b", gpus=1, concurrency=8, **CASE)
+    at = next(i for i, t in enumerate(told) if t[2:] == ("best points simulated",))
+    assert [t[0] for t in told[at:]] == [*range(len(told) - at)] and at + 1 < len(told)
+    assert told[at - 1][0] == told[at - 1][1]
+
+
 def test_an_interrupt_keeps_the_simulations_that_were_done(monkeypatch: pytest.MonkeyPatch) -> None:
     real, runs = under_load.confirmation, itertools.count()
 

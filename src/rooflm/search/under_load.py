@@ -54,6 +54,7 @@ from rooflm.serving.in_step import steps_apart
 from rooflm.serving.passes import Load
 from rooflm.serving.server import Server
 from rooflm.serving.steady import states
+from rooflm.shown.progress import tell_done
 from rooflm.sweep.axes import Axis, Point, accept_columns, is_list, nest, points
 
 if TYPE_CHECKING:
@@ -147,8 +148,12 @@ def simulations(
     that came to their end, of an answer that says so."""
     done: list[Confirmed] = []
     try:
-        for confirmed in confirmations(answer.top, 0 if answer.interrupted else many, run):
+        many = 0 if answer.interrupted else min(many, len(answer.top))
+        if many > 0:
+            tell_done(0, many, "best points simulated")
+        for confirmed in confirmations(answer.top, many, run):
             done.append(confirmed)
+            tell_done(len(done), max(many, len(done)), "best points simulated")
         plain = answer.without_pools.best if answer.without_pools and done else None
         if plain and plain not in [c.candidate for c in done]:
             done.append(run(plain))
