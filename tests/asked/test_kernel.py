@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,17 @@ def test_a_product_at_the_datasheets_rates_is_its_roofline() -> None:
     assert thin.time_s == pytest.approx(2 * (8192**2 + 2 * 8192) / 2.039e12, rel=1e-3) and thin.bound == "dram"
     narrow = predict_gemm(8192, 8192, 8192, gpu="h100-sxm-80gb", efficiency="ideal", quant="fp8")
     assert narrow.time_s == pytest.approx(2 * 8192**3 / 1979e12, rel=1e-3)
+
+
+@pytest.mark.parametrize("spelled", ["all-reduce", "AllReduce", "allreduce", "ALL_REDUCE"])
+def test_a_collective_goes_by_its_letters(spelled: str) -> None:
+    assert predict_collective(spelled, 1e6, 8, gpu="h100") == predict_collective("all_reduce", 1e6, 8, gpu="h100")
+
+
+@pytest.mark.parametrize("size", [-5, float("nan"), float("inf"), "1GiB", None, [1e6, 1e9], True])
+def test_a_message_is_a_number_of_bytes(size: Any) -> None:
+    with pytest.raises(RooflmError, match=r"size is .* must be a number of bytes of at least 0"):
+        predict_collective("all_reduce", size, 8, gpu="h100")
 
 
 def test_kernels_are_those_of_a_whole_prediction() -> None:

@@ -266,6 +266,16 @@ def test_a_list_of_prices_shows_what_tokens_cost(capsys: pytest.CaptureFixture[s
     assert head[2] == "USD/M" and float(two[2]) == pytest.approx(2 * float(one[2]), rel=0.01)
 
 
+def test_several_cards_show_what_tokens_cost_and_one_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+    for cards, batch in (("l4,h100", "8"), ("h100", "1,8")):
+        assert main(["infer", "llama-3.2-1b", "--gpu", cards, "--batch", batch]) == 0
+        out = capsys.readouterr().out
+        several = "," in cards
+        assert out.split("\n")[0].split()[1:3] == ["fits", "USD/M" if several else "TTFT"]
+        assert ("h100-sxm-80gb 2.95 USD an hour" in " ".join(out.split())) == several
+        assert max(map(len, out.splitlines())) <= 80
+
+
 def test_values_of_an_axis_have_their_units(capsys: pytest.CaptureFixture[str]) -> None:
     for path, asked, shown in (
         ("cluster.device.dram.bandwidth", "2TB/s,3.35TB/s", ("2 TB/s", "3.35 TB/s")),

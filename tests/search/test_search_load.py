@@ -3,14 +3,20 @@
 import itertools
 import json
 import math
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rooflm
 from rooflm.cli import main
+from rooflm.cli.found import deliver_result
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.engines import load_engine
@@ -23,6 +29,7 @@ from rooflm.search.splits import GOALS, degrees
 from rooflm.search.under_load import Confirmed, amount, evaluate, search_serve
 from rooflm.serving.deploy import serve
 from rooflm.shown.blocks import Table
+from rooflm.shown.progress import listening
 
 CASE = {"gpu": "h100", "prompt": 600, "output": 100, "quant": "w16a16kv16", "engine": "vllm"}
 
@@ -241,17 +248,17 @@ def test_an_answer_stands_where_its_simulation_puts_it(monkeypatch):
     ]
     top = [c.candidate for c in runs]
     by_name = {c.candidate.inputs["gpu"]: c for c in runs}
-    done = under_load.confirmations(top, 2, lambda c: by_name[c.inputs["gpu"]])
+    done = list(under_load.confirmations(top, 2, lambda c: by_name[c.inputs["gpu"]]))
     assert [c.candidate.inputs["gpu"] for c in done] == ["a", "b", "c"]
     goal = GOALS["throughput"]
     found = under_load.ranked(top, runs[:4], goal)
     assert [(c.inputs["gpu"], c.simulated) for c in found] == [
         ("b", True), ("c", True), ("e", False), ("a", True), ("f", False)]  # fmt: skip
     assert found[0].outputs["output_tokens_per_s_per_gpu"] == 290.0
-    assert under_load.confirmations(top, 0, lambda c: by_name[c.inputs["gpu"]]) == []
+    assert not list(under_load.confirmations(top, 0, lambda c: by_name[c.inputs["gpu"]]))
     none = [answered(n, 100.0, 90.0, held=False) for n in "xyz"]
     names = {c.candidate.inputs["gpu"]: c for c in none}
-    assert len(under_load.confirmations([c.candidate for c in none], 1, lambda c: names[c.inputs["gpu"]])) == 3
+    assert len(list(under_load.confirmations([c.candidate for c in none], 1, lambda c: names[c.inputs["gpu"]]))) == 3
     assert under_load.ranked([c.candidate for c in none], none, goal) == ()
 
 
@@ -268,3 +275,56 @@ def test_of_points_whose_wait_has_no_end_the_nearest_is_told():
     found = search_serve("llama-3.1-8b", rate=2000, confirm=0, **case)
     assert found.best is None and found.nearest.candidate.inputs["dp"] == 8
     assert found.unmet[0].partition("off by ")[2] in found.nearest.why[-1]
+
+
+def stop_after(points: int) -> Callable[[int, int], None]:
+    """A listener to whom Ctrl-C comes once so many points were evaluated."""
+
+    def listener(done: int, _: int) -> None:
+        if done >= points:
+            raise KeyboardInterrupt
+
+    return listener
+
+
+def test_an_interrupted_search_has_the_best_of_what_was_done(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    case = {**CASE, "gpus_max": 4, "concurrency": 8, "confirm": 1}
+    with listening(stop_after(10)):
+        found = search_serve("llama-3.1-8b", **case)
+    assert found.best and 10 <= found.points < 30 and not found.confirmed
+    assert found.interrupted == f"{found.points} of 84 points evaluated"
+    with listening(stop_after(1)):
+        assert rooflm.search_train("llama-7b", gpu="a100", gpus=8, batch=64).interrupted
+    whole = search_serve("llama-3.1-8b", **case)
+    assert not whole.interrupted and whole.points == 84
+    table = tmp_path / "found.csv"
+    with pytest.raises(typer.Exit) as stopped:
+        deliver_result(found, "", 1.0, {"out": str(table), "plot": None, "json": False})
+    said = capsys.readouterr()
+    assert stopped.value.exit_code == 130 and not table.exists()
+    assert "no file is written" in said.err and f"Interrupted: {found.interrupted}" in " ".join(said.out.split())
+
+
+def test_what_is_simulated_is_told() -> None:
+    told: list[tuple[Any, ...]] = []
+    with listening(lambda *given: told.append(given)):
+        search_serve("llama-3.1-8b", gpus=1, concurrency=8, **CASE)
+    at = next(i for i, t in enumerate(told) if t[2:] == ("best points simulated",))
+    assert [t[0] for t in told[at:]] == [*range(len(told) - at)] and at + 1 < len(told)
+    assert told[at - 1][0] == told[at - 1][1]
+
+
+def test_an_interrupt_keeps_the_simulations_that_were_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, runs = under_load.confirmation, itertools.count()
+
+    def second_is_stopped(*given: Any, **named: Any) -> Confirmed:
+        if next(runs):
+            raise KeyboardInterrupt
+        return real(*given, **named)
+
+    monkeypatch.setattr(under_load, "confirmation", second_is_stopped)
+    found = search_serve("llama-3.1-8b", gpus=2, concurrency=8, **CASE)
+    assert len(found.confirmed) == 1 and found.best.simulated
+    assert found.interrupted == "1 of the best points simulated"

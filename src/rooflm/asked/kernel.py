@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -153,20 +154,24 @@ def predict_collective(
 ) -> Kernel:  # fmt: skip
     """A collective of `ranks` neighbouring devices on a message of `size` B (as gathered).
 
-    op: one of kernels.collectives.OPS; algorithm: "ring" or "tree" by its formula at the full rate of the slowest tier
-    that the group crosses, else what the library is expected to take. Raises RooflmError.
+    op: one of kernels.collectives.OPS, however it is spelled (AllReduce, all-reduce); algorithm: "ring" or "tree" by
+    its formula at the full rate of the slowest tier that the group crosses, else what the library is expected to take.
+    Raises RooflmError.
 
     >>> e = predict_collective("all_reduce", 1e9, 8, gpu="h100-sxm-80gb", algorithm="ring")
     >>> round(e.time_s * 1e3, 2)
     3.92
     """
-    if not isinstance(op, str) or op not in OPS:
+    letters = str(op).lower().replace("-", "").replace("_", "")
+    known = next((name for name in OPS if name.replace("_", "") == letters), None)
+    if known is None:
         raise RooflmError(f"collective is {op!r}, but it must be one of {', '.join(OPS)}")
+    op = known
     if algorithm is not None and algorithm not in ALGORITHMS:
         raise RooflmError(f"algorithm is {algorithm!r}, but it must be {' or '.join(ALGORITHMS)}")
     counts(ranks=ranks)
-    if not (np.isfinite(size) and size >= 0):
-        raise RooflmError(f"size is {size:g}, but it must be a number of bytes of at least 0")
+    if not isinstance(size, Real) or isinstance(size, bool) or not 0 <= size < np.inf:
+        raise RooflmError(f"size is {repr(size)[:60]}, but it must be a number of bytes of at least 0, such as 1e6")
     request = on(stub(), gpu=gpu, cluster=cluster, engine=engine, efficiency=efficiency)
     s = request.scenario
     comm = Comm(op, "tp_comm", op, 1, float(size), float(ranks), 1.0)

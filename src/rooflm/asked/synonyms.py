@@ -49,7 +49,9 @@ OTHER_NAMES = {
     "cpu-experts": "cpu-moe n-cpu-moe offload-experts",
     "host-bandwidth": "cpu cpu-bandwidth host host-memory ram",
     "cpu-layers": "gpu-layers n-gpu-layers ngl offload-layers",
-    "guesses": "draft-max mtp n-draft nextn num-speculative-tokens speculative-num-draft-tokens speculative-num-steps",
+    "guesses": "draft-max mtp n-draft nextn num-speculative-tokens spec spec-tokens speculative "
+    "speculative-num-draft-tokens speculative-num-steps speculative-tokens",
+    "adapters": "enable-lora lora loras max-loras num-loras",
     "draft": "draft-model model-draft speculative-draft-model-path speculative-model",
     "slo": "goodput itl-sla tpot ttft",
     "price": "cost cost-per-hour gpu-price",

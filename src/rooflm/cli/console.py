@@ -117,7 +117,7 @@ def working(what: str, total: int = 0) -> Iterator[Callable[..., None]]:
 @contextmanager
 def counting(what: str, of: str) -> Iterator[None]:
     """Progress of work that tells what is done of all: searched points, predicted rows."""
-    with working(what) as told, listening(lambda done, total: told(said=f"{done:,} of {total:,} {of}")):
+    with working(what) as told, listening(lambda done, total, of=of: told(said=f"{done:,} of {total:,} {of}")):
         yield
 
 

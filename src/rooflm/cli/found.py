@@ -8,6 +8,7 @@ import typer
 
 from rooflm.cli.console import Voice, dumps, show, tell
 from rooflm.cli.deliver import write_table
+from rooflm.cli.guard import INTERRUPTED
 from rooflm.search.said import blocks
 from rooflm.shown.answer import assumptions
 from rooflm.shown.blocks import Say
@@ -20,11 +21,15 @@ def deliver_result(
     found: Any, command: str, seconds: float, shown: dict[str, Any], note: str = "", first: str = ""
 ) -> None:
     """Write and print a search's result. command: starts the best answer; note: what its figures mean; first: what to
-    do before starting it. Exits with status 1 if nothing was found, which writes nothing."""
-    if shown["out"] and found.top:
+    do before starting it. Exits with status 1 if nothing was found, which writes nothing, nor does an interrupted
+    search, which keeps its status."""
+    written = found.top and not found.interrupted
+    if found.interrupted:
+        tell(f"{found.interrupted}: the answer is the best of these; no file is written")
+    if shown["out"] and written:
         write_table(shown["out"], found_columns(found))
         tell(f"wrote {shown['out']}")
-    if shown["plot"] and found.top:
+    if shown["plot"] and written:
         found.plot(shown["plot"])
         tell(f"wrote {shown['plot']}")
     if shown["json"]:
@@ -33,6 +38,8 @@ def deliver_result(
         took = [Say(f"searched in {seconds:.2f} s", "faint")] if Voice.verbose else []
         show([*blocks(found, command, "" if Voice.quiet else note, first), *took,
               *([] if Voice.quiet else assumptions(found))])  # fmt: skip
+    if found.interrupted:
+        raise typer.Exit(INTERRUPTED)
     if found.best is None:
         raise typer.Exit(NOTHING)
 
@@ -54,6 +61,7 @@ def result_json(found: Any, command: str, seconds: float) -> dict[str, Any]:
         **({"confirmed": simulated_json(found)} if hasattr(found, "confirmed") else {}),
         "objective": found.goal.name,
         "points": found.points,
+        "interrupted": found.interrupted,
         "feasible": found.feasible,
         "seconds": seconds,
         "best": inputs_and_outputs(found.best) if found.best else None,

@@ -14,16 +14,12 @@ from rooflm.cli.console import dumps, show, tell
 from rooflm.cli.examples import exemplified
 from rooflm.cli.options import group
 from rooflm.errors import RooflmError
-from rooflm.kernels.collectives import OPS
 from rooflm.shown.blocks import BLANK, Block, Say, Table, listed
 from rooflm.shown.numbers import percent, seconds, text
 
 if TYPE_CHECKING:
     from rooflm.asked.kernel import Kernel
     from rooflm.plots.picture import Picture
-
-OPERATIONS = {name.replace("_", ""): name for name in OPS}
-"""A collective by its letters alone, as people write it (allreduce, all-reduce)."""
 
 app = group("predict", "Predict one kernel or one collective.")
 
@@ -168,10 +164,8 @@ def collective_command(
     """A collective of neighbouring devices, as its library takes, or a ring or tree by formula."""
     from rooflm.asked.kernel import predict_collective
 
-    known = OPERATIONS.get(operation.lower().replace("-", "").replace("_", ""), operation)
-
     def call(**sizes: float) -> Kernel:
-        return predict_collective(known, **sizes, gpu=gpu, cluster=cluster, algorithm=algorithm,
+        return predict_collective(operation, **sizes, gpu=gpu, cluster=cluster, algorithm=algorithm,
                                   engine=engine, efficiency=efficiency)  # fmt: skip
 
     predict_all(call, {"size": size, "ranks": ranks}, json_, (plot, f"Time of {operation.replace('_', '-')}"), amounts)

@@ -130,7 +130,7 @@ RUN_COLUMNS = (("days", "days", count), ("gpu_hours", "GPU-hours", count), ("cos
 FAILURE_COLUMNS = (("days_with_failures", "with failures", lambda v: count(v) if np.isfinite(v) else "never"),)
 """That before them where GPUs fail (`training.mtbf`)."""
 COST_COLUMNS = (("cost_usd_per_million_tokens", "USD/M", dollars),)
-"""That before them where the price of an hour is swept."""
+"""That before them where the price of an hour is swept, or cards that have one."""
 MONEY = ("price", "purchase", "electricity", "cluster.device.price")
 """Inputs that say what an hour of a GPU costs."""
 SHARE_COLUMNS = (
@@ -172,7 +172,9 @@ def grid_table(grid: Any) -> list[Block]:
             fails = np.any(np.asarray(grid.arrays.get("goodput", 1.0)) < 1)
             known = (known[0], *FAILURE_COLUMNS, *known[1:]) if fails else known
         known = (*LIMIT_COLUMNS, *known) if grid.fixed.get("slo") else known
-        known = (*COST_COLUMNS, *known) if any(m.name in MONEY for m in members) else known
+        cost = np.asarray(grid.arrays.get(COST_COLUMNS[0][0], np.nan), dtype=float)
+        dear = any(m.name in (*MONEY, "gpu") and len(set(m.values)) > 1 for m in members) and np.any(np.isfinite(cost))
+        known = (*COST_COLUMNS, *known) if dear else known
         shown = [c for c in known if c[0] in grid.arrays] or [column(k, grid.outputs) for k in grid.arrays]
     why = np.asarray(grid.arrays.get("reason", ""), dtype=object)
     runs = grid.arrays.get("fits")

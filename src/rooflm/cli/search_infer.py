@@ -34,7 +34,7 @@ def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     with counting("searching", "points"):
         found = search(model, **{k: v for k, v in asked.items() if k not in alone})
     begun = start_of(model, found, asked)
-    if shown["deploy"]:
+    if shown["deploy"] and not found.interrupted:
         deployed(shown["deploy"], begun, found, asked)
     note = said.figures(asked, under_load)
     command, first = (begun.text, begun.note) if begun else ("", "")

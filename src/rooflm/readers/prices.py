@@ -35,5 +35,15 @@ def price_note(devices: Iterable[Device]) -> str:
     for d in devices:
         if np.ndim(d.price) == 0:
             groups.setdefault(d.priced, []).append(f"{d.name} {float(d.price):.4g}")
-    return "; ".join(f"{' and '.join(dict.fromkeys(each))} USD an hour ({why or 'of its file'})"
+    return "; ".join(f"{in_words(dict.fromkeys(each))} USD an hour ({why or 'of its file'})"
                      for why, each in groups.items())  # fmt: skip
+
+
+def in_words(names: Iterable[str]) -> str:
+    """Names as a sentence lists them.
+
+    >>> in_words(["l4"]), in_words(["l4", "t4", "v100"])
+    ('l4', 'l4, t4 and v100')
+    """
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

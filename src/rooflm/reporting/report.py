@@ -176,6 +176,8 @@ def of_search(run: Callable[..., SearchResult]) -> Callable[[str, dict[str, Any]
 
     def make(model: str, given: dict[str, Any]) -> tuple[list[Block], list[Section]]:
         found = run(model, **given)
+        if found.interrupted:
+            raise KeyboardInterrupt
         pictures = [search_picture(found)] if found.best is not None else []
         begun = None if run is search_train else start_of(model, found, given)
         command = trained_by(model, found, given) if run is search_train else begun.text if begun else ""

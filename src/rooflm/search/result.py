@@ -32,7 +32,7 @@ class SearchResult(Answer):
     words; without_pools: the answer of deployments without pools, where there are both kinds; prices: what costs rest
     on; model: the name of what was searched for; error_band: of the best point, as an estimate has it;
     others: of several cards the best point of each that the best points leave out; ruled_out: those without any;
-    limits: what was asked of a point, in words."""
+    limits: what was asked of a point, in words; interrupted: what was done until Ctrl-C, in words ("": all)."""
 
     goal: Goal
     points: int
@@ -51,6 +51,7 @@ class SearchResult(Answer):
     others: tuple[Candidate, ...] = ()
     ruled_out: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
+    interrupted: str = ""
 
     @property
     def best(self) -> Candidate | None:
@@ -59,7 +60,9 @@ class SearchResult(Answer):
 
     def lines(self) -> list[str]:
         """What was searched, and the best point with what it gives; without one, the nearest and why."""
-        lines = [f"best {self.goal.name} of {self.points:,} points, of which {self.feasible:,} meet every constraint"]
+        stopped = [f"interrupted: {self.interrupted}"] if self.interrupted else []
+        lines = [*stopped, f"best {self.goal.name} of {self.points:,} points, of which {self.feasible:,} meet every "
+                 "constraint"]  # fmt: skip
         if self.best is not None:
             return [*lines, _words(self.best.inputs), _words({k: value_text(v) for k, v in self.best.outputs.items()})]
         return [*lines, _words(self.nearest.candidate.inputs), *self.nearest.why[:2]] if self.nearest else lines
@@ -86,6 +89,7 @@ class SearchResult(Answer):
         told: dict[str, Any] = plain({
             "objective": self.goal.name, "points": self.points, "feasible": self.feasible, "top": top, "front": front,
             "others": others, "error_band": self.error_band, "prices": self.prices, "assumed": self.assumed,
+            "interrupted": self.interrupted,
         })  # fmt: skip
         return told
 

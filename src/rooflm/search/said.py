@@ -162,6 +162,7 @@ def _blocks(found: Any, command: str, note: str, before: str) -> list[Block]:
     """The same of GPUs."""
     asked = f": {', '.join(found.limits)}" if found.limits else ""
     count = f"{found.feasible:,} of {found.points:,} points run and meet every constraint{asked}."
+    count = f"Interrupted: {found.interrupted}. {count}" if found.interrupted else count
     if found.best is None:
         out: list[Block] = [Say("No point meets every constraint.", "bad"), *(Say(line) for line in found.unmet)]
         if found.nearest is not None:

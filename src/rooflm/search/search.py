@@ -34,7 +34,8 @@ def search(
 ) -> SearchResult:
     """Evaluate every point of the grids; the best, the front, and what rules out better points. plain_grids: the first
     so many grids have no pools and the others do; their own answer is kept too (0: all grids are of one kind); small:
-    the arrays of a grid are small, so that most of its time is plain Python's."""
+    the arrays of a grid are small, so that most of its time is plain Python's. Ctrl-C ends it with what was evaluated
+    until then, if anything was."""
     points = sum(size_of(grid.axes) for grid in task.grids)
     if points > MOST:
         raise RooflmError(
@@ -46,16 +47,21 @@ def search(
     with notebook_clock("searching"):
         worth = len(parts) + points / SPLIT
         done = in_processes(task, parts, worth) if small and on == "local" else spread(task, parts, on)
-        found, tried = {}, 0
+        found, tried, interrupted = {}, 0, ""
         with closing(done):  # whoever listens may end it: then its processes end at once, too
-            for part, digest in done:
-                found[order[part]] = digest
-                tell_done(tried := tried + digest.points, points)
-    digests = [found[i] for i in range(len(parts))]
-    answer = concluded(task, digests, assumed)
-    if not 0 < plain_grids < len(task.grids):
-        return answer
+            try:
+                for part, digest in done:
+                    found[order[part]] = digest
+                    tell_done(tried := tried + digest.points, points)
+            except KeyboardInterrupt:
+                if not found:
+                    raise
+                interrupted = f"{tried:,} of {points:,} points evaluated"
+    digests = [found[i] for i in sorted(found)]
+    answer = replace(concluded(task, digests, assumed), interrupted=interrupted)
     plain = [d for d in digests if d.where.grid < plain_grids]
+    if not plain or plain_grids == len(task.grids):
+        return answer
     return replace(answer, without_pools=concluded(task, plain, assumed))
 
 

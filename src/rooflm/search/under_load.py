@@ -54,6 +54,7 @@ from rooflm.serving.in_step import steps_apart
 from rooflm.serving.passes import Load
 from rooflm.serving.server import Server
 from rooflm.serving.steady import states
+from rooflm.shown.progress import tell_done
 from rooflm.sweep.axes import Axis, Point, accept_columns, is_list, nest, points
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def by_simulation(confirmed: Iterable[Confirmed], goal: Goal) -> list[Confirmed]
     return sorted(held, key=lambda c: float(goal.score(means(c.served))))
 
 
-def confirmations(top: Sequence[Candidate], many: int, run: Callable[[Candidate], Confirmed]) -> list[Confirmed]:
+def confirmations(top: Sequence[Candidate], many: int, run: Callable[[Candidate], Confirmed]) -> Iterator[Confirmed]:
     """The first `many` answers simulated, and for each that its simulation does not bear out the next one too, up to
     twice as many in all, or until one holds its limits."""
     done: list[Confirmed] = []
@@ -137,7 +138,28 @@ def confirmations(top: Sequence[Candidate], many: int, run: Callable[[Candidate]
         if sum(c.borne_out for c in done) >= many or (len(done) >= 2 * many and any(c.held for c in done)):
             break
         done.append(run(candidate))
-    return done
+        yield done[-1]
+
+
+def simulations(
+    answer: SearchResult, many: int, run: Callable[[Candidate], Confirmed]
+) -> tuple[list[Confirmed], SearchResult]:
+    """The simulations of an answer's best points (`confirmations`), and of the best without pools; after Ctrl-C those
+    that came to their end, of an answer that says so."""
+    done: list[Confirmed] = []
+    try:
+        many = 0 if answer.interrupted else min(many, len(answer.top))
+        if many > 0:
+            tell_done(0, many, "best points simulated")
+        for confirmed in confirmations(answer.top, many, run):
+            done.append(confirmed)
+            tell_done(len(done), max(many, len(done)), "best points simulated")
+        plain = answer.without_pools.best if answer.without_pools and done else None
+        if plain and plain not in [c.candidate for c in done]:
+            done.append(run(plain))
+    except KeyboardInterrupt:
+        answer = replace(answer, interrupted=f"{len(done)} of the best points simulated")
+    return done, answer
 
 
 def ranked(top: Sequence[Candidate], confirmed: Sequence[Confirmed], goal: Goal) -> tuple[Candidate, ...]:
@@ -383,10 +405,7 @@ def search_serve(
     run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread,
                   of_pools={k: v for k, v in of_pools.items() if v is not None})  # fmt: skip
     trial = partial(confirmation, load=load, run=run)
-    confirmed = confirmations(answer.top, int(confirm), trial)
-    plain_best = answer.without_pools.best if answer.without_pools and confirmed else None
-    if plain_best and plain_best not in [c.candidate for c in confirmed]:
-        confirmed.append(trial(plain_best))
+    confirmed, answer = simulations(answer, int(confirm), trial)
     answer = settled(answer, confirmed)
     of_prefill = [pooled.before_of(asked.arguments, of_pools)] if prefill_gpu else []
     prices = searched_prices(answer, listed(asked.gpu), cluster, asked.arguments, *of_prefill)

@@ -5,8 +5,7 @@ Times are in s, prompts, sequences and tokens may be fractions (means); arrays a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,19 +62,19 @@ def streaming(pool: Pool, load: Load) -> float:
 
 def pass_time(
     pool: Pool, load: Load, room: Array, prompts: Array, sequences: Array, context: float, part: Any = np.inf,
-    ahead: Any = 0.0, host: bool = False,
+    drains: bool = False, ahead: Any = 0.0, host: Any = False,
 ) -> Array:  # fmt: skip
     """Mean seconds of passes with so many prompts on average, as far as a rank's room (tokens) goes, beside so many
     sequences at a mean context (tokens). part: tokens of a prompt's piece, where it is not as long as there is room;
-    ahead: s by which the host began to launch it before the device was free; host: as much of it as keeps the
-    scheduler. Between whole numbers of pieces and sequences it is linear."""
+    drains: nothing follows; ahead: s by which the host began to launch it before the device was free; host: as much of
+    it as keeps the scheduler. Between whole numbers of pieces and sequences it is linear."""
     piece = np.maximum(np.minimum(np.minimum(load.prompt, room), part), 1)
     pieces = np.minimum(prompts * load.prompt, room * pool.table.slots) / piece
     few, low = np.maximum(np.floor(pieces), 1), np.floor(sequences)
     each = np.maximum(np.floor(piece * np.minimum(pieces, 1)), 1)
     prompt, sequence = np.array([[0, 1, 0], [0, 0, 1]]).reshape(2, 3, *(1,) * np.ndim(few + low))
     asked = few + prompt, each, load.prompt, low + sequence, context
-    one, more, beside = pool.table.passed_times(*asked, ahead, host)
+    one, more, beside = pool.table.passed_times(*asked, drains, ahead, host)
     return one + np.maximum(pieces - few, 0.0) * (more - one) + (sequences - low) * (beside - one)
 
 
@@ -99,22 +98,41 @@ def in_a_pass(pool: Pool) -> int:
     return pool.table.flight if SCHEDULERS[pool.server.scheduler].follows else 1
 
 
+class Prompts(NamedTuple):
+    """How prompts fill passes."""
+
+    room: Array  # new tokens of a rank in a pass
+    parts: Array  # passes that a prompt takes
+    part: Array  # share of a prompt that a pass takes, where it is alone there
+    whole: Array  # prompts of a full pass, or a share of one
+    places: Array  # prompts that it takes at a time, a part or the whole of each
+
+
+def prompts_in(pool: Pool, load: Load, beside: Array) -> Prompts:
+    """How prompts fill passes beside so many decoding sequences."""
+    slots, together, room = pool.table.slots, in_a_pass(pool), room_beside(pool, load, beside)
+    parts = np.maximum(load.pieces(room * together), 1)
+    whole = room * slots / load.prompt
+    places = np.where(parts > 1, slots / together, np.maximum(whole, 1.0))
+    return Prompts(room, parts, room * together / load.prompt, whole, places)
+
+
 def own_passes(
-    pool: Pool, load: Load, room: Array, others: Array, sequences: Array, context: float, alone: Array, ahead: Any
-) -> Array:
-    """Time of the passes of one prompt, as `pass_time`: full ones, and the last, which others' prompts share. alone:
-    chance that nobody else is there, so that a pipeline drains."""
-    part = room * in_a_pass(pool) / load.prompt
-    before = np.maximum(load.pieces(room * in_a_pass(pool)), 1) - 1
-    last = pass_time(pool, load, room, 1 - before * part + others, sequences, context, ahead=ahead)
+    pool: Pool, load: Load, p: Prompts, full: Array, others: Array, sequences: Array, context: float, alone: Array,
+    ahead: Any,
+) -> Array:  # fmt: skip
+    """Time of the passes of one prompt, as `pass_time`: full ones of `full` s, and the last, which others' prompts
+    share. alone: chance that nobody else is there, so that a pipeline drains."""
+    before = p.parts - 1
+    rest = 1 - before * p.part
+    last = pass_time(pool, load, p.room, rest + others, sequences, context, ahead=ahead)
     if in_a_pass(pool) > 1:
-        drains = partial(pass_time, pool, load, room, sequences=np.zeros(()), context=context, drains=True)
-        full = np.minimum(room / load.prompt, 1)  # of a prompt: what the last part follows through the stages
-        one, two = drains(prompts=full), drains(prompts=2 * full)
-        rest = 1 - before * part
-        drained = np.where(before > 0, one + (rest / full - 1) * (two - one), drains(prompts=rest))
+        whole = np.minimum(p.room / load.prompt, 1)  # of a prompt: what the last part follows through the stages
+        asked = np.stack(np.broadcast_arrays(whole, 2 * whole, rest))
+        one, two, only = pass_time(pool, load, p.room, asked, np.zeros(()), context, drains=True)
+        drained = np.where(before > 0, one + (rest / whole - 1) * (two - one), only)
         last = last + alone * (drained - last)
-    return before * pass_time(pool, load, room, part, sequences, context) + last
+    return before * full + last
 
 
 def decode_time(pool: Pool, load: Load, sequences: Array) -> Array:

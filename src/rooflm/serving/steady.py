@@ -21,11 +21,12 @@ from rooflm.serving.in_step import in_step, steps_apart
 from rooflm.serving.passes import (
     VARIED,
     Load,
+    Prompts,
     decode_time,
-    in_a_pass,
     most_running,
     own_passes,
     pass_time,
+    prompts_in,
     room_beside,
     steps_of,
     streaming,
@@ -49,6 +50,8 @@ from rooflm.serving.workload import Requests
 Array = NDArray[np.float64]
 ROUNDS, CLOSE = 100, 1e-6
 """Most rounds of the fixed point, and the relative change at which it ends."""
+NEAR, STEADY = 0.3, 0.6
+"""Relative change from which on the end is near, and the share of the last one below which changes shrink."""
 EXCESS = 0.003
 """Share by which an engine may make more tokens than are streamed, at which the search for its clients ends."""
 FULL = 3
@@ -119,23 +122,6 @@ class Round(NamedTuple):
     slowest: Array  # s of the longest step that the others' prompts make of one
 
 
-class Prompts(NamedTuple):
-    """How prompts fill passes."""
-
-    room: Array  # new tokens of a rank in a pass
-    parts: Array  # passes that a prompt takes
-    whole: Array  # prompts of a full pass, or a share of one
-    places: Array  # prompts that it takes at a time, a part or the whole of each
-
-
-def _prompts(pool: Pool, load: Load, beside: Array) -> Prompts:
-    """How prompts fill passes beside so many decoding sequences."""
-    slots, together, room = pool.table.slots, in_a_pass(pool), room_beside(pool, load, beside)
-    parts = np.maximum(load.pieces(room * together), 1)
-    whole = room * slots / load.prompt
-    return Prompts(room, parts, whole, np.where(parts > 1, slots / together, np.maximum(whole, 1.0)))
-
-
 def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued: Array, mixed: Array) -> Round:
     """One round from requests/s `x`, s a step `tau`, running sequences, queued prompts and s of a pass with prompts.
 
@@ -147,10 +133,11 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     plain = decode_time(pool, load, running)
     others = np.where(load.clients > 0, 1 - 1 / np.maximum(load.clients, 1.0), 1.0)
     beside = others * running if mixes else np.zeros(running.shape)
-    p = _prompts(pool, load, beside)
+    p = prompts_in(pool, load, beside)
     come = np.maximum(others * x, 1e-9)
     work = come * p.parts * mixed + mixes * queued
-    launching = pass_time(pool, load, p.room, 1 / p.parts, beside, context, host=True)
+    asked, host_of = np.stack([1 / p.parts, p.part, p.whole]), np.array([[True], [False], [False]])
+    launching, of_one, full = pass_time(pool, load, p.room, asked, beside, context, host=host_of)
     host = server.lookahead * np.minimum(launching / mixed, 1.0)
     by_chance = time_with(work / (p.parts * mixed), mixed, plain, p.parts, p.places, host)
     by_steps = _share_by_steps(pool, come * tau, p, plain, mixed, load.prompt)
@@ -162,8 +149,8 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     passing = 1 / passes_a_second(busy, mixed, plain)
     step = plain / (1 - busy * (1 - mixes * plain / mixed))
     in_turn = np.maximum(mixes * queued, come * passing)
-    own = own_passes(pool, load, p.room, in_turn, beside, context, 1 - some, ahead)
-    most = p.whole / pass_time(pool, load, p.room, p.whole, beside, context)
+    own = own_passes(pool, load, p, of_one, in_turn, beside, context, 1 - some, ahead)
+    most = p.whole / full
     more = np.minimum(busy * (1 - mixes * plain / mixed) / come, 1 / most)
     polls = (server.receive_interval - 1) / 2 * step
     front = server.fronted(load.prompt)
@@ -258,14 +245,19 @@ def _closed(pool: Pool, load: Load) -> Steady:
 
 def _at_rest(start: tuple[Array, ...], follow: Callable[..., tuple[Array, ...]]) -> Array:
     """The fixed point of `follow(places, *state)`, the next state of the loads at some places: states move half way
-    there, and a load that has come to rest is left alone (two in a thousand swing for ever). Of what waits, the fourth
-    of a state, the change counts only through what follows from it: it comes near nothing."""
+    there (near the end all the way, as long as that halves what is left), and a load that has come to rest is left
+    alone (two in a thousand swing for ever). Of what waits, the fourth of a state, the change counts only through what
+    follows from it: it comes near nothing."""
     state = np.array(start)
-    at = np.arange(state.shape[1])
+    at, left = np.arange(state.shape[1]), np.full(state.shape[1], NEAR)
     for _ in range(ROUNDS):
         old = state[:, at]
-        state[:, at] = middle = 0.5 * (old + np.array(follow(at, *old)))
-        at = at[np.max(np.abs(old - middle)[:3] / (middle[:3] + 1e-300), axis=0) >= CLOSE]
+        move = np.array(follow(at, *old)) - old
+        middle = old + 0.5 * move
+        far = np.max(np.abs(0.5 * move[:3]) / (np.abs(middle[:3]) + 1e-300), axis=0)
+        state[:, at] = np.where(far < STEADY * left[at], old + move, middle)
+        left[at] = np.minimum(far, NEAR)
+        at = at[far >= CLOSE]
         if not at.size:
             break
     return state

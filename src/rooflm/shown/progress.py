@@ -17,12 +17,13 @@ SLOW = 2.0
 EVERY = 0.5
 """Seconds between two looks at the clock."""
 
-_LISTENER: ContextVar[Callable[[int, int], None] | None] = ContextVar("listener", default=None)
+_LISTENER: ContextVar[Callable[..., None] | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def listening(listener: Callable[[int, int], None]) -> Iterator[None]:
-    """Tell the listener what is done and how much there is in all, for as long as this lasts.
+def listening(listener: Callable[..., None]) -> Iterator[None]:
+    """Tell the listener what is done and how much there is in all, and of what where it is not what work began with,
+    for as long as this lasts.
 
     >>> with listening(print):
     ...     tell_done(3, 8)
@@ -35,10 +36,10 @@ def listening(listener: Callable[[int, int], None]) -> Iterator[None]:
         _LISTENER.reset(before)
 
 
-def tell_done(done: int, total: int) -> None:
+def tell_done(done: int, total: int, *of: str) -> None:
     """Say how much is done to whoever listens."""
     if (listener := _LISTENER.get()) is not None:
-        listener(done, total)
+        listener(done, total, *of)
 
 
 def in_notebook() -> bool:

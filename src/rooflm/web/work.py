@@ -25,7 +25,7 @@ class Work:
         self.done = self.total = 0
         self.left = False
 
-    def tell(self, done: int, total: int) -> None:
+    def tell(self, done: int, total: int, *_: str) -> None:
         """Take note of what is done; LeftError if nobody waits."""
         if self.left:
             raise LeftError
