@@ -39,7 +39,7 @@ def test_a_row_is_the_arguments_of_a_command() -> None:
     got = request()
     assert got.kwargs == {
         **{"model": "llama-2-7b", "gpu": "h100-sxm-80gb", "tp": 2, "quant": "fp8kv8", "batch": 4, "prompt": 128},
-        **{"output": 32, "engine": "vllm-0.17"},
+        **{"output": 32, "engine": "vllm-0.18"},
     }
     assert (got.task, got.metric, got.measured, got.source) == ("infer", "tpot", 0.005, "mine")
     assert got.assumed == () and got.apart == "" and got.group == ("llama-2-7b", "h100-sxm-80gb")
@@ -291,7 +291,7 @@ def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:
         ("trtllm", "0.5.0", "trtllm-0.5"),
         ("trtllm", "nemo", "trtllm-nemo"),
         ("vllm", "2024", "vllm-2024"),
-        ("vllm", "0.18.0", "vllm-0.17"),
+        ("vllm", "0.18.0", "vllm-0.18"),
         ("vllm", "0.24.0", "vllm"),
         ("vllm", "0.99", "vllm-0.28"),
         ("vllm", "0.4.2", "vllm-2024"),

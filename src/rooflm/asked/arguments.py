@@ -408,7 +408,7 @@ TYPES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 """Kind of argument that names no row -> the types that one of its values may have."""
 SAID = {
-    "switch": "True or False", **dict.fromkeys(("joined", "listed"), "a text or texts"), "progress": "a function",
+    "switch": "True or False", **dict.fromkeys(("joined", "listed"), "a text or a list of texts"), "progress": "a function",
     "spread": "two numbers such as (0.8, 1.2)",
     **dict.fromkeys(("numbers", "budgets", "amounts", "stage"), "a number or a list of them"),
 }  # fmt: skip
