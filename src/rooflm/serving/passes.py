@@ -63,19 +63,19 @@ def streaming(pool: Pool, load: Load) -> float:
 
 def pass_time(
     pool: Pool, load: Load, room: Array, prompts: Array, sequences: Array, context: float, part: Any = np.inf,
-    ahead: Any = 0.0, host: bool = False,
+    drains: bool = False, ahead: Any = 0.0, host: bool = False,
 ) -> Array:  # fmt: skip
     """Mean seconds of passes with so many prompts on average, as far as a rank's room (tokens) goes, beside so many
     sequences at a mean context (tokens). part: tokens of a prompt's piece, where it is not as long as there is room;
-    ahead: s by which the host began to launch it before the device was free; host: as much of it as keeps the
-    scheduler. Between whole numbers of pieces and sequences it is linear."""
+    drains: nothing follows; ahead: s by which the host began to launch it before the device was free; host: as much of
+    it as keeps the scheduler. Between whole numbers of pieces and sequences it is linear."""
     piece = np.maximum(np.minimum(np.minimum(load.prompt, room), part), 1)
     pieces = np.minimum(prompts * load.prompt, room * pool.table.slots) / piece
     few, low = np.maximum(np.floor(pieces), 1), np.floor(sequences)
     each = np.maximum(np.floor(piece * np.minimum(pieces, 1)), 1)
     prompt, sequence = np.array([[0, 1, 0], [0, 0, 1]]).reshape(2, 3, *(1,) * np.ndim(few + low))
     asked = few + prompt, each, load.prompt, low + sequence, context
-    one, more, beside = pool.table.passed_times(*asked, ahead, host)
+    one, more, beside = pool.table.passed_times(*asked, drains, ahead, host)
     return one + np.maximum(pieces - few, 0.0) * (more - one) + (sequences - low) * (beside - one)
 
 

@@ -362,7 +362,7 @@ class StepTable:
         self._near: dict[int, tuple[Array, Array, Array]] = {}
         self._decays: dict[int, list[float]] = {}
         self._steps: dict[float, Array] = {}  # a fixed point asks for the same ones, and passes, round after round
-        self._passes: dict[tuple[float, float], tuple[NDArray[np.int_], Array]] = {}
+        self._passes: dict[tuple[float, ...], tuple[NDArray[np.int_], Array]] = {}
 
     def _spread(self, values: Array, sequences: Any) -> Any:
         """A table over sequences read between its points, for one number of them or several."""
@@ -559,8 +559,8 @@ class StepTable:
         return np.asarray(times[at])
 
     def passed_times(
-        self, prompts: Array, each: Array, prompt: float, sequences: Array, context: float, ahead: Any = 0.0,
-        host: bool = False,
+        self, prompts: Array, each: Array, prompt: float, sequences: Array, context: float, drains: bool = False,
+        ahead: Any = 0.0, host: bool = False,
     ) -> Array:  # fmt: skip
         """`passed` for many passes at once: `prompts` chunks of `each` tokens of prompts as long as `prompt`, half of
         the others read on average, with `sequences` decoding (all whole numbers), no more than the table holds. host:
@@ -570,17 +570,17 @@ class StepTable:
         several, tokens, decoding = (np.asarray(v).astype(int) for v in (
             prompts, np.minimum(each, size), np.minimum(sequences, most)))  # fmt: skip
         keys = (several * dims[1] + tokens) * dims[2] + decoding
-        known, times = self._passes.get((prompt, context), (np.array([LAST]), np.zeros((1, 2))))
+        known, times = self._passes.get((prompt, context, drains), (np.array([LAST]), np.zeros((1, 2))))
         at = known.searchsorted(keys)
         missing = known[at] != keys
         if missing.any():
             new, made = np.unique(keys[missing]), []
             for many, n, beside in zip(*(v.tolist() for v in np.unravel_index(new, dims)), strict=True):
                 a = self.attend(n, max(prompt - n, 0.0) / 2) - self._floor
-                made.append(self._pass_times(many, many * n, many * a, n, a, beside, context))
+                made.append(self._pass_times(many, many * n, many * a, n, a, beside, context, drains=drains))
             place = known.searchsorted(new)
             known, times = np.insert(known, place, new), np.insert(times, place, made, axis=0)
-            self._passes[prompt, context] = known, times
+            self._passes[prompt, context, drains] = known, times
             at = known.searchsorted(keys)
         found = times[at]
         hosted, device = found[..., 0], found[..., 1]
