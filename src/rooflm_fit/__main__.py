@@ -125,11 +125,11 @@ STEPS: dict[str, Step] = {
     ),
     "accuracy": Step(
         (
-            f"-m rooflm_fit.accuracy_page --page {{root}}/docs/accuracy.md {{root}}/README.md --rows {{work}}/rows.csv "
-            f"--data {FIXED} --load {{work}}/load_rows.csv --aside {{work}}/inference-2.csv",
+            "-m rooflm_fit.accuracy_page --page {root}/docs/accuracy.md {root}/docs/sources.md {root}/README.md "
+            f"--rows {{work}}/rows.csv --data {FIXED} --load {{work}}/load_rows.csv --aside {{work}}/inference-2.csv",
         ),
         "errors by source",
-        "docs/accuracy.md, README.md",
+        "docs/accuracy.md, docs/sources.md, README.md",
         0.9,
     ),
     "bank": Step(("{root}/tests/replay/bank.py --update",), "replay bank", "tests/replay/bank.json", 0.1),

@@ -1,4 +1,4 @@
-"""The tables of docs/accuracy.md: python -m rooflm_fit.accuracy_page --page FILE.md --rows ROWS.csv --data TABLE.csv
+"""Tables of docs/accuracy.md and sources.md: python -m rooflm_fit.accuracy_page --page FILE.md ... --rows ROWS.csv ...
 
 ROWS.csv comes from `rooflm_fit.engines --rows`, files of --load from `rooflm_fit.serving --rows`. What stands between
 the marks of a table is replaced; tables of what was not given stay.

@@ -62,7 +62,8 @@ def test_cards_of_a_family_differ_by_their_rates(
 
 
 RELEASES = {
-    "vllm": ["vllm-0.8", "vllm-0.10.2", "vllm-0.11.1", "vllm-0.14", "vllm-0.17", "vllm-0.19", "vllm", "vllm-0.28"],
+    "vllm": ["vllm-0.8", "vllm-0.10.2", "vllm-0.11.1", "vllm-0.14", "vllm-0.17", "vllm-0.18", "vllm-0.19", "vllm",
+             "vllm-0.28"],
     "sglang": ["sglang-0.4.5", "sglang-0.4.7", "sglang-0.5.2", "sglang-0.5.4", "sglang-0.5.5", "sglang-0.5.6", "sglang",
                "sglang-0.5.10", "sglang-0.5.14"],
     "trtllm": ["trtllm-1.0", "trtllm"],

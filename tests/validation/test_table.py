@@ -39,7 +39,7 @@ def test_a_row_is_the_arguments_of_a_command() -> None:
     got = request()
     assert got.kwargs == {
         **{"model": "llama-2-7b", "gpu": "h100-sxm-80gb", "tp": 2, "quant": "fp8kv8", "batch": 4, "prompt": 128},
-        **{"output": 32, "engine": "vllm-0.17"},
+        **{"output": 32, "engine": "vllm-0.18"},
     }
     assert (got.task, got.metric, got.measured, got.source) == ("infer", "tpot", 0.005, "mine")
     assert got.assumed == () and got.apart == "" and got.group == ("llama-2-7b", "h100-sxm-80gb")
@@ -291,7 +291,7 @@ def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:
         ("trtllm", "0.5.0", "trtllm-0.5"),
         ("trtllm", "nemo", "trtllm-nemo"),
         ("vllm", "2024", "vllm-2024"),
-        ("vllm", "0.18.0", "vllm-0.17"),
+        ("vllm", "0.18.0", "vllm-0.18"),
         ("vllm", "0.24.0", "vllm"),
         ("vllm", "0.99", "vllm-0.28"),
         ("vllm", "0.4.2", "vllm-2024"),
@@ -302,7 +302,8 @@ def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:
         ("llama.cpp-rocm", "b7423", "llama.cpp-rocm-2025-12"),
         ("llama.cpp-rocm", "b9187", "llama.cpp-rocm"),
         ("llama.cpp-vulkan-rocm", "b7423", "llama.cpp-vulkan-rocm-2025-08"),
-        ("llama.cpp-vulkan-rocm", "b8100", "llama.cpp-vulkan-rocm"),
+        ("llama.cpp-vulkan-rocm", "b8100", "llama.cpp-vulkan-rocm-2026-01"),
+        ("llama.cpp-vulkan-rocm", "b8400", "llama.cpp-vulkan-rocm"),
         ("trtllm", "0.14", "trtllm-0.17"),
         ("sglang", "0.4.9", "sglang-0.5.2"),
         ("sglang", "0.5.18", "sglang-0.5.14"),
@@ -346,7 +347,7 @@ def test_a_build_has_releases_of_its_own() -> None:
     card = {"gpu": "radeon-ai-pro-r9700-32gb", "release": "b7423"}
     assert engine_of(request(**card, engine="llama.cpp")) == "llama.cpp-rocm-2025-12"
     assert engine_of(request(**card, engine="llama.cpp-vulkan")) == "llama.cpp-vulkan-rocm-2025-08"
-    assert engine_of(request(gpu="rtx-4090", release="b7423", engine="llama.cpp-vulkan")) == "llama.cpp-vulkan"
+    assert engine_of(request(gpu="rtx-4090", release="b7423", engine="llama.cpp-vulkan")) == "llama.cpp-vulkan-2026-01"
 
 
 def test_a_doubt_and_a_grade_set_a_row_apart() -> None:

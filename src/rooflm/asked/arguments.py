@@ -408,8 +408,8 @@ TYPES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 """Kind of argument that names no row -> the types that one of its values may have."""
 SAID = {
-    "switch": "True or False", **dict.fromkeys(("joined", "listed"), "a text or texts"), "progress": "a function",
-    "spread": "two numbers such as (0.8, 1.2)",
+    "switch": "True or False", "progress": "a function", "spread": "two numbers such as (0.8, 1.2)",
+    **dict.fromkeys(("joined", "listed"), "a text or a list of texts"),
     **dict.fromkeys(("numbers", "budgets", "amounts", "stage"), "a number or a list of them"),
 }  # fmt: skip
 """And what is said of them, where that is not "a number"."""

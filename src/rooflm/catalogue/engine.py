@@ -147,7 +147,7 @@ class Kernels:
     sums: str = word("fp32", "what its matrix products sum in: cards have factors by it", ("fp32", "fp16"))
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
-    delta_chain: Num = count(0, "more kernels of a gated delta layer, around whose state they copy it in and out", 0)
+    delta_chain: Num = count(0, "more kernels of a gated delta layer, where its step is a chain of them", 0)
     delta_passes: Num = count(2, "reads and writes of a gated delta layer's state a pass", 0)
     scan_chain: str = named("more kernels of a recurrent layer in decoding, by its kind, as gated-delta:4 mamba2:8",
                             ("gated-delta", "kda", "mamba2", "lightning"))  # fmt: skip
@@ -156,7 +156,7 @@ class Kernels:
     states_on: str = word("", "makers of cards on which these two hold, with commas")
     delta_steps: Num = number(0.0, "vector FLOPs a state value of scans that take a prompt token by token (0: chunks)")
     fused_scans: str = word("", "generations of cards where prompts' scans by gated deltas are one kernel, with commas")
-    cascade: bool = flag(False, "decoding reads once what 8 requests or more share of 256 tokens or more")
+    cascade: bool = flag(False, "a prefix of 256 tokens or more that 8 requests or more share is read once in decoding")
     mixed_scans: bool = flag(False, "gated deltas of decoding sequences go by chunks in passes with prompts")
     gate_chain: Num = count(8, "kernels of a router that is a chain (gates_on)", 1)
     latent_chain: Num = count(0, "decoding, more kernels of latent attention than its products, norms and rotation", 0)
@@ -199,8 +199,8 @@ class Kernels:
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
     torch_context: bool = flag(False, "training: context groups are PyTorch's: keys and values stand whole on a rank, "
                                "their gradients come around in fp32, outputs are merged by plain kernels")  # fmt: skip
-    cast_apart: bool = flag(False, "training: columns' blocks of 32 values are cast by themselves, backward, of 16 "
-                            "bits kept till then (torchao)")  # fmt: skip
+    cast_apart: bool = flag(False, "training: narrow copies scaled by blocks down a column are cast in the backward "
+                            "pass, from 16 bits kept till then")  # fmt: skip
     grouped: bool = flag(False, "one kernel holds the products of all experts, else each expert has its own")
     weighed_inside: bool = flag(False, "training: experts' rows are weighed before the last product: outputs not kept")
     route_copies: Num = count(0, "training: bytes a value of a pair that indexing moves in place of sorts", 0)

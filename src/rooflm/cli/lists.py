@@ -221,7 +221,7 @@ def list_rows(begun: tuple[str, str], asked: dict[str, Any], shown: dict[str, An
 
 list_command = command(
     "list", [], list_rows, "List what the catalogue holds.",
-    first=(KIND, word("match", "Only names (or vendors, architectures; of clusters GPUs, links) with this.",
+    first=(KIND, word("match", "Only names with this (GPUs: or vendor, architecture; clusters: or GPU, link).",
                       lambda: [], "")),
     own=(Argument("under", "number", "Only cards that cost at most so many USD to buy.", (), unit="USD", above=True),),
 )  # fmt: skip

@@ -66,12 +66,12 @@ def hub_id(name: str) -> str:
 
 
 def begins(name: str) -> list[str]:
-    """Listed checkpoints, by their last piece, whose name begins like this one.
+    """Listed checkpoints, by their last piece, whose name begins like this one; second names with a colon aside.
 
     >>> begins("qwen3.6")
-    ['qwen3.6-27b', 'qwen3.6-35b-a3b', 'qwen3.6:35b']
+    ['qwen3.6-27b', 'qwen3.6-35b-a3b']
     """
-    return sorted(one for one in listed() if "/" not in one and one.startswith(normalise(name)))
+    return sorted(one for one in listed() if not {"/", ":"} & {*one} and one.startswith(normalise(name)))
 
 
 def stem(name: str) -> str:

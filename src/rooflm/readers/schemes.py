@@ -16,8 +16,8 @@ from rooflm.readers.rows import shipped
 from rooflm.units import Num, larger, pick
 
 WIDE = {"experts": ("attention", "mlp", "shared"), "ffn": ("attention",)}
-"""Ends of a scheme's name ("fp8-experts", "nvfp4-ffn"): what alone is narrow -> the parts that stay wide. "-fp8" behind
-either (alone: behind "experts") says that those are in blocks of fp8."""
+"""Ends of a scheme's name ("fp8-experts", "nvfp4-ffn"): what alone is narrow -> the parts that stay wide. "-fp8" after
+either (by itself: after "-experts") says that what stays wide is in blocks of fp8."""
 ELSEWHERE = {"q3": ["q3_k_m"], "q4": ["q4_k_m", "q4_0"], "q5": ["q5_k_m"], "mlx-4bit": ["w4a16g32"], "nf4": ["int4"],
              "fp4": ["nvfp4", "mxfp4"], "4bit": ["int4", "awq"], "bnb-4bit": ["int4"],
              "8bit": ["int8-wo", "fp8"], "exl2": ["w4a16"], "exl3": ["w4a16"],

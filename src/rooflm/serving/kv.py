@@ -36,7 +36,7 @@ def whole_blocks(hashes: Sequence[int], sizes: int | Sequence[int], prompt: int,
 class PrefixCache:
     """Blocks of earlier prompts by hash. Those of running requests are pinned: they stay, and each counts once however
     many requests share it. The others are idle: the least recently used are given up first, from their end. common:
-    tokens that several running requests share; again: what all of them but the first read of those.
+    tokens that several running requests share; again: tokens that all of these but the first read once more.
 
     Sources: vLLM documentation, "Automatic prefix caching" (reference counts; a free queue in order of last use, the
     last block of a request first); SGLang, RadixCache (lock_ref, evict of unlocked leaves; arXiv 2312.07104).
@@ -91,7 +91,7 @@ class PrefixCache:
         self.pins[key] = self.pins.get(key, 0) + 1
 
     def _reads(self, key: int, tokens: int, more: int) -> None:
-        """`more` running requests (1 or -1) use a key of which others are left or there before.
+        """Count one running request more (1) or less (-1) of those that use a key, beside the others.
 
         >>> cache = PrefixCache(16)
         >>> cache.add(0, [(1, 32)]), cache.pin(1, [(1, 32)]), cache.pin(2, [(1, 32)]), cache.common, cache.again

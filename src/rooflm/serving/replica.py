@@ -251,8 +251,8 @@ class Replica:
         return preempted
 
     def reach(self, running: int) -> float:
-        """Mean context of those that decode: of a token that is read for all at once, each more counts as the part of
-        its time that is not spared (`steps.reread`)."""
+        """Mean context of the sequences that decode. Where a token is read once for all that share it, every reader
+        but the first counts it by the part of its time that is not spared (`steps.reread`)."""
         stored, cache, table = self.decoding.stored, self.kv.cache, self.table
         if cache is not None and SHARED <= cache.common <= table.near:
             again = cache.again - (table.ranks - 1) * cache.common

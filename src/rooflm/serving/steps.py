@@ -131,7 +131,7 @@ class Components:
 
     tokens, pasts, sequences, contexts: the axes; launches: kernels issued in a prefill-only, a decode-only and a mixed
     pass; draft: time of drafting over the verifying step's; experts: what is launched for them; mixed: what scans of
-    decoding sequences take longer in a pass with prompts; reread: what prefixes save that several read (`reread`).
+    decoding sequences take longer in a pass with prompts; reread: see `reread`.
     """
 
     scenario: Scenario
@@ -235,8 +235,9 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
 
 
 def reread(timed: Sequence[Timed], s: Scenario, tokens: float) -> tuple[float, float]:
-    """Of decoding's attention over `tokens` in all, at most: tokens whose keys and values of a layer half of L2 holds,
-    and the share of a token's roofline that is DRAM's alone: spared where another sequence of the pass has read it.
+    """What is spared where several sequences share a prefix: the longest prefix that counts (tokens whose keys and
+    values of a layer fill half of L2), and the share of a token's time that is DRAM's, which all readers but the first
+    are spared. timed: decoding's operations over `tokens` in all.
 
     Source: vLLM, v1/attention/backends/flash_attn.py (use_cascade_attention; not of latents: mla/common.py)."""
     ops = [t.node for t in timed if isinstance(t.node, Op) and t.node.kind == "decode_attention"]

@@ -181,7 +181,7 @@ def engine_row(name: str, release: str, date: str = "") -> str | None:
     without numbers in it, that nearest in date.
 
     >>> engine_row("trtllm", "0.9.0"), engine_row("vllm", "2024"), engine_row("vllm", "0.18.0"), engine_row("x", "")
-    ('trtllm-0.9', 'vllm-2024', 'vllm-0.17', None)
+    ('trtllm-0.9', 'vllm-2024', 'vllm-0.18', None)
     >>> engine_row("trtllm", "0.14"), engine_row("vllm", "0.99"), engine_row("vllm", "0.10.2")
     ('trtllm-0.17', 'vllm-0.28', 'vllm-0.10.2')
     >>> engine_row("hf-eager-4.36", ""), engine_row("vLLM (0.8.5)", "")

@@ -142,8 +142,8 @@ def _gemma4(c: Config) -> Built:
 
 def _nas(c: Config) -> Built:
     """Layers that a search thinned out (Puzzle, arXiv 2411.19146; modeling_decilm.py): any may lack its attention, its
-    feed-forward or both, or have one square matrix in its place (Nemotron 51B), here two of half its width; a width is
-    two thirds of `ffn_mult` hidden widths, in whole multiples of 256."""
+    feed-forward or both, or have one square matrix in its place (Nemotron 51B), counted as two of half as many columns;
+    a width is two thirds of `ffn_mult` hidden widths, in whole multiples of 256."""
     hidden, heads, count = c.number("hidden"), c.number("heads"), c.number("layers")
     square = MLP(hidden // 2, gated=False)
     pairs: list[tuple[Mixer | None, FeedForward | None]] = []

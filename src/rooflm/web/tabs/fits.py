@@ -42,7 +42,7 @@ def answer(asked: Asked) -> Answer:
         blocks.append(Choices(REMEDIES, [*ways, *other]))
         shown = {way.text for way in ways}
         further = [r.words for r in e.would_fit if r.words not in shown]
-        said += [f"By the command or Python it would also fit with {' or '.join(further)}."] * bool(further)
+        said += [f"From the shell or Python it would also fit with {' or '.join(further)}."] * bool(further)
     else:
         tone, verdict, said = "bad", f"It cannot run: {e.reason}.", []
     kv = float(e.memory.parts["kv_cache"]) / max(float(given.get("batch", 1)), 1)
