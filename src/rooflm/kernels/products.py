@@ -71,9 +71,9 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         time = larger(time, read / weights_drawn(s))
         time = larger(time, pick(read > 0, 2.0 * m * n * k, 0.0) / taken(s, kernels.sm_integers))
     if not is_plain(kernels.narrow_rows, 0):
-        alone = vector_time(n * k * wide[0], 2.0 * m * n * k, constants("gemm", GemmConstants, w, w.half), r, s)
+        plain = constants("gemm", GemmConstants, w, w.half)
         few = (wide[0] < 2) & (wide[1] >= 2) & (m <= kernels.narrow_rows)
-        time = pick(few, smaller(time, alone), time)
+        time = pick(few, smaller(time, vector_time(n * k * wide[0], 2.0 * m * n * k, plain, r, s)), time)
     if not is_plain(reached.few, 0.0):
         time = few_rows_time(time, m, n, k, pick(wide[0] < 2, 0.0, reached.few), s.cluster.device.sms)
     return np.asarray(time)
