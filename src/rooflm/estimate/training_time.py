@@ -114,7 +114,7 @@ def layers_host(s: Scenario) -> tuple[Num, Num]:
         return 0.0, 0.0
     m, host, overlap, blocks = s.mapping, s.engine.host, s.engine.overlaps.ep_overlap, s.model.scaled.blocks
     packed = host.packed_host * s.training.packed  # rotary and attention read where documents end
-    experts: Num = packed + (host.moe_host + host.router_host * host.router_apart)
+    experts: Num = packed + host.moe_host + host.router_host
     seen = 1.0 - host.graphed
     layers: Num = sum(b.count * (experts if isinstance(b.ffn, MoE) else packed + host.layer_host) for b in blocks)
     plans = 0.0 if is_plain(overlap, 0) else m.pp * m.vp * host.chunk_host * (overlap > 0)  # no axis where nothing is

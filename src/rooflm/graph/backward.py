@@ -245,17 +245,17 @@ SAME_INPUT = {"kv": "q", "up": "gate"}
 """Products that take the input of the product before them, cast once for both."""
 
 
-def adapters(nodes: Sequence[Op | Comm], t: Training, into: Num = 0, after: Num = 6, wide: Num = 0) -> list[Op | Comm]:
+def adapters(nodes: Sequence[Op | Comm], t: Training, into: Num = 0, wide: Num = 0) -> list[Op | Comm]:
     """Low-rank adapters beside the chosen products of frozen layers: x A (k to r) and (x A) B (r to n), then an add.
 
-    into, after: bytes that further kernels move a value of x and of the sum (`Kernels.adapter_in`, `adapter_out`);
-    over a base of fewer than 16 bits no more than in 16 bits (5 and 10: bitsandbytes leaves types to autocast).
+    into: bytes that further kernels move a value of x (`Kernels.adapter_in`), over a base of fewer than 16 bits no more
+    than in 16 bits (5: bitsandbytes leaves types to autocast); where there are any, scaling moves 4 beside the add's 6.
     wide: A and B of 32 bits are cast for each product, their gradients back (6 bytes a value, two kernels).
 
     Sources: Hu et al., "LoRA", arXiv 2106.09685, section 4.1; PEFT, tuners/lora/layer.py and bnb.py."""
     extra: list[Op | Comm] = []
-    narrow, half = np.asarray(t.base_bits) < 16, (2.0, 2.0, 2.0)
-    moved, added = pick(narrow, smaller(into, 5.0), into), pick(narrow, smaller(after, 10.0), after)
+    half, added = (2.0, 2.0, 2.0), 6.0 + 4.0 * (into > 0)
+    moved = pick(np.asarray(t.base_bits) < 16, smaller(into, 5.0), into)
     for op, columns in beside(nodes, t.lora_modules, joined=True):
         (m, _, k, *_), count = op.shape, op.count
         for n in columns:
