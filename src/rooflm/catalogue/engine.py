@@ -141,7 +141,7 @@ class Kernels:
     sm_vectors: Num = number(0.0, "most FLOPs a clock of an SM in vector kernels for few rows (0: its peak)", "FLOP")
     dots: Num = share(0.0, "share of the reached int8 rate of integer products on a card without matrix units")
     integers_on: str = word("", "generations of cards whose vector units multiply narrow weights by integers alone")
-    dots_times: str = named("there, times that products of a scheme (generation.scheme) take over those of four bits")
+    dots_times: str = named("there, times that products of a scheme take over those of four bits in blocks of rows")
     sums: str = word("fp32", "what its matrix products sum in: cards have factors by it", ("fp32", "fp16"))
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
@@ -206,7 +206,6 @@ class Kernels:
     norm_kernel: bool = flag(False, "where kernels are plain, a norm is one kernel all the same (Triton's, apex')")
     plain_gelu: bool = flag(False, "training: where kernels are plain, GELU is written out by its tanh (minGPT's "
                             "NewGELU, transformers' gelu_new)")  # fmt: skip
-    norm_cast: bool = flag(False, "training: that kernel takes a cast copy in 32 bits, and runs again backward")
     autocast: bool = flag(False, "training: fp32 weights that nothing shards run under PyTorch's autocast")
     adapter_in: Num = number(0.0, "training: bytes an adapter's kernels move a value of its input, before A", "bytes")
     pads_vocab: bool = flag(True, "training: the table of the head is padded to whole rows of its products' tiles")
@@ -260,7 +259,6 @@ class Host:
     expert_launch: Num = each("training: time of each expert's own kernels over that of its work")
     moe_host: Num = number(0.0, "training: host time of a layer of experts and a micro-batch, kernel by kernel", "s")
     gather_host: Num = number(0.0, "training: host time of each matrix that ZeRO 3 gathers, a micro-batch", "s")
-    reduce_host: Num = number(0.0, "training: host time of each gradient that ZeRO 2 hands on, a micro-batch", "s")
     router_host: Num = each("training: more, where the router is many kernels (Megatron, no moe_router_fusion: 4 ms)")
     layer_host: Num = number(0.0, "training: host time of a layer without experts and a micro-batch, likewise", "s")
     packed_host: Num = number(0.0, "training: either, more where a sequence holds several documents", "s")
@@ -347,7 +345,6 @@ class Habits:
     bucket: Num = number(INF, "below ZeRO 3: gradients of a message at least", low=1)
     bucket_rank: Num = number(0.0, "the same a data-parallel rank")
     unsynced: Num = number(0.0, "ZeRO 2, 3: a gradient that waits whole for the last micro-batch (no_sync)", "bytes")
-    owners: bool = flag(False, "under ZeRO 1 each rank owns whole tensors: a collective an owner (InternEvo)")
 
 
 @dataclass(frozen=True)
