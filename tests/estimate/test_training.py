@@ -453,9 +453,6 @@ def test_zero_three_gathers_matrix_by_matrix() -> None:
     # 48 layers of 128 experts with three matrices, beside its plain kernels
     assert run(**asked, zero=3).parts["host"] == pytest.approx(48 * 128 * 3 * each, rel=0.06)
     sets = {"engine.gather_host": 0}
-    handed = load_engine("deepspeed-0.17").value("reduce_host")  # ZeRO 2 hands every gradient on, and gathers nothing
-    issued = run(**asked, zero=2, sets=sets | {"engine.reduce_host": 0}).parts
-    assert run(**asked, zero=2).parts["host"] == pytest.approx(issued["host"] + 48 * 128 * 3 * handed, rel=0.06)
     assert run(**asked, zero=2).step_time == run(**asked, zero=2, sets=sets).step_time
     whole = run(**asked, zero=3, sets={"engine.grouped": True})  # one tensor holds all experts
     assert whole.step_time == run(**asked, zero=3, sets=sets | {"engine.grouped": True}).step_time

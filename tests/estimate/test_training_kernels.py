@@ -108,7 +108,7 @@ def test_a_compiled_step_has_no_host_a_layer_of_experts() -> None:
 def test_spreading_out_a_narrow_base_moves_its_bytes_alone_at_the_roof() -> None:
     """At a card's roof a frozen base of 4 bits costs its own bytes; the kernel that spreads it out reaches less."""
     asked = {"model": "llama-3.1-8b", "gpu": "a100", "gpus": 1, "batch": 1, "seq": 2048, "lora_rank": 8,
-             "sets": {"engine.adapter_in": 0, "engine.adapter_out": 6}}  # fmt: skip
+             "sets": {"engine.adapter_in": 0}}  # fmt: skip
 
     def step(mode: str, bits: int) -> float:
         return float(rooflm.train(**asked, base_bits=bits, efficiency=mode).step_time)  # type: ignore[arg-type]
@@ -160,7 +160,7 @@ def test_routers_of_many_kernels_and_packed_documents_take_the_host_longer() -> 
 
     host = rooflm.load_engine("megatron-bridge").host
     plain = step()
-    assert step(**{"engine.router_apart": True}) - plain == pytest.approx(48 * host.router_host, rel=0.02)
+    assert step(**{"engine.router_host": 0.004}) - plain == pytest.approx(48 * 0.004, rel=0.02)
     packed = step(**{"training.packed_mean": 32, "training.packed_square": 1024})
     assert packed - plain == pytest.approx(48 * host.packed_host, rel=0.05)
 

@@ -108,11 +108,11 @@ def test_adapters_and_casts() -> None:
     assert [n.name for n in extra] == ["lora_a", "lora_b", "lora_add"]
     assert products(extra) == 2 * 2 * 4 * 2 * (16 + 8)
     assert adapters([op], Training(lora_rank=2, lora_modules=("out",))) == []
-    apart = adapters([op], Training(lora_rank=2, lora_modules=("up",)), 15.0, 24.0)
+    apart = adapters([op], Training(lora_rank=2, lora_modules=("up",)), 15.0)
     assert [float(n.bytes) for n in apart if isinstance(n, Op) and n.name in ("lora_in", "lora_add")] == [
-        4 * 16 * 15.0, 4 * 8 * 24.0]  # fmt: skip
+        4 * 16 * 15.0, 4 * 8 * 10.0]  # fmt: skip
     # bitsandbytes' layers leave types to autocast: no more than in 16 bits
-    narrow = adapters([op], Training(lora_rank=2, lora_modules=("up",), base_bits=4), 15.0, 24.0)
+    narrow = adapters([op], Training(lora_rank=2, lora_modules=("up",), base_bits=4), 15.0)
     assert float(narrow[0].bytes) == 4 * 16 * 5.0 and products(narrow) == products(extra)  # type: ignore[union-attr]
     narrow = op._replace(widths=(1.0, 1.0, 2.0))
     (cast,) = quantisation([narrow], 0.5)

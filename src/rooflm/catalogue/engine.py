@@ -116,7 +116,6 @@ class Kernels:
     shared_aside: Num = count(0, "most sequences of a decoding pass whose shared expert runs beside the others", 0)
     gates: str = shapes("biased routers beside a shared expert that one kernel does, experts x groups: 256x8 384x1")
     gates_on: str = word("", "generations of cards on which other such routers are PyTorch's chains, with commas")
-    inner_gates: bool = flag(True, "routers inside experts' kernels take no time beyond what was measured of those")
     wide_routers: bool = flag(False, "a router that is kept in 32 bits is cast for and runs on fp32 units, not as TF32")
     tuned_experts: str = shapes("experts x width on a rank, whose 8-bit products memory alone holds, so well tuned")
     tuned_experts_on: str = word("", "cards on which these are so (none: all), with commas")
@@ -143,7 +142,7 @@ class Kernels:
     sm_vectors: Num = number(0.0, "most FLOPs a clock of an SM in vector kernels for few rows (0: its peak)", "FLOP")
     dots: Num = share(0.0, "share of the reached int8 rate of integer products on a card without matrix units")
     integers_on: str = word("", "generations of cards whose vector units multiply narrow weights by integers alone")
-    dots_times: str = named("there, times that products of a scheme (generation.scheme) take over those of four bits")
+    dots_times: str = named("there, times that products of a scheme take over those of four bits in blocks of rows")
     sums: str = word("fp32", "what its matrix products sum in: cards have factors by it", ("fp32", "fp16"))
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
@@ -208,10 +207,8 @@ class Kernels:
     norm_kernel: bool = flag(False, "where kernels are plain, a norm is one kernel all the same (Triton's, apex')")
     plain_gelu: bool = flag(False, "training: where kernels are plain, GELU is written out by its tanh (minGPT's "
                             "NewGELU, transformers' gelu_new)")  # fmt: skip
-    norm_cast: bool = flag(False, "training: that kernel takes a cast copy in 32 bits, and runs again backward")
     autocast: bool = flag(False, "training: fp32 weights that nothing shards run under PyTorch's autocast")
     adapter_in: Num = number(0.0, "training: bytes an adapter's kernels move a value of its input, before A", "bytes")
-    adapter_out: Num = number(6.0, "training: the same of its output, after B (6: the add alone)", "bytes")
     pads_vocab: bool = flag(True, "training: the table of the head is padded to whole rows of its products' tiles")
     adapter_wide: bool = flag(False, "training: adapters of 32 bits are cast to 16 for each of their products")
     narrow_residual: Num = number(2.0, "training: bytes of a value between layers over a narrow base (4: fp32 norms)")
@@ -263,9 +260,7 @@ class Host:
     expert_launch: Num = each("training: time of each expert's own kernels over that of its work")
     moe_host: Num = number(0.0, "training: host time of a layer of experts and a micro-batch, kernel by kernel", "s")
     gather_host: Num = number(0.0, "training: host time of each matrix that ZeRO 3 gathers, a micro-batch", "s")
-    reduce_host: Num = number(0.0, "training: host time of each gradient that ZeRO 2 hands on, a micro-batch", "s")
-    router_apart: bool = flag(False, "training: the router is many kernels (Megatron-Core without moe_router_fusion)")
-    router_host: Num = number(0.0, "training: host time that such a router adds to moe_host", "s")
+    router_host: Num = each("training: more, where the router is many kernels (Megatron, no moe_router_fusion: 4 ms)")
     layer_host: Num = number(0.0, "training: host time of a layer without experts and a micro-batch, likewise", "s")
     packed_host: Num = number(0.0, "training: either, more where a sequence holds several documents", "s")
     chunk_host: Num = number(0.0, "training: host time of a pass of a virtual stage beside another (ep_overlap)", "s")
@@ -289,7 +284,6 @@ class Room:
     in_switch: Num = number(0.0, "fixed buffers more where a switch adds up what a layer's ranks send", "bytes")
     sampled: Num = number(0.0, "a logit of a pass that samples for every sequence before the cache is sized", "bytes")
     token_budget: Num = count(INF, "most new tokens in one pass")
-    expert_tokens: Num = count(INF, "most tokens of a pass that its experts take at a time")
     block: Num = count(1, "tokens a KV block")
     state_blocks: bool = flag(False, "a block weighs as much as a recurrent layer's state: so many tokens, then")
     window_kept: Num = share(0.0, "share of its tokens that a layer with a window keeps at least, whatever the window")
@@ -352,7 +346,6 @@ class Habits:
     bucket: Num = number(INF, "below ZeRO 3: gradients of a message at least", low=1)
     bucket_rank: Num = number(0.0, "the same a data-parallel rank")
     unsynced: Num = number(0.0, "ZeRO 2, 3: a gradient that waits whole for the last micro-batch (no_sync)", "bytes")
-    owners: bool = flag(False, "under ZeRO 1 each rank owns whole tensors: a collective an owner (InternEvo)")
 
 
 @dataclass(frozen=True)
@@ -374,7 +367,6 @@ class Factors:
 
     collective_factor: Num = number(1.0, "time of its collectives over that of today's", above=True)
     collective_floor: Num = number(1.0, "the same of their latency alone", above=True)
-    dp_factor: Num = number(1.0, "the same of collectives of the data-parallel group", above=True)
     stream_share: Num = share(0.8, "share of memory bandwidth that elementwise kernels of training reach", above=True)
     plain_share: Num = share(1.0, "the same of PyTorch's own kernels, one by one (training: plain kernels)", above=True)
     gemm_factor: Num = number(1.0, "time of products over their calibrated (warm, alone) time", above=True)

@@ -157,11 +157,11 @@ def sequence_bytes(s: Scenario) -> Num:
     return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, whole, s.engine.room)
 
 
-def token_bytes(s: Scenario, share: Num = 1.0) -> Num:
-    """Bytes a token of a pass: residual, its norm, the widest layer, scores if unfused. share: as `layer_widths`."""
+def token_bytes(s: Scenario) -> Num:
+    """Bytes a token of a pass: residual, its norm, the widest layer, scores if unfused."""
     half = s.quant.half_bytes
     scores = 0.0 if s.engine.kernels.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, half)
-    return (2 * s.model.scaled.hidden + mem.layer_widths(s.model, s.mapping, share)) * half + scores
+    return (2 * s.model.scaled.hidden + mem.layer_widths(s.model, s.mapping)) * half + scores
 
 
 def trial_bytes(s: Scenario) -> Num:
@@ -170,8 +170,7 @@ def trial_bytes(s: Scenario) -> Num:
     room, tries = s.engine.room, (s.engine.room.sampled > 0) * s.model.head
     budget = pick(room.token_budget < np.inf, room.token_budget, 0.0)
     sampled = room.sampled * smaller(room.max_sequences, budget) * s.model.vocab
-    own = token_bytes(s, smaller(room.expert_tokens / larger(budget, 1), 1))
-    return tries * larger(budget * own, budget * 2 * s.model.hidden * s.quant.half_bytes + sampled)
+    return tries * larger(budget * token_bytes(s), budget * 2 * s.model.hidden * s.quant.half_bytes + sampled)
 
 
 def kept_bytes(s: Scenario) -> Num:

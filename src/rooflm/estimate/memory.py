@@ -212,11 +212,11 @@ def kv_bytes_per_sequence(model: Model, mapping: Mapping, quant: Quant, tokens: 
 
 
 @kept
-def layer_widths(model: Model, mapping: Mapping, share: Num = 1.0) -> Num:
+def layer_widths(model: Model, mapping: Mapping) -> Num:
     """Activation values a token, besides the residual, at the widest point of any layer (inputs and outputs).
 
     Attention: projections and output; feed-forward: gate, up and their product; MoE: one copy of a token for each of
-    its experts on this rank, for a share of the tokens at a time."""
+    its experts on this rank."""
     m = model.scaled
     widest: Num = 0.0
     for b in m.blocks:
@@ -233,7 +233,7 @@ def layer_widths(model: Model, mapping: Mapping, share: Num = 1.0) -> Num:
         feed: Num = dense * (3.0 if b.ffn is None or b.ffn.gated else 2.0)
         if isinstance(b.ffn, MoE):
             pairs = b.ffn.top_k * mapping.expert_dp / mapping.expert_ranks
-            feed = larger(feed, share * pairs * (width * 3.0 + 2.0 * b.ffn.inner(m.hidden)))
+            feed = larger(feed, pairs * (width * 3.0 + 2.0 * b.ffn.inner(m.hidden)))
         widest = larger(widest, larger(wide, feed))
     return widest
 

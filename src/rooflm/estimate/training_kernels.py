@@ -110,7 +110,7 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
     r, measured, out = best_rates(s), s.cluster.device.measured, list[Timed]()
     for t in timed:
         if isinstance(t.node, Comm):
-            time = t.time * (s.engine.factors.dp_factor if measured is None and t.node.group == "dp" else 1.0)
+            time = t.time
         elif measured is not None:  # on a machine that its owner calibrated
             time = t.time * training_factor(t.node, measured.of(r.dtype["half"])) * stream_factor(t.node)
         else:

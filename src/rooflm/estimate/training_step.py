@@ -217,7 +217,7 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
     asis = t.adapters and act < 16 and is_plain(t.base_bits, act)  # a frozen base of the products' own width feeds them
     backward = rules.backward(base, backward_rules)
     if t.adapters:
-        extra = rules.adapters(base, t, k.adapter_in, k.adapter_out, k.adapter_wide * t.master)
+        extra = rules.adapters(base, t, k.adapter_in, k.adapter_wide * t.master)
         narrow = [] if asis or is_plain(t.base_bits, 16) else rules.dequantised(base, t.base_bits)
         backward += [*rules.backward(extra, rules.Rules(grads)), *narrow]
         base = [*base, *extra, *narrow]
@@ -343,7 +343,7 @@ def sync_nodes(s: Scenario, trained: Held, layers: Num) -> dict[str, Nodes]:
     replicas, edge = tm.expert_replicas(m), m.ep * m.expert_tp
     sharded = zero >= 1
     buckets = larger(ceil((trained.dense + trained.experts) / larger(habits.bucket, habits.bucket_rank * ranks)), 1)
-    messages = pick((zero >= 3) | habits.owners, layers, smaller(layers, buckets))
+    messages = pick(zero >= 3, layers, smaller(layers, buckets))
     reduce: Nodes = []
     gather: Nodes = []
 

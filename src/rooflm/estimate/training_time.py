@@ -108,23 +108,21 @@ MATRICES = 7.0
 
 def layers_host(s: Scenario) -> tuple[Num, Num]:
     """Host seconds a micro-batch, outside CUDA graphs, 0 where efficiency is not calibrated: at least, to launch all
-    layers (and virtual stages whose exchanges run beside another micro-batch); beside kernels, to gather shards or to
-    hand gradients on."""
+    layers (and virtual stages whose exchanges run beside another micro-batch); beside kernels, to gather shards."""
     if s.efficiency.mode != "calibrated":
         return 0.0, 0.0
     m, host, overlap, blocks = s.mapping, s.engine.host, s.engine.overlaps.ep_overlap, s.model.scaled.blocks
     packed = host.packed_host * s.training.packed  # rotary and attention read where documents end
-    experts: Num = packed + (host.moe_host + host.router_host * host.router_apart)
+    experts: Num = packed + host.moe_host + host.router_host
     seen = 1.0 - host.graphed
     layers: Num = sum(b.count * (experts if isinstance(b.ffn, MoE) else packed + host.layer_host) for b in blocks)
     plans = 0.0 if is_plain(overlap, 0) else m.pp * m.vp * host.chunk_host * (overlap > 0)  # no axis where nothing is
-    if is_plain(host.gather_host, 0.0) and is_plain(host.reduce_host, 0.0):
+    if is_plain(host.gather_host, 0.0):
         return (layers + plans) * seen, 0.0
     routed = (not s.engine.kernels.grouped) / m.ep
     gathers: Num = sum(b.count * (routed * b.ffn.tensors if isinstance(b.ffn, MoE) else MATRICES) for b in blocks)
-    zero, several = np.asarray(m.zero), np.asarray(tm.shard_ranks(m)) > 1
-    each = pick(zero >= 3, host.gather_host, pick(zero == 2, host.reduce_host, 0.0))
-    return (layers + plans) * seen, gathers * each * several * seen
+    sharded = (np.asarray(m.zero) >= 3) & (np.asarray(tm.shard_ranks(m)) > 1)
+    return (layers + plans) * seen, gathers * host.gather_host * sharded * seen
 
 
 def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num, given: Num = 0) -> Num:
@@ -221,8 +219,8 @@ def sync_time(s: Scenario, timed: Dict[Key, Sequence[Timed]], micro: Micro, m: N
     shown_b = left_b if e.overlaps.grad_overlap else in_backward
     total = in_forward + in_backward + tied
     gathers = forward_gathers + backward_gathers
-    tiers, owners, both = s.cluster.tiers, e.habits.owners, (timed["step", "gather"], timed["step", "reduce"])
-    once = [add_up(ring_wait(t.node, tiers, owners) for t in x if isinstance(t.node, Comm)) for x in both]
+    both = (timed["step", "gather"], timed["step", "reduce"])
+    once = [add_up(ring_wait(t.node, s.cluster.tiers) for t in x if isinstance(t.node, Comm)) for x in both]
     usual = s.efficiency.mode == "calibrated" and s.cluster.device.measured is None  # one's own links are as measured
     waits = usual * (gathers * once[0] + reductions * once[1])
     return Sync(total + waits, shown_f + shown_b + tied + waits, reductions, gathers)

@@ -60,7 +60,7 @@ def tuned(row: Row, source: str) -> dict[str, Any]:
 
 ALLOCATED = {"context": 0, "fragmentation": 1, "alone": 1}
 """litgpt prints what the allocator handed out."""
-CHUNKED = {"logit_bytes": 4, "adapter_in": 5, "adapter_out": 10}
+CHUNKED = {"logit_bytes": 4, "adapter_in": 5}
 """Its adapters, 16 bits throughout, with a loss over chunks of logits (finetune/lora.py of October 2023)."""
 
 
