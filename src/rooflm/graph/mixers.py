@@ -215,9 +215,9 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     else:
         whole, chain = Attention(a.heads, a.heads, c.head_kept), c.kernels.latent_chain
         moved = chain * 2 * c.tokens * heads * a.nope_dim * c.quant.half_bytes
-        nodes += [c.product("kv_up", "attention", count, heads * (a.nope_dim + a.value_dim), a.kv_rank),
-                  stream("latent_chain", "attention", "index", count, moved, chain),
-                  *over_prompts(c, count, heads, heads, whole), *over_cached(c, count, heads, heads, whole)]  # fmt: skip
+        nodes.append(c.product("kv_up", "attention", count, heads * (a.nope_dim + a.value_dim), a.kv_rank))
+        nodes.append(stream("latent_chain", "attention", "index", count, moved, chain))
+        nodes += over_prompts(c, count, heads, heads, whole) + over_cached(c, count, heads, heads, whole)
     nodes.append(c.product("out", "attention", count, c.model.hidden, heads * a.value_dim))
     return nodes
 
