@@ -37,5 +37,7 @@ def test_a_naive_exchange_sends_all_tokens_of_every_group_to_every_rank() -> Non
     sent, summed = (timed["0.10.1"][name].node for name in ("ep_dispatch", "ep_combine"))
     assert (sent.op, sent.count, sent.bytes, sent.ranks, sent.stride) == ("broadcast", 8 * 58, 256 * 7168 * 2, 8, 4)
     assert (summed.op, summed.count, summed.bytes, summed.ranks) == ("all_reduce", 58, 2048 * 7168 * 2, 8)
-    old, new = (sum(float(t[name].time * t[name].node.count) for name in ("ep_dispatch", "ep_combine")) for t in timed.values())
+    old, new = (
+        sum(float(t[name].time * t[name].node.count) for name in ("ep_dispatch", "ep_combine")) for t in timed.values()
+    )
     assert old > 3 * new
