@@ -56,20 +56,20 @@ class Ratio(NamedTuple):
     model: str
     card: str
     source: str
-    far: bool = False
+    where: str = ""
 
     def distance(self, known: Known) -> str:
         """How far it lies from the runs that were fitted."""
-        return DISTANCES[-1] if self.far else distance(self.engine, self.cards, known)
+        return self.where or distance(self.engine, self.cards, known)
 
 
-def ratio_of(r: Request, predicted: float, far: bool = False) -> Ratio:
+def ratio_of(r: Request, predicted: float, where: str = "") -> Ratio:
     """The ratio of a row to its prediction."""
     phase = band_phase(r.metric, r.task).replace("request", "decode")
     over = (r.measured / predicted) ** (-1.0 if is_rate(r.metric) else 1.0)
     card = load_device(str(r.kwargs["gpu"]))
     engine = load_engine(engine_of(r)).runs
-    return Ratio(phase, engine, kind_of(card), over, r.group[0], card.name, r.source, far)
+    return Ratio(phase, engine, kind_of(card), over, r.group[0], card.name, r.source, where)
 
 
 def from_fit(path: Path, requests: dict[str, Request]) -> list[Ratio]:
@@ -99,7 +99,7 @@ def from_tables(requests: Iterable[Request]) -> list[Ratio]:
         if not r.apart and r.metric != "oom" and (r.task != "serve" or seen[r.source] <= MOST):
             chosen.append(r)
     good = [x for x in score(chosen) if not x.reason and x.predicted > 0]
-    return [ratio_of(x.request, x.predicted, x.far) for x in good]
+    return [ratio_of(x.request, x.predicted, x.where) for x in good]
 
 
 def tails(values: Sequence[tuple[str, float]], unseen: int = 0, power: float = POWER) -> tuple[float, float]:
@@ -121,8 +121,8 @@ def tails(values: Sequence[tuple[str, float]], unseen: int = 0, power: float = P
 
 
 def bands_of(ratios: Sequence[Ratio], known: Known) -> list[BandRow]:
-    """The bands of every phase that has rows, near and far: of far rows a source more is counted that nobody has seen,
-    as what is so far is like none."""
+    """The bands of every phase that has rows, near and far, and over nodes where it has rows there: beyond near ones a
+    source more is counted that nobody has seen, as what is so far is like none."""
     at: dict[tuple[str, str], list[tuple[str, float]]] = {}
     for r in ratios:
         at.setdefault((r.phase, r.distance(known)), []).append((r.source, r.ratio))
@@ -133,7 +133,7 @@ def bands_of(ratios: Sequence[Ratio], known: Known) -> list[BandRow]:
             if own := at.get((phase, where), []):
                 ends = tails(own, unseen=int(where != DISTANCES[0]))
                 low, high = min(low, ends[0]), max(high, ends[1])
-            if low < high:
+            if low < high and (own or where != "nodes"):
                 made.append(BandRow(phase, where, low, high, len(own), len({source for source, _ in own})))
     return made
 
@@ -263,7 +263,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     fits = from_fit(args.rows, requests) + from_load(args.load)
     done = {row["id"] for row in rows_in(args.rows)}
     others = from_tables(r for r in requests.values() if r.id not in done)
-    trained = [r for r in others if r.source in SOURCES and not r.far]
+    trained = [r for r in others if r.source in SOURCES and not r.where]
     known = frozenset((family_of(r.engine), r.engine, r.cards) for r in (*fits, *trained))
     ratios, fitted = [*fits, *others], {r.source for r in (*fits, *trained)}
     alone = {path.name: {r.source for r in read[path]} - fitted for path in args.data}

@@ -149,3 +149,17 @@ def test_a_request_of_one_token_has_the_band_of_its_first():
             for k in ("ttft_s", "latency_s")
         ]
         assert np.array_equal(ends[0] == ends[1], same)
+
+
+def test_experts_over_nodes_have_a_band_of_their_own() -> None:
+    """Wider than what is far, told in words; a dense model, one node, and what NVLink joins have none."""
+    told = "no run of experts over more than one node was fitted"
+    runs = {"deepseek-v3": {"gpu": "h200", "tp": 16}, "llama-3.1-405b": {"gpu": "h200", "tp": 16}}
+    across, dense = (rooflm.infer(m, engine="vllm", quant="fp8", **more) for m, more in runs.items())
+    joined = rooflm.infer("deepseek-v3", gpu="gb200", tp=16, engine="vllm", quant="fp8")
+    assert [told in " ".join(x.assumed) for x in (across, dense, joined)] == [True, False, False]
+    ends = [float(x.error_band["tpot_s"]["high"]) / float(x.tpot) for x in (across, dense, joined)]
+    assert ends[0] > 1.5 * ends[1] and ends[1] == pytest.approx(ends[2])
+    cells = {"model": "deepseek-v3", "gpu": "h200", "engine": "vllm", "tp": "16", "batch": "1", "quant": "fp8"}
+    cells |= {"metric": "tpot", "value": "0.01", "prompt": "512", "output": "128"}
+    assert [x.where for x in score([read_row(cells), read_row(cells | {"tp": "8"})])] == ["nodes", ""]

@@ -31,7 +31,8 @@ ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
         ("vllm-0.3.3", "vllm-2024"),
         ("vllm-0.5.2", "vllm-2024"),
         ("vllm-0.5.4", "vllm-0.5.3"),
-        ("vllm-0.6", "vllm-2024-11"),
+        ("vllm-0.6", "vllm-0.6"),
+        ("vllm-0.7.2", "vllm-2024-11"),
         ("vllm-0.8.5", "vllm-0.8"),
         ("vllm-v0.10.1", "vllm-0.8"),
         ("vllm-0.11.0", "vllm-0.10.2"),
@@ -286,7 +287,7 @@ def test_decoding_graphs_go_by_memory_and_tensor_group() -> None:
 
 
 def test_a_release_on_a_build_is_by_the_range_of_the_builds_own_rows() -> None:
-    # 0.6.1 is among vllm-2024-11's releases, but its build for ROCm begins with 0.6.2
+    # 0.6.1 is among vllm-0.6's releases, but its build for ROCm begins with 0.6.2
     for release, row in (("0.6.1", "vllm-2024-rocm"), ("0.6.2", "vllm-2024-11-rocm"), ("0.14", "vllm-0.14-rocm")):
         assert build_inference("llama-2-7b", engine=f"vllm-{release}", gpu="mi300x").scenario.engine.name == row
 

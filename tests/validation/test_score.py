@@ -138,7 +138,7 @@ def test_bands_widen_where_less_is_known() -> None:
     assert far is not None
     assert far.high / far.low > near.high / near.low
     assert far.distance == "far"
-    assert band("request", "vllm-2024", "datacenter hopper", far=True) == far
+    assert band("request", "vllm-2024", "datacenter hopper", where="far") == far
     assert family_of("trtllm-0.9") == "trtllm"
     assert around(2.0, Band(0.5, 2.0, 1, ""), rate=True) == (1.0, 4.0)
 

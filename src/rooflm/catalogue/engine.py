@@ -192,7 +192,8 @@ class Kernels:
     dedup: bool = flag(True, "a token is sent once to a rank that holds several of its experts")
     exchange: str = word("all_to_all", "how tokens of data-parallel ranks come to their experts: each to its own "
                          "(all_to_all), or all to every rank, whose sums are scattered (gather, of up to eight ranks; "
-                         "sum: with prompts both by all-reduces)", ("all_to_all", "gather", "sum"))  # fmt: skip
+                         "sum: with prompts both by all-reduces; naive: by broadcasts and an all-reduce, of any, each "
+                         "rank of a tensor group all tokens)", ("all_to_all", "gather", "sum", "naive"))  # fmt: skip
     gathered: str = word("narrow", "what ranks gather of a token: 8 or 4 bits as products take it; 16 where scales are "
                          "by blocks; or always 16", ("narrow", "blocks_wide", "wide"))  # fmt: skip
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
@@ -288,6 +289,7 @@ class Room:
     state_blocks: bool = flag(False, "a block weighs as much as a recurrent layer's state: so many tokens, then")
     window_kept: Num = share(0.0, "share of its tokens that a layer with a window keeps at least, whatever the window")
     window_beside: Num = count(0, "passes that a layer keeps beside its window, which tokens read as well", 0, INF)
+    head_kept: Num = count(0, "values cached of a head's keys, and as many of its values, for latents (0: those)", 0)
     shared_kept: bool = flag(False, "layers that read what an earlier one cached have room for a copy of their own")
     state_share: Num = share(0.0, "share of the cache's memory in a pool of recurrent states (0: one pool for all)")
     state_slots: Num = count(1, "recurrent states that this pool holds for each sequence that may run")

@@ -144,12 +144,14 @@ def adapter_bytes(model: Model, mapping: Mapping, adapters: Adapters) -> Num:
     return 2.0 * adapters.held * one * stage_share(model.scaled, mapping.pp)
 
 
-def kv_values(mixer: shapes.Mixer | None, shared_kept: bool = False) -> Num:
-    """Values that one layer caches a token: K and V of every KV head, or MLA's latent (and its indexer key).
-    shared_kept: those that it has room for, where what it reads is an earlier layer's."""
+def kv_values(mixer: shapes.Mixer | None, room: Room = NO_MORE) -> Num:
+    """Values that one layer caches a token: K and V of every KV head, or MLA's latent (or `head_kept`; and its indexer
+    key); those that it has room for, where what it reads is an earlier layer's (`shared_kept`)."""
     if isinstance(mixer, Attention):
-        return mixer.causal * new_values(mixer, shared_kept)
-    return mixer.kv_rank + mixer.rope_dim if isinstance(mixer, MLA) else 0
+        return mixer.causal * new_values(mixer, room.shared_kept)
+    if not isinstance(mixer, MLA):
+        return 0
+    return pick(room.head_kept > 0, 2 * mixer.heads * room.head_kept, mixer.kv_rank + mixer.rope_dim)
 
 
 def new_values(a: Attention, shared_kept: bool = False) -> Num:
@@ -207,7 +209,7 @@ def kv_bytes_per_sequence(model: Model, mapping: Mapping, quant: Quant, tokens: 
         kept = paged
         if isinstance(mixer, Attention):
             kept = larger(smaller(paged, mixer.window + beside_window(room)), room.window_kept * paged)
-        total = total + b.count * kept * (kv_values(mixer, room.shared_kept) * quant.kv_bytes + index_bytes(mixer))
+        total = total + b.count * kept * (kv_values(mixer, room) * quant.kv_bytes + index_bytes(mixer))
     return total * stage_share(m, mapping.pp)
 
 

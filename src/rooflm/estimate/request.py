@@ -30,7 +30,8 @@ def prefill_context(s: Scenario, sequences: Num) -> Context:
 def served_context(s: Scenario, work: Pass) -> Context:
     """A pass of the scenario's model in its engine."""
     beside = beside_window(s.engine.room)
-    return Context(s.model.scaled, work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters, beside=beside)
+    return Context(s.model.scaled, work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters, beside=beside,
+                   head_kept=s.engine.room.head_kept)  # fmt: skip
 
 
 def decode_nodes(s: Scenario, run: Running) -> list[Op | Comm]:

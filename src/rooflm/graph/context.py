@@ -75,7 +75,8 @@ class Context:
 
     adapters: that are served beside the model; training: options of a training step, or None when serving. In training
     no KV cache is written, the head ends in a cross-entropy over a split vocabulary, and norms are native kernels even
-    where they are not fused. beside: tokens that a cache keeps beside a window, which a token reads, too."""
+    where they are not fused. beside: tokens that a cache keeps beside a window, which a token reads, too. head_kept: of
+    the engine's `Room`."""
 
     model: Model
     work: Pass
@@ -85,6 +86,7 @@ class Context:
     training: Training | None = None
     adapters: Adapters | None = None
     beside: Num = 0.0
+    head_kept: Num = 0
 
     @property
     def sequence_parallel(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rooflm.catalogue.model import MLP, MoE
 from rooflm.graph.context import Context, plain_gelu
 from rooflm.graph.ops import Comm, Op, distinct_experts, gemm, occupied, popularity, stream
@@ -151,14 +153,16 @@ def reached_ranks(c: Context, f: MoE, ranks: Num | None = None) -> Num:
 def gathers(exchange: str, ep: Num) -> Num:
     """Whether tokens go to all ranks: in engines that gather, of eight; wider groups run DeepEP and its kin (guides of
     SGLang and vLLM; TensorRT-LLM does so by itself on NVL72, fused_moe/communication)."""
-    return ep <= (0 if exchange == "all_to_all" else 8)
+    return ep <= {"all_to_all": 0, "naive": math.inf}.get(exchange, 8)
 
 
 def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     """Dispatch and combine between expert-parallel ranks of different data-parallel groups (none with ep <= tp): in the
     activation width (or `gathered`) and back at 16 bits, both as wide as the experts (a latent width where tokens are
     projected first). The ranks of a tensor group share their tokens out among them. A token goes once to each rank that
-    holds any of its experts, or (`gathers`) to all, whose sums are scattered; with prompts both may be all-reduces."""
+    holds any of its experts, or (`gathers`) to all, whose sums are scattered; with prompts both may be all-reduces.
+    naive: each rank of a tensor group sends all of their tokens to its like of every other group, one group after the
+    other, and sums are whole everywhere."""
     m = c.mapping
     if is_plain(m.ep, 1):
         return []
@@ -167,6 +171,11 @@ def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     rows, half, way = c.tokens / m.tp * f.inner(c.model.hidden), c.quant.half_bytes, c.kernels.gathered
     sent = smaller(c.quant.act_bytes, half)
     wide = half if way == "wide" or (way == "blocks_wide" and c.quant.block) else sent
+    if c.kernels.exchange == "naive":
+        rows, groups, far = rows * m.tp, m.expert_dp, m.stride("dp")
+        sizes = ("ep_dispatch", "broadcast", groups, 1.0), ("ep_combine", "all_reduce", 1.0, groups)
+        sent_all = (c.message(name, "ep", op, count * n, rows * each * half, groups) for name, op, n, each in sizes)
+        return [one._replace(stride=far) for one in sent_all]
     summed = c.kernels.exchange == "sum" and c.work.prefill is not None
     whole = ("all_reduce",) * 2 if summed else ("all_gather", "reduce_scatter")
     kinds = [(whole, m.ep, few, wide), (("all_to_all",) * 2, own, few == 0, sent)]

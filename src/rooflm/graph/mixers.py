@@ -202,14 +202,22 @@ def context_exchange(c: Context, count: Num, p: Prefill, values: Num, out: Num) 
 
 
 def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
-    """Latent attention: keys and values expanded for new tokens in prefill, absorbed into the query when decoding.
+    """Latent attention: keys and values expanded for new tokens in prefill, absorbed into the query when decoding; or
+    (`head_kept`) expanded once, padded and cached as those of any attention with so many heads.
 
     Source: DeepSeek-V2 (arXiv 2405.04434) section 2.1 and appendix C; absorption as in its section 2.1.2."""
     heads = ceil(a.heads / c.mapping.tp)
     nodes = latents_made(c, count, a, heads * (a.nope_dim + a.rope_dim), 2 * heads)
     if _picks(a):
         nodes += indexer_ops(c, count, a)
-    nodes += expanded_latents(c, count, a, heads) + absorbed_latents(c, count, a, heads)
+    if is_plain(c.head_kept, 0):
+        nodes += expanded_latents(c, count, a, heads) + absorbed_latents(c, count, a, heads)
+    else:
+        whole, chain = Attention(a.heads, a.heads, c.head_kept), c.kernels.latent_chain
+        moved = chain * 2 * c.tokens * heads * a.nope_dim * c.quant.half_bytes
+        nodes.append(c.product("kv_up", "attention", count, heads * (a.nope_dim + a.value_dim), a.kv_rank))
+        nodes.append(stream("latent_chain", "attention", "index", count, moved, chain))
+        nodes += over_prompts(c, count, heads, heads, whole) + over_cached(c, count, heads, heads, whole)
     nodes.append(c.product("out", "attention", count, c.model.hidden, heads * a.value_dim))
     return nodes
 
@@ -219,7 +227,8 @@ def latents_made(c: Context, count: Num, a: MLA, queries: Num, turned: Num) -> l
     values, rotary embedding of parts of heads (read and written, `turned` times in all) and the write to the cache."""
     h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
     latent, cached = a.kv_rank + a.rope_dim, 0.0 if c.training else c.quant.kv_bytes
-    written = tokens * latent * (2 * b + cached) + turned * tokens * a.rope_dim * b
+    kept = pick(c.head_kept > 0, turned * c.head_kept, latent)
+    written = tokens * (latent * 2 * b + kept * cached) + turned * tokens * a.rope_dim * b
     write = stream("rope_kv_write", part, "rope", count, written, 2)
     if is_plain(a.q_rank, 0):
         return [c.product("q", part, count, queries, h), c.product("kv_down", part, count, latent, h), write]

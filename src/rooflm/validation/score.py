@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.asked.answers.bands import PARTS, around, band, kind_of
+from rooflm.asked.answers.bands import PARTS, around, band, kind_of, over_nodes
 from rooflm.asked.answers.training import train
 from rooflm.asked.build_inference import build_inference, find_model
 from rooflm.asked.build_training import build_training
@@ -29,12 +29,12 @@ from rooflm.readers.devices import load_device
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
-from rooflm.validation.columns import INFER, METRICS, SERVE, TAILS, UNITS, mean_of
+from rooflm.validation.columns import INFER, METRICS, SERVE, TAILS, TRAIN, UNITS, mean_of
 from rooflm.validation.metrics import describe
 from rooflm.validation.request import Outcome, Request, Skip, as_run
 from rooflm.validation.sizes import model_argument
 from rooflm.validation.table import label, unit_of
-from rooflm.validation.under_load import predict_load, run_of
+from rooflm.validation.under_load import predict_load, run_of, scenario
 
 NUMBERS = ("gpus", "tp", "pp", "dp", "ep", "cp", "batch", "prompt", "output", "cached")
 """Arguments of inference that may be arrays."""
@@ -73,12 +73,16 @@ class Scored(NamedTuple):
         return (*self.request.assumed, *filter(None, [self.stands_on]))
 
     @property
-    def far(self) -> bool:
-        """Whether its error band is that of what is far from what was fitted, whatever its engine and card."""
-        given = self.request.kwargs
+    def where(self) -> str:
+        """The distance from what was fitted that its error band is of, whatever its engine and card ("": theirs)."""
+        given, train = self.request.kwargs, self.request.task == TRAIN
+        if not train and math.prod(int(given.get(name) or 1) for name in ("tp", "pp", "dp")) > 1:
+            s = scenario(self.request) if self.request.task == SERVE else scenario_of([self.request])
+            if np.any(over_nodes(s)):
+                return "nodes"
         embeds = not find_model(model_argument(given["model"])).head
         rare = embeds or self.request.metric.endswith(TAILS)
-        return bool(self.assumed) or rare or any(given.get(part) for part in PARTS)
+        return "far" if self.assumed or rare or any(given.get(part) for part in PARTS) else ""
 
     @property
     def strange(self) -> float:
@@ -291,10 +295,10 @@ def banded(x: Scored) -> Scored:
         return x
     cards = kind_of(load_device(str(r.kwargs["gpu"])))
     engine, phase = load_engine(engine_of(r)).runs, band_phase(r.metric, r.task)
-    found = band(phase, engine, cards, x.far)
+    found = band(phase, engine, cards, x.where)
     if found is None:
         return x
-    first = band("prefill", engine, cards, x.far)
+    first = band("prefill", engine, cards, x.where)
     if first and phase == "request":
         low, high = (x.first * f + (1 - x.first) * d for f, d in ((first.low, found.low), (first.high, found.high)))
         found = found._replace(low=low, high=high)

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from rooflm.asked.assumed import attention_dp
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Derating, Device
 from rooflm.catalogue.quant import Quant
+from rooflm.kernels.collectives import NETWORKS
 from rooflm.kernels.constants import lookup, read, text_of
 from rooflm.kernels.derating import card_file, derating
 from rooflm.kernels.lookup import setting
@@ -27,10 +29,10 @@ from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Efficiency, Scenario
 from rooflm.units import Num, any_of, larger, pick, smaller
 
-DISTANCES = ("near", "far")
+DISTANCES = ("near", "far", "nodes")
 """How far a scenario lies from the runs that constants were fitted to. near: some are of this release of its engine on
 this kind of cards (`kind_of`); far: none is, or a part of it was never fitted (PARTS), or its conditions are not
-stated."""
+stated; nodes: experts on devices that a network joins (`over_nodes`), where what reaches them is rarely stated."""
 PARTS = {
     "cpu_layers": ("offload.layers", "with layers on the host"),
     "cpu_experts": ("offload.experts", "with experts on the host"),
@@ -40,6 +42,14 @@ PARTS = {
 }
 """Argument of a part that no fitted run has -> the scenario's field (none: it has none), and words."""
 _HAS = [(attrgetter(path), words) for path, words in PARTS.values() if path]
+OVER = "of experts over more than one node"
+
+
+def over_nodes(s: Scenario) -> Num:
+    """Whether a model of experts runs on more devices than are joined by anything but a network."""
+    joined = [tier.size for tier in s.cluster.tiers if tier.kind not in NETWORKS]
+    m = s.mapping
+    return np.asarray(attention_dp(s.model) & (m.tp * m.pp * m.cp * m.dp > (joined[-1] if joined else 1)))
 
 
 class Band(NamedTuple):
@@ -111,18 +121,20 @@ def distance(engine: str, cards: str, known: Known) -> str:
 
 
 @cache
-def band(phase: str, engine: str, cards: str, far: bool = False) -> Band | None:
+def band(phase: str, engine: str, cards: str, where: str = "") -> Band | None:
     """The error band of a phase ("prefill", "decode", "request", each also " under load", "memory" or "step") for an
-    engine and a kind of cards; far: whatever these are. None where the file has none.
+    engine and a kind of cards; where: at this distance whatever these are (nodes: of servers, which alone ran there,
+    else that of what is far). None where the file has none.
 
     >>> found = band("decode", "no-such-engine", "no such cards")
     >>> found is not None and found.low < 1 < found.high
     True
     """
-    where = "far" if far else distance(engine, cards, fitted())
-    for row in _file().band:
-        if (row.phase, row.distance) == (phase.replace("request", "decode"), where):
-            return Band(row.low, row.high, row.rows, where)
+    where, phase = where or distance(engine, cards, fitted()), phase.replace("request", "decode")
+    rows = {(row.phase, row.distance): row for row in _file().band}
+    for key in ((phase, where), (f"{phase} under load", where), (phase, "far")):
+        if row := rows.get(key):
+            return Band(row.low, row.high, row.rows, row.distance)
     return None
 
 
@@ -151,7 +163,7 @@ def parts_of(s: Scenario, split: bool = False) -> dict[str, Num]:
     """What a scenario has that no fitted run has, in words -> where it has it. split: its prompts have servers of their
     own."""
     told = {words: of(s) > 0 for of, words in _HAS}
-    told |= {PARTS["prefill_replicas"][1]: split, "that embeds": not s.model.head}
+    told |= {PARTS["prefill_replicas"][1]: split, "that embeds": not s.model.head, OVER: over_nodes(s)}
     return {words: here for words, here in told.items() if (here if isinstance(here, bool) else np.any(here))}
 
 
@@ -170,10 +182,11 @@ def bands_around(
         if s.efficiency.mode != "calibrated" or chosen_band is None:
             bands[key] = {"low": value * np.nan, "high": value * np.nan, "rows": 0}
             continue
-        far = band(phase, "", "", far=True)
-        if far and chosen_band is not measured_band and np.any(odd):
-            low, high = (pick(odd, *ends) for ends in ((far.low, chosen_band.low), (far.high, chosen_band.high)))
-            chosen_band = chosen_band._replace(low=low, high=high)
+        for here, where in (odd, "far"), (over_nodes(s), "nodes"):
+            wider = band(phase, "", "", where)
+            if wider and chosen_band is not measured_band and np.any(here):
+                ends = (wider.low, chosen_band.low), (wider.high, chosen_band.high)
+                chosen_band = chosen_band._replace(low=pick(here, *ends[0]), high=pick(here, *ends[1]))
         low, high = around(value, chosen_band)
         bands[key] = {"low": larger(low, value * smaller(roof, 1.0)), "high": high, "rows": chosen_band.rows}
     return bands
