@@ -47,7 +47,7 @@ def test_a_config_of_the_family_says_so_too(tmp_path: Path) -> None:
 
 
 def test_torchtitan_trains_its_routers_in_fp32_since_march_2026() -> None:
-    """Its issue 4273: forward and both backward products on fp32 units, 8 to 9 % of a step of small experts."""
+    """Its issue 4273: forward and both backward products on fp32 units, 8 to 9 % of a step of its author."""
 
     def routers(engine: str) -> tuple[set[str], float, float]:
         given = {"batch": 8, "seq": 4096, "micro_batch": 1, "zero": 3, "recompute": "selective", "engine": engine}
