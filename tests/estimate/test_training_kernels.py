@@ -476,8 +476,7 @@ def test_torch_multiplies_expert_by_expert_but_on_hopper_and_blackwell() -> None
     """`_grouped_mm_fallback`: a product an expert of the rank, called from C++."""
 
     def taken(gpu: str, **sets: object) -> float:
-        given = {"gpus": 8, "batch": 8, "seq": 2048, "micro_batch": 1, "zero": 3, "engine": "torchtitan"}
-        e = rooflm.train("qwen3-30b-a3b", gpu=gpu, sets=sets, **given)  # type: ignore[arg-type]
+        e = rooflm.train("qwen3-30b-a3b", gpu=gpu, gpus=8, batch=8, seq=2048, zero=3, engine="torchtitan", sets=sets)
         up = next(t for t in e.timed["forward", "layers"] if getattr(t.node, "name", "") == "experts_up")
         return float(up.total)
 
