@@ -470,3 +470,17 @@ def test_the_power_of_a_card_counts_once() -> None:
     """MI325X is MI300X's chip at 1,000 W for 750: its products gain the cube root of that, alone and in a step."""
     took = [step(gpu=gpu, engine="megatron").detail["forward"]["logits"] for gpu in ("mi300x", "mi325x")]
     assert float(took[0] / took[1]) == pytest.approx((1000 / 750) ** (1 / 3), rel=0.03)
+
+
+def test_torch_multiplies_expert_by_expert_but_on_hopper_and_blackwell() -> None:
+    """`_grouped_mm_fallback`: a product an expert of the rank, called from C++."""
+
+    def taken(gpu: str, **sets: object) -> float:
+        e = rooflm.train("qwen3-30b-a3b", gpu=gpu, gpus=8, batch=8, seq=2048, zero=3, engine="torchtitan", sets=sets)
+        up = next(t for t in e.timed["forward", "layers"] if getattr(t.node, "name", "") == "experts_up")
+        return float(up.total)
+
+    launch = float(load_engine("torchtitan").host.expert_launch)
+    apart = taken("a100-sxm-80gb") - taken("a100-sxm-80gb", **{"engine.grouped_on": ""})
+    assert apart == pytest.approx(48 * 128 * launch)
+    assert taken("h100") == taken("h100", **{"engine.grouped_on": ""})

@@ -116,7 +116,8 @@ class Kernels:
     shared_aside: Num = count(0, "most sequences of a decoding pass whose shared expert runs beside the others", 0)
     gates: str = shapes("biased routers beside a shared expert that one kernel does, experts x groups: 256x8 384x1")
     gates_on: str = word("", "generations of cards on which other such routers are PyTorch's chains, with commas")
-    wide_routers: bool = flag(False, "a router that is kept in 32 bits is cast for and runs on fp32 units, not as TF32")
+    inner_gates: bool = flag(True, "routers inside experts' kernels take no time beyond what was measured of those")
+    wide_routers: bool = flag(False, "a router kept in 32 bits (training: any) is cast for, on fp32 units, not TF32")
     tuned_experts: str = shapes("experts x width on a rank, whose 8-bit products memory alone holds, so well tuned")
     tuned_experts_on: str = word("", "cards on which these are so (none: all), with commas")
     expert_values: Num = number(2.0, "read and written a value by what runs between experts' products", "bytes")
@@ -202,6 +203,7 @@ class Kernels:
     cast_apart: bool = flag(False, "training: narrow copies scaled by blocks down a column are cast in the backward "
                             "pass, from 16 bits kept till then")  # fmt: skip
     grouped: bool = flag(False, "one kernel holds the products of all experts, else each expert has its own")
+    grouped_on: str = word("", "training: generations of cards on which that is one kernel, not a loop (none: all)")
     weighed_inside: bool = flag(False, "training: experts' rows are weighed before the last product: outputs not kept")
     route_copies: Num = count(0, "training: bytes a value of a pair that indexing moves in place of sorts", 0)
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")

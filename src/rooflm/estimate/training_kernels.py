@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 
+from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.model import MoE
 from rooflm.graph.ops import OVER_PROMPTS, PRODUCTS, Comm, Op
 from rooflm.kernels import training_factors as factors
@@ -26,7 +28,7 @@ def kernel_factor(t: Timed, s: Scenario, r: Rates) -> Num:
         single = e.factors.gemm_factor * product_factor(s, r.dtype[node.rate], node.flops / r.peak[node.rate] / t.time)
         if node.of != "experts":
             return single * (unaligned(s) if node.of == "logits" else 1.0)
-        alone, library = (1.0, e.kernels.experts) if e.kernels.grouped else (bias_factor(s), "forward")
+        alone, library = bias_factor(s), e.kernels.experts if one_product(s) else "forward"
         return single * e.factors.moe_factor * alone * factors.factor("moe", library, device, generation)
     if node.kind == "scan":
         return e.factors.attention_factor * factors.factor("scan", "roofline", device, generation)
@@ -68,7 +70,22 @@ def unaligned(s: Scenario) -> Num:
 def bias_factor(s: Scenario) -> float:
     """The same for expert products and activations: above 1 where experts have biases that no kernel fuses."""
     unfused: float = factors.table()["experts"]["bias"]
-    return unfused if any(isinstance(b.ffn, MoE) and b.ffn.bias for b in s.model.blocks) else 1.0
+    biased = any(isinstance(b.ffn, MoE) and b.ffn.bias for b in s.model.blocks)
+    return unfused if biased and not s.engine.kernels.grouped else 1.0
+
+
+def one_product(s: Scenario) -> bool:
+    """Whether one kernel holds the products of all experts: a library may have it for some generations of cards, and on
+    others call a product an expert, from C++ (PyTorch, GroupedBlas.cpp and GroupedMMUtils.h, _grouped_mm_fallback)."""
+    on = listed(s.engine.kernels.grouped_on)
+    return s.engine.kernels.grouped and (not on or s.cluster.device.kernel_generation in on)
+
+
+def calls_of_experts(s: Scenario) -> Num:
+    """Products that the library makes of one of the graph's, of experts: 0 where one kernel holds all of them."""
+    if one_product(s) or not s.engine.kernels.grouped:  # without `grouped` the graph has them one by one
+        return 1.0 * (not one_product(s))
+    return reduce(larger, (b.ffn.experts for b in s.model.blocks if isinstance(b.ffn, MoE)), 0.0) / s.mapping.ep
 
 
 STREAM_FLOOR = 2e-6
@@ -78,7 +95,7 @@ STREAM_FLOOR = 2e-6
 def stream_time(node: Op, s: Scenario, r: Rates) -> Num:
     """Seconds of an elementwise kernel on a micro-batch's tensors: bytes over a share of the bandwidth, or what it
     computes over the peak of its units, and floors."""
-    biased = node.of == "experts" and node.kind == "activation" and not s.engine.kernels.grouped
+    biased = node.of == "experts" and node.kind == "activation"
     slower = bias_factor(s) if biased else stream_factor(node)
     reached = smaller(s.engine.factors.stream_share, pick(s.engine.kernels.fused, 1.0, s.engine.factors.plain_share))
     device, generation = s.cluster.device.name, s.cluster.device.kernel_generation
@@ -107,7 +124,7 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
     """Times of kernels in a training step: their calibrated times alone, times the factors of training."""
     if s.efficiency.mode != "calibrated":
         return list(timed)
-    r, measured, out = best_rates(s), s.cluster.device.measured, list[Timed]()
+    r, measured, out, calls = best_rates(s), s.cluster.device.measured, list[Timed](), calls_of_experts(s)
     for t in timed:
         if isinstance(t.node, Comm):
             time = t.time
@@ -115,7 +132,7 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
             time = t.time * training_factor(t.node, measured.of(r.dtype["half"])) * stream_factor(t.node)
         else:
             took = alone(t, s) * kernel_factor(t, s, r) if t.node.kind in PRODUCTS else stream_time(t.node, s, r)
-            one_by_one = not s.engine.kernels.grouped and t.node.of == "experts" and t.node.kind in ("gemm", "cast")
-            time = took + s.engine.host.expert_launch * t.node.launches * one_by_one
+            of_experts = t.node.of == "experts" and t.node.kind in ("gemm", "cast")
+            time = took + s.engine.host.expert_launch * t.node.launches * calls * of_experts
         out.append(t._replace(time=time))
     return out

@@ -58,7 +58,7 @@ def backward_op(op: Op, rules: Rules) -> list[Op | Comm]:
     >>> [(o.name, o.flops == 2 * 512 * 4096 * 1024) for o in ops]
     [('up_dgrad', True), ('up_wgrad', True)]
     """
-    if op.kind == "gemm":
+    if op.kind in ("gemm", "simt"):
         return product_backward(op, rules)
     if op.kind == "bmm":
         return [op._replace(name=f"{op.name}_dgrad", count=op.count * 2, role="dgrad")]
@@ -78,10 +78,10 @@ def product_backward(op: Op, rules: Rules) -> list[Op | Comm]:
     groups = rest[0] if rest else 1.0
     (weight, act, out), same = op.widths, (op.rate, op.launches, op.of)
     dgrad = gemm(f"{op.name}_dgrad", op.part, op.count, m, k, n, (weight, act, out), *same, groups)
-    dgrad, widths = dgrad._replace(role="dgrad"), (act, act, 2.0 * rules.grad_bytes)
+    dgrad, widths = dgrad._replace(role="dgrad", kind=op.kind), (act, act, 2.0 * rules.grad_bytes)
     # one product a group, of m / groups rows each: together as many rows of output as groups x k
     wgrad = gemm(f"{op.name}_wgrad", op.part, op.count * rules.weights, k * groups, n, m / groups, widths, *same)
-    wgrad = wgrad._replace(role="wgrad")
+    wgrad = wgrad._replace(role="wgrad", kind=op.kind)
     if rest:
         wgrad = wgrad._replace(bytes=wgrad.bytes + (m - m / groups) * n * act)
     return [dgrad] if is_plain(rules.weights, 0) else [dgrad, wgrad]
@@ -204,7 +204,7 @@ def every_other(nodes: Sequence[Op | Comm]) -> list[Op | Comm]:
     for node in nodes:
         if isinstance(node, Comm):
             again += [node] if node.op == "all_gather" and node.group == "tp" else []
-        elif node.kind == "gemm" and node.of != "experts":
+        elif node.kind in ("gemm", "simt") and node.of != "experts":
             pair = node.of == "kv"
             position += 1 + pair
             if pair or position % 2 == 0:

@@ -49,7 +49,7 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     h, tokens, b, inner = c.model.hidden, c.tokens, c.quant.half_bytes, f.inner(c.model.hidden)
     has_latent = not is_plain(f.latent, 0)
     router = gemm("router", "moe", count, tokens, f.experts, h, (b, b, 4.0))
-    if f.wide_router and c.kernels.wide_routers and not c.training:  # tokens cast by one kernel; weights of fp32
+    if (f.wide_router or c.training) and c.kernels.wide_routers:  # tokens cast by one kernel; weights of fp32
         router = gemm("router", "moe", count, tokens, f.experts, h, (4.0, b + 8.0, 4.0), "vector", 2)
         router = router._replace(kind="simt")
     nodes: list[Op | Comm] = [router]

@@ -267,7 +267,7 @@ AMONG: dict[str, Callable[[], Collection[str]]] = {
     "schemes": lambda: KINDS, "elsewhere": device_words, "first_on": device_words, "integers_on": generations,
     "padded": lambda: {e.dtype for e in entries_of("gemm")},
     "reduce_norm_on": generations, "gates_on": generations, "scaled_on": generations, "narrow_prompts": generations,
-    "fused_scans": generations, "tuned_experts_on": lambda: names("gpu"),
+    "fused_scans": generations, "grouped_on": generations, "tuned_experts_on": lambda: names("gpu"),
     "states_on": lambda: words_of("gpu", "vendor"),
     **{name: lambda: PRESETS for name, about in ABOUT.items() if about.kind == "named" and not about.among},
     **dict.fromkeys(LIBRARIES, lambda: {e.family for e in entries_of("moe")} - {"", "plain"}),
