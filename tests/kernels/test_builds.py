@@ -272,11 +272,15 @@ def test_routers_are_chains_where_a_release_has_no_kernel_for_them(engine: str, 
     assert chained(model, engine=engine) == chain
 
 
-def test_routers_of_16_bit_experts_are_chains_on_blackwell() -> None:
+def test_routers_of_16_bit_experts_are_chains_on_blackwell_and_those_inside_kernels_up_to_tensorrt_llm_1_1() -> None:
     wide = {"gpu": "b200", "tp": 1, "quant": "bf16"}
     triton = {"engine.experts": "triton"}
     alone = step("glm-4.7-flash", {**triton, "engine.gates_on": ""}, **wide)
     assert step("glm-4.7-flash", triton, **wide) - alone == pytest.approx(46 * 32e-3, rel=0.1)
+    narrow = {"gpu": "b200", "quant": "nvfp4-ffn-kv8", "engine": "trtllm-1.1.0rc2"}
+    inside = {"engine.experts": "trtllm", "engine.inner_gates": "true"}
+    late = step("deepseek-r1", {"engine.experts": "trtllm"}, **narrow) - step("deepseek-r1", inside, **narrow)
+    assert late == pytest.approx(58 * 32e-3, rel=0.1)
 
 
 @pytest.mark.parametrize(("model", "ep", "measured"), [("deepseek-v3.2", 8, 17.96), ("glm-5", 1, 20.22)])

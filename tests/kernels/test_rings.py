@@ -35,10 +35,11 @@ def test_an_array_of_groups_is_each_group_alone() -> None:
     assert np.asarray(ring_wait(gather(ranks), (NODE, FABRIC))) == pytest.approx(alone)
 
 
-def test_each_layer_waits_for_a_ring_of_its_own() -> None:
+def test_owners_of_tensors_call_once_each() -> None:
     layers = gather(256)._replace(count=32)
     each = float(ring_wait(gather(256), (NODE, FABRIC)))
     assert float(ring_wait(layers, (NODE, FABRIC))) == pytest.approx(32 * each)
+    assert float(ring_wait(layers, (NODE, FABRIC), owners=True)) == pytest.approx(256 * each)
 
 
 def test_sharded_steps_slow_down_as_the_cluster_grows() -> None:

@@ -210,6 +210,7 @@ class Kernels:
     norm_kernel: bool = flag(False, "where kernels are plain, a norm is one kernel all the same (Triton's, apex')")
     plain_gelu: bool = flag(False, "training: where kernels are plain, GELU is written out by its tanh (minGPT's "
                             "NewGELU, transformers' gelu_new)")  # fmt: skip
+    norm_cast: bool = flag(False, "training: that kernel takes a cast copy in 32 bits, and runs again backward")
     autocast: bool = flag(False, "training: fp32 weights that nothing shards run under PyTorch's autocast")
     adapter_in: Num = number(0.0, "training: bytes an adapter's kernels move a value of its input, before A", "bytes")
     pads_vocab: bool = flag(True, "training: the table of the head is padded to whole rows of its products' tiles")
@@ -350,6 +351,7 @@ class Habits:
     bucket: Num = number(INF, "below ZeRO 3: gradients of a message at least", low=1)
     bucket_rank: Num = number(0.0, "the same a data-parallel rank")
     unsynced: Num = number(0.0, "ZeRO 2, 3: a gradient that waits whole for the last micro-batch (no_sync)", "bytes")
+    owners: bool = flag(False, "under ZeRO 1 each rank owns whole tensors: a collective an owner (InternEvo)")
 
 
 @dataclass(frozen=True)

@@ -343,7 +343,7 @@ def sync_nodes(s: Scenario, trained: Held, layers: Num) -> dict[str, Nodes]:
     replicas, edge = tm.expert_replicas(m), m.ep * m.expert_tp
     sharded = zero >= 1
     buckets = larger(ceil((trained.dense + trained.experts) / larger(habits.bucket, habits.bucket_rank * ranks)), 1)
-    messages = pick(zero >= 3, layers, smaller(layers, buckets))
+    messages = pick((zero >= 3) | habits.owners, layers, smaller(layers, buckets))
     reduce: Nodes = []
     gather: Nodes = []
 

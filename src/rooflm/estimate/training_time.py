@@ -219,8 +219,8 @@ def sync_time(s: Scenario, timed: Dict[Key, Sequence[Timed]], micro: Micro, m: N
     shown_b = left_b if e.overlaps.grad_overlap else in_backward
     total = in_forward + in_backward + tied
     gathers = forward_gathers + backward_gathers
-    both = (timed["step", "gather"], timed["step", "reduce"])
-    once = [add_up(ring_wait(t.node, s.cluster.tiers) for t in x if isinstance(t.node, Comm)) for x in both]
+    tiers, owners, both = s.cluster.tiers, e.habits.owners, (timed["step", "gather"], timed["step", "reduce"])
+    once = [add_up(ring_wait(t.node, tiers, owners) for t in x if isinstance(t.node, Comm)) for x in both]
     usual = s.efficiency.mode == "calibrated" and s.cluster.device.measured is None  # one's own links are as measured
     waits = usual * (gathers * once[0] + reductions * once[1])
     return Sync(total + waits, shown_f + shown_b + tied + waits, reductions, gathers)

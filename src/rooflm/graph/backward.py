@@ -16,19 +16,19 @@ FLASH_BACKWARD = 2.5
 """Backward over forward work of flash attention: five products against two (arXiv 2307.08691, section 4.1)."""
 
 STREAM_BACKWARD = {
-    "norm": 1.5, "plain_norm": 2.1, "add": 2 / 3, "activation": 5 / 3, "rope": 1.0, "softmax": 1.5,
+    "norm": 1.5, "plain_norm": 2.1, "cast_norm": 2.8, "add": 2 / 3, "activation": 5 / 3, "rope": 1.0, "softmax": 1.5,
     "sample": 0.5, "embedding": 2.0, "conv": 2.0, "route": 1.0, "cast": 1.0, "score_dropout": 1.0, "cp_merge": 1.0,
     "lora_in": 1.4, "index": 2.8, "cast_again": 3.0, "plain_gelu": 1.55,
 }  # fmt: skip
-"""Backward over forward traffic by name or kind, from the values that each reads and writes: a norm reads x and dy and
-writes one (3 to 2), kernel by kernel 76 bytes to 36; a residual add passes its gradient to the mask (2 to 3); a gated
-activation reads gate, up and gradient and writes two (5 to 3), GELU written out moves 56 bytes to 36, under autocast
-118 to 76; softmax reads its output and the gradient and writes one (3 to 2), its dropout reads the mask and the
-gradient and writes one; a rotation is undone; the loss writes its gradient over its input; an embedding reads the
-gradient and adds to fp32 rows; where a context group merges partial outputs, it adds up partial gradients of the
-queries; an adapter also adds its input's gradient to the product's; a cast of what another product has cast passes its
-gradient back and adds it in fp32 (6 to 6 and 12); indexing adds rows up one by one (PyTorch's indexing_backward_kernel;
-docs/decisions/0122)."""
+"""Backward over forward traffic by name or kind, from the values that each reads and writes: a norm reads x and dy
+and writes one (3 to 2), kernel by kernel 76 bytes to 36, of a cast residual 34 to 12 (itself again 12, x 8, dy 4, dx 4,
+its cast 6); a residual add passes its gradient to the mask (2 to 3); a gated activation reads gate, up and gradient and
+writes two (5 to 3), GELU written out moves 56 bytes to 36, under autocast 118 to 76; softmax reads its output and the
+gradient and writes one (3 to 2), its dropout reads the mask and the gradient and writes one; a rotation is undone; the
+loss writes its gradient over its input; an embedding reads the gradient and adds to fp32 rows; where a context group
+merges partial outputs, it adds up partial gradients of the queries; an adapter also adds its input's gradient to the
+product's; a cast of what another product has cast passes its gradient back and adds it in fp32 (6 to 6 and 12);
+indexing adds rows up one by one (PyTorch's indexing_backward_kernel; docs/decisions/0122)."""
 
 MIRROR = {"reduce_scatter": "all_gather", "all_gather": "reduce_scatter"}
 """The collective of the backward pass for one of the forward pass (its transpose), where it is another."""

@@ -139,8 +139,8 @@ def norm_ops(c: Context, count: Num, norms: Num, half: Mixer | FeedForward | Non
 
     Fused: reads x and the residual, writes the residual and the norm (in the width of the product that follows).
     Unfused (eager PyTorch): PLAIN_NORM bytes a value; then the add; a layer norm is one kernel, and any norm where the
-    engine brings one. Under autocast there is no cast to fp32 and none back, the add is of fp32 and 16 bits, and each
-    product of the half casts its input."""
+    engine brings one. That of a cast residual in training: to fp32 (6), read it (4), write (2). Under autocast there is
+    no cast to fp32 and none back, the add is of fp32 and 16 bits, and each product of the half casts its input."""
     values = c.residual_tokens * c.model.hidden
     b = c.quant.half_bytes
     if c.kernels.fused:
@@ -153,6 +153,8 @@ def norm_ops(c: Context, count: Num, norms: Num, half: Mixer | FeedForward | Non
     each = 2.0 * b + 2.0 * b * wide
     if plain_norms(c.model, c.kernels):
         each, (launches, name) = PLAIN_NORM - 4 * b * wide, (1, "plain_norm") if c.training else (6, "norm")
+    elif c.kernels.norm_cast:
+        each, name = 12.0, "cast_norm"
     copies = [] if half is None or is_plain(wide, 0) else [("cast_in", 1), ("cast_again", read_again(half, c.kernels))]
     return [
         stream(name, "norm", "norm", count * norms, each * values, launches, of="norm"),

@@ -289,8 +289,9 @@ def comm_time(comm: Comm, tiers: Sequence[Link], s: Scenario) -> Num:
     return time * f.collective_factor
 
 
-def ring_wait(comm: Comm, tiers: Sequence[Link]) -> Num:
+def ring_wait(comm: Comm, tiers: Sequence[Link], owners: bool = False) -> Num:
     """Seconds that the hops of a ring over several nodes take, of all executions; 0 within one node, and for sums.
+    owners: there is not one a layer but one a rank that owns tensors, of which a layer has WHOLE_TENSORS.
 
     A ring over n ranks on N nodes makes N - 1 hops between nodes and n - N within them, one after the other, before the
     last rank has the first one's data. An all_reduce takes a tree across nodes instead, whose hops grow with log N.
@@ -301,4 +302,8 @@ def ring_wait(comm: Comm, tiers: Sequence[Link]) -> Num:
     hop = table()["ring"]  # s
     nodes = comm.ranks / ranks_in_tiers(comm.ranks, [tier.size for tier in tiers], comm.stride)[-2]
     hops = (comm.ranks - nodes) * hop["within"] + (nodes - 1.0) * hop["across"]
-    return comm.count * pick(nodes > 1, hops, 0.0)
+    return (smaller(comm.ranks, WHOLE_TENSORS * comm.count) if owners else comm.count) * pick(nodes > 1, hops, 0.0)
+
+
+WHOLE_TENSORS = 9.0
+"""Tensors of a transformer layer: four or five of attention, two or three of the feed-forward, two norms."""

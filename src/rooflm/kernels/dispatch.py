@@ -312,7 +312,7 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
             c = c._replace(t0=pick(alone, c.t0, larger(c.t0, LEAST["index"] * k.gate_chain / op.launches)))
         elif op.shape and op.kind != "scan" and not (k.spread and op.kind in ("activation", "rope")):
             row = traffic / larger(op.shape[0], 1)
-        if op.name == "route" and routed_inside(s):
+        if op.name == "route" and k.inner_gates and routed_inside(s):
             times.append(0.0 * row)
             continue
         one = elementwise_time(traffic, bandwidth=r.dram, c=c, row_bytes=row, sms=s.cluster.device.sms)
