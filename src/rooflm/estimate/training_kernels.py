@@ -83,9 +83,12 @@ def one_product(s: Scenario) -> bool:
 
 def calls_of_experts(s: Scenario) -> Num:
     """Products that the library makes of one of the graph's, of experts: 0 where one kernel holds all of them."""
-    if one_product(s) or not s.engine.kernels.grouped:  # without `grouped` the graph has them one by one
-        return 1.0 * (not one_product(s))
-    return reduce(larger, (b.ffn.experts for b in s.model.blocks if isinstance(b.ffn, MoE)), 0.0) / s.mapping.ep
+    if one_product(s):
+        return 0.0
+    if not s.engine.kernels.grouped:  # the graph has them one by one
+        return 1.0
+    none: Num = 0.0
+    return reduce(larger, (b.ffn.experts for b in s.model.blocks if isinstance(b.ffn, MoE)), none) / s.mapping.ep
 
 
 STREAM_FLOOR = 2e-6
