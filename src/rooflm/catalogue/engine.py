@@ -143,7 +143,7 @@ class Kernels:
     sm_vectors: Num = number(0.0, "most FLOPs a clock of an SM in vector kernels for few rows (0: its peak)", "FLOP")
     dots: Num = share(0.0, "share of the reached int8 rate of integer products on a card without matrix units")
     integers_on: str = word("", "generations of cards whose vector units multiply narrow weights by integers alone")
-    dots_times: str = named("there, times that products of a scheme take over those of four bits in blocks of rows")
+    dots_times: str = named("there, times that products of a scheme (or generation.scheme) take over those of 4 bits")
     sums: str = word("fp32", "what its matrix products sum in: cards have factors by it", ("fp32", "fp16"))
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
     brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
