@@ -163,3 +163,9 @@ def test_experts_over_nodes_have_a_band_of_their_own() -> None:
     cells = {"model": "deepseek-v3", "gpu": "h200", "engine": "vllm", "tp": "16", "batch": "1", "quant": "fp8"}
     cells |= {"metric": "tpot", "value": "0.01", "prompt": "512", "output": "128"}
     assert [x.where for x in score([read_row(cells), read_row(cells | {"tp": "8"})])] == ["nodes", ""]
+    assert score([read_row(cells | {"tp": "", "gpus": "16"})])[0].where == "nodes"
+    case = {"gpu": "h100", "batch": 64, "seq": 2048, "ep": 8, "engine": "megatron-bridge"}
+    steps = [rooflm.train("qwen3-30b-a3b", gpus=gpus, **case) for gpus in (8, 16)]  # training was fitted there
+    assert not any(told in " ".join(e.assumed) for e in steps)
+    highs = [float(e.error_band["step_time_s"]["high"]) / float(e.step_time) for e in steps]
+    assert highs[0] == pytest.approx(highs[1])

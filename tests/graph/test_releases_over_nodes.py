@@ -16,6 +16,11 @@ def test_keys_and_values_of_every_head_are_cached_before_latents_are() -> None:
     nodes = {t.node.name: t.node for t in old.timed["decode"]}
     assert {"kv_up", "attention"} <= nodes.keys() and "q_absorb" not in nodes
     assert nodes["attention"].kind == "decode_attention"
+    kept = [0, 256]
+    case = {**RUN, "engine": "vllm-0.7.1"}
+    grid = rooflm.infer("deepseek-v3", **case, sets={"engine.head_kept": kept})
+    each = [float(rooflm.infer("deepseek-v3", **case, sets={"engine.head_kept": n}).ttft) for n in kept]
+    assert grid["ttft_s"].values == pytest.approx(each)
 
 
 def test_no_graph_holds_256_experts_that_allocate_memory() -> None:

@@ -104,6 +104,13 @@ def _beside_vectors(
     return pick(m > kernels.vector_rows, time, pick(library, smaller(time, streamed), streamed))
 
 
+def dots_times(s: Scenario) -> float:
+    """Times that a scheme's products by integers take over those of four bits in blocks of rows: on this generation of
+    cards where the engine has a number for it (generation.scheme), else on any."""
+    own = f"{s.cluster.device.architecture}.{s.quant.name}"
+    return of_name(s.engine.kernels.dots_times, own, of_name(s.engine.kernels.dots_times, s.quant.name, 1.0))
+
+
 def one_tile(m: Num, n: Num, k: Num, rows: Num, more: Num, peak: Num, sms: Num) -> Num:
     """Seconds of a product whose kernel has one tile, of so many rows and 64 columns: blocks of an SM at its share of
     the peak, and some more, as few at a time do not keep it busy.
@@ -119,7 +126,7 @@ def by_integers(s: Scenario) -> Num:
     where no rate of integers is known, inf. A factor of a card does not count: it is of matrix units."""
     k = s.engine.kernels
     reached = k.dots * integer_dots(s) / held(s.cluster.device) if integers_alone(s) else 0.0
-    return pick(reached > 0, reached / of_name(k.dots_times, s.quant.name, 1.0), np.inf)
+    return pick(reached > 0, reached / dots_times(s), np.inf)
 
 
 def halves_alone(s: Scenario, r: Rates) -> Any:

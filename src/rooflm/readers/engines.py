@@ -244,6 +244,9 @@ def known_words(field: str, value: Any, label: str) -> None:
     apart = field == "padded" or (field in ABOUT and ABOUT[field].kind == "named")
     pieces = (value.split() if apart else listed(value)) if field in AMONG else ()
     for word in (piece.partition(":")[0] for piece in pieces):
+        if field == "dots_times" and "." in word:
+            generation, _, word = word.rpartition(".")
+            one_of(label, generation, sorted(generations()))
         if field == "reduce_norm_on" and word.startswith("-"):
             if word[1:] not in names("gpu"):
                 raise RooflmError(f"{label} is {word!r}, but no card has that name")

@@ -23,7 +23,7 @@ from rooflm.errors import RooflmError
 Point = dict[str, Any]
 
 CHOOSING = re.compile(
-    r"quant\..*|.*\.(head_dim|value_dim|latent|shared_width|q_rank|index_topk)"
+    r"quant\..*|.*\.(head_dim|head_kept|value_dim|latent|shared_width|q_rank|index_topk)"
     r"|(training\.)?(lora_rank|base_bits)|training\.(mtp|packed_square)"
     r"|engine\.(kernels\.)?(brain_share|brain_experts|dequant)"
 )

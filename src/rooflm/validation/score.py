@@ -74,9 +74,10 @@ class Scored(NamedTuple):
 
     @property
     def where(self) -> str:
-        """The distance from what was fitted that its error band is of, whatever its engine and card ("": theirs)."""
-        given, train = self.request.kwargs, self.request.task == TRAIN
-        if not train and math.prod(int(given.get(name) or 1) for name in ("tp", "pp", "dp")) > 1:
+        """The distance of its error band where its conditions decide that ("": its engine and card do)."""
+        given = self.request.kwargs
+        several = any(int(given.get(name) or 1) > 1 for name in ("gpus", "tp", "pp", "cp", "dp"))
+        if self.request.task != TRAIN and several:
             s = scenario(self.request) if self.request.task == SERVE else scenario_of([self.request])
             if np.any(over_nodes(s)):
                 return "nodes"

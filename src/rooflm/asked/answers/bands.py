@@ -46,10 +46,12 @@ OVER = "of experts over more than one node"
 
 
 def over_nodes(s: Scenario) -> Num:
-    """Whether a model of experts runs on more devices than are joined by anything but a network."""
+    """Whether a model of experts is served by more devices than anything but a network joins; training was fitted
+    there."""
     joined = [tier.size for tier in s.cluster.tiers if tier.kind not in NETWORKS]
     m = s.mapping
-    return np.asarray(attention_dp(s.model) & (m.tp * m.pp * m.cp * m.dp > (joined[-1] if joined else 1)))
+    served = s.engine.phase == "inference" and attention_dp(s.model)
+    return np.asarray(served & (m.tp * m.pp * m.cp * m.dp > (joined[-1] if joined else 1)))
 
 
 class Band(NamedTuple):
