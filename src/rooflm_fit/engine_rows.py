@@ -56,8 +56,8 @@ def stated(text: str, section: str) -> frozenset[str]:
 def held(engine: str) -> frozenset[str]:
     """Fields that an engine's row states, itself or by being without them or like another.
 
-    >>> sorted(held("mlx") & {"step", "head_rows"}), sorted(held("ollama-metal") & {"sm_stream", "kv_reread"})
-    (['head_rows', 'step'], ['kv_reread', 'sm_stream'])
+    >>> sorted(held("mlx") & {"step", "moe_vectors"}), sorted(held("ollama-metal") & {"sm_stream", "kv_reread"})
+    (['moe_vectors', 'step'], ['kv_reread', 'sm_stream'])
     """
     row, _ = raw_row("engine", engine)
     like = (held(other) for other in listed(row.get("like", "")))

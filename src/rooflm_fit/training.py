@@ -86,6 +86,7 @@ CONSTANTS = (
     Constant("chunk_host", 10e-3, 0.5, NEW),
     Constant("stream_share", 0.7, 0.15, OLD),
     Constant("collective_factor", 1.0, 0.15, OLD),
+    Constant("dp_factor", 1.2, 0.3, OLD),
     Constant("gap", 240e-6, 0.5, "megatron-deepspeed"),
     Constant("plain_share", 0.75, 0.15, FOUNDRY),
     Constant("stream_share", 0.8, 0.15, "torchtitan torchtitan-2025 torchtitan-2024 fsdp fsdp-2.8"),

@@ -91,7 +91,7 @@ def test_a_model_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixture
         (("infer", "llama-2-7b", "--gpu", "a100", "--engine", "vlm"), "did you mean 'vllm'"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--engine", "megatrn"), "unknown engine 'megatrn'; see `rooflm list"),
         (("train", "llama-2-7b", "--gpu", "a100", "--batch", "8", "--engine", "sglng"), "'sglng'; see `rooflm list"),
-        (("infer", "llama-2-7b", "--gpu", "a100", "--efficiency", "1.5"), "at most 1"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--efficiency", "1.5"), "from 0.000001 to 1"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--efficiency", "perfect"), "efficiency is 'perfect'"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--set", "model.widht_scale=2"), "did you mean 'width_scale'"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--set", "model.hidden=-1"), "must be a whole number of at least 1"),
@@ -292,7 +292,8 @@ def test_values_of_an_axis_have_their_units(capsys: pytest.CaptureFixture[str]) 
 def test_a_grid_says_what_each_of_its_cards_runs(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["infer", "llama-3.1-8b", "--gpu", "h100,v100,m3-max", "--batch", "1,2", "--quant", "bf16"]
     assert main(words) == 0
-    _, _, same, assumed = capsys.readouterr().out.split("\n\n")
+    table, _, _, same, assumed = capsys.readouterr().out.split("\n\n")
+    assert "USD/M" in table  # cards are chosen by what their tokens cost
     assert same.strip() == "all of them: llama-3.1-8b; prompt 512; output 128"
     told = " ".join(assumed.split())
     assert "engine vllm (v100: vllm-0.14; m3-max: llama.cpp);" in told

@@ -662,7 +662,8 @@ OF_ROWS = (*OF_LOAD, *POOLS, "accepted", "cache", "cluster.launching", "doubt", 
            "scheme", "slots", "split", "stand_in")  # fmt: skip
 """What recipes set that is no option of a server."""
 TOLD = ("InferenceX", "aiconfigurator", "llm_args.py", "server_args.py", "perf-overview.md", "the same page",
-        "sgl-cookbook", "NIM LLM benchmarking", "benchmark_serving.py", "inference_results_v4.1")  # fmt: skip
+        "sgl-cookbook", "NIM LLM benchmarking", "benchmark_serving.py", "inference_results_v4.1",
+        "config.json of nvidia")  # fmt: skip
 """Scripts and pages that recipes name."""
 
 

@@ -211,5 +211,5 @@ def test_a_router_of_one_replica_is_told_to_do_nothing() -> None:
 @pytest.mark.parametrize("name", ["prompt_limit", "output_limit", "requests", "warmup", "shared_prefix"])
 @pytest.mark.parametrize("many", [[1024, 2048], (1024, 2048)])
 def test_a_list_where_one_number_belongs_is_one_sentence(name: str, many: Any) -> None:
-    with pytest.raises(RooflmError, match=f"{name} is a list, but it must be one whole number"):
+    with pytest.raises(RooflmError, match=rf"{name} is .1024, 2048., but it must be one whole number, not a list"):
         rooflm.serve("llama-3.1-8b", gpu="h100-sxm-80gb", **{name: many})

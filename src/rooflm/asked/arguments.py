@@ -430,7 +430,7 @@ def refuse_type(a: Argument, value: Any) -> None:
     if kind is None or hasattr(value, "to_list") or hasattr(value, "to_pylist"):
         return  # a file, and a column of a table, which becomes a list later
     listed = isinstance(value, list | tuple | range) or is_array(value)
-    if listed and types and not len(value):
+    if listed and types and not len(value) and a.kind != "joined":  # none of its words
         raise RooflmError(f"{a.name} is an empty list: give at least one value")
     if is_array(value) and types and value.dtype.kind in "iufb":
         return

@@ -372,6 +372,7 @@ class Factors:
     """Time of its kernels and collectives over what was measured of them alone: fitted."""
 
     collective_factor: Num = number(1.0, "time of its collectives over that of today's", above=True)
+    dp_factor: Num = number(1.0, "the same of collectives of the data-parallel group", above=True)
     collective_floor: Num = number(1.0, "the same of their latency alone", above=True)
     stream_share: Num = share(0.8, "share of memory bandwidth that elementwise kernels of training reach", above=True)
     plain_share: Num = share(1.0, "the same of PyTorch's own kernels, one by one (training: plain kernels)", above=True)

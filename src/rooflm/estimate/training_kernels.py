@@ -130,7 +130,7 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
     r, measured, out, calls = best_rates(s), s.cluster.device.measured, list[Timed](), calls_of_experts(s)
     for t in timed:
         if isinstance(t.node, Comm):
-            time = t.time
+            time = t.time * (s.engine.factors.dp_factor if measured is None and t.node.group == "dp" else 1.0)
         elif measured is not None:  # on a machine that its owner calibrated
             time = t.time * training_factor(t.node, measured.of(r.dtype["half"])) * stream_factor(t.node)
         else:
