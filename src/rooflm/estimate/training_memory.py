@@ -163,7 +163,7 @@ def busiest(f: MoE, m: Mapping, skew: Num, t: Training, tokens: Num) -> Num:
 
 
 def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
-    """What a feed-forward keeps: outputs of its first products, inputs of the last (of each pair), the router's scores."""
+    """What a feed-forward keeps: outputs of its first products, inputs of the last, experts' by pair, and scores."""
     if ffn is None:
         return Inside()
     m, rows, (narrow, b) = c.mapping, c.residual_tokens, c.widths
