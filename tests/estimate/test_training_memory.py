@@ -672,3 +672,17 @@ def test_what_experts_return_is_kept_to_be_weighed() -> None:
         return float(got.memory.parts["activations"])
 
     assert run(inside=False) - run(inside=True) == pytest.approx(48 * 4096 * 8 * 2048 * 2)
+
+
+def test_what_experts_keep_has_more_room_in_graphs_of_whole_steps() -> None:
+    """Of every pair of token and expert; a dense model, and graphs of parts of a step, take what they did."""
+
+    def held(model: str, **engine: float) -> float:
+        asked: Any = {"gpu": "gb300", "gpus": 8, "ep": 8 if "a3b" in model else 1, "batch": 8, "seq": 4096}
+        sets = {"engine.fragmentation": 1.0} | {f"engine.{field}": value for field, value in engine.items()}
+        return float(rooflm.train(model, engine="megatron", **asked, sets=sets).memory.parts["activations"])
+
+    parts, whole, even = (held("qwen3-30b-a3b", graphed=g, stash=s) for g, s in ((0.5, 1.2), (1, 1.2), (1, 1)))
+    pair = (2048 + 3 * 768) * 2  # what it reads, gate and up, and what the last product reads, at 16 bits
+    assert parts == even and held("qwen3-8b", graphed=1) == held("qwen3-8b", graphed=0)
+    assert whole - even == pytest.approx(0.2 * 48 * 4096 * 8 * pair)

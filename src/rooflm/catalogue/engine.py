@@ -312,6 +312,7 @@ class Room:
                       ("layer", "saved", "ahead"))  # fmt: skip
     root: bool = flag(True, "FSDP's root holds the tables: gathered, and with whole gradients, to the end of a pass")
     grad_extra_bf16: Num = number(0.0, "a gradient kept beside it with bf16 weights (DeepSpeed)", "bytes")
+    stash: Num = number(1.0, "training: room for what experts keep, over what it is, where graphs hold steps", low=1)
     grads_joined: Num = number(0.0, "training: copies that an update makes of a gradient: joined, wider", "bytes")
 
     @property

@@ -163,8 +163,7 @@ def busiest(f: MoE, m: Mapping, skew: Num, t: Training, tokens: Num) -> Num:
 
 
 def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
-    """Activations that a feed-forward keeps: outputs of its first products and inputs of the last; for experts, of
-    every pair of token and expert, and the router's scores."""
+    """What a feed-forward keeps: outputs of its first products, inputs of the last, experts' by pair, and scores."""
     if ffn is None:
         return Inside()
     m, rows, (narrow, b) = c.mapping, c.residual_tokens, c.widths
@@ -180,7 +179,7 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     pairs = c.tokens * ffn.top_k * m.expert_dp / m.ep * busiest(ffn, m, c.kernels.skew, c.training, c.tokens)
     inner = ffn.inner(c.model.hidden)  # and scores, and what the projection out of the latent reads
     around = inner * (narrow + b * (not c.kernels.weighed_inside))  # what they read and, to weigh it, what they return
-    routed = rows * (ffn.experts * 8.0 + ffn.latent * narrow) + pairs * (around + width * value)
+    routed = rows * (ffn.experts * 8.0 + ffn.latent * narrow) + pairs * (around + width * value) * c.room.stash
     # torchtitan stores what both exchanges bring, of DeepEP's each token once a rank and once, unless they run again
     brought = (occupied(m.ep, ffn.top_k) + 1.0) / ffn.top_k if c.kernels.dedup else 2.0
     sent = pick(m.ep > 1, brought, 0.0) * pairs * inner * b * ("moe" not in m.recompute_modules)

@@ -291,9 +291,9 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     fleeting, doubled = ((np.asarray(count) <= 1) * (1.0 - buckets), 1.0 * (zero < 1) * several) if anew else (0.0, 0.0)
     return tm.Setup(
         c.model, c.work, m, c.quant, c.kernels, t, micro_batches=count, grad_bytes=grad_bytes(s), adapted=adapted,
-        inputs=inputs, room=e.room, weight=stored_bytes(s)[0], fleeting=fleeting, doubled=doubled,
+        inputs=inputs, weight=stored_bytes(s)[0], fleeting=fleeting, doubled=doubled, unsynced=e.habits.unsynced,
         residual=pick(readied, e.kernels.narrow_residual, 2.0), copied=copied_bytes(s) + flat, lone=anew,
-        unsynced=e.habits.unsynced,
+        room=replace(e.room, stash=pick(e.host.graphed >= 1, e.room.stash, 1.0)),
     )  # fmt: skip
 
 
