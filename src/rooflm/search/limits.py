@@ -39,6 +39,8 @@ class Limit(NamedTuple):
         """
         if value == np.inf:
             return self.endless or f"{self.label} grows without bound, beyond {self.written(self.bound)}"
+        if self == MEMORY:
+            return f"{self.label} is {self.written(value)} of what a GPU has"
         ratio = value / self.bound
         share = times(ratio) if ratio >= 2 else f"{percent(abs(ratio - 1))} {'above' if ratio > 1 else 'below'}"
         return f"{self.label} is {self.written(value)}, {share} {self.written(self.bound)}"

@@ -140,7 +140,8 @@ def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     )
     band = banded(e.step_time, e.error_band["step_time_s"])
     step = f"A step takes {text(float(e.step_time), 's')}" + (f", {band} {LIKELY}." if band else ".")
-    narrow = float(e.memory.parts["weights"]) / 4 < float(e.memory.capacity) and not e.scenario.training.adapters
+    narrow = float(e.memory.parts["weights"]) / 4 < float(e.memory.capacity) and not t.adapters
+    narrow &= float(w.tokens) < PRETRAINING
     less = ", and --lora-rank 16 --base-bits 4 trains adapters alone" * narrow
     fits = verdict(e, "micro-batch", e.max_micro_batch, untried=f"; `rooflm search train` tries every split{less}")
     out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(asked), BLANK, *fits,
@@ -157,6 +158,8 @@ def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     return out + (sure(e.error_band, {"step_time_s": "step"}) if verbose else [])
 
 
+PRETRAINING = 1e10
+"""Tokens from which nobody trains adapters alone."""
 WAITS = 0.05
 """Share of a step from which it is said what keeps the GPUs waiting for their host."""
 
