@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rooflm.asked.answers.inference import InferenceEstimate
-from rooflm.asked.answers.said import dollars
+from rooflm.asked.answers.said import BOUND, dollars
 from rooflm.asked.arguments import arguments
 from rooflm.asked.bounds import with_unit
 from rooflm.asked.machine import called_of, prices_told
@@ -267,6 +267,8 @@ def column(key: str, outputs: Any) -> tuple[str, str, Any]:
     row = outputs.get(key.split(".")[0])
     unit = row.unit if row else ""
     sent = unit if key.startswith("comm_") else ""  # traffic in GB, as its links are; memory in GiB
+    if key.startswith("bound"):
+        return key, key, lambda v: BOUND.get(v, v)
     return known.get(key) or (key, HEADINGS.get(key, key), lambda v: text(v, sent) if sent else written(v, unit))
 
 

@@ -208,7 +208,8 @@ def run(e: TrainingEstimate) -> list[Block]:
     """The whole run in a sentence, where its tokens are given."""
     tokens = float(e.scenario.workload.tokens)
     if tokens <= 0:
-        return [Say("For days, GPU-hours and cost of a run, give its tokens: --tokens 300B.", "faint")]
+        usual = "10M" if e.scenario.training.adapters else "300B"
+        return [Say(f"For days, GPU-hours and cost of a run, give its tokens: --tokens {usual}.", "faint")]
     job = e.job
     steps = spoken(e.steps, "step" if float(e.steps) == 1 else "steps")
     line = (
