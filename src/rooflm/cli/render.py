@@ -173,7 +173,7 @@ def grid_table(grid: Any) -> list[Block]:
             known = (known[0], *FAILURE_COLUMNS, *known[1:]) if fails else known
         cost = np.asarray(grid.arrays.get(COST_COLUMNS[0][0], np.nan), dtype=float)
         dear = any(m.name in (*MONEY, "gpu") and len(set(m.values)) > 1 for m in members) or "good_share" in grid.arrays
-        dear = dear and np.any(np.isfinite(cost))
+        dear = dear and bool(np.any(np.isfinite(cost)))
         known = (*COST_COLUMNS, *known) if dear else known
         known = (*LIMIT_COLUMNS, *known) if grid.fixed.get("slo") else known
         shown = [c for c in known if c[0] in grid.arrays] or [column(k, grid.outputs) for k in grid.arrays]
