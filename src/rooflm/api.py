@@ -597,7 +597,7 @@ def serve(  # type: ignore[overload-overlap]  # a list is told from one value at
     transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
     definitions: str = "after-first", horizon: float = math.inf, quant: str | Quant | None = None,
     engine: str | Engine | None = None, efficiency: str | Efficiency | None = None,
-    sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
+    sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None, progress: Progress | None = None,
 ) -> Served: ...  # fmt: skip
 @overload
 def serve(
@@ -619,7 +619,7 @@ def serve(
     transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
     definitions: str = "after-first", horizon: float = math.inf, quant: Schemes | None = None,
     engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
+    zip: Sequence[Any] | None = None, progress: Progress | None = None,
 ) -> xarray.Dataset: ...  # fmt: skip
 @named
 def serve(model: Any, **arguments: Any) -> Served | xarray.Dataset:
@@ -691,6 +691,7 @@ def serve(model: Any, **arguments: Any) -> Served | xarray.Dataset:
       engine: Engine, of a release as vllm-0.11 (default vllm).
       efficiency: calibrated, ideal, or factors such as 0.7,0.9.
       sets: Any other input by its path.
+      zip: Lists that go in step: pairs, no products.
       progress: Told now and then: requests ended, requests in all, seconds simulated.
 
     Never raises for a load that cannot be served: `queue_grows` says so. Raises RooflmError for bad input.

@@ -174,6 +174,7 @@ def test_where_nothing_fits_it_is_said_what_would():
         search = rooflm.search_serve if load else search_infer
         found = search("llama-3.1-405b", gpu="h100", gpus_max=8, **load)
         assert found.best is None and "would fit with: quant fp8; 16 GPUs (tp 8, pp 2)" in found.unmet[-1]
+        assert found.unmet[0].startswith("No point fits: the nearest takes ")
     trained = rooflm.search_train("llama-3.1-70b", gpu="h100", gpus=8)
     assert trained.best is None and "GPUs (dp" in trained.unmet[-1]
     assert len(search_infer("llama-3.1-8b", gpu="h100", gpus=1, ttft=1e-3).unmet) == 1

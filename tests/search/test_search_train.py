@@ -81,6 +81,8 @@ def test_zero_levels_are_one_where_nothing_is_shared() -> None:
     )
     assert found.feasible == 3 and len(found.top) == 1
     assert found.same == ("zero 1 is as 0 in all", "zero 2 is as 0 in all")
+    alone = rooflm.search_train("llama-3.1-8b", gpu="rtx-4090", gpus=1, batch=16, lora_rank=16, base_bits=4)
+    assert alone.top and {c.inputs["zero"] for c in alone.top} == {0}
 
 
 @settings(max_examples=25, deadline=None)

@@ -93,3 +93,19 @@ def test_data_sets_make_an_axis(capsys: pytest.CaptureFixture[str]) -> None:
     grid = rooflm.serve("llama-3.1-8b", gpu="h100", rate=1, requests=40, dataset=["sharegpt", "openorca"])
     alone = rooflm.serve("llama-3.1-8b", gpu="h100", rate=1, requests=40, dataset="openorca")
     assert float(grid["tpot_s"].sel(dataset="openorca")) == alone.tpot_s["mean"]
+
+
+def test_lists_in_step_and_the_rows_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four of one card, two of another: pairs, no products; each with its cost."""
+    asked = {"prompt": 256, "output": 32, "concurrency": 4}
+    grid = rooflm.serve("llama-3.1-8b", gpu=["l40s", "h100"], tp=[4, 2], zip=("gpu", "tp"), **asked)
+    assert dict(grid.sizes) == {"gpu": 2}
+    one = rooflm.serve("llama-3.1-8b", gpu="l40s", tp=4, **asked)
+    assert float(grid["ttft_s"][0]) == one.ttft_s["mean"]
+    path = tmp_path / "three.csv"
+    path.write_text("model,gpu,tp,concurrency\nllama-3.1-8b,l40s,4,4\nllama-3.1-8b,h100,2,4\n", encoding="utf-8")
+    assert main(["serve", str(path), "--prompt", "256", "--output", "32"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].split()[:3] == ["gpu", "tp", "USD/M"]
+    assert main(["serve", "llama-3.1-8b", "--gpu", "h100", "--concurrency", "2", "--zip", "gpu,tp"]) == 2
+    assert "zip names 'gpu', but it is not a list" in capsys.readouterr().err

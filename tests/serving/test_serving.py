@@ -134,6 +134,15 @@ def test_one_client_is_the_single_request_prediction(prompt: int) -> None:
     assert out.latency_s["mean"] == pytest.approx(float(e.latency), rel=0.01)
 
 
+@pytest.mark.parametrize("gpu", ["rtx-4090", "m4-max", "strix-halo"])
+def test_experts_of_a_long_prompt_cost_one_client_what_a_batch_of_one_costs(gpu: str) -> None:
+    """llama.cpp's passes are of 512 tokens in both, each of which reads the experts' weights."""
+    asked: dict[str, Any] = {"gpu": gpu, "quant": "q4_k_m", "prompt": 2048, "output": 16}
+    one = rooflm.infer("qwen3-30b-a3b", **asked)
+    served = rooflm.serve("qwen3-30b-a3b", concurrency=1, requests=2, **asked)
+    assert served.ttft_s["mean"] == pytest.approx(one.ttft, rel=0.02)
+
+
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
 @pytest.mark.parametrize(

@@ -309,7 +309,7 @@ ROWS: tuple[Argument | str, ...] = (
     A("sets", "sets", "Any other input by its path.", (*GRIDS, SERVE), option="--set"),
     A("sets", "sets", "Any other input by its path; lists are searched.", SEARCHES, option="--set"),
     "How it is swept",
-    A("zip", "zips", "Lists that go in step: pairs, no products.", GRIDS),
+    A("zip", "zips", "Lists that go in step: pairs, no products.", (*GRIDS, SERVE)),
     A("outputs", "listed", "Work out these outputs only (keys of --json).", GRIDS),
     A("on", "text", "Where blocks of a grid run: local, ray or ray://host:port.", (*GRIDS, *SEARCHES), "local"),
     A("progress", "progress", "Told now and then: requests ended, requests in all, seconds simulated.", (SERVE,),

@@ -138,6 +138,8 @@ def split_degrees(
             alone = f" (no tp divides {plain_number(rest)} and the heads; dp for replicas)"
             odd = bool(split and degrees["tp"] == 1 and rest > 1 and left == "pp")
             assumed.append(f"tp {degrees['tp']}, {left} {plain_number(degrees[left])}" + alone * odd)
+        else:
+            assumed += splits_told(gpus, degrees["tp"], degrees[left], left)
     elif "dp" not in degrees:
         degrees["dp"] = rest
         if not is_array(rest) and rest != 1:
@@ -145,6 +147,22 @@ def split_degrees(
     elif is_array(rest) or rest != 1:
         degrees["gpus"] = gpus  # the rules say where the degrees make another number
     return degrees
+
+
+MOST_SPLITS = 6
+"""Most splits that are told."""
+
+
+def splits_told(gpus: Num, tp: Num, rest: Num, left: str) -> list[str]:
+    """How each of several numbers of GPUs is split.
+
+    >>> splits_told(np.array([8, 16]), np.array([8, 8]), np.array([1, 2]), "pp")
+    ['tp 8, pp 1 (gpus 16: tp 8, pp 2)']
+    """
+    each = zip(*(a.ravel() for a in np.broadcast_arrays(gpus, tp, rest)), strict=True)
+    (_, first), *others = {n: f"tp {t:g}, {left} {r:g}" for n, t, r in each}.items()
+    told = [f"gpus {n:g}: {split}" for n, split in others]
+    return [first + f" ({'; '.join(told)})" * bool(told)] if len(told) < MOST_SPLITS else []
 
 
 def spread_experts(model: Model, degrees: dict[str, Any], able: Abilities, assumed: list[str]) -> None:

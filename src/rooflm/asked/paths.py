@@ -44,8 +44,9 @@ def _step(node: Any, name: str, path: str) -> Any:
     children = _children(node)
     if name not in children:
         longer = list(_longer(node, path))[:3] if path.startswith(name) else []
-        near = longer or near_matches(name, children) or children[:8]
-        there = f"did you mean {' or '.join(repr(n) for n in near)}?" if children else "there is nothing below it"
+        near = longer or near_matches(name, children)
+        there = f"there {'are ' + ', '.join(children[:8]) if children else 'is nothing below it'}"
+        there = f"did you mean {' or '.join(map(repr, near))}?" if near else there
         raise RooflmError(f"unknown path {path!r} at {name!r}: {there}")
     return _child(node, name)
 

@@ -25,6 +25,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "serve": (
         "rooflm serve llama-3.1-70b --gpu h100 --tp 4 --concurrency 50 --prompt 2048 --slo ttft:p95=1s",
         "rooflm serve llama-3.1-8b --gpu l40s --slo ttft:p95=500ms --find rate",
+        "rooflm serve qwen3-32b --gpu l40s,h100,h200 --tp 4,2,1 --zip gpu,tp --concurrency 20",
     ),
     "search infer": (
         "rooflm search infer llama-3.1-70b --gpu h100 --gpus-max 16 --concurrency 50 --ttft 1s",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rooflm.asked.answers.inference import InferenceEstimate
-from rooflm.asked.answers.said import dollars
+from rooflm.asked.answers.said import BOUND, dollars
 from rooflm.asked.arguments import arguments
 from rooflm.asked.bounds import with_unit
 from rooflm.asked.machine import called_of, prices_told
@@ -130,7 +130,7 @@ RUN_COLUMNS = (("days", "days", count), ("gpu_hours", "GPU-hours", count), ("cos
 FAILURE_COLUMNS = (("days_with_failures", "with failures", lambda v: count(v) if np.isfinite(v) else "never"),)
 """That before them where GPUs fail (`training.mtbf`)."""
 COST_COLUMNS = (("cost_usd_per_million_tokens", "USD/M", dollars),)
-"""That before them where the price of an hour is swept, or cards that have one."""
+"""That before them where the price of an hour is swept, or cards that have one, and of users under load."""
 MONEY = ("price", "purchase", "electricity", "cluster.device.price")
 """Inputs that say what an hour of a GPU costs."""
 SHARE_COLUMNS = (
@@ -171,10 +171,11 @@ def grid_table(grid: Any) -> list[Block]:
             known = (*RUN_COLUMNS, *known)
             fails = np.any(np.asarray(grid.arrays.get("goodput", 1.0)) < 1)
             known = (known[0], *FAILURE_COLUMNS, *known[1:]) if fails else known
-        known = (*LIMIT_COLUMNS, *known) if grid.fixed.get("slo") else known
         cost = np.asarray(grid.arrays.get(COST_COLUMNS[0][0], np.nan), dtype=float)
-        dear = any(m.name in (*MONEY, "gpu") and len(set(m.values)) > 1 for m in members) and np.any(np.isfinite(cost))
+        dear = any(m.name in (*MONEY, "gpu") and len(set(m.values)) > 1 for m in members) or "good_share" in grid.arrays
+        dear = dear and bool(np.any(np.isfinite(cost)))
         known = (*COST_COLUMNS, *known) if dear else known
+        known = (*LIMIT_COLUMNS, *known) if grid.fixed.get("slo") else known
         shown = [c for c in known if c[0] in grid.arrays] or [column(k, grid.outputs) for k in grid.arrays]
     why = np.asarray(grid.arrays.get("reason", ""), dtype=object)
     runs = grid.arrays.get("fits")
@@ -266,6 +267,8 @@ def column(key: str, outputs: Any) -> tuple[str, str, Any]:
     row = outputs.get(key.split(".")[0])
     unit = row.unit if row else ""
     sent = unit if key.startswith("comm_") else ""  # traffic in GB, as its links are; memory in GiB
+    if key.startswith("bound"):
+        return key, key, lambda v: BOUND.get(v, v)
     return known.get(key) or (key, HEADINGS.get(key, key), lambda v: text(v, sent) if sent else written(v, unit))
 
 

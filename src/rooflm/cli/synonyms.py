@@ -40,7 +40,7 @@ def other_tools_option(error: BaseException) -> str:
     if named:
         users = "concurrency" in (plain(theirs), *meanings(theirs)) and context.info_name == "infer"
         static = ", of requests that start together; `rooflm serve` has users who come and go" * users
-        return f"No such option: {theirs}; {context.info_name} calls it {named}{static}"
+        return f"No such option: {theirs}; {context.command_path.removeprefix('rooflm ')} calls it {named}{static}"
     for name in (own.replace("-", "_") for own in (plain(theirs), *meanings(theirs))):
         others = dict.fromkeys(WHERE.get(c, c) for c in EVERY if name in arguments(c) and arguments(c)[name].shell)
         if others:

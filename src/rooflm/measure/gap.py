@@ -20,6 +20,7 @@ from rooflm.measure.foreign import Cells, read_foreign
 from rooflm.readers import outside
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
+from rooflm.shown.numbers import plural
 from rooflm.validation import headings, table
 from rooflm.validation.cells import number
 from rooflm.validation.columns import COLUMNS, METRICS, SERVER_OPTIONS, SETTING
@@ -115,7 +116,7 @@ def compare(
     played = [point(x) for x in good]
     points += played
     if not points:
-        said = "; ".join(f"{reason} ({n})" for reason, n in skipped.most_common(3))
+        said = "; ".join(f"{reason} ({plural(n, 'row')})" for reason, n in skipped.most_common(3))
         said = said.replace("gpu is blank", "gpu is blank: name the one that they ran on with --gpu")
         raise RooflmError(f"nothing can be compared: {said or 'the files hold no measured value'}")
     causes = why.causes(good, tell) if explain and good else []

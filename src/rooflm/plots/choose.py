@@ -151,7 +151,8 @@ def subject(grid: Any) -> str:
     """What the grid is about: model, GPU and the fixed sizes."""
     fixed = dict(grid.fixed)
     head = " on ".join(str(fixed.pop(k)) for k in ("model", "gpu") if isinstance(fixed.get(k), str))
-    told = ("cluster", "gpus", "tp", "pp", "dp", "ep", "cp", "batch", "prompt", "output", "engine", "quant", "seq")
+    told = ("cluster", "gpus", "tp", "pp", "dp", "ep", "cp", "batch", "prompt", "output", "engine", "quant", "seq",
+            "concurrency", "rate")  # fmt: skip
     sizes = [
         f"{k} {number(v) if isinstance(v, int | float) else v}"
         for k, v in fixed.items()

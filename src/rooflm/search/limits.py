@@ -34,11 +34,13 @@ class Limit(NamedTuple):
     def described(self, value: float) -> str:
         """The message for a violated bound.
 
-        >>> Limit("tpot_s", 0.05, "TPOT", "s").described(0.06)
-        'TPOT is 60.0 ms, 20 % above 50.0 ms'
+        >>> Limit("tpot_s", 0.05, "TPOT", "s").described(0.06), MEMORY.described(2.5)
+        ('TPOT is 60.0 ms, 20 % above 50.0 ms', 'memory in use is 250.0 % of what is usable')
         """
         if value == np.inf:
             return self.endless or f"{self.label} grows without bound, beyond {self.written(self.bound)}"
+        if self == MEMORY:
+            return f"{self.label} is {self.written(value)} of what is usable"
         ratio = value / self.bound
         share = times(ratio) if ratio >= 2 else f"{percent(abs(ratio - 1))} {'above' if ratio > 1 else 'below'}"
         return f"{self.label} is {self.written(value)}, {share} {self.written(self.bound)}"

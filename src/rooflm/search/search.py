@@ -12,7 +12,7 @@ import numpy as np
 
 from rooflm.errors import RooflmError
 from rooflm.search.digest import KEPT, AnswerKey, Digest, Location, Ranked, SearchTask
-from rooflm.search.limits import Limit, percent, times
+from rooflm.search.limits import MEMORY, Limit, percent, times
 from rooflm.search.result import Blocked, SearchResult
 from rooflm.search.space import Candidate
 from rooflm.shown.progress import notebook_clock, tell_done
@@ -183,6 +183,9 @@ def _unmet(limits: Sequence[Limit], digests: Sequence[Digest]) -> list[str]:
     for i, limit in enumerate(limits):
         least = min((d.least[i] for d in digests), default=np.inf)
         if 0 < least < np.inf:
+            if limit.key == MEMORY.key:
+                out.append(f"No point fits: the nearest takes {times(1 + least)} the memory allowed")
+                continue
             nearest = f"the nearest is {f'{percent(least)} off' if least < 1 else f'off by {times(1 + least)}'}"
             out.append(f"No point at all meets {limit.label} ({limit.written(limit.bound)}): {nearest}")
     return out

@@ -278,7 +278,7 @@ def search_train(
     found = generating(model, "search train")
     free, fixed = find_axes({"model": model, "gpu": gpu, "batch": batch, "seq": seq, "tokens": tokens} | more)
     names = Axis("recompute", listed(recompute, RECOMPUTE))
-    stages = Axis("zero", listed(zero, ZERO))
+    stages = Axis("zero", listed(zero, ZERO if max(counts) > 1 else ZERO[:1]))
     grids = []
     for count in counts:
         inner = list(layer_splits(found, count, batch, seq, given))

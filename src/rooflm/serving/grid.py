@@ -69,8 +69,8 @@ def split_lists(given: Mapping[str, Any]) -> tuple[list[Axis], Point]:
     may = {n for n, a in known_arguments.items() if KINDS[a.kind].many != KINDS[a.kind].one} | {"model"}
     lists = {k: v for k, v in given.items() if k in may and is_list(v)}
     sets = {k: v for k, v in (given.get("sets") or {}).items() if is_list(v)}
-    axes, _ = find_axes({**lists, "sets": sets})
-    rest = {k: v for k, v in given.items() if k not in lists and k != "sets"}
+    axes, _ = find_axes({**lists, "sets": sets, "zip": given.get("zip")})
+    rest = {k: v for k, v in given.items() if k not in lists and k not in ("sets", "zip")}
     fixed = {k: v for k, v in (given.get("sets") or {}).items() if k not in sets}
     return axes, rest | ({"sets": fixed} if fixed else {})
 

@@ -56,14 +56,16 @@ def _beyond(usual: str, text: str) -> str:
 
     >>> _beyond("budget 8192", "budget 2048"), _beyond("the first 4 are warm-up", "the first 8 are warm-up")
     ('2048', '8')
-    >>> _beyond("1, pp 1", "2, pp 1")
-    ''
+    >>> _beyond("1, pp 1", "2, pp 1"), _beyond("calibrated", "calibrated (wider error bands)")
+    ('', 'wider error bands')
     """
     words, others = text.split(), usual.split()
-    same = next((i for i, (a, b) in enumerate(zip(others, words, strict=False)) if a != b), 0)
+    shared = min(len(others), len(words))
+    same = next((i for i in range(shared) if others[i] != words[i]), shared)
     ends = zip(reversed(others[same:]), reversed(words[same:]), strict=False)
     alike = next((i for i, (a, b) in enumerate(ends) if a != b), 0)
     told = " ".join(words[same : len(words) - alike])
+    told = told[1:-1] if told.startswith("(") and told.endswith(")") else told
     return "" if told.endswith(",") else told
 
 

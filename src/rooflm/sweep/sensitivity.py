@@ -137,4 +137,5 @@ def lines(table: Mapping[str, Mapping[str, float]]) -> list[tuple[str, ...]]:
     labels = next(iter(table.values()), {})
     rows = [(label, *(signed(table[n][label]) for n in names)) for label in labels]
     kept = [r for r, label in zip(rows, labels, strict=True) if any(abs(table[n][label]) >= 0.005 for n in names)]
-    return [("1 % more of", *(n.replace("_per_s", "/s").removesuffix("_s").replace("_", " ") for n in names)), *kept]
+    heads = [n.replace("_per_", "/").removesuffix("_s").replace("_j/", "/").replace("_", " ") for n in names]
+    return [("1 % more of", *heads), *kept]

@@ -140,7 +140,8 @@ def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     )
     band = banded(e.step_time, e.error_band["step_time_s"])
     step = f"A step takes {text(float(e.step_time), 's')}" + (f", {band} {LIKELY}." if band else ".")
-    narrow = float(e.memory.parts["weights"]) / 4 < float(e.memory.capacity) and not e.scenario.training.adapters
+    narrow = float(e.memory.parts["weights"]) / 4 < float(e.memory.capacity) and not t.adapters
+    narrow &= float(w.tokens) < PRETRAINING
     less = ", and --lora-rank 16 --base-bits 4 trains adapters alone" * narrow
     fits = verdict(e, "micro-batch", e.max_micro_batch, untried=f"; `rooflm search train` tries every split{less}")
     out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(asked), BLANK, *fits,
@@ -157,6 +158,8 @@ def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     return out + (sure(e.error_band, {"step_time_s": "step"}) if verbose else [])
 
 
+PRETRAINING = 1e10
+"""Tokens from which nobody trains adapters alone."""
 WAITS = 0.05
 """Share of a step from which it is said what keeps the GPUs waiting for their host."""
 
@@ -205,7 +208,8 @@ def run(e: TrainingEstimate) -> list[Block]:
     """The whole run in a sentence, where its tokens are given."""
     tokens = float(e.scenario.workload.tokens)
     if tokens <= 0:
-        return [Say("For days, GPU-hours and cost of a run, give its tokens: --tokens 300B.", "faint")]
+        usual = "10M" if e.scenario.training.adapters else "300B"
+        return [Say(f"For days, GPU-hours and cost of a run, give its tokens: --tokens {usual}.", "faint")]
     job = e.job
     steps = spoken(e.steps, "step" if float(e.steps) == 1 else "steps")
     line = (

@@ -45,7 +45,7 @@ def answer(asked: Asked) -> Answer:
     verdict = f"Best: {in_words(best.inputs)}."
     said = [f"It has {what}: {count(out['output_tokens_per_s'])} tokens a second on {count(out['gpus'])} "
             f"card{'s' * (out['gpus'] != 1)}, {dollars(out['cost_usd_per_million_tokens'])} a million.",
-            *confirmed(chosen)]  # fmt: skip
+            *(confirmed(chosen) if call == "search_serve" else [AT_ONCE])]  # fmt: skip
     bands, what_first = found.error_band, "mean under load" if call == "search_serve" else "of a whole batch"
     facts = [
         banded("First token", out["ttft_s"], bands["ttft_s"], what_first) if bands
@@ -100,6 +100,8 @@ def table(found: Any, best: Any) -> Table:
     return Table([head, *rows], "lll" + "r" * 6, f"The best answers{which}", head=True)
 
 
+AT_ONCE = ("Its requests come all at once, and the first token is that of the last of them: with clients at a time, "
+           "they come and go.")  # fmt: skip
 UNNAMED = "your/model"
 """What a command calls a dropped model."""
 
