@@ -325,6 +325,7 @@ class Stages:
     """How it runs pipeline stages when serving."""
 
     pipelined: bool = flag(True, "pipeline stages work on different micro-batches at the same time")
+    expert_stages: bool = flag(True, "and so they do where they decode mixtures of experts")
     queue: Num = count(INF, "commands a device's queue holds: beyond, the host waits, and with it the other stages")
     commands: Num = number(1.0, "commands in it a kernel as counted here", above=True)
     stage_tokens: Num = count(INF, "most new tokens in one micro-batch of a pipeline")
