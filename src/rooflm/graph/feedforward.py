@@ -157,7 +157,7 @@ def gathers(exchange: str, ep: Num) -> Num:
 
 
 def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
-    """Dispatch and combine between expert-parallel ranks of different data-parallel groups (or `scattered` ones): in the
+    """Dispatch and combine between expert-parallel ranks of different data-parallel groups (or `scattered`): in the
     activation width (or `gathered`) and back at 16 bits, both as wide as the experts (a latent width where tokens are
     projected first). The ranks of a tensor group share their tokens out among them. A token goes once to each rank that
     holds any of its experts, or (`gathers`) to all, whose sums are scattered; with prompts both may be all-reduces.
