@@ -265,7 +265,7 @@ def test_a_ring_over_nodes_sends_what_its_own_node_holds_too(op: str) -> None:
 
 
 def test_over_nodes_an_engines_own_all_reduce_is_nccls() -> None:
-    """Its kernels read the memory of peers; 14 kB of 16 H20 on two nodes take NCCL 46 us and more (nccl issue 1244)."""
+    """Its kernels read the memory of peers; of 16 H20 on two nodes NCCL takes 46 us and more (nccl issue 1244)."""
     run = {"gpu": "h20", "engine": "sglang", "batch": 1}
 
     def each(tp: int, **more: str) -> float:
@@ -274,7 +274,7 @@ def test_over_nodes_an_engines_own_all_reduce_is_nccls() -> None:
 
     told = {"sets": {"engine.all_reduce": "nccl"}}
     assert each(16) == pytest.approx(each(16, **told))
-    assert 46e-6 < each(16) < 60e-6
+    assert each(16) == pytest.approx(46e-6, rel=0.15)
     assert each(8) < 0.8 * each(8, **told)
     grid = rooflm.infer("deepseek-v3", tp=[8, 16], **run)["tpot_s"].values
     assert grid == pytest.approx([float(rooflm.infer("deepseek-v3", tp=n, **run).tpot) for n in (8, 16)])
