@@ -29,6 +29,24 @@ def test_stages_that_wait_for_one_another_hold_one_micro_batch():
     assert [float(most_in_flight(s)) for s in (two, waiting)] == [2.0, 1.0]
 
 
+@pytest.mark.parametrize(
+    ("model", "release", "asked", "flight"),
+    [
+        ("qwen3-30b-a3b", "0.14", None, 4),  # asynchronous scheduling left pipelines out
+        ("qwen3-30b-a3b", "0.19.1", None, 1),  # each pass waits for the tokens of the pass before
+        ("llama-3.1-8b", "0.19.1", None, 1),
+        ("qwen3-30b-a3b", "0.27.1", None, 1),
+        ("qwen3-30b-a3b", "0.27.1", 3, 3),  # who asks for more gets it
+        ("llama-3.1-8b", "0.27.1", None, 4),  # the new model runner, for dense models
+    ],
+)
+def test_vllm_decodes_mixtures_one_micro_batch_at_a_time(model, release, asked, flight):
+    """vLLM's pull requests 32618, 38726 and 42187."""
+    given = {} if asked is None else {"sets": {"mapping.in_flight": asked}}
+    s = build_inference(model=model, gpu="h100", pp=4, batch=64, engine=f"vllm-{release}", **given).scenario
+    assert float(most_in_flight(s)) == flight
+
+
 @pytest.mark.parametrize(("batch", "sent"), [(1, 10_240), (5, 51_200), (9, 92_160)])
 def test_each_stage_sends_every_sequence_once_a_step(batch, sent):
     e = rooflm.infer("llama-2-13b", gpu="a100", pp=4, batch=batch)

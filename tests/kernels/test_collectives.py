@@ -262,3 +262,19 @@ def test_a_ring_over_nodes_sends_what_its_own_node_holds_too(op: str) -> None:
     assert float(run[64]) == pytest.approx(63 / 64 * 8e9 / 8 / 50e9, rel=0.07)  # not 7/8
     pods = (Link("", "ici", 8, 1e15, 0.0), fabric)
     assert float(hierarchical(op, 8e9, 16, pods, constants=(rule, rule))) < 0.6 * float(run[16])
+
+
+def test_over_nodes_an_engines_own_all_reduce_is_nccls() -> None:
+    """Its kernels read the memory of peers; of 16 H20 on two nodes NCCL takes 46 us and more (nccl issue 1244)."""
+    run = {"gpu": "h20", "engine": "sglang", "batch": 1}
+
+    def each(tp: int, **more: str) -> float:
+        timed = rooflm.infer("deepseek-v3", tp=tp, **run, **more).timed["decode"]
+        return next(float(t.time) for t in timed if t.node.name == "tp_all_reduce")
+
+    told = {"sets": {"engine.all_reduce": "nccl"}}
+    assert each(16) == pytest.approx(each(16, **told))
+    assert each(16) == pytest.approx(46e-6, rel=0.15)
+    assert each(8) < 0.8 * each(8, **told)
+    grid = rooflm.infer("deepseek-v3", tp=[8, 16], **run)["tpot_s"].values
+    assert grid == pytest.approx([float(rooflm.infer("deepseek-v3", tp=n, **run).tpot) for n in (8, 16)])

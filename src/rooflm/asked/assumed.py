@@ -187,6 +187,14 @@ def with_graphs(engine: Engine, device: Device, tp: Num, family: str = "") -> En
     return engine.but(graphed_sequences=pick(tp < FEW, few, many), captured=held)
 
 
+def with_stages(mapping: Mapping, engine: Engine, model: Model) -> Mapping:
+    """The split, with one micro-batch at a time where the engine decodes mixtures of experts so, the model is one, and
+    nobody asked for more."""
+    if engine.stages.expert_stages or not attention_dp(model) or not np.any(np.asarray(mapping.pp) > 1):
+        return mapping
+    return replace(mapping, in_flight=larger(mapping.in_flight, 1))
+
+
 def attention_dp(model: Model) -> bool:
     """True for models of experts, whose data-parallel ranks work as one instance; ranks of other models are separate
     replicas."""

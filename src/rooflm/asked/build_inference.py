@@ -32,6 +32,7 @@ from rooflm.asked.assumed import (
     with_norms,
     with_overlap,
     with_share,
+    with_stages,
 )
 from rooflm.asked.bounds import allowed, effective
 from rooflm.asked.checks import whole
@@ -417,7 +418,7 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
         bits = plain_number(round(highest(scheme.weight_bits), 2))
         assumed.append(f"{scheme.name} of {bits} bits a weight: rows of {found.name} are no whole blocks of 256")
     assumed += [text.replace(f"quant {asked.name}", f"quant {scheme.name}") for text in told]
-    mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
+    mapping = with_stages(Mapping(**fields_at("mapping", "infer", given) | degrees), runner, found)
     last = mapping if ranks is None or isinstance(ranks, str) else replace(mapping, tp=ranks)
     group = last.tp * (last.dp if attention_dp(found) else 1)
     runner = with_norms(with_graphs(runner, machine.device, group, found.family), found, machine, last)

@@ -192,9 +192,10 @@ class Kernels:
     masked: bool = flag(False, "training: attention takes a mask of its own (padding, slopes of ALiBi)")
     dedup: bool = flag(True, "a token is sent once to a rank that holds several of its experts")
     exchange: str = word("all_to_all", "how tokens of data-parallel ranks come to their experts: each to its own "
-                         "(all_to_all), or all to every rank, whose sums are scattered (gather, of up to eight ranks; "
-                         "sum: with prompts both by all-reduces; naive: by broadcasts and an all-reduce, of any, each "
-                         "rank of a tensor group all tokens)", ("all_to_all", "gather", "sum", "naive"))  # fmt: skip
+                         "(all_to_all; scattered: a tensor group's too, which then sums once a layer), or all to every "
+                         "rank, whose sums are scattered (gather, of up to eight ranks; sum: with prompts both by "
+                         "all-reduces; naive: by broadcasts and an all-reduce, of any, each rank of a tensor group "
+                         "all tokens)", ("all_to_all", "scattered", "gather", "sum", "naive"))  # fmt: skip
     gathered: str = word("narrow", "what ranks gather of a token: 8 or 4 bits as products take it; 16 where scales are "
                          "by blocks; or always 16", ("narrow", "blocks_wide", "wide"))  # fmt: skip
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
@@ -326,6 +327,7 @@ class Stages:
     """How it runs pipeline stages when serving."""
 
     pipelined: bool = flag(True, "pipeline stages work on different micro-batches at the same time")
+    expert_stages: bool = flag(True, "and so they do where they decode mixtures of experts")
     queue: Num = count(INF, "commands a device's queue holds: beyond, the host waits, and with it the other stages")
     commands: Num = number(1.0, "commands in it a kernel as counted here", above=True)
     stage_tokens: Num = count(INF, "most new tokens in one micro-batch of a pipeline")

@@ -201,8 +201,7 @@ def max_batch(s: Scenario, need: Needs | None = None) -> Num:
     below = free / larger(each + new * token, 1.0)
     rest = pick(budget < np.inf, free - pick(budget < np.inf, budget, 0) * token, -1.0)  # beside a full pass
     above = pick(each > 0, rest / larger(each, 1.0), pick(rest > 0, np.inf, 0.0))
-    most = larger(below, above)
-    most = smaller(most, free / (each + token)) if s.model.head else most
+    most = smaller(larger(below, above), free / (each + token) if s.model.head else np.inf)
     return larger(floor(most), 0.0) * s.mapping.dp
 
 

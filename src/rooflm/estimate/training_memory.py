@@ -241,8 +241,7 @@ def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
 def layer_params(model: Model, m: Mapping) -> tuple[Num, Num]:
     """Parameters of a mean layer on one rank: of its experts, and all others."""
     parts = layer_shard(model, m)
-    experts = parts.pop("experts")
-    return experts, sum(parts.values())
+    return parts.pop("experts"), sum(parts.values())
 
 
 def end_params(model: Model, m: Mapping) -> tuple[Num, Num]:

@@ -146,8 +146,7 @@ def recomputed(
     """
     if policy == "ops":
         exchanges = [n for n in nodes if n.part == "ep_comm" and "moe" in modules]
-        rest = [*every_other(nodes), *exchanges]
-        return [n for n in rest if not (early_stop and n.name in EXPERTS_CLOSING)]
+        return [n for n in [*every_other(nodes), *exchanges] if not (early_stop and n.name in EXPERTS_CLOSING)]
     if policy in ("full", "block"):
         return [times(node, share) for node in (without_last(nodes) if early_stop else nodes)]
     again = ("core_attn", *modules) if policy == "selective" else modules

@@ -43,7 +43,7 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     stream beside them (`shared_aside`).
 
     With ep <= tp every rank of the tensor group holds all tokens, works on its own experts and the usual all-reduce
-    combines. With ep > tp tokens travel: an all-to-all to the ranks of their experts and one back.
+    combines. With ep > tp tokens travel, or where the exchange is scattered: to the ranks of their experts and back.
     Source of the stream: vLLM, VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD; SGLang, DUAL_STREAM_TOKEN_THRESHOLD in
     qwen2_moe.py and deepseek_v2.py; TensorRT-LLM, multi_stream_utils.py (in CUDA graphs)."""
     h, tokens, b, inner = c.model.hidden, c.tokens, c.quant.half_bytes, f.inner(c.model.hidden)
@@ -153,11 +153,11 @@ def reached_ranks(c: Context, f: MoE, ranks: Num | None = None) -> Num:
 def gathers(exchange: str, ep: Num) -> Num:
     """Whether tokens go to all ranks: in engines that gather, of eight; wider groups run DeepEP and its kin (guides of
     SGLang and vLLM; TensorRT-LLM does so by itself on NVL72, fused_moe/communication)."""
-    return ep <= {"all_to_all": 0, "naive": math.inf}.get(exchange, 8)
+    return ep <= {"all_to_all": 0, "scattered": 0, "naive": math.inf}.get(exchange, 8)
 
 
 def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
-    """Dispatch and combine between expert-parallel ranks of different data-parallel groups (none with ep <= tp): in the
+    """Dispatch and combine between expert-parallel ranks of different data-parallel groups (or `scattered`): in the
     activation width (or `gathered`) and back at 16 bits, both as wide as the experts (a latent width where tokens are
     projected first). The ranks of a tensor group share their tokens out among them. A token goes once to each rank that
     holds any of its experts, or (`gathers`) to all, whose sums are scattered; with prompts both may be all-reduces.
@@ -167,7 +167,8 @@ def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     if is_plain(m.ep, 1):
         return []
     own = reached_ranks(c, f) if c.kernels.dedup else f.top_k
-    few, ranks = gathers(c.kernels.exchange, m.ep), pick(m.expert_dp > 1, m.ep, 1)
+    few = gathers(c.kernels.exchange, m.ep)
+    ranks = pick((m.expert_dp > 1) | (c.kernels.exchange == "scattered"), m.ep, 1)
     rows, half, way = c.tokens / m.tp * f.inner(c.model.hidden), c.quant.half_bytes, c.kernels.gathered
     sent = smaller(c.quant.act_bytes, half)
     wide = half if way == "wide" or (way == "blocks_wide" and c.quant.block) else sent

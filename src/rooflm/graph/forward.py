@@ -93,7 +93,8 @@ def ffn_nodes(c: Context, block: Block) -> list[Op | Comm]:
     nodes = mixed_streams(c, n)
     nodes += norm_ops(c, n, 0.5 * block.norms if block.mixer is not None else block.norms, block.ffn)
     nodes += mlp_ops(c, n, block.ffn) if isinstance(block.ffn, MLP) else moe_nodes(c, n, block.ffn)
-    return nodes + tensor_reduce(c, "tp_all_reduce", n)
+    scattered = c.kernels.exchange == "scattered" and not isinstance(block.ffn, MLP) and not is_plain(c.mapping.ep, 1)
+    return nodes if scattered else nodes + tensor_reduce(c, "tp_all_reduce", n)
 
 
 def unpacked(nodes: list[Op | Comm], c: Context) -> list[Op | Comm]:

@@ -156,8 +156,7 @@ def decode_attention_time(
     )  # fmt: skip
     wrap = pick((group > 1) & (smaller(batch, kv_heads) > 1), c.swap_s, 0.0)
     wrap = wrap + pick(batch <= GRAPH_BATCH, c.seq_s * batch, 0.0)
-    ramp = filling_soon(read, c.ramp_s)
-    return c.launch_s + wrap + ramp + smooth_max(c.sharp, read, worked)
+    return c.launch_s + wrap + filling_soon(read, c.ramp_s) + smooth_max(c.sharp, read, worked)
 
 
 def split_kv_time(

@@ -160,8 +160,7 @@ def on_tier(op: str, bytes_: Num, n: Num, *, bandwidth: Num, latency: Num, c: Co
         wait * (1.0 + opened) + wire / (c.eff_short * half**c.gain_short),
         wait * c.wait + wire / (c.eff_long * half**c.gain_long),
     )
-    floor = empty + _steps(op, n) * (latency - c.latency)
-    return pick(many, floor, 0.0), pick(many, full - empty, 0.0)
+    return pick(many, empty + _steps(op, n) * (latency - c.latency), 0.0), pick(many, full - empty, 0.0)
 
 
 def library_hops(n: Num) -> Num:
@@ -267,14 +266,19 @@ def fitted(op: str, gpu: str, generation: str, library: str, kind: str) -> Colle
 
 
 def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | None]:
-    """The constants of a collective on every tier of the cluster; None where its links' own rates are those reached."""
-    device, library = s.cluster.device, "nccl"
+    """The constants of a collective on every tier of the cluster; None where its links' own rates are those reached.
+    An engine's own all-reduce is off where a group spans nodes (vLLM's and SGLang's custom_all_reduce.py): NCCL's."""
+    device, tiers, k = s.cluster.device, s.cluster.tiers, s.engine.kernels
     if s.efficiency.mode != "calibrated" or device.measured is not None:
-        return [None] * len(s.cluster.tiers)
-    if comm.op == "all_reduce":
-        library = s.engine.kernels.whose if s.engine.kernels.all_reduce == "custom" else s.engine.kernels.all_reduce
-    found = [fitted(comm.op, device.kernels_from, device.kernel_generation, library, t.kind) for t in s.cluster.tiers]
-    return [c._replace(whole=s.engine.kernels.one_link * t.size) for c, t in zip(found, s.cluster.tiers, strict=True)]
+        return [None] * len(tiers)
+    own = "nccl" if comm.op != "all_reduce" else k.whose if k.all_reduce == "custom" else k.all_reduce
+    inside = comm.ranks * comm.stride <= max((t.size for t in tiers if t.kind not in NETWORKS), default=1.0)
+    found: list[CollectiveConstants | None] = []
+    for t in tiers:
+        a, b = (fitted(comm.op, device.kernels_from, device.kernel_generation, n, t.kind) for n in (own, "nccl"))
+        c = a if a is b else CollectiveConstants(*(pick(inside, x, y) for x, y in zip(a, b, strict=True)))
+        found.append(c._replace(whole=k.one_link * t.size))
+    return found
 
 
 def comm_time(comm: Comm, tiers: Sequence[Link], s: Scenario) -> Num:

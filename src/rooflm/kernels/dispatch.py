@@ -260,8 +260,7 @@ def _decode_constants(group: Num, size: float, width: str, w: Where) -> Any:
     groups = np.unique(group)
     fits = [constants("attention", kind, w, width, kernels(one, size)) for one in groups.tolist()]
     which = np.searchsorted(groups, group)
-    fields = zip(*fits, strict=True)
-    return kind._make(a[0] if len({*a}) == 1 else np.array(a)[which] for a in fields)
+    return kind._make(a[0] if len({*a}) == 1 else np.array(a)[which] for a in zip(*fits, strict=True))
 
 
 def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates, prompts: bool = False) -> Num:

@@ -177,8 +177,7 @@ def moe_time(
     ).sum(axis=0)  # fmt: skip
     rows = routing.rows + c.stray * larger(tokens * top_k - routing.rows, 0.0)
     passes = rows * (2.0 * hidden + matrices * width) * value_bytes + tokens * hidden * 4.0
-    fixed = c.start + c.expert * experts / ep
-    return pick(tokens > 0, fixed + gemms + passes / (c.eff_pass * bandwidth), 0.0)
+    return pick(tokens > 0, c.start + c.expert * experts / ep + gemms + passes / (c.eff_pass * bandwidth), 0.0)
 
 
 def usual(gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False) -> Match:

@@ -27,8 +27,7 @@ def product_time(flops: Num, bytes_: Num, rows: Num, *, peak: Num, bandwidth: Nu
     0.3
     """
     compute = flops * (1 + c.half_rows / larger(rows, 1)) / peak
-    traffic = bytes_ / (bandwidth * pick(rows <= 1, c.vector, c.matrix))
-    return smooth_max(c.sharp, compute, traffic)
+    return smooth_max(c.sharp, compute, bytes_ / (bandwidth * pick(rows <= 1, c.vector, c.matrix)))
 
 
 def attention_time(flops: Num, bytes_: Num, *, peak: Num, bandwidth: Num, share: Num, c: Measured) -> Num:
