@@ -1,5 +1,7 @@
 """The steady-state estimate: its arrays are the simulator's own step times, and it stays near the simulation."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -325,3 +327,15 @@ def test_an_api_server_a_rank_of_attention():
     assert serve("deepseek-v3", engine="vllm", **asked, **split).run.pools[0].server.streams == 8
     assert serve("deepseek-v3", engine="vllm-0.10.2", **asked, **split).run.pools[0].server.streams == 1
     assert serve("llama-3.1-8b", engine="vllm", **asked, dp=2, gpus=2).run.pools[0].server.streams == 1
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+@pytest.mark.parametrize("pools", [{}, {"prefill_replicas": 1}])
+def test_a_lone_client_asks_again_once_it_has_its_last_token(engine: str, pools: dict[str, Any]) -> None:
+    """Its rate says so: measured, clients over requests a second less first token and steps is 0 to 2 ms (0467)."""
+    out = serve("llama-3.1-8b", gpu="h100", engine=engine, prompt=512, output=64, concurrency=1, requests=20, **pools)
+    lasts = out.ttft_s["mean"] + 63 * out.tpot_s["mean"]
+    assert 1 / out.requests_per_s == pytest.approx(lasts, rel=1e-3)
+    steady = out.steady
+    assert steady is not None
+    assert 1 / steady.requests_per_s == pytest.approx(steady.ttft + 63 * steady.tpot, rel=1e-3)

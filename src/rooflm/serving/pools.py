@@ -3,8 +3,8 @@
 A prompt goes to a prefill replica, its KV cache over the network to a decode replica, which shows the first token. The
 pools meet in one number, the requests a second X: prefill replicas are a queue of prompts alone, decode replicas hold
 D = X n tau(D) / replicas sequences (Little's law, n steps of tau). Clients of a closed loop are at one of them or on
-the way: N = X (T(X) + n tau), T being the TTFT without what reaches the client later (`simulate.reach_clients`). Loads
-and numbers of replicas may be arrays.
+the way: N = X (T(X) + n tau), T being the TTFT without what reaches the client later (`simulate.reach_clients`), of a
+lone client with it. Loads and numbers of replicas may be arrays.
 """
 
 from __future__ import annotations
@@ -135,6 +135,7 @@ def pools_state(
     high = np.where(closed, np.minimum(most, 1e12), np.minimum(rate, most)) + 0.0 * clients
     low = np.where(closed, 0.0, high)
     share = np.where(closed, np.maximum(clients / first, 1.0), np.inf)
+    lone = (prompts.request + decoding.request) * (clients == 1)
 
     def times(x: Array) -> tuple[Array, Array]:
         step = np.interp(x / second, decoding.rates, decoding.step)
@@ -146,11 +147,11 @@ def pools_state(
     for _ in range(HALVINGS if np.any(closed) else 0):
         x = (low + high) / 2
         ttft, rest = times(x)
-        less = x * (ttft + rest) < clients
+        less = x * (ttft + rest + lone) < clients
         low, high = np.where(closed & less, x, low), np.where(closed & ~less, x, high)
     x = (low + high) / 2
     ttft, rest = times(x)
-    waits = np.where(closed, np.maximum(clients / np.maximum(x, 1e-30) - ttft - rest, 0.0), 0.0)
+    waits = np.where(closed, np.maximum(clients / np.maximum(x, 1e-30) - ttft - rest - lone, 0.0), 0.0)
     ttft = ttft + waits + prompts.request + decoding.request
     stable = closed | (rate <= most)
     ttft = np.where(stable, ttft, np.inf)

@@ -117,8 +117,7 @@ def simulate(
         loop.run()
     except KeyboardInterrupt:
         interrupted = True
-    again = sum(p.server.seen_again(requests.prompt) for p in pools if p.role == "decode")
-    reach_clients(records, pools[0].server.seen(requests.prompt) + again)
+    reach_clients(records, loop.delay)
     ends = [e for e in records.end if e == e]
     ended = max(max(ends, default=0.0), *(r.clock for r in replicas))
     duration = ended if interrupted or loop.over else horizon
@@ -128,10 +127,9 @@ def simulate(
 def reach_clients(records: Records, delay: float | Array) -> None:
     """First and last tokens as clients see them, `delay` after they were made.
 
-    A closed loop goes on without it: in published runs with fixed lengths a successor's prompt follows the end of a
-    request within a pass or two, though a lone request's first token takes 30 ms more than its passes
-    (docs/decisions/0052). So does a prompt's way to the engine (`carry`), 5 ms of 1,000 tokens: the next request is not
-    later for it, here and in `steady`."""
+    Clients of a closed loop go on without it: in published runs with fixed lengths a successor's prompt follows the end
+    of another's request within a pass or two (docs/decisions/0052, 0467). A lone client asks again once it has its last
+    token, as its rate says."""
     for times in (records.first, records.end):
         np.frombuffer(times)[:] += delay
 
@@ -148,6 +146,9 @@ class Loop:
         self.transfer, self.horizon, self.progress = transfer, horizon, progress
         server = pools[0].server
         self.front: list[float] = (server.fronted(requests.prompt) / len(self.first)).tolist()
+        again = [p.server.seen_again(requests.prompt) for p in pools if p.role == "decode"]
+        self.delay = sum(again, server.seen(requests.prompt))
+        self.lone: list[float] = (self.delay * (requests.concurrency == 1)).tolist()
         self.free = 0.0
         self.heap: list[tuple[float, int, int, int]] = []
         self.pushed = self.ended = self.next = 0
@@ -208,7 +209,7 @@ class Loop:
                 continue
             self.ended += 1
             if self.closed:
-                self._issue(r.seen_at(r.clock))
+                self._issue(r.seen_at(r.clock) + self.lone[request])
         r.done = []
 
     def _boundaries(self) -> float:

@@ -105,8 +105,8 @@ def states(pool: Pool, load: Load) -> Steady:
     made = max(steps_of(pool, load) - unseen, 0.0)
     ttft = state.ttft + unseen * state.tpot + server.seen(load.prompt)
     tpot = made * state.tpot / max(load.output - 1, 1)
-    latency = ttft + made * state.tpot
-    every = (ttft, tpot, latency, state.requests_per_s, state.running, state.stable)
+    rate = state.requests_per_s / (1 + (load.clients == 1) * server.seen(load.prompt) * state.requests_per_s)
+    every = (ttft, tpot, ttft + made * state.tpot, rate, state.running, state.stable)
     return Steady(*(v.reshape(shape) for v in every))
 
 
