@@ -120,13 +120,7 @@ def gemm(
 ) -> Op:  # fmt: skip
     """C[m, n] = A[m, k] B[k, n]: 2 m n k FLOPs; widths are bytes a value of weights B, activations A, output C.
 
-    of: the module it belongs to (none: its own name). groups: so many different B share the m rows (last in shape).
-
-    >>> op = gemm("x", "mlp", 1, 512, 4096, 4096, (2, 2, 2)); float(op.flops), float(op.bytes)
-    (17179869184.0, 41943040.0)
-    >>> float(gemm("x", "moe", 1, 512, 64, 64, (2, 2, 2), groups=8).bytes) == 2 * (8 * 64 * 64 + 2 * 512 * 64)
-    True
-    """
+    of: the module it belongs to (none: its own name). groups: so many different B share the m rows (last in shape)."""
     (weight, act, out), shape = widths, (m, n, k) if groups is None else (m, n, k, groups)
     moved = k * n * weight + m * k * act + m * n * out
     if groups is not None:
@@ -178,13 +172,7 @@ def distinct_experts(experts: Num, top_k: Num, tokens: Num, repeated_prompts: Nu
     coefficient of variation `skew` (gamma distributed): E (1 - (1 + m s^2)^(-1/s^2)) with m = -T ln(1 - k/E), one less
     the share of zeros of a negative binomial; it tends to the former as s goes to 0. repeated_prompts: share r of the
     tokens that repeat another's choice (benchmarks that send one prompt many times): T^(1 - r) choose for themselves.
-    Source: occupancy problem (Feller, volume 1, IV.2) and its gamma mixture.
-
-    >>> round(float(distinct_experts(8, 2, 1)), 6), round(float(distinct_experts(8, 2, 4)), 3)
-    (2.0, 5.469)
-    >>> round(float(distinct_experts(256, 8, 32)), 1), round(float(distinct_experts(256, 8, 32, skew=1.5)), 1)
-    (163.3, 105.1)
-    """
+    Source: occupancy problem (Feller, volume 1, IV.2) and its gamma mixture."""
     free = tokens ** (1.0 - repeated_prompts)
     mean = -free * log1p(-smaller(top_k / experts, 1.0 - 1e-12))
     variance = larger(skew * skew, 1e-9)

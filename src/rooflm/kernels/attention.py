@@ -151,11 +151,7 @@ def split_kv_time(
 
     With max_splits below 0, always into -max_splits. min over s of ceil(units s / SMs) x (cta_s + tokens x
     max(token_bytes / sm_bandwidth, token_flops / sm_flops)) + split_s x log2(s) / 7, with tokens = kv_len / s rounded
-    up to whole blocks.
-
-    >>> float(split_kv_time(1, 1024, 1.0, 0.0, 1.0, 1.0, 64, 128, 1, 0.0, 7.0))  # 64 splits of 16 tokens, 6 of merging
-    22.0
-    """
+    up to whole blocks."""
     a_token = larger(token_bytes / sm_bandwidth, token_flops / sm_flops)
     best: Num = math.inf
     for s in SPLITS if highest(max_splits) > 0 else (-max_splits,):

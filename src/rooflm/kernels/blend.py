@@ -36,11 +36,7 @@ def smooth_min(sharp: Num, a: Num, b: Num) -> Num:
 
 
 def part_overlap(a: Num, b: Num, mix: Num) -> Num:
-    """Between max(a, b) at mix 0 (full overlap) and a + b at mix 1 (none): (a + b + sqrt((a - b)² + 4 mix a b)) / 2.
-
-    >>> float(part_overlap(3.0, 4.0, 0.0)), float(part_overlap(3.0, 4.0, 1.0))
-    (4.0, 7.0)
-    """
+    """Between max(a, b) at mix 0 (full overlap) and a + b at mix 1 (none): (a + b + sqrt((a - b)² + 4 mix a b)) / 2."""
     d = a - b
     return 0.5 * (a + b + sqrt(d * d + (4.0 * mix) * a * b))
 

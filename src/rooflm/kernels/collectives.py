@@ -62,11 +62,7 @@ def volume(op: str, bytes_: Num, n: Num) -> Num:
         all_reduce 2(n-1)/n V      reduce_scatter, all_gather, all_to_all (n-1)/n V      broadcast, p2p V
 
     Source: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication" (2007), table of lower bounds;
-    the factors are those of "bus bandwidth" in nccl-tests, doc/PERFORMANCE.md.
-
-    >>> float(volume("all_reduce", 8e6, 4)), float(volume("all_gather", 8e6, 4)), float(volume("p2p", 8e6, 1))
-    (12000000.0, 6000000.0, 0.0)
-    """
+    the factors are those of "bus bandwidth" in nccl-tests, doc/PERFORMANCE.md."""
     return bytes_ * (pick(n > 1, 1.0, 0.0) if op in ("broadcast", "p2p") else (n - 1) / n * ways(op))
 
 
@@ -107,14 +103,7 @@ def ideal(op: str, bytes_: Num, n: Num, link: Link) -> Num:
 
     One- and two-shot (reduce_scatter, all_gather: half the volume, one α) are legal where ranks read each other's
     memory (DIRECT_KINDS), in-switch where the switch adds up (IN_SWITCH_KINDS).
-    Source: TensorRT-LLM's and vLLM's custom all-reduce; NCCL's NVLS (SHARP).
-
-    >>> tree, direct = Link("", "infiniband", 8, 450e9, 1e-6), Link("", "nvlink", 8, 450e9, 1e-6)
-    >>> round(float(ideal("all_reduce", 1e9, 8, tree)) * 1e6, 1)   # 3888.9 + 6 hops
-    3894.9
-    >>> round(float(ideal("all_reduce", 1e3, 8, direct)) * 1e6, 2)
-    2.02
-    """
+    Source: TensorRT-LLM's and vLLM's custom all-reduce; NCCL's NVLS (SHARP)."""
     bandwidth, latency = link.bandwidth, link.latency
     tree = by_tree(op, bytes_, n, bandwidth, latency)
     if op in (*ONE_HOP, "broadcast"):
@@ -208,12 +197,7 @@ def hierarchical(
     scatters, and gathers again. Volumes add up to `volume(op, V, n)`, but where a library runs `by_ring`: a
     network then carries (n-1)/n of V / g_(i-1). Latencies add; transfers of different tiers run at once, in chunks
     (NCCL): the longest of them counts.
-    Source: Thakur et al. (2005), section 5; Ueno and Yokota, "Exhaustive study of hierarchical allreduce" (2019).
-
-    >>> node, fabric = Link("", "nvlink", 8, 450e9, 1e-6), Link("", "infiniband", 1024, 50e9, 5e-6)
-    >>> round(float(hierarchical("all_reduce", 1e9, 16, (node, fabric))) * 1e3, 2)
-    3.9
-    """
+    Source: Thakur et al. (2005), section 5; Ueno and Yokota, "Exhaustive study of hierarchical allreduce" (2019)."""
     held = ranks_in_tiers(n, [tier.size for tier in tiers], stride)
     latency: Num = 0.0
     longest: Num = 0.0
