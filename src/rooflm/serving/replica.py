@@ -24,8 +24,6 @@ from rooflm.serving.steps import StepTable
 WAITING, RUNNING, FINISHED, REJECTED = 0, 1, 2, 3
 """Status of a request; whatever is not finished or rejected at the end counts as still running (or queued)."""
 INFINITY = math.inf
-SHARED, SHARING = 256, 8
-"""Fewest tokens, and fewest requests that share them, whose keys are read once: vLLM, use_cascade_attention."""
 NOTHING, STEPS, PASS = -1, 0, 1
 """What runs next: nothing, decode steps alone, or one pass with prompts."""
 
@@ -254,9 +252,9 @@ class Replica:
         """Mean context of the sequences that decode. Where a token is read once for all that share it, every reader
         but the first counts it by the part of its time that is not spared (`steps.reread`)."""
         stored, cache, table = self.decoding.stored, self.kv.cache, self.table
-        if cache is not None and SHARED <= cache.common <= table.near:
+        if cache is not None and table.shared <= cache.common <= table.near:
             again = cache.again - (table.ranks - 1) * cache.common
-            if again >= table.ranks * (SHARING - 1) * cache.common:
+            if again >= table.ranks * (table.sharing - 1) * cache.common:
                 stored -= table.spared * again * running / (running + len(self.prefilling))
         return stored / running + 1
 
