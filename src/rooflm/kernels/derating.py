@@ -41,7 +41,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     gpu: str = ANY
     product_family: str = ANY
     architecture: str = ANY
-    engine: str = ANY
+    engine: str = ANY  # engines, apart by spaces
     cards: str = ""  # of a family: those whose runs it was fitted to and that have no row of their own, with commas
     compute: float = 1.0
     bandwidth: float = 1.0
@@ -64,8 +64,10 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def card_file() -> _File:
-    """data/calibration/devices.toml as read."""
-    return read(text_of("devices"), _File, "devices")
+    """data/calibration/devices.toml as read, a row an engine."""
+    found = read(text_of("devices"), _File, "devices")
+    card = tuple(msgspec.structs.replace(row, engine=one) for row in found.card for one in row.engine.split())
+    return msgspec.structs.replace(found, card=card)
 
 
 def derating(device: Device, *engines: str) -> Derating:
