@@ -379,7 +379,7 @@ def mlperf(at: Field) -> Iterator[Cells]:
 
 
 class Format(NamedTuple):
-    """A format: the tool's name (another one of the engine's where it runs but one), how a file is told by fields that it
+    """A format: the tool's name (an alias of the engine's where it runs but one), how a file is told by fields that it
     alone has, its schema, its rows, and how its text is cut into records."""
 
     name: str

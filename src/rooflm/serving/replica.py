@@ -72,7 +72,8 @@ class Replica:
     def __init__(self, number: int, records: Records, table: StepTable, server: Server, capacity: Capacity,
                  select: Continuous, role: str = "both") -> None:  # fmt: skip
         self.number, self.records, self.table, self.server, self.role = number, records, table, server, role
-        self.scheduler, self.growth = select, server.tokens_a_step
+        self.scheduler, self.growth, k = select, server.tokens_a_step, table.engine.kernels
+        self.shared, self.sharing = float(k.cascade_tokens), float(k.cascade)
         self.budget, self.most = server.budget * table.slots, server.max_sequences * table.ranks
         self.chunk, self.ranks = server.budget * (table.flight if select.follows else 1), Ranks(table.ranks)
         self.behind = int(server.budget) * (select.follows and table.flight > 1)
@@ -252,9 +253,9 @@ class Replica:
         """Mean context of the sequences that decode. Where a token is read once for all that share it, every reader
         but the first counts it by the part of its time that is not spared (`steps.reread`)."""
         stored, cache, table = self.decoding.stored, self.kv.cache, self.table
-        if cache is not None and table.shared <= cache.common <= table.near:
+        if cache is not None and self.shared <= cache.common <= table.near:
             again = cache.again - (table.ranks - 1) * cache.common
-            if again >= table.ranks * (table.sharing - 1) * cache.common:
+            if again >= table.ranks * (self.sharing - 1) * cache.common:
                 stored -= table.spared * again * running / (running + len(self.prefilling))
         return stored / running + 1
 

@@ -314,7 +314,6 @@ class StepTable:
         self.flight = int(np.max(most_in_flight(s)))
         self.slots = self.ranks * self.flight
         self.near, self.spared = c.reread
-        self.shared, self.sharing = float(s.engine.kernels.cascade_tokens), float(s.engine.kernels.cascade)
         self._uneven = 0.0 if balanced else uneven(self.ranks) * math.sqrt(self.slots)
         self.size = TableSize(int(c.tokens[-1]), int(c.sequences[-1]), int(c.contexts[-1]))
         self._budget = self.size.tokens - self.size.sequences
