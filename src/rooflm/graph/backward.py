@@ -182,12 +182,7 @@ def every_other(nodes: Sequence[Op | Comm]) -> list[Op | Comm]:
     """What torchtitan's policy "op" runs again: of products in their order (q, k, v, out, gate, up, down) the second,
     fourth, ...; all elementwise kernels, and experts; all-gathers, for only reductions are stored. K, V: one node.
 
-    Source: torchtitan, models/*/parallelize.py, `_op_sac_save_list` (no grouped product) and mm_count % 2.
-
-    >>> names = ("q", "kv", "out", "gate", "up", "down")
-    >>> [(n.name, n.count) for n in every_other([gemm(n, "x", 1, 8, 8, 8, (2, 2, 2)) for n in names])]
-    [('kv', 0.5), ('out', 1), ('up', 1)]
-    """
+    Source: torchtitan, models/*/parallelize.py, `_op_sac_save_list` (no grouped product) and mm_count % 2."""
     again: list[Op | Comm] = []
     position = 0
     for node in nodes:

@@ -76,11 +76,7 @@ def equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
 
 
 def distinct(rows: Sequence[Sequence[Any]]) -> tuple[list[int], list[int]]:
-    """Indices of the rows that differ from all earlier ones, and for each row the index of its first equal among these.
-
-    >>> distinct([("a", 1), ("b", 1), ("a", 1.0)])
-    ([0, 1], [0, 1, 0])
-    """
+    """Indices of the rows that differ from all earlier ones, and for each row that of its first equal among these."""
     first, which, seen = list[int](), list[int](), dict[Any, int]()
     for place, row in enumerate(rows):
         try:
@@ -186,11 +182,7 @@ def popularity(experts: Num, top_k: Num, skew: Num) -> Num:
     A router takes the top k of E logits, each a bias of the expert (normal) plus what the token adds (normal). The
     logarithm of an expert's probability moves by the bias times the hazard rate of the normal law at the quantile k/E,
     which goes as sqrt(ln(E/k)); popularity is then log-normal with the variance skew^2 ln(E/k) of its logarithm. All
-    experts taken: 0. `distinct_experts` takes a gamma of the same variation (docs/decisions/0032).
-
-    >>> popularity(256, 8, 0.0), round(float(popularity(256, 8, 0.5)), 2), round(float(popularity(8, 2, 0.5)), 2)
-    (0.0, 1.17, 0.64)
-    """
+    experts taken: 0. `distinct_experts` takes a gamma of the same variation (docs/decisions/0032)."""
     return 0.0 if is_plain(skew, 0) else sqrt(expm1(skew * skew * np.log(experts / smaller(top_k, experts))))
 
 
@@ -198,11 +190,7 @@ def occupied(places: Num, draws: Num, row: Num = 0) -> Num:
     """Expected number of places that so many draws reach (ranks with a token's experts, adapters): R (1 - (1 - 1/R)^k).
 
     row > 0: a token takes neighbours of so many experts, from any first one: 1 + (k - 1) R / row, at most R.
-    Source: occupancy problem (Feller, volume 1, IV.2); experts evenly over ranks, all drawn alike.
-
-    >>> float(occupied(1, 8)), round(float(occupied(8, 8)), 2), float(occupied(8, 9, 128))
-    (1.0, 5.25, 1.5)
-    """
+    Source: occupancy problem (Feller, volume 1, IV.2); experts evenly over ranks, all drawn alike."""
     if not is_plain(row, 0):
         return smaller(1.0 + (draws - 1.0) * places / row, places)
     return places * -expm1(draws * log1p(-smaller(1.0 / places, 1 - 1e-12)))

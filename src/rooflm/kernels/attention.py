@@ -169,24 +169,14 @@ def decode_kernels(group: float, head_dim: float) -> tuple[str, ...]:
 
     Engines give some groups and head sizes to kernels of their own: "decode-mha" (one query head), "decode-few" (below
     TENSOR_GROUP), "decode-wide" (above WIDE_GROUP), "decode-hd<size>". `lookup.nearest_of` takes the first that this
-    very engine was measured with.
-
-    >>> decode_kernels(1, 128)
-    ('decode-mha', 'decode-few', 'decode-hd128', 'decode')
-    >>> decode_kernels(8, 64), decode_kernels(64, 64)[0]
-    (('decode-hd64', 'decode'), 'decode-wide')
-    """
+    very engine was measured with."""
     taken = {"mha": group <= 1, "few": group < TENSOR_GROUP, "wide": group > WIDE_GROUP, f"hd{int(head_dim)}": True}
     return (*(f"decode-{name}" for name, by in taken.items() if by), "decode")
 
 
 @lru_cache
 def prefill_kernels(narrow: bool, head_dim: float) -> tuple[str, ...]:
-    """The same for prefill; `narrow`: an 8-bit KV cache, whose kernels come first where they were measured.
-
-    >>> prefill_kernels(True, 128)
-    ('prefill-kv8-hd128', 'prefill-kv8', 'prefill-hd128', 'prefill')
-    """
+    """The same for prefill; `narrow`: an 8-bit KV cache, whose kernels come first where they were measured."""
     plain = (f"prefill-hd{int(head_dim)}", "prefill")
     return (f"prefill-kv8-hd{int(head_dim)}", "prefill-kv8", *plain) if narrow else plain
 

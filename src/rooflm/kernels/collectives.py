@@ -158,11 +158,7 @@ def library_hops(n: Num) -> Num:
 
     all_reduce makes each hop of a ring twice; the constant a hop holds both. Eight ranks make the two equal (7). The
     latencies measured at 2, 4 and 8 ranks grow close to 1, 3, 7; larger groups were not measured and take the tree,
-    as NCCL does since 2.4 (its release notes; Sanders et al. 2009).
-
-    >>> [float(library_hops(n)) for n in (1, 2, 4, 8, 64)]
-    [0.0, 1.0, 3.0, 7.0, 13.0]
-    """
+    as NCCL does since 2.4 (its release notes; Sanders et al. 2009)."""
     some = larger(n, 1.0)
     return smaller(some - 1.0, 2.0 * log2(some) + 1.0)
 
@@ -173,9 +169,6 @@ def ranks_in_tiers(n: Num, sizes: Sequence[Num], stride: Num = 1) -> tuple[Num, 
     `stride` is the distance between neighbouring ranks in device numbers (tensor parallel 1, data parallel tp,
     pipeline tp · dp). A tier of S devices holds `clip(S / stride, 1, n)`; the last tier holds all n whatever its size:
     a group larger than the cluster is priced at the slowest tier (whether it exists is a question of fit, not of time).
-
-    >>> [float(g) for g in ranks_in_tiers(16, (8, 1024))], [float(g) for g in ranks_in_tiers(16, (8, 1024), stride=4)]
-    ([8.0, 16.0], [2.0, 16.0])
     """
     return (*(smaller(larger(size / stride, 1.0), n) for size in sizes[:-1]), n * 1.0)
 

@@ -28,11 +28,7 @@ def few_rows_time(usual: Num, rows: Num, columns: Num, inner: Num, few: Num, sms
     """Seconds of a product where kernels for few rows are poor: (usual³ + (few F/POOR)³)^(1/3), F = 2 rows / (1 +
     (rows/292)⁴)^(1/4) (columns + 16 SMs) inner (inner/8192)^0.7: inner stays whole, columns and few rows fill few SMs.
 
-    usual: s of the fitted kernel. In place of kernels nobody measured (rocBLAS on MI300X in 2024: 3 % of its peak).
-
-    >>> round(float(few_rows_time(1.0, 16.0, 1e14 / 2**18 - 16.0 * 304, 8192.0, 10.0, 304)), 2)
-    10.0
-    """
+    usual: s of the fitted kernel. In place of kernels nobody measured (rocBLAS on MI300X in 2024: 3 % of its peak)."""
     flops = 2.0 * rows * (columns + WIDER * sms) * inner * (inner / 8192.0) ** LONGER
     return smooth_max(3.0, usual, few * flops / POOR / (1.0 + (rows / ROWS) ** 4) ** 0.25)
 
