@@ -54,6 +54,9 @@ class Records:
 class Replica:
     """See the module. role: "both", or "prefill" or "decode" when disaggregated. Times in s, memory in tokens.
 
+    - Limits. budget: new tokens of a pass over all attention ranks and micro-batches of a pipeline; chunk: of a prompt,
+      which is on one rank, and in one micro-batch unless its parts follow each other; most: requests; shared, sharing:
+      fewest tokens, and requests, of a prefix that decoding reads once.
     - Requests. waiting, prefilling, decoding: those of its three stages; unmade: tokens that those in the second have
       still to make; late: those that came while a pass ran and are seen by the next but one (lookahead); resumed: of
       preempted ones, (tokens to have again, tokens still to make).
