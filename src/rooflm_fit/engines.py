@@ -401,7 +401,8 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
     """Put the fitted jobs' cards into the file: a row a card and engine, then a general one a card where GENERAL says
     so, of the first of JOBS that has it (engines that serve stand before llama.cpp). A row that states its factors
     stays. All in the order of JOBS, stated rows first: fitted together or one by one, jobs make the same file."""
-    head, *blocks = (b.rstrip() for b in path.read_text(encoding="utf-8").split("[[card]]"))
+    head, *found_there = (b.rstrip() for b in path.read_text(encoding="utf-8").split("[[card]]"))
+    blocks = [one for block in found_there for one in apart(block)]
     runs = {name: dict.fromkeys(load_engine(e).runs for e in JOBS[name].engines) for name in results}
     gone = [f"fitted to runs of {name}{mark}" for name in results for mark in ":;"]
     said = {of_whom(block) for block in blocks if not any(f'source = "{how}' in block for how in FITTED)}
@@ -440,7 +441,28 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
     rows.sort(key=lambda block: next((i for i, job in enumerate(JOBS, 1) if f"runs of {job}:" in block), 0))
     general.sort(key=lambda block: next(i for i, job in enumerate(JOBS) if f"runs of {job};" in block))
     first = {of_whom(block): block for block in reversed(general)}
-    write_text(path, "\n\n[[card]]".join([head, *rows, *reversed(first.values())]) + "\n")
+    write_text(path, "\n\n[[card]]".join([head, *together([*rows, *reversed(first.values())])]) + "\n")
+
+
+OF_ENGINES = re.compile(r'(?m)(?<=^engine = ").*(?="$)')
+"""The engines of a card's row, apart by spaces."""
+
+
+def apart(block: str) -> list[str]:
+    """A card's row as a row an engine."""
+    return [OF_ENGINES.sub(engine, block) for found in OF_ENGINES.findall(block) for engine in found.split()] or [block]
+
+
+def together(blocks: Sequence[str]) -> list[str]:
+    """Rows of cards that are alike but for their engines as one, where the first of them stands.
+
+    >>> together(['\\nengine = "a"\\nx = 1', '\\nx = 1', '\\nengine = "b"\\nx = 1'])
+    ['\\nengine = "a b"\\nx = 1', '\\nx = 1']
+    """
+    alike: dict[str, list[str]] = {}
+    for block in blocks:
+        alike.setdefault(OF_ENGINES.sub("", block), []).extend(OF_ENGINES.findall(block))
+    return [OF_ENGINES.sub(" ".join(names), block) for block, names in alike.items()]
 
 
 def lent(block: str, results: Mapping[str, Fitted]) -> str:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from rooflm.kernels.derating import card_file
 from rooflm.readers.engines import load_engine
 from rooflm.readers.rows import DATA
 from rooflm.validation.request import Request
@@ -47,6 +48,15 @@ def test_shipped_cards_have_what_their_family_lends_them() -> None:
     for gpu, factors in JOBS["vllm-2024-rocm"].lent.items():
         row = of[f'\ngpu = "{gpu}"\nengine = "vllm-2024-rocm"'].splitlines()
         assert {f.split(" = ")[0] for f in row if f in family.splitlines()} >= {*factors}
+
+
+def test_rows_of_several_engines_are_parted_and_put_together_again(tmp_path: Path) -> None:
+    shipped = (DATA / "calibration" / "devices.toml").read_text(encoding="utf-8")
+    path = tmp_path / "devices.toml"
+    path.write_text(shipped, encoding="utf-8")
+    engines.write_cards(path, {})
+    assert path.read_text(encoding="utf-8") == shipped
+    assert len(card_file().card) > shipped.count("[[card]]") == len(set(shipped.split("[[card]]"))) - 1
 
 
 def test_a_row_is_not_given_again_what_the_row_it_builds_on_has(

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from rooflm.kernels.attention import DecodeConstants, PrefillConstants
 from rooflm.kernels.constants import FitRow, entries_of
+from rooflm.kernels.mla import MlaDecodeConstants, MlaPrefillConstants
+
+IDEAL_PREFILL = PrefillConstants(0, 1, 0, 0, 0, 0, 64, 0, 0, 0, tile=1, pack_to=math.inf, eff_m=1)
+IDEAL_DECODE = DecodeConstants(0, 1, 0, 64, 1e9, 0, 0, 0, 0, block=1, max_splits=1, group_tile=1, min_group=1, eff_c=1)
+IDEAL_MLA_PREFILL = MlaPrefillConstants(0, 1, 0, 0, 64, 0, 0, 0, tile=1, eff_m=1)
+IDEAL_MLA_DECODE = MlaDecodeConstants(0, 1, 0, 64, 1e9, 0, 0, 1, 0, block=1, max_splits=128, group_tile=1)
+"""The roofline: exact FLOPs at the datasheet's rate, every byte once."""
 
 H200 = {"peak": 989e12, "bandwidth": 4800e9, "sms": 132}
 DEVICES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tables import DEVICES, H200, load_constants
+from tables import DEVICES, H200, IDEAL_DECODE, IDEAL_PREFILL, load_constants
 
 from rooflm import infer
 from rooflm.asked.build_inference import build_inference
 from rooflm.graph.ops import Op, attended
 from rooflm.kernels.attention import (
-    IDEAL_DECODE,
-    IDEAL_PREFILL,
     DecodeConstants,
     PrefillConstants,
+    chunked,
     decode_attention_time,
     decode_kernels,
     prefill_attention_time,
@@ -29,6 +28,7 @@ from rooflm.kernels.blend import smooth_max
 from rooflm.kernels.constants import Match, lookup, typed
 from rooflm.kernels.dispatch import kernel_times
 from rooflm.kernels.lookup import Where, nearest_of
+from rooflm.kernels.training_factors import trained
 from rooflm.readers.devices import load_device
 from rooflm_fit.common import hot_share
 
@@ -207,6 +207,17 @@ def test_rows_are_complete() -> None:
         assert sum(value != 0 for name, value in row.constants.items() if name != "l1") <= 12
         assert 0 < row.mape_in < 100 and 0 < row.mape_out < 100
         assert np.isfinite([v for v in c if v != math.inf]).all()
+
+
+def test_chunks_of_a_context_group_have_equal_work() -> None:
+    def pairs(new: Any, past: Any, c: Any, causal: bool = True) -> Any:
+        return new * (past + new) * (0.5 if causal else 1.0)
+
+    assert float(chunked(pairs, 1024.0, 4, IDEAL_PREFILL, 0.0, True)) == pairs(1024.0, 0, IDEAL_PREFILL) / 4
+
+
+def test_a_kernel_in_training_has_its_passes_apart_and_one_exponential_backward() -> None:
+    assert trained(IDEAL_PREFILL._replace(softmax_dim=40.0, qo_passes=1.0), True)[3:6] == (16.0, 0.0, 0.0)
 
 
 def test_a_block_a_token_writes_the_cache() -> None:

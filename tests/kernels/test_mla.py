@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tables import DEVICES, H200, load_constants
+from tables import DEVICES, H200, IDEAL_MLA_DECODE, IDEAL_MLA_PREFILL, load_constants
 
 from rooflm import infer
 from rooflm.asked.build_inference import build_inference
@@ -21,8 +21,6 @@ from rooflm.kernels.constants import lookup, typed
 from rooflm.kernels.derating import derating
 from rooflm.kernels.lookup import Where, in_graphs
 from rooflm.kernels.mla import (
-    IDEAL_MLA_DECODE,
-    IDEAL_MLA_PREFILL,
     MlaDecodeConstants,
     MlaLatentsConstants,
     MlaPrefillConstants,

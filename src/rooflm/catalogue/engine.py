@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
-from rooflm.catalogue.abilities import Abilities, listed
+from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.fields import EACH, abouts, count, each, flag, formula, named, number, shapes, share, sizes, word
 from rooflm.shown.records import engine_line
 from rooflm.units import Num
@@ -156,7 +156,8 @@ class Kernels:
     states_on: str = word("", "makers of cards on which these two hold, with commas")
     delta_steps: Num = number(0.0, "vector FLOPs a state value of scans that take a prompt token by token (0: chunks)")
     fused_scans: str = word("", "generations of cards where prompts' scans by gated deltas are one kernel, with commas")
-    cascade: bool = flag(False, "a prefix of 256 tokens or more that 8 requests or more share is read once in decoding")
+    cascade: Num = count(0, "fewest requests whose common prefix decoding reads once for all (0: each reads it)", 0)
+    cascade_tokens: Num = count(1, "fewest tokens of such a prefix")
     mixed_scans: bool = flag(False, "gated deltas of decoding sequences go by chunks in passes with prompts")
     gate_chain: Num = count(8, "kernels of a router that is a chain (gates_on)", 1)
     latent_chain: Num = count(0, "kernels of latent attention beside products, norms, rotation (prompts: the bytes)", 0)
@@ -270,10 +271,6 @@ class Host:
     packed_host: Num = number(0.0, "training: either, more where a sequence holds several documents", "s")
     chunk_host: Num = number(0.0, "training: host time of a pass of a virtual stage beside another (ep_overlap)", "s")
     graphed: Num = share(0.0, "training: share of what the host issues which CUDA graphs hold")
-
-    def leaves_out(self, reasons: Mapping[str, Any]) -> bool:
-        """Whether graphs hold no pass with prompts, for one of these reasons that is true (`uncaptured`)."""
-        return any(reasons.get(reason) for reason in listed(self.uncaptured))
 
 
 @dataclass(frozen=True)
@@ -389,13 +386,6 @@ class Factors:
     prompt: Num = number(1.0, "factor of what prompt tokens add to a pass when serving", above=True)
 
 
-class Correction(Protocol):
-    """One's own measurements over the predictions (`readers.residuals`)."""
-
-    def factor(self, phase: str, s: Any, sequences: Num) -> Num:
-        """Measured over predicted time of a scenario, with so many sequences running at once."""
-
-
 @dataclass(frozen=True)
 class Engine:
     """One version of one engine. People write its constants by their own names: `engine.step` for engine.host.step."""
@@ -417,8 +407,8 @@ class Engine:
     server: ServerOptions = ServerOptions()
     command: object = None
     """How it is started (`readers.command`), which no prediction reads."""
-    residuals: Correction | None = None
-    """One's own measurements over the predictions, from the engine's own file."""
+    residuals: Any = None
+    """One's own measurements over the predictions, from the engine's own file (`readers.residuals.Residuals`)."""
 
     places: ClassVar[Mapping[str, str]] = {}
     """Constant by its own name -> where it stands: `asked.paths` takes either."""

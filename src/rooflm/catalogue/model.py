@@ -213,11 +213,7 @@ class Model:
 
     @property
     def parameters(self) -> Num:
-        """Parameters in all, as scaled.
-
-        >>> Model("llama-7b", 4096, 32000, (Block(32, Attention(32, 32, 128), MLP(11008)),)).parameters
-        6738415616
-        """
+        """Parameters in all, as scaled."""
         return self._counted()
 
     @property
@@ -291,11 +287,7 @@ def _widen(part: Any, scale: Num) -> Any:
 
 
 def mixer_params(mixer: Mixer | None, hidden: Num) -> Num:
-    """Parameters of a mixer, norms inside it included.
-
-    >>> mixer_params(Attention(32, 32, 128), 4096) == 4 * 4096**2
-    True
-    """
+    """Parameters of a mixer, norms inside it included."""
     return 0 if mixer is None else _PARAMS[type(mixer)](mixer, hidden)
 
 

@@ -115,12 +115,7 @@ def extra_share(model: Model, mapping: Mapping) -> Num:
 
 @kept
 def weight_bytes(model: Model, mapping: Mapping, quant: Quant) -> Num:
-    """Bytes of weights on the fullest device; norms and router stay at 16 bits, mostly also embedding and head.
-
-    >>> m = Model("llama-7b", 4096, 32000, (Block(32, Attention(32, 32, 128), MLP(11008)),))
-    >>> float(weight_bytes(m, Mapping(), Quant("bf16"))) == 2 * 6738415616
-    True
-    """
+    """Bytes of weights on the fullest device; norms and router stay at 16 bits, mostly also embedding and head."""
     parts = shards(model, mapping)
     matrices = sum(parts[p] * quant.widths[p][0] for p in PARTS)
     return matrices + parts["plain"] * quant.half_bytes + parts["embedding"] * quant.table_bytes

@@ -192,7 +192,7 @@ def captured(h: Host, s: Scenario) -> Num:
             "adapters": np.max(s.adapters.held) > 0}  # fmt: skip
     if f"-{family}" not in listed(h.uncaptured):
         true |= dict.fromkeys(expert_families(s), True)
-    return 0.0 if h.leaves_out(true) else most
+    return 0.0 if any(map(true.get, listed(h.uncaptured))) else most
 
 
 def graphed(engine: Engine, context: Num) -> Num:

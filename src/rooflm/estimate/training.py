@@ -124,11 +124,7 @@ def capacity_of(s: Scenario) -> Num:
 
 
 def largest_divisor(value: Num, most: Num) -> Num:
-    """The largest divisor of a whole number that is at most `most`; 0 if there is none, or if either is no number.
-
-    >>> largest_divisor(np.array([[12.0], [7.0]]), np.array([5.0, 0.5, 99.0, np.nan])).tolist()
-    [[4.0, 0.0, 12.0, 0.0], [1.0, 0.0, 7.0, 0.0]]
-    """
+    """The largest divisor of a whole number that is at most `most`; 0 if there is none, or if either is no number."""
     values, limits = np.broadcast_arrays(*(np.where(np.asarray(x) >= 1, x, 0) for x in (value, most)))
     found = np.zeros(values.shape)
     for each in np.unique(values).tolist():

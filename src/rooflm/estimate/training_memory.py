@@ -227,11 +227,7 @@ def whole_keys(c: Setup) -> Num:
 
 def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
     """Layers of the fuller end stage and of the fullest inner stage. Where pp does not divide the layers, the end
-    stages have fewer, as long as the inner ones can hold the rest.
-
-    >>> [float(x) for x in stage_layers(126, 16)], [float(x) for x in stage_layers(96, 8)]
-    ([7.0, 8.0], [12.0, 12.0])
-    """
+    stages have fewer, as long as the inner ones can hold the rest."""
     fewer, most = floor(layers / pp), ceil(layers / pp)
     held = pick(pp > 1, (pp - 2) * most + 2 * fewer, fewer)
     return pick(held < layers, most, fewer), most

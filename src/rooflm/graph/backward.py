@@ -52,12 +52,7 @@ def backward(nodes: Sequence[Op | Comm], rules: Rules) -> list[Op | Comm]:
 
 
 def backward_op(op: Op, rules: Rules) -> list[Op | Comm]:
-    """The backward ops of one forward op.
-
-    >>> ops = backward_op(gemm("up", "mlp", 2, 512, 4096, 1024, (2, 2, 2)), Rules())
-    >>> [(o.name, o.flops == 2 * 512 * 4096 * 1024) for o in ops]
-    [('up_dgrad', True), ('up_wgrad', True)]
-    """
+    """The backward ops of one forward op."""
     if op.kind in ("gemm", "simt"):
         return product_backward(op, rules)
     if op.kind == "bmm":
@@ -137,13 +132,7 @@ def recomputed(
 
     "ops" is torchtitan's selective policy: attention, reductions, exchanges (not with module "moe") and every other
     product are stored; the rest runs again, gathers of a tensor group too (`every_other`). early_stop: see
-    `without_last`; of "ops" experts alone, which keep nothing, stop so.
-
-    >>> from rooflm.graph.ops import bmm
-    >>> core = bmm("scores", "attention", 1, 8, 8, 8, 1, 2); other = gemm("up", "mlp", 1, 8, 8, 8, (2, 2, 2))
-    >>> [n.name for n in recomputed([core, other], "selective")], [n.name for n in recomputed([core, other], "full")]
-    (['scores'], ['scores', 'up'])
-    """
+    `without_last`; of "ops" experts alone, which keep nothing, stop so."""
     if policy == "ops":
         exchanges = [n for n in nodes if n.part == "ep_comm" and "moe" in modules]
         return [n for n in [*every_other(nodes), *exchanges] if not (early_stop and n.name in EXPERTS_CLOSING)]
@@ -192,12 +181,7 @@ def every_other(nodes: Sequence[Op | Comm]) -> list[Op | Comm]:
     """What torchtitan's policy "op" runs again: of products in their order (q, k, v, out, gate, up, down) the second,
     fourth, ...; all elementwise kernels, and experts; all-gathers, for only reductions are stored. K, V: one node.
 
-    Source: torchtitan, models/*/parallelize.py, `_op_sac_save_list` (no grouped product) and mm_count % 2.
-
-    >>> names = ("q", "kv", "out", "gate", "up", "down")
-    >>> [(n.name, n.count) for n in every_other([gemm(n, "x", 1, 8, 8, 8, (2, 2, 2)) for n in names])]
-    [('kv', 0.5), ('out', 1), ('up', 1)]
-    """
+    Source: torchtitan, models/*/parallelize.py, `_op_sac_save_list` (no grouped product) and mm_count % 2."""
     again: list[Op | Comm] = []
     position = 0
     for node in nodes:

@@ -76,11 +76,7 @@ def equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
 
 
 def distinct(rows: Sequence[Sequence[Any]]) -> tuple[list[int], list[int]]:
-    """Indices of the rows that differ from all earlier ones, and for each row the index of its first equal among these.
-
-    >>> distinct([("a", 1), ("b", 1), ("a", 1.0)])
-    ([0, 1], [0, 1, 0])
-    """
+    """Indices of the rows that differ from all earlier ones, and for each row that of its first equal among these."""
     first, which, seen = list[int](), list[int](), dict[Any, int]()
     for place, row in enumerate(rows):
         try:
@@ -120,13 +116,7 @@ def gemm(
 ) -> Op:  # fmt: skip
     """C[m, n] = A[m, k] B[k, n]: 2 m n k FLOPs; widths are bytes a value of weights B, activations A, output C.
 
-    of: the module it belongs to (none: its own name). groups: so many different B share the m rows (last in shape).
-
-    >>> op = gemm("x", "mlp", 1, 512, 4096, 4096, (2, 2, 2)); float(op.flops), float(op.bytes)
-    (17179869184.0, 41943040.0)
-    >>> float(gemm("x", "moe", 1, 512, 64, 64, (2, 2, 2), groups=8).bytes) == 2 * (8 * 64 * 64 + 2 * 512 * 64)
-    True
-    """
+    of: the module it belongs to (none: its own name). groups: so many different B share the m rows (last in shape)."""
     (weight, act, out), shape = widths, (m, n, k) if groups is None else (m, n, k, groups)
     moved = k * n * weight + m * k * act + m * n * out
     if groups is not None:
@@ -178,13 +168,7 @@ def distinct_experts(experts: Num, top_k: Num, tokens: Num, repeated_prompts: Nu
     coefficient of variation `skew` (gamma distributed): E (1 - (1 + m s^2)^(-1/s^2)) with m = -T ln(1 - k/E), one less
     the share of zeros of a negative binomial; it tends to the former as s goes to 0. repeated_prompts: share r of the
     tokens that repeat another's choice (benchmarks that send one prompt many times): T^(1 - r) choose for themselves.
-    Source: occupancy problem (Feller, volume 1, IV.2) and its gamma mixture.
-
-    >>> round(float(distinct_experts(8, 2, 1)), 6), round(float(distinct_experts(8, 2, 4)), 3)
-    (2.0, 5.469)
-    >>> round(float(distinct_experts(256, 8, 32)), 1), round(float(distinct_experts(256, 8, 32, skew=1.5)), 1)
-    (163.3, 105.1)
-    """
+    Source: occupancy problem (Feller, volume 1, IV.2) and its gamma mixture."""
     free = tokens ** (1.0 - repeated_prompts)
     mean = -free * log1p(-smaller(top_k / experts, 1.0 - 1e-12))
     variance = larger(skew * skew, 1e-9)
@@ -198,11 +182,7 @@ def popularity(experts: Num, top_k: Num, skew: Num) -> Num:
     A router takes the top k of E logits, each a bias of the expert (normal) plus what the token adds (normal). The
     logarithm of an expert's probability moves by the bias times the hazard rate of the normal law at the quantile k/E,
     which goes as sqrt(ln(E/k)); popularity is then log-normal with the variance skew^2 ln(E/k) of its logarithm. All
-    experts taken: 0. `distinct_experts` takes a gamma of the same variation (docs/decisions/0032).
-
-    >>> popularity(256, 8, 0.0), round(float(popularity(256, 8, 0.5)), 2), round(float(popularity(8, 2, 0.5)), 2)
-    (0.0, 1.17, 0.64)
-    """
+    experts taken: 0. `distinct_experts` takes a gamma of the same variation (docs/decisions/0032)."""
     return 0.0 if is_plain(skew, 0) else sqrt(expm1(skew * skew * np.log(experts / smaller(top_k, experts))))
 
 
@@ -210,11 +190,7 @@ def occupied(places: Num, draws: Num, row: Num = 0) -> Num:
     """Expected number of places that so many draws reach (ranks with a token's experts, adapters): R (1 - (1 - 1/R)^k).
 
     row > 0: a token takes neighbours of so many experts, from any first one: 1 + (k - 1) R / row, at most R.
-    Source: occupancy problem (Feller, volume 1, IV.2); experts evenly over ranks, all drawn alike.
-
-    >>> float(occupied(1, 8)), round(float(occupied(8, 8)), 2), float(occupied(8, 9, 128))
-    (1.0, 5.25, 1.5)
-    """
+    Source: occupancy problem (Feller, volume 1, IV.2); experts evenly over ranks, all drawn alike."""
     if not is_plain(row, 0):
         return smaller(1.0 + (draws - 1.0) * places / row, places)
     return places * -expm1(draws * log1p(-smaller(1.0 / places, 1 - 1e-12)))

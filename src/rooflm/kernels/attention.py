@@ -72,12 +72,6 @@ class DecodeConstants(NamedTuple):
     l1: float = 0.0  # L1's bandwidth over DRAM's on the cards that sm_bw was fitted to: others go by theirs (0: DRAM's)
 
 
-IDEAL_PREFILL = PrefillConstants(0, 1, 0, 0, 0, 0, 64, 0, 0, 0, tile=1, pack_to=math.inf, eff_m=1)
-"""The roofline: exact FLOPs at the datasheet rate, every byte once."""
-IDEAL_DECODE = DecodeConstants(0, 1, 0, 64, 1e9, 0, 0, 0, 0, block=1, max_splits=1, group_tile=1, min_group=1, eff_c=1)
-"""The roofline of decode: the KV cache once at the datasheet bandwidth."""
-
-
 def prefill_bytes(
     batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, head_dim: Num,
     *, q_bytes: Num, kv_bytes: Num,
@@ -103,13 +97,7 @@ def prefill_attention_time(
     over the new tokens, with lane_s tokens min(KV heads head_dim, 512) / (2048 SMs) for blocks of a token that write
     the cache. `past` > 0 is chunked prefill or prefix caching, which nobody measured: the same tiles with longer KV.
     `peak` is the rate at the width of Q. Sources: tiling of FlashAttention-2 (Dao 2023) and -3 (Shah et al. 2024); the
-    form and its constants are fitted, see data/calibration/attention.toml.
-
-    >>> ideal = prefill_attention_time(1, 4096, 0, 32, 8, 128, q_bytes=2, kv_bytes=2, peak=1e15, bandwidth=4e12,
-    ...                                sms=132, c=IDEAL_PREFILL)
-    >>> round(float(ideal) * 1e6, 3)  # 4 x 32 x 128 x 4096 x 4097/2 FLOP at 1e15/s; us
-    137.473
-    """
+    form and its constants are fitted, see data/calibration/attention.toml."""
     kv = pick(causal, attended(new, past, window), smaller(past + new, window))
     ideal = 4 * batch * heads * new * kv * head_dim / peak
     w = 4 * c.tile * (head_dim + c.softmax_dim) / sm_rate(c.eff * peak / sms, c.throttle, ideal)
@@ -141,12 +129,7 @@ def decode_attention_time(
     splits of the KV length (see `split_kv_time`), ramp = ramp_s (1 - exp(-read / 5 us)). Groups of more than
     group_tile query heads read their KV head again, once for each group_tile of them. wrap: swap_s where there is more
     than one query head a KV head, more than one KV head and sequence (else the layouts agree), and seq_s a sequence up
-    to GRAPH_BATCH. Sources: split-KV of Flash-Decoding (Dao et al. 2023); constants fitted (attention.toml).
-
-    >>> t = decode_attention_time(8, 4096, 32, 8, 128, kv_bytes=2, peak=1e15, bandwidth=4e12, sms=132, c=IDEAL_DECODE)
-    >>> round(float(t) * 1e6, 3)  # 2 x 8 x 4096 x 8 x 128 x 2 B at 4 TB/s; us
-    33.554
-    """
+    to GRAPH_BATCH. Sources: split-KV of Flash-Decoding (Dao et al. 2023); constants fitted (attention.toml)."""
     group = heads / kv_heads
     read = 2 * batch * kv_heads * kv_len * head_dim * kv_bytes / (c.eff_m * bandwidth)
     worked = split_kv_time(
@@ -167,11 +150,7 @@ def split_kv_time(
 
     With max_splits below 0, always into -max_splits. min over s of ceil(units s / SMs) x (cta_s + tokens x
     max(token_bytes / sm_bandwidth, token_flops / sm_flops)) + split_s x log2(s) / 7, with tokens = kv_len / s rounded
-    up to whole blocks.
-
-    >>> float(split_kv_time(1, 1024, 1.0, 0.0, 1.0, 1.0, 64, 128, 1, 0.0, 7.0))  # 64 splits of 16 tokens, 6 of merging
-    22.0
-    """
+    up to whole blocks."""
     a_token = larger(token_bytes / sm_bandwidth, token_flops / sm_flops)
     best: Num = math.inf
     for s in SPLITS if highest(max_splits) > 0 else (-max_splits,):
@@ -189,24 +168,14 @@ def decode_kernels(group: float, head_dim: float) -> tuple[str, ...]:
 
     Engines give some groups and head sizes to kernels of their own: "decode-mha" (one query head), "decode-few" (below
     TENSOR_GROUP), "decode-wide" (above WIDE_GROUP), "decode-hd<size>". `lookup.nearest_of` takes the first that this
-    very engine was measured with.
-
-    >>> decode_kernels(1, 128)
-    ('decode-mha', 'decode-few', 'decode-hd128', 'decode')
-    >>> decode_kernels(8, 64), decode_kernels(64, 64)[0]
-    (('decode-hd64', 'decode'), 'decode-wide')
-    """
+    very engine was measured with."""
     taken = {"mha": group <= 1, "few": group < TENSOR_GROUP, "wide": group > WIDE_GROUP, f"hd{int(head_dim)}": True}
     return (*(f"decode-{name}" for name, by in taken.items() if by), "decode")
 
 
 @lru_cache
 def prefill_kernels(narrow: bool, head_dim: float) -> tuple[str, ...]:
-    """The same for prefill; `narrow`: an 8-bit KV cache, whose kernels come first where they were measured.
-
-    >>> prefill_kernels(True, 128)
-    ('prefill-kv8-hd128', 'prefill-kv8', 'prefill-hd128', 'prefill')
-    """
+    """The same for prefill; `narrow`: an 8-bit KV cache, whose kernels come first where they were measured."""
     plain = (f"prefill-hd{int(head_dim)}", "prefill")
     return (f"prefill-kv8-hd{int(head_dim)}", "prefill-kv8", *plain) if narrow else plain
 
@@ -220,12 +189,7 @@ def chunked(call: Callable[..., Num], new: Num, ways: Num, c: Any, long: Num, st
     sum (`long`, its seconds at the datasheet's rate). streams: two streams take turns, so that the last tiles of one
     kernel and the start of the next overlap, and both count once.
 
-    Source: Transformer Engine, context_parallel.py, AttnFuncWithCPAndKVP2P (chunks, two streams).
-
-    >>> def pairs(new, past, c, causal=True): return new * (past + new) * (0.5 if causal else 1.0)
-    >>> float(chunked(pairs, 1024.0, 4, IDEAL_PREFILL, 0.0, True)) == pairs(1024.0, 0, IDEAL_PREFILL) / 4
-    True
-    """
+    Source: Transformer Engine, context_parallel.py, AttnFuncWithCPAndKVP2P (chunks, two streams)."""
     half = new / (2 * ways)
     c = c._replace(eff=sm_rate(c.eff, c.throttle, long), throttle=0.0)
     rest = c._replace(tail=0.0, launch_s=0.0) if streams else c

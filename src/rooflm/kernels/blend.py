@@ -12,11 +12,7 @@ exponential form). Fitted once for products; the fits of other kernels keep it."
 
 
 def smooth_max(sharp: Num, *terms: Num) -> Num:
-    """(sum of terms^sharp)^(1/sharp), a p-norm: the sum for sharp 1, towards the largest for large sharp.
-
-    >>> float(smooth_max(2.0, 3.0, 4.0))
-    5.0
-    """
+    """(sum of terms^sharp)^(1/sharp), a p-norm: the sum for sharp 1, towards the largest for large sharp."""
     top = larger(reduce(larger, terms), 1e-30)
     if len(terms) == 2:  # the larger of two is top itself: one power less, the same bits
         total: Num = pick(top > 1e-30, 1.0 + (smaller(*terms) / top) ** sharp, 0.0)
@@ -36,11 +32,7 @@ def smooth_min(sharp: Num, a: Num, b: Num) -> Num:
 
 
 def part_overlap(a: Num, b: Num, mix: Num) -> Num:
-    """Between max(a, b) at mix 0 (full overlap) and a + b at mix 1 (none): (a + b + sqrt((a - b)² + 4 mix a b)) / 2.
-
-    >>> float(part_overlap(3.0, 4.0, 0.0)), float(part_overlap(3.0, 4.0, 1.0))
-    (4.0, 7.0)
-    """
+    """Between max(a, b) at mix 0 (full overlap) and a + b at mix 1 (none): (a + b + sqrt((a - b)² + 4 mix a b)) / 2."""
     d = a - b
     return 0.5 * (a + b + sqrt(d * d + (4.0 * mix) * a * b))
 

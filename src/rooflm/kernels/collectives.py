@@ -62,11 +62,7 @@ def volume(op: str, bytes_: Num, n: Num) -> Num:
         all_reduce 2(n-1)/n V      reduce_scatter, all_gather, all_to_all (n-1)/n V      broadcast, p2p V
 
     Source: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication" (2007), table of lower bounds;
-    the factors are those of "bus bandwidth" in nccl-tests, doc/PERFORMANCE.md.
-
-    >>> float(volume("all_reduce", 8e6, 4)), float(volume("all_gather", 8e6, 4)), float(volume("p2p", 8e6, 1))
-    (12000000.0, 6000000.0, 0.0)
-    """
+    the factors are those of "bus bandwidth" in nccl-tests, doc/PERFORMANCE.md."""
     return bytes_ * (pick(n > 1, 1.0, 0.0) if op in ("broadcast", "p2p") else (n - 1) / n * ways(op))
 
 
@@ -107,14 +103,7 @@ def ideal(op: str, bytes_: Num, n: Num, link: Link) -> Num:
 
     One- and two-shot (reduce_scatter, all_gather: half the volume, one α) are legal where ranks read each other's
     memory (DIRECT_KINDS), in-switch where the switch adds up (IN_SWITCH_KINDS).
-    Source: TensorRT-LLM's and vLLM's custom all-reduce; NCCL's NVLS (SHARP).
-
-    >>> tree, direct = Link("", "infiniband", 8, 450e9, 1e-6), Link("", "nvlink", 8, 450e9, 1e-6)
-    >>> round(float(ideal("all_reduce", 1e9, 8, tree)) * 1e6, 1)   # 3888.9 + 6 hops
-    3894.9
-    >>> round(float(ideal("all_reduce", 1e3, 8, direct)) * 1e6, 2)
-    2.02
-    """
+    Source: TensorRT-LLM's and vLLM's custom all-reduce; NCCL's NVLS (SHARP)."""
     bandwidth, latency = link.bandwidth, link.latency
     tree = by_tree(op, bytes_, n, bandwidth, latency)
     if op in (*ONE_HOP, "broadcast"):
@@ -168,11 +157,7 @@ def library_hops(n: Num) -> Num:
 
     all_reduce makes each hop of a ring twice; the constant a hop holds both. Eight ranks make the two equal (7). The
     latencies measured at 2, 4 and 8 ranks grow close to 1, 3, 7; larger groups were not measured and take the tree,
-    as NCCL does since 2.4 (its release notes; Sanders et al. 2009).
-
-    >>> [float(library_hops(n)) for n in (1, 2, 4, 8, 64)]
-    [0.0, 1.0, 3.0, 7.0, 13.0]
-    """
+    as NCCL does since 2.4 (its release notes; Sanders et al. 2009)."""
     some = larger(n, 1.0)
     return smaller(some - 1.0, 2.0 * log2(some) + 1.0)
 
@@ -183,9 +168,6 @@ def ranks_in_tiers(n: Num, sizes: Sequence[Num], stride: Num = 1) -> tuple[Num, 
     `stride` is the distance between neighbouring ranks in device numbers (tensor parallel 1, data parallel tp,
     pipeline tp · dp). A tier of S devices holds `clip(S / stride, 1, n)`; the last tier holds all n whatever its size:
     a group larger than the cluster is priced at the slowest tier (whether it exists is a question of fit, not of time).
-
-    >>> [float(g) for g in ranks_in_tiers(16, (8, 1024))], [float(g) for g in ranks_in_tiers(16, (8, 1024), stride=4)]
-    ([8.0, 16.0], [2.0, 16.0])
     """
     return (*(smaller(larger(size / stride, 1.0), n) for size in sizes[:-1]), n * 1.0)
 
@@ -207,12 +189,7 @@ def hierarchical(
     scatters, and gathers again. Volumes add up to `volume(op, V, n)`, but where a library runs `by_ring`: a
     network then carries (n-1)/n of V / g_(i-1). Latencies add; transfers of different tiers run at once, in chunks
     (NCCL): the longest of them counts.
-    Source: Thakur et al. (2005), section 5; Ueno and Yokota, "Exhaustive study of hierarchical allreduce" (2019).
-
-    >>> node, fabric = Link("", "nvlink", 8, 450e9, 1e-6), Link("", "infiniband", 1024, 50e9, 5e-6)
-    >>> round(float(hierarchical("all_reduce", 1e9, 16, (node, fabric))) * 1e3, 2)
-    3.9
-    """
+    Source: Thakur et al. (2005), section 5; Ueno and Yokota, "Exhaustive study of hierarchical allreduce" (2019)."""
     held = ranks_in_tiers(n, [tier.size for tier in tiers], stride)
     latency: Num = 0.0
     longest: Num = 0.0

@@ -125,11 +125,7 @@ def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kern
     kernels differ more from another's than from card to card (where there is none for all of its cards); 3. this GPU
     and dtype with another engine; 4. the set of the generation, the common one before another engine's; 5. the set of
     all GPUs; 6. the same five for the nearest dtype of DTYPE_KIN. Of several of a generation the one for most cards,
-    else the one with the lowest error out of sample. `kernel` (an elementwise kind, say) must match at every level.
-
-    >>> lookup("gemm", "h100-sxm-80gb", "hopper", "vllm", "bf16").level
-    'exact'
-    """
+    else the one with the lowest error out of sample. `kernel` (an elementwise kind, say) must match at every level."""
     rows = [r for r in entries_of(family) if r.kernel == kernel]
     if not rows:
         raise UnknownNameError(f"{family} kernel", kernel, {r.kernel for r in entries_of(family)})

@@ -28,11 +28,7 @@ def few_rows_time(usual: Num, rows: Num, columns: Num, inner: Num, few: Num, sms
     """Seconds of a product where kernels for few rows are poor: (usual³ + (few F/POOR)³)^(1/3), F = 2 rows / (1 +
     (rows/292)⁴)^(1/4) (columns + 16 SMs) inner (inner/8192)^0.7: inner stays whole, columns and few rows fill few SMs.
 
-    usual: s of the fitted kernel. In place of kernels nobody measured (rocBLAS on MI300X in 2024: 3 % of its peak).
-
-    >>> round(float(few_rows_time(1.0, 16.0, 1e14 / 2**18 - 16.0 * 304, 8192.0, 10.0, 304)), 2)
-    10.0
-    """
+    usual: s of the fitted kernel. In place of kernels nobody measured (rocBLAS on MI300X in 2024: 3 % of its peak)."""
     flops = 2.0 * rows * (columns + WIDER * sms) * inner * (inner / 8192.0) ** LONGER
     return smooth_max(3.0, usual, few * flops / POOR / (1.0 + (rows / ROWS) ** 4) ** 0.25)
 
@@ -41,7 +37,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     gpu: str = ANY
     product_family: str = ANY
     architecture: str = ANY
-    engine: str = ANY
+    engine: str = ANY  # engines, apart by spaces
     cards: str = ""  # of a family: those whose runs it was fitted to and that have no row of their own, with commas
     compute: float = 1.0
     bandwidth: float = 1.0
@@ -64,8 +60,10 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def card_file() -> _File:
-    """data/calibration/devices.toml as read."""
-    return read(text_of("devices"), _File, "devices")
+    """data/calibration/devices.toml as read, a row an engine."""
+    found = read(text_of("devices"), _File, "devices")
+    card = tuple(msgspec.structs.replace(row, engine=one) for row in found.card for one in row.engine.split())
+    return msgspec.structs.replace(found, card=card)
 
 
 def derating(device: Device, *engines: str) -> Derating:

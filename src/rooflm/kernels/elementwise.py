@@ -43,14 +43,7 @@ def elementwise_time(
       t = t0 + max(T, row_bytes sms / (row bandwidth)) + ramp T / (T + 5 us)
       T = traffic / (eff bandwidth)
 
-    Source: roofline (Williams et al. 2009) with a launch floor; constants fitted, see rooflm_fit.elementwise.
-
-    >>> float(elementwise_time(2e9, bandwidth=2e12, c=ElementwiseConstants()))
-    0.001
-    >>> c = ElementwiseConstants(t0=2e-6, eff=0.5, ramp=3e-6)
-    >>> round(float(elementwise_time(10e6, bandwidth=2e12, c=c)) * 1e6, 3)  # 2 + 10 + 3 * 10 / 15
-    14.0
-    """
+    Source: roofline (Williams et al. 2009) with a launch floor; constants fitted, see rooflm_fit.elementwise."""
     t_dram = traffic / (c.eff * bandwidth)
     t_row = row_bytes * (sms / (c.row * bandwidth))
     return c.t0 + larger(t_dram, t_row) + filling(t_dram, c.ramp)

@@ -88,15 +88,7 @@ def choices(
     dtype: of the experts' weights, as the tables know it. family: libraries that the server was told to use, with
     commas, each as measured in this engine or else in another; "-NAME" is one that the release lacks. Where none of the
     named was measured, the engine's usual kernels serve. launched: kernels of shared libraries keep the start time that
-    was measured in the engine itself, instead of the least of all engines.
-
-    >>> [c.dtype for c in choices("h100-sxm-80gb", "hopper", "sglang", "fp8_block")]
-    ['fp8_block']
-    >>> len(choices("b200-sxm-180gb", "blackwell", "trtllm", "nvfp4")) > 1  # CUTLASS' are slow for few rows
-    True
-    >>> len(choices("b200-sxm-180gb", "blackwell", "trtllm", "nvfp4", family="cutlass, marlin"))
-    1
-    """
+    was measured in the engine itself, instead of the least of all engines."""
     of_use = [e for e in entries_of("moe") if e.kernel not in OTHER]
     own = [e for e in of_use if gpu in e.gpu] or _widest([e for e in of_use if e.architecture == generation])
     for kin in ("", *card_file().kin.get(generation, "").split()):

@@ -64,13 +64,7 @@ def gemm_time(
       t_quantise = 3 q_pass m (k + q_row) / bandwidth
 
     Source: tile and wave quantisation, NVIDIA "Matrix Multiplication Background User's Guide" (DU-09799-001);
-    constants fitted to measured kernels (see rooflm_fit.gemm for data and errors).
-
-    >>> t = gemm_time(8192, 8192, 8192, weight_bytes=2, act_bytes=2, out_bytes=2, peak=1e15, bandwidth=1e13,
-    ...               sms=128, c=GemmConstants())
-    >>> round(float(t) * 1e6, 1)  # 2 * 8192**3 / 1e15: 2048 tiles of 128 x 256 fill 16 waves exactly
-    1099.5
-    """
+    constants fitted to measured kernels (see rooflm_fit.gemm for data and errors)."""
     m, n, k = np.asarray(m, dtype=np.float64), np.asarray(n, dtype=np.float64), np.asarray(k, dtype=np.float64)
     mn = m * n
     x = (mn * k * (2.0 / (LONG * peak))) ** 2

@@ -74,12 +74,7 @@ def constants(family: str, kind: type[Any], w: Where, dtype: str, kernels: tuple
 def nearest_of(family: str, w: Where, dtype: str, kernels: tuple[str, ...]) -> Match:
     """The calibration row of the first of these kernels, most special first, that was measured in this very engine, at
     a level no farther than that of the last one, the plain kernel. Kernels of COMMON also count where they were
-    measured in another engine.
-
-    >>> w = Where("h200-sxm-141gb", "hopper", "trtllm", "bf16", "bf16")
-    >>> nearest_of("attention", w, "fp8", ("decode-mha", "decode")).row.kernel
-    'decode-mha'
-    """
+    measured in another engine."""
     plain = lookup(family, w.gpu, w.generation, w.kernels, dtype, kernels[-1])
     for kernel in [k for k in kernels[:-1] if any(e.kernel == k for e in entries_of(family))]:
         try:

@@ -5,11 +5,10 @@ so the heads are one query group that reads 576 values a token. Prefill up-proje
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from rooflm.graph.ops import attended
-from rooflm.kernels.attention import sm_rate, split_kv_time
+from rooflm.kernels.attention import PrefillConstants, prefill_attention_time, split_kv_time
 from rooflm.kernels.blend import filling_soon, smooth_max
 from rooflm.units import Num, ceil, larger, log2, pick, smaller
 
@@ -56,10 +55,6 @@ class MlaLatentsConstants(NamedTuple):
     key_s: float = 0.0  # least s an SM takes for a key of a query, however few its heads
 
 
-IDEAL_MLA_PREFILL = MlaPrefillConstants(0, 1, 0, 0, 64, 0, 0, 0, tile=1, eff_m=1)
-IDEAL_MLA_DECODE = MlaDecodeConstants(0, 1, 0, 64, 1e9, 0, 0, 1, 0, block=1, max_splits=128, group_tile=1)
-
-
 def mla_prefill_time(
     batch: Num, new: Num, past: Num, heads: Num,
     *, qk_head: Num = 192, v_head: Num = 128,
@@ -67,23 +62,13 @@ def mla_prefill_time(
 ) -> Num:  # fmt: skip
     """Seconds of causal MLA of `new` queries a sequence over past + new keys.
 
-    Like prefill_attention_time with 2 (dims of QK + dims of V) FLOPs a score. beside: seconds of what else a measured
-    call includes. Source: DeepSeek-V2 (2024) for the algebra; constants fitted, see mla.toml.
-
-    >>> t = mla_prefill_time(1, 4096, 0, 16, q_bytes=2, peak=1e15, bandwidth=4e12, sms=132, c=IDEAL_MLA_PREFILL)
-    >>> round(float(t) * 1e6, 3)  # 2 x 320 x 16 x 4096 x 4097/2 FLOP at 1e15/s; us
-    85.92
-    """
-    dims = qk_head + v_head
-    mean, scores = attended(new, past, math.inf), 2 * dims * heads * batch * new
-    tiles = batch * (heads * ceil(new / c.tile))
-    rate = sm_rate(c.eff * peak / sms, c.throttle, scores * mean / peak)
-    a_token = 2 * c.tile * (dims + c.softmax_dim) / rate
-    busy = tiles / sms * (c.tile_s + (mean + (c.tile - 1) / 2) * a_token)
-    slowest = c.tail * (past + new) * a_token
-    move = batch * new * (2 * heads * dims) * q_bytes / (c.eff_m * bandwidth)
-    kernels = smooth_max(c.sharp, c.launch_s, busy, slowest, move) + c.passes * move + beside
-    return smooth_max(4.0, kernels, c.floor_s)
+    As of heads with keys and values of their own, which for the new tokens are as many as Q and O (those of the past
+    are not counted). beside: seconds of what else a measured call includes. Constants fitted, see mla.toml."""
+    own = PrefillConstants(c.launch_s, c.eff, c.tile_s, c.softmax_dim / 2, 0, c.passes, c.sharp, c.throttle, c.tail,
+                           0, c.tile, 0, c.eff_m)  # fmt: skip
+    kernels = prefill_attention_time(batch, new, past, heads, heads, (qk_head + v_head) / 2, q_bytes=2 * q_bytes,
+                                     kv_bytes=0, peak=peak, bandwidth=bandwidth, sms=sms, c=own)  # fmt: skip
+    return smooth_max(4.0, kernels + beside, c.floor_s)
 
 
 def latents_prefill_time(
@@ -121,12 +106,7 @@ def mla_decode_time(
 
     read = batch kv_len (latent + rope) kv_bytes / bandwidth; a token costs a block 2 group_tile (2 latent + rope)
     FLOPs; groups of more than group_tile heads take several blocks. Otherwise as decode_attention_time. The query's and
-    output's projections (W_UK, W_UV) are GEMMs of the graph, not counted here.
-
-    >>> t = mla_decode_time(64, 8192, 16, kv_bytes=2, peak=1e15, bandwidth=4e12, sms=132, c=IDEAL_MLA_DECODE)
-    >>> round(float(t) * 1e6, 2)  # 64 x 8192 x 576 x 2 B at 4 TB/s; us
-    150.99
-    """
+    output's projections (W_UK, W_UV) are GEMMs of the graph, not counted here."""
     token_bytes = (latent + rope) * kv_bytes
     read = batch * kv_len * token_bytes / (c.eff_m * bandwidth)
     worked = split_kv_time(

@@ -100,11 +100,7 @@ def pieces(rows: Num, tile: Num, spread: Num) -> Num:
     scatters (over experts; over layers and steps).
 
     Averaged over an m that scatters widely, ceil(m/b) = (m-1)/b + 1 - (1 - 1/b)/2; while m - 1 is small against b it is
-    1 tile: 1 + x - (1 - 1/b)/2 (1 - e^-x) with x = (m-1)/b.
-
-    >>> float(pieces(130, 64, 0)), round(float(pieces(130, 64, 1)), 2)
-    (3.0, 2.59)
-    """
+    1 tile: 1 + x - (1 - 1/b)/2 (1 - e^-x) with x = (m-1)/b."""
     x = larger(rows - 1.0, 0.0) / tile
     return pick(spread > 0, 1.0 + x + 0.5 * (1.0 - 1.0 / tile) * expm1(-x), ceil(rows / tile))
 

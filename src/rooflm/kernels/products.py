@@ -113,11 +113,7 @@ def dots_times(s: Scenario) -> float:
 
 def one_tile(m: Num, n: Num, k: Num, rows: Num, more: Num, peak: Num, sms: Num) -> Num:
     """Seconds of a product whose kernel has one tile, of so many rows and 64 columns: blocks of an SM at its share of
-    the peak, and some more, as few at a time do not keep it busy.
-
-    >>> float(one_tile(2.0, 64.0, 1.0, 32.0, 1.5, 2.0 * 32.0 * 64.0, 1.0))
-    2.5
-    """
+    the peak, and some more, as few at a time do not keep it busy."""
     return (ceil(m / rows) * ceil(n / 64.0) / sms + more) * (2.0 * rows * 64.0 * k * sms / peak)
 
 

@@ -101,11 +101,6 @@ def attention(kernel: str, device: str, architecture: str) -> tuple[float, float
 
 def trained(c: PrefillConstants, backward: bool) -> PrefillConstants:
     """Constants of a serving engine's prefill attention as they hold in training: its passes over queries, keys and
-    values are kernels of their own there; a backward pass has one exponential a score for five products, not two.
-
-    >>> from rooflm.kernels.attention import IDEAL_PREFILL
-    >>> trained(IDEAL_PREFILL._replace(softmax_dim=40.0, qo_passes=1.0), True)[3:6]
-    (16.0, 0.0, 0.0)
-    """
+    values are kernels of their own there; a backward pass has one exponential a score for five products, not two."""
     plain = c._replace(kv_passes=0.0, qo_passes=0.0, lane_s=0.0)
     return plain._replace(softmax_dim=c.softmax_dim / FLASH_BACKWARD) if backward else plain

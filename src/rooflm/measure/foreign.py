@@ -38,7 +38,7 @@ def read_foreign(path: str) -> list[Cells]:
         if found:
             parts = (typed(record, known.schema, path) for record in found[:MOST])
             rows = [row for part in parts for row in known.rows(partial(field_at, part))]
-            said = cells(source=known.name, engine=known.engine)
+            said = cells(source=known.name, engine=engine_named(known.name))
             rows = [said | row for row in rows if float(row["value"]) > 0]
             if not rows:
                 raise RooflmError(f"{path}: it holds no time or rate above 0")
@@ -379,15 +379,14 @@ def mlperf(at: Field) -> Iterator[Cells]:
 
 
 class Format(NamedTuple):
-    """A format: the tool's name, how a file is told by fields that it alone has, its schema, its rows, how its text is
-    cut into records, and the engine that the tool runs (none: the file says which)."""
+    """A format: the tool's name (an alias of the engine's where it runs but one), how a file is told by fields that it
+    alone has, its schema, its rows, and how its text is cut into records."""
 
     name: str
     marks: tuple[str, ...]
     schema: Any
     rows: Callable[[Field], Iterator[Cells]]
     split: Callable[[str], list[Any]] = records
-    engine: str = ""
 
     def mark(self, record: Any) -> bool:
         """True for a record that holds every mark."""
@@ -397,13 +396,13 @@ class Format(NamedTuple):
 FORMATS = (
     Format("vllm bench", ("total_input_tokens", "total_output_tokens"), schemas.SERVING, serving),
     Format("vllm bench", ("total_input_tokens", "total_output_tokens"), schemas.SERVING, serving, printed),
-    Format("sglang", ("prefill_latency", "input_len"), schemas.ONE_BATCH, one_batch, engine="sglang"),
-    Format("trtllm-bench", ("world_info", "request_info"), schemas.TRTLLM, trtllm, engine="trtllm"),
+    Format("sglang", ("prefill_latency", "input_len"), schemas.ONE_BATCH, one_batch),
+    Format("trtllm-bench", ("world_info", "request_info"), schemas.TRTLLM, trtllm),
     Format("guidellm", ("benchmarks",), schemas.GUIDE, guide),
-    Format("optimum-benchmark", ("config", "report"), schemas.OPTIMUM, optimum, engine="hf-eager"),
+    Format("optimum-benchmark", ("config", "report"), schemas.OPTIMUM, optimum),
     Format("aiperf", ("time_to_first_token",), schemas.AIPERF, aiperf),
     Format("aiperf", ("records",), schemas.AIPERF_NESTED, aiperf),
-    Format("llama-bench", ("avg_ts",), schemas.LLAMA_BENCH, llama_bench, engine="llama.cpp"),
+    Format("llama-bench", ("avg_ts",), schemas.LLAMA_BENCH, llama_bench),
     Format("inferencex", ("hw", "conc", "framework"), schemas.INFERENCEX, inferencex),
     Format("mlperf", ("scenario",), schemas.MLPERF, mlperf, summary),
 )

@@ -1,7 +1,8 @@
 """Load a running server level by level with a maintained load generator, and keep what it took as measured rows.
 
-The generators are programs of their own (rows of GENERATORS), started here and read by `foreign`; none is imported, so
-each may live in an environment of its own. The table is written after every level: an interrupt keeps what is done.
+The generators are programs of their own (rows of data/generators.toml), started here and read by `foreign`; none is
+imported, so each may live in an environment of its own. The table is written after every level: an interrupt keeps what
+is done.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +30,7 @@ from rooflm.errors import RooflmError, near_matches
 from rooflm.measure import profile, server
 from rooflm.measure.case import gguf_of
 from rooflm.measure.foreign import Cells, read_foreign
+from rooflm.readers.rows import shipped
 from rooflm.sweep.files import check_target, table, write_text
 from rooflm.validation.columns import COLUMNS, RUN
 
@@ -36,11 +39,9 @@ GRACE = 180.0
 Tell = Callable[[int, int, str, str], None]
 
 
-class Generator(NamedTuple):
-    """A load generator: its program, the words of its command line, those of each kind of load, and its report.
-
-    In braces: url, name, tokenizer, prompt, output, requests, seconds, clients, rate, trace, seed, folder.
-    """
+@dataclass(frozen=True)
+class Generator:
+    """A load generator: its program, the words of its command line, those of each kind of load, and its report."""
 
     program: str
     words: tuple[str, ...]
@@ -48,37 +49,10 @@ class Generator(NamedTuple):
     report: str
 
 
-_GUIDE = ("--backend", "kind=openai_http,target={url},model={name},request_format=/v1/completions",
-          "--constraint", "kind=max_requests,count={requests}", "--constraint", "kind=max_duration,seconds={seconds}",
-          "--tokenizer", "kind=huggingface_auto,model={tokenizer}", "--seed", "kind=static,value={seed}",
-          "--output", "kind=json,path={folder}/report.json", "--disable-console")  # fmt: skip
-_TEXT = ("--data", "kind=synthetic_text,prompt_tokens={prompt},output_tokens={output}")
-_AI = ("--url", "{url}", "--model", "{name}", "--endpoint-type", "completions", "--streaming", "--tokenizer",
-       "{tokenizer}", "--extra-inputs", "ignore_eos:true", "--random-seed", "{seed}", "--artifact-dir", "{folder}",
-       "--ui", "none")  # fmt: skip
-_SIZES = ("--synthetic-input-tokens-mean", "{prompt}", "--output-tokens-mean", "{output}", "--request-count",
-          "{requests}", "--benchmark-duration", "{seconds}")  # fmt: skip
-_VLLM = ("--backend", "openai", "--base-url", "{url}", "--model", "{name}", "--tokenizer", "{tokenizer}",
-         "--num-prompts", "{requests}", "--ignore-eos", "--seed", "{seed}", "--save-result", "--result-dir",
-         "{folder}", "--result-filename", "report.json", "--dataset-name", "random", "--random-input-len", "{prompt}",
-         "--random-output-len", "{output}", "--percentile-metrics", "ttft,tpot,itl,e2el")  # fmt: skip
-GENERATORS = {
-    "guidellm": Generator("guidellm", ("run", *_GUIDE), {
-        "clients": (*_TEXT, "--profile", "kind=concurrent,streams={clients}"),
-        "rate": (*_TEXT, "--profile", "kind=poisson,rate={rate}"),
-        "trace": ("--data", '{{"kind":"trace_synthetic","source":{{"kind":"json_file","path":"{trace}"}}}}',
-                  "--profile", "kind=replay,schedule_turn=timestamp"),
-    }, "report.json"),
-    "aiperf": Generator("aiperf", ("profile", *_AI), {
-        "clients": (*_SIZES, "--concurrency", "{clients}"),
-        "rate": (*_SIZES, "--request-rate", "{rate}"),
-        "trace": ("--input-file", "{trace}", "--custom-dataset-type", "mooncake_trace", "--fixed-schedule"),
-    }, "profile_export_aiperf.json"),
-    "vllm": Generator("vllm", ("bench", "serve", *_VLLM), {
-        "clients": ("--max-concurrency", "{clients}"), "rate": ("--request-rate", "{rate}"),
-    }, "report.json"),
-}  # fmt: skip
-"""Load generators by name. Command lines of guidellm 0.8, aiperf 0.13 (both tried) and vLLM 0.11 (as documented)."""
+@lru_cache
+def generators() -> dict[str, Generator]:
+    """Load generators by name."""
+    return shipped("generators", dict[str, Generator])
 
 
 @dataclass(frozen=True)
@@ -143,12 +117,13 @@ def levels(plan: Plan) -> list[Level]:
 
 def program(name: str, kind: str = "clients") -> tuple[Generator, str]:
     """A generator and where its program is; RooflmError that says what to install."""
-    if name not in GENERATORS:
-        near = near_matches(name, GENERATORS) or list(GENERATORS)
+    known = generators()
+    if name not in known:
+        near = near_matches(name, known) or list(known)
         raise RooflmError(f"load is {name!r}: did you mean {' or '.join(map(repr, near))}?")
-    found = GENERATORS[name]
+    found = known[name]
     if kind not in found.loads:
-        raise RooflmError(f"load is {name!r}, which makes no load of kind {kind}: take {next(iter(GENERATORS))}")
+        raise RooflmError(f"load is {name!r}, which makes no load of kind {kind}: take {next(iter(known))}")
     own = program_path(found.program)
     where = str(own) if own.is_file() else shutil.which(found.program)
     if where is None:

@@ -57,20 +57,12 @@ class Mapping:
 
     @property
     def uneven(self) -> Num:
-        """True where a degree is not whole, because the others do not divide the GPUs.
-
-        >>> Mapping(tp=3, dp=8 / 3).uneven, Mapping(tp=4, dp=2).uneven
-        (True, False)
-        """
+        """True where a degree is not whole, because the others do not divide the GPUs."""
         return (self.dp % 1 != 0) | (self.pp % 1 != 0)
 
     @property
     def misfit(self) -> Num:
-        """True where the degrees do not multiply to the number of GPUs asked for.
-
-        >>> Mapping(tp=2, dp=2, gpus=8).misfit, Mapping(tp=4, dp=2, gpus=8).misfit
-        (True, False)
-        """
+        """True where the degrees do not multiply to the number of GPUs asked for."""
         return False if is_plain(self.gpus, 0) else (self.gpus > 0) & (self.devices != self.gpus) & (self.uneven == 0)
 
     def stride(self, group: str) -> Num:

@@ -63,11 +63,7 @@ def in_a_tree(acceptance: float, guesses: int, branches: int) -> float:
     the sum over the nodes of a tree of the chances of the paths to them. For a chain it is (1 - a^(n + 1)) / (1 - a).
 
     Source: Chen et al., Sequoia (arXiv 2402.12374), positional acceptance; the nodes that stay at a depth are those of
-    EAGLE-2 (arXiv 2406.16858). A chain: Leviathan et al. (arXiv 2211.17192), equation 1.
-
-    >>> in_a_tree(0.5, 2, 1), round(in_a_tree(0.5, 1, 4), 3)  # one of four guesses is right but for 0.5 / 4^0.5
-    (1.75, 1.75)
-    """
+    EAGLE-2 (arXiv 2406.16858). A chain: Leviathan et al. (arXiv 2211.17192), equation 1."""
     ranks = np.arange(1, branches + 1)
     child = np.diff(1.0 - (1.0 - acceptance) * ranks**-MISSED, prepend=0.0)  # the chance of each rank
     pairs = [(i, j) for i in range(branches) for j in range(branches // (i + 1))]  # no others are among the likeliest

@@ -17,6 +17,7 @@ from rooflm.asked.arguments import REPLICAS
 from rooflm.asked.assumed import attention_dp, with_overlap, with_share
 from rooflm.asked.build_inference import Built, build_inference, generating
 from rooflm.asked.checks import whole as whole_number
+from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import BY_CARD, Engine, ServerOptions
 from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.model import Model
@@ -120,7 +121,7 @@ def make_pool(
     if server.static_fraction != e.server.static_fraction:  # told
         e = e.but(server=replace(e.server, static_fraction=server.static_fraction, reserved=""))
     eager = {"pools": role != "both", "guesses": server.speculative > 0}
-    if e.host.leaves_out(eager):
+    if any(map(eager.get, listed(e.host.uncaptured))):
         e = e.but(captured=0)
     s = with_share(with_overlap(replace(s, engine=e), server.prefix_caching, server.speculative))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1

@@ -24,8 +24,6 @@ from rooflm.serving.steps import StepTable
 WAITING, RUNNING, FINISHED, REJECTED = 0, 1, 2, 3
 """Status of a request; whatever is not finished or rejected at the end counts as still running (or queued)."""
 INFINITY = math.inf
-SHARED, SHARING = 256, 8
-"""Fewest tokens, and fewest requests that share them, whose keys are read once: vLLM, use_cascade_attention."""
 NOTHING, STEPS, PASS = -1, 0, 1
 """What runs next: nothing, decode steps alone, or one pass with prompts."""
 
@@ -56,6 +54,9 @@ class Records:
 class Replica:
     """See the module. role: "both", or "prefill" or "decode" when disaggregated. Times in s, memory in tokens.
 
+    - Limits. budget: new tokens of a pass over all attention ranks and micro-batches of a pipeline; chunk: of a prompt,
+      which is on one rank, and in one micro-batch unless its parts follow each other; most: requests; shared, sharing:
+      fewest tokens, and requests, of a prefix that decoding reads once.
     - Requests. waiting, prefilling, decoding: those of its three stages; unmade: tokens that those in the second have
       still to make; late: those that came while a pass ran and are seen by the next but one (lookahead); resumed: of
       preempted ones, (tokens to have again, tokens still to make).
@@ -74,7 +75,8 @@ class Replica:
     def __init__(self, number: int, records: Records, table: StepTable, server: Server, capacity: Capacity,
                  select: Continuous, role: str = "both") -> None:  # fmt: skip
         self.number, self.records, self.table, self.server, self.role = number, records, table, server, role
-        self.scheduler, self.growth = select, server.tokens_a_step
+        self.scheduler, self.growth, k = select, server.tokens_a_step, table.engine.kernels
+        self.shared, self.sharing = float(k.cascade_tokens), float(k.cascade)
         self.budget, self.most = server.budget * table.slots, server.max_sequences * table.ranks
         self.chunk, self.ranks = server.budget * (table.flight if select.follows else 1), Ranks(table.ranks)
         self.behind = int(server.budget) * (select.follows and table.flight > 1)
@@ -254,9 +256,9 @@ class Replica:
         """Mean context of the sequences that decode. Where a token is read once for all that share it, every reader
         but the first counts it by the part of its time that is not spared (`steps.reread`)."""
         stored, cache, table = self.decoding.stored, self.kv.cache, self.table
-        if cache is not None and SHARED <= cache.common <= table.near:
+        if cache is not None and self.shared <= cache.common <= table.near:
             again = cache.again - (table.ranks - 1) * cache.common
-            if again >= table.ranks * (SHARING - 1) * cache.common:
+            if again >= table.ranks * (self.sharing - 1) * cache.common:
                 stored -= table.spared * again * running / (running + len(self.prefilling))
         return stored / running + 1
 

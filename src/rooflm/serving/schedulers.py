@@ -10,12 +10,12 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rooflm.errors import RooflmError, near_matches
-from rooflm.serving.decoding import Decoding
-from rooflm.serving.kv import Kv
-from rooflm.serving.server import Server
+
+if TYPE_CHECKING:
+    from rooflm.serving.replica import Replica
 
 Chunk = tuple[list[Any], int]
 Chosen = tuple[list[Chunk], bool]
@@ -104,40 +104,7 @@ class Ranks:
         return len({self.of(request) for request in requests}) == self.count
 
 
-class Instance(Protocol):
-    """What a scheduler asks of an engine instance (`replica.Replica` is one): memory in tokens, requests by number.
-
-    budget: new tokens of a pass over all attention ranks and micro-batches of a pipeline; chunk: of one prompt, which
-    is on one rank, and in one micro-batch unless its parts follow each other; ranks: of attention in data parallel.
-    """
-
-    server: Server
-    kv: Kv
-    decoding: Decoding
-    growth: float
-    budget: int
-    chunk: int
-    most: int
-    hold: int
-    ranks: Ranks
-    waiting: Queue | PriorityQueue
-    prefilling: list[list[Any]]
-    unmade: int
-
-    def length(self, request: int) -> int:
-        """Tokens to have in the cache before the next token of a request."""
-
-    def need(self, request: int) -> float:
-        """Memory that a request takes when it is admitted: its tokens, less what others share with it."""
-
-    def left(self, request: int) -> int:
-        """Tokens still to be made after the next prefill."""
-
-    def admit(self, request: int) -> list[Any] | None:
-        """Reserve the prompt's memory; the entry to prefill, or None where nothing is left to prefill."""
-
-
-def next_parts(r: Instance, budget: int) -> tuple[list[Chunk], int]:
+def next_parts(r: Replica, budget: int) -> tuple[list[Chunk], int]:
     """The next parts of unfinished prompts, as many as a budget of new tokens takes, and what is left of it."""
     chunks: list[Chunk] = []
     for entry in r.prefilling:
@@ -166,13 +133,13 @@ class Continuous:
     """A prompt's next part enters a pipeline while one is under way (vLLM, v1/core/sched/scheduler.py:
     _update_after_schedule advances a request once it is scheduled; SGLang, "Pipeline Parallelism for Long Context")."""
 
-    def room(self, r: Instance, request: int) -> bool:
+    def room(self, r: Replica, request: int) -> bool:
         """True when the request fits, and a step of all that decode then (one that was swapped out does at once)."""
         running = r.decoding.heap
         tokens = r.need(request) + (len(running) + 1) * r.growth
         return r.kv.used + tokens <= r.kv.capacity * (1 - self.watermark) or (not running and not r.prefilling)
 
-    def select(self, r: Instance) -> Chosen:
+    def select(self, r: Replica) -> Chosen:
         """Chunks of the next pass, unfinished prompts first."""
         chunks, budget = next_parts(r, r.budget - len(r.decoding.heap) if self.mixes else r.budget)
         waiting = r.waiting
@@ -202,7 +169,7 @@ class PrefillFirst(Continuous):
     future = 0.3
     """Its new_token_ratio starts at 0.7 and decays to about 0.1 while nothing is preempted."""
 
-    def room(self, r: Instance, request: int) -> bool:
+    def room(self, r: Replica, request: int) -> bool:
         """True when the prompt and a share of all outputs still to come fit."""
         running = r.decoding.heap
         future = max(self.future * (r.decoding.remaining() + r.left(request)), (len(running) + 1) * r.growth)
@@ -232,7 +199,7 @@ class InFlight(Continuous):
     follows = False
     """Requests in flight are left out (py_executor.py, inflight_req_ids)."""
 
-    def select(self, r: Instance) -> Chosen:
+    def select(self, r: Replica) -> Chosen:
         """Chunks of the next pass; without chunking, a prompt goes in whole or waits (alone it may be cut)."""
         if self.chunked or r.prefilling:
             return super().select(r)
@@ -259,7 +226,7 @@ class InFlight(Continuous):
                 budget -= new
         return chunks, True
 
-    def waits(self, r: Instance) -> bool:
+    def waits(self, r: Replica) -> bool:
         """True while prompts are held back for more to come with them (wait_steps, wait_share)."""
         tokens, enough = len(r.decoding.heap), r.server.wait_share * r.budget
         for request in r.waiting:
@@ -270,7 +237,7 @@ class InFlight(Continuous):
             r.hold = r.decoding.steps + r.server.wait_steps
         return r.hold > r.decoding.steps
 
-    def waits_for_ranks(self, r: Instance) -> bool:
+    def waits_for_ranks(self, r: Replica) -> bool:
         """True while some rank of attention has no prompt: they begin together, or at every wait_steps-th step.
 
         The steps are counted whether prompts wait or not, from the last time that they began; a rank that decodes
@@ -282,7 +249,7 @@ class InFlight(Continuous):
             r.hold += -(-(steps - r.hold) // every) * every
         return r.hold > steps and len(r.decoding.heap) >= r.ranks.count and not r.ranks.all_have(r.waiting)
 
-    def of_ranks(self, r: Instance) -> list[Chunk]:
+    def of_ranks(self, r: Replica) -> list[Chunk]:
         """Whole prompts of each rank of attention, as many as its own budget takes; the others stay in the queue."""
         chunks: list[Chunk] = []
         running, waiting, skipped = len(r.decoding.heap), r.waiting, list[int]()
@@ -310,7 +277,7 @@ class InFlight(Continuous):
         return chunks
 
 
-def all_fits(r: Instance, request: int) -> bool:
+def all_fits(r: Replica, request: int) -> bool:
     """True when the whole prompt and output of a request fit beside those of all that run."""
     to_come = r.decoding.remaining() + r.unmade
     return r.kv.used + to_come + r.need(request) + r.left(request) <= r.kv.capacity
@@ -320,7 +287,7 @@ class NoEviction(InFlight):
     """TensorRT-LLM in-flight batching, GUARANTEED_NO_EVICT: a request starts only when its whole prompt and output fit
     beside those of all that run, so that nothing is ever paused."""
 
-    def room(self, r: Instance, request: int) -> bool:
+    def room(self, r: Replica, request: int) -> bool:
         """True when everything admitted would fit to its end."""
         return all_fits(r, request)
 
@@ -331,7 +298,7 @@ class Static(Continuous):
     watermark = 0.0
     mixes = False
 
-    def select(self, r: Instance) -> Chosen:
+    def select(self, r: Replica) -> Chosen:
         """The next batch when none runs; the rest of its prompts; nothing otherwise."""
         if r.decoding.heap and not r.prefilling:
             return [], False

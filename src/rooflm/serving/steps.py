@@ -75,6 +75,8 @@ HEAD = "head"
 """Name under which a group keeps the seconds of the output head, which the last stage of a pipeline has alone."""
 HOT = "hot"
 """Name under which it keeps what FLOPs take of it (`worked`)."""
+STAYS = 0.5
+"""Share of L2 in which a prefix that many read stays for all (by hand: docs/decisions/0442)."""
 HOST = "host layers"
 """Part of a pass that the host's CPU works on, which no factor of the engine's kernels scales."""
 
@@ -247,7 +249,7 @@ def reread(timed: Sequence[Timed], s: Scenario, tokens: float) -> tuple[float, f
     levels = [[float(np.max(op.count * t)) for t in level_times(op, r)] for op in ops]
     warm = sum(max(compute, l2, l1) for compute, _, l2, l1 in levels)
     widest = max(float(np.max(op.bytes)) for op in ops) / tokens
-    return float(r.l2_size) / 2 / widest, 1.0 - warm / sum(max(t) for t in levels)
+    return float(r.l2_size) * STAYS / widest, 1.0 - warm / sum(max(t) for t in levels)
 
 
 def total(

@@ -73,12 +73,12 @@ def processors(t: Technology, area: dict[str, Num], watts: dict[str, Num]) -> Pr
     sizes = {"registers": sram_area(register, SRAM_BIT, 0.0, n), "l1": sram_area(s.l1, SRAM_BIT, 0.0, n),
              "l2": sram_area(s.slice, L2_BIT, L2_PORT, n)}  # fmt: skip
 
-    def memory(name: str, size: Num, ports: Num, energy: Num, enabled: Num) -> tuple[Num, Num, OperatingPoint]:
-        return sram(area[name], watts[name], size, sizes[name], ports, energy, n, enabled, s.clock)
+    def memory(name: str, ports: Num, energy: Num, enabled: Num) -> tuple[Num, Num, OperatingPoint]:
+        return sram(area[name], watts[name], sizes[name], ports, energy, n, enabled, s.clock)
 
-    fed, fed_rate, fed_point = memory("registers", register, port, REGISTER_ENERGY, s.enabled_sms)
-    l1s, l1_rate, l1_point = memory("l1", s.l1, L1_PORT_BYTES, L1_ENERGY, s.enabled_sms)
-    l2s, l2_rate, l2_point = memory("l2", s.slice, s.port, L2_ENERGY, s.enabled_l2)
+    fed, fed_rate, fed_point = memory("registers", port, REGISTER_ENERGY, s.enabled_sms)
+    l1s, l1_rate, l1_point = memory("l1", L1_PORT_BYTES, L1_ENERGY, s.enabled_sms)
+    l2s, l2_rate, l2_point = memory("l2", s.port, L2_ENERGY, s.enabled_l2)
     built = whole(area["cores"] / mcu_area(s.mcu_flops, n))
     mcus = np.minimum(np.minimum(working(built, s.enabled_sms), fed), l1s * s.mcus_sm)
     point = operating_point(watts["cores"], mcus * s.mcu_flops * MCU_ENERGY * n.energy * FREQUENCY, n, s.clock)

@@ -160,7 +160,6 @@ def sram_area(size: Num, bit: Num, port: Num, node: Node) -> Num:
 def sram(
     area: Num,
     power: Num,
-    bank: Num,
     bank_area: Num,
     port: Num,
     energy: Num,
@@ -175,7 +174,7 @@ def sram(
     (power - leakage) / energy a byte, without the limit of ports and voltage.
 
     >>> n = Node("ref", 12, 1, 1, 1, 1, 0.8, 0.2, 0.35, 1.04, 4e3, 1e3)
-    >>> banks, rate, _ = sram(100e-6, 100.0, 2**19, 5e-6, 64, 1e-12, n); float(banks), float(rate) / 1e12 > 1.7
+    >>> banks, rate, _ = sram(100e-6, 100.0, 5e-6, 64, 1e-12, n); float(banks), float(rate) / 1e12 > 1.7
     (20.0, True)
     """
     banks = working(whole(area / bank_area), on)

@@ -17,7 +17,7 @@ from rooflm.asked.answers.result import Result
 from rooflm.asked.answers.said import BOUND, LIKELY, banded, headline, noted, remembered, short_verdict, sure, verdict
 from rooflm.asked.answers.step_use import StepUse
 from rooflm.estimate import training_memory as tm
-from rooflm.estimate.figures import figure
+from rooflm.estimate.figures import figure, read_off
 from rooflm.estimate.training import capacity_of, train_scenario, used
 from rooflm.estimate.training_step import PHASES, context, of_phase, setup_of
 from rooflm.estimate.training_time import layers_host
@@ -39,6 +39,11 @@ class TrainingEstimate(Result, StepUse):
     warnings: tuple[str, ...] = ()
 
     OUTPUTS = TRAIN_OUTPUTS
+    cost = read_off("job.cost", "USD of the run, undisturbed.")
+    days = read_off("job.days", "Days of the run, undisturbed.")
+    gpu_hours = read_off("job.gpu_hours", "GPU-hours of the run, undisturbed.")
+    steps = read_off("job.steps", "Optimiser steps of the run (1 where no tokens were given).")
+    energy = read_off("job.energy", "Joules of the run.")
 
     def lines(self) -> list[str]:
         """Model, device and split; the work; time, rate and utilisation; memory and the verdict."""
@@ -77,34 +82,9 @@ class TrainingEstimate(Result, StepUse):
         return {k: largest(by_bound(v)) for k, v in timed.items()} | {"step": largest(causes)}
 
     @figure
-    def energy(self) -> Num:
-        """Joules of the run."""
-        return self.job.energy
-
-    @figure
-    def steps(self) -> Num:
-        """Optimiser steps of the run (1 where no tokens were given)."""
-        return self.job.steps
-
-    @figure
-    def gpu_hours(self) -> Num:
-        """GPU-hours of the run, undisturbed."""
-        return self.job.gpu_hours
-
-    @figure
     def flops_gpu_hours(self) -> Num:
         """GPU-hours of the run if only FLOPs took time."""
         return self.steps * self.flops_time * self.gpus / 3600
-
-    @figure
-    def days(self) -> Num:
-        """Days of the run, undisturbed."""
-        return self.job.days
-
-    @figure
-    def cost(self) -> Num:
-        """USD of the run, undisturbed."""
-        return self.job.cost
 
     @cached_property
     def would_fit(self) -> tuple[Remedy, ...]:
