@@ -1,6 +1,6 @@
 """infer, train, serve: one scenario gives an estimate, any list among the arguments a labelled Dataset.
 
-Signatures are written by `scripts/signatures` from `asked.arguments.TABLE`, whence lists of arguments come, too.
+Signatures and lists of arguments are written by `scripts/signatures` from `asked.arguments.TABLE`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rooflm.asked.answers.bands import borrowed, whose_constants
 from rooflm.asked.answers.inference import InferenceEstimate
 from rooflm.asked.answers.outputs import INFER_OUTPUTS, TRAIN_OUTPUTS, Outputs, check_outputs, chosen
 from rooflm.asked.answers.result import Result
-from rooflm.asked.arguments import SWEPT, defaults, documented, idle, refuse_idle, refuse_unknown, refuse_wrong
+from rooflm.asked.arguments import SWEPT, defaults, idle, refuse_idle, refuse_unknown, refuse_wrong
 from rooflm.asked.arguments import arguments as table_of
 from rooflm.asked.build_inference import Built, build_inference, find_model, output_of
 from rooflm.asked.files import arguments_of, read_table
@@ -102,7 +102,6 @@ def named(function: Callable[P, T]) -> Callable[P, T]:
             return function(*given, **known | arguments)
         return function(table["model"], **known | arguments_of(str(model), table, table_of(same), same) | arguments)
 
-    call.__doc__ = documented(function.__doc__ or "", function.__name__)
     returns = function.__annotations__["return"]
     call.__signature__ = signature.replace(return_annotation=returns)  # type: ignore[attr-defined]
     return call
@@ -360,6 +359,42 @@ def infer(model: Any, **arguments: Any) -> InferenceEstimate | xarray.Dataset:
     model: a catalogue name, a Hugging Face id that the catalogue knows, a path to a config.json or a .toml, a Model, or
     a Scenario (see `scenario`), which then holds everything else.
     Arguments (a list makes an axis of that name):
+      gpu: GPU name or .toml (see `rooflm list gpus`).
+      gpus: How many GPUs; split into tp, then pp, unless given.
+      price: USD an hour of one GPU (default: the card's row).
+      owned: Cost of GPUs of one's own, bought at their public price and used for 4 years, and their electricity,
+        in place of rent.
+      purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
+      electricity (USD/kWh): USD a kWh of one's own GPUs.
+      cluster: Cluster (default: the GPU's own).
+      tp: Tensor parallel degree.
+      pp: Pipeline parallel degree.
+      dp: Data parallel degree (replicas, or attention DP with ep).
+      cp: Context parallel degree.
+      ep: Expert parallel degree (of tp x dp).
+      batch: Sequences at a time, in all.
+      prompt: Prompt tokens a sequence.
+      output: Output tokens a sequence.
+      cached: Prompt tokens already in the cache (prefix caching).
+      logits: Logits of the 'last' prompt token or of 'all'.
+      guesses: Tokens guessed a step by a draft or the model's own heads (0: none).
+      draft: Draft model that guesses (default: heads of the model's own: MTP, EAGLE).
+      acceptance: Chance that a guess is right.
+      accepted: Tokens that a step gains as measured, in place of acceptance.
+      branches: Guesses side by side at each depth: 1 a chain, else a tree.
+      adapters: Adapters held on the devices, each request asking for one (0: none).
+      adapter_rank: Rank of each.
+      adapter_modules: Products that they adapt, such as qkv,out (default: all).
+      cpu_layers: Whole layers in the host's memory, on its CPU (llama.cpp: all less -ngl).
+      cpu_experts: Layers whose experts alone are there (llama.cpp: --n-cpu-moe).
+      host_bandwidth (B/s): Rate of the host's memory, such as 89.6GB/s of two channels of DDR5-5600.
+      quant: Scheme, such as w16a16kv16, w4a16kv8, fp8, nvfp4.
+      engine: Engine, of a release as vllm-0.11 (default: vllm; ideal without overheads).
+      efficiency: calibrated, ideal, or factors such as 0.7,0.9.
+      sets: Any other input by its path.
+      zip: Lists that go in step: pairs, no products.
+      outputs: Work out these outputs only (keys of --json).
+      on: Where blocks of a grid run: local, ray or ray://host:port.
 
     Returns an InferenceEstimate (SI units), or with lists an xarray.Dataset of the same numbers. An infeasible point is
     no error: `fits` is false and `reason` says why. Raises RooflmError for bad input.
@@ -445,6 +480,45 @@ def train(model: Any, **arguments: Any) -> TrainingEstimate | xarray.Dataset:
 
     model: as in `infer`; a Scenario is one of `training_scenario`.
     Arguments (a list makes an axis of that name):
+      gpu: GPU name or .toml (see `rooflm list gpus`).
+      gpus: How many GPUs; what tp, pp, cp leave is data parallel.
+      price: USD an hour of one GPU (default: the card's row).
+      owned: Cost of GPUs of one's own, bought at their public price and used for 4 years, and their electricity,
+        in place of rent.
+      purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
+      electricity (USD/kWh): USD a kWh of one's own GPUs.
+      cluster: Cluster (default: the GPU's own).
+      tp: Tensor parallel degree.
+      pp: Pipeline parallel degree.
+      vp: Virtual pipeline stages a GPU (interleaved).
+      dp: Data parallel degree.
+      cp: Context parallel degree.
+      ep: Expert parallel degree (of tp x dp).
+      sp: Sequence parallelism (default: the engine's).
+      batch: Sequences a step, in all.
+      seq: Tokens a sequence.
+      micro_batch: Sequences a micro-batch (default: 1, or what the framework takes).
+      tokens: Tokens of the whole run, such as 300B.
+      recompute: none, selective, ops, full or block.
+      recompute_layers: Layers recomputed with full or block (0: all).
+      recompute_modules: Modules recomputed too: layernorm, mla_up_proj, moe_act, mlp, moe, core_attn.
+      zero: ZeRO stage 0 to 3, or fsdp.
+      fsdp_group: GPUs of a sharding group (0: all of dp).
+      schedule: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe.
+      order: Groups by nearness, such as tp-cp-dp-pp (default).
+      dtype: bf16 (fp16 where the device has no bf16), fp16, fp32, tf32, fp8, fp8-rowwise, fp8-block, mxfp8, nvfp4
+        or int8.
+      optimizer: adam, adam-bf16, adam8bit, adafactor, muon, sgd or sgd-momentum.
+      dropout: Masks on attention and both outputs of a layer (default: the engine's).
+      lora_rank: Train adapters of this rank, everything else frozen.
+      lora_modules: Products with adapters, such as q,v or qkv,out.
+      base_bits (bit): Stored bits of a frozen weight (4: QLoRA).
+      engine: Engine, of a release as nemo-24.07 (default: megatron).
+      efficiency: calibrated, ideal, or factors such as 0.7,0.9.
+      sets: Any other input by its path.
+      zip: Lists that go in step: pairs, no products.
+      outputs: Work out these outputs only (keys of --json).
+      on: Where blocks of a grid run: local, ray or ray://host:port.
 
     Returns a TrainingEstimate (SI units), or with lists an xarray.Dataset. Raises RooflmError for bad input.
 
@@ -553,6 +627,71 @@ def serve(model: Any, **arguments: Any) -> Served | xarray.Dataset:
 
     model: as in `infer`. The load is concurrency (closed loop), rate (open loop) or both, or a trace.
     Arguments:
+      gpu: GPU name or .toml (see `rooflm list gpus`).
+      gpus: GPUs of one replica; split into tp, then pp, unless given.
+      price: USD an hour of one GPU (default: the card's row).
+      owned: Cost of GPUs of one's own, bought at their public price and used for 4 years, and their electricity,
+        in place of rent.
+      purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
+      electricity (USD/kWh): USD a kWh of one's own GPUs.
+      cluster: Cluster (default: the GPU's own).
+      tp: Tensor parallel degree.
+      pp: Pipeline parallel degree.
+      dp: Attention data parallel degree (MoE), else replicas.
+      cp: Context parallel degree.
+      ep: Expert parallel degree (of tp x dp).
+      prompt: Prompt tokens a request.
+      output: Output tokens a request.
+      guesses: Tokens guessed a step by a draft or the model's own heads (0: none).
+      draft: Draft model that guesses (default: heads of the model's own: MTP, EAGLE).
+      acceptance: Chance that a guess is right.
+      accepted: Tokens that a step gains as measured, in place of acceptance.
+      branches: Guesses side by side at each depth: 1 a chain, else a tree.
+      adapters: Adapters held on the devices, each request asking for one (0: none).
+      adapter_rank: Rank of each.
+      adapter_modules: Products that they adapt, such as qkv,out (default: all).
+      cpu_layers: Whole layers in the host's memory, on its CPU (llama.cpp: all less -ngl).
+      cpu_experts: Layers whose experts alone are there (llama.cpp: --n-cpu-moe).
+      host_bandwidth (B/s): Rate of the host's memory, such as 89.6GB/s of two channels of DDR5-5600.
+      concurrency: Closed loop: clients that wait for their answer; with a rate: requests at a time.
+      rate (1/s): Open loop: requests/s (of a trace: its mean rate).
+      trace: Requests from a .csv, .jsonl or .json file.
+      dataset: Lengths of a published data set whose answers end by themselves, such as sharegpt (see `rooflm list
+        datasets`).
+      requests: Requests in all (default 10 a client, or 1000).
+      spread: Lengths as shares LOW,HIGH of prompt and output, uniform (default: 0.8,1.2; of one client 1,1).
+      prompt_limit: Most tokens of a prompt: many are short and few long, `prompt` is their mean, and the spread
+        is of outputs alone.
+      output_limit: Most tokens of an output: outputs end by themselves, `output` is their mean, and the spread is
+        of prompts alone.
+      output_ended: Mean of the outputs that end by themselves, where the others all run to output_limit.
+      warmup: First requests that times leave out (default: a closed loop's first wave).
+      seed: Seed of all chance.
+      burstiness: Gamma shape of the gaps: 1 Poisson, below 1 bursts.
+      peak: Highest rate of the day over the mean, 1 to 2.
+      copies: Requests that each row of the trace stands for.
+      limit: Read at most so many rows of the trace.
+      shared_prefix: Prompt tokens that all requests share (prefix caching).
+      replicas: Replicas behind a router.
+      router: round-robin, least-loaded or prefix-aware.
+      prefill_replicas: Separate prefill replicas (disaggregated).
+      prefill_gpu: Another GPU for the prefill replicas.
+      prefill_price: USD an hour of one of those (default: the card's row).
+      prefill_purchase: USD that one of those costs to buy (default: its public price).
+      prefill_tp: Tensor parallel degree of the prefill replicas (default: as of the others).
+      prefill_pp: Pipeline parallel degree of the prefill replicas.
+      prefill_dp: Data parallel degree of the prefill replicas.
+      prefill_ep: Expert parallel degree of the prefill replicas.
+      transfer_bandwidth (B/s): From prefill to decode replicas, such as 50GB/s (default: the cluster's).
+      server: Options of the server: those to change, or a whole Server.
+      slo: Limits such as ttft:p95=500ms,tpot:p95=50ms.
+      definitions: TPOT over the tokens after-first or the whole-request.
+      horizon (s): Stop after so many simulated seconds.
+      quant: Scheme, such as fp8, fp8kv8, int4, nvfp4.
+      engine: Engine, of a release as vllm-0.11 (default vllm).
+      efficiency: calibrated, ideal, or factors such as 0.7,0.9.
+      sets: Any other input by its path.
+      progress: Told now and then: requests ended, requests in all, seconds simulated.
 
     Never raises for a load that cannot be served: `queue_grows` says so. Raises RooflmError for bad input.
 

@@ -1,7 +1,7 @@
 """Every argument of the public calls, a row each: it makes the parameter of the signature, its line in the docstring,
 the option of the command with its help and, where it has a place in the scenario, the check and field that it fills.
 
-`scripts/signatures` writes signatures from these rows, and a test holds that they are equal; `documented` docstrings.
+`scripts/signatures` writes signatures and docstrings from these rows, and a test holds that they are equal.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from numbers import Number
-from textwrap import wrap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -349,18 +348,6 @@ def arguments(call: str) -> dict[str, Argument]:
 def defaults(call: str) -> dict[str, Any]:
     """What each argument is where it is not given, but those that say how to sweep."""
     return {name: a.default for name, a in arguments(call).items() if name not in SWEPT}
-
-
-def documented(text: str, call: str) -> str:
-    """A docstring with the call's arguments listed under its line "Arguments", if it has one."""
-    rows = []
-    for a in arguments(call).values() if "\n    Arguments" in text else ():
-        unit = f" ({a.unit})" if a.unit not in ("", "tokens", "USD") else ""
-        row = f"      {a.name}{unit}: {a.help}"
-        rows += (wrap(row, 114, subsequent_indent=" " * 8) if len(row) > 114 else [row]) * a.python
-    head, mark, rest = text.partition("\n    Arguments")
-    line, end, tail = rest.partition("\n")
-    return "".join((head, mark, line, *(f"\n{row}" for row in rows), end, tail))
 
 
 def refuse_unknown(call: str, names: Iterable[str], known: Collection[str] | None = None) -> None:

@@ -74,6 +74,50 @@ def search_infer(
     """The best way to serve a model under constraints, over every legal split, batch and scheme.
 
     Arguments (tp, pp, dp, ep, batch: values allowed, by default all legal ones; lists in `sets` are searched too):
+      gpu: GPU, or a list of which the best is chosen.
+      gpus: Exactly so many GPUs, or a list.
+      gpus_max: Any number of GPUs up to this (default: one node).
+      price: USD an hour of one GPU (default: the card's row).
+      owned: Cost of GPUs of one's own, bought at their public price and used for 4 years, and their electricity,
+        in place of rent.
+      purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
+      electricity (USD/kWh): USD a kWh of one's own GPUs.
+      under: Most USD to buy all GPUs, at purchase or public prices; without gpu, of every card with one.
+      cluster: Cluster (default: the GPU's own).
+      tp: Only these tensor parallel degrees.
+      pp: Only these pipeline parallel degrees.
+      dp: Only these data parallel degrees.
+      ep: Only these expert parallel degrees.
+      batch: Only these batches (default: 1 to 1024).
+      prompt: Prompt tokens a request.
+      output: Output tokens a request.
+      cached: Prompt tokens already in the cache (prefix caching).
+      logits: Logits of the 'last' prompt token or of 'all'.
+      guesses: Tokens guessed a step by a draft or the model's own heads (0: none).
+      draft: Draft model that guesses (default: heads of the model's own: MTP, EAGLE).
+      acceptance: Chance that a guess is right.
+      accepted: Tokens that a step gains as measured, in place of acceptance.
+      branches: Guesses side by side at each depth: 1 a chain, else a tree.
+      adapters: Adapters held on the devices, each request asking for one (0: none).
+      adapter_rank: Rank of each.
+      adapter_modules: Products that they adapt, such as qkv,out (default: all).
+      cpu_layers: Whole layers in the host's memory, on its CPU (llama.cpp: all less -ngl).
+      cpu_experts: Layers whose experts alone are there (llama.cpp: --n-cpu-moe).
+      host_bandwidth (B/s): Rate of the host's memory, such as 89.6GB/s of two channels of DDR5-5600.
+      token_budget: New tokens a pass (chunked prefill), or a list; off: whole prompts. Default: the engine's own;
+        under load also 512 to 16384 and off.
+      ttft (s): Longest time to first token: of a whole batch; under load: mean.
+      tpot (s): Longest time per output token (mean).
+      latency (s): Longest request (under load: mean).
+      cost: Most USD per million output tokens.
+      throughput (1/s): Least output tokens/s in all.
+      memory_margin: Share of memory to keep free, such as 0.1.
+      objective: throughput (per GPU), total, cost, latency, ttft, tpot or energy.
+      quant: Scheme, or a list.
+      engine: Engine, or a list.
+      efficiency: calibrated, ideal, or factors such as 0.7,0.9.
+      sets: Any other input by its path; lists are searched.
+      on: Where blocks of a grid run: local, ray or ray://host:port.
 
     A point is a batch that comes at once: ttft is that of all its prompts, prefilled together. For users who come and
     go (continuous batching) see `search_serve`.

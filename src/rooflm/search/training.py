@@ -203,6 +203,44 @@ def search_train(
     recomputation x ZeRO stage x schedule.
 
     Arguments (tp ... schedule: values allowed, by default all legal ones; days, cost and the like need tokens):
+      gpu: GPU, or a list of which the best is chosen.
+      gpus: Exactly so many GPUs, or a list.
+      gpus_max: Instead: 1, 2, 4, ... GPUs up to this many.
+      price: USD an hour of one GPU (default: the card's row).
+      owned: Cost of GPUs of one's own, bought at their public price and used for 4 years, and their electricity,
+        in place of rent.
+      purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
+      electricity (USD/kWh): USD a kWh of one's own GPUs.
+      cluster: Cluster (default: the GPU's own).
+      tp: Only these tensor parallel degrees.
+      pp: Only these pipeline parallel degrees.
+      vp: Only these numbers of virtual stages.
+      cp: Only these context parallel degrees.
+      ep: Only these expert parallel degrees.
+      batch: Sequences a step in all (default: 4 Mi tokens; 16 of adapters).
+      seq: Tokens a sequence.
+      micro_batch: Only these micro-batches.
+      tokens: Tokens of the whole run, such as 15T.
+      recompute: Only these of none, selective, full.
+      zero: Only these ZeRO stages.
+      schedule: 1f1b, interleaved, gpipe, zb-h1, or a list.
+      order: Groups by nearness, such as tp-cp-dp-pp (default), or a list.
+      dtype: bf16, fp16, fp8 or fp32.
+      optimizer: adam (default), adam-bf16, adam8bit, adafactor, muon, sgd or sgd-momentum.
+      lora_rank: Train adapters of this rank, everything else frozen.
+      lora_modules: Products with adapters, such as q,v or qkv,out.
+      base_bits (bit): Stored bits of a frozen weight (4: QLoRA).
+      step_time (s): Longest step.
+      days (d): Longest run.
+      gpu_hours (h): Most GPU-hours of the run, such as 2M.
+      cost: Most USD of the run, such as 5M.
+      energy (J): Most energy of the run, such as 20GWh or 70TJ.
+      memory_margin: Share of memory to keep free (default: 0.05).
+      objective: time, throughput, mfu, cost, gpu-hours, energy or memory.
+      engine: Engine, or a list.
+      efficiency: calibrated, ideal, or factors such as 0.7,0.9.
+      sets: Any other input by its path; lists are searched.
+      on: Where blocks of a grid run: local, ray or ray://host:port.
 
     Exact: every point is evaluated. The ten best are ten different answers: an option that changes neither the score
     nor time, memory and GPUs counts once, and `same` of the result says which. Raises RooflmError for bad input; no
