@@ -691,6 +691,7 @@ def serve(model: Any, **arguments: Any) -> Served | xarray.Dataset:
       engine: Engine, of a release as vllm-0.11 (default vllm).
       efficiency: calibrated, ideal, or factors such as 0.7,0.9.
       sets: Any other input by its path.
+      zip: Lists that go in step: pairs, no products.
       progress: Told now and then: requests ended, requests in all, seconds simulated.
 
     Never raises for a load that cannot be served: `queue_grows` says so. Raises RooflmError for bad input.
