@@ -86,16 +86,19 @@ def shared_join(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     return nodes
 
 
-def on_rank(c: Context, f: MoE) -> tuple[Num, Num, Num, Num]:
-    """(tokens that reach a rank, pairs of these with one of its experts, its experts, their inner width on it)."""
-    gathered = c.tokens * c.mapping.expert_dp
-    ranks = c.mapping.expert_ranks
-    return gathered, gathered * f.top_k / ranks, f.experts / ranks, ceil(f.width / c.mapping.expert_tp)
+def on_rank(c: Context, f: MoE) -> tuple[Num, Num, Num, Num, Num]:
+    """(tokens that reach a rank, pairs of these with one of its experts, its experts, their inner width on it, their
+    outer one): both widths of MXFP4 up to a multiple that the engine's kernels take (expert_fill)."""
+    gathered, ranks, q = c.tokens * c.mapping.expert_dp, c.mapping.expert_ranks, c.quant
+    mx = (q.weight_bits == 4) & (q.scale_bits == 0.25) & (q.act_bits > 4) & (q.kind == "float")
+    fill, width = pick(mx, c.kernels.expert_fill, 1), ceil(f.width / c.mapping.expert_tp)
+    inner, outer = (ceil(side / fill) * fill for side in (width, f.inner(c.model.hidden)))
+    return gathered, gathered * f.top_k / ranks, f.experts / ranks, inner, outer
 
 
 def fused_experts(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     """Experts when serving, with their weighted sum: one op over those reached, and sums one by one (expert_chain)."""
-    b, inner, (gathered, pairs, local, width) = c.quant.half_bytes, f.inner(c.model.hidden), on_rank(c, f)
+    b, (gathered, pairs, local, width, inner) = c.quant.half_bytes, on_rank(c, f)
     spread = popularity(f.experts, f.top_k, c.kernels.skew)
     touched = distinct_experts(f.experts, f.top_k, gathered, c.kernels.alike, spread) / c.mapping.expert_ranks
     mats, w, act = 2 + f.gated, c.quant.weight_bytes, smaller(c.quant.act_bytes, b)
@@ -124,7 +127,7 @@ def grouped_ops(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     flex dispatchers); DeepEP's README; Transformer Engine, GroupedLinear (a loop of cuBLAS products). Engines without
     kernels of their own for it index tensors in place of sorts, the pairs read and written a step (route_copies)."""
     w, act, b = c.quant.weight_bytes, smaller(c.quant.act_bytes, c.quant.half_bytes), c.quant.half_bytes
-    h, (_, pairs, local, width) = f.inner(c.model.hidden), on_rank(c, f)
+    _, pairs, local, width, h = on_rank(c, f)
     wide = width * (1 + f.gated)
     values = (2 + f.gated) * pairs * width * b
     arrived = pairs * reached_ranks(c, f) / f.top_k
