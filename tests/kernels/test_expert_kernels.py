@@ -240,6 +240,6 @@ def sides(model: str, **given: object) -> tuple[int, int]:
     ("h200", "sglang", 8, 2880, 360),
 ])  # fmt: skip
 def test_sides_of_experts_in_mxfp4_are_filled_up(gpu: str, engine: str, tp: int, outer: int, inner: int) -> None:
-    """As vllm/model_executor/layers/quantization/mxfp4.py and SGLang's make them (docs/decisions/0457); no other type's."""
+    """As quantization/mxfp4.py of vLLM and SGLang makes them (docs/decisions/0457); no other type's."""
     assert sides("gpt-oss-120b", gpu=gpu, engine=engine, gpus=tp, tp=tp, quant="mxfp4") == (outer, inner)
     assert sides("gpt-oss-120b", gpu=gpu, engine=engine, gpus=tp, tp=tp, quant="bf16") == (2880, 2880 // tp)
