@@ -131,7 +131,7 @@ def test_an_option_of_the_row_reaches_the_server() -> None:
 
 
 def test_cards_and_releases_share_the_constants_of_their_engine() -> None:
-    """But for rates of kernels on a generation's states, and sides to which experts are filled up: told by their code."""
+    """But for rates of kernels on a generation's states and sides of experts that are filled up, told by their code."""
     for engine in ("vllm", "sglang", "trtllm"):
         assert load_engine(engine, "b200-sxm-180gb") == load_engine(engine, "nowhere")
         assert all(own.keys() <= {"delta_rate", "mamba_rate", "expert_fill"} for own in row_of(engine).cards.values())
