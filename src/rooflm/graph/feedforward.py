@@ -17,8 +17,7 @@ autocast adds, which takes powers, and what they are added to, in fp32 (amp.rst)
 def mlp_ops(c: Context, count: Num, f: MLP, part: str = "mlp", name: str = "") -> list[Op | Comm]:
     """Up (and gate), activation, down, with columns split over the tensor group."""
     h, tokens, b = c.model.hidden, c.tokens, c.quant.half_bytes
-    width = ceil(f.width / c.mapping.tp)
-    piece = "shared" if name else "mlp"
+    width, piece = ceil(f.width / c.mapping.tp), "shared" if name else "mlp"
     widths, rate = c.quant.widths[piece], c.quant.rates[piece]
     columns = {"gate_up": (width, width)} if f.gated else {"up": (width,)}
     if f.gated and not c.kernels.merged:
@@ -87,8 +86,7 @@ def shared_join(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
 
 
 def on_rank(c: Context, f: MoE) -> tuple[Num, Num, Num, Num, Num]:
-    """(tokens that reach a rank, pairs of these with one of its experts, its experts, their inner width on it, their
-    outer one): both widths of MXFP4 up to a multiple that the engine's kernels take (expert_fill)."""
+    """(tokens that reach a rank, their pairs with one of its experts, its experts, their inner width on it, the outer)."""
     gathered, ranks, q = c.tokens * c.mapping.expert_dp, c.mapping.expert_ranks, c.quant
     mx = (q.weight_bits == 4) & (q.scale_bits == 0.25) & (q.act_bits > 4) & (q.kind == "float")
     fill, width = pick(mx, c.kernels.expert_fill, 1), ceil(f.width / c.mapping.expert_tp)
@@ -128,12 +126,10 @@ def grouped_ops(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     kernels of their own for it index tensors in place of sorts, the pairs read and written a step (route_copies)."""
     w, act, b = c.quant.weight_bytes, smaller(c.quant.act_bytes, c.quant.half_bytes), c.quant.half_bytes
     _, pairs, local, width, h = on_rank(c, f)
-    wide = width * (1 + f.gated)
-    values = (2 + f.gated) * pairs * width * b
+    wide, values = width * (1 + f.gated), (2 + f.gated) * pairs * width * b
     arrived = pairs * reached_ranks(c, f) / f.top_k
     moved, sorts = (2 * (pairs + arrived), 2) if c.kernels.dedup else (6 * pairs, 3)
-    launches = 1 if c.kernels.grouped else local
-    each = c.kernels.route_copies
+    launches, each = 1 if c.kernels.grouped else local, c.kernels.route_copies
     kept, steps = pick(each > 0, 0.0, 1.0), pick(each > 0, 6.0, 0.0)
     permute = stream("permute", "moe", "route", count, moved * h * b * kept, sorts * kept, rows=pairs, of="experts")
     index = stream("index", "moe", "route", count, pairs * h * each, steps, rows=pairs, of="experts")
