@@ -86,7 +86,7 @@ def shared_join(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
 
 
 def on_rank(c: Context, f: MoE) -> tuple[Num, Num, Num, Num, Num]:
-    """(tokens that reach a rank, their pairs with one of its experts, its experts, their inner width on it, the outer)."""
+    """(tokens that reach a rank, pairs with one of its experts, its experts, their inner width on it, the outer)."""
     gathered, ranks, q = c.tokens * c.mapping.expert_dp, c.mapping.expert_ranks, c.quant
     mx = (q.weight_bits == 4) & (q.scale_bits == 0.25) & (q.act_bits > 4) & (q.kind == "float")
     fill, width = pick(mx, c.kernels.expert_fill, 1), ceil(f.width / c.mapping.expert_tp)
