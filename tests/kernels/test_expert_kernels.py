@@ -225,3 +225,21 @@ def test_a_family_has_a_library_of_its_own_for_a_type() -> None:
     given |= {"quant": "fp8-block", "gpu": "h200"}
     assert len({float(rooflm.infer("minimax-m2", **given, engine="sglang", sets=s).tpot)
                 for s in ({}, {"engine.experts_of": ""})}) == 1  # fmt: skip
+
+
+def sides(model: str, **given: object) -> tuple[int, int]:
+    """(outer, inner) columns of a rank's experts."""
+    e = rooflm.infer(model, batch=8, prompt=128, output=8, **given)
+    outer, inner = next(t for t in e.timed["decode"] if t.node.name == "experts").node.shape[1:3]
+    return int(outer), int(inner)
+
+
+@pytest.mark.parametrize(("gpu", "engine", "tp", "outer", "inner"), [
+    ("b200", "vllm", 8, 3072, 512), ("h200", "vllm", 8, 2880, 384), ("a100", "vllm", 4, 2944, 768),
+    ("mi300x", "vllm", 1, 2944, 2944), ("mi355x", "vllm", 8, 3072, 512), ("mi355x", "sglang", 1, 3072, 3072),
+    ("h200", "sglang", 8, 2880, 360),
+])  # fmt: skip
+def test_sides_of_experts_in_mxfp4_are_filled_up(gpu: str, engine: str, tp: int, outer: int, inner: int) -> None:
+    """As quantization/mxfp4.py of vLLM and SGLang makes them (docs/decisions/0457); no other type's."""
+    assert sides("gpt-oss-120b", gpu=gpu, engine=engine, gpus=tp, tp=tp, quant="mxfp4") == (outer, inner)
+    assert sides("gpt-oss-120b", gpu=gpu, engine=engine, gpus=tp, tp=tp, quant="bf16") == (2880, 2880 // tp)

@@ -84,6 +84,7 @@ class Kernels:
     untuned: str = word("", "whose kernels take products of blocks that its library is not tuned for (none: its own)",
                         ("", "ck", "triton", "flashinfer"))  # fmt: skip
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")
+    expert_fill: Num = count(1, "multiple to which the sides of a rank's experts in MXFP4 are filled up", 1)
     padded: str = word("", "types of products whose kernels fill up the rows of a group's instruction, apart by spaces")
     attention: str = word("own", "library of its latent attention, as the server was told", ("own", "triton"))
     fixed_attention: bool = flag(False, "its attention is its own, whatever a measured case asked PyTorch for")

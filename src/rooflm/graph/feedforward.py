@@ -17,8 +17,7 @@ autocast adds, which takes powers, and what they are added to, in fp32 (amp.rst)
 def mlp_ops(c: Context, count: Num, f: MLP, part: str = "mlp", name: str = "") -> list[Op | Comm]:
     """Up (and gate), activation, down, with columns split over the tensor group."""
     h, tokens, b = c.model.hidden, c.tokens, c.quant.half_bytes
-    width = ceil(f.width / c.mapping.tp)
-    piece = "shared" if name else "mlp"
+    width, piece = ceil(f.width / c.mapping.tp), "shared" if name else "mlp"
     widths, rate = c.quant.widths[piece], c.quant.rates[piece]
     columns = {"gate_up": (width, width)} if f.gated else {"up": (width,)}
     if f.gated and not c.kernels.merged:
@@ -86,16 +85,18 @@ def shared_join(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     return nodes
 
 
-def on_rank(c: Context, f: MoE) -> tuple[Num, Num, Num, Num]:
-    """(tokens that reach a rank, pairs of these with one of its experts, its experts, their inner width on it)."""
-    gathered = c.tokens * c.mapping.expert_dp
-    ranks = c.mapping.expert_ranks
-    return gathered, gathered * f.top_k / ranks, f.experts / ranks, ceil(f.width / c.mapping.expert_tp)
+def on_rank(c: Context, f: MoE) -> tuple[Num, Num, Num, Num, Num]:
+    """(tokens that reach a rank, pairs with one of its experts, its experts, their inner width on it, the outer)."""
+    gathered, ranks, q = c.tokens * c.mapping.expert_dp, c.mapping.expert_ranks, c.quant
+    mx = (q.weight_bits == 4) & (q.scale_bits == 0.25) & (q.act_bits > 4) & (q.kind == "float")
+    fill, width = pick(mx, c.kernels.expert_fill, 1), ceil(f.width / c.mapping.expert_tp)
+    inner, outer = (ceil(side / fill) * fill for side in (width, f.inner(c.model.hidden)))
+    return gathered, gathered * f.top_k / ranks, f.experts / ranks, inner, outer
 
 
 def fused_experts(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     """Experts when serving, with their weighted sum: one op over those reached, and sums one by one (expert_chain)."""
-    b, inner, (gathered, pairs, local, width) = c.quant.half_bytes, f.inner(c.model.hidden), on_rank(c, f)
+    b, (gathered, pairs, local, width, inner) = c.quant.half_bytes, on_rank(c, f)
     spread = popularity(f.experts, f.top_k, c.kernels.skew)
     touched = distinct_experts(f.experts, f.top_k, gathered, c.kernels.alike, spread) / c.mapping.expert_ranks
     mats, w, act = 2 + f.gated, c.quant.weight_bytes, smaller(c.quant.act_bytes, b)
@@ -124,13 +125,11 @@ def grouped_ops(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     flex dispatchers); DeepEP's README; Transformer Engine, GroupedLinear (a loop of cuBLAS products). Engines without
     kernels of their own for it index tensors in place of sorts, the pairs read and written a step (route_copies)."""
     w, act, b = c.quant.weight_bytes, smaller(c.quant.act_bytes, c.quant.half_bytes), c.quant.half_bytes
-    h, (_, pairs, local, width) = f.inner(c.model.hidden), on_rank(c, f)
-    wide = width * (1 + f.gated)
-    values = (2 + f.gated) * pairs * width * b
+    _, pairs, local, width, h = on_rank(c, f)
+    wide, values = width * (1 + f.gated), (2 + f.gated) * pairs * width * b
     arrived = pairs * reached_ranks(c, f) / f.top_k
     moved, sorts = (2 * (pairs + arrived), 2) if c.kernels.dedup else (6 * pairs, 3)
-    launches = 1 if c.kernels.grouped else local
-    each = c.kernels.route_copies
+    launches, each = 1 if c.kernels.grouped else local, c.kernels.route_copies
     kept, steps = pick(each > 0, 0.0, 1.0), pick(each > 0, 6.0, 0.0)
     permute = stream("permute", "moe", "route", count, moved * h * b * kept, sorts * kept, rows=pairs, of="experts")
     index = stream("index", "moe", "route", count, pairs * h * each, steps, rows=pairs, of="experts")
