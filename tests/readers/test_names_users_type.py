@@ -5,6 +5,7 @@ import pytest
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.checkpoints.read import from_fields
 
+pytestmark = pytest.mark.filterwarnings("ignore::rooflm.errors.RooflmWarning")
 TYPED = [
     ("Qwen/Qwen3-VL-8B-Thinking", "qwen3-vl-8b-thinking", "", 262144),
     ("Qwen/Qwen3-VL-30B-A3B-Thinking-FP8", "qwen3-vl-30b-a3b-thinking-fp8", "fp8-block", 262144),
@@ -26,7 +27,6 @@ TYPED = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore::rooflm.errors.RooflmWarning")
 @pytest.mark.parametrize(("typed", "name", "quant", "context"), TYPED)
 def test_a_name_has_its_scheme_and_context(typed: str, name: str, quant: str, context: int) -> None:
     model = load_model(typed)
