@@ -19,6 +19,8 @@ TYPED = [
     ("amd/Qwen3-Coder-480B-A35B-Instruct-PTPC", "", "fp8", 262144),
     ("Intel/Qwen3-8B-int4-AutoRound-inc", "", "int4", 40960),
     ("moonshotai/Kimi-K2-Thinking", "kimi-k2-thinking", "w4a16g32-experts", 262144),
+    ("mlx-community/gemma-4-26b-a4b-it-mxfp4", "", "w4a16g64e4.25", 262144),
+    ("unsloth/Qwen3.5-122B-A10B-GGUF:MXFP4_MOE", "", "mxfp4-moe", 262144),
     ("glm-4.6:cloud", "", "", 202752),
     ("qwen3-coder:30b", "", "", 262144),
     ("devstral:24b", "", "", 131072),
