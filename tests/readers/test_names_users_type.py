@@ -47,7 +47,7 @@ def test_layers_of_sparse_and_lightning_attention() -> None:
         }, "config.json", "sala",
     )  # fmt: skip
     assert model.parameters == load_model("minicpm-sala").parameters
-    assert round(model.parameters * 2 / 2**20) == 18076
+    assert round(float(model.parameters) * 2 / 2**20) == 18076
 
 
 def test_kda_beside_latent_attention_without_rotation() -> None:

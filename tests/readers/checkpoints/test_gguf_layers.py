@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rooflm.errors import RooflmWarning
+from rooflm.errors import RooflmError, RooflmWarning
 from rooflm.readers.checkpoints.load import load_model
 
 MIXTURE = ("ffn_gate_inp", "ffn_up_exps")
@@ -76,3 +76,17 @@ def test_layers_are_those_of_the_row(
     with pytest.warns(RooflmWarning, match="billion parameters, but its tensors hold"):
         model = load_model(path)
     assert model.blocks == known.blocks
+
+
+@pytest.mark.parametrize(("kind", "sizes", "held"), [
+    ("kimi-linear", {"block_count": 2, "kda.head_dim": 8}, ["blk.0.ssm_out"]),
+    ("granitehybrid", {"block_count": 2, "attention.head_count": 2}, ["blk.0.ssm_out"]),
+    ("nemotron_h", {"block_count": "a"}, []),
+    ("gemma4", {"block_count": 2, "attention.sliding_window": 8, "attention.sliding_window_pattern": "x"}, []),
+    ("gemma4", {"block_count": 2, "attention.sliding_window": 8, "attention.sliding_window_pattern": [True, False],
+                "attention.key_length_swa": 16, "attention.head_count_kv": [1]}, []),
+])  # fmt: skip
+def test_sizes_that_llama_cpp_does_not_write(kind: str, sizes: dict[str, Any], held: list[str], tmp_path: Path) -> None:
+    metadata = {"general.architecture": kind} | {f"{kind}.{key}": item for key, item in sizes.items()}
+    with pytest.raises(RooflmError, match=r"its header lacks sizes or gives others than llama.cpp writes"):
+        load_model(written(tmp_path / "m.gguf", metadata, held, (64, 100)))

@@ -289,7 +289,11 @@ def read_gguf(path: Path) -> Model:
     stem = re.sub(r"-\d{5}-of-\d{5}$", "", path.stem)
     quant, dtype = _scheme(tensors, int(metadata.get("general.file_type") or 0))
     pooled = bool(metadata.get(f"{metadata.get('general.architecture')}.pooling_type"))
-    fields = _fields(metadata, tensors, label)
+    try:
+        fields = _fields(metadata, tensors, label)
+    except (KeyError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise RooflmError(f"{label}: its header lacks sizes or gives others than llama.cpp writes ({error}): give the "
+                          "model's config.json") from error  # fmt: skip
     model = from_fields(fields, label, stem, quant, dtype, pooled=pooled)
     later = tuple(f"blk.{i}." for i in range(fields["num_hidden_layers"], int(metadata.get(_count(metadata)) or 0)))
     held = sum(t.values for t in tensors if not t.name.startswith(later)) if later else sum(t.values for t in tensors)
