@@ -9,6 +9,7 @@ from collections import defaultdict
 import pytest
 
 from rooflm import infer
+from rooflm.asked.machine import find_cluster
 from rooflm.cli import main
 from rooflm.errors import UnknownNameError
 from rooflm.readers import rows
@@ -269,6 +270,7 @@ OTHER_RATES = {
     "b300-sxm-288gb": ("int8", "fp4"),
     "gb300": ("int8", "fp4"),
     "trainium2": ("fp8",),
+    "trainium3": ("fp8",),
     "core-i9-14900k": ("bf16", "int8"),
     "core-ultra-9-285k": ("bf16", "int8"),
 }
@@ -361,3 +363,21 @@ def test_matrix_units_of_a_tpu_make_its_peak(card: str, side: int) -> None:
     """`sms` are its matrix units, of 128 x 128 or (since Trillium) 256 x 256 products a cycle."""
     device = load_device(card)
     assert device.peak["bf16"] == pytest.approx(2 * device.sms * side**2 * device.clock, rel=0.01)
+
+
+@pytest.mark.parametrize(("typed", "card"), [
+    ("g5.12xlarge", "a10g"), ("aws g6e.48xlarge", "l40s"), ("Standard_NC40ads_H100_v5", "h100-nvl-94gb"),
+    ("g2-standard-4", "l4"), ("HL-325L", "gaudi3-128gb"), ("AI Max 395", "strix-halo-128gb"), ("trn3", "trainium3"),
+])  # fmt: skip
+def test_a_card_by_the_name_that_users_type(typed: str, card: str) -> None:
+    assert load_device(typed).name == card
+
+
+@pytest.mark.parametrize(("typed", "cluster"), [
+    ("p5.48xlarge", "aws-p5"), ("Azure ND H100 v5", "dgx-h100"), ("Standard_ND96isr_MI300X_v5", "mi300x-box"),
+    ("gcp a3-megagpu-8g", "gcp-a3-mega"), ("a4x-highgpu-4g", "gb200-nvl72"), ("BM.GPU.H100.8", "dgx-h100"),
+])  # fmt: skip
+def test_an_instance_stands_for_a_gpu(typed: str, cluster: str) -> None:
+    found, assumed = find_cluster(typed, None)
+    assert (found.name, assumed) == (cluster, [f"cluster {cluster}"])
+    assert load_cluster(typed).name == cluster

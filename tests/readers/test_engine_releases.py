@@ -9,7 +9,7 @@ from itertools import combinations
 import pytest
 
 import rooflm
-from rooflm.asked.assumed import build_for, built_for, other_releases
+from rooflm.asked.assumed import build_for, built_for, other_releases, with_graphs
 from rooflm.asked.build_inference import build_inference, find_engine
 from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.readers import rows
@@ -108,7 +108,7 @@ def test_a_release_is_found_by_range(name: str, row: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "row"),
-    [("vllm-9.0", "vllm-0.28"), ("vllm-0.0.5", "vllm-2023"), ("sglang==99", "sglang-0.5.14"), ("mlx==0.30", "mlx")],
+    [("vllm-9.0", "vllm-0.28"), ("vllm-0.0.5", "vllm-2023"), ("sglang==99", "sglang-0.5.20"), ("mlx==0.40", "mlx")],
 )
 def test_the_nearest_row_stands_in_for_a_release_out_of_all_ranges(name: str, row: str) -> None:
     said = rooflm.infer("llama-3-8b", gpu="m3-max" if row == "mlx" else "h100", engine=name).assumed
@@ -118,7 +118,7 @@ def test_the_nearest_row_stands_in_for_a_release_out_of_all_ranges(name: str, ro
 
 def test_the_build_that_runs_is_what_stands_in() -> None:
     said = rooflm.infer("llama-3-8b", gpu="mi300x", engine="vllm==99").assumed
-    assert "vllm==99 is in the range of no row: vllm-0.28-rocm stands in, of releases 0.28 to 0.31" in said
+    assert "vllm==99 is in the range of no row: vllm-0.28-rocm stands in, of releases 0.28 to 0.33" in said
     for release, row in (("0.17", "vllm-0.14-rocm"), ("0.19", "vllm-0.14-rocm"), ("0.20", "vllm-0.20-rocm")):
         assert rooflm.infer("llama-3-8b", gpu="mi300x", engine=f"vllm-{release}").scenario.engine.name == row
     others = (
@@ -313,3 +313,15 @@ def test_engines_without_a_row_name_the_nearest_and_why() -> None:
         find_engine("vllm-metal")
     for tool in ("koboldcpp", "LM Studio", "oobabooga", "jan"):
         assert rows.resolve("engine", tool) == "llama.cpp"
+
+
+def test_small_cards_take_more_from_sglang_0_5_20_on() -> None:
+    """arg_groups/memory_hook.py of the wheels: a 5090 has passes of 4,096 tokens and graphs of 48 sequences."""
+    budgets, graphs = [], []
+    for release in ("0.5.19", "0.5.22"):
+        found = rooflm.serve("llama-3.1-8b", gpu="rtx-5090", engine=f"sglang=={release}", quant="fp8", concurrency=2,
+                             prompt=64, output=8, requests=4)  # fmt: skip
+        budgets += [line for line in found.assumed if line.startswith("token budget")]
+        card = load_device("rtx-5090")
+        graphs.append(int(with_graphs(load_engine(f"sglang=={release}"), card, 1).host.graphed_sequences))
+    assert budgets == ["token budget 2048", "token budget 4096"] and graphs == [24, 48]

@@ -18,6 +18,7 @@ from rooflm.errors import RooflmError
 from rooflm.readers.devices import ANY_DEVICE, default_cluster, load_cluster, load_device, parts_of, usual_cluster
 from rooflm.readers.prices import GIVEN, OWN
 from rooflm.readers.prices import price_note as told_prices
+from rooflm.readers.rows import is_path, resolve
 from rooflm.readers.tables import is_array
 from rooflm.shown.numbers import plain_number
 from rooflm.units import Num
@@ -31,12 +32,30 @@ def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tup
             return cluster if device is None else replace(cluster, device=device), []
         machine = load_cluster(cluster, device)
         return machine, elsewhere(gpu, cluster) if isinstance(gpu, str) else []
+    if isinstance(gpu, str) and not is_path(gpu) and _is_instance(gpu):
+        return load_cluster(gpu), [f"cluster {parts_of(gpu)[0]}"]
     if not gpu:
         raise RooflmError("gpu is missing: name a GPU, such as h100 (see `rooflm list gpus`), or a cluster")
     name = default_cluster(gpu) if isinstance(gpu, str) else usual_cluster(gpu)
     machine = load_cluster(name, gpu)
     inferred = [f"{machine.device.name} {machine.device.inferred}"] if machine.device.inferred else []
     return machine, [f"cluster {name}", *inferred]
+
+
+def _is_instance(name: str) -> bool:
+    """Whether a name is that of an instance or a machine with cards of its own, and of no card.
+
+    >>> _is_instance("p5.48xlarge"), _is_instance("Azure ND H100 v5"), _is_instance("h100"), _is_instance("pcie4-8")
+    (True, True, False, False)
+    """
+    try:
+        resolve("gpu", name)
+    except RooflmError:
+        try:
+            return parts_of(resolve("cluster", name))[1] != ANY_DEVICE
+        except RooflmError:
+            return False
+    return False
 
 
 def elsewhere(gpu: str, cluster: str) -> list[str]:

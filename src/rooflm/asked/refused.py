@@ -175,7 +175,7 @@ SENTENCES = {
         "top_k is {one.top_k}, but there are only {one.experts} experts: use at most as many",
         lambda s: {"one": next(f for f in mixtures(s.model) if f.top_k > f.experts)}),
     "the indexer has no heads": Sentence(
-        "index_topk is above 0, but then index_heads, index_dim and any q_rank must be at least 1"),
+        "index_topk is above 0, but then index_heads and index_dim must be at least 1"),
     "TDP is not above idle power": Sentence(
         "tdp is {s.cluster.device.tdp} W, but it must be above what {s.cluster.device.name} takes while idle, "
         "{s.cluster.device.idle} W"),

@@ -61,7 +61,7 @@ class MLA:
     q_rank: Num = field(metadata=size("width of the latent of queries (0: none)", low=0))
     kv_rank: Num = field(metadata=size("width of the latent of keys and values"))
     nope_dim: Num = field(metadata=size("width of a head without position"))
-    rope_dim: Num = field(metadata=size("width of a head with position"))
+    rope_dim: Num = field(metadata=size("width of a head with position", low=0))
     value_dim: Num = field(metadata=size("width of a head of values"))
     index_topk: Num = count(0, "past tokens that a query attends to (0: all)", low=0)
     index_heads: Num = count(0, "heads of the indexer", low=0)
@@ -309,7 +309,8 @@ def latent_params(a: MLA, h: Num) -> Num:
     query = h * a.heads * qk if is_plain(a.q_rank, 0) else a.q_rank * (h + a.heads * qk + 1)
     latent = h * (a.kv_rank + a.rope_dim) + a.kv_rank
     expand = a.kv_rank * a.heads * (a.nope_dim + a.value_dim)
-    index = a.q_rank * a.index_heads * a.index_dim + h * a.index_dim + h * a.index_heads + 2 * a.index_dim
+    read = h if is_plain(a.q_rank, 0) else a.q_rank
+    index = read * a.index_heads * a.index_dim + h * (a.index_dim + a.index_heads) + 2 * a.index_dim
     return query + latent + expand + a.heads * a.value_dim * h + (a.index_topk > 0) * index
 
 

@@ -323,7 +323,7 @@ def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     moved = 6.0 * c.tokens * (width + a.index_dim) * c.quant.half_bytes * smaller(kernels, 1)
     return [
         *([] if is_plain(kernels, 0) else [stream("index_chain", "attention", "index", count, moved, kernels)]),
-        c.product("index_q", "attention", count, width, a.q_rank),
+        c.product("index_q", "attention", count, width, c.model.hidden if is_plain(a.q_rank, 0) else a.q_rank),
         c.product("index_k", "attention", count, a.index_dim + a.index_heads, c.model.hidden),
         *scored_ops(c, count, width, a.index_dim + 4.0, 4.0, (1.0, 1.0, 4.0)),
     ]

@@ -107,7 +107,7 @@ def out_of_range(name: str, row: str) -> str:
     else "".
 
     >>> out_of_range("vllm==0.99", "vllm-0.28"), out_of_range("vllm-0.8.5", "vllm-0.8")
-    ('vllm==0.99 is in the range of no row: vllm-0.28 stands in, of releases 0.28 to 0.31', '')
+    ('vllm==0.99 is in the range of no row: vllm-0.28 stands in, of releases 0.28 to 0.33', '')
     """
     plain, release = ("", "") if is_path(name) or aliases("engine").get(normalise(name)) else split_release(name)
     if not plain or in_range(row, numbers(release)):

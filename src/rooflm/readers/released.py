@@ -82,7 +82,12 @@ def stem(name: str) -> str:
     ('llama-3.1-8b', 'llama-3.1-8b', 'llama-2-13b')
     """
     apart = re.sub(r"^([a-z]+)(?=\d)", r"\1-", normalise(name.rpartition("/")[2]).replace(":", "-"))
-    return "-".join(word for word in apart.split("-") if word not in _table().names["words"])
+    return _without(apart, "words")
+
+
+def _without(name: str, table: str) -> str:
+    """A name without the words of a table."""
+    return "-".join(word for word in name.split("-") if word not in _table().names[table])
 
 
 @lru_cache
@@ -102,7 +107,16 @@ def _spelled(name: str) -> str:
     ('mistral-7b-instruct-v0.3-q4-k-m', 'gpt-oss-120b-f16')
     """
     low = re.sub(r"(-\d{5}-of-\d{5})?(\.gguf|:latest)?$", "", normalise(name))
-    return re.sub(r"-gguf:(?=[a-z0-9-]+$)|\.(?=i?q\d[a-z0-9-]*$|b?f16$)", "-", low)
+    low = re.sub(
+        r"(-dwq|-autoround|-sym)(-(?!gguf|mlx)[a-z\d]+)?$", r"\1", low
+    )  # when, or with which calibration, it was made
+    return re.sub(r"-gguf:(?=[a-z0-9-]+$)|\.(?=i?q\d[a-z0-9-]*$|b?f16$|(?<!quantized\.)w\d+a\d+$)", "-", low)
+
+
+def _named(name: str) -> Checkpoint | None:
+    """What a hub id's rest names: a model or a listed checkpoint, or one trained further that keeps its shape."""
+    base = stem(name)
+    return _stems().get(base) or _stems().get(_without(base, "tuned"))
 
 
 def find(name: str) -> Checkpoint | None:
@@ -114,6 +128,8 @@ def find(name: str) -> Checkpoint | None:
     Checkpoint(model='llama-3.1-70b', quant='int4', max_context=0, ...)
     >>> find("unsloth/Qwen3-30B-A3B-GGUF:Q5_K_M").quant  # as `llama-server -hf` names a file
     'q5_k_m'
+    >>> find("Qwen/Qwen3-VL-8B-Thinking").max_context, find("mlx-community/Qwen3-4B-Instruct-2507-4bit-DWQ-2510").quant
+    (262144, 'w4a16g32')
     >>> find("Qwen_Qwen3-30B-A3B-IQ2_M.gguf").quant, find("lmstudio-community/Qwen3-8B-MLX-4bit").quant
     ('iq2_m', 'w4a16g32')
     >>> find("Qwen/Qwen3-8B") is None, find("somebody/else-AWQ") is None
@@ -126,7 +142,7 @@ def find(name: str) -> Checkpoint | None:
             return listed().get(low)
     publisher, _, rest = low.rpartition("/")
     for end, quant in _endings(publisher).items():
-        base = _stems().get(stem(rest.removesuffix(end))) if rest.endswith(end) else None
+        base = _named(rest.removesuffix(end)) if rest.endswith(end) else None
         if base is not None:
             return msgspec.structs.replace(base, quant=quant or base.quant) if end else base
     return None

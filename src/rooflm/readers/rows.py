@@ -160,9 +160,11 @@ class _Naming(msgspec.Struct, forbid_unknown_fields=True):
 
     dropped: list[str]
     computers: list[str]
+    clouds: list[str]
     before_number: list[str]
     after_number: list[str]
     same: dict[str, str]
+    instances: dict[str, str]
 
 
 @lru_cache
@@ -197,8 +199,12 @@ def products() -> dict[str, str]:
 
 
 def _device_of(name: str) -> str | None:
-    """The device that a product name means, None where it is unknown. A memory stated in the name ("24 GB") must be
-    that of the row, as sold or as programs may use it."""
+    """The device that a product name means, or the name of a cloud's instance; None where it is unknown. A memory
+    stated in the name ("24 GB") must be that of the row, as sold or as programs may use it."""
+    low = _without_cloud(name)
+    for begins, card in _naming().instances.items():
+        if re.match(begins, low):
+            return card
     short = product(name)
     stated = _MEMORY.search(short)
     if short in products() or stated is None:
@@ -208,6 +214,16 @@ def _device_of(name: str) -> str | None:
         return None
     size = parse(str(_packaged_row("gpu", found)["dram"]["size"]), "bytes")
     return found if 0.99 * size <= float(stated[1]) * 2**30 <= 1.08 * size else None
+
+
+def _without_cloud(name: str) -> str:
+    """An instance's name without its cloud's.
+
+    >>> _without_cloud("Azure ND H100 v5"), _without_cloud("g5.12xlarge")
+    ('nd-h100-v5', 'g5.12xlarge')
+    """
+    cloud, _, rest = normalise(name).partition("-")
+    return rest if cloud in _naming().clouds else normalise(name)
 
 
 def names(kind: str) -> list[str]:
@@ -246,6 +262,8 @@ def resolve(kind: str, name: str) -> str:
     found = aliases(kind).get(normalise(name))
     if found is None and kind == "gpu":
         found = _device_of(name)
+    if found is None and kind == "cluster":  # "Azure ND H100 v5"
+        found = aliases(kind).get(_without_cloud(name))
     if found is None and kind == "model":
         from rooflm.readers.released import find
 
@@ -311,11 +329,11 @@ def _is_gpu(name: str) -> bool:
 def count_and_name(name: str) -> tuple[int, str]:
     """Split a name such as "4x H100" into the number of devices and the device's name.
 
-    >>> count_and_name("4x H100 80GB"), count_and_name("h100:8"), count_and_name("h100")
-    ((4, 'H100 80GB'), (8, 'h100'), (1, 'h100'))
+    >>> count_and_name("4x H100 80GB"), count_and_name("h100:8"), count_and_name("L40Sx4"), count_and_name("AI Max 395")
+    ((4, 'H100 80GB'), (8, 'h100'), (4, 'L40S'), (1, 'AI Max 395'))
     """
     before = re.fullmatch(r"(\d{1,6}) ?[x×*] ?(.+)", name.strip())
-    after = re.fullmatch(r"(.+?) ?[x×*:] ?(\d{1,3})", name.strip())
+    after = re.fullmatch(r"(.+?) ?(?<![Mm]a)[x×*:] ?(\d{1,3})", name.strip())
     if before:
         return int(before[1]), before[2]
     return (int(after[2]), after[1]) if after else (1, name)

@@ -63,7 +63,7 @@ def _blind(s: Scenario) -> Num:
     """True where mixers pick tokens but no layer has an indexer (GLM-5.2: one layer's picks may serve the next)."""
     found = mixers(s, Attention, MLA)
     picks = any_of([m.index_topk > 0 for m in found])
-    own = any_of([m.index_heads * m.index_dim * (m.q_rank if isinstance(m, MLA) else 1) > 0 for m in found])
+    own = any_of([m.index_heads * m.index_dim > 0 for m in found])
     return picks is not False and picks & (own == 0)
 
 

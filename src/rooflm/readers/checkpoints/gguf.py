@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 import struct
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from rooflm.catalogue.model import Model
-from rooflm.errors import RooflmError
+from rooflm.errors import RooflmError, RooflmWarning
 from rooflm.readers.checkpoints import families
 from rooflm.readers.checkpoints.read import from_fields
 from rooflm.readers.outside import os_reason
@@ -41,7 +43,10 @@ _FIELDS = {
     "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
     "leading_dense_block_count": "first_k_dense_replace", "attention.q_lora_rank": "q_lora_rank",
     "attention.kv_lora_rank": "kv_lora_rank", "shortconv.l_cache": "conv_L_cache",
-    "interleave_moe_layer_step": "interleave_moe_layer_step",
+    "interleave_moe_layer_step": "interleave_moe_layer_step", "moe_latent_size": "moe_latent_size",
+    "attention.indexer.head_count": "index_n_heads", "attention.indexer.key_length": "index_head_dim",
+    "attention.indexer.top_k": "index_topk", "attention.shared_kv_layers": "num_kv_shared_layers",
+    "embedding_length_per_layer_input": "hidden_size_per_layer_input",
 }  # fmt: skip
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _MOST = 10_000_000
@@ -175,15 +180,76 @@ def _fields(metadata: dict[str, Any], tensors: list[Tensor], label: str) -> dict
     if any(h.endswith("attn_q.bias") or h.endswith("attn_qkv.bias") for h in has):
         fields |= {"attention_bias": True, "use_qkv_bias": True, "qkv_bias": True}
     fields["use_qk_norm"] = any(h.endswith("attn_q_norm.weight") for h in has)
-    if name in ("lfm2", "lfm2moe"):
-        heads = fields["num_key_value_heads"]
-        fields["layer_types"] = [
-            "conv" if f"blk.{i}.shortconv.in_proj.weight" in has else "full_attention"
-            for i in range(fields["num_hidden_layers"])
-        ]
+    fields["moe_router_enable_expert_bias"] = any("exp_probs_b" in h for h in has)
+    fields |= _windows(fields, get, has)
+    kinds = _by_tensors(fields, has)
+    fields |= _recurrent(fields, get, kinds)
+    for key in ("num_key_value_heads", "intermediate_size"):  # 0 of layers without
+        if isinstance(fields.get(key), list) and 0 in fields[key]:
+            fields[key] = max(fields[key])
+    if "conv" in kinds:
         fields["block_auto_adjust_ff_dim"] = False
-        fields["num_key_value_heads"] = max(heads) if isinstance(heads, list) else heads
+    if fields["model_type"] == "granitemoehybrid":
+        fields["shared_intermediate_size"] = (
+            fields.get("shared_expert_intermediate_size") or fields["intermediate_size"]
+        )
     return fields
+
+
+def _by_tensors(fields: dict[str, Any], has: set[str]) -> list[str]:
+    """What each layer is, where its tensors tell: "conv", "M" (recurrent), "*" (attention), "E" (experts) or "-" (a
+    feed-forward) alone; [] where all have attention."""
+    marks = {"shortconv.in_proj": "conv", "ssm_out": "M", "attn_output": "*", "ffn_gate_inp": "E", "ffn_up": "-"}
+    count = fields["num_hidden_layers"]
+    held = [[kind for part, kind in marks.items() if f"blk.{i}.{part}.weight" in has] for i in range(count)]
+    each = [kinds[0] if kinds else "*" for kinds in held]
+    both = all("M" in kinds and "*" in kinds for kinds in held)  # side by side (Falcon-H1)
+    return [] if both or {*each} == {"*"} else each
+
+
+def _recurrent(fields: dict[str, Any], get: Callable[[str], Any], kinds: list[str]) -> dict[str, Any]:
+    """Sizes of recurrent layers, and which layers they are, in the words of the configs that llama.cpp converts
+    (conversion scripts of Qwen3-Next, Nemotron-H, Granite 4 and Kimi Linear)."""
+    heads, inner, states = (get(f"ssm.{key}") for key in ("time_step_rank", "inner_size", "state_size"))
+    groups, conv = get("ssm.group_count"), get("ssm.conv_kernel")
+    found: dict[str, Any] = {}
+    if get("kda.head_dim"):
+        layers = [i + 1 for i, kind in enumerate(kinds) if kind == "M"]
+        sizes = {"num_heads": fields["num_attention_heads"], "head_dim": get("kda.head_dim")}
+        return {"linear_attn_config": {**sizes, "short_conv_kernel_size": conv, "kda_layers": layers}}
+    if heads and inner and get("full_attention_interval"):
+        found = {"linear_num_value_heads": heads, "linear_value_head_dim": inner // heads,
+                 "linear_num_key_heads": groups, "linear_key_head_dim": states,
+                 "linear_conv_kernel_dim": conv}  # fmt: skip
+    elif heads and inner:
+        found = {"mamba_num_heads": heads, "mamba_head_dim": inner // heads, "n_groups": groups,
+                 "ssm_state_size": states, "conv_kernel": conv}  # fmt: skip
+    if {"E", "-"} & {*kinds}:
+        return found | {"hybrid_override_pattern": "".join(kinds)}
+    names = {"M": "linear_attention", "*": "full_attention", "conv": "conv"}
+    return found | ({"layer_types": [names[kind] for kind in kinds]} if kinds else {})
+
+
+def _windows(fields: dict[str, Any], get: Callable[[str], Any], has: set[str]) -> dict[str, Any]:
+    """Which layers have a window, and what layers without one have otherwise (Gemma 4: heads of another size)."""
+    pattern, count = get("attention.sliding_window_pattern"), fields["num_hidden_layers"]
+    if not pattern or not fields.get("sliding_window"):
+        return {}
+    windows = pattern[:count] if isinstance(pattern, list) else [(i + 1) % pattern != 0 for i in range(count)]
+    found: dict[str, Any] = {"layer_types": ["sliding_attention" if w else "full_attention" for w in windows]}
+    wide, heads = get("attention.key_length_swa"), fields.get("num_key_value_heads")
+    if not wide or all(windows):
+        return found
+    full, near = windows.index(False), windows.index(True)
+    found |= {"head_dim": wide, "global_head_dim": get("attention.key_length")}
+    if isinstance(heads, list):
+        found |= {"num_key_value_heads": heads[near], "num_global_key_value_heads": heads[full]}
+    wider = isinstance(fields.get("intermediate_size"), list)
+    return found | {
+        "attention_k_eq_v": f"blk.{full}.attn_v.weight" not in has, "enable_moe_block": bool(fields.get("num_experts")),
+        "intermediate_size": fields["intermediate_size"][0] if wider else fields.get("intermediate_size"),
+        "use_double_wide_mlp": wider and len({*fields["intermediate_size"]}) > 1,
+    }  # fmt: skip
 
 
 def _scheme(tensors: list[Tensor], file_type: int) -> tuple[str, str]:
@@ -223,4 +289,21 @@ def read_gguf(path: Path) -> Model:
     stem = re.sub(r"-\d{5}-of-\d{5}$", "", path.stem)
     quant, dtype = _scheme(tensors, int(metadata.get("general.file_type") or 0))
     pooled = bool(metadata.get(f"{metadata.get('general.architecture')}.pooling_type"))
-    return from_fields(_fields(metadata, tensors, label), label, stem, quant, dtype, pooled=pooled)
+    try:
+        fields = _fields(metadata, tensors, label)
+    except (KeyError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise RooflmError(f"{label}: its header lacks sizes or gives others than llama.cpp writes ({error}): give the "
+                          "model's config.json") from error  # fmt: skip
+    model = from_fields(fields, label, stem, quant, dtype, pooled=pooled)
+    later = tuple(f"blk.{i}." for i in range(fields["num_hidden_layers"], int(metadata.get(_count(metadata)) or 0)))
+    held = sum(t.values for t in tensors if not t.name.startswith(later)) if later else sum(t.values for t in tensors)
+    off = float(model.parameters) / max(held, 1) - 1
+    if abs(off) > 0.02:
+        warnings.warn(f"{label}: read as {float(model.parameters) / 1e9:.4g} billion parameters, but its tensors hold "
+                      f"{held / 1e9:.4g}: give the model's config.json", RooflmWarning, stacklevel=3)  # fmt: skip
+    return model
+
+
+def _count(metadata: dict[str, Any]) -> str:
+    """The key of the number of blocks, those that predict further ahead among them."""
+    return f"{metadata.get('general.architecture')}.block_count"

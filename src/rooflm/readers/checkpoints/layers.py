@@ -27,8 +27,13 @@ _KINDS = {"full_attention": "full", "global": "full", "attention": "full", "slid
           "local": "window", "chunked_attention": "window", "indexed_attention": "indexed",
           "deepseek_sparse_attention": "indexed", "minimax_m3_sparse": "blocks",
           "linear_attention": "recurrent", "mamba": "recurrent", "conv": "conv",
+          "minicpm4": "full", "lightning-attn": "recurrent",
           "mlp": "mlp", "moe": "moe", "hybrid": "hybrid",
           "*": "full", "M": "recurrent", "-": "mlp", "E": "moe"}  # fmt: skip
+_LISTS = ("layers_block_type", "layer_types", "attention_layers", "mixer_types")
+"""What configs call the list of their layers' kinds."""
+_LIGHTNING = ("attn_type_list", "linear_attn_alpha_factor", "group_norm_size", "lightning_nh")
+"""Fields of which any says that the recurrent layers are lightning attention."""
 _NUMBERED: dict[str, tuple[str, str]] = {
     "hybrid_layer_pattern": ("full", "window"), "attn_type_list": ("recurrent", "full"),
     "sparse_attention_config.sparse_attention_freq": ("full", "blocks"),
@@ -42,7 +47,7 @@ def kinds(c: Config) -> list[str]:
     pattern = c.get("hybrid_override_pattern")
     if pattern is not None and not isinstance(pattern, str):
         raise c.bad("hybrid_override_pattern", "text such as 'M-M*'")
-    key = next((k for k in ("layers_block_type", "layer_types", "attention_layers") if c.get(k)), "layer_types")
+    key = next((k for k in (*_LISTS, "layer_types") if c.get(k)), "layer_types")
     listed = list(pattern) if pattern else c.items(key, str)
     count = c.number("layers", len(listed) if listed else None)
     if count > MOST_LAYERS:
@@ -147,7 +152,7 @@ def _latent(c: Config, i: int, kind: str, layers: int) -> MLA:
     own = topk > 0 and not shared  # a shared layer takes the tokens that an earlier layer's indexer picked
     return MLA(
         c.number("heads"), c.number("q_lora_rank", 0, 0), c.number("kv_lora_rank"), c.number("qk_nope_head_dim"),
-        c.number("qk_rope_head_dim"), c.number("v_head_dim"), topk,
+        c.number("qk_rope_head_dim", None, 0), c.number("v_head_dim"), topk,
         c.number("index_n_heads") if own else 0, c.number("index_head_dim") if own else 0,
     )  # fmt: skip
 
@@ -200,10 +205,12 @@ def recurrent(c: Config) -> LinearAttention:
             heads, dim = c.number(at + "num_heads"), c.number(at + "head_dim")
             width = at + ("short_conv_kernel_size" if at.endswith(".") else "conv_kernel_dim")
             return LinearAttention("kda", heads, dim, heads, dim, c.number(width, 4))
-    if any(c.get(k) is not None for k in ("attn_type_list", "linear_attn_alpha_factor", "group_norm_size")):
-        heads, hidden = c.number("heads"), c.number("hidden")
-        dim = c.number("head_dim", hidden // heads)
-        return LinearAttention("lightning", heads, dim, heads, dim, 0)
+    if any(
+        c.get(k) is not None for k in ("attn_type_list", "linear_attn_alpha_factor", "group_norm_size", "lightning_nh")
+    ):
+        heads = c.number("lightning_nh", c.number("heads"))
+        dim = c.number("lightning_head_dim", c.number("head_dim", c.number("hidden") // heads))
+        return LinearAttention("lightning", heads, dim, c.number("lightning_nkv", heads), dim, 0)
     heads_of = c.get("mamba_num_heads") is not None or c.get("mamba_n_heads") is not None
     if heads_of or c.get("n_mamba_heads") is not None:
         return mamba2(c)
@@ -331,6 +338,13 @@ def layers_differ(c: Config) -> bool:
     return any(c.get(k) is not None for k in named) or any(isinstance(c.get(k), list) for k in sized)
 
 
+def _indexers(c: Config) -> int:
+    """Layers with an indexer of their own."""
+    listed = kinds(c)
+    types = c.items("indexer_types", str, len(listed)) or [""] * len(listed)
+    return sum(kind == "full" and own != "shared" for kind, own in zip(listed, types, strict=True))
+
+
 class Sizes(NamedTuple):
     """What corrections count with: hidden values, layers, and how many layers have each plain mixer and each scan."""
 
@@ -345,6 +359,11 @@ def _opt(c: Config, n: Sizes) -> int:
     narrow = c.number("word_embed_proj_dim", n.hidden)
     table = (narrow - n.hidden) * c.number("vocab") + 2 * narrow * n.hidden if narrow != n.hidden else 0
     return table - (0 if c.flag("do_layer_norm_before?") else 2 * n.hidden)
+
+
+def mixing(streams: int, hidden: int) -> int:
+    """What mixes the streams of a residual around half a layer (modeling_deepseek_v4.py, modeling_glm5_next.py)."""
+    return (2 + streams) * streams * (streams * hidden + 1) + 3
 
 
 EXTRA: dict[str, Callable[[Config, Sizes], Any]] = {
@@ -369,6 +388,9 @@ EXTRA: dict[str, Callable[[Config, Sizes], Any]] = {
     # of positions, in all layers alike (MPNet)
     "shared_biases": lambda c, _: c.number("relative_attention_num_buckets", 32) * c.number("heads"),
     "last_bias": lambda _, n: n.layers * n.hidden,  # of the feed-forward's second product alone
+    "hyper_connections": lambda c, n: 2 * n.layers * mixing(c.number("hc_mult", 4), n.hidden),
+    # of an indexer that picks pools of tokens: a place of each token of a pool, and weights of theirs
+    "pooled_index": lambda c, n: c.number("index_head_dim") * (c.number("index_kpool", 1) + n.hidden) * _indexers(c),
     "opt": _opt,
 }  # fmt: skip
 """A family's named correction (`extra` of families.toml) -> parameters that no shape of a block counts."""

@@ -212,8 +212,8 @@ def _deepseek_v4(c: Config) -> Built:
         )  # fmt: skip
         pairs.append((mixer, layers.experts(c)))
     streams = c.number("hc_mult", 4)
-    mixing = (2 + streams) * streams * (streams * hidden + 1) + 3
-    return layers.counted(pairs, c.family.norms, False), 2 * count * mixing + streams * (streams * hidden + 1) + 1
+    extra = 2 * count * layers.mixing(streams, hidden) + streams * (streams * hidden + 1) + 1
+    return layers.counted(pairs, c.family.norms, False), extra
 
 
 BUILDERS: dict[str, Callable[[Config], Built]] = {
