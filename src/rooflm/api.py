@@ -511,7 +511,7 @@ def train(model: Any, **arguments: Any) -> TrainingEstimate | xarray.Dataset:
       optimizer: adam, adam-bf16, adam8bit, adafactor, muon, sgd or sgd-momentum.
       dropout: Masks on attention and both outputs of a layer (default: the engine's).
       lora_rank: Train adapters of this rank, everything else frozen.
-      lora_modules: Products with adapters, such as q,v or qkv,out.
+      lora_modules: Products with adapters, such as q,v or qkv,out (default: all but routed experts).
       base_bits (bit): Stored bits of a frozen weight (4: QLoRA).
       engine: Engine, of a release as nemo-24.07 (default: megatron).
       efficiency: calibrated, ideal, or factors such as 0.7,0.9.

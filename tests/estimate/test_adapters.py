@@ -116,6 +116,23 @@ def test_every_way_counts_the_same_parameters(name: str) -> None:
         assert float(read) == apart == adapter_bytes(model, Mapping(), s.adapters) / 2, targets
 
 
+def test_adapters_of_routed_experts_are_counted_by_hand() -> None:
+    """Qwen3-30B over four ranks: 32 experts of 2048 x 768 each a rank and layer, gate and up in one product. A router
+    that nothing balances sends one rank more tokens, not more adapters."""
+    ask = {"model": "qwen3-30b-a3b", "gpu": "h100", "gpus": 4, "ep": 4, "batch": 8, "seq": 512, "engine": "megatron"}
+    one = 16 * (2048 + 2 * 768 + 768 + 2048)
+    took = {}
+    for names, sets in (("qkv,out", 0), ("qkv,out,experts_shared", 1), ("qkv,out,experts", 32)):
+        asked: Any = {**ask, "lora_rank": 16, "lora_modules": names, "sets": {"training.imbalance": 0}}
+        s = build_training(**asked).scenario
+        attention = by_hand(s.model, "qkv,out", joined=True)
+        assert float(adapter_sizes(s, context(s))[0] * 48) == pytest.approx(attention + 48 * sets * one, rel=1e-12)
+        took[names] = float(rooflm.train(**asked).step_time)
+    assert took["qkv,out"] < took["qkv,out,experts_shared"] < took["qkv,out,experts"]
+    with pytest.raises(RooflmError, match="llama-3-8b has no such product"):
+        rooflm.train("llama-3-8b", gpu="h100", batch=8, lora_rank=8, lora_modules="experts")
+
+
 def test_products_that_a_model_does_not_have_are_refused() -> None:
     """Falcon has no gate; gpt-oss has all of its feed-forward in routed experts; of several names one is enough."""
     own = r"but falcon-40b has no such product: name one of q,k,v,out,up,down"

@@ -120,6 +120,18 @@ def test_adapters_and_casts() -> None:
     assert cast.bytes == 4 * 16 * 4 + 0.5 * 8 * 16 * 4
 
 
+def test_routed_experts_have_an_adapter_each_or_one_for_all_of_a_rank() -> None:
+    """Where they are named: 32 experts of 64 rows each, as many calls as their own products (ms-swift); or one pair of
+    plain products over all rows (Megatron-Bridge, share_expert_adapters)."""
+    op = gemm("experts_up", "moe", 1, 2048, 96, 64, (2, 2, 2), "quant", 32, "experts", 32)
+    assert adapters([op], Training(lora_rank=4)) == []
+    for name, sets, launches in (("experts", 32, 32), ("experts_shared", 1, 1)):
+        a, b, add = (n for n in adapters([op], Training(lora_rank=4, lora_modules=("qkv", name))) if isinstance(n, Op))
+        assert products([a, b]) == 2 * 2048 * 4 * (64 + 96)
+        assert (a.launches, b.launches, add.bytes) == (launches, launches, 2048 * 96 * 6)
+        assert (a.bytes, b.bytes) == (2 * (2048 * (64 + 4) + sets * 64 * 4), 2 * (2048 * (4 + 96) + sets * 4 * 96))
+
+
 def test_a_backward_kernel_is_timed_by_its_own_constants() -> None:
     """It has the shape and bytes of the forward one: what evaluates equal kernels once must tell them apart."""
     forward = next(op for op in layer(Mapping(), flash=True) if isinstance(op, Op) and op.name == "attention")

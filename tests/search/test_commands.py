@@ -119,6 +119,7 @@ SPLITS: tuple[dict[str, Any], ...] = (
 )
 TRAINED: tuple[dict[str, Any], ...] = (
     {}, {"lora_rank": 8, "base_bits": 4, "lora_modules": "qkv,out"}, {"lora_rank": 8, "base_bits": 8},
+    {"lora_rank": 8, "lora_modules": "experts"},
     {"dtype": "fp8", "optimizer": "adam-bf16"}, {"dtype": "fp16", "optimizer": "sgd"}, {"dtype": "mxfp8"},
     {"dtype": "nvfp4"}, {"dtype": "fp8-block", "optimizer": "muon"}, {"dtype": "fp8-rowwise", "optimizer": "adam8bit"},
 )  # fmt: skip

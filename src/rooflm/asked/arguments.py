@@ -21,6 +21,7 @@ from rooflm.catalogue.fields import LARGEST, About
 from rooflm.errors import RooflmError, near_matches
 from rooflm.readers.tables import check_bounds, is_array, one_of
 from rooflm.scenario.adapters import MODULES as ADAPTED
+from rooflm.scenario.adapters import TRAINED
 from rooflm.scenario.mapping import MODULES, RECOMPUTE, SCHEDULES
 from rooflm.scenario.training import OPTIMIZERS
 
@@ -196,8 +197,8 @@ ROWS: tuple[Argument | str, ...] = (
     A("lora_rank", "numbers", "Train adapters of this rank, everything else frozen.", (TRAIN,), 0,
       path="training.lora_rank", least=0),
     A("lora_rank", "numbers", "Train adapters of this rank, everything else frozen.", (FIT,), least=0),
-    A("lora_modules", "joined", "Products with adapters, such as q,v or qkv,out.", (TRAIN,),
-      path="training.lora_modules", words=ADAPTED),
+    A("lora_modules", "joined", "Products with adapters, such as q,v or qkv,out (default: all but routed experts).",
+      (TRAIN,), path="training.lora_modules", words=TRAINED),
     A("lora_modules", "joined", "Products with adapters, such as q,v or qkv,out.", (FIT,)),
     A("base_bits", "numbers", "Stored bits of a frozen weight (4: QLoRA).", (FIT,), unit="bit", least=2),
     A("base_bits", "numbers", "Stored bits of a frozen weight (4: QLoRA).", (TRAIN,), 16, "bit", "training.base_bits",

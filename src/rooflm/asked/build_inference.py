@@ -444,7 +444,8 @@ def refuse_absent(argument: str, model: Model, modules: Sequence[str]) -> None:
     ...
     rooflm.errors.RooflmError: lora_modules is gate, but falcon-40b has no such product: name one of q,k,v,out,up,down
     """
-    if modules == ADAPTED or np.any(adapter_params(model.scaled, Mapping(), 1, modules)):
+    routed = mixtures(model) and {"experts", "experts_shared"} & set(modules)
+    if modules == ADAPTED or routed or np.any(adapter_params(model.scaled, Mapping(), 1, modules)):
         return
     parts = [name for name in ADAPTED if name not in SEVERAL]
     own = [name for name in parts if np.any(adapter_params(model.scaled, Mapping(), 1, [name]))]

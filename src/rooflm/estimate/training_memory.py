@@ -59,7 +59,7 @@ def state_bytes(t: Training, weight: Num = 2.0) -> Num:
 @dataclass(frozen=True)
 class Layer:
     """Bytes of one layer and micro-batch: `kept` from forward to backward, `whole` without recomputation, `at_work`
-    that and the gradients which stand beside it in its backward pass (of a feed-forward's first products)."""
+    that and the gradients which stand beside it in its backward pass, of a half whose later half is gone."""
 
     kept: Num
     whole: Num
@@ -126,20 +126,27 @@ class Inside(NamedTuple):
     scores: Num = 0.0  # of unfused attention, not in `held`
     again: Dict[str, Num] = MappingProxyType({})  # by module (MODULES): of `held`, not kept where it runs again
     ops: Num = 0.0  # kept where single products are ("ops")
-    gradients: Num = 0.0  # of the first products' outputs, beside all of these in its backward pass
+    gradients: Num = 0.0  # beside all of these in its backward pass: of the first products' outputs, or gathered keys
 
 
 def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
     """Activations that a mixer keeps: inputs of its products, queries, keys, values and outputs; the softmax and its
-    dropout if attention is unfused, else one fp32 number a token and head."""
-    (_, b), drop, tokens = c.widths, 1.0 * c.dropout, c.tokens
+    dropout if attention is unfused, else one fp32 number a token and head.
+
+    Backward, PyTorch's context groups hold keys and values gathered whole, and gradients as the kernel makes them and
+    in fp32: of queries once, of keys and values as they came, joined and on their way (torch/distributed/tensor/
+    experimental/_attention.py, _templated_ring_attention_backward; docs/decisions/0463)."""
+    (_, b), drop, tokens, ways = c.widths, 1.0 * c.dropout, c.tokens, c.mapping.cp
     if isinstance(mixer, Attention):
         wide = (mixer.heads + mixer.kv_heads) * (mixer.head_dim + mixer.v_dim)
         ops = tokens * (wide - mixer.kv_heads * mixer.head_dim) * b  # all but the keys
         wide = wide + mixer.qk_norm * c.norm(b) / b * (mixer.heads + mixer.kv_heads) * mixer.head_dim
         wide = wide + 2 * mixer.gate * mixer.heads * mixer.v_dim  # the gate, and the output that it closes
+        keys, queries = mixer.kv_heads * (mixer.head_dim + mixer.v_dim), mixer.heads * mixer.head_dim
+        gathered = tokens * (keys * ((ways + 1) * b + 3 * 4.0) + queries * (b + 4.0)) * c.kernels.torch_context
         if c.kernels.flash:
-            return Inside(tokens * (wide * b + mixer.heads * 4.0), ops=ops + tokens * mixer.heads * 4.0)
+            wide, ops, back = wide * b + mixer.heads * 4.0, ops + tokens * mixer.heads * 4.0, gathered * (ways > 1)
+            return Inside(tokens * wide, ops=ops, gradients=back * (not c.kernels.ring))
         score = b + drop * (b + 1) + 4.0 * c.wide_softmax * (b < 4)
         return Inside(tokens * wide * b, tokens * mixer.heads * (c.keys / c.sequences) * score, ops=ops)
     if isinstance(mixer, MLA):
@@ -205,24 +212,16 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     again = {"layernorm": normed, **mixer.again, **ffn.again}
     dropped = sum(again.get(module, 0.0) for module in modules)
     checkpoint, of_adapters = rows * h * c.stream, c.tokens * c.inputs * ADAPTER_KEPT
+    back = larger(ffn.gradients, mixer.gradients - ffn.held)
     if m.recompute == "full":
         every = larger(m.recompute_layers, 1)
-        return Layer(checkpoint / every, whole * every, whole * every + ffn.gradients)
+        return Layer(checkpoint / every, whole * every, whole * every + back)
     kept: dict[str, Num] = {
         "none": whole - dropped + of_adapters, "selective": held - dropped + of_adapters, "block": checkpoint,
         # attention and every other product in turn: queries, values, gates, and the last unless a compiler drops it
         "ops": checkpoint + mixer.ops + ffn.ops,
     }  # fmt: skip
-    return Layer(kept[m.recompute], whole, whole + ffn.gradients)
-
-
-def whole_keys(c: Setup) -> Num:
-    """Bytes of a layer's gathered keys and values and of their gradients in fp32, whole on each rank of a context group
-    (PyTorch, torch/distributed/tensor/experimental/_attention.py: _AllGatherRotater; accum_dtype of the backward pass,
-    fp32 by _cp_options.convert_to_f32; that these stand whole is of the runs in docs/decisions/0170)."""
-    mixers = [m for m in (local_mixer(b.mixer, c.mapping.tp) for b in c.model.blocks) if isinstance(m, Attention)]
-    width = reduce(larger, [0.0, *(m.kv_heads * (m.head_dim + m.v_dim) for m in mixers)]) * (c.mapping.cp > 1)
-    return width * c.tokens * c.mapping.cp * (c.widths[1] + 4.0) * c.kernels.torch_context * (not c.kernels.ring)
+    return Layer(kept[m.recompute], whole, whole + back)
 
 
 def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
@@ -301,7 +300,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
         "weights": weights * (1 - t.offload_params),
         "gradients": (trained * g + experts * share * ge) * later * (kept_here if c.room.grads_away else 1.0) + extra,
         "optimizer": (trained * o + experts * share * oe) * kept_here,
-        "buffers": gathered + whole_keys(c),
+        "buffers": gathered,
         "tables": root * (m.zero >= 2) * (t.embeddings and not t.adapters),
         "update": pick(c.room.in_buckets & (m.zero >= 3), smaller(anew, c.room.live), anew) * c.copied * later,
     }

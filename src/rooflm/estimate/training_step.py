@@ -271,9 +271,10 @@ def adapter_sizes(s: Scenario, c: Context) -> tuple[Num, Num]:
     all inputs, where they are kernels of their own (PEFT)."""
     if not s.training.adapters:
         return 0.0, 0.0
-    nodes = [n for n in rules.adapters(forward_nodes(s, c)["layers"], s.training) if isinstance(n, Op)]
+    even = replace(s, training=replace(s.training, imbalance=1.0))
+    nodes = [n for n in rules.adapters(forward_nodes(even, c)["layers"], s.training) if isinstance(n, Op)]
     inputs = [n for n in nodes if n.name == "lora_a" and not is_plain(s.engine.kernels.adapter_in, 0)]
-    params = sum(n.count * n.shape[1] * n.shape[2] for n in nodes if n.kind == "gemm")
+    params = sum(n.count * n.shape[1] * n.shape[2] * (n.shape[3:] or (1,))[0] for n in nodes if n.kind == "gemm")
     return params / c.model.layers, sum(n.count * n.shape[2] for n in inputs) / c.model.layers
 
 

@@ -10,7 +10,7 @@ from rooflm.graph.context import Context
 from rooflm.graph.ops import Comm, Op, occupied, stream
 from rooflm.units import Num, is_plain, larger, smaller
 
-SEVERAL = {"qkv": ("q", "k", "v"), "kv": ("k", "v"), "gate_up": ("gate", "up")}
+SEVERAL = {"qkv": ("q", "k", "v"), "kv": ("k", "v"), "gate_up": ("gate", "up"), "experts_shared": ("experts",)}
 """One name of several products -> these products, in the order of `Op.columns`."""
 SUM = 4.0
 """Bytes a value of the low-rank product between the two (vLLM's Triton kernels and Punica's keep it in fp32)."""

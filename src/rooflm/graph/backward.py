@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -229,23 +229,27 @@ SAME_INPUT = {"kv": "q", "up": "gate"}
 
 
 def adapters(nodes: Sequence[Op | Comm], t: Training, into: Num = 0, wide: Num = 0) -> list[Op | Comm]:
-    """Low-rank adapters beside the chosen products of frozen layers: x A (k to r) and (x A) B (r to n), then an add.
+    """Low-rank adapters beside the chosen products of frozen layers: x A (k to r) and (x A) B (r to n), then an add; of
+    each expert as its own products are, or (experts_shared) of all on a rank in one.
 
     into: bytes that further kernels move a value of x (`Kernels.adapter_in`), over a base of fewer than 16 bits no more
     than in 16 bits (5: bitsandbytes leaves types to autocast); where there are any, scaling moves 4 beside the add's 6.
     wide: A and B of 32 bits are cast for each product, their gradients back (6 bytes a value, two kernels).
 
-    Sources: Hu et al., "LoRA", arXiv 2106.09685, section 4.1; PEFT, tuners/lora/layer.py and bnb.py."""
+    Sources: Hu et al., "LoRA", arXiv 2106.09685, section 4.1; PEFT, tuners/lora/layer.py and bnb.py; ms-swift,
+    LoraParallelLinear (experts: TEGroupedLinear); Megatron-Bridge, peft/lora.py, share_expert_adapters."""
     extra: list[Op | Comm] = []
     half, added = (2.0, 2.0, 2.0), 6.0 + 4.0 * (into > 0)
     moved = pick(np.asarray(t.base_bits) < 16, smaller(into, 5.0), into)
     for op, columns in beside(nodes, t.lora_modules, joined=True):
-        (m, _, k, *_), count = op.shape, op.count
+        (m, _, k, *groups), count = op.shape, op.count
+        each = op.of == "experts" and "experts" in t.lora_modules
+        own: tuple[Any, ...] = ("half", op.launches, "experts", *groups) if each else ()
         for n in columns:
             if not is_plain(into, 0):
                 extra.append(stream("lora_in", op.part, "lora_in", count, m * k * moved))
-            extra.append(gemm("lora_a", op.part, count, m, t.lora_rank, k, half))
-            extra.append(gemm("lora_b", op.part, count, m, n, t.lora_rank, half))
+            extra.append(gemm("lora_a", op.part, count, m, t.lora_rank, k, half, *own))
+            extra.append(gemm("lora_b", op.part, count, m, n, t.lora_rank, half, *own))
             extra.append(stream("lora_add", op.part, "add", count, m * n * added))
             if not is_plain(wide, 0):
                 extra.append(stream("lora_cast", op.part, "cast", count, 6.0 * t.lora_rank * (k + n), 2))

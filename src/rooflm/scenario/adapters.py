@@ -9,6 +9,8 @@ from rooflm.units import Num, is_plain
 
 MODULES = ("qkv", "q", "kv", "k", "v", "out", "gate_up", "gate", "up", "down")
 """Products of a layer that may have adapters, by name (routed experts have none)."""
+TRAINED = (*MODULES, "experts", "experts_shared")
+"""The same where they are trained: an adapter for each routed expert, or one for all of a rank (Megatron-Bridge's)."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,10 @@ MODULES = {
     "qkv": ("q_proj", "k_proj", "v_proj"), "q": ("q_proj",), "kv": ("k_proj", "v_proj"), "k": ("k_proj",),
     "v": ("v_proj",), "out": ("o_proj",),
     "gate_up": ("gate_proj", "up_proj"), "gate": ("gate_proj",), "up": ("up_proj",), "down": ("down_proj",),
+    "experts": (), "experts_shared": (),
 }  # fmt: skip
-"""Products -> the modules that Hugging Face's models call them."""
+"""Products -> the modules that Hugging Face's models call them; routed experts are parameters (EXPERTS)."""
+EXPERTS = "mlp.experts.gate_up_proj", "mlp.experts.down_proj"
 OPTIMIZERS = {"adam": "adamw_torch", "adam8bit": "adamw_8bit", "adafactor": "adafactor", "sgd": "sgd"}
 SHARDING = {1: "zero1", 2: "zero2", 3: "fsdp2"}
 
@@ -25,8 +27,12 @@ def modules(given: Any) -> list[str]:
     >>> modules("qkv,out"), modules(None)
     (['q_proj', 'k_proj', 'v_proj', 'o_proj'], [])
     """
-    names = given.split(",") if isinstance(given, str) else list(given or ())
-    return list(dict.fromkeys(own for name in names for own in MODULES[name.strip()]))
+    return list(dict.fromkeys(own for name in named(given) for own in MODULES[name]))
+
+
+def named(given: Any) -> list[str]:
+    """Products with adapters by their names."""
+    return [name.strip() for name in (given.split(",") if isinstance(given, str) else given or ())]
 
 
 def steps(n: Mapping[str, int], v: Mapping[str, Any]) -> int:
@@ -41,8 +47,10 @@ def trl(n: Mapping[str, int], v: Mapping[str, Any]) -> list[str]:
     if gpus > 1:
         words.append(f"--accelerate_config {SHARDING.get(zero, 'multi_gpu')} --num_processes {gpus}")
     if rank:
-        words.append(f"--use_peft --lora_r {rank} --lora_target_modules")
-        words.append(" ".join(modules(v.get("lora_modules"))) or "all-linear")
+        own, given = modules(v.get("lora_modules")), named(v.get("lora_modules"))
+        words.append(f"--use_peft --lora_r {rank}")
+        words += [f"--lora_target_modules {' '.join(own) or 'all-linear'}"] if own or not given else []
+        words += [f"--lora_target_parameters {' '.join(EXPERTS)}"] if "experts" in given else []
     words += _bits(v, "--load_in_4bit", "--load_in_8bit")
     words.append(f"--per_device_train_batch_size {n['micro_batch']} --gradient_accumulation_steps {steps(n, v)}")
     words += [f"--max_length {int(v['seq'])}"] if v.get("seq") else []
@@ -71,11 +79,13 @@ def unsloth(n: Mapping[str, int], v: Mapping[str, Any]) -> list[str]:
 def axolotl(n: Mapping[str, int], v: Mapping[str, Any]) -> list[str]:
     """A configuration and `axolotl train`."""
     rank, bits = int(v.get("lora_rank") or 0), int(v.get("base_bits") or 16)
-    own = modules(v.get("lora_modules"))
+    own, given = modules(v.get("lora_modules")), named(v.get("lora_modules"))
     lines = [f"base_model: {v['home']}", "datasets: [{path: DATA, type: alpaca}]", "bf16: true", "output_dir: out"]
     if rank:
         target = f"lora_target_modules: [{', '.join(own)}]" if own else "lora_target_linear: true"
-        lines += [f"adapter: {'qlora' if bits <= 4 else 'lora'}", f"lora_r: {rank}", f"lora_alpha: {rank}", target]
+        lines += [f"adapter: {'qlora' if bits <= 4 else 'lora'}", f"lora_r: {rank}", f"lora_alpha: {rank}"]
+        lines += [target] if own or not given else []
+        lines += [f"lora_target_parameters: [{', '.join(EXPERTS)}]"] if "experts" in given else []
         lines += ["load_in_4bit: true"] if bits <= 4 else ["load_in_8bit: true"] if bits <= 8 else []
     lines += [f"micro_batch_size: {n['micro_batch']}", f"gradient_accumulation_steps: {steps(n, v)}"]
     lines += [f"sequence_len: {int(v['seq'])}"] if v.get("seq") else []
