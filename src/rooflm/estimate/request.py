@@ -139,8 +139,7 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
         # passes follow each other through the stages: the times of all at one stage, of the largest at the others
         others = (m.pp - 1) * pick(run.passes > 1, prompts[-1][0].total, prompts[0][0].total) / seconds
         repeat = (1.0 + others + stalls(s, timed.last, r, run.passes) / run.passes) / m.pp
-    token = e.host.tokenise + e.host.carry
-    once = e.host.request + e.host.front + token * s.workload.prompt
+    once = e.host.request + e.host.front + (e.host.tokenise + e.host.carry) * s.workload.prompt
     before: dict[str, Num] = {"request": s.cluster.answering * once}
     extra: dict[str, Num] = {}
     tick = decode_step(s, timed.decode, r, run)
