@@ -175,8 +175,8 @@ def test_hip_launched_one_by_one_on_strix_halo_until_graphs_were_on() -> None:
 
 
 def test_scales_bound_tiles_of_experts_on_instinct_too() -> None:
-    """mmq.cuh is one source for CUDA and HIP: what a CU multiplies of integers a clock is bound by scales, not by matrix
-    units, of which MI300X has four times as many to a CU as MI100 (DeepSeek-V3 on eight: 513 tokens/s at 512)."""
+    """mmq.cuh is one source for CUDA and HIP: what a CU multiplies of integers a clock is bound by scales, not by
+    matrix units, of which a CU of MI300X has four times MI100's (DeepSeek-V3 on eight: 513 tokens/s at 512)."""
     given = {"quant": "q4_k_m", "batch": 1, "prompt": 512, "output": 1}
     for gpu, model, more in (("mi300x", "deepseek-v3", 1.4), ("mi100", "qwen3.5-35b-a3b", 1.0)):
         cards = {"gpus": 8, "pp": 8} if model == "deepseek-v3" else {}

@@ -44,7 +44,7 @@ def test_volta_visits_quantised_experts_one_by_one_from_64_tokens_on(tokens: int
 
 
 def test_streams_were_mixed_step_by_step_before_july_2026() -> None:
-    """DeepSeek-V4-Flash on eight V100 makes 12.2 tokens a second in b9644; 137 kernels around each half of 43 layers."""
+    """DeepSeek-V4-Flash on eight V100 makes 12.2 tokens a second in b9644: 137 kernels around each half layer."""
     given = {"gpu": "v100-sxm-32gb", "quant": "mxfp4-moe", "gpus": 8, "pp": 8, "batch": 1, "prompt": 1, "output": 128}
     before = rooflm.infer("deepseek-v4-flash", engine="llama.cpp-b9644", **given)
     fused = rooflm.infer("deepseek-v4-flash", engine="llama.cpp-b9644", sets={"engine.mix_chain": 0}, **given)
