@@ -179,7 +179,7 @@ class Kernels:
     wide_heads: Num = number(1.0, "attention over a prompt: time of heads of more than 128 values, over its formula's")
     wide_latents: Num = number(1.0, "the same over latents, and of few tokens over many")
     sparse_prompts: bool = flag(False, "prompts no longer than what an indexer picks go through its kernel, too")
-    own_files: str = word("", "bits beside 4-bit experts in files of its own format", ("", "8.5", "16"))
+    own_files: str = word("", "bits beside 4-bit experts, in files of its own (none: it reads none)", ("", "8.5", "16"))
     dequant: Num = number(0.0, "passes that spread narrow weights out to 16 bits before the products of many rows")
     dots_below: Num = count(0, "rows from which narrow weights are spread where fast units take only 16 bits", 0)
     widened: Num = number(0.0, "moved a bf16 weight, spread to 32 bits first on cards without bf16 (0: not)", "bytes")
