@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from rooflm.estimate.request import stalls
 from rooflm.estimate.step import launches
 from rooflm.graph.ops import distinct_experts
 from rooflm.kernels.derating import derating, few_rows_time
+from rooflm.kernels.rates import rates
 from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
@@ -237,7 +239,19 @@ def test_full_queues_are_those_of_a_run_step_by_step(pp: int, held: float, passe
     s = scenario(engine="llama.cpp", gpu="rtx-4090", batch=1, pp=pp, sets={"engine.even_stages": False})
     timed = infer_scenario(s).passes["prefill"].timed
     s = replace(s, engine=s.engine.but(commands=1.0, queue=held * launches(timed) / pp))
-    assert done[-1, -1] == pytest.approx(pp + passes - 1 + stalls(s, timed, passes))
+    assert done[-1, -1] == pytest.approx(pp + passes - 1 + stalls(s, timed, rates(s), passes))
+
+
+def test_stages_wait_for_a_choice_of_experts_that_the_host_makes() -> None:
+    """llama.cpp on V100: passes of 64 tokens and more spread quantised experts and visit them one by one, with a wait
+    for the router, so that a prompt of 16 passes takes 16 times one of one (two mixtures on eight V100, b9644)."""
+    there: dict[str, Any] = {"engine": "llama.cpp-b9644", "gpu": "v100-sxm-32gb", "quant": "q4_k_m", "batch": 1}
+    there |= {"model": "qwen3-30b-a3b", "gpus": 4, "pp": 4}
+    one, many = (ttft(scenario(**there, prompt=512 * n)) for n in (1, 16))
+    assert many / one == pytest.approx(16, rel=0.1)
+    there["gpu"] = "rtx-3090"
+    one, many = (ttft(scenario(**there, prompt=512 * n)) for n in (1, 16))
+    assert many / one < 8
 
 
 def test_bf16_experts_without_a_kernel_of_their_own_slow_prompts_alone() -> None:

@@ -172,3 +172,17 @@ def test_hip_launched_one_by_one_on_strix_halo_until_graphs_were_on() -> None:
     """Pull request 22254 (April 2026)."""
     gaps = [load_engine(f"llama.cpp-rocm-{b}", "strix-halo-128gb", "rdna3.5").host.gap for b in ("b8038", "b9187")]
     assert gaps[0] - gaps[1] == pytest.approx(1.1e-6, rel=0.05)
+
+
+def test_scales_bound_tiles_of_experts_on_instinct_too() -> None:
+    """mmq.cuh is one source for CUDA and HIP: what a CU multiplies of integers a clock is bound by scales, not by
+    matrix units, of which a CU of MI300X has four times MI100's (DeepSeek-V3 on eight: 513 tokens/s at 512)."""
+    given = {"quant": "q4_k_m", "batch": 1, "prompt": 512, "output": 1}
+    for gpu, model, more in (("mi300x", "deepseek-v3", 1.4), ("mi100", "qwen3.5-35b-a3b", 1.0)):
+        cards = {"gpus": 8, "pp": 8} if model == "deepseek-v3" else {}
+        took, free = (
+            rooflm.infer(model, gpu=gpu, engine="llama.cpp-rocm-b8950", sets=sets, **given, **cards).ttft
+            for sets in ({}, {"engine.tile_rate": 0})
+        )
+        assert took >= more * free * (1 - 1e-9)
+        assert more > 1 or took == pytest.approx(free, rel=0.01)

@@ -314,8 +314,8 @@ def test_ollama_spread_experts_of_mxfp4_one_by_one() -> None:
     11758); other types had kernels for all experts then, too."""
     known: dict[str, Any] = {"gpu": "rtx-4060-ti-16gb", "batch": 1, "prompt": 114, "output": 134}
     then, later = (infer("gpt-oss-20b", engine=f"ollama-{r}", quant="mxfp4", **known) for r in ("0.11.4", "0.11.5"))
-    assert 114 / float(then.ttft) == pytest.approx(162, rel=0.45) and 1 / float(then.tpot) == pytest.approx(38, rel=0.3)
-    assert float(then.ttft) > 4 * float(later.ttft) and float(then.tpot) > 1.7 * float(later.tpot)
+    assert 114 / float(then.ttft) == pytest.approx(162, rel=0.45) and 1 / float(then.tpot) == pytest.approx(38, rel=0.1)
+    assert float(then.ttft) > 4 * float(later.ttft) and float(then.tpot) > 1.6 * float(later.tpot)
     known["quant"] = "q4_k_m"
     same = [float(infer("qwen3-30b-a3b", engine=f"ollama-{r}", **known).ttft) for r in ("0.11.4", "0.11.5")]
     assert same[0] == same[1]

@@ -32,9 +32,10 @@ def test_a_width_of_the_cache_changes_nothing_else(name: str) -> None:
 
 def test_what_an_engine_of_its_own_files_reads_keeps_the_cache() -> None:
     peaks = {"bf16": 1.0}
-    assert as_run(parse_quant("mxfp4kv8"), peaks, own_files=True).kv_bits == 8
-    assert as_run(parse_quant("mxfp4kv8"), peaks, own_files=True).rest_bits == 8.5
-    assert as_run(parse_quant("fp8kv8"), peaks, own_files=True) == parse_quant("fp8kv8")
+    assert as_run(parse_quant("mxfp4kv8"), peaks, own_files="8.5").kv_bits == 8
+    assert as_run(parse_quant("mxfp4kv8"), peaks, own_files="8.5").rest_bits == 8.5
+    assert as_run(parse_quant("mxfp4kv8"), peaks, own_files="16").rest_bits == 16
+    assert as_run(parse_quant("fp8kv8"), peaks, own_files="16") == parse_quant("fp8kv8")
 
 
 @pytest.mark.parametrize(("model", "scheme", "size"), [

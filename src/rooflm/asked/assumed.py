@@ -364,7 +364,7 @@ def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = 
 
     def able(name: str) -> bool:
         engine = load_engine(name)
-        can = (engine.kernels.own_files or not files) and (engine.abilities.host_layers or not host)
+        can = (bool(engine.kernels.own_files) or not files) and (engine.abilities.host_layers or not host)
         return can and engine.abilities.runs(quant) and built_for(engine, device)
 
     usual = usual_engine("inference")

@@ -250,7 +250,7 @@ def pulled(model: str | Model, engine: str | Engine | None) -> bool:
     (True, False, False)
     """
     tag = isinstance(model, str) and ":" in model and "/" not in model and "\\" not in model
-    return tag and (engine is None or find_engine(engine).kernels.own_files)
+    return tag and (engine is None or bool(find_engine(engine).kernels.own_files))
 
 
 ALL_16 = " (weights, activations and cache of 16 bits)"

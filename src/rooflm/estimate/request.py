@@ -14,6 +14,7 @@ from rooflm.estimate.step import Step, add_up, captured, graphed, issue_time, la
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
 from rooflm.graph.ops import OVER_CACHE, Comm, Op
+from rooflm.kernels.expert_kernels import spread_calls
 from rooflm.kernels.rates import Rates, rates
 from rooflm.kernels.roofline import Timed, time_groups, time_nodes
 from rooflm.scenario.scenario import Scenario
@@ -110,15 +111,19 @@ def prefill_step(s: Scenario, timed: Sequence[Timed], r: Rates, sequences: Num) 
     return step(timed, e, s.cluster.device, r, issue, sequences * e.host.sequence + every_pass(s, e), prompts=True)
 
 
-def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:
+def stalls(s: Scenario, timed: Sequence[Timed], r: Rates, passes: Num) -> Num:
     """Waiting of a prompt's passes in a pipeline, in times of a mean stage: for the first stage, which has a layer more
     where the head counts as one, and for the one host that issues the stages' kernels in turn. Where the launch queue
-    holds h passes of a stage, floor(h) + 1 passes start in turn, and the next one waits pp - first - h."""
+    holds h passes of a stage (none where it waits for a router's choice), floor(h) + 1 passes start in turn, and the
+    next one waits pp - first - h."""
     e, pp, layers = s.engine, s.mapping.pp, s.model.scaled.layers
     first = smaller(ceil((layers + 1) / pp), layers) * pp / layers if e.stages.even_stages else 1.0
     products = [t.node for t in timed if isinstance(t.node, Op) and t.node.kind == "gemm"]
     narrow = add_up(p.count * p.launches * pick(p.widths[0] < 2, 1.0, 0.0) for p in products)
+    chosen = [e.kernels.expert_looks + e.kernels.expert_waits + spread_calls(t.node.shape[0], s, r)
+              for t in timed if isinstance(t.node, Op) and t.node.kind == "moe"]  # fmt: skip
     held = e.stages.queue * pp / (e.stages.commands * launches(timed) + narrow * (e.kernels.dequant > 0))
+    held = pick(add_up(chosen) > 0, 0.0, held)
     return (passes - 1) * (first - 1) + floor((passes - 1) / (floor(held) + 1)) * larger(pp - first - held, 0.0)
 
 
@@ -133,9 +138,8 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     if e.stages.pipelined and not is_plain(m.pp, 1):
         # passes follow each other through the stages: the times of all at one stage, of the largest at the others
         others = (m.pp - 1) * pick(run.passes > 1, prompts[-1][0].total, prompts[0][0].total) / seconds
-        repeat = (1.0 + others + stalls(s, timed.last, run.passes) / run.passes) / m.pp
-    token = e.host.tokenise + e.host.carry
-    once = e.host.request + e.host.front + token * s.workload.prompt
+        repeat = (1.0 + others + stalls(s, timed.last, r, run.passes) / run.passes) / m.pp
+    once = e.host.request + e.host.front + (e.host.tokenise + e.host.carry) * s.workload.prompt
     before: dict[str, Num] = {"request": s.cluster.answering * once}
     extra: dict[str, Num] = {}
     tick = decode_step(s, timed.decode, r, run)

@@ -25,7 +25,7 @@ from rooflm.kernels.derating import beside_units, card_file, derating
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, setting
 from rooflm.kernels.moe import MoEConstants, largest_of, moe_time, pieces, routed, usual
-from rooflm.kernels.products import among, brain_time, by_groups, by_integers, taken, vector_time
+from rooflm.kernels.products import among, brain_time, by_groups, by_integers, halves_alone, taken, vector_time
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller, sqrt
@@ -252,9 +252,15 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     time = time + smaller(local, pairs) * weights * 2.0 * spread / (r.dram * undone)
     shared = pick(k.brain_experts > 0, 0.0, brain)  # of one kernel for all, counted above already
     time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, shared)  # none take bf16 experts
-    call = pick(narrow, k.narrow_calls, k.library_calls)
+    call = pick(narrow, larger(k.narrow_calls, spread_calls(tokens, s, r)), k.library_calls)
     host = k.expert_looks * experts * tokens * top_k + call * distinct_experts(experts, top_k, tokens)
     return time + (2.0 + gated) * (k.expert_waits + pick(tokens > 1, host, 0.0)) / undone
+
+
+def spread_calls(tokens: Num, s: Scenario, r: Rates) -> Num:
+    """`spread_calls` where a pass has so many tokens that a card without units for integers spreads weights, else 0."""
+    k = s.engine.kernels
+    return pick(halves_alone(s, r) & (tokens >= k.dots_below), k.spread_calls, 0.0)
 
 
 def tiled_time(op: Op, s: Scenario) -> Num:

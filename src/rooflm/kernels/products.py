@@ -98,7 +98,7 @@ def _beside_vectors(
         plain = larger(time, flops / r.peak["vector"]) + n * k * kernels.widened / r.dram
         time = pick((weight >= 2) & (kernels.widened > 0), plain, time)
     time = time + pick(spreads, 1.0, kernels.dequant) * spread + _convert_time(m, n, k, w, s, r)
-    own = kernels.own_files  # its kernels for many rows unpack weights by the same units; 16 bits alike
+    own = bool(kernels.own_files)  # its kernels for many rows unpack weights by the same units; 16 bits alike
     time = larger(time, pick(own, larger(vector_time(read, 0.0, c, r, s), unpack), 0.0))
     library = (m > 1) | ((weight >= 2) & (not own))  # of one row of its own format: never
     return pick(m > kernels.vector_rows, time, pick(library, smaller(time, streamed), streamed))

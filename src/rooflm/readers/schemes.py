@@ -30,11 +30,11 @@ PRESETS = {
 """Named schemes; each takes a suffix such as `fp8kv8` or `int4kv8`."""
 
 
-def as_run(q: Quant, peaks: dict[str, Num], own_files: bool = False) -> Quant:
+def as_run(q: Quant, peaks: dict[str, Num], own_files: str = "") -> Quant:
     """The scheme as an engine runs it on a device. On devices with 4-bit float matrix units, 4-bit float weights with
     wide activations run with activations cast to 8 bits; on others activations stay at 16 bits, whatever the checkpoint
-    says. own_files: the engine reads its own file format, in which parts that such a checkpoint leaves wide have 8.5
-    bits.
+    says. own_files: the engine reads its own file format, in which parts that such a checkpoint leaves wide have this
+    many bits: 8.5 in llama.cpp's file type MXFP4_MOE, 16 in Ollama's library (issue 16416).
 
     Sources: TensorRT-LLM documentation, "Deployment guide for gpt-oss" (W4A8, MXFP4 weights times MXFP8 activations on
     Blackwell); SGLang, server_args.py, flashinfer_mxfp4_moe_precision "default"; vLLM, the gpt-oss recipe,
@@ -44,11 +44,11 @@ def as_run(q: Quant, peaks: dict[str, Num], own_files: bool = False) -> Quant:
     8
     >>> [as_run(PRESETS[q], {"bf16": 1.0, "fp8": 2.0}).act_bits for q in ("mxfp4", "nvfp4")]
     [16, 16]
-    >>> as_run(PRESETS["mxfp4"], {"bf16": 1.0}, own_files=True).rest_bits
+    >>> as_run(PRESETS["mxfp4"], {"bf16": 1.0}, own_files="8.5").rest_bits
     8.5
     """
     if own_files and q.in_files:
-        return replace(PRESETS[q.in_files], kv_bits=q.kv_bits)
+        return replace(PRESETS[q.in_files], kv_bits=q.kv_bits, rest_bits=float(own_files), table_bits=float(own_files))
     if q.rest_act_bits and "fp8" not in peaks:
         q = replace(q, rest_act_bits=0.0)
     plain = isinstance(q.weight_bits, int | float) and isinstance(q.act_bits, int | float)
