@@ -13,7 +13,7 @@ from rooflm.estimate.offloaded import decode_seconds, prompt_seconds
 from rooflm.estimate.step import Step, add_up, captured, graphed, issue_time, launches, of_experts, step, unfitted
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
-from rooflm.graph.ops import OVER_CACHE, Comm, Op
+from rooflm.graph.ops import DECODE_ATTENTION, Comm, Op
 from rooflm.kernels.rates import Rates, rates
 from rooflm.kernels.roofline import Timed, time_groups, time_nodes
 from rooflm.scenario.scenario import Scenario
@@ -41,7 +41,9 @@ def decode_nodes(s: Scenario, run: Running) -> list[Op | Comm]:
     if s.speculation.off:
         return plain
     wide = zip(plain, build(decode_context(s, run, rows)), strict=True)
-    return [a._replace(flops=a.flops * rows) if isinstance(a, Op) and a.kind in OVER_CACHE else b for a, b in wide]
+    return [
+        a._replace(flops=a.flops * rows) if isinstance(a, Op) and a.kind in DECODE_ATTENTION else b for a, b in wide
+    ]
 
 
 def decode_context(s: Scenario, run: Running, rows: Num = 1) -> Context:

@@ -14,7 +14,7 @@ from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import INF, Engine, Host
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MLA
-from rooflm.graph.ops import OVER_CACHE, Comm, Op
+from rooflm.graph.ops import DECODE_ATTENTION, Comm, Op
 from rooflm.kernels.derating import derating, drawn, held
 from rooflm.kernels.expert_kernels import called_once, expert_families, routed_inside
 from rooflm.kernels.rates import Rates
@@ -122,7 +122,7 @@ def by_part(timed: Sequence[Timed]) -> dict[str, Num]:
 
 def worked(t: Timed) -> Num:
     """Seconds of a product's FLOPs, slowed by heat where a pass has no prompts (docs/decisions/0287, 0288)."""
-    if not isinstance(t.node, Op) or t.rates is None or t.node.kind in OVER_CACHE:
+    if not isinstance(t.node, Op) or t.rates is None or t.node.kind in DECODE_ATTENTION:
         return 0.0
     return t.node.count * smaller(t.node.flops / t.rates.peak[t.node.rate], t.time)
 

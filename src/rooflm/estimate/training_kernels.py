@@ -9,7 +9,7 @@ import numpy as np
 
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.model import MoE
-from rooflm.graph.ops import OVER_PROMPTS, PRODUCTS, Comm, Op
+from rooflm.graph.ops import PREFILL_ATTENTION, PRODUCTS, Comm, Op
 from rooflm.kernels import training_factors as factors
 from rooflm.kernels.derating import ROOT, drawn, matrix_share
 from rooflm.kernels.dispatch import ALIGNED
@@ -32,7 +32,7 @@ def kernel_factor(t: Timed, s: Scenario, r: Rates) -> Num:
         return single * e.factors.moe_factor * alone * factors.factor("moe", library, device, generation)
     if node.kind == "scan":
         return e.factors.attention_factor * factors.factor("scan", "roofline", device, generation)
-    if node.kind in OVER_PROMPTS:
+    if node.kind in PREFILL_ATTENTION:
         kernel = factors.of_mask(node.of, e.kernels.attention_kernel, generation)
         forward, back = (unhurried(f, s) for f in factors.attention(kernel, device, generation))
         latent = factors.factor("latent", node.role, device, generation) if node.kind == "mla_attention" else 1.0
@@ -118,7 +118,7 @@ def alone(t: Timed, s: Scenario) -> Num:
 
     Source: JAX, Pallas' flash and splash attention on TPU (double-buffered blocks)."""
     reached = s.cluster.device.attention_share
-    if t.node.kind not in OVER_PROMPTS or not np.any(reached):  # type: ignore[union-attr]
+    if t.node.kind not in PREFILL_ATTENTION or not np.any(reached):  # type: ignore[union-attr]
         return t.time
     return pick(reached > 0, smaller(t.time, t.roof / pick(reached > 0, reached, 1.0)), t.time)
 

@@ -17,8 +17,8 @@ from rooflm.estimate.memory import end_tables, extra_share, layer_shard, local_f
 from rooflm.estimate.schedule import V_SHAPED, in_flight
 from rooflm.estimate.step import add_up
 from rooflm.graph.context import Context, plain_gelu, plain_norms, read_again
-from rooflm.graph.mixers import CHUNK
 from rooflm.graph.ops import occupied, popularity
+from rooflm.graph.recurrent import CHUNK
 from rooflm.kernels.moe import imbalance
 from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping

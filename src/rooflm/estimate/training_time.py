@@ -17,7 +17,7 @@ from rooflm.estimate.step import add_up, by_part, launches
 from rooflm.estimate.training_kernels import in_training
 from rooflm.estimate.training_step import PHASES, PLACES, Key, grad_bytes, held, multi_token, setup_of, step_graph
 from rooflm.graph.context import Context
-from rooflm.graph.ops import OVER_PROMPTS, Comm, Op
+from rooflm.graph.ops import PREFILL_ATTENTION, Comm, Op
 from rooflm.kernels.collectives import DIRECT_KINDS, ring_wait
 from rooflm.kernels.roofline import Timed, time_groups
 from rooflm.scenario.scenario import Scenario, micro_batches
@@ -40,7 +40,7 @@ def section(timed: Sequence[Timed]) -> Section:
     parts = by_part([t for t in timed if isinstance(t.node, Op)])
     comm = by_part([t for t in timed if isinstance(t.node, Comm)])
     wgrad = sum(t.total for t in timed if isinstance(t.node, Op) and t.node.role == "wgrad")
-    core = sum(t.total for t in timed if isinstance(t.node, Op) and t.node.kind in (*OVER_PROMPTS, "bmm"))
+    core = sum(t.total for t in timed if isinstance(t.node, Op) and t.node.kind in (*PREFILL_ATTENTION, "bmm"))
     return Section(sum(parts.values()) + 0.0, comm, wgrad + 0.0, launches(timed), core + 0.0)
 
 

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from rooflm.catalogue.abilities import of_name
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, FeedForward, LinearAttention, Mixer
 from rooflm.graph.adapted import served
+from rooflm.graph.attention import attention_ops, mla_ops
 from rooflm.graph.compressed import compressed_ops
 from rooflm.graph.context import Context, plain_norms, read_again
 from rooflm.graph.feedforward import mlp_ops, moe_nodes
-from rooflm.graph.mixers import attention_ops, linear_ops, mla_ops
 from rooflm.graph.ops import PLAIN_NORM, Comm, Op, equal, gemm, stream
+from rooflm.graph.recurrent import recurrent_ops
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 
@@ -36,7 +37,7 @@ def build(c: Context) -> list[Op | Comm]:
 
 
 MIXER_OPS: dict[type[Mixer], Callable[..., list[Op | Comm]]] = {
-    Attention: attention_ops, CompressedAttention: compressed_ops, MLA: mla_ops, LinearAttention: linear_ops,
+    Attention: attention_ops, CompressedAttention: compressed_ops, MLA: mla_ops, LinearAttention: recurrent_ops,
 }  # fmt: skip
 """Kind of mixer -> its ops, of a context, a number of layers and the mixer."""
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from rooflm.catalogue.abilities import listed
-from rooflm.graph.mixers import CHUNK
-from rooflm.graph.ops import OVER_CACHE, OVER_PROMPTS, Op, attended, distinct
+from rooflm.graph.ops import DECODE_ATTENTION, PREFILL_ATTENTION, Op, attended, distinct
+from rooflm.graph.recurrent import CHUNK
 from rooflm.kernels import attention, mla
 from rooflm.kernels.constants import ANY
 from rooflm.kernels.derating import beside_units, derating, matrix_share, small_units, softmax_share
@@ -85,8 +85,9 @@ def _sizes(op: Op) -> tuple[Any, ...]:
 
 
 FACTORS = {
-    **dict.fromkeys(("gemm", "simt"), "gemm_factor"), "moe": "moe_factor", **dict.fromkeys(OVER_CACHE, "decode_factor"),
-    **dict.fromkeys((*OVER_PROMPTS, "scores"), "attention_factor"),
+    **dict.fromkeys(("gemm", "simt"), "gemm_factor"), "moe": "moe_factor",
+    **dict.fromkeys(DECODE_ATTENTION, "decode_factor"),
+    **dict.fromkeys((*PREFILL_ATTENTION, "scores"), "attention_factor"),
 }  # fmt: skip
 """Kind of kernel -> the engine's constant for it; streaming kernels take stream_factor."""
 

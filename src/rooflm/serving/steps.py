@@ -45,8 +45,8 @@ from rooflm.estimate.step import (
 )
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
-from rooflm.graph.mixers import CHUNK
 from rooflm.graph.ops import Op
+from rooflm.graph.recurrent import CHUNK
 from rooflm.kernels.dispatch import FACTORS
 from rooflm.kernels.moe import largest_of
 from rooflm.kernels.rates import rates
