@@ -15,7 +15,7 @@ from rooflm.catalogue.engine import INF, Engine, Host
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MLA
 from rooflm.graph.ops import DECODE_ATTENTION, Comm, Op
-from rooflm.kernels.derating import derating, drawn, held
+from rooflm.kernels.derating import derating, power_ratio, power_slowdown
 from rooflm.kernels.expert_kernels import called_once, expert_families, routed_inside
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
@@ -153,12 +153,12 @@ def unfitted(engine: Engine) -> Engine:
 
 
 def prompt_factor(engine: Engine, device: Device) -> Num:
-    """Factor on the kernels of a pass with prompts, prompt^`drawn`: full tiles draw all the power that a card may take
-    and clocks fall, less where there are more W to what half of the FLOP/s that kernels reach draws than on H100, and
-    more where fewer: the W a FLOP/s of the generation's products in training, of H100's where it has none ("other")."""
-    reached = device.half_peak * derating(device, engine.runs, engine.kernels.sums).compute / held(device)
+    """Factor on the kernels of a pass with prompts, prompt^`power_ratio`: full tiles draw all the power that a card may
+    take and clocks fall, less where there are more W to what half of the FLOP/s that kernels reach draws than on H100,
+    and more where fewer: the W a FLOP/s of the generation's products in training ("other": of H100's)."""
+    reached = device.half_peak * derating(device, engine.runs, engine.kernels.sums).compute / power_slowdown(device)
     watts = table()["power"]
-    hot = drawn(watts.get(device.kernel_generation, watts["other"]), device.tdp, reached / 2)
+    hot = power_ratio(watts.get(device.kernel_generation, watts["other"]), device.tdp, reached / 2)
     return engine.factors.prompt ** pick(engine.factors.prompt > 1, hot, 1.0)
 
 

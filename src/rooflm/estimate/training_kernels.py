@@ -11,7 +11,7 @@ from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.model import MoE
 from rooflm.graph.ops import PREFILL_ATTENTION, PRODUCTS, Comm, Op
 from rooflm.kernels import training_factors as factors
-from rooflm.kernels.derating import ROOT, drawn, matrix_share
+from rooflm.kernels.derating import ROOT, matrix_share, power_ratio
 from rooflm.kernels.dispatch import ALIGNED
 from rooflm.kernels.own_machine import training_factor
 from rooflm.kernels.rates import Rates, best_rates
@@ -48,7 +48,7 @@ def product_factor(s: Scenario, dtype: str, used: Num) -> Num:
     factor *= factors.early(d.kernel_generation, dtype) if s.engine.kernels.early else 1.0
     watts = factors.table()["power"]  # none: no card of the generation showed a difference
     fitted = watts.get(d.name, watts.get(d.kernel_generation))
-    share = 1.0 if fitted is None else drawn(fitted, d.tdp, d.half_peak * used) ** ROOT
+    share = 1.0 if fitted is None else power_ratio(fitted, d.tdp, d.half_peak * used) ** ROOT
     return pick(share < 1, larger(factor * share, smaller(factor, 1.0)), factor * share)
 
 

@@ -81,22 +81,22 @@ def derating(device: Device, *engines: str) -> Derating:
         found = replace(found, compute=found.compute * (share + units * (1.0 - share)))
     if not found.watts:
         return found
-    slower = drawn(found.watts, device.tdp, device.half_peak) ** ROOT
+    slower = power_ratio(found.watts, device.tdp, device.half_peak) ** ROOT
     return replace(found, compute=found.compute / slower, watts=0.0)
 
 
 ROOT = 1.0 / 3.0
-"""Products at a card's power take the cube root of `drawn` longer: dynamic power goes with frequency cubed."""
+"""Products at a card's power take the cube root of `power_ratio` longer: dynamic power goes with frequency cubed."""
 STILL, DRAWN, SLOWEST = 0.25, 0.9, 0.15
 """Of TDP: what a card takes at any clock, and what prompts draw; and the least share of its clock (decision 0274)."""
 
 
-def held(device: Device) -> Num:
-    """How many times slower a card's clock goes at the power that its owner holds it to, likewise, but for STILL."""
+def power_slowdown(device: Device) -> Num:
+    """How many times slower a card's clock goes at its owner's power limit: by ROOT of what is above STILL."""
     return smaller(larger((device.power_limit / device.tdp - STILL) / (DRAWN - STILL), SLOWEST**3), 1.0) ** -ROOT
 
 
-def drawn(fitted: float, watts: Num, used: Num) -> Num:
+def power_ratio(fitted: float, watts: Num, used: Num) -> Num:
     """Watts that products of so many FLOP/s draw, at `fitted` W a TFLOP/s of 16 bits, over those that a card takes."""
     return fitted * used / watts / 1e12
 

@@ -25,7 +25,7 @@ from rooflm.kernels.derating import beside_units, card_file, derating
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, setting
 from rooflm.kernels.moe import MoEConstants, largest_of, moe_time, pieces, routed, usual
-from rooflm.kernels.products import among, brain_time, by_groups, by_integers, taken, vector_time
+from rooflm.kernels.products import bf16_time, group_quantise_time, has_shape, integer_peak, sm_limit, vector_time
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller, sqrt
@@ -193,7 +193,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         fewer = pick(k.alike > 0, smaller(routing.experts, touched), routing.experts)
         routing = routing._replace(experts=fewer)
     there = w.quant == "fp8_block" and device.name in (listed(k.tuned_experts_on) or [device.name])
-    tuned = there and among(experts, width, k.tuned_experts)
+    tuned = there and has_shape(experts, width, k.tuned_experts)
     apart = (s.mapping.expert_dp > 1) & (gathers(k.exchange, s.mapping.ep) == 0)
     arrived = tokens * pick(apart, occupied(ep, top_k) / ep, 1.0)
     call = partial(moe_time, routing=routing, top_k=pick(apart, 0.0, top_k), experts=experts, ep=ep, gated=gated,
@@ -204,14 +204,14 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         parallel: reduce(smaller, [
             call(arrived, *filled(kernel.family, kernel.dtype, hidden, width), peak=r.peak[at], act_bytes=act,
                  c=_on(kernel, w, s).on(r.l2 / r.dram, tuned))
-            + pick(not kernel.tiles or (w.gpu in kernel.cards and among(experts, width, kernel.tiles)), 0.0, np.inf)
+            + pick(not kernel.tiles or (w.gpu in kernel.cards and has_shape(experts, width, kernel.tiles)), 0.0, np.inf)
             for kernel in candidates
             for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
         ])
         for parallel, candidates in kernels.items()
     }  # fmt: skip
     time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
-    return time + by_groups((tokens * hidden + routing.rows * width) * (op.widths[1] < 2), w, s)
+    return time + group_quantise_time((tokens * hidden + routing.rows * width) * (op.widths[1] < 2), w, s)
 
 
 def _on(kernel: Choice, w: Where, s: Scenario) -> MoEConstants:
@@ -237,18 +237,18 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     pairs = tokens * top_k * local / experts  # of a token and an expert of this rank
     weights = (2.0 + gated) * hidden * width  # of an expert
     values = pairs * weights
-    time = larger(time, brain_time(2.0 * values, k.brain_experts, s, r))
-    brain = brain_time(2.0 * values, k.brain_share, s, r)
+    time = larger(time, bf16_time(2.0 * values, k.brain_experts, s, r))
+    brain = bf16_time(2.0 * values, k.brain_share, s, r)
     # the engine's factors, which the whole gets later on: what is in seconds already is divided by them
     undone = f.moe_factor * (1.0 if op.role == "decode" else smaller(f.prompt, 1.0))
     spread, unpacked = (of_name(told, s.quant.name, 0.0) for told in (k.expert_spread, k.unpacked))
     # mul_mat_vec with ids, three launches: each pair of token and expert streams that expert's weights by itself
     vectors = vector_time(values * op.widths[0], 0.0, constants("gemm", GemmConstants, w, w.half), r, s, launches=3.0)
-    vectors = larger(f.gemm_factor * f.moe_vectors * vectors, values / taken(s, unpacked))
+    vectors = larger(f.gemm_factor * f.moe_vectors * vectors, values / sm_limit(s, unpacked))
     vectors = pick((tokens > k.expert_rows) & narrow, np.inf, vectors / pick(narrow, undone, f.moe_factor))
     tiled = pick(narrow & (tokens > 1) & (k.tile_rate > 0), tiled_time(op, s), 0.0)
     time = pick(tiled > 0, larger(tiled, time * f.moe_factor) / undone, time)
-    time = larger(time, 2.0 * values * narrow / (by_integers(s) * undone))
+    time = larger(time, 2.0 * values * narrow / (integer_peak(s) * undone))
     time = time + smaller(local, pairs) * weights * 2.0 * spread / (r.dram * undone)
     shared = pick(k.brain_experts > 0, 0.0, brain)  # of one kernel for all, counted above already
     time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, shared)  # none take bf16 experts
@@ -271,10 +271,10 @@ def tiled_time(op: Op, s: Scenario) -> Num:
     tile = smaller(larger(tokens, 8.0), k.wide_pass)
     rows = tile * routing.experts * pieces(routing.rows / routing.experts, tile, routing.spread)
     rows = rows / pick((s.quant.kind == "float") & (op.widths[0] < 1), k.tile_floats, 1.0)
-    computes = 2.0 * weights * (rows / taken(s, k.tile_rate) + routing.rows / taken(s, k.row_rate))
+    computes = 2.0 * weights * (rows / sm_limit(s, k.tile_rate) + routing.rows / sm_limit(s, k.row_rate))
     tiles = local * ((1.0 + gated) * width + hidden) / ((2.0 + gated) * 128.0 * s.cluster.device.sms)
     read = busiest_share(tiles, routing.experts / local, s.cluster.device.sms) * local
-    return larger(computes, read * weights * op.widths[0] / taken(s, k.tile_stream))
+    return larger(computes, read * weights * op.widths[0] / sm_limit(s, k.tile_stream))
 
 
 def busiest_share(tiles: Num, reached: Num, sms: Num) -> Num:

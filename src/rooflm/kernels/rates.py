@@ -54,12 +54,12 @@ def integer_dots(s: Scenario) -> Num:
     """FLOP/s of 8-bit integers where a card has no matrix units, so that narrow weights are multiplied by them; of its
     vector units, four values an instruction, where the engine has nothing else there."""
     r, ints = rates(s), s.cluster.device.peak.get("int8", 0.0)
-    if integers_alone(s):
+    if vector_integers_only(s):
         return smaller(ints, 4.0 * r.peak["vector"])
     return ints * (r.peak["half"] <= r.peak["vector"])
 
 
-def integers_alone(s: Scenario) -> bool:
+def vector_integers_only(s: Scenario) -> bool:
     """Whether narrow weights are multiplied by vector units' integers whatever else a card has (a CPU)."""
     return s.cluster.device.architecture in listed(s.engine.kernels.integers_on)
 
