@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rooflm
-from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.fields import words_in
 from rooflm.kernels.products import integer_peak, one_tile_time
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
@@ -75,7 +75,7 @@ def test_few_blocks_do_not_keep_cores_busy() -> None:
 def test_no_build_on_metal_inherits_what_cudas_kernels_take() -> None:
     """Each builds, in the end, on a row of CUDA's."""
     found = [load_engine(row.name) for path in row_files("engine") for row in rows_of(path)]
-    built = [e for e in found if e.kernels.gemv and {"amd", "nvidia"} <= {*listed(e.abilities.elsewhere)}]
+    built = [e for e in found if e.kernels.gemv and {"amd", "nvidia"} <= {*words_in(e.abilities.elsewhere)}]
     assert {"mlx", "llama.cpp-metal", "ollama-metal", "llama.cpp-2024-05-metal"} <= {e.name for e in built}
     for e in built:
         k = e.kernels

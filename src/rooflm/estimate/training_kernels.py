@@ -7,7 +7,7 @@ from functools import reduce
 
 import numpy as np
 
-from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.fields import words_in
 from rooflm.catalogue.model import MoE
 from rooflm.graph.ops import PREFILL_ATTENTION, PRODUCTS, Comm, Op
 from rooflm.kernels import training_factors as factors
@@ -77,7 +77,7 @@ def bias_factor(s: Scenario) -> float:
 def one_product(s: Scenario) -> bool:
     """Whether one kernel holds the products of all experts: a library may have it for some generations of cards, and on
     others call a product an expert, from C++ (PyTorch, GroupedBlas.cpp and GroupedMMUtils.h, _grouped_mm_fallback)."""
-    on = listed(s.engine.kernels.grouped_on)
+    on = words_in(s.engine.kernels.grouped_on)
     return s.engine.kernels.grouped and (not on or s.cluster.device.kernel_generation in on)
 
 

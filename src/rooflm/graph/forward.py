@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from rooflm.catalogue.abilities import of_name
+from rooflm.catalogue.fields import number_by_name
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, FeedForward, LinearAttention, Mixer
 from rooflm.graph.adapted import served
 from rooflm.graph.attention import attention_ops, mla_ops
@@ -101,8 +101,8 @@ def ffn_nodes(c: Context, block: Block) -> list[Op | Comm]:
 def unpacked(nodes: list[Op | Comm], c: Context) -> list[Op | Comm]:
     """The same nodes where a library's kernels take narrow weights of few rows only, some in passes: before a product
     of more, a kernel writes its weights at 16 bits, which the product reads; its Python launches more of each."""
-    rows, each = (of_name(told, c.quant.name, math.inf) for told in (c.kernels.unpack_rows, c.kernels.pass_rows))
-    more, out = of_name(c.kernels.more_launches, c.quant.name, 0.0), list[Op | Comm]()
+    rows, each = (number_by_name(told, c.quant.name, math.inf) for told in (c.kernels.unpack_rows, c.kernels.pass_rows))
+    more, out = number_by_name(c.kernels.more_launches, c.quant.name, 0.0), list[Op | Comm]()
     if (rows, each, more) == (math.inf, math.inf, 0.0):
         return nodes
     for op in nodes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rooflm.catalogue.abilities import of_name
+from rooflm.catalogue.fields import number_by_name
 from rooflm.catalogue.model import LinearAttention
 from rooflm.graph.context import Context, plain_norms
 from rooflm.graph.ops import PLAIN_NORM, Comm, Op, gemm, stream
@@ -49,7 +49,7 @@ def recurrent_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]
     plain = gated and c.training and plain_norms(c.model, c.kernels)
     norm, each = ("plain_norm", PLAIN_GATED) if plain else ("gated_norm", 3 * b)
     separate_gates = gated and not c.training and not c.kernels.epilogue
-    small = of_name(c.kernels.scan_chain, a.kind, 0.0) if c.work.decode else 0.0
+    small = number_by_name(c.kernels.scan_chain, a.kind, 0.0) if c.work.decode else 0.0
     convolved = 2 * (tokens + c.states * a.conv) * mixed * b
     return [
         c.product("in_proj", part, count, (2 * a.head_dim if low else inner) + mixed + gates * (not separate_gates), h),

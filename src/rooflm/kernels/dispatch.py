@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.fields import words_in
 from rooflm.graph.ops import DECODE_ATTENTION, PREFILL_ATTENTION, Op, attended, distinct
 from rooflm.graph.recurrent import CHUNK
 from rooflm.kernels import attention, mla
@@ -167,7 +167,7 @@ def _latent_prefill_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     the engine has no other way (docs/decisions/0111). Without an indexer, 8-bit caches may be read by 8-bit queries."""
     sequences, new, past, heads, qk, v, picked, latent, rope = op.shape
     device, k, peak, all_read = s.cluster.device, s.engine.kernels, r.peak["half"], is_plain(picked, np.inf)
-    narrow = device.kernel_generation in listed(k.narrow_prompts)
+    narrow = device.kernel_generation in words_in(k.narrow_prompts)
     eight = all_read and narrow and bool(highest(s.quant.kv_bits) <= 8)
     c = constants("mla", mla.MlaPrefillConstants, w, "fp8" if eight else w.half, ("mla-prefill",))
     c = c._replace(floor_s=pick(s.engine.host.issue_prefill > GRAPHLESS, c.floor_s, 0.0),
@@ -303,7 +303,7 @@ def _stream_times(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenar
     times: list[Num] = []
     k = s.engine.kernels
     constants_of = {kind: _stream_constants(kind, w, k.vectorised) for kind in {op.kind for op in ops}}
-    compiles = s.cluster.device.kernel_generation in listed(k.gates_on)
+    compiles = s.cluster.device.kernel_generation in words_in(k.gates_on)
     for op in ops:
         traffic = op.bytes / larger(op.launches, 1)
         c = constants_of[op.kind]
@@ -331,7 +331,7 @@ def _chunked_scan_time(op: Op, s: Scenario, r: Rates) -> Num:
     """Seconds of a prompt's scan by chunks: SMs share out its work, but a share of it (of Triton's one kernel, of
     FlashInfer's all: docs/decisions/0241) goes chunk by chunk of a sequence, so that few heads leave SMs idle."""
     (new, gated, _rate), device = op.shape, s.cluster.device
-    fused = gated and device.kernel_generation in listed(s.engine.kernels.fused_scans)
+    fused = gated and device.kernel_generation in words_in(s.engine.kernels.fused_scans)
     family = "fused_scan" if fused else "delta_scan" if highest(new) else "scan"  # which counts no tokens in its shape
     row = scans(family, device.name, device.kernel_generation)
     chunks = smaller(new, s.workload.prompt) / CHUNK  # a pass of a server holds several prompts
@@ -344,7 +344,7 @@ def _state_update_time(op: Op, s: Scenario, r: Rates) -> Num:
     its blocks draw, and STATE_DRAM_SHARE of DRAM at most."""
     least = larger(op.bytes / (STATE_DRAM_SHARE * r.dram), op.flops / sm_limit(s, op.shape[2]))
     least = least / s.engine.factors.stream_factor
-    return pick((op.shape[2] > 0) & (s.cluster.device.vendor in listed(s.engine.kernels.states_on)), least, 0.0)
+    return pick((op.shape[2] > 0) & (s.cluster.device.vendor in words_in(s.engine.kernels.states_on)), least, 0.0)
 
 
 @lru_cache(maxsize=4096)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from rooflm.catalogue.abilities import listed, of_name
+from rooflm.catalogue.fields import number_by_name, words_in
 from rooflm.catalogue.model import MoE
 from rooflm.graph.feedforward import gathers
 from rooflm.graph.ops import Op, distinct_experts, occupied, popularity
@@ -93,7 +93,7 @@ def choices(
     own = [e for e in of_use if gpu in e.gpu] or _widest([e for e in of_use if e.architecture == generation])
     for kin in ("", *card_file().kin.get(generation, "").split()):
         here = _widest([e for e in of_use if e.architecture == kin]) if kin else own
-        chosen = _measured(here, engine, dtype, expert_parallel, listed(family))
+        chosen = _measured(here, engine, dtype, expert_parallel, words_in(family))
         if any(e.dtype == dtype for e in chosen):
             library = {e.family for e in chosen if kin} & families().shared
             alike = [e for e in own if e.family in library and e.dtype in DTYPE_KIN.get(dtype, ())[:1]]
@@ -101,7 +101,7 @@ def choices(
                 here, chosen = own, _tuned([e._replace(dtype=dtype) for e in alike], expert_parallel)
             return _read(chosen, here, launched)
     row = usual(gpu, generation, engine, dtype, expert_parallel).row
-    wider = _measured(own, engine, dtype, expert_parallel, listed(family))
+    wider = _measured(own, engine, dtype, expert_parallel, words_in(family))
     return (Choice(dtype, typed(MoEConstants, row)), *_read(wider, own, launched))
 
 
@@ -154,7 +154,7 @@ def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...
     k = s.engine.kernels
     most = max((np.max(b.ffn.experts) for b in s.model.blocks if isinstance(b.ffn, MoE)), default=0)
     further = [name for name, few in (part.split(":") for part in k.many_experts.split()) if most > float(few)]
-    further += [n.partition(":")[0] for n in listed(k.experts_of) if n.endswith(f":{s.model.family}/{w.quant}")]
+    further += [n.partition(":")[0] for n in words_in(k.experts_of) if n.endswith(f":{s.model.family}/{w.quant}")]
     return choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, ", ".join([k.experts, *further]), k.launched)
 
 
@@ -175,7 +175,7 @@ def routed_inside(s: Scenario) -> bool:
 def called_once(s: Scenario) -> bool:
     """Whether one call issues all expert kernels: false for Triton's (data/calibration/experts.toml, `python`), also
     where Triton's block products are among the kernels."""
-    triton = families().python & ({*listed(s.engine.kernels.experts)} | expert_families(s))
+    triton = families().python & ({*words_in(s.engine.kernels.experts)} | expert_families(s))
     return s.engine.host.experts_once and not triton and not (s.quant.block and s.engine.kernels.untuned == "triton")
 
 
@@ -192,7 +192,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         touched = distinct_experts(experts, top_k, tokens, k.alike, spread) * routing.rows / (tokens * top_k)
         fewer = pick(k.alike > 0, smaller(routing.experts, touched), routing.experts)
         routing = routing._replace(experts=fewer)
-    there = w.quant == "fp8_block" and device.name in (listed(k.tuned_experts_on) or [device.name])
+    there = w.quant == "fp8_block" and device.name in (words_in(k.tuned_experts_on) or [device.name])
     tuned = there and has_shape(experts, width, k.tuned_experts)
     apart = (s.mapping.expert_dp > 1) & (gathers(k.exchange, s.mapping.ep) == 0)
     arrived = tokens * pick(apart, occupied(ep, top_k) / ep, 1.0)
@@ -241,7 +241,7 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     brain = bf16_time(2.0 * values, k.brain_share, s, r)
     # the engine's factors, which the whole gets later on: what is in seconds already is divided by them
     undone = f.moe_factor * (1.0 if op.role == "decode" else smaller(f.prompt, 1.0))
-    spread, unpacked = (of_name(told, s.quant.name, 0.0) for told in (k.expert_spread, k.unpacked))
+    spread, unpacked = (number_by_name(told, s.quant.name, 0.0) for told in (k.expert_spread, k.unpacked))
     # mul_mat_vec with ids, three launches: each pair of token and expert streams that expert's weights by itself
     vectors = vector_time(values * op.widths[0], 0.0, constants("gemm", GemmConstants, w, w.half), r, s, launches=3.0)
     vectors = larger(f.gemm_factor * f.moe_vectors * vectors, values / sm_limit(s, unpacked))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.abilities import listed, of_name
+from rooflm.catalogue.fields import number_by_name, words_in
 from rooflm.catalogue.hardware import Derating
 from rooflm.graph.ops import Op, columns, stacked
 from rooflm.kernels.blend import filling, smooth_max
@@ -62,7 +62,8 @@ def gemm_times(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario,
         )
     cast = kernels.quantise * (not quantised_before(w, s))
     if not is_plain(cast, 0.0):
-        alone = stacked([f"{op.name}/{dtypes[op.rate]}" not in listed(kernels.ready_operands) for op in ops], shape) > 0
+        ready = words_in(kernels.ready_operands)
+        alone = stacked([f"{op.name}/{dtypes[op.rate]}" not in ready for op in ops], shape) > 0
         time = time + pick(alone & (wide[1] < 2) & (c.q_pass == 0) & (cast > 0), cast + 3.0 * m * k / r.dram, 0.0)
     time = time + group_quantise_time(m * k * (wide[1] < 2), w, s)
     if kernels.gemv:
@@ -88,7 +89,7 @@ def _with_vector_kernels(
     `vector_rows` the vector kernels' own. weight: bytes a value."""
     kernels, flops, read = s.engine.kernels, 2.0 * m * n * k, n * k * weight
     streamed = vector_time(read, flops * (m > 1), c, r, s)  # a row alone waits for its weights
-    unpack = pick(weight < 1, n * k, 0.0) / sm_limit(s, of_name(kernels.unpacked, s.quant.name, 0.0))
+    unpack = pick(weight < 1, n * k, 0.0) / sm_limit(s, number_by_name(kernels.unpacked, s.quant.name, 0.0))
     streamed = larger(streamed, pick(unpack > 0, unpack + flops / sm_limit(s, kernels.sm_vectors), 0.0))
     time = larger(time, bf16_time(flops, kernels.brain_share, s, r))
     time = larger(time, pick(weight < 2, flops, 0.0) / sm_limit(s, kernels.sm_integers))
@@ -108,8 +109,8 @@ def _with_vector_kernels(
 def dots_times(s: Scenario) -> float:
     """Times that a scheme's products by integers take over those of four bits in blocks of rows: on this generation of
     cards where the engine has a number for it (generation.scheme), else on any."""
-    own = f"{s.cluster.device.architecture}.{s.quant.name}"
-    return of_name(s.engine.kernels.dots_times, own, of_name(s.engine.kernels.dots_times, s.quant.name, 1.0))
+    times, scheme = s.engine.kernels.dots_times, s.quant.name
+    return number_by_name(times, f"{s.cluster.device.architecture}.{scheme}", number_by_name(times, scheme, 1.0))
 
 
 def one_tile_time(m: Num, n: Num, k: Num, rows: Num, more: Num, peak: Num, sms: Num) -> Num:
@@ -173,7 +174,7 @@ def _gemm_constants(dtype: str, w: Where, s: Scenario) -> Any:
 
 def quantised_before(w: Where, s: Scenario) -> bool:
     """Whether the kernels before a product in fp8 write its operand in 8 bits."""
-    return w.quant == "fp8" and w.generation in listed(s.engine.kernels.scaled_on)
+    return w.quant == "fp8" and w.generation in words_in(s.engine.kernels.scaled_on)
 
 
 def group_quantise_time(values: Num, w: Where, s: Scenario) -> Num:
@@ -192,7 +193,7 @@ def sm_limit(s: Scenario, each: Num) -> Num:
 def weight_limit(s: Scenario) -> Num:
     """Bytes of weights a second that the SMs draw at most, in the engine's kernels of the scheme; inf: no limit."""
     k = s.engine.kernels
-    return sm_limit(s, of_name(k.scheme_stream, s.quant.name, 0.0) or k.sm_stream)
+    return sm_limit(s, number_by_name(k.scheme_stream, s.quant.name, 0.0) or k.sm_stream)
 
 
 def vector_time(weight_bytes: Num, flops: Num, c: GemmConstants, r: Rates, s: Scenario, launches: float = 1.0) -> Num:

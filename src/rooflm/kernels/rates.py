@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import NamedTuple
 
-from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.fields import words_in
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.scenario.kept import kept
@@ -61,7 +61,7 @@ def integer_dots(s: Scenario) -> Num:
 
 def vector_integers_only(s: Scenario) -> bool:
     """Whether narrow weights are multiplied by vector units' integers whatever else a card has (a CPU)."""
-    return s.cluster.device.architecture in listed(s.engine.kernels.integers_on)
+    return s.cluster.device.architecture in words_in(s.engine.kernels.integers_on)
 
 
 @kept

@@ -17,9 +17,8 @@ from rooflm.asked.arguments import REPLICAS
 from rooflm.asked.assumed import attention_dp, with_overlap, with_share
 from rooflm.asked.build_inference import Built, build_inference, generating
 from rooflm.asked.checks import whole as whole_number
-from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import BY_CARD, Engine, ServerOptions
-from rooflm.catalogue.fields import abouts
+from rooflm.catalogue.fields import abouts, words_in
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.inference import infer_scenario
@@ -121,7 +120,7 @@ def make_pool(
     if server.static_fraction != e.server.static_fraction:  # told
         e = e.but(server=replace(e.server, static_fraction=server.static_fraction, reserved=""))
     eager = {"pools": role != "both", "guesses": server.speculative > 0}
-    if any(map(eager.get, listed(e.host.uncaptured))):
+    if any(map(eager.get, words_in(e.host.uncaptured))):
         e = e.but(captured=0)
     s = with_share(with_overlap(replace(s, engine=e), server.prefix_caching, server.speculative))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1

@@ -28,20 +28,20 @@ from rooflm.estimate.memory import stage_share
 from rooflm.estimate.offloaded import decode_seconds, device_part, host_watts, prompt_seconds
 from rooflm.estimate.request import every_pass
 from rooflm.estimate.step import (
-    NO_EXPERTS,
-    Experts,
+    NONE_EAGER,
+    EagerShares,
     captured,
+    eager_shares,
+    flops_seconds,
     graphed,
-    heated,
+    heat_seconds,
     hosted,
     issue_time,
     joules,
     launches,
-    of_experts,
     paced,
     prompt_factor,
     unfitted,
-    worked,
 )
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
@@ -74,7 +74,7 @@ SHARED = ("moe_factor", EXCHANGE)
 HEAD = "head"
 """Name under which a group keeps the seconds of the output head, which the last stage of a pipeline has alone."""
 HOT = "hot"
-"""Name under which it keeps what FLOPs take of it (`worked`)."""
+"""Name under which it keeps what FLOPs take of it (`flops_seconds`)."""
 STAYS = 0.5
 """Share of L2 in which a prefix that many read stays for all (by hand: docs/decisions/0442)."""
 HOST = "host layers"
@@ -144,7 +144,7 @@ class Components:
     parts: Parts = field(repr=False)
     launches: tuple[float, float, float] = (0.0, 0.0, 0.0)
     draft: float = 0.0
-    experts: Experts = NO_EXPERTS
+    experts: EagerShares = NONE_EAGER
     mixed: Array | float = 0.0
     reread: tuple[float, float] = (0.0, 0.0)
 
@@ -174,7 +174,7 @@ def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tupl
         if isinstance(t.node, Op):
             least = t.node.count * np.minimum(t.roof, t.time)
             pairs.append((f"{factor_name(t)} {ROOF}", np.asarray(least, float)))
-            pairs.append((HOT, np.asarray(worked(t), float)))
+            pairs.append((HOT, np.asarray(flops_seconds(t), float)))
             pairs.append(("joules", np.asarray(t.node.count * joules(t, t.node, device, r), float)))
         for name, value in pairs:
             inner = value.ndim == 2 and value.shape[1] > 1
@@ -226,7 +226,7 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
             parts_of["joules"] = parts_of.get("joules", 0.0) + host_watts(whole) / (m.tp * m.cp) * parts_of[HOST]
     parts = Parts(dense, attention_p, decoding, attention_d)
     kernels = (counts[0], counts[1], counts[2])
-    one_by_one = Experts(*(float(np.max(n)) for n in of_experts(timed[0], s)))
+    one_by_one = EagerShares(*(float(np.max(n)) for n in eager_shares(timed[0], s)))
     by_chunks = k.mixed_scans and not speculative
     chunks = build(made(work=Pass(Prefill(rows, CHUNK), None, rows))) if by_chunks else []
     longer = scanned(chunks, s) - scanned(nodes[2], s) if chunks else 0.0
@@ -256,8 +256,8 @@ def total(
     parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, shape: tuple[int, ...], heat: float = 1.0
 ) -> Array:
     """Seconds of a group of nodes, each kind times the engine's factor for it (collectives carry that of `base`), but
-    never above their roof. heat: factor of a pass with prompts (`heated`)."""
-    out = np.zeros(shape) + heated(heat, parts.get(HOT, 0.0))
+    never above their roof. heat: factor of a pass with prompts (`heat_seconds`)."""
+    out = np.zeros(shape) + heat_seconds(heat, parts.get(HOT, 0.0))
     for name, value in parts.items():
         if name in ("joules", HEAD, HOT) or name.endswith(ROOF):
             continue
