@@ -29,7 +29,7 @@ from rooflm.serving import metrics, workload
 from rooflm.serving.capacity import capacity
 from rooflm.serving.pools import prefill_built, steady_of, transfer_of
 from rooflm.serving.router import ROUTERS
-from rooflm.serving.schedulers import POLICIES, InFlight, scheduler
+from rooflm.serving.schedulers import SCHEDULERS, InFlight
 from rooflm.serving.server import FRONT, Server
 from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
 from rooflm.serving.steps import StepTable, TableSize, components, padded
@@ -96,9 +96,6 @@ def make_server(options: Dict[str, Any]) -> Server:
     for name in USUAL:
         if name in options and options[name] < 1:
             raise RooflmError(f"{name} is {options[name]}, but it must be at least 1")
-    scheduler(server.scheduler)
-    if server.policy not in POLICIES:
-        raise RooflmError(f"policy is {server.policy!r}, but it must be one of {', '.join(POLICIES)}")
     return server
 
 
@@ -344,7 +341,7 @@ def room_for_prompts(server: Server, given: Dict[str, Any], prompt: int, sequenc
     >>> room_for_prompts(Server("no-evict"), {}, 8192, 64).budget, room_for_prompts(Server(), {}, 8192, 64).budget
     (8256, 8192)
     """
-    if "budget" in given or not isinstance(scheduler(server.scheduler), InFlight):
+    if "budget" in given or not issubclass(SCHEDULERS[server.scheduler], InFlight):
         return server
     return replace(server, budget=max(server.budget, prompt + sequences))
 

@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from rooflm.errors import RooflmError, near_matches
-
 if TYPE_CHECKING:
     from rooflm.serving.replica import Replica
 
@@ -312,28 +310,12 @@ SCHEDULERS: dict[str, type[Continuous]] = {
     "continuous": Continuous, "prompts-first": PromptsFirst, "prefill-first": PrefillFirst, "in-flight": InFlight,
     "no-evict": NoEviction, "static": Static,
 }  # fmt: skip
-"""Scheduler by name: continuous (vLLM), prompts-first (vLLM before V1), prefill-first (SGLang), in-flight and no-evict
-(TensorRT-LLM), static."""
-
-
-def scheduler(name: str) -> Continuous:
-    """A scheduler by name. RooflmError with the nearest names for an unknown one."""
-    if name not in SCHEDULERS:
-        near = near_matches(name, SCHEDULERS) or list(SCHEDULERS)
-        raise RooflmError(f"scheduler is {name!r}, but it must be one of {', '.join(SCHEDULERS)} (nearest: {near[0]})")
-    return SCHEDULERS[name]()
-
-
-POLICIES = ("fcfs", "priority", "shortest")
-"""Order of the queue: first come first served, by the requests' priority (small first), or shortest prompt first."""
+"""Scheduler by name (`catalogue.engine.SCHEDULERS`)."""
 
 
 def queue(policy: str, priority: Any, prompt: Any) -> Queue | PriorityQueue:
-    """The queue of a policy; priority, prompt: values by request."""
+    """The queue of a policy (`catalogue.engine.POLICIES`); priority, prompt: values by request."""
     if policy == "fcfs":
         return Queue()
-    if policy == "priority":
-        return PriorityQueue(lambda i: float(priority[i]) if priority is not None else 0.0)
-    if policy == "shortest":
-        return PriorityQueue(lambda i: float(prompt[i]))
-    raise RooflmError(f"policy is {policy!r}, but it must be one of {', '.join(POLICIES)}")
+    by = prompt if policy == "shortest" else priority
+    return PriorityQueue(lambda i: float(by[i]) if by is not None else 0.0)

@@ -18,7 +18,7 @@ from rooflm.errors import RooflmError
 from rooflm.serving.capacity import Capacity
 from rooflm.serving.replica import FINISHED, INFINITY, NOTHING, REJECTED, STEPS, Records, Replica
 from rooflm.serving.router import Router
-from rooflm.serving.schedulers import scheduler
+from rooflm.serving.schedulers import SCHEDULERS
 from rooflm.serving.server import Server
 from rooflm.serving.steps import StepTable
 from rooflm.serving.workload import Requests
@@ -107,7 +107,7 @@ def simulate(
     )  # fmt: skip
     each = [pool for pool in pools for _ in range(pool.replicas)]
     replicas = [
-        Replica(number, records, p.table, p.server, p.capacity, scheduler(p.server.scheduler), p.role)
+        Replica(number, records, p.table, p.server, p.capacity, SCHEDULERS[p.server.scheduler](), p.role)
         for number, p in enumerate(each)
     ]
     sent = transfer or Transfer()
