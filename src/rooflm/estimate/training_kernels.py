@@ -41,8 +41,8 @@ def kernel_factor(t: Timed, s: Scenario, r: Rates) -> Num:
 
 
 def product_factor(s: Scenario, dtype: str, used: Num) -> Num:
-    """The same for matrix products of a data type: the generation's factor, corrected for the power that the card has
-    for the share of its peak that the kernel uses; more power never makes products faster than their kernels alone."""
+    """Time of products of a data type in a step over their time alone: the generation's factor, corrected for the power
+    that the card has for the share of its peak that the kernel uses; power never makes them faster than alone."""
     d = s.cluster.device
     factor = unhurried(factors.gemm(d.name, d.kernel_generation, dtype, s.quant.name), s)
     factor *= factors.early(d.kernel_generation, dtype) if s.engine.kernels.early else 1.0
@@ -61,14 +61,14 @@ def unhurried(factor: Num, s: Scenario) -> Num:
 
 
 def unaligned(s: Scenario) -> Num:
-    """The same for the head's products where a row of logits is no whole number of 16 bytes (GPT-2's 50,257 words)."""
+    """Factor on the head's products where a row of logits is no whole number of 16 bytes (GPT-2's 50,257 words)."""
     slower = factors.factor("unaligned", "logits", s.cluster.device.name, s.cluster.device.kernel_generation)
     aligned = s.engine.kernels.pads_vocab or ceil(s.model.vocab / s.mapping.tp) * s.quant.half_bytes % ALIGNED == 0
     return pick(aligned, 1.0, slower)
 
 
 def bias_factor(s: Scenario) -> float:
-    """The same for expert products and activations: above 1 where experts have biases that no kernel fuses."""
+    """Factor on expert products and activations: above 1 where experts have biases that no kernel fuses."""
     unfused: float = factors.table()["experts"]["bias"]
     biased = any(isinstance(b.ffn, MoE) and b.ffn.bias for b in s.model.blocks)
     return unfused if biased and not s.engine.kernels.grouped else 1.0

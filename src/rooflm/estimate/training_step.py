@@ -35,7 +35,7 @@ def step_graph(s: Scenario, c: Context) -> dict[Key, Nodes]:
     """What one device executes in an optimiser step, by phase and place: passes of one micro-batch through the whole
     model's layers; of the step the optimiser's update, one message to the neighbouring stage, one reduction of all
     gradients of the fullest stage, one gather of all its parameters, the tied embedding's two copies added up."""
-    trained = trained_params(s, c)
+    trained = trained_of(s, c)
     sync = sync_nodes(s, trained, ceil(c.model.layers / s.mapping.pp))
     once = {"update": optimizer_nodes(s, trained), "send": send_nodes(c), **sync}
     return pass_nodes(s, c, micro_batches(s)) | {("step", place): nodes for place, nodes in once.items()}
@@ -136,7 +136,7 @@ def whole_logits(node: Op | Comm, s: Scenario) -> Op | Comm:
     Sources: torchtitan, pull request 1033 (the loss compiled apart from layers); Megatron-Core, cross_entropy.py."""
     if node.name != "loss" or not s.engine.kernels.fused:
         return node
-    return node._replace(bytes=node.bytes * pick(s.engine.room.logit_bytes > FUSED_LOGIT, 4.5, 1.0))
+    return node._replace(bytes=node.bytes * pick(s.engine.room.logit_bytes > FUSED_LOGIT, 18.0 / 4.0, 1.0))
 
 
 def once_a_node(s: Scenario, c: Context, nodes: Nodes, f: MoE) -> Nodes:
@@ -253,7 +253,7 @@ class Trained(NamedTuple):
     expert_bytes: Num
 
 
-def trained_params(s: Scenario, c: Context) -> Trained:
+def trained_of(s: Scenario, c: Context) -> Trained:
     """Trained parameters of the fullest device; embedding and head keep 16 bits whatever the layers' weights have."""
     t, m, model, half, each = s.training, s.mapping, c.model, s.quant.half_bytes, stored_bytes(s)[1]
     experts, others = tm.layer_params(model, m)

@@ -15,16 +15,7 @@ from rooflm.estimate import schedule
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.step import add_up, by_part, launches
 from rooflm.estimate.training_kernels import in_training
-from rooflm.estimate.training_step import (
-    PHASES,
-    PLACES,
-    Key,
-    grad_bytes,
-    multi_token,
-    setup_of,
-    step_graph,
-    trained_params,
-)
+from rooflm.estimate.training_step import PHASES, PLACES, Key, grad_bytes, multi_token, setup_of, step_graph, trained_of
 from rooflm.graph.context import Context
 from rooflm.graph.ops import PREFILL_ATTENTION, Comm, Op
 from rooflm.kernels.collectives import DIRECT_KINDS, ring_wait
@@ -252,7 +243,7 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num, update: Sequence
     t, bandwidth, tiers = s.training, s.cluster.host_bandwidth, s.cluster.tiers
     if all(is_plain(x, 0) for x in (t.offload_optimizer, t.offload_params, t.offload_activations)):
         return 0.0
-    trained = trained_params(s, c)
+    trained = trained_of(s, c)
     d = pick(s.mapping.zero >= 1, tm.shard_ranks(s.mapping), 1)
     shard = t.offload_optimizer * (trained.dense + trained.experts) / d
     sharing = smaller(smaller(tiers[0].size if tiers else 1, HOST_DEVICES), s.mapping.devices)

@@ -110,7 +110,7 @@ def training_attention(c: Context, a: Attention, core: Op) -> list[Op]:
 
 
 def decode_attention(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:
-    """The same for one new token a sequence, which reads its cache."""
+    """Scores, softmax and weighted values of one new token a sequence, which reads its cache."""
     d, b, kv_b, part = c.work.decode, c.quant.half_bytes, c.quant.kv_bytes, "attention"
     if not d:
         return []
@@ -256,7 +256,7 @@ def latent_prefill(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm
 
 
 def latent_decode(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]:
-    """The same for one new token a sequence, with the expansion absorbed into its query and its output; an engine may
+    """Latent attention of one new token a sequence, the expansion absorbed into its query and its output; engines may
     copy, rotate and quantise their values in many kernels (`latent_chain`, `absorb_chain`)."""
     d, b, part = c.work.decode, c.quant.half_bytes, "attention"
     if not d:

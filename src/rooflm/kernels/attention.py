@@ -175,7 +175,7 @@ def decode_kernels(group: float, head_dim: float) -> tuple[str, ...]:
 
 @lru_cache
 def prefill_kernels(narrow: bool, head_dim: float) -> tuple[str, ...]:
-    """The same for prefill; `narrow`: an 8-bit KV cache, whose kernels come first where they were measured."""
+    """Names of the prefill kernels, likewise; `narrow`: an 8-bit KV cache, whose kernels come first where measured."""
     plain = (f"prefill-hd{int(head_dim)}", "prefill")
     return (f"prefill-kv8-hd{int(head_dim)}", "prefill-kv8", *plain) if narrow else plain
 

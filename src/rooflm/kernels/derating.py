@@ -66,6 +66,12 @@ def card_file() -> _File:
     return msgspec.structs.replace(found, card=card)
 
 
+@cache
+def rows_by_place() -> dict[tuple[str, str, str, str], _Row]:
+    """Its rows by card, product family, generation and engine, of several the first."""
+    return {(r.gpu, r.product_family, r.architecture, r.engine): r for r in reversed(card_file().card)}
+
+
 def derating(device: Device, *engines: str) -> Derating:
     """The factors of a device: its own where it states any, else those of this card in the engine, else of the card
     whose kernels it takes, else of its product family's generation, else all three in any that sums alike, else in any
@@ -103,21 +109,21 @@ def power_ratio(fitted: float, watts: Num, used: Num) -> Num:
 
 @cache
 def on_file(gpu: str, twin: str, line: str, architecture: str, year: int, *engines: str, tiles: str = "") -> Derating:
-    """The factors in data/calibration/devices.toml. tiles: generation whose constants the card's products take: factors
-    of another generation of its family, which go with that one's, become those that reach the same of the datasheet."""
+    """The factors in data/calibration/devices.toml, sought in the order that `derating` says. tiles: generation whose
+    constants the card's products take: factors of another generation of its family, which go with that one's, become
+    those that reach the same of the datasheet."""
+    whose = (*engines, ANY)
     own = ((gpu, ANY, ANY), (twin, ANY, ANY), (ANY, line, architecture))
-    cards = [(*place, who) for who in (*engines, ANY) for place in own]
-    families = [(ANY, line, kind, who) for who in (*engines, ANY) for kind in (_nearest, ANY)]
-    for card, family, kind, who in [*cards, *((ANY, ANY, architecture, who) for who in (*engines, ANY)), *families]:
-        chosen = kind if isinstance(kind, str) else kind(family, architecture, year, who)
-        for row in card_file().card:
-            if (row.gpu, row.product_family, row.architecture, row.engine) == (card, family, chosen, who):
-                found = Derating(row.compute, row.bandwidth, row.few, row.watts, row.sm_stream)
-                if not tiles or kind is not _nearest or who != ANY or reach(tiles) == reach(chosen):
-                    return found
-                c, m = (b / a for a, b in zip(reach(tiles), reach(chosen), strict=True))
-                return replace(found, compute=c * row.compute, bandwidth=m * row.bandwidth, lent=True)
-    return Derating()
+    near = {who: _nearest_generation(line, architecture, year, who) for who in whose}
+    order = [(*place, who) for who in whose for place in own] + [(ANY, ANY, architecture, who) for who in whose]
+    order += [(ANY, line, generation, who) for who in whose for generation in (near[who], ANY)]
+    row = next((rows_by_place()[place] for place in order if place in rows_by_place()), _Row())
+    found = Derating(row.compute, row.bandwidth, row.few, row.watts, row.sm_stream)
+    lent = (row.product_family, row.architecture, row.engine) == (line, near[ANY], ANY) and near[ANY] != architecture
+    if not (tiles and lent) or reach(tiles) == reach(near[ANY]):
+        return found
+    c, m = (b / a for a, b in zip(reach(tiles), reach(near[ANY]), strict=True))
+    return replace(found, compute=c * row.compute, bandwidth=m * row.bandwidth, lent=True)
 
 
 def reach(generation: str) -> tuple[float, float]:
@@ -126,7 +132,7 @@ def reach(generation: str) -> tuple[float, float]:
     return c["eff_c"] * (1.0 - c["thr"]), c["eff_m"]
 
 
-def _nearest(family: str, architecture: str, year: int, engine: str) -> str:
+def _nearest_generation(family: str, architecture: str, year: int, engine: str) -> str:
     """The generation of a family whose factors apply: its own, else the nearest in time ("" if none has any)."""
     rows = [r for r in card_file().card if (r.gpu, r.product_family, r.engine) == (ANY, family, engine) and r.year]
     best = min(

@@ -55,11 +55,8 @@ def gemm_times(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario,
         time = pick(kernels.tile_rows > 0, own, time)
     if kernels.tuned and "fp8_block" in dtypes.values():
         best = by(c=constants("gemm", GemmConstants, w, "fp8_block"))
-        time = pick(
-            (stacked([dtypes[op.rate] == "fp8_block" for op in ops], shape) > 0) & has_shape(n, k, kernels.tuned),
-            best,
-            time,
-        )
+        blocks = stacked([dtypes[op.rate] == "fp8_block" for op in ops], shape) > 0
+        time = pick(blocks & has_shape(n, k, kernels.tuned), best, time)
     cast = kernels.quantise * (not quantised_before(w, s))
     if not is_plain(cast, 0.0):
         ready = words_in(kernels.ready_operands)
