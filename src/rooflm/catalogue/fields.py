@@ -103,11 +103,7 @@ shapes, named, formula = (partial(_text, kind) for kind in ("shapes", "named", "
 
 @lru_cache
 def words_in(text: str) -> tuple[str, ...]:
-    """The words of a field's text with commas.
-
-    >>> words_in("hopper, blackwell"), words_in("")
-    (('hopper', 'blackwell'), ())
-    """
+    """The words of a field's text with commas."""
     return tuple(piece.strip() for piece in text.split(",") if piece.strip())
 
 

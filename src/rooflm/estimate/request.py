@@ -41,9 +41,8 @@ def decode_nodes(s: Scenario, run: Running) -> list[Op | Comm]:
     if s.speculation.off:
         return plain
     wide = zip(plain, build(decode_context(s, run, rows)), strict=True)
-    return [
-        a._replace(flops=a.flops * rows) if isinstance(a, Op) and a.kind in DECODE_ATTENTION else b for a, b in wide
-    ]
+    kinds = DECODE_ATTENTION
+    return [a._replace(flops=a.flops * rows) if isinstance(a, Op) and a.kind in kinds else b for a, b in wide]
 
 
 def decode_context(s: Scenario, run: Running, rows: Num = 1) -> Context:

@@ -100,8 +100,6 @@ class Micro(NamedTuple):
 
 ISSUED = {"forward": 1 / 3, "backward": 2 / 3}
 """Share of a layer's kernels in a phase: backward, two products for one; what runs again, its share of the forward."""
-
-
 MATRICES = 7.0
 """Of a dense layer: four of attention, three of a gated feed-forward (docs/decisions/0293)."""
 

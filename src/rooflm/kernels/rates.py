@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import NamedTuple
 
 from rooflm.catalogue.fields import words_in
@@ -39,15 +38,6 @@ def best_rates(s: Scenario) -> Rates:
     fp32, ints, half = peak.get("fp32", 0.0), peak["int8"], ("fp16", "bf16")
     more = {t: pick(peak[t] > fp32, larger(ints / 2 / peak[t], 1.0), 1.0) for t in half if t in peak}
     return r._replace(peak={k: v * more.get(r.dtype[k], 1.0) for k, v in r.peak.items()})
-
-
-def matrix_peak(s: Scenario) -> Num:
-    """FLOP/s of a device, whatever the efficiency, at the best rate of the fastest of the types that its products take:
-    the scheme's, or what attention runs in (B300 multiplies 8-bit integers more slowly than 16-bit floats); or 8-bit
-    integers, where products of narrow weights run by them (`dots`)."""
-    r, best, peak = rates(s), best_rates(s).peak, s.cluster.device.peak
-    ints = pick((s.quant.weight_bits < 16) & (s.engine.kernels.dots > 0), integer_dots(s), 0.0)
-    return reduce(larger, (peak[r.dtype[k]] * (best[k] / r.peak[k]) for k in ("quant", "half", "rest")), ints)
 
 
 def integer_dots(s: Scenario) -> Num:

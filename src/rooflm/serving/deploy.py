@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 LOAD = ("concurrency", "rate", "trace", "requests", "spread", "seed", "burstiness", "peak", "copies", "shared_prefix",
         "limit", "prompt_limit", "output_limit", "output_ended")  # fmt: skip
 """Arguments of `serve` that describe the load."""
-
-
 SPREAD = (0.8, 1.2)
 """Lengths as shares of prompt and output where nothing is said: users' differ (of equal ones, the clients of a closed
 loop stay in step). `search` takes the same."""

@@ -65,8 +65,6 @@ ROOF = "roof"
 """End of the name under which a factor's group keeps the seconds that it takes at least."""
 RATIO = 1.09
 """Ratio of neighbouring points of the token and sequence axes."""
-
-
 EXCHANGE = "exchange"
 """Name of the experts' collectives, whose factor is that of all collectives."""
 SHARED = ("moe_factor", EXCHANGE)

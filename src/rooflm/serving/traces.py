@@ -21,13 +21,10 @@ PROMPT = ("contexttokens", "input_length", "prompt_len", "prompt_tokens", "input
 OUTPUT = ("generatedtokens", "output_length", "output_len", "output_tokens", "completion_tokens", "num_decode_tokens",
           "output", "expected_output_len", "output_tokens_count")  # fmt: skip
 """Column names by meaning (lower case): Azure, Mooncake, Vidur, vLLM's and guidellm's benchmark files, our own."""
-
-
 LONGEST = 2**31
 """No prompt or answer of a trace has so many tokens."""
 LATEST = 1e19
 """No time of a trace is so late (nanoseconds since 1970 are smaller)."""
-
 Line = tuple[int, dict[str, Any]]
 
 

@@ -19,8 +19,6 @@ from rooflm.shown.numbers import count, plural
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-
 BURST = 1000
 """Requests at an infinite rate, all at once, where nobody says how many (--num-prompts of vLLM's benchmark client)."""
 MOST = 20_000_000
