@@ -25,8 +25,7 @@ def capacity(s: Scenario, budget: float, longest: float, kept_states: bool = Tru
     """KV capacity from the memory formulas: what weights, fixed buffers and a full pass leave.
 
     budget: tokens of the largest pass of a rank; longest: length at which windows count as full; kept_states: a prefix
-    cache keeps recurrent states of earlier prompts in the pool of those that run.
-    """
+    cache keeps recurrent states of earlier prompts in the pool of those that run."""
     m, room, need = s.mapping, s.engine.room, needs(s)
     fixed = memory_use(s, 0.0, need)
     free = float(fixed.capacity - fixed.total) - float(room.free_fraction * budget * need.token * need.taken)

@@ -4,8 +4,7 @@ A prompt goes to a prefill replica, its KV cache over the network to a decode re
 pools meet in one number, the requests a second X: prefill replicas are a queue of prompts alone, decode replicas hold
 D = X n tau(D) / replicas sequences (Little's law, n steps of tau). Clients of a closed loop are at one of them or on
 the way: N = X (T(X) + n tau), T being the TTFT without what reaches the client later (`simulate.reach_clients`), of a
-lone client with it. Loads and numbers of replicas may be arrays.
-"""
+lone client with it. Loads and numbers of replicas may be arrays."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ class PrefillServer:
 
         A pass of k prompts takes first + (k - 1) more; those that came during one are the next. A router that serves
         replicas in turn evens out arrivals: gaps vary by 1 / replicas, and the wait with them (Allen and Cunneen, 1978,
-        for equal services).
-        """
+        for equal services)."""
         busy, many = each / self.most, np.maximum(clients, 1.0)
         queue = queueing(busy, np.asarray(self.most), np.asarray(self.whole), many)
         full = self.whole / self.most

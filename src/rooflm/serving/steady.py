@@ -3,8 +3,7 @@
 Little's law ties throughput X, running sequences D and the step time: D = X n tau(D, X) with n steps a request, where
 tau is the mean of decode steps and of passes with prompts, which come in busy periods (`queues.time_with`). How long
 passes take is in `passes`, what clients do whose outputs are alike in `in_step`. Loads, token budgets and KV memories
-may be arrays: all states of one engine instance come from one evaluation.
-"""
+may be arrays: all states of one engine instance come from one evaluation."""
 
 from __future__ import annotations
 

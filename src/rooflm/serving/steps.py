@@ -6,8 +6,7 @@ prefill attention over (new, past), kernels over decoding sequences, decode atte
 
     mixed(P, D) = dense(P + D) + [decode(D) - dense(D)] + prefill_attention(new, past) + decode_attention(D, context)
 
-which is exact because times add. What the host costs is `estimate.hosted`, as everywhere.
-"""
+which is exact because times add. What the host costs is `estimate.hosted`, as everywhere."""
 
 from __future__ import annotations
 
@@ -131,8 +130,7 @@ class Components:
 
     tokens, pasts, sequences, contexts: the axes; launches: kernels issued in a prefill-only, a decode-only and a mixed
     pass; draft: time of drafting over the verifying step's; experts: what is launched for them; mixed: what scans of
-    decoding sequences take longer in a pass with prompts; reread: see `reread`.
-    """
+    decoding sequences take longer in a pass with prompts; reread: see `reread`."""
 
     scenario: Scenario
     tokens: Array
@@ -192,8 +190,7 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
 
     Layers on the host are taken out of the scenario; their time is a part of its own. speculative: tokens guessed a
     step (a sequence then verifies 1 + that many tokens in a pass that reads its cache once); draft: cost of one guess
-    as a share of a step.
-    """
+    as a share of a step."""
     tokens, sequences = ladder(size.tokens), ladder(size.sequences)
     pasts = size.context * np.array([0.0, 1 / 8, 1 / 2, 1.0])
     contexts: Array = np.arange(CELLS + 1, dtype=float) * (size.context / CELLS)
@@ -299,8 +296,7 @@ class StepTable:
     `decode_row(d)` gives the decode-only steps of d sequences over context; `mixed(chunks, d, context)` the time of one
     pass with prefill chunks. ranks: attention data-parallel ranks, over which sequences and prompts spread;
     balanced: prompts wait until every rank has as many. flight: micro-batches in a pipeline, each with its share of
-    both, so that a pass is that of all of them, one stage behind the other; slots: ranks x flight.
-    """
+    both, so that a pass is that of all of them, one stage behind the other; slots: ranks x flight."""
 
     def __init__(self, c: Components, engine: Engine | None = None, balanced: bool = False) -> None:
         s = c.scenario
@@ -378,8 +374,7 @@ class StepTable:
         as the slowest stage, the one with most layers and the head, works on all of them; until the last has come out,
         where no work follows (drains).
 
-        Source: GPipe (arXiv 1811.06965): a pipeline goes at the pace of its slowest stage.
-        """
+        Source: GPipe (arXiv 1811.06965): a pipeline goes at the pace of its slowest stage."""
         if self.flight == 1:
             return through
         slowest = (through - head) * self.stage + head
@@ -425,8 +420,7 @@ class StepTable:
     def decode_sum(self, sequences: int, context: float, steps: int) -> float:
         """Seconds of `steps` decode-only steps, the mean context growing by one a step (closed form).
 
-        sum over j < k of t(c + j) = integral of t from c - 1/2 to c + k - 1/2: exact where t is linear.
-        """
+        sum over j < k of t(c + j) = integral of t from c - 1/2 to c + k - 1/2: exact where t is linear."""
         times, slopes, integral = self.decode_row(sequences)
         cell = self._cell
         low = context - 0.5
@@ -472,8 +466,7 @@ class StepTable:
 
         fullest: new tokens of the fullest rank over the mean, where it is known; drains: tokens of the largest part
         that is still under way in a pipeline, where nothing follows the pass (0: something does); ahead: s by which the
-        host began to launch it before the device was free.
-        """
+        host began to launch it before the device was free."""
         new = largest = 0
         attention = longest = 0.0
         floor = self._floor
@@ -500,8 +493,7 @@ class StepTable:
         the least), in all and of the largest. A pass lasts as long as the later of both.
 
         With attention data parallelism or a pipeline, chunks spread over the ranks and micro-batches, of which the
-        fullest sets the time.
-        """
+        fullest sets the time."""
         slots, total = self.slots, new
         here = -(-sequences // slots)
         if slots > 1:
@@ -543,8 +535,7 @@ class StepTable:
 
     def together(self, even: int, every: int) -> float:
         """Seconds, at most 0, that kernels over the tokens of all ranks together take less than if every rank had as
-        many as the fullest: `even` is the mean. A graph pads all to the fullest (vLLM, coordinate_batch_across_dp).
-        """
+        many as the fullest: `even` is the mean. A graph pads all to the fullest (vLLM, coordinate_batch_across_dp)."""
         if every <= self._captured:
             return 0.0
         return self._shared[min(even, every)] - self._shared[every]

@@ -34,8 +34,7 @@ def read_trace(path: str, limit: int | None = None) -> Requests:
     Known: Azure (TIMESTAMP, ContextTokens, GeneratedTokens), Mooncake (timestamp in ms, input_length, output_length,
     hash_ids of 512 tokens), Vidur, data sets and results of vLLM's benchmark (prompt_len, output_len; start_times,
     input_lens, output_lens) and guidellm's (prompt_tokens, output_tokens). Without times, all arrive at once. Raises
-    RooflmError: what is missing or wrong, and where.
-    """
+    RooflmError: what is missing or wrong, and where."""
     suffix = Path(path).suffix.lower()
     if suffix not in READ:
         raise RooflmError(f"trace is {path!r}, but it must end in .csv, .jsonl or .json")

@@ -1,7 +1,6 @@
 """What arrives: closed loop at a concurrency, open loop at a rate, or a trace; lengths fixed or spread over a range.
 
-Same seed, same requests, on any machine (NumPy's PCG64 generator).
-"""
+Same seed, same requests, on any machine (NumPy's PCG64 generator)."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ class Requests:
     clients send no request before its arrival.
 
     prompt, output: tokens; priority: small first, or None. hashes: of each request, from its start, or None: equal
-    hashes are equal tokens up to there. hash_tokens: tokens that a hash covers, one number for all or one each.
-    """
+    hashes are equal tokens up to there. hash_tokens: tokens that a hash covers, one number for all or one each."""
 
     prompt: Ints
     output: Ints
