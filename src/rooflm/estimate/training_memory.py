@@ -291,10 +291,8 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     sets = 2.0 + c.lone * (not t.adapters)  # of a layer
     root = several * c.lone * (c.room.root or c.model.tied) * half * ends  # embedding and head, gathered throughout
     one = several * sets * weight * each + root + some * sets * weight * each_experts
-    updated, updated_experts = (
-        zero_bytes(m.zero, ranks, state=1.0)[2] for ranks in (d, e)
-    )  # of a parameter, on a rank
-    anew = trained * updated + experts * share * updated_experts
+    own, own_experts = (zero_bytes(m.zero, ranks, state=1.0)[2] for ranks in (d, e))  # share of an update on a rank
+    anew = trained * own + experts * share * own_experts
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
     kept_here, later = 1.0 - t.offload_optimizer, 1.0 - t.in_backward
     live = several * weight * smaller(c.room.live, dense + experts)

@@ -135,10 +135,8 @@ def reach(generation: str) -> tuple[float, float]:
 def _nearest_generation(family: str, architecture: str, year: int, engine: str) -> str:
     """The generation of a family whose factors apply: its own, else the nearest in time ("" if none has any)."""
     rows = [r for r in card_file().card if (r.gpu, r.product_family, r.engine) == (ANY, family, engine) and r.year]
-    best = min(
-        rows, key=lambda r: (r.architecture != architecture, abs(r.year - (year or math.inf)), -r.year), default=None
-    )
-    return best.architecture if best else ""
+    nearest = sorted(rows, key=lambda r: (r.architecture != architecture, abs(r.year - (year or math.inf)), -r.year))
+    return nearest[0].architecture if nearest else ""
 
 
 def matrix_share(device: Device, generation: str = "") -> Num:
