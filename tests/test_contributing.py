@@ -66,8 +66,8 @@ def test_an_engine_is_one_file(tmp_path: Path) -> None:
 
 def test_a_kernel_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     before = infer("llama-3.1-8b", gpu="h100", batch=8).ttft
-    monkeypatch.setattr(dispatch, "ALONE", rows := dict(dispatch.ALONE))
-    exec(block("kernel"), vars(dispatch) | {"ALONE": rows})
+    monkeypatch.setattr(dispatch, "FORMULAS", rows := dict(dispatch.FORMULAS))
+    exec(block("kernel"), vars(dispatch) | {"FORMULAS": rows})
     assert before < infer("llama-3.1-8b", gpu="h100", batch=8).ttft < before + 1e-3
 
 

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.fields import words_in
 from rooflm.readers.engines import ABOUT, load_engine
 from rooflm.readers.rows import raw_row, row_files, rows_of
 from rooflm.sweep.files import write_text
@@ -60,9 +60,9 @@ def held(engine: str) -> frozenset[str]:
     (['moe_vectors', 'step'], ['kv_reread', 'sm_stream'])
     """
     row, _ = raw_row("engine", engine)
-    like = (held(other) for other in listed(row.get("like", "")))
+    like = (held(other) for other in words_in(row.get("like", "")))
     own = stated(file_of(engine).read_text(encoding="utf-8"), engine)
-    return frozenset().union(own, listed(row.get("without", "")), *like)
+    return frozenset().union(own, words_in(row.get("without", "")), *like)
 
 
 def updated(text: str, section: str, values: Mapping[str, float]) -> str:
@@ -131,7 +131,7 @@ def bases_of(engine: str) -> list[str]:
     >>> bases_of("ollama-metal")
     ['llama.cpp-metal', 'ollama', 'llama.cpp', 'llama.cpp-2024-05']
     """
-    base, like = base_of(engine), listed(raw_row("engine", engine)[0].get("like", ""))
+    base, like = base_of(engine), words_in(raw_row("engine", engine)[0].get("like", ""))
     return [*reversed(like), *([base, *bases_of(base)] if base else [])]
 
 

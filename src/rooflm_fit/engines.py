@@ -26,7 +26,7 @@ from rooflm.estimate.capacity import Running, running
 from rooflm.estimate.request import Passes, Speed, speed, timed_passes
 from rooflm.graph.ops import Op
 from rooflm.kernels.constants import CALIBRATION
-from rooflm.kernels.derating import card_file, derating, on_file, reach
+from rooflm.kernels.derating import card_file, derating, on_file, reach, rows_by_place
 from rooflm.kernels.dispatch import FACTORS
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
@@ -516,7 +516,7 @@ def at_an_end(params: Sequence[Param], constants: Mapping[str, float]) -> list[s
     return [p.name for p in params if p.name in constants and not p.low * 1.01 < constants[p.name] < p.high * 0.99]
 
 
-READ = (card_file, on_file, rows._rows, rows._packaged_row, engines._packaged, engines._loaded)
+READ = (card_file, rows_by_place, on_file, rows._rows, rows._packaged_row, engines._packaged, engines._loaded)
 """What remembers rows that a job writes: the next one may build on them."""
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import rooflm
 from rooflm.estimate.training_step import of_phase
-from rooflm.graph.ops import OVER_PROMPTS
+from rooflm.graph.ops import PREFILL_ATTENTION
 from rooflm.readers.engines import load_engine
 
 
@@ -459,7 +459,7 @@ def test_transformer_engine_on_instinct_runs_aiters_attention(gpu: str, forward:
     for seq in (4096, 8192):
         timed = step(gpu=gpu, engine="megatron", seq=seq, micro_batch=32768 // seq, batch=8 * 32768 // seq).timed
         ahead, back = (
-            32 * sum(t.time for t in timed[phase, "layers"] if t.node.kind in OVER_PROMPTS)  # type: ignore[union-attr]
+            32 * sum(t.time for t in timed[phase, "layers"] if t.node.kind in PREFILL_ATTENTION)  # type: ignore[union-attr]
             for phase in ("forward", "backward")
         )
         flops = 32 * 2 * 32768 * seq * 4096.0

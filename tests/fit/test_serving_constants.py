@@ -7,7 +7,7 @@ import pytest
 
 from rooflm import infer
 from rooflm.asked.build_inference import build_inference
-from rooflm.estimate.step import Experts, captured, issue_time
+from rooflm.estimate.step import EagerShares, captured, issue_time
 from rooflm.readers.devices import load_cluster
 from rooflm.readers.engines import load_engine
 from rooflm_fit.serving_constants import COMMON, OWN, PRIORS, by_hand, start
@@ -61,7 +61,7 @@ def test_a_machine_whose_hosts_launch_faster_shows_the_first_token_earlier() -> 
     """A campaign's B300: first tokens of GLM-5 with 1,024 tokens 0.53 of its B200's, in one build of SGLang."""
     assert all(load_cluster(name, "b300-sxm-288gb").launching == 1 for name in ("dgx-b300", "aws-p6-b300"))
     e = load_engine("sglang")
-    each = [issue_time(e, 1024, 0, Experts(0.3), launching) for launching in (1.0, 0.5)]
+    each = [issue_time(e, 1024, 0, EagerShares(0.3), launching) for launching in (1.0, 0.5)]
     assert each[1] == 0.5 * each[0]
     first = [infer("glm-5", gpu="b200", tp=8, quant="fp8-block", prompt=1024, engine="sglang",
                    sets={"cluster.launching": launching}) for launching in (1.0, 0.5)]  # fmt: skip

@@ -6,7 +6,7 @@ from one_layer import H, S, layer, products
 from rooflm.catalogue.model import MoE
 from rooflm.graph.backward import Rules, adapters, backward, backward_op, quantisation, recomputed
 from rooflm.graph.ops import Comm, Op, bmm, distinct, gemm, stream
-from rooflm.kernels.dispatch import _sizes
+from rooflm.kernels.dispatch import _key
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
 
@@ -136,9 +136,9 @@ def test_a_backward_kernel_is_timed_by_its_own_constants() -> None:
     """It has the shape and bytes of the forward one: what evaluates equal kernels once must tell them apart."""
     forward = next(op for op in layer(Mapping(), flash=True) if isinstance(op, Op) and op.name == "attention")
     twice = forward._replace(name="attention_backward")
-    assert len(distinct([_sizes(op) for op in (forward, forward, twice)])[0]) == 2
-    assert len(distinct([_sizes(op) for op in (forward, forward._replace(count=7.0))])[0]) == 1
-    assert len(distinct([_sizes(op) for op in (forward, forward._replace(flops=forward.flops * 2))])[0]) == 2
+    assert len(distinct([_key(op) for op in (forward, forward, twice)])[0]) == 2
+    assert len(distinct([_key(op) for op in (forward, forward._replace(count=7.0))])[0]) == 1
+    assert len(distinct([_key(op) for op in (forward, forward._replace(flops=forward.flops * 2))])[0]) == 2
 
 
 def test_adapters_of_keys_and_values_stand_alone() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from rooflm.asked.answers.use import matrix_peak
 from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.asked.kernel import predict_attention, predict_gemm
 from rooflm.catalogue.engine import Engine
 from rooflm.estimate.step import captured, prompt_factor
 from rooflm.estimate.training_kernels import unhurried
-from rooflm.kernels.rates import matrix_peak
 from rooflm.readers.devices import load_device
 
 SIZES = (2048, 8192, 10240)

@@ -16,7 +16,16 @@ from rooflm.estimate.capacity import running
 from rooflm.estimate.request import timed_passes
 from rooflm.estimate.step import prompt_factor
 from rooflm.kernels import derating as factors
-from rooflm.kernels.derating import beside_units, derating, drawn, held, matrix_share, reach, softmax_share, warp_share
+from rooflm.kernels.derating import (
+    beside_units,
+    derating,
+    matrix_share,
+    power_ratio,
+    power_slowdown,
+    reach,
+    softmax_share,
+    warp_share,
+)
 from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
@@ -120,7 +129,7 @@ def test_a_card_held_below_its_watts_multiplies_more_slowly_and_streams_as_befor
 def test_what_a_card_takes_at_any_clock_comes_off_its_limit_first(card: str, watts: float, measured: float) -> None:
     """Rates of prompts (llama-bench on RTX PRO 6000; MiniMax M2.5 on RTX 3090, llmgarage.ai) and of training (RTX 3090
     at 280 W, Puget Systems) over those without a limit; below what it takes anyway a card keeps its lowest clock."""
-    assert 1 / held(replace(load_device(card), power_limit=float(watts))) == pytest.approx(measured, rel=0.1)
+    assert 1 / power_slowdown(replace(load_device(card), power_limit=float(watts))) == pytest.approx(measured, rel=0.1)
 
 
 @pytest.mark.parametrize("card", ["h100", "rtx-3090", "tpu-v4", "raspberry-pi-5-8gb"])
@@ -128,9 +137,11 @@ def test_a_clock_rises_with_its_limit_to_all_of_it(card: str) -> None:
     """At TDP, and without a limit, a card has its whole clock; far below what it takes anyway the least one."""
     device = load_device(card)
     shares = np.linspace(0.01, 1.0, 100)
-    clocks = 1 / np.asarray(held(replace(device, power_limit=shares * device.tdp)))
+    clocks = 1 / np.asarray(power_slowdown(replace(device, power_limit=shares * device.tdp)))
     assert np.all(np.diff(clocks) >= 0) and clocks[0] == pytest.approx(factors.SLOWEST)
-    assert clocks[-1] == 1.0 == 1 / held(replace(device, power_limit=device.tdp)) == 1 / held(device)
+    assert (
+        clocks[-1] == 1.0 == 1 / power_slowdown(replace(device, power_limit=device.tdp)) == 1 / power_slowdown(device)
+    )
 
 
 @pytest.mark.parametrize("watts", [100.0, 300.0])
@@ -293,7 +304,7 @@ def test_a_cards_power_does_not_hide_what_its_twin_reaches_in_an_engine(engine: 
 
 
 def test_units_of_cards_by_the_matrix_products_that_they_make_a_clock() -> None:
-    assert drawn(0.7, 350.0, 1e15) == pytest.approx(2.0)
+    assert power_ratio(0.7, 350.0, 1e15) == pytest.approx(2.0)
     assert derating(load_device("tpu-v4"), "no-such-engine").compute == 1
     assert [round(float(matrix_share(load_device(name))), 2) for name in ("h200", "h20")] == [1.0, 0.25]
     assert [softmax_share(load_device(name)) for name in ("b200", "b300")] == [1.0, 0.5]

@@ -12,7 +12,7 @@ from rooflm.graph.ops import Op
 from rooflm.kernels.expert_kernels import tiled_time
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.moe import pieces
-from rooflm.kernels.products import taken, vector_time
+from rooflm.kernels.products import sm_limit, vector_time
 from rooflm.kernels.rates import rates
 from rooflm.readers.engines import load_engine
 
@@ -34,8 +34,8 @@ def test_few_rows_stream_as_memory_gives_or_as_the_sms_take() -> None:
     assert float(alone) == pytest.approx(1e9 / 0.95e12, rel=0.01)
     assert float(bound) == pytest.approx(2.007e-3, rel=0.005)
     each = s.engine.kernels.sm_stream
-    assert taken(s, each) == each * device.sms * device.clock
-    assert taken(plain, plain.engine.kernels.sm_stream) == np.inf
+    assert sm_limit(s, each) == each * device.sms * device.clock
+    assert sm_limit(plain, plain.engine.kernels.sm_stream) == np.inf
 
 
 def test_integer_products_of_many_rows_take_what_an_sm_takes() -> None:

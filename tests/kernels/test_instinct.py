@@ -20,7 +20,7 @@ from rooflm.kernels.derating import derating
 from rooflm.kernels.expert_kernels import choices
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.moe import Routing, moe_time
-from rooflm.kernels.products import among
+from rooflm.kernels.products import has_shape
 from rooflm.kernels.roofline import time_comms
 from rooflm.readers.devices import load_cluster, load_device
 from rooflm.readers.engines import load_engine
@@ -192,8 +192,8 @@ def test_the_set_by_hand_is_what_its_fit_writes() -> None:
 
 
 def test_shapes_are_pairs() -> None:
-    assert among(np.array([[2112.0], [2112.0]]), np.array([[7168.0], [7168.0]]), "2112x7168").all()
-    assert not among(np.array([7168.0]), np.array([2112.0]), "2112x7168").any()
+    assert has_shape(np.array([[2112.0], [2112.0]]), np.array([[7168.0], [7168.0]]), "2112x7168").all()
+    assert not has_shape(np.array([7168.0]), np.array([2112.0]), "2112x7168").any()
 
 
 def test_two_ranks_have_one_link_of_seven() -> None:

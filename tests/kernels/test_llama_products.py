@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import rooflm
-from rooflm.catalogue.abilities import listed
-from rooflm.kernels.products import by_integers, one_tile
+from rooflm.catalogue.fields import words_in
+from rooflm.kernels.products import integer_peak, one_tile_time
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 from rooflm.readers.rows import row_files, rows_of
@@ -28,10 +28,10 @@ def test_a_tile_by_hand() -> None:
     """Two rows of 128 columns are two blocks of 32 rows, on two SMs one each: 2 x 32 x 64 x 100 FLOPs at half of the
     peak, and one and a half such more."""
     block = 2.0 * 32 * 64 * 100 / 5e11
-    assert float(one_tile(2.0, 128.0, 100.0, 32.0, 1.5, 1e12, 2.0)) == pytest.approx(2.5 * block)
+    assert float(one_tile_time(2.0, 128.0, 100.0, 32.0, 1.5, 1e12, 2.0)) == pytest.approx(2.5 * block)
     rows = np.array([1.0, 32.0, 33.0, 3200.0])
     blocks = np.array([1.0, 1.0, 2.0, 100.0])
-    assert one_tile(rows, 128.0, 100.0, 32.0, 1.5, 1e12, 2.0) == pytest.approx((blocks + 1.5) * block)
+    assert one_tile_time(rows, 128.0, 100.0, 32.0, 1.5, 1e12, 2.0) == pytest.approx((blocks + 1.5) * block)
 
 
 @pytest.mark.parametrize("engine", ["llama.cpp-2024-05-metal", "llama.cpp-metal-2024-11"])
@@ -75,7 +75,7 @@ def test_few_blocks_do_not_keep_cores_busy() -> None:
 def test_no_build_on_metal_inherits_what_cudas_kernels_take() -> None:
     """Each builds, in the end, on a row of CUDA's."""
     found = [load_engine(row.name) for path in row_files("engine") for row in rows_of(path)]
-    built = [e for e in found if e.kernels.gemv and {"amd", "nvidia"} <= {*listed(e.abilities.elsewhere)}]
+    built = [e for e in found if e.kernels.gemv and {"amd", "nvidia"} <= {*words_in(e.abilities.elsewhere)}]
     assert {"mlx", "llama.cpp-metal", "ollama-metal", "llama.cpp-2024-05-metal"} <= {e.name for e in built}
     for e in built:
         k = e.kernels
@@ -210,7 +210,7 @@ def test_experts_of_a_cpu_take_the_same_integers(gpu: str, quant: str) -> None:
     experts = [t for t in e.timed["prefill"] if t.node.name == "experts"]
     assert experts
     for t in experts:
-        assert np.all(t.node.flops <= (1 + 1e-9) * by_integers(e.scenario) * t.time)
+        assert np.all(t.node.flops <= (1 + 1e-9) * integer_peak(e.scenario) * t.time)
 
 
 def test_a_cpu_without_a_rate_of_integers_multiplies_as_others_do() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rooflm import infer
-from rooflm.kernels.dispatch import CAT
+from rooflm.kernels.dispatch import CAT_BYTES
 
 LLAMA: dict[str, Any] = {"model": "llama-2-7b", "gpu": "a100", "prompt": 512, "output": 16}
 
@@ -86,7 +86,7 @@ def test_a_cache_is_joined_at_what_the_sms_give() -> None:
     found = infer(**LLAMA, engine="hf-eager-4.36", batch=16)
     device, copies = found.scenario.cluster.device, [t for t in found.timed["decode"] if t.node.name == "kv_write"]
     moved = sum(float(np.mean(t.node.bytes * t.node.count)) for t in copies)
-    assert total(copies) == pytest.approx(moved / (CAT * device.sms * device.clock), rel=0.1)
+    assert total(copies) == pytest.approx(moved / (CAT_BYTES * device.sms * device.clock), rel=0.1)
     assert total(copies) > 1.3 * moved / device.dram.bandwidth
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 from tables import load_constants
 
-from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.fields import words_in
 from rooflm.errors import UnknownNameError
 from rooflm.kernels.attention import TENSOR_GROUP, WIDE_GROUP, decode_kernels, prefill_kernels
 from rooflm.kernels.collectives import OPS, nearest
@@ -92,6 +92,6 @@ def test_every_row_is_looked_up(family: str) -> None:
         for (gpu, generation), kernels in itertools.product(places(rows), sorted(whose))
         for found in questions(family, Where(gpu, generation, kernels, "bf16", "bf16"), sorted(heads))
     }
-    named = {library for kernels in kinds for library in listed(kernels.experts)}  # by an engine's row
+    named = {library for kernels in kinds for library in words_in(kernels.experts)}  # by an engine's row
     told = [r for r in rows if family == "moe" and (r.kernel in CHOSEN or r.family in named)]
     assert [key(r) for r in rows if key(r) not in taken and r not in told] == []

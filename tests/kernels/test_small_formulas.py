@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 
-from rooflm.catalogue.abilities import of_name
+from rooflm.catalogue.fields import number_by_name
 from rooflm.kernels.attention import THROTTLE_S, sm_rate
 from rooflm.kernels.blend import FILL, filling, filling_soon
 from rooflm.kernels.moe import largest_of
-from rooflm.kernels.products import among
+from rooflm.kernels.products import has_shape
 
 
 def test_a_product_is_among_shapes_by_both_sizes() -> None:
-    assert among(np.array([2112, 2112]), np.array([7168, 1536]), "2112x7168 7168x2048").tolist() == [True, False]
+    assert has_shape(np.array([2112, 2112]), np.array([7168, 1536]), "2112x7168 7168x2048").tolist() == [True, False]
 
 
 def test_a_scheme_goes_by_its_name_whatever_its_cache() -> None:
-    assert (of_name("gptq:8 int4:2", "int4kv8", 1.0), of_name("gptq:8 int4:2", "awq", 1.0)) == (2.0, 1.0)
+    assert (number_by_name("gptq:8 int4:2", "int4kv8", 1.0), number_by_name("gptq:8 int4:2", "awq", 1.0)) == (2.0, 1.0)
 
 
 def test_half_of_what_power_takes_is_lost_at_its_own_length() -> None:

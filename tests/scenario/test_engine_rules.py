@@ -10,7 +10,8 @@ import pytest
 
 import rooflm
 from rooflm.asked.build_inference import build_inference
-from rooflm.catalogue.abilities import KINDS, kinds_of, listed
+from rooflm.catalogue.abilities import KINDS, kinds_of
+from rooflm.catalogue.fields import words_in
 from rooflm.errors import RooflmError
 from rooflm.readers.engines import engine_names, load_engine
 from rooflm.readers.schemes import PRESETS, parse_quant
@@ -67,7 +68,7 @@ def test_every_preset_is_of_a_kind_and_every_row_names_kinds() -> None:
     assert kinds_of(parse_quant("w8a8")) == {"int8", "fp8", "fp8-block", "mxfp8"}
     assert [*kinds_of(PRESETS["nvfp4"]), *kinds_of(PRESETS["q4_k_m"])] == ["nvfp4", "gguf"]
     for name in engine_names():
-        assert set(listed(load_engine(name).abilities.schemes)) <= set(KINDS)
+        assert set(words_in(load_engine(name).abilities.schemes)) <= set(KINDS)
 
 
 def test_an_answer_says_whose_constants_these_are() -> None:

@@ -16,8 +16,7 @@ import pytest
 import yaml
 
 import rooflm
-from rooflm.catalogue.abilities import listed
-from rooflm.catalogue.fields import abouts
+from rooflm.catalogue.fields import abouts, words_in
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
@@ -81,7 +80,7 @@ def test_every_flag_is_one_of_the_parsers(engine: str) -> None:
     texts = [getattr(command, name) for name, about in abouts(Command).items() if about.kind == "word"]
     flags = {flag for text in texts for flag in re.findall(r"(?<!\S)--([\w-]+)", text)}
     assert flags and flags <= PARSERS[parser_of(engine)]
-    assert listed(load_engine(engine).abilities.schemes)
+    assert words_in(load_engine(engine).abilities.schemes)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.fields import words_in
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import LinearAttention, Model, MoE
 from rooflm.catalogue.quant import Quant, compute_dtype
@@ -145,7 +145,7 @@ def built_for(engine: Engine, device: Device) -> bool:
 
 def _is_of(device: Device, kinds: str) -> bool:
     """Whether words with commas name a device's maker, family or architecture."""
-    return not {device.vendor, device.product_family, device.architecture}.isdisjoint(listed(kinds))
+    return not {device.vendor, device.product_family, device.architecture}.isdisjoint(words_in(kinds))
 
 
 def of_card(text: str, device: Device, usual: Num, family: str = "") -> Num:
@@ -260,7 +260,7 @@ def names_it(text: str, model: Model) -> bool:
     [True, True, False]
     """
     kinds = {b.mixer.kind for b in model.blocks if isinstance(b.mixer, LinearAttention)}
-    return not {model.family, *kinds}.isdisjoint(listed(text))
+    return not {model.family, *kinds}.isdisjoint(words_in(text))
 
 
 def with_blocks(s: Scenario) -> Scenario:
@@ -300,7 +300,7 @@ def with_overlap(s: Scenario, kept: bool, guesses: Num) -> Scenario:
     waits = s.engine.host.waits
     if not waits:
         return s
-    alone: Any = pick(np.asarray(guesses) > 0, "guesses" in listed(waits), kept and names_it(waits, s.model))
+    alone: Any = pick(np.asarray(guesses) > 0, "guesses" in words_in(waits), kept and names_it(waits, s.model))
     return replace(s, engine=s.engine.but(overlap=pick(alone, False, True)))
 
 
@@ -317,7 +317,7 @@ def with_norms(engine: Engine, model: Model, cluster: Cluster, mapping: Mapping)
     [1048576, 0.0]
     """
     k, device = engine.kernels, cluster.device
-    of, on = listed(k.reduce_norm_of), listed(k.reduce_norm_on)
+    of, on = words_in(k.reduce_norm_of), words_in(k.reduce_norm_on)
     if not of and not on:
         return engine
     own = not of or model.family in of

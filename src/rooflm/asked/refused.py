@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rooflm.asked.assumed import engines_on_host
 from rooflm.asked.ways import expert_ways, tensor_ways
-from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.fields import words_in
 from rooflm.catalogue.model import Attention
 from rooflm.errors import RooflmError
 from rooflm.readers.engines import engines_of_adapters
@@ -116,13 +116,13 @@ SPREAD = {
 
 def _widths(s: Scenario) -> str:
     """Widths of cached values that the engine keeps, as "16, 8 or 4"."""
-    *others, last = listed(s.engine.abilities.caches)
+    *others, last = words_in(s.engine.abilities.caches)
     return f"{', '.join(others)} or {last}" if others else last
 
 
 def _nearest_width(s: Scenario) -> str:
     """The width of cached values nearest to the scheme's that the engine keeps."""
-    return min(listed(s.engine.abilities.caches), key=lambda width: abs(int(width) - float(s.quant.kv_bits)))
+    return min(words_in(s.engine.abilities.caches), key=lambda width: abs(int(width) - float(s.quant.kv_bits)))
 
 
 def _whole_share(s: Scenario) -> dict[str, Any]:

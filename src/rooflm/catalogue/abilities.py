@@ -5,9 +5,8 @@ A scheme's own name says too little (a hub checkpoint's is spelled by its widths
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
-from rooflm.catalogue.fields import count, flag, word
+from rooflm.catalogue.fields import count, flag, word, words_in
 from rooflm.catalogue.quant import Quant
 from rooflm.units import REAL
 
@@ -48,19 +47,7 @@ class Abilities:
         >>> [Abilities(schemes=runs).runs(Quant("q4_k_m", 4.85, gguf=True)) for runs in ("half, gguf", "half")]
         [True, False]
         """
-        return not self.schemes or bool(kinds_of(quant) & set(listed(self.schemes)))
-
-
-@lru_cache
-def of_name(text: str, name: str, usual: float) -> float:
-    """The number that a text such as "gptq:8 int4:2" has for a scheme's name, whatever its cache, or the usual one."""
-    return float(dict(part.split(":") for part in text.split()).get(name.partition("kv")[0].rstrip("-"), usual))
-
-
-@lru_cache
-def listed(text: str) -> tuple[str, ...]:
-    """The words of a text with commas."""
-    return tuple(piece.strip() for piece in text.split(",") if piece.strip())
+        return not self.schemes or bool(kinds_of(quant) & set(words_in(self.schemes)))
 
 
 def kinds_of(q: Quant) -> frozenset[str]:

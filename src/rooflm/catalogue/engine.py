@@ -15,14 +15,18 @@ from rooflm.shown.records import engine_line
 from rooflm.units import Num
 
 INF = float("inf")
+SCHEDULERS = ("continuous", "prompts-first", "prefill-first", "in-flight", "no-evict", "static")
+"""What makes a server's passes, by name (docs/serving.md; `serving.schedulers`)."""
+POLICIES = ("fcfs", "priority", "shortest")
+"""Order of its queue: first come first served, by the requests' priority (small first), or shortest prompt first."""
 
 
 @dataclass(frozen=True)
 class ServerOptions:
     """Options of an engine's server, as its documentation names them; none is fitted."""
 
-    scheduler: str = word("continuous", "what it makes passes of: a key of `serving.schedulers.SCHEDULERS`")
-    policy: str = word("fcfs", "order of its queue: a key of `serving.schedulers.POLICIES`")
+    scheduler: str = word("continuous", "what makes its passes", SCHEDULERS)
+    policy: str = word("fcfs", "order of its queue", POLICIES)
     budget: int = count(0, "most new tokens in a pass of a rank (0: the engine's token_budget)", 0)
     budgets: str = word("", "the same by card, as 35:2048 60:4096: below so many GiB; ampere:2048: of a kind of card")
     limits: str = word("", "max_sequences by card, likewise")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from threading import RLock
 from typing import Any, NamedTuple, TypeVar
 
@@ -99,6 +99,18 @@ def _text(kind: str, meaning: str, among: Sequence[str] = ()) -> Any:
 
 shapes, named, formula = (partial(_text, kind) for kind in ("shapes", "named", "formula"))
 """Shapes of products (columns x inner, "2112x7168"), numbers by name ("gptq:8 int4:2"), a formula of named numbers."""
+
+
+@lru_cache
+def words_in(text: str) -> tuple[str, ...]:
+    """The words of a field's text with commas."""
+    return tuple(piece.strip() for piece in text.split(",") if piece.strip())
+
+
+@lru_cache
+def number_by_name(text: str, name: str, usual: float) -> float:
+    """The number that a `named` text ("gptq:8 int4:2") has for a scheme, whatever its cache, or the usual one."""
+    return float(dict(part.split(":") for part in text.split()).get(name.partition("kv")[0].rstrip("-"), usual))
 
 
 def text(meaning: str, among: Sequence[str] = ()) -> dict[str, About]:

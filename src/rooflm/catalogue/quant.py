@@ -19,9 +19,9 @@ class Quant:
 
     scale_bits: share of a weight's scale in bits a value (16/128 for group-wise int4). wide: parts of a layer that stay
     at 16 bits (PARTS; gpt-oss narrows its experts alone), or at rest_bits, whose products take activations of
-    rest_act_bits (0: 16) with scales of blocks. Norms and router stay at 16 bits, and so do
-    embedding and head unless table_bits says otherwise. odd_bits, odd_down: bits more where a matrix's rows are no
-    multiple of 256 values (`schemes.in_blocks`), odd_down of a feed-forward's last product."""
+    rest_act_bits (0: 16) with scales of blocks. Norms and router stay at 16 bits, embedding and head at table_bits (0:
+    16). odd_bits: bits more where a matrix's rows are no multiple of 256 values (`schemes.in_blocks`); odd_down: those
+    of a feed-forward's last product."""
 
     name: str
     weight_bits: Num = 16

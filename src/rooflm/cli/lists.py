@@ -318,7 +318,9 @@ def _described(part: Any, title: str, group: str = "") -> Table:
             size = gib(float(value)) if unit == "B" and value >= 2**20 else text(abs(value), unit, 4) if unit else None
             value = f"{'-' if value < 0 else ''}{size}" if size else f"{float(value):g}"
             value = "no limit" if value.endswith("inf") or value.startswith("inf ") else value
-        rows.append((names.get(f"{group}.{field}", field), str(value or "-"), about.meaning))
+        words = ", ".join(word for word in about.among if word)
+        meaning = about.meaning if all(word in about.meaning for word in about.among) else f"{about.meaning}: {words}"
+        rows.append((names.get(f"{group}.{field}", field), str(value or "-"), meaning))
     return Table(rows, "lww", title)
 
 

@@ -49,7 +49,7 @@ class InferenceFigures(Figures):
     @property
     def passes(self) -> dict[str, Step]:
         """One pass of each phase, with prompts a full one where they take several."""
-        return {"prefill": self.speed.prompts[-1][0], "decode": self.speed.tick}
+        return {"prefill": self.speed.prompts[-1][0], "decode": self.speed.decode}
 
     def in_prompts(self, name: str) -> Num:
         """A quantity of `Step` over all prefill passes."""
@@ -69,7 +69,7 @@ class InferenceFigures(Figures):
     def decode_parts(self) -> dict[str, Num]:
         """Seconds of an output token by part, mean over the output (of a model that embeds: none)."""
         step, s, mean = self.speed, self.scenario, self.running.contexts.mean
-        parts = {**{k: mean(v) for k, v in step.tick.parts.items()}, **step.extra}
+        parts = {**{k: mean(v) for k, v in step.decode.parts.items()}, **step.extra}
         if not s.speculation.off:
             parts = {k: v / s.speculation.gained for k, v in parts.items()}
         return parts if s.model.head else {}
@@ -77,7 +77,7 @@ class InferenceFigures(Figures):
     @figure
     def comm_detail(self) -> dict[str, dict[str, Num]]:
         """Bytes sent by one GPU in the prefill and in a decode step, by collective."""
-        run, pp, tick = self.running, self.scenario.mapping.pp, self.speed.tick.timed
+        run, pp, tick = self.running, self.scenario.mapping.pp, self.speed.decode.timed
         sent = {"prefill": self.prompts_by_name(lambda one: volumes(one.timed, pp)), "decode": volumes(tick, pp)}
         # messages are as long as their sequences are many, so that those of the largest micro-batch stand for all
         step = {k: run.contexts.mean(v) * (run.sequences / run.micro) for k, v in sent["decode"].items()}
@@ -136,7 +136,7 @@ def infer_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Infe
     held, stored = device_part(s), stored_part(s)
     run = running(stored)
     fast = request.speed(s, request.timed_passes(held, run), rates(s), run)
-    tick = fast.tick.total
+    tick = fast.decode.total
     last = run.contexts.steps(tick)[-1] if isinstance(tick, np.ndarray) and tick.ndim > s.axes else tick
     tpot, end = fast.tpot, request.a_token(s, last, fast.extra)
     if not s.model.head:

@@ -10,10 +10,10 @@ from rooflm.catalogue.engine import Engine
 from rooflm.estimate.capacity import Running
 from rooflm.estimate.memory import beside_window
 from rooflm.estimate.offloaded import decode_seconds, prompt_seconds
-from rooflm.estimate.step import Step, add_up, captured, graphed, issue_time, launches, of_experts, step, unfitted
+from rooflm.estimate.step import Step, add_up, captured, eager_shares, graphed, issue_time, launches, step, unfitted
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
-from rooflm.graph.ops import OVER_CACHE, Comm, Op
+from rooflm.graph.ops import DECODE_ATTENTION, Comm, Op
 from rooflm.kernels.expert_kernels import spread_calls
 from rooflm.kernels.rates import Rates, rates
 from rooflm.kernels.roofline import Timed, time_groups, time_nodes
@@ -42,7 +42,8 @@ def decode_nodes(s: Scenario, run: Running) -> list[Op | Comm]:
     if s.speculation.off:
         return plain
     wide = zip(plain, build(decode_context(s, run, rows)), strict=True)
-    return [a._replace(flops=a.flops * rows) if isinstance(a, Op) and a.kind in OVER_CACHE else b for a, b in wide]
+    kinds = DECODE_ATTENTION
+    return [a._replace(flops=a.flops * rows) if isinstance(a, Op) and a.kind in kinds else b for a, b in wide]
 
 
 def decode_context(s: Scenario, run: Running, rows: Num = 1) -> Context:
@@ -69,7 +70,7 @@ class Speed(NamedTuple):
     """Times of a request (s)."""
 
     prompts: list[tuple[Step, Num]]  # prefill passes, each with how many there are
-    tick: Step  # a decode step
+    decode: Step  # a decode step
     repeat: Num  # time of the prefill passes until the first token over their sum
     before: dict[str, Num]  # further seconds before the first token, by part
     extra: dict[str, Num]  # further seconds of each decode step, by part
@@ -106,7 +107,7 @@ def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> 
 def prefill_step(s: Scenario, timed: Sequence[Timed], r: Rates, sequences: Num) -> Step:
     """The time of a pass with so many prompts."""
     e = host_of(s)
-    experts, held = of_experts(timed, s), captured(e.host, s)
+    experts, held = eager_shares(timed, s), captured(e.host, s)
     issue = issue_time(e, sequences * s.workload.new, held, experts, s.cluster.launching)
     return step(timed, e, s.cluster.device, r, issue, sequences * e.host.sequence + every_pass(s, e), prompts=True)
 

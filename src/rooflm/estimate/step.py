@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import INF, Engine, Host
+from rooflm.catalogue.fields import words_in
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MLA
-from rooflm.graph.ops import OVER_CACHE, Comm, Op
-from rooflm.kernels.derating import derating, drawn, held
+from rooflm.graph.ops import DECODE_ATTENTION, Comm, Op
+from rooflm.kernels.derating import derating, power_ratio, power_slowdown
 from rooflm.kernels.expert_kernels import called_once, expert_families, routed_inside
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
@@ -29,7 +29,7 @@ MEMORY_POWER = 0.6
 their TDP in decoding; Patel et al., "Characterizing power management opportunities for LLMs in the cloud", 2024)."""
 
 
-class Experts(NamedTuple):
+class EagerShares(NamedTuple):
     """Kernels that Python launches one by one, as shares of all launches of a pass."""
 
     share: Num = 0.0
@@ -37,7 +37,7 @@ class Experts(NamedTuple):
     scans: Num = 0.0  # recurrent scans of a prompt, beside the experts' share
 
 
-NO_EXPERTS = Experts()
+NONE_EAGER = EagerShares()
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,9 @@ def by_part(timed: Sequence[Timed]) -> dict[str, Num]:
     return by_name((t.node.part, t.total) for t in timed)
 
 
-def worked(t: Timed) -> Num:
+def flops_seconds(t: Timed) -> Num:
     """Seconds of a product's FLOPs, slowed by heat where a pass has no prompts (docs/decisions/0287, 0288)."""
-    if not isinstance(t.node, Op) or t.rates is None or t.node.kind in OVER_CACHE:
+    if not isinstance(t.node, Op) or t.rates is None or t.node.kind in DECODE_ATTENTION:
         return 0.0
     return t.node.count * smaller(t.node.flops / t.rates.peak[t.node.rate], t.time)
 
@@ -153,12 +153,12 @@ def unfitted(engine: Engine) -> Engine:
 
 
 def prompt_factor(engine: Engine, device: Device) -> Num:
-    """Factor on the kernels of a pass with prompts, prompt^`drawn`: full tiles draw all the power that a card may take
-    and clocks fall, less where there are more W to what half of the FLOP/s that kernels reach draws than on H100, and
-    more where fewer: the W a FLOP/s of the generation's products in training, of H100's where it has none ("other")."""
-    reached = device.half_peak * derating(device, engine.runs, engine.kernels.sums).compute / held(device)
+    """Factor on the kernels of a pass with prompts, prompt^`power_ratio`: full tiles draw all the power that a card may
+    take and clocks fall, less where there are more W to what half of the FLOP/s that kernels reach draws than on H100,
+    and more where fewer: the W a FLOP/s of the generation's products in training ("other": of H100's)."""
+    reached = device.half_peak * derating(device, engine.runs, engine.kernels.sums).compute / power_slowdown(device)
     watts = table()["power"]
-    hot = drawn(watts.get(device.kernel_generation, watts["other"]), device.tdp, reached / 2)
+    hot = power_ratio(watts.get(device.kernel_generation, watts["other"]), device.tdp, reached / 2)
     return engine.factors.prompt ** pick(engine.factors.prompt > 1, hot, 1.0)
 
 
@@ -190,9 +190,9 @@ def captured(h: Host, s: Scenario) -> Num:
     family = s.model.family
     true = {family: True, "ranks": np.max(s.mapping.expert_dp) > 1, "stages": np.max(s.mapping.pp) > 1,
             "adapters": np.max(s.adapters.held) > 0}  # fmt: skip
-    if f"-{family}" not in listed(h.uncaptured):
+    if f"-{family}" not in words_in(h.uncaptured):
         true |= dict.fromkeys(expert_families(s), True)
-    return 0.0 if any(map(true.get, listed(h.uncaptured))) else most
+    return 0.0 if any(map(true.get, words_in(h.uncaptured))) else most
 
 
 def graphed(engine: Engine, context: Num) -> Num:
@@ -206,16 +206,16 @@ def graphed(engine: Engine, context: Num) -> Num:
     return most if is_plain(longest, INF) else pick(context > longest, 0.0, most)
 
 
-def issue_time(engine: Engine, tokens: Num, held: Num, experts: Experts = NO_EXPERTS, launching: Num = 1.0) -> Num:
+def issue_time(engine: Engine, tokens: Num, held: Num, experts: EagerShares = NONE_EAGER, launching: Num = 1.0) -> Num:
     """Host time a launch, in a pass of so many tokens: a graph's where one covers them (at most `held`), else eager.
     experts: what Python launches one by one; launching: speed of the host (`Cluster`).
 
     >>> e = Engine("").but(issue_prefill=4e-6, issue_decode=1e-6, eager=6e-5, eager_experts=8e-5)
-    >>> [round(1e6 * float(issue_time(e, n, 512, Experts(0.5)))) for n in (512, 513)]
+    >>> [round(1e6 * float(issue_time(e, n, 512, EagerShares(0.5)))) for n in (512, 513)]
     [1, 70]
-    >>> round(1e6 * float(issue_time(e, 513, 512, Experts(0.5, spared=0.2))))  # 0.8 x 60 + 0.3 x 20
+    >>> round(1e6 * float(issue_time(e, 513, 512, EagerShares(0.5, spared=0.2))))  # 0.8 x 60 + 0.3 x 20
     54
-    >>> round(1e6 * float(issue_time(e.but(eager_scans=1.8e-4), 513, 512, Experts(scans=0.5))))
+    >>> round(1e6 * float(issue_time(e.but(eager_scans=1.8e-4), 513, 512, EagerShares(scans=0.5))))
     120
     """
     h = engine.host
@@ -230,7 +230,7 @@ SPARED = 6
 """Launches a layer that experts which choose by themselves need not: three of the router, three of their own four."""
 
 
-def of_experts(timed: Sequence[Timed], s: Scenario) -> Experts:
+def eager_shares(timed: Sequence[Timed], s: Scenario) -> EagerShares:
     """Kernels that Python launches one by one: experts with their routing, and recurrent scans of a prompt. Expert
     kernels count none where one call issues them all, and fewer where they do the routing too.
 
@@ -239,17 +239,17 @@ def of_experts(timed: Sequence[Timed], s: Scenario) -> Experts:
     moe = [] if moe and called_once(s) else moe
     scans = [t for t in timed if isinstance(t.node, Op) and t.node.name == "scan"]
     if not moe and not scans:
-        return NO_EXPERTS
+        return NONE_EAGER
     layers = add_up(t.node.count for t in moe if isinstance(t.node, Op) and t.node.kind == "moe")
     inside, every = bool(moe) and s.efficiency.mode == "calibrated" and routed_inside(s), launches(timed)
-    return Experts(launches(moe) / every, SPARED * inside * layers / every, launches(scans) / every)
+    return EagerShares(launches(moe) / every, SPARED * inside * layers / every, launches(scans) / every)
 
 
-def heated(slower: Num, flops_time: Num) -> Num:
+def heat_seconds(slower: Num, flops_time: Num) -> Num:
     """Seconds that heat adds to kernels of a pass without prompts: the factor of one with prompts (`prompt_factor`),
-    above 1, on the seconds that their FLOPs take (`worked`).
+    above 1, on the seconds that their FLOPs take (`flops_seconds`).
 
-    >>> heated(1.25, 4.0), heated(0.5, 4.0)
+    >>> heat_seconds(1.25, 4.0), heat_seconds(0.5, 4.0)
     (1.0, 0.0)
     """
     return (larger(slower, 1.0) - 1.0) * flops_time
@@ -258,16 +258,17 @@ def heated(slower: Num, flops_time: Num) -> Num:
 def step(
     timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, fixed: Num, prompts: bool = False
 ) -> Step:
-    """The time of one pass: kernels and collectives one after the other, gaps between them, and the host. total =
-    max(device, launches) plus the engine's `fixed` costs, which are hidden where the engine prepares the next step
-    during this one. The excess over the device is the part "host"; parts sum to the
-    total. A negative gap shortens all parts alike (`paced`). prompts: whether the pass has any (else `heated`)."""
+    """The time of one pass: kernels and collectives one after the other, gaps between them, and the host.
+
+    total = max(device, launches x `issue`) plus the engine's `fixed` costs, hidden where it prepares the next step
+    during this one (`hosted`). What the host adds is the part "host"; parts sum to the total, and a negative gap
+    shortens all alike (`paced`). prompts: the pass has some (else `heat_seconds`)."""
     host, shares = engine.host, by_part(timed)
     alone, count = add_up(shares.values()), launches(timed)
     slower = prompt_factor(engine, device)
     if not prompts:
         hot = not is_plain(larger(slower, 1.0), 1.0)
-        slower = 1.0 + heated(slower, add_up(map(worked, timed))) / larger(alone, 1e-300) if hot else 1.0
+        slower = 1.0 + heat_seconds(slower, add_up(map(flops_seconds, timed))) / larger(alone, 1e-300) if hot else 1.0
     if isinstance(host.gap, int | float) and host.gap >= 0 and is_plain(slower, 1.0):
         device_time = alone + count * host.gap
     else:

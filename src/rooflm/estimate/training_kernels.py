@@ -7,11 +7,11 @@ from functools import reduce
 
 import numpy as np
 
-from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.fields import words_in
 from rooflm.catalogue.model import MoE
-from rooflm.graph.ops import OVER_PROMPTS, PRODUCTS, Comm, Op
+from rooflm.graph.ops import PREFILL_ATTENTION, PRODUCTS, Comm, Op
 from rooflm.kernels import training_factors as factors
-from rooflm.kernels.derating import ROOT, drawn, matrix_share
+from rooflm.kernels.derating import ROOT, matrix_share, power_ratio
 from rooflm.kernels.dispatch import ALIGNED
 from rooflm.kernels.own_machine import training_factor
 from rooflm.kernels.rates import Rates, best_rates
@@ -32,7 +32,7 @@ def kernel_factor(t: Timed, s: Scenario, r: Rates) -> Num:
         return single * e.factors.moe_factor * alone * factors.factor("moe", library, device, generation)
     if node.kind == "scan":
         return e.factors.attention_factor * factors.factor("scan", "roofline", device, generation)
-    if node.kind in OVER_PROMPTS:
+    if node.kind in PREFILL_ATTENTION:
         kernel = factors.of_mask(node.of, e.kernels.attention_kernel, generation)
         forward, back = (unhurried(f, s) for f in factors.attention(kernel, device, generation))
         latent = factors.factor("latent", node.role, device, generation) if node.kind == "mla_attention" else 1.0
@@ -41,14 +41,14 @@ def kernel_factor(t: Timed, s: Scenario, r: Rates) -> Num:
 
 
 def product_factor(s: Scenario, dtype: str, used: Num) -> Num:
-    """The same for matrix products of a data type: the generation's factor, corrected for the power that the card has
-    for the share of its peak that the kernel uses; more power never makes products faster than their kernels alone."""
+    """Time of products of a data type in a step over their time alone: the generation's factor, corrected for the power
+    that the card has for the share of its peak that the kernel uses; power never makes them faster than alone."""
     d = s.cluster.device
     factor = unhurried(factors.gemm(d.name, d.kernel_generation, dtype, s.quant.name), s)
     factor *= factors.early(d.kernel_generation, dtype) if s.engine.kernels.early else 1.0
     watts = factors.table()["power"]  # none: no card of the generation showed a difference
     fitted = watts.get(d.name, watts.get(d.kernel_generation))
-    share = 1.0 if fitted is None else drawn(fitted, d.tdp, d.half_peak * used) ** ROOT
+    share = 1.0 if fitted is None else power_ratio(fitted, d.tdp, d.half_peak * used) ** ROOT
     return pick(share < 1, larger(factor * share, smaller(factor, 1.0)), factor * share)
 
 
@@ -61,14 +61,14 @@ def unhurried(factor: Num, s: Scenario) -> Num:
 
 
 def unaligned(s: Scenario) -> Num:
-    """The same for the head's products where a row of logits is no whole number of 16 bytes (GPT-2's 50,257 words)."""
+    """Factor on the head's products where a row of logits is no whole number of 16 bytes (GPT-2's 50,257 words)."""
     slower = factors.factor("unaligned", "logits", s.cluster.device.name, s.cluster.device.kernel_generation)
     aligned = s.engine.kernels.pads_vocab or ceil(s.model.vocab / s.mapping.tp) * s.quant.half_bytes % ALIGNED == 0
     return pick(aligned, 1.0, slower)
 
 
 def bias_factor(s: Scenario) -> float:
-    """The same for expert products and activations: above 1 where experts have biases that no kernel fuses."""
+    """Factor on expert products and activations: above 1 where experts have biases that no kernel fuses."""
     unfused: float = factors.table()["experts"]["bias"]
     biased = any(isinstance(b.ffn, MoE) and b.ffn.bias for b in s.model.blocks)
     return unfused if biased and not s.engine.kernels.grouped else 1.0
@@ -77,7 +77,7 @@ def bias_factor(s: Scenario) -> float:
 def one_product(s: Scenario) -> bool:
     """Whether one kernel holds the products of all experts: a library may have it for some generations of cards, and on
     others call a product an expert, from C++ (PyTorch, GroupedBlas.cpp and GroupedMMUtils.h, _grouped_mm_fallback)."""
-    on = listed(s.engine.kernels.grouped_on)
+    on = words_in(s.engine.kernels.grouped_on)
     return s.engine.kernels.grouped and (not on or s.cluster.device.kernel_generation in on)
 
 
@@ -118,7 +118,7 @@ def alone(t: Timed, s: Scenario) -> Num:
 
     Source: JAX, Pallas' flash and splash attention on TPU (double-buffered blocks)."""
     reached = s.cluster.device.attention_share
-    if t.node.kind not in OVER_PROMPTS or not np.any(reached):  # type: ignore[union-attr]
+    if t.node.kind not in PREFILL_ATTENTION or not np.any(reached):  # type: ignore[union-attr]
         return t.time
     return pick(reached > 0, smaller(t.time, t.roof / pick(reached > 0, reached, 1.0)), t.time)
 

@@ -17,8 +17,8 @@ from rooflm.estimate.memory import end_tables, extra_share, layer_shard, local_f
 from rooflm.estimate.schedule import V_SHAPED, in_flight
 from rooflm.estimate.step import add_up
 from rooflm.graph.context import Context, plain_gelu, plain_norms, read_again
-from rooflm.graph.mixers import CHUNK
 from rooflm.graph.ops import occupied, popularity
+from rooflm.graph.recurrent import CHUNK
 from rooflm.kernels.moe import imbalance
 from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping
@@ -290,7 +290,8 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     sets = 2.0 + c.lone * (not t.adapters)  # of a layer
     root = several * c.lone * (c.room.root or c.model.tied) * half * ends  # embedding and head, gathered throughout
     one = several * sets * weight * each + root + some * sets * weight * each_experts
-    anew = trained * zero_bytes(m.zero, d)[2] / 12.0 + experts * share * zero_bytes(m.zero, e)[2] / 12.0
+    own, own_experts = (zero_bytes(m.zero, ranks, state=1.0)[2] for ranks in (d, e))  # share of an update on a rank
+    anew = trained * own + experts * share * own_experts
     whole = several * (weight * dense + ends * (half - weight)) + some * weight * experts
     kept_here, later = 1.0 - t.offload_optimizer, 1.0 - t.in_backward
     live = several * weight * smaller(c.room.live, dense + experts)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Kernels
+from rooflm.catalogue.fields import words_in
 from rooflm.catalogue.model import MLA, Attention, Block, Model, MoE
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.schedule import fuller_end
@@ -35,7 +35,7 @@ def step_graph(s: Scenario, c: Context) -> dict[Key, Nodes]:
     """What one device executes in an optimiser step, by phase and place: passes of one micro-batch through the whole
     model's layers; of the step the optimiser's update, one message to the neighbouring stage, one reduction of all
     gradients of the fullest stage, one gather of all its parameters, the tied embedding's two copies added up."""
-    trained = held(s, c)
+    trained = trained_of(s, c)
     sync = sync_nodes(s, trained, ceil(c.model.layers / s.mapping.pp))
     once = {"update": optimizer_nodes(s, trained), "send": send_nodes(c), **sync}
     return pass_nodes(s, c, micro_batches(s)) | {("step", place): nodes for place, nodes in once.items()}
@@ -102,7 +102,7 @@ def stored_bytes(s: Scenario) -> tuple[Num, Num]:
     narrow = room.fp8_weights != "wide" and not s.training.adapters
     if not (narrow and is_plain(q.act_bits, 8) and is_plain(q.weight_bits, 8)):
         return half, half
-    copies = 1.0 if s.cluster.device.kernel_generation in listed(room.fp8_once) else 2.0
+    copies = 1.0 if s.cluster.device.kernel_generation in words_in(room.fp8_once) else 2.0
     return (copies, 1.0) if room.fp8_weights == "narrow" else (half + copies, half)
 
 
@@ -136,7 +136,7 @@ def whole_logits(node: Op | Comm, s: Scenario) -> Op | Comm:
     Sources: torchtitan, pull request 1033 (the loss compiled apart from layers); Megatron-Core, cross_entropy.py."""
     if node.name != "loss" or not s.engine.kernels.fused:
         return node
-    return node._replace(bytes=node.bytes * pick(s.engine.room.logit_bytes > FUSED_LOGIT, 4.5, 1.0))
+    return node._replace(bytes=node.bytes * pick(s.engine.room.logit_bytes > FUSED_LOGIT, 18.0 / 4.0, 1.0))
 
 
 def once_a_node(s: Scenario, c: Context, nodes: Nodes, f: MoE) -> Nodes:
@@ -243,7 +243,7 @@ def narrowed(nodes: Nodes, s: Scenario) -> Nodes:
             for n in nodes]  # fmt: skip
 
 
-class Held(NamedTuple):
+class Trained(NamedTuple):
     """Trained parameters of the fullest device, and their bytes as gathered."""
 
     ends: Num  # of embedding and head, which `dense` has too
@@ -253,7 +253,7 @@ class Held(NamedTuple):
     expert_bytes: Num
 
 
-def held(s: Scenario, c: Context) -> Held:
+def trained_of(s: Scenario, c: Context) -> Trained:
     """Trained parameters of the fullest device; embedding and head keep 16 bits whatever the layers' weights have."""
     t, m, model, half, each = s.training, s.mapping, c.model, s.quant.half_bytes, stored_bytes(s)[1]
     experts, others = tm.layer_params(model, m)
@@ -263,7 +263,7 @@ def held(s: Scenario, c: Context) -> Held:
     share = t.trainable_layers * (not t.adapters)  # first layers may be frozen, beside adapters all
     others, experts = others * share + adapter_sizes(s, c)[0], experts * share
     dense, routed = layers * others, layers * experts
-    return Held(ends, dense + ends, routed, dense * each + ends * half, routed * each)
+    return Trained(ends, dense + ends, routed, dense * each + ends * half, routed * each)
 
 
 def adapter_sizes(s: Scenario, c: Context) -> tuple[Num, Num]:
@@ -304,7 +304,7 @@ def copied_bytes(s: Scenario) -> Num:
     return s.engine.habits.foreach * s.training.update.divisor * (2.0 + 2.0 * s.training.master)
 
 
-def optimizer_nodes(s: Scenario, trained: Held) -> Nodes:
+def optimizer_nodes(s: Scenario, trained: Trained) -> Nodes:
     """The update: gradients unscaled and their norm taken, states read and written, weights written.
 
     Adam reads gradient, moments and master copy and writes the last three and the weight as it is gathered: 2 x states
@@ -333,7 +333,7 @@ def update(name: str, bytes_: Num) -> Op:
     return stream(name, "optimizer", "optimizer", 1, bytes_, 8)._replace(role="update")
 
 
-def sync_nodes(s: Scenario, trained: Held, layers: Num) -> dict[str, Nodes]:
+def sync_nodes(s: Scenario, trained: Trained, layers: Num) -> dict[str, Nodes]:
     """Groups of `step_graph`: the messages of gradients and parameters, layer by layer, or in buckets of
     several layers where ZeRO 3 does not free each behind its use.
 

@@ -15,9 +15,9 @@ from rooflm.estimate import schedule
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.step import add_up, by_part, launches
 from rooflm.estimate.training_kernels import in_training
-from rooflm.estimate.training_step import PHASES, PLACES, Key, grad_bytes, held, multi_token, setup_of, step_graph
+from rooflm.estimate.training_step import PHASES, PLACES, Key, grad_bytes, multi_token, setup_of, step_graph, trained_of
 from rooflm.graph.context import Context
-from rooflm.graph.ops import OVER_PROMPTS, Comm, Op
+from rooflm.graph.ops import PREFILL_ATTENTION, Comm, Op
 from rooflm.kernels.collectives import DIRECT_KINDS, ring_wait
 from rooflm.kernels.roofline import Timed, time_groups
 from rooflm.scenario.scenario import Scenario, micro_batches
@@ -40,7 +40,7 @@ def section(timed: Sequence[Timed]) -> Section:
     parts = by_part([t for t in timed if isinstance(t.node, Op)])
     comm = by_part([t for t in timed if isinstance(t.node, Comm)])
     wgrad = sum(t.total for t in timed if isinstance(t.node, Op) and t.node.role == "wgrad")
-    core = sum(t.total for t in timed if isinstance(t.node, Op) and t.node.kind in (*OVER_PROMPTS, "bmm"))
+    core = sum(t.total for t in timed if isinstance(t.node, Op) and t.node.kind in (*PREFILL_ATTENTION, "bmm"))
     return Section(sum(parts.values()) + 0.0, comm, wgrad + 0.0, launches(timed), core + 0.0)
 
 
@@ -100,8 +100,6 @@ class Micro(NamedTuple):
 
 ISSUED = {"forward": 1 / 3, "backward": 2 / 3}
 """Share of a layer's kernels in a phase: backward, two products for one; what runs again, its share of the forward."""
-
-
 MATRICES = 7.0
 """Of a dense layer: four of attention, three of a gated feed-forward (docs/decisions/0293)."""
 
@@ -243,7 +241,7 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num, update: Sequence
     t, bandwidth, tiers = s.training, s.cluster.host_bandwidth, s.cluster.tiers
     if all(is_plain(x, 0) for x in (t.offload_optimizer, t.offload_params, t.offload_activations)):
         return 0.0
-    trained = held(s, c)
+    trained = trained_of(s, c)
     d = pick(s.mapping.zero >= 1, tm.shard_ranks(s.mapping), 1)
     shard = t.offload_optimizer * (trained.dense + trained.experts) / d
     sharing = smaller(smaller(tiers[0].size if tiers else 1, HOST_DEVICES), s.mapping.devices)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.graph.adapted import beside
-from rooflm.graph.ops import OVER_PROMPTS, Comm, Op, gemm, stream
+from rooflm.graph.ops import PREFILL_ATTENTION, Comm, Op, gemm, stream
 from rooflm.scenario.training import Training
 from rooflm.units import Num, is_plain, pick, smaller
 
@@ -58,7 +58,7 @@ def backward_op(op: Op, rules: Rules) -> list[Op | Comm]:
     if op.kind == "bmm":
         return [op._replace(name=f"{op.name}_dgrad", count=op.count * 2, role="dgrad")]
     name = f"{op.name}_backward"
-    if op.kind in (*OVER_PROMPTS, "scan", "scores"):
+    if op.kind in (*PREFILL_ATTENTION, "scan", "scores"):
         # a scan's chunked form is recomputed within the kernel, then differentiated (Mamba-2, arXiv 2405.21060)
         return [op._replace(name=name, count=op.count * FLASH_BACKWARD, role="dgrad")]
     factor = STREAM_BACKWARD.get(op.name, STREAM_BACKWARD.get(op.kind, 1.0))
@@ -192,7 +192,7 @@ def every_other(nodes: Sequence[Op | Comm]) -> list[Op | Comm]:
             position += 1 + pair
             if pair or position % 2 == 0:
                 again.append(times(node, 0.5 if pair else 1))
-        elif node.kind not in (*OVER_PROMPTS, "bmm"):
+        elif node.kind not in (*PREFILL_ATTENTION, "bmm"):
             again.append(node)
     return again
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rooflm.catalogue.model import CompressedAttention
+from rooflm.graph.attention import batched_gemm, context_exchange, indexer_scores, latent_core, latent_projections
 from rooflm.graph.context import Context
-from rooflm.graph.mixers import batched, context_exchange, latents_made, over_latents, scored_ops
 from rooflm.graph.ops import Comm, Op, attended, gemm, stream
 from rooflm.units import Num, ceil, is_plain, larger, smaller
 
@@ -15,13 +15,13 @@ def compressed_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | 
 
     Source: transformers, modeling_deepseek_v4.py (DeepseekV4Attention), which makes entries in 16 bits."""
     heads, groups, part = ceil(a.heads / c.mapping.tp), ceil(a.out_groups / c.mapping.tp), "attention"
-    nodes = latents_made(c, count, a, heads * a.entry, 4 * heads)  # what is summed is turned back
+    nodes = latent_projections(c, count, a, heads * a.entry, 4 * heads)  # what is summed is turned back
     if a.series:
         nodes += entry_ops(c, count, a)
-    nodes += over_prompt(c, count, a, heads) + over_cache(c, count, a, heads)
+    nodes += compressed_prefill(c, count, a, heads) + compressed_decode(c, count, a, heads)
     each = heads * a.value_dim / groups
     widths, rate = c.quant.widths[part], c.quant.rates[part]
-    nodes.append(batched("out_groups", part, count, c.tokens, groups, a.out_rank, each, widths, rate))
+    nodes.append(batched_gemm("out_groups", part, count, c.tokens, groups, a.out_rank, each, widths, rate))
     nodes.append(c.product("out", part, count, c.model.hidden, groups * a.out_rank))
     return nodes
 
@@ -41,11 +41,11 @@ def entry_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | Comm]
         nodes.append(c.product("index_q", part, count, width, a.q_rank))
         moved = tokens * (width * (b + 1.0) + 8.0 * a.index_topk)
         nodes.append(stream("index_chain", part, "index", count, moved, 2))
-        nodes += scored_ops(c, count, width, a.index_dim + 4.0, 4.0, (1.0, 1.0, 4.0), a.ratio)
+        nodes += indexer_scores(c, count, width, a.index_dim + 4.0, 4.0, (1.0, 1.0, 4.0), a.ratio)
     return nodes
 
 
-def over_prompt(c: Context, count: Num, a: CompressedAttention, heads: Num) -> list[Op | Comm]:
+def compressed_prefill(c: Context, count: Num, a: CompressedAttention, heads: Num) -> list[Op | Comm]:
     """Attention of new tokens over the window and over the compressed entries. Of the entries a query reads one for
     every `ratio` tokens, or `index_topk` of them. Both are read through lists of entries, as in sparse latent
     attention, whose kernel is told by a reach shorter than the sequence (by at least one token) in the op's shape."""
@@ -66,7 +66,7 @@ def over_prompt(c: Context, count: Num, a: CompressedAttention, heads: Num) -> l
     return nodes
 
 
-def over_cache(c: Context, count: Num, a: CompressedAttention, heads: Num) -> list[Op | Comm]:
+def compressed_decode(c: Context, count: Num, a: CompressedAttention, heads: Num) -> list[Op | Comm]:
     """Attention of a token over the cached window and entries, as over latents without a part for positions."""
     d = c.work.decode
     if not d:
@@ -75,4 +75,4 @@ def over_cache(c: Context, count: Num, a: CompressedAttention, heads: Num) -> li
     if a.series:
         entries = d.context / a.ratio
         keys = keys + (entries if is_plain(a.index_topk, 0) else smaller(entries, a.index_topk))
-    return [over_latents(c, count, d.sequences, keys / c.mapping.cp, heads, a.entry, 0, a.value_dim)]
+    return [latent_core(c, count, d.sequences, keys / c.mapping.cp, heads, a.entry, 0, a.value_dim)]

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from rooflm.catalogue.abilities import of_name
+from rooflm.catalogue.fields import number_by_name
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, FeedForward, LinearAttention, Mixer
 from rooflm.graph.adapted import served
+from rooflm.graph.attention import attention_ops, mla_ops
 from rooflm.graph.compressed import compressed_ops
 from rooflm.graph.context import Context, plain_norms, read_again
 from rooflm.graph.feedforward import mlp_ops, moe_nodes
-from rooflm.graph.mixers import attention_ops, linear_ops, mla_ops
 from rooflm.graph.ops import PLAIN_NORM, Comm, Op, equal, gemm, stream
+from rooflm.graph.recurrent import recurrent_ops
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 
@@ -36,7 +37,7 @@ def build(c: Context) -> list[Op | Comm]:
 
 
 MIXER_OPS: dict[type[Mixer], Callable[..., list[Op | Comm]]] = {
-    Attention: attention_ops, CompressedAttention: compressed_ops, MLA: mla_ops, LinearAttention: linear_ops,
+    Attention: attention_ops, CompressedAttention: compressed_ops, MLA: mla_ops, LinearAttention: recurrent_ops,
 }  # fmt: skip
 """Kind of mixer -> its ops, of a context, a number of layers and the mixer."""
 
@@ -100,8 +101,8 @@ def ffn_nodes(c: Context, block: Block) -> list[Op | Comm]:
 def unpacked(nodes: list[Op | Comm], c: Context) -> list[Op | Comm]:
     """The same nodes where a library's kernels take narrow weights of few rows only, some in passes: before a product
     of more, a kernel writes its weights at 16 bits, which the product reads; its Python launches more of each."""
-    rows, each = (of_name(told, c.quant.name, math.inf) for told in (c.kernels.unpack_rows, c.kernels.pass_rows))
-    more, out = of_name(c.kernels.more_launches, c.quant.name, 0.0), list[Op | Comm]()
+    rows, each = (number_by_name(told, c.quant.name, math.inf) for told in (c.kernels.unpack_rows, c.kernels.pass_rows))
+    more, out = number_by_name(c.kernels.more_launches, c.quant.name, 0.0), list[Op | Comm]()
     if (rows, each, more) == (math.inf, math.inf, 0.0):
         return nodes
     for op in nodes:

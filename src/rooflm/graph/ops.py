@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from rooflm.units import Num, expm1, is_plain, larger, log1p, pick, smaller, sqrt
 
-OVER_PROMPTS = ("attention", "mla_attention")
+PREFILL_ATTENTION = ("attention", "mla_attention")
 """Kinds of attention of new tokens."""
-OVER_CACHE = ("decode_attention", "mla_decode")
+DECODE_ATTENTION = ("decode_attention", "mla_decode")
 """Kinds of attention of one token a sequence, which reads its cache."""
-PRODUCTS = ("gemm", "simt", "bmm", *OVER_PROMPTS, "moe", "scan", "scores")
+PRODUCTS = ("gemm", "simt", "bmm", *PREFILL_ATTENTION, "moe", "scan", "scores")
 """Kinds of a pass with prompts that multiply matrices; all others stream."""
 PLAIN_NORM = 36.0
 """Bytes a value of plain PyTorch's RMS norm: to fp32 (6), square (8), mean (4), product (8), back (6), weight (4)."""

@@ -2,9 +2,7 @@
 
 A fused kernel cuts the work into tiles (128 query rows of one head, say) that the SMs take up in turn. Prefill is
 bound by the tensor cores and by what every tile costs besides; decode streams the KV cache, cut along its length into
-splits when there are fewer (sequence, KV head) pairs than SMs. All sizes may be floats or arrays and broadcast. Known
-limits (figures: data/calibration/attention.toml): TensorRT-LLM picks splits by rules of its own, so its decode jumps
-where ours is smooth; the first tens of microseconds depend on the wrapper around the kernel."""
+splits when there are fewer (sequence, KV head) pairs than SMs. All sizes may be floats or arrays and broadcast."""
 
 from __future__ import annotations
 
@@ -175,7 +173,7 @@ def decode_kernels(group: float, head_dim: float) -> tuple[str, ...]:
 
 @lru_cache
 def prefill_kernels(narrow: bool, head_dim: float) -> tuple[str, ...]:
-    """The same for prefill; `narrow`: an 8-bit KV cache, whose kernels come first where they were measured."""
+    """Names of the prefill kernels, likewise; `narrow`: an 8-bit KV cache, whose kernels come first where measured."""
     plain = (f"prefill-hd{int(head_dim)}", "prefill")
     return (f"prefill-kv8-hd{int(head_dim)}", "prefill-kv8", *plain) if narrow else plain
 

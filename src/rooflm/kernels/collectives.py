@@ -96,8 +96,7 @@ def by_tree(op: str, bytes_: Num, n: Num, bandwidth: Num, latency: Num) -> Num:
 def ideal(op: str, bytes_: Num, n: Num, link: Link) -> Num:
     """Seconds of the cheapest legal algorithm at full link rate: the lower bound. Zero for one rank.
 
-    A tree has a ring's volume and never more hops. With V bytes, n ranks, B one way a rank and α
-    a hop, all_reduce may also be
+    A tree has a ring's volume and never more hops. With V bytes, n ranks, B one way a rank and α a hop, all_reduce:
 
         two-shot    2(n-1)/n V/B + 3 α        one-shot    (n-1) V/B + 2 α        in-switch    V/B + 2 α
 

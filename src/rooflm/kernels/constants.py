@@ -132,16 +132,16 @@ def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kern
     for number, kind in enumerate((dtype, *DTYPE_KIN.get(dtype, ()))):
         same = [r for r in rows if r.dtype in (kind, TWINS.get(kind))]
         kin = [r for r in same if r.architecture == generation]
-        tiers = (
-            [r for r in same if gpu in r.gpu and (engine in r.engine or ANY in r.engine)],
-            [r for r in kin if engine in r.engine and not any(ANY in other.gpu for other in kin)],
-            [r for r in same if gpu in r.gpu],
-            kin,
-            [r for r in same if r.architecture == ANY],
+        steps = (
+            ("exact", [r for r in same if gpu in r.gpu and (engine in r.engine or ANY in r.engine)]),
+            ("generation", [r for r in kin if engine in r.engine and not any(ANY in other.gpu for other in kin)]),
+            ("other engine", [r for r in same if gpu in r.gpu]),
+            ("generation", kin),
+            ("all", [r for r in same if r.architecture == ANY]),
         )
-        for level, tier in zip((*LEVELS[:3], LEVELS[1], LEVELS[3]), tiers, strict=True):
-            if tier:
-                nearest = min(tier, key=lambda r: (ANY not in r.gpu, engine not in r.engine, ANY not in r.engine,
+        for level, found in steps:
+            if found:
+                nearest = min(found, key=lambda r: (ANY not in r.gpu, engine not in r.engine, ANY not in r.engine,
                                                    r.dtype != kind, 0 if gpu in r.gpu else -len(r.gpu),
                                                    r.mape_out))  # fmt: skip
                 return Match(nearest.row, level if number == 0 else LEVELS[-1])

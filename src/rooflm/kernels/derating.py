@@ -66,6 +66,12 @@ def card_file() -> _File:
     return msgspec.structs.replace(found, card=card)
 
 
+@cache
+def rows_by_place() -> dict[tuple[str, str, str, str], _Row]:
+    """Its rows by card, product family, generation and engine, of several the first."""
+    return {(r.gpu, r.product_family, r.architecture, r.engine): r for r in reversed(card_file().card)}
+
+
 def derating(device: Device, *engines: str) -> Derating:
     """The factors of a device: its own where it states any, else those of this card in the engine, else of the card
     whose kernels it takes, else of its product family's generation, else all three in any that sums alike, else in any
@@ -81,43 +87,43 @@ def derating(device: Device, *engines: str) -> Derating:
         found = replace(found, compute=found.compute * (share + units * (1.0 - share)))
     if not found.watts:
         return found
-    slower = drawn(found.watts, device.tdp, device.half_peak) ** ROOT
+    slower = power_ratio(found.watts, device.tdp, device.half_peak) ** ROOT
     return replace(found, compute=found.compute / slower, watts=0.0)
 
 
 ROOT = 1.0 / 3.0
-"""Products at a card's power take the cube root of `drawn` longer: dynamic power goes with frequency cubed."""
+"""Products at a card's power take the cube root of `power_ratio` longer: dynamic power goes with frequency cubed."""
 STILL, DRAWN, SLOWEST = 0.25, 0.9, 0.15
 """Of TDP: what a card takes at any clock, and what prompts draw; and the least share of its clock (decision 0274)."""
 
 
-def held(device: Device) -> Num:
-    """How many times slower a card's clock goes at the power that its owner holds it to, likewise, but for STILL."""
+def power_slowdown(device: Device) -> Num:
+    """How many times slower a card's clock goes at its owner's power limit: by ROOT of what is above STILL."""
     return smaller(larger((device.power_limit / device.tdp - STILL) / (DRAWN - STILL), SLOWEST**3), 1.0) ** -ROOT
 
 
-def drawn(fitted: float, watts: Num, used: Num) -> Num:
+def power_ratio(fitted: float, watts: Num, used: Num) -> Num:
     """Watts that products of so many FLOP/s draw, at `fitted` W a TFLOP/s of 16 bits, over those that a card takes."""
     return fitted * used / watts / 1e12
 
 
 @cache
 def on_file(gpu: str, twin: str, line: str, architecture: str, year: int, *engines: str, tiles: str = "") -> Derating:
-    """The factors in data/calibration/devices.toml. tiles: generation whose constants the card's products take: factors
-    of another generation of its family, which go with that one's, become those that reach the same of the datasheet."""
+    """The factors in data/calibration/devices.toml, sought in the order that `derating` says. tiles: generation whose
+    constants the card's products take: factors of another generation of its family, which go with that one's, become
+    those that reach the same of the datasheet."""
+    whose = (*engines, ANY)
     own = ((gpu, ANY, ANY), (twin, ANY, ANY), (ANY, line, architecture))
-    cards = [(*place, who) for who in (*engines, ANY) for place in own]
-    families = [(ANY, line, kind, who) for who in (*engines, ANY) for kind in (_nearest, ANY)]
-    for card, family, kind, who in [*cards, *((ANY, ANY, architecture, who) for who in (*engines, ANY)), *families]:
-        chosen = kind if isinstance(kind, str) else kind(family, architecture, year, who)
-        for row in card_file().card:
-            if (row.gpu, row.product_family, row.architecture, row.engine) == (card, family, chosen, who):
-                found = Derating(row.compute, row.bandwidth, row.few, row.watts, row.sm_stream)
-                if not tiles or kind is not _nearest or who != ANY or reach(tiles) == reach(chosen):
-                    return found
-                c, m = (b / a for a, b in zip(reach(tiles), reach(chosen), strict=True))
-                return replace(found, compute=c * row.compute, bandwidth=m * row.bandwidth, lent=True)
-    return Derating()
+    near = {who: _nearest_generation(line, architecture, year, who) for who in whose}
+    order = [(*place, who) for who in whose for place in own] + [(ANY, ANY, architecture, who) for who in whose]
+    order += [(ANY, line, generation, who) for who in whose for generation in (near[who], ANY)]
+    row = next((rows_by_place()[place] for place in order if place in rows_by_place()), _Row())
+    found = Derating(row.compute, row.bandwidth, row.few, row.watts, row.sm_stream)
+    lent = (row.product_family, row.architecture, row.engine) == (line, near[ANY], ANY) and near[ANY] != architecture
+    if not (tiles and lent) or reach(tiles) == reach(near[ANY]):
+        return found
+    c, m = (b / a for a, b in zip(reach(tiles), reach(near[ANY]), strict=True))
+    return replace(found, compute=c * row.compute, bandwidth=m * row.bandwidth, lent=True)
 
 
 def reach(generation: str) -> tuple[float, float]:
@@ -126,13 +132,11 @@ def reach(generation: str) -> tuple[float, float]:
     return c["eff_c"] * (1.0 - c["thr"]), c["eff_m"]
 
 
-def _nearest(family: str, architecture: str, year: int, engine: str) -> str:
+def _nearest_generation(family: str, architecture: str, year: int, engine: str) -> str:
     """The generation of a family whose factors apply: its own, else the nearest in time ("" if none has any)."""
     rows = [r for r in card_file().card if (r.gpu, r.product_family, r.engine) == (ANY, family, engine) and r.year]
-    best = min(
-        rows, key=lambda r: (r.architecture != architecture, abs(r.year - (year or math.inf)), -r.year), default=None
-    )
-    return best.architecture if best else ""
+    nearest = sorted(rows, key=lambda r: (r.architecture != architecture, abs(r.year - (year or math.inf)), -r.year))
+    return nearest[0].architecture if nearest else ""
 
 
 def matrix_share(device: Device, generation: str = "") -> Num:

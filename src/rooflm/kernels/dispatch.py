@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.abilities import listed
-from rooflm.graph.mixers import CHUNK
-from rooflm.graph.ops import OVER_CACHE, OVER_PROMPTS, Op, attended, distinct
+from rooflm.catalogue.fields import words_in
+from rooflm.graph.ops import DECODE_ATTENTION, PREFILL_ATTENTION, Op, attended, distinct
+from rooflm.graph.recurrent import CHUNK
 from rooflm.kernels import attention, mla
 from rooflm.kernels.constants import ANY
 from rooflm.kernels.derating import beside_units, derating, matrix_share, small_units, softmax_share
@@ -23,19 +23,19 @@ from rooflm.kernels.elementwise import LEAST, MEASURED_KERNEL, ElementwiseConsta
 from rooflm.kernels.expert_kernels import expert_time, routed_inside
 from rooflm.kernels.lookup import Where, constants, in_graphs, setting
 from rooflm.kernels.own_machine import op_time
-from rooflm.kernels.products import among, products, taken
+from rooflm.kernels.products import gemm_times, has_shape, sm_limit
 from rooflm.kernels.rates import Rates, rates
 from rooflm.kernels.training_factors import scans, trained
 from rooflm.scenario.scenario import Scenario, arrays_in
 from rooflm.units import Num, common_shape, highest, is_plain, larger, pick, smaller
 
-STATES = 0.83
+STATE_DRAM_SHARE = 0.83
 """Share of DRAM that decoding's kernels of recurrent states reach at most (H100 0.82 to 0.84: vLLM's pull requests
 43083 and 48110; B300 0.85: TensorRT-LLM's 14869; docs/decisions/0260)."""
-UNFUSED = 0.7
+UNFUSED_SHARE = 0.7
 """Share of either roof that plain batched products reach (Megatron-LM of 2021 within 2 %), and scores of indexers:
 927 to 1,152 TFLOP/s on MI355X (ROCm/aiter pull request 5434), 115 to 125 on H20 (FlagGems 4092; DeepGEMM's)."""
-HEAD = 128
+REGISTER_HEAD = 128
 """Values of a head up to which kernels of attention keep all they add up in registers."""
 ALIGNED = 16
 """Bytes of which the rows of operands are multiples where cuBLAS' batched products use tensor cores."""
@@ -43,7 +43,7 @@ UNFUSED_FLOOR = 5e-6
 """s: floor of plain batched products."""
 LARGEST_SM = 2.0**18
 """Bytes of shared memory and L1 of an SM, at most (Hopper); a core that holds more reads as much more at a time."""
-FEW = 64
+FEW_POINTS = 64
 """Points up to which the products of all data types are evaluated together: fewer calls, but constants as arrays."""
 
 
@@ -62,15 +62,15 @@ def kernel_times(ops: Sequence[Op], floor: Sequence[Num], s: Scenario) -> list[N
         alone = point and not isinstance(op.bytes, np.ndarray)
         shape = () if alone else common_shape((op.flops, op.bytes, op.overlapped, op.launches, *op.shape))
         shape = np.broadcast_shapes(shape, devices) if devices else shape
-        evaluate = ALONE.get(op.kind) or (products if op.kind == "gemm" else _streams)
-        rate = op.rate if math.prod(shape) > FEW else ""
+        evaluate = FORMULAS.get(op.kind) or (gemm_times if op.kind == "gemm" else _stream_times)
+        rate = op.rate if math.prod(shape) > FEW_POINTS else ""
         groups.setdefault((evaluate, shape, rate), []).append(index)
     for (evaluate, shape, _), members in groups.items():
         chosen = [ops[i] for i in members]
-        if evaluate in TOGETHER:
+        if evaluate in BATCHED:
             times, which = evaluate(chosen, shape, w, s, r), [*range(len(chosen))]
         else:
-            different, which = distinct([_sizes(op) for op in chosen])
+            different, which = distinct([_key(op) for op in chosen])
             times = [evaluate(chosen[i], w, s, r) for i in different]
         times = times if shape else [float(t) for t in times]
         lift = s.engine.factors.moe_factor if evaluate is expert_time and s.engine.kernels.gemv else 1.0  # undone there
@@ -79,28 +79,29 @@ def kernel_times(ops: Sequence[Op], floor: Sequence[Num], s: Scenario) -> list[N
     return out
 
 
-def _sizes(op: Op) -> tuple[Any, ...]:
+def _key(op: Op) -> tuple[Any, ...]:
     """The sizes that an op's time depends on, its name and role: backward kernels have constants of their own."""
     return op.name, op.kind, op.role, op.rate, op.flops, op.bytes, op.launches, *op.shape, *op.widths
 
 
 FACTORS = {
-    **dict.fromkeys(("gemm", "simt"), "gemm_factor"), "moe": "moe_factor", **dict.fromkeys(OVER_CACHE, "decode_factor"),
-    **dict.fromkeys((*OVER_PROMPTS, "scores"), "attention_factor"),
+    **dict.fromkeys(("gemm", "simt"), "gemm_factor"), "moe": "moe_factor",
+    **dict.fromkeys(DECODE_ATTENTION, "decode_factor"),
+    **dict.fromkeys((*PREFILL_ATTENTION, "scores"), "attention_factor"),
 }  # fmt: skip
 """Kind of kernel -> the engine's constant for it; streaming kernels take stream_factor."""
 
 
-def _unfused(op: Op, peak: Num, r: Rates) -> Num:
+def _unfused_time(op: Op, peak: Num, r: Rates) -> Num:
     """Plain batched products: a share of the roofline (`peak` in FLOP/s) and a floor a kernel."""
-    return larger(op.flops / (UNFUSED * peak), op.bytes / (UNFUSED * r.dram)) + UNFUSED_FLOOR * op.launches
+    return larger(op.flops / (UNFUSED_SHARE * peak), op.bytes / (UNFUSED_SHARE * r.dram)) + UNFUSED_FLOOR * op.launches
 
 
-def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
+def _prefill_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Prefill attention: one fused kernel, or plain products where the engine has none."""
     sequences, new, past, heads, kv, qk, v, window, *both_ways = op.shape
     if not s.engine.kernels.flash:
-        return _unfused(op, r.peak[op.rate], r)
+        return _unfused_time(op, r.peak[op.rate], r)
     names = attention.prefill_kernels(bool(highest(op.widths[1]) <= 1), highest(qk))
     c = constants("attention", attention.PrefillConstants, w, w.half, names)
     share = matrix_share(s.cluster.device)  # fewer matrix units also draw less power
@@ -108,40 +109,41 @@ def _attention(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     units = small_units(s.cluster.device, derating(s.cluster.device, *w.engines))
     eff = larger(c.eff, 1.0 / (1.0 + units * (1.0 / c.eff - 1.0)))  # loads and sums beside the products, as of tiles
     c = c._replace(eff=eff, softmax_dim=softmax, throttle=c.throttle * smaller(share, 1.0))
-    few = _few(sequences, new, past, c.tile)
+    few = _below_a_tile(sequences, new, past, c.tile)
     if s.engine.kernels.cut_caches:
-        c, (sequences, new, past) = c._replace(tail=0.0), _a_pass(sequences, new, past)
+        c, (sequences, new, past) = c._replace(tail=0.0), _mean_pass(sequences, new, past)
     if s.engine.phase == "training":
         c = trained(c, op.role == "dgrad")
     call = partial(attention.prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
                    q_bytes=op.widths[0], kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
                    sms=s.cluster.device.sms, causal=not both_ways)  # fmt: skip
-    time = call(new, past, c=c, window=window) * pick(qk > HEAD, s.engine.kernels.wide_heads, 1.0) / s.mapping.cp
+    wide = pick(qk > REGISTER_HEAD, s.engine.kernels.wide_heads, 1.0)
+    time = call(new, past, c=c, window=window) * wide / s.mapping.cp
     if s.engine.phase == "training" and not is_plain(s.mapping.cp, 1):
         long = op.flops / r.peak["half"]
         shared = attention.chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring)
         time = pick(window < math.inf, time, shared)
     elif highest(few):
-        time = pick(few, smaller(time, _few_over_many(op, w, s, r)), time)
+        time = pick(few, smaller(time, _short_prompt_time(op, w, s, r)), time)
     return time
 
 
-def _few(sequences: Num, new: Num, past: Num, tile: Num) -> Any:
+def _below_a_tile(sequences: Num, new: Num, past: Num, tile: Num) -> Any:
     """Whether prompt tokens after others are fewer than a tile has rows; of less than one sequence, so many fewer."""
     return ((past > 0) | (sequences < 1)) & (new * smaller(sequences, 1.0) < tile)
 
 
-def _a_pass(sequences: Num, new: Num, past: Num) -> tuple[Num, Num, Num]:
+def _mean_pass(sequences: Num, new: Num, past: Num) -> tuple[Num, Num, Num]:
     """Sequences, new and past tokens of the mean pass over part of a sequence, behind the tokens of half the others.
 
-    >>> _a_pass(0.25, 1024.0, 100.0), _a_pass(2.0, 1024.0, 100.0)
+    >>> _mean_pass(0.25, 1024.0, 100.0), _mean_pass(2.0, 1024.0, 100.0)
     ((1.0, 256.0, 484.0), (2.0, 1024.0, 100.0))
     """
     own = new * smaller(sequences, 1.0)
     return larger(sequences, 1.0), own, past + (new - own) / 2
 
 
-def _few_over_many(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
+def _short_prompt_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Fewer prompt tokens than a tile has rows, which a kernel of decoding takes over the cache before them as if they
     were so many more heads of their group: tiles as tall as the rows ask for, and the cache cut where they are fewer
     than the SMs.
@@ -149,7 +151,7 @@ def _few_over_many(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     Source: llama.cpp's fattn.cu (ncols by tokens and group, stream-k over the cache), FlashInfer's scheduler
     (FA2DetermineCtaTileQ, split-kv of prefill), FlashAttention's flash_fwd_splitkv, FA-3's PackGQA and num_splits."""
     _, _, _, heads, kv, qk, v, window, *_ = op.shape
-    sequences, new, past = _a_pass(*op.shape[:3])
+    sequences, new, past = _mean_pass(*op.shape[:3])
     c = _decode_constants(heads / kv, highest(qk), _cache_width(op, w, s), w)
     c = c._replace(min_group=1.0, group_tile=smaller(c.group_tile, heads * new / kv))
     time = attention.decode_attention_time(
@@ -159,19 +161,19 @@ def _few_over_many(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     return time * s.engine.factors.decode_factor / s.engine.factors.attention_factor / s.mapping.cp
 
 
-def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
+def _latent_prefill_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Latent attention of new tokens; the expansion of the latent is a product of its own in the graph. Where an
     indexer picks fewer tokens than there are, kernels over the latents take its place; for shorter prompts, too, where
     the engine has no other way (docs/decisions/0111). Without an indexer, 8-bit caches may be read by 8-bit queries."""
     sequences, new, past, heads, qk, v, picked, latent, rope = op.shape
     device, k, peak, all_read = s.cluster.device, s.engine.kernels, r.peak["half"], is_plain(picked, np.inf)
-    narrow = device.kernel_generation in listed(k.narrow_prompts)
+    narrow = device.kernel_generation in words_in(k.narrow_prompts)
     eight = all_read and narrow and bool(highest(s.quant.kv_bits) <= 8)
     c = constants("mla", mla.MlaPrefillConstants, w, "fp8" if eight else w.half, ("mla-prefill",))
     c = c._replace(floor_s=pick(s.engine.host.issue_prefill > GRAPHLESS, c.floor_s, 0.0),
                    eff=c.eff * beside_units(device, derating(device, *w.engines), c.eff, w.generation),
                    softmax_dim=c.softmax_dim * matrix_share(device) * softmax_share(device))  # fmt: skip
-    few, a_pass = _few(sequences, new, past, c.tile), _a_pass(sequences, new, past)
+    few, a_pass = _below_a_tile(sequences, new, past, c.tile), _mean_pass(sequences, new, past)
     if s.engine.kernels.cut_caches:
         c, (sequences, new, past) = c._replace(tail=0.0), a_pass
     call = partial(mla.mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v,
@@ -190,7 +192,7 @@ def _mla_prefill(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         if all_read and highest(few):
             rows, each, behind = a_pass
             sizes = (rows, attended(each, behind, math.inf), heads * each, latent, rope)
-            wide = pick(few, smaller(wide, _mla_decode(op._replace(shape=sizes), w, s, r, prompts=True)), wide)
+            wide = pick(few, smaller(wide, _latent_decode_time(op._replace(shape=sizes), w, s, r, prompts=True)), wide)
         wide = wide * k.wide_latents
         if highest(s.quant.widths["attention"][1]) < 2:  # operands of both absorbed products
             chain = 4.0 * k.absorb_chain * sequences * new * heads * (qk - rope + latent)
@@ -208,7 +210,7 @@ def _cache_width(op: Op, w: Where, s: Scenario) -> str:
     return "fp8" if highest(op.widths[1]) <= 1 and "fp8" in s.cluster.device.peak else w.half
 
 
-def _decode(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
+def _decode_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Decode attention; older kernels read again for query heads of a group, or (PagedAttention V1) by a block a head,
     as many as L1 holds scores, at the memory's rate. A device that knows no fp8 converts such a cache on its vector
     units; integers any device converts. Blocks of a graph's grid beyond a sequence's tokens start and end at once."""
@@ -263,7 +265,7 @@ def _decode_constants(group: Num, size: float, width: str, w: Where) -> Any:
     return kind._make(a[0] if len({*a}) == 1 else np.array(a)[which] for a in zip(*fits, strict=True))
 
 
-def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates, prompts: bool = False) -> Num:
+def _latent_decode_time(op: Op, w: Where, s: Scenario, r: Rates, prompts: bool = False) -> Num:
     """Latent attention of one query a sequence (or of few tokens of prompts), absorbed; graphs replay it, so the host's
     floor is left out.
 
@@ -287,12 +289,12 @@ def _mla_decode(op: Op, w: Where, s: Scenario, r: Rates, prompts: bool = False) 
 GRAPHLESS = 6e-6
 """s a kernel launch: from here on the host is eager, and the measured floor of a call is its."""
 
-CAT = 5.3
+CAT_BYTES = 5.3
 """Bytes a clock of an SM that torch.cat reads and writes of a cache: strided tensors go an element a thread, its index
 divided out by four sizes (CatArrayBatchedCopy; Llama 7B and 13B in 16 to 64 sequences on A100, decision 219)."""
 
 
-def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r: Rates) -> list[Num]:
+def _stream_times(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Elementwise kernels: each launch of a chain pays its floor and moves its share of the bytes. A biased router
     beside a shared expert is a longer chain where the engine's own kernels run and none of them has its shape.
 
@@ -301,13 +303,13 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     times: list[Num] = []
     k = s.engine.kernels
     constants_of = {kind: _stream_constants(kind, w, k.vectorised) for kind in {op.kind for op in ops}}
-    compiles = s.cluster.device.kernel_generation in listed(k.gates_on)
+    compiles = s.cluster.device.kernel_generation in words_in(k.gates_on)
     for op in ops:
         traffic = op.bytes / larger(op.launches, 1)
         c = constants_of[op.kind]
         row: Num = 0.0
         if op.kind == "gate":
-            alone = among(op.shape[0], op.shape[1], k.gates) | (not compiles)
+            alone = has_shape(op.shape[0], op.shape[1], k.gates) | (not compiles)
             c = c._replace(t0=pick(alone, c.t0, larger(c.t0, LEAST["index"] * k.gate_chain / op.launches)))
         elif op.shape and op.kind != "scan" and not (k.spread and op.kind in ("activation", "rope")):
             row = traffic / larger(op.shape[0], 1)
@@ -316,20 +318,20 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
             continue
         one = elementwise_time(traffic, bandwidth=r.dram, c=c, row_bytes=row, sms=s.cluster.device.sms)
         if op.kind == "kv_write" and not k.fused:  # the cache is joined anew
-            one = larger(one, traffic / (taken(s, CAT) * _larger_cores(r, s)))
+            one = larger(one, traffic / (sm_limit(s, CAT_BYTES) * _larger_cores(r, s)))
         one = one * op.launches
         if op.kind == "scan" and op.shape:
-            prompts = _by_chunks(op, s, r) if highest(op.launches) > 2 else 0.0
-            one = larger(one, pick(op.launches > 2, prompts, _states(op, s, r)))
+            prompts = _chunked_scan_time(op, s, r) if highest(op.launches) > 2 else 0.0
+            one = larger(one, pick(op.launches > 2, prompts, _state_update_time(op, s, r)))
         times.append(one)
     return times
 
 
-def _by_chunks(op: Op, s: Scenario, r: Rates) -> Num:
+def _chunked_scan_time(op: Op, s: Scenario, r: Rates) -> Num:
     """Seconds of a prompt's scan by chunks: SMs share out its work, but a share of it (of Triton's one kernel, of
     FlashInfer's all: docs/decisions/0241) goes chunk by chunk of a sequence, so that few heads leave SMs idle."""
     (new, gated, _rate), device = op.shape, s.cluster.device
-    fused = gated and device.kernel_generation in listed(s.engine.kernels.fused_scans)
+    fused = gated and device.kernel_generation in words_in(s.engine.kernels.fused_scans)
     family = "fused_scan" if fused else "delta_scan" if highest(new) else "scan"  # which counts no tokens in its shape
     row = scans(family, device.name, device.kernel_generation)
     chunks = smaller(new, s.workload.prompt) / CHUNK  # a pass of a server holds several prompts
@@ -337,11 +339,12 @@ def _by_chunks(op: Op, s: Scenario, r: Rates) -> Num:
     return work * (1.0 - row["share"]) + larger(work * row["share"], chunks * row["chunk"])
 
 
-def _states(op: Op, s: Scenario, r: Rates) -> Num:
+def _state_update_time(op: Op, s: Scenario, r: Rates) -> Num:
     """Seconds of decoding's kernel of recurrent states, timed whole, so that the engine's factor does not apply: what
-    its blocks draw, and STATES of DRAM at most."""
-    least = larger(op.bytes / (STATES * r.dram), op.flops / taken(s, op.shape[2])) / s.engine.factors.stream_factor
-    return pick((op.shape[2] > 0) & (s.cluster.device.vendor in listed(s.engine.kernels.states_on)), least, 0.0)
+    its blocks draw, and STATE_DRAM_SHARE of DRAM at most."""
+    least = larger(op.bytes / (STATE_DRAM_SHARE * r.dram), op.flops / sm_limit(s, op.shape[2]))
+    least = least / s.engine.factors.stream_factor
+    return pick((op.shape[2] > 0) & (s.cluster.device.vendor in words_in(s.engine.kernels.states_on)), least, 0.0)
 
 
 @lru_cache(maxsize=4096)
@@ -370,12 +373,12 @@ def batched_peak(op: Op, matrix: Num, vector: Num) -> Num:
     return pick(whole, matrix, vector)
 
 
-ALONE: dict[str, Any] = {
-    "bmm": lambda op, w, s, r: _unfused(op, batched_peak(op, r.peak[op.rate], r.peak["vector"]), r),
-    **dict.fromkeys(("scores", "simt"), lambda op, w, s, r: _unfused(op, r.peak[op.rate], r)),
-    "attention": _attention, "mla_attention": _mla_prefill, "decode_attention": _decode, "mla_decode": _mla_decode,
-    "moe": expert_time,
+FORMULAS: dict[str, Any] = {
+    "bmm": lambda op, w, s, r: _unfused_time(op, batched_peak(op, r.peak[op.rate], r.peak["vector"]), r),
+    **dict.fromkeys(("scores", "simt"), lambda op, w, s, r: _unfused_time(op, r.peak[op.rate], r)),
+    "attention": _prefill_time, "mla_attention": _latent_prefill_time, "decode_attention": _decode_time,
+    "mla_decode": _latent_decode_time, "moe": expert_time,
 }  # fmt: skip
-"""Kinds whose ops are evaluated one after the other, so that an op equal to another is worth finding."""
-TOGETHER = (products, _streams)
-"""What evaluates all other ops together, those of all rates at few points."""
+"""Kind of op -> seconds of one. Ops of these kinds are evaluated one after the other, equal ones once."""
+BATCHED = (gemm_times, _stream_times)
+"""What times all other ops, many in one call."""

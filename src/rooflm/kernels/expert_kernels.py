@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from rooflm.catalogue.abilities import listed, of_name
+from rooflm.catalogue.fields import number_by_name, words_in
 from rooflm.catalogue.model import MoE
 from rooflm.graph.feedforward import gathers
 from rooflm.graph.ops import Op, distinct_experts, occupied, popularity
@@ -25,7 +25,15 @@ from rooflm.kernels.derating import beside_units, card_file, derating
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, setting
 from rooflm.kernels.moe import MoEConstants, largest_of, moe_time, pieces, routed, usual
-from rooflm.kernels.products import among, brain_time, by_groups, by_integers, halves_alone, taken, vector_time
+from rooflm.kernels.products import (
+    bf16_time,
+    group_quantise_time,
+    halves_only,
+    has_shape,
+    integer_peak,
+    sm_limit,
+    vector_time,
+)
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller, sqrt
@@ -93,7 +101,7 @@ def choices(
     own = [e for e in of_use if gpu in e.gpu] or _widest([e for e in of_use if e.architecture == generation])
     for kin in ("", *card_file().kin.get(generation, "").split()):
         here = _widest([e for e in of_use if e.architecture == kin]) if kin else own
-        chosen = _measured(here, engine, dtype, expert_parallel, listed(family))
+        chosen = _measured(here, engine, dtype, expert_parallel, words_in(family))
         if any(e.dtype == dtype for e in chosen):
             library = {e.family for e in chosen if kin} & families().shared
             alike = [e for e in own if e.family in library and e.dtype in DTYPE_KIN.get(dtype, ())[:1]]
@@ -101,7 +109,7 @@ def choices(
                 here, chosen = own, _tuned([e._replace(dtype=dtype) for e in alike], expert_parallel)
             return _read(chosen, here, launched)
     row = usual(gpu, generation, engine, dtype, expert_parallel).row
-    wider = _measured(own, engine, dtype, expert_parallel, listed(family))
+    wider = _measured(own, engine, dtype, expert_parallel, words_in(family))
     return (Choice(dtype, typed(MoEConstants, row)), *_read(wider, own, launched))
 
 
@@ -154,7 +162,7 @@ def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...
     k = s.engine.kernels
     most = max((np.max(b.ffn.experts) for b in s.model.blocks if isinstance(b.ffn, MoE)), default=0)
     further = [name for name, few in (part.split(":") for part in k.many_experts.split()) if most > float(few)]
-    further += [n.partition(":")[0] for n in listed(k.experts_of) if n.endswith(f":{s.model.family}/{w.quant}")]
+    further += [n.partition(":")[0] for n in words_in(k.experts_of) if n.endswith(f":{s.model.family}/{w.quant}")]
     return choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, ", ".join([k.experts, *further]), k.launched)
 
 
@@ -175,7 +183,7 @@ def routed_inside(s: Scenario) -> bool:
 def called_once(s: Scenario) -> bool:
     """Whether one call issues all expert kernels: false for Triton's (data/calibration/experts.toml, `python`), also
     where Triton's block products are among the kernels."""
-    triton = families().python & ({*listed(s.engine.kernels.experts)} | expert_families(s))
+    triton = families().python & ({*words_in(s.engine.kernels.experts)} | expert_families(s))
     return s.engine.host.experts_once and not triton and not (s.quant.block and s.engine.kernels.untuned == "triton")
 
 
@@ -192,8 +200,8 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         touched = distinct_experts(experts, top_k, tokens, k.alike, spread) * routing.rows / (tokens * top_k)
         fewer = pick(k.alike > 0, smaller(routing.experts, touched), routing.experts)
         routing = routing._replace(experts=fewer)
-    there = w.quant == "fp8_block" and device.name in (listed(k.tuned_experts_on) or [device.name])
-    tuned = there and among(experts, width, k.tuned_experts)
+    there = w.quant == "fp8_block" and device.name in (words_in(k.tuned_experts_on) or [device.name])
+    tuned = there and has_shape(experts, width, k.tuned_experts)
     apart = (s.mapping.expert_dp > 1) & (gathers(k.exchange, s.mapping.ep) == 0)
     arrived = tokens * pick(apart, occupied(ep, top_k) / ep, 1.0)
     call = partial(moe_time, routing=routing, top_k=pick(apart, 0.0, top_k), experts=experts, ep=ep, gated=gated,
@@ -204,14 +212,14 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         parallel: reduce(smaller, [
             call(arrived, *filled(kernel.family, kernel.dtype, hidden, width), peak=r.peak[at], act_bytes=act,
                  c=_on(kernel, w, s).on(r.l2 / r.dram, tuned))
-            + pick(not kernel.tiles or (w.gpu in kernel.cards and among(experts, width, kernel.tiles)), 0.0, np.inf)
+            + pick(not kernel.tiles or (w.gpu in kernel.cards and has_shape(experts, width, kernel.tiles)), 0.0, np.inf)
             for kernel in candidates
             for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
         ])
         for parallel, candidates in kernels.items()
     }  # fmt: skip
     time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
-    return time + by_groups((tokens * hidden + routing.rows * width) * (op.widths[1] < 2), w, s)
+    return time + group_quantise_time((tokens * hidden + routing.rows * width) * (op.widths[1] < 2), w, s)
 
 
 def _on(kernel: Choice, w: Where, s: Scenario) -> MoEConstants:
@@ -237,18 +245,18 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     pairs = tokens * top_k * local / experts  # of a token and an expert of this rank
     weights = (2.0 + gated) * hidden * width  # of an expert
     values = pairs * weights
-    time = larger(time, brain_time(2.0 * values, k.brain_experts, s, r))
-    brain = brain_time(2.0 * values, k.brain_share, s, r)
+    time = larger(time, bf16_time(2.0 * values, k.brain_experts, s, r))
+    brain = bf16_time(2.0 * values, k.brain_share, s, r)
     # the engine's factors, which the whole gets later on: what is in seconds already is divided by them
     undone = f.moe_factor * (1.0 if op.role == "decode" else smaller(f.prompt, 1.0))
-    spread, unpacked = (of_name(told, s.quant.name, 0.0) for told in (k.expert_spread, k.unpacked))
+    spread, unpacked = (number_by_name(told, s.quant.name, 0.0) for told in (k.expert_spread, k.unpacked))
     # mul_mat_vec with ids, three launches: each pair of token and expert streams that expert's weights by itself
     vectors = vector_time(values * op.widths[0], 0.0, constants("gemm", GemmConstants, w, w.half), r, s, launches=3.0)
-    vectors = larger(f.gemm_factor * f.moe_vectors * vectors, values / taken(s, unpacked))
+    vectors = larger(f.gemm_factor * f.moe_vectors * vectors, values / sm_limit(s, unpacked))
     vectors = pick((tokens > k.expert_rows) & narrow, np.inf, vectors / pick(narrow, undone, f.moe_factor))
     tiled = pick(narrow & (tokens > 1) & (k.tile_rate > 0), tiled_time(op, s), 0.0)
     time = pick(tiled > 0, larger(tiled, time * f.moe_factor) / undone, time)
-    time = larger(time, 2.0 * values * narrow / (by_integers(s) * undone))
+    time = larger(time, 2.0 * values * narrow / (integer_peak(s) * undone))
     time = time + smaller(local, pairs) * weights * 2.0 * spread / (r.dram * undone)
     shared = pick(k.brain_experts > 0, 0.0, brain)  # of one kernel for all, counted above already
     time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, shared)  # none take bf16 experts
@@ -260,7 +268,7 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 def spread_calls(tokens: Num, s: Scenario, r: Rates) -> Num:
     """`spread_calls` where a pass has so many tokens that a card without units for integers spreads weights, else 0."""
     k = s.engine.kernels
-    return pick(halves_alone(s, r) & (tokens >= k.dots_below), k.spread_calls, 0.0)
+    return pick(halves_only(s, r) & (tokens >= k.dots_below), k.spread_calls, 0.0)
 
 
 def tiled_time(op: Op, s: Scenario) -> Num:
@@ -277,10 +285,10 @@ def tiled_time(op: Op, s: Scenario) -> Num:
     tile = smaller(larger(tokens, 8.0), k.wide_pass)
     rows = tile * routing.experts * pieces(routing.rows / routing.experts, tile, routing.spread)
     rows = rows / pick((s.quant.kind == "float") & (op.widths[0] < 1), k.tile_floats, 1.0)
-    computes = 2.0 * weights * (rows / taken(s, k.tile_rate) + routing.rows / taken(s, k.row_rate))
+    computes = 2.0 * weights * (rows / sm_limit(s, k.tile_rate) + routing.rows / sm_limit(s, k.row_rate))
     tiles = local * ((1.0 + gated) * width + hidden) / ((2.0 + gated) * 128.0 * s.cluster.device.sms)
     read = busiest_share(tiles, routing.experts / local, s.cluster.device.sms) * local
-    return larger(computes, read * weights * op.widths[0] / taken(s, k.tile_stream))
+    return larger(computes, read * weights * op.widths[0] / sm_limit(s, k.tile_stream))
 
 
 def busiest_share(tiles: Num, reached: Num, sms: Num) -> Num:

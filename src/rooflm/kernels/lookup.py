@@ -10,7 +10,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import UnknownNameError
 from rooflm.kernels.constants import ANY, LEVELS, TWINS, Match, entries_of, lookup, typed
-from rooflm.kernels.derating import card_file, derating, held
+from rooflm.kernels.derating import card_file, derating, power_slowdown
 from rooflm.kernels.mla import MlaDecodeConstants
 from rooflm.kernels.rates import Rates, rates_of
 from rooflm.scenario.kept import kept
@@ -61,7 +61,7 @@ def setting(device: Device, engine: Engine, scheme: Quant, efficiency: Efficienc
     w = Where(device.kernels_from, device.kernel_generation, whose, quant, half, engines, rest)
     reached = derating(device, *w.engines)
     dram = smaller(r.dram * reached.bandwidth, reached.sm_stream * device.sms * device.clock)
-    compute = reached.compute / held(device)
+    compute = reached.compute / power_slowdown(device)
     return w, r._replace(peak={k: v * compute for k, v in r.peak.items()}, dram=dram)
 
 

@@ -12,6 +12,9 @@ from rooflm.kernels.attention import PrefillConstants, prefill_attention_time, s
 from rooflm.kernels.blend import filling_soon, smooth_max
 from rooflm.units import Num, ceil, larger, log2, pick, smaller
 
+FLOOR_SHARP = 4.0
+"""Exponent that joins a call's kernels with its floor (fitted once; see `blend.smooth_max`)."""
+
 
 class MlaPrefillConstants(NamedTuple):
     """Constants of one MLA prefill kernel on one device; as PrefillConstants but where it says."""
@@ -68,7 +71,7 @@ def mla_prefill_time(
                            0, c.tile, 0, c.eff_m)  # fmt: skip
     kernels = prefill_attention_time(batch, new, past, heads, heads, (qk_head + v_head) / 2, q_bytes=2 * q_bytes,
                                      kv_bytes=0, peak=peak, bandwidth=bandwidth, sms=sms, c=own)  # fmt: skip
-    return smooth_max(4.0, kernels + beside, c.floor_s)
+    return smooth_max(FLOOR_SHARP, kernels + beside, c.floor_s)
 
 
 def latents_prefill_time(
@@ -114,4 +117,4 @@ def mla_decode_time(
         c.eff_c * peak / sms, c.sm_bw * bandwidth / sms, sms * c.resident, c.max_splits, c.block, c.cta_s, c.split_s,
     )  # fmt: skip
     kernels = c.launch_s + filling_soon(read, c.ramp_s) + smooth_max(c.sharp, read, worked)
-    return smooth_max(4.0, kernels, c.floor_s)
+    return smooth_max(FLOOR_SHARP, kernels, c.floor_s)

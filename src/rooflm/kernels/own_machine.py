@@ -6,7 +6,7 @@ micro-benchmarks, where no kernel tables exist."""
 from __future__ import annotations
 
 from rooflm.catalogue.hardware import Measured
-from rooflm.graph.ops import OVER_CACHE, OVER_PROMPTS, Op
+from rooflm.graph.ops import DECODE_ATTENTION, PREFILL_ATTENTION, Op
 from rooflm.kernels.blend import smooth_max
 from rooflm.kernels.rates import Rates
 from rooflm.units import Num, larger, pick
@@ -49,8 +49,8 @@ def op_time(op: Op, c: Measured, r: Rates) -> Num:
         if op.kind == "gemm":
             unpacked = (op.widths[0] < op.widths[1]) & (rows > FEW_ROWS)
             time = time + pick(unpacked, op.shape[1] * op.shape[2] * c.convert, 0.0)
-    elif op.kind in ("bmm", *OVER_PROMPTS, *OVER_CACHE):
-        share = c.decode if op.kind in OVER_CACHE else c.stream
+    elif op.kind in ("bmm", *PREFILL_ATTENTION, *DECODE_ATTENTION):
+        share = c.decode if op.kind in DECODE_ATTENTION else c.stream
         time = attention_time(op.flops, op.bytes, peak=r.peak[op.rate], bandwidth=r.dram, share=share, c=c)
     else:
         time = op.bytes / (r.dram * c.stream)
@@ -65,6 +65,6 @@ def training_factor(op: Op, c: Measured) -> Num:
     >>> training_factor(up._replace(role="wgrad"), Measured(backward=1.5))
     1.5
     """
-    if op.kind in ("gemm", "moe", "bmm", *OVER_PROMPTS):
+    if op.kind in ("gemm", "moe", "bmm", *PREFILL_ATTENTION):
         return c.backward if op.role in ("dgrad", "wgrad") else 1.0
     return c.update if op.kind == "optimizer" else c.chain

@@ -9,28 +9,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.abilities import listed, of_name
+from rooflm.catalogue.fields import number_by_name, words_in
 from rooflm.catalogue.hardware import Derating
 from rooflm.graph.ops import Op, columns, stacked
 from rooflm.kernels.blend import filling, smooth_max
 from rooflm.kernels.constants import lookup
-from rooflm.kernels.derating import card_file, derating, few_rows_time, held, small_units, warp_share
+from rooflm.kernels.derating import card_file, derating, few_rows_time, power_slowdown, small_units, warp_share
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
-from rooflm.kernels.rates import Rates, integer_dots, integers_alone
+from rooflm.kernels.rates import Rates, integer_dots, vector_integers_only
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 
-def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r: Rates) -> NDArray[Any]:
-    """All products together, those of several data types with constants and peaks of their own each."""
+def gemm_times(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r: Rates) -> NDArray[Any]:
+    """Seconds of each product, all in one call, those of several data types with constants and peaks of their own."""
     kernels, reached = s.engine.kernels, derating(s.cluster.device, *w.engines)
     vector = kernels.gemv and w.quant in ("int4_wo", "int8_wo")
     narrow = {"quant": w.half if vector else w.quant, "rest": w.rest}
     dtypes = {op.rate: narrow.get(op.rate) or w.half for op in ops}
     chosen = {rate: _gemm_constants(dtype, w, s) for rate, dtype in dtypes.items()}
-    tiles = {rate: _elsewhere(dtype, w, s, r, reached) for rate, dtype in dtypes.items()}
+    tiles = {rate: _borrowed_tiles(dtype, w, s, r, reached) for rate, dtype in dtypes.items()}
     c, (share, units, least) = chosen[ops[0].rate], tiles[ops[0].rate]
     peak = r.peak[ops[0].rate] * share
     if len({(r.dtype[rate], one) for rate, one in chosen.items()}) > 1:
@@ -40,36 +40,35 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
         peak = stacked([r.peak[op.rate] for op in ops], shape) * share
     m, n, k, *wide = columns([(*op.shape[:3], *op.widths) for op in ops], shape)
     if kernels.gemv and is_plain(kernels.dequant, 0):
-        dots, whole = kernels.dots * (reached.compute / held(s.cluster.device)) * integer_dots(s), by_integers(s)
-        halves = smaller(peak, r.peak["vector"]) if integers_alone(s) and s.quant.half == "fp16" else peak
+        clock = reached.compute / power_slowdown(s.cluster.device)
+        dots, whole = kernels.dots * clock * integer_dots(s), integer_peak(s)
+        halves = smaller(peak, r.peak["vector"]) if vector_integers_only(s) and s.quant.half == "fp16" else peak
         peak = pick(wide[0] < 2, pick(np.isfinite(whole), whole, larger(peak, dots)), halves)
-        few = halves_alone(s, r) & (wide[0] < 2) & (m < kernels.dots_below)
+        few = halves_only(s, r) & (wide[0] < 2) & (m < kernels.dots_below)
         peak = pick(few, smaller(peak, 4.0 * kernels.dots * r.peak["vector"]), peak)  # a dp4a is of four values
     by = partial(gemm_time, m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
                  bandwidth=r.dram, l2=r.l2, sms=s.cluster.device.sms, units=units, least=least)  # fmt: skip
     time = by(c=c)
     if not is_plain(kernels.tile_rows, 0):
         rows, full = larger(kernels.tile_rows, 1.0), peak * (1.0 - c.thr) / (1.0 + units * (1.0 / c.eff_c - 1.0))
-        own = larger(by(c=c, peak=np.inf), one_tile(m, n, k, rows, kernels.tile_more, full, s.cluster.device.sms))
+        own = larger(by(c=c, peak=np.inf), one_tile_time(m, n, k, rows, kernels.tile_more, full, s.cluster.device.sms))
         time = pick(kernels.tile_rows > 0, own, time)
     if kernels.tuned and "fp8_block" in dtypes.values():
         best = by(c=constants("gemm", GemmConstants, w, "fp8_block"))
-        time = pick(
-            (stacked([dtypes[op.rate] == "fp8_block" for op in ops], shape) > 0) & among(n, k, kernels.tuned),
-            best,
-            time,
-        )
-    cast = kernels.quantise * (not scaled_inside(w, s))
+        blocks = stacked([dtypes[op.rate] == "fp8_block" for op in ops], shape) > 0
+        time = pick(blocks & has_shape(n, k, kernels.tuned), best, time)
+    cast = kernels.quantise * (not quantised_before(w, s))
     if not is_plain(cast, 0.0):
-        alone = stacked([f"{op.name}/{dtypes[op.rate]}" not in listed(kernels.ready_operands) for op in ops], shape) > 0
+        ready = words_in(kernels.ready_operands)
+        alone = stacked([f"{op.name}/{dtypes[op.rate]}" not in ready for op in ops], shape) > 0
         time = time + pick(alone & (wide[1] < 2) & (c.q_pass == 0) & (cast > 0), cast + 3.0 * m * k / r.dram, 0.0)
-    time = time + by_groups(m * k * (wide[1] < 2), w, s)
+    time = time + group_quantise_time(m * k * (wide[1] < 2), w, s)
     if kernels.gemv:
-        time = _beside_vectors(time, m, n, k, wide[0], c, w, s, r)
+        time = _with_vector_kernels(time, m, n, k, wide[0], c, w, s, r)
     elif kernels.scheme_stream or not is_plain(kernels.sm_stream, 0.0):  # kernels of weights alone, before Marlin
         read = pick((wide[0] < 2) & (wide[1] >= 2), n * k * smaller(wide[0], 0.5), 0.0)  # value by value: 8 bits as 4
-        time = larger(time, read / weights_drawn(s))
-        time = larger(time, pick(read > 0, 2.0 * m * n * k, 0.0) / taken(s, kernels.sm_integers))
+        time = larger(time, read / weight_limit(s))
+        time = larger(time, pick(read > 0, 2.0 * m * n * k, 0.0) / sm_limit(s, kernels.sm_integers))
     if not is_plain(kernels.narrow_rows, 0):
         plain = constants("gemm", GemmConstants, w, w.half)
         few = (wide[0] < 2) & (wide[1] >= 2) & (m <= kernels.narrow_rows)
@@ -79,7 +78,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r
     return np.asarray(time)
 
 
-def _beside_vectors(
+def _with_vector_kernels(
     time: Num, m: Num, n: Num, k: Num, weight: Num, c: GemmConstants, w: Where, s: Scenario, r: Rates
 ) -> Num:
     """Seconds of products in an engine with vector kernels for few rows, from the `time` of a library's: what units for
@@ -87,13 +86,13 @@ def _beside_vectors(
     `vector_rows` the vector kernels' own. weight: bytes a value."""
     kernels, flops, read = s.engine.kernels, 2.0 * m * n * k, n * k * weight
     streamed = vector_time(read, flops * (m > 1), c, r, s)  # a row alone waits for its weights
-    unpack = pick(weight < 1, n * k, 0.0) / taken(s, of_name(kernels.unpacked, s.quant.name, 0.0))
-    streamed = larger(streamed, pick(unpack > 0, unpack + flops / taken(s, kernels.sm_vectors), 0.0))
-    time = larger(time, brain_time(flops, kernels.brain_share, s, r))
-    time = larger(time, pick(weight < 2, flops, 0.0) / taken(s, kernels.sm_integers))
-    slow = larger(1.0 / r.dram, 1.0 / weights_drawn(s))
+    unpack = pick(weight < 1, n * k, 0.0) / sm_limit(s, number_by_name(kernels.unpacked, s.quant.name, 0.0))
+    streamed = larger(streamed, pick(unpack > 0, unpack + flops / sm_limit(s, kernels.sm_vectors), 0.0))
+    time = larger(time, bf16_time(flops, kernels.brain_share, s, r))
+    time = larger(time, pick(weight < 2, flops, 0.0) / sm_limit(s, kernels.sm_integers))
+    slow = larger(1.0 / r.dram, 1.0 / weight_limit(s))
     spread = pick(weight < 2, n * k * ((weight + 2.0) * slow + 2.0 / r.dram), 0.0)  # read, written, read in 2 B
-    spreads = halves_alone(s, r) & (kernels.dots_below > 0) & (m >= kernels.dots_below)
+    spreads = halves_only(s, r) & (kernels.dots_below > 0) & (m >= kernels.dots_below)
     if s.quant.half == "bf16" and "bf16" not in s.cluster.device.peak:
         plain = larger(time, flops / r.peak["vector"]) + n * k * kernels.widened / r.dram
         time = pick((weight >= 2) & (kernels.widened > 0), plain, time)
@@ -107,35 +106,35 @@ def _beside_vectors(
 def dots_times(s: Scenario) -> float:
     """Times that a scheme's products by integers take over those of four bits in blocks of rows: on this generation of
     cards where the engine has a number for it (generation.scheme), else on any."""
-    own = f"{s.cluster.device.architecture}.{s.quant.name}"
-    return of_name(s.engine.kernels.dots_times, own, of_name(s.engine.kernels.dots_times, s.quant.name, 1.0))
+    times, scheme = s.engine.kernels.dots_times, s.quant.name
+    return number_by_name(times, f"{s.cluster.device.architecture}.{scheme}", number_by_name(times, scheme, 1.0))
 
 
-def one_tile(m: Num, n: Num, k: Num, rows: Num, more: Num, peak: Num, sms: Num) -> Num:
+def one_tile_time(m: Num, n: Num, k: Num, rows: Num, more: Num, peak: Num, sms: Num) -> Num:
     """Seconds of a product whose kernel has one tile, of so many rows and 64 columns: blocks of an SM at its share of
     the peak, and some more, as few at a time do not keep it busy."""
     return (ceil(m / rows) * ceil(n / 64.0) / sms + more) * (2.0 * rows * 64.0 * k * sms / peak)
 
 
-def by_integers(s: Scenario) -> Num:
+def integer_peak(s: Scenario) -> Num:
     """FLOP/s of products by a scheme's narrow weights where vector units' integers alone multiply them; elsewhere, and
     where no rate of integers is known, inf. A factor of a card does not count: it is of matrix units."""
     k = s.engine.kernels
-    reached = k.dots * integer_dots(s) / held(s.cluster.device) if integers_alone(s) else 0.0
+    reached = k.dots * integer_dots(s) / power_slowdown(s.cluster.device) if vector_integers_only(s) else 0.0
     return pick(reached > 0, reached / dots_times(s), np.inf)
 
 
-def halves_alone(s: Scenario, r: Rates) -> Any:
+def halves_only(s: Scenario, r: Rates) -> Any:
     """Whether a card has fast units for 16 bits, but none for integers (Volta; GP100, by pairs of halves)."""
     return (s.cluster.device.peak.get("int8", 0.0) <= 0) & (r.peak["half"] > r.peak["vector"])
 
 
-def among(n: Num, k: Num, shapes: str) -> Any:
+def has_shape(n: Num, k: Num, shapes: str) -> Any:
     """Whether a product has one of the listed shapes."""
     return np.any([(n == float(x)) & (k == float(y)) for x, y in (one.split("x") for one in shapes.split())], axis=0)
 
 
-def _elsewhere(dtype: str, w: Where, s: Scenario, r: Rates, reached: Derating) -> tuple[Num, Num, Num]:
+def _borrowed_tiles(dtype: str, w: Where, s: Scenario, r: Rates, reached: Derating) -> tuple[Num, Num, Num]:
     """What differs where another card's constants stand in for products: the share of the peak that kernels of weights
     alone in few bits reach at most, which multiply warp by warp (taken for Machete's and TensorRT-LLM's on Hopper too,
     which do not: converting the weights keeps these as low, docs/decisions/0108); matrix units of an SM over those of
@@ -166,47 +165,47 @@ def _gemm_constants(dtype: str, w: Where, s: Scenario) -> Any:
     c = constants("gemm", GemmConstants, w, dtype)
     if dtype in ("fp8", "nvfp4") and s.engine.kernels.ready_scales:  # measured beside a kernel that quantises
         c = c._replace(t0=constants("gemm", GemmConstants, w, w.half).t0)
-    inside = dtype == "fp8" and (s.engine.kernels.ready_scales or scaled_inside(w, s))
+    inside = dtype == "fp8" and (s.engine.kernels.ready_scales or quantised_before(w, s))
     return c._replace(q_pass=0.0, q_row=0.0) if inside else c
 
 
-def scaled_inside(w: Where, s: Scenario) -> bool:
+def quantised_before(w: Where, s: Scenario) -> bool:
     """Whether the kernels before a product in fp8 write its operand in 8 bits."""
-    return w.quant == "fp8" and w.generation in listed(s.engine.kernels.scaled_on)
+    return w.quant == "fp8" and w.generation in words_in(s.engine.kernels.scaled_on)
 
 
-def by_groups(values: Num, w: Where, s: Scenario) -> Num:
+def group_quantise_time(values: Num, w: Where, s: Scenario) -> Num:
     """Seconds to quantise so many values where a group of 128 has a block of its own (Triton's first kernel for blocks
     of fp8), whose start takes longer than its bytes, over what measured products hold.
     Source: sgl-project/sglang pull requests 4396 and 5045: 55 us of 1,024 x 7,168 values, 102 of 2,048."""
-    return values / taken(s, s.engine.kernels.grouped_values if w.quant == "fp8_block" else 0.0)
+    return values / sm_limit(s, s.engine.kernels.grouped_values if w.quant == "fp8_block" else 0.0)
 
 
-def taken(s: Scenario, each: Num) -> Num:
-    """What a card's SMs do a second at `each` a clock of one (0: no limit, inf): bytes of weights that kernels for few
-    rows draw, or FLOPs of integer products whose scales vector units apply, one for 32 values of each sum."""
-    return pick(each > 0, each * s.cluster.device.sms * s.cluster.device.clock / held(s.cluster.device), np.inf)
+def sm_limit(s: Scenario, each: Num) -> Num:
+    """Most that all SMs of a card do a second at `each` (bytes, FLOPs, values) a clock of one; 0: no limit, inf."""
+    d = s.cluster.device
+    return pick(each > 0, each * d.sms * d.clock / power_slowdown(d), np.inf)
 
 
-def weights_drawn(s: Scenario) -> Num:
-    """Bytes of weights a second that the SMs draw at most, in kernels of the scheme."""
+def weight_limit(s: Scenario) -> Num:
+    """Bytes of weights a second that the SMs draw at most, in the engine's kernels of the scheme; inf: no limit."""
     k = s.engine.kernels
-    return taken(s, of_name(k.scheme_stream, s.quant.name, 0.0) or k.sm_stream)
+    return sm_limit(s, number_by_name(k.scheme_stream, s.quant.name, 0.0) or k.sm_stream)
 
 
 def vector_time(weight_bytes: Num, flops: Num, c: GemmConstants, r: Rates, s: Scenario, launches: float = 1.0) -> Num:
     """Seconds of a product of few rows by vector kernels, whose vector units do the arithmetic: weights stream at the
     same share of the bandwidth as in a product or, where it is known what the SMs take, at nearly all that check bits
     leave of it and no faster than that."""
-    most = weights_drawn(s)
+    most = weight_limit(s)
     share = pick(most < np.inf, s.engine.kernels.vector_share * (1.0 - s.cluster.device.check_bits), c.eff_m)
     stream = weight_bytes * smooth_max(SHARP, 1.0 / (share * r.dram), 1.0 / most)
     ramp = smaller(c.ramp, s.engine.kernels.vector_ramp)
-    peak = smaller(r.peak["vector"], taken(s, s.engine.kernels.sm_vectors))
+    peak = smaller(r.peak["vector"], sm_limit(s, s.engine.kernels.sm_vectors))
     return launches * c.t0 + larger(stream + filling(stream, ramp), flops / peak)
 
 
-def brain_time(flops: Num, share: Num, s: Scenario, r: Rates) -> Num:
+def bf16_time(flops: Num, share: Num, s: Scenario, r: Rates) -> Num:
     """Least seconds of products with bf16 weights, where the engine has no matrix kernels for that type; else 0."""
     return flops / (share * r.peak["vector"]) if s.quant.half == "bf16" and not is_plain(share, 0.0) else 0.0
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import NamedTuple
 
-from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.fields import words_in
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.scenario.kept import kept
@@ -41,27 +40,18 @@ def best_rates(s: Scenario) -> Rates:
     return r._replace(peak={k: v * more.get(r.dtype[k], 1.0) for k, v in r.peak.items()})
 
 
-def matrix_peak(s: Scenario) -> Num:
-    """FLOP/s of a device, whatever the efficiency, at the best rate of the fastest of the types that its products take:
-    the scheme's, or what attention runs in (B300 multiplies 8-bit integers more slowly than 16-bit floats); or 8-bit
-    integers, where products of narrow weights run by them (`dots`)."""
-    r, best, peak = rates(s), best_rates(s).peak, s.cluster.device.peak
-    ints = pick((s.quant.weight_bits < 16) & (s.engine.kernels.dots > 0), integer_dots(s), 0.0)
-    return reduce(larger, (peak[r.dtype[k]] * (best[k] / r.peak[k]) for k in ("quant", "half", "rest")), ints)
-
-
 def integer_dots(s: Scenario) -> Num:
     """FLOP/s of 8-bit integers where a card has no matrix units, so that narrow weights are multiplied by them; of its
     vector units, four values an instruction, where the engine has nothing else there."""
     r, ints = rates(s), s.cluster.device.peak.get("int8", 0.0)
-    if integers_alone(s):
+    if vector_integers_only(s):
         return smaller(ints, 4.0 * r.peak["vector"])
     return ints * (r.peak["half"] <= r.peak["vector"])
 
 
-def integers_alone(s: Scenario) -> bool:
+def vector_integers_only(s: Scenario) -> bool:
     """Whether narrow weights are multiplied by vector units' integers whatever else a card has (a CPU)."""
-    return s.cluster.device.architecture in listed(s.engine.kernels.integers_on)
+    return s.cluster.device.architecture in words_in(s.engine.kernels.integers_on)
 
 
 @kept

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rooflm.catalogue.abilities import KINDS, listed
+from rooflm.catalogue.abilities import KINDS
 from rooflm.catalogue.engine import BY_CARD, GROUPS, PLACES, Engine, ServerOptions
-from rooflm.catalogue.fields import About, abouts
+from rooflm.catalogue.fields import About, abouts, words_in
 from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.kernels.constants import entries_of
 from rooflm.readers import outside
@@ -134,8 +134,8 @@ def stands_on(path: str) -> str:
     raw, name = raw_row("engine", path)
     about, own = descriptive_fields(raw, row_label("engine", path), EngineDescription)
     tables = {"server": about.server, "command": about.command, "cards": about.cards}
-    new = [*own, *listed(about.without), *(f"{table}.{key}" for table, keys in tables.items() for key in keys)]
-    new += [f"what {row} changes" for row in listed(about.like)]
+    new = [*own, *words_in(about.without), *(f"{table}.{key}" for table, keys in tables.items() for key in keys)]
+    new += [f"what {row} changes" for row in words_in(about.like)]
     said = ", ".join(new) if len(new) <= 6 else f"{len(new)} fields"
     if not about.base:
         return f"{name} has no base: all but {said} are defaults, fitted to no engine"
@@ -165,16 +165,16 @@ def _lines(name: str, above: tuple[str, ...] = ()) -> Lines:
     own, but for how they are started. above: the rows that ask for it."""
     label = row_label("engine", name)
     about, own = descriptive_fields(raw_row("engine", name)[0], label, EngineDescription)
-    for field in listed(about.without):
+    for field in words_in(about.without):
         check_field_name(field, ABOUT, f"{label}: without")
     found = Lines({}, {}, {})
-    for other in listed(about.like):
+    for other in words_in(about.like):
         row = other if is_path(other) else resolve("engine", other)
         if row in (*above, name):
             raise RooflmError(f"{label}: like is {about.like!r}, but {other} takes its lines from this row")
         theirs = _lines(row, (*above, name))
         found = _over(found, theirs._replace(own={k: v for k, v in theirs.own.items() if k not in OF_ITSELF}))
-    without = {field: PLAIN.value(field) for field in listed(about.without)}
+    without = {field: PLAIN.value(field) for field in words_in(about.without)}
     return _over(found, Lines(without | own, about.server, _factors(about.cards, label)))
 
 
@@ -242,7 +242,7 @@ def known_words(field: str, value: Any, label: str) -> None:
     if field == "kernels" and value and value not in kernel_names():
         raise RooflmError(f"{label} is {value!r}, but it must be one of {', '.join(kernel_names())}")
     apart = field == "padded" or (field in ABOUT and ABOUT[field].kind == "named")
-    pieces = (value.split() if apart else listed(value)) if field in AMONG else ()
+    pieces = (value.split() if apart else words_in(value)) if field in AMONG else ()
     for word in (piece.partition(":")[0] for piece in pieces):
         if field == "dots_times" and "." in word:
             generation, _, word = word.rpartition(".")

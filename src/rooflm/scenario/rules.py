@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.fields import words_in
 from rooflm.catalogue.model import MLA, Attention, Model, MoE
 from rooflm.catalogue.quant import compute_dtype
 from rooflm.scenario.scenario import Scenario, micro_batches
@@ -48,7 +48,7 @@ def broken_by(members: Iterable[Num], ways: Num) -> Num:
     return any_of([x % ways != 0 for x in members])
 
 
-def _short(s: Scenario) -> Num:
+def _rounds_not_full(s: Scenario) -> Num:
     """True where an interleaved schedule has micro-batches that do not fill whole rounds of the pipeline."""
     m, each = s.mapping, micro_batches(s) / s.training.flushes
     return m.schedule == "interleaved" and (m.vp > 1) & (m.pp > 1) & (each % m.pp != 0)
@@ -59,7 +59,7 @@ def mixers(s: Scenario, *kinds: type[Any]) -> list[Any]:
     return [b.mixer for b in s.model.blocks if isinstance(b.mixer, kinds)]
 
 
-def _blind(s: Scenario) -> Num:
+def _no_indexer(s: Scenario) -> Num:
     """True where mixers pick tokens but no layer has an indexer (GLM-5.2: one layer's picks may serve the next)."""
     found = mixers(s, Attention, MLA)
     picks = any_of([m.index_topk > 0 for m in found])
@@ -67,7 +67,7 @@ def _blind(s: Scenario) -> Num:
     return picks is not False and picks & (own == 0)
 
 
-def _spread(s: Scenario) -> Num:
+def _experts_over_other_ranks(s: Scenario) -> Num:
     """True where experts are spread over a number of ranks that the engine does not support."""
     m, over = s.mapping, s.engine.abilities.expert_groups
     if over == "any":
@@ -75,9 +75,9 @@ def _spread(s: Scenario) -> Num:
     return (m.ep > 1) & ((over == "none") | (m.ep != m.tp * m.dp))
 
 
-def _kept(s: Scenario) -> Num:
+def _no_such_cache(s: Scenario) -> Num:
     """True where the engine does not support a KV cache of this width."""
-    formats = listed(s.engine.abilities.caches)
+    formats = words_in(s.engine.abilities.caches)
     return bool(formats) and any_of(s.quant.kv_bits == float(width) for width in formats) == 0
 
 
@@ -93,7 +93,7 @@ def expert_rules(*names: str) -> tuple[Rule, ...]:
     )  # fmt: skip
 
 
-def _over_machines(s: Scenario) -> Any:
+def _tensor_group_over_machines(s: Scenario) -> Any:
     """Whether a tensor group of an engine whose groups stay within a machine is larger than one."""
     c = s.cluster
     near = c.tiers[0].size if c.tiers else 1.0
@@ -104,19 +104,19 @@ def _over_machines(s: Scenario) -> Any:
 ENGINE = (
     Rule("the engine does not run the scheme", lambda s: not s.engine.abilities.runs(s.quant)),
     Rule("the engine has no tensor groups", lambda s: (not s.engine.abilities.tensor_groups) & (s.mapping.tp > 1)),
-    Rule("the engine has no tensor groups over machines", _over_machines),
+    Rule("the engine has no tensor groups over machines", _tensor_group_over_machines),
     Rule("the engine has no pipeline stages", lambda s: (not s.engine.abilities.stage_groups) & (s.mapping.pp > 1)),
     Rule("the engine has no context groups", lambda s: (not s.engine.abilities.context_groups) & (s.mapping.cp > 1)),
     Rule("the engine does not mix tp and pp",
          lambda s: (not s.engine.abilities.mixed_groups) & (s.mapping.tp > 1) & (s.mapping.pp > 1)),
-    Rule("the engine spreads experts otherwise", _spread),
+    Rule("the engine spreads experts otherwise", _experts_over_other_ranks),
 )  # fmt: skip
 """Rules of what an engine can run, which its row says (`Engine.abilities`)."""
 SPLIT = (
     Rule("kv_heads does not divide the heads",
          lambda s: any_of([a.heads % a.kv_heads != 0 for a in mixers(s, Attention)])),
     Rule("top_k exceeds the experts", lambda s: any_of([f.top_k > f.experts for f in mixtures(s.model)])),
-    Rule("the indexer has no heads", _blind),
+    Rule("the indexer has no heads", _no_indexer),
     Rule("TDP is not above idle power", lambda s: s.cluster.device.tdp <= s.cluster.device.idle),
     Rule("the degrees do not divide the GPUs", lambda s: s.mapping.uneven),
     Rule("tp does not divide the heads", lambda s: broken_by(heads_of(s.model), s.mapping.tp)),
@@ -134,7 +134,7 @@ DEPLOYED = (
     Rule("cpu_experts needs a mixture of experts", lambda s: not mixtures(s.model) and s.offload.experts > 0),
     Rule("the host holds more layers than there are",
          lambda s: (s.offload.layers >= s.model.layers) | (s.offload.layers + s.offload.experts > s.model.layers)),
-    Rule("the engine keeps no such cache", _kept),
+    Rule("the engine keeps no such cache", _no_such_cache),
     Rule("a step gains more than its guesses",
          lambda s: np.asarray(s.speculation.accepted) > np.asarray(s.speculation.guesses) + 1),
 )  # fmt: skip
@@ -166,7 +166,7 @@ TRAINING = (
          lambda s: s.workload.batch % (s.mapping.dp * s.mapping.micro_batch) != 0),
     Rule("flushes does not divide the micro-batches", lambda s: micro_batches(s) % s.training.flushes != 0),
     Rule("in_backward needs one micro-batch a step", lambda s: s.training.in_backward & (micro_batches(s) > 1)),
-    Rule("interleaving needs a multiple of pp micro-batches", _short),
+    Rule("interleaving needs a multiple of pp micro-batches", _rounds_not_full),
     Rule("cp does not divide seq", lambda s: s.workload.seq % s.mapping.cp != 0),
     Rule("fsdp_group does not divide dp x cp",
          lambda s: (s.mapping.fsdp_group > 0) & (s.mapping.dp * s.mapping.cp % larger(s.mapping.fsdp_group, 1) != 0)),

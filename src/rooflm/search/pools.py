@@ -31,12 +31,12 @@ from rooflm.serving.capacity import capacity
 from rooflm.serving.deploy import make_pool, room_for_prompts, server_for
 from rooflm.serving.passes import Load
 from rooflm.serving.pools import (
-    Decoding,
-    Prompts,
-    decoding_of,
+    DecodeServer,
+    PrefillServer,
+    decode_server,
     pools_state,
     prefill_arguments,
-    prompts_of,
+    prefill_server,
     sent_bytes,
     transfer_of,
 )
@@ -60,8 +60,8 @@ class Side:
     pool: Pool
     passes: float
     room: float
-    prompts: Prompts | None = None
-    decoding: Decoding | None = None
+    prompts: PrefillServer | None = None
+    decoding: DecodeServer | None = None
 
     def held(self, running: Any, longest: int) -> Array:
         """Bytes in use on its fullest device."""
@@ -107,8 +107,8 @@ def _side(role: str, load: Load, longest: tuple[int, int], arguments: _Named) ->
     room = max(capacity(s, float(passes), reach).tokens, 1.0)
     load = replace(load, budget=float(server.budget), tokens=room)
     if role == "prefill":
-        return Side(pool, passes, room, prompts=prompts_of(pool, load))
-    return Side(pool, passes, room, decoding=decoding_of(pool, load))
+        return Side(pool, passes, room, prompts=prefill_server(pool, load))
+    return Side(pool, passes, room, decoding=decode_server(pool, load))
 
 
 def evaluate(

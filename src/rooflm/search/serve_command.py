@@ -15,8 +15,8 @@ import numpy as np
 from rooflm.asked.arguments import defaults
 from rooflm.asked.assumed import sharing
 from rooflm.asked.build_inference import build_inference
-from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.fields import words_in
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.readers.checkpoints.load import load_model
@@ -190,7 +190,7 @@ def _started(
     v["budget"], v["whole"] = token_budget(engine, chosen, length)
     c, shared = command_of(engine), _shared(engine, v)
     rank = int(chosen.get("adapter_rank") or 16)
-    ranks = [int(r) for r in listed(c.ranks)] or [rank]
+    ranks = [int(r) for r in words_in(c.ranks)] or [rank]
     alone = v["dp"] if v["dp"] > 1 and not shared and not c.dp else 1
     numbers = {
         **_numbers(engine, v, length), "length": int(chosen.get("longest", length)), "model": shlex.quote(model),

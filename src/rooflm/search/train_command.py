@@ -27,8 +27,8 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.fields import words_in
 from rooflm.catalogue.model import MLA, Model, MoE
 from rooflm.readers.command import command_of
 from rooflm.search.finetune_command import axolotl, trl, unsloth
@@ -196,7 +196,7 @@ def _torchtitan(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[s
     node = int(v.get("node") or 8)
     gpus = int(v.get("gpus") or node)
     words = [f"NGPU={spread(gpus, node)[1]}"]
-    known = dict(pair.split("=") for pair in listed(command_of(engine).configs))
+    known = dict(pair.split("=") for pair in words_in(command_of(engine).configs))
     if model.name in known:
         module, _, config = known[model.name].partition("/")
         words += [f"MODULE={module}", f"CONFIG={config}"]

@@ -25,12 +25,11 @@ def capacity(s: Scenario, budget: float, longest: float, kept_states: bool = Tru
     """KV capacity from the memory formulas: what weights, fixed buffers and a full pass leave.
 
     budget: tokens of the largest pass of a rank; longest: length at which windows count as full; kept_states: a prefix
-    cache keeps recurrent states of earlier prompts in the pool of those that run.
-    """
+    cache keeps recurrent states of earlier prompts in the pool of those that run."""
     m, room, need = s.mapping, s.engine.room, needs(s)
     fixed = memory_use(s, 0.0, need)
     free = float(fixed.capacity - fixed.total) - float(room.free_fraction * budget * need.token * need.taken)
-    long, one_by_one = max(longest, 1.0) * 64, replace(room, block=1)
+    long, one_by_one = max(longest, 1.0) * 64, replace(room, block=1)  # so long that every window is full
 
     def held(tokens: float) -> float:
         return float(mem.kv_bytes_per_sequence(s.model, m, s.quant, tokens, one_by_one))

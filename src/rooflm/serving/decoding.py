@@ -10,8 +10,7 @@ class Decoding:
     """Sequences that gain `growth` tokens a step, each until a step that is known when it starts.
 
     heap: (last step, order of admission, request, first step, its tokens then); steps: made since the start; stored:
-    tokens of all contexts.
-    """
+    tokens of all contexts."""
 
     def __init__(self, growth: float) -> None:
         self.growth = growth

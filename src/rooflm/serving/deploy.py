@@ -17,9 +17,8 @@ from rooflm.asked.arguments import REPLICAS
 from rooflm.asked.assumed import attention_dp, with_overlap, with_share
 from rooflm.asked.build_inference import Built, build_inference, generating
 from rooflm.asked.checks import whole as whole_number
-from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import BY_CARD, Engine, ServerOptions
-from rooflm.catalogue.fields import abouts
+from rooflm.catalogue.fields import abouts, words_in
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.inference import infer_scenario
@@ -30,7 +29,7 @@ from rooflm.serving import metrics, workload
 from rooflm.serving.capacity import capacity
 from rooflm.serving.pools import prefill_built, steady_of, transfer_of
 from rooflm.serving.router import ROUTERS
-from rooflm.serving.schedulers import POLICIES, InFlight, scheduler
+from rooflm.serving.schedulers import SCHEDULERS, InFlight
 from rooflm.serving.server import FRONT, Server
 from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
 from rooflm.serving.steps import StepTable, TableSize, components, padded
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
 LOAD = ("concurrency", "rate", "trace", "requests", "spread", "seed", "burstiness", "peak", "copies", "shared_prefix",
         "limit", "prompt_limit", "output_limit", "output_ended")  # fmt: skip
 """Arguments of `serve` that describe the load."""
-
-
 SPREAD = (0.8, 1.2)
 """Lengths as shares of prompt and output where nothing is said: users' differ (of equal ones, the clients of a closed
 loop stay in step). `search` takes the same."""
@@ -97,9 +94,6 @@ def make_server(options: Dict[str, Any]) -> Server:
     for name in USUAL:
         if name in options and options[name] < 1:
             raise RooflmError(f"{name} is {options[name]}, but it must be at least 1")
-    scheduler(server.scheduler)
-    if server.policy not in POLICIES:
-        raise RooflmError(f"policy is {server.policy!r}, but it must be one of {', '.join(POLICIES)}")
     return server
 
 
@@ -121,7 +115,7 @@ def make_pool(
     if server.static_fraction != e.server.static_fraction:  # told
         e = e.but(server=replace(e.server, static_fraction=server.static_fraction, reserved=""))
     eager = {"pools": role != "both", "guesses": server.speculative > 0}
-    if any(map(eager.get, listed(e.host.uncaptured))):
+    if any(map(eager.get, words_in(e.host.uncaptured))):
         e = e.but(captured=0)
     s = with_share(with_overlap(replace(s, engine=e), server.prefix_caching, server.speculative))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
@@ -345,7 +339,7 @@ def room_for_prompts(server: Server, given: Dict[str, Any], prompt: int, sequenc
     >>> room_for_prompts(Server("no-evict"), {}, 8192, 64).budget, room_for_prompts(Server(), {}, 8192, 64).budget
     (8256, 8192)
     """
-    if "budget" in given or not isinstance(scheduler(server.scheduler), InFlight):
+    if "budget" in given or not issubclass(SCHEDULERS[server.scheduler], InFlight):
         return server
     return replace(server, budget=max(server.budget, prompt + sequences))
 

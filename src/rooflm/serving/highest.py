@@ -39,8 +39,7 @@ def broken(served: Served) -> tuple[str, ...]:
 def highest(trial: Trial, whole: bool = False) -> Found:
     """The highest load whose run meets its limits: doubling, then halving the gap (in log).
 
-    Latency is taken as rising with load, which holds but for chance; the same seed keeps chance the same.
-    """
+    Latency is taken as rising with load, which holds but for chance; the same seed keeps chance the same."""
     low, high = 0.0, math.inf
     best: Served | None = None
     why: tuple[str, ...] = ()

@@ -39,8 +39,7 @@ class PrefixCache:
     tokens that several running requests share; again: tokens that all of these but the first read once more.
 
     Sources: vLLM documentation, "Automatic prefix caching" (reference counts; a free queue in order of last use, the
-    last block of a request first); SGLang, RadixCache (lock_ref, evict of unlocked leaves; arXiv 2312.07104).
-    """
+    last block of a request first); SGLang, RadixCache (lock_ref, evict of unlocked leaves; arXiv 2312.07104)."""
 
     def __init__(self, block: int) -> None:
         self.block = block
@@ -159,8 +158,7 @@ class Kv:
     """KV memory in tokens. capacity: of the instance; each: what a sequence takes beside its tokens; used: held by
     running requests, what they share counted once (idle cached blocks are free memory); peak: the most that was used.
 
-    prefix: the parts of a request's prompt that the cache may hold (of a `cache` only).
-    """
+    prefix: the parts of a request's prompt that the cache may hold (of a `cache` only)."""
 
     def __init__(self, capacity: Capacity, cache: PrefixCache | None, prefix: Callable[[int], Prefix]) -> None:
         self.capacity, self.each, self.bytes_per_token = capacity.tokens, capacity.each, capacity.bytes_per_token

@@ -25,8 +25,7 @@ class Meter:
     active: a pass ran; queue_time, kv_time: requests waiting and tokens held, times s; prefill_passes, prefill_tokens,
     prefill_pairs: of new tokens and those before them; sequence_steps, context_steps: of decode steps. gaps: the
     histogram of times between tokens (of all instances); samples: (time, waiting, running, tokens held, tokens held
-    just before the requests that end then gave theirs back).
-    """
+    just before the requests that end then gave theirs back)."""
 
     def __init__(self, gaps: dict[int, float]) -> None:
         self.active = self.queue_time = self.kv_time = 0.0

@@ -3,8 +3,7 @@
 Definitions (all from the client's side). TTFT: from sending a request to seeing its first token. Latency: to its last.
 TPOT: (latency - TTFT) / (output - 1) of a request of more than one token (vLLM's benchmark; genai-perf and AIPerf call
 it inter-token latency), or with definitions="whole-request" latency / output (guidellm). ITL: time between two tokens,
-every token counted alike. Percentiles are over finished requests.
-"""
+every token counted alike. Percentiles are over finished requests."""
 
 from __future__ import annotations
 
@@ -172,10 +171,9 @@ def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = AFTER_F
     warmup: the first requests, which times and shares of good requests leave out (rates, memory, cost and the time
     between tokens are of the whole run).
     goodput_per_s: finished requests a second that meet every limit by themselves (their share after the warm-up, of the
-    rate of the whole run). busy: share of the time with a pass
-    running, mean over replicas; queue, running: means over time; kv_occupancy: mean and peak share of the KV memory.
-    energy and cost: GPUs of all replicas for the whole duration; energy from the passes' FLOPs and bytes.
-    """
+    rate of the whole run). busy: share of the time with a pass running, mean over replicas; queue, running: means over
+    time; kv_occupancy: mean and peak share of the KV memory.
+    energy and cost: GPUs of all replicas for the whole duration; energy from the passes' FLOPs and bytes."""
     t = table(run, definitions)
     done = t.status == "finished"
     seconds = max(run.duration, 1e-12)
@@ -250,8 +248,7 @@ def timeline(run: Run) -> dict[str, Array]:
     """Queue, running sequences and KV memory (share) over time, summed (KV: mean) over replicas.
 
     Waiting and running hold until the next time. KV memory grows evenly from `kv` at one time to `kv_before` at the
-    next, where what ends then is released.
-    """
+    next, where what ends then is released."""
     lists = [np.array(r.meter.samples, dtype=float).reshape(-1, 5) for r in run.replicas]
     times = np.unique(np.concatenate([x[:, 0] for x in lists])) if lists else np.zeros(0)
     if times.size > 2000:
@@ -305,8 +302,7 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
     only fills up (the requests run, few wait) does not count where the steady-state estimate says that the rate can be
     served. The time is when the queue was last empty. Of a run that was stopped, the arrivals until then count. It
     grows by no more than came in that half and the whole run did not serve: while a short run fills up, almost nothing
-    ends, and what comes beyond the rate of the steady state is what it grows by.
-    """
+    ends, and what comes beyond the rate of the steady state is what it grows by."""
     requests = run.requests
     if requests.count < FEWEST or not requests.rate < math.inf:
         return None

@@ -4,8 +4,7 @@ A prompt goes to a prefill replica, its KV cache over the network to a decode re
 pools meet in one number, the requests a second X: prefill replicas are a queue of prompts alone, decode replicas hold
 D = X n tau(D) / replicas sequences (Little's law, n steps of tau). Clients of a closed loop are at one of them or on
 the way: N = X (T(X) + n tau), T being the TTFT without what reaches the client later (`simulate.reach_clients`), of a
-lone client with it. Loads and numbers of replicas may be arrays.
-"""
+lone client with it. Loads and numbers of replicas may be arrays."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ HALVINGS = 60
 
 
 @dataclass(frozen=True)
-class Prompts:
+class PrefillServer:
     """One prefill replica: time of a prompt alone and of a full pass (s), the most requests/s, prompts of a full pass,
     and what a request costs before it is queued and until its client sees a token (s)."""
 
@@ -53,8 +52,7 @@ class Prompts:
 
         A pass of k prompts takes first + (k - 1) more; those that came during one are the next. A router that serves
         replicas in turn evens out arrivals: gaps vary by 1 / replicas, and the wait with them (Allen and Cunneen, 1978,
-        for equal services).
-        """
+        for equal services)."""
         busy, many = each / self.most, np.maximum(clients, 1.0)
         queue = queueing(busy, np.asarray(self.most), np.asarray(self.whole), many)
         full = self.whole / self.most
@@ -66,7 +64,7 @@ class Prompts:
         return np.asarray(self.front + self.first + (1.0 - 1.0 / many) * waited)
 
 
-class Decoding(NamedTuple):
+class DecodeServer(NamedTuple):
     """One decode replica: steps a request, and, by the number of running sequences (rising), time of a step and
     requests/s. turn_steps: steps of others before a request's first own step, once its first token is shown
     (`Replica.turns`); request: what it costs to hand one on to it (s); waits: steps of others that its cache waits for
@@ -86,7 +84,7 @@ class Decoding(NamedTuple):
         return float(self.rates[-1])
 
 
-def prompts_of(pool: Pool, load: Load) -> Prompts:
+def prefill_server(pool: Pool, load: Load) -> PrefillServer:
     """What a prefill replica does with prompts alone. load: budget and tokens are numbers."""
     budget = float(load.budget)
     if whole_prompts(pool):
@@ -101,10 +99,10 @@ def prompts_of(pool: Pool, load: Load) -> Prompts:
     first = time(1.0 / passes) * passes
     most = pool.table.slots / first if passes > 1 else max(whole, 1.0) / time(max(whole, 1.0))
     front = pool.server.fronted(load.prompt)
-    return Prompts(first, most / max(most * front, 1.0), whole, front, pool.server.seen(load.prompt))
+    return PrefillServer(first, most / max(most * front, 1.0), whole, front, pool.server.seen(load.prompt))
 
 
-def decoding_of(pool: Pool, load: Load) -> Decoding:
+def decode_server(pool: Pool, load: Load) -> DecodeServer:
     """What a decode replica does with sequences alone, up to what its KV memory holds, no faster than its tokens are
     streamed."""
     limit = float(most_running(pool, load))
@@ -113,7 +111,7 @@ def decoding_of(pool: Pool, load: Load) -> Decoding:
     step = np.maximum(decode_time(pool, load, running), running * streaming(pool, load) / max(steps, 1e-12))
     rates = np.maximum.accumulate(running / np.maximum(steps * step, 1e-12))
     takes_turn = steps > 0 and pool.server.lookahead and not SCHEDULERS[pool.server.scheduler].mixes
-    return Decoding(steps, running, step, rates, float(takes_turn), pool.server.seen_again(load.prompt),
+    return DecodeServer(steps, running, step, rates, float(takes_turn), pool.server.seen_again(load.prompt),
                     float(pool.server.handed_on))  # fmt: skip
 
 
@@ -123,8 +121,8 @@ def sent_bytes(pool: Pool, prompt: float) -> float:
 
 
 def pools_state(
-    prompts: Prompts, decoding: Decoding, replicas: tuple[Any, Any], transfer: Transfer, sent: float, clients: Any,
-    rate: Any, output: float,
+    prompts: PrefillServer, decoding: DecodeServer, replicas: tuple[Any, Any], transfer: Transfer, sent: float,
+    clients: Any, rate: Any, output: float,
 ) -> Steady:  # fmt: skip
     """The steady state of a deployment. replicas: of each pool; sent: bytes of a cache on its way; clients (0: none) or
     rate (requests/s) in all; output: tokens. requests_per_s is in all, running a decode replica's."""
@@ -166,7 +164,7 @@ def pools_steady(requests: Requests, pools: tuple[Pool, ...], transfer: Transfer
     clients, rate = float(requests.concurrency), 0.0 if requests.concurrency else requests.rate
     prompt, output = float(np.mean(requests.prompt)), float(np.mean(requests.output))
     one, other = (Load(prompt, output, budget=p.server.budget, tokens=p.capacity.tokens) for p in pools)
-    prompts, decoding = prompts_of(first, one), decoding_of(second, other)
+    prompts, decoding = prefill_server(first, one), decode_server(second, other)
     sent, replicas = sent_bytes(first, prompt), (first.replicas, second.replicas)
     return pools_state(prompts, decoding, replicas, transfer, sent, clients, rate, output).single()
 

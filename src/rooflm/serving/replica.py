@@ -1,8 +1,7 @@
 """One engine instance: its queue, its running sequences, its KV memory, and the pass that runs next.
 
 Between two events (an arrival, a completion, a full cache) every decode step is alike but for one more token of
-context, so the steps in between are summed in closed form: work a request, not a token.
-"""
+context, so the steps in between are summed in closed form: work a request, not a token."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ NOTHING, STEPS, PASS = -1, 0, 1
 class Records:
     """Results of all requests, filled while the simulation runs. Times in s from its start.
 
-    hashes, hash_tokens: of the prompts (see `workload.Requests`).
-    """
+    hashes, hash_tokens: of the prompts (see `workload.Requests`)."""
 
     def __init__(self, arrival: Any, prompt: Sequence[int], output: Sequence[int], hashes: Any = None,
                  priority: Any = None, hash_tokens: Any = 512) -> None:  # fmt: skip
@@ -69,8 +67,7 @@ class Replica:
       began to launch the next pass before the device is free: where passes are made up ahead, others run and the
       engine's workers do so (`ahead`), as long as the step that has just run.
     - What leaves it. sent: until when the host sends caches on; stream_end: until when tokens made so far are on their
-      way to clients (`seen_at`); stream_step: s that a step of a sequence adds to that.
-    """
+      way to clients (`seen_at`); stream_step: s that a step of a sequence adds to that."""
 
     def __init__(self, number: int, records: Records, table: StepTable, server: Server, capacity: Capacity,
                  select: Continuous, role: str = "both") -> None:  # fmt: skip
@@ -150,8 +147,7 @@ class Replica:
         request in: clients hear from that one alone, so a wait for its memory is one for the first token. Sources:
         SGLang, "PD Disaggregation" (the router streams what the decode server sends); vLLM, disaggregated prefilling
         (the prefill server is asked for one token, which its proxy drops); TensorRT-LLM, disaggregated service
-        (first_gen_tokens go to the generation server).
-        """
+        (first_gen_tokens go to the generation server)."""
         records, resumed, interval = self.records, self.resumed.get(request), self.server.stream_interval
         left = resumed[1] if resumed else records.output[request] - 1
         fresh = not resumed and self._answers(request)

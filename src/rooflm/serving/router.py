@@ -12,9 +12,10 @@ ROUTERS = ("round-robin", "least-loaded", "prefix-aware")
 
 class Router:
     """Picks a replica of a pool. round-robin: in turn; least-loaded: fewest requests queued and running; prefix-aware:
-    the longest cached prefix, unless that replica has over `slack` times the load of the least loaded one."""
+    the longest cached prefix, unless that replica has over `slack` times the load of the least loaded one, and `spare`
+    requests more (both by hand)."""
 
-    slack = 1.5
+    slack, spare = 1.5, 4
 
     def __init__(self, kind: str) -> None:
         if kind not in ROUTERS:
@@ -35,6 +36,6 @@ class Router:
         best, hit = pool[loads.index(least)], 0
         for r, load in zip(pool, loads, strict=True):
             found = r.kv.hit(request)
-            if found > hit and load <= self.slack * least + 4:
+            if found > hit and load <= self.slack * least + self.spare:
                 best, hit = r, found
         return best

@@ -2,8 +2,7 @@
 
 A chunk is [entry, new tokens]; an entry [request, past, left] is a request whose prompt is not yet all in the cache.
 `select` admits what fits and returns (chunks, whether decoding sequences run in the same pass). With no chunk the
-replica decodes. A head of queue that does not fit waits, and so does everything behind it.
-"""
+replica decodes. A head of queue that does not fit waits, and so does everything behind it."""
 
 from __future__ import annotations
 
@@ -11,8 +10,6 @@ import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
-
-from rooflm.errors import RooflmError, near_matches
 
 if TYPE_CHECKING:
     from rooflm.serving.replica import Replica
@@ -120,8 +117,7 @@ class Continuous:
 
     A prompt is admitted when it fits the free KV blocks less a watermark of 1 %; growth beyond the cache preempts the
     sequence admitted last. Source: vLLM documentation, "Optimization and tuning: chunked prefill, preemption"; Orca
-    (OSDI 2022) for iteration-level scheduling, Sarathi-Serve (OSDI 2024) for chunks beside decoding.
-    """
+    (OSDI 2022) for iteration-level scheduling, Sarathi-Serve (OSDI 2024) for chunks beside decoding."""
 
     watermark = 0.01
     future = 0.0
@@ -161,8 +157,7 @@ class PrefillFirst(Continuous):
     """SGLang: when prompts wait, a pass of prefill alone runs first (in chunks) and decoding pauses.
 
     Admission leaves room for a share of what the running requests may still write. Source: SGLang documentation
-    (chunked_prefill_size, schedule_conservativeness); Zheng et al., arXiv 2312.07104.
-    """
+    (chunked_prefill_size, schedule_conservativeness); Zheng et al., arXiv 2312.07104."""
 
     watermark = 0.0
     mixes = False
@@ -180,8 +175,7 @@ class PromptsFirst(Continuous):
     """vLLM before V1, without chunked prefill: whole prompts that wait run first, in a pass of their own, as far as the
     token budget goes.
 
-    Source: vLLM 0.6.0, core/scheduler.py, `_schedule_default` and `_schedule_prefills`.
-    """
+    Source: vLLM 0.6.0, core/scheduler.py, `_schedule_default` and `_schedule_prefills`."""
 
     mixes = False
     whole = True
@@ -191,8 +185,7 @@ class InFlight(Continuous):
     """TensorRT-LLM in-flight batching, MAX_UTILIZATION: whole prompts beside decoding within max_num_tokens, as many
     requests as fit now, pausing (recompute) when the cache runs out. chunked: prompts may be cut.
 
-    Source: TensorRT-LLM documentation, "Useful runtime options: capacity scheduler policy, max num tokens".
-    """
+    Source: TensorRT-LLM documentation, "Useful runtime options: capacity scheduler policy, max num tokens"."""
 
     watermark = 0.0
     chunked = False
@@ -242,8 +235,7 @@ class InFlight(Continuous):
 
         The steps are counted whether prompts wait or not, from the last time that they began; a rank that decodes
         nothing lets all begin. Source: TensorRT-LLM, py_executor.py, _balance_adp_requests (attention_dp_config:
-        enable_balance, timeout_iters).
-        """
+        enable_balance, timeout_iters)."""
         steps, every = r.decoding.steps, r.server.wait_steps
         if r.hold < steps:
             r.hold += -(-(steps - r.hold) // every) * every
@@ -312,28 +304,12 @@ SCHEDULERS: dict[str, type[Continuous]] = {
     "continuous": Continuous, "prompts-first": PromptsFirst, "prefill-first": PrefillFirst, "in-flight": InFlight,
     "no-evict": NoEviction, "static": Static,
 }  # fmt: skip
-"""Scheduler by name: continuous (vLLM), prompts-first (vLLM before V1), prefill-first (SGLang), in-flight and no-evict
-(TensorRT-LLM), static."""
-
-
-def scheduler(name: str) -> Continuous:
-    """A scheduler by name. RooflmError with the nearest names for an unknown one."""
-    if name not in SCHEDULERS:
-        near = near_matches(name, SCHEDULERS) or list(SCHEDULERS)
-        raise RooflmError(f"scheduler is {name!r}, but it must be one of {', '.join(SCHEDULERS)} (nearest: {near[0]})")
-    return SCHEDULERS[name]()
-
-
-POLICIES = ("fcfs", "priority", "shortest")
-"""Order of the queue: first come first served, by the requests' priority (small first), or shortest prompt first."""
+"""Scheduler by name (`catalogue.engine.SCHEDULERS`)."""
 
 
 def queue(policy: str, priority: Any, prompt: Any) -> Queue | PriorityQueue:
-    """The queue of a policy; priority, prompt: values by request."""
+    """The queue of a policy (`catalogue.engine.POLICIES`); priority, prompt: values by request."""
     if policy == "fcfs":
         return Queue()
-    if policy == "priority":
-        return PriorityQueue(lambda i: float(priority[i]) if priority is not None else 0.0)
-    if policy == "shortest":
-        return PriorityQueue(lambda i: float(prompt[i]))
-    raise RooflmError(f"policy is {policy!r}, but it must be one of {', '.join(POLICIES)}")
+    by = prompt if policy == "shortest" else priority
+    return PriorityQueue(lambda i: float(by[i]) if by is not None else 0.0)

@@ -2,8 +2,7 @@
 
 Only the replica whose next event is earliest moves; an arrival cuts the run of decode steps that its replica has
 planned at the next step boundary. So the result is that of stepping every pass of every replica, at the cost of a few
-table look-ups a request.
-"""
+table look-ups a request."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from rooflm.errors import RooflmError
 from rooflm.serving.capacity import Capacity
 from rooflm.serving.replica import FINISHED, INFINITY, NOTHING, REJECTED, STEPS, Records, Replica
 from rooflm.serving.router import Router
-from rooflm.serving.schedulers import scheduler
+from rooflm.serving.schedulers import SCHEDULERS
 from rooflm.serving.server import Server
 from rooflm.serving.steps import StepTable
 from rooflm.serving.workload import Requests
@@ -68,8 +67,7 @@ class Transfer:
 class Run:
     """What a simulation leaves: the requests' records, the replicas with their sums, and how it ended.
 
-    duration: simulated seconds; interrupted: stopped by the user, the rest being still queued or running.
-    """
+    duration: simulated seconds; interrupted: stopped by the user, the rest being still queued or running."""
 
     requests: Requests
     records: Records
@@ -96,8 +94,7 @@ def simulate(
     """Simulate until every request has ended, or until `horizon` (simulated s), or until interrupted (Ctrl-C).
 
     Every request ends as finished, rejected (it can never fit), or is left queued or running. Raises RooflmError for
-    pools that do not make a deployment.
-    """
+    pools that do not make a deployment."""
     roles = {p.role for p in pools}
     if roles not in ({"both"}, {"prefill", "decode"}):
         raise RooflmError("a deployment is made of pools of role both, or of prefill and decode pools")
@@ -107,7 +104,7 @@ def simulate(
     )  # fmt: skip
     each = [pool for pool in pools for _ in range(pool.replicas)]
     replicas = [
-        Replica(number, records, p.table, p.server, p.capacity, scheduler(p.server.scheduler), p.role)
+        Replica(number, records, p.table, p.server, p.capacity, SCHEDULERS[p.server.scheduler](), p.role)
         for number, p in enumerate(each)
     ]
     sent = transfer or Transfer()

@@ -3,8 +3,7 @@
 Little's law ties throughput X, running sequences D and the step time: D = X n tau(D, X) with n steps a request, where
 tau is the mean of decode steps and of passes with prompts, which come in busy periods (`queues.time_with`). How long
 passes take is in `passes`, what clients do whose outputs are alike in `in_step`. Loads, token budgets and KV memories
-may be arrays: all states of one engine instance come from one evaluation.
-"""
+may be arrays: all states of one engine instance come from one evaluation."""
 
 from __future__ import annotations
 
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.estimate.figures import single
+from rooflm.serving import queues
 from rooflm.serving.in_step import in_step, steps_apart
 from rooflm.serving.passes import (
     VARIED,
@@ -31,17 +31,6 @@ from rooflm.serving.passes import (
     steps_of,
     streaming,
     whole_prompts,
-)
-from rooflm.serving.queues import (
-    FULLEST,
-    LARGEST_LOG,
-    free,
-    others_run,
-    passes_beside,
-    passes_between,
-    queueing,
-    share_taken,
-    time_with,
 )
 from rooflm.serving.schedulers import SCHEDULERS
 from rooflm.serving.simulate import Pool
@@ -139,10 +128,10 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     asked, host_of = np.stack([1 / p.parts, p.part, p.whole]), np.array([[True], [False], [False]])
     launching, of_one, full = pass_time(pool, load, p.room, asked, beside, context, host=host_of)
     host = server.lookahead * np.minimum(launching / mixed, 1.0)
-    by_chance = time_with(work / (p.parts * mixed), mixed, plain, p.parts, p.places, host)
+    by_chance = queues.time_with(work / (p.parts * mixed), mixed, plain, p.parts, p.places, host)
     by_steps = _share_by_steps(pool, come * tau, p, plain, mixed, load.prompt)
     busy = np.where(load.clients > 0, by_steps, by_chance)
-    some = others_run(running, load.clients)
+    some = queues.others_run(running, load.clients)
     ahead = server.lookahead * pool.table.ahead * some * (1 - busy) / passes_a_second(busy, mixed, plain)
     part = load.prompt / load.pieces(p.room) if pool.table.slots > 1 else np.inf
     mixed = pass_time(pool, load, p.room, work / busy / p.parts, beside, context, part, ahead=ahead)
@@ -155,7 +144,7 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     polls = (server.receive_interval - 1) / 2 * step
     front = server.fronted(load.prompt)
     first = front + some * _wait(busy, mixed, plain, server.lookahead * (1 - busy * host) * passing) + own + polls
-    behind = others * x * more / free(x * more, load.clients)
+    behind = others * x * more / queues.free(x * more, load.clients)
     slowest = mixed if mixes else np.full(step.shape, 1e9)
     return Round(step, mixed, first, most / np.maximum(most * front, 1.0), p.places, behind, slowest)
 
@@ -178,13 +167,13 @@ def _wait(busy: Array, mixed: Array, plain: Array, next_one: Array) -> Array:
 def _share_by_steps(pool: Pool, ended: Array, p: Prompts, plain: Array, mixed: Array, prompt: float) -> Array:
     """Share of the time in which passes hold prompts, of a closed loop: `ended` requests end in a step, and that is
     when their clients ask again."""
-    server, ended = pool.server, np.minimum(ended, LARGEST_LOG)
+    server, ended = pool.server, np.minimum(ended, queues.LARGEST_LOG)
     if SCHEDULERS[server.scheduler].mixes:
-        passes = passes_beside(ended, p.parts, p.places)
+        passes = queues.passes_beside(ended, p.parts, p.places)
     else:
         run = 1 + server.lookahead + np.ceil(server.fronted(prompt) / plain)
-        passes = passes_between(ended, p.parts, p.places, run)
-    return np.minimum(passes * mixed / (plain + passes * mixed), FULLEST)
+        passes = queues.passes_between(ended, p.parts, p.places, run)
+    return np.minimum(passes * mixed / (plain + passes * mixed), queues.FULLEST)
 
 
 def _closed_and_streamed(pool: Pool, load: Load) -> Steady:
@@ -224,9 +213,9 @@ def _closed(pool: Pool, load: Load) -> Steady:
         here, inside = load.at(at), clients[at]
         now = _round(pool, here, x, tau, np.maximum(running, 1e-3), queued, mixed)
         alone = now.first + steps * now.step
-        busy = share_taken(x / now.most, alone * now.most, now.whole, inside)
+        busy = queues.share_taken(x / now.most, alone * now.most, now.whole, inside)
         x_new = busy * now.most
-        behind = (1 - 1 / inside) * queueing(busy, now.most, now.whole, inside)
+        behind = (1 - 1 / inside) * queues.queueing(busy, now.most, now.whole, inside)
         queue = np.maximum(here.clients / limit[at] - 1, 0.0) * (alone + behind)
         whole = here.clients / x_new
         own = np.maximum((whole - steps * now.step - queue) / (1 + now.behind), now.first)
@@ -278,11 +267,11 @@ def _open(pool: Pool, load: Load) -> Steady:
 
     def follow(at: NDArray[np.int_], tau: Array, running: Array, mixed: Array) -> tuple[Array, ...]:
         now = _round(pool, load.at(at), x[at], tau, np.maximum(running, 1e-3), np.zeros(()), mixed)
-        taken = np.clip(running / places[at], 1e-9, FULLEST)
-        utilisation = np.clip(x[at] / full.requests_per_s[at], taken, np.sqrt(taken) if piped else FULLEST)
+        taken = np.clip(running / places[at], 1e-9, queues.FULLEST)
+        utilisation = np.clip(x[at] / full.requests_per_s[at], taken, np.sqrt(taken) if piped else queues.FULLEST)
         exponent = np.clip(np.log(utilisation) / np.log(taken), 2 / places[at], 1.0)
-        for_a_place = queueing(utilisation, x[at] / utilisation, places[at] / exponent)
-        for_a_pass = queueing(x[at] / now.most, now.most, now.whole)
+        for_a_place = queues.queueing(utilisation, x[at] / utilisation, places[at] / exponent)
+        for_a_pass = queues.queueing(x[at] / now.most, now.most, now.whole)
         ttft[at] = now.first + np.maximum(for_a_pass, for_a_place)
         decoding = np.minimum(steps * now.step + now.behind * (now.first + for_a_pass), steps * now.slowest)
         lasts[at] = np.minimum(decoding, steps * full.tpot[at])

@@ -6,8 +6,7 @@ prefill attention over (new, past), kernels over decoding sequences, decode atte
 
     mixed(P, D) = dense(P + D) + [decode(D) - dense(D)] + prefill_attention(new, past) + decode_attention(D, context)
 
-which is exact because times add. What the host costs is `estimate.hosted`, as everywhere.
-"""
+which is exact because times add. What the host costs is `estimate.hosted`, as everywhere."""
 
 from __future__ import annotations
 
@@ -28,25 +27,25 @@ from rooflm.estimate.memory import stage_share
 from rooflm.estimate.offloaded import decode_seconds, device_part, host_watts, prompt_seconds
 from rooflm.estimate.request import every_pass
 from rooflm.estimate.step import (
-    NO_EXPERTS,
-    Experts,
+    NONE_EAGER,
+    EagerShares,
     captured,
+    eager_shares,
+    flops_seconds,
     graphed,
-    heated,
+    heat_seconds,
     hosted,
     issue_time,
     joules,
     launches,
-    of_experts,
     paced,
     prompt_factor,
     unfitted,
-    worked,
 )
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
-from rooflm.graph.mixers import CHUNK
 from rooflm.graph.ops import Op
+from rooflm.graph.recurrent import CHUNK
 from rooflm.kernels.dispatch import FACTORS
 from rooflm.kernels.moe import largest_of
 from rooflm.kernels.rates import rates
@@ -65,8 +64,6 @@ ROOF = "roof"
 """End of the name under which a factor's group keeps the seconds that it takes at least."""
 RATIO = 1.09
 """Ratio of neighbouring points of the token and sequence axes."""
-
-
 EXCHANGE = "exchange"
 """Name of the experts' collectives, whose factor is that of all collectives."""
 SHARED = ("moe_factor", EXCHANGE)
@@ -74,7 +71,7 @@ SHARED = ("moe_factor", EXCHANGE)
 HEAD = "head"
 """Name under which a group keeps the seconds of the output head, which the last stage of a pipeline has alone."""
 HOT = "hot"
-"""Name under which it keeps what FLOPs take of it (`worked`)."""
+"""Name under which it keeps what FLOPs take of it (`flops_seconds`)."""
 STAYS = 0.5
 """Share of L2 in which a prefix that many read stays for all (by hand: docs/decisions/0442)."""
 HOST = "host layers"
@@ -133,8 +130,7 @@ class Components:
 
     tokens, pasts, sequences, contexts: the axes; launches: kernels issued in a prefill-only, a decode-only and a mixed
     pass; draft: time of drafting over the verifying step's; experts: what is launched for them; mixed: what scans of
-    decoding sequences take longer in a pass with prompts; reread: see `reread`.
-    """
+    decoding sequences take longer in a pass with prompts; reread: see `reread`."""
 
     scenario: Scenario
     tokens: Array
@@ -144,7 +140,7 @@ class Components:
     parts: Parts = field(repr=False)
     launches: tuple[float, float, float] = (0.0, 0.0, 0.0)
     draft: float = 0.0
-    experts: Experts = NO_EXPERTS
+    experts: EagerShares = NONE_EAGER
     mixed: Array | float = 0.0
     reread: tuple[float, float] = (0.0, 0.0)
 
@@ -174,7 +170,7 @@ def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tupl
         if isinstance(t.node, Op):
             least = t.node.count * np.minimum(t.roof, t.time)
             pairs.append((f"{factor_name(t)} {ROOF}", np.asarray(least, float)))
-            pairs.append((HOT, np.asarray(worked(t), float)))
+            pairs.append((HOT, np.asarray(flops_seconds(t), float)))
             pairs.append(("joules", np.asarray(t.node.count * joules(t, t.node, device, r), float)))
         for name, value in pairs:
             inner = value.ndim == 2 and value.shape[1] > 1
@@ -194,8 +190,7 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
 
     Layers on the host are taken out of the scenario; their time is a part of its own. speculative: tokens guessed a
     step (a sequence then verifies 1 + that many tokens in a pass that reads its cache once); draft: cost of one guess
-    as a share of a step.
-    """
+    as a share of a step."""
     tokens, sequences = ladder(size.tokens), ladder(size.sequences)
     pasts = size.context * np.array([0.0, 1 / 8, 1 / 2, 1.0])
     contexts: Array = np.arange(CELLS + 1, dtype=float) * (size.context / CELLS)
@@ -226,7 +221,7 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
             parts_of["joules"] = parts_of.get("joules", 0.0) + host_watts(whole) / (m.tp * m.cp) * parts_of[HOST]
     parts = Parts(dense, attention_p, decoding, attention_d)
     kernels = (counts[0], counts[1], counts[2])
-    one_by_one = Experts(*(float(np.max(n)) for n in of_experts(timed[0], s)))
+    one_by_one = EagerShares(*(float(np.max(n)) for n in eager_shares(timed[0], s)))
     by_chunks = k.mixed_scans and not speculative
     chunks = build(made(work=Pass(Prefill(rows, CHUNK), None, rows))) if by_chunks else []
     longer = scanned(chunks, s) - scanned(nodes[2], s) if chunks else 0.0
@@ -256,8 +251,8 @@ def total(
     parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, shape: tuple[int, ...], heat: float = 1.0
 ) -> Array:
     """Seconds of a group of nodes, each kind times the engine's factor for it (collectives carry that of `base`), but
-    never above their roof. heat: factor of a pass with prompts (`heated`)."""
-    out = np.zeros(shape) + heated(heat, parts.get(HOT, 0.0))
+    never above their roof. heat: factor of a pass with prompts (`heat_seconds`)."""
+    out = np.zeros(shape) + heat_seconds(heat, parts.get(HOT, 0.0))
     for name, value in parts.items():
         if name in ("joules", HEAD, HOT) or name.endswith(ROOF):
             continue
@@ -301,8 +296,7 @@ class StepTable:
     `decode_row(d)` gives the decode-only steps of d sequences over context; `mixed(chunks, d, context)` the time of one
     pass with prefill chunks. ranks: attention data-parallel ranks, over which sequences and prompts spread;
     balanced: prompts wait until every rank has as many. flight: micro-batches in a pipeline, each with its share of
-    both, so that a pass is that of all of them, one stage behind the other; slots: ranks x flight.
-    """
+    both, so that a pass is that of all of them, one stage behind the other; slots: ranks x flight."""
 
     def __init__(self, c: Components, engine: Engine | None = None, balanced: bool = False) -> None:
         s = c.scenario
@@ -380,8 +374,7 @@ class StepTable:
         as the slowest stage, the one with most layers and the head, works on all of them; until the last has come out,
         where no work follows (drains).
 
-        Source: GPipe (arXiv 1811.06965): a pipeline goes at the pace of its slowest stage.
-        """
+        Source: GPipe (arXiv 1811.06965): a pipeline goes at the pace of its slowest stage."""
         if self.flight == 1:
             return through
         slowest = (through - head) * self.stage + head
@@ -427,8 +420,7 @@ class StepTable:
     def decode_sum(self, sequences: int, context: float, steps: int) -> float:
         """Seconds of `steps` decode-only steps, the mean context growing by one a step (closed form).
 
-        sum over j < k of t(c + j) = integral of t from c - 1/2 to c + k - 1/2: exact where t is linear.
-        """
+        sum over j < k of t(c + j) = integral of t from c - 1/2 to c + k - 1/2: exact where t is linear."""
         times, slopes, integral = self.decode_row(sequences)
         cell = self._cell
         low = context - 0.5
@@ -474,8 +466,7 @@ class StepTable:
 
         fullest: new tokens of the fullest rank over the mean, where it is known; drains: tokens of the largest part
         that is still under way in a pipeline, where nothing follows the pass (0: something does); ahead: s by which the
-        host began to launch it before the device was free.
-        """
+        host began to launch it before the device was free."""
         new = largest = 0
         attention = longest = 0.0
         floor = self._floor
@@ -502,8 +493,7 @@ class StepTable:
         the least), in all and of the largest. A pass lasts as long as the later of both.
 
         With attention data parallelism or a pipeline, chunks spread over the ranks and micro-batches, of which the
-        fullest sets the time.
-        """
+        fullest sets the time."""
         slots, total = self.slots, new
         here = -(-sequences // slots)
         if slots > 1:
@@ -545,8 +535,7 @@ class StepTable:
 
     def together(self, even: int, every: int) -> float:
         """Seconds, at most 0, that kernels over the tokens of all ranks together take less than if every rank had as
-        many as the fullest: `even` is the mean. A graph pads all to the fullest (vLLM, coordinate_batch_across_dp).
-        """
+        many as the fullest: `even` is the mean. A graph pads all to the fullest (vLLM, coordinate_batch_across_dp)."""
         if every <= self._captured:
             return 0.0
         return self._shared[min(even, every)] - self._shared[every]

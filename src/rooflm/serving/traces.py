@@ -21,13 +21,10 @@ PROMPT = ("contexttokens", "input_length", "prompt_len", "prompt_tokens", "input
 OUTPUT = ("generatedtokens", "output_length", "output_len", "output_tokens", "completion_tokens", "num_decode_tokens",
           "output", "expected_output_len", "output_tokens_count")  # fmt: skip
 """Column names by meaning (lower case): Azure, Mooncake, Vidur, vLLM's and guidellm's benchmark files, our own."""
-
-
 LONGEST = 2**31
 """No prompt or answer of a trace has so many tokens."""
 LATEST = 1e19
 """No time of a trace is so late (nanoseconds since 1970 are smaller)."""
-
 Line = tuple[int, dict[str, Any]]
 
 
@@ -37,8 +34,7 @@ def read_trace(path: str, limit: int | None = None) -> Requests:
     Known: Azure (TIMESTAMP, ContextTokens, GeneratedTokens), Mooncake (timestamp in ms, input_length, output_length,
     hash_ids of 512 tokens), Vidur, data sets and results of vLLM's benchmark (prompt_len, output_len; start_times,
     input_lens, output_lens) and guidellm's (prompt_tokens, output_tokens). Without times, all arrive at once. Raises
-    RooflmError: what is missing or wrong, and where.
-    """
+    RooflmError: what is missing or wrong, and where."""
     suffix = Path(path).suffix.lower()
     if suffix not in READ:
         raise RooflmError(f"trace is {path!r}, but it must end in .csv, .jsonl or .json")

@@ -1,7 +1,6 @@
 """What arrives: closed loop at a concurrency, open loop at a rate, or a trace; lengths fixed or spread over a range.
 
-Same seed, same requests, on any machine (NumPy's PCG64 generator).
-"""
+Same seed, same requests, on any machine (NumPy's PCG64 generator)."""
 
 from __future__ import annotations
 
@@ -19,8 +18,6 @@ from rooflm.shown.numbers import count, plural
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-
 BURST = 1000
 """Requests at an infinite rate, all at once, where nobody says how many (--num-prompts of vLLM's benchmark client)."""
 MOST = 20_000_000
@@ -34,8 +31,7 @@ class Requests:
     clients send no request before its arrival.
 
     prompt, output: tokens; priority: small first, or None. hashes: of each request, from its start, or None: equal
-    hashes are equal tokens up to there. hash_tokens: tokens that a hash covers, one number for all or one each.
-    """
+    hashes are equal tokens up to there. hash_tokens: tokens that a hash covers, one number for all or one each."""
 
     prompt: Ints
     output: Ints

@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 
 from rooflm.asked.assumed import attention_dp
-from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.fields import words_in
 from rooflm.catalogue.hardware import Derating, Device
 from rooflm.catalogue.quant import Quant
 from rooflm.kernels.collectives import NETWORKS
@@ -266,7 +266,7 @@ def own_row(device: Device) -> bool:
     [True, False, True]
     """
     names = {device.name, device.kernels_from}
-    return any(row.gpu in names or names & {*listed(row.cards)} for row in card_file().card)
+    return any(row.gpu in names or names & {*words_in(row.cards)} for row in card_file().card)
 
 
 @kept

@@ -39,7 +39,7 @@ def training_causes(e: TrainingFigures) -> dict[str, Num]:
 def request_causes(e: InferenceFigures) -> dict[str, dict[str, Num]]:
     """Seconds of all prefill passes and of a decode step by what bounds them."""
     mean = e.running.contexts.mean
-    decode = {k: mean(v) for k, v in of_pass(e.speed.tick).items()}
+    decode = {k: mean(v) for k, v in of_pass(e.speed.decode).items()}
     return {"prefill": e.prompts_by_name(of_pass), "decode": decode}
 
 

@@ -6,11 +6,12 @@ from functools import cached_property
 from typing import ClassVar
 
 from rooflm.asked.answers import flops
+from rooflm.asked.answers.use import matrix_peak
 from rooflm.estimate.figures import figure
 from rooflm.estimate.step import by_name
 from rooflm.estimate.training import TrainingFigures
 from rooflm.graph.ops import Comm, Op
-from rooflm.kernels.rates import matrix_peak, rates
+from rooflm.kernels.rates import rates
 from rooflm.units import Num
 
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 
 from rooflm.estimate.figures import figure
 from rooflm.estimate.inference import InferenceFigures
 from rooflm.estimate.offloaded import host_bytes, host_watts
-from rooflm.kernels.rates import matrix_peak
-from rooflm.units import Num, larger
+from rooflm.kernels.rates import best_rates, integer_dots, rates
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num, larger, pick
+
+
+def matrix_peak(s: Scenario) -> Num:
+    """FLOP/s of a device, whatever the efficiency, at the best rate of the fastest of the types that its products take:
+    the scheme's, or what attention runs in (B300 multiplies 8-bit integers more slowly than 16-bit floats); or 8-bit
+    integers, where products of narrow weights run by them (`dots`)."""
+    r, best, peak = rates(s), best_rates(s).peak, s.cluster.device.peak
+    ints = pick((s.quant.weight_bits < 16) & (s.engine.kernels.dots > 0), integer_dots(s), 0.0)
+    return reduce(larger, (peak[r.dtype[k]] * (best[k] / r.peak[k]) for k in ("quant", "half", "rest")), ints)
 
 
 def usd_per_million(hourly: Num, rate: Num) -> Num:

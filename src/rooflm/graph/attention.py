@@ -1,4 +1,4 @@
-"""Mixers as ops: softmax attention, latent attention with its sparse indexer, recurrent mixers."""
+"""Attention as ops: softmax attention, latent attention (MLA), and the indexers of either."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from functools import reduce
 
 import numpy as np
 
-from rooflm.catalogue.abilities import of_name
-from rooflm.catalogue.model import MLA, Attention, LinearAttention
+from rooflm.catalogue.model import MLA, Attention
 from rooflm.graph.context import Context, Prefill, plain_norms
 from rooflm.graph.ops import PLAIN_NORM, Comm, Op, attended, bmm, gemm, stream
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
@@ -18,15 +17,6 @@ WIDEST = 256
 EFFICIENT = (("efficient-64", 0, 64), ("efficient-128", 64, 128), ("efficient", 128, math.inf))
 """PyTorch's memory-efficient kernel, as it is compiled for heads of more values than, and of at most: beyond 128 its
 sums are not kept in registers (kernel_forward.h and kernel_backward.h, kMaxK). A row of training.toml each."""
-PLAIN_GATED = PLAIN_NORM + 30.0
-"""Bytes a value of transformers' gated norm: a norm, the gate to fp32 (6), its SiLU (8), product (10) and back (6)."""
-CHUNK = 64
-"""Tokens of a chunk of a scan over a prompt (FLA_CHUNK_SIZE of vLLM and SGLang; FlashInfer's, too)."""
-
-SCAN_KERNELS = {"gated-delta": 8, "kda": 9, "mamba2": 5}
-"""Triton's kernels of a layer's scan over a prompt, where it goes by chunks (others, and llama.cpp's: 2). Gated deltas:
-norms of q and k, cumsum, k k^T, its inverse, w and u, states, output; Kimi's take two for k k^T (fla/ops, chunk.py and
-kda.py). Mamba-2: cumsum, chunks' states, their passing on, products of B and C, output (mamba_ssm, ssd_combined.py)."""
 
 
 def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
@@ -42,14 +32,14 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     made = [(n, c.product(name, part, count, sum(n), h, each)) for name, n, each in products]
     nodes: list[Op | Comm] = [op._replace(columns=n) for n, op in made]
     nodes += [c.message("norm_all_reduce", "tp", "all_reduce", count, 8.0 * tokens)] if apart else []  # 2 of fp32
-    nodes += turned_and_cached(c, count, a, q_width + k_width, k_width, v_width)
-    nodes += block_indexer_ops(c, count, a) if _picks(a) else []
-    nodes += over_prompts(c, count, heads, kv, a) + over_cached(c, count, heads, kv, a)
+    nodes += rope_and_cache(c, count, a, q_width + k_width, k_width, v_width)
+    nodes += block_indexer_ops(c, count, a) if has_indexer(a) else []
+    nodes += prefill_attention(c, count, heads, kv, a) + decode_attention(c, count, heads, kv, a)
     nodes += [stream("gate", part, "activation", count, 3 * tokens * out_width * b)] if a.gate else []
     return [*nodes, c.product("out", part, count, h, out_width)]
 
 
-def turned_and_cached(c: Context, count: Num, a: Attention, turned: Num, k_width: Num, v_width: Num) -> list[Op | Comm]:
+def rope_and_cache(c: Context, count: Num, a: Attention, turned: Num, k_width: Num, v_width: Num) -> list[Op | Comm]:
     """Rotary embedding of the `turned` values of queries and keys a token, norms on them, and the write to the cache:
     kernels of their own, one kernel, or a part of others."""
     tokens, b, part = c.tokens, c.quant.half_bytes, "attention"
@@ -75,13 +65,13 @@ def turned_and_cached(c: Context, count: Num, a: Attention, turned: Num, k_width
     return [*nodes, *([stream("qk_norm", part, "norm", count, PLAIN_NORM * tokens * turned, 12)] if normed else [])]
 
 
-def over_prompts(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:
+def prefill_attention(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:
     """Scores, softmax and weighted values of new tokens, as one flash kernel or as plain products with the scores in
     memory, and what a context group exchanges before."""
     p, b, kv_b, part = c.work.prefill, c.quant.half_bytes, c.quant.kv_bytes, "attention"
     if not p:
         return []
-    pair, reach = a.head_dim + a.v_dim, _reach(a)
+    pair, reach = a.head_dim + a.v_dim, keys_read(a)
     keys = attended(p.new, p.past, reach) if a.causal else smaller(p.past + p.new, reach)
     rows = p.tokens / c.mapping.cp
     read = p.sequences * kv * pair * (smaller(p.past, a.window + p.new) * kv_b + p.new * b)
@@ -91,9 +81,9 @@ def over_prompts(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> l
     if c.kernels.flash:
         flops = 2.0 * rows * keys * heads * pair
         core = Op("attention", part, "attention", count, flops, moved, shape, (b, kv_b, b))
-        return [*nodes, *(by_kernel(c, a, core) if c.training else [core])]
+        return [*nodes, *(training_attention(c, a, core) if c.training else [core])]
     if c.training:
-        return nodes + score_ops(c, count, p, heads, a)
+        return nodes + unfused_attention(c, count, p, heads, a)
     # scores are full rectangles in memory: product, scale and mask, softmax in fp32, product; of a prompt cut into
     # chunks each has its own keys and the earlier ones only, on average half
     full = rows * (p.past + p.new * (1.0 + smaller(p.sequences, 1.0)) / 2.0)
@@ -103,7 +93,7 @@ def over_prompts(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> l
     return [*nodes, core, plain_softmax(c, count, scores)]
 
 
-def by_kernel(c: Context, a: Attention, core: Op) -> list[Op]:
+def training_attention(c: Context, a: Attention, core: Op) -> list[Op]:
     """Attention of a training layer by the kernel that takes it: heads beyond WIDEST by PyTorch's memory-efficient one,
     and so masks, over whole squares (its flash kernel takes none: sdp_utils.cpp; for cuDNN's see `of_mask`): an
     engine's own (`masked`), and windows where all layers have one kernel (`one_kernel`), if PyTorch picks it, or one
@@ -119,12 +109,12 @@ def by_kernel(c: Context, a: Attention, core: Op) -> list[Op]:
     return [op._replace(count=core.count * share) for op, share in ops if np.any(share > 0)]
 
 
-def over_cached(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:
-    """The same for one new token a sequence, which reads its cache."""
+def decode_attention(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:
+    """Scores, softmax and weighted values of one new token a sequence, which reads its cache."""
     d, b, kv_b, part = c.work.decode, c.quant.half_bytes, c.quant.kv_bytes, "attention"
     if not d:
         return []
-    pair, reach = a.head_dim + a.v_dim, _reach(a)
+    pair, reach = a.head_dim + a.v_dim, keys_read(a)
     keys = smaller(d.context, reach + pick(a.window < math.inf, c.beside, 0.0)) / c.mapping.cp
     spread: list[Op | Comm] = []
     if not c.kernels.fused:  # repeat_kv: each query head has keys and values (transformers, modeling_llama.py)
@@ -142,31 +132,31 @@ def over_cached(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> li
 
 def plain_softmax(c: Context, count: Num, scores: Num) -> Op:
     """Softmax of so many scores in memory by plain kernels when serving, with 5 FLOPs a score."""
-    each, kernels = by_kernels("wide", c.quant.half_bytes)
+    each, kernels = softmax_cost("wide", c.quant.half_bytes)
     return stream("softmax", "attention", "softmax", count, scores * each, kernels, 5.0 * scores)
 
 
-def by_kernels(how: str, b: Num) -> tuple[Num, int]:
+def softmax_cost(how: str, b: Num) -> tuple[Num, int]:
     """(bytes that a score of b bytes moves, kernels) of scale, mask and softmax: read and written once by one kernel
     (Megatron-LM, scaled_upper_triang_masked_softmax), by three plain ones each, or in fp32 with a cast behind.
 
-    >>> by_kernels("fused", 2), by_kernels("plain", 2), by_kernels("wide", 2)
+    >>> softmax_cost("fused", 2), softmax_cost("plain", 2), softmax_cost("wide", 2)
     ((4, 1), (12, 3), (20.0, 4))
     """
     return {"fused": (2 * b, 1), "plain": (6 * b, 3), "wide": (6 * b + 8.0, 4)}[how]
 
 
-def _reach(a: Attention | MLA) -> Num:
+def keys_read(a: Attention | MLA) -> Num:
     """Keys that a query reads: those that an indexer picks, else its window's."""
     window = a.window if isinstance(a, Attention) else math.inf
     return window if is_plain(a.index_topk, 0) else a.index_topk
 
 
-def score_ops(c: Context, count: Num, p: Prefill, heads: Num, a: Attention) -> list[Op | Comm]:
+def unfused_attention(c: Context, count: Num, p: Prefill, heads: Num, a: Attention) -> list[Op | Comm]:
     """Unfused attention in training: two batched products with full squares of scores between them, a scaled masked
     softmax and its dropout (read, write and a mask of one byte)."""
     b, part = c.quant.half_bytes, "attention"
-    told, wide = by_kernels(c.kernels.softmax, b), by_kernels("wide", b)
+    told, wide = softmax_cost(c.kernels.softmax, b), softmax_cost("wide", b)
     each, kernels = (one + (other - one) * c.wide_softmax for one, other in zip(told, wide, strict=True))
     rows = p.tokens / c.mapping.cp
     scores, keys = rows * heads * p.new, p.new
@@ -207,22 +197,22 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
 
     Source: DeepSeek-V2 (arXiv 2405.04434) section 2.1 and appendix C; absorption as in its section 2.1.2."""
     heads = ceil(a.heads / c.mapping.tp)
-    nodes = latents_made(c, count, a, heads * (a.nope_dim + a.rope_dim), 2 * heads)
-    if _picks(a):
+    nodes = latent_projections(c, count, a, heads * (a.nope_dim + a.rope_dim), 2 * heads)
+    if has_indexer(a):
         nodes += indexer_ops(c, count, a)
     if is_plain(c.head_kept, 0):
-        nodes += expanded_latents(c, count, a, heads) + absorbed_latents(c, count, a, heads)
+        nodes += latent_prefill(c, count, a, heads) + latent_decode(c, count, a, heads)
     else:
         whole, chain = Attention(a.heads, a.heads, c.head_kept), c.kernels.latent_chain
         moved = chain * 2 * c.tokens * heads * a.nope_dim * c.quant.half_bytes
         nodes.append(c.product("kv_up", "attention", count, heads * (a.nope_dim + a.value_dim), a.kv_rank))
         nodes.append(stream("latent_chain", "attention", "index", count, moved, chain))
-        nodes += over_prompts(c, count, heads, heads, whole) + over_cached(c, count, heads, heads, whole)
+        nodes += prefill_attention(c, count, heads, heads, whole) + decode_attention(c, count, heads, heads, whole)
     nodes.append(c.product("out", "attention", count, c.model.hidden, heads * a.value_dim))
     return nodes
 
 
-def latents_made(c: Context, count: Num, a: MLA, queries: Num, turned: Num) -> list[Op | Comm]:
+def latent_projections(c: Context, count: Num, a: MLA, queries: Num, turned: Num) -> list[Op | Comm]:
     """Queries (`queries` values a token, through a latent of their own where there is one) and the latent of keys and
     values, rotary embedding of parts of heads (read and written, `turned` times in all) and the write to the cache."""
     h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
@@ -241,7 +231,7 @@ def latents_made(c: Context, count: Num, a: MLA, queries: Num, turned: Num) -> l
     ]
 
 
-def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]:
+def latent_prefill(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]:
     """Latent attention of new tokens, over keys and values expanded for every head."""
     p, b, part, qk = c.work.prefill, c.quant.half_bytes, "attention", a.nope_dim + a.rope_dim
     if not p:
@@ -250,7 +240,7 @@ def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
     # rings and PyTorch pass expanded keys and values of a rank's own tokens; else latents travel and are expanded after
     inside = c.training and (c.kernels.ring or c.kernels.torch_context)
     expanded, sent = (rows, heads * (qk + a.value_dim)) if inside else (p.keys, a.kv_rank + a.rope_dim)
-    wide, reach = heads * (a.nope_dim + a.value_dim), _reach(a)
+    wide, reach = heads * (a.nope_dim + a.value_dim), keys_read(a)
     flops = 2.0 * rows * smaller(attended(p.new, p.past, math.inf), reach) * heads * (qk + a.value_dim)
     traffic = b * (rows + p.keys) * heads * (qk + a.value_dim)
     shape = (p.sequences, p.new, p.past, heads, qk, a.value_dim, reach, a.kv_rank, a.rope_dim)
@@ -265,25 +255,25 @@ def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Co
     ]
 
 
-def absorbed_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]:
-    """The same for one new token a sequence, with the expansion absorbed into its query and its output; an engine may
+def latent_decode(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]:
+    """Latent attention of one new token a sequence, the expansion absorbed into its query and its output; engines may
     copy, rotate and quantise their values in many kernels (`latent_chain`, `absorb_chain`)."""
     d, b, part = c.work.decode, c.quant.half_bytes, "attention"
     if not d:
         return []
-    keys = smaller(d.context, _reach(a)) / c.mapping.cp
+    keys = smaller(d.context, keys_read(a)) / c.mapping.cp
     narrow = pick(c.quant.widths[part][1] < 2, 1.0, 0.0)
     kernels = c.kernels.latent_chain + 2 * narrow * c.kernels.absorb_chain
     moved = kernels * 2 * d.sequences * heads * a.nope_dim * b
     return [
         *([] if is_plain(kernels, 0) else [stream("latent_chain", part, "index", count, moved, kernels)]),
-        batched("q_absorb", part, count, d.sequences, heads, a.kv_rank, a.nope_dim, (b, b, b)),
-        over_latents(c, count, d.sequences, keys, heads, a.kv_rank, a.rope_dim, a.kv_rank),
-        batched("v_absorb", part, count, d.sequences, heads, a.value_dim, a.kv_rank, (b, b, b)),
+        batched_gemm("q_absorb", part, count, d.sequences, heads, a.kv_rank, a.nope_dim, (b, b, b)),
+        latent_core(c, count, d.sequences, keys, heads, a.kv_rank, a.rope_dim, a.kv_rank),
+        batched_gemm("v_absorb", part, count, d.sequences, heads, a.value_dim, a.kv_rank, (b, b, b)),
     ]
 
 
-def over_latents(c: Context, count: Num, sequences: Num, keys: Num, heads: Num, rank: Num, rope: Num, value: Num) -> Op:
+def latent_core(c: Context, count: Num, sequences: Num, keys: Num, heads: Num, rank: Num, rope: Num, value: Num) -> Op:
     """Attention of a token a sequence over `keys` cached latents (rank + rope values each), which all heads read as
     they are: scores of a latent's width, and weighted sums of `value` of its values."""
     b, latent = c.quant.half_bytes, rank + rope
@@ -293,7 +283,7 @@ def over_latents(c: Context, count: Num, sequences: Num, keys: Num, heads: Num, 
     return Op("attention", "attention", "mla_decode", count, flops, traffic, shape, widths)
 
 
-def batched(
+def batched_gemm(
     name: str, part: str, count: Num, m: Num, batch: Num, n: Num, k: Num, widths: tuple[Num, Num, Num],
     rate: str = "half",
 ) -> Op:  # fmt: skip
@@ -302,7 +292,7 @@ def batched(
     return op._replace(bytes=op.bytes + m * k * (batch - 1) * widths[1])
 
 
-def _picks(a: Attention | MLA) -> bool:
+def has_indexer(a: Attention | MLA) -> bool:
     """True where a query reads only tokens that this very layer's indexer picked, not an earlier one's (GLM-5.2)."""
     return not (is_plain(a.index_topk, 0) or is_plain(a.index_heads * a.index_dim, 0))
 
@@ -313,7 +303,7 @@ def block_indexer_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     (transformers, modeling_minimax_m3_vl.py, MiniMaxM3VLIndexer)."""
     heads = ceil(a.index_heads / c.mapping.tp)
     project = c.product("index_qk", "attention", count, (heads + 1) * a.index_dim, c.model.hidden)
-    return [project, *scored_ops(c, count, heads * a.index_dim, 2.0 * a.index_dim, 0.0, (2.0, 2.0, 4.0))]
+    return [project, *indexer_scores(c, count, heads * a.index_dim, 2.0 * a.index_dim, 0.0, (2.0, 2.0, 4.0))]
 
 
 def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
@@ -325,11 +315,11 @@ def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
         *([] if is_plain(kernels, 0) else [stream("index_chain", "attention", "index", count, moved, kernels)]),
         c.product("index_q", "attention", count, width, c.model.hidden if is_plain(a.q_rank, 0) else a.q_rank),
         c.product("index_k", "attention", count, a.index_dim + a.index_heads, c.model.hidden),
-        *scored_ops(c, count, width, a.index_dim + 4.0, 4.0, (1.0, 1.0, 4.0)),
+        *indexer_scores(c, count, width, a.index_dim + 4.0, 4.0, (1.0, 1.0, 4.0)),
     ]
 
 
-def scored_ops(
+def indexer_scores(
     c: Context, count: Num, width: Num, key_bytes: Num, score_bytes: float, widths: tuple[Num, Num, Num],
     ratio: Num = 1.0,
 ) -> list[Op | Comm]:  # fmt: skip
@@ -347,60 +337,3 @@ def scored_ops(
 TOPK_PASSES = 3
 """Times that a radix selection reads a row: its histogram, what lies above the threshold, and ties. Source: ROCm/aiter,
 topk_per_row_kernels.cu; 0.33 of the memory's rate on MI355X is the most that its pull request 5445 measured."""
-
-
-def conv_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
-    """A gated short convolution (LFM2): one projection to two gates and a value, the convolution between them, out.
-
-    Source: transformers, modeling_lfm2.py, Lfm2ShortConv."""
-    h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
-    inner = ceil(a.heads / c.mapping.tp) * a.head_dim
-    return [
-        c.product("in_proj", part, count, 3 * inner, h),
-        stream("conv", part, "conv", count, (4 * tokens + 2 * c.states * a.conv) * inner * b, 3),
-        c.product("out", part, count, h, inner),
-    ]
-
-
-def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
-    """A recurrent mixer: projections, short convolution, state update, gated norm, output.
-
-    The state (heads x head_dim x state, fp32) is read and written once a pass, and more often where an engine runs a
-    chain of kernels (`delta_chain`, `delta_passes`); a prefill multiplies chunks of tokens (Mamba-2, arXiv 2405.21060
-    section 6; gated DeltaNet, arXiv 2412.06464). Engines keep gated DeltaNet's two gates a head as a product of their
-    own, in 16 bits (in_proj_ba of modeling_qwen3_next.py), and scan a prompt with several kernels (SCAN_KERNELS).
-    Kimi Delta Attention's decay and output gate go through a head's width (f_a, f_b, g_a, g_b: arXiv 2510.26692)."""
-    if a.kind == "conv":
-        return conv_ops(c, count, a)
-    h, t, tokens, b, part = c.model.hidden, c.mapping.tp, c.tokens, c.quant.half_bytes, "attention"
-    heads, key_heads = ceil(a.heads / t), ceil(a.key_heads / t)
-    inner, keys = heads * a.head_dim, key_heads * a.state
-    gated = a.kind == "gated-delta"
-    plain = gated and c.training and plain_norms(c.model, c.kernels)
-    norm, each = ("plain_norm", PLAIN_GATED) if plain else ("gated_norm", 3 * b)
-    delta = gated or a.kind == "kda"
-    p, sequences, chain = c.work.prefill, c.states, c.kernels.delta_chain * delta
-    chunk_flops = p.tokens * 2.0 * CHUNK * heads * (a.state + a.head_dim) * (1 + delta) if p else 0.0
-    state_flops = tokens * heads * a.head_dim * a.state * (8.0 if delta else 6.0)
-    passes = pick(bool(p) and gated and c.kernels.mixed_scans, 6.0, pick(delta, c.kernels.delta_passes, 2.0))
-    state_bytes = passes * sequences * heads * a.head_dim * a.state * 4.0
-    gates = heads * {"gated-delta": 2, "lightning": 0}.get(a.kind, 1)
-    separate_gates = gated and not c.training and not c.kernels.epilogue
-    mixed, low = inner + 2 * keys, a.kind == "kda"
-    kernels = pick(c.kernels.delta_chain > 0, 2, SCAN_KERNELS.get(a.kind, 2)) if p and not c.training else 2
-    small = of_name(c.kernels.scan_chain, a.kind, 0.0) if c.work.decode else 0.0
-    steps = inner * a.state * c.kernels.delta_steps * delta if p else 0.0  # of a scan that takes token by token
-    rate = {"gated-delta": c.kernels.delta_rate, "mamba2": c.kernels.mamba_rate}.get(a.kind, 0.0)
-    in_turn = p.new * smaller(p.sequences, 1.0) * delta if p else 0  # tokens of a sequence, or the pass's part of one
-    return [
-        c.product("in_proj", part, count, (2 * a.head_dim if low else inner) + mixed + gates * (not separate_gates), h),
-        *([c.product("in_gates", part, count, 2 * inner, a.head_dim)] if low else []),
-        *([gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if separate_gates else []),
-        *([stream("scan_chain", part, "index", count, small * 2 * tokens * inner * b, small)] if small else []),
-        stream("conv", part, "conv", count, 2 * (tokens + sequences * a.conv) * mixed * b, 1 + chain),
-        Op("scan", part, "scan", count, state_flops + chunk_flops, state_bytes + tokens * (mixed + inner) * b,
-           () if c.training else (in_turn, gated, rate), (b, 4.0, b), "half", kernels),
-        *([] if is_plain(steps, 0) else [stream("steps", part, "scan", count, 0.0, 0, tokens * steps)]),
-        stream(norm, part, "norm", count, each * tokens * inner),
-        c.product("out", part, count, h, inner),
-    ]  # fmt: skip
