@@ -34,7 +34,7 @@ from rooflm.serving.schedulers import SCHEDULERS, Ranks
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Run, simulate, visible
 from rooflm.serving.steps import StepTable, TableSize, components
-from rooflm.serving.workload import Requests, closed_loop, held, open_loop, shared_prefix
+from rooflm.serving.workload import Requests, closed_loop, held, open_loop, prefixed
 
 SCENARIO = build_inference(model="llama-3.1-8b", gpu="h100-sxm-80gb", batch=1, prompt=512, output=128).scenario
 PARTS = components(SCENARIO, TableSize(8192 + 512, 512, 8192))
@@ -321,7 +321,7 @@ def test_a_prompt_that_nobody_shares_leaves_memory_as_it_was() -> None:
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
 def test_memory_is_conserved_with_shared_prefixes(name: str, preemption: str) -> None:
-    load = shared_prefix(closed_loop(48, 300, 500, 300, (0.3, 1.0), 1), 200)
+    load = prefixed(closed_loop(48, 300, 500, 300, (0.3, 1.0), 1), 200)
     run = run_of(load, tokens=9000.0, scheduler=name, preemption=preemption, prefix_caching=True)
     assert run.records.status.count(FINISHED) == load.count
     kv = run.replicas[0].kv
