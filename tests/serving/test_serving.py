@@ -265,6 +265,19 @@ def test_a_shared_prefix_is_found_again() -> None:
     assert max(r.kv.peak for r in warm.run.replicas) <= warm.run.pools[0].capacity.tokens
 
 
+def test_what_an_earlier_run_left_is_found_as_far_as_memory_holds_it() -> None:
+    """The same prompts sent again: all but the last block of each where they fit, none where the least recently used is
+    given up for each newcomer."""
+    common = {"gpu": "h100-sxm-80gb", "concurrency": 16, "requests": 64, "prompt": 4096, "output": 32}
+    cold, warm = serve("llama-3.1-8b", **common), serve("llama-3.1-8b", **common, cached=4095)
+    assert (cold.cached_share, warm.cached_share) == (0, 4080 / 4096)
+    assert warm.ttft_s["mean"] < 0.2 * cold.ttft_s["mean"]
+    assert warm.kv_peak == pytest.approx(cold.kv_peak, rel=0.01)  # all sixteen with their prompts, once
+    assert serve("llama-3.1-8b", **common, cached=4095, options={"prefix_caching": False}).latency_s == cold.latency_s
+    small = {"cached": 4095, "options": {"cache_blocks": 40 * 4096 // 16}}
+    assert serve("llama-3.1-8b", **common, **small).cached_share == 0
+
+
 @pytest.mark.parametrize(
     ("engine", "prefix", "found"),
     [("vllm", 1500, 1488), ("sglang", 1500, 1500), ("trtllm", 1500, 1472), ("vllm", 400, 400), ("hf-eager", 1500, 0)],

@@ -35,7 +35,8 @@ class Requests:
     clients send no request before its arrival.
 
     prompt, output: tokens; priority: small first, or None. hashes: of each request, from its start, or None: equal
-    hashes are equal tokens up to there; those below `kv.EARLIER` are in the cache before the run. hash_tokens: tokens that a hash covers, one number for all or one each.
+    hashes are equal tokens up to there; those below `kv.EARLIER` are in the cache before the run. hash_tokens: tokens
+    that a hash covers, one number for all or one each.
     """
 
     prompt: Ints
