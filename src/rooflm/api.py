@@ -583,9 +583,9 @@ def serve(  # type: ignore[overload-overlap]  # a list is told from one value at
     model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None, price: float | None = None,
     owned: bool = False, purchase: float | None = None, electricity: float = 0.15, cluster: str | Cluster | None = None,
     tp: float | None = None, pp: float | None = None, dp: float | None = None, cp: float | None = None,
-    ep: float | None = None, prompt: float = 512, output: float = 128, guesses: float = 0, draft: str | None = None,
-    acceptance: float = 0.7, accepted: float = 0, branches: float = 1, adapters: float = 0, adapter_rank: float = 16,
-    adapter_modules: str | None = None, cpu_layers: float = 0, cpu_experts: float = 0,
+    ep: float | None = None, prompt: float = 512, output: float = 128, cached: int = 0, guesses: float = 0,
+    draft: str | None = None, acceptance: float = 0.7, accepted: float = 0, branches: float = 1, adapters: float = 0,
+    adapter_rank: float = 16, adapter_modules: str | None = None, cpu_layers: float = 0, cpu_experts: float = 0,
     host_bandwidth: float | None = None, concurrency: float | None = None, rate: float | None = None,
     trace: str | None = None, dataset: str | None = None, requests: int | None = None,
     spread: tuple[float, float] | None = None, prompt_limit: int | None = None, output_limit: int | None = None,
@@ -605,7 +605,7 @@ def serve(
     owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15,
     cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
     dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, prompt: Numbers = 512,
-    output: Numbers = 128, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
+    output: Numbers = 128, cached: int = 0, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
     accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16,
     adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
     host_bandwidth: Numbers | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
@@ -642,6 +642,7 @@ def serve(model: Any, **arguments: Any) -> Served | xarray.Dataset:
       ep: Expert parallel degree (of tp x dp).
       prompt: Prompt tokens a request.
       output: Output tokens a request.
+      cached: Tokens of each prompt that an earlier run left in the prefix cache.
       guesses: Tokens guessed a step by a draft or the model's own heads (0: none).
       draft: Draft model that guesses (default: heads of the model's own: MTP, EAGLE).
       acceptance: Chance that a guess is right.

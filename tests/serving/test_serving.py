@@ -34,7 +34,7 @@ from rooflm.serving.schedulers import SCHEDULERS, Ranks
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Run, simulate, visible
 from rooflm.serving.steps import StepTable, TableSize, components
-from rooflm.serving.workload import Requests, closed_loop, held, open_loop, shared_prefix
+from rooflm.serving.workload import Requests, closed_loop, held, open_loop, prefixed
 
 SCENARIO = build_inference(model="llama-3.1-8b", gpu="h100-sxm-80gb", batch=1, prompt=512, output=128).scenario
 PARTS = components(SCENARIO, TableSize(8192 + 512, 512, 8192))
@@ -265,6 +265,19 @@ def test_a_shared_prefix_is_found_again() -> None:
     assert max(r.kv.peak for r in warm.run.replicas) <= warm.run.pools[0].capacity.tokens
 
 
+def test_what_an_earlier_run_left_is_found_as_far_as_memory_holds_it() -> None:
+    """The same prompts sent again: all but the last block of each where they fit, none where the least recently used is
+    given up for each newcomer."""
+    common = {"gpu": "h100-sxm-80gb", "concurrency": 16, "requests": 64, "prompt": 4096, "output": 32}
+    cold, warm = serve("llama-3.1-8b", **common), serve("llama-3.1-8b", **common, cached=4095)
+    assert (cold.cached_share, warm.cached_share) == (0, 4080 / 4096)
+    assert warm.ttft_s["mean"] < 0.2 * cold.ttft_s["mean"]
+    assert warm.kv_peak == pytest.approx(cold.kv_peak, rel=0.01)  # all sixteen with their prompts, once
+    assert serve("llama-3.1-8b", **common, cached=4095, options={"prefix_caching": False}).latency_s == cold.latency_s
+    small = {"cached": 4095, "options": {"cache_blocks": 40 * 4096 // 16}}
+    assert serve("llama-3.1-8b", **common, **small).cached_share == 0
+
+
 @pytest.mark.parametrize(
     ("engine", "prefix", "found"),
     [("vllm", 1500, 1488), ("sglang", 1500, 1500), ("trtllm", 1500, 1472), ("vllm", 400, 400), ("hf-eager", 1500, 0)],
@@ -321,7 +334,7 @@ def test_a_prompt_that_nobody_shares_leaves_memory_as_it_was() -> None:
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
 def test_memory_is_conserved_with_shared_prefixes(name: str, preemption: str) -> None:
-    load = shared_prefix(closed_loop(48, 300, 500, 300, (0.3, 1.0), 1), 200)
+    load = prefixed(closed_loop(48, 300, 500, 300, (0.3, 1.0), 1), 200)
     run = run_of(load, tokens=9000.0, scheduler=name, preemption=preemption, prefix_caching=True)
     assert run.records.status.count(FINISHED) == load.count
     kv = run.replicas[0].kv

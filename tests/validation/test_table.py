@@ -309,7 +309,7 @@ def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:
         ("trtllm", "0.14", "trtllm-0.17"),
         ("sglang", "0.4.9", "sglang-0.5.2"),
         ("sglang", "0.5.18", "sglang-0.5.14"),
-        ("sglang", "0.6.0", "sglang-0.5.14"),
+        ("sglang", "0.6.0", "sglang-0.5.20"),
         ("vllm", "1.0", "vllm-0.28"),
         ("vllm", "v0.10.1", "vllm-0.8"),
         ("vllm", "0.3", "vllm-2024"),

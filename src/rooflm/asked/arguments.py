@@ -159,6 +159,8 @@ ROWS: tuple[Argument | str, ...] = (
     A("cached", "numbers", "Prompt tokens already in the cache (prefix caching).", (INFER,), 0, "tokens",
       "workload.cached", least=0),
     A("cached", "count", "Prompt tokens already in the cache (prefix caching).", (BEST,), unit="tokens", least=0),
+    A("cached", "count", "Tokens of each prompt that an earlier run left in the prefix cache.", (SERVE,), 0, "tokens",
+      least=0),
     A("logits", "names", "Logits of the 'last' prompt token or of 'all'.", (INFER,), "last", path="workload.logits",
       words=("last", "all")),
     A("logits", "text", "Logits of the 'last' prompt token or of 'all'.", (BEST,)),
@@ -474,7 +476,7 @@ IN_ITS_PLACE = {
     "dataset": ("prompt", "output", "spread", "prompt_limit", "output_limit", "output_ended"),
 }
 """Argument -> those that have no effect beside it, as it says the same."""
-UNDER_LOAD = {"workload.batch": "concurrency or rate", "workload.cached": "a trace or a prefix that prompts share"}
+UNDER_LOAD = {"workload.batch": "concurrency or rate", "workload.cached": "cached"}
 """Path of a batch that starts at once -> what says it of users who come and go."""
 
 

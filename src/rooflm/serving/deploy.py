@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from rooflm.serving.steady import Steady
 
 LOAD = ("concurrency", "rate", "trace", "requests", "spread", "seed", "burstiness", "peak", "copies", "shared_prefix",
-        "limit", "prompt_limit", "output_limit", "output_ended")  # fmt: skip
+        "cached", "limit", "prompt_limit", "output_limit", "output_ended")  # fmt: skip
 """Arguments of `serve` that describe the load."""
 SPREAD = (0.8, 1.2)
 """Lengths as shares of prompt and output where nothing is said: users' differ (of equal ones, the clients of a closed
@@ -257,7 +257,7 @@ class Deployment(NamedTuple):
 def make_requests(
     prompt: int = 512, output: int = 128, concurrency: int | None = None, rate: float | None = None,
     trace: str | Requests | None = None, requests: int | None = None, spread: tuple[float, float] = (1.0, 1.0),
-    seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, shared_prefix: int = 0,
+    seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, shared_prefix: int = 0, cached: int = 0,
     limit: int | None = None, prompt_limit: int | None = None, output_limit: int | None = None,
     output_ended: int | None = None,
 ) -> Requests:  # fmt: skip
@@ -283,7 +283,7 @@ def make_requests(
     if output_limit is not None:
         made = replace(made, output=workload.ending(output, output_limit, made.count, [seed, 2], output_ended))
     workload.lasting(made)
-    return workload.shared_prefix(made, shared_prefix) if shared_prefix else made
+    return workload.prefixed(made, shared_prefix, cached) if shared_prefix or cached else made
 
 
 def played(trace: Requests, rate: float | None, copies: int, seed: int) -> Requests:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 
 from rooflm.serving.capacity import Capacity
@@ -33,6 +33,10 @@ def whole_blocks(hashes: Sequence[int], sizes: int | Sequence[int], prompt: int,
     return prefix
 
 
+EARLIER = -(2**63)
+"""Hashes below it are of what an earlier run left."""
+
+
 class PrefixCache:
     """Blocks of earlier prompts by hash. Those of running requests are pinned: they stay, and each counts once however
     many requests share it. The others are idle: the least recently used are given up first, from their end. common:
@@ -48,6 +52,20 @@ class PrefixCache:
         self.order = OrderedDict[int, None]()
         self.idle = self.common = self.again = 0
         self.held: dict[int, list[int]] = {}
+
+    def fill(self, parts: Iterable[tuple[int, int]], tokens: float) -> None:
+        """What an earlier run left of these parts, of which the last ones fit in `tokens`.
+
+        >>> cache, one, two = PrefixCache(16), EARLIER - 1, EARLIER - 2
+        >>> cache.fill([(one, 32), (1, 16), (two, 32)], 48), cache.match([(one, 32), (1, 16)]), cache.match([(two, 32)])
+        (None, (16, 16), (32, 32))
+        """
+        for key, size in parts:
+            if key < EARLIER:
+                self.tokens[key] = size
+                self.order[key] = None
+                self.idle += size
+        self.shrink(tokens)
 
     def match(self, prefix: Prefix) -> tuple[int, int]:
         """(tokens of a prompt that are cached, tokens that are idle and would be pinned with them).

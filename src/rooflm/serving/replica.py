@@ -81,6 +81,8 @@ class Replica:
         caches = server.prefix_caching and records.hashes is not None
         cache = PrefixCache(server.cache_block) if caches else None
         self.kv = Kv(capacity, cache, partial(records.prefix, block=server.cache_block))
+        if cache is not None:
+            cache.fill((part for r in range(len(records.prompt)) for part in self.kv.prefix(r)), capacity.tokens)
         self.meter, self.decoding = Meter(records.gaps), Decoding(self.growth)
         self.waiting = queue(server.policy, records.priority, records.prompt)
         self.late: deque[tuple[float, int]] = deque()

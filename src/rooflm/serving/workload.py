@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rooflm.asked.checks import whole
 from rooflm.errors import RooflmError
+from rooflm.serving.kv import EARLIER
 from rooflm.shown.numbers import count, plural
 
 Array = NDArray[np.float64]
@@ -31,7 +32,9 @@ class Requests:
     clients send no request before its arrival.
 
     prompt, output: tokens; priority: small first, or None. hashes: of each request, from its start, or None: equal
-    hashes are equal tokens up to there. hash_tokens: tokens that a hash covers, one number for all or one each."""
+    hashes are equal tokens up to there; those below `kv.EARLIER` are in the cache before the run. hash_tokens: tokens
+    that a hash covers, one number for all or one each.
+    """
 
     prompt: Ints
     output: Ints
@@ -242,17 +245,18 @@ def scaled(r: Requests, rate: float = 1.0, copies: int = 1, seed: int = 0) -> Re
     )  # fmt: skip
 
 
-def shared_prefix(r: Requests, tokens: int) -> Requests:
-    """The same requests with a common system prompt of `tokens` tokens; the rest is each one's own.
+def prefixed(r: Requests, shared: int = 0, cached: int = 0) -> Requests:
+    """The same requests with a common system prompt of `shared` tokens; of the rest, which is each one's own, an
+    earlier run left what makes up `cached` tokens of its prompt in the cache.
 
-    >>> load = shared_prefix(closed_loop(2, 2, 2048, 8), 400)
-    >>> load.hashes, load.hash_tokens
-    ([(0, 1), (0, 2)], [(400, 1648), (400, 1648)])
+    >>> load = prefixed(closed_loop(2, 2, 2048, 8), 400, 1024)
+    >>> load.hash_tokens, load.hashes == [(0, EARLIER - 1, 1), (0, EARLIER - 2, 2)]
+    ([(400, 624, 1024), (400, 624, 1024)], True)
     """
     prompts = r.prompt.tolist()
-    if tokens > max(prompts, default=tokens):
-        raise RooflmError(f"shared_prefix is {tokens}, but it must be at most {max(prompts)}, the longest prompt")
-    return replace(
-        r, hashes=[(0, i + 1) for i in range(len(prompts))],
-        hash_tokens=[(min(tokens, p), max(p - tokens, 0)) for p in prompts],
-    )  # fmt: skip
+    for name, tokens in (("shared_prefix", shared), ("cached", cached)):
+        if tokens > max(prompts, default=tokens):
+            raise RooflmError(f"{name} is {tokens}, but it must be at most {max(prompts)}, the longest prompt")
+    known = max(shared, cached)
+    sizes = [(min(shared, p), min(known, p) - min(shared, p), max(p - known, 0)) for p in prompts]
+    return replace(r, hashes=[(0, EARLIER - i, i) for i in range(1, len(prompts) + 1)], hash_tokens=sizes)

@@ -68,7 +68,13 @@ LENGTHS = [
     Column("batch", "sequences (training: of one step, all devices)", "whole", "1", (INFER, TRAIN)),
     Column("prompt", "tokens of a prompt (mean)", "whole", "tokens", PREDICTED),
     Column("output", "tokens of an answer (mean)", "whole", "tokens", PREDICTED),
-    Column("cached", "tokens of the prompt that are in the cache already", "whole", "tokens", (INFER,)),
+    Column(
+        "cached",
+        "tokens of the prompt that are in the cache already (under load: of each one's own)",
+        "whole",
+        "tokens",
+        PREDICTED,
+    ),
     Column("logits", "last or all", "text", "", (INFER,)),
     Column("price", "USD an hour of one device (blank: the catalogue's)", "number", "USD", EVERY),
 ]

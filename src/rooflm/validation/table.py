@@ -338,8 +338,7 @@ def fill_inference(kwargs: dict[str, Any], task: str, metric: str, assumed: list
 
 def fill_load(kwargs: dict[str, Any], assumed: list[str]) -> None:
     """The load of a row whose users come and go: all at once at an infinite rate, or as many clients as run."""
-    for name in ("batch", "cached"):
-        kwargs.pop(name, None)
+    kwargs.pop("batch", None)
     if kwargs.get("rate") == math.inf:
         del kwargs["rate"]
         if "concurrency" not in kwargs:

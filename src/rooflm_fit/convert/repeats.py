@@ -1,8 +1,7 @@
 """Benchmarks that send the same prompts in several runs, with the prefix cache left on: what later runs find there.
 
-The mean of what is cached becomes `shared_prefix`, which all prompts of a run share and which is held once. In truth
-each prompt has its own in the cache: time is as if they were shared, but the memory of the different cached prompts,
-and what an engine drops of them where it runs short, are left out.
+The mean of what is cached becomes `cached`, of each prompt's own. What a run finds of its own pool of prompts becomes
+`shared_prefix`, as if all prompts of a run had it in common: the memory of different prompts is left out.
 """
 
 from __future__ import annotations

@@ -569,9 +569,10 @@ def lengths_under_load(row: Row, values: dict[str, Any]) -> dict[str, Any]:
     prompt = lengths.get("input_len")
     again = sent_before(note, values.get("concurrency"))
     cached = prompt if again else earlier_prompts(note, prompt, values.get("requests"))
+    told = {"prompt": prompt, "output": lengths.get("output_len")}
     if IN_HOUSE in note:
-        cached = from_pool(prompt, values.get("concurrency"), values.get("release", ""))
-    return {"prompt": prompt, "output": lengths.get("output_len"), "shared_prefix": cached or None}
+        return told | {"shared_prefix": from_pool(prompt, values.get("concurrency"), values.get("release", "")) or None}
+    return told | {"cached": min(cached, prompt - 1) if prompt and cached else None}
 
 
 def campaign_facts(row: Row, values: dict[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
