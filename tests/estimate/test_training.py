@@ -470,6 +470,28 @@ def test_zero_three_gathers_matrix_by_matrix() -> None:
         assert each_layer <= load_model(joined).layers * 3 * each
 
 
+@pytest.mark.parametrize(("engine", "full", "none"), [("deepspeed", 4 / 3, 1), ("fsdp", 1, 1), ("llm-foundry", 1, 1)])
+def test_hooks_of_gathers_run_again_under_deepspeed_alone(engine: str, full: float, none: float) -> None:
+    """DeepSpeed's hooks of a module's forward pass run whoever calls it; FSDP's return at once in a backward pass. One
+    forward and one backward pass (1 + 2 parts) take seven matrices' time a layer, a second forward pass 1 part more."""
+    asked: dict[str, Any] = {"model": "llama-2-7b", "gpu": "h100", "gpus": 8, "batch": 8, "seq": 128, "zero": 3}
+    asked |= {"engine": engine, "efficiency": "calibrated"}
+    bare, hooks = ({"engine.issue_prefill": 1e-3, "engine.gather_host": each} for each in (0, 2e-3))
+    for recompute, times in (("full", full), ("none", none)):
+        more = [run(**asked, recompute=recompute, sets=sets).parts["host"] for sets in (bare, hooks)]
+        assert more[1] - more[0] == pytest.approx(32 * 7 * 2e-3 * times, rel=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["megatron", "deepspeed"])
+def test_a_second_forward_pass_takes_the_host_as_the_first(engine: str) -> None:
+    """A layer's least time is of a forward and a backward pass, 1 + 2 parts; one that runs again makes it 1 + 2 + 1."""
+    asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "h100", "gpus": 8, "batch": 8, "seq": 128, "zero": 1}
+    asked |= {"engine": engine, "efficiency": "calibrated", "ep": 8}
+    for recompute, times in (("full", 4 / 3), ("none", 1)):
+        short, long = (run(**asked, recompute=recompute, sets={"engine.moe_host": t}).step_time for t in (0.5, 1.0))
+        assert long - short == pytest.approx(48 * 0.5 * times, rel=1e-6)
+
+
 def test_a_pipeline_takes_the_highest_stage_that_goes_with_it() -> None:
     asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "h100", "gpus": 64, "batch": 512, "seq": 2048}
     asked |= {"engine": "deepspeed", "efficiency": "calibrated"}

@@ -273,6 +273,7 @@ class Host:
     expert_launch: Num = each("training: time of each expert's own kernels over that of its work")
     moe_host: Num = number(0.0, "training: host time of a layer of experts and a micro-batch, kernel by kernel", "s")
     gather_host: Num = number(0.0, "training: host time of each matrix that ZeRO 3 gathers, a micro-batch", "s")
+    hooks_again: bool = flag(False, "training: it takes that once more where the layer's forward pass runs again")
     router_host: Num = each("training: more, where the router is many kernels (Megatron, no moe_router_fusion: 4 ms)")
     layer_host: Num = number(0.0, "training: host time of a layer without experts and a micro-batch, likewise", "s")
     packed_host: Num = number(0.0, "training: either, more where a sequence holds several documents", "s")

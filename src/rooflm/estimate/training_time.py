@@ -162,8 +162,9 @@ def micro_batch_time(sections: dict[Key, Section], s: Scenario, layers: Num) -> 
         issue = real * part.kernels * larger(e.host.issue_prefill, plain) * (1.0 - e.host.graphed)
         if place == "layers":
             once = part.kernels / sections["forward", "layers"].kernels * ISSUED["forward"]
-            least, gathers = (seconds * ISSUED.get(phase, once) for seconds in layers_host(s))
-            issue = larger(issue, least) + gathers
+            least, gathers = layers_host(s)
+            issue = larger(issue, least * ISSUED.get(phase, once))
+            issue = issue + gathers * ISSUED.get(phase, once * e.host.hooks_again)
         host = larger(issue - total, 0.0) + part.kernels * larger(e.host.gap, 0.0)  # below 0: of serving's kernels
         for key, value in {phase: part.compute, **open_, "host": host}.items():
             parts[key] = parts.get(key, 0.0) + value / pp
