@@ -73,6 +73,8 @@ PER_GPU = 256
 """Clients a GPU up to which loads are tried (at least 1024 in all)."""
 STABLE = Limit("load_share", 1.0, "load", "share", endless="the queue grows without bound")
 """What every open loop must meet: its rate is at most what the deployment can serve."""
+STRAIGHT = 4
+"""Runs of an answer after which its highest load is found by halving, if it is not found yet."""
 LOADS = ("concurrency", "rate")
 TIES = (GOALS["cost"].key, GOALS["latency"].key)
 """What decides between deployments that all serve the rate that they are given: fewer USD, then shorter requests."""
@@ -502,10 +504,6 @@ def confirmation(candidate: Candidate, load: Axis, run: Any) -> Confirmed:
     return Confirmed(candidate, load.values[low if low >= 0 else at], kept, low >= 0, why)
 
 
-STRAIGHT = 4
-"""Runs of an answer after which its highest load is found by halving, if it is not found yet."""
-
-
 def overshoot(served: Served) -> float:
     """The worst measure of a run over its limit."""
     return max((served.summary.measure(m) / m.seconds for m in served.limits), default=math.inf)
@@ -517,6 +515,6 @@ def likely(seen: Sequence[tuple[float, float]]) -> float:
     >>> likely([(200.0, 1.25)]), likely([(200.0, 1.25), (160.0, 1.125)])
     (160.0, 120.0)
     """
-    (x, over), (nearer, less) = (seen[-2:] if len(seen) > 1 else ((0.0, 0.0), seen[0]))
+    (x, over), (nearer, less) = seen[-2:] if len(seen) > 1 else ((0.0, 0.0), seen[0])
     slope = (less - over) / (nearer - x) if nearer != x else 0.0
     return nearer + (1.0 - less) / slope if slope > 0 else nearer / 2
