@@ -17,7 +17,7 @@ from rooflm.graph.ops import distinct
 from rooflm.kernels.roofline import BOUNDS, time_groups, time_nodes
 from rooflm.readers.engines import load_engine
 from rooflm.readers.schemes import parse_quant
-from rooflm.units import Num
+from rooflm.units import MANY, Num, once_each
 
 
 def test_seconds_by_what_bounds_them_are_all_seconds_in_a_grid_as_at_a_point() -> None:
@@ -67,3 +67,37 @@ def test_what_follows_from_an_engine_or_a_scheme_alone_is_made_once() -> None:
     assert scheme.widths is scheme.widths and set(scheme.widths) == set(scheme.rates) == set(PARTS)
     assert scheme.widths["experts"][0] < scheme.widths["attention"][0] == 2.0
     assert (scheme.rates["experts"], scheme.rates["attention"]) == ("quant", "half")
+
+
+def test_elements_with_equal_arguments_are_worked_out_once() -> None:
+    sizes: list[int] = []
+
+    def product(a: Num, b: Num, c: Num) -> Num:
+        sizes.append(np.broadcast(a, b, c).size)
+        return np.asarray(a) * b + c
+
+    rows = np.arange(7.0)[:, None]
+    columns = np.tile([1.0, 3.0], MANY)
+    assert np.array_equal(once_each(product, rows, columns, 2.0), rows * columns + 2.0)
+    one = np.array([[2.0]])  # an array of one number is as the number
+    assert np.array_equal(once_each(product, rows, columns, one), rows * columns + 2.0)
+    near = np.where(np.arange(MANY) % 2, 1.0, 1.0 + 2.0**-52)  # rounding hides that these differ, beside large numbers
+    large = np.where(np.arange(MANY) % 2, 1e300, 2e300)
+    assert np.array_equal(once_each(product, near, 1.0, 0.0), near)
+    assert np.array_equal(once_each(product, large, 1.0, near), large + near)
+    assert sizes[:2] == [14, 14] and once_each(product, 2.0, 3.0, 1.0) == 7.0
+
+
+@pytest.mark.parametrize("gpu", ["h100", "rtx-4090"])
+def test_a_large_grid_is_as_its_points(gpu: str) -> None:
+    def times(batch: Num, tp: Num) -> tuple[Num, Num]:
+        s = build_inference("llama-3.1-8b", gpu=gpu, gpus=8, tp=tp, batch=batch, cluster=None, alone=False).scenario
+        found = infer_scenario(replace(s, axes=max(np.ndim(batch), np.ndim(tp))))
+        return found.ttft, found.tpot
+
+    batches = np.tile(np.arange(1.0, 65.0), MANY // 16)
+    splits = np.repeat([1.0, 2.0, 4.0, 8.0], len(batches) // 4)
+    grid = [np.broadcast_to(v, batches.shape) for v in times(batches, splits)]
+    for at in (0, 63, len(batches) // 3, len(batches) - 1):
+        point = times(float(batches[at]), float(splits[at]))
+        assert [float(v[at]) for v in grid] == pytest.approx([float(v) for v in point], rel=1e-12)

@@ -28,8 +28,10 @@ from rooflm.search.space import Candidate
 from rooflm.search.splits import GOALS, degrees
 from rooflm.search.under_load import Confirmed, amount, evaluate, search_serve
 from rooflm.serving.deploy import serve
+from rooflm.serving.metrics import Slo
 from rooflm.shown.blocks import Table
 from rooflm.shown.progress import listening
+from rooflm.sweep.axes import Axis
 
 CASE = {"gpu": "h100", "prompt": 600, "output": 100, "quant": "w16a16kv16", "engine": "vllm"}
 
@@ -305,6 +307,28 @@ def test_an_interrupted_search_has_the_best_of_what_was_done(
     said = capsys.readouterr()
     assert stopped.value.exit_code == 130 and not table.exists()
     assert "no file is written" in said.err and f"Interrupted: {found.interrupted}" in " ".join(said.out.split())
+
+
+@given(st.integers(0, 80), st.floats(0.0, 1.0), st.booleans())
+def test_the_highest_load_that_holds_is_found_in_few_runs(most: int, fixed: float, grows: bool) -> None:
+    """most: place of the highest load that holds (0: none does); fixed: share of the limit that no load changes."""
+    values = tuple(under_load.ladder(1024))
+    limit, tried = Slo("tpot", 0, 0.05), list[float]()
+    edge = float(values[most - 1]) if most else 0.5
+
+    def run(_: Candidate, load: float) -> Any:
+        tried.append(load)
+        time = 0.05 * (fixed + (1.0 - fixed) * load / edge)
+        holds = load <= edge
+        summary = SimpleNamespace(
+            meets=lambda _: holds, measure=lambda _: 0.01 if grows else time, broken=lambda _: [],
+            queue_grows=grows and not holds, queue_growth_per_s=1.0, rejected=0)  # fmt: skip
+        return SimpleNamespace(summary=summary, limits=(limit,))
+
+    candidate = Candidate({"concurrency": values[-1]}, {})
+    found = under_load.confirmation(candidate, Axis("concurrency", values), run)
+    assert found.held == bool(most) and found.load == (edge if most else values[-1])
+    assert len(tried) <= 1 + under_load.STRAIGHT + math.ceil(math.log2(len(values)))
 
 
 def test_what_is_simulated_is_told() -> None:

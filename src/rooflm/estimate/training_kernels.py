@@ -17,7 +17,7 @@ from rooflm.kernels.own_machine import training_factor
 from rooflm.kernels.rates import Rates, best_rates
 from rooflm.kernels.roofline import Timed
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, ceil, larger, pick, smaller
+from rooflm.units import Num, ceil, highest, larger, pick, smaller
 
 
 def kernel_factor(t: Timed, s: Scenario, r: Rates) -> Num:
@@ -57,7 +57,7 @@ def unhurried(factor: Num, s: Scenario) -> Num:
     less, so that the part above 1 shrinks with their size.
 
     Source: H20 (a quarter of H100's products a clock, 500 W) trains at 84 % of its peak where H100 reaches 40 to 55."""
-    return factor if np.all(factor <= 1.0) else 1.0 + (factor - 1.0) * smaller(1.0, matrix_share(s.cluster.device))
+    return factor if highest(factor) <= 1.0 else 1.0 + (factor - 1.0) * smaller(1.0, matrix_share(s.cluster.device))
 
 
 def unaligned(s: Scenario) -> Num:

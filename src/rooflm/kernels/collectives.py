@@ -15,8 +15,8 @@ from rooflm.graph.ops import Comm
 from rooflm.kernels.blend import smooth_min
 from rooflm.kernels.constants import ANY, Match, lookup, typed
 from rooflm.kernels.training_factors import table
-from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, is_plain, larger, log2, pick, smaller
+from rooflm.scenario.scenario import Scenario, arrays_in
+from rooflm.units import Num, is_plain, larger, log2, once_each, pick, smaller
 
 OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "p2p")
 """The operations, by name."""
@@ -259,14 +259,20 @@ def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | 
 
 def comm_time(comm: Comm, tiers: Sequence[Link], s: Scenario) -> Num:
     """Seconds of a collective; calibrated, its latency times the engine's collective_floor, all times its factor."""
-    call = partial(hierarchical, comm.op, n=comm.ranks, tiers=tiers, constants=collective_constants(comm, s),
-                   stride=comm.stride)  # fmt: skip
-    time, f = call(comm.bytes), s.engine.factors
-    if s.efficiency.mode != "calibrated":
-        return time
-    if not is_plain(f.collective_floor, 1.0):
-        time = time + (f.collective_floor - 1.0) * call(0.0)
-    return time * f.collective_factor
+
+    def seconds(bytes_: Num, ranks: Num, stride: Num) -> Num:
+        own = collective_constants(comm._replace(ranks=ranks, stride=stride), s)
+        call = partial(hierarchical, comm.op, n=ranks, tiers=tiers, constants=own, stride=stride)
+        time, f = call(bytes_), s.engine.factors
+        if s.efficiency.mode != "calibrated":
+            return time
+        if not is_plain(f.collective_floor, 1.0):
+            time = time + (f.collective_floor - 1.0) * call(0.0)
+        return time * f.collective_factor
+
+    sizes = comm.bytes, comm.ranks, comm.stride
+    swept = not s.axes or next(arrays_in((tiers, s.engine)), None) is not None
+    return seconds(*sizes) if swept else once_each(seconds, *sizes)
 
 
 def ring_wait(comm: Comm, tiers: Sequence[Link], owners: bool = False) -> Num:

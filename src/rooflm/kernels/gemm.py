@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflm.kernels.blend import filling, part_overlap
-from rooflm.units import Num, is_plain, larger, pick
+from rooflm.units import Num, is_plain, larger, once_each, pick
 
 
 class GemmConstants(NamedTuple):
@@ -69,7 +69,8 @@ def gemm_time(
     mn = m * n
     x = (mn * k * (2.0 / (LONG * peak))) ** 2
     feed = c.c_sm * pick(c.l2 > 0, l2 / larger(c.l2, 1e-9), bandwidth)
-    t_sm = _sm_time(m, n, k, weight_bytes, peak, feed, sms, c, units, least) / (1.0 - c.thr * x / (1.0 + x))
+    t_sm = once_each(_sm_time, m, n, k, weight_bytes, peak, feed, sms, units, least, *c)
+    t_sm = t_sm / (1.0 - c.thr * x / (1.0 + x))
     t_mem = (n * k * weight_bytes + mn * out_bytes + m * k * act_bytes) / (c.eff_m * bandwidth)
     t_mem = t_mem + filling(t_mem, c.ramp)
     t: Num = c.t0 + part_overlap(t_sm, t_mem, c.mix)
@@ -77,7 +78,7 @@ def gemm_time(
 
 
 def _sm_time(
-    m: Num, n: Num, k: Num, wide: Num, peak: Num, feed: Num, sms: Num, c: GemmConstants, units: Num, least: Num
+    m: Num, n: Num, k: Num, wide: Num, peak: Num, feed: Num, sms: Num, units: Num, least: Num, *constants: Num
 ) -> Num:
     """Time in s that the SMs need, the best over tiles and splits of k (as in `gemm_time`; wide: B an operand; feed:
     B/s of operands).
@@ -89,6 +90,7 @@ def _sm_time(
 
     u is the time that one SM spends on one element of k: multiply-adds of its tile, or fetching its operands. f fills
     one wave; 4 f also evens out a partly empty last wave, as stream-K kernels do."""
+    c = GemmConstants(*constants)
     others = (x for x in (peak, feed, sms, wide, units, least, *c) if isinstance(x, np.ndarray))
     shape = np.broadcast(m, n, k, *others)
     fetch = np.asarray(sms / feed)

@@ -1,6 +1,6 @@
 """Text such as "3.35 TB/s" or "80 GiB" to plain SI numbers.
 
-quantiphy does the parsing of decimal prefixes; the binary ones (GiB) are handled by it as well (`binary=True`).
+quantiphy reads what is not written as simply as in catalogues, with decimal prefixes and binary ones (GiB).
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ _SAME = {
     "j": {"Wh": ("J", 3600.0)},
 }
 """Dimension -> other unit of it -> the unit that stands for it and how many of them it is, whatever its prefix."""
+SIMPLE = re.compile(r"([+-]?\d{1,15}(?:\.\d{1,15})?) ?([KMGT]i|[kMGTPmun])?([A-Za-z/]+2?)", re.ASCII)
+"""A quantity as tables write it, which is read without the time that quantiphy takes to start."""
+TENS = {"n": "e-9", "u": "e-6", "m": "e-3", "": "", "k": "e3", "M": "e6", "G": "e9", "T": "e12", "P": "e15"}
+TWOS = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(.*)", re.IGNORECASE)
 
 
@@ -56,8 +60,6 @@ def parse(text: str, unit: str, field: str = "value") -> float:
     >>> parse("500 ms", "s"), parse("30m", "s"), parse("20000 h", "s"), parse("20 GWh", "j")
     (0.5, 1800.0, 72000000.0, 72000000000000.0)
     """
-    from quantiphy import InvalidNumber, Quantity
-
     accepted = UNITS[unit]
     example = {"bytes": "80 GiB", "bytes/s": "3.35 TB/s", "flop/s": "312 TFLOP/s", "s": "500 us", "hz": "1.41 GHz"}
     usual = f"1.5 {'' if 'USD' in accepted[0] else 'k'}{accepted[0]}"
@@ -69,6 +71,12 @@ def parse(text: str, unit: str, field: str = "value") -> float:
         plain, times = time[1], TIMES[time[2]]
     elif unit != "s":
         plain, times = standing(plain, unit)
+    simple = SIMPLE.fullmatch(plain)
+    if simple and simple[3] in accepted:
+        prefix = simple[2] or ""
+        return float(simple[1] + TENS.get(prefix, "")) * TWOS.get(prefix, 1.0) * times
+    from quantiphy import InvalidNumber, Quantity
+
     try:
         quantity = Quantity(plain, binary=True)
     except (InvalidNumber, ValueError) as error:

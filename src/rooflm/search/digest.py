@@ -126,7 +126,10 @@ class SearchTask:
         out = np.flatnonzero(legal & ~met)
         memory = next(e for e, limit in zip(excess, self.rules, strict=True) if limit.key == MEMORY.key)
         fits = out[memory[out] <= 0]  # a point that fits but is slow says more than one that does not fit
-        near = int(min(fits if fits.size else out, key=lambda i: (endless[i], finite[i]))) if out.size else None
+        broken = fits if fits.size else out
+        bounded = broken[~endless[broken]]
+        broken = bounded if bounded.size else broken
+        near = int(broken[np.argmin(finite[broken])]) if out.size else None
         far = None if near is None else ((not fits.size, bool(endless[near]), float(finite[near])), spot(near))
         return Digest(
             len(score), len(at), top,

@@ -132,11 +132,11 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
         broken = broken | (np.asarray(m.zero) == 1)
     asked = SEARCHED if outputs is None else outputs
     found = {k: dp if k == "dp" else TRAIN.outputs[k].read(e) for k in asked}
-    share = TRAIN.outputs["goodput"].read(e)
-    if np.any(np.asarray(share) < 1):  # the run as it goes, failures and checkpoints among it
+    if np.any(np.asarray(e.scenario.training.mtbf) > 0):  # the run as it goes, failures and checkpoints among it
+        share = TRAIN.outputs["goodput"].read(e)
         with np.errstate(divide="ignore"):
             found |= {k: found[k] / np.asarray(share, float) for k in OF_RUN if k in found} | {"goodput": share}
-    return {**found, "memory_share": e.memory.total / e.memory.capacity, "legal": ~broken}
+    return {**found, "memory_share": e.used / e.capacity, "legal": ~broken}
 
 
 def refused(plain: Mapping[str, Any]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ of an answer down until its limits hold.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -72,6 +73,8 @@ PER_GPU = 256
 """Clients a GPU up to which loads are tried (at least 1024 in all)."""
 STABLE = Limit("load_share", 1.0, "load", "share", endless="the queue grows without bound")
 """What every open loop must meet: its rate is at most what the deployment can serve."""
+STRAIGHT = 4
+"""Runs of an answer after which its highest load is found by halving, if it is not found yet."""
 LOADS = ("concurrency", "rate")
 TIES = (GOALS["cost"].key, GOALS["latency"].key)
 """What decides between deployments that all serve the rate that they are given: fewer USD, then shorter requests."""
@@ -482,17 +485,36 @@ def simulated(candidate: Candidate, load: float, *, fixed: Mapping[str, Any], ki
 
 def confirmation(candidate: Candidate, load: Axis, run: Any) -> Confirmed:
     """An answer simulated at the estimate's load, and where its limits do not hold there, at the highest at which they
-    do (in steps that double from there, then by halving; latency is taken as rising with load)."""
+    do (`likely`, then by halving; latency is taken as rising with load)."""
     at = load.values.index(candidate.inputs[load.name])
     served = run(candidate, load.values[at])
     if served.summary.meets(served.limits):
         return Confirmed(candidate, load.values[at], served, True, ())
-    kept, low, high, why, step = served, -1, at, broken(served), 1
+    kept, low, high, why, seen = served, -1, at, broken(served), [(load.values[at], overshoot(served))]
     while high - low > 1:
-        middle, step = max((low + high) // 2, high - step), 2 * step
+        middle = (low + high) // 2
+        if len(seen) <= STRAIGHT:
+            middle = min(max(bisect_right(load.values, likely(seen)) - 1, low + 1), high - 1)
         tried = run(candidate, load.values[middle])
+        seen.append((load.values[middle], overshoot(tried)))
         if tried.summary.meets(tried.limits):
             low, kept = middle, tried
         else:
             high, why = middle, broken(tried)
     return Confirmed(candidate, load.values[low if low >= 0 else at], kept, low >= 0, why)
+
+
+def overshoot(served: Served) -> float:
+    """The worst measure of a run over its limit."""
+    return max((served.summary.measure(m) / m.seconds for m in served.limits), default=math.inf)
+
+
+def likely(seen: Sequence[tuple[float, float]]) -> float:
+    """The load at which the worst measure meets its limit, on a straight line through the last two runs (one: and 0).
+
+    >>> likely([(200.0, 1.25)]), likely([(200.0, 1.25), (160.0, 1.125)])
+    (160.0, 120.0)
+    """
+    (x, over), (nearer, less) = seen[-2:] if len(seen) > 1 else ((0.0, 0.0), seen[0])
+    slope = (less - over) / (nearer - x) if nearer != x else 0.0
+    return nearer + (1.0 - less) / slope if slope > 0 else nearer / 2
