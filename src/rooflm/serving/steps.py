@@ -15,7 +15,6 @@ import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +25,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import most_in_flight
 from rooflm.estimate.memory import stage_share
 from rooflm.estimate.offloaded import decode_seconds, device_part, host_watts, prompt_seconds
-from rooflm.estimate.request import every_pass
+from rooflm.estimate.request import every_pass, served_context
 from rooflm.estimate.step import (
     NO_EXPERTS,
     Experts,
@@ -43,7 +42,7 @@ from rooflm.estimate.step import (
     unfitted,
     worked,
 )
-from rooflm.graph.context import Context, Decode, Pass, Prefill
+from rooflm.graph.context import Decode, Pass, Prefill
 from rooflm.graph.forward import build
 from rooflm.graph.mixers import CHUNK
 from rooflm.graph.ops import Op
@@ -199,7 +198,7 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     contexts: Array = np.arange(CELLS + 1, dtype=float) * (size.context / CELLS)
     contexts[0] = 1.0
     whole, s = s, device_part(s)
-    model, k, m = s.model.scaled, s.engine.kernels, s.mapping
+    k, m = s.engine.kernels, s.mapping
     column = tokens[:, None]
     rows = sequences[:, None]
     prefill = Pass(Prefill(1.0, column, pasts[None, :]), None, np.ones((1, 1)))
@@ -207,13 +206,12 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     each = 1 + speculative
     wide = Pass(None, Decode(rows * each, np.ones((1, 2)) * size.context, each), rows * each)
     both = Pass(Prefill(1.0, 1.0, 0.0), Decode(1.0, 2.0), 2.0)
-    made = partial(Context, model, mapping=m, quant=s.quant, kernels=k, adapters=s.adapters)
-    nodes = dict(enumerate(build(made(work=work)) for work in (prefill, decode, wide)))
+    nodes = dict(enumerate(build(served_context(s, work)) for work in (prefill, decode, wide)))
     timed = time_groups(nodes, s)
     dense, attention_p = grouped(timed[0], s, (len(tokens), len(pasts)))
     _, attention_d = grouped(timed[1], s, (len(sequences), len(contexts)))
     decoding, _ = grouped(timed[2], s, (len(sequences), 2))
-    mixed = [Timed(n, 0.0) for n in build(made(work=both))]
+    mixed = [Timed(n, 0.0) for n in build(served_context(s, both))]
     counts = tuple(float(np.max(launches(t))) for t in (timed[0], timed[1], mixed))
     if not s.offload.off:
         dense[HOST] = np.asarray(prompt_seconds(whole, tokens), float)
@@ -226,7 +224,7 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     kernels = (counts[0], counts[1], counts[2])
     one_by_one = Experts(*(float(np.max(n)) for n in of_experts(timed[0], s)))
     by_chunks = k.mixed_scans and not speculative
-    chunks = build(made(work=Pass(Prefill(rows, CHUNK), None, rows))) if by_chunks else []
+    chunks = build(served_context(s, Pass(Prefill(rows, CHUNK), None, rows))) if by_chunks else []
     longer = scanned(chunks, s) - scanned(nodes[2], s) if chunks else 0.0
     twice = reread(timed[1], s, float(sequences[-1] * contexts[-1]))
     return Components(
