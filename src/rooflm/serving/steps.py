@@ -25,7 +25,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import most_in_flight
 from rooflm.estimate.memory import stage_share
 from rooflm.estimate.offloaded import decode_seconds, device_part, host_watts, prompt_seconds
-from rooflm.estimate.request import every_pass, served_context
+from rooflm.estimate.request import every_pass, served_context, stalls
 from rooflm.estimate.step import (
     NO_EXPERTS,
     Experts,
@@ -130,7 +130,8 @@ class Components:
 
     tokens, pasts, sequences, contexts: the axes; launches: kernels issued in a prefill-only, a decode-only and a mixed
     pass; draft: time of drafting over the verifying step's; experts: what is launched for them; mixed: what scans of
-    decoding sequences take longer in a pass with prompts; reread: see `reread`.
+    decoding sequences take longer in a pass with prompts; reread: see `reread`; waits: of a part of a prompt behind many
+    in a pipeline, as a share of the way through it (`stalls`).
     """
 
     scenario: Scenario
@@ -144,6 +145,7 @@ class Components:
     experts: Experts = NO_EXPERTS
     mixed: Array | float = 0.0
     reread: tuple[float, float] = (0.0, 0.0)
+    waits: float = 0.0
 
     @property
     def ranks(self) -> float:
@@ -227,8 +229,9 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     chunks = build(served_context(s, Pass(Prefill(rows, CHUNK), None, rows))) if by_chunks else []
     longer = scanned(chunks, s) - scanned(nodes[2], s) if chunks else 0.0
     twice = reread(timed[1], s, float(sequences[-1] * contexts[-1]))
+    waits = float(np.max(stalls(s, timed[0], 1e9) / 1e9 / m.pp))
     return Components(
-        s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, one_by_one, longer, twice
+        s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, one_by_one, longer, twice, waits
     )  # fmt: skip
 
 
@@ -371,16 +374,16 @@ class StepTable:
         share = (sequences - points[i]) / (points[i + 1] - points[i])
         return values[i] + (values[i + 1] - values[i]) * np.reshape(share, np.shape(i) + (1,) * (values.ndim - 1))
 
-    def full(self, through: Any, head: Any, micro: Any, drains: bool = False) -> Any:
+    def full(self, through: Any, head: Any, micro: Any, drains: bool = False, waits: float = 0.0) -> Any:
         """Seconds of a pass of `micro` micro-batches that take `through` each for the way through all stages: as long
         as the slowest stage, the one with most layers and the head, works on all of them; until the last has come out,
-        where no work follows (drains).
+        where no work follows (drains). waits: that each micro-batch waits besides, as a share of the way (`stalls`).
 
         Source: GPipe (arXiv 1811.06965): a pipeline goes at the pace of its slowest stage.
         """
         if self.flight == 1:
             return through
-        slowest = (through - head) * self.stage + head
+        slowest = (through - head) * (self.stage + waits) + head
         return through + (micro - 1) * slowest if drains else larger(through, micro * slowest)
 
     def decode_row(self, sequences: int) -> tuple[list[float], list[float], list[float]]:
@@ -485,7 +488,7 @@ class StepTable:
                 if a > longest:
                     longest = a
         if drains > largest:
-            largest, longest = drains, self.attend(drains, chunks[0][1]) - floor
+            largest, longest = drains, self.attend(drains, max(chunks[0][1] - drains, 0)) - floor
         given = (len(chunks), new, attention, largest, longest, sequences, context, fullest, drains > 0)
         hosted, device = self._pass_times(*given)
         return max(hosted - ahead, device), 0.0 if self.apart else max(hosted - ahead, 0.0)
@@ -531,7 +534,7 @@ class StepTable:
         if self.flight > 1:
             rows = min(here + chunks, self.size.sequences)
             micro = min(total / max(largest, 1) if drains else sequences + chunks, self.flight)  # the last is short
-            device = self.full(device, float(self._head[rows]), micro, drains)
+            device = self.full(device, float(self._head[rows]), micro, drains, self.components.waits * (chunks > 0))
         fixed = self.beside(here, context, chunks)
         issued = self._issued[kind if every > self._captured else 1]
         if self._overlap:
