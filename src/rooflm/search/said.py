@@ -129,7 +129,7 @@ SPLIT = ("tp", "cp", "ep", "pp", "vp", "dp", "zero", "micro_batch", "recompute")
 """Order of a training split in the tables."""
 PLAIN = (("schedule", "1f1b"), ("schedule", "interleaved"), ("recompute", "none"))
 """Values that need no word: virtual stages say that a schedule is interleaved."""
-BATCH_NOTE = "of one batch that comes at once: TTFT is that of all its prompts (--under-load: users who come and go)"
+BATCH_NOTE = "of one batch that comes at once, TTFT that of all its prompts; for users who come and go add --concurrency or --rate"
 LOAD_NOTE = (
     "under load by the steady state: TTFT, TPOT are means, the wait in the queue and other prompts' passes included"
 )
@@ -176,7 +176,7 @@ def _blocks(found: Any, command: str, note: str, before: str) -> list[Block]:
     figures = ", ".join(f"{h}\u00a0{w(first.outputs[k])}" for k, h, w in columns)
     how = " by simulation" if first.simulated else ""
     out = [Say(f"Best {found.goal.name}{how}: {point_text(first.inputs)}", "good"), Say(figures)]
-    out += [*likely(found), Say(count, "faint")]
+    out += [*likely(found), *listed("figures", [note] if note else []), Say(count, "faint")]
     out += without_pools(found, columns)
     run: list[Block] = (
         [
@@ -193,9 +193,9 @@ def _blocks(found: Any, command: str, note: str, before: str) -> list[Block]:
         out += [*simulated(found), BLANK]
     for b in found.blocked:
         out += [Say(f"Better, but ruled out: {point_text(b.candidate.inputs)}"), *(Say(f"  {w}") for w in b.why)]
-    out += [*([BLANK] if found.blocked else []), *listed("figures", [note] if note else [])]
     shown_words = {word for c in (first, *found.top, *found.front) for word in point_text(c.inputs).split()}
-    out += [Say(told, "faint", short) for short, told in LEGEND if short in shown_words]
+    legend = [Say(told, "faint", short) for short, told in LEGEND if short in shown_words]
+    out += [*([BLANK] if found.blocked and legend else []), *legend]
     return [*out, *([BLANK] if found.same else []), *listed("without effect", found.same)]
 
 
