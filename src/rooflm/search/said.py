@@ -129,7 +129,10 @@ SPLIT = ("tp", "cp", "ep", "pp", "vp", "dp", "zero", "micro_batch", "recompute")
 """Order of a training split in the tables."""
 PLAIN = (("schedule", "1f1b"), ("schedule", "interleaved"), ("recompute", "none"))
 """Values that need no word: virtual stages say that a schedule is interleaved."""
-BATCH_NOTE = "of one batch that comes at once, TTFT that of all its prompts; for users who come and go add --concurrency or --rate"
+BATCH_NOTE = (
+    "of one batch that comes at once, TTFT that of all its prompts; "
+    "for users who come and go add --concurrency or --rate"
+)
 LOAD_NOTE = (
     "under load by the steady state: TTFT, TPOT are means, the wait in the queue and other prompts' passes included"
 )

@@ -130,8 +130,8 @@ class Components:
 
     tokens, pasts, sequences, contexts: the axes; launches: kernels issued in a prefill-only, a decode-only and a mixed
     pass; draft: time of drafting over the verifying step's; experts: what is launched for them; mixed: what scans of
-    decoding sequences take longer in a pass with prompts; reread: see `reread`; waits: of a part of a prompt behind many
-    in a pipeline, as a share of the way through it (`stalls`).
+    decoding sequences take longer in a pass with prompts; reread: see `reread`; waits: what a part of a prompt, one of
+    many in a pipeline, waits as a share of the way through it (`stalls`).
     """
 
     scenario: Scenario
