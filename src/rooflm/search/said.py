@@ -192,12 +192,12 @@ def _blocks(found: Any, command: str, note: str, before: str) -> list[Block]:
     )
     dear = [Say(found.prices, "faint", "price"), BLANK] if found.prices and {c[0] for c in columns} & COSTS else []
     out += [BLANK, *run, *tables(found, columns), *dear]
-    if getattr(found, "confirmed", ()):
-        out += [*simulated(found), BLANK]
-    for b in found.blocked:
-        out += [Say(f"Better, but ruled out: {point_text(b.candidate.inputs)}"), *(Say(f"  {w}") for w in b.why)]
     shown_words = {word for c in (first, *found.top, *found.front) for word in point_text(c.inputs).split()}
     legend = [Say(told, "faint", short) for short, told in LEGEND if short in shown_words]
+    if getattr(found, "confirmed", ()):
+        out += [*simulated(found), *([BLANK] if found.blocked or legend else [])]
+    for b in found.blocked:
+        out += [Say(f"Better, but ruled out: {point_text(b.candidate.inputs)}"), *(Say(f"  {w}") for w in b.why)]
     out += [*([BLANK] if found.blocked and legend else []), *legend]
     return [*out, *([BLANK] if found.same else []), *listed("without effect", found.same)]
 
