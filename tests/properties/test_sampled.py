@@ -38,7 +38,8 @@ def grid(model: str, **asked: Any) -> dict[str, Any] | None:
 @pytest.mark.parametrize("seed", range(40))
 def test_more_never_costs_less_and_the_next_card_is_never_slower(seed: int) -> None:
     draw = random.Random(seed)
-    engine, model, quant, tp = (draw.choice(x) for x in (ENGINES, MODELS, FORMATS, (1, 1, 2, 4, 8)))
+    engine, model, quant = (draw.choice(x) for x in (ENGINES, MODELS, FORMATS))
+    tp = draw.choice((1, 1, 2, 4, 8))
     older, newer = draw.choice(PAIRS)
     asked: dict[str, Any] = {"engine": engine, "quant": quant, "tp": tp}
     cards = [grid(model, gpu=gpu, **asked) for gpu in (older, newer)]
@@ -80,9 +81,9 @@ def test_fewer_bits_and_more_cards_never_take_more_memory(seed: int) -> None:
 def test_one_client_is_served_as_infer_says(seed: int) -> None:
     """To 15 % whatever is drawn: `serve` reads times between the points of its tables, tiles of few rows among them."""
     draw = random.Random(200 + seed)
-    engine, model, gpu, pp = (
-        draw.choice(x) for x in (ENGINES, MODELS, ("h100", "b200", "rtx-4090", "mi300x", "m4-max-128gb"), (1, 1, 2))
-    )
+    cards = ("h100", "b200", "rtx-4090", "mi300x", "m4-max-128gb")
+    engine, model, gpu = (draw.choice(x) for x in (ENGINES, MODELS, cards))
+    pp = draw.choice((1, 1, 2))
     asked: dict[str, Any] = {"gpu": gpu, "engine": engine, "gpus": pp, "pp": pp, "output": 16,
                              "prompt": draw.choice((100, 700, 2048, 7000))}  # fmt: skip
     asked |= {"quant": "q4_k_m"} if "gguf" in load_engine(engine).abilities.schemes else {}
