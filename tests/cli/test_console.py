@@ -178,7 +178,8 @@ def test_a_search_says_the_answer_first(capsys):
     assert main(words) == 0
     first, *rest = capsys.readouterr().out.splitlines()
     assert first.startswith("Best throughput per GPU: a100 batch ")
-    assert any(line.startswith("vllm serve") for line in rest[:7])  # the last limit wraps
+    assert any(line.startswith("vllm serve") for line in rest[:9])  # the last limit wraps
+    assert "of one batch that comes at once" in " ".join(rest[:6]) and "add --concurrency" in " ".join(rest[:6])
 
 
 def test_every_command_has_examples_that_parse(monkeypatch, capsys):

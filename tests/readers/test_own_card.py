@@ -73,6 +73,7 @@ def test_sms_and_caches_grow_with_the_peak(tmp_path: Path) -> None:
         ('base = "mine.toml"\n', "base is 'mine.toml', but it must be the name of a card"),
         ('[a]\nbase = "h100"\n[b]\nbase = "l4"\n', r"holds 2 tables \(a, b\), but a file describes one card"),
         ('base = "rtx-4090"\nmemmory = "48 GiB"\n', "memmory"),
+        ('base = "rtx-4090"\ntflops = 100\n', "unknown field 'tflops': it knows peak, memory, bandwidth, base"),
         ('peak = "150 TB/s"\nmemory = "24 GiB"\nbandwidth = "1 TB/s"\n', "its unit must be FLOP/s"),
     ],
 )

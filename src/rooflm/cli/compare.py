@@ -161,6 +161,8 @@ def report(found: Comparison, explain: bool = True) -> list[Block]:
     common = shared(labels)
     title = ", ".join([*common, f"{plural(len(labels), 'case')}; predicted over measured"])
     blocks: list[Block] = [Say(title, "title"), BLANK, times_table(found, common)]
+    if found.causes and explain:
+        blocks.append(Say("cause 1: predicted if the first cause below holds", "faint"))
     for name in GROUPS:
         groups = errors(points, grouping(name))
         if groups and (len(groups) > 1 or name == "metric"):
@@ -194,7 +196,7 @@ def times_table(found: Comparison, common: Sequence[str]) -> Table:
     worst = points if few else sorted(points, key=lambda p: -abs(math.log(max(p.ratio, 1e-12))))[:LINES]
     first = found.causes[0] if found.causes else None
     told = dict(zip([id(x) for x in found.rows], first.predicted, strict=True)) if first else {}
-    head = ("run" if few else "furthest off", "", "measured", "predicted", "ratio", "band", "if 1.")
+    head = ("run" if few else "furthest off", "", "measured", "predicted", "ratio", "band", "cause 1")
     own = {p.label: ", ".join(x for x in p.label.split(", ") if x not in common) for p in points}
     body = [(own[p.label], short(p.metric),
              cell(p.measured, p.metric), cell(p.predicted, p.metric), ratio_text(p.ratio), band(p),

@@ -218,6 +218,9 @@ def command(
     def call(*begun: Any, call_context: typer.Context | None = None, **given: Any) -> None:
         begun = begun or tuple(given.pop(p.name) for p in begins)
         at: Any = begun if len(begins) > 1 else begun[0] if begun else None
+        for option, value in given.items():
+            if isinstance(value, str) and not value.strip() and on_the_line(call_context, option):
+                raise RooflmError(f"--{option.replace('_', '-')} is empty: give it a value, or leave it out")
         read = {
             a.name: given[a.name] if given[a.name] is None else READ.get(a.kind, as_it_is)(given[a.name], a.name)
             for a in rows.values()

@@ -44,7 +44,7 @@ def op_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """A table of operations with their share of a time."""
     head = ("operation", "count", "FLOP each", "bytes each", "time", "share", "bound")
     cells = [(r["name"], count(r["count"]), text(r["flops"], ""), text(r["bytes"], "B"), seconds(r["time_s"]),
-              percent(r["share"]), r["bound"]) for r in rows]  # fmt: skip
+              percent(r["share"]), "memory" if r["bound"] == "dram" else r["bound"]) for r in rows]  # fmt: skip
     return Table([head, *cells], "lrrrrrl", title, head=True, spare=("count",))
 
 

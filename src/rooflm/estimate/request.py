@@ -22,10 +22,11 @@ from rooflm.units import Num, ceil, floor, highest, is_plain, larger, pick, smal
 
 
 def prefill_context(s: Scenario, sequences: Num) -> Context:
-    """One of the passes that the prompts take, of so many sequences."""
-    w = s.workload
+    """One of the passes that the prompts take, of so many sequences, or of a part of one behind half of the others."""
+    w, part = s.workload, smaller(sequences, 1.0)
     rows = sequences * (w.new if w.logits == "all" else 1)
-    return served_context(s, Pass(Prefill(sequences, w.new, w.cached), None, rows))
+    prompts = Prefill(sequences / part, w.new * part, w.cached + w.new * (1.0 - part) / 2.0)
+    return served_context(s, Pass(prompts, None, rows))
 
 
 def served_context(s: Scenario, work: Pass) -> Context:

@@ -237,8 +237,9 @@ def latent_prefill(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm
     if not p:
         return []
     rows = p.tokens / c.mapping.cp
-    # rings and PyTorch pass expanded keys and values of a rank's own tokens; else latents travel and are expanded after
-    inside = c.training and (c.kernels.ring or c.kernels.torch_context)
+    # rings and PyTorch pass expanded keys and values of a rank's own tokens; else latents travel and are expanded then.
+    # llama.cpp (pull request 12801) absorbs prompts, too: as many products for a new token, and none for a past one
+    inside = c.kernels.gemv or (c.training and (c.kernels.ring or c.kernels.torch_context))
     expanded, sent = (rows, heads * (qk + a.value_dim)) if inside else (p.keys, a.kv_rank + a.rope_dim)
     wide, reach = heads * (a.nope_dim + a.value_dim), keys_read(a)
     flops = 2.0 * rows * smaller(attended(p.new, p.past, math.inf), reach) * heads * (qk + a.value_dim)

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 from rooflm.catalogue.hardware import Device
 from rooflm.errors import RooflmError
+from rooflm.readers.provenance import Description
 from rooflm.readers.rows import base_of, names, raw_row, row_label
-from rooflm.readers.tables import quantity
+from rooflm.readers.tables import check_field_name, quantity
 
 SHORT = {"memory": ("dram", "size"), "bandwidth": ("dram", "bandwidth")}
 """Short spellings of what every datasheet prints."""
@@ -33,6 +34,8 @@ SCALED = ("sms", "l1.size", "l1.bandwidth", "l2.size", "l2.bandwidth")
 REQUIRED = [f.name for f in fields(Device) if f.default is MISSING and f.name != "name"]
 """Fields without which a row does not load."""
 FIELDS = {f.name for f in fields(Device)}
+TOLD = tuple(dict.fromkeys((*NEEDED, "base", *(f.name for f in fields(Device)), *Description.__struct_encode_fields__)))
+"""What a file may say of a card, the datasheet's figures first."""
 NOT_TAKEN = ("aliases", "from", "note", "base", "price", "measured")
 
 
@@ -117,6 +120,10 @@ def completed(row: Mapping[str, Any], label: str) -> tuple[dict[str, Any], str]:
     RooflmError lists every missing figure, or says that the base is unknown.
     """
     own = spelled_out(row)
+    if len(own) > 1 and not own.keys() & FIELDS and all(isinstance(v, Mapping) for v in own.values()):
+        raise RooflmError(f"{label}: it holds {len(own)} tables ({', '.join(own)}), but a file describes one card")
+    for name in own:
+        check_field_name(name, TOLD, f"{label}: the row")
     if "base" in own:
         base = base_of("gpu", own, label)
         own.pop("base")
@@ -128,8 +135,6 @@ def completed(row: Mapping[str, Any], label: str) -> tuple[dict[str, Any], str]:
         return merged({"kernels_of": name} | taken, own), f"is {name} but for {new}" if new else f"is as {name}"
     if all(name in own for name in REQUIRED):
         return own, ""
-    if len(own) > 1 and not own.keys() & FIELDS and all(isinstance(v, Mapping) for v in own.values()):
-        raise RooflmError(f"{label}: it holds {len(own)} tables ({', '.join(own)}), but a file describes one card")
     missing = [k for k in NEEDED if not _has(own, k)]
     if missing:
         said = "; ".join(f"{k}, {NEEDED[k]}" for k in missing)

@@ -196,8 +196,8 @@ def require_table(name: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
-MOST_NAMED = 24
-"""Most fields that a sentence names."""
+MOST_NAMED, FIRST = 24, 8
+"""Most fields that a sentence names, and those of a longer list."""
 
 
 def check_field_name(name: str, known: Collection[str], label: str) -> None:
@@ -205,7 +205,8 @@ def check_field_name(name: str, known: Collection[str], label: str) -> None:
     if name not in known:
         near = near_matches(name, known)
         few = len(known) <= MOST_NAMED
-        listed = ", ".join(known) if few else f"{len(known)} fields, all in `rooflm show schema`"
+        some = ", ".join([*known][:FIRST])
+        listed = ", ".join(known) if few else f"{some} and {len(known) - FIRST} more (`rooflm show schema`)"
         tail = f": did you mean {near[0]!r}?" if near else f": it knows {listed}"
         raise RooflmError(f"{label} has the unknown field {name!r}{tail}")
 

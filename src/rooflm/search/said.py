@@ -129,7 +129,10 @@ SPLIT = ("tp", "cp", "ep", "pp", "vp", "dp", "zero", "micro_batch", "recompute")
 """Order of a training split in the tables."""
 PLAIN = (("schedule", "1f1b"), ("schedule", "interleaved"), ("recompute", "none"))
 """Values that need no word: virtual stages say that a schedule is interleaved."""
-BATCH_NOTE = "of one batch that comes at once: TTFT is that of all its prompts (--under-load: users who come and go)"
+BATCH_NOTE = (
+    "of one batch that comes at once, TTFT that of all its prompts; "
+    "for users who come and go add --concurrency or --rate"
+)
 LOAD_NOTE = (
     "under load by the steady state: TTFT, TPOT are means, the wait in the queue and other prompts' passes included"
 )
@@ -176,7 +179,7 @@ def _blocks(found: Any, command: str, note: str, before: str) -> list[Block]:
     figures = ", ".join(f"{h}\u00a0{w(first.outputs[k])}" for k, h, w in columns)
     how = " by simulation" if first.simulated else ""
     out = [Say(f"Best {found.goal.name}{how}: {point_text(first.inputs)}", "good"), Say(figures)]
-    out += [*likely(found), Say(count, "faint")]
+    out += [*likely(found), *listed("figures", [note] if note else []), Say(count, "faint")]
     out += without_pools(found, columns)
     run: list[Block] = (
         [
@@ -189,13 +192,13 @@ def _blocks(found: Any, command: str, note: str, before: str) -> list[Block]:
     )
     dear = [Say(found.prices, "faint", "price"), BLANK] if found.prices and {c[0] for c in columns} & COSTS else []
     out += [BLANK, *run, *tables(found, columns), *dear]
+    shown_words = {word for c in (first, *found.top, *found.front) for word in point_text(c.inputs).split()}
+    legend = [Say(told, "faint", short) for short, told in LEGEND if short in shown_words]
     if getattr(found, "confirmed", ()):
-        out += [*simulated(found), BLANK]
+        out += [*simulated(found), *([BLANK] if found.blocked or legend else [])]
     for b in found.blocked:
         out += [Say(f"Better, but ruled out: {point_text(b.candidate.inputs)}"), *(Say(f"  {w}") for w in b.why)]
-    out += [*([BLANK] if found.blocked else []), *listed("figures", [note] if note else [])]
-    shown_words = {word for c in (first, *found.top, *found.front) for word in point_text(c.inputs).split()}
-    out += [Say(told, "faint", short) for short, told in LEGEND if short in shown_words]
+    out += [*([BLANK] if found.blocked and legend else []), *legend]
     return [*out, *([BLANK] if found.same else []), *listed("without effect", found.same)]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.answers.said import banded, dollars, headline, machines
 from rooflm.shown.blocks import BLANK, Block, Columns, Say, Table, called
-from rooflm.shown.numbers import count, percent, plural, seconds, text
+from rooflm.shown.numbers import count, percent, plural, seconds, text, times
 
 if TYPE_CHECKING:
     from rooflm.serving.deploy import Served
@@ -42,7 +42,7 @@ def blocks(served: Served, values: dict[str, Any]) -> list[Block]:
         "itl_s": "between tokens",
         "latency_s": "latency",
     }
-    rows = [(name, *(_cell(values[key][k]) for k in head[1:])) for key, name in names.items()]
+    rows = [(name, *times([values[key][k] for k in head[1:]])) for key, name in names.items()]
     out += [Table([head, *rows], "lrrrrrr", head=True, spare=("max", "p90")), *band_lines(values), BLANK]
     left = [
         ("requests/s", count(values["requests_per_s"])),
@@ -92,10 +92,6 @@ def band_lines(values: dict[str, Any]) -> list[Block]:
 
 BANDED = {"ttft_s": "to first token", "tpot_s": "per output token"}
 """Times with an error band."""
-
-
-def _cell(value: float) -> str:
-    return seconds(value) if math.isfinite(value) else "-"
 
 
 def verdicts(values: dict[str, Any], served: Served) -> list[Block]:

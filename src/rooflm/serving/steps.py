@@ -14,7 +14,6 @@ import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +24,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import most_in_flight
 from rooflm.estimate.memory import stage_share
 from rooflm.estimate.offloaded import decode_seconds, device_part, host_watts, prompt_seconds
-from rooflm.estimate.request import every_pass
+from rooflm.estimate.request import every_pass, served_context, stalls
 from rooflm.estimate.step import (
     NONE_EAGER,
     EagerShares,
@@ -42,7 +41,7 @@ from rooflm.estimate.step import (
     prompt_factor,
     unfitted,
 )
-from rooflm.graph.context import Context, Decode, Pass, Prefill
+from rooflm.graph.context import Decode, Pass, Prefill
 from rooflm.graph.forward import build
 from rooflm.graph.ops import Op
 from rooflm.graph.recurrent import CHUNK
@@ -130,7 +129,9 @@ class Components:
 
     tokens, pasts, sequences, contexts: the axes; launches: kernels issued in a prefill-only, a decode-only and a mixed
     pass; draft: time of drafting over the verifying step's; experts: what is launched for them; mixed: what scans of
-    decoding sequences take longer in a pass with prompts; reread: see `reread`."""
+    decoding sequences take longer in a pass with prompts; reread: see `reread`; waits: what a part of a prompt, one of
+    many in a pipeline, waits as a share of the way through it (`stalls`).
+    """
 
     scenario: Scenario
     tokens: Array
@@ -143,6 +144,7 @@ class Components:
     experts: EagerShares = NONE_EAGER
     mixed: Array | float = 0.0
     reread: tuple[float, float] = (0.0, 0.0)
+    waits: float = 0.0
 
     @property
     def ranks(self) -> float:
@@ -196,7 +198,7 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     contexts: Array = np.arange(CELLS + 1, dtype=float) * (size.context / CELLS)
     contexts[0] = 1.0
     whole, s = s, device_part(s)
-    model, k, m = s.model.scaled, s.engine.kernels, s.mapping
+    k, m = s.engine.kernels, s.mapping
     column = tokens[:, None]
     rows = sequences[:, None]
     prefill = Pass(Prefill(1.0, column, pasts[None, :]), None, np.ones((1, 1)))
@@ -204,13 +206,12 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     each = 1 + speculative
     wide = Pass(None, Decode(rows * each, np.ones((1, 2)) * size.context, each), rows * each)
     both = Pass(Prefill(1.0, 1.0, 0.0), Decode(1.0, 2.0), 2.0)
-    made = partial(Context, model, mapping=m, quant=s.quant, kernels=k, adapters=s.adapters)
-    nodes = dict(enumerate(build(made(work=work)) for work in (prefill, decode, wide)))
+    nodes = dict(enumerate(build(served_context(s, work)) for work in (prefill, decode, wide)))
     timed = time_groups(nodes, s)
     dense, attention_p = grouped(timed[0], s, (len(tokens), len(pasts)))
     _, attention_d = grouped(timed[1], s, (len(sequences), len(contexts)))
     decoding, _ = grouped(timed[2], s, (len(sequences), 2))
-    mixed = [Timed(n, 0.0) for n in build(made(work=both))]
+    mixed = [Timed(n, 0.0) for n in build(served_context(s, both))]
     counts = tuple(float(np.max(launches(t))) for t in (timed[0], timed[1], mixed))
     if not s.offload.off:
         dense[HOST] = np.asarray(prompt_seconds(whole, tokens), float)
@@ -223,11 +224,12 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     kernels = (counts[0], counts[1], counts[2])
     one_by_one = EagerShares(*(float(np.max(n)) for n in eager_shares(timed[0], s)))
     by_chunks = k.mixed_scans and not speculative
-    chunks = build(made(work=Pass(Prefill(rows, CHUNK), None, rows))) if by_chunks else []
+    chunks = build(served_context(s, Pass(Prefill(rows, CHUNK), None, rows))) if by_chunks else []
     longer = scanned(chunks, s) - scanned(nodes[2], s) if chunks else 0.0
     twice = reread(timed[1], s, float(sequences[-1] * contexts[-1]))
+    waits = float(np.max(stalls(s, timed[0], 1e9) / 1e9 / m.pp))
     return Components(
-        s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, one_by_one, longer, twice
+        s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, one_by_one, longer, twice, waits
     )  # fmt: skip
 
 
@@ -369,15 +371,15 @@ class StepTable:
         share = (sequences - points[i]) / (points[i + 1] - points[i])
         return values[i] + (values[i + 1] - values[i]) * np.reshape(share, np.shape(i) + (1,) * (values.ndim - 1))
 
-    def full(self, through: Any, head: Any, micro: Any, drains: bool = False) -> Any:
+    def full(self, through: Any, head: Any, micro: Any, drains: bool = False, waits: float = 0.0) -> Any:
         """Seconds of a pass of `micro` micro-batches that take `through` each for the way through all stages: as long
         as the slowest stage, the one with most layers and the head, works on all of them; until the last has come out,
-        where no work follows (drains).
+        where no work follows (drains). waits: that each micro-batch waits besides, as a share of the way (`stalls`).
 
         Source: GPipe (arXiv 1811.06965): a pipeline goes at the pace of its slowest stage."""
         if self.flight == 1:
             return through
-        slowest = (through - head) * self.stage + head
+        slowest = (through - head) * (self.stage + waits) + head
         return through + (micro - 1) * slowest if drains else larger(through, micro * slowest)
 
     def decode_row(self, sequences: int) -> tuple[list[float], list[float], list[float]]:
@@ -480,7 +482,7 @@ class StepTable:
                 if a > longest:
                     longest = a
         if drains > largest:
-            largest, longest = drains, self.attend(drains, chunks[0][1]) - floor
+            largest, longest = drains, self.attend(drains, max(chunks[0][1] - drains, 0)) - floor
         given = (len(chunks), new, attention, largest, longest, sequences, context, fullest, drains > 0)
         hosted, device = self._pass_times(*given)
         return max(hosted - ahead, device), 0.0 if self.apart else max(hosted - ahead, 0.0)
@@ -525,7 +527,7 @@ class StepTable:
         if self.flight > 1:
             rows = min(here + chunks, self.size.sequences)
             micro = min(total / max(largest, 1) if drains else sequences + chunks, self.flight)  # the last is short
-            device = self.full(device, float(self._head[rows]), micro, drains)
+            device = self.full(device, float(self._head[rows]), micro, drains, self.components.waits * (chunks > 0))
         fixed = self.beside(here, context, chunks)
         issued = self._issued[kind if every > self._captured else 1]
         if self._overlap:

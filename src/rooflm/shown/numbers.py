@@ -7,6 +7,7 @@ gave is quoted as `chosen_text`, without a unit as `plain_number`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,17 @@ def seconds(value: Any) -> str:
     ('12.3 ms', '2.0 hours')
     """
     return text(float(value), "s")
+
+
+def times(values: Sequence[float]) -> list[str]:
+    """Times (s) of one row for people: all in seconds where some would be and others in minutes.
+
+    >>> times([122.0, 117.0]), times([130.0, 190.0]), times([0.02, math.nan])
+    (['122 s', '117 s'], ['2.2 minutes', '3.2 minutes'], ['20.0 ms', '-'])
+    """
+    known = [v for v in values if math.isfinite(v)]
+    mixed = bool(known) and 1 <= min(known) < 120 <= max(known)
+    return [f"{v:.0f} s" if mixed and v >= 99.95 else seconds(v) for v in values]
 
 
 def days(value: Any) -> str:

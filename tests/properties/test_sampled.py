@@ -1,0 +1,96 @@
+"""Samples of engines, models, formats and cards: more never costs less, and better hardware never more."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rooflm
+from rooflm.errors import RooflmError
+from rooflm.readers.devices import load_device
+from rooflm.readers.engines import engine_names, load_engine
+
+ENGINES = [n for n in engine_names() if load_engine(n).phase == "inference" and n != "ideal"]
+MODELS = ("llama-3.1-8b", "qwen3-32b", "llama-3.1-70b", "gpt-oss-20b", "mixtral-8x7b", "qwen3-30b-a3b", "gemma-3-27b",
+          "deepseek-v2-lite", "deepseek-v3", "qwen3-next-80b-a3b", "llama-4-scout", "llama-3.2-1b")  # fmt: skip
+PAIRS = (("a100", "h100"), ("h100", "h200"), ("h200", "b200"), ("b200", "b300"), ("l40s", "rtx-pro-6000"),
+         ("rtx-3090", "rtx-4090"), ("rtx-4090", "rtx-5090"), ("l4", "l40s"), ("mi300x", "mi325x"),
+         ("mi325x", "mi355x"), ("rtx-5070-ti", "rtx-5080"))  # fmt: skip
+FORMATS = ("bf16", "fp8", "int8", "int4", "nvfp4", "q4_k_m", "q8_0")
+BATCHES, PROMPTS = [1, 4, 16, 64, 256], [128, 1000, 8192]
+MEASURED = ("int4", "fp8"), ("b200", "b300", "rtx-pro-6000")
+"""Formats of which an engine's own kernels were measured slower on these cards (docs/cards.md)."""
+
+
+def grid(model: str, **asked: Any) -> dict[str, Any] | None:
+    """Figures over batch and prompt; None where the engine, card or split refuses."""
+    outputs = ["tpot_s", "ttft_s", "memory_bytes", "fits"]
+    try:
+        found = rooflm.infer(model, batch=BATCHES, prompt=PROMPTS, output=64, outputs=outputs, **asked)
+    except RooflmError:
+        return None
+    return None if np.isnan(found["memory_bytes"].values).any() else {name: found[name].values for name in outputs}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_more_never_costs_less_and_the_next_card_is_never_slower(seed: int) -> None:
+    draw = random.Random(seed)
+    engine, model, quant = (draw.choice(x) for x in (ENGINES, MODELS, FORMATS))
+    tp = draw.choice((1, 1, 2, 4, 8))
+    older, newer = draw.choice(PAIRS)
+    asked: dict[str, Any] = {"engine": engine, "quant": quant, "tp": tp}
+    cards = [grid(model, gpu=gpu, **asked) for gpu in (older, newer)]
+    for card in filter(None, cards):
+        for name in ("tpot_s", "ttft_s", "memory_bytes"):
+            for value in (np.where(card["fits"], card[name], np.nan), np.where(card["fits"], card[name], np.nan).T):
+                less, more = value[:-1], value[1:]  # of more than fits, fewer run at a time
+                assert not (more < 0.999 * less).any(), (asked, model, name)
+    slow, fast = (load_device(gpu).peak for gpu in (older, newer))
+    if all(cards) and (quant not in ("fp8", "int8", "nvfp4") or 0 < slow.get(quant, 0.0) <= fast.get(quant, 0.0)):
+        old, new = (c for c in cards if c)
+        for name in ("tpot_s", "ttft_s"):
+            most = 1.3 if quant in MEASURED[0] and newer in MEASURED[1] else 1.1
+            ratio = np.where(old["fits"] & new["fits"], new[name] / old[name], 0.0)
+            assert (ratio <= most).all(), (asked, model, older, newer, name)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_fewer_bits_and_more_cards_never_take_more_memory(seed: int) -> None:
+    draw = random.Random(100 + seed)
+    engine, model = draw.choice(ENGINES), draw.choice(MODELS)
+    gpu = draw.choice(("h100", "b200", "rtx-4090", "mi300x", "a100"))
+    found = {q: grid(model, gpu=gpu, engine=engine, quant=q) for q in ("bf16", "fp8", "int8", "int4", "nvfp4")}
+    for wide, narrow in (("bf16", "fp8"), ("bf16", "int8"), ("fp8", "nvfp4"), ("int8", "int4"), ("fp8", "int4")):
+        a, b = found[wide], found[narrow]
+        if a and b:
+            assert (b["memory_bytes"] <= 1.001 * a["memory_bytes"]).all(), (model, gpu, engine, wide, narrow)
+    weights = []
+    for tp in (1, 2, 4, 8):
+        try:
+            e = rooflm.infer(model, gpu=gpu, engine=engine, tp=tp, batch=4)
+        except RooflmError:
+            continue
+        weights.append(float(e.memory.parts["weights"]))
+    assert weights == sorted(weights, reverse=True)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_one_client_is_served_as_infer_says(seed: int) -> None:
+    """To 15 % whatever is drawn: `serve` reads times between the points of its tables, tiles of few rows among them."""
+    draw = random.Random(200 + seed)
+    cards = ("h100", "b200", "rtx-4090", "mi300x", "m4-max-128gb")
+    engine, model, gpu = (draw.choice(x) for x in (ENGINES, MODELS, cards))
+    pp = draw.choice((1, 1, 2))
+    asked: dict[str, Any] = {"gpu": gpu, "engine": engine, "gpus": pp, "pp": pp, "output": 16,
+                             "prompt": draw.choice((100, 700, 2048, 7000))}  # fmt: skip
+    asked |= {"quant": "q4_k_m"} if "gguf" in load_engine(engine).abilities.schemes else {}
+    try:
+        alone = rooflm.infer(model, batch=1, **asked)
+        served = rooflm.serve(model, concurrency=1, requests=3, **asked)
+    except RooflmError:
+        return
+    assert served.ttft_s["mean"] == pytest.approx(float(alone.ttft), rel=0.15), (model, asked)
+    assert served.tpot_s["mean"] == pytest.approx(float(alone.tpot), rel=0.05), (model, asked)
