@@ -146,6 +146,7 @@ class Loop:
         self.transfer, self.horizon, self.progress = transfer, horizon, progress
         server = pools[0].server
         self.front: list[float] = (server.fronted(requests.prompt) / len(self.first)).tolist()
+        held = server.held / len(self.first)
         again = [p.server.seen_again(requests.prompt) for p in pools if p.role == "decode"]
         self.delay = sum(again, server.seen(requests.prompt))
         self.lone: list[float] = (self.delay * (requests.concurrency == 1)).tolist()
@@ -162,14 +163,10 @@ class Loop:
         if self.closed:
             for _ in range(requests.concurrency):
                 self._issue(0.0)
-            # an event loop fills in the templates of all that came at once before it goes on with the first
-            taken = 0.0 if requests.arrival.size else server.template * len(self.heap) / len(self.first)
-            self.heap = [(max(time, taken), order, request, stage) for time, order, request, stage in self.heap]
+            if not requests.arrival.size:
+                self.heap = [(time + held * (self.pushed - n), n, *what) for time, n, *what in self.heap]
         else:
-            filled_in = requests.arrival
-            if server.template:
-                filled_in = filled_in + server.template * at_once(filled_in) / len(self.first)
-            self._static(np.maximum(visible(requests.arrival, np.asarray(self.front)), filled_in))
+            self._static(visible(requests.arrival, np.asarray(self.front)) + held * behind_at_once(requests.arrival))
 
     def _static(self, seen: Array) -> None:
         """Arrivals known beforehand, in order of the time at which the scheduler sees them."""
@@ -308,14 +305,13 @@ class Loop:
         return queued or len(r.decoding.heap) >= r.most
 
 
-def at_once(arrival: Array) -> NDArray[np.int64]:
-    """How many requests come at the very instant of each.
+def behind_at_once(arrival: Array) -> NDArray[np.int64]:
+    """How many requests come behind each at the very same instant.
 
-    >>> at_once(np.array([0.0, 0.0, 10.0])).tolist()
-    [2, 2, 1]
+    >>> behind_at_once(np.array([0.0, 0.0, 10.0])).tolist()
+    [1, 0, 0]
     """
-    _, which, many = np.unique(arrival, return_inverse=True, return_counts=True)
-    return many[which].astype(np.int64)
+    return np.searchsorted(arrival, arrival, side="right") - np.arange(1, len(arrival) + 1)
 
 
 def visible(arrival: Array, front: Array) -> Array:
