@@ -164,9 +164,11 @@ class Loop:
             for _ in range(requests.concurrency):
                 self._issue(0.0)
             if not requests.arrival.size:
-                self.heap = [(time + held * (self.pushed - n), n, *what) for time, n, *what in self.heap]
+                self.heap = [(at + held * (self.pushed - n), n, request, 0) for at, n, request, _ in self.heap]
         else:
-            self._static(visible(requests.arrival, np.asarray(self.front)) + held * behind_at_once(requests.arrival))
+            came = requests.arrival
+            behind = np.searchsorted(came, came, side="right") - np.arange(1, came.size + 1)  # at the very same instant
+            self._static(visible(came, np.asarray(self.front)) + held * behind)
 
     def _static(self, seen: Array) -> None:
         """Arrivals known beforehand, in order of the time at which the scheduler sees them."""
@@ -303,15 +305,6 @@ class Loop:
         """True when a newcomer could not start before the planned steps end anyway."""
         queued = bool(r.waiting) and r.server.policy == "fcfs" and r.hold <= r.decoding.steps
         return queued or len(r.decoding.heap) >= r.most
-
-
-def behind_at_once(arrival: Array) -> NDArray[np.int64]:
-    """How many requests come behind each at the very same instant.
-
-    >>> behind_at_once(np.array([0.0, 0.0, 10.0])).tolist()
-    [1, 0, 0]
-    """
-    return np.searchsorted(arrival, arrival, side="right") - np.arange(1, len(arrival) + 1)
 
 
 def visible(arrival: Array, front: Array) -> Array:
