@@ -856,6 +856,15 @@ def test_an_open_burst_waits_for_its_templates_as_a_closed_one() -> None:
     assert metrics.table(run_of(together, template=0.5)).ttft == pytest.approx(closed)
 
 
+def test_all_that_comes_at_once_is_parsed_before_the_first_goes_on() -> None:
+    """The first of four is late by the others' time in the front end, the last by nothing; so in vLLM since 0.6.5."""
+    load = closed_loop(4, 4, 100, 1)
+    parsed, apart = (metrics.table(run_of(load, front=0.5, all_parsed=x)).ttft for x in (True, False))
+    assert parsed - apart == pytest.approx([1.5, 1.0, 0.5, 0.0], abs=0.01)
+    engines = ("vllm", "vllm==0.8", "vllm==0.6.3", "sglang", "trtllm", "ray-serve", "tgi")
+    assert [load_engine(e).server.all_parsed for e in engines] == [True, True, *[False] * 5]
+
+
 def test_clients_at_a_rate_send_nothing_before_it_is_due_and_no_more_at_a_time() -> None:
     """`--request-rate` with `--max-concurrency`: a slow rate is an open loop, a fast one a closed loop that starts
     one by one."""

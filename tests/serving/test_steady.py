@@ -99,6 +99,15 @@ def test_passes_made_up_ahead_make_newcomers_wait_for_one_more(clients):
     assert late.steady.ttft - soon.steady.ttft == pytest.approx(longer, rel=0.35) and longer > 0.7 * late.tpot_s["mean"]
 
 
+@pytest.mark.parametrize(("prompt", "front"), [(64, 4e-3), (4096, 4e-3)])
+def test_a_first_wave_is_parsed_before_its_first_request_goes_on(prompt, front):
+    """Whether the front end or the passes take longer."""
+    ask = {"gpu": "h100", "prompt": prompt, "output": 128, "concurrency": 128, "requests": 256, "spread": (0.8, 1.2)}
+    parsed, apart = (serve("llama-3.1-8b", **ask, options={"front": front, "all_parsed": x}) for x in (True, False))
+    later = parsed.ttft_s["mean"] - apart.ttft_s["mean"]
+    assert parsed.steady.ttft - apart.steady.ttft == pytest.approx(later, rel=0.2) and later > 0.08
+
+
 @pytest.mark.parametrize(("engine", "prompt"), [("vllm", 20000), ("sglang", 20000), ("sglang", 8192)])
 def test_prompts_left_behind_go_before_the_steps_of_a_request(engine, prompt):
     """Who comes while a prompt is read is served before its answer: a short one is late by all of them."""

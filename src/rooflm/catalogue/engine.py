@@ -54,6 +54,7 @@ class ServerOptions:
     static_fraction: float = share(0.0, "share of free memory for weights and cache (0: memory_fraction, for all)")
     reserved: str = formula("without it, the formula of the MiB that are kept beside both",
                             ("card", "tokens", "graphed", "devices", "ranks"))  # fmt: skip
+    all_parsed: bool = flag(False, "requests that come at once are all parsed before the first of them goes on")
     handed_on: bool = flag(False, "a decode server gets a request when the prefill server has answered, not with it")
     cache_blocks: int = count(0, "blocks of its KV cache on a rank, where they are known (0: what memory leaves)", 0)
 

@@ -35,6 +35,11 @@ class Server(ServerOptions):
         """
         return self.front + self.template + self.tokenise * prompt
 
+    @property
+    def held(self) -> float:
+        """Seconds of a request that the first of those which came at once waits for, each (docs/decisions/0468)."""
+        return self.template + self.front * self.all_parsed
+
     def seen(self, prompt: Any) -> Any:
         """Seconds of a request of `prompt` tokens that others do not wait for, on its way to the engine and back.
 

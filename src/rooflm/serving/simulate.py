@@ -143,6 +143,7 @@ class Loop:
         self.transfer, self.horizon, self.progress = transfer, horizon, progress
         server = pools[0].server
         self.front: list[float] = (server.fronted(requests.prompt) / len(self.first)).tolist()
+        self.held = server.held / len(self.first)
         again = [p.server.seen_again(requests.prompt) for p in pools if p.role == "decode"]
         self.delay = sum(again, server.seen(requests.prompt))
         self.lone: list[float] = (self.delay * (requests.concurrency == 1)).tolist()
@@ -157,16 +158,12 @@ class Loop:
         self.fit: list[bool] = fits(pools, requests).tolist()
         self.due: list[float] = requests.arrival.tolist() or [0.0] * requests.count
         if self.closed:
-            for _ in range(requests.concurrency):
-                self._issue(0.0)
-            # an event loop fills in the templates of all that came at once before it goes on with the first
-            taken = 0.0 if requests.arrival.size else server.template * len(self.heap) / len(self.first)
-            self.heap = [(max(time, taken), order, request, stage) for time, order, request, stage in self.heap]
+            for behind in reversed(range(requests.concurrency)):
+                self._issue(0.0, 0 if requests.arrival.size else behind)
         else:
-            filled_in = requests.arrival
-            if server.template:
-                filled_in = filled_in + server.template * at_once(filled_in) / len(self.first)
-            self._static(np.maximum(visible(requests.arrival, np.asarray(self.front)), filled_in))
+            came = requests.arrival
+            later = np.searchsorted(came, came, side="right") - np.arange(1, came.size + 1)  # at the very same instant
+            self._static(visible(came, np.asarray(self.front)) + self.held * later)
 
     def _static(self, seen: Array) -> None:
         """Arrivals known beforehand, in order of the time at which the scheduler sees them."""
@@ -180,8 +177,8 @@ class Loop:
         self.pushed += 1
         heapq.heappush(self.heap, (time, self.pushed, request, stage))
 
-    def _issue(self, now: float) -> None:
-        """A client of the closed loop sends its next request, not before it is due."""
+    def _issue(self, now: float, behind: int) -> None:
+        """A client of the closed loop sends its next request, not before it is due, and so many others theirs."""
         records = self.records
         while self.next < self.requests.count:
             request = self.next
@@ -192,12 +189,12 @@ class Loop:
                 self.ended += 1
                 continue
             self.free = max(self.free, now) + self.front[request]
-            self._push(self.free, request, 0)
+            self._push(self.free + self.held * behind, request, 0)
             return
 
     def _completed(self, r: Replica) -> None:
         """What follows from requests that ended on a replica: a transfer, or the client's next request."""
-        for request in r.done:
+        for behind, request in zip(reversed(range(len(r.done))), r.done, strict=True):
             if r.role == "prefill" and self.records.status[request] != FINISHED:
                 sent = self.records.prompt[request] * r.kv.bytes_per_token
                 turn = max(r.sent, r.clock)
@@ -206,7 +203,7 @@ class Loop:
                 continue
             self.ended += 1
             if self.closed:
-                self._issue(r.seen_at(r.clock) + self.lone[request])
+                self._issue(r.seen_at(r.clock) + self.lone[request], behind)
         r.done = []
 
     def _boundaries(self) -> float:
@@ -303,16 +300,6 @@ class Loop:
         """True when a newcomer could not start before the planned steps end anyway."""
         queued = bool(r.waiting) and r.server.policy == "fcfs" and r.hold <= r.decoding.steps
         return queued or len(r.decoding.heap) >= r.most
-
-
-def at_once(arrival: Array) -> NDArray[np.int64]:
-    """How many requests come at the very instant of each.
-
-    >>> at_once(np.array([0.0, 0.0, 10.0])).tolist()
-    [2, 2, 1]
-    """
-    _, which, many = np.unique(arrival, return_inverse=True, return_counts=True)
-    return many[which].astype(np.int64)
 
 
 def visible(arrival: Array, front: Array) -> Array:

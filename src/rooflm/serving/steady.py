@@ -296,5 +296,7 @@ def _with_first_wave(pool: Pool, load: Load, ttft: Array, here: Array) -> Array:
     a_pass = np.minimum(np.maximum(room * pool.table.slots / load.prompt, 1e-9), here)
     time = pass_time(pool, load, room, a_pass, np.zeros(()), load.prompt)
     front = pool.server.fronted(load.prompt)
-    wave = np.maximum(front * here / 2 + ttft, front + time * (here / a_pass + np.maximum(1 / a_pass, 1)) / 2)
+    held = pool.server.held * (here - 1)
+    passes = (here / a_pass + np.maximum(1 / a_pass, 1)) / 2
+    wave = np.maximum((front * here + held) / 2 + ttft, front + held + time * passes)
     return np.asarray(load.first * wave + (1 - load.first) * ttft)
