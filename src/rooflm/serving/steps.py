@@ -227,7 +227,7 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     chunks = build(served_context(s, Pass(Prefill(rows, CHUNK), None, rows))) if by_chunks else []
     longer = scanned(chunks, s) - scanned(nodes[2], s) if chunks else 0.0
     twice = reread(timed[1], s, float(sequences[-1] * contexts[-1]))
-    waits = float(np.max(stalls(s, timed[0], 1e9) / 1e9 / m.pp))
+    waits = float(np.max(stalls(s, timed[0], rates(s), 1e9) / 1e9 / m.pp))
     return Components(
         s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, one_by_one, longer, twice, waits
     )  # fmt: skip
