@@ -18,7 +18,7 @@ from rooflm.graph.context import Context, plain_norms, read_again
 from rooflm.graph.feedforward import mlp_ops, moe_nodes
 from rooflm.graph.ops import PLAIN_NORM, Comm, Op, equal, gemm, stream
 from rooflm.graph.recurrent import recurrent_ops
-from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
+from rooflm.units import Num, ceil, highest, is_plain, larger, pick, smaller
 
 
 def build(c: Context) -> list[Op | Comm]:
@@ -94,8 +94,9 @@ def ffn_nodes(c: Context, block: Block) -> list[Op | Comm]:
     nodes = mixed_streams(c, n)
     nodes += norm_ops(c, n, 0.5 * block.norms if block.mixer is not None else block.norms, block.ffn)
     nodes += mlp_ops(c, n, block.ffn) if isinstance(block.ffn, MLP) else moe_nodes(c, n, block.ffn)
-    scattered = c.kernels.exchange == "scattered" and not isinstance(block.ffn, MLP) and not is_plain(c.mapping.ep, 1)
-    return nodes if scattered else nodes + tensor_reduce(c, "tp_all_reduce", n)
+    scattered = c.kernels.exchange == "scattered" and not isinstance(block.ffn, MLP)
+    summed = pick(c.mapping.ep > 1, 0, n) if scattered else n
+    return nodes + tensor_reduce(c, "tp_all_reduce", summed) * bool(highest(summed))
 
 
 def unpacked(nodes: list[Op | Comm], c: Context) -> list[Op | Comm]:
