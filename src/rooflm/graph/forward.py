@@ -128,12 +128,13 @@ def mixed_streams(c: Context, count: Num) -> list[Op | Comm]:
     tf32_hc_prenorm_gemm and TileKernels' pre_big_fuse and post, as vLLM and SGLang run them."""
     n, h, b, tokens = c.model.streams, c.model.hidden, c.quant.half_bytes, c.residual_tokens
     chain = c.kernels.mix_chain  # an engine may take the steps to doubly stochastic one by one
+    moved = 8 * n * n * tokens * smaller(chain, 1)
     if c.training or is_plain(n, 1):
         return []
     count = count * pick(n > 1, 1, 0)
     return [
         gemm("mix", "norm", count, tokens, n * (n + 2), n * h, (4.0, b, 4.0)),
-        *([] if is_plain(chain, 0) else [stream("mix_chain", "norm", "activation", count, 8 * n * n * tokens, chain)]),
+        *([] if is_plain(chain, 0) else [stream("mix_chain", "norm", "activation", count, moved, chain)]),
         stream("mix_in", "norm", "index", count, tokens * (n + 1) * h * b),
         stream("mix_out", "norm", "index", count, tokens * (2 * n + 1) * h * b),
     ]
