@@ -64,3 +64,6 @@ def test_scattered_tokens_of_a_tensor_group_travel_and_are_summed_once_a_layer()
     assert float(back.node.bytes) == pytest.approx(2 * float(sent.node.bytes))
     assert float(sent.time) * 1e6 == pytest.approx(219, rel=0.35)
     assert float(back.time) * 1e6 == pytest.approx(326, rel=0.1)
+    split = {"gpu": "h100", "tp": 8, "batch": 64, "engine": "sglang", "sets": {"engine.exchange": "scattered"}}
+    grid = rooflm.infer("qwen3-30b-a3b", ep=[1, 8], **split)["tpot_s"].values
+    assert grid == pytest.approx([float(rooflm.infer("qwen3-30b-a3b", ep=n, **split).tpot) for n in (1, 8)])

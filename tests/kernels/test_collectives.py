@@ -278,3 +278,11 @@ def test_over_nodes_an_engines_own_all_reduce_is_nccls() -> None:
     assert each(8) < 0.8 * each(8, **told)
     grid = rooflm.infer("deepseek-v3", tp=[8, 16], **run)["tpot_s"].values
     assert grid == pytest.approx([float(rooflm.infer("deepseek-v3", tp=n, **run).tpot) for n in (8, 16)])
+
+
+def test_sizes_of_several_tiers_inside_a_node_may_be_lists() -> None:
+    run = {"cluster": "a100-pcie-box", "tp": 4}
+    grid = rooflm.infer("llama-3.1-8b", **run, sets={"cluster.tiers.0.size": [2, 4]})["tpot_s"].values
+    each = [rooflm.infer("llama-3.1-8b", **run, sets={"cluster.tiers.0.size": n}) for n in (2, 4)]
+    assert grid == pytest.approx([float(e.tpot) for e in each])
+    assert grid[1] < grid[0]

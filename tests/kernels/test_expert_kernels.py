@@ -237,7 +237,7 @@ def sides(model: str, **given: object) -> tuple[int, int]:
 @pytest.mark.parametrize(("gpu", "engine", "tp", "outer", "inner"), [
     ("b200", "vllm", 8, 3072, 512), ("h200", "vllm", 8, 2880, 384), ("a100", "vllm", 4, 2944, 768),
     ("mi300x", "vllm", 1, 2944, 2944), ("mi355x", "vllm", 8, 3072, 512), ("mi355x", "sglang", 1, 3072, 3072),
-    ("h200", "sglang", 8, 2880, 360),
+    ("h200", "sglang", 8, 2880, 360), ("mi300x", "atom", 1, 3072, 3072),
 ])  # fmt: skip
 def test_sides_of_experts_in_mxfp4_are_filled_up(gpu: str, engine: str, tp: int, outer: int, inner: int) -> None:
     """As quantization/mxfp4.py of vLLM and SGLang makes them (docs/decisions/0457); no other type's."""

@@ -150,5 +150,6 @@ def called_of(gpus: Iterable[Any]) -> str:
     >>> called_of(["epyc-9654", "tpu-v5e"]), called_of(["epyc-9654", "h100"]), called_of([None])
     ('device', 'GPU', 'GPU')
     """
-    words = {load_device(g).called if isinstance(g, str) else getattr(g, "called", "GPU") for g in set(gpus)}
+    devices = (find_cluster(g, None)[0].device if isinstance(g, str) else g for g in set(gpus))
+    words = {getattr(device, "called", "GPU") for device in devices}
     return str(words.pop()) if len(words) == 1 else "GPU"

@@ -243,7 +243,8 @@ def latent_prefill(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm
     expanded, sent = (rows, heads * (qk + a.value_dim)) if inside else (p.keys, a.kv_rank + a.rope_dim)
     wide, reach = heads * (a.nope_dim + a.value_dim), keys_read(a)
     flops = 2.0 * rows * smaller(attended(p.new, p.past, math.inf), reach) * heads * (qk + a.value_dim)
-    traffic = b * (rows + p.keys) * heads * (qk + a.value_dim)
+    read = a.kv_rank + a.rope_dim if c.kernels.gemv else heads * (qk + a.value_dim)
+    traffic = b * (rows * heads * (qk + a.value_dim) + p.keys * read)
     shape = (p.sequences, p.new, p.past, heads, qk, a.value_dim, reach, a.kv_rank, a.rope_dim)
     plain = c.kernels.latent_chain
     copied = 2 * b * rows * heads * plain * a.nope_dim

@@ -18,7 +18,7 @@ from rooflm.graph.context import Context, plain_norms, read_again
 from rooflm.graph.feedforward import mlp_ops, moe_nodes
 from rooflm.graph.ops import PLAIN_NORM, Comm, Op, equal, gemm, stream
 from rooflm.graph.recurrent import recurrent_ops
-from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
+from rooflm.units import Num, ceil, highest, is_plain, larger, pick, smaller
 
 
 def build(c: Context) -> list[Op | Comm]:
@@ -94,8 +94,9 @@ def ffn_nodes(c: Context, block: Block) -> list[Op | Comm]:
     nodes = mixed_streams(c, n)
     nodes += norm_ops(c, n, 0.5 * block.norms if block.mixer is not None else block.norms, block.ffn)
     nodes += mlp_ops(c, n, block.ffn) if isinstance(block.ffn, MLP) else moe_nodes(c, n, block.ffn)
-    scattered = c.kernels.exchange == "scattered" and not isinstance(block.ffn, MLP) and not is_plain(c.mapping.ep, 1)
-    return nodes if scattered else nodes + tensor_reduce(c, "tp_all_reduce", n)
+    scattered = c.kernels.exchange == "scattered" and not isinstance(block.ffn, MLP)
+    summed = pick(c.mapping.ep > 1, 0, n) if scattered else n
+    return nodes + tensor_reduce(c, "tp_all_reduce", summed) * bool(highest(summed))
 
 
 def unpacked(nodes: list[Op | Comm], c: Context) -> list[Op | Comm]:
@@ -127,12 +128,13 @@ def mixed_streams(c: Context, count: Num) -> list[Op | Comm]:
     tf32_hc_prenorm_gemm and TileKernels' pre_big_fuse and post, as vLLM and SGLang run them."""
     n, h, b, tokens = c.model.streams, c.model.hidden, c.quant.half_bytes, c.residual_tokens
     chain = c.kernels.mix_chain  # an engine may take the steps to doubly stochastic one by one
+    moved = 8 * n * n * tokens * smaller(chain, 1)
     if c.training or is_plain(n, 1):
         return []
     count = count * pick(n > 1, 1, 0)
     return [
         gemm("mix", "norm", count, tokens, n * (n + 2), n * h, (4.0, b, 4.0)),
-        *([] if is_plain(chain, 0) else [stream("mix_chain", "norm", "activation", count, 8 * n * n * tokens, chain)]),
+        *([] if is_plain(chain, 0) else [stream("mix_chain", "norm", "activation", count, moved, chain)]),
         stream("mix_in", "norm", "index", count, tokens * (n + 1) * h * b),
         stream("mix_out", "norm", "index", count, tokens * (2 * n + 1) * h * b),
     ]

@@ -7,7 +7,7 @@ tiers that it spans, `comm_time` adds what an engine does. Every numeric argumen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache, partial, reduce
 from typing import NamedTuple
 
 from rooflm.catalogue.hardware import Link
@@ -248,7 +248,7 @@ def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | 
     if s.efficiency.mode != "calibrated" or device.measured is not None:
         return [None] * len(tiers)
     own = "nccl" if comm.op != "all_reduce" else k.whose if k.all_reduce == "custom" else k.all_reduce
-    inside = comm.ranks * comm.stride <= max((t.size for t in tiers if t.kind not in NETWORKS), default=1.0)
+    inside = comm.ranks * comm.stride <= reduce(larger, [t.size for t in tiers if t.kind not in NETWORKS], 1.0)
     found: list[CollectiveConstants | None] = []
     for t in tiers:
         a, b = (fitted(comm.op, device.kernels_from, device.kernel_generation, n, t.kind) for n in (own, "nccl"))

@@ -14,7 +14,7 @@ from typing import Any
 
 from rooflm.serving.capacity import Capacity
 from rooflm.serving.decoding import Decoding
-from rooflm.serving.kv import Kv, Prefix, PrefixCache, whole_blocks
+from rooflm.serving.kv import EARLIER, Kv, Prefix, PrefixCache, whole_blocks
 from rooflm.serving.meter import Meter
 from rooflm.serving.schedulers import Chunk, Continuous, Ranks, queue
 from rooflm.serving.server import Server
@@ -82,7 +82,8 @@ class Replica:
         cache = PrefixCache(server.cache_block) if caches else None
         self.kv = Kv(capacity, cache, partial(records.prefix, block=server.cache_block))
         if cache is not None:
-            cache.fill((part for r in range(len(records.prompt)) for part in self.kv.prefix(r)), capacity.tokens)
+            earlier = (r for r, hashes in enumerate(records.hashes) if min(hashes, default=0) < EARLIER)
+            cache.fill((part for r in earlier for part in self.kv.prefix(r)), capacity.tokens)
         self.meter, self.decoding = Meter(records.gaps), Decoding(self.growth)
         self.waiting = queue(server.policy, records.priority, records.prompt)
         self.late: deque[tuple[float, int]] = deque()
