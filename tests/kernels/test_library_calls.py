@@ -33,9 +33,9 @@ def test_volta_visits_quantised_experts_one_by_one_from_64_tokens_on(tokens: int
     given = {"gpu": "v100-pcie-32gb", "engine": "llama.cpp-b7250", "quant": "q4_0", "batch": 1, "output": 1}
     given |= {"prompt": 33280, "cached": 32768, "sets": {"engine.token_budget": tokens}}
     with_calls = rooflm.infer("deepseek-v2-lite", **given)
-    assert 512 / with_calls.ttft == pytest.approx(measured, rel=0.05)
     given["sets"] |= {"engine.spread_calls": 0}
     without = rooflm.infer("deepseek-v2-lite", **given)
+    assert measured < 512 / with_calls.ttft < 1.1 * measured < 512 / without.ttft
     assert with_calls.ttft - without.ttft == pytest.approx(512 / tokens * 26 * 3 * 64 * CALL, rel=0.01)
     given["sets"] |= {"engine.token_budget": 32}
     assert rooflm.infer("deepseek-v2-lite", **given).ttft == pytest.approx(

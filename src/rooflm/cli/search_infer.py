@@ -28,8 +28,10 @@ def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     check_targets(shown["out"], shown["plot"])
     under_load = shown["under_load"] or any(name in asked for name in LOAD_ALONE)
     alone = BATCH_ALONE if under_load else LOAD_ALONE
-    if under_load and "batch" in asked:
-        raise RooflmError("batch is of a search without load: under load, give concurrency or rate")
+    idle = next((name for name in BATCH_ALONE if under_load and asked.get(name) is not None), "")
+    if idle:
+        instead = "give concurrency or rate" if idle == "batch" else "leave it out"
+        raise RooflmError(f"{idle} is of a search without load: under load, {instead}")
     search = search_serve if under_load else search_infer
     with counting("searching", "points"):
         found = search(model, **{k: v for k, v in asked.items() if k not in alone})
@@ -43,7 +45,7 @@ def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
 
 LOAD_ALONE = tuple(arguments("search_serve").keys() - arguments("search_infer").keys())
 """Options that only a search under load has: any of them asks for one."""
-BATCH_ALONE = tuple(arguments("search_infer").keys() - arguments("search_serve").keys())
+BATCH_ALONE = tuple(name for name in arguments("search_infer") if name not in arguments("search_serve"))
 """Options that only a search without load has."""
 infer_command = command(
     "search infer", ["search_infer", "search_serve"], infer,

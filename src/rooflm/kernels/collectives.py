@@ -248,7 +248,8 @@ def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | 
     if s.efficiency.mode != "calibrated" or device.measured is not None:
         return [None] * len(tiers)
     own = "nccl" if comm.op != "all_reduce" else k.whose if k.all_reduce == "custom" else k.all_reduce
-    inside = comm.ranks * comm.stride <= reduce(larger, [t.size for t in tiers if t.kind not in NETWORKS], 1.0)
+    sizes: list[Num] = [1.0, *(t.size for t in tiers if t.kind not in NETWORKS)]
+    inside = comm.ranks * comm.stride <= reduce(larger, sizes)
     found: list[CollectiveConstants | None] = []
     for t in tiers:
         a, b = (fitted(comm.op, device.kernels_from, device.kernel_generation, n, t.kind) for n in (own, "nccl"))
