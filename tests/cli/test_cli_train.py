@@ -234,7 +234,7 @@ def test_files_hold_the_band(train, tmp_path, suffix):
         (("--set", "workload.seq"), "must be PATH=VALUE"),
         (("--out", "a.doc"), "--out is 'a.doc', but it must end in .csv"),
         (("--plot", "no/a.png"), "the folder 'no' does not exist"),
-        (("--plot", ""), "plot is '', but it must be the name of a file"),
+        (("--plot", ""), "--plot is empty: give it a value, or leave it out"),
         (("--plot-kind", "parts"), "give --plot FILE"),
         (("--outputs", "mfuu"), "unknown output 'mfuu': did you mean 'mfu'?"),
         (("--zip", "tp,pp"), "zip names 'tp', but it is not a list"),

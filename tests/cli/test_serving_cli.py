@@ -81,7 +81,7 @@ def test_a_table_says_which_load_is_not_served(capsys: pytest.CaptureFixture[str
         (("llama-3.1-8b", "--gpu", "h100", "--rate", "0"), "rate is 0"),
         (("llama-3.1-8b", "--gpu", "h100", "--trace", "x.csv", "--concurrency", "2"), "trace has its own concurrency"),
         (("llama-3.1-8b", "--gpu", "h100", "--find", "rate"), "--slo"),
-        (("llama-3.1-8b", "--gpu", "h100", "--dataset", ""), "dataset is '': it must be one of sharegpt"),
+        (("llama-3.1-8b", "--gpu", "h100", "--dataset", ""), "--dataset is empty: give it a value, or leave it out"),
         (("llama-3.1-8b", "--gpu", "h100", "--option", "budget"), "NAME=VALUE"),
         (("llama-3.1-8b", "--gpu", "h100", "--spread", "wide"), "LOW,HIGH"),
         (("llama-3.1-8b", "--gpu", "h100", "--out", "table.xls"), "must end in"),

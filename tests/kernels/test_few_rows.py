@@ -157,7 +157,7 @@ def test_passes_over_a_long_cache_share_it_out_among_the_sms() -> None:
         shared = infer("gemma-2b", **there)
         whole = infer("gemma-2b", **there, sets={"engine.cut_caches": False})
         assert 16384 / float(shared.ttft) == pytest.approx(measured, rel=0.15)
-        assert float(whole.ttft) > 1.4 * float(shared.ttft)
+        assert float(whole.ttft) > 1.2 * float(shared.ttft)  # parts are timed behind half of the others
 
 
 def test_quantised_experts_of_several_tokens_go_by_tiles_until_vectors_took_them() -> None:

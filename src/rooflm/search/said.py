@@ -199,6 +199,7 @@ def _blocks(found: Any, command: str, note: str, before: str) -> list[Block]:
     for b in found.blocked:
         out += [Say(f"Better, but ruled out: {point_text(b.candidate.inputs)}"), *(Say(f"  {w}") for w in b.why)]
     out += [*([BLANK] if found.blocked and legend else []), *legend]
+    out = out[:-1] if out[-1] is BLANK else out
     return [*out, *([BLANK] if found.same else []), *listed("without effect", found.same)]
 
 
