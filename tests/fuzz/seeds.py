@@ -94,7 +94,7 @@ MANY = 2000
 
 
 def published() -> tuple[Any, ...]:
-    """A few rows of each published table (README's errors are of all of them), of runs that are soon simulated and not in doubt."""
+    """A few rows of each published table (README's errors are of all), of runs soon simulated and not in doubt."""
     found = []
     for path in published_tables():
         with path.open(encoding="utf-8", newline="") as file:
