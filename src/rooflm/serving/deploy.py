@@ -413,4 +413,7 @@ def serve(
     run = simulate(load, d.pools, d.router, d.transfer, horizon, progress)
     which = "each client's first request is" if warmup == load.concurrency else f"the first {warmup} requests are"
     notes = [f"{which} warm-up"] * (warmup > 0)
-    return Served(run, limits, definitions, (*d.assumed, *notes), d.warnings, warmup)
+    unused = [f"{name} has no effect: {built.scenario.engine.name} keeps no prefix cache here"
+              for name in ("shared_prefix", "cached")
+              if load_arguments.get(name) and not any(p.server.prefix_caching for p in d.pools)]  # fmt: skip
+    return Served(run, limits, definitions, (*d.assumed, *notes), (*d.warnings, *unused), warmup)
