@@ -234,13 +234,17 @@ def whole(served: Served) -> Served:
     return served
 
 
+AGREED = 0.25
+"""Steady state and simulation agree when their mean times differ by no more of the simulation's."""
+
+
 def agrees(served: Served) -> bool:
     """True when steady state and simulation give the same TPOT and TTFT to within a quarter."""
     s, v = served.steady, served.summary.values
     if s is None or not s.stable:
         return False
     pairs = ((s.ttft, v["ttft_s"]["mean"]), (s.tpot, v["tpot_s"]["mean"]))
-    near = [abs(a - b) <= 0.25 * b for a, b in pairs if math.isfinite(b)]
+    near = [abs(a - b) <= AGREED * b for a, b in pairs if math.isfinite(b)]
     return bool(near) and all(near)
 
 
