@@ -144,6 +144,8 @@ def test_a_build_of_an_older_release_is_no_newer_one() -> None:
 def test_a_mistyped_engine_keeps_its_release() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown engine 'vlm==0.25': did you mean 'vllm==0.25'\?"):
         load_engine("vlm==0.25")
+    with pytest.raises(UnknownNameError, match=r"did you mean 'hf-eager-4\.40'\?"):  # by its name, not an alias of it
+        load_engine("optimun-benchmark-4.40")
 
 
 def test_an_engine_without_a_number_is_refused() -> None:

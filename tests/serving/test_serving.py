@@ -278,6 +278,27 @@ def test_what_an_earlier_run_left_is_found_as_far_as_memory_holds_it() -> None:
     assert serve("llama-3.1-8b", **common, **small).cached_share == 0
 
 
+def test_each_replica_finds_its_share_of_an_earlier_run() -> None:
+    """Memory for 40 of 64 prompts: 32 of each replica's own are there, and with one replica none in their turn."""
+    common = {"gpu": "h100-sxm-80gb", "concurrency": 16, "requests": 64, "prompt": 4096, "output": 32, "cached": 4095}
+    common["options"] = {"cache_blocks": 40 * 4096 // 16}
+    one, two = (serve("llama-3.1-8b", **common, replicas=n) for n in (1, 2))
+    assert (one.cached_share, two.cached_share) == (0, 4080 / 4096)
+    apart = serve("llama-3.1-8b", **common, replicas=2, prefill_replicas=2)
+    assert apart.cached_share == 4080 / 4096
+
+
+@pytest.mark.parametrize("name", ["shared_prefix", "cached"])
+def test_it_is_said_where_no_cache_keeps_what_is_told_to_be_there(name: str) -> None:
+    common = {"gpu": "h100", "concurrency": 2, "requests": 4, "prompt": 512, "output": 4}
+    said = f"{name} has no effect: hf-eager keeps no prefix cache here"
+    assert said in serve("llama-3.1-8b", **common, engine="hf-eager", **{name: 100}).warnings
+    off = serve("llama-3.1-8b", **common, engine="vllm", options={"prefix_caching": False}, **{name: 100})
+    assert any(w.startswith(f"{name} has no effect: vllm") for w in off.warnings)
+    for engine, told in (("vllm", {name: 100}), ("hf-eager", {})):
+        assert not any("has no effect" in w for w in serve("llama-3.1-8b", **common, engine=engine, **told).warnings)
+
+
 @pytest.mark.parametrize(
     ("engine", "prefix", "found"),
     [("vllm", 1500, 1488), ("sglang", 1500, 1500), ("trtllm", 1500, 1472), ("vllm", 400, 400), ("hf-eager", 1500, 0)],

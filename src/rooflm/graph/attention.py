@@ -84,9 +84,8 @@ def prefill_attention(c: Context, count: Num, heads: Num, kv: Num, a: Attention)
         return [*nodes, *(training_attention(c, a, core) if c.training else [core])]
     if c.training:
         return nodes + unfused_attention(c, count, p, heads, a)
-    # scores are full rectangles in memory: product, scale and mask, softmax in fp32, product; of a prompt cut into
-    # chunks each has its own keys and the earlier ones only, on average half
-    full = rows * (p.past + p.new * (1.0 + smaller(p.sequences, 1.0)) / 2.0)
+    # scores are full rectangles in memory: product, scale and mask, softmax in fp32, product
+    full = rows * (p.past + p.new)
     scores = full * heads
     core = Op("attention", part, "attention", count, 2.0 * full * heads * pair, moved + 2 * scores * b, shape,
               (b, kv_b, b), launches=2)  # fmt: skip

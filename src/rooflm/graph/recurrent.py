@@ -8,7 +8,7 @@ from rooflm.catalogue.fields import number_by_name
 from rooflm.catalogue.model import LinearAttention
 from rooflm.graph.context import Context, plain_norms
 from rooflm.graph.ops import PLAIN_NORM, Comm, Op, gemm, stream
-from rooflm.units import Num, ceil, is_plain, pick, smaller
+from rooflm.units import Num, ceil, is_plain, pick
 
 PLAIN_GATED = PLAIN_NORM + 30.0
 """Bytes a value of transformers' gated norm: a norm, the gate to fp32 (6), its SiLU (8), product (10) and back (6)."""
@@ -79,7 +79,7 @@ def scan_ops(c: Context, count: Num, a: LinearAttention, heads: Num, mixed: Num)
     kernels = pick(k.delta_chain > 0, 2, of.scan_kernels) if p and not c.training else 2
     steps = inner * a.state * k.delta_steps * of.delta if p else 0.0
     rate = {"gated-delta": k.delta_rate, "mamba2": k.mamba_rate}.get(a.kind, 0.0)
-    in_turn = p.new * smaller(p.sequences, 1.0) * of.delta if p else 0  # of a sequence, or the pass's part of one
+    in_turn = p.new * of.delta if p else 0
     flops, moved = state_flops + chunk_flops, state_bytes + c.tokens * (mixed + inner) * b
     shape, widths = () if c.training else (in_turn, gated, rate), (b, 4.0, b)
     scan = Op("scan", "attention", "scan", count, flops, moved, shape, widths, "half", kernels)

@@ -109,9 +109,9 @@ def _prefill_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     units = small_units(s.cluster.device, derating(s.cluster.device, *w.engines))
     eff = larger(c.eff, 1.0 / (1.0 + units * (1.0 / c.eff - 1.0)))  # loads and sums beside the products, as of tiles
     c = c._replace(eff=eff, softmax_dim=softmax, throttle=c.throttle * smaller(share, 1.0))
-    few = _below_a_tile(sequences, new, past, c.tile)
+    few = (past > 0) & (new < c.tile)
     if s.engine.kernels.cut_caches:
-        c, (sequences, new, past) = c._replace(tail=0.0), _mean_pass(sequences, new, past)
+        c = c._replace(tail=0.0)
     if s.engine.phase == "training":
         c = trained(c, op.role == "dgrad")
     call = partial(attention.prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
@@ -128,21 +128,6 @@ def _prefill_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     return time
 
 
-def _below_a_tile(sequences: Num, new: Num, past: Num, tile: Num) -> Any:
-    """Whether prompt tokens after others are fewer than a tile has rows; of less than one sequence, so many fewer."""
-    return ((past > 0) | (sequences < 1)) & (new * smaller(sequences, 1.0) < tile)
-
-
-def _mean_pass(sequences: Num, new: Num, past: Num) -> tuple[Num, Num, Num]:
-    """Sequences, new and past tokens of the mean pass over part of a sequence, behind the tokens of half the others.
-
-    >>> _mean_pass(0.25, 1024.0, 100.0), _mean_pass(2.0, 1024.0, 100.0)
-    ((1.0, 256.0, 484.0), (2.0, 1024.0, 100.0))
-    """
-    own = new * smaller(sequences, 1.0)
-    return larger(sequences, 1.0), own, past + (new - own) / 2
-
-
 def _short_prompt_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Fewer prompt tokens than a tile has rows, which a kernel of decoding takes over the cache before them as if they
     were so many more heads of their group: tiles as tall as the rows ask for, and the cache cut where they are fewer
@@ -150,8 +135,7 @@ def _short_prompt_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
     Source: llama.cpp's fattn.cu (ncols by tokens and group, stream-k over the cache), FlashInfer's scheduler
     (FA2DetermineCtaTileQ, split-kv of prefill), FlashAttention's flash_fwd_splitkv, FA-3's PackGQA and num_splits."""
-    _, _, _, heads, kv, qk, v, window, *_ = op.shape
-    sequences, new, past = _mean_pass(*op.shape[:3])
+    sequences, new, past, heads, kv, qk, v, window, *_ = op.shape
     c = _decode_constants(heads / kv, highest(qk), _cache_width(op, w, s), w)
     c = c._replace(min_group=1.0, group_tile=smaller(c.group_tile, heads * new / kv))
     time = attention.decode_attention_time(
@@ -159,6 +143,17 @@ def _short_prompt_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c, l1=r.l1,
     )  # fmt: skip
     return time * s.engine.factors.decode_factor / s.engine.factors.attention_factor / s.mapping.cp
+
+
+def _mean_pass(sequences: Num, new: Num, past: Num) -> tuple[Num, Num, Num]:
+    """Sequences, new and past tokens where compressed entries count as part of a sequence: that part of its new tokens,
+    in the mean pass over them.
+
+    >>> _mean_pass(0.25, 1024.0, 100.0), _mean_pass(2.0, 1024.0, 100.0)
+    ((1.0, 256.0, 484.0), (2.0, 1024.0, 100.0))
+    """
+    own = new * smaller(sequences, 1.0)
+    return larger(sequences, 1.0), own, past + (new - own) / 2
 
 
 def _latent_prefill_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
@@ -173,9 +168,9 @@ def _latent_prefill_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     c = c._replace(floor_s=pick(s.engine.host.issue_prefill > GRAPHLESS, c.floor_s, 0.0),
                    eff=c.eff * beside_units(device, derating(device, *w.engines), c.eff, w.generation),
                    softmax_dim=c.softmax_dim * matrix_share(device) * softmax_share(device))  # fmt: skip
-    few, a_pass = _below_a_tile(sequences, new, past, c.tile), _mean_pass(sequences, new, past)
+    few = (past > 0) & (new < c.tile)
     if s.engine.kernels.cut_caches:
-        c, (sequences, new, past) = c._replace(tail=0.0), a_pass
+        c, (sequences, new, past) = c._replace(tail=0.0), _mean_pass(sequences, new, past)
     call = partial(mla.mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v,
                    q_bytes=1 if eight else op.widths[0], peak=peak, bandwidth=r.dram, sms=device.sms, c=c)  # fmt: skip
     if s.engine.phase == "training" and not is_plain(s.mapping.cp, 1) and all_read:
@@ -190,8 +185,7 @@ def _latent_prefill_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
             all_of = constants("mla", mla.MlaLatentsConstants, w, w.half, (f"mla-prompts-{k.attention}",))
             wide = over(math.inf, *all_of)
         if all_read and highest(few):
-            rows, each, behind = a_pass
-            sizes = (rows, attended(each, behind, math.inf), heads * each, latent, rope)
+            sizes = (sequences, attended(new, past, math.inf), heads * new, latent, rope)
             wide = pick(few, smaller(wide, _latent_decode_time(op._replace(shape=sizes), w, s, r, prompts=True)), wide)
         wide = wide * k.wide_latents
         if highest(s.quant.widths["attention"][1]) < 2:  # operands of both absorbed products

@@ -293,7 +293,7 @@ def resolve(kind: str, name: str) -> str:
         if kind == "engine" and (beside := _engines_beside().get(normalise(name))):
             near, hint = [beside[0]], f" ({beside[1]})"
         if kind == "engine" and (parts := _RELEASED.fullmatch(name)):
-            near = [f"{alias}{parts[2]}" for alias in near_matches(normalise(parts[1]), known, limit=1)] or near
+            near = [f"{known[alias]}{parts[2]}" for alias in near_matches(normalise(parts[1]), known, limit=1)] or near
         other = next((told for row, told in KINDS.items() if normalise(name) in aliases(row)), "")
         if other:
             raise RooflmError(f"unknown {KINDS.get(kind, f'a {kind}').partition(' ')[2]} {name!r}: that is {other}")

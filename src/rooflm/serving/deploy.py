@@ -234,13 +234,17 @@ def whole(served: Served) -> Served:
     return served
 
 
+AGREED = 0.25
+"""Steady state and simulation agree when their mean times differ by no more of the simulation's."""
+
+
 def agrees(served: Served) -> bool:
     """True when steady state and simulation give the same TPOT and TTFT to within a quarter."""
     s, v = served.steady, served.summary.values
     if s is None or not s.stable:
         return False
     pairs = ((s.ttft, v["ttft_s"]["mean"]), (s.tpot, v["tpot_s"]["mean"]))
-    near = [abs(a - b) <= 0.25 * b for a, b in pairs if math.isfinite(b)]
+    near = [abs(a - b) <= AGREED * b for a, b in pairs if math.isfinite(b)]
     return bool(near) and all(near)
 
 
@@ -413,4 +417,7 @@ def serve(
     run = simulate(load, d.pools, d.router, d.transfer, horizon, progress)
     which = "each client's first request is" if warmup == load.concurrency else f"the first {warmup} requests are"
     notes = [f"{which} warm-up"] * (warmup > 0)
-    return Served(run, limits, definitions, (*d.assumed, *notes), d.warnings, warmup)
+    unused = [f"{name} has no effect: {built.scenario.engine.name} keeps no prefix cache here"
+              for name in ("shared_prefix", "cached")
+              if load_arguments.get(name) and not any(p.server.prefix_caching for p in d.pools)]  # fmt: skip
+    return Served(run, limits, definitions, (*d.assumed, *notes), (*d.warnings, *unused), warmup)

@@ -14,7 +14,8 @@ Trial = Callable[[float], Served]
 """A run at a load (or with a number of replicas)."""
 CLOSE = 1.02
 """The search ends when the best load that holds and the least that fails are 2 % apart."""
-MOST = 2.0**24
+LEAST, MOST = 1e-4, 2.0**24
+"""Loads between which the search stays."""
 
 
 class Found(NamedTuple):
@@ -44,7 +45,7 @@ def highest(trial: Trial, whole: bool = False) -> Found:
     best: Served | None = None
     why: tuple[str, ...] = ()
     load = 1.0
-    while high / max(low, 1e-12) > CLOSE and MOST > load > 1e-4 and not (whole and high - low <= 1):
+    while high / max(low, 1e-12) > CLOSE and MOST > load > LEAST and not (whole and high - low <= 1):
         served = complete(trial(load))
         if served.summary.meets(served.limits):
             low, best = load, served

@@ -290,6 +290,10 @@ def ramp(samples: Array, times: Array) -> tuple[Array, Array]:
 
 FEWEST = 50
 """Fewest requests of an open loop from which a growing queue is told."""
+POINTS = 5
+"""Fewest requests that come in its second half, through which a line is drawn."""
+RISE, RISEN = 0.1, 20
+"""By which share of the requests that come there, and by how many, the queue rises at least where it grows."""
 
 
 def queue_growth(run: Run) -> tuple[float, float] | None:
@@ -309,19 +313,19 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
     last = min(float(requests.arrival[-1]), run.duration)
     time, inside, waiting = unfinished(run)
     half = (time >= last / 2) & (time <= last)
-    if half.sum() < 5:
+    if half.sum() < POINTS:
         return None
     slope = float(np.polyfit(time[half], inside[half], 1)[0])
     came = int(np.sum((requests.arrival >= last / 2) & (requests.arrival <= last)))
     rise, chance = slope * last / 2, math.sqrt(came)
-    if rise < max(min(0.1 * came, chance), 20):
+    if rise < max(min(RISE * came, chance), RISEN):
         return None
     steady, filling = steady_of(run), np.polyfit(time[half], waiting[half], 1)[0] < slope / 2
     if filling:
         chance = math.inf
         if steady is not None and steady.stable:
             return None
-    if rise < (0.1 * came if steady is None or steady.stable else min(0.1 * came, chance)):
+    if rise < (RISE * came if steady is None or steady.stable else min(RISE * came, chance)):
         return None
     empty = time[(waiting <= 0) & (time <= last)]
     ended = int(np.sum(np.frombuffer(run.records.end, dtype=float) <= run.duration))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -81,9 +81,6 @@ class Replica:
         caches = server.prefix_caching and records.hashes is not None
         cache = PrefixCache(server.cache_block) if caches else None
         self.kv = Kv(capacity, cache, partial(records.prefix, block=server.cache_block))
-        if cache is not None:
-            earlier = (r for r, hashes in enumerate(records.hashes) if min(hashes, default=0) < EARLIER)
-            cache.fill((part for r in earlier for part in self.kv.prefix(r)), capacity.tokens)
         self.meter, self.decoding = Meter(records.gaps), Decoding(self.growth)
         self.waiting = queue(server.policy, records.priority, records.prompt)
         self.late: deque[tuple[float, int]] = deque()
@@ -98,6 +95,12 @@ class Replica:
         self.sealed, self.host, self.hold, self.poll = -INFINITY, 0.0, -1, 0
         self.kind, self.count, self.dirty = NOTHING, 0, True
         self.chunks: list[Chunk] = []
+
+    def recall(self, requests: Iterable[int]) -> None:
+        """What an earlier run left of these requests' prompts is in the cache, as far as memory holds it."""
+        if self.kv.cache is not None:
+            earlier = (r for r in requests if min(self.records.hashes[r], default=0) < EARLIER)
+            self.kv.cache.fill((part for r in earlier for part in self.kv.prefix(r)), self.kv.capacity)
 
     # -- what schedulers and routers ask ---------------------------------------------------------------------------
 

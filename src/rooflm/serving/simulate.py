@@ -156,6 +156,10 @@ class Loop:
         self.order: list[int] = []
         self.at = 0
         self.fit: list[bool] = fits(pools, requests).tolist()
+        served = np.flatnonzero(self.fit).tolist()
+        for pool in (self.first, self.second):
+            for turn, r in enumerate(pool):  # an earlier run sent each its prompts in turn
+                r.recall(served[turn :: len(pool)])
         self.due: list[float] = requests.arrival.tolist() or [0.0] * requests.count
         if self.closed:
             for behind in reversed(range(requests.concurrency)):
