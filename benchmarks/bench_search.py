@@ -16,7 +16,7 @@ CASES = (
     ("search infer llama-3.1-70b, 8 H100", ["search", "infer", "llama-3.1-70b", "--gpu", "h100", "--gpus", "8",
                                            "--ttft", "500ms", "--tpot", "50ms"], "1 s"),
     ("search infer deepseek-v3, 16 H200", ["search", "infer", "deepseek-v3", "--gpu", "h200", "--gpus", "16"], ""),
-    ("search infer llama-3.1-70b, users come and go", ["search", "infer", "llama-3.1-70b", "--gpu", "h100", "--gpus", "8",
+    ("the first, for users who come and go", ["search", "infer", "llama-3.1-70b", "--gpu", "h100", "--gpus", "8",
                                            "--ttft", "500ms", "--tpot", "50ms", "--under-load"], ""),
     ("search train gpt3-175b, 1024 A100", ["search", "train", "gpt3-175b", "--gpu", "a100", "--gpus", "1024",
                                            "--batch", "1536"], "3 s"),
