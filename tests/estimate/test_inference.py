@@ -411,6 +411,18 @@ def test_a_family_of_which_no_graph_holds_prompts_has_pythons_launches() -> None
         assert float(told.ttft) >= more * float(every.ttft) and (more > 1 or float(told.ttft) == float(every.ttft))
 
 
+def test_scans_of_prompts_stand_between_pieces_of_a_graph() -> None:
+    """SGLang's and vLLM's graphs of prompts break at linear attention (radix_linear_attention.py; splitting_ops), which
+    Python launches kernel by kernel; FlashInfer's scan of gated deltas, which vLLM takes on Hopper, is one call."""
+    asked = {"gpu": "h200", "prompt": 128, "output": 16}
+    none = {"engine.eager_scans": 0.0, "engine.eager_experts": 0.0}
+    for model, engine, late in (("qwen3.5-9b", "sglang", True), ("qwen3.5-9b", "vllm", False),
+                                ("qwen3-8b", "sglang", False)):  # fmt: skip
+        told, spared = (infer(model, **asked, engine=engine, sets=s) for s in ({}, none))
+        assert (float(told.ttft) > 1.4 * float(spared.ttft)) == late
+        assert late or float(told.ttft) == float(spared.ttft)
+
+
 def test_adapters_leave_graphs_and_gpt_oss_stays_in_them() -> None:
     """SGLang 0.5.10 holds gpt-oss beside TensorRT-LLM's experts, and nothing beside adapters (server_args.py)."""
     for gpu, model, more, late in (("b200", "gpt-oss-120b", {}, False), ("h200", "qwen3-8b", {"adapters": 2}, True)):

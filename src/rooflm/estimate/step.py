@@ -16,6 +16,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MLA
 from rooflm.graph.ops import DECODE_ATTENTION, Comm, Op
 from rooflm.kernels.derating import derating, power_ratio, power_slowdown
+from rooflm.kernels.dispatch import fused_scan
 from rooflm.kernels.expert_kernels import called_once, expert_families, routed_inside
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
@@ -208,22 +209,23 @@ def graphed(engine: Engine, context: Num) -> Num:
 
 def issue_time(engine: Engine, tokens: Num, held: Num, experts: EagerShares = NONE_EAGER, launching: Num = 1.0) -> Num:
     """Host time a launch, in a pass of so many tokens: a graph's where one covers them (at most `held`), else eager.
-    experts: what Python launches one by one; launching: speed of the host (`Cluster`).
+    experts: what Python launches one by one (scans, between pieces of a graph too); launching: the host's speed.
 
     >>> e = Engine("").but(issue_prefill=4e-6, issue_decode=1e-6, eager=6e-5, eager_experts=8e-5)
     >>> [round(1e6 * float(issue_time(e, n, 512, EagerShares(0.5)))) for n in (512, 513)]
     [1, 70]
     >>> round(1e6 * float(issue_time(e, 513, 512, EagerShares(0.5, spared=0.2))))  # 0.8 x 60 + 0.3 x 20
     54
-    >>> round(1e6 * float(issue_time(e.but(eager_scans=1.8e-4), 513, 512, EagerShares(scans=0.5))))
-    120
+    >>> [round(1e6 * float(issue_time(e.but(eager_scans=1.8e-4), n, 512, EagerShares(scans=0.5)))) for n in (512, 513)]
+    [91, 120]
     """
     h = engine.host
     more = larger(h.eager_experts - h.eager, 0.0)
     spared = pick(more > 0, experts.spared, 0.0)
-    scans = experts.scans * larger(larger(h.eager_scans, h.eager_experts) - h.eager, 0.0)
+    scan = larger(h.eager_scans, h.eager_experts)
+    scans = experts.scans * larger(scan - h.eager, 0.0)
     eager = launching * (h.eager * (1.0 - spared) + (experts.share - spared) * more + scans)
-    return pick(tokens > held, larger(h.issue_prefill, eager), h.issue_decode)
+    return pick(tokens > held, larger(h.issue_prefill, eager), h.issue_decode + launching * experts.scans * scan)
 
 
 SPARED = 6
@@ -231,13 +233,13 @@ SPARED = 6
 
 
 def eager_shares(timed: Sequence[Timed], s: Scenario) -> EagerShares:
-    """Kernels that Python launches one by one: experts with their routing, and recurrent scans of a prompt. Expert
-    kernels count none where one call issues them all, and fewer where they do the routing too.
+    """Kernels that Python launches one by one: experts with their routing, and recurrent scans of a prompt. Either
+    counts none where one call issues all, and experts fewer where they do the routing too.
 
-    Source: FlashInfer, fused_moe/core.py (one call takes the router's scores); SGLang and vLLM, fla/ops."""
+    Source: FlashInfer, fused_moe/core.py (a call takes router scores), gdn_prefill.py; SGLang and vLLM, fla/ops."""
     moe = [t for t in timed if t.node.part == "moe"]
     moe = [] if moe and called_once(s) else moe
-    scans = [t for t in timed if isinstance(t.node, Op) and t.node.name == "scan"]
+    scans = [t for t in timed if isinstance(n := t.node, Op) and n.name == "scan" and not fused_scan(n, s)]
     if not moe and not scans:
         return NONE_EAGER
     layers = add_up(t.node.count for t in moe if isinstance(t.node, Op) and t.node.kind == "moe")

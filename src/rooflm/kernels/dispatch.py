@@ -321,12 +321,17 @@ def _stream_times(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenar
     return times
 
 
+def fused_scan(op: Op, s: Scenario) -> bool:
+    """Whether one kernel scans a prompt by gated deltas."""
+    gated = bool(op.shape) and bool(op.shape[1])
+    return gated and s.cluster.device.kernel_generation in words_in(s.engine.kernels.fused_scans)
+
+
 def _chunked_scan_time(op: Op, s: Scenario, r: Rates) -> Num:
     """Seconds of a prompt's scan by chunks: SMs share out its work, but a share of it (of Triton's one kernel, of
     FlashInfer's all: docs/decisions/0241) goes chunk by chunk of a sequence, so that few heads leave SMs idle."""
-    (new, gated, _rate), device = op.shape, s.cluster.device
-    fused = gated and device.kernel_generation in words_in(s.engine.kernels.fused_scans)
-    family = "fused_scan" if fused else "delta_scan" if highest(new) else "scan"  # which counts no tokens in its shape
+    new, device = op.shape[0], s.cluster.device
+    family = "fused_scan" if fused_scan(op, s) else "delta_scan" if highest(new) else "scan"  # no tokens in its shape
     row = scans(family, device.name, device.kernel_generation)
     chunks = smaller(new, s.workload.prompt) / CHUNK  # a pass of a server holds several prompts
     work = row["roofline"] * op.flops / r.peak[op.rate]

@@ -346,9 +346,9 @@ class StepTable:
         self._head: Array = np.interp(each, c.sequences, head)
         self._least = least(p.decode, shape_d[:1])[:, None] + least(p.attention, shape_d)
         self._gaps = [n * float(e.host.gap) for n in c.launches]
-        eager = float(issue_time(e, np.inf, 0, c.experts, s.cluster.launching))
-        issue = (eager, e.host.issue_decode, eager)
-        self._issued = [n * float(each) for n, each in zip(c.launches, issue, strict=True)]
+        eager, held = (float(issue_time(e, 1, most, c.experts, s.cluster.launching)) for most in (0, 1))
+        issue = (eager, e.host.issue_decode, eager, held)
+        self._issued = [n * float(each) for n, each in zip((*c.launches, c.launches[0]), issue, strict=True)]
         self._ungraphed = c.launches[1] * float(issue_time(e, np.inf, 0, launching=s.cluster.launching))
         self.copied, self.ahead = float(e.host.copied), e.host.ahead
         stages = int(np.max(s.mapping.pp))
@@ -529,7 +529,7 @@ class StepTable:
             micro = min(total / max(largest, 1) if drains else sequences + chunks, self.flight)  # the last is short
             device = self.full(device, float(self._head[rows]), micro, drains, self.components.waits * (chunks > 0))
         fixed = self.beside(here, context, chunks)
-        issued = self._issued[kind if every > self._captured else 1]
+        issued = self._issued[kind if every > self._captured else 3]
         if self._overlap:
             return issued + fixed, device
         whole = (device if device > issued else issued) + fixed
