@@ -423,6 +423,22 @@ def test_scans_of_prompts_stand_between_pieces_of_a_graph() -> None:
         assert late or float(told.ttft) == float(spared.ttft)
 
 
+def test_prediction_layers_are_split_as_layers_are() -> None:
+    """SGLang builds DeepSeek's prediction layer of the same parts (deepseek_nextn.py): ranks share out its experts."""
+    asked = {
+        "gpu": "h200",
+        "gpus": 8,
+        "engine": "sglang",
+        "quant": "fp8-block",
+        "prompt": 1024,
+        "output": 16,
+        "batch": 8,
+    }
+    for how, share in (({"tp": 8}, 1.02), ({"dp": 8, "ep": 8}, 1.15)):  # attention is whole on each rank of it
+        some, none = (infer("glm-5.2", **asked, **how, **g).memory.parts["weights"] for g in ({"guesses": 1}, {}))
+        assert float(some - none) / (load_model("glm-5.2").mtp_params / 8) == pytest.approx(share, rel=0.01)
+
+
 def test_adapters_leave_graphs_and_gpt_oss_stays_in_them() -> None:
     """SGLang 0.5.10 holds gpt-oss beside TensorRT-LLM's experts, and nothing beside adapters (server_args.py)."""
     for gpu, model, more, late in (("b200", "gpt-oss-120b", {}, False), ("h200", "qwen3-8b", {"adapters": 2}, True)):

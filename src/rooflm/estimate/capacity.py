@@ -56,14 +56,15 @@ def needs(s: Scenario) -> Needs:
 
 
 def guessing_bytes(s: Scenario) -> Num:
-    """Bytes of weights on a device that guess: those of the draft model, or of the model's own prediction layers (one
-    layer where the checkpoint has none)."""
+    """Bytes of weights on a device that guess: those of the draft model, or of the model's own prediction layers, split
+    as its last layer is (one layer where the checkpoint has none)."""
     d, size = s.draft, float(s.model.mtp_params)
     whole = mem.weight_bytes(d.model, d.mapping, d.quant)
     if s.speculation.draft is not None:
         return whole
     two = replace(d.model, blocks=tuple(replace(b, count=2) for b in d.model.blocks))
-    return size * d.quant.weight_bytes / d.mapping.tp if size else mem.weight_bytes(two, d.mapping, d.quant) - whole
+    layers = size / (two.parameters - d.model.parameters) if size else 1.0
+    return layers * (mem.weight_bytes(two, d.mapping, d.quant) - whole)
 
 
 class Running(NamedTuple):
