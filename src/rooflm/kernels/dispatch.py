@@ -323,8 +323,7 @@ def _stream_times(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenar
 
 def fused_scan(op: Op, s: Scenario) -> bool:
     """Whether one kernel scans a prompt by gated deltas."""
-    gated = bool(op.shape) and bool(op.shape[1])
-    return gated and s.cluster.device.kernel_generation in words_in(s.engine.kernels.fused_scans)
+    return any(op.shape[1:2]) and s.cluster.device.kernel_generation in words_in(s.engine.kernels.fused_scans)
 
 
 def _chunked_scan_time(op: Op, s: Scenario, r: Rates) -> Num:
