@@ -119,13 +119,17 @@ def by(rows: pd.DataFrame, columns: Sequence[str], least: int = 3, most: int = 3
 
 def against(rows: pd.DataFrame, column: str, least: int = 3, most: int = 30) -> pd.DataFrame:
     """Each value of a column over all others of the same source, kind and engine."""
-    apart: dict[tuple[str, Any], list[tuple[float, int]]] = {}
+    apart: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for (kind, *_), group in rows.groupby(["kind", "source", "engine"]):
         medians = group.groupby(column).log.agg(["median", "count"])
         for value in medians.index if len(medians) > 1 else ():
             rest = float(medians["median"].drop(value).median())
-            apart.setdefault((kind, value), []).append((medians["median"][value] - rest, medians["count"][value]))
-    found = [(k, of_sources(*(pd.Series(part) for part in zip(*v, strict=True)), least)) for k, v in apart.items()]
+            own = (float(medians["median"][value]) - rest, int(medians["count"][value]))
+            apart.setdefault((str(kind), str(value)), []).append(own)
+    found = []
+    for name, each in apart.items():
+        logs, many = (pd.Series(part) for part in zip(*each, strict=True))
+        found.append((name, of_sources(logs, many, least)))
     return listed(found, f"kind, {column}", most)
 
 

@@ -54,7 +54,8 @@ def test_a_source_of_many_rows_counts_by_their_root() -> None:
     table, scored = tables(3)
     many = scored[scored.source == "s0"]
     copies = [many.assign(id=many.id + f"-{i}") for i in range(3)]
-    more = [table[table.id.isin(many.id)].assign(id=lambda t, i=i: t.id + f"-{i}") for i in range(3)]
+    own = table[table.id.isin(many.id)]
+    more = [own.assign(id=own.id + f"-{i}") for i in range(3)]
     rows = joined(pd.concat([table, *more]), pd.concat([scored, *copies]))
     alone = by(joined(table, scored), ["kind"]).ratio[0]
     assert by(rows, ["kind"]).ratio[0] == pytest.approx(alone / 1.3)  # weights 4, 2, 2: the first is half of all
