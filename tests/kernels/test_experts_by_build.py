@@ -145,16 +145,42 @@ def test_the_driver_that_compiles_vulkan_is_slow_at_large_tiles_which_experts_do
     assert 512 / float(mixture.ttft) == pytest.approx(358, rel=0.15)
 
 
-def test_bf16_experts_have_a_rate_of_their_own_where_a_row_says_so() -> None:
-    """`brain_experts` stands for `brain_share` of experts, in both directions; dense products keep the latter."""
-    run = {"gpu": "strix-halo-128gb", "engine": "llama.cpp-vulkan", "quant": "bf16", "prompt": 512, "output": 1}
-    share = {"engine.brain_share": 0.03}
+def on_strix_halo(model: str, quant: str = "bf16", prompt: int = 512, output: int = 1, **sets: object) -> float:
+    run = {"gpu": "strix-halo-128gb", "engine": "llama.cpp-vulkan-b8038", "quant": quant, "prompt": prompt}
+    sets = {f"engine.{k}": v for k, v in sets.items()}
+    answer = rooflm.infer(model, **run, output=output, sets=sets)  # type: ignore[arg-type]
+    return float(answer.ttft if output == 1 else answer.tpot)
 
-    def seconds(model: str, **sets: float) -> float:
-        return float(rooflm.infer(model, **run, sets=share | {f"engine.{k}": v for k, v in sets.items()}).ttft)  # type: ignore[arg-type]
 
-    assert seconds("qwen3-30b-a3b", brain_experts=0.3) < 0.6 * seconds("qwen3-30b-a3b")
-    assert seconds("llama-3.1-8b", brain_experts=0.3) == seconds("llama-3.1-8b")
+def test_bf16_experts_have_a_rate_of_their_own() -> None:
+    """Dense products have another, `brain_share`; a tile of 64 rows is as many where an expert has 32 (or 16)."""
+    assert on_strix_halo("qwen3-30b-a3b", brain_experts=0.25) > 1.6 * on_strix_halo("qwen3-30b-a3b")
+    assert on_strix_halo("llama-3.1-8b", brain_experts=0.25) == on_strix_halo("llama-3.1-8b")
+    assert on_strix_halo("qwen3-30b-a3b") > 1.6 * on_strix_halo("qwen3-30b-a3b", brain_tile=1)
+
+
+def test_no_vector_kernel_of_vulkan_takes_bf16_experts() -> None:
+    """ggml_vk_use_mul_mat_vec_id has no bf16. Qwen3-30B makes 9.42 tokens/s (b7938) and 70 to 90 in 4 to 8 bits; what a
+    row's inner values take, one by one, is all that counts, and Gemma 4's gate and up are one product."""
+    run: dict[str, int] = {"prompt": 1, "output": 128}
+    slow = on_strix_halo("qwen3-30b-a3b", **run)
+    assert 1 / slow == pytest.approx(9.42, rel=0.15)
+    inner = 48 * (2 * 2048 + 768) * 350e-9
+    assert slow - on_strix_halo("qwen3-30b-a3b", **run, brain_step="1 ns") == pytest.approx(inner, rel=0.5)
+    assert on_strix_halo("gemma-4-26b-a4b", **run) < 0.75 * on_strix_halo("gemma-4-26b-a4b", **run, joined="")
+    assert on_strix_halo("qwen3-30b-a3b", "q8_0", **run) < slow / 4
+
+
+def test_what_unpacks_experts_depends_on_their_type() -> None:
+    """512 tokens of mixtures by Vulkan on Strix Halo: 170 tokens/s of MiniMax-M2 in 3 bits and 528 of Qwen3-Next in 4
+    (b8070, RADV). Each tile unpacks its weights anew; two values at a time in 3 bits, four in 4."""
+    lost = {
+        q: on_strix_halo("qwen3-30b-a3b", q) - on_strix_halo("qwen3-30b-a3b", q, expert_spread="")
+        for q in ("q3_k_m", "q4_k_m", "q8_0")
+    }
+    assert lost["q3_k_m"] == pytest.approx(lost["q4_k_m"] * 0.9 / 0.65, rel=0.01) and lost["q8_0"] < lost["q4_k_m"] / 5
+    for model, quant, rate in (("minimax-m2", "q3_k_m", 170), ("qwen3-next-80b-a3b", "q4_k_m", 528)):
+        assert 512 / on_strix_halo(model, quant) == pytest.approx(rate, rel=0.1)
 
 
 def test_mixtures_without_a_file_of_tiles_take_longer_in_vllm() -> None:

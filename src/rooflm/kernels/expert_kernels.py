@@ -24,7 +24,7 @@ from rooflm.kernels.constants import DTYPE_KIN, Entry, entries_of, read, text_of
 from rooflm.kernels.derating import beside_units, card_file, derating
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, setting
-from rooflm.kernels.moe import MoEConstants, largest_of, moe_time, pieces, routed, usual
+from rooflm.kernels.moe import MoEConstants, Routing, largest_of, moe_time, pieces, routed, usual
 from rooflm.kernels.products import (
     bf16_time,
     group_quantise_time,
@@ -245,8 +245,8 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     pairs = tokens * top_k * local / experts  # of a token and an expert of this rank
     weights = (2.0 + gated) * hidden * width  # of an expert
     values = pairs * weights
-    time = larger(time, bf16_time(2.0 * values, k.brain_experts, s, r))
-    brain = bf16_time(2.0 * values, k.brain_share, s, r)
+    halves = 2.0 * weights * filled_rows(op, s, smaller(tokens, k.brain_tile))[1]  # FLOPs in 16 bits
+    time = larger(time, bf16_time(halves, k.brain_experts, s, r))
     # the engine's factors, which the whole gets later on: what is in seconds already is divided by them
     undone = f.moe_factor * (1.0 if op.role == "decode" else smaller(f.prompt, 1.0))
     spread, unpacked = (number_by_name(told, s.quant.name, 0.0) for told in (k.expert_spread, k.unpacked))
@@ -258,8 +258,9 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     time = pick(tiled > 0, larger(tiled, time * f.moe_factor) / undone, time)
     time = larger(time, 2.0 * values * narrow / (integer_peak(s) * undone))
     time = time + smaller(local, pairs) * weights * 2.0 * spread / (r.dram * undone)
-    shared = pick(k.brain_experts > 0, 0.0, brain)  # of one kernel for all, counted above already
-    time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, shared)  # none take bf16 experts
+    brain = (s.quant.half == "bf16") & (k.brain_step > 0)  # such experts have no vector kernels
+    inner = (1.0 + gated * (s.model.family not in words_in(k.joined))) * hidden + width  # values of rows, one by one
+    time = pick(brain, larger(time, pick(narrow, 0.0, k.brain_step) * inner / undone), smaller(time, vectors))
     call = pick(narrow, larger(k.narrow_calls, spread_calls(tokens, s, r)), k.library_calls)
     host = k.expert_looks * experts * tokens * top_k + call * distinct_experts(experts, top_k, tokens)
     return time + (2.0 + gated) * (k.expert_waits + pick(tokens > 1, host, 0.0)) / undone
@@ -279,16 +280,21 @@ def tiled_time(op: Op, s: Scenario) -> Num:
     of a row. `tile_stream` is what an SM draws of weights, dealt in tiles of 128 columns (mmq.cuh: mmq_y;
     `busiest_share`)."""
     k = s.engine.kernels
-    tokens, hidden, width, experts, local, top_k, gated = op.shape
-    routing = routed(tokens, top_k, experts, experts / local, popularity(experts, top_k, k.skew))
+    tokens, hidden, width, _, local, _, gated = op.shape
     weights = (2.0 + gated) * hidden * width  # of an expert
-    tile = smaller(larger(tokens, 8.0), k.wide_pass)
-    rows = tile * routing.experts * pieces(routing.rows / routing.experts, tile, routing.spread)
+    routing, rows = filled_rows(op, s, smaller(larger(tokens, 8.0), k.wide_pass))
     rows = rows / pick((s.quant.kind == "float") & (op.widths[0] < 1), k.tile_floats, 1.0)
     computes = 2.0 * weights * (rows / sm_limit(s, k.tile_rate) + routing.rows / sm_limit(s, k.row_rate))
     tiles = local * ((1.0 + gated) * width + hidden) / ((2.0 + gated) * 128.0 * s.cluster.device.sms)
     read = busiest_share(tiles, routing.experts / local, s.cluster.device.sms) * local
     return larger(computes, read * weights * op.widths[0] / sm_limit(s, k.tile_stream))
+
+
+def filled_rows(op: Op, s: Scenario, tile: Num) -> tuple[Routing, Num]:
+    """Who is routed where, and the rows of whole tiles of `tile` rows that the experts take."""
+    tokens, _, _, experts, local, top_k, _ = op.shape
+    routing = routed(tokens, top_k, experts, experts / local, popularity(experts, top_k, s.engine.kernels.skew))
+    return routing, tile * routing.experts * pieces(routing.rows / routing.experts, tile, routing.spread)
 
 
 def busiest_share(tiles: Num, reached: Num, sms: Num) -> Num:

@@ -143,7 +143,8 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     more = np.minimum(busy * (1 - mixes * plain / mixed) / come, 1 / most)
     polls = (server.receive_interval - 1) / 2 * step
     front = server.fronted(load.prompt)
-    first = front + some * _wait(busy, mixed, plain, server.lookahead * (1 - busy * host) * passing) + own + polls
+    rest = (busy * mixed + (1 - busy) * plain) / 2  # of the running pass, E[T^2] / 2 E[T]: long ones are met more often
+    first = front + some * (rest + server.lookahead * (1 - busy * host) * passing) + own + polls
     behind = others * x * more / queues.free(x * more, load.clients)
     slowest = mixed if mixes else np.full(step.shape, 1e9)
     return Round(step, mixed, first, most / np.maximum(most * front, 1.0), p.places, behind, slowest)
@@ -156,12 +157,6 @@ def passes_a_second(busy: Array, mixed: Array, plain: Array) -> Array:
     0.75
     """
     return busy / mixed + (1 - busy) / plain
-
-
-def _wait(busy: Array, mixed: Array, plain: Array, next_one: Array) -> Array:
-    """Seconds that a request which finds others at work waits: for the rest of the running pass, E[T^2] / 2 E[T] as
-    long ones are met more often, and for one more that was made up ahead (`next_one`)."""
-    return (busy * mixed + (1 - busy) * plain) / 2 + next_one
 
 
 def _share_by_steps(pool: Pool, ended: Array, p: Prompts, plain: Array, mixed: Array, prompt: float) -> Array:

@@ -341,7 +341,7 @@ class StepTable:
         self._floor = float(attend[0, 0])
         self._captured = float(captured(e.host, s))
         self._decode: Array = np.interp(padded(e.host.graphs, each), c.sequences, decode) + handed
-        self.stage = _fullest_stage(s)
+        self.stage = np.max(1 / s.mapping.pp if e.stages.even_stages else stage_share(s.model.scaled, s.mapping.pp))
         head = p.decode.get(HEAD, np.zeros(shape_d[0])) * float(e.factors.gemm_factor if fitted else 1) * scale
         self._head: Array = np.interp(each, c.sequences, head)
         self._least = least(p.decode, shape_d[:1])[:, None] + least(p.attention, shape_d)
@@ -581,12 +581,6 @@ class StepTable:
         if host is False:
             return lasts
         return np.where(host, np.minimum(np.maximum(hosted - ahead, 0.0), lasts) * (not self.apart), lasts)
-
-
-def _fullest_stage(s: Scenario) -> float:
-    """Share of the layers that the fullest stage of a pipeline holds."""
-    pp = s.mapping.pp
-    return float(np.max(1.0 / pp if s.engine.stages.even_stages else stage_share(s.model.scaled, pp)))
 
 
 def energy_fit(c: Components) -> tuple[Array, Array]:
