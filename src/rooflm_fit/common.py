@@ -285,9 +285,9 @@ def folders(about: str | None, argv: Sequence[str] | None = None) -> argparse.Na
     return parser.parse_args(argv)
 
 
-def measured_table(data: Path, table: str) -> pd.DataFrame:
-    """A measured table of a folder, its categories as texts."""
-    rows = pd.read_parquet(data / f"{table}.parquet")
+def measured_table(path: Path) -> pd.DataFrame:
+    """A measured table, its categories as texts."""
+    rows = pd.read_parquet(path)
     return rows.astype({name: str for name, kind in rows.dtypes.items() if str(kind) == "category"})
 
 
