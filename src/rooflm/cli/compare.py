@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import Argument, arguments, grouped
-from rooflm.cli.console import dumps, show, tell, working
+from rooflm.cli.console import dumps, save, show, working
 from rooflm.cli.deliver import check_targets
 from rooflm.cli.error_text import percent, ratio_text, signed
 from rooflm.cli.options import command, files
@@ -63,12 +63,8 @@ def compare(results: list[str], asked: dict[str, Any], shown: dict[str, Any]) ->
             advance(said=f"cause {number} of {count}: {name}")
 
         found = played(*results, explain=explain, progress=progress, **asked, **server_options(options, None))
-    if out:
-        write(out, found)
-        tell(f"wrote {out}")
-    if plot:
-        picture(found, str(asked.get("gpu", ""))).save(plot)
-        tell(f"wrote {plot}")
+    save(out, lambda path: write(path, found))
+    save(plot, lambda path: picture(found, str(asked.get("gpu", ""))).save(path))
     if shown["json"]:
         print(dumps(values(found)))
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import Argument, grouped
 from rooflm.asked.written import assignments, names_in, numbers
-from rooflm.cli.console import dumps, show, tell, working
+from rooflm.cli.console import dumps, save, show, working
 from rooflm.cli.examples import exemplified
 from rooflm.cli.explore_text import (
     MEANING,
@@ -128,19 +128,15 @@ def _deliver(
     from rooflm.sweep.files import check_target, write_text
     from rooflm.sweep.files import table as csv_text
 
-    if shown["plot"]:
-        picture().save(shown["plot"])
-        tell(f"wrote {shown['plot']}")
-    values = {**head, "columns": {k: v.tolist() for k, v in table.items()}}
-    if shown["out"]:
-        target = check_target(shown["out"], ("csv", "json"))
-        body = (
-            json.dumps(plain(values))
-            if target.suffix == ".json"
-            else csv_text({k: v.tolist() for k, v in table.items()})
-        )
-        write_text(target, body)
-        tell(f"wrote {target}")
+    columns = {k: v.tolist() for k, v in table.items()}
+    values = {**head, "columns": columns}
+
+    def write(path: str) -> None:
+        target = check_target(path, ("csv", "json"))
+        write_text(target, json.dumps(plain(values)) if target.suffix == ".json" else csv_text(columns))
+
+    save(shown["plot"], lambda path: picture().save(path))
+    save(shown["out"], write)
     print(dumps(values)) if shown["json"] else show(blocks)
 
 

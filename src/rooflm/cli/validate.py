@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import Argument, grouped
-from rooflm.cli.console import counting, dumps, show, tell
+from rooflm.cli.console import counting, dumps, save, show
 from rooflm.cli.deliver import check_targets
 from rooflm.cli.options import command, files
 from rooflm.cli.validate_rows import rows_json, write_rows
@@ -54,12 +54,8 @@ def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, An
         if "gpu is blank" in result["skipped"]:  # as of `rooflm measure`
             why, how = ", as gpu is blank", "`rooflm compare --gpu FILE.toml` takes runs of a machine of one's own"
         raise RooflmError(f"{read} read and none scored{why} ({how})")
-    if out:
-        write_rows(out, outcomes, scored)
-        tell(f"wrote {out}")
-    if plot:
-        picture(scored).save(plot)
-        tell(f"wrote {plot}")
+    save(out, lambda path: write_rows(path, outcomes, scored))
+    save(plot, lambda path: picture(scored).save(path))
     if shown["json"]:
         print(dumps(result | ({"each": rows_json(scored)} if asked["rows"] else {})))
     elif asked["brief"] and result["counted"]:
