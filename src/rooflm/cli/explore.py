@@ -28,7 +28,8 @@ from rooflm.shown.numbers import count, text
 
 if TYPE_CHECKING:
     from rooflm.plots.picture import Picture
-    from rooflm.technology.explore import Columns, Space, Task
+    from rooflm.technology.explore import Columns, Space
+    from rooflm.technology.tasks import Task
 
 Run = Callable[[Any, dict[str, Any], dict[str, Any]], None]
 app = group("explore", "Explore hardware: what a node, a memory or a network buys.")
@@ -94,7 +95,7 @@ def _names(listed: str | None) -> tuple[str, ...]:
 
 
 def _task(model: str, asked: Mapping[str, Any]) -> Task:
-    from rooflm.technology.explore import make_task
+    from rooflm.technology.tasks import make_task
 
     phase = asked["phase"]
     given = {k: asked[k] for k in TASK if k in asked}
@@ -274,8 +275,8 @@ def generations(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> Non
 def dies(_: None, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm explore dies` does with its arguments."""
     from rooflm.cli.explore_pictures import dies_picture
-    from rooflm.technology.explore import DIES as KNOWN
     from rooflm.technology.reports import reconstruction
+    from rooflm.technology.tasks import DIES as KNOWN
 
     t = reconstruction(KNOWN, asked["left_out"])
     rows: list[Sequence[str]] = [("die", "quantity", "engine", "catalogue", "error")]

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from rooflm.errors import RooflmError
 from rooflm.technology import tco
 from rooflm.technology.description import Edge, Shares, Technology, Wire
-from rooflm.technology.explore import Columns, Space, Task, columns, network, technology_at, with_network
+from rooflm.technology.explore import Columns, Space, columns, network, technology_at, with_network
+from rooflm.technology.tasks import Task
 
 Array = NDArray[Any]
 COMPONENTS = tuple(f.name for f in fields(Shares) if f.name != "other")
