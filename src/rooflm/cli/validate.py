@@ -75,7 +75,7 @@ def picture(scored: Sequence[Any]) -> Picture:
     names, kept = source_names(), predicted(scored)
     words = {m: METRICS[m].meaning.split(" (")[0].split(",")[0].replace("`", "") for m in METRICS}
     found = [(names.get(x.request.source, x.request.source), words[x.request.metric], x.ratio) for x in kept]
-    return ratios("Predictions over measurements", found, f"{len(kept)} rows, by source and what was measured")
+    return ratios(found, f"{len(kept)} rows, by source and what was measured")
 
 
 validate_command = command(
