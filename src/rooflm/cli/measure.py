@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from contextlib import nullcontext
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from rooflm.asked.arguments import Argument, arguments, grouped
 from rooflm.asked.written import texts
 from rooflm.cli.console import counting, dumps, save, show, tell, warn
-from rooflm.cli.options import command, word
+from rooflm.cli.options import command
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.shown.numbers import text as quantity
@@ -97,8 +98,9 @@ def measure(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
 measure_command = command(
     "measure", [], measure, "Measure real models on this machine (time, memory, communication, utilisation, accuracy; "
     "micro-benchmarks), or a running server under load.", own=ROWS,
-    first=word("model", "Folder, .gguf, gguf:PACKAGE, config.json or catalogue name; a comma list is an axis.",
-               lambda: [], ""),
+    first=inspect.Parameter(
+        "model", inspect.Parameter.POSITIONAL_OR_KEYWORD, default="", annotation=Annotated[str, typer.Argument(
+            help="Folder, .gguf, gguf:PACKAGE, config.json or catalogue name; a comma list is an axis.")]),
 )  # fmt: skip
 
 
