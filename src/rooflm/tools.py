@@ -185,10 +185,12 @@ def measure_server(
     what the server tells (gpu, gpus, tp, engine, release, quant, ...). RooflmError for bad input.
     """
     from rooflm.measure.gap import cells_of
-    from rooflm.measure.load import Plan, listed, run
+    from rooflm.measure.load import Plan, run
+    from rooflm.measure.plan import listed
 
-    plan = Plan(url, model, cells_of(given), listed(concurrency), listed(rate), trace, prompt, output, requests,
-                duration, tokenizer, generator, interval)  # fmt: skip
+    clients, rates = tuple(listed(concurrency)), tuple(listed(rate))
+    plan = Plan(url, model, cells_of(given), clients, rates, trace, prompt, output, requests, duration, tokenizer,
+                generator, interval)  # fmt: skip
     return run(plan, out, progress)
 
 

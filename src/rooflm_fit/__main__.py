@@ -113,15 +113,9 @@ STEPS: dict[str, Step] = {
     ),
     "fixed": Step(
         (f"-m rooflm_fit.fixed_left_out --data {FIXED} --page {{root}}/docs/accuracy.md",),
-        "fixed batches, left out",
+        "fixed batches: models, cards and engines left out",
         "docs/accuracy.md",
         30,
-    ),
-    "transfer": Step(
-        ("-m rooflm_fit.transfer --data {work}/inference.csv --page {root}/docs/accuracy.md",),
-        "engines left out",
-        "docs/accuracy.md",
-        0.3,
     ),
     "accuracy": Step(
         (

@@ -42,6 +42,7 @@ from rooflm_fit.common import (
     folders,
     hot_share,
     in_and_out,
+    measured_table,
     say,
     write_fits,
 )
@@ -113,14 +114,10 @@ def predict_decode(x: Columns, constants: Mapping[str, float]) -> Array:
 
 def load(path: Path, copies: Collection[tuple[str, str]] = COPIES) -> Any:
     """A measured table as a DataFrame: catalogue GPU names, seconds, one row a shape; copied cells left out."""
-    import pandas as pd
-
-    rows = pd.read_parquet(path)
-    rows = rows.astype({c: str for c in ("gpu", "backend", "kernel", "dtype", "kv_dtype") if c in rows})
+    rows = measured_table(path)
     rows = rows[rows.gpu.isin(list(CATALOGUE_GPU))].assign(time=rows.time_us.astype(float) * 1e-6)
     rows["gpu"] = rows.gpu.map(CATALOGUE_GPU)
-    rows = rows[[(g, e) not in copies for g, e in zip(rows.gpu, rows.backend, strict=True)]]
-    return rows
+    return rows[[(g, e) not in copies for g, e in zip(rows.gpu, rows.backend, strict=True)]]
 
 
 def as_served(rows: Any) -> Any:
@@ -299,7 +296,7 @@ def fit_cells(
         apart = bool(out.any() and (~out).sum() > 50)
         here = (generation, engine, dtype, "" if recipe is DECODE else used.kernel.mode()[0])
         few = "-hd" in kernel and cell == here
-        kept = _even(used[~out] if apart else used, MOST)
+        kept = _even(used[~out] if apart else used)
         known = own_l1(recipe, used.gpu)
         constants = fit_recipe(chosen, kept, MOST, picks if few else None, known)
         pick = tuple(constants[n] for n in chosen.choices)
@@ -311,7 +308,7 @@ def fit_cells(
         names = {"gpu": " ".join(sorted(used.gpu.unique())), "architecture": generation, "engine": engine,
                  "dtype": dtype, "kernel": kernel}  # fmt: skip
         note = "" if apart else "too few shapes to keep any aside: mape_out is in sample"
-        off = _transfer(chosen, used, kept, used.gpu, [pick], MOST, known)
+        off = _transfer(chosen, used, kept, used.gpu, [pick], known)
         done.append(fit_row(names=names, constants=cold(constants), inside=inside, outside=outside, source=SOURCE,
                             mape_transfer=off, note=note))  # fmt: skip
         say(done[-1])
@@ -334,14 +331,14 @@ def lent(rows: Sequence[FitRow]) -> list[FitRow]:
 
 
 def _transfer(
-    recipe: Recipe, rows: Any, kept: Any, groups: Any, picks: Iterable[tuple[float, ...]], most: int,
+    recipe: Recipe, rows: Any, kept: Any, groups: Any, picks: Iterable[tuple[float, ...]],
     known: Mapping[str, float] = {},
 ) -> float:  # fmt: skip
     """Mean error on each group of rows (by its label) of constants fitted to the others; 0 for a single group."""
     off = []
     labels = sorted(groups.unique())
     for label in labels if len(labels) > 1 else ():
-        others = fit_recipe(recipe, kept[groups[kept.index] != label], most // 2, picks, known)
+        others = fit_recipe(recipe, kept[groups[kept.index] != label], MOST // 2, picks, known)
         left = rows[groups == label]
         off.append(error(recipe.predict(recipe.columns(left), others), left.time.to_numpy()).mape)
     return float(np.mean(off)) if off else 0.0
@@ -378,11 +375,11 @@ def fit_families(
         groups = rows.gpu.map(lambda gpu: GPUS[gpu].architecture)
         picks = {tuple(r.constants[n] for n in chosen.choices) for r in members}
         out = holdout(rows)
-        kept = _even(rows[~out], MOST)
+        kept = _even(rows[~out])
         constants = fit_recipe(chosen, kept, MOST, picks)
         used = rows.assign(predicted=chosen.predict(chosen.columns(rows), constants), out=out)
         inside, outside = _errors(used, True)
-        off = _transfer(chosen, rows, kept, groups, {tuple(constants[n] for n in chosen.choices)}, MOST)
+        off = _transfer(chosen, rows, kept, groups, {tuple(constants[n] for n in chosen.choices)})
         names = {"gpu": ANY, "architecture": ANY, "engine": engine, "dtype": dtype, "kernel": name}
         done.append(fit_row(names=names, constants=cold(constants), inside=inside, outside=outside, source=SOURCE,
                             mape_transfer=off, note="over " + ", ".join(r.architecture for r in members)))  # fmt: skip
@@ -390,9 +387,9 @@ def fit_families(
     return done
 
 
-def _even(rows: Any, most: int) -> Any:
-    """Up to `most` rows, evenly from each GPU."""
-    share = max(1, most // max(rows.gpu.nunique(), 1))
+def _even(rows: Any) -> Any:
+    """Up to MOST rows, evenly from each GPU."""
+    share = max(1, MOST // max(rows.gpu.nunique(), 1))
     return rows.sample(frac=1.0, random_state=0).groupby("gpu", observed=True).head(share)
 
 

@@ -120,7 +120,7 @@ class Table(NamedTuple):
 
 def read(data: Path) -> pd.DataFrame:
     """Rows to fit: eager launches dropped, the newest library version of each GPU, medians of repeats; see SUMS."""
-    raw = measured_table(data, "collective")
+    raw = measured_table(data / "collective.parquet")
     raw["op"] = raw["op"].replace(OPS)
     aic = raw[raw["source"].str.startswith("aiconfigurator") & raw["library"].isin(LIBRARIES)].copy()
     aic["gpu"] = aic["gpu"].map(CATALOGUE_GPU)

@@ -158,7 +158,7 @@ def stacked(parts: Sequence[T]) -> T:
     return type(parts[0])(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def fold_by_fold(folds: Array, predict: Callable[[NDArray[np.bool_]], Array]) -> Array:
+def fold_by_fold(folds: NDArray[Any], predict: Callable[[NDArray[np.bool_]], Array]) -> Array:
     """A prediction of every row by a fit that never saw its fold. predict: of a mask of rows, by a fit to the others.
 
     >>> fold_by_fold(np.array([0.0, 1.0, 0.0]), lambda out: np.full(out.sum(), (~out).sum())).tolist()
@@ -285,9 +285,9 @@ def folders(about: str | None, argv: Sequence[str] | None = None) -> argparse.Na
     return parser.parse_args(argv)
 
 
-def measured_table(data: Path, table: str) -> pd.DataFrame:
-    """A measured table of a folder, its categories as texts."""
-    rows = pd.read_parquet(data / f"{table}.parquet")
+def measured_table(path: Path) -> pd.DataFrame:
+    """A measured table, its categories as texts."""
+    rows = pd.read_parquet(path)
     return rows.astype({name: str for name, kind in rows.dtypes.items() if str(kind) == "category"})
 
 

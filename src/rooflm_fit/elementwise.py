@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from rooflm.kernels.constants import ANY, FitRow
@@ -30,6 +29,7 @@ from rooflm_fit.common import (
     fit_row,
     folders,
     in_and_out,
+    measured_table,
     say,
     warm_share,
     write_fits,
@@ -73,9 +73,7 @@ class Table(NamedTuple):
 
 def load_tables(data: Path) -> list[Table]:
     """The measured tables by (GPU, engine, kind); Vidur's buffers come from a model's step, so they count as cold."""
-    frame = pd.read_parquet(data / "elementwise.parquet")
-    for name in ("source", "gpu", "backend", "version", "op", "dtype"):
-        frame[name] = frame[name].astype(str)
+    frame = measured_table(data / "elementwise.parquet")
     frame = frame[frame.op.isin(list(KIND))]
     frame["kind"] = frame.op.map(lambda op: KIND[op][0])
     frame["bytes"] = frame.op.map(lambda op: KIND[op][1])

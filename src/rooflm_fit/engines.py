@@ -35,8 +35,8 @@ from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 from rooflm.scenario.scenario import Scenario
 from rooflm.sweep.files import write_text
-from rooflm.validation import Request
 from rooflm.validation.folds import held_out
+from rooflm.validation.request import Request
 from rooflm.validation.score import band_phase, engine_of, family, scenario_of
 from rooflm_fit.common import Array, Param, error, fit
 from rooflm_fit.engine_rows import base_of, bases_of, file_of, held, unmoved, updated, write

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from rooflm.kernels.constants import ANY, FitRow
@@ -48,6 +47,7 @@ from rooflm_fit.common import (
     folders,
     ideal_gemm_time,
     in_and_out,
+    measured_table,
     say,
     warm_share,
     write_fits,
@@ -168,9 +168,7 @@ def warm_fraction(gpu: str, engine: str) -> float:
 
 def load_tables(data: Path) -> list[Table]:
     """The measured tables that time real kernels (see the module's text for what is left out)."""
-    frame = pd.read_parquet(data / "gemm.parquet")
-    for name in ("source", "gpu", "backend", "version", "dtype"):
-        frame[name] = frame[name].astype(str)
+    frame = measured_table(data / "gemm.parquet")
     bad = ((frame.backend == "vllm") & (frame.dtype == "fp8_block")) | (
         (frame.backend == "sglang") & (frame.gpu == "b300_sxm")
     )

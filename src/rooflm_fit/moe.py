@@ -140,7 +140,7 @@ class Table(NamedTuple):
 
 def read(data: Path) -> pd.DataFrame:
     """Rows of the GPUs and dtypes that we know, with columns `engine`, `kind` and `family`."""
-    rows = measured_table(data, "moe")
+    rows = measured_table(data / "moe.parquet")
     rows = rows[rows["gpu"].isin(CATALOGUE_GPU) & rows["dtype"].isin(KINDS)].copy()
     rows["gpu"] = rows["gpu"].map(CATALOGUE_GPU)
     families = {kernel: family_of(kernel) for kernel in rows["kernel"].unique()}

@@ -19,7 +19,7 @@ from scipy.optimize import least_squares
 from rooflm.catalogue.hardware import Link
 from rooflm.kernels.collectives import CollectiveConstants, fitted, hierarchical
 from rooflm.kernels.constants import ANY, FitRow
-from rooflm_fit.common import GPUS, error, fit_row, folders, write_fits
+from rooflm_fit.common import GPUS, error, fit_row, fold_by_fold, folders, write_fits
 
 HEADER = """Fitted constants of collectives.on_tier between nodes, by kind of network and operation (`kernel`).
 Written by: python -m rooflm_fit.networks --data docs/measured/networks.csv --out FILE
@@ -108,10 +108,7 @@ def row_of(rows: pd.DataFrame, kin: Kin) -> list[FitRow]:
     values = fit(rows, kin.op, kin.kind)
     third = np.searchsorted(np.sort(rows["bytes"].unique()), rows["bytes"]) % 3
     part = rows["source"].to_numpy(str) if rows["source"].nunique() > 1 else third
-    guess = np.empty_like(seconds)
-    for left in np.unique(part):
-        others = fit(rows[part != left], kin.op, kin.kind)
-        guess[part == left] = predicted(rows[part == left], others, kin.op, kin.kind)
+    guess = fold_by_fold(part, lambda out: predicted(rows[out], fit(rows[~out], kin.op, kin.kind), kin.op, kin.kind))
     note = "fitted to " + ", ".join(sorted(rows["source"].unique()))
     made = []
     for kernel in (kin.op, *kin.also):

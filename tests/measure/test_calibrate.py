@@ -37,7 +37,8 @@ OWN = {**TRUE, "matrix.fp32": 0.5, "matrix.bf16": 1.5, "vector.bf16": 0.6, "deco
 
 def trained(true: dict[str, float], context: float = 3e7) -> list[Row]:
     """What training steps take on a machine of these constants."""
-    machine = build(true, context=context)
+    machine = build(true)
+    machine = machine._replace(engine=machine.engine.but(context=context))
     cases = [
         Case(task="train", model="m", batch=b, prompt=p, tp=tp) for b in (1, 4) for p in (64, 256) for tp in (1, 2)
     ]
@@ -47,7 +48,8 @@ def trained(true: dict[str, float], context: float = 3e7) -> list[Row]:
 
 def rows_of(noise: float = 0.0, context: float = 3e7, true: dict[str, float] = TRUE) -> list[Row]:
     """What a machine of the true constants would measure."""
-    machine = build(true, context=context)
+    machine = build(true)
+    machine = machine._replace(engine=machine.engine.but(context=context))
     known: dict[Case, str] = {}
     for shape, batch, prompt, dtype, tp in itertools.product(
         (SMALL, WIDE), (1, 4, 8), (32, 256), ("fp32", "bf16"), (1, 2)

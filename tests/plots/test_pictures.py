@@ -95,7 +95,7 @@ def of_ones_own() -> dict[str, Picture]:
                              marks=memories),
         "nodes": lines("What a node buys", Side("system", ("A100-HDR", "H100-NDR", "B200-NDR", "B200-NVS-L") * 2),
                        Scale("times faster"), [Curve("ideal", np.arange(8.0))]),
-        "ratios": ratios("Predictions over measurements", found, "40 cases"),
+        "ratios": ratios(found, "40 cases"),
         "shares": bars("Split", Scale("share (%)", percent=True),
                        [Bar(w, {"cores": 60.0, "dram": 40.0}, g) for g in ("training", "prefill") for w in "ab"]),
     }  # fmt: skip

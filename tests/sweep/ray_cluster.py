@@ -11,10 +11,10 @@ from ray.cluster_utils import Cluster
 
 from rooflm import search_infer
 from rooflm.api import INFER
+from rooflm.explore import Space, grid, make_task
 from rooflm.sweep.axes import find_axes
 from rooflm.sweep.sweep import GridJob, Store, blocks, run
 from rooflm.sweep.workers import spread
-from rooflm.technology.explore import Space, grid, make_task
 
 REQUEST = {"model": "llama-7b", "gpu": ["a100-sxm-80gb", "h100-sxm-80gb"], "batch": list(range(1, 65)),
            "output": list(range(16, 513, 16)), "tp": [1, 2, 4]}  # fmt: skip

@@ -19,13 +19,14 @@ from rooflm.cli import main
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.training import train_scenario
+from rooflm.explore import CAUSES, Space, Task, grid, legal_splits, make_task, on_cluster
 from rooflm.readers.devices import load_cluster
 from rooflm.sweep.pareto import pareto
 from rooflm.technology import explore, tco
-from rooflm.technology.explore import CAUSES, Space, Task, grid, legal_splits, make_task, on_cluster, run
 from rooflm.technology.load import load_wire
 from rooflm.technology.reports import gemm_bounds, select, shares, stops_helping
 from rooflm.technology.split import GROUPS, METHODS, SIZE, Problem, evolution, exhaustive, normal, problem, raw
+from rooflm.technology.tasks import run
 
 UNIFORM = tuple(f"uniform-{n}" for n in (14, 10, 7, 5, 3, 2, 1))
 FOUNDRY = ("n12", "n10", "n7", "n5", "n3", "n2", "a14", "a10")

@@ -12,9 +12,9 @@ import pytest
 
 from rooflm.cli import main
 from rooflm.errors import RooflmError
+from rooflm.explore import Space, Task, grid, make_task
 from rooflm.sweep.pareto import pareto
 from rooflm.technology import tco
-from rooflm.technology.explore import Space, Task, grid, make_task
 from rooflm.technology.front import axis_points, evaluate, search
 
 GOALS = ("time_s", "capital_usd", "power_w")

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooflm.errors import RooflmError
+from rooflm.explore import DIES
 from rooflm.readers import rows
 from rooflm.readers.provenance import provenance
 from rooflm.technology import circuits, tco
 from rooflm.technology import description as tech
 from rooflm.technology.build import Built, build
-from rooflm.technology.explore import DIES
 from rooflm.technology.load import load_dram, load_node, load_technology, load_wire, why_off
 from rooflm.technology.reports import reconstruction, with_shares_of
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rooflm.asked.arguments import Argument, grouped
 from rooflm.cli.console import dumps, show, tell, width, working
-from rooflm.cli.error_text import percent, signed
+from rooflm.cli.error_text import errors_table, percent
 from rooflm.cli.options import command, files
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Table
@@ -85,9 +85,7 @@ def calibrate(results: list[str], asked: dict[str, Any], shown: dict[str, Any]) 
         (f"{found.held} kept aside", found.outside),
     ):
         head = (title, "cases", "median", "p90", "bias")
-        body = [(m, str(f["rows"]), percent(f["median_ape"]), percent(f["p90_ape"]), signed(f["bias"]))
-                for m, f in figures.items()]  # fmt: skip
-        blocks += [BLANK, Table([head, *body], "lrrrr", head=True)] if figures else []
+        blocks += [BLANK, errors_table(head, figures)] if figures else []
     show(blocks)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import Argument, arguments, grouped
-from rooflm.cli.console import dumps, show, tell, working
+from rooflm.cli.console import dumps, save, show, working
 from rooflm.cli.deliver import check_targets
-from rooflm.cli.error_text import percent, ratio_text, signed
+from rooflm.cli.error_text import errors_table, ratio_text
 from rooflm.cli.options import command, files
 from rooflm.cli.serve import server_options
 from rooflm.shown.blocks import BLANK, Block, Say, Table, listed
@@ -63,12 +63,8 @@ def compare(results: list[str], asked: dict[str, Any], shown: dict[str, Any]) ->
             advance(said=f"cause {number} of {count}: {name}")
 
         found = played(*results, explain=explain, progress=progress, **asked, **server_options(options, None))
-    if out:
-        write(out, found)
-        tell(f"wrote {out}")
-    if plot:
-        picture(found, str(asked.get("gpu", ""))).save(plot)
-        tell(f"wrote {plot}")
+    save(out, lambda path: write(path, found))
+    save(plot, lambda path: picture(found, str(asked.get("gpu", ""))).save(path))
     if shown["json"]:
         print(dumps(values(found)))
     else:
@@ -94,7 +90,7 @@ def picture(found: Comparison, gpu: str) -> Picture:
         if p.measured > 0 and metric in SHOWN:
             drawn.append((f"{p.at['model']}, {how}", SHOWN[metric], p.ratio))
     about = plural(len({p.label for p in found.points}), "case") + (f", predicted for {gpu}" if gpu else "")
-    return ratios("Predictions over measurements", drawn, about, near=0.15)
+    return ratios(drawn, about, near=0.15)
 
 
 SHOWN = {"ttft_s": "time to the first token", "tpot_s": "time per output token", "latency_s": "latency",
@@ -167,9 +163,7 @@ def report(found: Comparison, explain: bool = True) -> list[Block]:
         groups = errors(points, grouping(name))
         if groups and (len(groups) > 1 or name == "metric"):
             title = f"errors by {name}" + ("" if name == "metric" else " (times)")
-            body = [(k[:40], str(f["rows"]), percent(f["median_ape"]), percent(f["p90_ape"]), signed(f["bias"]))
-                    for k, f in groups.items()]  # fmt: skip
-            blocks += [BLANK, Table([(title, "rows", "median %", "p90 %", "bias %"), *body], "lrrrr", head=True)]
+            blocks += [BLANK, errors_table((title, "rows", "median %", "p90 %", "bias %"), groups)]
     left = sorted(found.skipped.items(), key=lambda kv: -kv[1])[:5]
     blocks += [BLANK] if left or found.assumed else []
     blocks += listed("left out", [f"{reason} ({n})" for reason, n in left])

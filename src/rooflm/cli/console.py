@@ -83,6 +83,13 @@ def tell(message: str) -> None:
         print(f"rooflm: {message}", file=sys.stderr, flush=True)
 
 
+def save(path: str | None, write: Callable[[str], object]) -> None:
+    """Write a file that was asked for (None: none was), and say so."""
+    if path:
+        write(path)
+        tell(f"wrote {path}")
+
+
 def warn(messages: Iterable[Any]) -> None:
     """A warning each on standard error."""
     for message in messages:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rooflm.cli.console import dumps, show, tell, warn
+from rooflm.cli.console import dumps, save, show, warn
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import Block, Table
 
@@ -65,37 +65,32 @@ def deliver_point(
     estimate: Any, values: dict[str, Any], blocks: Sequence[Block], shown: Mapping[str, Any]
 ) -> None:  # fmt: skip
     """Write, draw and print one prediction. shown: the options of the command that say where to and how."""
-    out, plot = shown["out"], shown["plot"]
-    warn(estimate.warnings)
-    if out:
-        from rooflm.sweep.files import write_values
+    from rooflm.sweep.files import write_values
 
-        write_values(out, values)
-        tell(f"wrote {out}")
-    if plot:
+    def draw(path: str) -> None:
         from rooflm.plots.choose import point_picture
 
-        point_picture(estimate, shown["plot_kind"]).save(plot)
-        tell(f"wrote {plot}")
+        point_picture(estimate, shown["plot_kind"]).save(path)
+
+    warn(estimate.warnings)
+    save(shown["out"], lambda path: write_values(path, values))
+    save(shown["plot"], draw)
     print(dumps(values)) if shown["json"] else show(blocks)
 
 
 def deliver_grid(grid: Any, shown: Mapping[str, Any]) -> None:
     """The same of a grid."""
     from rooflm.cli.render import grid_table
+    from rooflm.sweep.files import write_grid
 
-    out, plot = shown["out"], shown["plot"]
-    warn(grid.warnings)
-    if out:
-        from rooflm.sweep.files import write_grid
-
-        write_grid(out, grid)
-        tell(f"wrote {out}")
-    if plot:
+    def draw(path: str) -> None:
         from rooflm.plots.choose import grid_picture
 
-        grid_picture(grid, shown.get("plot_kind"), shown["plot_value"]).save(plot)
-        tell(f"wrote {plot}")
+        grid_picture(grid, shown.get("plot_kind"), shown["plot_value"]).save(path)
+
+    warn(grid.warnings)
+    save(shown["out"], lambda path: write_grid(path, grid))
+    save(shown["plot"], draw)
     print(dumps(grid.values())) if shown["json"] else show(grid_table(grid))
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from rooflm.shown.blocks import Table
 
 
 def percent(value: Any) -> str:
@@ -30,3 +33,12 @@ def ratio_text(ratio: float) -> str:
     ('1.23', '8e-04', '-')
     """
     return "-" if ratio != ratio else f"{ratio:.2f}" if 0.01 <= ratio < 1000 else f"{ratio:.0e}"
+
+
+def errors_table(head: Sequence[str], errors: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Error figures (`rooflm.validation.metrics.describe`) by name: rows, median, p90, bias."""
+    body = [
+        (name[:40], str(f["rows"]), percent(f["median_ape"]), percent(f["p90_ape"]), signed(f["bias"]))
+        for name, f in errors.items()
+    ]
+    return Table([head, *body], "lrrrr", head=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import Argument, grouped
 from rooflm.asked.written import assignments, names_in, numbers
-from rooflm.cli.console import dumps, show, tell, working
+from rooflm.cli.console import dumps, save, show, working
 from rooflm.cli.examples import exemplified
 from rooflm.cli.explore_text import (
     MEANING,
@@ -28,7 +28,8 @@ from rooflm.shown.numbers import count, text
 
 if TYPE_CHECKING:
     from rooflm.plots.picture import Picture
-    from rooflm.technology.explore import Columns, Space, Task
+    from rooflm.technology.explore import Columns, Space
+    from rooflm.technology.tasks import Task
 
 Run = Callable[[Any, dict[str, Any], dict[str, Any]], None]
 app = group("explore", "Explore hardware: what a node, a memory or a network buys.")
@@ -94,7 +95,7 @@ def _names(listed: str | None) -> tuple[str, ...]:
 
 
 def _task(model: str, asked: Mapping[str, Any]) -> Task:
-    from rooflm.technology.explore import make_task
+    from rooflm.technology.tasks import make_task
 
     phase = asked["phase"]
     given = {k: asked[k] for k in TASK if k in asked}
@@ -128,19 +129,15 @@ def _deliver(
     from rooflm.sweep.files import check_target, write_text
     from rooflm.sweep.files import table as csv_text
 
-    if shown["plot"]:
-        picture().save(shown["plot"])
-        tell(f"wrote {shown['plot']}")
-    values = {**head, "columns": {k: v.tolist() for k, v in table.items()}}
-    if shown["out"]:
-        target = check_target(shown["out"], ("csv", "json"))
-        body = (
-            json.dumps(plain(values))
-            if target.suffix == ".json"
-            else csv_text({k: v.tolist() for k, v in table.items()})
-        )
-        write_text(target, body)
-        tell(f"wrote {target}")
+    columns = {k: v.tolist() for k, v in table.items()}
+    values = {**head, "columns": columns}
+
+    def write(path: str) -> None:
+        target = check_target(path, ("csv", "json"))
+        write_text(target, json.dumps(plain(values)) if target.suffix == ".json" else csv_text(columns))
+
+    save(shown["plot"], lambda path: picture().save(path))
+    save(shown["out"], write)
     print(dumps(values)) if shown["json"] else show(blocks)
 
 
@@ -278,8 +275,8 @@ def generations(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> Non
 def dies(_: None, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm explore dies` does with its arguments."""
     from rooflm.cli.explore_pictures import dies_picture
-    from rooflm.technology.explore import DIES as KNOWN
     from rooflm.technology.reports import reconstruction
+    from rooflm.technology.tasks import DIES as KNOWN
 
     t = reconstruction(KNOWN, asked["left_out"])
     rows: list[Sequence[str]] = [("die", "quantity", "engine", "catalogue", "error")]

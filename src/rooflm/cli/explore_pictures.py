@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.asked.answers.causes import CAUSES
 from rooflm.errors import RooflmError
 from rooflm.plots.bars import Bar, bars
 from rooflm.plots.choose import MOST_BARS
@@ -15,7 +16,7 @@ from rooflm.plots.picture import Picture
 from rooflm.plots.scale import Scale, unit_of
 from rooflm.shown.numbers import text
 from rooflm.sweep.pareto import pareto
-from rooflm.technology.explore import CAUSES, Columns
+from rooflm.technology.explore import Columns
 
 KINDS = ("seconds", "shares")
 """What the bars of a grid show."""

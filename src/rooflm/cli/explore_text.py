@@ -9,7 +9,8 @@ from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.shown.numbers import count, plural, text
 
 if TYPE_CHECKING:
-    from rooflm.technology.explore import Columns, Task
+    from rooflm.technology.explore import Columns
+    from rooflm.technology.tasks import Task
 
 
 NOTE = Say("No software overheads: bounds to compare hardware by, not predictions.")

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from rooflm.cli.console import Voice, dumps, show, tell
+from rooflm.cli.console import Voice, dumps, save, show, tell
 from rooflm.cli.deliver import write_table
 from rooflm.cli.guard import INTERRUPTED
 from rooflm.search.said import blocks
@@ -26,12 +26,9 @@ def deliver_result(
     written = found.top and not found.interrupted
     if found.interrupted:
         tell(f"{found.interrupted}: the answer is the best of these; no file is written")
-    if shown["out"] and written:
-        write_table(shown["out"], found_columns(found))
-        tell(f"wrote {shown['out']}")
-    if shown["plot"] and written:
-        found.plot(shown["plot"])
-        tell(f"wrote {shown['plot']}")
+    if written:
+        save(shown["out"], lambda path: write_table(path, found_columns(found)))
+        save(shown["plot"], found.plot)
     if shown["json"]:
         print(dumps({**result_json(found, command, seconds), "first": first}))
     else:

@@ -10,7 +10,7 @@ import numpy as np
 import typer
 
 from rooflm.asked.written import amounts, numbers
-from rooflm.cli.console import dumps, show, tell
+from rooflm.cli.console import dumps, save, show
 from rooflm.cli.examples import exemplified
 from rooflm.cli.options import group
 from rooflm.errors import RooflmError
@@ -48,9 +48,7 @@ def predict_all(
             raise RooflmError("--plot draws the time over a list of sizes: give one, such as 1,2,4 or 1..4096*2")
     points = [dict(zip(lists, p, strict=True)) for p in itertools.product(*lists.values())]
     found = [call(**p) for p in points]
-    if path:
-        times_picture(lists, points, found, title).save(path)
-        tell(f"wrote {path}")
+    save(path, lambda at: times_picture(lists, points, found, title).save(at))
     if as_json:
         print(dumps(found[0].to_dict() if len(found) == 1 else {"kernels": [f.to_dict() for f in found]}))
         return

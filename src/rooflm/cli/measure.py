@@ -11,7 +11,7 @@ import typer
 
 from rooflm.asked.arguments import Argument, arguments, grouped
 from rooflm.asked.written import texts
-from rooflm.cli.console import counting, dumps, show, tell, warn
+from rooflm.cli.console import counting, dumps, save, show, tell, warn
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Say, Table
@@ -203,10 +203,8 @@ def deliver(samples: list[Any], asked: dict[str, Any]) -> None:
     """The samples over time, as a table and drawn."""
     from rooflm.measure import profile
 
-    for name, write in (("profile", profile.write), ("profile_plot", profile.draw)):
-        if asked.get(name):
-            write(asked[name], samples)
-            tell(f"wrote {asked[name]}")
+    save(asked.get("profile"), lambda path: profile.write(path, samples))
+    save(asked.get("profile_plot"), lambda path: profile.draw(path, samples))
 
 
 def _drawn(task: str) -> str:

@@ -164,8 +164,7 @@ def parameter(a: Argument, unset: bool = False) -> inspect.Parameter:
 def model(axes: bool = False) -> inspect.Parameter:
     """The model, which comes first. axes: it may be a comma list."""
     help_ = f"{MODEL}; a comma list makes an axis." if axes else f"{MODEL}."
-    made = typer.Argument(help=help_, metavar="MODEL", autocompletion=completing(lambda: completions("model")))
-    return inspect.Parameter("model", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Annotated[str, made])
+    return word("model", help_, completing(lambda: completions("model")))
 
 
 def word(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rooflm.cli.console import Voice, dumps, show, tell, warn, working
+from rooflm.cli.console import Voice, dumps, save, show, tell, warn, working
 from rooflm.cli.deliver import check_targets, deliver_grid, write_table
 from rooflm.cli.found import NOTHING
 from rooflm.cli.guard import INTERRUPTED
@@ -70,12 +70,9 @@ def deliver_run(served: Served, shown: dict[str, Any], found: dict[str, Any]) ->
     values = {**served.values(), **found}
     if served.run.interrupted:
         tell("these numbers are of what was done until then; no file is written")
-    if shown["out"] and not served.run.interrupted:
-        write_table(shown["out"], request_columns(served))
-        tell(f"wrote {shown['out']}")
-    if shown["plot"] and not served.run.interrupted:
-        served.plot(shown["plot"])
-        tell(f"wrote {shown['plot']}")
+    else:
+        save(shown["out"], lambda path: write_table(path, request_columns(served)))
+        save(shown["plot"], served.plot)
     if shown["json"]:
         print(dumps(values))
     else:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import Argument, grouped
-from rooflm.cli.console import dumps, show, tell
+from rooflm.cli.console import dumps, save, show
 from rooflm.cli.options import command, completing, word
 from rooflm.errors import RooflmError
 from rooflm.shown import blocks
@@ -56,9 +56,7 @@ def study(name: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
         raise RooflmError(f"--picture is {picture!r}, but of {name} it must be {' or '.join(pictures_of(name))}")
     check(plot, out)
     found = [make(n) for n in (WORKS if name == "all" else (name,))]
-    if plot:
-        found[0].pictures[picture or next(iter(found[0].pictures))]().save(plot)
-        tell(f"wrote {plot}")
+    save(plot, lambda path: found[0].pictures[picture or next(iter(found[0].pictures))]().save(path))
     if out:
         for each in found:
             write(each, Path(out))

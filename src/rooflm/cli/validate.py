@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.arguments import Argument, grouped
-from rooflm.cli.console import counting, dumps, show, tell
+from rooflm.cli.console import counting, dumps, save, show
 from rooflm.cli.deliver import check_targets
 from rooflm.cli.options import command, files
-from rooflm.cli.validate_rows import rows_json, write_rows
 from rooflm.cli.validate_text import by_groups, report, table
 from rooflm.errors import RooflmError
 from rooflm.readers.outside import checked_path
@@ -54,12 +55,8 @@ def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, An
         if "gpu is blank" in result["skipped"]:  # as of `rooflm measure`
             why, how = ", as gpu is blank", "`rooflm compare --gpu FILE.toml` takes runs of a machine of one's own"
         raise RooflmError(f"{read} read and none scored{why} ({how})")
-    if out:
-        write_rows(out, outcomes, scored)
-        tell(f"wrote {out}")
-    if plot:
-        picture(scored).save(plot)
-        tell(f"wrote {plot}")
+    save(out, lambda path: write_rows(path, outcomes, scored))
+    save(plot, lambda path: picture(scored).save(path))
     if shown["json"]:
         print(dumps(result | ({"each": rows_json(scored)} if asked["rows"] else {})))
     elif asked["brief"] and result["counted"]:
@@ -78,7 +75,7 @@ def picture(scored: Sequence[Any]) -> Picture:
     names, kept = source_names(), predicted(scored)
     words = {m: METRICS[m].meaning.split(" (")[0].split(",")[0].replace("`", "") for m in METRICS}
     found = [(names.get(x.request.source, x.request.source), words[x.request.metric], x.ratio) for x in kept]
-    return ratios("Predictions over measurements", found, f"{len(kept)} rows, by source and what was measured")
+    return ratios(found, f"{len(kept)} rows, by source and what was measured")
 
 
 validate_command = command(
@@ -101,3 +98,44 @@ def show_columns(as_json: bool) -> None:
               "metric, value and unit there may be a column a metric, such as ttft and tpot_ms."), BLANK,
           Table([("column", "meaning", "unit", "read by"), *columns], "lwlw", head=True), BLANK,
           Table([("metric", "meaning", "unit", "of"), *metrics], "lwlw", head=True)])  # fmt: skip
+
+
+def rows_json(scored: Sequence[Any]) -> list[dict[str, Any]]:
+    """Every row for --json --rows; not-a-number where there is no prediction or band."""
+    return [
+        {"id": x.request.id, "source": x.request.source, "metric": x.request.metric, "measured": x.request.measured,
+         "predicted": x.predicted, "low": x.low, "high": x.high, "skipped": x.reason,
+         "apart": x.request.apart, "assumed": list(x.assumed)}
+        for x in scored
+    ]  # fmt: skip
+
+
+COLUMNS = ("id", "source", "trust", "model", "gpu", "engine", "metric", "measured", "predicted", "ratio", "low", "high",
+           "skipped", "apart", "assumed")  # fmt: skip
+
+
+def write_rows(path: str, outcomes: Sequence[Any], scored: Sequence[Any]) -> None:
+    """Every row, in order: measured and predicted, the band, or why it was skipped; what sets it apart."""
+    from rooflm.sweep.files import write_whole
+
+    done = {id(x.request): x for x in scored}
+
+    def write(target: str) -> None:
+        with Path(target).open("w", newline="", encoding="utf-8") as handle:
+            writer = csv.writer(handle)
+            writer.writerow(COLUMNS)
+            for o in outcomes:
+                x = done.get(id(o))
+                if x is None:
+                    writer.writerow([o.id, o.source, *[""] * 10, o.reason, "", ""])
+                    continue
+                r = x.request
+                figures = [_cell(v) for v in (r.measured, x.predicted, x.ratio, x.low, x.high)]
+                writer.writerow([r.id, r.source, r.trust, *r.group, r.engine, r.metric, *figures, x.reason, r.apart,
+                                 "; ".join(x.assumed)])  # fmt: skip
+
+    write_whole(Path(path), write)
+
+
+def _cell(value: float) -> str:
+    return "" if value != value else f"{value:.6g}"

@@ -25,15 +25,15 @@ def by_source_name(groups: Mapping[str, Any]) -> dict[str, Any]:
     return {names.get(source, source): found for source, found in groups.items()}
 
 
-def table(title: str, groups: Mapping[str, Mapping[str, Any]], most: int = MOST) -> list[Block]:
+def table(title: str, groups: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     """Error figures by group, the largest groups first."""
     ranked = sorted(groups.items(), key=lambda kv: (-int(kv[1]["rows"]), kv[0]))
     rows: list[Sequence[str]] = [(title, "rows", "mean", "median", "p90", "bias", "in band")]
-    for name, g in ranked[:most]:
+    for name, g in ranked[:MOST]:
         errors = [percent(g[k]) for k in ("mape", "median_ape", "p90_ape")]
         rows.append((name, str(g["rows"]), *errors, signed(g["bias"]), percent(g["coverage"])))
     made: list[Block] = [Table(rows, "wrrrrrr", head=True)]
-    return [*made, *([Say(f"  ... and {len(ranked) - most} more (see --json)")] if len(ranked) > most else [])]
+    return [*made, *([Say(f"  ... and {len(ranked) - MOST} more (see --json)")] if len(ranked) > MOST else [])]
 
 
 def by_groups(result: Mapping[str, Any], names: Iterable[str]) -> list[Block]:

@@ -128,7 +128,7 @@ def params(rows: Sequence[Row], known: Mapping[Case, str]) -> list[Param]:
     return found
 
 
-def build(values: Mapping[str, Num], ranks: int = 2, memory: float = 0.0, context: float = 0.0) -> Machine:
+def build(values: Mapping[str, Num]) -> Machine:
     """A machine from constants, or a column of machines from columns. Caches are taken as part of the reached rates, so
     that only DRAM and compute bind."""
     peak: dict[str, Any] = {k.removeprefix("peak."): v for k, v in values.items() if k.startswith("peak.")}
@@ -140,13 +140,13 @@ def build(values: Mapping[str, Num], ranks: int = 2, memory: float = 0.0, contex
     fast = Memory(2.0**25, 1e15)
     device: Any = Device(
         name="own", vendor="own", architecture="own", peak=peak, sms=1.0, clock=1e9, l1=fast, l2=fast,
-        dram=Memory(memory or 2.0**34, values["bandwidth"]), tdp=1.0, idle=0.0, price=0.0, measured=constants,
+        dram=Memory(2.0**34, values["bandwidth"]), tdp=1.0, idle=0.0, price=0.0, measured=constants,
     )  # fmt: skip
     tier: Any = (values.get("link_bandwidth", 1e9), values.get("link_latency", 1e-4))
-    link = Link("own", "ethernet", float(ranks), *tier)
+    link = Link("own", "ethernet", 2.0, *tier)
     engine = Engine("own").but(
         kernels="torch", fused=False, merged=False, flash=True, decode_flash=True, vocab_parallel=True,
-        pipelined=False, step=values["step"], context=context,
+        pipelined=False, step=values["step"],
     )  # fmt: skip
     return Machine(Cluster("own", device, (link,)), engine)
 

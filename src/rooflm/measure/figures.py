@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,13 @@ from rooflm.sweep.grid import Grid
 NUMERIC = ("batch", "prompt", "output")
 
 
-def strategy_of(case: Case) -> str:
-    """The split of a case by name.
+def strategy(of: Mapping[str, Any]) -> str:
+    """The split of a case or a run by name. of: its fields or arguments.
 
-    >>> strategy_of(Case(tp=2)), strategy_of(Case())
+    >>> strategy({"tp": 2, "pp": 1}), strategy(vars(Case()))
     ('tp2', 'none')
     """
-    names = [f"{n}{v}" for n, v in (("tp", case.tp), ("pp", case.pp), ("dp", case.dp)) if v > 1]
-    return "+".join(names) or "none"
+    return "+".join(f"{n}{of[n]}" for n in ("tp", "pp", "dp", "ep", "cp") if (of.get(n) or 1) > 1) or "none"
 
 
 def optimisation_of(case: Case) -> str:
@@ -40,7 +39,7 @@ def coordinates(case: Case) -> dict[str, Any]:
     """What may vary from case to case, by axis name."""
     numbers: dict[str, Any] = {name: getattr(case, name) for name in NUMERIC}
     name = case.model.rstrip("/").rsplit("/", 1)[-1].removeprefix("gguf:")
-    texts = {"model": name, "layers": str(case.layers), "dtype": case.dtype, "strategy": strategy_of(case)}
+    texts = {"model": name, "layers": str(case.layers), "dtype": case.dtype, "strategy": strategy(vars(case))}
     return numbers | texts | {"optimisation": optimisation_of(case)}
 
 

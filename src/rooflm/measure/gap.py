@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from rooflm.errors import RooflmError
 from rooflm.measure import compare as cases
 from rooflm.measure import results, why
-from rooflm.measure.figures import coordinates
+from rooflm.measure.figures import coordinates, strategy
 from rooflm.measure.foreign import Cells, read_foreign
 from rooflm.readers import outside
 from rooflm.readers.devices import load_device
@@ -179,15 +179,6 @@ def shown(metric: str) -> str:
     ('ttft_s', 'latency_s', 'mfu')
     """
     return metric if METRICS[metric].unit != "s" or metric.endswith("_s") else f"{metric}_s"
-
-
-def strategy(kwargs: Mapping[str, Any]) -> str:
-    """The split of a run by name.
-
-    >>> strategy({"tp": 2, "pp": 1}), strategy({})
-    ('tp2', 'none')
-    """
-    return "+".join(f"{n}{kwargs[n]}" for n in ("tp", "pp", "dp", "ep", "cp") if (kwargs.get(n) or 1) > 1) or "none"
 
 
 def label(x: Scored) -> str:

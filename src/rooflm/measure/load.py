@@ -319,10 +319,3 @@ def save(out: str | None, found: Run) -> None:
     notes = {**environment(), "server": found.told, "levels": found.levels, "failed": found.failed}
     text = json.dumps(notes, indent=1, default=str) + "\n"
     write_text(environment_file(out), text)
-
-
-def listed(values: Sequence[Any] | Any) -> tuple[Any, ...]:
-    """A value, several or none, as a tuple."""
-    if values is None:
-        return ()
-    return tuple(values) if isinstance(values, Sequence) and not isinstance(values, str) else (values,)

@@ -59,8 +59,10 @@ def optimisation(text: str) -> dict[str, Any]:
 
 
 def listed(value: Any) -> list[Any]:
-    """A value, or a list of them, as a list."""
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    """A value, several or none, as a list."""
+    return (
+        [] if value is None else list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    )
 
 
 def plan(

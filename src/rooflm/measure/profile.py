@@ -60,10 +60,7 @@ def listening(url: str) -> list[int]:
     with suppress(psutil.Error, OSError):
         found = {c.pid for c in psutil.net_connections("inet")
                  if c.pid and c.laddr and c.laddr.port == port and c.status == psutil.CONN_LISTEN}  # fmt: skip
-        for pid in list(found):
-            with suppress(psutil.Error):
-                found |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
-        return sorted(found)
+        return sorted(found.union(descendants(_processes(found))))
     return []
 
 

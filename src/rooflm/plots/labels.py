@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.plots.picture import INK, Spec, rows, text_width
+from rooflm.plots.scale import share_of
 
 Array = NDArray[Any]
 SIZE = 10.0
@@ -32,13 +32,8 @@ class Frame:
 
     def at(self, x: Any, y: Any) -> Array:
         """Pixels of points in data units."""
-        across = _share(np.asarray(x, float), self.x, self.log_x) * self.wide
-        return np.column_stack([across, self.tall - _share(np.asarray(y, float), self.y, self.log_y) * self.tall])
-
-
-def _share(v: Array, ends: tuple[float, float], log: bool) -> Array:
-    low, high = ends
-    return np.log(v / low) / math.log(high / low) if log else (v - low) / (high - low)
+        across = share_of(np.asarray(x, float), self.x, self.log_x) * self.wide
+        return np.column_stack([across, self.tall - share_of(np.asarray(y, float), self.y, self.log_y) * self.tall])
 
 
 def along(frame: Frame, x: Any, y: Any) -> Array:

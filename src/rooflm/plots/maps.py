@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rooflm.plots.picture import Picture, Spec, across_of, heading, in_rows, rows, text_width, with_heading, wrapped
-from rooflm.plots.scale import DECADES, Array, Scale, Side, cell, even_ticks, percent_top, round_ticks
+from rooflm.plots.scale import DECADES, Array, Scale, Side, cell, even_ticks, percent_top, round_ticks, share_of
 from rooflm.shown.palette import EMPTY
 
 MOST_WRITTEN = 20 * 16
@@ -79,7 +79,7 @@ def _map(
 ) -> Spec:
     """One map as layers: coloured cells, grey ones, and what is written in them. ends: of the range of colours."""
     at = list(np.ndindex(m.cells.shape))
-    share = [_share(float(m.cells[i]), ends, log) for i in at]
+    share = [float(share_of(m.cells[i], ends, log)) for i in at]
     values = rows(
         x=[x.ticks[c] for _, c in at], y=[y.ticks[r] for r, _ in at], value=[float(m.cells[i]) for i in at],
         text=[_word(m, scale, *i) for i in at], dark=[not math.isfinite(s) or s >= BRIGHT for s in share],
@@ -126,12 +126,6 @@ def _ticks(ends: tuple[float, float], log: bool, length: float) -> list[float]:
     found = round_ticks(*ends) if log else even_ticks(*ends, most=int(length // TICK))
     kept = [v for v in found if ends[0] <= v <= ends[1]]
     return kept if len(kept) > 1 else list(ends)
-
-
-def _share(value: float, ends: tuple[float, float], log: bool) -> float:
-    """Where a value lies in the range of colours, 0 to 1."""
-    low, high = ends
-    return math.log(value / low) / math.log(high / low) if log else (value - low) / (high - low)
 
 
 def _unit(scale: Scale) -> str:

@@ -25,7 +25,6 @@ MOST_SOURCES = 30
 
 
 def ratios(
-    title: str,
     found: Sequence[tuple[str, str, float]],
     subtitle: str = "",
     near: float = 0.25,
@@ -58,7 +57,7 @@ def ratios(
     if np.any((every < ends[0]) | (every > ends[1])):
         notes.append(f"at the edge: beyond {ends[0]:g} or {ends[1]:g}")
     body = in_rows(made, across) | ({"spacing": {"row": 14, "column": 30}} if len(made) > 1 else {})
-    return with_heading(body, title, subtitle, across * (wide + room + 20), notes)
+    return with_heading(body, "Predictions over measurements", subtitle, across * (wide + room + 20), notes)
 
 
 def gathered(values: Mapping[str, list[float]]) -> dict[str, list[float]]:

@@ -214,3 +214,9 @@ def check_value(key: str, known: Any) -> str:
     if key not in known:
         raise RooflmError(f"--plot-value is {key!r}, which the answer does not have: {like_keys(key, known)}")
     return key
+
+
+def share_of(v: Any, ends: tuple[float, float], log: bool) -> Array:
+    """Where values lie between the ends of an axis or of a range of colours, 0 to 1."""
+    low, high = ends
+    return np.asarray(np.log(v / low) / math.log(high / low) if log else (v - low) / (high - low))

@@ -51,16 +51,16 @@ def trl(n: Mapping[str, int], v: Mapping[str, Any]) -> list[str]:
         words.append(f"--use_peft --lora_r {rank}")
         words += [f"--lora_target_modules {' '.join(own) or 'all-linear'}"] if own or not given else []
         words += [f"--lora_target_parameters {' '.join(EXPERTS)}"] if "experts" in given else []
-    words += _bits(v, "--load_in_4bit", "--load_in_8bit")
+    words += _bits(v)
     words.append(f"--per_device_train_batch_size {n['micro_batch']} --gradient_accumulation_steps {steps(n, v)}")
     words += [f"--max_length {int(v['seq'])}"] if v.get("seq") else []
     words.append(f"--gradient_checkpointing {'true' if v.get('recompute') == 'full' else 'false'}")
     return [*words, "--bf16 true", f"--optim {OPTIMIZERS.get(str(v.get('optimizer') or 'adam'), 'adamw_torch')}"]
 
 
-def _bits(v: Mapping[str, Any], four: str, eight: str) -> list[str]:
+def _bits(v: Mapping[str, Any], eight: str = "--load_in_8bit") -> list[str]:
     bits = int(v.get("base_bits") or 16)
-    return [four] if bits <= 4 else [eight] if bits <= 8 else []
+    return ["--load_in_4bit"] if bits <= 4 else [eight] if bits <= 8 else []
 
 
 def unsloth(n: Mapping[str, int], v: Mapping[str, Any]) -> list[str]:
@@ -69,7 +69,7 @@ def unsloth(n: Mapping[str, int], v: Mapping[str, Any]) -> list[str]:
     start = f"torchrun --nproc-per-node {gpus}" if gpus > 1 else "python"
     words = [f"{start} unsloth-cli.py", f"--model_name {v['home']}", "--dataset DATA"]
     words += [f"--r {int(v['lora_rank'])}"] if v.get("lora_rank") else []
-    words += _bits(v, "--load_in_4bit", "")
+    words += _bits(v, "")
     words += [f"--max_seq_length {int(v['seq'])}"] if v.get("seq") else []
     words.append(f"--per_device_train_batch_size {n['micro_batch']} --gradient_accumulation_steps {steps(n, v)}")
     words += ["--use_gradient_checkpointing unsloth"] if v.get("recompute") == "full" else []

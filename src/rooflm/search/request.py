@@ -17,18 +17,16 @@ from rooflm.search.splits import (
     GOALS,
     SHOWN,
     Split,
-    adapter_arguments,
     assumptions_of,
     cards_to_search,
     counts_assumed,
     goal_of,
     gpu_totals,
-    host_arguments,
     legal_splits,
     limits_of,
     listed,
     money_arguments,
-    speculation_arguments,
+    options_of,
 )
 from rooflm.sweep.axes import Axis, Point, find_axes
 
@@ -80,10 +78,7 @@ def read_request(
     `infer` as they are; sets: inputs by path, beside the caller's own."""
     gpu = cards_to_search(given["gpu"], given["under"], given["purchase"])
     passed = {name: given[name] for name in names} | money_arguments(given)
-    arguments = {k: v for k, v in passed.items() if v is not None}
-    arguments |= speculation_arguments(*(given[k] for k in ("guesses", "draft", "acceptance", "accepted", "branches")))
-    arguments |= adapter_arguments(*(given[k] for k in ("adapters", "adapter_rank", "adapter_modules")))
-    arguments |= host_arguments(*(given[k] for k in ("cpu_layers", "cpu_experts", "host_bandwidth")))
+    arguments = {k: v for k, v in passed.items() if v is not None} | options_of(given)
     if sets:
         arguments["sets"] = {**(arguments.get("sets") or {}), **sets}
     goal = goal_of(given["objective"], GOALS)

@@ -116,18 +116,28 @@ def refuse_lists(inputs: Mapping[str, Any]) -> None:
             raise RooflmError(f"{name} is a list, but a search answers for one {name}: use a sweep for several")
 
 
-def speculation_arguments(
-    guesses: Any, draft: str | None, acceptance: Any, accepted: Any, branches: Any
-) -> dict[str, Any]:
-    """Arguments of speculative decoding; empty if it is off.
+OPTIONS = (
+    (("guesses", "draft"), ("acceptance", "accepted", "branches")),
+    (("adapters",), ("adapter_rank", "adapter_modules")),
+    (("cpu_layers", "cpu_experts"), ("host_bandwidth",)),
+)
+"""Speculation, adapters, layers on the host: arguments of which any turns it on, and those that say more of it."""
 
-    >>> speculation_arguments(0, None, 0.7, 0, 1), speculation_arguments(3, None, 0.7, 0, 1)["guesses"]
-    ({}, 3)
+
+def options_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of OPTIONS that are on.
+
+    >>> off = {"guesses": 0, "draft": None, "acceptance": 0.7, "accepted": 0, "branches": 1, "adapters": 0,
+    ...        "adapter_rank": 16, "adapter_modules": None, "cpu_layers": 0, "cpu_experts": 0, "host_bandwidth": None}
+    >>> options_of(off), options_of(off | {"adapters": 4}), options_of(off | {"cpu_experts": [0, 8]})
+    ({}, {'adapters': 4, 'adapter_rank': 16}, {'cpu_layers': 0, 'cpu_experts': [0, 8]})
     """
-    if draft is None and not np.any(np.asarray(guesses)):
-        return {}
-    given = {"guesses": guesses, "draft": draft, "acceptance": acceptance, "accepted": accepted, "branches": branches}
-    return {k: v for k, v in given.items() if v is not None}
+    on = [(*first, *more) for first, more in OPTIONS if any(_is_on(given[name]) for name in first)]
+    return {name: given[name] for names in on for name in names if given[name] is not None}
+
+
+def _is_on(value: Any) -> bool:
+    return value is not None and (isinstance(value, str) or bool(np.any(np.asarray(value))))
 
 
 MONEY = ("price", "owned", "purchase", "electricity")
@@ -209,30 +219,6 @@ def purchase_usd(device: Device, paid: Any = None) -> Any:
         return np.asarray(paid, float)
     known = purchase(device.name)
     return known.usd if known else math.inf
-
-
-def adapter_arguments(adapters: Any, rank: Any, modules: Any) -> dict[str, Any]:
-    """Arguments of served adapters; empty without adapters.
-
-    >>> adapter_arguments(0, 16, None), adapter_arguments(4, 16, None)
-    ({}, {'adapters': 4, 'adapter_rank': 16})
-    """
-    if not np.any(np.asarray(adapters)):
-        return {}
-    given = {"adapters": adapters, "adapter_rank": rank, "adapter_modules": modules}
-    return {k: v for k, v in given.items() if v is not None}
-
-
-def host_arguments(layers: Any, experts: Any, bandwidth: Any) -> dict[str, Any]:
-    """Arguments of host offload; empty without offload.
-
-    >>> host_arguments(0, [0, 8], None)
-    {'cpu_layers': 0, 'cpu_experts': [0, 8]}
-    """
-    if not np.any(np.asarray(layers)) and not np.any(np.asarray(experts)):
-        return {}
-    given = {"cpu_layers": layers, "cpu_experts": experts, "host_bandwidth": bandwidth}
-    return {k: v for k, v in given.items() if v is not None}
 
 
 Split = tuple[int, int, int, int]

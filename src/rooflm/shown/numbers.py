@@ -101,19 +101,19 @@ def days(value: Any) -> str:
     return seconds(86400 * float(value))
 
 
-def between(low: float, high: float, value: float, unit: str = "s") -> str:
-    """A range in words, in the unit that suits `value`.
+def between(low: float, high: float, value: float) -> str:
+    """A range of times (s) in words, in the unit that suits `value`.
 
     >>> between(0.0112, 0.0141, 0.0124), between(0.92, 1.1, 0.98), between(0.00738, 0.0101, 0.0082)
     ('between 11.2 and 14.1 ms', 'between 920 and 1100 ms', 'between 7.4 and 10.1 ms')
     """
     if not all(map(math.isfinite, (low, high, value))):
         return ""
-    scale, name = _scale(value, unit)
-    low_, high_ = (_digits(end / scale, 2 if scale >= 60 and unit == "s" else 3) for end in (low, high))
+    scale, name = _scale(value, "s")
+    low_, high_ = (_digits(end / scale, 2 if scale >= 60 else 3) for end in (low, high))
     if 0 < low < high < 10 * low:  # as many places on both sides
         low_ = f"{low / scale:.{len(high_.partition('.')[2])}f}"
-    return f"between {low_} and {high_} {name}".strip()
+    return f"between {low_} and {high_} {name}"
 
 
 def text_range(value: Num, unit: str) -> str:

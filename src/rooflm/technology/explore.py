@@ -24,14 +24,8 @@ from rooflm.technology import tco
 from rooflm.technology.build import Built, build
 from rooflm.technology.description import Technology, Wire
 from rooflm.technology.load import load_dram, load_node, load_technology, load_wire
-from rooflm.technology.tasks import DIES, Outcome, Task, legal_splits, make_task, on_cluster, run
+from rooflm.technology.tasks import Outcome, Task, run
 from rooflm.units import Num
-
-__all__ = [
-    "BLOCK", "CAUSES", "DIES", "Columns", "Outcome", "Space", "Task", "axis_columns", "columns", "grid",
-    "legal_splits", "machine", "make_task", "network", "on_cluster", "port", "put_share", "run", "stack",
-    "technology_at", "with_best_mapping", "with_network",
-]  # fmt: skip
 
 BLOCK = 1 << 15
 """Evaluations (hardware points times mappings) of a block."""

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from rooflm.errors import RooflmError, near_matches
 from rooflm.sweep.pareto import pareto
 from rooflm.technology import tco
-from rooflm.technology.explore import Columns, Space, Task, axis_columns, columns, network, technology_at, with_network
+from rooflm.technology.explore import Columns, Space, axis_columns, columns, network, technology_at, with_network
 from rooflm.technology.load import load_technology
 from rooflm.technology.split import FAR, SIZE, normal, raw, variables, with_shares
+from rooflm.technology.tasks import Task
 
 Array = NDArray[Any]
 

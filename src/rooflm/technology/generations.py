@@ -24,7 +24,8 @@ from rooflm.estimate.training import TrainingFigures, train_scenario
 from rooflm.readers.devices import load_cluster
 from rooflm.readers.rows import shipped
 from rooflm.scenario.scenario import Scenario
-from rooflm.technology.explore import Columns, Task, legal_splits, on_cluster
+from rooflm.technology.explore import Columns
+from rooflm.technology.tasks import Task, legal_splits, on_cluster
 
 CHANGES = ("compute", "memory", "network", "format", "batch")
 """What differs between the ends: 16-bit rates and SMs; DRAM and caches; links; the products' data type; the batch."""

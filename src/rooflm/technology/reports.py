@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.answers.causes import CAUSES
 from rooflm.asked.assumed import usual_engine
 from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.model import MLP, Attention
@@ -18,7 +19,7 @@ from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import BOUNDS, time_ops
 from rooflm.technology.build import build
 from rooflm.technology.description import Shares, Technology
-from rooflm.technology.explore import CAUSES, Columns
+from rooflm.technology.explore import Columns
 from rooflm.technology.load import die_device, load_technology, why_off
 
 
@@ -88,9 +89,7 @@ def gemm_bounds(
 
     efficiency: ideal, factors, or calibrated, which takes the kernels of the usual engine as measured.
     """
-    rows: dict[str, list[Any]] = {
-        k: [] for k in ("gpu", "product", "m", "n", "k", "time_s", "bound", "flop_per_byte", "balance")
-    }
+    rows: list[tuple[Any, ...]] = []
     for gpu in gpus:
         s = build_inference(
             model=model, gpu=gpu, batch=batch, prompt=prompt, output=1, efficiency=efficiency, quant="bf16",
@@ -99,11 +98,18 @@ def gemm_bounds(
         ops, r = layer_products(s.model.scaled, prompt, batch), rates(s)
         for op, timed in zip(ops, time_ops(ops, s), strict=True):
             sizes = [float(x) for x in op.shape[:3]]
-            values = (gpu, op.name, *sizes, float(timed.time), BOUNDS[int(timed.bound)], float(op.flops / op.bytes),
-                      float(r.peak["half"] / r.dram))  # fmt: skip
-            for key, value in zip(rows, values, strict=True):
-                rows[key].append(value)
-    return {k: np.array(v) for k, v in rows.items()}
+            rows.append((gpu, op.name, *sizes, float(timed.time), BOUNDS[int(timed.bound)],
+                         float(op.flops / op.bytes), float(r.peak["half"] / r.dram)))  # fmt: skip
+    return columned(("gpu", "product", "m", "n", "k", "time_s", "bound", "flop_per_byte", "balance"), rows)
+
+
+def columned(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Columns:
+    """Rows as columns of these names.
+
+    >>> columned(("a", "b"), [(1, "x"), (2, "y")])["b"].tolist()
+    ['x', 'y']
+    """
+    return {name: np.array([row[i] for row in rows]) for i, name in enumerate(names)}
 
 
 def with_shares_of(t: Technology, others: Sequence[Technology]) -> Technology:
@@ -127,7 +133,7 @@ def reconstruction(dies: Sequence[str], left_out: bool = False) -> Columns:
     plans = {die: load_technology(die, as_built=True) for die in dies}
     if left_out:
         plans = {d: with_shares_of(t, [o for other, o in plans.items() if other != d]) for d, t in plans.items()}
-    rows: dict[str, list[Any]] = {k: [] for k in ("die", "quantity", "unit", "engine", "catalogue", "error", "reason")}
+    rows: list[tuple[Any, ...]] = []
     for die in dies:
         reasons = {} if left_out else why_off(die)
         built, known = build(plans[die]).device, load_device(die_device(die))
@@ -141,8 +147,6 @@ def reconstruction(dies: Sequence[str], left_out: bool = False) -> Columns:
             ("memory bandwidth", "B/s", built.dram.bandwidth, known.dram.bandwidth),
         )  # fmt: skip
         for name, unit, mine, theirs in pairs:
-            values = (die, name, unit, float(mine), float(theirs), float(mine) / float(theirs) - 1.0,
-                      reasons.get(name, ""))  # fmt: skip
-            for key, value in zip(rows, values, strict=True):
-                rows[key].append(value)
-    return {k: np.array(v) for k, v in rows.items()}
+            off = float(mine) / float(theirs) - 1.0
+            rows.append((die, name, unit, float(mine), float(theirs), off, reasons.get(name, "")))
+    return columned(("die", "quantity", "unit", "engine", "catalogue", "error", "reason"), rows)

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from rooflm.errors import RooflmError
 from rooflm.technology import tco
 from rooflm.technology.description import Edge, Shares, Technology, Wire
-from rooflm.technology.explore import Columns, Space, Task, columns, network, technology_at, with_network
+from rooflm.technology.explore import Columns, Space, columns, network, technology_at, with_network
+from rooflm.technology.tasks import Task
 
 Array = NDArray[Any]
 COMPONENTS = tuple(f.name for f in fields(Shares) if f.name != "other")
@@ -62,33 +63,23 @@ def normal(x: Array) -> Array:
     >>> y = normal(np.ones((SIZE, 1))); [round(float(v), 9) for v in (y[:7].sum(), y[7:14].sum(), y[14:].sum())]
     [1.0, 1.0, 1.0]
     """
-    out = np.empty_like(x, dtype=float)
-    start = 0
-    for _, names in GROUPS:
-        part = x[start : start + len(names)]
+
+    def projected(part: Array) -> Array:
         share = np.maximum(part, 0.0) / np.maximum(np.sum(np.maximum(part, 0.0), axis=0), 1e-300)
-        out[start : start + len(names)] = LEAST + (1.0 - LEAST * len(names)) * share
-        start += len(names)
-    return out
+        return np.asarray(LEAST + (1.0 - LEAST * len(part)) * share)
+
+    return _by_class(projected, x)
 
 
 def raw(y: Array) -> Array:
     """The inverse of `normal` for shares of at least LEAST (smaller ones become LEAST)."""
-    out, start = np.empty_like(y, dtype=float), 0
-    for _, names in GROUPS:
-        part = (y[start : start + len(names)] - LEAST) / (1.0 - LEAST * len(names))
-        out[start : start + len(names)] = np.clip(part, 0.0, 1.0)
-        start += len(names)
-    return out
+    return _by_class(lambda part: np.clip((part - LEAST) / (1.0 - LEAST * len(part)), 0.0, 1.0), y)
 
 
 def variables(t: Technology) -> Array:
     """The shares of a technology as variables, each class summing to 1."""
-    rows = []
-    for group, names in GROUPS:
-        shares = getattr(t.budget, group)
-        rows += [getattr(shares, n) / (1.0 - shares.other) for n in names]
-    return np.array(rows, dtype=float)
+    parts = [(getattr(t.budget, group), names) for group, names in GROUPS]
+    return np.array([getattr(own, n) / (1.0 - own.other) for own, names in parts for n in names], dtype=float)
 
 
 def with_shares(t: Technology, x: Array) -> Technology:
@@ -251,11 +242,8 @@ def gradient(p: Problem, seed: int = 0, iterations: int = 100, starts: int = 10,
 
 def _by_class(change: Callable[[Array], Array], x: Array) -> Array:
     """A change applied to each class of variables."""
-    out, start = [], 0
-    for _, names in GROUPS:
-        out.append(change(x[start : start + len(names)]))
-        start += len(names)
-    return np.concatenate(out)
+    ends = np.cumsum([len(names) for _, names in GROUPS])
+    return np.concatenate([change(part) for part in np.split(x, ends[:-1])])
 
 
 def _unit(x: Array) -> Array:

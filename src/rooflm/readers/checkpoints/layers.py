@@ -47,7 +47,7 @@ def kinds(c: Config) -> list[str]:
     pattern = c.get("hybrid_override_pattern")
     if pattern is not None and not isinstance(pattern, str):
         raise c.bad("hybrid_override_pattern", "text such as 'M-M*'")
-    key = next((k for k in (*_LISTS, "layer_types") if c.get(k)), "layer_types")
+    key = next((k for k in _LISTS if c.get(k)), "layer_types")
     listed = list(pattern) if pattern else c.items(key, str)
     count = c.number("layers", len(listed) if listed else None)
     if count > MOST_LAYERS:
@@ -205,9 +205,7 @@ def recurrent(c: Config) -> LinearAttention:
             heads, dim = c.number(at + "num_heads"), c.number(at + "head_dim")
             width = at + ("short_conv_kernel_size" if at.endswith(".") else "conv_kernel_dim")
             return LinearAttention("kda", heads, dim, heads, dim, c.number(width, 4))
-    if any(
-        c.get(k) is not None for k in ("attn_type_list", "linear_attn_alpha_factor", "group_norm_size", "lightning_nh")
-    ):
+    if any(c.get(k) is not None for k in _LIGHTNING):
         heads = c.number("lightning_nh", c.number("heads"))
         dim = c.number("lightning_head_dim", c.number("head_dim", c.number("hidden") // heads))
         return LinearAttention("lightning", heads, dim, c.number("lightning_nkv", heads), dim, 0)

@@ -269,44 +269,27 @@ def _mlx(q: Fields) -> str:
     return f"w{bits:g}a16g{16 * group / each:g}e{bits + each / group:g}"
 
 
+def _stated(bits: str, usual: float, group: str = "", size: float = 0) -> Callable[[Fields], str]:
+    """A reader of integer weights whose width and group stand in fields of these names, with what they are unless said
+    (size 0: no group)."""
+    return lambda q: weight_only(_number(q.get(bits), usual), _number(q.get(group), size))
+
+
 METHODS: dict[str, str | Callable[[Fields], str]] = {
-    "aqlm": _aqlm,
-    "auto-round": _gptq,
-    "awq": _gptq,
-    "awq-marlin": _gptq,
+    **dict.fromkeys(("auto-round", "awq", "awq-marlin", "gptq", "gptq-marlin", "moe-wna16"), _gptq),
+    **dict.fromkeys(("modelopt", "modelopt-fp4", "modelopt-mixed"), _modelopt),
+    **dict.fromkeys(("fbgemm-fp8", "ptpc-fp8", "w8a8-fp8"), "fp8"),
+    **{name: name for name in ("mxfp4", "mxfp8", "nvfp4")},
     "bitnet": "w2a8",  # ternary weights, four to a byte
-    "bitsandbytes": _bitsandbytes,
-    "compressed-tensors": _groups,
-    "deepspeedfp": lambda q: weight_only(_number(q.get("bits"), 8), _number(q.get("group_size"), 512)),
-    "eetq": "int8-wo",
-    "exl2": lambda q: weight_only(_number(q.get("bits"), 4), 0),
-    "exl3": lambda q: weight_only(_number(q.get("bits"), 4), 0),
-    "experts-int8": "int8-wo-experts",
-    "fbgemm-fp8": "fp8",
+    "eetq": "int8-wo", "experts-int8": "int8-wo-experts", "petit-nvfp4": "w4a16g16", "w8a8-int8": "int8",
+    "deepspeedfp": _stated("bits", 8, "group_size", 512), "higgs": _stated("bits", 4, "group_size", 256),
+    "exl2": _stated("bits", 4), "exl3": _stated("bits", 4), "spqr": _stated("bits", 3, "beta1", 16),
+    "sinq": _stated("nbits", 4, "group_size", 64),
     "fp-quant": lambda q: "nvfp4" if "nv" in str(q.get("forward_dtype", "")).lower() else "w4a4g32",
     "fp8": lambda q: "fp8-block" if q.get("weight_block_size") else "fp8",
-    "gptq": _gptq,
-    "gptq-marlin": _gptq,
-    "higgs": lambda q: weight_only(_number(q.get("bits"), 4), _number(q.get("group_size"), 256)),
-    "hqq": _hqq,
-    "modelopt": _modelopt,
-    "modelopt-fp4": _modelopt,
-    "modelopt-mixed": _modelopt,
-    "moe-wna16": _gptq,
-    "mxfp4": "mxfp4",
-    "mxfp8": "mxfp8",
-    "nvfp4": "nvfp4",
-    "petit-nvfp4": "w4a16g16",
-    "ptpc-fp8": "fp8",
-    "quanto": _quanto,
-    "quark": _quark,
-    "spqr": lambda q: weight_only(_number(q.get("bits"), 3), _number(q.get("beta1"), 16)),
-    "sinq": lambda q: weight_only(_number(q.get("nbits"), 4), _number(q.get("group_size"), 64)),
-    "torchao": _torchao,
-    "vptq": _vptq,
-    "w8a8-fp8": "fp8",
-    "w8a8-int8": "int8",
-}
+    "aqlm": _aqlm, "bitsandbytes": _bitsandbytes, "compressed-tensors": _groups, "hqq": _hqq, "quanto": _quanto,
+    "quark": _quark, "torchao": _torchao, "vptq": _vptq,
+}  # fmt: skip
 """quant_method (in lower case, with hyphens) -> its scheme's name, or what finds it (empty: this form is not known)."""
 
 
