@@ -223,6 +223,6 @@ def test_a_budget_that_a_whole_prompt_fills_is_told() -> None:
         for b in (2048, 2056)
     )
     assert any("leaves 0 of the token budget" in w and "2056 holds both" in w for w in full.warnings)
-    assert not roomy.warnings and roomy["output_tokens_per_s"] > 1.5 * full["output_tokens_per_s"]
+    assert not roomy.warnings and roomy.output_tokens_per_s > 1.5 * full.output_tokens_per_s
     for alone in ({"engine": "vllm", "concurrency": 8}, {"engine": "trtllm", "concurrency": 1}):
         assert not rooflm.serve("llama-3.1-8b", server={"budget": 2048}, **alone, **common).warnings

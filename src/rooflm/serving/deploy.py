@@ -387,10 +387,9 @@ def deploy(
               f"{p.counted:,.0f} by our count: they are taken as told" for p in pools if p.capacity.tokens > p.counted
     ]  # fmt: skip
     if most_here > 1 and whole <= server.budget < roomy.budget:
-        beyond.append(
-            f"a prompt of {whole} tokens leaves {server.budget - whole} of the token budget for sequences that "
-            f"decode, so it waits until no more of them run: {roomy.budget} holds both"
-        )
+        left = server.budget - whole
+        beyond.append(f"a prompt of {whole} tokens leaves {left} of the token budget for sequences that decode, so it "
+                      f"waits until no more of them run: {roomy.budget} holds both")  # fmt: skip
     if router != ROUTERS[0] and max(replicas, prefill_replicas) == 1:
         beyond.append(f"router {router} has no effect with one replica")
     return Deployment(pools, router, network, (*constants_note, *assumed), (*built.warnings, *beyond))
