@@ -373,7 +373,7 @@ def deploy(
         first, before = prefill or built, server
         if prefill is not None:
             before = replace(server_for(first.scenario, options), max_sequences=server.max_sequences)
-            before = room_for_prompts(before, options or {}, int(np.max(load.prompt)), 0)
+            before = room_for_prompts(before, options or {}, whole, 0)
         pools: tuple[Pool, ...] = (
             make_pool(first.scenario, before, longest, sequences, prefill_replicas, "prefill"),
             make_pool(s, server, longest, sequences, replicas, "decode"),
@@ -386,7 +386,7 @@ def deploy(
     beyond = [f"cache_blocks {p.server.cache_blocks} hold {p.capacity.tokens:,.0f} tokens, but memory has room for "
               f"{p.counted:,.0f} by our count: they are taken as told" for p in pools if p.capacity.tokens > p.counted
     ]  # fmt: skip
-    if most_here > 1 and whole <= server.budget < roomy.budget:
+    if most_here > 1 and whole <= server.budget < roomy.budget and not prefill_replicas:
         left = server.budget - whole
         beyond.append(f"a prompt of {whole} tokens leaves {left} of the token budget for sequences that decode, so it "
                       f"waits until no more of them run: {roomy.budget} holds both")  # fmt: skip
