@@ -21,6 +21,8 @@ from rooflm.cli.app import main
         ("qwen3-235b-a22b", {"gpu": "l40s", "gpus": 8, "batch": 512, "prompt": 4096, "engine": "sglang"}, {"gpus"}),
         ("gpt-oss-120b", {"gpu": "rtx-4090"}, {"engine", "gpus"}),  # experts of a desktop's model on its CPU
         ("qwen3-30b-a3b", {"gpu": "rtx-4060", "prompt": 8192}, {"engine"}),
+        ("deepseek-v3", {"gpu": "h100", "dp": 8, "ep": 8, "batch": 64}, {"gpus"}),  # experts over more ranks
+        ("deepseek-v3", {"gpu": "h200", "dp": 8, "ep": 1, "batch": 64}, {"gpus"}),
         ("kimi-k2", {"gpu": "l40s", "gpus": 2, "batch": 64, "prompt": 4096, "engine": "sglang-0.4"}, {"gpus"}),
     ],
 )

@@ -41,7 +41,7 @@ def test_an_option_is_given_once(words: list[str], said: str, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["web", "--port", "abc"], "Invalid value for '--port'"),
+        (["web", "--port", "abc"], "port is abc, but it must be 1 to 65535"),
         (["web", "--port", "70000"], "port is 70000, but it must be 1 to 65535"),
         ([*INFER, "--set", "=3", "--set", "=4"], "--set is '=3', but it must be PATH=VALUE"),
         ([*INFER, "--set", "engine.step=1e-2", "--set", "engine.host.step=1e-1"], "engine.step and engine.host"),

@@ -22,7 +22,7 @@ from rooflm.cli.app import main
 LIMIT = 30
 """s that a command may be silent."""
 STRAY = re.compile(r"(?<![\w./-])[-+]?(nan|inf)(?![\w-])", re.IGNORECASE)
-PROGRESS = re.compile(r"^rooflm: [\w ]+: .*\d (s|of [\d,]+|points|requests|rows)\b|is not read")
+PROGRESS = re.compile(r"^rooflm: [\w ]+: .*\d (s|of [\d,]+|points|requests|rows)\b|(is|are) not read")
 """A line that tells how far a command is, or a column that it leaves out."""
 SIGNED = ("power", "margin", "growth", "bias", "sensitivity", "priority", "verdicts.")
 """Parts of names of outputs that may be below zero."""

@@ -245,7 +245,17 @@ def test_what_cannot_be_drawn_is_one_sentence(kind, value, words):
 
 def test_unknown_value_names_the_near_ones(mapped):
     with pytest.raises(RooflmError, match="latency_s"):
-        choose.grid_picture(mapped, value="latency")
+        choose.grid_picture(mapped, value="latencie")
+    short, full = (choose.grid_picture(mapped, value=v).spec for v in ("tpot", "tpot_s"))
+    assert short == full
+
+
+def test_sizes_that_come_before_the_first_that_fits_are_told():
+    """More GPUs make it fit: no cross marks that, as none stands before a curve begins."""
+    picture = choose.grid_picture(
+        trained(model="llama-3.1-70b", pp=1, gpus=[64, 512, 1024], batch=1024, seq=8192), "lines"
+    )
+    assert "no point: does not fit in memory" in picture.spec["title"]["subtitle"][-1]
 
 
 @pytest.mark.parametrize(

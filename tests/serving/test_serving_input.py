@@ -213,3 +213,16 @@ def test_a_router_of_one_replica_is_told_to_do_nothing() -> None:
 def test_a_list_where_one_number_belongs_is_one_sentence(name: str, many: Any) -> None:
     with pytest.raises(RooflmError, match=rf"{name} is .1024, 2048., but it must be one whole number, not a list"):
         rooflm.serve("llama-3.1-8b", gpu="h100-sxm-80gb", **{name: many})
+
+
+def test_a_budget_that_a_whole_prompt_fills_is_told() -> None:
+    """TensorRT-LLM starts such a prompt when nothing decodes: users then run one at a time."""
+    common: dict[str, Any] = {"gpu": "h100", "prompt": 2048, "output": 32, "requests": 16, "spread": (1, 1)}
+    full, roomy = (
+        rooflm.serve("llama-3.1-8b", engine="trtllm", concurrency=8, server={"budget": b}, **common)
+        for b in (2048, 2056)
+    )
+    assert any("leaves 0 of the token budget" in w and "2056 holds both" in w for w in full.warnings)
+    assert not roomy.warnings and roomy.output_tokens_per_s > 1.5 * full.output_tokens_per_s
+    for alone in ({"engine": "vllm", "concurrency": 8}, {"engine": "trtllm", "concurrency": 1}):
+        assert not rooflm.serve("llama-3.1-8b", server={"budget": 2048}, **alone, **common).warnings

@@ -399,8 +399,10 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
         assumed.append(f"engine {engine}" + " for all points: it runs layers on the host" * listed)
     runner = find_engine(engine, machine)
     named = isinstance(engine, str) and split_release(engine)[1]
-    others = other_releases(runner.name) if given["engine"] is not None and not named else ()
-    assumed += [f"{runner.name} {runner.version} (other releases: {', '.join(others)})"] * bool(others)
+    if given["engine"] is not None and not named:
+        others = other_releases(runner.name)
+        beside = f" (other releases: {', '.join(others)})" * bool(others)
+        assumed += [f"{runner.name} {runner.version}{beside}"] * bool(others or runner.name != engine)
     assumed += release_told(engine, runner)
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)
     degrees = split_degrees(found, machine, given, assumed, runner.abilities)

@@ -243,7 +243,7 @@ def budgets(text: str, name: str) -> Any:
     pieces = [p.strip() for p in text.split(",")]
     sizes = numbers(",".join(p for p in pieces if p != "off"), name) if set(pieces) != {"off"} else []
     listed = sizes if isinstance(sizes, list) else [sizes]
-    if any(not (n >= 1 and n == int(n)) for n in listed):
+    if any(not (n >= 1 and n % 1 == 0) for n in listed):
         raise RooflmError(f"{name} is {text!r}, but it must be whole numbers of tokens of at least 1, or off")
     listed = [*listed, *([float("inf")] if "off" in pieces else [])]
     return listed if len(listed) > 1 else listed[0]

@@ -11,7 +11,7 @@ from rooflm.errors import RooflmError
 
 def web(
     host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 lets others in.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8018,
+    port: Annotated[str, typer.Option(metavar="N", help="Port to listen at.")] = "8018",
     browser: Annotated[bool, typer.Option(help="Open it in the browser.")] = True,
 ) -> None:
     """Open the page: fits, speed, serve, search, train, compare and map in a browser, without the internet."""
@@ -21,6 +21,6 @@ def web(
         if (error.name or "").startswith("rooflm"):
             raise
         raise RooflmError(f"the page needs {error.name}: pip install 'rooflm[web]'") from None
-    if not 1 <= port <= 65535:
+    if not (port.isdecimal() and 1 <= int(port) <= 65535):
         raise RooflmError(f"port is {port}, but it must be 1 to 65535")
-    run(host, port, browser)
+    run(host, int(port), browser)

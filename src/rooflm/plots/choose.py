@@ -224,7 +224,9 @@ def lines(grid: Any, key: str) -> Picture:
     made = shared_out(made[0]) if crowded else made
     banded = any(c.low is not None for p in made for c in p.curves)
     notes = [f"shaded: error band ({LIKELY})"] * banded
-    notes += [f"no point: {WHY[word]}" for word in np.unique(_masked(grid, key)[1]) if word not in ("", "OOM")]
+    lost = {"OOM"} if any(c.lost is not None and c.lost[0] and not c.dash for p in made for c in p.curves) else set()
+    lost |= {word for word in np.unique(_masked(grid, key)[1]) if word not in ("", "OOM")}
+    notes += [f"no point: {WHY[word]}" for word in sorted(lost)]
     notes += ["dashed: none fits in memory; what it would be if it did"] * any(c.dash for p in made for c in p.curves)
     return panels(scale.heading, Side(label(x), x.values), made, subject(grid), notes)
 

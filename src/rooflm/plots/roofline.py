@@ -9,7 +9,7 @@ import numpy as np
 
 from rooflm.plots.labels import Frame, along, place_labels, words
 from rooflm.plots.picture import Picture, Spec, rows, with_heading
-from rooflm.plots.scale import Array
+from rooflm.plots.scale import Array, round_ticks
 from rooflm.shown.palette import SHAPES, series
 
 WIDE, TALL = 560, 380
@@ -50,10 +50,10 @@ def roofline(title: str, roofs: Sequence[Roof], ops: Sequence[Ops], subtitle: st
     frame = Frame(WIDE, TALL, (float(ends[0]), float(ends[1])), (float(up.min()) / 4, top * 4), True, True)
     place = {
         "x": {"field": "x", "type": "quantitative", "title": "arithmetic intensity (FLOP/B)",
-              "axis": {"labelExpr": PLAIN, "values": _powers(*frame.x)},
+              "axis": {"labelExpr": PLAIN, "values": _ticks(*frame.x)},
               "scale": {"type": "log", "domain": list(frame.x), "nice": False}},
         "y": {"field": "y", "type": "quantitative", "title": "performance (TFLOP/s)",
-              "axis": {"labelExpr": TERA, "values": _powers(*frame.y)},
+              "axis": {"labelExpr": TERA, "values": _ticks(*frame.y)},
               "scale": {"type": "log", "domain": list(frame.y), "nice": False}},
     }  # fmt: skip
     layers = [*_roofs(roofs, place), *_ops(ops, place), *_labels(frame, roofs, ops, place)]
@@ -65,9 +65,14 @@ PLAIN = "format(datum.value, ',.4~r')"
 TERA = "format(datum.value / 1e12, ',.4~r')"
 
 
-def _powers(low: float, high: float) -> list[float]:
-    """Powers of ten between two values."""
-    return [float(f"1e{p}") for p in range(-9, 19) if low <= 10.0**p <= high]
+def _ticks(low: float, high: float) -> list[float]:
+    """Powers of ten between two values; where there are fewer than two, twice and five times as much too.
+
+    >>> _ticks(1.0, 200.0), _ticks(16.0, 400.0)
+    ([1.0, 10.0, 100.0], [20.0, 50.0, 100.0, 200.0])
+    """
+    powers = [float(f"1e{p}") for p in range(-9, 19) if low <= 10.0**p <= high]
+    return powers if len(powers) > 1 else [v for v in round_ticks(low, high) if low <= v <= high]
 
 
 def _roofs(roofs: Sequence[Roof], place: Spec) -> list[Spec]:

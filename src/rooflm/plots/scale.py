@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.asked.answers.outputs import INFER_OUTPUTS, Output, Outputs, like_keys
+from rooflm.asked.answers.outputs import INFER_OUTPUTS, Output, Outputs, like_keys, meant
 from rooflm.errors import RooflmError
 from rooflm.plots.picture import SIZE
 
@@ -210,10 +210,15 @@ def unit_of(top: float) -> tuple[float, str]:
 
 
 def check_value(key: str, known: Any) -> str:
-    """The output to plot, if the answer has it; RooflmError with near names otherwise."""
-    if key not in known:
+    """The output to plot: that of the name, in full or short as in --outputs; RooflmError with near names otherwise.
+
+    >>> check_value("tpot", ["tpot_s", "tpot_end_s"]), check_value("tokens_per_s", ["output_tokens_per_s"])
+    ('tpot_s', 'output_tokens_per_s')
+    """
+    found = key if key in known else meant(key, known)
+    if found is None:
         raise RooflmError(f"--plot-value is {key!r}, which the answer does not have: {like_keys(key, known)}")
-    return key
+    return found
 
 
 def share_of(v: Any, ends: tuple[float, float], log: bool) -> Array:

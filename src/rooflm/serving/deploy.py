@@ -362,7 +362,9 @@ def deploy(
     longest = int(np.max(load.prompt + load.output))
     most = int(server.max_sequences * max(float(s.mapping.dp), 1))
     sequences = min(most, load.concurrency or load.count)
-    server = room_for_prompts(server, options or {}, int(np.max(load.prompt)), min(sequences, server.max_sequences))
+    whole, most_here = int(np.max(load.prompt)), min(sequences, server.max_sequences)
+    roomy = room_for_prompts(server, {}, whole, most_here)
+    server = server if "budget" in (options or {}) else roomy
     sequences = sequences if load.concurrency else most  # the steady state of an open loop has no last request
     limits = f"token budget {server.budget}", f"at most {server.max_sequences} sequences"
     assumed = [f"{server.scheduler} scheduler", *limits]
@@ -371,7 +373,7 @@ def deploy(
         first, before = prefill or built, server
         if prefill is not None:
             before = replace(server_for(first.scenario, options), max_sequences=server.max_sequences)
-            before = room_for_prompts(before, options or {}, int(np.max(load.prompt)), 0)
+            before = room_for_prompts(before, options or {}, whole, 0)
         pools: tuple[Pool, ...] = (
             make_pool(first.scenario, before, longest, sequences, prefill_replicas, "prefill"),
             make_pool(s, server, longest, sequences, replicas, "decode"),
@@ -384,6 +386,10 @@ def deploy(
     beyond = [f"cache_blocks {p.server.cache_blocks} hold {p.capacity.tokens:,.0f} tokens, but memory has room for "
               f"{p.counted:,.0f} by our count: they are taken as told" for p in pools if p.capacity.tokens > p.counted
     ]  # fmt: skip
+    if most_here > 1 and whole <= server.budget < roomy.budget and not prefill_replicas:
+        left = server.budget - whole
+        beyond.append(f"a prompt of {whole} tokens leaves {left} of the token budget for sequences that decode, so it "
+                      f"waits until no more of them run: {roomy.budget} holds both")  # fmt: skip
     if router != ROUTERS[0] and max(replicas, prefill_replicas) == 1:
         beyond.append(f"router {router} has no effect with one replica")
     return Deployment(pools, router, network, (*constants_note, *assumed), (*built.warnings, *beyond))

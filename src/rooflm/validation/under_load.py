@@ -55,7 +55,7 @@ def arguments(request: Request) -> dict[str, Any]:
     for name, most in LARGEST.items():
         asked = k.get("options", {}).get(name, 0) if name == "budget" else k.get(name) or 0
         if asked > most:
-            raise RooflmError(f"{name} is {asked:g}, but at most {most:,} are simulated")
+            raise RooflmError(f"{name} is {asked:,.0f}, but at most {most:,} are simulated")
     return k | {"seed": SEED}
 
 

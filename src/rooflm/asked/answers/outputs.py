@@ -131,22 +131,25 @@ TRAIN_OUTPUTS = table(
 UNIT_ENDS = ("_s", "_w", "_j", "_bytes", "_usd", "_fraction")
 
 
+def meant(name: str, known: Collection[str]) -> str | None:
+    """The key that a name means: itself, without its unit, or the only key that begins or ends with the name."""
+    units = [name + end for end in UNIT_ENDS if name + end in known]
+    parts = [key for key in known if key.startswith(name + "_") or key.endswith("_" + name)]
+    found = next((keys for keys in ([name] if name in known else [], units, parts) if keys), [])
+    return found[0] if len(found) == 1 else None
+
+
 def key_of(name: str, known: Outputs) -> str:
-    """The key that a name means: itself, without its unit, or the only key that begins or ends with the name.
+    """The key that a name means, or the member of a group.
 
     >>> rows = table(*(Output(key, "", "", id) for key in ("tpot_s", "tpot_end_s", "memory", "output_tokens_per_s")))
     >>> [key_of(name, rows) for name in ("tpot_s", "tpot", "memory.weights", "tokens_per_s")]
     ['tpot_s', 'tpot_s', 'memory.weights', 'output_tokens_per_s']
     """
     head, dot, member = name.partition(".")
-    units = [head + end for end in UNIT_ENDS if head + end in known]
-    parts = [key for key in known if key.startswith(head + "_") or key.endswith("_" + head)]
-    for candidates in ([head] if head in known else [], units, parts):
-        if len(candidates) == 1:
-            of = known[candidates[0]].members
-            if not (dot and of) or member in of:
-                return candidates[0] + dot + member
-            break
+    key = meant(head, known)
+    if key is not None and (not (dot and known[key].members) or member in known[key].members):
+        return key + dot + member
     members = [f"{row.key}.{part}" for row in known.values() for part in row.members]
     raise RooflmError(f"unknown output {name!r}: {like_keys(name, known, members)}")
 

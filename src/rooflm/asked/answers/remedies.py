@@ -20,7 +20,7 @@ from rooflm.estimate.offloaded import device_part
 from rooflm.readers.engines import load_engine
 from rooflm.readers.schemes import PRESETS, as_run, in_blocks, parse_quant, without_cache
 from rooflm.scenario.mapping import SERVED_DEGREES
-from rooflm.scenario.rules import ENGINE, INFERENCE, Rule, divisors
+from rooflm.scenario.rules import ENGINE, INFERENCE, Rule, divisors, expert_rules
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import any_of
 
@@ -70,8 +70,9 @@ def serving_remedies(s: Scenario) -> tuple[Remedy, ...]:
     least = fewest_gpus(s)
     if least is not None:
         dp = float(s.mapping.dp)
-        wide = replace(s, mapping=replace(s.mapping, tp=least.tp, pp=least.pp, ep=min(s.mapping.ep, least.tp), gpus=0))
-        out.append(Remedy({"gpus": int(least.devices * dp), "tp": least.tp, "pp": least.pp}, _left(wide)))
+        wide = replace(s, mapping=replace(s.mapping, tp=least.tp, pp=least.pp, ep=least.ep, gpus=0))
+        ep = {"ep": least.ep} if least.ep > s.mapping.ep else {}
+        out.append(Remedy({"gpus": int(least.devices * dp), "tp": least.tp, "pp": least.pp, **ep}, _left(wide)))
     return tuple(out)
 
 
@@ -80,11 +81,12 @@ MOST_STAGES = 64
 
 
 class Split(NamedTuple):
-    """A tensor and pipeline split."""
+    """A tensor and pipeline split, and the ranks of experts."""
 
     devices: int
     tp: int
     pp: int
+    ep: int
 
 
 def fewest_gpus(s: Scenario) -> Split | None:
@@ -96,11 +98,13 @@ def fewest_gpus(s: Scenario) -> Split | None:
     node = int(np.max(np.asarray(s.cluster.tiers[0].size))) if s.cluster.tiers else 1
     ways = np.array(divisors(tensor_ways(s.model) or 1, node), dtype=float)
     stages = np.arange(1, min(MOST_STAGES, int(np.max(s.model.layers))) + 1, dtype=float)
-    tried = replace(s.mapping, tp=ways[:, None], pp=stages[None, :], ep=np.minimum(s.mapping.ep, ways[:, None]), gpus=0)
+    m, ranks = s.mapping, ways[:, None] * s.mapping.dp
+    experts = ranks if 1 < m.ep == m.tp * m.dp else np.minimum(m.ep, ranks)  # over all ranks where they are so now
+    tried = replace(m, tp=ways[:, None], pp=stages[None, :], ep=experts, gpus=0)
     grid = with_share(replace(s, mapping=tried, axes=2))
     memory = memory_use(grid)
     legal = (memory.total <= memory.capacity) & (ways[:, None] * stages * s.mapping.dp <= MOST_GPUS)
-    legal &= any_of(rule.broken(grid) for rule in ENGINE) == 0
+    legal &= any_of(rule.broken(grid) for rule in (*ENGINE, *expert_rules("tp", "dp"))) == 0
     if s.engine.abilities.layers_first:
         legal = legal & (np.asarray(tried.tp) == np.minimum(s.mapping.tp, node))
     devices = ways[:, None] * stages
@@ -110,14 +114,14 @@ def fewest_gpus(s: Scenario) -> Split | None:
         return None
     best = devices.min()
     row = max(i for i in range(len(ways)) if best in devices[i])
-    return Split(int(best), int(ways[row]), int(best / ways[row]))
+    return Split(int(best), int(ways[row]), int(best / ways[row]), int(experts[row, 0]))
 
 
 def data_parallel(s: Scenario) -> Remedy | None:
     """The same GPUs with attention data parallel and experts spread over them, which holds a sequence's cache once,
     where a tensor group holds one of few heads (MLA: one) on each of its ranks."""
-    m, ranks = s.mapping, int(s.mapping.tp)
-    if ranks == 1 or m.dp != 1 or not any(isinstance(b.ffn, MoE) for b in s.model.blocks):
+    m, ranks = s.mapping, int(s.mapping.tp * s.mapping.dp)
+    if ranks == 1 or (m.dp != 1 and m.ep != 1) or not any(isinstance(b.ffn, MoE) for b in s.model.blocks):
         return None
     other = replace(s, mapping=replace(m, tp=1, dp=ranks, ep=ranks, gpus=0))
     if _left(other) < 0 or bool(np.any(any_of(rule.broken(other) for rule in INFERENCE))):

@@ -159,9 +159,11 @@ def short_verdict(memory: Memory, fits: Num, reason: Num) -> str:
 
 
 def dollars(value: Any) -> str:
-    """USD to the cent, and below ten cents to two digits.
+    """USD to the cent, and below ten cents to two digits; a dash where there is none.
 
-    >>> dollars(1.234), dollars(0.00061), dollars(0.0)
-    ('1.23', '0.00061', '0.00')
+    >>> dollars(1.234), dollars(0.00061), dollars(0.0), dollars(np.nan)
+    ('1.23', '0.00061', '0.00', '-')
     """
+    if not np.isfinite(value):
+        return "-"
     return f"{float(value):.2g}" if 0 < float(value) < 0.1 else f"{float(value):.2f}"

@@ -20,8 +20,8 @@ from rooflm.web.words import banded, dollars
 KEYS = ("model", "gpu", "quant", "engine", "prompt", "output", "find.concurrency", "ttft", "tpot", "find.gpus_max",
         "find.objective", "tp", "pp", "dp", "ep", "efficiency")  # fmt: skip
 SLIDERS = ()
-GOALS = {"throughput": "most tokens a second per card", "total": "most tokens a second in all",
-         "cost": "fewest dollars a token", "latency": "the quickest request", "ttft": "the quickest first token",
+GOALS = {"throughput": "the most tokens a second per card", "total": "the most tokens a second in all",
+         "cost": "the fewest dollars a token", "latency": "the quickest request", "ttft": "the quickest first token",
          "tpot": "the quickest token", "energy": "the least energy a token"}  # fmt: skip
 """What is best, in words."""
 

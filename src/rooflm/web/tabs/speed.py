@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import rooflm
+from rooflm.asked.answers import said
 from rooflm.readers.prices import price_note
 from rooflm.shown.blocks import Fact, Facts, Parts, folded
 from rooflm.shown.numbers import count, percent, seconds, watt_hours
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["KEYS", "SLIDERS", "answer"]
 SLIDERS = ("batch", "prompt", "gpus")
-BOUND = {
-    "compute": "the arithmetic", "dram": "reading memory", "l2": "the cache", "overhead": "launches and small steps",
+BOUND = said.BOUND | {
+    "compute": "the arithmetic", "dram": "reading memory", "l2": "the cache",
+    "overhead": "kernel overheads (starts, small tiles, formats)",
     "network": "messages between cards", "communication": "messages between cards",
 }  # fmt: skip
 """What bounds a phase, in words."""
