@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from functools import reduce
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, reduce
 from operator import or_
 from typing import Any
 
@@ -96,11 +96,14 @@ def common_shape(values: Iterable[Num]) -> tuple[int, ...]:
 
 MANY = 4096
 """Elements from which on it pays to look for those that are alike."""
+ALIKE = 24
+"""Elements alike among the few of `_some_places` from which on it pays to find all: about where each stands for three."""
 
 
 def once_each(formula: Callable[..., Num], *args: Num) -> Num:
     """formula(*args) of arrays and numbers, element by element, worked out once for elements whose arguments are the
-    same: of a grid of splits and batches most products have one of a few sizes.
+    same: of a search's splits and batches most products have one of a few sizes (of a grid's hardly any: a look at some
+    tells).
 
     >>> once_each(lambda a, b: a * b + 0.0 * len(np.ravel(a)), np.arange(8192) % 3, 2.0)[:4].tolist()
     [0.0, 2.0, 4.0, 0.0]
@@ -108,11 +111,14 @@ def once_each(formula: Callable[..., Num], *args: Num) -> Num:
     shape = common_shape(args)
     if math.prod(shape) < MANY:
         return formula(*args)
-    arrays = {i: np.broadcast_to(a, shape).ravel() for i, a in enumerate(args) if type(a) is ndarray and a.size > 1}
-    top = {i: float(np.max(np.abs(a))) or 1.0 for i, a in arrays.items()}
-    key = sum((a * (math.sqrt(i + 2.0) / top[i]) for i, a in arrays.items()), np.zeros(1))  # differs where they do
-    order = np.argsort(key)
-    first = np.diff(key[order], prepend=np.nan) != 0
+    arrays = {i: np.broadcast_to(a, shape) for i, a in enumerate(args) if type(a) is ndarray and a.size > 1}
+    some = _keys({i: a[_some_places(shape)] for i, a in arrays.items()})
+    if len(some) - len(np.unique(some)) < ALIKE:
+        return formula(*args)
+    arrays = {i: a.ravel() for i, a in arrays.items()}
+    keys = _keys(arrays)
+    order = np.argsort(keys)
+    first = np.diff(keys[order], prepend=np.nan) != 0
     place = np.empty(len(order), dtype=np.intp)
     place[order] = np.cumsum(first) - 1
     few = {i: a[order[first]] for i, a in arrays.items()}
@@ -120,6 +126,20 @@ def once_each(formula: Callable[..., Num], *args: Num) -> Num:
         return formula(*args)  # rounding made one key of two
     one = [few[i] if i in few else a.item() if type(a) is ndarray else a for i, a in enumerate(args)]
     return np.asarray(formula(*one))[place].reshape(shape)
+
+
+def _keys(arrays: Mapping[int, NDArray[Any]]) -> NDArray[Any]:
+    """A number for each element of all these arrays, which differs where they do (but for rounding)."""
+    top = {i: float(np.max(np.abs(a))) or 1.0 for i, a in arrays.items()}
+    return np.asarray(sum(a * (math.sqrt(i + 2.0) / top[i]) for i, a in arrays.items()))
+
+
+@lru_cache(maxsize=64)
+def _some_places(shape: tuple[int, ...]) -> tuple[NDArray[np.intp], ...]:
+    """Places, by chance, of as many elements of an array as twins are likely among where every element has a few."""
+    size = math.prod(shape)
+    drawn = np.random.default_rng(0).choice(size, 4 * math.isqrt(size), replace=False, shuffle=False)
+    return np.unravel_index(drawn, shape)
 
 
 def is_plain(value: object, number: float) -> bool:
