@@ -283,13 +283,13 @@ def uneven(ranks: int) -> float:
     return float(largest_of(ranks)) * math.sqrt(1 - 1 / ranks)
 
 
-def numbers(values: Array) -> array[float]:
+def numbers(values: NDArray[Any]) -> array[Any]:
     """Values that are read one by one as quickly as those of a list, but made and given up at once.
 
     >>> numbers(np.array([1.0, 2.0]))[1]
     2.0
     """
-    return array("d", values.tobytes())
+    return array(values.dtype.char, values.tobytes())
 
 
 class StepTable:
