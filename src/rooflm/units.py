@@ -97,7 +97,7 @@ def common_shape(values: Iterable[Num]) -> tuple[int, ...]:
 MANY = 4096
 """Elements from which on it pays to look for those that are alike."""
 ALIKE = 24
-"""Elements alike among the few of `_some_places` from which on it pays to find all: about where each stands for three."""
+"""Alike among the few of `_some_places` from which on it pays to find all: about where each stands for three."""
 
 
 def once_each(formula: Callable[..., Num], *args: Num) -> Num:
