@@ -115,8 +115,8 @@ def _prefill_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     if s.engine.phase == "training":
         c = trained(c, op.role == "dgrad")
     call = partial(attention.prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
-                   q_bytes=op.widths[0], kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
-                   sms=s.cluster.device.sms, causal=not both_ways)  # fmt: skip
+                   q_bytes=op.widths[0], kv_bytes=op.widths[1], card=r.card(r.peak["half"]),
+                   causal=not both_ways)  # fmt: skip
     wide = pick(qk > REGISTER_HEAD, s.engine.kernels.wide_heads, 1.0)
     time = call(new, past, c=c, window=window) * wide / s.mapping.cp
     if s.engine.phase == "training" and not is_plain(s.mapping.cp, 1):
@@ -140,7 +140,7 @@ def _short_prompt_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     c = c._replace(min_group=1.0, group_tile=smaller(c.group_tile, heads * new / kv))
     time = attention.decode_attention_time(
         sequences, attended(new, past, window), heads * new, kv, (qk + v) / 2, kv_bytes=op.widths[1],
-        peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c, l1=r.l1,
+        card=r.card(r.peak["half"]), c=c,
     )  # fmt: skip
     return time * s.engine.factors.decode_factor / s.engine.factors.attention_factor / s.mapping.cp
 
@@ -172,18 +172,19 @@ def _latent_prefill_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     if s.engine.kernels.cut_caches:
         c, (sequences, new, past) = c._replace(tail=0.0), _mean_pass(sequences, new, past)
     call = partial(mla.mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v,
-                   q_bytes=1 if eight else op.widths[0], peak=peak, bandwidth=r.dram, sms=device.sms, c=c)  # fmt: skip
+                   q_bytes=1 if eight else op.widths[0], card=r.card(peak), c=c)  # fmt: skip
     if s.engine.phase == "training" and not is_plain(s.mapping.cp, 1) and all_read:
         # kernels of a context group's chunks have equal work: that of the rank's own new / cp causal tokens
         return s.mapping.cp * call(new / s.mapping.cp, 0)
     time = call(new, past)
-    over = partial(mla.latents_prefill_time, sequences, new, past, heads, latent=latent, rope=rope, peak=peak,
-                   sms=device.sms)  # fmt: skip
+    over = partial(
+        mla.latents_prefill_time, sequences, new, past, heads, latent=latent, rope=rope, peak=peak, sms=r.sms
+    )
     if highest(before := k.latent_prompts):
         wide = time * (2.0 * latent + rope) / (qk + v)  # scores of latent + rope, sums of latents: more FLOPs a pair
         if k.attention != "own":
             all_of = constants("mla", mla.MlaLatentsConstants, w, w.half, (f"mla-prompts-{k.attention}",))
-            wide = over(math.inf, *all_of)
+            wide = over(math.inf, c=all_of)
         if all_read and highest(few):
             sizes = (sequences, attended(new, past, math.inf), heads * new, latent, rope)
             wide = pick(few, smaller(wide, _latent_decode_time(op._replace(shape=sizes), w, s, r, prompts=True)), wide)
@@ -195,7 +196,7 @@ def _latent_prefill_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         time = pick(in_reach & (past < before), wide, time)
     if not all_read:
         sparse = constants("mla", mla.MlaLatentsConstants, w, w.half, ("mla-sparse",))
-        time = pick((new + past > picked) | k.sparse_prompts, over(picked, *sparse), time)
+        time = pick((new + past > picked) | k.sparse_prompts, over(picked, c=sparse), time)
     return time / s.mapping.cp
 
 
@@ -221,9 +222,8 @@ def _decode_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     if not is_plain(k.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
         c = c._replace(min_group=1.0, group_tile=smaller(c.group_tile, k.head_rows))
     time = attention.decode_attention_time(
-        rows, keys, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2, l1=r.l1, kv_bytes=op.widths[1], peak=peak,
-        bandwidth=dram, sms=s.cluster.device.sms, c=c,
-    )  # fmt: skip
+        rows, keys, heads, kv, (qk + v) / 2, kv_bytes=op.widths[1], card=r.card(peak)._replace(bandwidth=dram), c=c
+    )
     values = rows * keys * (qk + v)  # of keys and values that a head reads
     reread = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
     if not is_plain(k.kv_reread, 0):
@@ -231,8 +231,8 @@ def _decode_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         a_value = pick(rows * heads > k.unsplit, whole, reread * k.kv_reread * 2.0 / r.l1)
         time = np.hypot(time, values * heads * a_value)
     if not is_plain(k.head_rate, 0):
-        blocks, read = smaller(rows * heads, s.cluster.device.sms), values * heads * op.widths[1]
-        rate = k.head_rate * _larger_cores(r, s)
+        blocks, read = smaller(rows * heads, r.sms), values * heads * op.widths[1]
+        rate = k.head_rate * _larger_cores(r)
         time = larger(time, pick(rate > 0, read / (larger(rate, 1.0) * blocks), 0.0))
     integers = (op.widths[1] < 1) | ints
     turned = pick(integers, k.int_convert * pick(reread, heads, kv), unknown * k.kv_convert * kv)
@@ -243,9 +243,9 @@ def _decode_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     return time
 
 
-def _larger_cores(r: Rates, s: Scenario) -> Num:
+def _larger_cores(r: Rates) -> Num:
     """How many times the shared memory and L1 of the largest SM a core has, at least 1."""
-    return larger(1.0, r.l1_size / s.cluster.device.sms / LARGEST_SM)
+    return larger(1.0, r.l1_size / r.sms / LARGEST_SM)
 
 
 def _decode_constants(group: Num, size: float, width: str, w: Where) -> Any:
@@ -265,16 +265,16 @@ def _latent_decode_time(op: Op, w: Where, s: Scenario, r: Rates, prompts: bool =
 
     Engines share its libraries (FlashMLA, FlashInfer, CUTLASS): tables measured eagerly (57 us a call) say little of a
     kernel in a graph, so there the other engines' stand in."""
-    k, sms, own = s.engine.kernels, s.cluster.device.sms, s.engine.kernels.attention == "own"
+    k, own = s.engine.kernels, s.engine.kernels.attention == "own"
     width = _cache_width(op, w, s) if own and not prompts else w.half  # Triton's widens a narrow cache
     fit = in_graphs(w, width, "mla-decode" if own else f"mla-decode-{k.attention}")
     rows, keys, heads, latent, rope = op.shape
     call = partial(mla.mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1],
-                   peak=r.peak["half"], bandwidth=r.dram, sms=sms)  # fmt: skip
+                   card=r.card(r.peak["half"]))  # fmt: skip
     if k.cut_caches:  # as the SMs ask for, not always into so many as Triton's
         fit = tuple(c._replace(max_splits=attention.SPLITS[-1]) for c in fit)
     elif all(c.max_splits < 0 for c in fit):  # a card that Triton alone reads latents on
-        blocks = partial(mla.blocks_of, keys, sms, k.latent_cut)
+        blocks = partial(mla.blocks_of, keys, r.sms, k.latent_cut)
         cut = [blocks(pick(k.latent_blocks > 0, k.latent_blocks, -c.max_splits)) for c in fit]
         fit = tuple(c._replace(max_splits=-n) for c, n in zip(fit, cut, strict=True))
     return reduce(smaller, [call(c=c._replace(floor_s=0.0)) for c in fit])
@@ -310,9 +310,9 @@ def _stream_times(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenar
         if op.name == "route" and k.inner_gates and routed_inside(s):
             times.append(0.0 * row)
             continue
-        one = elementwise_time(traffic, bandwidth=r.dram, c=c, row_bytes=row, sms=s.cluster.device.sms)
+        one = elementwise_time(traffic, bandwidth=r.dram, c=c, row_bytes=row, sms=r.sms)
         if op.kind == "kv_write" and not k.fused:  # the cache is joined anew
-            one = larger(one, traffic / (sm_limit(s, CAT_BYTES) * _larger_cores(r, s)))
+            one = larger(one, traffic / (sm_limit(s, CAT_BYTES) * _larger_cores(r)))
         one = one * op.launches
         if op.kind == "scan" and op.shape:
             prompts = _chunked_scan_time(op, s, r) if highest(op.launches) > 2 else 0.0
