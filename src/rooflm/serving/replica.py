@@ -258,7 +258,7 @@ class Replica:
 
     def reach(self, running: int) -> float:
         """Mean context of the sequences that decode. Where a token is read once for all that share it, every reader
-        but the first counts it by the part of its time that is not spared (`steps.reread`)."""
+        but the first counts it by the part of its time that is not spared (`components.reread`)."""
         stored, cache, table = self.decoding.stored, self.kv.cache, self.table
         if cache is not None and self.shared <= cache.common <= table.near:
             again = cache.again - (table.ranks - 1) * cache.common
