@@ -12,6 +12,9 @@ from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Efficiency, Scenario
 from rooflm.units import REAL, Num, larger, pick, smaller
 
+LARGEST_SM = 2.0**18
+"""Bytes of shared memory and L1 of an SM, at most (Hopper); a core that holds more reads as much more at a time."""
+
 
 class Card(NamedTuple):
     """What a kernel runs on: FLOP/s of its data type, B/s of DRAM, multiprocessors; B/s of L1 and L2."""
@@ -34,6 +37,11 @@ class Rates(NamedTuple):
     l2_size: Num
     l1_size: Num
     sms: Num
+
+    @property
+    def larger_cores(self) -> Num:
+        """How many times the shared memory and L1 of the largest SM a core has, at least 1."""
+        return larger(1.0, self.l1_size / self.sms / LARGEST_SM)
 
     def card(self, peak: Num) -> Card:
         """What a kernel runs on whose data type has this peak."""
