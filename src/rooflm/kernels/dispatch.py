@@ -7,7 +7,7 @@ rate of the nearest elementwise kernel; cards that nobody measured: see `kernels
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,10 @@ from rooflm.graph.ops import DECODE_ATTENTION, PREFILL_ATTENTION, Op, distinct
 from rooflm.kernels.attention_times import decode_time, prefill_time, unfused_time
 from rooflm.kernels.expert_kernels import expert_time
 from rooflm.kernels.latent_times import latent_decode_time, latent_prefill_time
-from rooflm.kernels.lookup import setting
+from rooflm.kernels.lookup import Where, setting
 from rooflm.kernels.own_machine import op_time
 from rooflm.kernels.products import gemm_times
-from rooflm.kernels.rates import rates
+from rooflm.kernels.rates import Rates, rates
 from rooflm.kernels.streaming import stream_times
 from rooflm.scenario.scenario import Scenario, arrays_in
 from rooflm.units import Num, common_shape, larger, pick
@@ -90,7 +90,7 @@ def batched_peak(op: Op, matrix: Num, vector: Num) -> Num:
     return pick(whole, matrix, vector)
 
 
-FORMULAS: dict[str, Any] = {
+FORMULAS: dict[str, Callable[[Op, Where, Scenario, Rates], Num]] = {
     "bmm": lambda op, w, s, r: unfused_time(op, batched_peak(op, r.peak[op.rate], r.peak["vector"]), r),
     **dict.fromkeys(("scores", "simt"), lambda op, w, s, r: unfused_time(op, r.peak[op.rate], r)),
     "attention": prefill_time, "mla_attention": latent_prefill_time, "decode_attention": decode_time,
