@@ -104,11 +104,7 @@ def launches(timed: Sequence[Timed]) -> Num:
 
 
 def by_name(pairs: Iterable[tuple[str, Num]]) -> dict[str, Num]:
-    """The values of each name added up.
-
-    >>> by_name([("mlp", 1.0), ("norm", 2.0), ("mlp", 3.0)])
-    {'mlp': 4.0, 'norm': 2.0}
-    """
+    """The values of each name added up."""
     values: dict[str, list[Num]] = {}
     for name, value in pairs:
         values.setdefault(name, []).append(value)
@@ -173,11 +169,7 @@ def paced(alone: Num, gaps: Num, roof: Num, slower: Num) -> Num:
 
 
 def hosted(device_time: Num, issued: Num, fixed: Num, overlap: Num) -> Num:
-    """Seconds of a pass on device and host together (see `step`).
-
-    >>> float(hosted(5.0, 3.0, 1.0, False)), float(hosted(5.0, 3.0, 1.0, True))
-    (6.0, 5.0)
-    """
+    """Seconds of a pass on device and host together (see `step`)."""
     return pick(overlap, larger(device_time, issued + fixed), larger(device_time, issued) + fixed)
 
 
@@ -247,11 +239,7 @@ def eager_shares(timed: Sequence[Timed], s: Scenario) -> EagerShares:
 
 def heat_seconds(slower: Num, flops_time: Num) -> Num:
     """Seconds that heat adds to kernels of a pass without prompts: the factor of one with prompts (`prompt_factor`),
-    above 1, on the seconds that their FLOPs take (`flops_seconds`).
-
-    >>> heat_seconds(1.25, 4.0), heat_seconds(0.5, 4.0)
-    (1.0, 0.0)
-    """
+    above 1, on the seconds that their FLOPs take (`flops_seconds`)."""
     return (larger(slower, 1.0) - 1.0) * flops_time
 
 

@@ -72,9 +72,8 @@ class DecodeConstants(NamedTuple):
 
 
 def prefill_bytes(
-    batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, head_dim: Num,
-    *, q_bytes: Num, kv_bytes: Num,
-) -> Num:  # fmt: skip
+    batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, head_dim: Num, *, q_bytes: Num, kv_bytes: Num
+) -> Num:
     """Least bytes of a prefill kernel: read Q, write O, read K and V (past and new) once each.
 
     >>> prefill_bytes(1, 10, 90, 8, 2, 64, q_bytes=2, kv_bytes=2)
