@@ -14,7 +14,7 @@ from rooflm.graph.ops import Op, attended
 from rooflm.kernels import attention
 from rooflm.kernels.derating import derating, matrix_share, small_units, softmax_share
 from rooflm.kernels.lookup import Where, constants
-from rooflm.kernels.rates import Rates, rates
+from rooflm.kernels.rates import Card, Rates, rates
 from rooflm.kernels.training_factors import trained
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, highest, is_plain, larger, pick, smaller
@@ -103,7 +103,7 @@ def decode_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     if not is_plain(k.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
         c = c._replace(min_group=1.0, group_tile=smaller(c.group_tile, k.head_rows))
     time = attention.decode_attention_time(
-        rows, keys, heads, kv, (qk + v) / 2, kv_bytes=op.widths[1], card=r.card(peak)._replace(bandwidth=dram), c=c
+        rows, keys, heads, kv, (qk + v) / 2, kv_bytes=op.widths[1], card=Card(peak, dram, r.sms, r.l1), c=c
     )
     values = rows * keys * (qk + v)  # of keys and values that a head reads
     reread = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
