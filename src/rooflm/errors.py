@@ -13,11 +13,7 @@ LONGEST = 1000
 
 
 class RooflmError(ValueError):
-    """Bad input: the message is one sentence that a person can act on, in one line.
-
-    >>> str(RooflmError("mapping.tp is 0, but it must be at least 1"))
-    'mapping.tp is 0, but it must be at least 1'
-    """
+    """Bad input: the message is one sentence that a person can act on, in one line."""
 
     def __init__(self, message: str) -> None:
         line = message if message.isprintable() else " ".join(message.split())

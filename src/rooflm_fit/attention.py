@@ -28,6 +28,7 @@ from rooflm.kernels.attention import (
 )
 from rooflm.kernels.constants import ANY, FitRow
 from rooflm.kernels.derating import softmax_share
+from rooflm.kernels.rates import Card
 from rooflm.readers.devices import load_device
 from rooflm.validation.folds import held_out
 from rooflm_fit.common import (
@@ -93,8 +94,8 @@ def predict_prefill(x: Columns, constants: Mapping[str, float]) -> Array:
     cached = 2 * x["batch"] * x["new"] * x["kv_heads"] * x["head_dim"] * kv
     hot = hot_share(prefill_bytes(*shape, q_bytes=q, kv_bytes=kv) + cached, x["l2"], warm)
     time = prefill_attention_time(
-        *shape, q_bytes=q, kv_bytes=kv, peak=x["peak"], bandwidth=x["bandwidth"] / (1.0 - HOT_GAIN_PREFILL * hot),
-        sms=x["sms"], c=c,
+        *shape, q_bytes=q, kv_bytes=kv, c=c,
+        card=Card(x["peak"], x["bandwidth"] / (1.0 - HOT_GAIN_PREFILL * hot), x["sms"]),
     )  # fmt: skip
     return np.asarray(time)
 
@@ -106,8 +107,8 @@ def predict_decode(x: Columns, constants: Mapping[str, float]) -> Array:
     nbytes = 2 * x["batch"] * x["kv_heads"] * x["kv_len"] * x["head_dim"] * x["kv_bytes"]
     hot: Any = hot_share(nbytes, x["l2"], warm)
     time = decode_attention_time(
-        x["batch"], x["kv_len"], x["heads"], x["kv_heads"], x["head_dim"], kv_bytes=x["kv_bytes"], peak=x["peak"],
-        bandwidth=x["bandwidth"], sms=x["sms"], c=c._replace(eff_m=c.eff_m / (1.0 - HOT_GAIN * hot)), l1=x["l1"],
+        x["batch"], x["kv_len"], x["heads"], x["kv_heads"], x["head_dim"], kv_bytes=x["kv_bytes"],
+        card=Card(x["peak"], x["bandwidth"], x["sms"], x["l1"]), c=c._replace(eff_m=c.eff_m / (1.0 - HOT_GAIN * hot)),
     )  # fmt: skip
     return np.asarray(time)
 

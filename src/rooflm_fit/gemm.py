@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from rooflm.kernels.constants import ANY, FitRow
 from rooflm.kernels.gemm import GemmConstants, gemm_time
+from rooflm.kernels.rates import Card
 from rooflm.readers.devices import load_device
 from rooflm.validation.folds import held_out
 from rooflm_fit.common import (
@@ -244,7 +245,7 @@ def predict(table: Table, constants: Mapping[str, float]) -> Array:
     return np.asarray(
         gemm_time(
             table.m, table.n, table.k, weight_bytes=weight_bytes, act_bytes=act_bytes, out_bytes=OUT_BYTES,
-            peak=g.peak(table.dtype), bandwidth=g.bandwidth, l2=l2_rate(table.gpu), sms=g.sms, c=warm,
+            card=Card(g.peak(table.dtype), g.bandwidth, g.sms, l2=l2_rate(table.gpu)), c=warm,
         )
     )  # fmt: skip
 

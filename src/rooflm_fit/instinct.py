@@ -29,6 +29,7 @@ from rooflm.kernels.constants import ANY, FitRow, lookup
 from rooflm.kernels.derating import derating
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.moe import MoEConstants, Routing, grouped_gemm_time, moe_time, routed
+from rooflm.kernels.rates import Card
 from rooflm.readers.devices import load_cluster, load_device
 from rooflm_fit import collectives, gemm, moe
 from rooflm_fit.common import Array, Param, error, fit, fit_row, fold_by_fold, folders, say, write_fits
@@ -97,14 +98,6 @@ class Table(NamedTuple):
         return Table(tuple(column[mask] for column in self.shape), self.seconds[mask], self.fold[mask])
 
 
-class Card(NamedTuple):
-    """Rates of a card: FLOP/s, B/s, and its compute units."""
-
-    peak: float
-    bandwidth: float
-    sms: float
-
-
 def reached(device: Device, kind: Kind) -> Card:
     """Rates of a card that the constants are shares of."""
     own = derating(device, "")
@@ -166,9 +159,7 @@ def product_time(rows: Table, kind: Kind, card: Card, c: Mapping[str, float]) ->
             weight_bytes=kind.weight_bytes,
             act_bytes=kind.act_bytes,
             out_bytes=2.0,
-            peak=card.peak,
-            bandwidth=card.bandwidth,
-            sms=card.sms,
+            card=card,
             c=GemmConstants(**c),
         )
     )
@@ -186,7 +177,7 @@ def expert_time(rows: Table, kind: Kind, card: Card, c: Mapping[str, float]) -> 
             routing,
             top_k=top_k,
             experts=experts,
-            **card._asdict(),
+            card=card,
             c=MoEConstants(**c),
             weight_bytes=kind.weight_bytes,
             act_bytes=kind.act_bytes,
@@ -284,7 +275,7 @@ def triton_four() -> FitRow:
     top_k = 4.0
     seconds = grouped_gemm_time(
         Routing(tokens * top_k, tokens * top_k, 0.0), n, k, weight_bytes=kind.weight_bytes, act_bytes=kind.act_bytes,
-        c=MoEConstants(**TRITON_FOUR.constants), **reached(device, kind)._asdict(),
+        c=MoEConstants(**TRITON_FOUR.constants), card=reached(device, kind),
     )  # fmt: skip
     judged = error(np.atleast_1d(seconds), np.array([us * 1e-6]))
     names = {"gpu": ANY, "architecture": device.kernel_generation, "engine": "triton", "dtype": kind.name}

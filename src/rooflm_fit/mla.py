@@ -18,6 +18,7 @@ from rooflm.kernels.mla import (
     mla_decode_time,
     mla_prefill_time,
 )
+from rooflm.kernels.rates import Card
 from rooflm.validation.folds import held_out
 from rooflm_fit.attention import (
     COPIES,
@@ -61,8 +62,8 @@ def predict_prefill(x: Columns, constants: Mapping[str, float]) -> Array:
     c = c._replace(softmax_dim=c.softmax_dim * x["softmax"])
     project = x["project"] * 2 * x["batch"] * x["new"] * x["heads"] * PROJECTED / (c.eff * x["peak"])
     time = mla_prefill_time(
-        x["batch"], x["new"], np.zeros(1), x["heads"], q_bytes=x["q_bytes"], peak=x["peak"], bandwidth=x["bandwidth"],
-        sms=x["sms"], c=c, beside=project,
+        x["batch"], x["new"], np.zeros(1), x["heads"], q_bytes=x["q_bytes"],
+        card=Card(x["peak"], x["bandwidth"], x["sms"]), c=c, beside=project,
     )  # fmt: skip
     return np.asarray(time)
 
@@ -72,8 +73,8 @@ def predict_decode(x: Columns, constants: Mapping[str, float]) -> Array:
     c, warm = split_warm(MlaDecodeConstants, constants)
     hot: Any = hot_share(x["batch"] * x["kv_len"] * 576 * x["kv_bytes"], x["l2"], warm)
     time = mla_decode_time(
-        x["batch"], x["kv_len"], x["heads"], kv_bytes=x["kv_bytes"], peak=x["peak"], bandwidth=x["bandwidth"],
-        sms=x["sms"], c=c._replace(eff_m=c.eff_m / (1.0 - HOT_GAIN * hot)),
+        x["batch"], x["kv_len"], x["heads"], kv_bytes=x["kv_bytes"],
+        card=Card(x["peak"], x["bandwidth"], x["sms"]), c=c._replace(eff_m=c.eff_m / (1.0 - HOT_GAIN * hot)),
     )  # fmt: skip
     return np.asarray(time)
 

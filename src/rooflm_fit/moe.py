@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from rooflm.kernels.constants import ANY, FitRow
 from rooflm.kernels.expert_kernels import filled
 from rooflm.kernels.moe import MoEConstants, Routing, moe_time, routed
+from rooflm.kernels.rates import Card
 from rooflm.readers.devices import load_device
 from rooflm.units import Num
 from rooflm.validation.folds import held_out
@@ -213,7 +214,7 @@ def predict(rows: Table, kind: Kind, constants: Mapping[str, float]) -> Array:
     return np.asarray(
         moe_time(
             rows.tokens, rows.hidden, rows.width / rows.tp, routing, top_k=rows.top_k, experts=rows.experts, ep=rows.ep,
-            gated=rows.gated, peak=rows.peak, bandwidth=rows.bandwidth, sms=rows.sms,
+            gated=rows.gated, card=Card(rows.peak, rows.bandwidth, rows.sms),
             fetched=1.0 - L2_SAVES * hot_share(held, rows.l2, constants.get(WARM, 0.0)),
             weight_bytes=kind.weight_bytes, act_bytes=kind.act_bytes, c=MoEConstants(**kernel).on(rows.feed),
         )

@@ -9,18 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tables import DEVICES, H200, IDEAL_DECODE, IDEAL_PREFILL, load_constants
+from tables import DEVICES, H200, IDEAL_DECODE, IDEAL_PREFILL, by_rates, load_constants
 
 from rooflm import infer
 from rooflm.asked.build_inference import build_inference
 from rooflm.graph.ops import Op, attended
+from rooflm.kernels import attention
 from rooflm.kernels.attention import (
     DecodeConstants,
     PrefillConstants,
     chunked,
-    decode_attention_time,
     decode_kernels,
-    prefill_attention_time,
     prefill_kernels,
     split_kv_time,
 )
@@ -28,10 +27,13 @@ from rooflm.kernels.blend import smooth_max
 from rooflm.kernels.constants import Match, lookup, typed
 from rooflm.kernels.dispatch import kernel_times
 from rooflm.kernels.lookup import Where, nearest_of
+from rooflm.kernels.rates import Card
 from rooflm.kernels.training_factors import trained
 from rooflm.readers.devices import load_device
 from rooflm_fit.common import hot_share
 
+prefill_attention_time = by_rates(attention.prefill_attention_time)
+decode_attention_time = by_rates(attention.decode_attention_time)
 L1 = {device["sms"]: load_device(gpu).l1.bandwidth for gpu, (_, device) in DEVICES.items()}
 """B/s by the SMs of a card: H100's and H200's are the same."""
 
@@ -116,12 +118,14 @@ def test_smooth_max_limits() -> None:
 
 def test_splits() -> None:
     """Eight pairs on 132 SMs are cut up; always-8 kernels pay for it where there are many pairs."""
-    args = {"token_bytes": 512.0, "token_flops": 0.0, "sm_flops": 1.0, "sm_bandwidth": 1e11, "sms": 132.0,
-            "block": 64, "cta_s": 1e-6, "split_s": 0.0}  # fmt: skip
-    one = split_kv_time(8.0, 65536.0, max_splits=1.0, **args)
-    many = split_kv_time(8.0, 65536.0, max_splits=128.0, **args)
+    card, kernel = Card(132.0, 132e11, 132.0), IDEAL_DECODE._replace(sm_bw=1.0, block=64, cta_s=1e-6)
+
+    def seconds(units: float, tokens: float, most: float) -> Any:
+        return split_kv_time(units, tokens, 512.0, 0.0, card, kernel, card.bandwidth, most)
+
+    one, many = (seconds(8.0, 65536.0, n) for n in (1.0, 128.0))
     assert many == pytest.approx(1e-6 + (one - 1e-6) / 16)
-    always, free = (split_kv_time(1024.0, 64.0, max_splits=n, **args) for n in (-8.0, 8.0))
+    always, free = (seconds(1024.0, 64.0, n) for n in (-8.0, 8.0))
     assert always > 5 * free
 
 

@@ -8,7 +8,7 @@ import pytest
 import rooflm
 from rooflm.kernels.training_factors import factor, scans
 from rooflm.readers.devices import load_device
-from rooflm.serving.steps import TableSize, components
+from rooflm.serving.components import TableSize, components
 
 
 def first(model: str, steps: str | None = None, **given: object) -> float:

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tables import load_constants
+from tables import by_rates, load_constants
 
 from rooflm.errors import RooflmError, UnknownNameError
+from rooflm.kernels import gemm
 from rooflm.kernels.blend import part_overlap
 from rooflm.kernels.constants import LEVELS, FitRow, lookup, typed
-from rooflm.kernels.gemm import TILES, GemmConstants, gemm_time
+from rooflm.kernels.gemm import TILES, GemmConstants
 from rooflm_fit.common import ideal_gemm_time, warm_share
 
 BF16 = {"weight_bytes": 2.0, "act_bytes": 2.0, "out_bytes": 2.0}
+gemm_time = by_rates(gemm.gemm_time)
 H100 = {"peak": 989e12, "bandwidth": 3350e9, "sms": 132}
 FITTED = GemmConstants(2.4e-6, 0.97, 0.14, 0.91, 235.0, 0.05, 3.6, 0.05, 3e-6, 2e-6)
 

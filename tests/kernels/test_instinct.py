@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tables import by_rates
 
 from rooflm import infer
 from rooflm.asked.answers.bands import standing_in
@@ -14,12 +15,13 @@ from rooflm.asked.assumed import build_for
 from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
 from rooflm.graph.ops import Comm, distinct_experts
+from rooflm.kernels import gemm, moe
 from rooflm.kernels.collectives import fitted
 from rooflm.kernels.constants import lookup
 from rooflm.kernels.derating import derating
 from rooflm.kernels.expert_kernels import choices
-from rooflm.kernels.gemm import GemmConstants, gemm_time
-from rooflm.kernels.moe import Routing, moe_time
+from rooflm.kernels.gemm import GemmConstants
+from rooflm.kernels.moe import Routing
 from rooflm.kernels.products import has_shape
 from rooflm.kernels.roofline import time_comms
 from rooflm.readers.devices import load_cluster, load_device
@@ -27,6 +29,7 @@ from rooflm.readers.engines import load_engine
 from rooflm_fit.collectives import time
 from rooflm_fit.instinct import triton_four
 
+gemm_time, moe_time = by_rates(gemm.gemm_time), by_rates(moe.moe_time)
 GENERATIONS = ("mi300x", "mi325x", "mi350x", "mi355x")
 
 

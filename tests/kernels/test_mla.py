@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tables import DEVICES, H200, IDEAL_MLA_DECODE, IDEAL_MLA_PREFILL, load_constants
+from tables import DEVICES, H200, IDEAL_MLA_DECODE, IDEAL_MLA_PREFILL, by_rates, load_constants
 
 from rooflm import infer
 from rooflm.asked.build_inference import build_inference
 from rooflm.estimate.capacity import running
 from rooflm.estimate.request import prefill_context
 from rooflm.graph.forward import build
+from rooflm.kernels import mla
 from rooflm.kernels.constants import lookup, typed
 from rooflm.kernels.derating import derating
 from rooflm.kernels.lookup import Where, in_graphs
@@ -25,8 +26,6 @@ from rooflm.kernels.mla import (
     MlaLatentsConstants,
     MlaPrefillConstants,
     latents_prefill_time,
-    mla_decode_time,
-    mla_prefill_time,
 )
 from rooflm.kernels.roofline import time_nodes
 from rooflm.readers.checkpoints.load import load_model
@@ -34,6 +33,7 @@ from rooflm.readers.devices import load_device
 from rooflm_fit.attention import HOT_GAIN
 from rooflm_fit.common import hot_share
 
+mla_prefill_time, mla_decode_time = by_rates(mla.mla_prefill_time), by_rates(mla.mla_decode_time)
 WARM = {"trtllm": (50e6 * 0.01, 40e6 * 0.4902, 126e6 * 0.01), "sglang": (50e6 * 0.3739,)}
 """B of L2 that the benchmark kept warm on H200, A100 and B200, as fitted with the constants."""
 
@@ -155,7 +155,7 @@ def test_prompts_beyond_what_an_indexer_picks_attend_over_latents() -> None:
 
 def test_sparse_prefill_is_of_the_models_latent_in_blocks_of_64_heads():
     """FLOPs: 2 (2 latent + rope) a score; 65 heads take two blocks; half a latent nearly half the time."""
-    time = partial(latents_prefill_time, 1, 8192, 0, picked=2048, block=64, share=0.65, peak=1e15)
+    time = partial(latents_prefill_time, 1, 8192, 0, picked=2048, c=MlaLatentsConstants(64, 0.65), peak=1e15)
     assert time(65) == time(128) == 2 * time(64) == 2 * time(8)
     assert time(64, latent=256, rope=64) / time(64) == pytest.approx(576 / 1088)
     model = load_model("deepseek-v3.2")

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tables import load_constants
+from tables import by_rates, load_constants
 
 from rooflm import infer
 from rooflm.graph.ops import distinct_experts, occupied, popularity
+from rooflm.kernels import moe
 from rooflm.kernels.constants import entries_of, typed
 from rooflm.kernels.moe import (
     MoEConstants,
     Routing,
     imbalance,
-    moe_time,
     pieces,
     routed,
     usual,
@@ -23,6 +23,7 @@ from rooflm.kernels.moe import (
 from rooflm_fit.common import L2_SAVES, hot_share
 from rooflm_fit.moe import balanced
 
+moe_time = by_rates(moe.moe_time)
 H200: Any = {"peak": 989e12, "bandwidth": 4.8e12, "sms": 132.0}
 FUSED = MoEConstants(18e-6, 3e-8, 0.9, 0.97, 2.0, 7e-6, 1e-6, 0.45, 0.01)
 FREE = MoEConstants(0.0, 0.0, 1.0, 1.0, 1e9, 0.0, 0.0, 1e9, 0.0)

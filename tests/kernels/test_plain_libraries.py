@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rooflm import infer
-from rooflm.kernels.dispatch import CAT_BYTES
+from rooflm.kernels.streaming import CAT_BYTES
 
 LLAMA: dict[str, Any] = {"model": "llama-2-7b", "gpu": "a100", "prompt": 512, "output": 16}
 

@@ -28,12 +28,13 @@ from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 from rooflm.serving import metrics
 from rooflm.serving.capacity import capacity
+from rooflm.serving.components import TableSize, components
 from rooflm.serving.deploy import serve, server_for, server_options
 from rooflm.serving.replica import FINISHED, REJECTED, RUNNING
 from rooflm.serving.schedulers import SCHEDULERS, Ranks
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Run, simulate, visible
-from rooflm.serving.steps import StepTable, TableSize, components
+from rooflm.serving.steps import StepTable
 from rooflm.serving.workload import Requests, closed_loop, held, open_loop, prefixed
 
 SCENARIO = build_inference(model="llama-3.1-8b", gpu="h100-sxm-80gb", batch=1, prompt=512, output=128).scenario

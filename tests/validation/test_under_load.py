@@ -8,7 +8,7 @@ import pytest
 
 from rooflm.asked.assumed import with_graphs, with_limits
 from rooflm.readers.engines import load_engine, row_of
-from rooflm.serving.steps import TableSize, components
+from rooflm.serving.components import TableSize, components
 from rooflm.validation import under_load as load
 from rooflm.validation.request import Request
 from rooflm.validation.score import by_load, report, score
@@ -220,4 +220,4 @@ def test_served_fp8_products_carry_no_quantising_of_their_own() -> None:
     parts = components(scenario(asked), TableSize(64, 4, 2048)).parts
     weights = 70e9 / 8 / 7.7e12
     products = 4 * 80
-    assert weights < parts.decode["gemm_factor"][0] < weights / 0.6 + products * 5e-6
+    assert weights < parts.decode.seconds["gemm_factor"][0] < weights / 0.6 + products * 5e-6

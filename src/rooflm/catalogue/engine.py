@@ -83,6 +83,7 @@ class Kernels:
     reduce_norm_on: str = word("", "generations of cards on which it does so then, with commas; -NAME: a card not")
     norm_reduce: bool = flag(False, "norms over all heads add up their squares over a tensor group by an all-reduce")
     reduce_bits: Num = number(16.0, "bits a value of large all-reduces carries (quick reduce: 4.5, 6.5 or 8.5)", low=1)
+    # -- which libraries -----------------------------------------------------------------------------------------------
     experts: str = word("", "libraries of experts' products, with commas; -NAME: its release lacks one (none: usual)")
     many_experts: str = named("as `experts`, besides, of layers of more experts than so many: moe_wna16:32")
     experts_of: str = word("", "as `experts`, besides, of a family in a type, with commas: cutlass:minimax_m2/nvfp4")
@@ -91,6 +92,7 @@ class Kernels:
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")
     expert_fill: Num = count(1, "multiple to which the sides of a rank's experts in MXFP4 are filled up", 1)
     padded: str = word("", "types of products whose kernels fill up the rows of a group's instruction, apart by spaces")
+    # -- attention over keys and values --------------------------------------------------------------------------------
     attention: str = word("own", "library of its latent attention, as the server was told", ("own", "triton"))
     fixed_attention: bool = flag(False, "its attention is its own, whatever a measured case asked PyTorch for")
     kv_reread: Num = number(0.0, "time of query heads that read the cache one by one, over 16-bit values at L1's rate")
@@ -103,6 +105,7 @@ class Kernels:
     empty_block: Num = each("decoding, time of a block of 256 tokens of graph_length beyond a sequence")
     kv_convert: Num = number(0.0, "vector operations of an 8-bit cached value where the device does not know fp8")
     int_convert: Num = number(0.0, "vector operations of a cached integer, for each query head that reads it")
+    # -- products, and what runs into them -----------------------------------------------------------------------------
     sampling: str = word("greedy", "how tokens are picked: the likeliest, or drawn from the top (top-k, top-p)",
                          ("greedy", "top"))  # fmt: skip
     drawn: Num = number(12.0, "what drawing from the top moves a logit (`sampling`; greedy: 12)", "bytes")
@@ -116,6 +119,7 @@ class Kernels:
     quantise: Num = each("a kernel that quantises a product's operand, where the product was timed without")
     ready_operands: str = word("", "products in a type before which it does not run, with commas: q_up/fp8_block")
     grouped_values: Num = number(0.0, "values a clock that an SM quantises, a block a group (0: as measured together)")
+    # -- experts and their routers -------------------------------------------------------------------------------------
     launched: bool = flag(False, "its graphs hold the launches around shared libraries' experts that benchmarks have")
     alike: Num = share(0.0, "share of tokens that take the same experts as others, in benchmarks that repeat a prompt")
     skew: Num = number(0.0, "how unequally popular experts are (`ops.popularity`; 0: alike)", high=8)
@@ -138,6 +142,7 @@ class Kernels:
     library_calls: Num = each("time of a library's call a product and 16-bit expert that a token chose")
     narrow_calls: Num = each("the same of quantised experts, where those are visited one by one")
     spread_calls: Num = each("the same where passes spread their weights to 16 bits (dots_below)")
+    # -- products of few rows, and of narrow weights -------------------------------------------------------------------
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     vector_rows: Num = count(8, "most rows of these (ggml-cuda: MMVQ_MAX_BATCH_SIZE)", 1)
     narrow_rows: Num = count(0, "without gemv: most rows that weights of 8 bits or fewer take by such a kernel", 0)
@@ -157,6 +162,7 @@ class Kernels:
     brain_tile: Num = count(1, "rows of a tile of these, however few an expert has", 1)
     brain_step: Num = each("least time of an inner value of these, which no vector kernels take then (0: they do)")
     joined: str = word("", "families (model_type) whose experts' gate and up are one product there, with commas")
+    # -- recurrent layers, and a common prefix -------------------------------------------------------------------------
     delta_chain: Num = count(0, "more kernels of a gated delta layer, where its step is a chain of them", 0)
     delta_passes: Num = count(2, "reads and writes of a gated delta layer's state a pass", 0)
     scan_chain: str = named("more kernels of a recurrent layer in decoding, by its kind, as gated-delta:4 mamba2:8",
@@ -169,6 +175,7 @@ class Kernels:
     cascade: Num = count(0, "fewest requests whose common prefix decoding reads once for all (0: each reads it)", 0)
     cascade_tokens: Num = count(1, "fewest tokens of such a prefix")
     mixed_scans: bool = flag(False, "gated deltas of decoding sequences go by chunks in passes with prompts")
+    # -- how many kernels a layer is -----------------------------------------------------------------------------------
     gate_chain: Num = count(8, "kernels of a router that is a chain (gates_on)", 1)
     latent_chain: Num = count(0, "kernels of latent attention beside products, norms, rotation (prompts: the bytes)", 0)
     latents_apart: bool = flag(False, "queries' latent and that of keys and values are made by a product each")
@@ -181,6 +188,7 @@ class Kernels:
     chosen_alone: bool = flag(False, "experts visited one by one are those that a token chose, not all")
     expert_looks: Num = number(0.0, "host time of an expert's look at a choice of a token, a product", "s", high=1e-7)
     expert_waits: Num = number(0.0, "host time of a product of experts before which it waits for their choice", "s")
+    # -- attention over latents, and over prompts ----------------------------------------------------------------------
     narrow_prompts: str = word("", "generations of cards where prompts of latents run in 8 bits, if so cached")
     latent_prompts: Num = count(0, "prompts behind some tokens, but fewer, read latents (no limit: all do)", 0, INF)
     latent_blocks: Num = count(0, "decoding, blocks that Triton cuts a sequence's latents into (0: as measured)", 0)
@@ -189,6 +197,7 @@ class Kernels:
     wide_heads: Num = number(1.0, "attention over a prompt: time of heads of more than 128 values, over its formula's")
     wide_latents: Num = number(1.0, "the same over latents, and of few tokens over many")
     sparse_prompts: bool = flag(False, "prompts no longer than what an indexer picks go through its kernel, too")
+    # -- narrow weights that are spread out ----------------------------------------------------------------------------
     own_files: str = word("", "bits beside 4-bit experts, in files of its own (none: it reads none)", ("", "8.5", "16"))
     dequant: Num = number(0.0, "passes that spread narrow weights out to 16 bits before the products of many rows")
     dots_below: Num = count(0, "rows from which narrow weights are spread where fast units take only 16 bits", 0)
@@ -199,6 +208,7 @@ class Kernels:
     pass_rows: str = named("rows that its kernel takes at a time where there are fewer than these, by scheme likewise")
     more_launches: str = named("kernels more that Python launches for a product, by scheme likewise")
     convert: Num = number(0.0, "bytes moved a value between fp32 activations and 16-bit operands of a product", "bytes")
+    # -- training, and how tokens come to experts ----------------------------------------------------------------------
     attention_kernel: str = word("cudnn", "attention in training: a row of training.toml", ATTENTION)
     one_kernel: bool = flag(False, "training: one attention kernel serves all layers (transformers)")
     masked: bool = flag(False, "training: attention takes a mask of its own (padding, slopes of ALiBi)")

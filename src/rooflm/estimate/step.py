@@ -16,10 +16,10 @@ from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import MLA
 from rooflm.graph.ops import DECODE_ATTENTION, Comm, Op
 from rooflm.kernels.derating import derating, power_ratio, power_slowdown
-from rooflm.kernels.dispatch import fused_scan
 from rooflm.kernels.expert_kernels import called_once, expert_families, routed_inside
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
+from rooflm.kernels.streaming import fused_scan
 from rooflm.kernels.training_factors import table
 from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Scenario
@@ -105,11 +105,7 @@ def launches(timed: Sequence[Timed]) -> Num:
 
 
 def by_name(pairs: Iterable[tuple[str, Num]]) -> dict[str, Num]:
-    """The values of each name added up.
-
-    >>> by_name([("mlp", 1.0), ("norm", 2.0), ("mlp", 3.0)])
-    {'mlp': 4.0, 'norm': 2.0}
-    """
+    """The values of each name added up."""
     values: dict[str, list[Num]] = {}
     for name, value in pairs:
         values.setdefault(name, []).append(value)
@@ -174,11 +170,7 @@ def paced(alone: Num, gaps: Num, roof: Num, slower: Num) -> Num:
 
 
 def hosted(device_time: Num, issued: Num, fixed: Num, overlap: Num) -> Num:
-    """Seconds of a pass on device and host together (see `step`).
-
-    >>> float(hosted(5.0, 3.0, 1.0, False)), float(hosted(5.0, 3.0, 1.0, True))
-    (6.0, 5.0)
-    """
+    """Seconds of a pass on device and host together (see `step`)."""
     return pick(overlap, larger(device_time, issued + fixed), larger(device_time, issued) + fixed)
 
 
@@ -249,11 +241,7 @@ def eager_shares(timed: Sequence[Timed], s: Scenario) -> EagerShares:
 
 def heat_seconds(slower: Num, flops_time: Num) -> Num:
     """Seconds that heat adds to kernels of a pass without prompts: the factor of one with prompts (`prompt_factor`),
-    above 1, on the seconds that their FLOPs take (`flops_seconds`).
-
-    >>> heat_seconds(1.25, 4.0), heat_seconds(0.5, 4.0)
-    (1.0, 0.0)
-    """
+    above 1, on the seconds that their FLOPs take (`flops_seconds`)."""
     return (larger(slower, 1.0) - 1.0) * flops_time
 
 

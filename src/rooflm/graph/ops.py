@@ -100,11 +100,7 @@ def stacked(values: Sequence[Num], shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def columns(rows: Sequence[tuple[Num, ...]], shape: tuple[int, ...]) -> Sequence[NDArray[Any]]:
-    """Rows of equally many values as arrays of their first, second ... values, each `stacked`.
-
-    >>> [column.tolist() for column in columns([(1, 2), (3, 4)], ())]
-    [[1.0, 3.0], [2.0, 4.0]]
-    """
+    """Rows of equally many values as arrays of their first, second ... values, each `stacked`."""
     if shape == ():
         return list(np.fromiter(chain.from_iterable(rows), float).reshape(len(rows), -1).T)
     return [stacked(column, shape) for column in zip(*rows, strict=True)]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from rooflm.graph.ops import attended
 from rooflm.kernels.blend import filling_soon, smooth_max
+from rooflm.kernels.rates import Card
 from rooflm.units import Num, ceil, highest, larger, log2, pick, smaller
 
 SPLITS = tuple(2.0**n for n in range(8))
@@ -71,9 +72,8 @@ class DecodeConstants(NamedTuple):
 
 
 def prefill_bytes(
-    batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, head_dim: Num,
-    *, q_bytes: Num, kv_bytes: Num,
-) -> Num:  # fmt: skip
+    batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, head_dim: Num, *, q_bytes: Num, kv_bytes: Num
+) -> Num:
     """Least bytes of a prefill kernel: read Q, write O, read K and V (past and new) once each.
 
     >>> prefill_bytes(1, 10, 90, 8, 2, 64, q_bytes=2, kv_bytes=2)
@@ -84,8 +84,7 @@ def prefill_bytes(
 
 def prefill_attention_time(
     batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, head_dim: Num,
-    *, q_bytes: Num, kv_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: PrefillConstants,
-    causal: Num = True, window: Num = math.inf,
+    *, q_bytes: Num, kv_bytes: Num, card: Card, c: PrefillConstants, causal: Num = True, window: Num = math.inf,
 ) -> Num:  # fmt: skip
     """Seconds of attention of `new` queries a sequence over `past + new` keys (causal, or over all of them).
 
@@ -94,20 +93,20 @@ def prefill_attention_time(
     slowest = tail x longest KV length x w, dram = least bytes / bandwidth, and passes are the engine's serial passes
     over the new tokens, with lane_s tokens min(KV heads head_dim, 512) / (2048 SMs) for blocks of a token that write
     the cache. `past` > 0 is chunked prefill or prefix caching, which nobody measured: the same tiles with longer KV.
-    `peak` is the rate at the width of Q. Sources: tiling of FlashAttention-2 (Dao 2023) and -3 (Shah et al. 2024); the
-    form and its constants are fitted, see data/calibration/attention.toml."""
+    The card's peak is the rate at the width of Q. Sources: tiling of FlashAttention-2 (Dao 2023) and -3 (Shah et al.
+    2024); the form and its constants are fitted, see data/calibration/attention.toml."""
     kv = pick(causal, attended(new, past, window), smaller(past + new, window))
-    ideal = 4 * batch * heads * new * kv * head_dim / peak
-    w = 4 * c.tile * (head_dim + c.softmax_dim) / sm_rate(c.eff * peak / sms, c.throttle, ideal)
+    ideal = 4 * batch * heads * new * kv * head_dim / card.peak
+    w = 4 * c.tile * (head_dim + c.softmax_dim) / sm_rate(c.eff * card.peak / card.sms, c.throttle, ideal)
     packed = batch * kv_heads * ceil(new * (heads / kv_heads) / c.tile)
     tiles = pick(new <= c.pack_to, packed, batch * heads * ceil(new / c.tile))
-    busy = tiles / sms * (c.tile_s + (kv + pick(causal, (c.tile - 1) / 2, 0.0)) * w)
+    busy = tiles / card.sms * (c.tile_s + (kv + pick(causal, (c.tile - 1) / 2, 0.0)) * w)
     slowest = c.tail * smaller(past + new, window) * w
     nbytes = prefill_bytes(batch, new, past, heads, kv_heads, head_dim, q_bytes=q_bytes, kv_bytes=kv_bytes)
-    reached = c.eff_m * bandwidth
+    reached = c.eff_m * card.bandwidth
     passes = 2 * batch * new * head_dim * (c.qo_passes * heads * q_bytes + c.kv_passes * kv_heads * kv_bytes) / reached
     if c.lane_s:
-        passes = passes + c.lane_s * batch * new * smaller(kv_heads * head_dim, WRITE_THREADS) / (sms * SM_THREADS)
+        passes = passes + c.lane_s * batch * new * smaller(kv_heads * head_dim, WRITE_THREADS) / (card.sms * SM_THREADS)
     swap = pick((new <= c.pack_to) & (heads > kv_heads) & (smaller(batch, kv_heads) > 1), c.swap_s, 0.0)
     return swap + smooth_max(c.sharp, c.launch_s, busy, slowest, nbytes / reached) + passes
 
@@ -119,7 +118,7 @@ def sm_rate(rate: Num, throttle: Num, ideal: Num) -> Num:
 
 def decode_attention_time(
     batch: Num, kv_len: Num, heads: Num, kv_heads: Num, head_dim: Num,
-    *, kv_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: DecodeConstants, l1: Num = math.inf,
+    *, kv_bytes: Num, card: Card, c: DecodeConstants,
 ) -> Num:  # fmt: skip
     """Seconds of attention of one query a sequence over `kv_len` cached tokens (give min(kv_len, window) for a window).
 
@@ -129,11 +128,11 @@ def decode_attention_time(
     than one query head a KV head, more than one KV head and sequence (else the layouts agree), and seq_s a sequence up
     to GRAPH_BATCH. Sources: split-KV of Flash-Decoding (Dao et al. 2023); constants fitted (attention.toml)."""
     group = heads / kv_heads
-    read = 2 * batch * kv_heads * kv_len * head_dim * kv_bytes / (c.eff_m * bandwidth)
+    read = 2 * batch * kv_heads * kv_len * head_dim * kv_bytes / (c.eff_m * card.bandwidth)
     worked = split_kv_time(
         batch * kv_heads * ceil(group / c.group_tile), kv_len, 2 * head_dim * kv_bytes, 4 * c.group_tile * head_dim,
-        c.eff_c * peak / sms, c.sm_bw * pick(c.l1 > 0, l1 / larger(c.l1, 1e-9), bandwidth) / sms, sms,
-        pick(group >= c.min_group, c.max_splits, 1.0), c.block, c.cta_s, c.split_s,
+        card, c, pick(c.l1 > 0, card.l1 / larger(c.l1, 1e-9), card.bandwidth),
+        pick(group >= c.min_group, c.max_splits, 1.0),
     )  # fmt: skip
     wrap = pick((group > 1) & (smaller(batch, kv_heads) > 1), c.swap_s, 0.0)
     wrap = wrap + pick(batch <= GRAPH_BATCH, c.seq_s * batch, 0.0)
@@ -141,21 +140,22 @@ def decode_attention_time(
 
 
 def split_kv_time(
-    units: Num, kv_len: Num, token_bytes: Num, token_flops: Num, sm_flops: Num, sm_bandwidth: Num,
-    sms: Num, max_splits: Num, block: float, cta_s: float, split_s: float,
+    units: Num, kv_len: Num, token_bytes: Num, token_flops: Num, card: Card, c: Any, feed: Num, max_splits: Num,
+    resident: Num = 1.0,
 ) -> Num:  # fmt: skip
     """Seconds that the SMs need for `units` blocks over kv_len tokens each, cut into the best of SPLITS splits.
 
     With max_splits below 0, always into -max_splits. min over s of ceil(units s / SMs) x (cta_s + tokens x
-    max(token_bytes / sm_bandwidth, token_flops / sm_flops)) + split_s x log2(s) / 7, with tokens = kv_len / s rounded
-    up to whole blocks."""
-    a_token = larger(token_bytes / sm_bandwidth, token_flops / sm_flops)
+    max(token_bytes / (sm_bw x feed / SMs), token_flops / (eff_c x peak / SMs))) + split_s x log2(s) / 7, with tokens =
+    kv_len / s rounded up to whole blocks. c: constants of a decode kernel; feed: B/s of the memory that sm_bw goes by;
+    resident: blocks that an SM works on at a time."""
+    a_token = larger(token_bytes / (c.sm_bw * feed / card.sms), token_flops / (c.eff_c * card.peak / card.sms))
     best: Num = math.inf
     for s in SPLITS if highest(max_splits) > 0 else (-max_splits,):
         allowed = (s == -max_splits) | (s <= max_splits)
         if highest(allowed):
-            block_time = cta_s + ceil(kv_len / (s * block)) * (block * a_token)
-            time = ceil(units * s / sms) * block_time + (split_s / 7) * log2(s)
+            block_time = c.cta_s + ceil(kv_len / (s * c.block)) * (c.block * a_token)
+            time = ceil(units * s / (card.sms * resident)) * block_time + (c.split_s / 7) * log2(s)
             best = smaller(best, pick(allowed, time, math.inf))
     return best
 

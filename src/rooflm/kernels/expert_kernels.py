@@ -205,12 +205,11 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     apart = (s.mapping.expert_dp > 1) & (gathers(k.exchange, s.mapping.ep) == 0)
     arrived = tokens * pick(apart, occupied(ep, top_k) / ep, 1.0)
     call = partial(moe_time, routing=routing, top_k=pick(apart, 0.0, top_k), experts=experts, ep=ep, gated=gated,
-                   weight_bytes=op.widths[0], bandwidth=r.dram, sms=device.sms,
-                   least=pick(op.widths[0] < 2, smaller(tokens, k.expert_tile), 0.0),
+                   weight_bytes=op.widths[0], least=pick(op.widths[0] < 2, smaller(tokens, k.expert_tile), 0.0),
                    value_bytes=k.expert_values)  # fmt: skip
     best = {
         parallel: reduce(smaller, [
-            call(arrived, *filled(kernel.family, kernel.dtype, hidden, width), peak=r.peak[at], act_bytes=act,
+            call(arrived, *filled(kernel.family, kernel.dtype, hidden, width), card=r.card(r.peak[at]), act_bytes=act,
                  c=_on(kernel, w, s).on(r.l2 / r.dram, tuned))
             + pick(not kernel.tiles or (w.gpu in kernel.cards and has_shape(experts, width, kernel.tiles)), 0.0, np.inf)
             for kernel in candidates

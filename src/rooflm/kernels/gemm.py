@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflm.kernels.blend import filling, part_overlap
+from rooflm.kernels.rates import Card
 from rooflm.units import Num, is_plain, larger, once_each, pick
 
 
@@ -48,15 +49,14 @@ BLOCK = 1 << 13
 
 def gemm_time(
     m: Num, n: Num, k: Num,
-    *, weight_bytes: Num, act_bytes: Num, out_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: GemmConstants,
-    l2: Num = np.inf, units: Num = 1.0, least: Num = 0.0,
+    *, weight_bytes: Num, act_bytes: Num, out_bytes: Num, card: Card, c: GemmConstants, units: Num = 1.0,
+    least: Num = 0.0,
 ) -> Num:  # fmt: skip
     """Time in s of C[m, n] = A[m, k] B[n, k]ᵀ; every argument and constant may be an array, all broadcast.
 
-    weight_bytes, act_bytes, out_bytes: B an element of B, A and C; peak: dense FLOP/s and bandwidth: B/s of the
-    datasheet, l2: of L2; sms: streaming multiprocessors; units: matrix units of an SM over those of the cards that `c`
-    was fitted on (at most 1). What tiles lose (operands that come too slowly, other instructions, their ends) is time
-    that smaller units do not stretch. least: rows that a tile computes at least, whether they are there or not.
+    weight_bytes, act_bytes, out_bytes: B an element of B, A and C; units: matrix units of an SM over those of the cards
+    that `c` was fitted on (at most 1). What tiles lose (operands that come too slowly, other instructions, their ends)
+    is time that smaller units do not stretch. least: rows that a tile computes at least, there or not.
 
       t = t0 + part_overlap(t_sm / (1 - thr x / (1 + x)), t_mem + ramp t_mem / (t_mem + 5 us)) + t_quantise
       x = (2 m n k / peak / 400 us)²,  t_sm from `_sm_time`
@@ -67,14 +67,14 @@ def gemm_time(
     constants fitted to measured kernels (see rooflm_fit.gemm for data and errors)."""
     m, n, k = np.asarray(m, dtype=np.float64), np.asarray(n, dtype=np.float64), np.asarray(k, dtype=np.float64)
     mn = m * n
-    x = (mn * k * (2.0 / (LONG * peak))) ** 2
-    feed = c.c_sm * pick(c.l2 > 0, l2 / larger(c.l2, 1e-9), bandwidth)
-    t_sm = once_each(_sm_time, m, n, k, weight_bytes, peak, feed, sms, units, least, *c)
+    x = (mn * k * (2.0 / (LONG * card.peak))) ** 2
+    feed = c.c_sm * pick(c.l2 > 0, card.l2 / larger(c.l2, 1e-9), card.bandwidth)
+    t_sm = once_each(_sm_time, m, n, k, weight_bytes, card.peak, feed, card.sms, units, least, *c)
     t_sm = t_sm / (1.0 - c.thr * x / (1.0 + x))
-    t_mem = (n * k * weight_bytes + mn * out_bytes + m * k * act_bytes) / (c.eff_m * bandwidth)
+    t_mem = (n * k * weight_bytes + mn * out_bytes + m * k * act_bytes) / (c.eff_m * card.bandwidth)
     t_mem = t_mem + filling(t_mem, c.ramp)
     t: Num = c.t0 + part_overlap(t_sm, t_mem, c.mix)
-    return t if is_plain(c.q_pass, 0.0) else t + m * (k + c.q_row) * (3.0 * c.q_pass / bandwidth)
+    return t if is_plain(c.q_pass, 0.0) else t + m * (k + c.q_row) * (3.0 * c.q_pass / card.bandwidth)
 
 
 def _sm_time(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from rooflm.graph.ops import attended
 from rooflm.kernels.attention import PrefillConstants, prefill_attention_time, split_kv_time
 from rooflm.kernels.blend import filling_soon, smooth_max
+from rooflm.kernels.rates import Card
 from rooflm.units import Num, ceil, larger, log2, pick, smaller
 
 FLOOR_SHARP = 4.0
@@ -60,8 +61,7 @@ class MlaLatentsConstants(NamedTuple):
 
 def mla_prefill_time(
     batch: Num, new: Num, past: Num, heads: Num,
-    *, qk_head: Num = 192, v_head: Num = 128,
-    q_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: MlaPrefillConstants, beside: Num = 0.0,
+    *, qk_head: Num = 192, v_head: Num = 128, q_bytes: Num, card: Card, c: MlaPrefillConstants, beside: Num = 0.0,
 ) -> Num:  # fmt: skip
     """Seconds of causal MLA of `new` queries a sequence over past + new keys.
 
@@ -70,23 +70,25 @@ def mla_prefill_time(
     own = PrefillConstants(c.launch_s, c.eff, c.tile_s, c.softmax_dim / 2, 0, c.passes, c.sharp, c.throttle, c.tail,
                            0, c.tile, 0, c.eff_m)  # fmt: skip
     kernels = prefill_attention_time(batch, new, past, heads, heads, (qk_head + v_head) / 2, q_bytes=2 * q_bytes,
-                                     kv_bytes=0, peak=peak, bandwidth=bandwidth, sms=sms, c=own)  # fmt: skip
+                                     kv_bytes=0, card=card, c=own)  # fmt: skip
     return smooth_max(FLOOR_SHARP, kernels + beside, c.floor_s)
 
 
 def latents_prefill_time(
-    batch: Num, new: Num, past: Num, heads: Num, picked: Num, block: float, share: float,
-    key_s: float = 0.0, *, latent: Num = 512, rope: Num = 64, peak: Num, sms: Num = 1,
+    batch: Num, new: Num, past: Num, heads: Num, picked: Num,
+    *, c: MlaLatentsConstants, latent: Num = 512, rope: Num = 64, peak: Num, sms: Num = 1,
 ) -> Num:  # fmt: skip
     """Seconds of attention of `new` queries a sequence over latents, as in decoding: of the `picked` tokens that an
     indexer chose for each, since neighbours choose differently and share no block of expanded keys, or of all.
     Heads are taken `block` at a time at `share` of the peak; a key of a query takes one of the SMs `key_s` at least.
 
-    >>> round(float(latents_prefill_time(1, 8192, 0, 8, 2048, 64, 0.65, peak=989e12)) * 1e3, 2)  # ms, as of 64
+    >>> kernel = MlaLatentsConstants(64, 0.65)
+    >>> round(float(latents_prefill_time(1, 8192, 0, 8, 2048, c=kernel, peak=989e12)) * 1e3, 2)  # ms, as of 64
     3.18
     """
     keys = batch * new * attended(new, past, picked)
-    return larger(2.0 * keys * ceil(heads / block) * block * (2 * latent + rope) / (share * peak), keys * key_s / sms)
+    padded = ceil(heads / c.block) * c.block
+    return larger(2.0 * keys * padded * (2 * latent + rope) / (c.share * peak), keys * c.key_s / sms)
 
 
 def blocks_of(kv_len: Num, sms: Num, tokens: Num, least: Num) -> Num:
@@ -103,7 +105,7 @@ def blocks_of(kv_len: Num, sms: Num, tokens: Num, least: Num) -> Num:
 
 def mla_decode_time(
     batch: Num, kv_len: Num, heads: Num,
-    *, latent: Num = 512, rope: Num = 64, kv_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: MlaDecodeConstants,
+    *, latent: Num = 512, rope: Num = 64, kv_bytes: Num, card: Card, c: MlaDecodeConstants,
 ) -> Num:  # fmt: skip
     """Seconds of absorbed MLA of one query a sequence over kv_len cached latents.
 
@@ -111,10 +113,10 @@ def mla_decode_time(
     FLOPs; groups of more than group_tile heads take several blocks. Otherwise as decode_attention_time. The query's and
     output's projections (W_UK, W_UV) are GEMMs of the graph, not counted here."""
     token_bytes = (latent + rope) * kv_bytes
-    read = batch * kv_len * token_bytes / (c.eff_m * bandwidth)
+    read = batch * kv_len * token_bytes / (c.eff_m * card.bandwidth)
     worked = split_kv_time(
         batch * ceil(heads / c.group_tile), kv_len, token_bytes, 2 * c.group_tile * (2 * latent + rope),
-        c.eff_c * peak / sms, c.sm_bw * bandwidth / sms, sms * c.resident, c.max_splits, c.block, c.cta_s, c.split_s,
+        card, c, card.bandwidth, c.max_splits, c.resident,
     )  # fmt: skip
     kernels = c.launch_s + filling_soon(read, c.ramp_s) + smooth_max(c.sharp, read, worked)
     return smooth_max(FLOOR_SHARP, kernels, c.floor_s)

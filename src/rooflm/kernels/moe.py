@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rooflm.graph.ops import distinct_experts
 from rooflm.kernels.blend import filling_soon, smooth_max
 from rooflm.kernels.constants import LEVELS, Match, lookup
+from rooflm.kernels.rates import Card
 from rooflm.units import Num, ceil, common_shape, expm1, larger, pick, smaller, sqrt
 
 TILE_M = np.array([16.0, 64.0, 128.0, 16.0, 64.0, 128.0])
@@ -107,8 +108,7 @@ def pieces(rows: Num, tile: Num, spread: Num) -> Num:
 
 def grouped_gemm_time(
     routing: Routing, n: Num, k: Num,
-    *, weight_bytes: Num, act_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: MoEConstants, fetched: Num = 1.0,
-    least: Num = 0.0,
+    *, weight_bytes: Num, act_bytes: Num, card: Card, c: MoEConstants, fetched: Num = 1.0, least: Num = 0.0,
 ) -> NDArray[Any]:  # fmt: skip
     """Seconds of grouped GEMMs, [rows, k] x [experts, k, n], each with the best tile of the candidates.
 
@@ -120,16 +120,16 @@ def grouped_gemm_time(
     weights' bytes that device memory serves (1 but in a benchmark that repeats, whose weights stay in L2 in part).
     Source: tile and wave quantisation as in NVIDIA's "Matrix multiplication background" user guide; one SM's limited
     bandwidth is what few, wide experts meet (down projection: 32 tiles on 132 SMs)."""
-    rank = len(common_shape((*routing, n, k, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, least, *c)))
+    rank = len(common_shape((*routing, n, k, fetched, weight_bytes, act_bytes, *card[:3], least, *c)))
     bm, bn = (tile.reshape(-1, *(1,) * rank) for tile in (TILE_M, TILE_N))
     bm = np.maximum(bm, least)
     each = routing.rows / larger(routing.experts, 1e-12)
     tiles = routing.experts * ceil(n / bn) * pieces(each, bm, routing.spread)
-    compute = bm * bn * (2.0 * sms * k / (c.eff_c * peak))
-    memory = (bm * act_bytes + bn * weight_bytes) * (k * sms / (c.c_sm * bandwidth))
-    on_sm = np.min(pieces(tiles, sms, routing.spread) * (larger(compute, memory) + c.wave), axis=0)
+    compute = bm * bn * (2.0 * card.sms * k / (c.eff_c * card.peak))
+    memory = (bm * act_bytes + bn * weight_bytes) * (k * card.sms / (c.c_sm * card.bandwidth))
+    on_sm = np.min(pieces(tiles, card.sms, routing.spread) * (larger(compute, memory) + c.wave), axis=0)
     moved = routing.experts * n * k * weight_bytes * fetched + routing.rows * (k * act_bytes + n * 2.0)
-    dram = moved / (c.eff_m * bandwidth)
+    dram = moved / (c.eff_m * card.bandwidth)
     return np.asarray(smooth_max(JOINED, on_sm, dram + filling_soon(dram, c.ramp)))
 
 
@@ -141,39 +141,37 @@ def _stack(first: Num, second: Num, rank: int) -> NDArray[Any]:
 
 def moe_time(
     tokens: Num, hidden: Num, width: Num, routing: Routing,
-    *, top_k: Num, experts: Num, peak: Num, bandwidth: Num, sms: Num, c: MoEConstants, ep: Num = 1, gated: Num = 1.0,
-    weight_bytes: Num = 2.0, act_bytes: Num = 2.0, fetched: Num = 1.0, value_bytes: Num = 2.0, least: Num = 0.0,
+    *, top_k: Num, experts: Num, card: Card, c: MoEConstants, ep: Num = 1, gated: Num = 1.0, weight_bytes: Num = 2.0,
+    act_bytes: Num = 2.0, fetched: Num = 1.0, value_bytes: Num = 2.0, least: Num = 0.0,
 ) -> Num:  # fmt: skip
     """Seconds of a layer's expert kernels on the busiest rank, without communication. Zero for zero tokens.
 
     tokens: of all ranks of the group; width: of an expert on the rank; gated: 1 for gate and up projections, 0 for one;
-    peak, bandwidth, sms: dense FLOP/s of the dtype, DRAM B/s, SMs; weight_bytes, act_bytes: bytes an element in the
-    GEMMs, scales included; fetched: as in `grouped_gemm_time` (only fits of warm benchmarks give it);
-    value_bytes: of a value that passes move.
+    weight_bytes, act_bytes: bytes an element in the GEMMs, scales included; fetched: as in `grouped_gemm_time` (only
+    fits of warm benchmarks give it); value_bytes: of a value that passes move.
 
         t = start + expert · E/ep + GEMM(gate-up) + GEMM(down) + passes / (eff_pass BW)
         passes = rows' (2 h + (2 + gated) w) value_bytes + T h 4 B,   rows' = rows + stray (T k - rows)
 
     (permute writes and finalise reads h a row; the activation reads 1 + gated and writes 1 times w.) Fitted.
 
-    >>> h200 = {"peak": 989e12, "bandwidth": 4.8e12, "sms": 132}
+    >>> h200 = Card(peak=989e12, bandwidth=4.8e12, sms=132)
     >>> fused = MoEConstants(18e-6, 3e-8, 0.9, 0.97, 2.0, 7e-6, 1e-6, 0.45, 0.01)
     >>> routing = Routing(128.0, 128.0, 0.0)   # 128 experts of 3 · 2048 · 768 weights: 252 us at full bandwidth
-    >>> seconds = moe_time(16, 2048, 768, routing, top_k=8, experts=128, c=fused, **h200)
+    >>> seconds = moe_time(16, 2048, 768, routing, top_k=8, experts=128, c=fused, card=h200)
     >>> round(float(seconds) * 1e6)   # measured: 301
     311
     """
     matrices = 2.0 + gated
-    sizes = width, hidden, matrices, fetched, weight_bytes, act_bytes, peak, bandwidth, sms, least
+    sizes = width, hidden, matrices, fetched, weight_bytes, act_bytes, *card[:3], least
     rank = len(common_shape((*routing, *sizes, *c)))
     n, k = _stack((1.0 + gated) * width, hidden, rank), _stack(hidden, width, rank)
     gemms = grouped_gemm_time(
-        routing, n, k, fetched=fetched, weight_bytes=weight_bytes, act_bytes=act_bytes, peak=peak, bandwidth=bandwidth,
-        sms=sms, c=c, least=least,
-    ).sum(axis=0)  # fmt: skip
+        routing, n, k, fetched=fetched, weight_bytes=weight_bytes, act_bytes=act_bytes, card=card, c=c, least=least
+    ).sum(axis=0)
     rows = routing.rows + c.stray * larger(tokens * top_k - routing.rows, 0.0)
     passes = rows * (2.0 * hidden + matrices * width) * value_bytes + tokens * hidden * 4.0
-    return pick(tokens > 0, c.start + c.expert * experts / ep + gemms + passes / (c.eff_pass * bandwidth), 0.0)
+    return pick(tokens > 0, c.start + c.expert * experts / ep + gemms + passes / (c.eff_pass * card.bandwidth), 0.0)
 
 
 def usual(gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False) -> Match:

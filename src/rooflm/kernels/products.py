@@ -46,15 +46,16 @@ def gemm_times(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario,
         peak = pick(wide[0] < 2, pick(np.isfinite(whole), whole, larger(peak, dots)), halves)
         few = halves_only(s, r) & (wide[0] < 2) & (m < kernels.dots_below)
         peak = pick(few, smaller(peak, 4.0 * kernels.dots * r.peak["vector"]), peak)  # a dp4a is of four values
-    by = partial(gemm_time, m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
-                 bandwidth=r.dram, l2=r.l2, sms=s.cluster.device.sms, units=units, least=least)  # fmt: skip
-    time = by(c=c)
+    card = r.card(peak)
+    by = partial(gemm_time, m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], units=units,
+                 least=least)  # fmt: skip
+    time = by(card=card, c=c)
     if not is_plain(kernels.tile_rows, 0):
         rows, full = larger(kernels.tile_rows, 1.0), peak * (1.0 - c.thr) / (1.0 + units * (1.0 / c.eff_c - 1.0))
-        own = larger(by(c=c, peak=np.inf), one_tile_time(m, n, k, rows, kernels.tile_more, full, s.cluster.device.sms))
+        own = larger(by(card=r.card(np.inf), c=c), one_tile_time(m, n, k, rows, kernels.tile_more, full, r.sms))
         time = pick(kernels.tile_rows > 0, own, time)
     if kernels.tuned and "fp8_block" in dtypes.values():
-        best = by(c=constants("gemm", GemmConstants, w, "fp8_block"))
+        best = by(card=card, c=constants("gemm", GemmConstants, w, "fp8_block"))
         blocks = stacked([dtypes[op.rate] == "fp8_block" for op in ops], shape) > 0
         time = pick(blocks & has_shape(n, k, kernels.tuned), best, time)
     cast = kernels.quantise * (not quantised_before(w, s))
@@ -74,7 +75,7 @@ def gemm_times(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario,
         few = (wide[0] < 2) & (wide[1] >= 2) & (m <= kernels.narrow_rows)
         time = pick(few, smaller(time, vector_time(n * k * wide[0], 2.0 * m * n * k, plain, r, s)), time)
     if not is_plain(reached.few, 0.0):
-        time = few_rows_time(time, m, n, k, pick(wide[0] < 2, 0.0, reached.few), s.cluster.device.sms)
+        time = few_rows_time(time, m, n, k, pick(wide[0] < 2, 0.0, reached.few), r.sms)
     return np.asarray(time)
 
 
@@ -216,7 +217,7 @@ def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Nu
     if is_plain(convert, 0):
         return 0.0
     c = constants("elementwise", ElementwiseConstants, w, "fp16", ("add",))
-    one = partial(elementwise_time, bandwidth=r.dram, c=c, sms=s.cluster.device.sms)
+    one = partial(elementwise_time, bandwidth=r.dram, c=c, sms=r.sms)
     return sum(one(convert * m * side, row_bytes=convert * side) for side in (k, n))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from rooflm.catalogue.fields import words_in
@@ -10,6 +11,19 @@ from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Efficiency, Scenario
 from rooflm.units import REAL, Num, larger, pick, smaller
+
+LARGEST_SM = 2.0**18
+"""Bytes of shared memory and L1 of an SM, at most (Hopper); a core that holds more reads as much more at a time."""
+
+
+class Card(NamedTuple):
+    """What a kernel runs on: FLOP/s of its data type, B/s of DRAM, multiprocessors; B/s of L1 and L2."""
+
+    peak: Num
+    bandwidth: Num
+    sms: Num
+    l1: Num = math.inf
+    l2: Num = math.inf
 
 
 class Rates(NamedTuple):
@@ -22,6 +36,16 @@ class Rates(NamedTuple):
     l1: Num
     l2_size: Num
     l1_size: Num
+    sms: Num
+
+    @property
+    def larger_cores(self) -> Num:
+        """How many times the shared memory and L1 of the largest SM a core has, at least 1."""
+        return larger(1.0, self.l1_size / self.sms / LARGEST_SM)
+
+    def card(self, peak: Num) -> Card:
+        """What a kernel runs on whose data type has this peak."""
+        return Card(peak, self.dram, self.sms, self.l1, self.l2)
 
 
 def rates(s: Scenario) -> Rates:
@@ -70,4 +94,4 @@ def rates_of(d: Device, q: Quant, e: Efficiency) -> Rates:
     compute, memory = (e.compute, e.memory) if e.mode == "flat" else (1.0, 1.0)
     peak = {k: d.peak[v] * compute for k, v in names.items()}
     dram, l2, l1 = (level.bandwidth * memory for level in (d.dram, d.l2, d.l1))
-    return Rates(peak, names, dram, l2, l1, d.l2.size, d.l1.size)
+    return Rates(peak, names, dram, l2, l1, d.l2.size, d.l1.size, d.sms)

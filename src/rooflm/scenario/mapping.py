@@ -66,11 +66,7 @@ class Mapping:
         return False if is_plain(self.gpus, 0) else (self.gpus > 0) & (self.devices != self.gpus) & (self.uneven == 0)
 
     def stride(self, group: str) -> Num:
-        """Distance in device numbers between neighbouring ranks of a group: the product of the degrees inside it.
-
-        >>> Mapping(tp=8, dp=4, pp=2).stride("pp")
-        32
-        """
+        """Distance in device numbers between neighbouring ranks of a group: the product of the degrees inside it."""
         inner = () if group == "ep" else self.order[: self.order.index(group)]
         return math.prod(getattr(self, name) for name in inner)
 

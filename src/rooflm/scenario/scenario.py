@@ -99,12 +99,7 @@ def micro_batches(s: Scenario) -> Num:
 
 
 def arrays_in(node: Any) -> Iterator[NDArray[Any]]:
-    """Every array anywhere in frozen dataclasses, named tuples, dicts and tuples.
-
-    >>> from rooflm.catalogue.hardware import Memory
-    >>> [a.size for a in arrays_in((Memory(80e9, np.ones(3)), 1.0))]
-    [3]
-    """
+    """Every array anywhere in frozen dataclasses, named tuples, dicts and tuples."""
     if isinstance(node, np.ndarray):
         yield node
     elif is_dataclass(node) and not isinstance(node, type):

@@ -27,12 +27,13 @@ from rooflm.readers.tables import field_value
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
 from rooflm.serving.capacity import capacity
+from rooflm.serving.components import TableSize, components
 from rooflm.serving.pools import prefill_built, steady_of, transfer_of
 from rooflm.serving.router import ROUTERS
 from rooflm.serving.schedulers import SCHEDULERS, InFlight
 from rooflm.serving.server import FRONT, Server
 from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
-from rooflm.serving.steps import StepTable, TableSize, components, padded
+from rooflm.serving.steps import StepTable, padded
 from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
 from rooflm.shown.answer import Answer, data_frame, plain, plotting, timespan

@@ -22,12 +22,12 @@ from rooflm.catalogue.model import MLA
 from rooflm.errors import RooflmError
 from rooflm.estimate.memory import kv_values
 from rooflm.scenario.scenario import Scenario
+from rooflm.serving.components import ladder
 from rooflm.serving.passes import Load, decode_time, most_running, pass_time, steps_of, streaming, whole_prompts
 from rooflm.serving.queues import others_run, queueing
 from rooflm.serving.schedulers import SCHEDULERS
 from rooflm.serving.simulate import Pool, Run, Transfer
 from rooflm.serving.steady import Steady, steady
-from rooflm.serving.steps import ladder
 from rooflm.serving.workload import Requests
 
 Array = NDArray[np.float64]

@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
+
+from numpy.typing import NDArray
 
 from rooflm.serving.capacity import Capacity
 from rooflm.serving.decoding import Decoding
@@ -36,7 +38,7 @@ class Records:
                  priority: Any = None, hash_tokens: Any = 512) -> None:  # fmt: skip
         size = len(prompt)
         empty = array("d", [math.nan]) * size
-        self.arrival, self.prompt, self.output = array("d", arrival), list(prompt), list(output)
+        self.arrival, self.prompt, self.output = array("d", arrival), array("q", prompt), array("q", output)
         self.first, self.end = array("d", empty), array("d", empty)
         self.status, self.preempted = bytearray(size), array("H", [0]) * size
         self.cached, self.replica = array("l", [0]) * size, array("h", [-1]) * size
@@ -96,10 +98,10 @@ class Replica:
         self.kind, self.count, self.dirty = NOTHING, 0, True
         self.chunks: list[Chunk] = []
 
-    def recall(self, requests: Iterable[int]) -> None:
+    def recall(self, requests: NDArray[Any]) -> None:
         """What an earlier run left of these requests' prompts is in the cache, as far as memory holds it."""
         if self.kv.cache is not None:
-            earlier = (r for r in requests if min(self.records.hashes[r], default=0) < EARLIER)
+            earlier = (r for r in requests.tolist() if min(self.records.hashes[r], default=0) < EARLIER)
             self.kv.cache.fill((part for r in earlier for part in self.kv.prefix(r)), self.kv.capacity)
 
     # -- what schedulers and routers ask ---------------------------------------------------------------------------
@@ -256,7 +258,7 @@ class Replica:
 
     def reach(self, running: int) -> float:
         """Mean context of the sequences that decode. Where a token is read once for all that share it, every reader
-        but the first counts it by the part of its time that is not spared (`steps.reread`)."""
+        but the first counts it by the part of its time that is not spared (`components.reread`)."""
         stored, cache, table = self.decoding.stored, self.kv.cache, self.table
         if cache is not None and self.shared <= cache.common <= table.near:
             again = cache.again - (table.ranks - 1) * cache.common

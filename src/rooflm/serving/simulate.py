@@ -7,6 +7,7 @@ table look-ups a request."""
 from __future__ import annotations
 
 import heapq
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from rooflm.serving.replica import FINISHED, INFINITY, NOTHING, REJECTED, STEPS,
 from rooflm.serving.router import Router
 from rooflm.serving.schedulers import SCHEDULERS
 from rooflm.serving.server import Server
-from rooflm.serving.steps import StepTable
+from rooflm.serving.steps import StepTable, numbers
 from rooflm.serving.workload import Requests
 
 Array = NDArray[np.float64]
@@ -99,8 +100,8 @@ def simulate(
     if roles not in ({"both"}, {"prefill", "decode"}):
         raise RooflmError("a deployment is made of pools of role both, or of prefill and decode pools")
     records = Records(
-        requests.arrival if not requests.concurrency else np.full(requests.count, INFINITY), requests.prompt.tolist(),
-        requests.output.tolist(), requests.hashes, requests.priority, requests.hash_tokens,
+        requests.arrival if not requests.concurrency else np.full(requests.count, INFINITY), numbers(requests.prompt),
+        numbers(requests.output), requests.hashes, requests.priority, requests.hash_tokens,
     )  # fmt: skip
     each = [pool for pool in pools for _ in range(pool.replicas)]
     replicas = [
@@ -142,25 +143,24 @@ class Loop:
         self.routers = (Router(router), Router(router))
         self.transfer, self.horizon, self.progress = transfer, horizon, progress
         server = pools[0].server
-        self.front: list[float] = (server.fronted(requests.prompt) / len(self.first)).tolist()
+        self.front = numbers(server.fronted(requests.prompt) / len(self.first))
         self.held = server.held / len(self.first)
         again = [p.server.seen_again(requests.prompt) for p in pools if p.role == "decode"]
         self.delay = sum(again, server.seen(requests.prompt))
-        self.lone: list[float] = (self.delay * (requests.concurrency == 1)).tolist()
+        self.lone = numbers(self.delay * (requests.concurrency == 1))
         self.free = 0.0
         self.heap: list[tuple[float, int, int, int]] = []
         self.pushed = self.ended = self.next = 0
         self.closed = requests.concurrency > 0
         self.over = False
-        self.times: list[float] = []
-        self.order: list[int] = []
+        self.times, self.order = array("d"), array("q")
         self.at = 0
         self.fit: list[bool] = fits(pools, requests).tolist()
-        served = np.flatnonzero(self.fit).tolist()
+        served = np.flatnonzero(self.fit)
         for pool in (self.first, self.second):
             for turn, r in enumerate(pool):  # an earlier run sent each its prompts in turn
                 r.recall(served[turn :: len(pool)])
-        self.due: list[float] = requests.arrival.tolist() or [0.0] * requests.count
+        self.due = numbers(requests.arrival if requests.arrival.size else np.zeros(requests.count))
         if self.closed:
             for behind in reversed(range(requests.concurrency)):
                 self._issue(0.0, 0 if requests.arrival.size else behind)
@@ -174,8 +174,8 @@ class Loop:
         keep = np.array(self.fit, dtype=bool)
         np.frombuffer(self.records.status, dtype=np.uint8)[~keep] = REJECTED
         self.ended += int(np.sum(~keep))
-        self.order = np.flatnonzero(keep).tolist()
-        self.times = seen[keep].tolist()
+        self.order = numbers(np.flatnonzero(keep))
+        self.times = numbers(seen[keep])
 
     def _push(self, time: float, request: int, stage: int) -> None:
         self.pushed += 1

@@ -1,4 +1,4 @@
-"""Step times for the simulator: one array evaluation of `infer`'s own passes, then table look-ups.
+"""Step times for the simulator: `components` of passes with an engine's factors and host costs, as table look-ups.
 
 A pass that holds prefill chunks and decoding sequences is the sum of its kernels. By what a kernel depends on (the
 shape of its time says it) there are four groups: products and elementwise kernels over all tokens of the pass,
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,80 +23,16 @@ from rooflm.catalogue.engine import Engine
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import most_in_flight
 from rooflm.estimate.memory import stage_share
-from rooflm.estimate.offloaded import decode_seconds, device_part, host_watts, prompt_seconds
-from rooflm.estimate.request import every_pass, served_context, stalls
-from rooflm.estimate.step import (
-    NONE_EAGER,
-    EagerShares,
-    captured,
-    eager_shares,
-    flops_seconds,
-    graphed,
-    heat_seconds,
-    hosted,
-    issue_time,
-    joules,
-    launches,
-    paced,
-    prompt_factor,
-    unfitted,
-)
-from rooflm.graph.context import Decode, Pass, Prefill
-from rooflm.graph.forward import build
-from rooflm.graph.ops import Op
-from rooflm.graph.recurrent import CHUNK
-from rooflm.kernels.dispatch import FACTORS
+from rooflm.estimate.request import every_pass
+from rooflm.estimate.step import captured, graphed, hosted, issue_time, paced, prompt_factor, unfitted
 from rooflm.kernels.moe import largest_of
-from rooflm.kernels.rates import rates
-from rooflm.kernels.roofline import Timed, level_times, time_groups, time_nodes
-from rooflm.scenario.scenario import Scenario
+from rooflm.serving.components import CELLS, EXCHANGE, HOST, SHARED, Array, Components, TableSize
 from rooflm.units import larger, pick
 
-Array = NDArray[np.float64]
 ROWS = 16
 """Neighbouring numbers of sequences whose steps are worked out together."""
-CELLS = 48
-"""Cells of the context axis (equal widths, so that a look-up is a division)."""
 LAST = 2**62
 """Above every number of a pass (`passed_times`)."""
-ROOF = "roof"
-"""End of the name under which a factor's group keeps the seconds that it takes at least."""
-RATIO = 1.09
-"""Ratio of neighbouring points of the token and sequence axes."""
-EXCHANGE = "exchange"
-"""Name of the experts' collectives, whose factor is that of all collectives."""
-SHARED = ("moe_factor", EXCHANGE)
-"""Names of what works on the tokens of all ranks of attention together: experts, and what goes to them and back."""
-HEAD = "head"
-"""Name under which a group keeps the seconds of the output head, which the last stage of a pipeline has alone."""
-HOT = "hot"
-"""Name under which it keeps what FLOPs take of it (`flops_seconds`)."""
-STAYS = 0.5
-"""Share of L2 in which a prefix that many read stays for all (by hand: docs/decisions/0442)."""
-HOST = "host layers"
-"""Part of a pass that the host's CPU works on, which no factor of the engine's kernels scales."""
-
-
-class TableSize(NamedTuple):
-    """How far the tables go: tokens in a pass, decoding sequences of a rank, tokens of a sequence."""
-
-    tokens: int
-    sequences: int
-    context: int
-
-
-def ladder(last: int) -> Array:
-    """Whole numbers from 1 to `last`: every one up to 16, then about 9 % apart, and multiples of 128 (of 512 from 8192
-    on), where kernels step.
-
-    >>> ladder(20).tolist()[-4:]
-    [16.0, 17.0, 19.0, 20.0]
-    """
-    steps = int(np.ceil(np.log(max(last, 2)) / np.log(RATIO)))
-    points = np.round(RATIO ** np.arange(steps + 1))
-    tiles = np.concatenate([np.arange(128, min(last, 8192), 128), np.arange(8192, last, 512)])
-    every = np.concatenate([np.arange(1, 17), points, tiles, [max(last, 1)]])
-    return np.unique(np.minimum(every, max(last, 1))).astype(float)
 
 
 def padded(graphs: str, sequences: Any) -> Array:
@@ -113,162 +49,11 @@ def padded(graphs: str, sequences: Any) -> Array:
     return np.where(at < len(sizes), np.append(sizes, 0.0)[at], many)
 
 
-class Parts(NamedTuple):
-    """Seconds by engine factor: dense (tokens,), prefill (tokens, pasts), decode (sequences,), attention (sequences,
-    contexts); and dynamic joules in the same four groups under "joules"."""
-
-    dense: dict[str, Array]
-    prefill: dict[str, Array]
-    decode: dict[str, Array]
-    attention: dict[str, Array]
-
-
-@dataclass(frozen=True)
-class Components:
-    """What a scenario's passes are made of, before the engine's factors and host costs (see `Parts`).
-
-    tokens, pasts, sequences, contexts: the axes; launches: kernels issued in a prefill-only, a decode-only and a mixed
-    pass; draft: time of drafting over the verifying step's; experts: what is launched for them; mixed: what scans of
-    decoding sequences take longer in a pass with prompts; reread: see `reread`; waits: what a part of a prompt, one of
-    many in a pipeline, waits as a share of the way through it (`stalls`).
-    """
-
-    scenario: Scenario
-    tokens: Array
-    pasts: Array
-    sequences: Array
-    contexts: Array
-    parts: Parts = field(repr=False)
-    launches: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    draft: float = 0.0
-    experts: EagerShares = NONE_EAGER
-    mixed: Array | float = 0.0
-    reread: tuple[float, float] = (0.0, 0.0)
-    waits: float = 0.0
-
-    @property
-    def ranks(self) -> float:
-        """Devices of a stage that work on a sequence together, of which the tables are those of one."""
-        m = self.scenario.mapping
-        return float(m.tp * m.cp)
-
-
-def factor_name(t: Timed) -> str:
-    """The engine's constant that scales a node's time, but `EXCHANGE` of the experts' collectives."""
-    if isinstance(t.node, Op):
-        return FACTORS.get(t.node.kind, "stream_factor")
-    return EXCHANGE if t.node.group == "ep" else "collective_factor"
-
-
-def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Seconds by factor of the nodes that vary along the first axis only, and of those that vary along the second."""
-    first: dict[str, Array] = {}
-    second: dict[str, Array] = {}
-    r, device = rates(s), s.cluster.device
-    for t in timed:
-        pairs = [(factor_name(t), np.asarray(t.total, float))]
-        if t.node.part == "logits":
-            pairs.append((HEAD, np.asarray(t.total, float)))
-        if isinstance(t.node, Op):
-            least = t.node.count * np.minimum(t.roof, t.time)
-            pairs.append((f"{factor_name(t)} {ROOF}", np.asarray(least, float)))
-            pairs.append((HOT, np.asarray(flops_seconds(t), float)))
-            pairs.append(("joules", np.asarray(t.node.count * joules(t, t.node, device, r), float)))
-        for name, value in pairs:
-            inner = value.ndim == 2 and value.shape[1] > 1
-            group, size = (second, shape) if inner else (first, (shape[0], 1))
-            group[name] = group.get(name, np.zeros(size)) + value
-    return {k: v[:, 0] for k, v in first.items()}, second
-
-
-def scanned(nodes: Sequence[Any], s: Scenario) -> Array:
-    """Seconds of gated deltas' scans among the nodes of passes of so many sequences."""
-    timed = time_nodes([n for n in nodes if isinstance(n, Op) and n.name == "scan" and n.shape[1]], s)
-    return np.sum([np.asarray(t.total, float)[:, 0] for t in timed], axis=0)
-
-
-def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float = 0.0) -> Components:
-    """Times of a scenario's passes over tokens, past, sequences and context, worked out once.
-
-    Layers on the host are taken out of the scenario; their time is a part of its own. speculative: tokens guessed a
-    step (a sequence then verifies 1 + that many tokens in a pass that reads its cache once); draft: cost of one guess
-    as a share of a step."""
-    tokens, sequences = ladder(size.tokens), ladder(size.sequences)
-    pasts = size.context * np.array([0.0, 1 / 8, 1 / 2, 1.0])
-    contexts: Array = np.arange(CELLS + 1, dtype=float) * (size.context / CELLS)
-    contexts[0] = 1.0
-    whole, s = s, device_part(s)
-    k, m = s.engine.kernels, s.mapping
-    column = tokens[:, None]
-    rows = sequences[:, None]
-    prefill = Pass(Prefill(1.0, column, pasts[None, :]), None, np.ones((1, 1)))
-    decode = Pass(None, Decode(rows, contexts[None, :]), rows)
-    each = 1 + speculative
-    wide = Pass(None, Decode(rows * each, np.ones((1, 2)) * size.context, each), rows * each)
-    both = Pass(Prefill(1.0, 1.0, 0.0), Decode(1.0, 2.0), 2.0)
-    nodes = dict(enumerate(build(served_context(s, work)) for work in (prefill, decode, wide)))
-    timed = time_groups(nodes, s)
-    dense, attention_p = grouped(timed[0], s, (len(tokens), len(pasts)))
-    _, attention_d = grouped(timed[1], s, (len(sequences), len(contexts)))
-    decoding, _ = grouped(timed[2], s, (len(sequences), 2))
-    mixed = [Timed(n, 0.0) for n in build(served_context(s, both))]
-    counts = tuple(float(np.max(launches(t))) for t in (timed[0], timed[1], mixed))
-    if not s.offload.off:
-        dense[HOST] = np.asarray(prompt_seconds(whole, tokens), float)
-        decoding[HOST] = np.asarray(decode_seconds(whole, sequences * each, 0.0), float)
-        many = decode_seconds(whole, rows, contexts[None, :]) - decode_seconds(whole, rows, 0.0)
-        attention_d[HOST] = np.asarray(many, float)
-        for parts_of in (dense, decoding, attention_d):
-            parts_of["joules"] = parts_of.get("joules", 0.0) + host_watts(whole) / (m.tp * m.cp) * parts_of[HOST]
-    parts = Parts(dense, attention_p, decoding, attention_d)
-    kernels = (counts[0], counts[1], counts[2])
-    one_by_one = EagerShares(*(float(np.max(n)) for n in eager_shares(timed[0], s)))
-    by_chunks = k.mixed_scans and not speculative
-    chunks = build(served_context(s, Pass(Prefill(rows, CHUNK), None, rows))) if by_chunks else []
-    longer = scanned(chunks, s) - scanned(nodes[2], s) if chunks else 0.0
-    twice = reread(timed[1], s, float(sequences[-1] * contexts[-1]))
-    waits = float(np.max(stalls(s, timed[0], rates(s), 1e9) / 1e9 / m.pp))
-    return Components(
-        s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, one_by_one, longer, twice, waits
-    )  # fmt: skip
-
-
-def reread(timed: Sequence[Timed], s: Scenario, tokens: float) -> tuple[float, float]:
-    """What is spared where several sequences share a prefix: the longest prefix that counts (tokens whose keys and
-    values of a layer fill half of L2), and the share of a token's time that is DRAM's, which all readers but the first
-    are spared. timed: decoding's operations over `tokens` in all.
-
-    Source: vLLM, v1/attention/backends/flash_attn.py (use_cascade_attention; not of latents: mla/common.py)."""
-    ops = [t.node for t in timed if isinstance(t.node, Op) and t.node.kind == "decode_attention"]
-    if not ops or not s.engine.kernels.cascade:
-        return 0.0, 0.0
-    r = rates(s)
-    levels = [[float(np.max(op.count * t)) for t in level_times(op, r)] for op in ops]
-    warm = sum(max(compute, l2, l1) for compute, _, l2, l1 in levels)
-    widest = max(float(np.max(op.bytes)) for op in ops) / tokens
-    return float(r.l2_size) * STAYS / widest, 1.0 - warm / sum(max(t) for t in levels)
-
-
-def total(
-    parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, shape: tuple[int, ...], heat: float = 1.0
-) -> Array:
-    """Seconds of a group of nodes, each kind times the engine's factor for it (collectives carry that of `base`), but
-    never above their roof. heat: factor of a pass with prompts (`heat_seconds`)."""
-    out = np.zeros(shape) + heat_seconds(heat, parts.get(HOT, 0.0))
-    for name, value in parts.items():
-        if name in ("joules", HEAD, HOT) or name.endswith(ROOF):
-            continue
-        if name in ("collective_factor", EXCHANGE):
-            factor = engine.factors.collective_factor / base.factors.collective_factor
-        else:
-            factor = getattr(engine.factors, name) if fitted and name != HOST else 1.0
-        out += np.maximum(value * factor, parts.get(f"{name} {ROOF}", 0.0))
-    return out
-
-
-def least(parts: dict[str, Array], shape: tuple[int, ...]) -> Array:
-    """Seconds that a group of nodes takes at least."""
-    return sum((v for k, v in parts.items() if k.endswith(ROOF)), np.zeros(shape))
+def factor_of(name: str, engine: Engine, base: Engine, fitted: bool) -> float:
+    """The factor of a kind of kernels in an engine; collectives carry that of `base`, which timed them."""
+    if name in ("collective_factor", EXCHANGE):
+        return float(engine.factors.collective_factor / base.factors.collective_factor)
+    return float(getattr(engine.factors, name)) if fitted and name != HOST else 1.0
 
 
 def uneven(ranks: int) -> float:
@@ -283,13 +68,24 @@ def uneven(ranks: int) -> float:
     return float(largest_of(ranks)) * math.sqrt(1 - 1 / ranks)
 
 
-def numbers(values: Array) -> array[float]:
+def numbers(values: NDArray[Any]) -> array[Any]:
     """Values that are read one by one as quickly as those of a list, but made and given up at once.
 
     >>> numbers(np.array([1.0, 2.0]))[1]
     2.0
     """
-    return array("d", values.tobytes())
+    return array(values.dtype.char, values.tobytes())
+
+
+class Chunks(NamedTuple):
+    """Parts of prompts that a pass takes: how many, their new tokens and attention (s beyond the least) in all, and
+    both of the largest."""
+
+    many: int
+    new: int
+    attention: float
+    largest: int
+    longest: float
 
 
 class StepTable:
@@ -315,22 +111,20 @@ class StepTable:
         self._budget = self.size.tokens - self.size.sequences
         self._cell = float(c.contexts[-1]) / (len(c.contexts) - 1)
         scale = 1.0 + c.draft
-        shape_p, shape_d = (len(c.tokens), len(c.pasts)), (len(c.sequences), len(c.contexts))
-        p = c.parts
-        attend = total(p.prefill, e, s.engine, fitted, shape_p)
-        own = total({k: v for k, v in p.dense.items() if k != HOST}, e, s.engine, fitted, shape_p[:1])
-        roofs = least(p.dense, shape_p[:1]) + least(p.prefill, shape_p)[:, 0]
+        p, factor = c.parts, partial(factor_of, engine=e, base=s.engine, fitted=fitted)
+        attend, host = p.prefill.total(factor), p.dense.seconds.get(HOST)
+        own = p.dense.total(factor, names=p.dense.seconds.keys() - {HOST})
+        roofs = p.dense.roof + p.prefill.roof[:, 0]
         alone, gaps = own + attend[:, 0], c.launches[0] * float(e.host.gap)
         heat = float(prompt_factor(e, s.cluster.device))
         slower = paced(alone, gaps, roofs, heat) / np.maximum(alone + gaps, 1e-300)
-        dense = own + (p.dense[HOST] / slower if HOST in p.dense else 0.0)
-        decode = total(p.decode, e, s.engine, fitted, shape_d[:1], heat) * scale
-        self._attention = total(p.attention, e, s.engine, fitted, shape_d, heat) * scale
+        dense = own + (0.0 if host is None else host / slower)
+        decode = p.decode.total(factor, heat) * scale
+        self._attention = p.attention.total(factor, heat) * scale
         every = np.arange(self.size.tokens + 1, dtype=float)
         self._dense = numbers(np.interp(every, c.tokens, dense))
         self._slower = numbers(np.interp(every, c.tokens, slower))
-        shared = {k: v for k, v in p.dense.items() if k.startswith(SHARED)}
-        self._shared = numbers(np.interp(every, c.tokens, total(shared, e, s.engine, fitted, shape_p[:1])))
+        self._shared = numbers(np.interp(every, c.tokens, p.dense.total(factor, names=SHARED)))
         each = np.arange(self.size.sequences + 1, dtype=float)
         handed = float(e.host.deliver) * each
         mixed = decode + c.mixed * float(e.factors.stream_factor)
@@ -342,9 +136,9 @@ class StepTable:
         self._captured = float(captured(e.host, s))
         self._decode: Array = np.interp(padded(e.host.graphs, each), c.sequences, decode) + handed
         self.stage = np.max(1 / s.mapping.pp if e.stages.even_stages else stage_share(s.model.scaled, s.mapping.pp))
-        head = p.decode.get(HEAD, np.zeros(shape_d[0])) * float(e.factors.gemm_factor if fitted else 1) * scale
+        head = p.decode.head * factor("gemm_factor") * scale
         self._head: Array = np.interp(each, c.sequences, head)
-        self._least = least(p.decode, shape_d[:1])[:, None] + least(p.attention, shape_d)
+        self._least = p.decode.roof[:, None] + p.attention.roof
         self._gaps = [n * float(e.host.gap) for n in c.launches]
         eager, held = (float(issue_time(e, 1, most, c.experts, s.cluster.launching)) for most in (0, 1))
         issue = (eager, e.host.issue_decode, eager, held)
@@ -483,20 +277,18 @@ class StepTable:
                     longest = a
         if drains > largest:
             largest, longest = drains, self.attend(drains, max(chunks[0][1] - drains, 0)) - floor
-        given = (len(chunks), new, attention, largest, longest, sequences, context, fullest, drains > 0)
-        hosted, device = self._pass_times(*given)
+        whole = Chunks(len(chunks), new, attention, largest, longest)
+        hosted, device = self._pass_times(whole, sequences, context, fullest, drains > 0)
         return max(hosted - ahead, device), 0.0 if self.apart else max(hosted - ahead, 0.0)
 
     def _pass_times(
-        self, chunks: int, new: int, attention: float, largest: int, longest: float, sequences: int, context: float,
-        fullest: float = 0.0, drains: bool = False,
-    ) -> tuple[float, float]:  # fmt: skip
-        """What the host and what the device take of a pass of so many chunks: their new tokens and attention (s beyond
-        the least), in all and of the largest. A pass lasts as long as the later of both.
+        self, whole: Chunks, sequences: int, context: float, fullest: float = 0.0, drains: bool = False
+    ) -> tuple[float, float]:
+        """What the host and what the device take of a pass, which lasts as long as the later of both.
 
         With attention data parallelism or a pipeline, chunks spread over the ranks and micro-batches, of which the
         fullest sets the time."""
-        slots, total = self.slots, new
+        (chunks, new, attention, largest, longest), slots = whole, self.slots
         here = -(-sequences // slots)
         if slots > 1:
             mean = max(new / slots, 1e-9)
@@ -526,14 +318,14 @@ class StepTable:
         device += self._gaps[kind] * (slower if kind == 0 else 1.0)
         if self.flight > 1:
             rows = min(here + chunks, self.size.sequences)
-            micro = min(total / max(largest, 1) if drains else sequences + chunks, self.flight)  # the last is short
+            micro = min(whole.new / max(largest, 1) if drains else sequences + chunks, self.flight)  # the last is short
             device = self.full(device, float(self._head[rows]), micro, drains, self.components.waits * (chunks > 0))
         fixed = self.beside(here, context, chunks)
         issued = self._issued[kind if every > self._captured else 3]
         if self._overlap:
             return issued + fixed, device
-        whole = (device if device > issued else issued) + fixed
-        return whole, whole
+        lasts = (device if device > issued else issued) + fixed
+        return lasts, lasts
 
     def together(self, even: int, every: int) -> float:
         """Seconds, at most 0, that kernels over the tokens of all ranks together take less than if every rank had as
@@ -570,7 +362,7 @@ class StepTable:
             new, made = np.unique(keys[missing]), []
             for many, n, beside in zip(*(v.tolist() for v in np.unravel_index(new, dims)), strict=True):
                 a = self.attend(n, max(prompt - n, 0.0) / 2) - self._floor
-                made.append(self._pass_times(many, many * n, many * a, n, a, beside, context, drains=drains))
+                made.append(self._pass_times(Chunks(many, many * n, many * a, n, a), beside, context, drains=drains))
             place = known.searchsorted(new)
             known, times = np.insert(known, place, new), np.insert(times, place, made, axis=0)
             self._passes[prompt, context, drains] = known, times
@@ -586,17 +378,9 @@ class StepTable:
 def energy_fit(c: Components) -> tuple[Array, Array]:
     """Dynamic joules of one rank as linear forms: decode steps (1, sequences, sequences x context) and prefill
     (1, tokens, tokens x past), fitted to the tables by least squares."""
-    p = c.parts
-    d, x = c.sequences[:, None], c.contexts[None, :]
-    joules = p.decode.get("joules", np.zeros(len(c.sequences)))[:, None] + p.attention.get("joules", np.zeros((1, 1)))
-    joules = np.broadcast_to(joules, (len(c.sequences), len(c.contexts)))
-    one = np.ones_like(joules)
-    decode = _weights(joules, [one, one * d, d * x])
-    t, q = c.tokens[:, None], c.pasts[None, :]
-    joules = p.dense.get("joules", np.zeros(len(c.tokens)))[:, None] + p.prefill.get("joules", np.zeros((1, 1)))
-    joules = np.broadcast_to(joules, (len(c.tokens), len(c.pasts)))
-    one = np.ones_like(joules)
-    return decode, _weights(joules, [one, one * t, t * (q + t / 2)])
+    p, d, x, t, q = c.parts, c.sequences[:, None], c.contexts[None, :], c.tokens[:, None], c.pasts[None, :]
+    decode, prompts = p.decode.joules[:, None] + p.attention.joules, p.dense.joules[:, None] + p.prefill.joules
+    return _weights(decode, [d**0, d, d * x]), _weights(prompts, [t**0, t, t * (q + t / 2)])
 
 
 def _weights(values: Array, columns: list[Array]) -> Array:
