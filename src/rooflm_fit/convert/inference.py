@@ -31,13 +31,22 @@ LLAMA_BENCH = ("llamacpp", "llamacpp-multi", "llamacpp-apple", "strix")
 TINYCHAT_OUTPUT = 200  # tinychat/benchmark.py: 4 context tokens, 200 generated, median step time
 
 
+def key_of(row: Row) -> str:
+    """What the conditions of a row's source are found by here: the source that its text names, else its id's letters.
+
+    >>> key_of({"id": "x-1", "note": "silicon measurement in NVIDIA aiconfigurator"}), key_of({"id": "nim-2"})
+    ('aic', 'nim')
+    """
+    return names.said(*(text(row, name) for name in ("source", "note", "engine"))) or prefix_of(text(row, "id"))
+
+
 def source_of(row: Row) -> str:
     """The short source key of a row: by its id, refined by engine version, maker or number of GPUs.
 
     >>> source_of({"id": "trtllm-0241", "engine": "TensorRT-LLM v0.5.0"}), source_of({"id": "xd-1", "gpus": "4"})
     ('trtllm05', 'llamacpp-multi')
     """
-    prefix, engine, gpu = prefix_of(text(row, "id")).lower(), text(row, "engine"), text(row, "gpu")
+    prefix, engine, gpu = key_of(row).lower(), text(row, "engine"), text(row, "gpu")
     if prefix == "trtllm":
         version = re.search(r"v0\.(\d+)", engine + " " + text(row, "source"))
         fp8_experts = "mixtral" in text(row, "model").lower() and text(row, "precision_weights") == "fp8"

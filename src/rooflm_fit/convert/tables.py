@@ -19,8 +19,8 @@ from rooflm.errors import RooflmError
 from rooflm.sweep.files import write_text
 from rooflm.validation.columns import COLUMNS
 from rooflm_fit.convert.cells import Cells, Row, number, prefix_of, text
-from rooflm_fit.convert.inference import tidy_inference
-from rooflm_fit.convert.serving import is_serving, prefix_under_load, tidy_serving
+from rooflm_fit.convert.inference import key_of, tidy_inference
+from rooflm_fit.convert.serving import is_serving, tidy_serving
 from rooflm_fit.convert.training import depth_left_blank, tidy_training
 
 DERIVED = "derived from another row"
@@ -72,9 +72,8 @@ def inference_rows(rows: Sequence[Row]) -> list[Cells]:
     """Rows of an inference table; one measurement that two tables of a source print counts once."""
     found = []
     for row in rows:
-        prefix = prefix_under_load(row, prefix_of(text(row, "id")))
-        loaded = is_serving(prefix, row)
-        tidy = partial(tidy_serving, prefix=prefix or "serving") if loaded else tidy_inference
+        prefix = key_of(row)
+        tidy = partial(tidy_serving, prefix=prefix or "serving") if is_serving(row) else tidy_inference
         found.append(tidied(row, tidy, prefix.lower() or "serving"))
     return impossible(outrun(contradictory(repeated(found))))
 
