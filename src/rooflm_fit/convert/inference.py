@@ -26,8 +26,6 @@ SOURCES = {
     "rtx3060": "cluster-perf",
     "argonne": "argonne",
 }
-LLAMA_BENCH = ("llamacpp", "llamacpp-multi", "llamacpp-apple", "strix")
-"""Sources whose decode rows start from a single token where they print no context (llama-bench)."""
 TINYCHAT_OUTPUT = 200  # tinychat/benchmark.py: 4 context tokens, 200 generated, median step time
 
 
@@ -208,7 +206,7 @@ def lengths_of(row: Row, metric: str, source: str) -> dict[str, int]:
         found["prompt"] = int(prompt)
     if output is not None and output >= 1:
         found["output"] = int(output)
-    if metric == "decode_tok_s" and "prompt" not in found and source in LLAMA_BENCH:
+    if metric == "decode_tok_s" and prompt == 0:  # from a single token, as llama-bench does
         found["prompt"] = 1
     if metric == "prefill_tok_s":
         found["output"] = 1
@@ -217,7 +215,7 @@ def lengths_of(row: Row, metric: str, source: str) -> dict[str, int]:
     template = re.search(r"\((\d{1,9}) with template\)", note)
     if template:
         found["prompt"] = int(template[1])
-    if source.startswith("tinychat") and metric == "tpot_ms" and "output" not in found:
+    if re.match(r"tinychat|fp16 baseline", text(row, "engine"), re.I) and metric == "tpot_ms" and "output" not in found:
         found["output"] = TINYCHAT_OUTPUT
     if metric == "ttft_ms" and "output" not in found:
         found["output"] = 1
@@ -234,11 +232,11 @@ METRICS = {
     "memory_gb": ("memory_bytes", "GiB"),  # printed as GB, but divided by 1024^3 (FasterTransformer's cuda_utils.h)
     "oom": ("oom", ""),
 }
-DECIMAL = ("mlx",)
-"""Sources whose GB are 1e9 bytes (mlx_lm.benchmark)."""
+DECIMAL = re.compile(r"mlx", re.I)
+"""Engines whose GB are 1e9 bytes (mlx_lm.benchmark)."""
 
 
-def measured_of(row: Row, source: str) -> dict[str, Any]:
+def measured_of(row: Row) -> dict[str, Any]:
     """metric, value and unit."""
     printed, value = text(row, "metric"), text(row, "value")
     metric, unit = METRICS.get(printed, (printed, ""))
@@ -251,7 +249,7 @@ def measured_of(row: Row, source: str) -> dict[str, Any]:
             value = f"{1 / figure:.6g}"
         elif turned == "each":
             metric, value = (metric, f"{figure * gpus:.6g}") if figure and gpus else (printed, value)
-    return {"metric": metric, "value": value, "unit": "GB" if unit == "GiB" and source in DECIMAL else unit}
+    return {"metric": metric, "value": value, "unit": "GB" if unit == "GiB" and DECIMAL.match(text(row, "engine")) else unit}
 
 
 def machine_of(row: Row) -> dict[str, Any]:
@@ -317,7 +315,7 @@ def tidy_inference(row: Row) -> Cells:
     model, of_model = model_cells(text(row, "model"), number(row, "params_b"))
     maker = source.removesuffix("-amd")
     gpu, of_gpu = gpu_cells(text(row, "gpu"), maker)
-    values |= of_model | of_gpu | engine_cells(backend(row), source) | measured_of(row, source)
+    values |= of_model | of_gpu | engine_cells(backend(row), source) | measured_of(row)
     machine = machine_of(row)
     try:
         quant = quant_of(row)

@@ -110,14 +110,13 @@ def precision(cell: str) -> str:
     return str(table()["precisions"].get(catalogue.normalise(plain), plain))
 
 
-def framework(said: str) -> str:
-    """The training framework that a table's source names; "" where it names none that is known.
+def framework_rule(said: str) -> dict[str, str] | None:
+    """The rule of aliases.toml for the training framework that a text names; None where it names none that is known.
 
-    >>> framework("MosaicML LLM Foundry README"), framework("pytorch/torchtitan docs"), framework("a blog")
-    ('llm-foundry', 'torchtitan', '')
+    >>> [(framework_rule(t) or {}).get("name") for t in ("MosaicML LLM Foundry README", "pytorch/torchtitan", "a blog")]
+    ['llm-foundry', 'torchtitan', None]
     """
-    found = (rule["name"] for rule in table()["frameworks"] if re.search(rule["match"], said, re.IGNORECASE))
-    return str(next(found, ""))
+    return next((rule for rule in table()["frameworks"] if re.search(rule["match"], said, re.IGNORECASE)), None)
 
 
 def rule_of(name: str, source: str = "") -> dict[str, Any]:

@@ -113,7 +113,7 @@ def of_server(row: Row) -> bool:
     """
     engine, release = engine_of(row)
     known = engine in SERVERS and (release in ROLLING or numbers(release) >= SERVERS[engine])
-    return known and not measured_of(row, "")["metric"].startswith("latency")
+    return known and not measured_of(row)["metric"].startswith("latency")
 
 
 def is_serving(row: Row) -> bool:
@@ -592,7 +592,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     if source in WINDOWLESS and of_model.get("model") == "mistral-7b":
         of_model = {"model": "mistral-7b-v0.3"}
     _, of_gpu = gpu_cells(text(row, "gpu"), source)
-    values = origin(row, source) | of_model | of_gpu | measured_of(row, source) | {"task": "serve"}
+    values = origin(row, source) | of_model | of_gpu | measured_of(row) | {"task": "serve"}
     values |= engine_cells(text(row, "engine"), source) | load_of(row, source)
     values |= lengths_under_load(row, values)
     split, uneven = split_under_load(row, source)

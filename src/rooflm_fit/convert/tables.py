@@ -11,11 +11,14 @@ import io
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from contextlib import suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from rooflm.errors import RooflmError
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.devices import load_device
 from rooflm.sweep.files import write_text
 from rooflm.validation.columns import COLUMNS
 from rooflm_fit.convert.cells import Cells, Row, number, prefix_of, text
@@ -75,7 +78,36 @@ def inference_rows(rows: Sequence[Row]) -> list[Cells]:
         prefix = key_of(row)
         tidy = partial(tidy_serving, prefix=prefix or "serving") if is_serving(row) else tidy_inference
         found.append(tidied(row, tidy, prefix.lower() or "serving"))
-    return impossible(outrun(contradictory(repeated(found))))
+    return impossible(outrun(contradictory(repeated(undated(found, [prefix_of(text(r, "id")) for r in rows])))))
+
+
+@lru_cache
+def out_since(model: str, gpu: str) -> str:
+    """The month from which a model and a device could be had together, as the catalogue dates them; "" where it does
+    not.
+
+    >>> out_since("llama-3-8b", "a100-sxm-80gb"), out_since("llama-7b", "b200-sxm-180gb"), out_since("nobody", "")
+    ('2024-04', '2025', '')
+    """
+    found = []
+    with suppress(RooflmError):
+        found.append(load_model(model).date)
+    with suppress(RooflmError):
+        found.append(str(load_device(gpu).year or ""))
+    return max(found, default="")
+
+
+def undated(rows: list[Cells], keys: Sequence[str]) -> list[Cells]:
+    """The same, with a date for runs of a known engine that print neither a release nor a day: the newest model or
+    device among the rows of their source, as people measure what has just come out (the release nearest in date then
+    stands in). keys: what names each row's source."""
+    newest: dict[str, str] = defaultdict(str)
+    for cells, key in zip(rows, keys, strict=True):
+        newest[key] = max(newest[key], out_since(cells.get("model", ""), cells.get("gpu", "")))
+    return [
+        c if c.get("release") or c.get("date") or not newest[key] else c | {"date": newest[key]}
+        for c, key in zip(rows, keys, strict=True)
+    ]
 
 
 def conditions(cells: Cells, but: Iterable[str] = ()) -> tuple[tuple[str, str], ...]:
