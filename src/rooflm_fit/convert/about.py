@@ -52,6 +52,16 @@ def model_cells(name: str, params_b: float | None = None) -> tuple[str, dict[str
     return found, {"model": found}
 
 
+def counted(row: Row) -> Row:
+    """The row, a count in the name of its card moved to its own column, which holds where both are there.
+
+    >>> counted({"gpu": "8xH100"}), counted({"gpu": "H100 x8", "gpus": "2"})
+    ({'gpu': 'H100', 'gpus': '8'}, {'gpu': 'H100', 'gpus': '2'})
+    """
+    count, one = catalogue.count_and_name(text(row, "gpu"))
+    return {**row, "gpu": one, "gpus": text(row, "gpus") or str(count)} if one != text(row, "gpu") else row
+
+
 def gpu_cells(name: str, source: str = "") -> tuple[str, dict[str, Any]]:
     """(resolved name, cells) of a printed device: the catalogue's name, or its own figures out of cards.toml."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any
 
 from rooflm.errors import RooflmError
@@ -116,7 +117,7 @@ def bits_of(cell: str) -> tuple[float, float] | None:
     mlx = re.fullmatch(r"q(\d)(?: g(\d+))?", cell)
     if mlx:
         return float(mlx[1]), 32 / float(mlx[2] or 64)
-    exl2 = re.fullmatch(r"exl2-(\d+(?:\.\d+)?)bpw", cell)
+    exl2 = re.fullmatch(r"(?:exl[23][- ])?(\d+(?:\.\d+)?) ?bpw", cell)
     if exl2:
         return float(exl2[1]), 0.0
     gptq = re.fullmatch(r"gptq-(\d)bit-g(\d+)(-act)?", cell)
@@ -165,15 +166,17 @@ def quant_of(row: Row) -> dict[str, Any]:
 def own_scheme(weights: str, cache: str) -> str:
     """A printed type that is a scheme of the catalogue by its own name, with the cache's; Unusable where it is none.
 
-    >>> own_scheme("w4a16", ""), own_scheme("awq", "kv8"), own_scheme("mxfp8", "")
-    ('w4a16', 'awqkv8', 'mxfp8')
+    >>> own_scheme("w4a16", ""), own_scheme("awq", "kv8"), own_scheme("nvfp4 (modelopt)", ""), own_scheme("q4_k_xl", "")
+    ('w4a16', 'awqkv8', 'nvfp4', 'q4_k_m')
     """
     if weights in ("", "unstated"):
         raise Unusable("precision not stated")
-    try:
-        return parse_quant(weights).name + ("" if "kv" in weights else cache)
-    except RooflmError:
-        raise Unusable(f"unknown precision {weights}") from None
+    plain = re.sub(r" *\(.*\)$", "", weights)
+    others = (plain, re.sub(r"^(i?q\d_k)_\w+$", r"\1_m", plain), names.precision(plain))
+    for name in others:
+        with suppress(RooflmError):
+            return parse_quant(name).name + ("" if "kv" in name else cache)
+    raise Unusable(f"unknown precision {weights}")
 
 
 def split_of(row: Row, devices: int = 1) -> dict[str, int]:
@@ -238,7 +241,7 @@ DECIMAL = re.compile(r"mlx", re.I)
 
 def measured_of(row: Row) -> dict[str, Any]:
     """metric, value and unit."""
-    printed, value = text(row, "metric"), text(row, "value")
+    printed, value = text(row, "metric"), text(row, "value").lstrip("~ ")
     metric, unit = METRICS.get(printed, (printed, ""))
     if printed not in METRICS:
         known = metric_at(printed)

@@ -21,6 +21,7 @@ from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_device
 from rooflm.sweep.files import write_text
 from rooflm.validation.columns import COLUMNS
+from rooflm_fit.convert.about import counted
 from rooflm_fit.convert.cells import Cells, Row, number, prefix_of, text
 from rooflm_fit.convert.inference import key_of, tidy_inference
 from rooflm_fit.convert.serving import is_serving, tidy_serving
@@ -74,7 +75,7 @@ def tidied(row: Row, tidy: Callable[[Row], Cells], source: str) -> Cells:
 def inference_rows(rows: Sequence[Row]) -> list[Cells]:
     """Rows of an inference table; one measurement that two tables of a source print counts once."""
     found = []
-    for row in rows:
+    for row in map(counted, rows):
         prefix = key_of(row)
         tidy = partial(tidy_serving, prefix=prefix or "serving") if is_serving(row) else tidy_inference
         found.append(tidied(row, tidy, prefix.lower() or "serving"))
@@ -220,7 +221,7 @@ def rank(row: Row) -> tuple[bool, int]:
 
 def training_rows(rows: Sequence[Row]) -> list[Cells]:
     """Rows of a training table; of the figures of one run only the best measure of speed counts (and memory)."""
-    table = list(rows)
+    table = list(map(counted, rows))
     found = [tidied(row, tidy_training, prefix_of(text(row, "id")) or "training") for row in table]
     for index in depth_left_blank(table):
         found[index] = doubtful(found[index], DEPTH)
