@@ -25,7 +25,7 @@ from rooflm_fit.convert.about import counted
 from rooflm_fit.convert.cells import Cells, Row, number, prefix_of, text
 from rooflm_fit.convert.inference import key_of, tidy_inference
 from rooflm_fit.convert.serving import is_serving, tidy_serving
-from rooflm_fit.convert.training import depth_left_blank, tidy_training
+from rooflm_fit.convert.training import SOURCES, depth_left_blank, tidy_training
 
 DERIVED = "derived from another row"
 SAME_RUN = "same run is scored by another row"
@@ -223,6 +223,8 @@ def training_rows(rows: Sequence[Row]) -> list[Cells]:
     """Rows of a training table; of the figures of one run only the best measure of speed counts (and memory)."""
     table = list(map(counted, rows))
     found = [tidied(row, tidy_training, prefix_of(text(row, "id")) or "training") for row in table]
+    keys = [prefix_of(text(row, "id")) for row in table]
+    found = [own if key in SOURCES else one for own, one, key in zip(found, undated(found, keys), keys, strict=True)]
     for index in depth_left_blank(table):
         found[index] = doubtful(found[index], DEPTH)
     columns = [c for c in table[0] if c not in ("id", "metric", "value", "note")] if table else []

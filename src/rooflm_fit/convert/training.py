@@ -575,7 +575,7 @@ def framework_cells(row: Row, source: str, about: Source) -> tuple[Source, dict[
     if source == "LLMF" and mode_of(row) == "pure":
         framework = "llm-foundry 0.0"
     engine, _, release = framework.partition(" ")
-    if not engine and text(row, "zero_fsdp").lower() == "fsdp":
+    if not engine and text(row, "zero_fsdp").lower().startswith(("fsdp", "hsdp")):
         engine = "fsdp"
     return (
         about,
