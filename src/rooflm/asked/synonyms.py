@@ -18,10 +18,10 @@ OTHER_NAMES = {
     "gradient-accumulation-steps total-batch-size train-batch-size",
     "micro-batch": "batch-size-per-gpu mbs micro-batch-size per-device-train-batch-size",
     "prompt": "context context-len context-length context-size ctx ctx-size input input-len input-length "
-    "input-sequence-length input-size input-tokens isl max-model-len n-ctx n-prompt num-ctx prefill-len prompt-len prompt-tokens "
-    "random-input-len seq seq-len",
-    "output": "decode-len generated-tokens output-sequence-length max-new-tokens max-tokens n-gen num-tokens-to-generate osl output-len output-length "
-    "output-size output-tokens random-output-len",
+    "input-sequence-length input-size input-tokens isl max-model-len n-ctx n-prompt num-ctx prefill-len prompt-len "
+    "prompt-tokens random-input-len seq seq-len",
+    "output": "decode-len generated-tokens max-new-tokens max-tokens n-gen num-tokens-to-generate osl output-len "
+    "output-length output-sequence-length output-size output-tokens random-output-len",
     "seq": "block-size context context-len context-length context-size max-length max-model-len max-seq-len "
     "max-seq-length prompt seq-len seq-length sequence-length",
     "concurrency": "batch batch-size clients conc max-concurrency max-num-seqs num-clients num-users number-of-users "

@@ -209,7 +209,9 @@ def engine_to_assume(kwargs: Mapping[str, Any], task: str) -> str:
     """
     words = _SIGNS.sub("-", f"-{kwargs.get('engine', '')}-".lower())
     phase = "training" if task == TRAIN else "inference"
-    held = [a for a, row in catalogue.aliases("engine").items() if f"-{a}-" in words and load_engine(row).phase == phase]
+    held = [
+        a for a, row in catalogue.aliases("engine").items() if f"-{a}-" in words and load_engine(row).phase == phase
+    ]
     if held:
         return catalogue.aliases("engine")[max(held, key=len)]
     with suppress(RooflmError):

@@ -24,7 +24,8 @@ def text(row: Row, column: str) -> str:
 
 
 _AROUND = re.compile(
-    r"^(?:~|about |[a-z_]+ ?=? ?(?=\d))|(?<=\d) ?(?:x|tokens?|tok|gpus?|users?|clients?|requests?)$| *\(.*\)$", re.IGNORECASE
+    r"^(?:~|about |[a-z_]+ ?=? ?(?=\d))|(?<=\d) ?(?:x|tokens?|tok|gpus?|users?|clients?|requests?)$| *\(.*\)$",
+    re.IGNORECASE,
 )
 """What people write around a count: what it is ("TP8", "tp=8"), what it counts ("1024 tokens", "8x"), remarks."""
 THOUSANDS = re.compile(r"(\d+(?:\.\d+)?) ?k", re.IGNORECASE)

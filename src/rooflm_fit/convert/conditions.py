@@ -54,8 +54,8 @@ def told(row: Row, source: str, values: Mapping[str, Any]) -> dict[str, Any]:
     >>> told({}, "strix", {"engine": "llama.cpp", "cached": 32768})
     {'sets': {'engine.token_budget': 2048}}
     """
-    decodes = values.get("metric") == "decode_tokens_per_s"
-    cells = dict(TOLD.get(source, BENCHED.get(str(values.get("engine")), {}) if decodes else {}))
+    prefills = values.get("metric") in ("prefill_tokens_per_s", "ttft")
+    cells = dict(TOLD.get(source, {} if prefills else BENCHED.get(str(values.get("engine")), {})))
     if source == "geerling" and values.get("engine") == "ollama":
         cells |= ASKED
     if source == "cluster-perf":

@@ -252,7 +252,11 @@ def measured_of(row: Row) -> dict[str, Any]:
             value = f"{1 / figure:.6g}"
         elif turned == "each":
             metric, value = (metric, f"{figure * gpus:.6g}") if figure and gpus else (printed, value)
-    return {"metric": metric, "value": value, "unit": "GB" if unit == "GiB" and DECIMAL.match(text(row, "engine")) else unit}
+    return {
+        "metric": metric,
+        "value": value,
+        "unit": "GB" if unit == "GiB" and DECIMAL.match(text(row, "engine")) else unit,
+    }
 
 
 def machine_of(row: Row) -> dict[str, Any]:

@@ -47,6 +47,8 @@ from rooflm_fit.convert.servers import (
 
 CAMPAIGN = "aic"
 """Source of the rows that recipes.toml is about."""
+UNDER_LOAD = (CAMPAIGN, "trtserve", "trtllm17", "trtllm10", "mlperf", "nim")
+"""Sources all of whose rows were measured so."""
 RECIPES = Path(__file__).parent / "recipes.toml"
 SET = ("all_reduce", "captured", "copied", "deliver", "empty_block", "experts", "free_fraction", "graph_length",
        "graphs", "memory_fraction", "overlap", "reduce_bits", "reduce_norm", "scan_chain", "stream", "untuned",
@@ -79,7 +81,9 @@ _LOADED = re.compile(
     re.I,
 )
 """What sources, notes and engines say of runs under load."""
-_STATIC = re.compile(r"\bstatic batch|(in-flight|continuous) batching off|fixed (batch|decode)|gptSessionBenchmark", re.I)
+_STATIC = re.compile(
+    r"\bstatic batch|(in-flight|continuous) batching off|fixed (batch|decode)|gptSessionBenchmark", re.I
+)
 """What they say of a batch that starts and ends together."""
 _FIXED = ("decode_tok_s", "prefill_tok_s", "memory_gb", "oom")
 """Metrics that runs under load do not have."""
@@ -116,8 +120,9 @@ def of_server(row: Row) -> bool:
     return known and not measured_of(row)["metric"].startswith("latency")
 
 
-def is_serving(row: Row) -> bool:
-    """True for rows that were measured under load: as they say, the largest batch unless it was static, or a server's.
+def is_serving(row: Row, source: str = "") -> bool:
+    """True for rows that were measured under load: as they say, a server's, and the largest batch of whatever
+    engine is not known (a known one's, without a server's release, runs at once: "static").
 
     >>> is_serving({"source": "TensorRT-LLM docs v0.9.0"}), is_serving({"engine": "NIM 1.8", "metric": "ttft_ms"})
     (False, True)
@@ -127,9 +132,12 @@ def is_serving(row: Row) -> bool:
     False
     """
     said = " | ".join(text(row, name) for name in ("source", "note", "engine"))
+    if source.lower() in UNDER_LOAD:
+        return True
     if text(row, "metric") in _FIXED or (_STATIC.search(said) and not _LOADED.search(said)):
         return False
-    return bool(_LOADED.search(said)) or text(row, "batch") == "max" or of_server(row)
+    unnamed = text(row, "batch") == "max" and not engine_of(row)[0]
+    return bool(_LOADED.search(said)) or unnamed or of_server(row)
 
 
 def campaign_split(row: Row) -> tuple[dict[str, int], str]:

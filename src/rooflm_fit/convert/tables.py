@@ -77,7 +77,7 @@ def inference_rows(rows: Sequence[Row]) -> list[Cells]:
     found = []
     for row in map(counted, rows):
         prefix = key_of(row)
-        tidy = partial(tidy_serving, prefix=prefix or "serving") if is_serving(row) else tidy_inference
+        tidy = partial(tidy_serving, prefix=prefix or "serving") if is_serving(row, prefix) else tidy_inference
         found.append(tidied(row, tidy, prefix.lower() or "serving"))
     return impossible(outrun(contradictory(repeated(undated(found, [prefix_of(text(r, "id")) for r in rows])))))
 
@@ -88,7 +88,7 @@ def out_since(model: str, gpu: str) -> str:
     not.
 
     >>> out_since("llama-3-8b", "a100-sxm-80gb"), out_since("llama-7b", "b200-sxm-180gb"), out_since("nobody", "")
-    ('2024-04', '2025', '')
+    ('2024-04', '2024', '')
     """
     found = []
     with suppress(RooflmError):
@@ -224,7 +224,10 @@ def training_rows(rows: Sequence[Row]) -> list[Cells]:
     table = list(map(counted, rows))
     found = [tidied(row, tidy_training, prefix_of(text(row, "id")) or "training") for row in table]
     keys = [prefix_of(text(row, "id")) for row in table]
-    found = [own if key in SOURCES else one for own, one, key in zip(found, undated(found, keys), keys, strict=True)]
+    found = [
+        own if key in SOURCES or "engine" not in own else one
+        for own, one, key in zip(found, undated(found, keys), keys, strict=True)
+    ]
     for index in depth_left_blank(table):
         found[index] = doubtful(found[index], DEPTH)
     columns = [c for c in table[0] if c not in ("id", "metric", "value", "note")] if table else []

@@ -120,7 +120,6 @@ def kin_of(row: Row, source: str) -> tuple[str, Source]:
                         stand_in=rule.get("stand_in", ""))  # fmt: skip
 
 
-
 PRINTED: dict[str, tuple[str, ...]] = {
     "fp16": ("fp16", "fp16-mixed"),
     "bf16": ("bf16", "amp_bf16", "bf16 (te)", "bf16-mixed"),
