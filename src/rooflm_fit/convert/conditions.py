@@ -54,7 +54,7 @@ def told(row: Row, source: str, values: Mapping[str, Any]) -> dict[str, Any]:
     >>> told({}, "strix", {"engine": "llama.cpp", "cached": 32768})
     {'sets': {'engine.token_budget': 2048}}
     """
-    prefills = values.get("metric") in ("prefill_tokens_per_s", "ttft")
+    prefills = values.get("metric", "ttft") in ("prefill_tokens_per_s", "ttft")
     cells = dict(TOLD.get(source, {} if prefills else BENCHED.get(str(values.get("engine")), {})))
     if source == "geerling" and values.get("engine") == "ollama":
         cells |= ASKED

@@ -372,8 +372,8 @@ def _convention_flops(row: Row, about: Source, metric: str, batch: float, seq: f
     sizes = [number(row, k) for k in ("layers", "hidden", "vocab")]
     params = number(row, "params_b")
     if not any(sizes) and (known := names.model(text(row, "model"))) in catalogue.names("model"):
-        model = load_model(str(known))
-        sizes = [sum(float(b.count) for b in model.blocks), float(model.hidden), float(model.vocab)]
+        found = load_model(str(known))
+        sizes = [sum(float(b.count) for b in found.blocks), float(found.hidden), float(found.vocab)]
     if about.convention == "causal" and metric == "tflops_per_gpu" and params and sizes[0] and sizes[1]:
         return float(causal_model_flops(batch, seq, 1e9 * params, sizes[0], sizes[1]))
     hardware = about.convention == "hardware" and metric in ("tflops_per_gpu", "hfu")
