@@ -14,21 +14,22 @@ OTHER_NAMES = {
     "cluster": "network node-type topology",
     "engine": "backend framework release runtime",
     "release": "engine-version framework-version version",
-    "batch": "batch-size bs bsz concurrency global-batch global-batch-size max-batch-size max-num-seqs "
+    "batch": "batch-size bs bsz concurrency gbs global-batch global-batch-size max-batch-size max-num-seqs "
     "gradient-accumulation-steps total-batch-size train-batch-size",
     "micro-batch": "batch-size-per-gpu mbs micro-batch-size per-device-train-batch-size",
     "prompt": "context context-len context-length context-size ctx ctx-size input input-len input-length "
-    "input-size input-tokens isl max-model-len n-ctx n-prompt num-ctx prefill-len prompt-len prompt-tokens "
-    "random-input-len seq seq-len",
-    "output": "decode-len max-new-tokens max-tokens n-gen num-tokens-to-generate osl output-len output-length "
-    "output-size output-tokens random-output-len",
+    "input-sequence-length input-size input-tokens isl max-model-len n-ctx n-prompt num-ctx prefill-len prompt-len "
+    "prompt-tokens random-input-len seq seq-len",
+    "output": "decode-len generated-tokens max-new-tokens max-tokens n-gen num-tokens-to-generate osl output-len "
+    "output-length output-sequence-length output-size output-tokens random-output-len",
     "seq": "block-size context context-len context-length context-size max-length max-model-len max-seq-len "
     "max-seq-length prompt seq-len seq-length sequence-length",
-    "concurrency": "batch batch-size clients conc max-concurrency max-num-seqs num-clients parallel users",
+    "concurrency": "batch batch-size clients conc max-concurrency max-num-seqs num-clients num-users number-of-users "
+    "parallel users",
     "rate": "arrival-rate qps request-rate rps",
     "requests": "num-prompts num-requests",
-    "tp": "tensor-parallel tensor-parallel-size tensor-model-parallel-size tp-size",
-    "pp": "pipeline-model-parallel-size pipeline-parallel pipeline-parallel-size pp-size",
+    "tp": "tensor-parallel tensor-parallelism tensor-parallel-size tensor-model-parallel-size tp-size",
+    "pp": "pipeline-model-parallel-size pipeline-parallel pipeline-parallelism pipeline-parallel-size pp-size",
     "dp": "data-parallel data-parallel-size dp-size",
     "ep": "ep-size expert-model-parallel-size expert-parallel expert-parallel-size",
     "cp": "context-parallel-size cp-size",

@@ -251,7 +251,7 @@ METRICS: dict[str, Metric] = {m.name: m for m in (
            ("decode_tokens/s", "decode_tok/s", "decode_throughput")),
     Metric("memory_bytes", "peak memory of the fullest device", "B", "", ("memory", "peak_memory", "gpu_memory")),
     Metric("oom", "1: the run did not fit (judged, not scored)", "", INFER),
-    Metric("step_time_s", "time of a training step", "s", TRAIN, ("step_time",)),
+    Metric("step_time_s", "time of a training step", "s", TRAIN, ("step_time", "iteration_time")),
     Metric("tokens_per_s_per_gpu", "trained tokens a second a device", "1/s", TRAIN,
            ("tokens/s/gpu", "tok/s/gpu", "tokens/sec/gpu")),
     Metric("model_tflops_per_gpu", "model TFLOP/s a device, all pairs of tokens in attention", "TFLOP/s", TRAIN,

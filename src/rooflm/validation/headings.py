@@ -81,7 +81,10 @@ def in_bench(metric: str, row: dict[str, str]) -> dict[str, str]:
 
 def own_name(name: str, header: Sequence[str], label: str) -> str:
     """The column that a heading means: in any case, or by another tool's name where that means one of ours alone."""
-    if (low := re.sub(r"[ -]+", "_", name.lower().strip("# "))) in COLUMNS:
+    if (low := re.sub(r"[ -]+", "_", name.lower().strip("# "))) == "dtype" and "quant" not in header:
+        of = [found[0] for n in header if n.lower() not in COLUMNS and (found := metric_at(n))]
+        low = "quant" if of and all(metric.task != TRAIN for metric in of) else low
+    if low in COLUMNS:
         return low
     meant = columns_meant(name)
     if len(meant) > 1 and (told := [metric_at(n) for n in header if n.lower() not in COLUMNS and metric_at(n)]):

@@ -40,13 +40,14 @@ def model_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) ->
         return known.model if known else printed
     if found is None:
         counts = {**sizes.sizes_in_name(printed), **given}
-        if not counts.get("params"):
+        newest = None if counts.get("params") else sizes.newest_in_series(printed)
+        if not counts.get("params") and not newest:
             near = near_matches(printed, catalogue.names("model"))[:1]
             meant = f"did you mean {near[0]}? Else " if near else ""
             raise Unusable(
                 f"model {printed} is not in the catalogue: {meant}give layers, hidden, heads and ffn, or params"
             )
-        found = sizes.nearest_model(float(counts["params"]), float(counts.get("active", 0)), printed)
+        found = newest or sizes.nearest_model(float(counts["params"]), float(counts.get("active", 0)), printed)
         lacks = [name for name in sizes.NEEDED if not given.get(name)]
         partly = f", nor made of its sizes without {' and '.join(lacks)}" if len(lacks) < len(sizes.NEEDED) else ""
         assumed.append(f"model {printed} is not in the catalogue{partly}: {found} stands in")
@@ -207,7 +208,10 @@ def engine_to_assume(kwargs: Mapping[str, Any], task: str) -> str:
     ['vllm', 'llama.cpp', 'llama.cpp']
     """
     words = _SIGNS.sub("-", f"-{kwargs.get('engine', '')}-".lower())
-    held = [name for name in catalogue.aliases("engine") if f"-{name}-" in words]
+    phase = "training" if task == TRAIN else "inference"
+    held = [
+        a for a, row in catalogue.aliases("engine").items() if f"-{a}-" in words and load_engine(row).phase == phase
+    ]
     if held:
         return catalogue.aliases("engine")[max(held, key=len)]
     with suppress(RooflmError):
@@ -215,7 +219,7 @@ def engine_to_assume(kwargs: Mapping[str, Any], task: str) -> str:
         if task == TRAIN:
             return assumed_trainer(model, dict(kwargs), device)
         return assumed_engine(None, quant_for(model, kwargs.get("quant"), []), device)
-    return usual_engine("training" if task == TRAIN else "inference")
+    return usual_engine(phase)
 
 
 def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: list[str], date: str = "") -> str:

@@ -99,21 +99,44 @@ def _series(name: str) -> str:
     return re.split(r"[^a-z]", name.lower().rsplit("/", 1)[-1])[0]
 
 
+ALIKE = 0.05
+"""How far two models of one size may be, of which the newest stands in."""
+KIN = 2.5
+"""Most between the sizes of two models of one line (names alike but for numbers), where a series has them within 2."""
+_VERSION = re.compile(r"[a-z]+[- ]?[a-z]?\d+(\.\d+)?")
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """The words of a model's line: "gpt-oss-120b" and "gpt-oss-20b" are both ("gpt", "oss")."""
+    parts = (re.match(r"[a-z]*", part) for part in re.split(r"[-_ ]", name.lower().rsplit("/", 1)[-1]))
+    return tuple(m[0] for m in parts if m and len(m[0]) > 1)
+
+
+def _month(name: str) -> int:
+    """When a model of the catalogue came out, as a number that grows."""
+    return int(load_model(name).date.replace("-", "")[:6].ljust(6, "0") or 0)
+
+
 def nearest_model(params: float, active: float = 0.0, name: str = "") -> str:
     """The model of the catalogue whose counts of parameters, and of those that a token uses, are nearest by ratio.
 
-    One of the same series comes first, where it has half to twice the parameters; of those as near as NEAR the one
-    whose name begins most alike. active: 0 where it is not known (all of them up to DENSE).
+    One of the same line comes first (KIN), then one of the same series, where it has half to twice the parameters; of
+    those as near as NEAR the one whose name begins most alike, and of these the newest of
+    those as large (ALIKE). active: 0 where it is not known (all of them up to DENSE).
 
     >>> nearest_model(145e9), nearest_model(30.5e9, 3.3e9), nearest_model(700e9, name="deepseek-ai/DeepSeek-V9")
     ('megatron-145b', 'qwen3-30b-a3b', 'deepseek-v3.2')
     >>> nearest_model(675e9, name="Somebody-Large-3"), nearest_model(675e9, 675e9)
     ('mistral-large-3-675b', 'palm-540b')
+    >>> nearest_model(240e9, name="gpt-oss-240b"), nearest_model(32e9, name="Qwen4-32B")
+    ('gpt-oss-120b', 'qwen3-32b')
     >>> nearest_model(15e9, name="Qwen/Qwen3-15B"), nearest_model(8e9, name="Llama-3.5-8B")
     ('qwen3-14b', 'llama-3.1-8b')
     """
     series = _series(name)
     kin = {n: c for n, c in _counts().items() if series and _series(n) == series and 0.5 <= c[0] / params <= 2}
+    near = [n for n, (total, _) in _counts().items() if _words(n) == _words(name) and 1 / KIN <= total / params <= KIN]
+    kin = {n: _counts()[n] for n in near if series} or kin
     used = active or (0.0 if kin or params > DENSE else params)
 
     def far(of: str) -> float:
@@ -128,7 +151,19 @@ def nearest_model(params: float, active: float = 0.0, name: str = "") -> str:
     def unlike(of: str) -> int:
         return -next((i for i, (a, b) in enumerate(zip(own, of, strict=False)) if a != b), len(of))
 
-    return min(kin, key=lambda of: (far(of) > NEAR, unlike(of), far(of), of))
+    return min(kin, key=lambda of: (far(of) > NEAR, unlike(of), far(of) > ALIKE, -_month(of), far(of), of))
+
+
+def newest_in_series(name: str) -> str | None:
+    """The newest model of a series where a name holds no more than the series and a version; None for other names.
+
+    >>> newest_in_series("DeepSeek-V9"), newest_in_series("qwen9-banana"), newest_in_series("Nobody-V2")
+    ('deepseek-v4-pro', None, None)
+    """
+    if not _VERSION.fullmatch(name.lower().rsplit("/", 1)[-1]):
+        return None
+    kin = [n for n in _counts() if _series(n) == _series(name)]
+    return max(kin, key=lambda of: (_month(of), _counts()[of][0], of), default=None)
 
 
 @lru_cache

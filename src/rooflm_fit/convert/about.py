@@ -16,6 +16,8 @@ CARDS = Path(__file__).parent / "cards.toml"
 _COUNTS = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)[bB](?:[-_ ]?[aA](\d+(?:\.\d+)?)[bB])?(?![a-z0-9])")
 _DATE = re.compile(r"(?<=\()\d{4}(?:-\d\d){0,2}(?=\))|(?<=\bof )20\d\d-\d\d(?:-\d\d)?\b")
 """A date in brackets, or of what something is: a post of 2025-10-12, an image of 2025-09."""
+_MONTH = re.compile(r"\barXiv[: ]+(\d\d)([01]\d)\.\d{4,5}|(?<![\d.])20(\d\d)-?([01]\d)(?![\d.])", re.IGNORECASE)
+"""Where a source names no day: the month of a preprint's number, or that in a file's name."""
 
 
 @lru_cache
@@ -50,6 +52,16 @@ def model_cells(name: str, params_b: float | None = None) -> tuple[str, dict[str
     return found, {"model": found}
 
 
+def counted(row: Row) -> Row:
+    """The row, a count in the name of its card moved to its own column, which holds where both are there.
+
+    >>> counted({"gpu": "8xH100"}), counted({"gpu": "H100 x8", "gpus": "2"})
+    ({'gpu': 'H100', 'gpus': '8'}, {'gpu': 'H100', 'gpus': '2'})
+    """
+    count, one = catalogue.count_and_name(text(row, "gpu"))
+    return {**row, "gpu": one, "gpus": text(row, "gpus") or str(count)} if one != text(row, "gpu") else row
+
+
 def gpu_cells(name: str, source: str = "") -> tuple[str, dict[str, Any]]:
     """(resolved name, cells) of a printed device: the catalogue's name, or its own figures out of cards.toml."""
     try:
@@ -77,9 +89,12 @@ def origin(row: Row, source: str, trust: str = "") -> dict[str, Any]:
     >>> noted = ("a blog post of 2025-10-12, prompts of 2048", "image of 2025-09; table (2024)", "prompts of 2048")
     >>> [origin({"id": "x", "note": note}, "x")["date"] for note in noted]
     ['2025-10-12', '2024', '']
+    >>> [origin({"source": said}, "x")["date"] for said in ("A paper, arXiv 2411.00136", "h100_202412_torchtitan.md")]
+    ['2024-11', '2024-12']
     """
     note = text(row, "note")
     day = _DATE.findall(note) or _DATE.findall(text(row, "source"))
+    day = day or ["20" + "-".join(filter(None, found)) for found in _MONTH.findall(text(row, "source"))[:1]]
     return {
         "id": text(row, "id"),
         "source": source,

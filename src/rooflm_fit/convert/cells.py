@@ -23,13 +23,27 @@ def text(row: Row, column: str) -> str:
     return value.strip()[:2000] if isinstance(value, str) else ""
 
 
+_AROUND = re.compile(
+    r"^(?:~|about |[a-z_]+ ?=? ?(?=\d))|(?<=\d) ?(?:x|tokens?|tok|gpus?|users?|clients?|requests?)$| *\(.*\)$",
+    re.IGNORECASE,
+)
+"""What people write around a count: what it is ("TP8", "tp=8"), what it counts ("1024 tokens", "8x"), remarks."""
+THOUSANDS = re.compile(r"(\d+(?:\.\d+)?) ?k", re.IGNORECASE)
+"""Lengths such as 8k, of which benchmarks count 1,024."""
+
+
 def number(row: Row, column: str) -> float | None:
     """The cell as a finite number, or None (blank, words, nan, inf).
 
     >>> number({"value": "1,024.5"}, "value"), number({"value": "max"}, "value"), number({}, "value")
     (1024.5, None, None)
+    >>> [number({"n": said}, "n") for said in ("TP8", "8x", "16 (2 nodes)", "1k", "~1024 tokens", "128-512")]
+    [8.0, 8.0, 16.0, 1024.0, 1024.0, None]
     """
-    return plain_number(text(row, column))
+    cell = text(row, column)
+    plain = _AROUND.sub("", _AROUND.sub("", cell))
+    large = THOUSANDS.fullmatch(plain)
+    return 1024 * float(large[1]) if large else plain_number(plain)
 
 
 def positive(row: Row, column: str, reason: str) -> float:

@@ -12,11 +12,11 @@ BENCH = {"prompt": 1, "output": 128}
 """llama-bench's tg128, and ExLlamaV2's own test (test_inference.py --speed: 128 tokens after one)."""
 TOLD: Mapping[str, Mapping[str, Any]] = {
     "cluster-perf": {"engine": "hf-boxes", "cluster": "ethernet-1g", "prompt": 32, "output": 128},
-    "exl2": BENCH,
-    "geerling": BENCH,
 }
 """Source -> cells. llm-cluster-perf states neither engine, split, network nor prompts: read as docs/works/cluster.md
 does. geerlingguy/ai-benchmarks, README: `llama-bench -n 128`, or obench.sh for Ollama (`ASKED`)."""
+BENCHED: Mapping[str, Mapping[str, Any]] = dict.fromkeys(("exllamav2", "llama.cpp", "llama.cpp-vulkan"), BENCH)
+"""Engine -> cells of rates of decoding, as its own benchmark has them, where a table prints no lengths."""
 ASKED = {"prompt": 32, "output": 400}
 """obench.sh asks "Why is the blue sky blue?" behind the model's template; the answer's length is not printed."""
 
@@ -54,7 +54,8 @@ def told(row: Row, source: str, values: Mapping[str, Any]) -> dict[str, Any]:
     >>> told({}, "strix", {"engine": "llama.cpp", "cached": 32768})
     {'sets': {'engine.token_budget': 2048}}
     """
-    cells = dict(TOLD.get(source, {}))
+    prefills = values.get("metric", "ttft") in ("prefill_tokens_per_s", "ttft")
+    cells = dict(TOLD.get(source, {} if prefills else BENCHED.get(str(values.get("engine")), {})))
     if source == "geerling" and values.get("engine") == "ollama":
         cells |= ASKED
     if source == "cluster-perf":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any
 
 from rooflm.errors import RooflmError
@@ -26,9 +27,16 @@ SOURCES = {
     "rtx3060": "cluster-perf",
     "argonne": "argonne",
 }
-LLAMA_BENCH = ("llamacpp", "llamacpp-multi", "llamacpp-apple", "strix")
-"""Sources whose decode rows start from a single token where they print no context (llama-bench)."""
 TINYCHAT_OUTPUT = 200  # tinychat/benchmark.py: 4 context tokens, 200 generated, median step time
+
+
+def key_of(row: Row) -> str:
+    """What the conditions of a row's source are found by here: the source that its text names, else its id's letters.
+
+    >>> key_of({"id": "x-1", "note": "silicon measurement in NVIDIA aiconfigurator"}), key_of({"id": "nim-2"})
+    ('aic', 'nim')
+    """
+    return names.said(*(text(row, name) for name in ("source", "note", "engine"))) or prefix_of(text(row, "id"))
 
 
 def source_of(row: Row) -> str:
@@ -37,7 +45,7 @@ def source_of(row: Row) -> str:
     >>> source_of({"id": "trtllm-0241", "engine": "TensorRT-LLM v0.5.0"}), source_of({"id": "xd-1", "gpus": "4"})
     ('trtllm05', 'llamacpp-multi')
     """
-    prefix, engine, gpu = prefix_of(text(row, "id")).lower(), text(row, "engine"), text(row, "gpu")
+    prefix, engine, gpu = key_of(row).lower(), text(row, "engine"), text(row, "gpu")
     if prefix == "trtllm":
         version = re.search(r"v0\.(\d+)", engine + " " + text(row, "source"))
         fp8_experts = "mixtral" in text(row, "model").lower() and text(row, "precision_weights") == "fp8"
@@ -109,7 +117,7 @@ def bits_of(cell: str) -> tuple[float, float] | None:
     mlx = re.fullmatch(r"q(\d)(?: g(\d+))?", cell)
     if mlx:
         return float(mlx[1]), 32 / float(mlx[2] or 64)
-    exl2 = re.fullmatch(r"exl2-(\d+(?:\.\d+)?)bpw", cell)
+    exl2 = re.fullmatch(r"(?:exl[23][- ])?(\d+(?:\.\d+)?) ?bpw", cell)
     if exl2:
         return float(exl2[1]), 0.0
     gptq = re.fullmatch(r"gptq-(\d)bit-g(\d+)(-act)?", cell)
@@ -158,15 +166,17 @@ def quant_of(row: Row) -> dict[str, Any]:
 def own_scheme(weights: str, cache: str) -> str:
     """A printed type that is a scheme of the catalogue by its own name, with the cache's; Unusable where it is none.
 
-    >>> own_scheme("w4a16", ""), own_scheme("awq", "kv8"), own_scheme("mxfp8", "")
-    ('w4a16', 'awqkv8', 'mxfp8')
+    >>> own_scheme("w4a16", ""), own_scheme("awq", "kv8"), own_scheme("nvfp4 (modelopt)", ""), own_scheme("q4_k_xl", "")
+    ('w4a16', 'awqkv8', 'nvfp4', 'q4_k_m')
     """
     if weights in ("", "unstated"):
         raise Unusable("precision not stated")
-    try:
-        return parse_quant(weights).name + ("" if "kv" in weights else cache)
-    except RooflmError:
-        raise Unusable(f"unknown precision {weights}") from None
+    plain = re.sub(r" *\(.*\)$", "", weights)
+    others = (plain, re.sub(r"^(i?q\d_k)_\w+$", r"\1_m", plain), names.precision(plain))
+    for name in others:
+        with suppress(RooflmError):
+            return parse_quant(name).name + ("" if "kv" in name else cache)
+    raise Unusable(f"unknown precision {weights}")
 
 
 def split_of(row: Row, devices: int = 1) -> dict[str, int]:
@@ -199,7 +209,7 @@ def lengths_of(row: Row, metric: str, source: str) -> dict[str, int]:
         found["prompt"] = int(prompt)
     if output is not None and output >= 1:
         found["output"] = int(output)
-    if metric == "decode_tok_s" and "prompt" not in found and source in LLAMA_BENCH:
+    if metric == "decode_tok_s" and prompt == 0:  # from a single token, as llama-bench does
         found["prompt"] = 1
     if metric == "prefill_tok_s":
         found["output"] = 1
@@ -208,7 +218,7 @@ def lengths_of(row: Row, metric: str, source: str) -> dict[str, int]:
     template = re.search(r"\((\d{1,9}) with template\)", note)
     if template:
         found["prompt"] = int(template[1])
-    if source.startswith("tinychat") and metric == "tpot_ms" and "output" not in found:
+    if re.match(r"tinychat|fp16 baseline", text(row, "engine"), re.I) and metric == "tpot_ms" and "output" not in found:
         found["output"] = TINYCHAT_OUTPUT
     if metric == "ttft_ms" and "output" not in found:
         found["output"] = 1
@@ -225,13 +235,13 @@ METRICS = {
     "memory_gb": ("memory_bytes", "GiB"),  # printed as GB, but divided by 1024^3 (FasterTransformer's cuda_utils.h)
     "oom": ("oom", ""),
 }
-DECIMAL = ("mlx",)
-"""Sources whose GB are 1e9 bytes (mlx_lm.benchmark)."""
+DECIMAL = re.compile(r"mlx", re.I)
+"""Engines whose GB are 1e9 bytes (mlx_lm.benchmark)."""
 
 
-def measured_of(row: Row, source: str) -> dict[str, Any]:
+def measured_of(row: Row) -> dict[str, Any]:
     """metric, value and unit."""
-    printed, value = text(row, "metric"), text(row, "value")
+    printed, value = text(row, "metric"), text(row, "value").lstrip("~ ")
     metric, unit = METRICS.get(printed, (printed, ""))
     if printed not in METRICS:
         known = metric_at(printed)
@@ -242,7 +252,11 @@ def measured_of(row: Row, source: str) -> dict[str, Any]:
             value = f"{1 / figure:.6g}"
         elif turned == "each":
             metric, value = (metric, f"{figure * gpus:.6g}") if figure and gpus else (printed, value)
-    return {"metric": metric, "value": value, "unit": "GB" if unit == "GiB" and source in DECIMAL else unit}
+    return {
+        "metric": metric,
+        "value": value,
+        "unit": "GB" if unit == "GiB" and DECIMAL.match(text(row, "engine")) else unit,
+    }
 
 
 def machine_of(row: Row) -> dict[str, Any]:
@@ -308,7 +322,7 @@ def tidy_inference(row: Row) -> Cells:
     model, of_model = model_cells(text(row, "model"), number(row, "params_b"))
     maker = source.removesuffix("-amd")
     gpu, of_gpu = gpu_cells(text(row, "gpu"), maker)
-    values |= of_model | of_gpu | engine_cells(backend(row), source) | measured_of(row, source)
+    values |= of_model | of_gpu | engine_cells(backend(row), source) | measured_of(row)
     machine = machine_of(row)
     try:
         quant = quant_of(row)

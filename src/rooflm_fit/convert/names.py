@@ -10,6 +10,7 @@ from typing import Any
 
 from rooflm.errors import RooflmError
 from rooflm.readers import rows as catalogue
+from rooflm.readers.engines import load_engine
 from rooflm.readers.released import find
 from rooflm_fit.convert.cells import Unusable
 
@@ -87,6 +88,18 @@ def devices(name: str, source: str) -> int:
     return int(table()["devices"].get(source, {}).get(catalogue.normalise(name), 1))
 
 
+def said(source: str, note: str, engine: str = "") -> str:
+    """The key of the rows here whose conditions hold for a table that says so, whatever its ids are; "" for the others.
+
+    >>> said("a page", "silicon measurement in NVIDIA aiconfigurator"), said("x", "max load", "TensorRT-LLM v1.2")
+    ('aic', 'trtllm10')
+    >>> said("x", "all requests queued at once", "vLLM 0.11"), said("x", "closed loop", "NIM 1.8.0")
+    ('', 'nim')
+    """
+    words = f"{source} | {note} | {engine}"
+    return next((r["name"] for r in table()["said"] if re.search(r["match"], words, re.IGNORECASE)), "")
+
+
 def precision(cell: str) -> str:
     """A printed type of weights in the words that the tables share; what has no other name, as printed.
 
@@ -97,14 +110,13 @@ def precision(cell: str) -> str:
     return str(table()["precisions"].get(catalogue.normalise(plain), plain))
 
 
-def framework(said: str) -> str:
-    """The training framework that a table's source names; "" where it names none that is known.
+def framework_rule(said: str) -> dict[str, str] | None:
+    """The rule of aliases.toml for the training framework that a text names; None where it names none that is known.
 
-    >>> framework("MosaicML LLM Foundry README"), framework("pytorch/torchtitan docs"), framework("a blog")
-    ('llm-foundry', 'torchtitan', '')
+    >>> [(framework_rule(t) or {}).get("name") for t in ("MosaicML LLM Foundry README", "pytorch/torchtitan", "a blog")]
+    ['llm-foundry', 'torchtitan', None]
     """
-    found = (rule["name"] for rule in table()["frameworks"] if re.search(rule["match"], said, re.IGNORECASE))
-    return str(next(found, ""))
+    return next((rule for rule in table()["frameworks"] if re.search(rule["match"], said, re.IGNORECASE)), None)
 
 
 def rule_of(name: str, source: str = "") -> dict[str, Any]:
@@ -132,4 +144,25 @@ def engine(name: str, source: str = "") -> tuple[str, str]:
     for image in table()["images"]:
         if match := re.search(image["match"], name, re.IGNORECASE):
             return image["name"], match.groupdict().get("version") or ""
-    raise Unusable(f"unknown engine {name}")
+    return catalogued(name)
+
+
+@lru_cache
+def inference_engines() -> dict[str, str]:
+    """Names and aliases of the catalogue's engines that serve -> their rows."""
+    return {alias: row for alias, row in catalogue.aliases("engine").items() if load_engine(row).phase == "inference"}
+
+
+def catalogued(name: str) -> tuple[str, str]:
+    """(engine, release) by the longest name or alias of the catalogue that a text holds as a word, and the number
+    behind it; Unusable where it holds none.
+
+    >>> catalogued("Ollama 0.12.6"), catalogued("LMDeploy TurboMind v0.9.1"), catalogued("llama.cpp build 4567 (CUDA)")
+    (('ollama', '0.12.6'), ('lmdeploy', '0.9.1'), ('llama.cpp', 'b4567'))
+    """
+    words = re.sub(r"[^a-z0-9.]+", "-", f"-{name.lower()}-")
+    held = max((alias for alias in inference_engines() if f"-{alias}-" in words), key=len, default="")
+    if not held:
+        raise Unusable(f"unknown engine {name}")
+    found = re.search(r"-(build-|[vb]?)(\d+(?:\.\w+)*)(?=-)", words.partition(f"-{held}")[2])
+    return inference_engines()[held], ("b" * found[1].startswith("b") + found[2]) if found else ""

@@ -47,7 +47,8 @@ from rooflm_fit.convert.servers import (
 
 CAMPAIGN = "aic"
 """Source of the rows that recipes.toml is about."""
-PREFIXES = ("aic", "trtserve", "trtllm17", "trtllm10", "mlperf", "nim")
+UNDER_LOAD = (CAMPAIGN, "trtserve", "trtllm17", "trtllm10", "mlperf", "nim")
+"""Sources all of whose rows were measured so."""
 RECIPES = Path(__file__).parent / "recipes.toml"
 SET = ("all_reduce", "captured", "copied", "deliver", "empty_block", "experts", "free_fraction", "graph_length",
        "graphs", "memory_fraction", "overlap", "reduce_bits", "reduce_norm", "scan_chain", "stream", "untuned",
@@ -74,29 +75,23 @@ _MTP = re.compile(r"2026[_-](01[_-]14|02[_-]0[56])")
 """Days on which InferenceX' speculative runs of DeepSeek in TensorRT-LLM began (pull requests 392, 632 and 642), in
 notes whose release or configuration does not tell them from plain ones (recipes.toml)."""
 _LOADED = re.compile(
-    r"online serving|MLPerf Inference|\bNIM\b|QPS ?=|closed loop|batch = concurrency|max(imum)? load"
+    r"online serving|MLPerf Inference|aiconfigurator|\bNIM\b|QPS ?=|closed loop|batch = concurrency|max(imum)? load"
     r"|max[-_ ]concurrency|request[-_ ]rate|requests? per second|\bconcurren(t|cy) \d|\bconcurrent (users|requests)"
     r"|\bserve(r|d)? (at|under)\b|bench(mark)?_serving|bench serve|genai-perf|aiperf|trtllm-bench",
     re.I,
 )
-"""What sources and notes say of runs under load."""
+"""What sources, notes and engines say of runs under load."""
+_STATIC = re.compile(
+    r"\bstatic batch|(in-flight|continuous) batching off|fixed (batch|decode)|gptSessionBenchmark", re.I
+)
+"""What they say of a batch that starts and ends together."""
 _FIXED = ("decode_tok_s", "prefill_tok_s", "memory_gb", "oom")
 """Metrics that runs under load do not have."""
-_OF_CAMPAIGN = re.compile(r"aiconfigurator|InferenceX|InferenceMAX", re.I)
-"""What its rows say of themselves, whatever their ids."""
 SERVERS = {"vllm": (0, 6), "sglang": (0, 4), "trtllm": (0, 20)}
-"""Engine -> first release whose users measure a server with clients, where a row gives times of tokens and no more:
-the benchmarks of earlier ones run a batch at a time."""
-
-
-def prefix_under_load(row: Row, prefix: str) -> str:
-    """The prefix of a row's id, or that of the campaign which the row names.
-
-    >>> prefix_under_load({"note": "silicon measurement in NVIDIA aiconfigurator"}, "x"), prefix_under_load({}, "nim")
-    ('aic', 'nim')
-    """
-    own = _OF_CAMPAIGN.search(text(row, "source") + " " + text(row, "note"))
-    return CAMPAIGN if own else prefix
+"""Engine -> first release whose users measure a server with clients, where a row gives times or rates of tokens and no
+more: the benchmarks of earlier ones run a batch at a time."""
+ROLLING = ("nightly", "main", "latest")
+"""Releases that are the newest of their day."""
 
 
 def engine_of(row: Row) -> tuple[str, str]:
@@ -112,26 +107,37 @@ def engine_of(row: Row) -> tuple[str, str]:
 
 
 def of_server(row: Row) -> bool:
-    """True for times of tokens by a release that is a server, of which a row says no more.
+    """True for times and rates of tokens by a release that is a server, of which a row says no more.
 
     >>> row = {"engine": "vllm 0.11.0", "metric": "ttft_ms", "batch": "64"}
     >>> of_server(row), of_server(row | {"engine": "vLLM"}), of_server(row | {"metric": "latency_s"})
     (True, False, False)
-    """
-    engine, release = engine_of(row)
-    return text(row, "metric") in ("ttft_ms", "tpot_ms") and numbers(release) >= SERVERS.get(engine, (10**6,))
-
-
-def is_serving(prefix: str, row: Row) -> bool:
-    """True for rows that were measured under load.
-
-    >>> is_serving("aic", {}), is_serving("trtllm", {"source": "TensorRT-LLM docs v0.9.0"})
-    (True, False)
-    >>> is_serving("new", {"note": "vllm bench serve, request rate 4/s", "metric": "ttft_ms"})
+    >>> of_server(row | {"engine": "SGLang nightly", "metric": "throughput_out_tok_s"})
     True
     """
-    loaded = bool(_LOADED.search(text(row, "source") + " " + text(row, "note"))) or of_server(row)
-    return prefix.lower() in PREFIXES or (loaded and text(row, "metric") not in _FIXED)
+    engine, release = engine_of(row)
+    known = engine in SERVERS and (release in ROLLING or numbers(release) >= SERVERS[engine])
+    return known and not measured_of(row)["metric"].startswith("latency")
+
+
+def is_serving(row: Row, source: str = "") -> bool:
+    """True for rows that were measured under load: as they say, a server's, and the largest batch of whatever
+    engine is not known (a known one's, without a server's release, runs at once: "static").
+
+    >>> is_serving({"source": "TensorRT-LLM docs v0.9.0"}), is_serving({"engine": "NIM 1.8", "metric": "ttft_ms"})
+    (False, True)
+    >>> is_serving({"note": "vllm bench serve, request rate 4/s", "metric": "ttft_ms"}), is_serving({"batch": "max"})
+    (True, True)
+    >>> is_serving({"batch": "max", "note": "in-flight batching off"})
+    False
+    """
+    said = " | ".join(text(row, name) for name in ("source", "note", "engine"))
+    if source.lower() in UNDER_LOAD:
+        return True
+    if text(row, "metric") in _FIXED or (_STATIC.search(said) and not _LOADED.search(said)):
+        return False
+    unnamed = text(row, "batch") == "max" and not engine_of(row)[0]
+    return bool(_LOADED.search(said)) or unnamed or of_server(row)
 
 
 def campaign_split(row: Row) -> tuple[dict[str, int], str]:
@@ -594,7 +600,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     if source in WINDOWLESS and of_model.get("model") == "mistral-7b":
         of_model = {"model": "mistral-7b-v0.3"}
     _, of_gpu = gpu_cells(text(row, "gpu"), source)
-    values = origin(row, source) | of_model | of_gpu | measured_of(row, source) | {"task": "serve"}
+    values = origin(row, source) | of_model | of_gpu | measured_of(row) | {"task": "serve"}
     values |= engine_cells(text(row, "engine"), source) | load_of(row, source)
     values |= lengths_under_load(row, values)
     split, uneven = split_under_load(row, source)

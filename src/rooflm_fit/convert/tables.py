@@ -11,17 +11,21 @@ import io
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from contextlib import suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from rooflm.errors import RooflmError
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.devices import load_device
 from rooflm.sweep.files import write_text
 from rooflm.validation.columns import COLUMNS
+from rooflm_fit.convert.about import counted
 from rooflm_fit.convert.cells import Cells, Row, number, prefix_of, text
-from rooflm_fit.convert.inference import tidy_inference
-from rooflm_fit.convert.serving import is_serving, prefix_under_load, tidy_serving
-from rooflm_fit.convert.training import depth_left_blank, tidy_training
+from rooflm_fit.convert.inference import key_of, tidy_inference
+from rooflm_fit.convert.serving import is_serving, tidy_serving
+from rooflm_fit.convert.training import SOURCES, depth_left_blank, tidy_training
 
 DERIVED = "derived from another row"
 SAME_RUN = "same run is scored by another row"
@@ -71,12 +75,40 @@ def tidied(row: Row, tidy: Callable[[Row], Cells], source: str) -> Cells:
 def inference_rows(rows: Sequence[Row]) -> list[Cells]:
     """Rows of an inference table; one measurement that two tables of a source print counts once."""
     found = []
-    for row in rows:
-        prefix = prefix_under_load(row, prefix_of(text(row, "id")))
-        loaded = is_serving(prefix, row)
-        tidy = partial(tidy_serving, prefix=prefix or "serving") if loaded else tidy_inference
+    for row in map(counted, rows):
+        prefix = key_of(row)
+        tidy = partial(tidy_serving, prefix=prefix or "serving") if is_serving(row, prefix) else tidy_inference
         found.append(tidied(row, tidy, prefix.lower() or "serving"))
-    return impossible(outrun(contradictory(repeated(found))))
+    return impossible(outrun(contradictory(repeated(undated(found, [prefix_of(text(r, "id")) for r in rows])))))
+
+
+@lru_cache
+def out_since(model: str, gpu: str) -> str:
+    """The month from which a model and a device could be had together, as the catalogue dates them; "" where it does
+    not.
+
+    >>> out_since("llama-3-8b", "a100-sxm-80gb"), out_since("llama-7b", "b200-sxm-180gb"), out_since("nobody", "")
+    ('2024-04', '2024', '')
+    """
+    found = []
+    with suppress(RooflmError):
+        found.append(load_model(model).date)
+    with suppress(RooflmError):
+        found.append(str(load_device(gpu).year or ""))
+    return max(found, default="")
+
+
+def undated(rows: list[Cells], keys: Sequence[str]) -> list[Cells]:
+    """The same, with a date for runs of a known engine that print neither a release nor a day: the newest model or
+    device among the rows of their source, as people measure what has just come out (the release nearest in date then
+    stands in). keys: what names each row's source."""
+    newest: dict[str, str] = defaultdict(str)
+    for cells, key in zip(rows, keys, strict=True):
+        newest[key] = max(newest[key], out_since(cells.get("model", ""), cells.get("gpu", "")))
+    return [
+        c if c.get("release") or c.get("date") or not newest[key] else c | {"date": newest[key]}
+        for c, key in zip(rows, keys, strict=True)
+    ]
 
 
 def conditions(cells: Cells, but: Iterable[str] = ()) -> tuple[tuple[str, str], ...]:
@@ -189,8 +221,13 @@ def rank(row: Row) -> tuple[bool, int]:
 
 def training_rows(rows: Sequence[Row]) -> list[Cells]:
     """Rows of a training table; of the figures of one run only the best measure of speed counts (and memory)."""
-    table = list(rows)
+    table = list(map(counted, rows))
     found = [tidied(row, tidy_training, prefix_of(text(row, "id")) or "training") for row in table]
+    keys = [prefix_of(text(row, "id")) for row in table]
+    found = [
+        own if key in SOURCES or "engine" not in own else one
+        for own, one, key in zip(found, undated(found, keys), keys, strict=True)
+    ]
     for index in depth_left_blank(table):
         found[index] = doubtful(found[index], DEPTH)
     columns = [c for c in table[0] if c not in ("id", "metric", "value", "note")] if table else []

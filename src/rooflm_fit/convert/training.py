@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rooflm.errors import RooflmError
+from rooflm.readers import rows as catalogue
 from rooflm.readers.checkpoints.load import load_model
 from rooflm_fit.convert import names
 from rooflm_fit.convert.about import gpu_cells, model_cells, origin, printed
@@ -87,10 +88,37 @@ SOURCES: dict[str, Source] = {
     "IEVO": Source("internevo", zero=1, trust="A", dtype="bf16"),
     "LL3": Source("megatron", "full", stand_in="engine megatron for Meta's own"),
 }
-UNKNOWN = Source("", trust="")
-"""A source of which nothing is known: its columns say what they say."""
 WHOLE_RUNS = {"LLA", "LL2", "LL3", "DSV3", "RUN", "MISC", "MGL"}
 ANALYTIC = ("CALF", "CALF1", "CALF7")
+CONVENTIONS = {
+    "hardware": r"hardware flops|\bHW (T?FLOP|flop)|incl\w*\.? (the extra )?recompute",
+    "causal": r"\bcausal attention",
+    "full": r"non-causal|not causal|attention unmasked|12 ?\*? ?l ?\*? ?d ?\*? ?s\b",
+}
+"""Convention of TFLOP/s -> what notes say of it; the first that is found."""
+UNKNOWN = Source("", trust="")
+"""A source of which nothing is known, nor its framework: its columns say what they say."""
+
+
+def kin_of(row: Row, source: str) -> tuple[str, Source]:
+    """The key here of the source whose framework's habits a row has, and what it has in common with it: itself where it
+    is known; else the one of its framework (aliases.toml), without its network, grade and release.
+
+    >>> kin_of({"source": "pytorch/torchtitan docs"}, "zz")[0], kin_of({"note": "26.08 NeMo Container"}, "zz")[0]
+    ('TT', 'MBR')
+    >>> kin_of({}, "NAR")[1].convention, kin_of({"source": "a blog"}, "zz")[1] == UNKNOWN
+    ('hardware', True)
+    """
+    if source in SOURCES:
+        return source, SOURCES[source]
+    rule = next((r for r in (names.framework_rule(text(row, c)) for c in ("source", "note", "model")) if r), None)
+    rule = rule or names.framework_rule("tpu" if text(row, "gpu").lower().startswith("tpu") else "")
+    told = (name for name, words in CONVENTIONS.items() if re.search(words, text(row, "note"), re.IGNORECASE))
+    kin, rule = (rule or {}).get("kin", ""), rule or {"name": ""}
+    about = SOURCES.get(kin, UNKNOWN)
+    return kin, replace(about, framework=rule["name"], convention=next(told, about.convention), network="", trust="",
+                        stand_in=rule.get("stand_in", ""))  # fmt: skip
+
 
 PRINTED: dict[str, tuple[str, ...]] = {
     "fp16": ("fp16", "fp16-mixed"),
@@ -125,15 +153,13 @@ CONTAINER = r"\bcontainer (\d\d\.\d\d(?:\.\d+)*)"
 """Where a note names the container that a run used, by its release."""
 
 
-def framework_of(row: Row, source: str) -> tuple[Source, str]:
-    """(source facts, framework with its release). Unusable for a source whose framework is not known."""
-    about = SOURCES.get(source)
-    if about is None:
-        raise Unusable("framework not stated")
+def framework_of(row: Row, source: str, about: Source) -> tuple[Source, str]:
+    """(source facts, framework with its release). Unusable where the source is known to print one, and the row lacks
+    it."""
     if source == "optimus" and "2104.04473" in text(row, "note"):
         about = SOURCES["NAR"]  # three of its reference times are Narayanan et al.'s
     release = re.search(r"\b(\d\d\.\d\d[\w.]*) NeMo Container", f"{text(row, 'source')} {text(row, 'note')}")
-    if source == "MBR" and release is None:
+    if source == "MBR" and release is None and source_of(row) == source:
         raise Unusable("framework release not stated")
     if source == "NEMO":
         release = re.search(CONTAINER, text(row, "note"))
@@ -345,6 +371,9 @@ def _peak(row: Row) -> float:
 def _convention_flops(row: Row, about: Source, metric: str, batch: float, seq: float) -> float:
     sizes = [number(row, k) for k in ("layers", "hidden", "vocab")]
     params = number(row, "params_b")
+    if not any(sizes) and (known := names.model(text(row, "model"))) in catalogue.names("model"):
+        found = load_model(str(known))
+        sizes = [sum(float(b.count) for b in found.blocks), float(found.hidden), float(found.vocab)]
     if about.convention == "causal" and metric == "tflops_per_gpu" and params and sizes[0] and sizes[1]:
         return float(causal_model_flops(batch, seq, 1e9 * params, sizes[0], sizes[1]))
     hardware = about.convention == "hardware" and metric in ("tflops_per_gpu", "hfu")
@@ -365,20 +394,21 @@ def in_int8(row: Row, source: str) -> bool:
     return source == "tpurec" and (narrow or (text(row, "gpu"), text(row, "model")[:4]) == ("TPU v5p", "GPT3"))
 
 
-def refused(row: Row, source: str) -> str:
-    """Why no prediction of one step can be held against a row; "" for the others."""
-    note = text(row, "note")
+def refused(row: Row, source: str, kin: str) -> str:
+    """Why no prediction of one step can be held against a row; "" for the others. kin: whose habits it has."""
+    note, stated = text(row, "note"), all(text(row, name) for name in ("gpus", "tp", "pp", "micro_batch"))
     tests = {
-        "analytic, not measured": source.startswith(ANALYTIC),
-        "whole run: layout, micro-batch or recomputation not stated": source in WHOLE_RUNS,
+        "analytic, not measured": source.startswith(ANALYTIC) or "ANALYTIC" in note,
+        "whole run: layout, micro-batch or recomputation not stated": source in WHOLE_RUNS
+        or (text(row, "metric") == "gpu_hours" and not stated),
         "rank and modules of the adapters not stated": ("LoRA" in note or "LoRA" in text(row, "model"))
-        and source not in ADAPTERS,
-        "lengths vary, their mean not stated": source == "litgpt" and text(row, "metric") == "step_time_s",
+        and kin not in ADAPTERS,
+        "lengths vary, their mean not stated": kin == "litgpt" and text(row, "metric") == "step_time_s",
         "experts drop what passes their capacity: not represented": "(tokendrop)" in text(row, "model"),
         "distrusted: ZeRO-3 baseline of a rival's paper": source == "NAR2" and "zero3" in text(row, "zero_fsdp"),
-        "losses and MLPs in tiles, optimiser run by the CPU: not represented": source == "STAS",
+        "losses and MLPs in tiles, optimiser run by the CPU: not represented": "CPU AdamW offload" in note,
         "distrusted: the same model is 20 % faster elsewhere": source == "MTN",
-        "int8 products of a TPU: none were measured": in_int8(row, source),
+        "int8 products of a TPU: none were measured": in_int8(row, kin),
         "distrusted: bound by the host or computed from logs": source == "PYT"
         or (source == "PAX" and "126M" in text(row, "model")),
     }
@@ -534,19 +564,17 @@ def beyond(row: Row, source: str) -> dict[str, Any]:
     return sets
 
 
-def framework_cells(row: Row, source: str) -> tuple[Source, dict[str, Any], str]:
+def framework_cells(row: Row, source: str, about: Source) -> tuple[Source, dict[str, Any], str]:
     """(source facts, engine and release cells, doubt)."""
+    framework, doubt = about.framework, ""
     try:
-        about, framework = framework_of(row, source)
-        doubt = ""
+        about, framework = framework_of(row, source, about)
     except Unusable as why:
-        about = SOURCES.get(source, UNKNOWN)
-        framework, doubt = about.framework, str(why) if "release" in str(why) else ""
+        doubt = str(why)
     if source == "LLMF" and mode_of(row) == "pure":
         framework = "llm-foundry 0.0"
     engine, _, release = framework.partition(" ")
-    engine = engine or ("" if source in SOURCES else names.framework(text(row, "source")))
-    if not engine and text(row, "zero_fsdp").lower() == "fsdp":
+    if not engine and text(row, "zero_fsdp").lower().startswith(("fsdp", "hsdp")):
         engine = "fsdp"
     return (
         about,
@@ -566,28 +594,29 @@ def precision_of(row: Row, release: str) -> str:
     'fp8-cs'
     """
     cell = text(row, "precision").lower()
-    if not cell and release == "25.09" and source_of(row) == "MBR":
+    if not cell and release == "25.09" and kin_of(row, source_of(row))[0] == "MBR":
         return "fp8-cs"
     return cell.split(" (")[0] if "value outside brackets is taken" in text(row, "note") else cell
 
 
 def tidy_training(row: Row) -> Cells:
     """The cells of one training row."""
-    source = source_of(row)
-    about, engine, unreleased = framework_cells(row, source)
+    named = source_of(row)
+    source, about = kin_of(row, named)
+    about, engine, unreleased = framework_cells(row, source, about)
     model, of_model = model_of(row, source)
     gpu, of_gpu = gpu_cells(text(row, "gpu"), source)
     split, doubt = split_of(row)
     row, split = by_chip(row, split) if source == "tpurec" else (row, split)
-    doubts = [refused(row, source), unreleased, doubt]
-    values = origin(row, source, about.trust) | {"task": "train"} | of_model | of_gpu | engine
+    doubts = [refused(row, named, source), unreleased, doubt]
+    values = origin(row, named, about.trust) | {"task": "train"} | of_model | of_gpu | engine
     values |= split | batch_of(row, source, split) | adapters_of(row, source)
-    zero, shard = sharding(row, about) if about is not UNKNOWN or text(row, "zero_fsdp") else (None, {})
+    zero, shard = sharding(row, about) if source or text(row, "zero_fsdp") else (None, {})
     precision = precision_of(row, engine["release"])
     precision = precision if precision in DTYPES else names.precision(precision)
     dtype = DTYPES.get(precision or about.dtype) or ("bf16" if precision.startswith("bnb.") else None)
     dtype = "int8" if in_int8(row, source) else dtype
-    if dtype is None and (precision or source in SOURCES):
+    if dtype is None and (precision or named in SOURCES):
         doubts.append(f"precision not clear: {precision}" if precision else "precision not stated")
     recompute = recompute_of(row, about)
     facts = facts_of(row, source, about) | shard
@@ -599,7 +628,7 @@ def tidy_training(row: Row) -> Cells:
     if facts.get("interleaved") and split.get("vp", 1) == 1 and split.get("pp", 1) > 1:
         values["vp"] = 2  # interleave depth not printed: the framework's default
     shown = {"yes": True, "no": False}.get(text(row, "sequence_parallel").lower())
-    values["sp"] = None if shown is None and about is UNKNOWN else bool(
+    values["sp"] = None if shown is None and not source else bool(
         (about.sp if shown is None else shown) and split.get("tp", 1) > 1)  # fmt: skip
     values |= {
         "dtype": dtype,
