@@ -243,3 +243,19 @@ def test_sides_of_experts_in_mxfp4_are_filled_up(gpu: str, engine: str, tp: int,
     """As quantization/mxfp4.py of vLLM and SGLang makes them (docs/decisions/0457); no other type's."""
     assert sides("gpt-oss-120b", gpu=gpu, engine=engine, gpus=tp, tp=tp, quant="mxfp4") == (outer, inner)
     assert sides("gpt-oss-120b", gpu=gpu, engine=engine, gpus=tp, tp=tp, quant="bf16") == (2880, 2880 // tp)
+
+
+@pytest.mark.parametrize(
+    ("model", "release", "slower"),
+    [("glm-4.5", "0.14.1", True), ("glm-4.5", "0.24", True), ("nemotron-3-nano-30b-a3b", "0.16.0", True),
+     ("nemotron-3-nano-30b-a3b", "0.24", False), ("mixtral-8x7b", "0.14.1", False)],
+)  # fmt: skip
+def test_vllm_leaves_tensorrt_llms_experts_where_these_know_no_such_scales_or_gates(
+    model: str, release: str, slower: bool
+) -> None:
+    """trtllm_fp8_moe.py: scales of a tensor or of blocks; without gates since pull request 33506."""
+    own, theirs = (
+        float(rooflm.infer(model, gpu="b200", quant="fp8", tp=2, engine=f"vllm-{release}", prompt=1024, sets=sets).tpot)  # type: ignore[arg-type]
+        for sets in ({}, {"engine.experts_of": ""})
+    )
+    assert (own > 1.02 * theirs) == slower
