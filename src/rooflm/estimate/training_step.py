@@ -136,7 +136,8 @@ def whole_logits(node: Op | Comm, s: Scenario) -> Op | Comm:
     Sources: torchtitan, pull request 1033 (the loss compiled apart from layers); Megatron-Core, cross_entropy.py."""
     if node.name != "loss" or not s.engine.kernels.fused:
         return node
-    return node._replace(bytes=node.bytes * pick(s.engine.room.logit_bytes > FUSED_LOGIT, 18.0 / 4.0, 1.0))
+    chain = (s.engine.room.logit_bytes > FUSED_LOGIT) | (not s.engine.kernels.fused_loss)
+    return node._replace(bytes=node.bytes * pick(chain, 18.0 / 4.0, 1.0))
 
 
 def once_a_node(s: Scenario, c: Context, nodes: Nodes, f: MoE) -> Nodes:
