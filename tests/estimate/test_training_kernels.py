@@ -178,6 +178,17 @@ def test_a_loss_whose_logits_stand_whole_in_fp32_is_a_chain_of_kernels() -> None
     assert chain / fused == pytest.approx(4.5, rel=0.05)
 
 
+def test_megatrons_loss_is_a_chain_unless_its_script_says_otherwise() -> None:
+    """model_parallel_config.py: cross_entropy_loss_fusion False; NeMo's and Megatron-Bridge's models have it True."""
+
+    def moved(engine: str, **sets: object) -> float:
+        asked = {f"engine.{name}": value for name, value in sets.items()}
+        return sum(t.node.bytes for t in named("loss", "head", engine=engine, sets=asked))
+
+    assert moved("megatron") / moved("megatron", fused_loss=True) == pytest.approx(4.5, rel=0.05)
+    assert moved("nemo") == moved("megatron-bridge") == moved("megatron", fused_loss=True)
+
+
 def test_fsdp2_copies_what_it_gathers_and_reduces() -> None:
     """Read and write of 16 bits in both passes under ZeRO 3, in none under ZeRO 1; gradients of 16 bits to fp32."""
     gathered = named("gather_copy", "layers", zero=3, sets={"engine.copies": True})

@@ -233,6 +233,7 @@ class Kernels:
     norm_kernel: bool = flag(False, "where kernels are plain, a norm is one kernel all the same (Triton's, apex')")
     plain_gelu: bool = flag(False, "training: where kernels are plain, GELU is written out by its tanh (minGPT's "
                             "NewGELU, transformers' gelu_new)")  # fmt: skip
+    fused_loss: bool = flag(True, "training: one kernel makes the loss of 16-bit logits, else a chain on fp32 ones")
     norm_cast: bool = flag(False, "training: that kernel takes a cast copy in 32 bits, and runs again backward")
     autocast: bool = flag(False, "training: fp32 weights that nothing shards run under PyTorch's autocast")
     adapter_in: Num = number(0.0, "training: bytes an adapter's kernels move a value of its input, before A", "bytes")

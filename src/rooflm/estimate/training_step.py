@@ -130,13 +130,12 @@ FUSED_LOGIT = 8.0
 
 
 def whole_logits(node: Op | Comm, s: Scenario) -> Op | Comm:
-    """The node; the loss with 18 bytes a logit (`graph.forward.loss_nodes`), not the 4 of one fused pass, where the
-    engine keeps fp32 copies of all logits and computes the loss by kernels of its own.
-
-    Sources: torchtitan, pull request 1033 (the loss compiled apart from layers); Megatron-Core, cross_entropy.py."""
+    """The node; the loss with 18 bytes a logit (`graph.forward.loss_nodes`), not the 4 of one fused pass, where a chain
+    of kernels makes it of fp32 copies (torchtitan, pull request 1033; Megatron-Core, cross_entropy.py)."""
     if node.name != "loss" or not s.engine.kernels.fused:
         return node
-    return node._replace(bytes=node.bytes * pick(s.engine.room.logit_bytes > FUSED_LOGIT, 18.0 / 4.0, 1.0))
+    chain = (s.engine.room.logit_bytes > FUSED_LOGIT) | (not s.engine.kernels.fused_loss)
+    return node._replace(bytes=node.bytes * pick(chain, 18.0 / 4.0, 1.0))
 
 
 def once_a_node(s: Scenario, c: Context, nodes: Nodes, f: MoE) -> Nodes:

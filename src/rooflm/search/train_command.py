@@ -97,6 +97,7 @@ def _megatron(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[str
     words += [{"fp16": "--fp16", "fp32": ""}.get(dtype, "--bf16"), LOW.get(dtype, "")]
     optimizer = OPTIMIZERS.get(str(v.get("optimizer") or "adam"))
     words += [f"--optimizer {optimizer}"] if optimizer else []
+    words += ["--cross-entropy-loss-fusion"] if engine.kernels.fused and engine.kernels.fused_loss else []
     words += [] if engine.kernels.flash else ["--attention-backend unfused"]
     shape = megatron_model(model, v["home"])
     tokens, batch, seq = (float(v.get(k) or 0) for k in ("tokens", "batch", "seq"))

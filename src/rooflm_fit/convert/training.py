@@ -72,7 +72,7 @@ SOURCES: dict[str, Source] = {
     "NEMO": Source("nemo", recompute="none", sp=True, zero=1),
     "NEMOL": Source("nemo", recompute="none", sp=True, zero=1),
     "MBR": Source("megatron-bridge", recompute="none", sp=True, zero=1),
-    "MOE": Source("megatron-lm-2025", "halved", recompute="none", sp=True, zero=1),
+    "MOE": Source("megatron", "halved", recompute="none", sp=True, zero=1),
     "AUTO": Source("nemo-automodel", recompute="full", zero="fsdp"),
     "PAX": Source("pax", recompute="full"),
     "PYT": Source("gpt-neox", zero=1, trust="C"),

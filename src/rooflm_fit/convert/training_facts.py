@@ -122,7 +122,7 @@ def run_facts(run: Run) -> dict[str, Any]:
 
 KNOWN = ("dispatcher", "graphs", "overlap", "grouped", "fp8_attention", "mtp", "recompute",
          "offload", "zero", "fsdp_group", "optimizer", "master", "remainders", "grad_bytes",
-         "consecutive", "logit_bytes", "ran", "doubt")  # fmt: skip
+         "consecutive", "logit_bytes", "fused_loss", "ran", "doubt")  # fmt: skip
 """What an entry says of a run."""
 TRAINING = ("master", "remainders", "grad_bytes", "consecutive", "flushes")
 """Those that are options of `Training` by the same name."""
@@ -143,8 +143,7 @@ def said_inputs(facts: dict[str, Any]) -> dict[str, Any]:
         sets["engine.ep_overlap"] = OVERLAPPED
     if facts.get("grouped"):
         sets["engine.grouped"] = True
-    if "logit_bytes" in facts:
-        sets["engine.logit_bytes"] = facts["logit_bytes"]
+    sets |= {f"engine.{name}": facts[name] for name in ("logit_bytes", "fused_loss") if name in facts}
     if facts.get("fp8_attention"):
         sets["engine.attention_factor"] = FP8_ATTENTION
     if facts.get("mtp"):
