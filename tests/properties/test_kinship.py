@@ -82,7 +82,9 @@ def test_products_of_blocks_on_blackwell_are_deepgemms_whoever_runs_them() -> No
     asked = {"tp": 8, "batch": 4}
     for gpu in ("b200-sxm-180gb", "b300-sxm-288gb"):
         own = parts("deepseek-v3", gpu, "fp8-blockkv8", "sglang-0.5.10", **asked)
-        told = parts("deepseek-v3", gpu, "fp8-blockkv8", "sglang-0.5.10", **asked, sets={"engine.untuned": "flashinfer"})
+        told = parts(
+            "deepseek-v3", gpu, "fp8-blockkv8", "sglang-0.5.10", **asked, sets={"engine.untuned": "flashinfer"}
+        )
         assert told["tpot_s"] == own["tpot_s"]
         h200 = parts("deepseek-v3", "h200-sxm-141gb", "fp8-blockkv8", "sglang-0.5.10", **asked)
         assert own["tpot_s"] < h200["tpot_s"]

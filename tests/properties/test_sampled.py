@@ -35,8 +35,9 @@ def slack(engine: str, model: str, quant: str, tp: int, newer: str) -> float:
         1.25: latents and generation == "blackwell-rtx",  # a block a sequence
         1.15: experts and quant != "bf16" and generation in ("blackwell", "cdna4"),  # how experts of few bits start
     }
-    untuned = any("no tiles tuned" in line for line in rooflm.infer(model, gpu=newer, engine=engine, tp=tp).warnings)
-    return max([1.05, *(most for most, holds in left.items() if holds), 1.3 * (untuned and quant == "bf16")])
+    said = rooflm.infer(model, gpu=newer, engine=engine, quant=quant, tp=tp).warnings
+    untuned = any("no tiles tuned" in line for line in said)
+    return max([1.05, *(most for most, holds in left.items() if holds), 1.3 * untuned])
 
 
 def grid(model: str, **asked: Any) -> dict[str, Any] | None:
