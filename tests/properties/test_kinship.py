@@ -77,14 +77,17 @@ def test_experts_without_a_gate_move_two_matrices_of_three(engine: str) -> None:
     assert 0.6 < own["decode_parts_s"]["moe"] / gated["decode_parts_s"]["moe"] < 0.85
 
 
-def test_a_server_told_another_library_of_products_has_its_launches() -> None:
-    """SGLang's own products of blocks on Blackwell are DeepGEMM's with a kernel that quantises, on B300 as on B200."""
+def test_products_of_blocks_on_blackwell_are_deepgemms_whoever_runs_them() -> None:
+    """SGLang makes the scales of its weights ready as it loads them; its benchmark makes them anew at each call."""
     asked = {"tp": 8, "batch": 4}
     for gpu in ("b200-sxm-180gb", "b300-sxm-288gb"):
         own = parts("deepseek-v3", gpu, "fp8-blockkv8", "sglang-0.5.10", **asked)
-        sets = {"engine.untuned": "flashinfer"}
-        told = parts("deepseek-v3", gpu, "fp8-blockkv8", "sglang-0.5.10", **asked, sets=sets)
-        assert 0.6 < told["tpot_s"] / own["tpot_s"] < 0.9
+        told = parts(
+            "deepseek-v3", gpu, "fp8-blockkv8", "sglang-0.5.10", **asked, sets={"engine.untuned": "flashinfer"}
+        )
+        assert told["tpot_s"] == own["tpot_s"]
+        h200 = parts("deepseek-v3", "h200-sxm-141gb", "fp8-blockkv8", "sglang-0.5.10", **asked)
+        assert own["tpot_s"] < h200["tpot_s"]
 
 
 CAST = {"fp8": 4e-6, "fp8-block": 8e-6}

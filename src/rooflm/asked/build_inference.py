@@ -48,6 +48,8 @@ from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.estimate.memory import adapter_params
 from rooflm.graph.adapted import SEVERAL
+from rooflm.kernels.expert_kernels import expert_kernels
+from rooflm.kernels.lookup import setting
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.engine_releases import out_of_range, split_release
 from rooflm.readers.engines import load_engine, stands_on
@@ -64,7 +66,7 @@ from rooflm.scenario.rules import ASKED, DEPLOYED, INFERENCE, divisors, mixtures
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.speculation import Speculation
 from rooflm.shown.numbers import plain_number
-from rooflm.units import Num, highest, larger
+from rooflm.units import Num, ceil, highest, larger
 
 
 class Built(NamedTuple):
@@ -376,6 +378,20 @@ def not_built_for(s: Scenario) -> tuple[str, ...]:
     return (f"engine {s.engine.name} is not built for {device.name}: its constants say little of it",)
 
 
+def default_tiles(s: Scenario) -> tuple[str, ...]:
+    """A warning where an engine tunes tiles of whole experts by shape, and has none of this shape for this card."""
+    split = s.mapping.expert_tp, s.mapping.expert_ranks
+    if s.efficiency.mode != "calibrated" or any(map(is_array, split)) or s.mapping.expert_ranks > 1:
+        return ()
+    where, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
+    tuned = {at for k in expert_kernels(s, where, False) if where.gpu in k.cards for at in k.tiles.split()}
+    experts = [b.ffn for b in s.model.blocks if isinstance(b.ffn, MoE)]
+    here = dict.fromkeys((int(f.experts), int(ceil(f.width / s.mapping.expert_tp))) for f in experts)
+    missing = [f"{count} experts {width} wide" for count, width in here if tuned and f"{count}x{width}" not in tuned]
+    of = f"{s.engine.name} has no tiles tuned for {' and '.join(missing)} on {s.cluster.device.name}"
+    return (f"{of}: they take its default ones, which are slower",) if missing else ()
+
+
 class Deployed(NamedTuple):
     """What a request is made of: a scenario with the usual work, and what was assumed to make it."""
 
@@ -512,6 +528,6 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     if alone:
         refuse(scenario, ASKED if catalogued else INFERENCE)
     warnings = too_long(found, "prompt + output", work.prompt + (work.output if found.head else 0))
-    warnings += other_phase(scenario, "inference") + not_built_for(scenario)
+    warnings += other_phase(scenario, "inference") + not_built_for(scenario) + default_tiles(scenario)
     warnings += schemes_near(scenario) if given["engine"] is None else ()
     return Built(scenario, assumed, warnings)

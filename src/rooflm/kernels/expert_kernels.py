@@ -52,6 +52,7 @@ class Families(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     routing: set[str]
     python: set[str]
     filled: dict[str, tuple[float, float]]
+    starts: dict[str, str]
 
 
 @cache
@@ -133,16 +134,17 @@ def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool,
 def _read(entries: list[Entry], here: list[Entry], launched: bool = False) -> tuple[Choice, ...]:
     """Entries with their constants. Of a shared library, a kernel that is not the engine's usual one for its type has
     the rates of the engine's usual one for another (Marlin's of mxfp4 were measured on one model, of 896 experts), and
-    all have the least start time of any engine and data type, unless `launched`."""
+    all have the least start time of any engine and data type (experts.toml, `starts`), unless `launched`."""
     shared = [e for e in here if e.family in families().shared]
-    sets = {e: typed(MoEConstants, e.row) for e in (*entries, *shared)}
 
     def choice(e: Entry) -> Choice:
         kin = [e, *(k for k in shared if k.family == e.family)]
         chosen = next((k for k in kin if e.kernel == e.family and not k.kernel and {*k.engine} & {*e.engine}), e)
-        start = sets[chosen].start if launched else min(sets[k].start for k in kin)
-        rates = sets[chosen]._replace(start=start)
-        return Choice(e.dtype, rates, e.family, e.architecture, e.gpu, e.row.tiles)
+        near = families().starts.get(f"{e.family} {e.architecture}")
+        kin += [k for k in entries_of("moe") if k.family == e.family and k.architecture == near]
+        rates = typed(MoEConstants, chosen.row)
+        start = rates.start if launched else min(typed(MoEConstants, k.row).start for k in kin)
+        return Choice(e.dtype, rates._replace(start=start), e.family, e.architecture, e.gpu, e.row.tiles)
 
     return tuple(map(choice, entries))
 
