@@ -76,9 +76,9 @@ def north(**more: object) -> dict[str, object]:
     kinds = ["full_attention" if i % 4 == 0 else "sliding_attention" for i in range(49)]
     return {
         "model_type": "cohere2_moe", "hidden_size": 2048, "head_dim": 128, "num_hidden_layers": 49,
-        "vocab_size": 262144, "intermediate_size": 768, "prefix_dense_intermediate_size": 3072, "num_attention_heads": 32,
-        "num_key_value_heads": 4, "num_experts": 128, "num_experts_per_tok": 8, "num_shared_experts": 0,
-        "first_k_dense_replace": 1, "sliding_window": 4096, "max_position_embeddings": 500000,
+        "vocab_size": 262144, "intermediate_size": 768, "prefix_dense_intermediate_size": 3072,
+        "num_attention_heads": 32, "num_key_value_heads": 4, "num_experts": 128, "num_experts_per_tok": 8,
+        "num_shared_experts": 0, "first_k_dense_replace": 1, "sliding_window": 4096, "max_position_embeddings": 500000,
         "tie_word_embeddings": None, "layer_types": kinds, **more,
     }  # fmt: skip
 

@@ -22,7 +22,8 @@ MODULES = {
     "q_proj": "q", "k_proj": "k", "v_proj": "v", "qkv_proj": "qkv", "query_key_value": "qkv", "c_attn": "qkv",
     "o_proj": "out", "out_proj": "out", "dense": "out", "gate_proj": "gate", "up_proj": "up", "gate_up_proj": "gate_up",
     "fc1": "up", "dense_h_to_4h": "up", "down_proj": "down", "fc2": "down", "dense_4h_to_h": "down", "w1": "gate",
-    "w2": "down", "w3": "up", "wq": "q", "wk": "k", "wv": "v", "wo": "out", "Wqkv": "qkv", "W_pack": "qkv", "c_fc": "up",
+    "w2": "down", "w3": "up", "wq": "q", "wk": "k", "wv": "v", "wo": "out", "Wqkv": "qkv",
+    "W_pack": "qkv", "c_fc": "up",
 }  # fmt: skip
 """target_modules -> the products of `training.lora_modules`."""
 ALL = ("q", "kv", "out", "gate", "up", "down")
