@@ -191,7 +191,7 @@ def test_sums_are_pinned() -> None:
     """A changed value shows here: update the sums in the commit that changes the data and says why."""
     devices = [load_device(name) for name in DEVICES]
     sums = {dtype: round(sum(d.peak.get(dtype, 0.0) for d in devices) / 1e12, 1) for dtype in DTYPES}
-    assert len(devices) == 282
+    assert len(devices) == 284
     assert sums == PINNED_PEAKS
     assert round(sum(d.dram.size for d in devices) / 2**30, 1) == PINNED["dram_gib"]
     assert round(sum(d.dram.bandwidth for d in devices) / 1e12, 3) == PINNED["dram_tb_s"]
@@ -202,22 +202,22 @@ def test_sums_are_pinned() -> None:
 
 
 PINNED_PEAKS = {
-    "fp32": 7620.5,
-    "tf32": 18759.7,
-    "fp16": 49882.3,
-    "bf16": 52719.9,
-    "fp8": 81039.8,
-    "int8": 90917.8,
-    "fp4": 86466.5,
-    "int4": 52889.7,
+    "fp32": 7712.1,
+    "tf32": 18915.7,
+    "fp16": 51347.7,
+    "bf16": 54185.3,
+    "fp8": 83346.7,
+    "int8": 93848.7,
+    "fp4": 91080.2,
+    "int4": 54137.7,
 }
 PINNED = {
-    "dram_gib": 20456.0,
-    "dram_tb_s": 279.448,
-    "l2_tb_s": 1368.33,
-    "sms": 16586.0,
-    "tdp": 69776.0,
-    "price": 179.5,
+    "dram_gib": 20640.0,
+    "dram_tb_s": 285.003,
+    "l2_tb_s": 1384.15,
+    "sms": 16822.0,
+    "tdp": 70626.0,
+    "price": 182.35,
 }
 
 
@@ -316,6 +316,41 @@ def test_unknown_names_come_with_near_ones() -> None:
         load_device("h1oo")
     with pytest.raises(UnknownNameError, match=r"unknown GPU 'zzz'; see `rooflm list gpus`"):
         load_device("zzz")
+
+
+def test_cards_without_a_row_name_the_nearest_and_why() -> None:
+    """Each nearest row is one, and no card with a row is taken for one without."""
+    beside = rows._near("gpu")
+    assert all(not near or rows.resolve("gpu", near) == near for near, _ in beside.values())
+    assert not [n for n in rows.aliases("gpu") if any(re.match(begins, rows.product(n)) for begins in beside)]
+    for typed, said in {
+        "VR200 NVL144": r"did you mean 'gb300' \(the generation before",
+        "RTX 5090D v2": r"did you mean 'rtx-5090' \(of which it has 2,375 .* 1,344 of 1,792 GB/s",
+        "RTX PRO 4500 Blackwell Server Edition": r"did you mean 'rtx-pro-4500-32gb'",
+        "Ascend 910B3": r"see `rooflm list gpus` \(no NPU has a row\); a file with its peak, memory and",
+    }.items():
+        with pytest.raises(UnknownNameError, match=said):
+            load_device(typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("ml.g5.2xlarge", "a10g"),
+        ("p3.16xlarge", "v100-sxm-16gb"),
+        ("p5.4xlarge", "h100-sxm-80gb"),
+        ("a2-ultragpu-8g", "a100-sxm-80gb"),
+        ("ct6e-standard-8t", "tpu-v6e"),
+        ("VM.GPU.A10.2", "a10"),
+        ("gpu_1x_h100_pcie", "h100-pcie-80gb"),
+        ("Standard_NV36ads_A10_v5", "a10"),
+        ("A800 40GB", "a800-pcie-40gb"),
+        ("ASUS Ascent GX10", "gb10"),
+        ("RTX 4090D", "rtx-4090-d"),
+    ],
+)
+def test_instances_and_products_as_typed(typed: str, name: str) -> None:
+    assert load_device(typed).name == name
 
 
 @pytest.mark.parametrize("name", CLUSTERS)

@@ -308,7 +308,7 @@ def test_a_row_without_an_overlapped_scheduler_has_none_for_any_model() -> None:
 
 def test_engines_without_a_row_name_the_nearest_and_why() -> None:
     """Every nearest row is one, no such name is a row's, and the sentence says why."""
-    beside = rows._engines_beside()
+    beside = rows._near("engine")
     assert all(rows.resolve("engine", near) == near and why for near, why in beside.values())
     assert not set(beside) & set(rows.aliases("engine")) and all(rows.normalise(n) == n for n in beside)
     with pytest.raises(UnknownNameError, match=r"did you mean 'mlx' \(which its plugin computes with\)\?"):

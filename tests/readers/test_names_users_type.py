@@ -2,6 +2,7 @@
 
 import pytest
 
+from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.checkpoints.read import from_fields
 
@@ -25,6 +26,9 @@ TYPED = [
     ("qwen3-coder:30b", "", "", 262144),
     ("devstral:24b", "", "", 131072),
     ("deepseek-r1:8b", "", "", 131072),
+    ("glm-4.7-flash:q4_K_M", "", "q4_k_m", 202752),
+    ("hermes3:70b", "", "", 131072),
+    ("NousResearch/Hermes-4-14B", "hermes-4-14b", "", 40960),
     ("moonshotai/Kimi-K2.7-Code", "kimi-k2.7-code", "w4a16g32-experts", 262144),
 ]
 
@@ -65,3 +69,43 @@ def test_kda_beside_latent_attention_without_rotation() -> None:
     )  # fmt: skip
     assert model.parameters == load_model("glm-5.3-flash").parameters
     assert model.streams == 4 and model.blocks == load_model("glm-5.3-flash").blocks
+
+
+def north(**more: object) -> dict[str, object]:
+    """North Mini Code's config, as public copies have it."""
+    kinds = ["full_attention" if i % 4 == 0 else "sliding_attention" for i in range(49)]
+    return {
+        "model_type": "cohere2_moe", "hidden_size": 2048, "head_dim": 128, "num_hidden_layers": 49,
+        "vocab_size": 262144, "intermediate_size": 768, "prefix_dense_intermediate_size": 3072,
+        "num_attention_heads": 32, "num_key_value_heads": 4, "num_experts": 128, "num_experts_per_tok": 8,
+        "num_shared_experts": 0, "first_k_dense_replace": 1, "sliding_window": 4096, "max_position_embeddings": 500000,
+        "tie_word_embeddings": None, "layer_types": kinds, **more,
+    }  # fmt: skip
+
+
+def test_experts_beside_attention_and_a_wider_dense_layer() -> None:
+    """Its card: 30.5 B, 2.7 B of which a token uses without the table."""
+    model = from_fields(north(), "config.json", "north")
+    assert model.blocks == load_model("north-mini-code").blocks and model.parameters == 30_484_303_872
+    assert round(float(model.active_parameters - model.vocab * model.hidden) / 1e9, 1) == 2.8
+
+
+def test_experts_of_their_own_width_behind_a_projection() -> None:
+    """Muse Spark's sizes by transformers' defaults: read as experts of the hidden width, it had 1,612 B."""
+    kinds = ["full_attention" if i % 4 == 1 else "sliding_attention" for i in range(62)]
+    model = from_fields(
+        {
+            "model_type": "muse_spark_text", "hidden_size": 8192, "intermediate_size": 16384, "head_dim": 64,
+            "moe_hidden_size": 4096, "moe_intermediate_size": 4096, "num_attention_heads": 128, "layer_types": kinds,
+            "num_key_value_heads": 16, "num_hidden_layers": 62, "num_local_experts": 256, "num_experts_per_tok": 8,
+            "vocab_size": 202048, "sliding_window": 2048, "max_position_embeddings": 1048576,
+        }, "config.json", "spark",
+    )  # fmt: skip
+    assert model.parameters == load_model("muse-spark").parameters
+    assert round(float(model.parameters - 2 * model.vocab * model.hidden) / 1e9, 1) == 816.7
+
+
+@pytest.mark.parametrize("field", ["n_recurrent_loops", "total_ut_steps", "mean_recurrence"])
+def test_layers_that_run_several_times_are_not_read_as_once(field: str) -> None:
+    with pytest.raises(RooflmError, match=f"model_type 'looped' is unknown, and {field} says that its layers are not"):
+        from_fields(north(model_type="looped", **{field: 4}), "config.json", "looped")

@@ -7,7 +7,7 @@ import pytest
 from rooflm.catalogue.quant import PARTS, Quant
 from rooflm.estimate.memory import weight_bytes
 from rooflm.readers.checkpoints.load import load_model
-from rooflm.readers.schemes import PRESETS, as_run, in_blocks, parse_quant, without_cache
+from rooflm.readers.schemes import ELSEWHERE, PRESETS, as_run, in_blocks, parse_quant, without_cache
 from rooflm.scenario.mapping import Mapping
 
 WIDTHS = ("weight_bits", "act_bits", "kv_bits", "scale_bits", "table_bits", "rest_bits")
@@ -54,3 +54,16 @@ def test_native_4_bit_experts_and_whole_rows_keep_their_widths() -> None:
     """gpt-oss's experts stay mxfp4 in a K-quantised file; Llama's rows are whole blocks."""
     assert in_blocks(PRESETS["q4_k_m"], load_model("gpt-oss-20b")).name == "mxfp4-moe"
     assert in_blocks(PRESETS["q4_k_m"], load_model("llama-3.1-8b")).weight_bits == PRESETS["q4_k_m"].weight_bits
+
+
+@pytest.mark.parametrize(
+    ("typed", "ours"),
+    [("bfloat16", "bf16"), ("half", "fp16"), ("fp8_e4m3", "fp8"), ("awq_marlin", "awq"), ("gptq-int8", "int8-wo"),
+     ("UD-IQ2_M", "iq2_m"), ("UD-Q4_K_XL", "q4_k_m"), ("float16kv8", "fp16kv8"), ("w4afp8", "w4a8g128")],
+)  # fmt: skip
+def test_what_others_call_a_scheme(typed: str, ours: str) -> None:
+    assert parse_quant(typed) == parse_quant(ours)
+
+
+def test_schemes_that_are_near_exist() -> None:
+    assert all(parse_quant(name) for near in ELSEWHERE.values() for name in near)

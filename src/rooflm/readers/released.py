@@ -105,12 +105,15 @@ def _spelled(name: str) -> str:
 
     >>> _spelled("Mistral-7B-Instruct-v0.3.Q4_K_M.gguf"), _spelled("gpt-oss-120b-F16-00001-of-00002.gguf")
     ('mistral-7b-instruct-v0.3-q4-k-m', 'gpt-oss-120b-f16')
+    >>> _spelled("glm-4.7-flash:q4_K_M")
+    'glm-4.7-flash-q4-k-m'
     """
     low = re.sub(r"(-\d{5}-of-\d{5})?(\.gguf|:latest)?$", "", normalise(name))
     low = re.sub(
         r"(-dwq|-autoround|-sym)(-(?!gguf|mlx)[a-z\d]+)?$", r"\1", low
     )  # when, or with which calibration, it was made
-    return re.sub(r"-gguf:(?=[a-z0-9-]+$)|\.(?=i?q\d[a-z0-9-]*$|b?f16$|(?<!quantized\.)w\d+a\d+$)", "-", low)
+    tag, ending = r":(?=i?q\d[a-z0-9-]*$|b?f16$|fp16$)", r"\.(?=i?q\d[a-z0-9-]*$|b?f16$|(?<!quantized\.)w\d+a\d+$)"
+    return re.sub(rf"-gguf:(?=[a-z0-9-]+$)|{tag}|{ending}", "-", low)
 
 
 def _named(name: str) -> Checkpoint | None:

@@ -219,11 +219,11 @@ def _device_of(name: str) -> str | None:
 def _without_cloud(name: str) -> str:
     """An instance's name without its cloud's.
 
-    >>> _without_cloud("Azure ND H100 v5"), _without_cloud("g5.12xlarge")
+    >>> _without_cloud("Azure ND H100 v5"), _without_cloud("ml.g5.12xlarge")
     ('nd-h100-v5', 'g5.12xlarge')
     """
-    cloud, _, rest = normalise(name).partition("-")
-    return rest if cloud in _naming().clouds else normalise(name)
+    cloud, *rest = re.split("[-.]", normalise(name), maxsplit=1)
+    return rest[0] if rest and cloud in _naming().clouds else normalise(name)
 
 
 def names(kind: str) -> list[str]:
@@ -290,8 +290,9 @@ def resolve(kind: str, name: str) -> str:
             near, hint = [], ", and give several as a list"
         if kind == "gpu" and not near and not hint:
             hint = f", or of one vendor (`rooflm list gpus VENDOR`): {', '.join(sorted(words_of(kind, 'vendor')))}"
-        if kind == "engine" and (beside := _engines_beside().get(normalise(name))):
-            near, hint = [beside[0]], f" ({beside[1]})"
+            hint += OWN_CARD
+        if beside := _beside(kind, one):
+            near, hint = ([beside[0]], f" ({beside[1]})") if beside[0] else ([], f" ({beside[1]}){OWN_CARD}")
         if kind == "engine" and (parts := _RELEASED.fullmatch(name)):
             near = [f"{known[alias]}{parts[2]}" for alias in near_matches(normalise(parts[1]), known, limit=1)] or near
         other = next((told for row, told in KINDS.items() if normalise(name) in aliases(row)), "")
@@ -312,10 +313,23 @@ def _unbranded(kind: str, name: str) -> str:
     return "-".join(p for p in name.split("-") if p not in vendors) or name
 
 
+OWN_CARD = "; a file with its peak, memory and bandwidth will do too"
+
+
+def _beside(kind: str, name: str) -> list[str] | None:
+    """Of an engine or a device without a row: the nearest row ("": none), and what to know of it.
+
+    >>> _beside("engine", "aphrodite"), _beside("gpu", "NVIDIA VR200 NVL144")[0], _beside("gpu", "h100-sxm5")
+    (['vllm', 'which it is a fork of'], 'gb300', None)
+    """
+    if kind == "gpu":
+        return next((said for begins, said in _near(kind).items() if re.match(begins, product(name))), None)
+    return _near(kind).get(normalise(name)) if kind == "engine" else None
+
+
 @lru_cache
-def _engines_beside() -> dict[str, list[str]]:
-    """Engines without a row: the nearest row, and what to know of it."""
-    return shipped(f"{FOLDERS['engine']}/_near", dict[str, list[str]])
+def _near(kind: str) -> dict[str, list[str]]:
+    return shipped(f"{FOLDERS[kind]}/_near", dict[str, list[str]])
 
 
 def _is_gpu(name: str) -> bool:

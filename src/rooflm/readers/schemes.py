@@ -18,11 +18,8 @@ from rooflm.units import Num, larger, pick
 WIDE = {"experts": ("attention", "mlp", "shared"), "ffn": ("attention",)}
 """Ends of a scheme's name ("fp8-experts", "nvfp4-ffn"): what alone is narrow -> the parts that stay wide. "-fp8" after
 either (by itself: after "-experts") says that what stays wide is in blocks of fp8."""
-ELSEWHERE = {"q3": ["q3_k_m"], "q4": ["q4_k_m", "q4_0"], "q5": ["q5_k_m"], "mlx-4bit": ["w4a16g32"], "nf4": ["int4"],
-             "fp4": ["nvfp4", "mxfp4"], "4bit": ["int4", "awq"], "bnb-4bit": ["int4"],
-             "8bit": ["int8-wo", "fp8"], "exl2": ["w4a16"], "exl3": ["w4a16"],
-             "bnb-8bit": ["int8-wo"], "bitsandbytes": ["int4", "int8-wo"]}  # fmt: skip
-"""What people call a scheme -> those of ours that are like it."""
+SAME, ELSEWHERE = (shipped("scheme-names", dict[str, dict[str, Any]])[table] for table in ("same", "near"))
+"""What people call a scheme -> the one of ours; those of ours that are like it."""
 PRESETS = {
     name: Quant(name, **row | {"wide": tuple(row.get("wide", ()))})
     for name, row in shipped("schemes", dict[str, dict[str, Any]]).items()
@@ -145,8 +142,8 @@ def parse_quant(name: str) -> Quant:
     (0.515625, 8)
     >>> parse_quant("fp8kv8").kv_bits, parse_quant("w8a8").kv_bits, parse_quant("nvfp4-ffn-kv8").wide
     (8, 8, ('attention',))
-    >>> parse_quant("q4_k_mkv8").name, parse_quant("FP8-kv8").name
-    ('q4_k_m-kv8', 'fp8kv8')
+    >>> parse_quant("q4_k_mkv8").name, parse_quant("FP8-kv8").name, parse_quant("bfloat16").name
+    ('q4_k_m-kv8', 'fp8kv8', 'bf16')
     >>> q = parse_quant("nvfp4-ffn-fp8"); q.wide, q.rest_act_bits, parse_quant("w4a16g32-fp8").wide
     (('attention',), 8, ('attention', 'mlp', 'shared'))
     >>> parse_quant("w3a16g64").scale_bits, parse_quant("w4a4e16").table_bits, parse_quant("w4a4g32").scale_bits
@@ -155,6 +152,7 @@ def parse_quant(name: str) -> Quant:
     low = name.strip().lower().replace("_", "-")
     body = without_cache(low)
     kv = low[len(body) :].lstrip("-kv")
+    body = str(SAME.get(body, body.removeprefix("ud-"))).replace("_", "-")
     ends = None if body in _HYPHENS else _ENDS.fullmatch(body)
     head, part, rest = ends.groups("") if ends else (body, "", "")
     part = part or "experts" * bool(rest)
@@ -166,6 +164,7 @@ def parse_quant(name: str) -> Quant:
         shown = preset + body[len(head) :] + f"{apart}kv{kv}" * bool(kv)
         found = replace(known, name=shown, kv_bits=int(kv) if kv else known.kv_bits)
         return replace(found, wide=wide, rest_bits=rest_bits, rest_act_bits=8 if rest else 0.0) if part else found
+    low = SAME.get(low, low)
     match = _PATTERN.fullmatch(head + (f"kv{kv}" if kv else ""))
     if match is None:
         usual = ["w16a16kv16", "w8a8kv8", "w4a16kv16", "w4a16kv8", "w8a16kv16"]

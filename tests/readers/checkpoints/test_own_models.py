@@ -20,7 +20,7 @@ from hf_configs import CONFIGS
 
 import rooflm
 from rooflm.catalogue.model import Attention, MoE
-from rooflm.errors import RooflmError, UnknownNameError
+from rooflm.errors import RooflmError, RooflmWarning, UnknownNameError
 from rooflm.estimate.memory import weight_bytes
 from rooflm.readers.checkpoints.gguf import BLOCKS, header, read_gguf
 from rooflm.readers.checkpoints.load import load_model
@@ -173,6 +173,15 @@ def test_an_adapter_folder_is_its_base_with_adapters(tmp_path: Path) -> None:
     assert int(model.parameters) - int(base.parameters) == 13_631_488
     assert (model.lora_rank, model.lora_modules) == (16, ("q", "k", "v", "out"))
     assert load_model(tmp_path / "mine" / "adapter_config.json") == model
+
+
+def test_products_of_an_adapter_that_are_not_counted_are_told(tmp_path: Path) -> None:
+    """41,943,040 parameters of all products of Llama-3.1-8B at rank 16, by the names of PEFT and of Mistral's code."""
+    names = ["wq", "wk", "wv", "wo", "w1", "w2", "w3"]
+    model = load_model(adapter(tmp_path / "mine", target_modules=names))
+    assert int(model.parameters) - int(load_model("llama-3.1-8b").parameters) == 41_943_040
+    with pytest.warns(RooflmWarning, match="target_modules names q_a_proj, lm_head, whose adapters are not counted"):
+        load_model(adapter(tmp_path / "other", target_modules=["q_a_proj", "o_proj", "lm_head"]))
 
 
 def test_training_takes_the_rank_of_an_adapter_folder(tmp_path: Path) -> None:

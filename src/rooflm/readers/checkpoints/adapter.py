@@ -5,13 +5,14 @@ Source: PEFT documentation, LoraConfig (r, target_modules, base_model_name_or_pa
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rooflm.catalogue.model import Model
-from rooflm.errors import RooflmError
+from rooflm.errors import RooflmError, RooflmWarning
 from rooflm.estimate.memory import adapter_params
 from rooflm.readers.checkpoints.config import read_json
 from rooflm.scenario.mapping import Mapping
@@ -21,7 +22,8 @@ MODULES = {
     "q_proj": "q", "k_proj": "k", "v_proj": "v", "qkv_proj": "qkv", "query_key_value": "qkv", "c_attn": "qkv",
     "o_proj": "out", "out_proj": "out", "dense": "out", "gate_proj": "gate", "up_proj": "up", "gate_up_proj": "gate_up",
     "fc1": "up", "dense_h_to_4h": "up", "down_proj": "down", "fc2": "down", "dense_4h_to_h": "down", "w1": "gate",
-    "w2": "down", "w3": "up",
+    "w2": "down", "w3": "up", "wq": "q", "wk": "k", "wv": "v", "wo": "out", "Wqkv": "qkv",
+    "W_pack": "qkv", "c_fc": "up",
 }  # fmt: skip
 """target_modules -> the products of `training.lora_modules`."""
 ALL = ("q", "kv", "out", "gate", "up", "down")
@@ -60,6 +62,12 @@ def read_adapter(folder: Path, load: Callable[[str], Model]) -> Model:
     except RooflmError as error:
         raise RooflmError(f"{file}: its base model cannot be read: {error}") from error
     targets = modules(config.get("target_modules"))
+    named = config.get("target_modules")
+    each = [t for t in named if isinstance(t, str)] if isinstance(named, list) else []
+    left = [t for t in each if t.rpartition(".")[2] not in MODULES]
+    if left and len(left) < len(each):
+        warnings.warn(f"{file}: target_modules names {', '.join(left)}, whose adapters are not counted", RooflmWarning,
+                      stacklevel=3)  # fmt: skip
     extra = int(adapter_params(found, Mapping(), rank, targets, joined=True))
     return replace(
         found, name=f"{found.name}+{folder.absolute().name}", extra_params=found.extra_params + extra, lora_rank=rank,

@@ -25,7 +25,8 @@ _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _STRANGE = ("mamba", "ssm_", "linear_num", "linear_attn", "rwkv", "lru_", "attn_type_list", "block_configs",
             "compress_r", "sparse_attention", "hc_mult", "altup_", "laurel_", "num_kv_shared", "cla_share",
             "cross_attention", "H_cycles", "moba_", "nsa_", "engram", "conv_kernel_size", "depth_decoder",
-            "index_topk_blocks", "gated_norm_rank", "cross_layer_interval")  # fmt: skip
+            "index_topk_blocks", "gated_norm_rank", "cross_layer_interval",
+            "n_recurrent", "total_ut_steps", "mean_recurrence")  # fmt: skip
 """Beginnings of fields that change what a layer is: an unknown family that sets one is refused."""
 _DECODER = ("CausalLM", "LMHead", "ConditionalGeneration", "ForGeneration", "Chat")
 _TWO_MATRICES = ("relu2", "xielu")
