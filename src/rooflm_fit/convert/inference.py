@@ -10,9 +10,9 @@ from rooflm.errors import RooflmError
 from rooflm.readers import rows as catalogue
 from rooflm.readers.schemes import parse_quant
 from rooflm.validation.headings import metric_at
-from rooflm_fit.convert import names
-from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin
-from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, count, number, prefix_of, slug, text
+from rooflm_fit.convert import conditions, names
+from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin, split_cells
+from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, prefix_of, slug, text
 from rooflm_fit.convert.conditions import told
 from rooflm_fit.convert.distrust import distrusted
 
@@ -186,8 +186,10 @@ def split_of(row: Row, devices: int = 1) -> dict[str, int]:
     >>> split_of({"gpus": "2", "tp": "2", "pp": "1"}, devices=2)
     {'gpus': 4, 'tp': 4, 'pp': 1, 'dp': 1, 'ep': 1}
     """
-    gpus = devices * count(row, "gpus", "number of GPUs not stated")
-    tp, pp = devices * count(row, "tp", "split over GPUs not stated"), count(row, "pp", "split over GPUs not stated")
+    found = split_cells(row, devices)
+    if not {"gpus", "tp", "pp"} <= set(found):
+        raise Unusable("split over GPUs not stated")
+    gpus, tp, pp = found["gpus"], found["tp"], found["pp"]
     expert = re.search(r"expert parallel (?:= (gpus)|(\d{1,6}))", text(row, "note"))
     if expert:  # TensorRT-LLM cuts the experts inside the tensor group, so that attention stays split over all GPUs
         ep = gpus if expert[1] else int(expert[2])
@@ -344,13 +346,15 @@ def tidy_inference(row: Row) -> Cells:
     try:
         values |= split_of(row, names.devices(text(row, "gpu"), maker))
     except Unusable as why:
-        values |= {"gpus": number(row, "gpus")}
+        values |= split_cells(row, names.devices(text(row, "gpu"), maker))
         doubts.append(str(why) if "multiply" in str(why) else "")
     values |= lengths_of(row, metric, source)
     if text(row, "batch") == "max":  # the largest batch that fits, one at a time
         values |= {"task": "serve", "concurrency": "max", "scheduler": "static"}
     else:
         values["batch"] = number(row, "batch")
+        several = values["metric"] == "output_tokens_per_s" and values.get("engine") not in conditions.BENCHED
+        doubts.append("batch not stated" if several and not values["batch"] else "")
     values |= told(row, source, values)
     doubts.append(distrusted(source, values, gpu))
     return cells_of(values | {"doubt": "; ".join(d for d in doubts if d)})

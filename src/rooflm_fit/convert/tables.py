@@ -19,8 +19,10 @@ from typing import Any
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_device
+from rooflm.readers.engines import load_engine
 from rooflm.sweep.files import write_text
 from rooflm.validation.columns import COLUMNS
+from rooflm_fit.convert import names
 from rooflm_fit.convert.about import counted
 from rooflm_fit.convert.cells import Cells, Row, number, prefix_of, text
 from rooflm_fit.convert.inference import key_of, tidy_inference
@@ -98,6 +100,16 @@ def out_since(model: str, gpu: str) -> str:
     return max(found, default="")
 
 
+def served_since(cells: Cells) -> str:
+    """The date of the first release of an engine whose runs were of a server, for a run under load; "" for others.
+
+    >>> served_since({"task": "serve", "engine": "trtllm"}), served_since({"task": "serve", "engine": "vllm"})
+    ('2025-02', '')
+    """
+    release = names.table()["served"].get(cells.get("engine", ""), "") if cells.get("task") == "serve" else ""
+    return load_engine(f"{cells['engine']}-{release}").date if release and cells.get("scheduler") != "static" else ""
+
+
 def undated(rows: list[Cells], keys: Sequence[str]) -> list[Cells]:
     """The same, with a date for runs of a known engine that print neither a release nor a day: the newest model or
     device among the rows of their source, as people measure what has just come out (the release nearest in date then
@@ -106,7 +118,7 @@ def undated(rows: list[Cells], keys: Sequence[str]) -> list[Cells]:
     for cells, key in zip(rows, keys, strict=True):
         newest[key] = max(newest[key], out_since(cells.get("model", ""), cells.get("gpu", "")))
     return [
-        c if c.get("release") or c.get("date") or not newest[key] else c | {"date": newest[key]}
+        c if c.get("release") or c.get("date") or not newest[key] else c | {"date": max(newest[key], served_since(c))}
         for c, key in zip(rows, keys, strict=True)
     ]
 
