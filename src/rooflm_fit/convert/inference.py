@@ -168,11 +168,14 @@ def own_scheme(weights: str, cache: str) -> str:
 
     >>> own_scheme("w4a16", ""), own_scheme("awq", "kv8"), own_scheme("nvfp4 (modelopt)", ""), own_scheme("q4_k_xl", "")
     ('w4a16', 'awqkv8', 'nvfp4', 'q4_k_m')
+    >>> own_scheme("torchao int4", ""), own_scheme("fp8_e5m2", ""), own_scheme("autoround", "")
+    ('int4', 'fp8', 'w4a16g128')
     """
     if weights in ("", "unstated"):
         raise Unusable("precision not stated")
     plain = re.sub(r" *\(.*\)$", "", weights)
-    others = (plain, re.sub(r"^(i?q\d_k)_\w+$", r"\1_m", plain), names.precision(plain))
+    words = [names.precision(word) for word in re.split(r"[ _()]+", weights)]  # "hqq 4-bit", "fp8_e5m2"
+    others = (plain, re.sub(r"^(i?q\d_k)_\w+$", r"\1_m", plain), names.precision(plain), *words)
     for name in others:
         with suppress(RooflmError):
             return parse_quant(name).name + ("" if "kv" in name else cache)
@@ -245,20 +248,20 @@ def measured_of(row: Row) -> dict[str, Any]:
     """metric, value and unit."""
     printed, value = text(row, "metric"), text(row, "value").lstrip("~ ")
     metric, unit = METRICS.get(printed, (printed, ""))
+    said: dict[str, Any] = {}
     if printed not in METRICS:
         known = metric_at(printed)
         own = (known[0].name, known[1], "") if known else (printed, "", "")
         metric, unit, turned = names.table()["metrics"].get(catalogue.normalise(printed), own)
         figure, gpus = number(row, "value"), number(row, "gpus")
-        if figure and turned == "inverse":
+        if turned == "bare":
+            said["stand_in"] = f"metric {metric} for {printed}, whose kind is not stated"
+        elif figure and turned == "inverse":
             value = f"{1 / figure:.6g}"
         elif turned == "each":
             metric, value = (metric, f"{figure * gpus:.6g}") if figure and gpus else (printed, value)
-    return {
-        "metric": metric,
-        "value": value,
-        "unit": "GB" if unit == "GiB" and DECIMAL.match(text(row, "engine")) else unit,
-    }
+    unit = "GB" if unit == "GiB" and DECIMAL.match(text(row, "engine")) else unit
+    return said | {"metric": metric, "value": value, "unit": unit}
 
 
 def machine_of(row: Row) -> dict[str, Any]:

@@ -29,6 +29,8 @@ from rooflm_fit.convert.inference import key_of, tidy_inference
 from rooflm_fit.convert.serving import is_serving, tidy_serving
 from rooflm_fit.convert.training import SOURCES, depth_left_blank, tidy_training
 
+DIGITS = 4
+"""Significant digits from which one figure of one configuration in two sources is one measurement."""
 DERIVED = "derived from another row"
 SAME_RUN = "same run is scored by another row"
 DUPLICATE = "same measurement as another row"
@@ -133,7 +135,13 @@ SAME_MODEL = {"deepseek-r1": "deepseek-v3"}
 
 
 def repeated(rows: list[Cells]) -> list[Cells]:
-    """The same, a row that repeats an earlier one's measurement doubted."""
+    """The same, a row that repeats an earlier one's measurement doubted: of its own source, or to at least DIGITS under
+    another name.
+
+    >>> runs = [{"source": name, "metric": "tpot", "value": v} for v in ("11.73", "12") for name in ("a", "b")]
+    >>> [row.get("doubt", "") for row in repeated(runs)]
+    ['', 'same measurement as another row', '', '']
+    """
     seen: set[tuple[object, ...]] = set()
     found = []
     for cells in rows:
@@ -142,7 +150,8 @@ def repeated(rows: list[Cells]) -> list[Cells]:
             continue
         value = f"{figure(cells):.{PRINTED_ROUGHLY.get(cells['source'], 6)}g}" if figure(cells) else ""
         alike = cells | {"model": SAME_MODEL.get(cells.get("model", ""), cells.get("model", ""))}
-        key = (cells["source"], cells.get("metric"), value, conditions(alike, ("release", "options")))
+        own = "" if len(value.replace(".", "").strip("0")) >= DIGITS else cells["source"]
+        key = (own, cells.get("metric"), value, conditions(alike, ("release", "options")))
         found.append(doubtful(cells, DUPLICATE) if value and key in seen else cells)
         seen.add(key)
     return found
