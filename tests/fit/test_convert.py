@@ -145,7 +145,7 @@ def test_llama_bench_lengths_and_layer_split() -> None:
     prefill = infer_row(**row, metric="prefill_tok_s", input_len="512", output_len="0")
     assert (decode["prompt"], decode["output"], decode["pp"]) == ("1", "512", "4")
     assert (prefill["prompt"], prefill["output"]) == ("512", "1")
-    assert (decode["source"], decode["quant"], decode["release"]) == ("llamacpp-multi", "q4_k_m", "2024-05")
+    assert (decode["source"], decode["quant"]) == ("llamacpp-multi", "q4_k_m")
     held = infer_row(**row | {"id": "strix-1"}, metric="prefill_tok_s", input_len="2048", output_len="0",
                      note="trust=A; context of 32768 tokens already held (d32768)")  # fmt: skip
     assert (held["prompt"], held["cached"]) == ("34816", "32768")
@@ -177,7 +177,8 @@ def test_what_is_missing_stays_blank_and_what_is_unclear_is_a_doubt() -> None:
     assert infer_row(engine="mystery")["engine"] == "mystery"
     assert infer_row(note="trust=C; odd")["trust"] == "C"
     assert "output" not in infer_row(output_len="")
-    assert "tp" not in infer_row(tp="") and infer_row(tp="")["gpus"] == "2"
+    assert "tp" not in infer_row(tp="", pp="") and infer_row(tp="", pp="")["gpus"] == "2"
+    assert infer_row(tp="")["tp"] == infer_row(gpus="")["gpus"] == "2" and infer_row(pp="")["pp"] == "1"
     assert infer_row(tp="3")["doubt"] == "split does not multiply to the number of GPUs"
     assert infer_row(precision_weights="")["doubt"] == "precision not stated"
     assert infer_row(metric="joy")["metric"] == "joy"
@@ -350,7 +351,9 @@ def test_a_source_of_a_load_is_known_by_the_words_of_its_benchmark() -> None:
 
 def test_a_limit_that_a_row_cannot_give_is_left_to_the_engine() -> None:
     assert "max_sequences" in run(model="openai/gpt-oss-120b", engine="trtllm")
-    assert "max_sequences" not in run(model="openai/gpt-oss-120b", engine="trtllm", batch="")
+    assert "max_sequences" not in run(
+        model="openai/gpt-oss-120b", engine="trtllm", metric="throughput_out_tok_s", batch=""
+    )
 
 
 def test_a_figure_that_is_no_number_stays_a_row() -> None:

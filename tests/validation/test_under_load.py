@@ -162,7 +162,7 @@ def test_what_cannot_run_says_why() -> None:
 
 @pytest.mark.parametrize("name", ["prompt", "budget", "concurrency", "requests"])
 def test_what_is_too_large_to_simulate_is_a_reason(name: str) -> None:
-    assert predict_load([run(**{name: "100000000000"})])[0][1].startswith(f"{name} is 1e+11, but at most")
+    assert predict_load([run(**{name: "100000000000"})])[0][1].startswith(f"{name} is 100,000,000,000, but at most")
 
 
 def test_an_error_in_the_simulator_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,3 +221,12 @@ def test_served_fp8_products_carry_no_quantising_of_their_own() -> None:
     weights = 70e9 / 8 / 7.7e12
     products = 4 * 80
     assert weights < parts.decode.seconds["gemm_factor"][0] < weights / 0.6 + products * 5e-6
+
+
+@pytest.mark.parametrize(("release", "measured"), [("2024", 1566), ("0.9", 1566), ("0.6.1", 1566)])
+def test_a_static_batch_has_what_passes_of_its_own_prompts_leave(release: str, measured: float) -> None:
+    """Mistral-7B on L40S (QServe's README): gptSessionBenchmark has no limit of tokens, so that none left memory."""
+    small = FULL | {"model": "mistral-7b", "quant": "w16a16kv16", "release": release}
+    ((rate, reason),) = predict_load([run(**small)])
+    assert reason == ""
+    assert 0.6 * measured < rate < 1.4 * measured

@@ -21,20 +21,23 @@ class Capacity(NamedTuple):
     running: float = float("inf")
 
 
-def capacity(s: Scenario, budget: float, longest: float, kept_states: bool = True) -> Capacity:
+def capacity(s: Scenario, budget: float, longest: float, kept_states: bool = True, grown: bool = False) -> Capacity:
     """KV capacity from the memory formulas: what weights, fixed buffers and a full pass leave.
 
     budget: tokens of the largest pass of a rank; longest: length at which windows count as full; kept_states: a prefix
-    cache keeps recurrent states of earlier prompts in the pool of those that run."""
+    cache keeps recurrent states of earlier prompts in the pool of those that run; grown: buffers are made for the batch
+    that runs, so that a pass holds no more new tokens than the cache."""
     m, room, need = s.mapping, s.engine.room, needs(s)
     fixed = memory_use(s, 0.0, need)
-    free = float(fixed.capacity - fixed.total) - float(room.free_fraction * budget * need.token * need.taken)
+    left, a_token = float(fixed.capacity - fixed.total), float(room.free_fraction * need.token * need.taken)
+    free = left - budget * a_token
     long, one_by_one = max(longest, 1.0) * 64, replace(room, block=1)  # so long that every window is full
 
     def held(tokens: float) -> float:
         return float(mem.kv_bytes_per_sequence(s.model, m, s.quant, tokens, one_by_one))
 
     per_token = (held(2 * long) - held(long)) / long
+    free = max(free, left * per_token / (per_token + a_token)) if grown and per_token > 0 else free
     state, running = max(held(longest) - per_token * longest, 0.0), float("inf")
     if per_token > 0 and state and room.state_share and (recurrent := held(0.0)):
         slots = room.state_slots + s.engine.host.overlap * room.states_ahead if kept_states else 1

@@ -121,7 +121,7 @@ def make_pool(
     s = with_share(with_overlap(replace(s, engine=e), server.prefix_caching, server.speculative))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
     most = min(server.budget, context * sequences)
-    kv = capacity(stored_part(s), most, context, server.prefix_caching)
+    kv = capacity(stored_part(s), most, context, server.prefix_caching, server.scheduler == "static")
     if must_fit and kv.tokens <= 0:
         states = 0 < kv.running < np.inf  # a pool of recurrent states has what weights leave
         would = "; ".join(r.words for r in serving_remedies(s))

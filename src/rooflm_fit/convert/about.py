@@ -109,3 +109,24 @@ def printed(row: Row, names_of: tuple[str, ...]) -> dict[str, Any]:
     """Whole numbers above 0 of columns, by the same names; blank for anything else."""
     found = {name: number(row, name) for name in names_of}
     return {k: int(v) for k, v in found.items() if v is not None and v >= 1 and v == int(v) and v < 1e12}
+
+
+def split_cells(row: Row, devices: int = 1) -> dict[str, int]:
+    """gpus, tp and pp as printed; what of the three is blank follows from the others. devices: what software sees of
+    one printed GPU, over which it cuts tensors.
+
+    >>> split_cells({"gpus": "16", "tp": "8"}), split_cells({"tp": "2"}), split_cells({"gpus": "8"})
+    ({'gpus': 16, 'tp': 8, 'pp': 2}, {'tp': 2, 'gpus': 2}, {'gpus': 8})
+    >>> split_cells({"gpus": "2", "tp": "2", "pp": "1"}, devices=2), split_cells({"gpus": "8", "tp": "16"})
+    ({'gpus': 4, 'tp': 4, 'pp': 1}, {'gpus': 8, 'tp': 16})
+    """
+    found = printed(row, ("gpus", "tp", "pp"))
+    found |= {name: devices * found[name] for name in ("gpus", "tp") if name in found}
+    gpus, tp, pp = (found.get(name, 0) for name in ("gpus", "tp", "pp"))
+    if tp and not gpus:
+        found["gpus"] = tp * max(pp, 1)
+    elif tp and not pp and gpus % tp == 0:
+        found["pp"] = gpus // tp
+    elif pp and not tp and gpus and gpus % pp == 0:
+        found["tp"] = gpus // pp
+    return found

@@ -10,9 +10,9 @@ from rooflm.errors import RooflmError
 from rooflm.readers import rows as catalogue
 from rooflm.readers.schemes import parse_quant
 from rooflm.validation.headings import metric_at
-from rooflm_fit.convert import names
-from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin
-from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, count, number, prefix_of, slug, text
+from rooflm_fit.convert import conditions, names
+from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin, split_cells
+from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, prefix_of, slug, text
 from rooflm_fit.convert.conditions import told
 from rooflm_fit.convert.distrust import distrusted
 
@@ -168,11 +168,14 @@ def own_scheme(weights: str, cache: str) -> str:
 
     >>> own_scheme("w4a16", ""), own_scheme("awq", "kv8"), own_scheme("nvfp4 (modelopt)", ""), own_scheme("q4_k_xl", "")
     ('w4a16', 'awqkv8', 'nvfp4', 'q4_k_m')
+    >>> own_scheme("torchao int4", ""), own_scheme("fp8_e5m2", ""), own_scheme("autoround", "")
+    ('int4', 'fp8', 'w4a16g128')
     """
     if weights in ("", "unstated"):
         raise Unusable("precision not stated")
     plain = re.sub(r" *\(.*\)$", "", weights)
-    others = (plain, re.sub(r"^(i?q\d_k)_\w+$", r"\1_m", plain), names.precision(plain))
+    words = [names.precision(word) for word in re.split(r"[ _()]+", weights)]  # "hqq 4-bit", "fp8_e5m2"
+    others = (plain, re.sub(r"^(i?q\d_k)_\w+$", r"\1_m", plain), names.precision(plain), *words)
     for name in others:
         with suppress(RooflmError):
             return parse_quant(name).name + ("" if "kv" in name else cache)
@@ -186,8 +189,10 @@ def split_of(row: Row, devices: int = 1) -> dict[str, int]:
     >>> split_of({"gpus": "2", "tp": "2", "pp": "1"}, devices=2)
     {'gpus': 4, 'tp': 4, 'pp': 1, 'dp': 1, 'ep': 1}
     """
-    gpus = devices * count(row, "gpus", "number of GPUs not stated")
-    tp, pp = devices * count(row, "tp", "split over GPUs not stated"), count(row, "pp", "split over GPUs not stated")
+    found = split_cells(row, devices)
+    if not {"gpus", "tp", "pp"} <= set(found):
+        raise Unusable("split over GPUs not stated")
+    gpus, tp, pp = found["gpus"], found["tp"], found["pp"]
     expert = re.search(r"expert parallel (?:= (gpus)|(\d{1,6}))", text(row, "note"))
     if expert:  # TensorRT-LLM cuts the experts inside the tensor group, so that attention stays split over all GPUs
         ep = gpus if expert[1] else int(expert[2])
@@ -243,20 +248,20 @@ def measured_of(row: Row) -> dict[str, Any]:
     """metric, value and unit."""
     printed, value = text(row, "metric"), text(row, "value").lstrip("~ ")
     metric, unit = METRICS.get(printed, (printed, ""))
+    said: dict[str, Any] = {}
     if printed not in METRICS:
         known = metric_at(printed)
         own = (known[0].name, known[1], "") if known else (printed, "", "")
         metric, unit, turned = names.table()["metrics"].get(catalogue.normalise(printed), own)
         figure, gpus = number(row, "value"), number(row, "gpus")
-        if figure and turned == "inverse":
+        if turned == "bare":
+            said["stand_in"] = f"metric {metric} for {printed}, whose kind is not stated"
+        elif figure and turned == "inverse":
             value = f"{1 / figure:.6g}"
         elif turned == "each":
             metric, value = (metric, f"{figure * gpus:.6g}") if figure and gpus else (printed, value)
-    return {
-        "metric": metric,
-        "value": value,
-        "unit": "GB" if unit == "GiB" and DECIMAL.match(text(row, "engine")) else unit,
-    }
+    unit = "GB" if unit == "GiB" and DECIMAL.match(text(row, "engine")) else unit
+    return said | {"metric": metric, "value": value, "unit": unit}
 
 
 def machine_of(row: Row) -> dict[str, Any]:
@@ -344,13 +349,15 @@ def tidy_inference(row: Row) -> Cells:
     try:
         values |= split_of(row, names.devices(text(row, "gpu"), maker))
     except Unusable as why:
-        values |= {"gpus": number(row, "gpus")}
+        values |= split_cells(row, names.devices(text(row, "gpu"), maker))
         doubts.append(str(why) if "multiply" in str(why) else "")
     values |= lengths_of(row, metric, source)
     if text(row, "batch") == "max":  # the largest batch that fits, one at a time
         values |= {"task": "serve", "concurrency": "max", "scheduler": "static"}
     else:
         values["batch"] = number(row, "batch")
+        several = values["metric"] == "output_tokens_per_s" and values.get("engine") not in conditions.BENCHED
+        doubts.append("batch not stated" if several and not values["batch"] else "")
     values |= told(row, source, values)
     doubts.append(distrusted(source, values, gpu))
     return cells_of(values | {"doubt": "; ".join(d for d in doubts if d)})

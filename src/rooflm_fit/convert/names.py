@@ -131,8 +131,8 @@ def rule_of(name: str, source: str = "") -> dict[str, Any]:
 def engine(name: str, source: str = "") -> tuple[str, str]:
     """(engine, version) from the text of a table's engine column; Unusable when unknown.
 
-    >>> engine("TensorRT-LLM v0.9.0"), engine("vllm 0.18.0"), engine("vLLM", "argonne"), engine("sglang ")
-    (('trtllm', '0.9.0'), ('vllm', '0.18.0'), ('vllm', '2024'), ('sglang', ''))
+    >>> engine("TensorRT-LLM v0.9.0"), engine("vllm 0.18.0"), engine("vLLM"), engine("sglang ")
+    (('trtllm', '0.9.0'), ('vllm', '0.18.0'), ('vllm', ''), ('sglang', ''))
     >>> engine("lmsysorg/sglang:v0.5.5.post1-cu129-amd64"), engine("vLLM main"), engine("rocm6.4.1_vllm_0.9.1")
     (('sglang', '0.5.5.post1'), ('vllm', ''), ('vllm', '0.9.1'))
     """

@@ -17,7 +17,7 @@ from rooflm.readers.engine_releases import numbers
 from rooflm.readers.released import find
 from rooflm.readers.schemes import parse_quant
 from rooflm_fit.convert import bench, names
-from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin, printed
+from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin, printed, split_cells
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, text
 from rooflm_fit.convert.inference import PLAIN, measured_of, quant_of
 from rooflm_fit.convert.repeats import ALONE, earlier_prompts, from_pool, sent_before
@@ -81,6 +81,11 @@ _LOADED = re.compile(
     re.I,
 )
 """What sources, notes and engines say of runs under load."""
+_MOST = re.compile(r"max(imum)? load|offline|MLPerf|all requests|saturat|queued", re.I)
+"""What they say of a server that has as much to do as it can take."""
+TIMED = ("ttft", "tpot", "itl", "latency", "decode")
+"""Beginnings of metrics that a table without clients or rate gives of a request alone; rates of tokens are of all that
+a server can do."""
 _STATIC = re.compile(
     r"\bstatic batch|(in-flight|continuous) batching off|fixed (batch|decode)|gptSessionBenchmark", re.I
 )
@@ -121,8 +126,8 @@ def of_server(row: Row) -> bool:
 
 
 def is_serving(row: Row, source: str = "") -> bool:
-    """True for rows that were measured under load: as they say, a server's, and the largest batch of whatever
-    engine is not known (a known one's, without a server's release, runs at once: "static").
+    """True for rows that were measured under load: as they say, a server's, the largest batch of whatever engine is not
+    known (a known one's, without a server's release, runs at once: "static"), and no batch of an engine that serves.
 
     >>> is_serving({"source": "TensorRT-LLM docs v0.9.0"}), is_serving({"engine": "NIM 1.8", "metric": "ttft_ms"})
     (False, True)
@@ -136,8 +141,9 @@ def is_serving(row: Row, source: str = "") -> bool:
         return True
     if text(row, "metric") in _FIXED or (_STATIC.search(said) and not _LOADED.search(said)):
         return False
-    unnamed = text(row, "batch") == "max" and not engine_of(row)[0]
-    return bool(_LOADED.search(said)) or unnamed or of_server(row)
+    engine, batch = engine_of(row)[0], text(row, "batch")
+    all_at_once = (batch == "max" and not engine) or (not batch and engine in SERVERS)
+    return bool(_LOADED.search(said)) or all_at_once or of_server(row)
 
 
 def campaign_split(row: Row) -> tuple[dict[str, int], str]:
@@ -210,14 +216,13 @@ def plain_split(row: Row, devices: int = 1) -> dict[str, Any]:
     software sees of one printed GPU, over which it cuts tensors.
 
     >>> plain_split({"gpus": "2", "tp": "2", "pp": "1"}, devices=2)["tp"], plain_split({"gpus": "2"}, devices=2)
-    (4, {'gpus': 4.0})
+    (4, {'gpus': 4})
     """
-    note = text(row, "note")
-    found = printed(row, ("tp", "pp"))
-    found |= {"tp": devices * found["tp"]} if "tp" in found else {}
-    printed_gpus = number(row, "gpus")
-    gpus = printed_gpus and devices * printed_gpus
-    attn_dp, moe_ep = ranks_said(note, gpus, found.get("tp", 1) * found.get("pp", 1))
+    note, found = text(row, "note"), split_cells(row, devices)
+    gpus = found.pop("gpus", None)
+    stages = found.get("pp", 1) if text(row, "pp") else 1
+    attn_dp, moe_ep = ranks_said(note, gpus, found.get("tp", 1) * stages)
+    found |= {"pp": stages} if attn_dp > 1 else {}
     if "MoE with attention DP" in note and found.get("tp", 1) > 1:  # INFERRED: experts spread over the same GPUs
         return {"tp": 1, "pp": found.get("pp", 1), "dp": found["tp"], "ep": found["tp"]}
     inner = found.get("tp", 0) * found.get("pp", 1)
@@ -227,7 +232,8 @@ def plain_split(row: Row, devices: int = 1) -> dict[str, Any]:
         found["tp"] = max(1, int(gpus) // (found.get("pp", 1) * attn_dp))
     if attn_dp > 1 and moe_ep == 1 < (note_number(note, "moe_tp") or 1):  # cut over all ranks: none has them whole
         moe_ep = attn_dp
-    return {**found, "dp": attn_dp, "ep": moe_ep}
+    beside = {"gpus": gpus} if gpus and gpus > inner * attn_dp else {}  # as many copies, or pools
+    return {**beside, **found, "dp": attn_dp, "ep": moe_ep}
 
 
 QUARK = "w4a4g32"
@@ -510,7 +516,8 @@ def load_of(row: Row, source: str) -> dict[str, Any]:
     elif clients and clients >= 1 and not rate:
         found["concurrency"] = int(clients)
     else:
-        found["concurrency"] = "max"
+        alone = not clients and not rate and text(row, "metric").lower().startswith(TIMED)
+        found["concurrency"] = 1 if alone and not _MOST.search(f"{text(row, 'source')} | {note}") else "max"
     if "drawn uniformly up to" in note:  # from 1 to the nominal length; the columns hold the means
         found["spread"] = (0.01, 1.99)
     early = re.search(r"outputs may end early \(mean output \d+ of (\d+)\)", note)

@@ -19,14 +19,18 @@ from typing import Any
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_device
+from rooflm.readers.engines import load_engine
 from rooflm.sweep.files import write_text
 from rooflm.validation.columns import COLUMNS
+from rooflm_fit.convert import names
 from rooflm_fit.convert.about import counted
 from rooflm_fit.convert.cells import Cells, Row, number, prefix_of, text
 from rooflm_fit.convert.inference import key_of, tidy_inference
 from rooflm_fit.convert.serving import is_serving, tidy_serving
 from rooflm_fit.convert.training import SOURCES, depth_left_blank, tidy_training
 
+DIGITS = 4
+"""Significant digits from which one figure of one configuration in two sources is one measurement."""
 DERIVED = "derived from another row"
 SAME_RUN = "same run is scored by another row"
 DUPLICATE = "same measurement as another row"
@@ -98,6 +102,16 @@ def out_since(model: str, gpu: str) -> str:
     return max(found, default="")
 
 
+def served_since(cells: Cells) -> str:
+    """The date of the first release of an engine whose runs were of a server, for a run under load; "" for others.
+
+    >>> served_since({"task": "serve", "engine": "trtllm"}), served_since({"task": "serve", "engine": "vllm"})
+    ('2025-02', '')
+    """
+    release = names.table()["served"].get(cells.get("engine", ""), "") if cells.get("task") == "serve" else ""
+    return load_engine(f"{cells['engine']}-{release}").date if release and cells.get("scheduler") != "static" else ""
+
+
 def undated(rows: list[Cells], keys: Sequence[str]) -> list[Cells]:
     """The same, with a date for runs of a known engine that print neither a release nor a day: the newest model or
     device among the rows of their source, as people measure what has just come out (the release nearest in date then
@@ -106,7 +120,7 @@ def undated(rows: list[Cells], keys: Sequence[str]) -> list[Cells]:
     for cells, key in zip(rows, keys, strict=True):
         newest[key] = max(newest[key], out_since(cells.get("model", ""), cells.get("gpu", "")))
     return [
-        c if c.get("release") or c.get("date") or not newest[key] else c | {"date": newest[key]}
+        c if c.get("release") or c.get("date") or not newest[key] else c | {"date": max(newest[key], served_since(c))}
         for c, key in zip(rows, keys, strict=True)
     ]
 
@@ -121,7 +135,13 @@ SAME_MODEL = {"deepseek-r1": "deepseek-v3"}
 
 
 def repeated(rows: list[Cells]) -> list[Cells]:
-    """The same, a row that repeats an earlier one's measurement doubted."""
+    """The same, a row that repeats an earlier one's measurement doubted: of its own source, or to at least DIGITS under
+    another name.
+
+    >>> runs = [{"source": name, "metric": "tpot", "value": v} for v in ("11.73", "12") for name in ("a", "b")]
+    >>> [row.get("doubt", "") for row in repeated(runs)]
+    ['', 'same measurement as another row', '', '']
+    """
     seen: set[tuple[object, ...]] = set()
     found = []
     for cells in rows:
@@ -130,7 +150,8 @@ def repeated(rows: list[Cells]) -> list[Cells]:
             continue
         value = f"{figure(cells):.{PRINTED_ROUGHLY.get(cells['source'], 6)}g}" if figure(cells) else ""
         alike = cells | {"model": SAME_MODEL.get(cells.get("model", ""), cells.get("model", ""))}
-        key = (cells["source"], cells.get("metric"), value, conditions(alike, ("release", "options")))
+        own = "" if len(value.replace(".", "").strip("0")) >= DIGITS else cells["source"]
+        key = (own, cells.get("metric"), value, conditions(alike, ("release", "options")))
         found.append(doubtful(cells, DUPLICATE) if value and key in seen else cells)
         seen.add(key)
     return found

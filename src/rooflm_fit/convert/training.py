@@ -17,7 +17,6 @@ from rooflm_fit.convert.cells import (
     Row,
     Unusable,
     cells_of,
-    count,
     count_or,
     number,
     prefix_of,
@@ -236,16 +235,36 @@ def mode_of(row: Row) -> str:
     return mixed[1].lower() if mixed else ""
 
 
+NEEDED = {"gpus": "number of GPUs not stated", "tp": "layout not stated", "pp": "layout not stated"}
+"""What a split needs, and why there is none where it is blank."""
+
+
 def degrees(row: Row) -> dict[str, int]:
-    """gpus, tp, pp, vp, cp, ep and dp; dp follows from the others where it is blank. Unusable where they disagree."""
-    gpus = count(row, "gpus", "number of GPUs not stated")
-    tp, pp = count(row, "tp", "layout not stated"), count(row, "pp", "layout not stated")
+    """gpus, tp, pp, vp, cp, ep and dp; of GPUs, tensors, stages and copies one that is blank follows from the others
+    (stages are one where copies are blank, too). Unusable where they disagree.
+
+    >>> [degrees(row)["pp"] for row in ({"gpus": "16", "tp": "4"}, {"gpus": "16", "tp": "4", "dp": "2"})]
+    [1, 2]
+    >>> degrees({"tp": "4", "pp": "2", "dp": "2"})["gpus"]
+    16
+    """
+    said = printed(row, ("gpus", "tp", "pp", "dp"))
     vp, cp, ep = count_or(row, "vp", 1), count_or(row, "cp", 1), count_or(row, "ep", 1)
+    blank = [name for name in ("gpus", "tp", "pp", "dp") if not text(row, name)]
+    said |= {"pp": 1} if blank == ["pp", "dp"] else {}
+    rest = cp * math.prod(said[name] for name in ("tp", "pp", "dp") if name in said)
+    if len(blank) == 1 and "gpus" not in said:
+        said["gpus"] = rest
+    elif len(blank) == 1 and said["gpus"] % rest == 0:
+        said[blank[0]] = said["gpus"] // rest
+    for name, why in NEEDED.items():
+        if name not in said:
+            raise Unusable(why)
+    gpus, tp, pp = (said[name] for name in NEEDED)
     if gpus % (tp * pp * cp):
         raise Unusable("split does not multiply to the number of GPUs")
     dp = gpus // (tp * pp * cp)
-    printed = count_or(row, "dp", dp)
-    if printed != dp:
+    if said.get("dp", dp) != dp:
         raise Unusable("split does not multiply to the number of GPUs")
     if ep > 1 and (dp * tp * cp) % ep:
         raise Unusable("split does not multiply to the number of GPUs")
@@ -649,6 +668,7 @@ def tidy_training(row: Row) -> Cells:
         sets |= ran.pop("sets")
         values |= ran
     stand_in = [v["stand_in"] for v in (of_model, engine, recompute, said) if v.get("stand_in")]
+    doubts.append("" if values.get("gpus") else NEEDED["gpus"])
     measured, unclear = measured_of(row, source, about, values)
     values |= measured | {"sets": sets, "stand_in": "; ".join(stand_in)}
     return cells_of(values | {"doubt": "; ".join(dict.fromkeys(d for d in [*doubts, said.get("doubt"), unclear] if d))})
