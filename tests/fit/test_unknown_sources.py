@@ -125,7 +125,7 @@ ONE = {"id": "zz-1", "source": "a page", "model": "Qwen/Qwen3-32B", "gpu": "NVID
         ({"precision_weights": "w4a16"}, {"quant": "w4a16"}),
         ({"precision_weights": "UD-Q4_K_XL", "note": "static batch"}, {"quant": "q4_k_m"}),
         ({"engine": "vllm", "source": "A paper, arXiv 2411.00136"}, {"date": "2024-11"}),
-        ({"engine": "vllm"}, {"date": "2025-04"}),
+        ({"engine": "vllm"}, {"date": "2025-10"}),
         ({"engine": "NIM 1.8.0 (TensorRT-LLM)", "metric": "ttft_ms"}, {"task": "serve", "concurrency": "64"}),
     ],
 )

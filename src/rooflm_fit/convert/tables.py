@@ -112,17 +112,34 @@ def served_since(cells: Cells) -> str:
     return load_engine(f"{cells['engine']}-{release}").date if release and cells.get("scheduler") != "static" else ""
 
 
+MEASURED_AFTER = 6
+"""Months after its newest model or device that a source is measured: the median of 973 dated sources of the project's
+own tables (quartiles 2 and 14)."""
+
+
+def later(month: str, months: int) -> str:
+    """The month so many after another; a year alone counts from its middle.
+
+    >>> later("2024-04", 6), later("2023", 6), later("2025-11-03", 2)
+    ('2024-10', '2023-12', '2026-01')
+    """
+    year, _, rest = month.partition("-")
+    at = int(year) * 12 + int(rest[:2] or 6) - 1 + months
+    return f"{at // 12}-{at % 12 + 1:02}"
+
+
 def undated(rows: list[Cells], keys: Sequence[str]) -> list[Cells]:
-    """The same, with a date for runs of a known engine that print neither a release nor a day: the newest model or
-    device among the rows of their source, as people measure what has just come out (the release nearest in date then
-    stands in). keys: what names each row's source."""
+    """The same, with a date for runs of a known engine that print neither a release nor a day: MEASURED_AFTER months
+    after the newest model or device among the rows of their source (the release nearest in date then stands in). keys:
+    what names each row's source."""
     newest: dict[str, str] = defaultdict(str)
     for cells, key in zip(rows, keys, strict=True):
         newest[key] = max(newest[key], out_since(cells.get("model", ""), cells.get("gpu", "")))
     return [
-        c if c.get("release") or c.get("date") or not newest[key] else c | {"date": max(newest[key], served_since(c))}
+        c if c.get("release") or c.get("date") or not newest[key]
+        else c | {"date": max(later(newest[key], MEASURED_AFTER), served_since(c))}
         for c, key in zip(rows, keys, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def conditions(cells: Cells, but: Iterable[str] = ()) -> tuple[tuple[str, str], ...]:
