@@ -145,7 +145,7 @@ def test_llama_bench_lengths_and_layer_split() -> None:
     prefill = infer_row(**row, metric="prefill_tok_s", input_len="512", output_len="0")
     assert (decode["prompt"], decode["output"], decode["pp"]) == ("1", "512", "4")
     assert (prefill["prompt"], prefill["output"]) == ("512", "1")
-    assert (decode["source"], decode["quant"]) == ("llamacpp-multi", "q4_k_m")
+    assert (decode["source"], decode["quant"], decode["release"]) == ("llamacpp-multi", "q4_k_m", "2024-05")
     held = infer_row(**row | {"id": "strix-1"}, metric="prefill_tok_s", input_len="2048", output_len="0",
                      note="trust=A; context of 32768 tokens already held (d32768)")  # fmt: skip
     assert (held["prompt"], held["cached"]) == ("34816", "32768")
