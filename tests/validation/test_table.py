@@ -279,6 +279,30 @@ def test_a_card_that_nobody_knows_is_the_nearest_of_its_series() -> None:
         assert request(gpu=machine, tp="1").kwargs["gpu"] == card
 
 
+@pytest.mark.parametrize(
+    ("card", "near"), [("R200", "gb300"), ("Ascend 910B", "a100-sxm-80gb"), ("MI455X", "mi355x")]
+)
+def test_a_card_whose_nearest_row_is_known_is_scored_with_it_in_a_wide_band(card: str, near: str) -> None:
+    ask = {"gpu": card, "tp": "1", "quant": "bf16"}
+    got = request(**ask)
+    assert got.kwargs["gpu"] == near and got.group[1] == card
+    assert got.assumed[0].startswith(f"gpu {card} is not in the catalogue: {near} stands in (")
+    own = score([request(**ask | {"gpu": near})])[0]
+    guessed = score([got])[0]
+    assert guessed.predicted == own.predicted and guessed.high / guessed.low > own.high / own.low
+    assert pytest.raises(AssertionError) and True
+
+
+def test_words_that_tell_no_types_leave_them_to_the_checkpoint() -> None:
+    for word in ("auto", "mixed", "mixed precision", "compressed-tensors", "default"):
+        got = request(quant=word, tp="1")
+        assert got.assumed[0] == f"quant not stated by {word!r}: the checkpoint's own, else 16 bits"
+        assert score([got])[0].predicted == score([request(quant="bf16", tp="1")])[0].predicted
+    narrow = [score([request(model="gpt-oss-20b", tp="1", quant=q)])[0] for q in ("auto", "mxfp4")]
+    assert narrow[0].predicted == narrow[1].predicted and narrow[0].where == "far"
+    assert "quant" not in request(model="RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8", quant="compressed-tensors").kwargs
+
+
 def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:
     got = request(engine="mystery")
     assert got.kwargs["engine"] == "vllm" and got.assumed == ("engine mystery is not in the catalogue: vllm",)
