@@ -157,6 +157,7 @@ def test_progress_ends_with_its_command_if_that_is_interrupted_as_it_begins(monk
         started(thread)
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(Voice, "quiet", False)
     monkeypatch.setattr(console, "SLOW", 0.05)
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     before = threading.active_count()

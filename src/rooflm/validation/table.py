@@ -326,7 +326,7 @@ UNTOLD = re.compile(r"auto|default|mixed([- ]precision)?|compressed[-_ ]tensors"
 
 
 def untold_types(kwargs: dict[str, Any], assumed: list[str]) -> None:
-    """Leave out what tells no type of numbers, so that the checkpoint's own or the engine's default is taken, and say so.
+    """Leave out what tells no type of numbers, so that the checkpoint's own or the default is taken, and say so.
 
     >>> kwargs, assumed = {"quant": "compressed-tensors"}, []
     >>> untold_types(kwargs, assumed)
