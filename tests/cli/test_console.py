@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -145,6 +146,25 @@ def test_progress_of_what_is_slow(monkeypatch, capsys):
     monkeypatch.setattr(Voice, "quiet", True)
     with working("searching"):
         time.sleep(0.15)
+    assert capsys.readouterr().err == ""
+
+
+def test_progress_ends_with_its_command_if_that_is_interrupted_as_it_begins(monkeypatch, capsys):
+    """Ctrl-C while the thread starts: what tells must not go on into whatever runs next."""
+    started = threading.Thread.start
+
+    def interrupted(thread):
+        started(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Voice, "quiet", False)
+    monkeypatch.setattr(console, "SLOW", 0.05)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt), working("points worked out"):
+        pass
+    assert threading.active_count() == before
+    time.sleep(0.1)
     assert capsys.readouterr().err == ""
 
 

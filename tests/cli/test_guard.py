@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -115,6 +116,23 @@ def test_what_is_missing_is_told_with_what_it_may_be(
     assert main(words.split()) == 2
     said = capsys.readouterr().err
     assert said.startswith("rooflm: Missing argument") and names in said and said.count("\n") == 1
+
+
+def test_a_file_that_cannot_be_written_is_2_as_the_help_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "a.csv")
+
+    words = "infer llama-2-7b --gpu a100 --batch 1,2 --out"
+    (tmp_path / "a.csv").mkdir()
+    assert main([*words.split(), str(tmp_path / "none" / "a.csv")]) == 2
+    assert main([*words.split(), str(tmp_path / "a.csv")]) == 2
+    assert run_guarded(full) == 2
+    capsys.readouterr()
+    assert main([]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "1 a search found nothing, or standard output could not be written; 2 bad input, a file that cannot" in said
 
 
 def test_a_fault_of_ours_keeps_its_traceback() -> None:

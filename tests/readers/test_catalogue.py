@@ -327,7 +327,8 @@ def test_cards_without_a_row_name_the_nearest_and_why() -> None:
         "VR200 NVL144": r"did you mean 'gb300' \(the generation before",
         "RTX 5090D v2": r"did you mean 'rtx-5090' \(of which it has 2,375 .* 1,344 of 1,792 GB/s",
         "RTX PRO 4500 Blackwell Server Edition": r"did you mean 'rtx-pro-4500-32gb'",
-        "Ascend 910B3": r"see `rooflm list gpus` \(no NPU has a row\); a file with its peak, memory and",
+        "Ascend 910B3": r"did you mean 'a100-sxm-80gb' \(of which Huawei says",
+        "Ascend 310P": r"see `rooflm list gpus` \(no NPU has a row\); a file with its peak, memory and",
     }.items():
         with pytest.raises(UnknownNameError, match=said):
             load_device(typed)

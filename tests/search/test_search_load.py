@@ -27,6 +27,7 @@ from rooflm.search.serve_command import serve_command
 from rooflm.search.space import Candidate
 from rooflm.search.splits import GOALS, degrees
 from rooflm.search.under_load import Confirmed, amount, evaluate, search_serve
+from rooflm.serving import steady
 from rooflm.serving.deploy import serve
 from rooflm.serving.metrics import Slo
 from rooflm.shown.blocks import Table
@@ -138,6 +139,26 @@ def test_token_budgets_trade_the_first_token_against_the_next_ones():
         "llama-3.1-8b", gpus=1, concurrency=4, token_budget=math.inf, confirm=1, **CASE | {"prompt": 9000}
     )
     assert whole.chosen.held and whole.best.inputs["token_budget"] == math.inf
+
+
+def test_a_load_among_others_is_the_load_alone_where_all_clients_stay_in_step():
+    """Where tokens wait to be streamed, each load of a grid is followed until it is at rest, and no further."""
+    given = {"model": "llama-3.1-8b", "gpu": "h100", "tp": 1, "pp": 1, "ep": 1, "spread": (1.5, 1.5)}
+    loads = np.array([64.0, 300.0, 512.0, 2048.0])
+    many = evaluate(axes=1, concurrency=loads, token_budget=2048, **given)
+    for i in (1, 2):
+        one = evaluate(concurrency=loads[i], token_budget=2048, **given)
+        for name in ("ttft_s", "tpot_s", "requests_per_s"):
+            assert many[name][i] == pytest.approx(float(one[name]), rel=1e-9), (i, name)
+
+
+def test_what_is_at_rest_is_not_followed_again(monkeypatch):
+    seen, closed = [], steady._closed
+    monkeypatch.setattr(steady, "_closed", lambda pool, load: seen.append(load.clients.size) or closed(pool, load))
+    given = {"model": "llama-3.1-8b", "gpu": "h100", "tp": 1, "pp": 1, "ep": 1, "spread": (1.5, 1.5)}
+    loads = np.array([1.0, 8.0, 64.0, 100.0, 2048.0])
+    evaluate(axes=1, concurrency=loads, token_budget=2048, **given)
+    assert seen[0] == loads.size and len(seen) > 1 and max(seen[1:]) == 1
 
 
 def test_batches_search_over_token_budgets_too():

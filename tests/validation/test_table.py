@@ -225,7 +225,7 @@ def test_own_sizes_make_a_model_and_counts_find_the_nearest() -> None:
     sizes = {"layers": "48", "hidden": "6144", "heads": "48", "ffn": "24576", "vocab": "51200", "gated": "no"}
     own = request(model="mine-20b", **sizes)
     assert own.kwargs["model"]["layers"] == 48 and own.group[0] == "mine-20b" and own.assumed == ()
-    near = request(model="mine-30b-a3b", params="30e9", active="3e9")
+    near = request(model="mine-30b-a3b", params="30.53e9", active="3.35e9")
     assert near.kwargs["model"] == "qwen3-30b-a3b" and near.assumed[0].startswith("model mine-30b-a3b is not in")
     told = request(model="Qwen/Qwen9-410B-A20B")  # counts as the name tells, of the same series first
     assert told.kwargs["model"] == "qwen3.5-397b-a17b" and told.assumed[0].endswith("qwen3.5-397b-a17b stands in")
@@ -277,6 +277,28 @@ def test_a_card_that_nobody_knows_is_the_nearest_of_its_series() -> None:
     assert request(gpu="H300", tp="1", like="b200").kwargs["gpu"] == "b200-sxm-180gb"
     for machine, card in (("A3 Mega (H100)", "h100-sxm-80gb"), ("Dell Pro Max GB10", "gb10")):
         assert request(gpu=machine, tp="1").kwargs["gpu"] == card
+
+
+@pytest.mark.parametrize(("card", "near"), [("R200", "gb300"), ("Ascend 910B", "a100-sxm-80gb"), ("MI455X", "mi355x")])
+def test_a_card_whose_nearest_row_is_known_is_scored_with_it_in_a_wide_band(card: str, near: str) -> None:
+    ask = {"gpu": card, "tp": "1", "quant": "bf16"}
+    got = request(**ask)
+    assert got.kwargs["gpu"] == near and got.group[1] == card
+    assert got.assumed[0].startswith(f"gpu {card} is not in the catalogue: {near} stands in (")
+    own = score([request(**ask | {"gpu": near})])[0]
+    guessed = score([got])[0]
+    assert guessed.predicted == own.predicted and guessed.high / guessed.low > own.high / own.low
+    assert "give peak" in reason(gpu="Foobar")
+
+
+def test_words_that_tell_no_types_leave_them_to_the_checkpoint() -> None:
+    for word in ("auto", "mixed", "mixed precision", "compressed-tensors", "default"):
+        got = request(quant=word, tp="1")
+        assert got.assumed[0] == f"quant not stated by {word!r}: the checkpoint's own, else 16 bits"
+        assert score([got])[0].predicted == score([request(quant="bf16", tp="1")])[0].predicted
+    narrow = [score([request(model="gpt-oss-20b", tp="1", quant=q)])[0] for q in ("auto", "mxfp4")]
+    assert narrow[0].predicted == narrow[1].predicted and narrow[0].where == "far"
+    assert "quant" not in request(model="RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8", quant="compressed-tensors").kwargs
 
 
 def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:

@@ -39,8 +39,8 @@ COMMANDS = {
 there."""
 STATUS = (
     "Exit status: 0 answered, also where the answer is that it does not fit; 1 a",
-    "search found nothing, or the answer could not be written; 2 bad input, told in",
-    "one sentence, or too little memory; 130 interrupted.",
+    "search found nothing, or standard output could not be written; 2 bad input, a",
+    "file that cannot be read or written, or too little memory; 130 interrupted.",
 )
 
 

@@ -111,9 +111,9 @@ def working(what: str, total: int = 0) -> Iterator[Callable[..., None]]:
 
     stop = threading.Event()
     teller = threading.Thread(target=_report_progress, args=(what, total, state, stop), daemon=True)
-    if not Voice.quiet:
-        teller.start()
     try:
+        if not Voice.quiet:
+            teller.start()  # an interrupt may come as it starts: it ends with its command then, too
         yield advance
     finally:
         stop.set()

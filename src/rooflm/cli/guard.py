@@ -1,7 +1,7 @@
 """Turn errors into one sentence on standard error and an exit status.
 
-0: answered (also if the reader of a pipe has gone: `rooflm ... | head -1`); 1: the answer could not be written; 2: bad
-input or too little memory; 128 + n: ended by signal n.
+0: answered (also if the reader of a pipe has gone: `rooflm ... | head -1`); 1: standard output could not be written; 2:
+bad input, a file that cannot be read or written, or too little memory; 128 + n: ended by signal n.
 """
 
 from __future__ import annotations

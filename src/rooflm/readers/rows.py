@@ -291,7 +291,7 @@ def resolve(kind: str, name: str) -> str:
         if kind == "gpu" and not near and not hint:
             hint = f", or of one vendor (`rooflm list gpus VENDOR`): {', '.join(sorted(words_of(kind, 'vendor')))}"
             hint += OWN_CARD
-        if beside := _beside(kind, one):
+        if beside := beside_of(kind, one):
             near, hint = ([beside[0]], f" ({beside[1]})") if beside[0] else ([], f" ({beside[1]}){OWN_CARD}")
         if kind == "engine" and (parts := _RELEASED.fullmatch(name)):
             near = [f"{known[alias]}{parts[2]}" for alias in near_matches(normalise(parts[1]), known, limit=1)] or near
@@ -316,10 +316,10 @@ def _unbranded(kind: str, name: str) -> str:
 OWN_CARD = "; a file with its peak, memory and bandwidth will do too"
 
 
-def _beside(kind: str, name: str) -> list[str] | None:
+def beside_of(kind: str, name: str) -> list[str] | None:
     """Of an engine or a device without a row: the nearest row ("": none), and what to know of it.
 
-    >>> _beside("engine", "aphrodite"), _beside("gpu", "NVIDIA VR200 NVL144")[0], _beside("gpu", "h100-sxm5")
+    >>> beside_of("engine", "aphrodite"), beside_of("gpu", "NVIDIA VR200 NVL144")[0], beside_of("gpu", "h100-sxm5")
     (['vllm', 'which it is a fork of'], 'gb300', None)
     """
     if kind == "gpu":

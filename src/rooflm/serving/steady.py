@@ -179,17 +179,21 @@ def _closed_and_streamed(pool: Pool, load: Load) -> Steady:
     look as fast as ever. Not so where clients that began together still ask together (`together`: 1 of equal outputs, 0
     once they have parted by many): nobody's tokens are before their first, so that the wait comes over the steps, and
     nothing is streamed while prompts are read, of which a request has its share (in `each`: s of the stream)."""
-    state, inside, steps = _closed(pool, load), load.clients, steps_of(pool, load)
+    state, inside, steps = _closed(pool, load), load.clients.copy(), steps_of(pool, load)
     together = steps / max(steps + load.apart, 1e-30)
     each = streaming(pool, load) + together * state.ttft / np.maximum(inside, 1.0)
     if not np.any(state.requests_per_s * each > 1):
         return state
     for _ in range(ROUNDS):
         over = state.requests_per_s * each
-        if np.all(over <= 1 + EXCESS):
+        fewer = np.maximum(inside / over, 1.0)
+        at = np.flatnonzero((over > 1 + EXCESS) & (fewer != inside))  # the others are at rest
+        if not at.size:
             break
-        inside = np.where(over > 1, np.maximum(inside / over, 1.0), inside)
-        state = _closed(pool, replace(load, clients=inside))
+        inside[at] = fewer[at]
+        for name, values in vars(_closed(pool, replace(load, clients=inside).at(at))).items():
+            if name != "latency":
+                getattr(state, name)[at] = values
     x = np.minimum(state.requests_per_s, 1 / each)
     waits = load.clients / x - inside / state.requests_per_s  # Little's law: of all clients, less of those inside
     tpot = state.tpot + together * waits / max(steps, 1e-30)

@@ -103,12 +103,14 @@ def device_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -
         mistyped = [name for name in meant if name.translate(ALIKE) == catalogue.normalise(printed).translate(ALIKE)]
         unlike = partial(unlike_told, kwargs)
         like = known_device(next(iter(mistyped), str(own.get("like", ""))))
-        like = like or (None if figures else sizes.device_in_series(printed, unlike))
+        beside, why = catalogue.beside_of("gpu", printed) or ("", "")
+        like = like or (None if figures else beside or sizes.device_in_series(printed, unlike))
         asked = f"did you mean {meant[0]}? Else " if meant else ""
         if like is None and not figures:
             raise Unusable(f"gpu {printed} is not in the catalogue: {asked}give peak, bandwidth and memory, or like")
         found = like or sizes.nearest_device(figures, unlike)
         stands = f"kernels of {found}, own rates" if figures else f"{found} stands in"
+        stands += f" ({why})" * (found == beside)
         assumed.append(f"gpu {printed} is not in the catalogue: {asked * bool(mistyped)}{stands}")
         kwargs["gpu"] = found
         kwargs["sets"] = sizes.device_settings(found, figures) | kwargs.get("sets", {})

@@ -221,6 +221,7 @@ def request_of(cells: Mapping[str, str], row_id: str) -> Request:
     assumed = [cells["stand_in"]] if "stand_in" in cells else []
     own = {name: kwargs.pop(name) for name in (*MODEL_SIZES, *CARD_SIZES) if name in kwargs}
     release = str(kwargs.pop("release", ""))
+    untold_types(kwargs, assumed)
     model = model_of(kwargs, own, assumed)
     gpu = device_of(kwargs, own, assumed)
     kwargs["engine"] = engine_of_row(kwargs, task, release, assumed, cells.get("date", ""))
@@ -318,6 +319,24 @@ def task_of(cells: Mapping[str, str], metric: str) -> str:
     if any(name in cells for name in LOADS):
         return SERVE
     return TRAIN if any(name in cells for name in ONLY_TRAINING) else INFER
+
+
+UNTOLD = re.compile(r"auto|default|mixed([- ]precision)?|compressed[-_ ]tensors", re.IGNORECASE)
+"""What people write in place of a scheme that tells none: the engine reads it off the checkpoint."""
+
+
+def untold_types(kwargs: dict[str, Any], assumed: list[str]) -> None:
+    """Leave out what tells no type of numbers, so that the checkpoint's own or the default is taken, and say so.
+
+    >>> kwargs, assumed = {"quant": "compressed-tensors"}, []
+    >>> untold_types(kwargs, assumed)
+    >>> kwargs, assumed
+    ({}, ["quant not stated by 'compressed-tensors': the checkpoint's own, else 16 bits"])
+    """
+    for name in ("quant", "dtype"):
+        if UNTOLD.fullmatch(str(kwargs.get(name, ""))):
+            own = "the checkpoint's own, else 16 bits" if name == "quant" else "the engine's default"
+            assumed.append(f"{name} not stated by {kwargs.pop(name)!r}: {own}")
 
 
 def fill_inference(kwargs: dict[str, Any], task: str, metric: str, assumed: list[str]) -> None:
