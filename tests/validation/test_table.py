@@ -230,7 +230,7 @@ def test_own_sizes_make_a_model_and_counts_find_the_nearest() -> None:
     sizes = {"layers": "48", "hidden": "6144", "heads": "48", "ffn": "24576", "vocab": "51200", "gated": "no"}
     own = request(model="mine-20b", **sizes)
     assert own.kwargs["model"]["layers"] == 48 and own.group[0] == "mine-20b" and own.assumed == ()
-    near = request(model="mine-30b-a3b", params="30.6e9", active="3.4e9")
+    near = request(model="mine-30b-a3b", params="30.53e9", active="3.35e9")
     assert near.kwargs["model"] == "qwen3-30b-a3b" and near.assumed[0].startswith("model mine-30b-a3b is not in")
     told = request(model="Qwen/Qwen9-410B-A20B")  # counts as the name tells, of the same series first
     assert told.kwargs["model"] == "qwen3.5-397b-a17b" and told.assumed[0].endswith("qwen3.5-397b-a17b stands in")

@@ -124,7 +124,7 @@ def nearest_model(params: float, active: float = 0.0, name: str = "") -> str:
     those as near as NEAR the one whose name begins most alike, and of these the newest of those as large (ALIKE).
     active: 0 where it is not known (all of them up to DENSE).
 
-    >>> nearest_model(145e9), nearest_model(30.5e9, 3.4e9), nearest_model(700e9, name="deepseek-ai/DeepSeek-V9")
+    >>> nearest_model(145e9), nearest_model(30.53e9, 3.35e9), nearest_model(700e9, name="deepseek-ai/DeepSeek-V9")
     ('megatron-145b', 'qwen3-30b-a3b', 'deepseek-v3.2')
     >>> nearest_model(675e9, name="Somebody-Large-3"), nearest_model(675e9, 675e9)
     ('mistral-large-3-675b', 'palm-540b')
