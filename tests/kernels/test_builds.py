@@ -285,10 +285,12 @@ def test_routers_of_16_bit_experts_are_chains_on_blackwell_and_those_inside_kern
 
 @pytest.mark.parametrize(("model", "ep", "measured"), [("deepseek-v3.2", 8, 17.96), ("glm-5", 1, 20.22)])
 def test_an_indexer_is_a_chain_of_kernels_in_sglang_up_to_0_5_8(model: str, ep: int, measured: float) -> None:
-    """SGLang's cookbook, DeepSeek-Math-V2 on eight B200; Ben Hamm's list of February 2026."""
+    """SGLang's cookbook, DeepSeek-Math-V2 on eight B200; Ben Hamm's list of February 2026: 0.5.8 stays a fifth below
+    them since its products of blocks have no benchmark's scales in them (docs/decisions/0505)."""
     there = {"gpu": "b200", "ep": ep, "output": 278}
     old, new = (step(model, None, **there, engine=f"sglang-{release}") for release in ("0.5.8", "0.5.9"))
-    assert old == pytest.approx(measured, rel=0.1) and new < 0.8 * measured
+    assert 1.14 * new < old < measured and new < 0.8 * measured
+    assert old == step(model, {"engine.index_chain": "16"}, **there, engine="sglang-0.5.8")
     assert len({step("deepseek-r1", None, **there, engine=f"sglang-{release}") for release in ("0.5.8", "0.5.9")}) == 1
 
 

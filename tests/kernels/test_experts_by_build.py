@@ -6,6 +6,7 @@ import pytest
 
 import rooflm
 from rooflm.readers.engines import load_engine
+from rooflm.readers.schemes import PRESETS
 
 MOE = {"gpu": "rtx-3090", "quant": "q4_k_m"}
 
@@ -179,6 +180,8 @@ def test_what_unpacks_experts_depends_on_their_type() -> None:
         for q in ("q3_k_m", "q4_k_m", "q8_0")
     }
     assert lost["q3_k_m"] == pytest.approx(lost["q4_k_m"] * 0.9 / 0.65, rel=0.01) and lost["q8_0"] < lost["q4_k_m"] / 5
+    named = {part.split(":")[0] for part in load_engine("llama.cpp-vulkan-rocm").kernels.expert_spread.split()}
+    assert named - {"q8_0"} == {q for q in PRESETS if "_k" in q}  # q4_k_l and others are wider in their tables alone
     for model, quant, rate in (("minimax-m2", "q3_k_m", 170), ("qwen3-next-80b-a3b", "q4_k_m", 528)):
         assert 512 / on_strix_halo(model, quant) == pytest.approx(rate, rel=0.1)
 

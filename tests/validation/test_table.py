@@ -105,6 +105,11 @@ def test_paths_are_set_by_one_column_or_by_a_column_each() -> None:
             "model lama-3.1 is not in the catalogue: did you mean llama-3.1-8b? Else give layers, hidden, heads and "
             "ffn, or params",
         ),
+        (  # which of its sizes?
+            {"model": "Qwen3"},
+            "model Qwen3 is not in the catalogue: did you mean qwen3-4b? Else give layers, hidden, heads and ffn, or "
+            "params",
+        ),
         ({"gpu": "Abacus"}, "gpu Abacus is not in the catalogue: give peak, bandwidth and memory, or like"),
         ({"tp": "two"}, "tp is 'two', but it must be a whole number of at least 0"),
         ({"tp": "1.5"}, "tp is '1.5', but it must be a whole number of at least 0"),

@@ -121,8 +121,8 @@ def nearest_model(params: float, active: float = 0.0, name: str = "") -> str:
     """The model of the catalogue whose counts of parameters, and of those that a token uses, are nearest by ratio.
 
     One of the same line comes first (KIN), then one of the same series, where it has half to twice the parameters; of
-    those as near as NEAR the one whose name begins most alike, and of these the newest of
-    those as large (ALIKE). active: 0 where it is not known (all of them up to DENSE).
+    those as near as NEAR the one whose name begins most alike, and of these the newest of those as large (ALIKE).
+    active: 0 where it is not known (all of them up to DENSE).
 
     >>> nearest_model(145e9), nearest_model(30.53e9, 3.35e9), nearest_model(700e9, name="deepseek-ai/DeepSeek-V9")
     ('megatron-145b', 'qwen3-30b-a3b', 'deepseek-v3.2')
@@ -155,12 +155,17 @@ def nearest_model(params: float, active: float = 0.0, name: str = "") -> str:
 
 
 def newest_in_series(name: str) -> str | None:
-    """The newest model of a series where a name holds no more than the series and a version; None for other names.
+    """The newest model of a series where a name holds no more than the series and a version that the catalogue has no
+    model of; None for other names (of several models of a version, which one is meant is not known).
 
     >>> newest_in_series("DeepSeek-V9"), newest_in_series("qwen9-banana"), newest_in_series("Nobody-V2")
     ('deepseek-v4-pro', None, None)
+    >>> newest_in_series("Qwen9") is None, newest_in_series("Qwen3"), newest_in_series("llama3.1")
+    (False, None, None)
     """
-    if not _VERSION.fullmatch(name.lower().rsplit("/", 1)[-1]):
+    low = name.lower().rsplit("/", 1)[-1]
+    version = "-?".join(map(re.escape, re.split(r"[- ]|(?<=[a-z])(?=\d)", low))) + r"(?![\d.])"
+    if not _VERSION.fullmatch(low) or any(re.match(version, known) for known in catalogue.aliases("model")):
         return None
     kin = [n for n in _counts() if _series(n) == _series(name)]
     return max(kin, key=lambda of: (_month(of), _counts()[of][0], of), default=None)

@@ -29,7 +29,7 @@ _AROUND = re.compile(
 )
 """What people write around a count: what it is ("TP8", "tp=8"), what it counts ("1024 tokens", "8x"), remarks."""
 THOUSANDS = re.compile(r"(\d+(?:\.\d+)?) ?k", re.IGNORECASE)
-"""Lengths such as 8k, of which benchmarks count 1,024."""
+"""Lengths such as 8k, of which benchmarks count 1,024, and figures, whose k is 1,000."""
 
 
 def number(row: Row, column: str) -> float | None:
@@ -37,13 +37,16 @@ def number(row: Row, column: str) -> float | None:
 
     >>> number({"value": "1,024.5"}, "value"), number({"value": "max"}, "value"), number({}, "value")
     (1024.5, None, None)
+    >>> number({"value": "1.5k"}, "value")
+    1500.0
     >>> [number({"n": said}, "n") for said in ("TP8", "8x", "16 (2 nodes)", "1k", "~1024 tokens", "128-512")]
     [8.0, 8.0, 16.0, 1024.0, 1024.0, None]
     """
     cell = text(row, column)
     plain = _AROUND.sub("", _AROUND.sub("", cell))
     large = THOUSANDS.fullmatch(plain)
-    return 1024 * float(large[1]) if large else plain_number(plain)
+    thousand = 1000 if column == "value" else 1024
+    return thousand * float(large[1]) if large else plain_number(plain)
 
 
 def positive(row: Row, column: str, reason: str) -> float:
