@@ -380,12 +380,12 @@ def not_built_for(s: Scenario) -> tuple[str, ...]:
 
 def default_tiles(s: Scenario) -> tuple[str, ...]:
     """A warning where an engine tunes tiles of whole experts by shape, and has none of this shape for this card."""
-    split = s.mapping.expert_tp, s.mapping.expert_ranks
-    if s.efficiency.mode != "calibrated" or any(map(is_array, split)) or s.mapping.expert_ranks > 1:
+    experts = [b.ffn for b in s.model.blocks if isinstance(b.ffn, MoE)]
+    sizes = s.mapping.expert_tp, s.mapping.expert_ranks, *(size for f in experts for size in (f.experts, f.width))
+    if not experts or s.efficiency.mode != "calibrated" or any(map(is_array, sizes)) or s.mapping.expert_ranks > 1:
         return ()
     where, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
     tuned = {at for k in expert_kernels(s, where, False) if where.gpu in k.cards for at in k.tiles.split()}
-    experts = [b.ffn for b in s.model.blocks if isinstance(b.ffn, MoE)]
     here = dict.fromkeys((int(f.experts), int(ceil(f.width / s.mapping.expert_tp))) for f in experts)
     missing = [f"{count} experts {width} wide" for count, width in here if tuned and f"{count}x{width}" not in tuned]
     of = f"{s.engine.name} has no tiles tuned for {' and '.join(missing)} on {s.cluster.device.name}"
