@@ -73,6 +73,7 @@ class Kernels:
                        "plain kernels")  # fmt: skip
     early: bool = flag(False, "training: libraries older than today's cards ([early] of training.toml)")
     flash: bool = flag(True, "attention keeps its scores on chip")
+    flash_heads: str = sizes("over prompts, widths of heads with which it does so (none: all)")
     decode_flash: bool = flag(True, "so does decoding (one kernel), whatever the prefill does")
     all_reduce: str = word("nccl", "nccl, in a node its own (custom) or FlashInfer's", ("nccl", "custom", "flashinfer"))
     one_link: bool = flag(False, "its library takes one link of a card of a mesh, unless all cards take part")

@@ -36,7 +36,7 @@ def unfused_time(op: Op, peak: Num, r: Rates) -> Num:
 def prefill_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Prefill attention: one fused kernel, or plain products where the engine has none."""
     sequences, new, past, heads, kv, qk, v, window, *both_ways = op.shape
-    if not s.engine.kernels.flash:
+    if op.of == "unfused":
         return unfused_time(op, r.peak[op.rate], r)
     names = attention.prefill_kernels(bool(highest(op.widths[1]) <= 1), highest(qk))
     c = constants("attention", attention.PrefillConstants, w, w.half, names)
