@@ -80,15 +80,13 @@ def prefill_attention(c: Context, count: Num, heads: Num, kv: Num, a: Attention)
     nodes = context_exchange(c, count, p, kv * pair, heads * a.v_dim)
     fused = c.kernels.flash_heads.split()
     if c.kernels.flash and (not fused or str(int(highest(a.head_dim))) in fused):
-        flops = 2.0 * rows * keys * heads * pair
-        core = Op("attention", part, "attention", count, flops, moved, shape, (b, kv_b, b))
+        core = Op("attention", part, "attention", count, 2.0 * rows * keys * heads * pair, moved, shape, (b, kv_b, b))
         return [*nodes, *(training_attention(c, a, core) if c.training else [core])]
     if c.training:
         return nodes + unfused_attention(c, count, p, heads, a)
-    # scores are full rectangles in memory: product, scale and mask, softmax in fp32, product
-    full = rows * (smaller(p.past, reach if c.kernels.flash else math.inf) + p.new)
-    scores = full * heads
-    core = Op("attention", part, "attention", count, 2.0 * full * heads * pair, moved + 2 * scores * b, shape,
+    # scores are full rectangles in memory: product, (scale and) mask, softmax (in fp32), product
+    scores = rows * heads * (smaller(p.past, reach if c.kernels.flash else math.inf) + p.new)
+    core = Op("attention", part, "attention", count, 2.0 * scores * pair, moved + 2 * scores * b, shape,
               (b, kv_b, b), launches=2, of="unfused")  # fmt: skip
     return [*nodes, core, plain_softmax(c, count, scores, "masked" if c.kernels.flash else "wide")]
 
@@ -125,9 +123,8 @@ def decode_attention(c: Context, count: Num, heads: Num, kv: Num, a: Attention) 
     moved = keys * (d.sequences * kv * pair * kv_b) + rows * pair * b
     shape = (d.sequences, keys, heads, kv, a.head_dim, a.v_dim, reach)
     core = Op("attention", part, "decode_attention", count, keys * (2.0 * rows * pair), moved, shape, (b, kv_b, b))
-    if c.kernels.decode_flash:
-        return [*spread, core]
-    return [*spread, core._replace(launches=2), plain_softmax(c, count, keys * rows)]
+    plain = [] if c.kernels.decode_flash else [plain_softmax(c, count, keys * rows)]
+    return [*spread, core._replace(launches=1 + len(plain)), *plain]
 
 
 def plain_softmax(c: Context, count: Num, scores: Num, how: str = "wide") -> Op:
@@ -138,8 +135,7 @@ def plain_softmax(c: Context, count: Num, scores: Num, how: str = "wide") -> Op:
 
 def softmax_cost(how: str, b: Num) -> tuple[Num, int]:
     """(bytes that a score of b bytes moves, kernels) of scale, mask and softmax: read and written once by one kernel
-    (Megatron-LM, scaled_upper_triang_masked_softmax), by two without scale (MLX, fast.cpp), by three plain ones each, or
-    in fp32 with a cast behind.
+    (Megatron-LM, scaled_upper_triang_masked_softmax), by two (MLX) or three plain ones each, or in fp32, cast behind.
 
     >>> softmax_cost("fused", 2), softmax_cost("plain", 2), softmax_cost("wide", 2)
     ((4, 1), (12, 3), (20.0, 4))

@@ -96,8 +96,7 @@ def decode_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     ints = (s.quant.kind == "int") | (k.kv_convert == 0)  # an engine that converts no fp8 keeps 8 bits as integers
     longest = smaller(s.model.max_context, k.graph_length)
     rows, keys, heads, kv, qk, v, window = op.shape
-    group = heads / kv
-    width = cache_width(op, w, s)
+    group, width = heads / kv, cache_width(op, w, s)
     c = decode_constants(group, highest(qk), width, w)
     peak = r.peak["half"] * (s.cluster.device.peak[width] / s.cluster.device.peak[w.half]) ** waits
     if not is_plain(k.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
