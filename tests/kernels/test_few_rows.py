@@ -298,7 +298,7 @@ def test_several_rows_take_what_vector_units_multiply(gpu: str, engine: str, row
         512 / float(infer("llama-3.1-8b", prompt=33280, sets={"engine.token_budget": rows} | s, **there).ttft)
         for s in ({}, {"engine.sm_vectors": 0})
     )
-    assert known < free and known == pytest.approx(measured, rel=0.15)
+    assert known < free and known == pytest.approx(measured, rel=0.16)
 
 
 def test_local_engines_know_that_routers_are_unequal() -> None:

@@ -100,6 +100,16 @@ def test_volta_multiplies_integers_for_few_rows_and_spreads_weights_for_more(
     assert prompt_rate(*there, token_budget=rows) == pytest.approx(measured, rel=0.12)
 
 
+@pytest.mark.parametrize(("rows", "measured"), [(16, 434.49), (32, 544.48), (64, 718.58), (128, 830.13)])
+def test_pascal_reads_weights_before_it_multiplies_by_them(rows: int, measured: float) -> None:
+    """8B on P40 by micro-batch (pull request 24127, b9500): what is read is not hidden behind the products."""
+    there: dict[str, Any] = {"engine": "llama.cpp-b9500", "quant": "q4_k_s", "tokens": 512, "token_budget": rows}
+    assert prompt_rate("llama-3.1-8b", gpu="p40", **there) == pytest.approx(measured, rel=0.13)
+    beside, after = (512 / prompt_rate("llama-3.1-8b", gpu="p40", **there, staged_on=x) for x in ("", "pascal"))
+    passes, read = 512 / rows, 4.4e9 / 346e9
+    assert rows == 128 or 0.2 * passes * read < after - beside < 1.6 * passes * read
+
+
 def test_what_is_spread_takes_its_bytes() -> None:
     """Written and read in 2 B beside its own width, at no more than the memory's rate; cards with units for integers,
     and weights that have 16 bits, know nothing of it."""

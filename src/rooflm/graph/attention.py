@@ -10,7 +10,7 @@ import numpy as np
 from rooflm.catalogue.model import MLA, Attention
 from rooflm.graph.context import Context, Prefill, plain_norms
 from rooflm.graph.ops import PLAIN_NORM, Comm, Op, attended, bmm, gemm, stream
-from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
+from rooflm.units import Num, ceil, highest, is_plain, larger, pick, smaller
 
 WIDEST = 256
 """Values of the widest head that a flash kernel takes in training (FlashAttention, TransformerEngine issue 3006)."""
@@ -78,18 +78,17 @@ def prefill_attention(c: Context, count: Num, heads: Num, kv: Num, a: Attention)
     moved = rows * heads * pair * b + read
     shape = (p.sequences, p.new, p.past, heads, kv, a.head_dim, a.v_dim, reach, *[0][: not a.causal])
     nodes = context_exchange(c, count, p, kv * pair, heads * a.v_dim)
-    if c.kernels.flash:
-        flops = 2.0 * rows * keys * heads * pair
-        core = Op("attention", part, "attention", count, flops, moved, shape, (b, kv_b, b))
+    fused = c.kernels.flash_heads.split()
+    if c.kernels.flash and (not fused or str(int(highest(a.head_dim))) in fused):
+        core = Op("attention", part, "attention", count, 2.0 * rows * keys * heads * pair, moved, shape, (b, kv_b, b))
         return [*nodes, *(training_attention(c, a, core) if c.training else [core])]
     if c.training:
         return nodes + unfused_attention(c, count, p, heads, a)
-    # scores are full rectangles in memory: product, scale and mask, softmax in fp32, product
-    full = rows * (p.past + p.new)
-    scores = full * heads
-    core = Op("attention", part, "attention", count, 2.0 * full * heads * pair, moved + 2 * scores * b, shape,
-              (b, kv_b, b), launches=2)  # fmt: skip
-    return [*nodes, core, plain_softmax(c, count, scores)]
+    # scores are full rectangles in memory: product, (scale and) mask, softmax (in fp32), product
+    scores = rows * heads * (smaller(p.past, reach if c.kernels.flash else math.inf) + p.new)
+    core = Op("attention", part, "attention", count, 2.0 * scores * pair, moved + 2 * scores * b, shape,
+              (b, kv_b, b), launches=2, of="unfused")  # fmt: skip
+    return [*nodes, core, plain_softmax(c, count, scores, "masked" if c.kernels.flash else "wide")]
 
 
 def training_attention(c: Context, a: Attention, core: Op) -> list[Op]:
@@ -124,25 +123,24 @@ def decode_attention(c: Context, count: Num, heads: Num, kv: Num, a: Attention) 
     moved = keys * (d.sequences * kv * pair * kv_b) + rows * pair * b
     shape = (d.sequences, keys, heads, kv, a.head_dim, a.v_dim, reach)
     core = Op("attention", part, "decode_attention", count, keys * (2.0 * rows * pair), moved, shape, (b, kv_b, b))
-    if c.kernels.decode_flash:
-        return [*spread, core]
-    return [*spread, core._replace(launches=2), plain_softmax(c, count, keys * rows)]
+    plain = [] if c.kernels.decode_flash else [plain_softmax(c, count, keys * rows)]
+    return [*spread, core._replace(launches=1 + len(plain)), *plain]
 
 
-def plain_softmax(c: Context, count: Num, scores: Num) -> Op:
+def plain_softmax(c: Context, count: Num, scores: Num, how: str = "wide") -> Op:
     """Softmax of so many scores in memory by plain kernels when serving, with 5 FLOPs a score."""
-    each, kernels = softmax_cost("wide", c.quant.half_bytes)
+    each, kernels = softmax_cost(how, c.quant.half_bytes)
     return stream("softmax", "attention", "softmax", count, scores * each, kernels, 5.0 * scores)
 
 
 def softmax_cost(how: str, b: Num) -> tuple[Num, int]:
     """(bytes that a score of b bytes moves, kernels) of scale, mask and softmax: read and written once by one kernel
-    (Megatron-LM, scaled_upper_triang_masked_softmax), by three plain ones each, or in fp32 with a cast behind.
+    (Megatron-LM, scaled_upper_triang_masked_softmax), by two (MLX) or three plain ones each, or in fp32, cast behind.
 
     >>> softmax_cost("fused", 2), softmax_cost("plain", 2), softmax_cost("wide", 2)
     ((4, 1), (12, 3), (20.0, 4))
     """
-    return {"fused": (2 * b, 1), "plain": (6 * b, 3), "wide": (6 * b + 8.0, 4)}[how]
+    return {"fused": (2 * b, 1), "masked": (4 * b, 2), "plain": (6 * b, 3), "wide": (6 * b + 8.0, 4)}[how]
 
 
 def keys_read(a: Attention | MLA) -> Num:

@@ -36,7 +36,7 @@ def unfused_time(op: Op, peak: Num, r: Rates) -> Num:
 def prefill_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     """Prefill attention: one fused kernel, or plain products where the engine has none."""
     sequences, new, past, heads, kv, qk, v, window, *both_ways = op.shape
-    if not s.engine.kernels.flash:
+    if op.of == "unfused":
         return unfused_time(op, r.peak[op.rate], r)
     names = attention.prefill_kernels(bool(highest(op.widths[1]) <= 1), highest(qk))
     c = constants("attention", attention.PrefillConstants, w, w.half, names)
@@ -96,8 +96,7 @@ def decode_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     ints = (s.quant.kind == "int") | (k.kv_convert == 0)  # an engine that converts no fp8 keeps 8 bits as integers
     longest = smaller(s.model.max_context, k.graph_length)
     rows, keys, heads, kv, qk, v, window = op.shape
-    group = heads / kv
-    width = cache_width(op, w, s)
+    group, width = heads / kv, cache_width(op, w, s)
     c = decode_constants(group, highest(qk), width, w)
     peak = r.peak["half"] * (s.cluster.device.peak[width] / s.cluster.device.peak[w.half]) ** waits
     if not is_plain(k.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
