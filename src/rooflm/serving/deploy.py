@@ -219,9 +219,8 @@ class Served(Answer):
         asked = {k: (phase, out[k]["mean"], 0.0) for k, phase in times.items()}
         out["error_band"] = bands_around(s, asked, split=len(self.run.pools) > 1)
         if self.steady is not None:
-            found = self.steady
-            out["steady"] = {"ttft_s": found.ttft, "tpot_s": found.tpot, "latency_s": found.latency, "stable": found.stable,
-                             "requests_per_s": steady_rate(self), "agrees": agrees(self)}  # fmt: skip
+            out["steady"] = {f"{k}_s": getattr(self.steady, k) for k in ("ttft", "tpot", "latency")} | {
+                "requests_per_s": steady_rate(self), "stable": self.steady.stable, "agrees": agrees(self)}  # fmt: skip
         return out | {"assumed": list(self.assumed), "warnings": list(self.warnings)}
 
 
