@@ -125,9 +125,16 @@ TRAIN_COLUMNS = (
     ("memory_bytes", "memory", lambda v: gib(float(v))),
 )
 """Columns of the table of a grid of `train`."""
-RUN_COLUMNS = (("days", "time", days), ("gpu_hours", "GPU-hours", count), ("cost_usd", "USD", dollars_of_run))
+
+
+def length(value: Any) -> str:
+    """How long a run takes, from days on with three digits, so that columns can be compared."""
+    return f"{count(value)} days" if 1 <= float(value) < np.inf else days(value)
+
+
+RUN_COLUMNS = (("days", "time", length), ("gpu_hours", "GPU-hours", count), ("cost_usd", "USD", dollars_of_run))
 """Those before them where tokens of a whole run are asked for."""
-FAILURE_COLUMNS = (("days_with_failures", "with failures", lambda v: days(v) if np.isfinite(v) else "never"),)
+FAILURE_COLUMNS = (("days_with_failures", "with failures", lambda v: length(v) if np.isfinite(v) else "never"),)
 """That before them where GPUs fail (`training.mtbf`)."""
 COST_COLUMNS = (("cost_usd_per_million_tokens", "USD/M", dollars),)
 """That before them where the price of an hour is swept, or cards that have one, and of users under load."""
