@@ -165,7 +165,8 @@ def collective_command(
     ranks: Size, gpu: Gpu = "h100-sxm-80gb",
     cluster: Annotated[str | None, typer.Option(help="Default: the GPU's own.")] = None,
     algorithm: Annotated[str | None, typer.Option(help="ring or tree, by its formula at full rate.")] = None,
-    engine: EngineName = None, efficiency: Efficiency = None, json_: Json = False, plot: Plot = None, quiet: Quiet = False,
+    engine: EngineName = None, efficiency: Efficiency = None, json_: Json = False, plot: Plot = None,
+    quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """A collective of neighbouring devices, as its library takes, or a ring or tree by formula."""
     from rooflm.asked.kernel import predict_collective
