@@ -308,7 +308,7 @@ def test_words_that_tell_no_types_leave_them_to_the_checkpoint() -> None:
 
 def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:
     got = request(engine="mystery")
-    assert got.kwargs["engine"] == "vllm" and got.assumed == ("engine mystery is not in the catalogue: vllm",)
+    assert got.kwargs["engine"] == "vllm" and got.assumed == ("engine mystery is not in the catalogue: vllm stands in",)
     assert request(stand_in="engine vllm for mystery").assumed == ("engine vllm for mystery",)
 
 
