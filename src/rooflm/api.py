@@ -30,6 +30,7 @@ from rooflm.errors import RooflmError
 from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, flags
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import flatten
+from rooflm.shown.numbers import count
 from rooflm.shown.progress import notebook_clock
 from rooflm.sweep.assumed import of_points
 from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest, numeric_point, points
@@ -685,7 +686,7 @@ def serve(model: Any, **arguments: Any) -> Served | xarray.Dataset:
       prefill_ep: Expert parallel degree of the prefill replicas.
       transfer_bandwidth (B/s): From prefill to decode replicas, such as 50GB/s (default: the cluster's).
       server: Options of the server: those to change, or a whole Server.
-      slo: Limits such as ttft:p95=500ms,tpot:p95=50ms.
+      slo: Limits such as ttft:p95=1s,tpot:p95=50ms.
       definitions: TPOT over the tokens after-first or the whole-request.
       horizon (s): Stop after so many simulated seconds.
       quant: Scheme, such as fp8, fp8kv8, int4, nvfp4.
@@ -731,7 +732,7 @@ def serve(model: Any, **arguments: Any) -> Served | xarray.Dataset:
         served = simulate(**{"options" if k == "server" else k: v for k, v in given.items()})
     told = [f"lengths {s[0]:g} to {s[1]:g} of prompt and output" for k, s in chosen.items() if k == "spread"]
     if dataset:
-        ends = f"at {given['output_limit']:,} tokens at the latest"
+        ends = f"at {count(given['output_limit'])} tokens at the latest"
         told.append(f"lengths of {dataset}: answers end by themselves, {ends}")
     return replace(served, assumed=(*served.assumed, *told))
 

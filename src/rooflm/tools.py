@@ -152,8 +152,9 @@ def measure(
     repeats, warmup, threads, device, size, text, tokens, context), of which a list is an axis.
     """
     from rooflm.asked.checks import amount
-    from rooflm.measure.case import check_model
+    from rooflm.measure.case import check_model, check_room
     from rooflm.measure.plan import listed, plan
+    from rooflm.measure.results import installed_memory
     from rooflm.measure.runs import runner
 
     amount("timeout", timeout, above=True)
@@ -161,6 +162,8 @@ def measure(
     made = plan({"task": task, "model": model, **case}, *asked)
     for name in filter(None, listed(model)):
         check_model(name)
+    for one in made.cases:
+        check_room(one, installed_memory())
     if left_out:
         for label, why in made.left_out:
             left_out(label, why)

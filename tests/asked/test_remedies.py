@@ -116,3 +116,14 @@ def test_one_memory_is_not_relieved_by_itself(gpu: str) -> None:
     assert not e.fits and not any(r.change.keys() & {"cpu_experts", "cpu_layers"} for r in e.would_fit)
     away = rooflm.infer("kimi-k2.5", gpu=gpu, engine="llama.cpp", gpus=1, cpu_experts=60)
     assert not away.fits and away.max_batch == 0
+
+
+def test_what_is_on_the_host_stays_there() -> None:
+    """Beside experts on the host that are too few: some more of them, a narrower scheme, another card; each fits."""
+    asked = {"gpu": "rtx-4090", "engine": "llama.cpp", "quant": "q4_k_m", "cpu_experts": 80}
+    e = rooflm.infer("qwen3-235b-a22b", **asked)
+    kinds = [set(r.change) for r in e.would_fit]
+    assert not e.fits and {"cpu_experts"} in kinds and {"quant"} in kinds and not any("cpu_layers" in k for k in kinds)
+    assert next(r.change["gpus"] for r in e.would_fit if "gpus" in r.change) == 2  # 80 layers' experts beside them
+    for remedy in e.would_fit:
+        assert rooflm.infer("qwen3-235b-a22b", **{**asked, **remedy.change}).fits, remedy

@@ -125,10 +125,10 @@ def test_a_rate_is_sought_with_the_limit_of_clients(capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize(("more", "says"), [
     (("--rate", "5", "--find", "concurrency"), "leave --rate out"),
-    (("--rate", "5", "--requests", "9", "--shared-prefix", "2000"), "shared_prefix is 2,000, but it must be at most"),
-    (("--rate", "5", "--requests", "9", "--cached", "2000"), "cached is 2,000, but it must be at most"),
-    (("--rate", "5", "--spread", "1,1", "--cached", "513"), "at most 512: the prompts of this load have 512 tokens"),
-    (("--rate", "5", "--requests", "9", "--prompt", "2048", "--cached", "3000"), "load have 1,826 to 2,452 tokens"),
+    (("--rate", "5", "--requests", "9", "--shared-prefix", "2000"), "shared_prefix is 2000, but it must be at most"),
+    (("--rate", "5", "--requests", "9", "--cached", "2000"), "cached is 2000, but it must be at most"),
+    (("--rate", "5", "--spread", "1,1", "--cached", "513"), "at most 512: the load's prompts have 512 tokens"),
+    (("--rate", "5", "--requests", "9", "--prompt", "2048", "--cached", "3000"), "prompts have 1826 to 2452 tokens"),
     (("--concurrency", "4", "--requests", "40", "--find", "rate"), "at least 50 requests"),
 ])  # fmt: skip
 def test_a_search_of_a_load_that_has_both_halves(more: tuple[str, ...], says: str,

@@ -14,7 +14,7 @@ from measuring import tiny
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
 from rooflm.measure import results
-from rooflm.measure.case import Case, check
+from rooflm.measure.case import Case, check, check_room
 from rooflm.measure.plan import plan
 from rooflm.measure.results import Row
 from rooflm.measure.runs import runner, worker
@@ -282,3 +282,13 @@ def test_rows_survive_a_file(tmp_path: Path) -> None:
     for name in ("r.csv", "r.parquet"):
         results.write(tmp_path / name, [row])
         assert results.read(tmp_path / name) == [row]
+
+
+def test_weights_beyond_the_memory_are_refused_before_they_swap() -> None:
+    """Random weights of a model on a machine without a GPU: all of them, those of some layers, of a narrower type."""
+    case = Case(model="llama-3.1-8b", device="cpu")
+    with pytest.raises(RooflmError, match=r"weights in fp32 take 29.92 GiB, and this machine has 24.00 GiB"):
+        check_room(case, 24 * 2**30)
+    for fits in (replace(case, layers=4), replace(case, dtype="bf16"), replace(case, width_prune=0.5)):
+        check_room(fits, 24 * 2**30)
+    check_room(case, 0)  # a system that does not tell

@@ -109,3 +109,10 @@ def test_lists_in_step_and_the_rows_of_a_file(tmp_path: Path, capsys: pytest.Cap
     assert out.splitlines()[0].split()[:3] == ["gpu", "tp", "USD/M"]
     assert main(["serve", "llama-3.1-8b", "--gpu", "h100", "--concurrency", "2", "--zip", "gpu,tp"]) == 2
     assert "zip names 'gpu', but it is not a list" in capsys.readouterr().err
+
+
+def test_a_burst_that_only_empties_is_no_steady_state() -> None:
+    """As many requests as clients: times come near the steady state's, but the server is full half of the time."""
+    burst = rooflm.serve("llama-3.1-70b", gpu="h100", tp=8, dataset="sharegpt", concurrency=1000, requests=1000)
+    steady = burst.values()["steady"]
+    assert steady["requests_per_s"] > 1.3 * burst.values()["requests_per_s"] and not steady["agrees"]

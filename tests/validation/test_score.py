@@ -225,7 +225,7 @@ def test_the_text_is_80_columns(tmp_path: Path, capsys: pytest.CaptureFixture[st
     text = capsys.readouterr().out
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "by engine" not in text  # one engine: its figures are those of all
-    assert "gpu x is not in the catalogue: give peak, bandwidth and memory, or like: t-2" in " ".join(text.split())
+    assert "gpu x is not in the catalogue: give peak, bandwidth and memory, or like (t-2" in " ".join(text.split())
     assert "Worst rows" in text
     assert figure.stat().st_size > 5000
 

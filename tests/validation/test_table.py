@@ -93,7 +93,7 @@ def test_paths_are_set_by_one_column_or_by_a_column_each() -> None:
         ({"value": "-1"}, "tpot is '-1', but a measurement must be a number above 0"),
         ({"value": ""}, "tpot is blank, but a measurement must be a number above 0"),
         ({"dataset": "sharegp"}, "dataset is 'sharegp': did you mean 'sharegpt'?"),
-        ({"unit": "GB"}, "unit GB is none of tpot: it must be one of s, ms, us, min"),
+        ({"unit": "GB"}, "unit is 'GB', but that of tpot must be one of s, ms, us, min"),
         ({"model": ""}, "model is blank"),
         ({"gpu": ""}, "gpu is blank"),
         (
@@ -116,7 +116,7 @@ def test_paths_are_set_by_one_column_or_by_a_column_each() -> None:
         ({"acceptance": "-1"}, "acceptance is '-1', but it must be a number of at least 0"),
         ({"sets": "engine.step"}, "sets is not PATH=VALUE;PATH=VALUE"),
         ({"cached": "128"}, "cached is not below prompt"),
-        ({"task": "dance"}, "task is none of infer, serve, train"),
+        ({"task": "dance"}, "task is 'dance', but it must be one of infer, serve, train"),
     ],
 )
 def test_what_cannot_be_scored_says_what_is_missing(changes: dict[str, str], why: str) -> None:
@@ -308,7 +308,7 @@ def test_words_that_tell_no_types_leave_them_to_the_checkpoint() -> None:
 
 def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:
     got = request(engine="mystery")
-    assert got.kwargs["engine"] == "vllm" and got.assumed == ("engine mystery is not in the catalogue: vllm",)
+    assert got.kwargs["engine"] == "vllm" and got.assumed == ("engine mystery is not in the catalogue: vllm stands in",)
     assert request(stand_in="engine vllm for mystery").assumed == ("engine vllm for mystery",)
 
 

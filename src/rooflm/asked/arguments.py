@@ -277,7 +277,7 @@ ROWS: tuple[Argument | str, ...] = (
     A("transfer_bandwidth", "number", "From prefill to decode replicas, such as 50GB/s (default: the cluster's).",
       (SERVE, LOAD), unit="B/s", above=True),
     A("server", "server", "Options of the server: those to change, or a whole Server.", (SERVE,), shell=False),
-    A("slo", "text", "Limits such as ttft:p95=500ms,tpot:p95=50ms.", (SERVE, LOAD), ""),
+    A("slo", "text", "Limits such as ttft:p95=1s,tpot:p95=50ms.", (SERVE, LOAD), ""),
     A("confirm", "count", "Simulate so many of the best.", (LOAD,), 3, least=0, most=1000),
     A("definitions", "text", "TPOT over the tokens after-first or the whole-request.", (SERVE,), "after-first"),
     A("horizon", "number", "Stop after so many simulated seconds.", (SERVE,), unit="s", above=True, most=math.inf),

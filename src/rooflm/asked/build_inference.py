@@ -446,7 +446,8 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     spec = drafting(Speculation(**guessed, draft=draft))
     if not away.off and given["host_bandwidth"] is None:
         drawn = float(np.max(runner.host.cpu_share))
-        assumed.append(f"host memory {float(np.max(away.bandwidth)) / 1e9:g} GB/s, of which its CPU draws {drawn:.0%}")
+        rate = float(np.max(away.bandwidth)) / 1e9
+        assumed.append(f"host memory {rate:g} GB/s, of which its CPU draws {100 * drawn:.0f} %")
     made = Scenario(found, Workload(), mapping, machine, runner, scheme, mode, speculation=spec, offload=away,
                     adapters=Adapters(**fields_at("adapters", "infer", given)))  # fmt: skip
     if not made.adapters.off:

@@ -136,10 +136,13 @@ def _report_progress(what: str, total: int, state: dict[str, Any], stop: threadi
     if sys.stderr.isatty():
         _progress_bar(what, total, state, stop)
         return
+    last = ""
     while True:
         clock = f"{time.monotonic() - start:.0f} s"
         done = f"{state['done']:,} of {total:,}" if total else f"{state['done']:,}, {clock}" if state["done"] else clock
-        tell(f"{what}: {state['said'] or done}")
+        said = str(state["said"] or done)
+        tell(f"{what}: {said}{f', {clock}' * (said == last)}")
+        last = said
         if stop.wait(EVERY):
             return
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from rooflm.asked.answers.said import BOUND
 from rooflm.asked.written import amounts, numbers
-from rooflm.cli.console import dumps, save, show
+from rooflm.cli.console import Voice, dumps, save, show
 from rooflm.cli.examples import exemplified
 from rooflm.cli.options import group
 from rooflm.errors import RooflmError
@@ -29,15 +30,17 @@ Quant = Annotated[str | None, typer.Option(help="Scheme, such as bf16, w8a8, w4a
 EngineName = Annotated[str | None, typer.Option(help="Engine whose kernels run.")]
 Efficiency = Annotated[str | None, typer.Option(help="calibrated, ideal, or factors such as 0.7,0.9.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON in SI units: an object, or a list of them.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="The answer alone: no assumptions or warnings.")]
 Plot = Annotated[str | None, typer.Option(metavar="FILE", help="Draw the time over lists: png, svg, html, json.")]
 
 
 def predict_all(
-    call: Callable[..., Kernel], sizes: dict[str, str], as_json: bool, plot: tuple[str | None, str],
+    call: Callable[..., Kernel], sizes: dict[str, str], as_json: bool, plot: tuple[str | None, str], quiet: bool,
     read: Any = numbers,
 ) -> None:  # fmt: skip
     """Predict every combination of the sizes; a single one is shown in detail, several as a table. plot: the file of
     the picture (None: none) and its title."""
+    Voice.quiet = Voice.quiet or quiet
     lists = {k: (v if isinstance(v, list) else [v]) for k, v in ((k, read(t, k)) for k, t in sizes.items())}
     path, title = plot
     if path:
@@ -89,7 +92,7 @@ def written(name: str, value: float) -> str:
 def single_blocks(found: Kernel) -> list[Block]:
     """A single kernel for people."""
     rows = [("time", seconds(found.time_s)), ("at the datasheet's rates", seconds(found.roofline_s)),
-            ("bound by", found.bound)]  # fmt: skip
+            ("bound by", BOUND.get(found.bound, found.bound))]  # fmt: skip
     if found.bound == "network":
         rows += [("of these rates", percent(found.memory)), ("sent by a device", text(found.bytes, "B"))]
     else:
@@ -97,7 +100,12 @@ def single_blocks(found: Kernel) -> list[Block]:
                  ("of the peak FLOP/s", percent(found.compute)),
                  ("of the memory's B/s", percent(found.memory))]  # fmt: skip
     title = Say(f"{found.name} on {found.device}, {found.engine}", "title")
-    return [title, Table(rows, "lr"), BLANK, *listed("assumed", found.assumed)]
+    return [title, Table(rows, "lr"), *told(found)]
+
+
+def told(found: Kernel) -> list[Block]:
+    """What was assumed, unless the answer alone is asked for."""
+    return [] if Voice.quiet else [BLANK, *listed("assumed", found.assumed)]
 
 
 def table_blocks(points: list[dict[str, float]], found: list[Kernel]) -> list[Block]:
@@ -108,16 +116,16 @@ def table_blocks(points: list[dict[str, float]], found: list[Kernel]) -> list[Bl
         head, shares = ("of roofline", "sent"), [(percent(f.memory), text(f.bytes, "B")) for f in found]
     rows = [(*names, "time", "roofline", "bound", *head)]
     sizes = [[written(n, v) for n, v in p.items()] for p in points]
-    rows += [(*size, seconds(f.time_s), seconds(f.roofline_s), f.bound, *share)
+    rows += [(*size, seconds(f.time_s), seconds(f.roofline_s), BOUND.get(f.bound, f.bound), *share)
              for size, f, share in zip(sizes, found, shares, strict=True)]  # fmt: skip
     made = Table(rows, "r" * (len(names) + 2) + "lrr", head=True, indent=0)
-    return [Say(f"{found[0].device}, {found[0].engine}", "title"), made, BLANK, *listed("assumed", found[0].assumed)]
+    return [Say(f"{found[0].device}, {found[0].engine}", "title"), made, *told(found[0])]
 
 
 @app.command("gemm", cls=exemplified("predict gemm"))
 def gemm_command(
     m: Size, n: Size, k: Size, gpu: Gpu = "h100-sxm-80gb", quant: Quant = None, engine: EngineName = None,
-    efficiency: Efficiency = None, json_: Json = False, plot: Plot = None,
+    efficiency: Efficiency = None, json_: Json = False, plot: Plot = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """A matrix product of m rows, k deep, n wide; m = 1 is the GEMV of decoding."""
     from rooflm.asked.kernel import predict_gemm
@@ -125,7 +133,7 @@ def gemm_command(
     def call(**sizes: float) -> Kernel:
         return predict_gemm(**sizes, gpu=gpu, quant=quant, engine=engine, efficiency=efficiency)
 
-    predict_all(call, {"m": m, "n": n, "k": k}, json_, (plot, "Time of a product"))
+    predict_all(call, {"m": m, "n": n, "k": k}, json_, (plot, "Time of a product"), quiet)
 
 
 @app.command("attention", cls=exemplified("predict attention"))
@@ -134,7 +142,7 @@ def attention_command(
     batch: Size = "1", tokens: Annotated[str, typer.Option(help="Of the prompt, or of the context.")] = "512",
     heads: int = 32, kv_heads: Annotated[int | None, typer.Option(help="Default: as many as heads.")] = None,
     head_dim: int = 128, gpu: Gpu = "h100-sxm-80gb", quant: Quant = None, engine: EngineName = None,
-    efficiency: Efficiency = None, json_: Json = False, plot: Plot = None,
+    efficiency: Efficiency = None, json_: Json = False, plot: Plot = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """The core of one layer's attention: scores, softmax, weighted values."""
     from rooflm.asked.kernel import predict_attention
@@ -147,7 +155,7 @@ def attention_command(
         """A length in powers of 1024, as a prompt's is; else a number."""
         return numbers(text, "prompt" if field == "tokens" else field)
 
-    predict_all(call, {"batch": batch, "tokens": tokens}, json_, (plot, f"Time of attention, {phase}"), read)
+    predict_all(call, {"batch": batch, "tokens": tokens}, json_, (plot, f"Time of attention, {phase}"), quiet, read)
 
 
 @app.command("collective", cls=exemplified("predict collective"))
@@ -158,6 +166,7 @@ def collective_command(
     cluster: Annotated[str | None, typer.Option(help="Default: the GPU's own.")] = None,
     algorithm: Annotated[str | None, typer.Option(help="ring or tree, by its formula at full rate.")] = None,
     engine: EngineName = None, efficiency: Efficiency = None, json_: Json = False, plot: Plot = None,
+    quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """A collective of neighbouring devices, as its library takes, or a ring or tree by formula."""
     from rooflm.asked.kernel import predict_collective
@@ -166,4 +175,5 @@ def collective_command(
         return predict_collective(operation, **sizes, gpu=gpu, cluster=cluster, algorithm=algorithm,
                                   engine=engine, efficiency=efficiency)  # fmt: skip
 
-    predict_all(call, {"size": size, "ranks": ranks}, json_, (plot, f"Time of {operation.replace('_', '-')}"), amounts)
+    title = f"Time of {operation.replace('_', '-')}"
+    predict_all(call, {"size": size, "ranks": ranks}, json_, (plot, title), quiet, amounts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rooflm.asked.answers.inference import InferenceEstimate
-from rooflm.asked.answers.said import BOUND, dollars
+from rooflm.asked.answers.said import BOUND, dollars, dollars_of_run
 from rooflm.asked.arguments import arguments
 from rooflm.asked.bounds import with_unit
 from rooflm.asked.machine import called_of, prices_told
@@ -17,7 +17,7 @@ from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
 from rooflm.shown.answer import assumptions
 from rooflm.shown.blocks import BLANK, Block, Say, Table, called
-from rooflm.shown.numbers import chosen_text, count, gib, percent, seconds, text
+from rooflm.shown.numbers import chosen_text, count, days, gib, percent, seconds, text
 
 if TYPE_CHECKING:
     from rooflm.asked.answers.training import TrainingEstimate
@@ -125,9 +125,16 @@ TRAIN_COLUMNS = (
     ("memory_bytes", "memory", lambda v: gib(float(v))),
 )
 """Columns of the table of a grid of `train`."""
-RUN_COLUMNS = (("days", "days", count), ("gpu_hours", "GPU-hours", count), ("cost_usd", "USD", count))
+
+
+def length(value: Any) -> str:
+    """How long a run takes, from days on with three digits, so that columns can be compared."""
+    return f"{count(value)} days" if 1 <= float(value) < np.inf else days(value)
+
+
+RUN_COLUMNS = (("days", "time", length), ("gpu_hours", "GPU-hours", count), ("cost_usd", "USD", dollars_of_run))
 """Those before them where tokens of a whole run are asked for."""
-FAILURE_COLUMNS = (("days_with_failures", "with failures", lambda v: count(v) if np.isfinite(v) else "never"),)
+FAILURE_COLUMNS = (("days_with_failures", "with failures", lambda v: length(v) if np.isfinite(v) else "never"),)
 """That before them where GPUs fail (`training.mtbf`)."""
 COST_COLUMNS = (("cost_usd_per_million_tokens", "USD/M", dollars),)
 """That before them where the price of an hour is swept, or cards that have one, and of users under load."""

@@ -11,7 +11,7 @@ from rooflm.estimate.training_step import PHASES, of_phase
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, comm_volume
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.shown.numbers import count, percent, seconds
+from rooflm.shown.numbers import count, days, percent, seconds
 
 
 def part_rows(e: TrainingEstimate) -> list[dict[str, Any]]:
@@ -86,8 +86,8 @@ def flops_blocks(e: TrainingEstimate) -> list[Block]:
     rate = "the datasheet's peak" if s.efficiency.mode != "flat" else f"{float(s.efficiency.compute):g} of the peak"
     rows = [("a step", seconds(e.flops_time))]
     if float(s.workload.tokens) > 0:
-        days = float(e.flops_gpu_hours) / float(e.gpus) / 24
-        rows += [("steps", count(e.steps)), ("GPU-hours", f"{float(e.flops_gpu_hours):,.0f}"), ("days", count(days))]
+        hours = float(e.flops_gpu_hours)
+        rows += [("steps", count(e.steps)), ("GPU-hours", count(hours)), ("time", days(hours / float(e.gpus) / 24))]
     head = f"{s.model.name} on {count(e.gpus)} x {s.cluster.device.name}: FLOPs alone, at {rate}"
     note = "No memory, communication, bubble or update: a bound, and what tools that count FLOPs alone print."
     return [Say(head, "title"), Table(rows, "lr"), Say(note, "faint")]

@@ -94,7 +94,7 @@ def skipped_blocks(outcomes: Sequence[Any], scored: Sequence[Any]) -> list[Block
     for reason, names in sorted(by_reason.items(), key=lambda kv: (-len(kv[1]), kv[0])):
         count, names = len(names), list(dict.fromkeys(names))
         more = [f"{len(names) - FEW} more"] if len(names) > FEW else []
-        rows.append((str(count), f"{reason}: {', '.join([*names[:FEW], *more])}"))
+        rows.append((str(count), f"{reason} ({', '.join([*names[:FEW], *more])})"))
     return [BLANK, Table(rows, "rw", "Skipped")] if rows else []
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from rooflm.asked.checks import whole
 from rooflm.errors import RooflmError, near_matches
 from rooflm.readers.outside import checked_path
 from rooflm.readers.schemes import parse_quant
+from rooflm.shown.numbers import gib
 
 TASKS = ("infer", "train", "accuracy", "micro")
 DTYPES = ("fp32", "bf16", "fp16")
@@ -194,3 +198,22 @@ def check_model(name: str) -> str:
 
         load_model(name)
     return name
+
+
+def check_room(case: Case, memory: int) -> None:
+    """RooflmError where a machine without a GPU would run a case whose random weights are more than its memory (0:
+    unknown), before it begins to swap."""
+    if not memory or not case.model or source(case.model)[0] not in ("catalogue", "config"):
+        return
+    if case.device == "cuda" or (case.device == "auto" and shutil.which("nvidia-smi")):
+        return
+    from rooflm.readers.checkpoints.load import load_model
+
+    model = replace(load_model(case.model), width_prune=case.width_prune)
+    kept = case.layers / float(np.max(model.layers)) if case.layers else 1.0
+    need = float(np.max(model.parameters)) * min(kept, 1.0) * BYTES[case.dtype] * case.dp
+    if need > memory:
+        raise RooflmError(
+            f"model is {case.model!r}, but its weights in {case.dtype} take {gib(need)}, and this machine has "
+            f"{gib(memory)} of memory: give --layers or --width-prune, a narrower --dtype, or a smaller model"
+        )

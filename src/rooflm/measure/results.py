@@ -202,7 +202,7 @@ def environment() -> dict[str, Any]:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    found["memory_bytes"] = _memory()
+    found["memory_bytes"] = installed_memory()
     found["commit"] = command_output("git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD")
     asked = "name,driver_version,clocks.max.sm,clocks.max.mem,power.limit,memory.total"
     gpus = command_output("nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader")
@@ -227,7 +227,8 @@ def _cpu() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
 
 
-def _memory() -> int:
+def installed_memory() -> int:
+    """Bytes of memory of this machine; 0 where the system does not tell."""
     try:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemTotal:"):

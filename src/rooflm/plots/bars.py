@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from rooflm.asked.answers.said import LIKELY
 from rooflm.plots.picture import INK, QUIET, Picture, Spec, rows, text_width, with_heading
-from rooflm.plots.scale import Scale, cell
+from rooflm.plots.scale import Scale, cell, grouped, prefixed
+from rooflm.shown.numbers import in_digits
 from rooflm.shown.palette import LIMIT, colours
 
 WIDTH, STEP = 470, 24
@@ -81,8 +82,10 @@ def bars(
 
 
 def _end(bar: Bar, scale: Scale) -> str:
-    """What stands at the end of a bar."""
-    total = "" if not bar.parts or (scale.percent and len(bar.parts) > 1) else cell(bar.total, scale)
+    """What stands at the end of a bar: three digits of its total."""
+    plain = prefixed(bar.total) if abs(bar.total) >= 1e4 else in_digits(bar.total, 3)
+    shown = cell(bar.total, scale) if scale.percent else plain
+    total = "" if not bar.parts or (scale.percent and len(bar.parts) > 1) else shown
     told = total if bar.end is None else bar.end
     return f"{told}  {bar.mark}".strip() if bar.mark else told
 
@@ -111,7 +114,7 @@ def _parts(
     )  # fmt: skip
     legend = {"title": None, "offset": 18 + math.ceil(beyond)} if len(shown) > 1 else None
     written = any(_end(b, scale) for b in what)  # numbers at the ends say more than lines that would cross them
-    axis = {"tickCount": 6, "labelExpr": "format(datum.value, ',.4~r')", "grid": not written}
+    axis = {"tickCount": 6, "labelExpr": grouped("datum.value"), "grid": not written}
     return {
         "data": {"values": values},
         "transform": _only("part"),

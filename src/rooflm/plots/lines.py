@@ -22,7 +22,7 @@ from rooflm.plots.picture import (
     with_heading,
     wrapped,
 )
-from rooflm.plots.scale import Array, Scale, Side, percent_top, round_ticks, thinned
+from rooflm.plots.scale import Array, Scale, Side, grouped, percent_top, round_ticks, thinned
 from rooflm.shown.palette import SHAPES, series
 
 WIDTH, HEIGHT = 460, 280
@@ -170,9 +170,9 @@ def _domain(scale: Scale, values: Sequence[float]) -> Spec:
     return {"scale": {"domain": [low, top], "nice": not (scale.percent and top == 100.0)}, "axis": axis}
 
 
-NUMBER = ("abs(datum.value) >= 1e6 ? format(datum.value, '.3~s') : "
-          "format(datum.value, datum.value == floor(datum.value) ? ',d' : ',.4~r')")  # fmt: skip
-"""How Vega writes numbers on axes: 0.5, 2,048, 200k."""
+NUMBER = ("abs(datum.value) >= 1e6 ? format(datum.value, '.3~s') : datum.value != floor(datum.value) ? "
+          f"{grouped('datum.value')} : format(datum.value, abs(datum.value) >= 1e4 ? ',d' : 'd')")  # fmt: skip
+"""How Vega writes numbers on axes: 0.5, 2048, 16,384, 2M."""
 
 
 MOST_TICKS = 12

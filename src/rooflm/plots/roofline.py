@@ -9,7 +9,7 @@ import numpy as np
 
 from rooflm.plots.labels import Frame, along, place_labels, words
 from rooflm.plots.picture import Picture, Spec, rows, with_heading
-from rooflm.plots.scale import Array, round_ticks
+from rooflm.plots.scale import Array, grouped, round_ticks
 from rooflm.shown.palette import SHAPES, series
 
 WIDE, TALL = 560, 380
@@ -61,8 +61,7 @@ def roofline(title: str, roofs: Sequence[Roof], ops: Sequence[Ops], subtitle: st
     return with_heading(body, title, subtitle, WIDE + 160, ["area of a point: its share of the time of its phase"])
 
 
-PLAIN = "format(datum.value, ',.4~r')"
-TERA = "format(datum.value / 1e12, ',.4~r')"
+PLAIN, TERA = grouped("datum.value"), grouped("datum.value / 1e12")
 
 
 def _ticks(low: float, high: float) -> list[float]:

@@ -100,7 +100,7 @@ def prefixed(value: Any) -> str:
 
 
 def cell(value: float, scale: Scale) -> str:
-    """A value short enough for a cell of a map or the end of a bar.
+    """A value short enough for a cell of a map.
 
     >>> cell(0.04321, Scale("time (s)")), cell(99.7, Scale("busy (%)", percent=True))
     ('0.043', '100')
@@ -110,6 +110,11 @@ def cell(value: float, scale: Scale) -> str:
     if abs(value) >= 1e4:
         return prefixed(value)
     return f"{value:.0f}" if abs(value) >= 100 else (f"{value:.1f}" if abs(value) >= 1 else f"{value:#.2g}")
+
+
+def grouped(value: str) -> str:
+    """How Vega writes a number of an axis, as `number` does: thousands apart from 10,000 on. value: its expression."""
+    return f"format({value}, abs({value}) >= 1e4 ? ',.4~r' : '.4~r')"
 
 
 def percent_top(most: float, room: float = 1.0) -> float:

@@ -61,7 +61,7 @@ def parse(text: str, unit: str, field: str = "value") -> float:
     (0.5, 1800.0, 72000000.0, 72000000000000.0)
     """
     accepted = UNITS[unit]
-    example = {"bytes": "80 GiB", "bytes/s": "3.35 TB/s", "flop/s": "312 TFLOP/s", "s": "500 us", "hz": "1.41 GHz"}
+    example = {"bytes": "80 GiB", "bytes/s": "3.35 TB/s", "flop/s": "312 TFLOP/s", "s": "500 ms", "hz": "1.41 GHz"}
     usual = f"1.5 {'' if 'USD' in accepted[0] else 'k'}{accepted[0]}"
     rule = f"write a quantity such as {example.get(unit, usual)!r}"
     plain = text.strip().replace("µ", "u")

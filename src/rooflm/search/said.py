@@ -8,13 +8,23 @@ from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from rooflm.asked.answers.said import banded, dollars
+from rooflm.asked.answers.said import banded, dollars, dollars_of_run
 from rooflm.asked.arguments import arguments
 from rooflm.asked.machine import called_of
 from rooflm.scenario.mapping import DEGREES
 from rooflm.search.search import thinned
 from rooflm.shown.blocks import BLANK, Block, Code, Say, Table, called, listed
 from rooflm.shown.numbers import count, days, gib, percent, plural, seconds, text, watt_hours
+
+
+def hours(value: Any) -> str:
+    """GPU-hours: three digits, with a prefix from a thousand on.
+
+    >>> hours(0.0876), hours(1.5), hours(4.0e6)
+    ('0.0876', '1.5', '4.00 M')
+    """
+    return text(float(value), "") if float(value) >= 1000 else count(value)
+
 
 Column = tuple[str, str, Callable[[Any], str]]
 """Key of an output, heading, how it is written."""
@@ -41,8 +51,8 @@ RUN: tuple[Column, ...] = (
     *STEP[:2],
     ("goodput", "goodput", percent),
     ("days", "time", days),
-    ("cost_usd", "USD", lambda v: text(float(v), "")),
-    ("gpu_hours", "GPU-h", lambda v: text(float(v), "")),
+    ("cost_usd", "USD", dollars_of_run),
+    ("gpu_hours", "GPU-h", hours),
     ("energy_j", "energy", watt_hours),
     STEP[3],
 )
@@ -53,8 +63,8 @@ GOAL: tuple[Column, ...] = (
     ("latency_s", "latency", seconds),
     ("output_tokens_per_s", "tokens/s", count),
     ("energy_j_per_token", "energy/token", lambda v: text(float(v), "J")),
-    ("gpu_hours", "GPU-h", lambda v: text(float(v), "")),
-    ("cost_usd", "USD", lambda v: text(float(v), "")),
+    ("gpu_hours", "GPU-h", hours),
+    ("cost_usd", "USD", dollars_of_run),
     ("energy_j", "energy", watt_hours),
 )
 """Those shown, before all others, where the search is for the best of them."""

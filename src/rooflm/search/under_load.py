@@ -94,7 +94,7 @@ class Confirmed(NamedTuple):
 
     @property
     def agrees(self) -> bool:
-        """Whether estimate and simulation give the same TTFT and TPOT to within a quarter, at the load simulated."""
+        """Whether estimate and simulation give the same times and rate to within a quarter, at the load simulated."""
         return agrees(self.served)
 
     @property
@@ -356,7 +356,7 @@ def search_serve(
       prefill_price: USD an hour of one of those (default: the card's row).
       prefill_purchase: USD that one of those costs to buy (default: its public price).
       transfer_bandwidth (B/s): From prefill to decode replicas, such as 50GB/s (default: the cluster's).
-      slo: Limits such as ttft:p95=500ms,tpot:p95=50ms.
+      slo: Limits such as ttft:p95=1s,tpot:p95=50ms.
       confirm: Simulate so many of the best.
       token_budget: New tokens a pass (chunked prefill), or a list; off: whole prompts. Default: the engine's own;
         under load also 512 to 16384 and off.

@@ -38,7 +38,7 @@ from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
 from rooflm.shown.answer import Answer, data_frame, plain, plotting, timespan
 from rooflm.shown.blocks import Block
-from rooflm.shown.numbers import value_text
+from rooflm.shown.numbers import count, percent
 
 if TYPE_CHECKING:
     import pandas
@@ -126,11 +126,9 @@ def make_pool(
         states = 0 < kv.running < np.inf  # a pool of recurrent states has what weights leave
         would = "; ".join(r.words for r in serving_remedies(s))
         way = f"would fit: {would}" if would else "use more GPUs or a narrower quantisation"
-        way = "set engine.state_share below 1" if states else way
-        raise NoMemoryError(
-            f"{s.model.name} leaves no memory for a KV cache on {int(s.mapping.devices)} x {s.cluster.device.name}"
-            f"{' beside its recurrent states' * states}: {way}"
-        )
+        way = " beside its recurrent states: set engine.state_share below 1" if states else f": {way}"
+        on = f"{int(s.mapping.devices)} x {s.cluster.device.name}"
+        raise NoMemoryError(f"{s.model.name} leaves no memory for a KV cache on {on}{way}")
     ranks, counted = int(s.mapping.dp), kv.tokens
     if server.cache_blocks:
         kv = kv._replace(tokens=float(server.cache_blocks * s.engine.room.block * ranks))
@@ -164,8 +162,8 @@ class Served(Answer):
             f"{v['load']}: {v['requests']} requests in {timespan(v['duration_s'])}, {v['finished']} finished",
             f"TTFT mean {timespan(v['ttft_s']['mean'])}, p95 {timespan(v['ttft_s']['p95'])}; "
             f"TPOT mean {timespan(v['tpot_s']['mean'])}, p95 {timespan(v['tpot_s']['p95'])}",
-            f"{value_text(v['requests_per_s'])} requests/s, {value_text(v['output_tokens_per_s'])} output tokens/s; "
-            f"KV memory {value_text(100 * v['kv_occupancy'])} %",
+            f"{count(v['requests_per_s'])} requests/s, {count(v['output_tokens_per_s'])} output tokens/s; "
+            f"KV memory {percent(v['kv_occupancy'])}",
         ]
 
     def blocks(self, verbose: bool = False) -> list[Block]:
@@ -221,10 +219,8 @@ class Served(Answer):
         asked = {k: (phase, out[k]["mean"], 0.0) for k, phase in times.items()}
         out["error_band"] = bands_around(s, asked, split=len(self.run.pools) > 1)
         if self.steady is not None:
-            copies = len(self.run.replicas) if len(self.run.pools) == 1 else 1
-            out["steady"] = {"ttft_s": self.steady.ttft, "tpot_s": self.steady.tpot, "latency_s": self.steady.latency,
-                             "requests_per_s": self.steady.requests_per_s * copies,
-                             "stable": self.steady.stable, "agrees": agrees(self)}  # fmt: skip
+            out["steady"] = {f"{k}_s": getattr(self.steady, k) for k in ("ttft", "tpot", "latency")} | {
+                "requests_per_s": steady_rate(self), "stable": self.steady.stable, "agrees": agrees(self)}  # fmt: skip
         return out | {"assumed": list(self.assumed), "warnings": list(self.warnings)}
 
 
@@ -236,17 +232,22 @@ def whole(served: Served) -> Served:
 
 
 AGREED = 0.25
-"""Steady state and simulation agree when their mean times differ by no more of the simulation's."""
+"""Steady state and simulation agree when their mean times and rates differ by no more of the simulation's."""
+
+
+def steady_rate(served: Served) -> float:
+    """Requests a second of the steady state, all replicas together."""
+    copies = len(served.run.replicas) if len(served.run.pools) == 1 else 1
+    return served.steady.requests_per_s * copies if served.steady else 0.0
 
 
 def agrees(served: Served) -> bool:
-    """True when steady state and simulation give the same TPOT and TTFT to within a quarter."""
+    """True when steady state and simulation give the same TPOT, TTFT and requests a second to within a quarter."""
     s, v = served.steady, served.summary.values
-    if s is None or not s.stable:
+    if s is None or not s.stable or math.isnan(v["ttft_s"]["mean"]):
         return False
-    pairs = ((s.ttft, v["ttft_s"]["mean"]), (s.tpot, v["tpot_s"]["mean"]))
-    near = [abs(a - b) <= AGREED * b for a, b in pairs if math.isfinite(b)]
-    return bool(near) and all(near)
+    pairs = ((s.ttft, v["ttft_s"]["mean"]), (s.tpot, v["tpot_s"]["mean"]), (steady_rate(served), v["requests_per_s"]))
+    return all(abs(a - b) <= AGREED * b for a, b in pairs if math.isfinite(b))
 
 
 class Deployment(NamedTuple):

@@ -257,9 +257,8 @@ def prefixed(r: Requests, shared: int = 0, cached: int = 0) -> Requests:
     least, most = min(prompts, default=0), max(prompts, default=0)
     for name, tokens in (("shared_prefix", shared), ("cached", cached)):
         if prompts and tokens > most:
-            lengths = f"{least:,} to {most:,}" if least < most else f"{most:,}"
-            raise RooflmError(f"{name} is {tokens:,}, but it must be at most {most:,}: the prompts of this load have "
-                              f"{lengths} tokens")  # fmt: skip
+            lengths = f"{least} to {most} tokens" if least < most else f"{most} tokens"
+            raise RooflmError(f"{name} is {tokens}, but it must be at most {most}: the load's prompts have {lengths}")
     known = max(shared, cached)
     sizes = [(min(shared, p), min(known, p) - min(shared, p), max(p - known, 0)) for p in prompts]
     return replace(r, hashes=[(0, EARLIER - i, i) for i in range(1, len(prompts) + 1)], hash_tokens=sizes)

@@ -20,7 +20,7 @@ _LONG = ((365.25 * 86400, 2.0, "years"), (86400.0, 2.0, "days"), (3600.0, 1.0, "
 _WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
 
 
-def _digits(value: float, digits: int) -> str:
+def in_digits(value: float, digits: int) -> str:
     """A number with this many significant digits, trailing zeros kept."""
     size = float(f"{abs(value):.{digits - 1}e}")
     return f"{value:.{max(digits - 1 - math.floor(math.log10(size) + 1e-12), 0)}f}" if size else "0"
@@ -40,7 +40,7 @@ def text(value: float, unit: str, digits: int = 3) -> str:
     if value == 0:
         return f"0 {unit}".strip()
     scale, name = _scale(value, unit, digits)
-    return f"{_digits(value / scale, digits if scale < 60 or unit != 's' else 2)} {name}".strip()
+    return f"{in_digits(value / scale, digits if scale < 60 or unit != 's' else 2)} {name}".strip()
 
 
 def chosen_text(value: float, unit: str) -> str:
@@ -110,7 +110,7 @@ def between(low: float, high: float, value: float) -> str:
     if not all(map(math.isfinite, (low, high, value))):
         return ""
     scale, name = _scale(value, "s")
-    low_, high_ = (_digits(end / scale, 2 if scale >= 60 else 3) for end in (low, high))
+    low_, high_ = (in_digits(end / scale, 2 if scale >= 60 else 3) for end in (low, high))
     if 0 < low < high < 10 * low:  # as many places on both sides
         low_ = f"{low / scale:.{len(high_.partition('.')[2])}f}"
     return f"between {low_} and {high_} {name}"
@@ -206,7 +206,7 @@ def spoken(value: Any, unit: str = "") -> str:
     number = float(value)
     for scale, word in _WORDS:
         if scale * 0.9995 <= abs(number) < 1e15:
-            return f"{float(_digits(number / scale, 3)):g} {word} {unit}".strip()
+            return f"{float(in_digits(number / scale, 3)):g} {word} {unit}".strip()
     if unit == "USD" and (0.01 <= abs(number) < 100 or not number):
         return f"{number:.2f} {unit}"
     return f"{count(round(number) if number >= 100 else number)} {unit}".strip()

@@ -90,6 +90,8 @@ def colours(parts: Iterable[str]) -> dict[str, str]:
     """
     asked = dict.fromkeys(parts)
     place = {part: i for i, part in enumerate(PARTS)}
+    if "weights" in asked:  # memory, in which logits are no kernel of the model
+        place["logits"] = place["activations"]
     named = {p: p.replace(" ", "_") for p in asked}
     known = {p: PARTS[named[p]] for p in sorted((p for p in asked if named[p] in place), key=lambda p: place[named[p]])}
     last = {"other": known.pop("other")} if "other" in known else {}

@@ -235,9 +235,8 @@ def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: l
         usual = build_for(engine_to_assume(kwargs, task), software)
         told = re.search(r"\d+(?:\.\d+)+\w*", release or printed)
         found = engine_row(usual, told[0] if told and usual in printed.lower() else "", date) or usual
-        assumed.append(
-            f"engine {printed} is not in the catalogue: {found}" if printed else f"engine not stated: {found}"
-        )
+        unknown = f"engine {printed} is not in the catalogue: {found} stands in"
+        assumed.append(unknown if printed else f"engine not stated: {found}")
         return found
     named = catalogue.aliases("engine").get(build_for(f"{printed}-{release}", software))  # builds have releases apart
     if software and named:

@@ -351,13 +351,15 @@ def counted(x: Scored) -> bool:
 
 
 def left_out(outcomes: Sequence[Outcome], scored: Sequence[Scored]) -> list[tuple[str, str]]:
-    """(reason, id) of every row without a figure to compare."""
+    """(reason, id) of every row without a figure to compare; the reason of one row alone as it stands."""
     found = [(o.reason, o.id) for o in outcomes if isinstance(o, Skip)]
+    alike = Counter(generic(x.reason) for x in scored if x.reason)
     good = {id(x) for x in predicted(scored)}
     for x in scored:
         if id(x) not in good:
             none = VERDICT if x.request.metric == "oom" else "no prediction"
-            found.append((generic(x.reason) if x.reason else none, x.request.id))
+            told = generic(x.reason) if alike[generic(x.reason)] > 1 else x.reason
+            found.append((told or none, x.request.id))
     return found
 
 

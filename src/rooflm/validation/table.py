@@ -303,7 +303,7 @@ def measured_of(cells: Mapping[str, str]) -> tuple[str, float]:
     base, scale = UNITS.get(SPELLED.get(unit.lower(), unit.lower()), ("", 0.0)) if unit else (metric.unit, 1.0)
     if base != metric.unit:
         own = ", ".join(name for name, (one, _) in UNITS.items() if one == metric.unit)
-        raise Unusable(f"unit {unit} is none of {metric.name}: it must be one of {own}")
+        raise Unusable(f"unit is {unit!r}, but that of {metric.name} must be one of {own}")
     return metric.name, value * scale
 
 
@@ -312,7 +312,7 @@ def task_of(cells: Mapping[str, str], metric: str) -> str:
     said = cells.get("task", "").lower()
     if said:
         if said not in TASKS:
-            raise Unusable("task is none of infer, serve, train")
+            raise Unusable(f"task is {said!r}, but it must be one of {', '.join(TASKS)}")
         return said
     if METRIC_NAMES[metric].task:
         return METRIC_NAMES[metric].task

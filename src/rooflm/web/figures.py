@@ -86,7 +86,7 @@ def compared(names: Sequence[str], made: Sequence[tuple[str, dict[str, Any], Any
     shares = largest([{k: float(v) for k, v in e.parts.items()} for *_, e in made])
     marks = ["" if e.fits else "OOM" for *_, e in made]
     shown = [Bar(name, part, mark=mark) for name, part, mark in zip(names, shares, marks, strict=True)]
-    picture = bars("Where a request's time goes", Scale("seconds"), shown)
+    picture = bars("Where a request's time goes", Scale("time (s)"), shown)
     return [figure(picture, "From the first prompt token to the last output token.")]
 
 

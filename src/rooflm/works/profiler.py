@@ -188,7 +188,7 @@ def time_picture() -> Picture:
         time = ordered(grid(model, gpu), "latency_s")[:, :, BATCHES.index(8)]
         made += [Bar(f"{strategy}, {fusion}", {"predicted": float(time[i, j])}, f"{model}, {gpu.split('-')[0]}")
                  for j, strategy in enumerate(STRATEGIES) for i, fusion in enumerate(KERNELS)]  # fmt: skip
-    return bars("A request at batch 8 over four GPUs, by split and kernels", Scale("seconds"), made)
+    return bars("A request at batch 8 over four GPUs, by split and kernels", Scale("time (s)"), made)
 
 
 PICTURES = {"sent": sent_picture, "time": time_picture}

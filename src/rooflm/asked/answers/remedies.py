@@ -16,7 +16,7 @@ from rooflm.asked.ways import tensor_ways
 from rooflm.catalogue.model import MoE
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.estimate.capacity import max_batch, memory_use
-from rooflm.estimate.offloaded import device_part
+from rooflm.estimate.offloaded import stored_part
 from rooflm.readers.engines import load_engine
 from rooflm.readers.schemes import PRESETS, as_run, in_blocks, parse_quant, without_cache
 from rooflm.scenario.mapping import SERVED_DEGREES
@@ -61,7 +61,7 @@ def serving_remedies(s: Scenario) -> tuple[Remedy, ...]:
     remedies = [*small[:1], *([first] if first else [])] or [r for r in both if _left(r) >= 0][:1]
     out = [Remedy({"quant": r.quant.name}, _left(r)) for r in remedies]
     out += [r for r in (data_parallel(s),) if r]
-    most = float(max_batch(s))
+    most = float(max_batch(stored_part(s)))
     if most >= max(float(s.mapping.dp), 1):
         fewer = replace(s, workload=replace(s.workload, batch=most))
         out.append(Remedy({"batch": int(most)}, _left(fewer)))
@@ -102,7 +102,7 @@ def fewest_gpus(s: Scenario) -> Split | None:
     experts = ranks if 1 < m.ep == m.tp * m.dp else np.minimum(m.ep, ranks)  # over all ranks where they are so now
     tried = replace(m, tp=ways[:, None], pp=stages[None, :], ep=experts, gpus=0)
     grid = with_share(replace(s, mapping=tried, axes=2))
-    memory = memory_use(grid)
+    memory = memory_use(stored_part(grid))
     legal = (memory.total <= memory.capacity) & (ways[:, None] * stages * s.mapping.dp <= MOST_GPUS)
     legal &= any_of(rule.broken(grid) for rule in (*ENGINE, *expert_rules("tp", "dp"))) == 0
     if s.engine.abilities.layers_first:
@@ -131,15 +131,16 @@ def data_parallel(s: Scenario) -> Remedy | None:
 
 def on_the_host(s: Scenario, name: str) -> Remedy | None:
     """The fewest layers (or layers' experts) that must stay in the host's memory, where it is another and the
-    engine runs some there."""
+    engine runs some there; none where it holds some of the other kind already."""
     experts = sum(float(b.count) for b in s.model.blocks if isinstance(b.ffn, MoE))
     most = int(experts if name == "cpu_experts" else float(np.max(s.model.layers)) - 1)
-    if not s.engine.abilities.host_layers or not s.offload.off or most < 1 or s.cluster.unified:
+    other = s.offload.layers if name == "cpu_experts" else s.offload.experts
+    if not s.engine.abilities.host_layers or other or most < 1 or s.cluster.unified:
         return None
 
     def left(n: int) -> float:
         away = replace(s.offload, **{name.removeprefix("cpu_"): n})
-        return _left(device_part(replace(s, offload=away)))
+        return _left(replace(s, offload=away))
 
     if left(most) < 0:
         return None
@@ -159,7 +160,7 @@ def experts_elsewhere(s: Scenario) -> list[Remedy]:
 
 def _left(s: Scenario) -> float:
     """Bytes left on the fullest device, of the share of it that such a split and scheme have."""
-    return float(memory_use(with_share(s)).margin)
+    return float(memory_use(stored_part(with_share(s))).margin)
 
 
 def runnable(s: Scenario) -> list[Quant]:

@@ -13,7 +13,7 @@ from rooflm.estimate.figures import Memory
 from rooflm.scenario.mapping import DEGREES
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.shown.numbers import between, count, gib, value_text
+from rooflm.shown.numbers import between, count, gib, text, value_text
 from rooflm.units import Num
 
 LIKELY = "in four of five like cases"
@@ -156,6 +156,15 @@ def short_verdict(memory: Memory, fits: Num, reason: Num) -> str:
     sentence = str(reason) if flags.ndim == 0 else f"{int(np.sum(flags))} of {flags.size} points fit"
     used = f"{value_text(memory.total / 2**30)} of {value_text(memory.capacity / 2**30)} GiB a GPU"
     return f"{used}: {'fits' if flags.ndim == 0 and flags else sentence}"
+
+
+def dollars_of_run(value: Any) -> str:
+    """USD of a whole run: to the cent below a hundred, else three digits with a prefix.
+
+    >>> dollars_of_run(0.675), dollars_of_run(4.3), dollars_of_run(127973), dollars_of_run(11.8e6)
+    ('0.68', '4.30', '128 k', '11.8 M')
+    """
+    return text(float(value), "") if float(value) >= 100 else dollars(value)
 
 
 def dollars(value: Any) -> str:
