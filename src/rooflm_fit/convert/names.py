@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from rooflm.errors import RooflmError
 from rooflm.readers import rows as catalogue
 from rooflm.readers.engines import load_engine
 from rooflm.readers.released import find
-from rooflm_fit.convert.cells import Unusable
+from rooflm_fit.convert.cells import Unusable, shipped
 
 
 @lru_cache
 def table() -> dict[str, Any]:
     """aliases.toml, with the keys of its name tables normalised."""
-    raw = tomllib.loads((Path(__file__).parent / "aliases.toml").read_text(encoding="utf-8"))
-    for section in ("models", "gpus", "counts", "precisions", "metrics"):
+    raw = dict(shipped("aliases"))
+    for section in ("models", "gpus", "counts", "precisions", "metrics", "cards"):
         raw[section] = {catalogue.normalise(k): v for k, v in raw[section].items()}
     for section in ("gpus_of", "devices"):
         raw[section] = {s: {catalogue.normalise(k): v for k, v in t.items()} for s, t in raw[section].items()}

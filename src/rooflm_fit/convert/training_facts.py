@@ -4,16 +4,12 @@ widths, how experts ran): inputs by path."""
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from rooflm.readers.engine_releases import numbers
-
-RUNS = Path(__file__).parent / "training_runs.toml"
+from rooflm_fit.convert.cells import shipped
 
 NODE = 8
 """GPUs of a node in every source that prints its network by node."""
@@ -96,11 +92,6 @@ class Run:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-@cache
-def _runs() -> dict[str, list[dict[str, Any]]]:
-    return tomllib.loads(RUNS.read_text(encoding="utf-8"))
-
-
 def applies(
     run: Run, models: Sequence[str] = ("",), cards: Sequence[str] = ("",), dtypes: Sequence[str] = (),
     sharding: Sequence[str] = (), adapters: bool | None = None, first: str = "", last: str = "", least_gpus: int = 0,
@@ -121,7 +112,7 @@ def run_facts(run: Run) -> dict[str, Any]:
     {'dispatcher': 'flex', 'graphs': 'none', 'recompute': ['mla_up_proj']}
     """
     found: dict[str, Any] = {}
-    for row in _runs().get(run.framework, []):
+    for row in shipped("training_runs").get(run.framework, []):
         found |= row["set"] if applies(run, **row["when"]) else {}
     return found
 
