@@ -310,8 +310,8 @@ def usual_cache(quant: str, engine: str, sparse: bool = False) -> str:
 @lru_cache
 def recipes() -> list[dict[str, Any]]:
     """recipes.toml: options of published benchmark campaigns, from their scripts, each under its conditions."""
-    rows: list[dict[str, Any]] = shipped("recipes")["recipe"]
-    return rows
+    every = [(row, one) for row in shipped("recipes")["recipe"] for one in row.get("each", [row])]
+    return [{"when": row["when"] | one["when"], "set": one["set"], "source": row["source"]} for row, one in every]
 
 
 def dated(note: str) -> str:
