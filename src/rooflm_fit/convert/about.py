@@ -31,14 +31,11 @@ def model_cells(name: str, params_b: float | None = None) -> tuple[str, dict[str
     if not name:
         return "", {}
     try:
-        found, argument = names.model_argument(name)
+        return names.model_cells(name)
     except Unusable:
         params, active = names.table()["counts"].get(catalogue.normalise(name)) or counts_in(name)
         params = params_b * 1e9 if params_b else params
         return name, {"model": name, "params": params or None, "active": active or None}
-    if isinstance(argument, dict):
-        return found, {"model": found, **{k: v for k, v in argument.items() if k != "name"}}
-    return found, {"model": found}
 
 
 def counted(row: Row) -> Row:

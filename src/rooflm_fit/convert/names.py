@@ -54,13 +54,12 @@ def model(name: str) -> str | None:
     return released.model if released else row
 
 
-def model_argument(name: str) -> tuple[str, str | dict[str, Any]]:
-    """(resolved name, the `model` argument: the same name, or a dict of sizes); Unusable when unknown."""
+def model_cells(name: str) -> tuple[str, dict[str, Any]]:
+    """(resolved name, cells: it, with the sizes of a model that the catalogue lacks); Unusable when unknown."""
     found = model(name)
     if found is None:
         raise Unusable(f"unknown model {name}" if name else "model not stated")
-    shape = table()["architectures"].get(found)
-    return found, ({"name": found, **shape} if shape else found)
+    return found, {"model": found, **table()["architectures"].get(found, {})}
 
 
 @lru_cache(maxsize=4096)
