@@ -1167,7 +1167,7 @@ def test_a_derived_row_counts_only_where_its_parent_is_missing() -> None:
 def test_every_alias_leads_somewhere() -> None:
     table = alias_names.table()
     assert [n for n in table["models"] if alias_names.model(n) is None] == []
-    targets = set(table["gpus"].values()) | {r["name"] for r in table["gpu_patterns"]}
+    targets = {*table["gpus"].values(), *table["gpu_patterns"].values()}
     known = set(catalogue.names("gpu"))
     assert {t for t in targets if catalogue.resolve("gpu", t) not in known} == set()
 

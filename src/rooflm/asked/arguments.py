@@ -461,20 +461,10 @@ BELONGS = {
 }  # fmt: skip
 """Argument -> those of which it says more: where none of them is given it would have no effect."""
 IN_ITS_PLACE = {
-    "trace": (
-        "concurrency",
-        "requests",
-        "prompt",
-        "output",
-        "spread",
-        "prompt_limit",
-        "output_limit",
-        "dataset",
-        "burstiness",
-        "peak",
-    ),
+    "trace": ("concurrency", "requests", "prompt", "output", "spread", "prompt_limit", "output_limit", "dataset",
+              "burstiness", "peak"),
     "dataset": ("prompt", "output", "spread", "prompt_limit", "output_limit", "output_ended"),
-}
+}  # fmt: skip
 """Argument -> those that have no effect beside it, as it says the same."""
 UNDER_LOAD = {"workload.batch": "concurrency or rate", "workload.cached": "cached"}
 """Path of a batch that starts at once -> what says it of users who come and go."""

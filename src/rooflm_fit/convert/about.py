@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from rooflm.readers import rows as catalogue
 from rooflm_fit.convert import names
 from rooflm_fit.convert.cells import Row, Unusable, number, text, trust_of
 
-CARDS = Path(__file__).parent / "cards.toml"
 _COUNTS = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)[bB](?:[-_ ]?[aA](\d+(?:\.\d+)?)[bB])?(?![a-z0-9])")
 _DATE = re.compile(r"(?<=\()\d{4}(?:-\d\d){0,2}(?=\))|(?<=\bof )20\d\d-\d\d(?:-\d\d)?\b")
 """A date in brackets, or of what something is: a post of 2025-10-12, an image of 2025-09."""
 _MONTH = re.compile(r"\barXiv[: ]+(\d\d)([01]\d)\.\d{4,5}|(?<![\d.])20(\d\d)-?([01]\d)(?![\d.])", re.IGNORECASE)
 """Where a source names no day: the month of a preprint's number, or that in a file's name."""
-
-
-@lru_cache
-def cards() -> dict[str, dict[str, Any]]:
-    """cards.toml: printed name (normalised) -> own figures, or a device of the catalogue that stands in."""
-    rows = tomllib.loads(CARDS.read_text(encoding="utf-8"))["card"]
-    return {catalogue.normalise(name): row for row in rows for name in row["names"]}
 
 
 def counts_in(name: str) -> tuple[float, float]:
@@ -42,14 +31,11 @@ def model_cells(name: str, params_b: float | None = None) -> tuple[str, dict[str
     if not name:
         return "", {}
     try:
-        found, argument = names.model_argument(name)
+        return names.model_cells(name)
     except Unusable:
         params, active = names.table()["counts"].get(catalogue.normalise(name)) or counts_in(name)
         params = params_b * 1e9 if params_b else params
         return name, {"model": name, "params": params or None, "active": active or None}
-    if isinstance(argument, dict):
-        return found, {"model": found, **{k: v for k, v in argument.items() if k != "name"}}
-    return found, {"model": found}
 
 
 def counted(row: Row) -> Row:
@@ -63,14 +49,12 @@ def counted(row: Row) -> Row:
 
 
 def gpu_cells(name: str, source: str = "") -> tuple[str, dict[str, Any]]:
-    """(resolved name, cells) of a printed device: the catalogue's name, or its own figures out of cards.toml."""
+    """(resolved name, cells) of a printed device: the catalogue's name, or its own figures out of aliases.toml."""
     try:
         found = names.gpu(name, source)
         return found, {"gpu": found}
     except Unusable:
-        row = cards().get(catalogue.normalise(name))
-        own: dict[str, Any] = {k: row[k] for k in ("peak", "bandwidth", "memory", "like") if k in row} if row else {}
-        return name, {"gpu": name, **own}
+        return name, {"gpu": name, **names.table()["cards"].get(catalogue.normalise(name), {})}
 
 
 def engine_cells(name: str, source: str) -> dict[str, Any]:

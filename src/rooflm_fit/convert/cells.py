@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import tomllib
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from rooflm.validation.cells import number as plain_number
@@ -15,6 +18,12 @@ Cells = dict[str, str]
 
 class Unusable(Exception):  # noqa: N818 (a verdict on a row, not an error)
     """Something that a row does not say clearly, in words; never leaves the package."""
+
+
+@cache
+def shipped(name: str) -> dict[str, Any]:
+    """A file of what is known of sources, beside this one."""
+    return tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def text(row: Row, column: str) -> str:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from rooflm_fit.convert.cells import Row, number, text
+from rooflm_fit.convert.cells import Row, number, shipped, text
 
-CASES = Path(__file__).parent / "golden.toml"
 VIOLATION = {"aux_loss": 0.54, "bias": 0.04}
 """Tokens of the busiest expert over the mean, less 1, where a router learns on real text: with an auxiliary loss, and
 with a bias of the experts. INFERRED: about a half and next to nothing is the order that Wang et al. 2024 print as
@@ -29,12 +25,6 @@ PROXIES = {
 }  # fmt: skip
 """Tests on a known model, by a part of their name: (model, paths). The proxy's --moe-layer-freq is ([0]*3+[1]*11), its
 vocabulary nemotron_2_256k padded to a multiple of 3232 and tp."""
-
-
-@cache
-def _cases() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = tomllib.loads(CASES.read_text(encoding="utf-8"))["case"]
-    return rows
 
 
 def flags(row: Row) -> dict[str, str]:
@@ -82,11 +72,10 @@ def golden(row: Row) -> dict[str, Any]:
     """
     name, found = text(row, "model").split(" ")[-1], flags(row)
     told: dict[str, Any] = {}
-    sets: dict[str, Any] = {}
-    for case in _cases():
-        if name.startswith(case["name"]) and text(row, "gpu").startswith(case.get("card", "")):
-            sets |= case.get("sets", {})
-            told |= {k: v for k, v in case.items() if k not in ("name", "card", "sets", "source")}
+    for case in shipped("golden")["case"]:
+        if name.startswith(case["when"]["name"]) and text(row, "gpu").startswith(case["when"].get("card", "")):
+            told |= case["set"]
+    sets = {path: told.pop(path) for path in [*told] if "." in path}
     doubts, router = [told.pop("doubt", "")], told.pop("router", "")
     if text(row, "metric") == "memory_gb":  # torch's peak of allocated bytes on the last rank
         sets["engine.context"] = 0

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from rooflm.errors import RooflmError
 from rooflm.readers import rows as catalogue
 from rooflm.readers.engines import load_engine
 from rooflm.readers.released import find
-from rooflm_fit.convert.cells import Unusable
+from rooflm_fit.convert.cells import Unusable, shipped
 
 
 @lru_cache
 def table() -> dict[str, Any]:
     """aliases.toml, with the keys of its name tables normalised."""
-    raw = tomllib.loads((Path(__file__).parent / "aliases.toml").read_text(encoding="utf-8"))
-    for section in ("models", "gpus", "counts", "precisions", "metrics"):
+    raw = dict(shipped("aliases"))
+    for section in ("models", "gpus", "counts", "precisions", "metrics", "cards"):
         raw[section] = {catalogue.normalise(k): v for k, v in raw[section].items()}
     for section in ("gpus_of", "devices"):
         raw[section] = {s: {catalogue.normalise(k): v for k, v in t.items()} for s, t in raw[section].items()}
     return raw
+
+
+def ruled(section: str, said: str) -> Any:
+    """What aliases.toml has for the first pattern of a section that is found in a text; None where none is."""
+    patterns = table()[section].items()
+    return next((rule for pattern, rule in patterns if re.search(pattern, said, re.IGNORECASE)), None)
 
 
 FILE_TYPE = re.compile(r"[-_.](UD-)?(BF16|F16|I?Q\d\w*|MXFP4\w*)(\.gguf)?$", re.IGNORECASE)
@@ -50,13 +54,12 @@ def model(name: str) -> str | None:
     return released.model if released else row
 
 
-def model_argument(name: str) -> tuple[str, str | dict[str, Any]]:
-    """(resolved name, the `model` argument: the same name, or a dict of sizes); Unusable when unknown."""
+def model_cells(name: str) -> tuple[str, dict[str, Any]]:
+    """(resolved name, cells: it, with the sizes of a model that the catalogue lacks); Unusable when unknown."""
     found = model(name)
     if found is None:
         raise Unusable(f"unknown model {name}" if name else "model not stated")
-    shape = table()["architectures"].get(found)
-    return found, ({"name": found, **{k: v for k, v in shape.items() if k != "source"}} if shape else found)
+    return found, {"model": found, **table()["architectures"].get(found, {})}
 
 
 @lru_cache(maxsize=4096)
@@ -69,12 +72,9 @@ def gpu(name: str, source: str = "") -> str:
     if not name:
         raise Unusable("GPU not stated")
     key = catalogue.normalise(name)
-    target = table()["gpus_of"].get(source, {}).get(key) or table()["gpus"].get(key)
-    if target is None:
-        rules = (r["name"] for r in table()["gpu_patterns"] if re.search(r["match"], name, re.IGNORECASE))
-        target = next(rules, name)
+    target = table()["gpus_of"].get(source, {}).get(key) or table()["gpus"].get(key) or ruled("gpu_patterns", name)
     try:
-        return catalogue.resolve("gpu", target)
+        return catalogue.resolve("gpu", target or name)
     except RooflmError:
         raise Unusable(f"unknown gpu {name}") from None
 
@@ -96,8 +96,7 @@ def said(source: str, note: str, engine: str = "") -> str:
     >>> said("x", "all requests queued at once", "vLLM 0.11"), said("x", "closed loop", "NIM 1.8.0")
     ('', 'nim')
     """
-    words = f"{source} | {note} | {engine}"
-    return next((r["name"] for r in table()["said"] if re.search(r["match"], words, re.IGNORECASE)), "")
+    return ruled("said", f"{source} | {note} | {engine}") or ""
 
 
 def precision(cell: str) -> str:
@@ -116,14 +115,16 @@ def framework_rule(said: str) -> dict[str, str] | None:
     >>> [(framework_rule(t) or {}).get("name") for t in ("MosaicML LLM Foundry README", "pytorch/torchtitan", "a blog")]
     ['llm-foundry', 'torchtitan', None]
     """
-    return next((rule for rule in table()["frameworks"] if re.search(rule["match"], said, re.IGNORECASE)), None)
+    rule: dict[str, str] | None = ruled("frameworks", said)
+    return rule
 
 
 def rule_of(name: str, source: str = "") -> dict[str, Any]:
-    """The first rule of aliases.toml that an engine's text matches (empty where none does)."""
-    for rule in table()["engines"]:
-        if source in rule.get("sources", [source]) and re.fullmatch(rule["match"], name, re.IGNORECASE):
-            return dict(rule)
+    """The first rule of aliases.toml that an engine's text matches, with the version that it holds (empty: none)."""
+    for pattern, rule in table()["engines"].items():
+        match = re.fullmatch(pattern, name, re.IGNORECASE) if source in rule.get("sources", [source]) else None
+        if match:
+            return {**rule, "version": (match.groupdict().get("version") or rule.get("version", "")).strip()}
     return {}
 
 
@@ -138,12 +139,11 @@ def engine(name: str, source: str = "") -> tuple[str, str]:
     """
     if not name or name.startswith("unstated"):
         raise Unusable("engine not stated")
-    rule = rule_of(name, source)
-    if rule and (match := re.fullmatch(rule["match"], name, re.IGNORECASE)):
-        return rule["name"], (match.groupdict().get("version") or rule.get("version", "")).strip()
-    for image in table()["images"]:
-        if match := re.search(image["match"], name, re.IGNORECASE):
-            return image["name"], match.groupdict().get("version") or ""
+    if rule := rule_of(name, source):
+        return rule["name"], rule["version"]
+    for pattern, image in table()["images"].items():
+        if match := re.search(pattern, name, re.IGNORECASE):
+            return image, match.groupdict().get("version") or ""
     return catalogued(name)
 
 

@@ -7,10 +7,9 @@ The mean of what is cached becomes `cached`, of each prompt's own. What a run fi
 from __future__ import annotations
 
 import re
-import tomllib
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
+
+from rooflm_fit.convert.cells import shipped
 
 EARLIER = {80: 10, 320: 80, 500: 80, 1000: 10}
 """Requests of a run of SGLang's cookbook -> those of the run before it, with the same prompts (1, 16, then 64 or 100
@@ -27,15 +26,6 @@ SENT = 501
 """Requests of each, with the one that `vllm bench serve` sends first to see whether the server answers. Its router goes
 round: with two prefill servers the prompts of a second run meet the other one, which has not seen them (TTFT of 64
 clients, outputs of up to 128: 0.88 s with two servers, 0.41 and 0.53 with one and three)."""
-RUNS = Path(__file__).parent / "study_runs.toml"
-
-
-@lru_cache
-def study_runs() -> dict[str, list[str]]:
-    """study_runs.toml: when its runs began that were not as the others, by what they were (cold, warm)."""
-    return tomllib.loads(RUNS.read_text(encoding="utf-8"))
-
-
 ALONE = "prefix caching seems on in the runs with one client"
 """vllm bench serve draws its prompts with one seed (--seed 0, --dataset-name random), so that the ten of a run with one
 client are the first of the hundred that eight clients sent: all of them stand in the cache, the first as well."""
@@ -56,7 +46,8 @@ def sent_before(note: str, clients: Any) -> bool:
     if not name or "pd_ratio" not in note or clients not in TURNS:
         return False
     run, servers = TURNS.index(clients), int(name[1])
-    return name[4] in study_runs()["warm"] or any((run - earlier) * SENT % servers == 0 for earlier in range(run))
+    met = any((run - earlier) * SENT % servers == 0 for earlier in range(run))
+    return met or name[4] in shipped("study_runs")["warm"]
 
 
 POOL, EACH = 100, 10

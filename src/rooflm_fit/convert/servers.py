@@ -11,7 +11,7 @@ from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_device
 from rooflm.readers.engine_releases import numbers
-from rooflm_fit.convert.repeats import study_runs
+from rooflm_fit.convert.cells import shipped
 
 
 def note_number(note: str, name: str) -> int | None:
@@ -112,7 +112,7 @@ def study_cells(note: str) -> dict[str, Any]:
     if "pd_ratio" not in note:
         return {}
     began = re.search(r"_out\d+_\d{4}(\d{4}_\d{6})", note)
-    first = began is not None and began[1] in study_runs()["cold"]
+    first = began is not None and began[1] in shipped("study_runs")["cold"]
     return {"output_ended": ENDED} | ({"cold": COMPILED * KERNELS} if first else {})
 
 

@@ -6,9 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import tomllib
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from rooflm.errors import RooflmError
@@ -18,7 +16,7 @@ from rooflm.readers.released import find
 from rooflm.readers.schemes import parse_quant
 from rooflm_fit.convert import bench, names
 from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin, printed, split_cells
-from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, text
+from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, shipped, text
 from rooflm_fit.convert.inference import PLAIN, measured_of, quant_of
 from rooflm_fit.convert.repeats import ALONE, earlier_prompts, from_pool, sent_before
 from rooflm_fit.convert.servers import (
@@ -49,7 +47,6 @@ CAMPAIGN = "aic"
 """Source of the rows that recipes.toml is about."""
 UNDER_LOAD = (CAMPAIGN, "trtserve", "trtllm17", "trtllm10", "mlperf", "nim")
 """Sources all of whose rows were measured so."""
-RECIPES = Path(__file__).parent / "recipes.toml"
 SET = ("all_reduce", "captured", "copied", "deliver", "empty_block", "experts", "free_fraction", "graph_length",
        "graphs", "memory_fraction", "overlap", "reduce_bits", "reduce_norm", "scan_chain", "stream", "untuned",
        "wide_routers")  # fmt: skip
@@ -313,8 +310,8 @@ def usual_cache(quant: str, engine: str, sparse: bool = False) -> str:
 @lru_cache
 def recipes() -> list[dict[str, Any]]:
     """recipes.toml: options of published benchmark campaigns, from their scripts, each under its conditions."""
-    rows: list[dict[str, Any]] = tomllib.loads(RECIPES.read_text(encoding="utf-8"))["recipe"]
-    return rows
+    every = [(row, one) for row in shipped("recipes")["recipe"] for one in row.get("each", [row])]
+    return [{"when": row["when"] | one["when"], "set": one["set"], "source": row["source"]} for row, one in every]
 
 
 def dated(note: str) -> str:

@@ -167,8 +167,8 @@ def framework_of(row: Row, source: str, about: Source) -> tuple[Source, str]:
     return about, f"{about.framework} {release[1]}"
 
 
-def architecture(row: Row) -> tuple[str, str | dict[str, Any]]:
-    """(name, `model` argument): the catalogue's model where its sizes agree with the row's, else the row's own sizes.
+def architecture(row: Row) -> tuple[str, dict[str, Any]]:
+    """(name, cells): the catalogue's model where its sizes agree with the row's, else the row's own sizes.
 
     A row's own sizes serve only for families whose feed-forward is known to be ungated (GPT, MPT, BLOOM, Pythia);
     positions: learned ones of the sequence length, none with ALiBi or rotary embedding.
@@ -182,12 +182,13 @@ def architecture(row: Row) -> tuple[str, str | dict[str, Any]]:
     plain = bool(_ALIBI.match(bare) or _ROTARY.match(bare))
     positions = 0 if plain else int(number(row, "seq") or 0)
     if found and not (complete and _UNGATED.match(bare) and not _agrees(found, sizes, vocab, positions)):
-        return names.model_argument(bare)
+        return names.model_cells(bare)
     if not (complete and _UNGATED.match(bare)):
         raise Unusable(f"unknown model {bare}" if name else "model not stated")
     shape: dict[str, Any] = {k: int(v or 0) for k, v in sizes.items()}
-    own = {"name": found or bare.lower().replace(" ", "-"), **shape, "vocab": int(vocab or 51200), "gated": False}
-    return own["name"], own | {"positions": positions, "tied": not _ROTARY.match(bare), "norm": "layer"}
+    own = found or bare.lower().replace(" ", "-")
+    shape |= {"vocab": int(vocab or 51200), "gated": False, "positions": positions, "tied": not _ROTARY.match(bare)}
+    return own, {"model": own, **shape, "norm": "layer"}
 
 
 def _agrees(name: str, sizes: dict[str, float | None], vocab: float | None, positions: int) -> bool:
@@ -474,16 +475,13 @@ def model_of(row: Row, source: str) -> tuple[str, dict[str, Any]]:
         if source == "mlmgold" and re.search(part, name):
             return model, {"model": model, "sets": sets}
     try:
-        found, argument = architecture(row)
+        return architecture(row)
     except Unusable:
         own = sizes_by_count(row)
         params = number(row, "params_b")
         if source == "maxtext" and params and not own and "MaxText" in name:
             own = maxtext_sizes(params)
         return (name, {"model": name, **own}) if own else model_cells(bare, params)
-    if isinstance(argument, dict):
-        return found, {"model": found, **{k: v for k, v in argument.items() if k != "name"}}
-    return found, {"model": found}
 
 
 def split_of(row: Row) -> tuple[dict[str, Any], str]:

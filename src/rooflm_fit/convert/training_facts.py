@@ -4,15 +4,12 @@ widths, how experts ran): inputs by path."""
 from __future__ import annotations
 
 import re
-import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from rooflm.readers.engine_releases import numbers
-
-RUNS = Path(__file__).parent / "training_runs.toml"
+from rooflm_fit.convert.cells import shipped
 
 NODE = 8
 """GPUs of a node in every source that prints its network by node."""
@@ -95,10 +92,17 @@ class Run:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-@cache
-def _runs() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = tomllib.loads(RUNS.read_text(encoding="utf-8"))["run"]
-    return rows
+def applies(
+    run: Run, models: Sequence[str] = ("",), cards: Sequence[str] = ("",), dtypes: Sequence[str] = (),
+    sharding: Sequence[str] = (), adapters: bool | None = None, first: str = "", last: str = "", least_gpus: int = 0,
+) -> bool:  # fmt: skip
+    """Whether a run meets the conditions of an entry of training_runs.toml; one without a release, no entry of some."""
+    if (first or last) and not run.release:
+        return False
+    named = run.model.startswith(tuple(models)) and run.gpu.startswith(tuple(cards)) and run.gpus >= least_gpus
+    ran = (not dtypes or run.dtype in dtypes) and (not sharding or run.zero in sharding)
+    since = numbers(first or "0") <= numbers(run.release or "0") <= numbers(last or "99")
+    return named and ran and since and adapters in (None, run.adapters)
 
 
 def run_facts(run: Run) -> dict[str, Any]:
@@ -108,24 +112,13 @@ def run_facts(run: Run) -> dict[str, Any]:
     {'dispatcher': 'flex', 'graphs': 'none', 'recompute': ['mla_up_proj']}
     """
     found: dict[str, Any] = {}
-    for row in _runs():
-        if row["framework"] != run.framework or (not run.release and {"first", "last"} & row.keys()):
-            continue
-        named = run.model.startswith(tuple(row["models"])) and run.gpu.startswith(tuple(row.get("cards", [""])))
-        since = numbers(row.get("first", "0")) <= numbers(run.release or "0") <= numbers(row.get("last", "99"))
-        since = since and run.zero in row.get("sharding", [run.zero])
-        since = since and run.gpus >= row.get("least_gpus", 0) and run.adapters == row.get("adapters", run.adapters)
-        if named and since and run.dtype in row.get("dtypes", [run.dtype]):
-            found |= {k: v for k, v in row.items() if k in KNOWN}
+    for row in shipped("training_runs").get(run.framework, []):
+        found |= row["set"] if applies(run, **row["when"]) else {}
     return found
 
 
-KNOWN = ("dispatcher", "graphs", "overlap", "grouped", "fp8_attention", "mtp", "recompute",
-         "offload", "zero", "fsdp_group", "optimizer", "master", "remainders", "grad_bytes",
-         "consecutive", "logit_bytes", "fused_loss", "ran", "doubt")  # fmt: skip
-"""What an entry says of a run."""
 TRAINING = ("master", "remainders", "grad_bytes", "consecutive", "flushes")
-"""Those that are options of `Training` by the same name."""
+"""What entries say that is an option of `Training` by the same name."""
 
 
 def said_inputs(facts: dict[str, Any]) -> dict[str, Any]:
