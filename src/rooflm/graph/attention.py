@@ -262,25 +262,29 @@ def latent_decode(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]
     d, b, part = c.work.decode, c.quant.half_bytes, "attention"
     if not d:
         return []
-    keys = smaller(d.context, keys_read(a)) / c.mapping.cp
+    keys, picked = smaller(d.context, keys_read(a)) / c.mapping.cp, keys_read(a) / c.mapping.cp
     narrow = pick(c.quant.widths[part][1] < 2, 1.0, 0.0)
     kernels = c.kernels.latent_chain + 2 * narrow * c.kernels.absorb_chain
     moved = kernels * 2 * d.sequences * heads * a.nope_dim * b
     return [
         *([] if is_plain(kernels, 0) else [stream("latent_chain", part, "index", count, moved, kernels)]),
         batched_gemm("q_absorb", part, count, d.sequences, heads, a.kv_rank, a.nope_dim, (b, b, b)),
-        latent_core(c, count, d.sequences, keys, heads, a.kv_rank, a.rope_dim, a.kv_rank),
+        latent_core(c, count, d.sequences, keys, heads, a.kv_rank, a.rope_dim, a.kv_rank, picked),
         batched_gemm("v_absorb", part, count, d.sequences, heads, a.value_dim, a.kv_rank, (b, b, b)),
     ]
 
 
-def latent_core(c: Context, count: Num, sequences: Num, keys: Num, heads: Num, rank: Num, rope: Num, value: Num) -> Op:
+def latent_core(
+    c: Context, count: Num, sequences: Num, keys: Num, heads: Num, rank: Num, rope: Num, value: Num,
+    picked: Num = math.inf,
+) -> Op:  # fmt: skip
     """Attention of a token a sequence over `keys` cached latents (rank + rope values each), which all heads read as
-    they are: scores of a latent's width, and weighted sums of `value` of its values."""
+    they are: scores of a latent's width, and weighted sums of `value` of its values; `picked`: places of an indexer's
+    choice, filled or not."""
     b, latent = c.quant.half_bytes, rank + rope
     flops = 2.0 * sequences * keys * heads * (latent + value)
     traffic = sequences * (keys * latent * c.quant.kv_bytes + heads * (latent + value) * b)
-    shape, widths = (sequences, keys, heads, rank, rope), (b, c.quant.kv_bytes, b)
+    shape, widths = (sequences, keys, heads, rank, rope, picked), (b, c.quant.kv_bytes, b)
     return Op("attention", "attention", "mla_decode", count, flops, traffic, shape, widths)
 
 

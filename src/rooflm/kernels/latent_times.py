@@ -65,7 +65,7 @@ def latent_prefill_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
             all_of = constants("mla", mla.MlaLatentsConstants, w, w.half, (f"mla-prompts-{k.attention}",))
             wide = over(math.inf, c=all_of)
         if all_read and highest(few):
-            sizes = (sequences, attended(new, past, math.inf), heads * new, latent, rope)
+            sizes = (sequences, attended(new, past, math.inf), heads * new, latent, rope, math.inf)
             wide = pick(few, smaller(wide, latent_decode_time(op._replace(shape=sizes), w, s, r, prompts=True)), wide)
         wide = wide * k.wide_latents
         if highest(s.quant.widths["attention"][1]) < 2:  # operands of both absorbed products
@@ -84,11 +84,15 @@ def latent_decode_time(op: Op, w: Where, s: Scenario, r: Rates, prompts: bool = 
     floor is left out.
 
     Engines share its libraries (FlashMLA, FlashInfer, CUTLASS): tables measured eagerly (57 us a call) say little of a
-    kernel in a graph, so there the other engines' stand in."""
+    kernel in a graph, so there the other engines' stand in. FlashMLA's of picked tokens in 8 bits takes every place of
+    the choice, filled or not (`picked_on`)."""
     k, own = s.engine.kernels, s.engine.kernels.attention == "own"
     width = cache_width(op, w, s) if own and not prompts else w.half  # Triton's widens a narrow cache
-    fit = in_graphs(w, width, "mla-decode" if own else f"mla-decode-{k.attention}")
-    rows, keys, heads, latent, rope = op.shape
+    rows, keys, heads, latent, rope, picked = op.shape
+    kernel = "mla-decode" if own else f"mla-decode-{k.attention}"
+    if width == "fp8" and not is_plain(picked, math.inf) and w.generation in words_in(k.picked_on):
+        kernel, keys = "mla-decode-picked", picked
+    fit = in_graphs(w, width, kernel)
     call = partial(mla.mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1],
                    card=r.card(r.peak["half"]))  # fmt: skip
     if k.cut_caches:  # as the SMs ask for, not always into so many as Triton's
