@@ -297,7 +297,7 @@ def test_an_indexer_is_a_chain_of_kernels_in_sglang_up_to_0_5_8(model: str, ep: 
     assert len({step("deepseek-r1", None, **there, engine=f"sglang-{release}") for release in ("0.5.8", "0.5.9")}) == 1
 
 
-def test_flashmla_takes_every_place_of_a_choice_and_64_heads() -> None:
+def test_flashmla_takes_every_place_of_a_choice() -> None:
     """nsa_backend.py: caches of 8 bits alone; splitkv_mla.cu skips no place that holds no token."""
 
     def more(**given: object) -> float:
@@ -306,7 +306,6 @@ def test_flashmla_takes_every_place_of_a_choice_and_64_heads() -> None:
         return flash - other
 
     assert more(prompt=128) > more(prompt=2048) > 0
-    assert more(prompt=128, tp=4, gpus=8) == pytest.approx(more(prompt=128), rel=0.1)  # 32 heads, as 16
     assert more(quant="fp8-block") == more(gpu="rtx-pro-6000") == 0
 
 
