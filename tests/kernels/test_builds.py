@@ -285,13 +285,28 @@ def test_routers_of_16_bit_experts_are_chains_on_blackwell_and_those_inside_kern
 
 @pytest.mark.parametrize(("model", "ep", "measured"), [("deepseek-v3.2", 8, 17.96), ("glm-5", 1, 20.22)])
 def test_an_indexer_is_a_chain_of_kernels_in_sglang_up_to_0_5_8(model: str, ep: int, measured: float) -> None:
-    """SGLang's cookbook, DeepSeek-Math-V2 on eight B200; Ben Hamm's list of February 2026: 0.5.8 stays a fifth below
-    them since its products of blocks have no benchmark's scales in them (docs/decisions/0505)."""
-    there = {"gpu": "b200", "ep": ep, "output": 278}
-    old, new = (step(model, None, **there, engine=f"sglang-{release}") for release in ("0.5.8", "0.5.9"))
-    assert 1.14 * new < old < measured and new < 0.8 * measured
+    """SGLang's cookbook, DeepSeek-Math-V2 on eight B200; Ben Hamm's list of February 2026. Up to 0.5.9 FlashMLA decodes
+    there, from 0.5.10 on TensorRT-LLM's kernel (docs/decisions/0507)."""
+    there = {"gpu": "b200", "ep": ep, "output": 278, "quant": "fp8-blockkv8"}
+    old, new, later = (
+        step(model, None, **there, engine=f"sglang-{release}") for release in ("0.5.8", "0.5.9", "0.5.10")
+    )
+    assert old == pytest.approx(measured, rel=0.15) and old > 1.14 * new and new > 1.1 * later
     assert old == step(model, {"engine.index_chain": "16"}, **there, engine="sglang-0.5.8")
+    assert later == pytest.approx(step(model, {"engine.picked_on": "hopper"}, **there), rel=0.01)
     assert len({step("deepseek-r1", None, **there, engine=f"sglang-{release}") for release in ("0.5.8", "0.5.9")}) == 1
+
+
+def test_flashmla_takes_every_place_of_a_choice() -> None:
+    """nsa_backend.py: caches of 8 bits alone; splitkv_mla.cu skips no place that holds no token."""
+
+    def more(**given: object) -> float:
+        there = {"gpu": "b200", "batch": 64, "quant": "fp8-blockkv8", "output": 8} | given
+        flash, other = (step("deepseek-v3.2", {"engine.picked_on": on}, **there) for on in ("blackwell", "hopper"))
+        return flash - other
+
+    assert more(prompt=128) > more(prompt=2048) > 0
+    assert more(quant="fp8-block") == more(gpu="rtx-pro-6000") == 0
 
 
 def test_what_is_set_of_routers_is_what_an_engine_file_of_it_gives(tmp_path: Path) -> None:

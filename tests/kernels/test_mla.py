@@ -130,6 +130,7 @@ def test_rows_are_complete() -> None:
         kinds = {
             "mla-decode": MlaDecodeConstants,
             "mla-decode-triton": MlaDecodeConstants,
+            "mla-decode-picked": MlaDecodeConstants,
             "mla-sparse": MlaLatentsConstants,
             "mla-prompts-triton": MlaLatentsConstants,
         }

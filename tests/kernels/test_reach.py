@@ -65,6 +65,8 @@ def questions(family: str, w: Where, sizes: Iterable[int]) -> Iterator[Match]:
         yield from (lookup(*ask, "bf16", kernel) for kernel in ("mla-prefill", "mla-sparse"))
         if w.generation == "blackwell":  # narrow_prompts
             yield lookup(*ask, "fp8", "mla-prefill")
+        if w.generation in ("hopper", "blackwell"):  # picked_on
+            yield lookup(*ask, "fp8", "mla-decode-picked")
         yield from (lookup(*ask, dtype, "mla-decode") for dtype in ("bf16", "fp8"))
         for kernel in ("mla-decode", "mla-prompts"):  # engine.attention
             yield lookup(*ask, "bf16", f"{kernel}-triton")

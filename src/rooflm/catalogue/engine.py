@@ -193,6 +193,7 @@ class Kernels:
     # -- attention over latents, and over prompts ----------------------------------------------------------------------
     narrow_prompts: str = word("", "generations of cards where prompts of latents run in 8 bits, if so cached")
     latent_prompts: Num = count(0, "prompts behind some tokens, but fewer, read latents (no limit: all do)", 0, INF)
+    picked_on: str = word("", "generations of cards where FlashMLA decodes over picked tokens, if cached in 8 bits")
     latent_blocks: Num = count(0, "decoding, blocks that Triton cuts a sequence's latents into (0: as measured)", 0)
     latent_cut: Num = count(0, "tokens of such a block where long sequences are cut into more (0: they are not)", 0)
     cut_caches: bool = flag(False, "attention over a prompt is shared out among SMs along the cache as well (stream-k)")

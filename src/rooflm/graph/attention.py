@@ -145,8 +145,7 @@ def softmax_cost(how: str, b: Num) -> tuple[Num, int]:
 
 def keys_read(a: Attention | MLA) -> Num:
     """Keys that a query reads: those that an indexer picks, else its window's."""
-    window = a.window if isinstance(a, Attention) else math.inf
-    return window if is_plain(a.index_topk, 0) else a.index_topk
+    return a.index_topk if not is_plain(a.index_topk, 0) else a.window if isinstance(a, Attention) else math.inf
 
 
 def unfused_attention(c: Context, count: Num, p: Prefill, heads: Num, a: Attention) -> list[Op | Comm]:
@@ -243,12 +242,11 @@ def latent_prefill(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm
     read = a.kv_rank + a.rope_dim if c.kernels.gemv else heads * (qk + a.value_dim)
     traffic = b * (rows * heads * (qk + a.value_dim) + p.keys * read)
     shape = (p.sequences, p.new, p.past, heads, qk, a.value_dim, reach, a.kv_rank, a.rope_dim)
-    plain = c.kernels.latent_chain
-    copied = 2 * b * rows * heads * plain * a.nope_dim
-    chain = stream("latent_chain", part, "index", count, copied, pick(plain > 0, 1, 0))
+    n = c.kernels.latent_chain
+    chain = stream("latent_chain", part, "index", count, 2 * b * rows * heads * n * a.nope_dim, pick(n > 0, 1, 0))
     return [
         *context_exchange(c, count, p, sent, heads * a.value_dim),
-        *([] if is_plain(plain, 0) else [chain]),
+        *([] if is_plain(n, 0) else [chain]),
         gemm("kv_up", part, count, expanded, wide, a.kv_rank, c.quant.widths[part], c.quant.rates[part]),
         Op("attention", part, "mla_attention", count, flops, traffic, shape, (b, b, b)),
     ]
@@ -261,13 +259,13 @@ def latent_decode(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]
     if not d:
         return []
     keys = smaller(d.context, keys_read(a)) / c.mapping.cp
-    narrow = pick(c.quant.widths[part][1] < 2, 1.0, 0.0)
-    kernels = c.kernels.latent_chain + 2 * narrow * c.kernels.absorb_chain
+    kernels = c.kernels.latent_chain + pick(c.quant.widths[part][1] < 2, 2 * c.kernels.absorb_chain, 0)
     moved = kernels * 2 * d.sequences * heads * a.nope_dim * b
+    core = latent_core(c, count, d.sequences, keys, heads, a.kv_rank, a.rope_dim, a.kv_rank)
     return [
         *([] if is_plain(kernels, 0) else [stream("latent_chain", part, "index", count, moved, kernels)]),
         batched_gemm("q_absorb", part, count, d.sequences, heads, a.kv_rank, a.nope_dim, (b, b, b)),
-        latent_core(c, count, d.sequences, keys, heads, a.kv_rank, a.rope_dim, a.kv_rank),
+        core if is_plain(a.index_topk, 0) else core._replace(shape=(*core.shape, a.index_topk / c.mapping.cp)),
         batched_gemm("v_absorb", part, count, d.sequences, heads, a.value_dim, a.kv_rank, (b, b, b)),
     ]
 

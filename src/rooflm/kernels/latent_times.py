@@ -41,8 +41,7 @@ def latent_prefill_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     the engine has no other way (docs/decisions/0111). Without an indexer, 8-bit caches may be read by 8-bit queries."""
     sequences, new, past, heads, qk, v, picked, latent, rope = op.shape
     device, k, peak, all_read = s.cluster.device, s.engine.kernels, r.peak["half"], is_plain(picked, np.inf)
-    narrow = device.kernel_generation in words_in(k.narrow_prompts)
-    eight = all_read and narrow and bool(highest(s.quant.kv_bits) <= 8)
+    eight = all_read and device.kernel_generation in words_in(k.narrow_prompts) and bool(highest(s.quant.kv_bits) <= 8)
     c = constants("mla", mla.MlaPrefillConstants, w, "fp8" if eight else w.half, ("mla-prefill",))
     c = c._replace(floor_s=pick(s.engine.host.issue_prefill > GRAPHLESS, c.floor_s, 0.0),
                    eff=c.eff * beside_units(device, derating(device, *w.engines), c.eff, w.generation),
@@ -84,11 +83,14 @@ def latent_decode_time(op: Op, w: Where, s: Scenario, r: Rates, prompts: bool = 
     floor is left out.
 
     Engines share its libraries (FlashMLA, FlashInfer, CUTLASS): tables measured eagerly (57 us a call) say little of a
-    kernel in a graph, so there the other engines' stand in."""
+    kernel in a graph, so there the other engines' stand in. FlashMLA's takes all places of a choice (a sixth size)."""
     k, own = s.engine.kernels, s.engine.kernels.attention == "own"
     width = cache_width(op, w, s) if own and not prompts else w.half  # Triton's widens a narrow cache
-    fit = in_graphs(w, width, "mla-decode" if own else f"mla-decode-{k.attention}")
-    rows, keys, heads, latent, rope = op.shape
+    rows, keys, heads, latent, rope, *picked = op.shape
+    kernel = "mla-decode" if own else f"mla-decode-{k.attention}"
+    if picked and width == "fp8" and w.generation in words_in(k.picked_on):
+        kernel, keys = "mla-decode-picked", picked[0]
+    fit = in_graphs(w, width, kernel)
     call = partial(mla.mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1],
                    card=r.card(r.peak["half"]))  # fmt: skip
     if k.cut_caches:  # as the SMs ask for, not always into so many as Triton's

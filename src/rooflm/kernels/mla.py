@@ -86,8 +86,7 @@ def latents_prefill_time(
     >>> round(float(latents_prefill_time(1, 8192, 0, 8, 2048, c=kernel, peak=989e12)) * 1e3, 2)  # ms, as of 64
     3.18
     """
-    keys = batch * new * attended(new, past, picked)
-    padded = ceil(heads / c.block) * c.block
+    keys, padded = batch * new * attended(new, past, picked), ceil(heads / c.block) * c.block
     return larger(2.0 * keys * padded * (2 * latent + rope) / (c.share * peak), keys * c.key_s / sms)
 
 

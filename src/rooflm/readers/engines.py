@@ -269,7 +269,7 @@ def device_words() -> set[str]:
 AMONG: dict[str, Callable[[], Collection[str]]] = {
     "schemes": lambda: KINDS, "elsewhere": device_words, "first_on": device_words, "integers_on": generations,
     "padded": lambda: {e.dtype for e in entries_of("gemm")},
-    "reduce_norm_on": generations, "gates_on": generations, "scaled_on": generations, "narrow_prompts": generations,
+    **dict.fromkeys(("reduce_norm_on", "gates_on", "scaled_on", "narrow_prompts", "picked_on"), generations),
     "fused_scans": generations, "grouped_on": generations, "tuned_experts_on": lambda: names("gpu"),
     "states_on": lambda: words_of("gpu", "vendor"),
     **{name: lambda: PRESETS for name, about in ABOUT.items() if about.kind == "named" and not about.among},

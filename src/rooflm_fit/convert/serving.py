@@ -48,14 +48,14 @@ CAMPAIGN = "aic"
 UNDER_LOAD = (CAMPAIGN, "trtserve", "trtllm17", "trtllm10", "mlperf", "nim")
 """Sources all of whose rows were measured so."""
 SET = ("all_reduce", "captured", "copied", "deliver", "empty_block", "experts", "free_fraction", "graph_length",
-       "graphs", "memory_fraction", "overlap", "reduce_bits", "reduce_norm", "scan_chain", "stream", "untuned",
-       "wide_routers")  # fmt: skip
+       "graphs", "memory_fraction", "overlap", "picked_on", "reduce_bits", "reduce_norm", "scan_chain", "stream",
+       "untuned", "wide_routers")  # fmt: skip
 """What recipes set of the engine, not of its server."""
 OF_RUNS = ("acceptance", "cluster.launching", "dp", "ep", "guesses", "image", "prefill_dp", "prefill_ep",
            "prefill_replicas", "prefill_tp", "prompt", "replicas", "scheme", "slots", "split", "tp")  # fmt: skip
 """What recipes set that is no launch option but what ran."""
-OF_CARDS = ("all_reduce", "cache", "empty_block", "experts", "receive_interval", "reduce_bits", "reduce_norm",
-            "untuned", "wide_routers")  # fmt: skip
+OF_CARDS = ("all_reduce", "cache", "empty_block", "experts", "picked_on", "receive_interval", "reduce_bits",
+            "reduce_norm", "untuned", "wide_routers")  # fmt: skip
 """Options that scripts choose by the card's generation and the type of weights."""
 WINDOWLESS = ("trtllm10", "trtllm17")
 """Sources whose engines keep and read the whole cache of a model with a sliding window (max_attention_window_size is
