@@ -10,6 +10,7 @@ vLLM, fused_moe/oracle (the backend is picked by card, data type and what is ins
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from functools import cache, partial, reduce
 from typing import NamedTuple
 
@@ -164,7 +165,9 @@ def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...
     k = s.engine.kernels
     most = max((np.max(b.ffn.experts) for b in s.model.blocks if isinstance(b.ffn, MoE)), default=0)
     further = [name for name, few in (part.split(":") for part in k.many_experts.split()) if most > float(few)]
-    further += [n.partition(":")[0] for n in words_in(k.experts_of) if n.endswith(f":{s.model.family}/{w.quant}")]
+    if all(name.startswith("-") for name in words_in(k.experts)):  # nobody told it
+        own = (name.split(":") for name in words_in(k.experts_of))
+        further += [name for name, of in own if fnmatchcase(f"{s.model.family}/{w.quant}", of)][:1]
     return choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, ", ".join([k.experts, *further]), k.launched)
 
 
