@@ -1,12 +1,9 @@
 """Which expert kernels an engine takes on a card, its usual ones or those that it is told, and how long they take: of
-several the fastest.
+several the fastest. The tables hold several kinds a card and data type (CUTLASS, Triton, DeepGEMM), measured in one
+engine or another; an engine has the usual one of those that were measured in it, and those that it makes itself and
+others borrow (FlashInfer's TensorRT-LLM). A type that nobody measured in it runs on a family that it has.
 
-The tables hold several kinds a card and data type (CUTLASS, Triton, DeepGEMM), measured in one engine or another. An
-engine has the usual one of those that were measured in it, and those that it makes itself and others borrow (FlashInfer
-brings TensorRT-LLM's to vLLM). A type that nobody measured in it runs on a family that it has, measured in another.
-
-Sources: TensorRT-LLM documentation, moe_config.backend, "autotuner"; SGLang, server_args.py, moe_runner_backend "auto";
-vLLM, fused_moe/oracle (the backend is picked by card, data type and what is installed)."""
+Sources: TensorRT-LLM documentation, moe_config.backend, "autotuner"; SGLang, server_args.py; vLLM, fused_moe/oracle."""
 
 from __future__ import annotations
 
