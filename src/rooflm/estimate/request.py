@@ -95,10 +95,8 @@ def every_pass(s: Scenario, e: Engine) -> Num:
 
 
 def turns(s: Scenario, micro: Num) -> Num:
-    """Hosts' parts of a pass of so many micro-batches, one after the other where stages wait (`waits`): each hands on
-    only what it has processed, so that those of all stages but one stand between two micro-batches, of all in any case.
-
-    Source: SGLang, scheduler_pp_mixin.py of 0.5.5, event_loop_pp (docs/decisions/0520)."""
+    """Hosts' parts of a pass of so many micro-batches where stages wait (`waits`): one stage hands tokens on when it
+    has processed them, so that a micro-batch is behind the parts of all stages but one (docs/decisions/0520)."""
     pp = s.mapping.pp
     return pick(pp > 1, larger(pp, micro * (pp - 1)), 1.0) if "stages" in words_in(s.engine.host.waits) else 1.0
 

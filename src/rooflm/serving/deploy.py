@@ -270,7 +270,8 @@ def make_requests(
     infinite rate is none, or all at once), or a trace (a file or Requests; `rate` then plays it at that mean rate and
     `copies` repeats each request). peak: highest rate of the day over the mean one, 1 to 2. prompt_limit: most tokens
     of a prompt, where many are short and few long, with `prompt` as their mean; output_limit: of an output, where they
-    end by themselves; output_ended: the mean of those that do, where the others run to the limit; output_variation: how they differ."""
+    end by themselves; output_ended: the mean of those that do, where the others run to the limit; output_variation: the
+    standard deviation of outputs over their mean."""
     if rate == math.inf:
         rate = None
         if concurrency is None:
