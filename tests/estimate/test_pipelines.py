@@ -48,7 +48,7 @@ def test_vllm_decodes_mixtures_one_micro_batch_at_a_time(model, release, asked, 
     assert float(most_in_flight(s)) == flight
 
 
-@pytest.mark.parametrize(("release", "alone", "full"), [("0.5.5", 4, 12), ("0.5.4", 4, 12), ("0.5.6", 1, 1)])
+@pytest.mark.parametrize(("release", "alone", "full"), [("0.5.5", 4, 12), ("0.5.4", 4, 12), ("0.5.7", 1, 1)])
 def test_hosts_of_stages_take_turns_in_sglang(release, alone, full):
     """SGLang, scheduler_pp_mixin.py, event_loop_pp, until pull request 11852."""
     s = build_inference(model="qwen3-235b-a22b", gpu="h200", tp=8, pp=4, batch=128, engine=f"sglang-{release}").scenario
