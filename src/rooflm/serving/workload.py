@@ -115,25 +115,22 @@ def ending(
         falls = -np.log1p(share * np.expm1(-((rate * limit) ** shape)))
         return np.asarray(np.ceil(np.clip(falls ** (1 / shape) / rate, 1e-9, limit)))
 
-    def endless(part: float, _: float) -> Array:
+    def endless(part: float) -> Array:
         rest = np.log1p(-np.minimum(share / max(1 - part, 1e-12), 1 - 1e-12))
         return np.where(share < 1 - part, np.ceil(np.minimum(-(ended or 1) * rest, limit)), limit)
 
     def made(shape: float) -> Array:
-        law, low, high = (drawn, -60.0 / limit if shape == 1 else 1e-6 / limit, 60.0 / mean)
-        if ended is not None:
-            law, low, high = endless, 1.0, 0.0
+        low, high = (1.0, 0.0) if ended else (-60.0 / limit if shape == 1 else 1e-6 / limit, 60.0 / mean)
         for _ in range(60):
             middle = (low + high) / 2
-            low, high = (middle, high) if law(middle, shape).mean() > mean else (low, middle)
-        return law(high, shape)
+            drew = endless(middle) if ended else drawn(middle, shape)
+            low, high = (middle, high) if drew.mean() > mean else (low, middle)
+        return endless(high) if ended else drawn(high, shape)
 
-    low = high = 1.0
-    if variation is not None and ended is None and 3 * mean <= limit:
-        low, high = 0.4, 4.0
+    low, high = (0.4, 4.0) if variation is not None and not ended and 3 * mean <= limit else (1.0, 1.0)
     while high - low > 0.01:
         middle = (low + high) / 2
-        low, high = (middle, high) if made(middle).std() > variation * mean else (low, middle)
+        low, high = (middle, high) if made(middle).std() > (variation or 0.0) * mean else (low, middle)
     return made(high).astype(np.int64)
 
 

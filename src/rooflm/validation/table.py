@@ -45,7 +45,7 @@ from rooflm.validation.request import Outcome, Request, Skip, Unusable
 TASKS = (INFER, SERVE, TRAIN)
 """What a row may be of."""
 LOADS = ("concurrency", "rate", "trace", "dataset", "replicas", "prefill_replicas", "spread", "requests",
-         "prompt_limit", "output_limit", "output_ended")  # fmt: skip
+         "prompt_limit", "output_limit", "output_ended", "output_variation")  # fmt: skip
 MEANS = [m.name for m in METRICS.values() if not m.of]
 """The metrics that are no percentile."""
 ONLY_TRAINING = tuple(c.name for c in of_task(TRAIN) if c.read == (TRAIN,))
