@@ -250,7 +250,7 @@ ROWS: tuple[Argument | str, ...] = (
     A("output_ended", "count", "Mean of the outputs that end by themselves, where the others all run to output_limit.",
       (SERVE,), unit="tokens", least=1),
     A("output_variation", "number", "Standard deviation of outputs over their mean, where it is at most a third of "
-      "output_limit (default: of a law with one chance a token to be the last).", (SERVE,), above=True, most=3),
+      "output_limit (default: of a law with one chance a token to be the last).", (SERVE,), above=True),
     A("warmup", "count", "First requests that times leave out (default: a closed loop's first wave).", (SERVE,),
       least=0),
     A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output.", (LOAD,), (0.8, 1.2)),

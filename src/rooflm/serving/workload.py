@@ -107,6 +107,8 @@ def ending(
         raise RooflmError(f"{what}_limit is {limit}, but it must be at least the mean {what}, {mean}")
     if ended is not None and ended > mean:
         raise RooflmError(f"output_ended is {ended}, but it must be at most the mean output, {mean}")
+    if variation is not None and not 0 < variation <= 3:
+        raise RooflmError(f"output_variation is {variation:g}, but it must be above 0 and at most 3")
     share = (np.random.default_rng(seed).permutation(count) + 0.5) / count
 
     def drawn(rate: float, shape: float) -> Array:
