@@ -590,15 +590,16 @@ def serve(  # type: ignore[overload-overlap]  # a list is told from one value at
     host_bandwidth: float | None = None, concurrency: float | None = None, rate: float | None = None,
     trace: str | None = None, dataset: str | None = None, requests: int | None = None,
     spread: tuple[float, float] | None = None, prompt_limit: int | None = None, output_limit: int | None = None,
-    output_ended: int | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
-    peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: float = 1,
-    router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
-    prefill_price: float | None = None, prefill_purchase: float | None = None, prefill_tp: int | None = None,
-    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
-    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
-    definitions: str = "after-first", horizon: float = math.inf, quant: str | Quant | None = None,
-    engine: str | Engine | None = None, efficiency: str | Efficiency | None = None,
-    sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None, progress: Progress | None = None,
+    output_ended: int | None = None, output_variation: float | None = None, warmup: int | None = None, seed: int = 0,
+    burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0,
+    replicas: float = 1, router: str = "round-robin", prefill_replicas: int = 0,
+    prefill_gpu: str | Device | None = None, prefill_price: float | None = None, prefill_purchase: float | None = None,
+    prefill_tp: int | None = None, prefill_pp: int | None = None, prefill_dp: int | None = None,
+    prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
+    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "after-first",
+    horizon: float = math.inf, quant: str | Quant | None = None, engine: str | Engine | None = None,
+    efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None,
+    progress: Progress | None = None,
 ) -> Served: ...  # fmt: skip
 @overload
 def serve(
@@ -612,14 +613,15 @@ def serve(
     host_bandwidth: Numbers | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
     trace: str | None = None, dataset: Names | None = None, requests: int | None = None,
     spread: tuple[float, float] | None = None, prompt_limit: int | None = None, output_limit: int | None = None,
-    output_ended: int | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
-    peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1,
-    router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
-    prefill_price: float | None = None, prefill_purchase: float | None = None, prefill_tp: int | None = None,
-    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
-    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
-    definitions: str = "after-first", horizon: float = math.inf, quant: Schemes | None = None,
-    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    output_ended: int | None = None, output_variation: float | None = None, warmup: int | None = None, seed: int = 0,
+    burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0,
+    replicas: Numbers = 1, router: str = "round-robin", prefill_replicas: int = 0,
+    prefill_gpu: str | Device | None = None, prefill_price: float | None = None, prefill_purchase: float | None = None,
+    prefill_tp: int | None = None, prefill_pp: int | None = None, prefill_dp: int | None = None,
+    prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
+    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "after-first",
+    horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
+    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, progress: Progress | None = None,
 ) -> xarray.Dataset: ...  # fmt: skip
 @named
@@ -667,6 +669,8 @@ def serve(model: Any, **arguments: Any) -> Served | xarray.Dataset:
       output_limit: Most tokens of an output: outputs end by themselves, `output` is their mean, and the spread is
         of prompts alone.
       output_ended: Mean of the outputs that end by themselves, where the others all run to output_limit.
+      output_variation: Standard deviation of outputs over their mean, where it is at most a third of output_limit
+        (default: of a law with one chance a token to be the last).
       warmup: First requests that times leave out (default: a closed loop's first wave).
       seed: Seed of all chance.
       burstiness: Gamma shape of the gaps: 1 Poisson, below 1 bursts.

@@ -33,6 +33,7 @@ IDLE = [
             ("copies", "trace"),
             ("limit", "trace"),
             ("output_ended", "output_limit"),
+            ("output_variation", "output_limit"),
         )
     ),
     ("infer", {"tp": 4, "sets": {"mapping.tp": 2}}, "mapping.tp is what tp says too: give one of them"),

@@ -8,6 +8,7 @@ import pytest
 import rooflm
 from rooflm.asked.build_inference import build_inference
 from rooflm.estimate.capacity import most_in_flight, running
+from rooflm.estimate.request import turns
 from rooflm.readers.checkpoints.load import load_model
 
 HIDDEN = 5120
@@ -45,6 +46,25 @@ def test_vllm_decodes_mixtures_one_micro_batch_at_a_time(model, release, asked, 
     given = {} if asked is None else {"sets": {"mapping.in_flight": asked}}
     s = build_inference(model=model, gpu="h100", pp=4, batch=64, engine=f"vllm-{release}", **given).scenario
     assert float(most_in_flight(s)) == flight
+
+
+@pytest.mark.parametrize(("release", "alone", "full"), [("0.5.5", 4, 12), ("0.5.4", 4, 12), ("0.5.7", 1, 1)])
+def test_hosts_of_stages_take_turns_in_sglang(release, alone, full):
+    """SGLang, scheduler_pp_mixin.py, event_loop_pp, until pull request 11852."""
+    s = build_inference(model="qwen3-235b-a22b", gpu="h200", tp=8, pp=4, batch=128, engine=f"sglang-{release}").scenario
+    assert bool(s.engine.host.overlap) == (full == 1)
+    assert [float(turns(s, micro)) for micro in (1, 4)] == [alone, full]
+    one = build_inference(model="qwen3-235b-a22b", gpu="h200", tp=8, batch=128, engine=f"sglang-{release}").scenario
+    assert one.engine.host.overlap and float(turns(one, 1)) == 1
+
+
+def test_a_pipeline_of_sglang_as_its_pull_request_measured_it():
+    """SGLang's pull request 7979: 128 prompts, 121,703 tokens in 47.13 s, of Qwen3-235B over four nodes of eight."""
+    served = rooflm.serve(
+        "qwen3-235b-a22b", gpu="h200", engine="sglang-0.5.2", tp=8, pp=4, concurrency=128, requests=128, prompt=946,
+        output=951, spread=(0.95, 1.05), warmup=0, server={"budget": 16384, "max_sequences": 512},
+    )  # fmt: skip
+    assert float(served.values()["output_tokens_per_s"]) == pytest.approx(121_703 / 47.13, rel=0.15)
 
 
 @pytest.mark.parametrize(("batch", "sent"), [(1, 10_240), (5, 51_200), (9, 92_160)])

@@ -752,6 +752,16 @@ def test_most_prompts_of_a_data_set_are_short() -> None:
     assert first[1][0] < first[0][0] and first[1][1] > first[0][1]
 
 
+def test_answers_of_a_data_set_differ_as_its_own_do() -> None:
+    """ShareGPT's: half of 250 latencies are at most 0.61 to 0.67 of their mean, one in ten 2.32 to 2.46 times it."""
+    kw = {"model": "llama-3.1-8b", "gpu": "h100", "rate": 20.0, "requests": 1000}
+    plain = serve(**kw, prompt=220, output=200, output_limit=1024).run.requests.output
+    made = serve(**kw, prompt=220, output=200, output_limit=1024, output_variation=1.04).run.requests.output
+    assert made.mean() == pytest.approx(200, rel=0.01) and made.std() == pytest.approx(208, rel=0.02)
+    assert 0.61 < np.median(made) / 200 < 0.67 < np.median(plain) / 200
+    assert np.percentile(made, 90) / 200 == pytest.approx(2.41, rel=0.05)
+
+
 def test_outputs_that_never_end_run_to_the_limit() -> None:
     kw = {"model": "llama-3.1-8b", "gpu": "h100", "concurrency": 16, "requests": 200, "prompt": 128, "output": 300}
     made = serve(**kw, output_limit=1000, output_ended=40).run.requests.output

@@ -141,6 +141,7 @@ def test_a_missing_trace_is_said() -> None:
         ({"concurrency": 2, "replicas": 0}, "replicas is 0"),
         ({"rate": 1.0, "burstiness": 0.0}, "burstiness is 0"),
         ({"output": 100, "output_limit": 1000, "output_ended": 500}, "output_ended is 500"),
+        ({"output": 100, "output_limit": 1000, "output_variation": 9}, "output_variation is 9, but it must be above 0"),
     ],
 )
 def test_bad_options_are_one_sentence(arguments: dict[str, Any], says: str) -> None:

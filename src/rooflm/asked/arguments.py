@@ -249,6 +249,8 @@ ROWS: tuple[Argument | str, ...] = (
       unit="tokens", least=1),
     A("output_ended", "count", "Mean of the outputs that end by themselves, where the others all run to output_limit.",
       (SERVE,), unit="tokens", least=1),
+    A("output_variation", "number", "Standard deviation of outputs over their mean, where it is at most a third of "
+      "output_limit (default: of a law with one chance a token to be the last).", (SERVE,), above=True),
     A("warmup", "count", "First requests that times leave out (default: a closed loop's first wave).", (SERVE,),
       least=0),
     A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output.", (LOAD,), (0.8, 1.2)),
@@ -457,13 +459,13 @@ BELONGS = {
     "host_bandwidth": ("cpu_layers", "cpu_experts"), "transfer_bandwidth": ("prefill_replicas",),
     "prefill_price": ("prefill_gpu",), "prefill_purchase": ("prefill_gpu",),
     "acceptance": ("guesses",), "draft": ("guesses",), "burstiness": ("rate",), "peak": ("rate",),
-    "output_ended": ("output_limit",), "copies": ("trace",), "limit": ("trace",),
+    "output_ended": ("output_limit",), "output_variation": ("output_limit",), "copies": ("trace",), "limit": ("trace",),
 }  # fmt: skip
 """Argument -> those of which it says more: where none of them is given it would have no effect."""
 IN_ITS_PLACE = {
     "trace": ("concurrency", "requests", "prompt", "output", "spread", "prompt_limit", "output_limit", "dataset",
               "burstiness", "peak"),
-    "dataset": ("prompt", "output", "spread", "prompt_limit", "output_limit", "output_ended"),
+    "dataset": ("prompt", "output", "spread", "prompt_limit", "output_limit", "output_ended", "output_variation"),
 }  # fmt: skip
 """Argument -> those that have no effect beside it, as it says the same."""
 UNDER_LOAD = {"workload.batch": "concurrency or rate", "workload.cached": "cached"}

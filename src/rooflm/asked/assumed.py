@@ -301,7 +301,8 @@ def with_overlap(s: Scenario, kept: bool, guesses: Num) -> Scenario:
     if not waits:
         return s
     alone: Any = pick(np.asarray(guesses) > 0, "guesses" in words_in(waits), kept and names_it(waits, s.model))
-    return replace(s, engine=s.engine.but(overlap=pick(alone, False, True)))
+    staged = (s.mapping.pp > 1) & ("stages" in words_in(waits))
+    return replace(s, engine=s.engine.but(overlap=pick(alone | staged, False, True)))
 
 
 def with_norms(engine: Engine, model: Model, cluster: Cluster, mapping: Mapping) -> Engine:

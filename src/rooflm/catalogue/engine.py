@@ -282,8 +282,8 @@ class Host:
     copied: Num = each("time a token of an output so far, at every step, where all of it is handed on anew")
     deliver: Num = number(0.0, "time a decoding sequence under load: its token goes out before the next pass runs", "s")
     overlap: bool = flag(False, "the host prepares a step while the device runs: its costs show where it is later")
-    waits: str = word("", "where it does not all the same, with commas: guesses; families (model_type) and kinds of "
-                      "recurrent layers whose states a prefix cache keeps")  # fmt: skip
+    waits: str = word("", "where it does not all the same, with commas: guesses; stages, whose hosts take turns; "
+                      "families (model_type) and kinds of recurrent layers with states in a prefix cache")  # fmt: skip
     ahead: bool = flag(False, "processes beside the scheduler launch a pass with prompts while the step before it runs")
     gap: Num = number(0.0, "device idle time between two dependent kernels (negative: launches overlap)", "s",
                       -1.25e-6, EACH)  # fmt: skip  # the shortest kernels take 1.3 us

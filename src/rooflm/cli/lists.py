@@ -360,8 +360,9 @@ def _show_dataset(name: str) -> list[Block]:
     found = datasets()[named]
     rows = [("prompt", f"{count(found.prompt)} tokens, mean"), ("lengths", _prompts_of(found)),
             ("output", f"{count(found.output)} tokens, mean"), ("output limit", f"{count(found.output_limit)} tokens"),
+            ("output variation", "" if found.output_variation is None else f"{found.output_variation:g} of the mean"),
             ("source", found.source)]  # fmt: skip
-    return [Table(rows, "lw", named)]
+    return [Table([row for row in rows if row[1]], "lw", named)]
 
 
 SHOWS: dict[str, tuple[Any, Any]] = {

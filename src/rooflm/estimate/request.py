@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rooflm.catalogue.engine import Engine
-from rooflm.estimate.capacity import Running
+from rooflm.catalogue.fields import words_in
+from rooflm.estimate.capacity import Running, most_in_flight
 from rooflm.estimate.memory import beside_window
 from rooflm.estimate.offloaded import decode_seconds, prompt_seconds
 from rooflm.estimate.step import Step, add_up, captured, eager_shares, graphed, issue_time, launches, step, unfitted
@@ -93,24 +94,32 @@ def every_pass(s: Scenario, e: Engine) -> Num:
     return h.step + sent + (0.0 if is_plain(h.remote, 0.0) else h.remote * (m.tp > 1))
 
 
+def turns(s: Scenario, micro: Num) -> Num:
+    """Hosts' parts of a pass of so many micro-batches where stages wait (`waits`): one stage hands tokens on when it
+    has processed them, so that a micro-batch is behind the parts of all stages but one (docs/decisions/0520)."""
+    pp = s.mapping.pp
+    return pick(pp > 1, larger(pp, micro * (pp - 1)), 1.0) if "stages" in words_in(s.engine.host.waits) else 1.0
+
+
 def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> Step:
     """The time of a decode pass of one micro-batch."""
     e = host_of(s)
     issue = issue_time(e, run.micro, graphed(e, run.contexts.tokens), launching=s.cluster.launching)
     each = e.host.sequence + e.host.listed * run.contexts.tokens / e.room.block
-    tick = step(timed, e, s.cluster.device, r, issue, run.micro * each + every_pass(s, e))
+    tick = step(timed, e, s.cluster.device, r, issue, (run.micro * each + every_pass(s, e)) * turns(s, run.flight))
     if e.residuals is None:
         return tick
     k = e.residuals.factor("decode", s, run.sequences)
     return replace(tick, total=tick.total * k, device_time=tick.device_time * k, slower=tick.slower * k)
 
 
-def prefill_step(s: Scenario, timed: Sequence[Timed], r: Rates, sequences: Num) -> Step:
+def prefill_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running, sequences: Num) -> Step:
     """The time of a pass with so many prompts."""
     e = host_of(s)
     experts, held = eager_shares(timed, s), captured(e.host, s)
     issue = issue_time(e, sequences * s.workload.new, held, experts, s.cluster.launching)
-    return step(timed, e, s.cluster.device, r, issue, sequences * e.host.sequence + every_pass(s, e), prompts=True)
+    fixed = (sequences * e.host.sequence + every_pass(s, e)) * turns(s, smaller(run.passes, most_in_flight(s)))
+    return step(timed, e, s.cluster.device, r, issue, fixed, prompts=True)
 
 
 def stalls(s: Scenario, timed: Sequence[Timed], r: Rates, passes: Num) -> Num:
@@ -132,9 +141,9 @@ def stalls(s: Scenario, timed: Sequence[Timed], r: Rates, passes: Num) -> Num:
 def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     """Timed passes and the engine's host costs -> TTFT, TPOT and latency."""
     e, m = host_of(s), s.mapping
-    prompts: list[tuple[Step, Num]] = [(prefill_step(s, timed.last, r, run.rest), 1 if timed.full else run.passes)]
+    prompts: list[tuple[Step, Num]] = [(prefill_step(s, timed.last, r, run, run.rest), 1 if timed.full else run.passes)]
     if timed.full:
-        prompts.append((prefill_step(s, timed.full, r, run.full), run.passes - 1))
+        prompts.append((prefill_step(s, timed.full, r, run, run.full), run.passes - 1))
     seconds = add_up(one.total * times for one, times in prompts)
     repeat: Num = 1.0
     if e.stages.pipelined and not is_plain(m.pp, 1):

@@ -14,7 +14,7 @@ from rooflm.readers.tables import one_of
 class Lengths:
     """prompt, output: mean tokens; spread: lengths of prompts as shares of their mean, uniform; or prompt_limit: most
     tokens of a prompt, of which many are short and few long; output_limit: most tokens of an answer, which ends by
-    itself; source: where they were counted."""
+    itself; output_variation: their standard deviation over their mean; source: where they were counted."""
 
     prompt: int
     output: int
@@ -22,6 +22,7 @@ class Lengths:
     source: str
     spread: tuple[float, float] | None = None
     prompt_limit: int | None = None
+    output_variation: float | None = None
 
 
 @lru_cache
@@ -34,7 +35,7 @@ def lengths_of(name: str) -> dict[str, Any]:
     """The arguments of `serve` that a data set stands for. RooflmError with the names that there are for another.
 
     >>> lengths_of("ShareGPT")
-    {'prompt': 220, 'output': 200, 'output_limit': 1024, 'prompt_limit': 1024}
+    {'prompt': 220, 'output': 200, 'output_limit': 1024, 'prompt_limit': 1024, 'output_variation': 1.04}
     """
     found = datasets()[one_of("dataset", name, datasets())]
     return {k: v for k, v in asdict(found).items() if k != "source" and v is not None}

@@ -48,12 +48,6 @@ def broken_by(members: Iterable[Num], ways: Num) -> Num:
     return any_of([x % ways != 0 for x in members])
 
 
-def _rounds_not_full(s: Scenario) -> Num:
-    """True where an interleaved schedule has micro-batches that do not fill whole rounds of the pipeline."""
-    m, each = s.mapping, micro_batches(s) / s.training.flushes
-    return m.schedule == "interleaved" and (m.vp > 1) & (m.pp > 1) & (each % m.pp != 0)
-
-
 def mixers(s: Scenario, *kinds: type[Any]) -> list[Any]:
     """Every mixer of these kinds."""
     return [b.mixer for b in s.model.blocks if isinstance(b.mixer, kinds)]
@@ -73,12 +67,6 @@ def _experts_over_other_ranks(s: Scenario) -> Num:
     if over == "any":
         return (not s.engine.abilities.ranks_are_groups) & (m.ep > m.tp) & (m.tp > 1)
     return (m.ep > 1) & ((over == "none") | (m.ep != m.tp * m.dp))
-
-
-def _no_such_cache(s: Scenario) -> Num:
-    """True where the engine does not support a KV cache of this width."""
-    formats = words_in(s.engine.abilities.caches)
-    return bool(formats) and any_of(s.quant.kv_bits == float(width) for width in formats) == 0
 
 
 def expert_rules(*names: str) -> tuple[Rule, ...]:
@@ -134,7 +122,8 @@ DEPLOYED = (
     Rule("cpu_experts needs a mixture of experts", lambda s: not mixtures(s.model) and s.offload.experts > 0),
     Rule("the host holds more layers than there are",
          lambda s: (s.offload.layers >= s.model.layers) | (s.offload.layers + s.offload.experts > s.model.layers)),
-    Rule("the engine keeps no such cache", _no_such_cache),
+    Rule("the engine keeps no such cache", lambda s: bool(kept := words_in(s.engine.abilities.caches))
+         and any_of(s.quant.kv_bits == float(width) for width in kept) == 0),
     Rule("a step gains more than its guesses",
          lambda s: np.asarray(s.speculation.accepted) > np.asarray(s.speculation.guesses) + 1),
 )  # fmt: skip
@@ -166,7 +155,9 @@ TRAINING = (
          lambda s: s.workload.batch % (s.mapping.dp * s.mapping.micro_batch) != 0),
     Rule("flushes does not divide the micro-batches", lambda s: micro_batches(s) % s.training.flushes != 0),
     Rule("in_backward needs one micro-batch a step", lambda s: s.training.in_backward & (micro_batches(s) > 1)),
-    Rule("interleaving needs a multiple of pp micro-batches", _rounds_not_full),
+    Rule("interleaving needs a multiple of pp micro-batches",
+         lambda s: s.mapping.schedule == "interleaved" and (s.mapping.vp > 1) & (s.mapping.pp > 1)
+         & (micro_batches(s) / s.training.flushes % s.mapping.pp != 0)),
     Rule("cp does not divide seq", lambda s: s.workload.seq % s.mapping.cp != 0),
     Rule("fsdp_group does not divide dp x cp",
          lambda s: (s.mapping.fsdp_group > 0) & (s.mapping.dp * s.mapping.cp % larger(s.mapping.fsdp_group, 1) != 0)),

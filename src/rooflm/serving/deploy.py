@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from rooflm.serving.steady import Steady
 
 LOAD = ("concurrency", "rate", "trace", "requests", "spread", "seed", "burstiness", "peak", "copies", "shared_prefix",
-        "cached", "limit", "prompt_limit", "output_limit", "output_ended")  # fmt: skip
+        "cached", "limit", "prompt_limit", "output_limit", "output_ended", "output_variation")  # fmt: skip
 """Arguments of `serve` that describe the load."""
 SPREAD = (0.8, 1.2)
 """Lengths as shares of prompt and output where nothing is said: users' differ (of equal ones, the clients of a closed
@@ -265,13 +265,14 @@ def make_requests(
     trace: str | Requests | None = None, requests: int | None = None, spread: tuple[float, float] = (1.0, 1.0),
     seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, shared_prefix: int = 0, cached: int = 0,
     limit: int | None = None, prompt_limit: int | None = None, output_limit: int | None = None,
-    output_ended: int | None = None,
+    output_ended: int | None = None, output_variation: float | None = None,
 ) -> Requests:  # fmt: skip
     """The load: a closed loop (concurrency), an open loop (rate; with concurrency no more under way than that; an
     infinite rate is none, or all at once), or a trace (a file or Requests; `rate` then plays it at that mean rate and
     `copies` repeats each request). peak: highest rate of the day over the mean one, 1 to 2. prompt_limit: most tokens
     of a prompt, where many are short and few long, with `prompt` as their mean; output_limit: of an output, where they
-    end by themselves; output_ended: the mean of those that do, where the others run to the limit."""
+    end by themselves; output_ended: the mean of those that do, where the others run to the limit; output_variation: the
+    standard deviation of outputs over their mean."""
     if rate == math.inf:
         rate = None
         if concurrency is None:
@@ -287,7 +288,8 @@ def make_requests(
     if prompt_limit is not None:
         made = replace(made, prompt=workload.ending(prompt, prompt_limit, made.count, [seed, 1], what="prompt"))
     if output_limit is not None:
-        made = replace(made, output=workload.ending(output, output_limit, made.count, [seed, 2], output_ended))
+        made = replace(made, output=workload.ending(
+            output, output_limit, made.count, [seed, 2], output_ended, variation=output_variation))  # fmt: skip
     workload.lasting(made)
     return workload.prefixed(made, shared_prefix, cached) if shared_prefix or cached else made
 

@@ -23,7 +23,7 @@ from rooflm.catalogue.engine import Engine
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import most_in_flight
 from rooflm.estimate.memory import stage_share
-from rooflm.estimate.request import every_pass
+from rooflm.estimate.request import every_pass, turns
 from rooflm.estimate.step import captured, graphed, hosted, issue_time, paced, prompt_factor, unfitted
 from rooflm.kernels.moe import largest_of
 from rooflm.serving.components import CELLS, EXCHANGE, HOST, SHARED, Array, Components, TableSize
@@ -148,6 +148,7 @@ class StepTable:
         stages = int(np.max(s.mapping.pp))
         self.apart = bool(e.host.ahead) and int(np.max(s.mapping.tp * s.mapping.cp)) * stages > 1
         self._step = float(np.max(every_pass(s, e)))
+        self._turns: Array = np.broadcast_to(turns(s, np.arange(self.flight + 1)), self.flight + 1)
         self._sequence, self._overlap = float(e.host.sequence), e.host.overlap
         self._listed = float(e.host.listed / e.room.block)
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
@@ -197,9 +198,10 @@ class StepTable:
         column = here[:, None]
         device = self._decode[column] + self._spread(self._attention, here) + self._gaps[1]
         device = np.maximum(device, self._spread(self._least, here))
-        device = self.full(device, self._head[column], np.minimum(sequences, self.flight)[:, None])
+        micro = np.minimum(sequences, self.flight)[:, None]
+        device = self.full(device, self._head[column], micro)
         contexts = self.components.contexts
-        issued, fixed = self.launches(column, contexts), self.beside(column, contexts)
+        issued, fixed = self.launches(column, contexts), self.beside(column, contexts, micro)
         times = np.asarray(hosted(device, issued, fixed, self._overlap))
         slopes = np.diff(times) / self._cell
         half = np.hstack([slopes, slopes[:, -1:]]) / 2
@@ -244,14 +246,16 @@ class StepTable:
         """Host's seconds to launch a decode-only step of so many sequences on the fullest rank."""
         return pick(here > graphed(self.engine, context), self._ungraphed, self._issued[1])
 
-    def beside(self, here: Any, context: Any, prompts: float = 0) -> Any:
-        """Host's seconds of a pass beside its launches, of sequences that decode and of prompts."""
-        return self._step + self._sequence * (here + prompts) + self._listed * context * here
+    def beside(self, here: Any, context: Any, micro: Any, prompts: float = 0) -> Any:
+        """Host's seconds of a pass beside its launches, of sequences that decode and of prompts in a micro-batch."""
+        each = self._step + self._sequence * (here + prompts) + self._listed * context * here
+        return each * self._turns[micro]
 
     def kept(self, sequences: int, context: float) -> float:
         """Seconds of a decode-only step that keep its scheduler, as of `passed`."""
         here = -(-sequences // self.slots)
-        return 0.0 if self.apart else float(self.launches(here, context) + self.beside(here, context))
+        micro = min(sequences, self.flight)
+        return 0.0 if self.apart else float(self.launches(here, context) + self.beside(here, context, micro))
 
     def passed(
         self, chunks: Sequence[tuple[int, float]], sequences: int, context: float, fullest: float = 0.0,
@@ -316,11 +320,11 @@ class StepTable:
             i = min(int(context / cell), CELLS - 1)
             device += decays[i] + (decays[i + 1] - decays[i]) * (context / cell - i)
         device += self._gaps[kind] * (slower if kind == 0 else 1.0)
+        micro = min(whole.new / max(largest, 1) if drains else sequences + chunks, self.flight)  # the last is short
         if self.flight > 1:
             rows = min(here + chunks, self.size.sequences)
-            micro = min(whole.new / max(largest, 1) if drains else sequences + chunks, self.flight)  # the last is short
             device = self.full(device, float(self._head[rows]), micro, drains, self.components.waits * (chunks > 0))
-        fixed = self.beside(here, context, chunks)
+        fixed = self.beside(here, context, math.ceil(micro), chunks)
         issued = self._issued[kind if every > self._captured else 3]
         if self._overlap:
             return issued + fixed, device

@@ -82,7 +82,10 @@ def lengths(mean: int, spread: tuple[float, float], count: int, seed: Any, what:
     return np.random.default_rng(seed).integers(first, last + 1, count, dtype=np.int64)
 
 
-def ending(mean: int, limit: int, count: int, seed: Any, ended: int | None = None, what: str = "output") -> Ints:
+def ending(
+    mean: int, limit: int, count: int, seed: Any, ended: int | None = None, what: str = "output",
+    variation: float | None = None,
+) -> Ints:  # fmt: skip
     """`count` lengths of outputs that end by themselves at any token with one chance, at the limit at the latest, so
     that their mean is `mean`: the geometric law cut at the limit, of all laws on 1 to limit with that mean the one of
     most entropy. The mean of the draw itself is made right, so that a run's tokens are as many as were said (within a
@@ -90,33 +93,47 @@ def ending(mean: int, limit: int, count: int, seed: Any, ended: int | None = Non
 
     ended: mean of the outputs that end by themselves, where the others never do (a model that repeats itself runs to
     any limit): their share is what makes the mean right. what: output, or prompt, whose lengths in the data sets of
-    `data/datasets.toml` fall off like that, too.
+    `data/datasets.toml` fall off like that, too. variation: their standard deviation over their mean, where it is known
+    and the limit far: Weibull's law, of which the geometric one is the case of shape 1.
 
     >>> drawn = ending(100, 1000, 2000, 1); round(float(drawn.mean())), int(drawn.max()) <= 1000
     (100, True)
     >>> drawn = ending(700, 2048, 2000, 1, 36); round(float(drawn.mean())), round(float((drawn == 2048).mean()), 2)
     (700, 0.33)
+    >>> [round(float(ending(100, 1000, 2000, 1, variation=v).std())) for v in (0.8, 1.2)]
+    [80, 119]
     """
     if limit < mean:
         raise RooflmError(f"{what}_limit is {limit}, but it must be at least the mean {what}, {mean}")
     if ended is not None and ended > mean:
         raise RooflmError(f"output_ended is {ended}, but it must be at most the mean output, {mean}")
+    if variation is not None and not 0 < variation <= 3:
+        raise RooflmError(f"output_variation is {variation:g}, but it must be above 0 and at most 3")
     share = (np.random.default_rng(seed).permutation(count) + 0.5) / count
 
-    def drawn(rate: float) -> Array:
+    def drawn(rate: float, shape: float) -> Array:
         if abs(rate) * limit < 1e-9:
             return np.ceil(share * limit)
-        return np.asarray(np.ceil(np.clip(-np.log1p(share * np.expm1(-rate * limit)) / rate, 1e-9, limit)))
+        falls = -np.log1p(share * np.expm1(-((rate * limit) ** shape)))
+        return np.asarray(np.ceil(np.clip(falls ** (1 / shape) / rate, 1e-9, limit)))
 
     def endless(part: float) -> Array:
         rest = np.log1p(-np.minimum(share / max(1 - part, 1e-12), 1 - 1e-12))
         return np.where(share < 1 - part, np.ceil(np.minimum(-(ended or 1) * rest, limit)), limit)
 
-    law, low, high = (drawn, -60.0 / limit, 60.0 / mean) if ended is None else (endless, 1.0, 0.0)
-    for _ in range(60):
+    def made(shape: float) -> Array:
+        low, high = (1.0, 0.0) if ended else (-60.0 / limit if shape == 1 else 1e-6 / limit, 60.0 / mean)
+        for _ in range(60):
+            middle = (low + high) / 2
+            drew = endless(middle) if ended else drawn(middle, shape)
+            low, high = (middle, high) if drew.mean() > mean else (low, middle)
+        return endless(high) if ended else drawn(high, shape)
+
+    low, high = (0.4, 4.0) if variation is not None and not ended and 3 * mean <= limit else (1.0, 1.0)
+    while high - low > 0.01:
         middle = (low + high) / 2
-        low, high = (middle, high) if law(middle).mean() > mean else (low, middle)
-    return law(high).astype(np.int64)
+        low, high = (middle, high) if made(middle).std() > (variation or 0.0) * mean else (low, middle)
+    return made(high).astype(np.int64)
 
 
 def _both(prompt: int, output: int, spread: tuple[float, float], count: int, seed: int) -> tuple[Ints, Ints]:

@@ -95,6 +95,8 @@ LOAD = [
            "tokens", (SERVE,)),
     Column("output_ended", "mean of the outputs that end by themselves, where the others all run to output_limit",
            "whole", "tokens", (SERVE,)),
+    Column("output_variation", "standard deviation of outputs over their mean, where they end by themselves", "number",
+           "", (SERVE,)),
     Column("burstiness", "shape of the gaps between arrivals (1: Poisson)", "number", "", (SERVE,)),
     Column("shared_prefix", "tokens that all prompts begin with", "whole", "tokens", (SERVE,)),
     Column("replicas", "equal replicas (of decode pools where prefill has its own)", "whole", "1", (SERVE,)),

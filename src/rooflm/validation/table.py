@@ -45,7 +45,7 @@ from rooflm.validation.request import Outcome, Request, Skip, Unusable
 TASKS = (INFER, SERVE, TRAIN)
 """What a row may be of."""
 LOADS = ("concurrency", "rate", "trace", "dataset", "replicas", "prefill_replicas", "spread", "requests",
-         "prompt_limit", "output_limit", "output_ended")  # fmt: skip
+         "prompt_limit", "output_limit", "output_ended", "output_variation")  # fmt: skip
 MEANS = [m.name for m in METRICS.values() if not m.of]
 """The metrics that are no percentile."""
 ONLY_TRAINING = tuple(c.name for c in of_task(TRAIN) if c.read == (TRAIN,))
@@ -253,7 +253,7 @@ def of_dataset(cells: Mapping[str, str], task: str, told: Mapping[str, Any]) -> 
     >>> of_dataset({"dataset": "sharegpt"}, "infer", {}), of_dataset({}, "serve", {})
     ({'prompt': 220, 'output': 200}, {})
     >>> of_dataset({"dataset": "sharegpt"}, "serve", {"prompt": 2000})
-    {'prompt': 220, 'output': 200, 'output_limit': 1024}
+    {'prompt': 220, 'output': 200, 'output_limit': 1024, 'output_variation': 1.04}
     """
     if "dataset" not in cells or task == TRAIN:
         return {}
@@ -265,6 +265,8 @@ def of_dataset(cells: Mapping[str, str], task: str, told: Mapping[str, Any]) -> 
         limit = f"{name}_limit"
         if told.get(name, 0) > found.get(limit, math.inf) or (name == "prompt" and "spread" in cells):
             found.pop(limit, None)
+    if "output_limit" not in found and "output_limit" not in told:
+        found.pop("output_variation", None)
     return {k: v for k, v in found.items() if task == SERVE or k in ("prompt", "output")}
 
 
