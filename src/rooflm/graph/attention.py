@@ -119,6 +119,8 @@ def decode_attention(c: Context, count: Num, heads: Num, kv: Num, a: Attention) 
         more, each = pick(heads > kv, 1.0, 0.0), d.sequences * keys * pair * kv_b
         spread = [stream("kv_repeat", part, "kv_write", count, more * each * (kv + heads), 2 * more)]
         kv = heads
+    if not is_plain(chain := c.kernels.cache_chain * pick(kv_b < b, 1.0, 0.0), 0):
+        spread.append(stream("cache_chain", part, "index", count, 2 * d.sequences * (heads + kv) * pair * b, chain))
     rows = d.sequences * heads  # products without the keys first, which alone vary along the most axes of a grid
     moved = keys * (d.sequences * kv * pair * kv_b) + rows * pair * b
     shape = (d.sequences, keys, heads, kv, a.head_dim, a.v_dim, reach)
@@ -205,8 +207,7 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
         nodes.append(c.product("kv_up", "attention", count, heads * (a.nope_dim + a.value_dim), a.kv_rank))
         nodes.append(stream("latent_chain", "attention", "index", count, moved, chain))
         nodes += prefill_attention(c, count, heads, heads, whole) + decode_attention(c, count, heads, heads, whole)
-    nodes.append(c.product("out", "attention", count, c.model.hidden, heads * a.value_dim))
-    return nodes
+    return [*nodes, c.product("out", "attention", count, c.model.hidden, heads * a.value_dim)]
 
 
 def latent_projections(c: Context, count: Num, a: MLA, queries: Num, turned: Num) -> list[Op | Comm]:
@@ -243,9 +244,8 @@ def latent_prefill(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm
     read = a.kv_rank + a.rope_dim if c.kernels.gemv else heads * (qk + a.value_dim)
     traffic = b * (rows * heads * (qk + a.value_dim) + p.keys * read)
     shape = (p.sequences, p.new, p.past, heads, qk, a.value_dim, reach, a.kv_rank, a.rope_dim)
-    plain = c.kernels.latent_chain
-    copied = 2 * b * rows * heads * plain * a.nope_dim
-    chain = stream("latent_chain", part, "index", count, copied, pick(plain > 0, 1, 0))
+    plain = c.kernels.latent_chain * a.nope_dim
+    chain = stream("latent_chain", part, "index", count, 2 * b * rows * heads * plain, pick(plain > 0, 1, 0))
     return [
         *context_exchange(c, count, p, sent, heads * a.value_dim),
         *([] if is_plain(plain, 0) else [chain]),
@@ -261,8 +261,7 @@ def latent_decode(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]
     if not d:
         return []
     keys = smaller(d.context, keys_read(a)) / c.mapping.cp
-    narrow = pick(c.quant.widths[part][1] < 2, 1.0, 0.0)
-    kernels = c.kernels.latent_chain + 2 * narrow * c.kernels.absorb_chain
+    kernels = c.kernels.latent_chain + pick(c.quant.widths[part][1] < 2, 2.0, 0.0) * c.kernels.absorb_chain
     moved = kernels * 2 * d.sequences * heads * a.nope_dim * b
     return [
         *([] if is_plain(kernels, 0) else [stream("latent_chain", part, "index", count, moved, kernels)]),
