@@ -180,6 +180,7 @@ class Kernels:
     # -- how many kernels a layer is -----------------------------------------------------------------------------------
     gate_chain: Num = count(8, "kernels of a router that is a chain (gates_on)", 1)
     latent_chain: Num = count(0, "kernels of latent attention beside products, norms, rotation (prompts: the bytes)", 0)
+    cache_chain: Num = count(0, "more kernels of a decode step's attention, not over latents, whose cache is narrow", 0)
     latents_apart: bool = flag(False, "queries' latent and that of keys and values are made by a product each")
     absorb_chain: Num = count(0, "the same, of each absorbed product whose 8-bit operand is made in plain kernels", 0)
     index_chain: Num = count(0, "more kernels of latent attention's indexer than its products, scores and choice", 0)

@@ -119,6 +119,8 @@ def decode_attention(c: Context, count: Num, heads: Num, kv: Num, a: Attention) 
         more, each = pick(heads > kv, 1.0, 0.0), d.sequences * keys * pair * kv_b
         spread = [stream("kv_repeat", part, "kv_write", count, more * each * (kv + heads), 2 * more)]
         kv = heads
+    if not is_plain(chain := c.kernels.cache_chain * pick(kv_b < b, 1.0, 0.0), 0):
+        spread.append(stream("cache_chain", part, "index", count, 2 * d.sequences * (heads + kv) * pair * b, chain))
     rows = d.sequences * heads  # products without the keys first, which alone vary along the most axes of a grid
     moved = keys * (d.sequences * kv * pair * kv_b) + rows * pair * b
     shape = (d.sequences, keys, heads, kv, a.head_dim, a.v_dim, reach)
@@ -204,8 +206,7 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
         nodes.append(c.product("kv_up", "attention", count, heads * (a.nope_dim + a.value_dim), a.kv_rank))
         nodes.append(stream("latent_chain", "attention", "index", count, moved, chain))
         nodes += prefill_attention(c, count, heads, heads, whole) + decode_attention(c, count, heads, heads, whole)
-    nodes.append(c.product("out", "attention", count, c.model.hidden, heads * a.value_dim))
-    return nodes
+    return [*nodes, c.product("out", "attention", count, c.model.hidden, heads * a.value_dim)]
 
 
 def latent_projections(c: Context, count: Num, a: MLA, queries: Num, turned: Num) -> list[Op | Comm]:
