@@ -50,7 +50,7 @@ def prefill_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     c = c._replace(eff=eff, softmax_dim=softmax, throttle=c.throttle * smaller(share, 1.0), tail=tail)
     if s.engine.phase == "training":
         c = trained(c, op.role == "dgrad")
-    peak = smaller(r.peak["half"], SUMMED * rates(s).peak["half"]) if s.engine.kernels.gemv else r.peak["half"]
+    peak = smaller(r.peak["half"], SUMMED * rates(s).peak["half"]) if s.engine.kernels.own_files else r.peak["half"]
     call = partial(attention.prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
                    q_bytes=op.widths[0], kv_bytes=op.widths[1], card=r.card(peak), causal=not both_ways)  # fmt: skip
     wide = pick(qk > REGISTER_HEAD, s.engine.kernels.wide_heads, 1.0)
