@@ -224,7 +224,8 @@ def test_fp8_of_one_scale_a_tensor_on_instinct() -> None:
 
 
 def test_experts_on_an_engines_own_kernels_do_not_take_the_share_of_dense_products() -> None:
-    s = infer("gpt-oss-20b", gpu="rtx-5090", engine="llama.cpp", quant="mxfp4", prompt=512, output=8).scenario
+    there = {"gpu": "rtx-5090", "engine": "llama.cpp", "quant": "mxfp4", "sets": {"engine.staged_on": ""}}
+    s = infer("gpt-oss-20b", prompt=512, output=8, **there).scenario
     found = []
     for compute in (1.0, 2.0):
         device = replace(s.cluster.device, derating=Derating(compute=compute))

@@ -110,6 +110,33 @@ def test_pascal_reads_weights_before_it_multiplies_by_them(rows: int, measured: 
     assert rows == 128 or 0.2 * passes * read < after - beside < 1.6 * passes * read
 
 
+@pytest.mark.parametrize(("rows", "measured"), [(16, 3018.53), (32, 5254.86), (64, 8108.33), (128, 10145.40)])
+def test_cards_with_matrix_units_read_weights_first_too(rows: int, measured: float) -> None:
+    """8B in IQ4_NL on RTX 5090 by micro-batch (pull request 24127, b9500): 1.18 to 1.40 too fast if it is hidden."""
+    there = ("llama-3.1-8b", "rtx-5090", "llama.cpp-b9500", "iq4_nl", 512)
+    sets = {"token_budget": rows, "flash": True, "decode_flash": True}
+    assert prompt_rate(*there, **sets) == pytest.approx(measured, rel=0.12)
+    assert prompt_rate(*there, **sets, staged_on="") > 1.15 * measured
+
+
+def test_scores_on_geforce_sum_in_fp32() -> None:
+    """Half of attention's FLOPs at the datasheet's rate, half at twice that, whatever products reach."""
+    least = 1.0 / (4 / 3 * load_device("rtx-5090").peak["fp16"])
+    for past in (0, 16384):
+        found = rooflm.infer("llama-2-7b", gpu="rtx-5090", engine="llama.cpp", quant="q4_0", prompt=past + 512,
+                             cached=past, output=1)  # fmt: skip
+        core = next(t for t in found.timed["prefill"] if t.node.name == "attention")
+        assert core.kernel > least * core.node.flops
+
+
+@pytest.mark.parametrize(("prompt", "measured"), [(64, 191.69), (256, 318.73), (512, 513.29), (2048, 1358.24)])
+def test_prompts_on_cdna_3_take_what_a_tile_multiplies(prompt: int, measured: float) -> None:
+    """DeepSeek-V3 in Q4_K_M on eight MI300X by layers (ROCm's documentation, b6662)."""
+    there: dict[str, Any] = {"gpus": 8, "pp": 8, "engine": "llama.cpp-rocm-b6662", "quant": "q4_k_m", "output": 1}
+    found = rooflm.infer("deepseek-v3", gpu="mi300x", batch=1, prompt=prompt, **there)
+    assert prompt / found.ttft == pytest.approx(measured, rel=0.16)
+
+
 def test_what_is_spread_takes_its_bytes() -> None:
     """Written and read in 2 B beside its own width, at no more than the memory's rate; cards with units for integers,
     and weights that have 16 bits, know nothing of it."""

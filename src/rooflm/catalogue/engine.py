@@ -155,7 +155,7 @@ class Kernels:
     sm_integers: Num = number(0.0, "most FLOPs a clock of an SM in products by narrow weights (0: no limit)", "FLOP")
     sm_vectors: Num = number(0.0, "most FLOPs a clock of an SM in vector kernels for few rows (0: its peak)", "FLOP")
     dots: Num = share(0.0, "share of the reached int8 rate of integer products on a card without matrix units")
-    staged_on: str = word("", "generations, with commas, whose integer products read weights, then multiply by them")
+    staged_on: str = word("", "generations whose integer products read weights, then multiply; -NAME: a card not")
     integers_on: str = word("", "generations of cards whose vector units multiply narrow weights by integers alone")
     dots_times: str = named("there, times that products of a scheme (or generation.scheme) take over those of 4 bits")
     sums: str = word("fp32", "what its matrix products sum in: cards have factors by it", ("fp32", "fp16"))

@@ -22,6 +22,8 @@ from rooflm.units import Num, highest, is_plain, larger, pick, smaller
 UNFUSED_SHARE = 0.7
 """Share of either roof that plain batched products reach (Megatron-LM of 2021 within 2 %), and scores of indexers:
 927 to 1,152 TFLOP/s on MI355X (ROCm/aiter pull request 5434), 115 to 125 on H20 (FlagGems 4092; DeepGEMM's)."""
+SUMMED = 4.0 / 3.0
+"""Most of a GeForce's rate that llama.cpp's attention reaches: scores sum in fp32, values in fp16 at twice that."""
 REGISTER_HEAD = 128
 """Values of a head up to which kernels of attention keep all they add up in registers."""
 UNFUSED_FLOOR = 5e-6
@@ -44,15 +46,13 @@ def prefill_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     softmax = c.softmax_dim * share * softmax_share(s.cluster.device)
     units = small_units(s.cluster.device, derating(s.cluster.device, *w.engines))
     eff = larger(c.eff, 1.0 / (1.0 + units * (1.0 / c.eff - 1.0)))  # loads and sums beside the products, as of tiles
-    c = c._replace(eff=eff, softmax_dim=softmax, throttle=c.throttle * smaller(share, 1.0))
-    few = (past > 0) & (new < c.tile)
-    if s.engine.kernels.cut_caches:
-        c = c._replace(tail=0.0)
+    few, tail = (past > 0) & (new < c.tile), c.tail * (not s.engine.kernels.cut_caches)
+    c = c._replace(eff=eff, softmax_dim=softmax, throttle=c.throttle * smaller(share, 1.0), tail=tail)
     if s.engine.phase == "training":
         c = trained(c, op.role == "dgrad")
+    peak = smaller(r.peak["half"], SUMMED * rates(s).peak["half"]) if s.engine.kernels.own_files else r.peak["half"]
     call = partial(attention.prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
-                   q_bytes=op.widths[0], kv_bytes=op.widths[1], card=r.card(r.peak["half"]),
-                   causal=not both_ways)  # fmt: skip
+                   q_bytes=op.widths[0], kv_bytes=op.widths[1], card=r.card(peak), causal=not both_ways)  # fmt: skip
     wide = pick(qk > REGISTER_HEAD, s.engine.kernels.wide_heads, 1.0)
     time = call(new, past, c=c, window=window) * wide / s.mapping.cp
     if s.engine.phase == "training" and not is_plain(s.mapping.cp, 1):

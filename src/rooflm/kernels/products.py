@@ -91,9 +91,9 @@ def _with_vector_kernels(
     streamed = larger(streamed, pick(unpack > 0, unpack + flops / sm_limit(s, kernels.sm_vectors), 0.0))
     time = larger(time, bf16_time(flops, kernels.brain_share, s, r))
     time = larger(time, pick(weight < 2, flops, 0.0) / sm_limit(s, kernels.sm_integers))
-    time = time + pick(weight < 2, read / r.dram, 0.0) * (s.cluster.device.architecture in words_in(kernels.staged_on))
-    slow = larger(1.0 / r.dram, 1.0 / weight_limit(s))
-    spread = pick(weight < 2, n * k * ((weight + 2.0) * slow + 2.0 / r.dram), 0.0)  # read, written, read in 2 B
+    d, staged = s.cluster.device, words_in(kernels.staged_on)
+    time = time + pick(weight < 2, read / r.dram, 0.0) * (d.architecture in staged and f"-{d.name}" not in staged)
+    spread = (weight < 2) * n * k * ((weight + 2.0) * larger(1.0 / r.dram, 1.0 / weight_limit(s)) + 2.0 / r.dram)
     spreads = halves_only(s, r) & (kernels.dots_below > 0) & (m >= kernels.dots_below)
     if s.quant.half == "bf16" and "bf16" not in s.cluster.device.peak:
         plain = larger(time, flops / r.peak["vector"]) + n * k * kernels.widened / r.dram
