@@ -21,6 +21,7 @@ from rooflm.search.search import search
 from rooflm.search.space import Grid
 from rooflm.search.splits import (
     TWIN_OUTPUTS,
+    in_budget,
     joint_axis,
     listed,
     purchase_usd,
@@ -29,9 +30,10 @@ from rooflm.search.splits import (
     remedied,
     runnable_splits,
     searched_prices,
+    within_budget,
 )
 from rooflm.shown.answer import flatten
-from rooflm.sweep.axes import Axis, accept_columns, is_list
+from rooflm.sweep.axes import Axis, Point, accept_columns, is_list, points
 
 if TYPE_CHECKING:
     from rooflm.api import Devices, Engines, Names, Numbers, Schemes
@@ -148,9 +150,18 @@ def search_infer(
     runnable = [runnable_splits(s, asked.splits) for s in each]
     refuse_none(any(kept for kept, _ in runnable), (why for _, why in runnable))
     batches = Axis("batch", listed(batch, BATCHES))
-    grid = Grid((*asked.free, joint_axis(asked.splits, SERVED_DEGREES), batches), asked.fixed)
-    task = SearchTask(
-        evaluate, (grid,), asked.goal, asked.limits, asked.outputs, ("batch",), TWIN_OUTPUTS, bands=INFER.bands
-    )
-    found = remedied(INFER, search(task, on, assumed=asked.assumptions(shared)), shared)
+    cards = [axis for axis in asked.free if axis.name == "gpu" and under is not None]
+
+    def grid_of(budget: float | None, card: Point) -> Grid:
+        splits = within_budget(asked.splits, budget, card.get("gpu", first), cluster, purchase)
+        free = (axis for axis in asked.free if axis not in cards)
+        return Grid((*free, joint_axis(splits, SERVED_DEGREES), batches), asked.fixed | card)
+
+    def run(budget: float | None) -> SearchResult:
+        grids = tuple(grid_of(budget, card) for card in points(cards))
+        task = SearchTask(evaluate, grids, asked.goal, asked.limits, asked.outputs, ("batch",), TWIN_OUTPUTS,
+                          bands=INFER.bands)  # fmt: skip
+        return search(task, on, assumed=asked.assumptions(shared))
+
+    found = remedied(INFER, in_budget(under, run), shared)
     return replace(found, model=asked.model.name, prices=searched_prices(found, listed(gpu), cluster, arguments))

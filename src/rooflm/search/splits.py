@@ -16,7 +16,7 @@ from rooflm.asked.arguments import arguments as table_of
 from rooflm.asked.assumed import schemes_near
 from rooflm.asked.build_inference import Built
 from rooflm.asked.checks import whole
-from rooflm.asked.machine import prices_told
+from rooflm.asked.machine import find_cluster, prices_told
 from rooflm.asked.purchase import affordable, purchase
 from rooflm.asked.refused import sentence
 from rooflm.asked.ways import expert_ways, tensor_ways
@@ -223,6 +223,31 @@ def purchase_usd(device: Device, paid: Any = None) -> Any:
 
 Split = tuple[int, int, int, int]
 """Degrees tp, pp, dp, ep."""
+
+
+def within_budget(
+    splits: Sequence[Split], under: float | None, gpu: Any, cluster: Any, paid: Any = None
+) -> list[Split]:
+    """The splits over as many GPUs as a budget buys, and over the next number, which tells what more money would do:
+    what a card costs is known before any point is evaluated. Where nothing of these is legal, `in_budget` searches
+    all. paid: as of `purchase_usd`.
+
+    >>> within_budget([(1, 1, n, 1) for n in (1, 2, 4, 8)], 2000, "rtx-4090", None)
+    [(1, 1, 1, 1), (1, 1, 2, 1)]
+    """
+    if under is None:
+        return list(splits)
+    each = float(np.min(purchase_usd(find_cluster(gpu, cluster)[0].device, paid)))
+    counts = sorted({tp * pp * dp for tp, pp, dp, _ in splits})
+    most = next((n for n in counts if n * each > under), counts[-1])
+    return [(tp, pp, dp, ep) for tp, pp, dp, ep in splits if tp * pp * dp <= most]
+
+
+def in_budget(under: float | None, run: Callable[[float | None], SearchResult]) -> SearchResult:
+    """A search of what a budget buys (`within_budget`), and where none of it is legal, of everything: what is nearest
+    may cost more."""
+    found = run(under)
+    return found if under is None or found.best or found.interrupted else run(None)
 
 
 def runnable_splits(s: Scenario, splits: Sequence[Split]) -> tuple[list[Split], str]:
