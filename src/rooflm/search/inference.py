@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rooflm.api import INFER, named
 from rooflm.asked import paths
 from rooflm.asked.answers.outputs import chosen
 from rooflm.asked.arguments import refuse_wrong
 from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.model import Model
+from rooflm.estimate.capacity import memory_use
+from rooflm.estimate.offloaded import stored_part
 from rooflm.scenario.mapping import SERVED_DEGREES
 from rooflm.search.digest import SearchTask
 from rooflm.search.request import read_request
@@ -46,15 +50,32 @@ PASSED = ("cluster", "prompt", "output", "cached", "logits", "quant", "engine", 
 """Arguments that go to `infer` as they are."""
 
 
-def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
+def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, *, batch: Any, **arguments: Any) -> dict[str, Any]:
     """What a search needs of a point or grid: the outputs named, the share of memory in use, and whether the split is
-    legal apart from memory."""
-    e = INFER.over(axes, **arguments)
+    legal apart from memory. batch: along the last axis; of those that fit nowhere only the first is worked out."""
+    tried = worth_trying(axes, batch, arguments)
+    e = INFER.over(axes, batch=batch[..., :tried], **arguments)
     names = None if outputs is None else {name.split(".")[0] for name in outputs}
     found = chosen(flatten(e.values(names)), outputs)
     if outputs is not None and "purchase_usd" in outputs:
         found["purchase_usd"] = e.gpus * purchase_usd(e.scenario.cluster.device, arguments.get("purchase"))
-    return {**found, "memory_share": e.memory.total / e.memory.capacity, "legal": ~e.limits.illegal}
+    found |= {"memory_share": e.memory.total / e.memory.capacity, "legal": ~e.limits.illegal}
+    if tried == batch.shape[-1]:
+        return found
+    repeated = np.minimum(np.arange(batch.shape[-1]), tried - 1)
+    found = {k: v if np.ndim(v) < axes or v.shape[-1] == 1 else v[..., repeated] for k, v in found.items()}
+    return {**found, "legal": found["legal"] & (np.arange(batch.shape[-1]) < tried)}
+
+
+def worth_trying(axes: int, batch: Any, arguments: Mapping[str, Any]) -> int:
+    """How many of the batches there are up to the last that fits in any split, and one more, which says what is too
+    much: memory is known long before times are."""
+    s = stored_part(replace(INFER.build(batch=batch, **arguments, alone=False).scenario, axes=axes))
+    with np.errstate(all="ignore"):  # of splits that break a rule
+        memory = memory_use(s)
+        fits = (memory.total <= memory.capacity) & (batch > 0)  # of every batch
+    last = np.flatnonzero(np.any(fits, axis=tuple(range(axes - 1))))
+    return int(min((last[-1] if last.size else -1) + 2, batch.shape[-1]))
 
 
 @named
