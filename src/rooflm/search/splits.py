@@ -16,7 +16,7 @@ from rooflm.asked.arguments import arguments as table_of
 from rooflm.asked.assumed import schemes_near
 from rooflm.asked.build_inference import Built
 from rooflm.asked.checks import whole
-from rooflm.asked.machine import find_cluster, prices_told
+from rooflm.asked.machine import find_cluster, prices_told, rented_together
 from rooflm.asked.purchase import affordable, purchase
 from rooflm.asked.refused import sentence
 from rooflm.asked.ways import expert_ways, tensor_ways
@@ -297,7 +297,14 @@ def counts_assumed(gpus: Any, gpus_max: Any, counts: Sequence[int], machine: Clu
         return ()
     if len(counts) == 1:
         return (f"gpus 1 (a machine of {machine.name})",)
-    of = "a node" if list(counts) == list(range(1, len(counts) + 1)) else "powers of two of a pod"
+    every = list(counts) == list(range(1, len(counts) + 1))
+    of = (
+        "a node"
+        if every
+        else "powers of two of a pod"
+        if rented_together(machine) > NODE
+        else "powers of two of a node"
+    )
     return (f"gpus 1 to {max(counts)} ({of} of {machine.name})",)
 
 
