@@ -23,11 +23,12 @@ from rooflm.asked.ways import expert_ways, tensor_ways
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError, near_matches
+from rooflm.readers.prices import in_words
 from rooflm.scenario.rules import ENGINE, divisors
 from rooflm.scenario.scenario import Scenario
 from rooflm.search.limits import Limit
 from rooflm.search.result import SearchResult
-from rooflm.search.space import Goal
+from rooflm.search.space import Candidate, Goal
 from rooflm.sweep.assumed import of_points
 from rooflm.sweep.axes import Axis, is_list
 
@@ -150,7 +151,22 @@ def searched_prices(found: SearchResult, gpus: Sequence[Any], cluster: Any, *giv
     named = {str(c.inputs.get("gpu")) for c in (*found.top, *found.front)}
     told = [g for g in gpus if g is not None and (len(gpus) <= FEW_CARDS or str(g) in named)]
     swept = any(is_list(each.get(name)) for each in given for name in MONEY)
-    return "" if swept or (len(gpus) > FEW_CARDS and not told) else prices_told(told or (None,), cluster, *given)
+    rent = "" if swept or (len(gpus) > FEW_CARDS and not told) else prices_told(told or (None,), cluster, *given)
+    return "; ".join(filter(None, (rent, bought_alone([*found.top, *found.front]))))
+
+
+def bought_alone(answers: Iterable[Candidate]) -> str:
+    """What a purchase price leaves out, where answers have one; "" where all are of whole machines.
+
+    >>> bought_alone([Candidate({"gpu": g}, {"purchase_usd": 1.0}) for g in ("rtx-4090", "gb10")])
+    'to buy: cards alone, without the machine that holds them (gb10: the whole machine)'
+    """
+    named = list(dict.fromkeys(str(c.inputs.get("gpu")) for c in answers if "purchase_usd" in c.outputs))
+    whole = [name for name in named if (known := purchase(name)) and known.of == "machine"]
+    if len(whole) == len(named):
+        return ""
+    of_all = f" ({in_words(whole)}: the whole machine)" if whole else ""
+    return f"to buy: cards alone, without the machine that holds them{of_all}"
 
 
 FEW_CARDS = 8
