@@ -52,7 +52,7 @@ PASSED = ("cluster", "prompt", "output", "cached", "logits", "quant", "engine", 
 
 def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, *, batch: Any, **arguments: Any) -> dict[str, Any]:
     """What a search needs of a point or grid: the outputs named, the share of memory in use, and whether the split is
-    legal apart from memory. batch: along the last axis; of those that fit nowhere only the first is worked out."""
+    legal apart from memory. batch: along the last axis; those that fit nowhere by far are not worked out."""
     tried = worth_trying(axes, batch, arguments)
     e = INFER.over(axes, batch=batch[..., :tried], **arguments)
     names = None if outputs is None else {name.split(".")[0] for name in outputs}
@@ -68,14 +68,19 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, *, batch: An
 
 
 def worth_trying(axes: int, batch: Any, arguments: Mapping[str, Any]) -> int:
-    """How many of the batches there are up to the last that fits in any split, and one more, which says what is too
-    much: memory is known long before times are."""
+    """How many of the batches there are up to the last that fits nearly in any split (NEAR), and one more: these say
+    what is too much. Memory is known long before times are."""
     s = stored_part(replace(INFER.build(batch=batch, **arguments, alone=False).scenario, axes=axes))
     with np.errstate(all="ignore"):  # of splits that break a rule
         memory = memory_use(s)
-        fits = (memory.total <= memory.capacity) & (batch > 0)  # of every batch
+        fits = (memory.total <= NEAR * memory.capacity) & (batch > 0)  # of every batch
     last = np.flatnonzero(np.any(fits, axis=tuple(range(axes - 1))))
     return int(min((last[-1] if last.size else -1) + 2, batch.shape[-1]))
+
+
+NEAR = 1.25
+"""Of the memory, what may be asked of it by batches that are worked out though they do not fit: of better points that
+are ruled out the nearest are told, and few lie beyond."""
 
 
 @named
