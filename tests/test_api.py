@@ -16,6 +16,7 @@ from types import ModuleType, SimpleNamespace
 from typing import get_overloads
 
 import numpy as np
+import pandas
 import pytest
 import xarray
 
@@ -181,6 +182,11 @@ def test_the_shell_and_python_have_the_same_arguments() -> None:
         ("infer", {"outputs": ["tpots"]}, "unknown output 'tpots'"),
         ("infer", {"batch": "eight"}, "batch is 'eight', but it must be a number"),
         ("infer", {"batch": np.ones((2, 2))}, "batch is an array of 2 dimensions, but a list of values has one"),
+        (
+            "infer",
+            {"batch": pandas.DataFrame({"batch": [1, 2]})},
+            "batch is a table of 2 dimensions, but a list of values",
+        ),
         ("infer", {"sets": {1: 2}}, "sets is {1: 2}, but it must be a dict of paths"),
         ("serve", {"rate": 1, "server": 3}, "server is 3, but it must be a Server, or a dict of options"),
     ],

@@ -90,7 +90,7 @@ def named(function: Callable[P, T]) -> Callable[P, T]:
                 f"{function.__name__} takes the model alone without a name: give the rest as gpu='h100', batch=16"
             )
         for name, value in arguments.items():
-            if isinstance(value, np.ndarray | os.PathLike | list):
+            if isinstance(value, np.ndarray | os.PathLike | list) or getattr(value, "ndim", 0) > 1:
                 arguments[name] = _plain(name, value)
         same = CALLS.get(function.__name__, function.__name__)
         if any(isinstance(v, WITH_TEXT) for v in arguments.values()):
@@ -120,7 +120,8 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if value.ndim > 1:
-        raise RooflmError(f"{name} is an array of {value.ndim} dimensions, but a list of values has one")
+        kind = "an array" if isinstance(value, np.ndarray) else "a table"
+        raise RooflmError(f"{name} is {kind} of {value.ndim} dimensions, but a list of values has one")
     return value if value.ndim else value.item()
 
 

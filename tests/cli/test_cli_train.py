@@ -140,7 +140,7 @@ def test_what_does_not_fit_says_what_would(train):
     status, out, err = train(*GPT, "--batch", "20", "--vp", "3")
     assert (status, out) == (2, "") and "needs a multiple of pp 8: make batch a multiple of 8" in err
     _, out, _ = train(*GPT, "--batch", "20,24", "--vp", "3")
-    assert "interleaving needs a multiple" in out and "of pp micro-batches" in out
+    assert "interleaving needs a multiple" in out and "pp micro-batches" in out
 
 
 def test_an_option_without_effect_is_said(train):
@@ -275,3 +275,11 @@ def test_what_waits_for_the_host_is_said_with_what_would_not(capsys: pytest.Capt
     assert "with micro-batch 16" in shown and "(--set engine.graphed=1)" in shown
     assert main([*asked, "--micro-batch", "16"]) == 0
     assert "for the CPU that launches" not in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_narrow_grid_leaves_out_what_others_imply_before_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    grid = "--gpus 8,16 --batch 64,128 --tp 1,2 --pp 1,2 --micro-batch 1,2 --zero 1,2"
+    assert main(["train", "llama-3.1-8b", "--gpu", "h100", *grid.split()]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].split()[-3:] == ["step", "tokens/s/GPU", "memory"]
+    assert "(left out: TFLOP/s/GPU, MFU;" in out

@@ -17,6 +17,7 @@ from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.engines import load_engine
 from rooflm.readers.schemes import parse_quant
+from rooflm.search import inference, under_load
 from rooflm.search import search as searching
 from rooflm.search.inference import search_infer
 from rooflm.search.limits import Limit
@@ -332,3 +333,35 @@ def test_a_search_that_its_listener_ends_leaves_no_process(monkeypatch: pytest.M
     with listening(leave), pytest.raises(InterruptedError) as held:
         search_infer("llama-2-7b", **SMALL)
     assert closed and held.tb
+
+
+def test_a_budget_leaves_the_answers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a budget does not buy, and batches that fit nowhere, are left out before they are timed."""
+    asked = {
+        "gpu": ["rtx-4090", "arc-b580", "gb10"],
+        "under": 5000,
+        "objective": "total",
+        "batch": [1, 8, 64, 512, 1024],
+    }
+    few = rooflm.search_infer("llama-3.1-8b", **asked)
+    monkeypatch.setattr(inference, "within_budget", lambda splits, *_: list(splits))
+    monkeypatch.setattr(inference, "worth_trying", lambda axes, batch, arguments: batch.shape[-1])
+    every = rooflm.search_infer("llama-3.1-8b", **asked)
+    assert few.points < every.points and few.feasible == every.feasible > 0
+    assert (few.top, few.front, few.others) == (every.top, every.front, every.others)
+    assert few.prices.endswith("to buy: cards alone, without the machine that holds them")
+    assert {c.inputs["gpu"] for c in few.top} <= {"rtx-4090", "arc-b580"}
+
+
+def test_a_budget_that_buys_too_little_says_what_would_do() -> None:
+    found = rooflm.search_infer("llama-3.1-70b", gpu="rtx-4090", under=3000, batch=1)
+    assert found.best is None and found.nearest is not None
+    assert found.nearest.why == ("purchase price is 12,792 USD, 4.26 times 3000 USD",)
+
+
+def test_under_load_a_budget_leaves_the_answers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"gpu": ["rtx-4090", "arc-b580"], "under": 700, "concurrency": 8, "confirm": 0, "quant": "int4"}
+    few = rooflm.search_serve("llama-3.1-8b", **asked)
+    monkeypatch.setattr(under_load, "within_budget", lambda splits, *_: list(splits))
+    every = rooflm.search_serve("llama-3.1-8b", **asked)
+    assert few.points < every.points and few.top == every.top and few.feasible == every.feasible > 0

@@ -152,10 +152,15 @@ def test_fewer_gpus_cost_less() -> None:
     assert fast.outputs["gpus"] == 16 and cheap.outputs["cost_usd"] < fast.outputs["cost_usd"]
 
 
+def test_without_a_number_of_gpus_a_node_is_searched() -> None:
+    found = rooflm.search_train("llama-7b", gpu="a100-sxm-80gb", batch=64, recompute="full", zero=1, cp=1)
+    assert found.best is not None and found.best.inputs["gpus"] == 8
+    assert "gpus 1 to 8 (powers of two of a node of dgx-a100)" in found.assumed
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"gpus": None}, "needs GPUs"),
         ({"gpus_max": 8}, "not both"),
         ({"cost": 1e6, "tokens": 0}, "give --tokens"),
         ({"days": -1.0}, "above 0"),

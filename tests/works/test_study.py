@@ -15,6 +15,7 @@ from jsonschema import Draft7Validator
 from rooflm import infer
 from rooflm.cli import main
 from rooflm.cli.study import cell, page, study_blocks
+from rooflm.errors import RooflmError
 from rooflm.shown import blocks
 from rooflm.shown.terminal import lines
 from rooflm.works.study import FITTED, WORKS, Study, errors_of, pictures_of, published, study
@@ -300,3 +301,9 @@ def test_the_cluster_draws_points_beside_lines_on_one_pair_of_axes(made: dict[st
     kinds = [layer["mark"]["type"] for layer in spec["layer"]]
     assert kinds == ["line", "point"] * 3
     assert {spec["layer"][0]["encoding"][side]["scale"]["type"] for side in "xy"} == {"log"}
+
+
+@pytest.mark.parametrize("name", [None, ["analysis"]])
+def test_what_is_no_name_is_no_study(name: Any) -> None:
+    with pytest.raises(RooflmError, match="unknown study"):
+        study(name)

@@ -113,7 +113,8 @@ ROWS: tuple[Argument | str, ...] = (
     A("gpus", "numbers", "GPUs of one replica; split into tp, then pp, unless given.", (SERVE,), least=1),
     A("gpus", "numbers", "Exactly so many GPUs, or a list.", SEARCHES, least=1),
     A("gpus_max", "count", "Any number of GPUs up to this (default: one node).", (BEST, LOAD), least=1, most=16384),
-    A("gpus_max", "count", "Instead: 1, 2, 4, ... GPUs up to this many.", (FIT,), least=1, most=2**20),
+    A("gpus_max", "count", "Instead: 1, 2, 4, ... GPUs up to this many (default: one node).", (FIT,), least=1,
+      most=2**20),
     A("price", "numbers", "USD an hour of one GPU (default: the card's row).", (*GRIDS, SERVE, *SEARCHES), unit="USD"),
     A("owned", "switch", "Cost of GPUs of one's own, bought at their public price and used for 4 years, and their "
       "electricity, in place of rent.", (*GRIDS, SERVE, *SEARCHES), False),

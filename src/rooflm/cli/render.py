@@ -156,8 +156,8 @@ HEADINGS = {
 """Headings of other outputs whose key ends in a unit, which their values have."""
 LIMIT_COLUMNS = (("good_share", "meet limits", percent),)
 """That before them where a simulation has limits."""
-SPARE = ("latency", "memory", "TTFT", "tokens/s", "TFLOP/s/GPU", "MFU")
-"""Columns that go first where there is no room."""
+SPARE = ("latency", "TFLOP/s/GPU", "MFU", "memory", "TTFT", "tokens/s")
+"""Columns that go first where there is no room: what others imply before what stands alone."""
 MOST_ROWS = 200
 
 

@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rooflm.api import INFER, named
 from rooflm.asked import paths
 from rooflm.asked.answers.outputs import chosen
 from rooflm.asked.arguments import refuse_wrong
 from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.model import Model
+from rooflm.estimate.capacity import memory_use
+from rooflm.estimate.offloaded import stored_part
 from rooflm.scenario.mapping import SERVED_DEGREES
 from rooflm.search.digest import SearchTask
 from rooflm.search.request import read_request
@@ -21,6 +25,7 @@ from rooflm.search.search import search
 from rooflm.search.space import Grid
 from rooflm.search.splits import (
     TWIN_OUTPUTS,
+    in_budget,
     joint_axis,
     listed,
     purchase_usd,
@@ -29,9 +34,10 @@ from rooflm.search.splits import (
     remedied,
     runnable_splits,
     searched_prices,
+    within_budget,
 )
 from rooflm.shown.answer import flatten
-from rooflm.sweep.axes import Axis, accept_columns, is_list
+from rooflm.sweep.axes import Axis, Point, accept_columns, is_list, points
 
 if TYPE_CHECKING:
     from rooflm.api import Devices, Engines, Names, Numbers, Schemes
@@ -44,15 +50,37 @@ PASSED = ("cluster", "prompt", "output", "cached", "logits", "quant", "engine", 
 """Arguments that go to `infer` as they are."""
 
 
-def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
+def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, *, batch: Any, **arguments: Any) -> dict[str, Any]:
     """What a search needs of a point or grid: the outputs named, the share of memory in use, and whether the split is
-    legal apart from memory."""
-    e = INFER.over(axes, **arguments)
+    legal apart from memory. batch: along the last axis; those that fit nowhere by far are not worked out."""
+    tried = worth_trying(axes, batch, arguments)
+    e = INFER.over(axes, batch=batch[..., :tried], **arguments)
     names = None if outputs is None else {name.split(".")[0] for name in outputs}
     found = chosen(flatten(e.values(names)), outputs)
     if outputs is not None and "purchase_usd" in outputs:
         found["purchase_usd"] = e.gpus * purchase_usd(e.scenario.cluster.device, arguments.get("purchase"))
-    return {**found, "memory_share": e.memory.total / e.memory.capacity, "legal": ~e.limits.illegal}
+    found |= {"memory_share": e.memory.total / e.memory.capacity, "legal": ~e.limits.illegal}
+    if tried == batch.shape[-1]:
+        return found
+    repeated = np.minimum(np.arange(batch.shape[-1]), tried - 1)
+    found = {k: v if np.ndim(v) < axes or v.shape[-1] == 1 else v[..., repeated] for k, v in found.items()}
+    return {**found, "legal": found["legal"] & (np.arange(batch.shape[-1]) < tried)}
+
+
+def worth_trying(axes: int, batch: Any, arguments: Mapping[str, Any]) -> int:
+    """How many of the batches there are up to the last that fits nearly in any split (NEAR), and one more: these say
+    what is too much. Memory is known long before times are."""
+    s = stored_part(replace(INFER.build(batch=batch, **arguments, alone=False).scenario, axes=axes))
+    with np.errstate(all="ignore"):  # of splits that break a rule
+        memory = memory_use(s)
+        fits = (memory.total <= NEAR * memory.capacity) & (batch > 0)  # of every batch
+    last = np.flatnonzero(np.any(fits, axis=tuple(range(axes - 1))))
+    return int(min((last[-1] if last.size else -1) + 2, batch.shape[-1]))
+
+
+NEAR = 1.25
+"""Of the memory, what may be asked of it by batches that are worked out though they do not fit: of better points that
+are ruled out the nearest are told, and few lie beyond."""
 
 
 @named
@@ -148,9 +176,18 @@ def search_infer(
     runnable = [runnable_splits(s, asked.splits) for s in each]
     refuse_none(any(kept for kept, _ in runnable), (why for _, why in runnable))
     batches = Axis("batch", listed(batch, BATCHES))
-    grid = Grid((*asked.free, joint_axis(asked.splits, SERVED_DEGREES), batches), asked.fixed)
-    task = SearchTask(
-        evaluate, (grid,), asked.goal, asked.limits, asked.outputs, ("batch",), TWIN_OUTPUTS, bands=INFER.bands
-    )
-    found = remedied(INFER, search(task, on, assumed=asked.assumptions(shared)), shared)
+    cards = [axis for axis in asked.free if axis.name == "gpu" and under is not None]
+
+    def grid_of(budget: float | None, card: Point) -> Grid:
+        splits = within_budget(asked.splits, budget, card.get("gpu", first), cluster, purchase)
+        free = (axis for axis in asked.free if axis not in cards)
+        return Grid((*free, joint_axis(splits, SERVED_DEGREES), batches), asked.fixed | card)
+
+    def run(budget: float | None) -> SearchResult:
+        grids = tuple(grid_of(budget, card) for card in points(cards))
+        task = SearchTask(evaluate, grids, asked.goal, asked.limits, asked.outputs, ("batch",), TWIN_OUTPUTS,
+                          bands=INFER.bands)  # fmt: skip
+        return search(task, on, assumed=asked.assumptions(shared))
+
+    found = remedied(INFER, in_budget(under, run), shared)
     return replace(found, model=asked.model.name, prices=searched_prices(found, listed(gpu), cluster, arguments))

@@ -16,18 +16,19 @@ from rooflm.asked.arguments import arguments as table_of
 from rooflm.asked.assumed import schemes_near
 from rooflm.asked.build_inference import Built
 from rooflm.asked.checks import whole
-from rooflm.asked.machine import prices_told
+from rooflm.asked.machine import find_cluster, prices_told, rented_together
 from rooflm.asked.purchase import affordable, purchase
 from rooflm.asked.refused import sentence
 from rooflm.asked.ways import expert_ways, tensor_ways
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError, near_matches
+from rooflm.readers.prices import in_words
 from rooflm.scenario.rules import ENGINE, divisors
 from rooflm.scenario.scenario import Scenario
 from rooflm.search.limits import Limit
 from rooflm.search.result import SearchResult
-from rooflm.search.space import Goal
+from rooflm.search.space import Candidate, Goal
 from rooflm.sweep.assumed import of_points
 from rooflm.sweep.axes import Axis, is_list
 
@@ -150,7 +151,22 @@ def searched_prices(found: SearchResult, gpus: Sequence[Any], cluster: Any, *giv
     named = {str(c.inputs.get("gpu")) for c in (*found.top, *found.front)}
     told = [g for g in gpus if g is not None and (len(gpus) <= FEW_CARDS or str(g) in named)]
     swept = any(is_list(each.get(name)) for each in given for name in MONEY)
-    return "" if swept or (len(gpus) > FEW_CARDS and not told) else prices_told(told or (None,), cluster, *given)
+    rent = "" if swept or (len(gpus) > FEW_CARDS and not told) else prices_told(told or (None,), cluster, *given)
+    return "; ".join(filter(None, (rent, bought_alone([*found.top, *found.front]))))
+
+
+def bought_alone(answers: Iterable[Candidate]) -> str:
+    """What a purchase price leaves out, where answers have one; "" where all are of whole machines.
+
+    >>> bought_alone([Candidate({"gpu": g}, {"purchase_usd": 1.0}) for g in ("rtx-4090", "gb10")])
+    'to buy: cards alone, without the machine that holds them (gb10: the whole machine)'
+    """
+    named = list(dict.fromkeys(str(c.inputs.get("gpu")) for c in answers if "purchase_usd" in c.outputs))
+    whole = [name for name in named if (known := purchase(name)) and known.of == "machine"]
+    if len(whole) == len(named):
+        return ""
+    of_all = f" ({in_words(whole)}: the whole machine)" if whole else ""
+    return f"to buy: cards alone, without the machine that holds them{of_all}"
 
 
 FEW_CARDS = 8
@@ -225,6 +241,31 @@ Split = tuple[int, int, int, int]
 """Degrees tp, pp, dp, ep."""
 
 
+def within_budget(
+    splits: Sequence[Split], under: float | None, gpu: Any, cluster: Any, paid: Any = None
+) -> list[Split]:
+    """The splits over as many GPUs as a budget buys, and over the next number, which tells what more money would do:
+    what a card costs is known before any point is evaluated. Where nothing of these is legal, `in_budget` searches
+    all. paid: as of `purchase_usd`.
+
+    >>> within_budget([(1, 1, n, 1) for n in (1, 2, 4, 8)], 2000, "rtx-4090", None)
+    [(1, 1, 1, 1), (1, 1, 2, 1)]
+    """
+    if under is None:
+        return list(splits)
+    each = float(np.min(purchase_usd(find_cluster(gpu, cluster)[0].device, paid)))
+    counts = sorted({tp * pp * dp for tp, pp, dp, _ in splits})
+    most = next((n for n in counts if n * each > under), counts[-1])
+    return [(tp, pp, dp, ep) for tp, pp, dp, ep in splits if tp * pp * dp <= most]
+
+
+def in_budget(under: float | None, run: Callable[[float | None], SearchResult]) -> SearchResult:
+    """A search of what a budget buys (`within_budget`), and where none of it is legal, of everything: what is nearest
+    may cost more."""
+    found = run(under)
+    return found if under is None or found.best or found.interrupted else run(None)
+
+
 def runnable_splits(s: Scenario, splits: Sequence[Split]) -> tuple[list[Split], str]:
     """The splits that a scenario's engine can run, and the reason why it cannot run the first of the others."""
     kept: list[Split] = []
@@ -272,7 +313,14 @@ def counts_assumed(gpus: Any, gpus_max: Any, counts: Sequence[int], machine: Clu
         return ()
     if len(counts) == 1:
         return (f"gpus 1 (a machine of {machine.name})",)
-    of = "a node" if list(counts) == list(range(1, len(counts) + 1)) else "powers of two of a pod"
+    every = list(counts) == list(range(1, len(counts) + 1))
+    of = (
+        "a node"
+        if every
+        else "powers of two of a pod"
+        if rented_together(machine) > NODE
+        else "powers of two of a node"
+    )
     return (f"gpus 1 to {max(counts)} ({of} of {machine.name})",)
 
 

@@ -18,7 +18,7 @@ from rooflm.asked.arguments import refuse_wrong
 from rooflm.asked.build_inference import find_model, generating
 from rooflm.asked.build_training import assumed_trainer, build_training
 from rooflm.asked.checks import whole
-from rooflm.asked.machine import find_cluster
+from rooflm.asked.machine import find_cluster, rented_together
 from rooflm.asked.ways import expert_ways, tensor_ways
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
@@ -30,7 +30,9 @@ from rooflm.search.result import SearchResult
 from rooflm.search.search import search
 from rooflm.search.space import Goal, Grid
 from rooflm.search.splits import (
+    NODE,
     assumptions_of,
+    counts_assumed,
     goal_of,
     joint_axis,
     listed,
@@ -205,7 +207,7 @@ def search_train(
     Arguments (tp ... schedule: values allowed, by default all legal ones; days, cost and the like need tokens):
       gpu: GPU, or a list of which the best is chosen.
       gpus: Exactly so many GPUs, or a list.
-      gpus_max: Instead: 1, 2, 4, ... GPUs up to this many.
+      gpus_max: Instead: 1, 2, 4, ... GPUs up to this many (default: one node).
       price: USD an hour of one GPU (default: the card's row).
       owned: Cost of GPUs of one's own, bought at their public price and used for 4 years, and their electricity,
         in place of rent.
@@ -257,14 +259,14 @@ def search_train(
              "sets": sets, **money_arguments(locals())}  # fmt: skip
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
     goal = goal_of(objective, GOALS)
-    counts = gpu_counts(gpus, gpus_max)
-    if not counts:
-        raise RooflmError("a training search needs GPUs: give --gpus or --gpus-max")
+    machine = find_cluster(next(iter(listed(gpu)), None), cluster)[0]
+    counts = gpu_counts(gpus, gpus_max, min(rented_together(machine), NODE))
     seq = int(np.max(whole("seq", seq)))
     assumed = [f"{100 * MARGIN:g} % of memory free"] if memory_margin is None else []
     memory_margin = MARGIN if memory_margin is None else memory_margin
     step = usual_batch(seq, max(counts), any(listed(lora_rank)))
     assumed += [] if batch is not None else [f"batch {step}"]
+    assumed += counts_assumed(gpus, gpus_max, counts, machine)
     if not more.get("engine"):
         split = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "dtype": dtype or "bf16", "sets": sets}
         ranks = [{**split, "lora_rank": rank} for rank in listed(lora_rank, (None,))]
@@ -326,19 +328,17 @@ def usual_batch(seq: int, gpus: int, adapters: bool = False) -> int:
     return math.lcm(FINE_TUNED, gpus) if adapters else max(2**22 // seq, -(-gpus // 64), 1)
 
 
-def gpu_counts(gpus: Any, gpus_max: Any) -> list[int]:
-    """Numbers of GPUs to search: those given, or powers of two up to gpus_max and gpus_max itself.
+def gpu_counts(gpus: Any, gpus_max: Any, node: int = 1) -> list[int]:
+    """Numbers of GPUs to search: those given, or powers of two up to gpus_max (default: one node) and gpus_max itself.
 
-    >>> gpu_counts(None, 24), gpu_counts([8, 16], None), gpu_counts(None, None)
-    ([1, 2, 4, 8, 16, 24], [8, 16], [])
+    >>> gpu_counts(None, 24), gpu_counts([8, 16], None), gpu_counts(None, None, 8)
+    ([1, 2, 4, 8, 16, 24], [8, 16], [1, 2, 4, 8])
     """
     if gpus is not None and gpus_max is not None:
         raise RooflmError("give gpus or gpus_max, not both")
-    if gpus is None and gpus_max is None:
-        return []
     if gpus is not None:
         return [int(v) for v in np.atleast_1d(whole("gpus", np.array(gpus) if is_list(gpus) else gpus))]
-    most = int(np.max(whole("gpus_max", gpus_max)))
+    most = int(np.max(whole("gpus_max", gpus_max or node)))
     return sorted({*(2**k for k in range(most.bit_length())), most})
 
 

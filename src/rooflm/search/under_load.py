@@ -26,7 +26,6 @@ from rooflm.asked.build_inference import build_inference, find_model
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use
-from rooflm.scenario.mapping import SERVED_DEGREES
 from rooflm.search import pools as pooled
 from rooflm.search.digest import SearchTask
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
@@ -39,6 +38,7 @@ from rooflm.search.splits import (
     GOALS,
     SHOWN,
     TWIN_OUTPUTS,
+    in_budget,
     listed,
     purchase_usd,
     refuse_lists,
@@ -46,6 +46,7 @@ from rooflm.search.splits import (
     remedied,
     runnable_splits,
     searched_prices,
+    within_budget,
 )
 from rooflm.serving import metrics, workload
 from rooflm.serving.capacity import capacity
@@ -270,7 +271,7 @@ def budgets(server: Server, prompt: int, asked: Array) -> Array:
 
 def grids_of(
     model: Model, splits: Sequence[tuple[int, int, int, int]], free: Sequence[Axis], fixed: Point, load: Axis,
-    budget: Any,
+    budget: Any, under: float | None = None, purchase: Any = None,
 ) -> Iterator[Grid]:  # fmt: skip
     """A grid for each split and each combination of names: over replicas, token budgets and loads."""
     shares = attention_dp(model)
@@ -279,7 +280,8 @@ def grids_of(
     for names in points(free):
         arguments = nest(fixed | names)
         request = build_inference(batch=1, alone=False, **{k: v for k, v in arguments.items() if v is not None})
-        kept, why = runnable_splits(request.scenario, splits)
+        affordable = within_budget(splits, under, names.get("gpu", fixed.get("gpu")), fixed.get("cluster"), purchase)
+        kept, why = runnable_splits(request.scenario, affordable)
         reasons, any_runs = [*reasons, why], any_runs or bool(kept)
         groups: dict[tuple[int, ...], list[int]] = {}
         for tp, pp, dp, ep in kept:
@@ -392,17 +394,21 @@ def search_serve(
     slos = metrics.parse_limits(slo) if slo else ()
     limits = (*asked.limits, *(mean_limit(m) for m in slos), *((STABLE,) if rate is not None else ()))
     free, fixed = asked.free, asked.fixed
-    plain = tuple(grids_of(asked.model, asked.splits, free, fixed, load, token_budget))
-    split: Iterator[Grid] = iter(())
-    if pools:
-        split = pooled.grids_of(asked.model, asked.totals, asked.degrees, free, fixed | of_pools, load)
-    best_of = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
-    task = SearchTask(partial(evaluate, spread=spread, **lengths), (*plain, *split), asked.goal, limits, asked.outputs,
-                      best_of, TWIN_OUTPUTS, TIES if rate is not None else ())  # fmt: skip
-    first = {k: v for k, v in plain[0].fixed.items() if k not in SERVED_DEGREES}
+    first = {k: v for k, v in fixed.items() if v is not None} | next(points(free))
     of_lengths = f"lengths {spread[0]:g} to {spread[1]:g} of prompt and output"
     assumed = (*asked.assumptions({"batch": 1, **nest(first)}), of_lengths)
-    answer = search(task, on, assumed=assumed, plain_grids=len(plain), small=True)
+    best_of = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
+
+    def estimated(money: float | None) -> SearchResult:
+        plain = tuple(grids_of(asked.model, asked.splits, free, fixed, load, token_budget, money, purchase))
+        split: Iterator[Grid] = iter(())
+        if pools:
+            split = pooled.grids_of(asked.model, asked.totals, asked.degrees, free, fixed | of_pools, load)
+        task = SearchTask(partial(evaluate, spread=spread, **lengths), (*plain, *split), asked.goal, limits,
+                          asked.outputs, best_of, TWIN_OUTPUTS, TIES if rate is not None else ())  # fmt: skip
+        return search(task, on, assumed=assumed, plain_grids=len(plain), small=True)
+
+    answer = in_budget(under, estimated)
     answer = remedied(INFER, answer, {**nest(first), **lengths})
     averages = [metrics.Slo(k, 0, float(v)) for k, v in asked.bounds.items() if v and k in ("ttft", "tpot", "latency")]
     run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread,

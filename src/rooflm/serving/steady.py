@@ -84,9 +84,9 @@ def steady(requests: Requests, pool: Pool, rate: float | None = None, *, waves: 
 def states(pool: Pool, load: Load) -> Steady:
     """The steady states of one replica under each of the loads."""
     numbers = np.broadcast_arrays(*(getattr(load, name) for name in VARIED))
-    shape = numbers[0].shape
     wide = 0.0 if whole_prompts(pool) else load.wide  # such a prompt is not cut, however long
-    flat: dict[str, Any] = {name: v.astype(float).ravel() for name, v in zip(VARIED, numbers, strict=True)}
+    loads, which = np.unique([v.ravel() for v in numbers], axis=1, return_inverse=True)  # replicas share them
+    flat: dict[str, Any] = dict(zip(VARIED, loads.astype(float), strict=True))
     load = replace(load, wide=wide, **flat)
     state = _closed_and_streamed(pool, load) if np.any(load.clients) else _open(pool, load)
     server = pool.server
@@ -96,7 +96,7 @@ def states(pool: Pool, load: Load) -> Steady:
     tpot = made * state.tpot / max(load.output - 1, 1)
     rate = state.requests_per_s / (1 + (load.clients == 1) * server.seen(load.prompt) * state.requests_per_s)
     every = (ttft, tpot, ttft + made * state.tpot, rate, state.running, state.stable)
-    return Steady(*(v.reshape(shape) for v in every))
+    return Steady(*(v[which].reshape(numbers[0].shape) for v in every))
 
 
 class Round(NamedTuple):

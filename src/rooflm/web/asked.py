@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from rooflm.asked.arguments import arguments
 from rooflm.asked.build_inference import find_model
-from rooflm.errors import RooflmError
+from rooflm.errors import RooflmError, near_matches
 from rooflm.web.fields import BY_KEY, value_of
 
 
@@ -98,3 +98,26 @@ class Asked:
 def read_query(tab: str, keys: Iterable[str], query: Mapping[str, str]) -> Asked:
     """What an address asks of a tab. Names that no field has are left out."""
     return Asked(tab, tuple(keys), {k: v for k, v in query.items() if k in BY_KEY})
+
+
+def unread(keys: Iterable[str], query: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence on each name of an address that a tab does not read: of no field at all, or of other tabs where this
+    one has a field of its own, which the address leaves out (fields of other tabs alone are kept for these).
+
+    >>> unread(["model", "train.gpus"], {"gpus": "64", "now": "1"})
+    ('The address has gpus, which is not read here: did you mean train.gpus?',)
+    """
+    own, found = tuple(keys), []
+    for key in (k for k in query if k not in own and k not in READ):
+        named = [k for k in own if k.rpartition(".")[2] == key.rpartition(".")[2]]
+        if key in BY_KEY and (not named or any(k in query for k in named)):
+            continue
+        near = named or near_matches(key[:40], own)
+        found.append(
+            f"The address has {key[:40]}, which is not read here" + (f": did you mean {near[0]}?" if near else ".")
+        )
+    return tuple(found)
+
+
+READ = ("now",)
+"""Names of an address that are no fields: of a browser without scripts (`server.whole`)."""

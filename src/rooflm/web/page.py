@@ -168,8 +168,9 @@ def is_known(tab: Tab, asked: Asked) -> bool:
     return is_kept(key_of(tab, asked))
 
 
-def whole_page(tab: Tab, asked: Asked, later: bool = False) -> str:
-    """The page with its first answer, or with a place for it: its script then asks."""
+def whole_page(tab: Tab, asked: Asked, later: bool = False, unread: Sequence[str] = ()) -> str:
+    """The page with its first answer, or with a place for it: its script then asks. unread: what is said of names in
+    the address that are no fields."""
     found = Unanswered(tab, asked) if later else answer_of(tab, asked)
     keys = [BY_KEY[k] for k in tab.keys]
     figures = json.dumps(plain([dict(f.spec) for f in found.figures])).replace("<", "\\u003c")
@@ -177,7 +178,7 @@ def whole_page(tab: Tab, asked: Asked, later: bool = False) -> str:
         tab=tab, asked=asked, value=lambda f: asked.texts.get(f.key, f.usual), errors=found.errors,
         answer=found.html(), pictures=found.pictures(), rest=found.rest(), figures=figures, main=sections(keys),
         lists=LISTS, options=options, keys=keys, more=[f for f in keys if f.more], query=asked.query(),
-        later=later, sliders=[BY_KEY[k] for k in tab.sliders],
+        later=later, unread=unread, sliders=[BY_KEY[k] for k in tab.sliders],
     )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ from starlette.staticfiles import StaticFiles
 
 from rooflm.errors import RooflmError
 from rooflm.web import page
-from rooflm.web.asked import Asked, read_query
+from rooflm.web.asked import Asked, read_query, unread
 from rooflm.web.dropped import LARGEST, keep
 from rooflm.web.tabs.table import TABS, Tab
 from rooflm.web.work import lines
@@ -80,7 +80,8 @@ async def whole(request: Request) -> Response:
     """The page; without its answer where that takes seconds, unless asked "now" (by a browser without scripts)."""
     tab, asked = asked_of(request)
     later = tab.slow(asked) and not page.is_known(tab, asked) and "now" not in request.query_params
-    return HTMLResponse(await request.app.state.busy.run(page.whole_page, tab, asked, later))
+    told = unread(tab.keys, request.query_params)
+    return HTMLResponse(await request.app.state.busy.run(page.whole_page, tab, asked, later, told))
 
 
 async def answer(request: Request) -> Response:

@@ -164,7 +164,7 @@ def study(name: str) -> Study:
     >>> study("analysis").table("hours").rows[0]["model"]
     'llama-7b'
     """
-    if name not in WORKS:
+    if (name := str(name)) not in WORKS:
         said = [work for work, about in WORKS.items() if len(name) > 2 and plain(name) in plain(about)]
         near = said or near_matches(name, WORKS)
         tail = f"did you mean {near[0]!r}?" if near else f"it must be one of {', '.join(WORKS)}"
