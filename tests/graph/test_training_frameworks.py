@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import replace
 from typing import Any
 
@@ -27,8 +26,9 @@ from rooflm.scenario.scenario import Scenario
 from rooflm.validation.request import Request
 from rooflm.validation.score import training_scenario
 from rooflm.validation.table import read_row
+from rooflm_fit.convert.cells import shipped
 from rooflm_fit.convert.tables import training_rows
-from rooflm_fit.convert.training_facts import GRAPHED, KNOWN, RUNS, Run, inputs, run_facts
+from rooflm_fit.convert.training_facts import GRAPHED, Run, applies, inputs, run_facts
 
 FOUNDRY: dict[str, str] = {
     "id": "LLMF-1", "source": "llm-foundry", "model": "MPT-7b", "layers": "32", "hidden": "4096", "heads": "32",
@@ -183,18 +183,18 @@ def test_details_of_torchtitan_rows() -> None:
 
 
 def test_every_entry_of_runs_names_known_models_and_cards_and_says_where_from() -> None:
-    rows = tomllib.loads(RUNS.read_text(encoding="utf-8"))["run"]
     models, cards = names("model"), names("gpu")
-    for row in rows:
-        assert row["source"] and row["framework"] == load_engine(row["framework"]).name
-        asked = {"framework", "models", "cards", "dtypes", "first", "last", "sharding", "adapters", "least_gpus"}
-        assert set(row) <= {*asked, "source", *KNOWN}
-        assert set(row) & set(KNOWN)
-        known = [m for m in row["models"] if m not in ("deepseek-v4", "nemotron-8b")]  # rows print their own sizes
-        assert all(any(name.startswith(m) for name in models) for m in known), row
-        assert all(any(name.startswith(c) for name in cards) for c in row.get("cards", [])), row
-        assert row.get("dispatcher", "flex") in ("flex", "alltoall") and row.get("graphs", "none") in GRAPHED
-        assert numbers(row.get("first", "0")) <= numbers(row.get("last", "99"))
+    for framework, rows in shipped("training_runs").items():
+        assert framework == load_engine(framework).name
+        for row in rows:
+            when, told = row["when"], row["set"]
+            assert set(row) == {"when", "set", "source"} and row["source"] and told
+            applies(Run("", framework), **when)  # raises where it does not know a condition
+            known = [m for m in when.get("models", []) if m not in ("deepseek-v4", "nemotron-8b")]  # print their sizes
+            assert all(any(name.startswith(m) for name in models) for m in known), row
+            assert all(any(name.startswith(c) for name in cards) for c in when.get("cards", [])), row
+            assert told.get("dispatcher", "flex") in ("flex", "alltoall") and told.get("graphs", "none") in GRAPHED
+            assert numbers(when.get("first", "0")) <= numbers(when.get("last", "99"))
 
 
 @pytest.mark.parametrize(
