@@ -48,7 +48,7 @@ FOLDS = 3
 """Parts of the groups (model, GPU, number of GPUs), each predicted by a fit to the other two."""
 SCALE = 0.06
 """Log ratio at which a row's weight turns from square to linear."""
-KERNEL_FIELDS = ("brain_share", "sm_stream", "kv_reread", "block_rate", "kv_convert", "alike", "dequant",
+KERNEL_FIELDS = ("bf16_share", "sm_stream", "kv_reread", "block_rate", "kv_convert", "alike", "dequant",
                  "tile_rate", "row_rate")  # fmt: skip
 """Constants that enter a kernel's formula: kernels are timed again for them."""
 
