@@ -74,11 +74,7 @@ PARAMS = (
     Param("gain_long", 0.1, -3.0, 1.0, log=False, prior=1.0),
     Param("grow", 0.1, 1e-3, 1.0),
 )
-STARTS: tuple[Mapping[str, float], ...] = (
-    {},
-    {"eff_short": 0.1, "gain_short": -0.5},
-    {"eff_short": 0.5, "wait": 4.0},
-)
+STARTS: tuple[Mapping[str, float], ...] = ({}, {"eff_short": 0.1, "gain_short": -0.5}, {"eff_short": 0.5, "wait": 4.0})
 GAINS = ("gain_short", "gain_long")
 PRIVATE = 0.3
 """Prior width of the gains where every rank has links of its own and hands on what it gets (NCCL's rings on NVLink)."""

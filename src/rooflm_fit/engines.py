@@ -355,16 +355,7 @@ the rate there, which takes neither power nor operands to the end. torch.matmul'
 MANY_ROWS = 0.82
 """Share of the bandwidth that tensor cores' products reach (`eff_m` in 16 bits: 0.78 to 0.88, in the mean 0.82), which
 engines without runs have: a share in kernels for few rows is over their `vector_share`."""
-GENERAL = (
-    "~geforce",
-    "~apple",
-    "~radeon",
-    "rtx-3",
-    "rtx-4070",
-    "rtx-4080",
-    "apple",
-    "jetson",
-)
+GENERAL = ("~geforce", "~apple", "~radeon", "rtx-3", "rtx-4070", "rtx-4080", "apple", "jetson")
 """Cards (first parts of their names) without kernel data, whose factors serve every engine."""
 
 

@@ -43,7 +43,7 @@ TORCH = "torch"
 SOURCE = "ROCm/aiter e404860 (2026-08-22, MIT), aiter/configs"
 DROPPED = {
     "cdna3 fp8": "ROCm/aiter fbb52dd (2025-09-26, pull request 1092) and b7c5fc6 (2025-12-26), MIT, aiter/configs: "
-    "a8w8_tuned_gemm.csv and a8w8_bpreshuffle_tuned_gemm.csv, rows of cu_num 304 that later commits have not",
+    "a8w8_tuned_gemm.csv and a8w8_bpreshuffle_tuned_gemm.csv, rows of cu_num 304 that later commits have not"
 }
 """Generation and type -> where its rows are, if not there."""
 FOLDS = 3

@@ -12,12 +12,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.kernels.constants import FitRow
-from rooflm.kernels.mla import (
-    MlaDecodeConstants,
-    MlaPrefillConstants,
-    mla_decode_time,
-    mla_prefill_time,
-)
+from rooflm.kernels.mla import MlaDecodeConstants, MlaPrefillConstants, mla_decode_time, mla_prefill_time
 from rooflm.kernels.rates import Card
 from rooflm.validation.folds import held_out
 from rooflm_fit.attention import (

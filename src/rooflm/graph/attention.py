@@ -272,15 +272,13 @@ def latent_decode(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]
     ]
 
 
-def latent_core(
-    c: Context, count: Num, sequences: Num, keys: Num, heads: Num, *, rank: Num, rope: Num, value: Num
-) -> Op:
-    """Attention of a token a sequence over `keys` cached latents (rank + rope values each), which all heads read as
-    they are: scores of a latent's width, and weighted sums of `value` of its values."""
+def latent_core(c: Context, count: Num, rows: Num, keys: Num, heads: Num, *, rank: Num, rope: Num, value: Num) -> Op:
+    """Attention of a token in each of `rows` sequences over `keys` cached latents (rank + rope values each), which all
+    heads read as they are: scores of a latent's width, and weighted sums of `value` of its values."""
     b, latent = c.quant.half_bytes, rank + rope
-    flops = 2.0 * sequences * keys * heads * (latent + value)
-    traffic = sequences * (keys * latent * c.quant.kv_bytes + heads * (latent + value) * b)
-    shape, widths = (sequences, keys, heads, rank, rope), (b, c.quant.kv_bytes, b)
+    flops = 2.0 * rows * keys * heads * (latent + value)
+    traffic = rows * (keys * latent * c.quant.kv_bytes + heads * (latent + value) * b)
+    shape, widths = (rows, keys, heads, rank, rope), (b, c.quant.kv_bytes, b)
     return Op("attention", "attention", "mla_decode", count, flops, traffic, shape, widths)
 
 

@@ -75,5 +75,4 @@ def compressed_decode(c: Context, count: Num, a: CompressedAttention, heads: Num
     if a.series:
         entries = d.context / a.ratio
         keys = keys + (entries if is_plain(a.index_topk, 0) else smaller(entries, a.index_topk))
-    keys = keys / c.mapping.cp
-    return [latent_core(c, count, d.sequences, keys, heads, rank=a.entry, rope=0, value=a.value_dim)]
+    return [latent_core(c, count, d.sequences, keys / c.mapping.cp, heads, rank=a.entry, rope=0, value=a.value_dim)]

@@ -83,8 +83,7 @@ def derating(device: Device, *engines: str) -> Derating:
     found = device.derating or on_file(*card, *engines, tiles=device.kernel_generation)
     if found.lent:  # which is of tiles that lose as much beside large units
         share = reach(device.kernel_generation)[0]
-        units = small_units(device, found)
-        found = replace(found, compute=found.compute * (share + units * (1.0 - share)))
+        found = replace(found, compute=found.compute * (share + small_units(device, found) * (1.0 - share)))
     if not found.watts:
         return found
     slower = power_ratio(found.watts, device.tdp, device.half_peak) ** ROOT

@@ -53,8 +53,7 @@ def gemm_times(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario,
     if not is_plain(kernels.tile_rows, 0):
         rows, full = larger(kernels.tile_rows, 1.0), peak * (1.0 - c.thr) / (1.0 + units * (1.0 / c.eff_c - 1.0))
         one_tile = one_tile_time(m, n, k, rows=rows, more=kernels.tile_more, peak=full, sms=r.sms)
-        own = larger(by(card=r.card(np.inf), c=c), one_tile)
-        time = pick(kernels.tile_rows > 0, own, time)
+        time = pick(kernels.tile_rows > 0, larger(by(card=r.card(np.inf), c=c), one_tile), time)
     if kernels.tuned and "fp8_block" in dtypes.values():
         best = by(card=card, c=constants("gemm", GemmConstants, w, "fp8_block"))
         blocks = stacked([dtypes[op.rate] == "fp8_block" for op in ops], shape) > 0
@@ -92,8 +91,8 @@ def _with_vector_kernels(
     streamed = larger(streamed, pick(unpack > 0, unpack + flops / sm_limit(s, kernels.sm_vectors), 0.0))
     time = larger(time, bf16_time(flops, kernels.bf16_share, s, r))
     time = larger(time, pick(weight_bytes < 2, flops, 0.0) / sm_limit(s, kernels.sm_integers))
-    staged = s.cluster.device.architecture in words_in(kernels.staged_on)
-    time = time + pick(weight_bytes < 2, read / r.dram, 0.0) * staged
+    staged = (weight_bytes < 2) & (s.cluster.device.architecture in words_in(kernels.staged_on))
+    time = time + pick(staged, read / r.dram, 0.0)
     slow = larger(1.0 / r.dram, 1.0 / weight_limit(s))
     moved = (weight_bytes + 2.0) * slow + 2.0 / r.dram  # s a weight: read, written, and read again in 2 B
     spread = pick(weight_bytes < 2, n * k * moved, 0.0)
