@@ -136,13 +136,9 @@ def test_two_releases_of_llm_foundry() -> None:
 def test_blocked_launches_cost_more_with_small_micro_batches() -> None:
     # BigScience, 72 layers of 14336 over TP 8, PP 12: 128.8 s with micro-batches of 2, 117.1 s with 4 (2022-02-25)
     shape = {
-        "model.blocks.0.mixer.heads": 64,
-        "model.blocks.0.mixer.kv_heads": 64,
-        "model.hidden": 14336,
-        "model.blocks.0.mixer.head_dim": 224,
-        "model.blocks.0.count": 72,
-        "model.blocks.0.ffn.width": 57344,
-    }
+        "model.blocks.0.mixer.heads": 64, "model.blocks.0.mixer.kv_heads": 64, "model.hidden": 14336,
+        "model.blocks.0.mixer.head_dim": 224, "model.blocks.0.count": 72, "model.blocks.0.ffn.width": 57344,
+    }  # fmt: skip
     times = [
         float(step(model="gpt3-175b", gpu="a100-sxm-80gb", engine="megatron-deepspeed", gpus=384, tp=8, pp=12,
                    batch=2048, micro_batch=b, recompute="full", dtype="fp16", sets=shape).step_time)

@@ -33,23 +33,12 @@ POINT_KINDS = tuple(POINTS)
 GRID_KINDS = ("lines", "heatmap", "parts", "shares", "memory", "pareto")
 MOST_PANELS, MOST_LINES, MOST_BARS = 9, 8, 40
 NAMES = {
-    "gpu": "GPU",
-    "gpus": "GPUs",
-    "tp": "tensor parallel degree",
-    "pp": "pipeline parallel degree",
-    "dp": "data parallel degree",
-    "ep": "expert parallel degree",
-    "cp": "context parallel degree",
-    "batch": "batch (sequences)",
-    "prompt": "prompt (tokens)",
-    "output": "output (tokens)",
-    "cached": "cached prompt (tokens)",
-    "micro_batch": "micro-batch (sequences)",
-    "seq": "sequence (tokens)",
-    "vp": "virtual pipeline stages",
-    "rate": "rate (requests/s)",
-    "concurrency": "clients at a time",
-}
+    "gpu": "GPU", "gpus": "GPUs", "tp": "tensor parallel degree", "pp": "pipeline parallel degree",
+    "dp": "data parallel degree", "ep": "expert parallel degree", "cp": "context parallel degree",
+    "batch": "batch (sequences)", "prompt": "prompt (tokens)", "output": "output (tokens)",
+    "cached": "cached prompt (tokens)", "micro_batch": "micro-batch (sequences)", "seq": "sequence (tokens)",
+    "vp": "virtual pipeline stages", "rate": "rate (requests/s)", "concurrency": "clients at a time",
+}  # fmt: skip
 
 
 def check_plot(path: str, kind: str | None, grid: bool) -> Path:
