@@ -28,7 +28,7 @@ from rooflm.validation.score import training_scenario
 from rooflm.validation.table import read_row
 from rooflm_fit.convert.cells import shipped
 from rooflm_fit.convert.tables import training_rows
-from rooflm_fit.convert.training_facts import GRAPHED, Run, applies, inputs, run_facts
+from rooflm_fit.convert.training_facts import GRAPHED, TRAINING, Run, inputs, run_facts
 
 FOUNDRY: dict[str, str] = {
     "id": "LLMF-1", "source": "llm-foundry", "model": "MPT-7b", "layers": "32", "hidden": "4096", "heads": "32",
@@ -136,9 +136,13 @@ def test_two_releases_of_llm_foundry() -> None:
 def test_blocked_launches_cost_more_with_small_micro_batches() -> None:
     # BigScience, 72 layers of 14336 over TP 8, PP 12: 128.8 s with micro-batches of 2, 117.1 s with 4 (2022-02-25)
     shape = {
-        "model.blocks.0.mixer.heads": 64, "model.blocks.0.mixer.kv_heads": 64, "model.hidden": 14336,
-        "model.blocks.0.mixer.head_dim": 224, "model.blocks.0.count": 72, "model.blocks.0.ffn.width": 57344,
-    }  # fmt: skip
+        "model.blocks.0.mixer.heads": 64,
+        "model.blocks.0.mixer.kv_heads": 64,
+        "model.hidden": 14336,
+        "model.blocks.0.mixer.head_dim": 224,
+        "model.blocks.0.count": 72,
+        "model.blocks.0.ffn.width": 57344,
+    }
     times = [
         float(step(model="gpt3-175b", gpu="a100-sxm-80gb", engine="megatron-deepspeed", gpus=384, tp=8, pp=12,
                    batch=2048, micro_batch=b, recompute="full", dtype="fp16", sets=shape).step_time)
@@ -179,17 +183,18 @@ def test_details_of_torchtitan_rows() -> None:
 
 
 def test_every_entry_of_runs_names_known_models_and_cards_and_says_where_from() -> None:
+    said = {"dispatcher", "graphs", "overlap", "grouped", "fp8_attention", "mtp", "recompute", "offload", "zero",
+            "fsdp_group", "optimizer", "logit_bytes", "fused_loss", "ran", "doubt", *TRAINING}  # fmt: skip
     models, cards = names("model"), names("gpu")
     for framework, rows in shipped("training_runs").items():
         assert framework == load_engine(framework).name
         for row in rows:
-            when, told = row["when"], row["set"]
-            assert set(row) == {"when", "set", "source"} and row["source"] and told
-            applies(Run("", framework), **when)  # raises where it does not know a condition
-            known = [m for m in when.get("models", []) if m not in ("deepseek-v4", "nemotron-8b")]  # print their sizes
+            when, sets = row["when"], row["set"]
+            assert row["source"] and sets and set(sets) <= said, row
+            known = [m for m in when.get("models", []) if m not in ("deepseek-v4", "nemotron-8b")]  # own sizes printed
             assert all(any(name.startswith(m) for name in models) for m in known), row
             assert all(any(name.startswith(c) for name in cards) for c in when.get("cards", [])), row
-            assert told.get("dispatcher", "flex") in ("flex", "alltoall") and told.get("graphs", "none") in GRAPHED
+            assert sets.get("dispatcher", "flex") in ("flex", "alltoall") and sets.get("graphs", "none") in GRAPHED
             assert numbers(when.get("first", "0")) <= numbers(when.get("last", "99"))
 
 

@@ -267,12 +267,12 @@ def latent_decode(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]
     return [
         *([] if is_plain(kernels, 0) else [stream("latent_chain", part, "index", count, moved, kernels)]),
         batched_gemm("q_absorb", part, count, d.sequences, heads, a.kv_rank, a.nope_dim, (b, b, b)),
-        latent_core(c, count, d.sequences, keys, heads, rank=a.kv_rank, rope=a.rope_dim, value=a.kv_rank),
+        latent_core(c, count, d.sequences, keys, heads, a.kv_rank, a.rope_dim, a.kv_rank),
         batched_gemm("v_absorb", part, count, d.sequences, heads, a.value_dim, a.kv_rank, (b, b, b)),
     ]
 
 
-def latent_core(c: Context, count: Num, rows: Num, keys: Num, heads: Num, *, rank: Num, rope: Num, value: Num) -> Op:
+def latent_core(c: Context, count: Num, rows: Num, keys: Num, heads: Num, rank: Num, rope: Num, value: Num) -> Op:
     """Attention of a token in each of `rows` sequences over `keys` cached latents (rank + rope values each), which all
     heads read as they are: scores of a latent's width, and weighted sums of `value` of its values."""
     b, latent = c.quant.half_bytes, rank + rope

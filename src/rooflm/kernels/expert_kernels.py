@@ -87,7 +87,7 @@ def _widest(entries: list[Entry]) -> list[Entry]:
 
 @cache
 def choices(
-    gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False, *, family: str = "",
+    gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False, family: str = "",
     launched: bool = False,
 ) -> tuple[Choice, ...]:  # fmt: skip
     """The expert kernels from which an engine picks the fastest on a card: those measured on the card, else on its
@@ -163,10 +163,9 @@ def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...
     """The kernels that experts may run on. spread_out: over several ranks."""
     k = s.engine.kernels
     most = max((np.max(b.ffn.experts) for b in s.model.blocks if isinstance(b.ffn, MoE)), default=0)
-    named = [k.experts]
-    named += [name for name, few in (part.split(":") for part in k.many_experts.split()) if most > float(few)]
-    named += [n.partition(":")[0] for n in words_in(k.experts_of) if n.endswith(f":{s.model.family}/{w.quant}")]
-    return choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, family=", ".join(named), launched=k.launched)
+    further = [name for name, few in (part.split(":") for part in k.many_experts.split()) if most > float(few)]
+    further += [n.partition(":")[0] for n in words_in(k.experts_of) if n.endswith(f":{s.model.family}/{w.quant}")]
+    return choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, ", ".join([k.experts, *further]), k.launched)
 
 
 def expert_families(s: Scenario) -> set[str]:
