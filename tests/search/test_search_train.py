@@ -155,11 +155,15 @@ def test_fewer_gpus_cost_less() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"gpus": None}, "needs GPUs"), ({"gpus_max": 8}, "not both"), ({"cost": 1e6, "tokens": 0}, "give --tokens"),
-        ({"days": -1.0}, "above 0"), ({"memory_margin": 1.5}, "share kept free"),
-        ({"objective": "speed"}, "objective"), ({"tp": 3}, "no split"),
+        ({"gpus": None}, "needs GPUs"),
+        ({"gpus_max": 8}, "not both"),
+        ({"cost": 1e6, "tokens": 0}, "give --tokens"),
+        ({"days": -1.0}, "above 0"),
+        ({"memory_margin": 1.5}, "share kept free"),
+        ({"objective": "speed"}, "objective"),
+        ({"tp": 3}, "no split"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_sentence(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(RooflmError, match=words):
         run_of(**arguments)
