@@ -65,11 +65,7 @@ def main(large: int = 10_000_000) -> None:
     one = spent(lambda: infer("llama-3.1-8b", gpu="h100-sxm-80gb", batch=8), 50).wall
     points = size_of(INFER)
     report(
-        "inference, calibrated, 7 outputs",
-        points,
-        spent(lambda: infer_grid(**INFER, outputs=SHOWN)),
-        one,
-        "target 3",
+        "inference, calibrated, 7 outputs", points, spent(lambda: infer_grid(**INFER, outputs=SHOWN)), one, "target 3"
     )
     ideal = {**INFER, "outputs": SHOWN, "efficiency": "ideal"}
     report("inference, ideal, 7 outputs", points, spent(lambda: infer_grid(**ideal)), one, "")

@@ -14,28 +14,7 @@ from rooflm.technology.split import COMPONENTS, Split, evolution, exhaustive, gr
 from rooflm.technology.tasks import DIES, Task, legal_splits, make_task, on_cluster
 
 __all__ = [
-    "CAUSES",
-    "COMPONENTS",
-    "DIES",
-    "Columns",
-    "Front",
-    "Ladder",
-    "Space",
-    "Split",
-    "Task",
-    "evolution",
-    "exhaustive",
-    "front",
-    "gemm_bounds",
-    "gradient",
-    "grid",
-    "legal_splits",
-    "make_task",
-    "on_cluster",
-    "pareto",
-    "problem",
-    "reconstruction",
-    "select",
-    "shares",
-    "stops_helping",
-]
+    "CAUSES", "COMPONENTS", "DIES", "Columns", "Front", "Ladder", "Space", "Split", "Task", "evolution", "exhaustive",
+    "front", "gemm_bounds", "gradient", "grid", "legal_splits", "make_task", "on_cluster", "pareto", "problem",
+    "reconstruction", "select", "shares", "stops_helping",
+]  # fmt: skip

@@ -20,21 +20,13 @@ from rooflm_fit.pages import markdown, rewrite
 from rooflm_fit.runs import DISTRUSTED, read, rows_in
 
 SOURCES = {
-    "argonne": "Argonne LLM-Inference-Bench, NVIDIA",
-    "argonne-amd": "Argonne LLM-Inference-Bench, AMD",
-    "trtllm05": "TensorRT-LLM 0.5",
-    "trtllm06": "TensorRT-LLM 0.6",
-    "trtllm09": "TensorRT-LLM 0.9",
-    "nemo-infer": "NeMo, Llama 2",
-    "ft": "FasterTransformer",
-    "ft-megatron": "Megatron-LM, inference",
-    "llamacpp": "llama.cpp, one GPU",
-    "llamacpp-multi": "llama.cpp, several GPUs",
-    "llamacpp-apple": "llama.cpp, Apple",
-    "tinychat": "TinyChat",
-    "tinychat-other": "TinyChat's rivals",
+    "argonne": "Argonne LLM-Inference-Bench, NVIDIA", "argonne-amd": "Argonne LLM-Inference-Bench, AMD",
+    "trtllm05": "TensorRT-LLM 0.5", "trtllm06": "TensorRT-LLM 0.6", "trtllm09": "TensorRT-LLM 0.9",
+    "nemo-infer": "NeMo, Llama 2", "ft": "FasterTransformer", "ft-megatron": "Megatron-LM, inference",
+    "llamacpp": "llama.cpp, one GPU", "llamacpp-multi": "llama.cpp, several GPUs",
+    "llamacpp-apple": "llama.cpp, Apple", "tinychat": "TinyChat", "tinychat-other": "TinyChat's rivals",
     "ninehills": "TGI",
-}
+}  # fmt: skip
 """Key of a source -> its name on the page."""
 
 

@@ -147,30 +147,18 @@ def columns(rows: Any) -> Columns:
 
 
 PREFILL_PARAMS = (
-    Param("launch_s", 9e-6, 5e-7, 1e-4),
-    Param("eff", 0.8, 0.05, 1.1),
-    Param("tile_s", 2e-6, 1e-8, 1e-4),
-    Param("softmax_dim", 40.0, 0.0, 200.0, log=False),
-    Param("kv_passes", 2.0, 0.0, 20.0, log=False),
-    Param("qo_passes", 1.0, 0.0, 20.0, log=False),
-    Param("sharp", 1.6, 1.0, 8.0),
-    Param("throttle", 0.1, 0.0, 0.6, log=False),
-    Param("tail", 0.6, 0.0, 2.5, log=False),
-    Param("l2_frac", 0.4, 0.01, 3.0),
-    Param("swap_s", 1e-6, 0.0, 3e-5, log=False),
-)
+    Param("launch_s", 9e-6, 5e-7, 1e-4), Param("eff", 0.8, 0.05, 1.1), Param("tile_s", 2e-6, 1e-8, 1e-4),
+    Param("softmax_dim", 40.0, 0.0, 200.0, log=False), Param("kv_passes", 2.0, 0.0, 20.0, log=False),
+    Param("qo_passes", 1.0, 0.0, 20.0, log=False), Param("sharp", 1.6, 1.0, 8.0),
+    Param("throttle", 0.1, 0.0, 0.6, log=False), Param("tail", 0.6, 0.0, 2.5, log=False),
+    Param("l2_frac", 0.4, 0.01, 3.0), Param("swap_s", 1e-6, 0.0, 3e-5, log=False),
+)  # fmt: skip
 DECODE_PARAMS = (
-    Param("launch_s", 7e-6, 5e-7, 1e-4),
-    Param("eff_m", 0.9, 0.2, 1.0),
-    Param("ramp_s", 4e-6, 0.0, 5e-5, log=False),
-    Param("sharp", 2.0, 1.0, 8.0),
-    Param("sm_bw", 2.0, 0.1, 20.0),
-    Param("cta_s", 1.5e-6, 1e-8, 1e-4),
-    Param("split_s", 5e-6, 0.0, 8e-5, log=False),
-    Param("l2_frac", 0.5, 0.01, 2.0),
-    Param("swap_s", 1e-6, 0.0, 1.5e-5, log=False),
-    Param("seq_s", 1e-8, 0.0, 1e-5, log=False),
-)
+    Param("launch_s", 7e-6, 5e-7, 1e-4), Param("eff_m", 0.9, 0.2, 1.0), Param("ramp_s", 4e-6, 0.0, 5e-5, log=False),
+    Param("sharp", 2.0, 1.0, 8.0), Param("sm_bw", 2.0, 0.1, 20.0), Param("cta_s", 1.5e-6, 1e-8, 1e-4),
+    Param("split_s", 5e-6, 0.0, 8e-5, log=False), Param("l2_frac", 0.5, 0.01, 2.0),
+    Param("swap_s", 1e-6, 0.0, 1.5e-5, log=False), Param("seq_s", 1e-8, 0.0, 1e-5, log=False),
+)  # fmt: skip
 TILES = {"tile": (64.0, 128.0, 256.0), "pack_to": (0.0, 1.0, math.inf)}
 CUTS = {"block": (64.0, 128.0, 256.0), "max_splits": (32.0,), "group_tile": (16.0, 64.0), "min_group": (1.0, 2.0)}
 UNPACKED = {("pack_to", 0.0): "swap_s", ("pack_to", math.inf): "swap_s"}

@@ -35,15 +35,9 @@ from rooflm_fit.common import (
 )
 
 LINKS = {
-    "a100-sxm-80gb": 300e9,
-    "h100-sxm-80gb": 450e9,
-    "h200-sxm-141gb": 450e9,
-    "b200-sxm-180gb": 900e9,
-    "b300-sxm-288gb": 900e9,
-    "gb200": 900e9,
-    "l40s": 32e9,
-    "rtx-pro-6000-server-96gb": 64e9,
-}
+    "a100-sxm-80gb": 300e9, "h100-sxm-80gb": 450e9, "h200-sxm-141gb": 450e9, "b200-sxm-180gb": 900e9,
+    "b300-sxm-288gb": 900e9, "gb200": 900e9, "l40s": 32e9, "rtx-pro-6000-server-96gb": 64e9,
+}  # fmt: skip
 """B/s one way a GPU: half of the vendor's bidirectional NVLink figure; PCIe 4.0 and 5.0 x16."""
 LATENCY = {"nvlink": 0.5e-6, "pcie": 1.0e-6, "infiniband": 2.0e-6, "ethernet": 5.0e-6}
 """Link latency inside the fitted times (s a hop): only differences from it move a prediction."""
@@ -65,20 +59,12 @@ LIBRARIES = {
     "SGLang_CustomAllReduce_graph": "sglang",
 }
 PARAMS = (
-    Param("start", 3e-6, 3e-7, 1e-4),
-    Param("step", 2e-6, 1e-8, 1e-4),
-    Param("eff_short", 0.25, 0.003, 2.0),
-    Param("gain_short", 0.0, -3.0, 2.0, log=False, prior=1.0),
-    Param("wait", 2.0, 1.0, 20.0),
-    Param("eff_long", 0.65, 0.02, 1.3),
-    Param("gain_long", 0.1, -3.0, 1.0, log=False, prior=1.0),
+    Param("start", 3e-6, 3e-7, 1e-4), Param("step", 2e-6, 1e-8, 1e-4), Param("eff_short", 0.25, 0.003, 2.0),
+    Param("gain_short", 0.0, -3.0, 2.0, log=False, prior=1.0), Param("wait", 2.0, 1.0, 20.0),
+    Param("eff_long", 0.65, 0.02, 1.3), Param("gain_long", 0.1, -3.0, 1.0, log=False, prior=1.0),
     Param("grow", 0.1, 1e-3, 1.0),
-)
-STARTS: tuple[Mapping[str, float], ...] = (
-    {},
-    {"eff_short": 0.1, "gain_short": -0.5},
-    {"eff_short": 0.5, "wait": 4.0},
-)
+)  # fmt: skip
+STARTS: tuple[Mapping[str, float], ...] = ({}, {"eff_short": 0.1, "gain_short": -0.5}, {"eff_short": 0.5, "wait": 4.0})
 GAINS = ("gain_short", "gain_long")
 PRIVATE = 0.3
 """Prior width of the gains where every rank has links of its own and hands on what it gets (NCCL's rings on NVLink)."""

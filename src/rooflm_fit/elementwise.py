@@ -37,13 +37,9 @@ from rooflm_fit.common import (
 from rooflm_fit.gemm import warm_fraction
 
 KIND = {
-    "add": ("add", 6.0),
-    "attn_rope": ("rope", 4.0),
-    "emb": ("embedding", 4.0),
-    "input_layernorm": ("norm", 4.0),
-    "post_attention_layernorm": ("norm", 4.0),
-    "mlp_act": ("activation", 6.0),
-}
+    "add": ("add", 6.0), "attn_rope": ("rope", 4.0), "emb": ("embedding", 4.0), "input_layernorm": ("norm", 4.0),
+    "post_attention_layernorm": ("norm", 4.0), "mlp_act": ("activation", 6.0),
+}  # fmt: skip
 """Operation of the table -> our kind, and bytes it moves for each of rows x cols elements (16-bit tensors: reads plus
 writes; the gated activation reads two inputs)."""
 ENGINE = {"vllm-like": "torch"}

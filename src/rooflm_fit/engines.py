@@ -48,7 +48,7 @@ FOLDS = 3
 """Parts of the groups (model, GPU, number of GPUs), each predicted by a fit to the other two."""
 SCALE = 0.06
 """Log ratio at which a row's weight turns from square to linear."""
-KERNEL_FIELDS = ("brain_share", "sm_stream", "kv_reread", "block_rate", "kv_convert", "alike", "dequant",
+KERNEL_FIELDS = ("bf16_share", "sm_stream", "kv_reread", "block_rate", "kv_convert", "alike", "dequant",
                  "tile_rate", "row_rate")  # fmt: skip
 """Constants that enter a kernel's formula: kernels are timed again for them."""
 
@@ -355,16 +355,7 @@ the rate there, which takes neither power nor operands to the end. torch.matmul'
 MANY_ROWS = 0.82
 """Share of the bandwidth that tensor cores' products reach (`eff_m` in 16 bits: 0.78 to 0.88, in the mean 0.82), which
 engines without runs have: a share in kernels for few rows is over their `vector_share`."""
-GENERAL = (
-    "~geforce",
-    "~apple",
-    "~radeon",
-    "rtx-3",
-    "rtx-4070",
-    "rtx-4080",
-    "apple",
-    "jetson",
-)
+GENERAL = ("~geforce", "~apple", "~radeon", "rtx-3", "rtx-4070", "rtx-4080", "apple", "jetson")
 """Cards (first parts of their names) without kernel data, whose factors serve every engine."""
 
 

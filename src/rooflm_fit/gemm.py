@@ -57,31 +57,19 @@ from rooflm_fit.common import (
 )
 
 ELEMENT_BYTES = {
-    "bf16": (2.0, 2.0),
-    "fp16": (2.0, 2.0),
-    "fp8": (1.0, 1.0),
-    "int8": (1.0, 1.0),
-    "fp8_block": (1.0, 1.0),
-    "nvfp4": (0.5625, 0.5625),
-    "int8_wo": (1.0, 2.0),
-    "int4_wo": (0.5, 2.0),
-}
+    "bf16": (2.0, 2.0), "fp16": (2.0, 2.0), "fp8": (1.0, 1.0), "int8": (1.0, 1.0), "fp8_block": (1.0, 1.0),
+    "nvfp4": (0.5625, 0.5625), "int8_wo": (1.0, 2.0), "int4_wo": (0.5, 2.0),
+}  # fmt: skip
 """Bytes an element of weights and activations in the kernel (nvfp4 with a scale each 16 elements); outputs take 2."""
 OUT_BYTES = 2.0
 DTYPE = {"sq": "int8"}
 """Names of dtypes in the table that we call otherwise: SmoothQuant multiplies int8 by int8."""
 PARAMS: tuple[Param, ...] = (
-    Param("t0", 2e-6, 0.3e-6, 40e-6),
-    Param("eff_c", 0.9, 0.2, 1.1),
-    Param("thr", 0.1, 0.0, 0.9, log=False),
-    Param("eff_m", 0.85, 0.3, 1.1),
-    Param("k0", 150.0, 5.0, 3000.0),
-    Param("pen", 0.1, 0.0, 1.0, log=False),
-    Param("c_sm", 3.0, 0.7, 15.0),
-    Param("mix", 0.05, 0.001, 1.0),
-    Param("split", 2e-6, 0.1e-6, 1e-3),
+    Param("t0", 2e-6, 0.3e-6, 40e-6), Param("eff_c", 0.9, 0.2, 1.1), Param("thr", 0.1, 0.0, 0.9, log=False),
+    Param("eff_m", 0.85, 0.3, 1.1), Param("k0", 150.0, 5.0, 3000.0), Param("pen", 0.1, 0.0, 1.0, log=False),
+    Param("c_sm", 3.0, 0.7, 15.0), Param("mix", 0.05, 0.001, 1.0), Param("split", 2e-6, 0.1e-6, 1e-3),
     Param("ramp", 2e-6, 0.05e-6, 10e-6),
-)
+)  # fmt: skip
 LOW_PRECISION = (Param("q_pass", 1.0, 0.01, 30.0), Param("q_row", 100.0, 1.0, 1e5))
 EFF_C_LOW = 1.3
 """Upper bound of eff_c in low precision: kernels with one large tile for all shapes lose the excess in k0 and thr."""

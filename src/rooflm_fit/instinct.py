@@ -43,7 +43,7 @@ TORCH = "torch"
 SOURCE = "ROCm/aiter e404860 (2026-08-22, MIT), aiter/configs"
 DROPPED = {
     "cdna3 fp8": "ROCm/aiter fbb52dd (2025-09-26, pull request 1092) and b7c5fc6 (2025-12-26), MIT, aiter/configs: "
-    "a8w8_tuned_gemm.csv and a8w8_bpreshuffle_tuned_gemm.csv, rows of cu_num 304 that later commits have not",
+    "a8w8_tuned_gemm.csv and a8w8_bpreshuffle_tuned_gemm.csv, rows of cu_num 304 that later commits have not"
 }
 """Generation and type -> where its rows are, if not there."""
 FOLDS = 3
@@ -299,15 +299,10 @@ pairs: two ranks have one of seven."""
 LINKS = 7.0
 """Links of a card of eight, each to another: in a box of fewer cards a pair shares more of a card's rate."""
 REDUCE_PARAMS = (
-    Param("start", 5e-6, 1e-7, 2e-5),
-    Param("step", 2e-7, 1e-9, 3e-6),
-    Param("eff_short", 0.1, 0.005, 1.0),
-    Param("gain_short", 0.5, -1.0, 2.0, log=False),
-    Param("wait", 1.5, 1.0, 6.0),
-    Param("eff_long", 0.1, 0.02, 0.5),
-    Param("gain_long", 1.4, 0.0, 2.0, log=False),
-    Param("grow", 0.3, 0.0, 3.0, log=False),
-)
+    Param("start", 5e-6, 1e-7, 2e-5), Param("step", 2e-7, 1e-9, 3e-6), Param("eff_short", 0.1, 0.005, 1.0),
+    Param("gain_short", 0.5, -1.0, 2.0, log=False), Param("wait", 1.5, 1.0, 6.0), Param("eff_long", 0.1, 0.02, 0.5),
+    Param("gain_long", 1.4, 0.0, 2.0, log=False), Param("grow", 0.3, 0.0, 3.0, log=False),
+)  # fmt: skip
 
 
 def reduces() -> list[FitRow]:

@@ -177,7 +177,7 @@ JOBS: dict[str, Job] = {
         own={"llama.cpp-rocm": (*kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
                                 LAUNCH),
              "llama.cpp-vulkan-rocm": (*kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
-                                       Param("brain_share", 0.3, 0.02, 1.0, prior=0.5), LAUNCH)},
+                                       Param("bf16_share", 0.3, 0.02, 1.0, prior=0.5), LAUNCH)},
         kin=Card(0.06, 0.1), generation=Card(0, 0), odd=wide_experts,  # other generations' factors are stated
         start={"~radeon|compute": 0.6},  # which these reach: 0.66 and 0.66 by HIP, 0.59 and 0.52 by Vulkan
     ),

@@ -12,12 +12,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.kernels.constants import FitRow
-from rooflm.kernels.mla import (
-    MlaDecodeConstants,
-    MlaPrefillConstants,
-    mla_decode_time,
-    mla_prefill_time,
-)
+from rooflm.kernels.mla import MlaDecodeConstants, MlaPrefillConstants, mla_decode_time, mla_prefill_time
 from rooflm.kernels.rates import Card
 from rooflm.validation.folds import held_out
 from rooflm_fit.attention import (
@@ -83,19 +78,15 @@ PREFILL = Recipe(
     "mla-prefill",
     predict_prefill,
     (
-        Param("launch_s", 1e-5, 5e-7, 1e-4),
-        Param("eff", 0.6, 0.02, 1.1),
-        Param("tile_s", 2e-6, 1e-8, 1e-4),
-        Param("passes", 1.0, 0.0, 40.0, log=False),
-        Param("sharp", 1.6, 1.0, 8.0),
-        Param("throttle", 0.1, 0.0, 0.6, log=False),
-        Param("tail", 0.6, 0.0, 2.5, log=False),
+        Param("launch_s", 1e-5, 5e-7, 1e-4), Param("eff", 0.6, 0.02, 1.1), Param("tile_s", 2e-6, 1e-8, 1e-4),
+        Param("passes", 1.0, 0.0, 40.0, log=False), Param("sharp", 1.6, 1.0, 8.0),
+        Param("throttle", 0.1, 0.0, 0.6, log=False), Param("tail", 0.6, 0.0, 2.5, log=False),
         Param("floor_s", 1e-5, 1e-6, 1e-3),
     ),
     {"tile": (64.0, 128.0, 256.0)},
     columns,
     {},
-)
+)  # fmt: skip
 NARROW = PREFILL._replace(
     params=(
         *(Param("eff", 1.2, 0.02, 2.2) if p.name == "eff" else p for p in PREFILL.params),
@@ -107,21 +98,15 @@ DECODE = Recipe(
     "mla-decode",
     predict_decode,
     (
-        Param("launch_s", 8e-6, 5e-7, 1e-4),
-        Param("eff_m", 0.8, 0.1, 1.0),
-        Param("ramp_s", 4e-6, 0.0, 5e-5, log=False),
-        Param("sharp", 2.0, 1.0, 8.0),
-        Param("sm_bw", 1.5, 0.02, 20.0),
-        Param("cta_s", 3e-6, 1e-8, 1e-3),
-        Param("split_s", 5e-6, 0.0, 8e-5, log=False),
-        Param("eff_c", 0.5, 0.002, 1.2),
-        Param("l2_frac", 0.6, 0.01, 2.0),
-        Param("floor_s", 1e-5, 1e-6, 1e-3),
+        Param("launch_s", 8e-6, 5e-7, 1e-4), Param("eff_m", 0.8, 0.1, 1.0),
+        Param("ramp_s", 4e-6, 0.0, 5e-5, log=False), Param("sharp", 2.0, 1.0, 8.0), Param("sm_bw", 1.5, 0.02, 20.0),
+        Param("cta_s", 3e-6, 1e-8, 1e-3), Param("split_s", 5e-6, 0.0, 8e-5, log=False),
+        Param("eff_c", 0.5, 0.002, 1.2), Param("l2_frac", 0.6, 0.01, 2.0), Param("floor_s", 1e-5, 1e-6, 1e-3),
     ),
     {"block": (64.0, 128.0), "max_splits": (1.0, -8.0, 32.0, 128.0), "group_tile": (16.0, 32.0, 64.0, 128.0)},
     columns,
     {},
-)
+)  # fmt: skip
 
 
 def cells(rows: Any, kind: str, narrow: bool = False) -> Iterator[tuple[dict[str, str], Any]]:

@@ -77,32 +77,20 @@ KINDS = {
     "int4_wo": Kind("int4_wo", 0.515625, 2.0, 16),
 }
 FAMILIES = {
-    "openai": ("oaitriton",),
-    "min_latency": ("min_latency",),
-    "plain": ("nongated",),
-    "marlin": ("marli",),
-    "deepgemm": ("deepgemm",),
-    "trtllm": ("flashinfer_trtl",),
-    "cutlass": ("cutl", "moe_torch_flow"),
-    "flashinfer": ("nvfp4moe_flash",),
-    "triton": ("triton", "fused_moe"),
-}
+    "openai": ("oaitriton",), "min_latency": ("min_latency",), "plain": ("nongated",), "marlin": ("marli",),
+    "deepgemm": ("deepgemm",), "trtllm": ("flashinfer_trtl",), "cutlass": ("cutl", "moe_torch_flow"),
+    "flashinfer": ("nvfp4moe_flash",), "triton": ("triton", "fused_moe"),
+}  # fmt: skip
 """Our name of a kernel family -> parts of the names in the tables; the first that matches counts."""
 WARM = "warm"
 """Share of the L2 below which weights stay in it when a benchmark repeats: fitted with the rest, no constant of the
 kernel."""
 PARAMS = (
-    Param("start", 1.5e-5, 1e-6, 2e-4),
-    Param("expert", 1e-8, 1e-11, 1e-6),
-    Param("eff_c", 0.7, 0.05, 1.2),
-    Param("eff_m", 0.8, 0.1, 1.05),
-    Param("c_sm", 2.0, 0.2, 10.0),
-    Param("ramp", 5e-6, 1e-8, 6e-5),
-    Param("wave", 5e-7, 1e-8, 2e-5),
-    Param("eff_pass", 0.6, 0.05, 2.5),
-    Param("stray", 0.2, 1e-3, 4.0),
+    Param("start", 1.5e-5, 1e-6, 2e-4), Param("expert", 1e-8, 1e-11, 1e-6), Param("eff_c", 0.7, 0.05, 1.2),
+    Param("eff_m", 0.8, 0.1, 1.05), Param("c_sm", 2.0, 0.2, 10.0), Param("ramp", 5e-6, 1e-8, 6e-5),
+    Param("wave", 5e-7, 1e-8, 2e-5), Param("eff_pass", 0.6, 0.05, 2.5), Param("stray", 0.2, 1e-3, 4.0),
     Param(WARM, 0.6, 0.02, 3.0, prior=1.0),
-)
+)  # fmt: skip
 SOURCE = "ai-dynamo/aiconfigurator 095f58a (2026-08-21, Apache-2.0), measured tables"
 HEADER = """Fitted constants of kernels.moe.moe_time (see MoEConstants), by generation, engine, dtype and kernel family.
 Written by: python -m rooflm_fit.moe --data DIR --out FILE

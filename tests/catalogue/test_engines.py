@@ -256,10 +256,10 @@ def test_stages_wait_for_a_choice_of_experts_that_the_host_makes() -> None:
 
 def test_bf16_experts_without_a_kernel_of_their_own_slow_prompts_alone() -> None:
     s = scenario("qwen3-30b-a3b", gpu="strix-halo-128gb", engine="llama.cpp", quant="bf16", batch=1)
-    assert ttft(s, brain_experts=0.1) > 1.3 * ttft(s, brain_experts=0.0)
-    assert tpot(s, brain_experts=0.1) == tpot(s, brain_experts=0.0)  # a token's run on vector kernels
+    assert ttft(s, bf16_experts=0.1) > 1.3 * ttft(s, bf16_experts=0.0)
+    assert tpot(s, bf16_experts=0.1) == tpot(s, bf16_experts=0.0)  # a token's run on vector kernels
     narrow = scenario("qwen3-30b-a3b", gpu="strix-halo-128gb", engine="llama.cpp", quant="q8_0", batch=1)
-    assert ttft(narrow, brain_experts=0.1) == ttft(narrow, brain_experts=0.0)
+    assert ttft(narrow, bf16_experts=0.1) == ttft(narrow, bf16_experts=0.0)
 
 
 def derated(s: Scenario, factors: Derating) -> Scenario:

@@ -173,8 +173,7 @@ def test_a_file_of_objects_is_not_unpickled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("closed", "status", "said"),
-    [(1, 1, "rooflm: cannot write the answer: standard output is closed\n"), (2, 2, "")],
+    ("closed", "status", "said"), [(1, 1, "rooflm: cannot write the answer: standard output is closed\n"), (2, 2, "")]
 )
 def test_a_closed_stream_is_no_crash(closed: int, status: int, said: str) -> None:
     words = "infer llama-2-7b --gpu a100 --json" + " --batch 0" * (closed == 2)

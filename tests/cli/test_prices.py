@@ -53,13 +53,8 @@ def test_prices_are_columns_of_a_grid() -> None:
 def test_two_cards_have_two_prices(capsys: pytest.CaptureFixture[str]) -> None:
     """What is given for a card is no price of the card that prefills; `prefill_price` is."""
     ask: dict[str, Any] = {
-        "gpu": "h100",
-        "concurrency": 2,
-        "prompt": 64,
-        "output": 8,
-        "prefill_replicas": 1,
-        "prefill_gpu": "l4",
-    }
+        "gpu": "h100", "concurrency": 2, "prompt": 64, "output": 8, "prefill_replicas": 1, "prefill_gpu": "l4",
+    }  # fmt: skip
     plain, given, both = (rooflm.serve(MODEL, **ask, **more) for more in
                           ({}, {"price": 2.0}, {"price": 2.0, "prefill_price": 0.5}))  # fmt: skip
     hours = [v.values()["price_usd_per_hour"] for v in (plain, given, both)]

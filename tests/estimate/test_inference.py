@@ -426,14 +426,8 @@ def test_scans_of_prompts_stand_between_pieces_of_a_graph() -> None:
 def test_prediction_layers_are_split_as_layers_are() -> None:
     """SGLang builds DeepSeek's prediction layer of the same parts (deepseek_nextn.py): ranks share out its experts."""
     asked = {
-        "gpu": "h200",
-        "gpus": 8,
-        "engine": "sglang",
-        "quant": "fp8-block",
-        "prompt": 1024,
-        "output": 16,
-        "batch": 8,
-    }
+        "gpu": "h200", "gpus": 8, "engine": "sglang", "quant": "fp8-block", "prompt": 1024, "output": 16, "batch": 8,
+    }  # fmt: skip
     for how, share in (({"tp": 8}, 1.02), ({"dp": 8, "ep": 8}, 1.15)):  # attention is whole on each rank of it
         some, none = (infer("glm-5.2", **asked, **how, **g).memory.parts["weights"] for g in ({"guesses": 1}, {}))
         assert float(some - none) / (load_model("glm-5.2").mtp_params / 8) == pytest.approx(share, rel=0.01)

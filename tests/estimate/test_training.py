@@ -588,13 +588,9 @@ def test_short_dense_layers_wait_for_the_host_where_it_was_measured(engine: str,
 
 def test_a_host_that_issues_slower_than_the_device_runs_sets_the_time_of_small_models() -> None:
     asked: dict[str, Any] = {
-        "model": "llama-3.2-1b",
-        "engine": "megatron-bridge",
-        "gpu": "gb200",
-        "batch": 8,
-        "seq": 128,
+        "model": "llama-3.2-1b", "engine": "megatron-bridge", "gpu": "gb200", "batch": 8, "seq": 128,
         "efficiency": "calibrated",
-    }
+    }  # fmt: skip
     free = {"engine.issue_prefill": 0, "engine.layer_host": 0}
     usual, quick = run(**asked), run(**asked, sets=free)
     slow = run(**asked, sets={"engine.issue_prefill": 1e-3})
@@ -826,14 +822,8 @@ def test_instincts_of_one_generation_differ_by_their_power() -> None:
 
 def test_selective_recomputation_runs_no_more_than_full() -> None:
     asked: dict[str, Any] = {
-        "gpu": "h200",
-        "gpus": 2,
-        "dp": 2,
-        "batch": 32,
-        "seq": 4096,
-        "micro_batch": 4,
-        "engine": "torchtitan",
-    }
+        "gpu": "h200", "gpus": 2, "dp": 2, "batch": 32, "seq": 4096, "micro_batch": 4, "engine": "torchtitan",
+    }  # fmt: skip
     some, full = (rooflm.train("mixtral-8x7b", recompute=r, **asked) for r in ("selective", "full"))
     assert float(some.step_time) < float(full.step_time)
 

@@ -17,13 +17,7 @@ from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, Model, MoE
 from rooflm.errors import RooflmError
 from rooflm.estimate.training import TrainingFigures, train_scenario
-from rooflm.estimate.training_memory import (
-    Setup,
-    layer_activations,
-    model_states,
-    stage_layers,
-    zero_bytes,
-)
+from rooflm.estimate.training_memory import Setup, layer_activations, model_states, stage_layers, zero_bytes
 from rooflm.estimate.training_time import HOST_UPDATE
 from rooflm.graph.context import Pass, Prefill
 from rooflm.readers.checkpoints.load import load_model

@@ -49,49 +49,17 @@ TRAINING_COLUMNS = (
 )
 
 INFER = {
-    "id": "argonne-1",
-    "model": "meta-llama/Llama-2-7b-hf",
-    "gpu": "Nvidia H100",
-    "gpus": "2",
-    "tp": "2",
-    "pp": "1",
-    "engine": "vLLM",
-    "precision_weights": "fp16",
-    "precision_activations": "fp16",
-    "precision_kv": "fp16",
-    "batch": "16",
-    "input_len": "128",
-    "output_len": "256",
-    "metric": "latency_s",
-    "value": "2.5",
+    "id": "argonne-1", "model": "meta-llama/Llama-2-7b-hf", "gpu": "Nvidia H100", "gpus": "2", "tp": "2", "pp": "1",
+    "engine": "vLLM", "precision_weights": "fp16", "precision_activations": "fp16", "precision_kv": "fp16",
+    "batch": "16", "input_len": "128", "output_len": "256", "metric": "latency_s", "value": "2.5",
     "note": "trust=A; fixed",
-}
+}  # fmt: skip
 TRAIN = {
-    "id": "NAR-1",
-    "model": "GPT 76.1B",
-    "layers": "60",
-    "hidden": "10240",
-    "heads": "80",
-    "kv_heads": "80",
-    "ffn": "40960",
-    "vocab": "51200",
-    "seq": "2048",
-    "gpu": "A100-80GB SXM",
-    "gpus": "1024",
-    "tp": "8",
-    "pp": "4",
-    "vp": "3",
-    "dp": "32",
-    "zero_fsdp": "none",
-    "sequence_parallel": "no",
-    "recompute": "full",
-    "precision": "fp16",
-    "global_batch": "1792",
-    "micro_batch": "2",
-    "metric": "tflops_per_gpu",
-    "value": "140",
-    "note": "hardware FLOPs",
-}
+    "id": "NAR-1", "model": "GPT 76.1B", "layers": "60", "hidden": "10240", "heads": "80", "kv_heads": "80",
+    "ffn": "40960", "vocab": "51200", "seq": "2048", "gpu": "A100-80GB SXM", "gpus": "1024", "tp": "8", "pp": "4",
+    "vp": "3", "dp": "32", "zero_fsdp": "none", "sequence_parallel": "no", "recompute": "full", "precision": "fp16",
+    "global_batch": "1792", "micro_batch": "2", "metric": "tflops_per_gpu", "value": "140", "note": "hardware FLOPs",
+}  # fmt: skip
 
 
 def infer_row(**changes: str) -> Cells:
@@ -1080,16 +1048,10 @@ def test_maxtext_scales_make_the_printed_counts(billions: int) -> None:
 @pytest.mark.parametrize(
     ("cell", "zero"),
     [
-        ("none", "0"),
-        ("zero1", "1"),
-        ("fsdp shard_grad_op (zero2)", "2"),
-        ("none(DDP/dist-opt)", "1"),
-        ("fsdp full_shard (zero3)", "3"),
-        ("megatron-fsdp 64", "3"),
-        ("fsdp2", "3"),
-        ("hsdp", "3"),
+        ("none", "0"), ("zero1", "1"), ("fsdp shard_grad_op (zero2)", "2"), ("none(DDP/dist-opt)", "1"),
+        ("fsdp full_shard (zero3)", "3"), ("megatron-fsdp 64", "3"), ("fsdp2", "3"), ("hsdp", "3"),
     ],
-)
+)  # fmt: skip
 def test_sharding(cell: str, zero: str) -> None:
     assert train_row(zero_fsdp=cell)["zero"] == zero
 
@@ -1357,22 +1319,10 @@ def test_what_a_sources_page_says_of_all_its_rows_is_in_them() -> None:
 
 
 SERVED = {
-    "id": "mine-1",
-    "source": "a page",
-    "model": "Qwen/Qwen3-32B",
-    "gpu": "NVIDIA H200",
-    "gpus": "2",
-    "tp": "2",
-    "pp": "1",
-    "engine": "vllm/vllm-openai:v0.11.0",
-    "precision_weights": "FP8 (E4M3)",
-    "batch": "64",
-    "input_len": "1024",
-    "output_len": "512",
-    "metric": "ttft_ms",
-    "value": "900",
-    "note": "",
-}
+    "id": "mine-1", "source": "a page", "model": "Qwen/Qwen3-32B", "gpu": "NVIDIA H200", "gpus": "2", "tp": "2",
+    "pp": "1", "engine": "vllm/vllm-openai:v0.11.0", "precision_weights": "FP8 (E4M3)", "batch": "64",
+    "input_len": "1024", "output_len": "512", "metric": "ttft_ms", "value": "900", "note": "",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

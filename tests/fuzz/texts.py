@@ -33,19 +33,8 @@ RARELY = (*[False] * 11, True)
 """How often something is broken."""
 LISTS = ("1,2", "1,8,64", "1..4", "1..512*2", "16..64+16", "2,1", "3,2,1", "8,8.0", "1..3,5")
 QUANTS = (
-    "w16a16kv16",
-    "fp8",
-    "int4",
-    "nvfp4",
-    "w4a16kv8",
-    "fp8kv8",
-    "int8-wo",
-    "q4_k_m",
-    "awq",
-    "mxfp4",
-    "fp32",
-    "int8",
-)
+    "w16a16kv16", "fp8", "int4", "nvfp4", "w4a16kv8", "fp8kv8", "int8-wo", "q4_k_m", "awq", "mxfp4", "fp32", "int8",
+)  # fmt: skip
 MODELS = (
     "llama-7b", "llama-2-70b", "llama-3.1-8b", "mixtral-8x7b", "deepseek-v3.2", "qwen3-next-80b-a3b", "gemma-3-27b",
     "gpt-oss-120b", "opt-350m", "jamba-1.5-mini", "falcon-40b", "smollm2-135m", "gpt3-175b", "bloom-176b", "kimi-k2.5",

@@ -43,13 +43,7 @@ def states(engine: str, model: str, gpu: str, batch: int, tp: int = 1, **sets: f
     return time, scan.node.flops / time / card.sms / card.clock, scan.node.bytes / time / card.dram.bandwidth
 
 
-@pytest.mark.parametrize(
-    ("engine", "gpu", "each"),
-    [
-        ("vllm-0.8", "h200", 40.5e-9),
-        ("vllm-0.8", "b200", 29.3e-9),
-    ],
-)
+@pytest.mark.parametrize(("engine", "gpu", "each"), [("vllm-0.8", "h200", 40.5e-9), ("vllm-0.8", "b200", 29.3e-9)])
 def test_states_of_gated_deltas_take_what_was_printed(engine: str, gpu: str, each: float) -> None:
     time, _, _ = states(engine, "qwen3-next-80b-a3b", gpu, 1024, tp=4)
     assert time / (1024 * 8) == pytest.approx(each, rel=0.04)  # of a head of 128 x 128: vLLM pull request 31722

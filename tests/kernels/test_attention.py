@@ -121,7 +121,7 @@ def test_splits() -> None:
     card, kernel = Card(132.0, 132e11, 132.0), IDEAL_DECODE._replace(sm_bw=1.0, block=64, cta_s=1e-6)
 
     def seconds(units: float, tokens: float, most: float) -> Any:
-        return split_kv_time(units, tokens, 512.0, 0.0, card, kernel, card.bandwidth, most)
+        return split_kv_time(units, tokens, 512.0, 0.0, card=card, c=kernel, feed=card.bandwidth, max_splits=most)
 
     one, many = (seconds(8.0, 65536.0, n) for n in (1.0, 128.0))
     assert many == pytest.approx(1e-6 + (one - 1e-6) / 16)

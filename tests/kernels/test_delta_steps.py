@@ -59,35 +59,22 @@ def test_a_scan_by_chunks_is_several_kernels_over_prompts_alone(model: str, kern
 @pytest.mark.parametrize(
     ("gpu", "engine", "tp", "batch", "prompt", "printed"),
     [
-        ("h100", "sglang", 8, 1, 65_536, 1.954),
-        ("h100", "sglang", 8, 1, 8192, 0.259),
-        ("h100", "sglang", 8, 2, 4096, 0.184),
-        ("h100", "sglang", 2, 1, 8192, 0.552),
-        ("h100", "sglang", 1, 8, 1024, 1.089),
-        ("h100", "sglang", 1, 1, 65_536, 8.633),
-        ("b200", "sglang", 1, 1, 8192, 0.797),
-        ("b300", "sglang", 8, 1, 65_536, 2.065),
-        ("rtx-pro-6000", "sglang", 8, 1, 65_536, 2.338),
-        ("h100", "vllm", 8, 1, 8192, 0.371),
-        ("h100", "vllm", 4, 1, 8192, 0.371),
-        ("h100", "vllm", 1, 8, 8192, 1.643),
-        ("b200", "vllm", 8, 1, 8192, 0.330),
+        ("h100", "sglang", 8, 1, 65_536, 1.954), ("h100", "sglang", 8, 1, 8192, 0.259),
+        ("h100", "sglang", 8, 2, 4096, 0.184), ("h100", "sglang", 2, 1, 8192, 0.552),
+        ("h100", "sglang", 1, 8, 1024, 1.089), ("h100", "sglang", 1, 1, 65_536, 8.633),
+        ("b200", "sglang", 1, 1, 8192, 0.797), ("b300", "sglang", 8, 1, 65_536, 2.065),
+        ("rtx-pro-6000", "sglang", 8, 1, 65_536, 2.338), ("h100", "vllm", 8, 1, 8192, 0.371),
+        ("h100", "vllm", 4, 1, 8192, 0.371), ("h100", "vllm", 1, 8, 8192, 1.643), ("b200", "vllm", 8, 1, 8192, 0.330),
     ],
-)
+)  # fmt: skip
 def test_a_scan_by_chunks_takes_what_is_printed(
     gpu: str, engine: str, tp: int, batch: int, prompt: int, printed: float
 ) -> None:
     """Milliseconds of a layer of 64 heads over tp cards, by fla's kernels (SGLang's) and by FlashInfer's (vLLM's):
     FlashInfer, pull requests 3866, 3788, 3477, 4078, 3001 and 3659. A decoding step streams its states."""
     given = {
-        "gpu": gpu,
-        "engine": engine,
-        "tp": tp,
-        "batch": batch,
-        "prompt": prompt,
-        "output": 2,
-        "quant": "fp8-block",
-    }
+        "gpu": gpu, "engine": engine, "tp": tp, "batch": batch, "prompt": prompt, "output": 2, "quant": "fp8-block",
+    }  # fmt: skip
     e = rooflm.infer("qwen3.5-397b-a17b", **given, sets={"engine.token_budget": batch * prompt})  # type: ignore[arg-type]
     scan, step = (next(t for t in e.timed[phase] if t.node.name == "scan") for phase in ("prefill", "decode"))
     assert float(scan.kernel) == pytest.approx(printed * 1e-3, rel=0.09)

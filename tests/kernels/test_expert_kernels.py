@@ -38,7 +38,7 @@ def test_whole_and_spread_experts_have_a_library_each() -> None:
     spread, whole = (constants("fp8_block", "h200-sxm-141gb", "vllm", kernel) for kernel in ("", "tp"))
     asked = ((False, "", whole), (True, "", spread), (False, "-triton", spread), (True, "triton", whole))
     for ep, family, found in asked:
-        chosen = choices("h200-sxm-141gb", "hopper", "vllm", "fp8_block", ep, family)
+        chosen = choices("h200-sxm-141gb", "hopper", "vllm", "fp8_block", ep, family=family)
         assert [c.constants for c in chosen] == [found]
     at = {"gpu": "h200", "tp": 4, "batch": 16, "prompt": 1024, "output": 32, "quant": "fp8-block"}
     new, old = (float(rooflm.infer("minimax-m2", engine=e, **at).tpot) for e in ("vllm", "vllm-0.14"))

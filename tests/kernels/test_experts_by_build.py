@@ -154,10 +154,10 @@ def on_strix_halo(model: str, quant: str = "bf16", prompt: int = 512, output: in
 
 
 def test_bf16_experts_have_a_rate_of_their_own() -> None:
-    """Dense products have another, `brain_share`; a tile of 64 rows is as many where an expert has 32 (or 16)."""
-    assert on_strix_halo("qwen3-30b-a3b", brain_experts=0.25) > 1.6 * on_strix_halo("qwen3-30b-a3b")
-    assert on_strix_halo("llama-3.1-8b", brain_experts=0.25) == on_strix_halo("llama-3.1-8b")
-    assert on_strix_halo("qwen3-30b-a3b") > 1.6 * on_strix_halo("qwen3-30b-a3b", brain_tile=1)
+    """Dense products have another, `bf16_share`; a tile of 64 rows is as many where an expert has 32 (or 16)."""
+    assert on_strix_halo("qwen3-30b-a3b", bf16_experts=0.25) > 1.6 * on_strix_halo("qwen3-30b-a3b")
+    assert on_strix_halo("llama-3.1-8b", bf16_experts=0.25) == on_strix_halo("llama-3.1-8b")
+    assert on_strix_halo("qwen3-30b-a3b") > 1.6 * on_strix_halo("qwen3-30b-a3b", bf16_tile=1)
 
 
 def test_no_vector_kernel_of_vulkan_takes_bf16_experts() -> None:
@@ -167,7 +167,7 @@ def test_no_vector_kernel_of_vulkan_takes_bf16_experts() -> None:
     slow = on_strix_halo("qwen3-30b-a3b", **run)
     assert 1 / slow == pytest.approx(9.42, rel=0.15)
     inner = 48 * (2 * 2048 + 768) * 350e-9
-    assert on_strix_halo("qwen3-30b-a3b", **run, brain_step="700 ns") - slow == pytest.approx(inner, rel=1e-3)
+    assert on_strix_halo("qwen3-30b-a3b", **run, bf16_step="700 ns") - slow == pytest.approx(inner, rel=1e-3)
     assert on_strix_halo("gemma-4-26b-a4b", **run) < 0.75 * on_strix_halo("gemma-4-26b-a4b", **run, joined="")
     assert on_strix_halo("qwen3-30b-a3b", "q8_0", **run) < slow / 4
 

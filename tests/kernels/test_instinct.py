@@ -217,15 +217,11 @@ def test_amds_checkpoints_in_4_bits_keep_their_cache_in_16() -> None:
 @pytest.mark.parametrize(
     ("model", "quant", "tp"),
     [
-        ("deepseek-v3", "fp8-block", 8),
-        ("gpt-oss-120b", "mxfp4", 1),
-        ("llama-3.1-70b", "bf16", 4),
-        ("llama-3.1-70b", "fp8", 4),
-        ("qwen3-235b-a22b", "fp8", 8),
-        ("glm-4.5", "fp8", 8),
+        ("deepseek-v3", "fp8-block", 8), ("gpt-oss-120b", "mxfp4", 1), ("llama-3.1-70b", "bf16", 4),
+        ("llama-3.1-70b", "fp8", 4), ("qwen3-235b-a22b", "fp8", 8), ("glm-4.5", "fp8", 8),
         ("qwen3-30b-a3b", "fp8", 1),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_the_next_card_is_never_slower(model: str, quant: str, tp: int, engine: str) -> None:
     taken = [tpot(model, gpu, engine=engine, quant=quant, tp=tp) for gpu in GENERATIONS]

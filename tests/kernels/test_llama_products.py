@@ -28,10 +28,14 @@ def test_a_tile_by_hand() -> None:
     """Two rows of 128 columns are two blocks of 32 rows, on two SMs one each: 2 x 32 x 64 x 100 FLOPs at half of the
     peak, and one and a half such more."""
     block = 2.0 * 32 * 64 * 100 / 5e11
-    assert float(one_tile_time(2.0, 128.0, 100.0, 32.0, 1.5, 1e12, 2.0)) == pytest.approx(2.5 * block)
+    assert float(one_tile_time(2.0, 128.0, 100.0, rows=32.0, more=1.5, peak=1e12, sms=2.0)) == pytest.approx(
+        2.5 * block
+    )
     rows = np.array([1.0, 32.0, 33.0, 3200.0])
     blocks = np.array([1.0, 1.0, 2.0, 100.0])
-    assert one_tile_time(rows, 128.0, 100.0, 32.0, 1.5, 1e12, 2.0) == pytest.approx((blocks + 1.5) * block)
+    assert one_tile_time(rows, 128.0, 100.0, rows=32.0, more=1.5, peak=1e12, sms=2.0) == pytest.approx(
+        (blocks + 1.5) * block
+    )
 
 
 @pytest.mark.parametrize("engine", ["llama.cpp-2024-05-metal", "llama.cpp-metal-2024-11"])

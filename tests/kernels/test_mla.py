@@ -21,12 +21,7 @@ from rooflm.kernels import mla
 from rooflm.kernels.constants import lookup, typed
 from rooflm.kernels.derating import derating
 from rooflm.kernels.lookup import Where, in_graphs
-from rooflm.kernels.mla import (
-    MlaDecodeConstants,
-    MlaLatentsConstants,
-    MlaPrefillConstants,
-    latents_prefill_time,
-)
+from rooflm.kernels.mla import MlaDecodeConstants, MlaLatentsConstants, MlaPrefillConstants, latents_prefill_time
 from rooflm.kernels.roofline import time_nodes
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_device

@@ -12,14 +12,7 @@ from rooflm import infer
 from rooflm.graph.ops import distinct_experts, occupied, popularity
 from rooflm.kernels import moe
 from rooflm.kernels.constants import entries_of, typed
-from rooflm.kernels.moe import (
-    MoEConstants,
-    Routing,
-    imbalance,
-    pieces,
-    routed,
-    usual,
-)
+from rooflm.kernels.moe import MoEConstants, Routing, imbalance, pieces, routed, usual
 from rooflm_fit.common import L2_SAVES, hot_share
 from rooflm_fit.moe import balanced
 

@@ -178,21 +178,8 @@ def test_what_is_no_result_is_told(tmp_path: Path) -> None:
 
 
 BAD: tuple[Any, ...] = (
-    None,
-    -1,
-    0,
-    1e308,
-    float("nan"),
-    float("inf"),
-    10**30,
-    "",
-    "x",
-    [],
-    {},
-    [[1]],
-    True,
-    "1" * 5000,
-)
+    None, -1, 0, 1e308, float("nan"), float("inf"), 10**30, "", "x", [], {}, [[1]], True, "1" * 5000,
+)  # fmt: skip
 
 
 def damaged(data: Any, draw: random.Random) -> Any:

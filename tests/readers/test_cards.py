@@ -267,13 +267,9 @@ def test_peaks_as_printed(name: str, dtype: str) -> None:
 
 
 OTHER_RATES = {
-    "b300-sxm-288gb": ("int8", "fp4"),
-    "gb300": ("int8", "fp4"),
-    "trainium2": ("fp8",),
-    "trainium3": ("fp8",),
-    "core-i9-14900k": ("bf16", "int8"),
-    "core-ultra-9-285k": ("bf16", "int8"),
-}
+    "b300-sxm-288gb": ("int8", "fp4"), "gb300": ("int8", "fp4"), "trainium2": ("fp8",), "trainium3": ("fp8",),
+    "core-i9-14900k": ("bf16", "int8"), "core-ultra-9-285k": ("bf16", "int8"),
+}  # fmt: skip
 """Types whose rate is no power of two times the clock: cut or raised by the maker, or of cores of two kinds."""
 
 

@@ -22,70 +22,15 @@ DEVICES = catalogue.names("gpu")
 CLUSTERS = catalogue.names("cluster")
 
 ASKED = [
-    "t4",
-    "v100-sxm-16gb",
-    "v100-sxm-32gb",
-    "rtx-3060-12gb",
-    "rtx-3070",
-    "rtx-3080",
-    "rtx-3080-ti",
-    "rtx-3090",
-    "rtx-4070-ti",
-    "rtx-4090",
-    "rtx-5090",
-    "a10",
-    "a30",
-    "a40",
-    "rtx-a6000",
-    "rtx-4000-ada",
-    "rtx-5000-ada",
-    "rtx-6000-ada",
-    "l4",
-    "l40",
-    "l40s",
-    "a100-sxm-40gb",
-    "a100-sxm-80gb",
-    "a100-pcie-40gb",
-    "a100-pcie-80gb",
-    "h100-sxm-80gb",
-    "h100-pcie-80gb",
-    "h100-nvl-94gb",
-    "h100-sxm-96gb",
-    "h20",
-    "h800",
-    "h200-sxm-141gb",
-    "gh200",
-    "gh200-144gb",
-    "b200-sxm-180gb",
-    "gb200",
-    "b300",
-    "gb300",
-    "rtx-pro-6000",
-    "rtx-pro-6000-server",
-    "mi100",
-    "mi210",
-    "mi250",
-    "mi250x",
-    "mi250x-gcd",
-    "mi300x",
-    "mi325x",
-    "mi355x",
-    "gaudi2",
-    "gaudi3",
-    "tpu-v3",
-    "tpu-v4",
-    "tpu-v5e",
-    "tpu-v5p",
-    "tpu-v6e",
-    "m1",
-    "m1-pro",
-    "m1-max",
-    "m2-ultra",
-    "m3-max",
-    "jetson-agx-orin",
-    "xeon-8480",
+    "t4", "v100-sxm-16gb", "v100-sxm-32gb", "rtx-3060-12gb", "rtx-3070", "rtx-3080", "rtx-3080-ti", "rtx-3090",
+    "rtx-4070-ti", "rtx-4090", "rtx-5090", "a10", "a30", "a40", "rtx-a6000", "rtx-4000-ada", "rtx-5000-ada",
+    "rtx-6000-ada", "l4", "l40", "l40s", "a100-sxm-40gb", "a100-sxm-80gb", "a100-pcie-40gb", "a100-pcie-80gb",
+    "h100-sxm-80gb", "h100-pcie-80gb", "h100-nvl-94gb", "h100-sxm-96gb", "h20", "h800", "h200-sxm-141gb", "gh200",
+    "gh200-144gb", "b200-sxm-180gb", "gb200", "b300", "gb300", "rtx-pro-6000", "rtx-pro-6000-server", "mi100",
+    "mi210", "mi250", "mi250x", "mi250x-gcd", "mi300x", "mi325x", "mi355x", "gaudi2", "gaudi3", "tpu-v3", "tpu-v4",
+    "tpu-v5e", "tpu-v5p", "tpu-v6e", "m1", "m1-pro", "m1-max", "m2-ultra", "m3-max", "jetson-agx-orin", "xeon-8480",
     "epyc-9654",
-]
+]  # fmt: skip
 
 VENDOR = {  # dense TFLOP/s, typed from datasheets and whitepapers, not from the data files
     ("v100", "fp16"): 125,
@@ -202,23 +147,12 @@ def test_sums_are_pinned() -> None:
 
 
 PINNED_PEAKS = {
-    "fp32": 7712.1,
-    "tf32": 18915.7,
-    "fp16": 51347.7,
-    "bf16": 54185.3,
-    "fp8": 83346.7,
-    "int8": 93848.7,
-    "fp4": 91080.2,
-    "int4": 54137.7,
-}
+    "fp32": 7712.1, "tf32": 18915.7, "fp16": 51347.7, "bf16": 54185.3, "fp8": 83346.7, "int8": 93848.7,
+    "fp4": 91080.2, "int4": 54137.7,
+}  # fmt: skip
 PINNED = {
-    "dram_gib": 20640.0,
-    "dram_tb_s": 285.003,
-    "l2_tb_s": 1384.15,
-    "sms": 16822.0,
-    "tdp": 70626.0,
-    "price": 182.35,
-}
+    "dram_gib": 20640.0, "dram_tb_s": 285.003, "l2_tb_s": 1384.15, "sms": 16822.0, "tdp": 70626.0, "price": 182.35,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["gpu", "cluster"])
@@ -290,18 +224,12 @@ def test_what_is_inferred_is_marked() -> None:
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("a100", "a100-sxm-80gb"),
-        ("h100", "h100-sxm-80gb"),
-        ("v100", "v100-sxm-32gb"),
-        ("b200", "b200-sxm-180gb"),
-        ("H200", "h200-sxm-141gb"),
-        ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
-        ("nvidia_h100_80gb hbm3", "h100-sxm-80gb"),
-        ("RTX 3060", "rtx-3060-12gb"),
-        ("rtx_4090", "rtx-4090"),
+        ("a100", "a100-sxm-80gb"), ("h100", "h100-sxm-80gb"), ("v100", "v100-sxm-32gb"), ("b200", "b200-sxm-180gb"),
+        ("H200", "h200-sxm-141gb"), ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
+        ("nvidia_h100_80gb hbm3", "h100-sxm-80gb"), ("RTX 3060", "rtx-3060-12gb"), ("rtx_4090", "rtx-4090"),
         (" MI300X ", "mi300x"),
     ],
-)
+)  # fmt: skip
 def test_aliases_in_any_spelling(text: str, name: str) -> None:
     assert load_device(text).name == name
 
@@ -337,19 +265,12 @@ def test_cards_without_a_row_name_the_nearest_and_why() -> None:
 @pytest.mark.parametrize(
     ("typed", "name"),
     [
-        ("ml.g5.2xlarge", "a10g"),
-        ("p3.16xlarge", "v100-sxm-16gb"),
-        ("p5.4xlarge", "h100-sxm-80gb"),
-        ("a2-ultragpu-8g", "a100-sxm-80gb"),
-        ("ct6e-standard-8t", "tpu-v6e"),
-        ("VM.GPU.A10.2", "a10"),
-        ("gpu_1x_h100_pcie", "h100-pcie-80gb"),
-        ("Standard_NV36ads_A10_v5", "a10"),
-        ("A800 40GB", "a800-pcie-40gb"),
-        ("ASUS Ascent GX10", "gb10"),
-        ("RTX 4090D", "rtx-4090-d"),
+        ("ml.g5.2xlarge", "a10g"), ("p3.16xlarge", "v100-sxm-16gb"), ("p5.4xlarge", "h100-sxm-80gb"),
+        ("a2-ultragpu-8g", "a100-sxm-80gb"), ("ct6e-standard-8t", "tpu-v6e"), ("VM.GPU.A10.2", "a10"),
+        ("gpu_1x_h100_pcie", "h100-pcie-80gb"), ("Standard_NV36ads_A10_v5", "a10"), ("A800 40GB", "a800-pcie-40gb"),
+        ("ASUS Ascent GX10", "gb10"), ("RTX 4090D", "rtx-4090-d"),
     ],
-)
+)  # fmt: skip
 def test_instances_and_products_as_typed(typed: str, name: str) -> None:
     assert load_device(typed).name == name
 

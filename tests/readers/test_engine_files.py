@@ -242,7 +242,7 @@ def test_factors_on_a_card_are_those_of_the_row_that_one_builds_on(tmp_path: Pat
 
 
 def test_a_factor_may_be_none_where_the_field_may() -> None:
-    assert load_engine("llama.cpp-vulkan-rocm", "rx-9070", "rdna4").kernels.brain_share == 0
+    assert load_engine("llama.cpp-vulkan-rocm", "rx-9070", "rdna4").kernels.bf16_share == 0
 
 
 def test_every_field_of_an_engine_is_described_once() -> None:

@@ -82,18 +82,12 @@ def test_names_and_aliases_are_unique_and_lower_case() -> None:
 @pytest.mark.parametrize(
     ("asked", "name"),
     [
-        ("meta-llama/Llama-2-7b-hf", "llama-2-7b"),
-        ("meta-llama/llama-3.1-8b-instruct", "llama-3.1-8b"),
-        ("LLAMA3.1_405B", "llama-3.1-405b"),
-        ("GPT-3 175B", "gpt3-175b"),
-        ("huggyllama/llama-30b", "llama-33b"),
-        ("openai/gpt-oss-120b", "gpt-oss-120b"),
-        ("Qwen/Qwen3.5-397B-A17B", "qwen3.5-397b-a17b"),
-        ("zhipuai/GLM-5", "glm-5"),
-        ("MiniMaxAI/MiniMax-M2.5", "minimax-m2"),
-        ("Megatron 22B", "megatron-22b"),
+        ("meta-llama/Llama-2-7b-hf", "llama-2-7b"), ("meta-llama/llama-3.1-8b-instruct", "llama-3.1-8b"),
+        ("LLAMA3.1_405B", "llama-3.1-405b"), ("GPT-3 175B", "gpt3-175b"), ("huggyllama/llama-30b", "llama-33b"),
+        ("openai/gpt-oss-120b", "gpt-oss-120b"), ("Qwen/Qwen3.5-397B-A17B", "qwen3.5-397b-a17b"),
+        ("zhipuai/GLM-5", "glm-5"), ("MiniMaxAI/MiniMax-M2.5", "minimax-m2"), ("Megatron 22B", "megatron-22b"),
     ],
-)
+)  # fmt: skip
 def test_aliases(asked: str, name: str) -> None:
     assert load_model(asked).name == name
     assert load_model(asked) is load_model(name)

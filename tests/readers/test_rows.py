@@ -124,15 +124,9 @@ def test_bad_sources_are_one_sentence(tmp_path: Path) -> None:
 
 
 ODD = {
-    "deep": "a = " + "[" * 5000,
-    "long": "sms = " + "9" * 5000,
-    "null": "x\0",
-    "mark": "\ufeff",
-    "two tables": "[a]\n[b]\n",
-    "list": "[[a]]\n",
-    "name": "name = nan\n" + ROW,
-    "empty": "",
-}
+    "deep": "a = " + "[" * 5000, "long": "sms = " + "9" * 5000, "null": "x\0", "mark": "\ufeff",
+    "two tables": "[a]\n[b]\n", "list": "[[a]]\n", "name": "name = nan\n" + ROW, "empty": "",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", list(ODD.values()), ids=list(ODD))

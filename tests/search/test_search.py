@@ -27,15 +27,9 @@ from rooflm.shown.progress import listening
 
 BATCHES = [1, 4, 16, 64, 256]
 SMALL = {
-    "gpu": ["rtx-3090", "a100-sxm-80gb"],
-    "gpus": [1, 2, 4],
-    "batch": BATCHES,
-    "prompt": 512,
-    "output": 64,
-    "quant": ["w16a16kv16", "w4a16"],
-    "efficiency": "0.7,0.9",
-    "engine": "vllm",
-}
+    "gpu": ["rtx-3090", "a100-sxm-80gb"], "gpus": [1, 2, 4], "batch": BATCHES, "prompt": 512, "output": 64,
+    "quant": ["w16a16kv16", "w4a16"], "efficiency": "0.7,0.9", "engine": "vllm",
+}  # fmt: skip
 
 
 def brute_force(limits):
@@ -222,16 +216,12 @@ def test_the_answer_names_the_better_gpu_and_other_variables():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"objective": "speed"}, "objective"),
-        ({"ttft": -1}, "above 0"),
-        ({"memory_margin": 2}, "share kept free"),
-        ({"prompt": [1, 2]}, "use a sweep"),
-        ({"gpus": 4, "gpus_max": 2}, "gpus_max"),
-        ({"gpus": 4, "tp": [3]}, "no split"),
-        ({"sets": {"engine.nope": [1, 2]}}, "unknown path"),
+        ({"objective": "speed"}, "objective"), ({"ttft": -1}, "above 0"), ({"memory_margin": 2}, "share kept free"),
+        ({"prompt": [1, 2]}, "use a sweep"), ({"gpus": 4, "gpus_max": 2}, "gpus_max"),
+        ({"gpus": 4, "tp": [3]}, "no split"), ({"sets": {"engine.nope": [1, 2]}}, "unknown path"),
         ({"gpu": "a1000000"}, "unknown"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_one_sentence(arguments, words):
     with pytest.raises(RooflmError, match=words):
         search_infer("llama-7b", **{"gpu": "a100-sxm-80gb"} | arguments)

@@ -172,18 +172,14 @@ def test_batches_search_over_token_budgets_too():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"concurrency": 4, "rate": 2}, "one of them"),
-        ({"concurrency": 2.5}, "whole number"),
-        ({"rate": -1}, "above 0"),
-        ({"slo": "ttft=500ms,foo=1"}, "slo is"),
-        ({"batch": 4}, "search_serve has no argument 'batch'"),
-        ({"engine": "hf-eager"}, "static batches"),
-        ({"concurrency": 4, "prompt": 10**6}, "beyond"),
-        ({"concurrency": 4, "spread": (2.0, 1.0)}, "spread"),
+        ({"concurrency": 4, "rate": 2}, "one of them"), ({"concurrency": 2.5}, "whole number"),
+        ({"rate": -1}, "above 0"), ({"slo": "ttft=500ms,foo=1"}, "slo is"),
+        ({"batch": 4}, "search_serve has no argument 'batch'"), ({"engine": "hf-eager"}, "static batches"),
+        ({"concurrency": 4, "prompt": 10**6}, "beyond"), ({"concurrency": 4, "spread": (2.0, 1.0)}, "spread"),
         ({"concurrency": 4, "gpus": 4, "tp": [3]}, "no split"),
         ({"concurrency": 4, "objective": "speed"}, "objective"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_one_sentence(arguments, words):
     with pytest.raises(RooflmError, match=words):
         search_serve("llama-7b", **{"gpu": "a100-sxm-80gb"} | arguments)
@@ -209,18 +205,9 @@ def test_commands_carry_the_token_budget():
 
 def test_command_line(capsys):
     words = [
-        "search",
-        "infer",
-        "llama-3.1-8b",
-        "--gpu",
-        "h100",
-        "--gpus",
+        "search", "infer", "llama-3.1-8b", "--gpu", "h100", "--gpus", "1", "--slo", "ttft:p95=200ms", "--confirm",
         "1",
-        "--slo",
-        "ttft:p95=200ms",
-        "--confirm",
-        "1",
-    ]
+    ]  # fmt: skip
     assert main([*words, "--concurrency", "4,16,64,256"]) == 0
     text = capsys.readouterr().out
     assert "Simulated (estimate)" in text and "ttft:p95" in text and "--max-num-seqs" in text
@@ -262,13 +249,9 @@ def test_an_answer_stands_where_its_simulation_puts_it(monkeypatch):
     limit is left out; for each that is not borne out another is simulated."""
     monkeypatch.setattr(under_load, "agrees", lambda served: served.agrees)
     runs = [
-        answered("a", 300.0, 198.0),
-        answered("b", 280.0, 290.0),
-        answered("c", 270.0, 250.0),
-        answered("d", 260.0, 255.0, held=False),
-        answered("e", 240.0, 230.0),
-        answered("f", 190.0, 0.0),
-    ]
+        answered("a", 300.0, 198.0), answered("b", 280.0, 290.0), answered("c", 270.0, 250.0),
+        answered("d", 260.0, 255.0, held=False), answered("e", 240.0, 230.0), answered("f", 190.0, 0.0),
+    ]  # fmt: skip
     top = [c.candidate for c in runs]
     by_name = {c.candidate.inputs["gpu"]: c for c in runs}
     done = list(under_load.confirmations(top, 2, lambda c: by_name[c.inputs["gpu"]]))

@@ -772,18 +772,12 @@ def test_outputs_that_never_end_run_to_the_limit() -> None:
 @pytest.mark.parametrize(
     ("engine", "gpu", "budget", "running"),
     [
-        ("vllm", "h100-sxm-80gb", 8192, 1024),
-        ("vllm", "a100-sxm-80gb", 2048, 256),
-        ("vllm", "l40s", 2048, 256),
-        ("vllm", "gb10", 2048, 256),
-        ("vllm", "jetson-thor-128gb", 2048, 256),
-        ("vllm-2024", "l40s", 4096, 256),
-        ("sglang", "b200-sxm-180gb", 16384, 4096),
-        ("sglang", "h200-sxm-141gb", 8192, 4096),
-        ("sglang", "l40s", 4096, 4096),
-        ("sglang", "rtx-4090", 2048, 4096),
+        ("vllm", "h100-sxm-80gb", 8192, 1024), ("vllm", "a100-sxm-80gb", 2048, 256), ("vllm", "l40s", 2048, 256),
+        ("vllm", "gb10", 2048, 256), ("vllm", "jetson-thor-128gb", 2048, 256), ("vllm-2024", "l40s", 4096, 256),
+        ("sglang", "b200-sxm-180gb", 16384, 4096), ("sglang", "h200-sxm-141gb", 8192, 4096),
+        ("sglang", "l40s", 4096, 4096), ("sglang", "rtx-4090", 2048, 4096),
     ],
-)
+)  # fmt: skip
 def test_servers_take_the_limits_that_their_documents_give_a_card(
     engine: str, gpu: str, budget: int, running: int
 ) -> None:

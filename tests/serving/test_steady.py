@@ -280,14 +280,9 @@ def test_prompts_of_attention_ranks_overlap(engine, prompt, rate):
 
 
 STREAMED = {
-    "gpu": "b200",
-    "engine": "sglang",
-    "prompt": 512,
-    "output": 512,
-    "concurrency": 100,
-    "requests": 1000,
+    "gpu": "b200", "engine": "sglang", "prompt": 512, "output": 512, "concurrency": 100, "requests": 1000,
     "sets": {"engine.server.prefix_caching": False},
-}
+}  # fmt: skip
 
 
 def test_no_more_tokens_leave_than_one_process_streams():

@@ -140,19 +140,9 @@ def test_command_line_streams_a_large_grid(tmp_path, monkeypatch, capsys):
     told = capsys.readouterr()
     assert "16 points" in told.out and len(pandas.read_parquet(path)) == 16
     words = [
-        "train",
-        "llama-7b",
-        "--gpu",
-        "a100",
-        "--gpus",
-        "8",
-        "--tp",
-        "1,2,4,8",
-        "--batch",
-        "8..64*2",
-        "--out",
+        "train", "llama-7b", "--gpu", "a100", "--gpus", "8", "--tp", "1,2,4,8", "--batch", "8..64*2", "--out",
         str(path),
-    ]
+    ]  # fmt: skip
     assert main([*words, "--json"]) == 0
     import json
 
@@ -181,16 +171,8 @@ run()
 def test_an_interrupted_command_says_so_and_carries_on(tmp_path, monkeypatch, capsys):
     """SIGINT in the middle: status 130, what is kept and how to go on; the file is then the same to the bit."""
     words = [
-        "infer",
-        "llama-7b",
-        "--gpu",
-        "a100,h100,h200,b200",
-        "--batch",
-        "1..8",
-        "--outputs",
-        "tpot_s,fits",
-        "--out",
-    ]
+        "infer", "llama-7b", "--gpu", "a100,h100,h200,b200", "--batch", "1..8", "--outputs", "tpot_s,fits", "--out",
+    ]  # fmt: skip
     whole, cut = tmp_path / "whole.parquet", tmp_path / "cut.parquet"
     run = subprocess.run([sys.executable, "-c", CUT, *words, str(cut)], capture_output=True, text=True, check=False)
     assert run.returncode == 130 and "16 of 32 points are kept" in run.stderr and not cut.exists()

@@ -16,19 +16,12 @@ from rooflm.sweep.sweep import blocks, run
 
 CORE = ("ttft_s", "tpot_s", "latency_s", "output_tokens_per_s", "memory_bytes", "fits", "max_batch")
 POOL = {
-    "model": ["llama-7b", "mixtral-8x7b", "qwen3-32b"],
-    "gpu": ["rtx-3090", "a100-sxm-80gb", "h100-sxm-80gb"],
-    "quant": ["w16a16kv16", "w8a8", "w4a16"],
-    "efficiency": ["ideal", "0.7,0.9", "calibrated"],
-    "batch": [1, 2, 7, 64, 300],
-    "prompt": [1, 16, 300, 5000],
-    "output": [1, 2, 128, 513],
-    "tp": [1, 2, 3, 8],
-    "pp": [1, 2, 5],
-    "dp": [1, 2],
-    "cluster.device.dram.bandwidth": [1e12, 2.5e12],
+    "model": ["llama-7b", "mixtral-8x7b", "qwen3-32b"], "gpu": ["rtx-3090", "a100-sxm-80gb", "h100-sxm-80gb"],
+    "quant": ["w16a16kv16", "w8a8", "w4a16"], "efficiency": ["ideal", "0.7,0.9", "calibrated"],
+    "batch": [1, 2, 7, 64, 300], "prompt": [1, 16, 300, 5000], "output": [1, 2, 128, 513], "tp": [1, 2, 3, 8],
+    "pp": [1, 2, 5], "dp": [1, 2], "cluster.device.dram.bandwidth": [1e12, 2.5e12],
     "engine.issue_decode": [0.0, 8e-6],
-}
+}  # fmt: skip
 
 
 def test_a_dataset_that_was_turned_is_the_same_grid() -> None:
@@ -167,18 +160,10 @@ def test_an_unknown_place_is_refused():
 
 
 TRAIN_POOL = {
-    "gpu": ["a100-sxm-80gb", "h100-sxm-80gb"],
-    "recompute": ["none", "selective", "full"],
-    "schedule": ["1f1b", "gpipe"],
-    "batch": [8, 16, 64],
-    "seq": [512, 2048],
-    "tp": [1, 2, 4],
-    "pp": [1, 2, 4],
-    "dp": [1, 2],
-    "micro_batch": [1, 2, 4],
-    "zero": [0, 1, 2, 3],
-    "cluster.device.dram.bandwidth": [1e12, 2.5e12],
-}
+    "gpu": ["a100-sxm-80gb", "h100-sxm-80gb"], "recompute": ["none", "selective", "full"],
+    "schedule": ["1f1b", "gpipe"], "batch": [8, 16, 64], "seq": [512, 2048], "tp": [1, 2, 4], "pp": [1, 2, 4],
+    "dp": [1, 2], "micro_batch": [1, 2, 4], "zero": [0, 1, 2, 3], "cluster.device.dram.bandwidth": [1e12, 2.5e12],
+}  # fmt: skip
 TRAIN_CORE = ("step_time_s", "mfu", "memory_bytes", "fits", "bubble_fraction", "comm_bytes", "parts_s")
 
 

@@ -15,10 +15,7 @@ from rooflm.technology.generations import CHANGES, MODES, Ladder, ends, most_by_
 FIRST, LAST = ends()
 PUBLISHED = 35.0
 LADDER = Ladder("gpt3-175b")
-CHAINS = (
-    ("A100-HDR", "H100-NDR", "H200-NDR", "B200-NDR", "B200-NVS", "B200-NVS-L"),
-    ("H100-NDR", "H100-NVS"),
-)
+CHAINS = (("A100-HDR", "H100-NDR", "H200-NDR", "B200-NDR", "B200-NVS", "B200-NVS-L"), ("H100-NDR", "H100-NVS"))
 
 
 @pytest.fixture(scope="module")

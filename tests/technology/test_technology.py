@@ -67,28 +67,15 @@ def test_what_the_project_asks_for_is_there(kind: str) -> None:
 def test_memory_and_links_carry_their_published_rates() -> None:
     # GB/s a stack or chip: JEDEC pin rate times pins over 8
     stacks = {
-        "gddr6": 64,
-        "gddr6x": 84,
-        "gddr7": 128,
-        "hbm2": 256,
-        "hbm2e": 409.6,
-        "hbm3": 819.2,
-        "hbm3e": 1177.6,
+        "gddr6": 64, "gddr6x": 84, "gddr7": 128, "hbm2": 256, "hbm2e": 409.6, "hbm3": 819.2, "hbm3e": 1177.6,
         "hbm4": 2048,
-    }
+    }  # fmt: skip
     for name, rate in stacks.items():
         assert load_dram(name).bandwidth == pytest.approx(rate * 1e9)
     links = {
-        "pcie4": 31.5,
-        "nvlink2": 150,
-        "nvlink3": 300,
-        "nvlink4": 450,
-        "nvlink5": 900,
-        "hdr": 25,
-        "ndr": 50,
-        "xdr": 100,
-        "gdr": 200,
-    }
+        "pcie4": 31.5, "nvlink2": 150, "nvlink3": 300, "nvlink4": 450, "nvlink5": 900, "hdr": 25, "ndr": 50,
+        "xdr": 100, "gdr": 200,
+    }  # fmt: skip
     for name, rate in links.items():
         assert load_wire(name).bandwidth == pytest.approx(rate * 1e9)
     assert load_wire("ethernet-1g").bandwidth == pytest.approx(0.125e9)

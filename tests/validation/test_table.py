@@ -96,10 +96,7 @@ def test_paths_are_set_by_one_column_or_by_a_column_each() -> None:
         ({"unit": "GB"}, "unit is 'GB', but that of tpot must be one of s, ms, us, min"),
         ({"model": ""}, "model is blank"),
         ({"gpu": ""}, "gpu is blank"),
-        (
-            {"model": "nobody"},
-            "model nobody is not in the catalogue: give layers, hidden, heads and ffn, or params",
-        ),
+        ({"model": "nobody"}, "model nobody is not in the catalogue: give layers, hidden, heads and ffn, or params"),
         (
             {"model": "lama-3.1"},
             "model lama-3.1 is not in the catalogue: did you mean llama-3.1-8b? Else give layers, hidden, heads and "

@@ -111,15 +111,9 @@ OF_TRAINING = (
     "mapping.recompute", "mapping.zero", "mapping.fsdp_group", "mapping.schedule",
 )  # fmt: skip
 OF_INFERENCE = (
-    "speculation.",
-    "offload.",
-    "adapters.",
-    "workload.prompt",
-    "workload.output",
-    "workload.cached",
-    "workload.logits",
-    "mapping.in_flight",
-)
+    "speculation.", "offload.", "adapters.", "workload.prompt", "workload.output", "workload.cached",
+    "workload.logits", "mapping.in_flight",
+)  # fmt: skip
 """Beginnings of paths that only one phase reads."""
 FACTORS = ("efficiency.compute", "efficiency.memory", "efficiency.network")
 """Read in the mode "flat" alone."""

@@ -111,11 +111,7 @@ GRID_COLUMNS = (
     ("memory_bytes", "memory", lambda v: gib(float(v))),
 )
 """Columns of the table of a grid of `infer`: key, heading, how to write it."""
-EMBED_COLUMNS = (
-    ("ttft_s", "time of the batch", seconds),
-    ("requests_per_s", "embeddings/s", count),
-    GRID_COLUMNS[-1],
-)
+EMBED_COLUMNS = (("ttft_s", "time of the batch", seconds), ("requests_per_s", "embeddings/s", count), GRID_COLUMNS[-1])
 """Those where every model embeds texts and generates none."""
 TRAIN_COLUMNS = (
     ("step_time_s", "step", seconds),

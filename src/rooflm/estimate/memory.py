@@ -72,8 +72,7 @@ def stage_share(model: Model, pp: Num) -> Num:
     >>> m = Model("m", 64, 100, (Block(78, Attention(1, 1, 64), MLP(64)),)); float(stage_share(m, 12) * 78)
     7.0
     """
-    layers = model.layers
-    return ceil(layers / pp) / layers
+    return ceil(model.layers / pp) / model.layers
 
 
 def layer_shard(model: Model, mapping: Mapping) -> dict[str, Num]:

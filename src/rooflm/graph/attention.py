@@ -271,13 +271,13 @@ def latent_decode(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]
     ]
 
 
-def latent_core(c: Context, count: Num, sequences: Num, keys: Num, heads: Num, rank: Num, rope: Num, value: Num) -> Op:
-    """Attention of a token a sequence over `keys` cached latents (rank + rope values each), which all heads read as
-    they are: scores of a latent's width, and weighted sums of `value` of its values."""
+def latent_core(c: Context, count: Num, rows: Num, keys: Num, heads: Num, rank: Num, rope: Num, value: Num) -> Op:
+    """Attention of a token in each of `rows` sequences over `keys` cached latents (rank + rope values each), which all
+    heads read as they are: scores of a latent's width, and weighted sums of `value` of its values."""
     b, latent = c.quant.half_bytes, rank + rope
-    flops = 2.0 * sequences * keys * heads * (latent + value)
-    traffic = sequences * (keys * latent * c.quant.kv_bytes + heads * (latent + value) * b)
-    shape, widths = (sequences, keys, heads, rank, rope), (b, c.quant.kv_bytes, b)
+    flops = 2.0 * rows * keys * heads * (latent + value)
+    traffic = rows * (keys * latent * c.quant.kv_bytes + heads * (latent + value) * b)
+    shape, widths = (rows, keys, heads, rank, rope), (b, c.quant.kv_bytes, b)
     return Op("attention", "attention", "mla_decode", count, flops, traffic, shape, widths)
 
 
@@ -301,7 +301,8 @@ def block_indexer_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     (transformers, modeling_minimax_m3_vl.py, MiniMaxM3VLIndexer)."""
     heads = ceil(a.index_heads / c.mapping.tp)
     project = c.product("index_qk", "attention", count, (heads + 1) * a.index_dim, c.model.hidden)
-    return [project, *indexer_scores(c, count, heads * a.index_dim, 2.0 * a.index_dim, 0.0, (2.0, 2.0, 4.0))]
+    key, widths = 2.0 * a.index_dim, (2.0, 2.0, 4.0)
+    return [project, *indexer_scores(c, count, heads * a.index_dim, key_bytes=key, score_bytes=0.0, widths=widths)]
 
 
 def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
@@ -313,13 +314,13 @@ def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
         *([] if is_plain(kernels, 0) else [stream("index_chain", "attention", "index", count, moved, kernels)]),
         c.product("index_q", "attention", count, width, c.model.hidden if is_plain(a.q_rank, 0) else a.q_rank),
         c.product("index_k", "attention", count, a.index_dim + a.index_heads, c.model.hidden),
-        *indexer_scores(c, count, width, a.index_dim + 4.0, 4.0, (1.0, 1.0, 4.0)),
+        *indexer_scores(c, count, width, key_bytes=a.index_dim + 4.0),
     ]
 
 
 def indexer_scores(
-    c: Context, count: Num, width: Num, key_bytes: Num, score_bytes: float, widths: tuple[Num, Num, Num],
-    ratio: Num = 1.0,
+    c: Context, count: Num, width: Num,
+    *, key_bytes: Num, score_bytes: float = 4.0, widths: tuple[Num, Num, Num] = (1.0, 1.0, 4.0), ratio: Num = 1.0,
 ) -> list[Op | Comm]:  # fmt: skip
     """Every query against every past key of an indexer: `width` products a pair, `key_bytes` read a key; there is a key
     for every `ratio` tokens. Scores of `score_bytes` (0: not written) are read TOPK_PASSES times for the choice."""

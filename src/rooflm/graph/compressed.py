@@ -41,7 +41,7 @@ def entry_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | Comm]
         nodes.append(c.product("index_q", part, count, width, a.q_rank))
         moved = tokens * (width * (b + 1.0) + 8.0 * a.index_topk)
         nodes.append(stream("index_chain", part, "index", count, moved, 2))
-        nodes += indexer_scores(c, count, width, a.index_dim + 4.0, 4.0, (1.0, 1.0, 4.0), a.ratio)
+        nodes += indexer_scores(c, count, width, key_bytes=a.index_dim + 4.0, ratio=a.ratio)
     return nodes
 
 
@@ -75,4 +75,4 @@ def compressed_decode(c: Context, count: Num, a: CompressedAttention, heads: Num
     if a.series:
         entries = d.context / a.ratio
         keys = keys + (entries if is_plain(a.index_topk, 0) else smaller(entries, a.index_topk))
-    return [latent_core(c, count, d.sequences, keys / c.mapping.cp, heads, a.entry, 0, a.value_dim)]
+    return [latent_core(c, count, d.sequences, keys / c.mapping.cp, heads, rank=a.entry, rope=0, value=a.value_dim)]

@@ -131,8 +131,8 @@ def decode_attention_time(
     read = 2 * batch * kv_heads * kv_len * head_dim * kv_bytes / (c.eff_m * card.bandwidth)
     worked = split_kv_time(
         batch * kv_heads * ceil(group / c.group_tile), kv_len, 2 * head_dim * kv_bytes, 4 * c.group_tile * head_dim,
-        card, c, pick(c.l1 > 0, card.l1 / larger(c.l1, 1e-9), card.bandwidth),
-        pick(group >= c.min_group, c.max_splits, 1.0),
+        card=card, c=c, feed=pick(c.l1 > 0, card.l1 / larger(c.l1, 1e-9), card.bandwidth),
+        max_splits=pick(group >= c.min_group, c.max_splits, 1.0),
     )  # fmt: skip
     wrap = pick((group > 1) & (smaller(batch, kv_heads) > 1), c.swap_s, 0.0)
     wrap = wrap + pick(batch <= GRAPH_BATCH, c.seq_s * batch, 0.0)
@@ -140,12 +140,12 @@ def decode_attention_time(
 
 
 def split_kv_time(
-    units: Num, kv_len: Num, token_bytes: Num, token_flops: Num, card: Card, c: Any, feed: Num, max_splits: Num,
-    resident: Num = 1.0,
+    blocks: Num, kv_len: Num, token_bytes: Num, token_flops: Num,
+    *, card: Card, c: Any, feed: Num, max_splits: Num, resident: Num = 1.0,
 ) -> Num:  # fmt: skip
-    """Seconds that the SMs need for `units` blocks over kv_len tokens each, cut into the best of SPLITS splits.
+    """Seconds that the SMs need for `blocks` over kv_len tokens each, cut into the best of SPLITS splits.
 
-    With max_splits below 0, always into -max_splits. min over s of ceil(units s / SMs) x (cta_s + tokens x
+    With max_splits below 0, always into -max_splits. min over s of ceil(blocks s / SMs) x (cta_s + tokens x
     max(token_bytes / (sm_bw x feed / SMs), token_flops / (eff_c x peak / SMs))) + split_s x log2(s) / 7, with tokens =
     kv_len / s rounded up to whole blocks. c: constants of a decode kernel; feed: B/s of the memory that sm_bw goes by;
     resident: blocks that an SM works on at a time."""
@@ -155,7 +155,7 @@ def split_kv_time(
         allowed = (s == -max_splits) | (s <= max_splits)
         if highest(allowed):
             block_time = c.cta_s + ceil(kv_len / (s * c.block)) * (c.block * a_token)
-            time = ceil(units * s / (card.sms * resident)) * block_time + (c.split_s / 7) * log2(s)
+            time = ceil(blocks * s / (card.sms * resident)) * block_time + (c.split_s / 7) * log2(s)
             best = smaller(best, pick(allowed, time, math.inf))
     return best
 

@@ -19,18 +19,18 @@ from rooflm.units import Num, larger, smaller
 
 ROWS = 292.0
 """Rows of a product that fill the card with tiles of poor kernels: more take no longer until usual kernels do."""
-POOR, LONGER, WIDER = 1e14, 0.7, 16.0
+POOR_FLOPS, INNER_POWER, SM_COLUMNS = 1e14, 0.7, 16.0
 """FLOP/s over 8192 inner values of a poor kernel where `few` is 1; power by which a longer inner dimension, left whole,
 takes longer still; columns that each SM costs besides, as the last of its tiles are partly empty (decision 132)."""
 
 
 def few_rows_time(usual: Num, rows: Num, columns: Num, inner: Num, few: Num, sms: Num) -> Num:
-    """Seconds of a product where kernels for few rows are poor: (usual³ + (few F/POOR)³)^(1/3), F = 2 rows / (1 +
+    """Seconds of a product where kernels for few rows are poor: (usual³ + (few F/POOR_FLOPS)³)^(1/3), F = 2 rows / (1 +
     (rows/292)⁴)^(1/4) (columns + 16 SMs) inner (inner/8192)^0.7: inner stays whole, columns and few rows fill few SMs.
 
     usual: s of the fitted kernel. In place of kernels nobody measured (rocBLAS on MI300X in 2024: 3 % of its peak)."""
-    flops = 2.0 * rows * (columns + WIDER * sms) * inner * (inner / 8192.0) ** LONGER
-    return smooth_max(3.0, usual, few * flops / POOR / (1.0 + (rows / ROWS) ** 4) ** 0.25)
+    flops = 2.0 * rows * (columns + SM_COLUMNS * sms) * inner * (inner / 8192.0) ** INNER_POWER
+    return smooth_max(3.0, usual, few * flops / POOR_FLOPS / (1.0 + (rows / ROWS) ** 4) ** 0.25)
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -39,23 +39,23 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     architecture: str = ANY
     engine: str = ANY  # engines, apart by spaces
     cards: str = ""  # of a family: those whose runs it was fitted to and that have no row of their own, with commas
-    compute: float = 1.0
+    compute: float = 1.0  # share of the datasheet's FLOP/s; these five as of `catalogue.hardware.Derating`
     bandwidth: float = 1.0
     few: float = 0.0
     watts: float = 0.0
     sm_stream: float = math.inf
-    year: int = 0
-    rows: int = 0
+    year: int = 0  # of the generation's cards: the nearest in time stands in for one without a row
+    rows: int = 0  # measured rows that it was fitted to
     source: str = ""
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     card: tuple[_Row, ...] = ()
-    matrix: dict[str, float] = {}
-    warp: dict[str, float] = {}
-    rows: dict[str, float] = {}
-    tiles: dict[str, str] = {}
-    kin: dict[str, str] = {}
+    matrix: dict[str, float] = {}  # generation -> FLOPs a clock of an SM of the cards that stand for its kernels
+    warp: dict[str, float] = {}  # the same, that kernels which multiply warp by warp reach at most
+    rows: dict[str, float] = {}  # generation -> rows of the least tile of kernels that give tokens its rows
+    tiles: dict[str, str] = {}  # "family generation" -> generation whose tiles stand for kernels warp by warp
+    kin: dict[str, str] = {}  # generation -> those whose kernels stand in where none was measured, nearest first
 
 
 @cache
@@ -83,8 +83,7 @@ def derating(device: Device, *engines: str) -> Derating:
     found = device.derating or on_file(*card, *engines, tiles=device.kernel_generation)
     if found.lent:  # which is of tiles that lose as much beside large units
         share = reach(device.kernel_generation)[0]
-        units = small_units(device, found)
-        found = replace(found, compute=found.compute * (share + units * (1.0 - share)))
+        found = replace(found, compute=found.compute * (share + small_units(device, found) * (1.0 - share)))
     if not found.watts:
         return found
     slower = power_ratio(found.watts, device.tdp, device.half_peak) ** ROOT
@@ -93,13 +92,14 @@ def derating(device: Device, *engines: str) -> Derating:
 
 ROOT = 1.0 / 3.0
 """Products at a card's power take the cube root of `power_ratio` longer: dynamic power goes with frequency cubed."""
-STILL, DRAWN, SLOWEST = 0.25, 0.9, 0.15
+STATIC_POWER, PROMPT_POWER, LEAST_CLOCK = 0.25, 0.9, 0.15
 """Of TDP: what a card takes at any clock, and what prompts draw; and the least share of its clock (decision 0274)."""
 
 
 def power_slowdown(device: Device) -> Num:
-    """How many times slower a card's clock goes at its owner's power limit: by ROOT of what is above STILL."""
-    return smaller(larger((device.power_limit / device.tdp - STILL) / (DRAWN - STILL), SLOWEST**3), 1.0) ** -ROOT
+    """How many times slower a card's clock goes at its owner's power limit: by ROOT of what is above STATIC_POWER."""
+    dynamic = (device.power_limit / device.tdp - STATIC_POWER) / (PROMPT_POWER - STATIC_POWER)
+    return smaller(larger(dynamic, LEAST_CLOCK**3), 1.0) ** -ROOT
 
 
 def power_ratio(fitted: float, watts: Num, used: Num) -> Num:

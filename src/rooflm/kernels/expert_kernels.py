@@ -36,21 +36,21 @@ from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller, sqrt
 
-OTHER = ("plain", "untuned")
+NOT_CHOSEN = ("plain", "untuned")
 """Kernels of another purpose (no gate projection), or that ran without tuning."""
-WIDER = {"mxfp4_mxfp8": ("mxfp4",)}
+WIDER_ACTIVATIONS = {"mxfp4_mxfp8": ("mxfp4",)}
 """Data type -> those whose kernels take the same weights with wider activations: legal, and fast for few tokens."""
 
 
 class Families(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Families of expert kernels that are no engine's own, by what holds for them (data/calibration/experts.toml)."""
 
-    everywhere: set[str]
-    shared: set[str]
-    routing: set[str]
-    python: set[str]
-    filled: dict[str, tuple[float, float]]
-    starts: dict[str, str]
+    everywhere: set[str]  # every engine brings these
+    shared: set[str]  # one library, alike in all engines
+    routing: set[str]  # choose the experts in the same call
+    python: set[str]  # launched one by one from Python
+    filled: dict[str, tuple[float, float]]  # "family dtype" -> (hidden values, columns) of the tiles stored whole
+    starts: dict[str, str]  # "family generation" -> generation whose launches tell how long they take to start
 
 
 @cache
@@ -96,7 +96,7 @@ def choices(
     commas, each as measured in this engine or else in another; "-NAME" is one that the release lacks. Where none of the
     named was measured, the engine's usual kernels serve. launched: kernels of shared libraries keep the start time that
     was measured in the engine itself, instead of the least of all engines."""
-    of_use = [e for e in entries_of("moe") if e.kernel not in OTHER]
+    of_use = [e for e in entries_of("moe") if e.kernel not in NOT_CHOSEN]
     own = [e for e in of_use if gpu in e.gpu] or _widest([e for e in of_use if e.architecture == generation])
     for kin in ("", *card_file().kin.get(generation, "").split()):
         here = _widest([e for e in of_use if e.architecture == kin]) if kin else own
@@ -115,7 +115,7 @@ def choices(
 def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool, named: tuple[str, ...]) -> list[Entry]:
     """Of the entries of a card or generation, those that an engine takes."""
     chosen: list[Entry] = []
-    for kind in (dtype, *WIDER.get(dtype, ())):
+    for kind in (dtype, *WIDER_ACTIVATIONS.get(dtype, ())):
         same = [e for e in here if e.dtype == kind]
         here_too = {e.family for e in same if engine in e.engine}  # measured in the engine itself: that counts
         measured = [e for e in same if engine in (*e.engine, e.family) or e.family in families().everywhere - here_too]
@@ -246,8 +246,8 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     pairs = tokens * top_k * local / experts  # of a token and an expert of this rank
     weights = (2.0 + gated) * hidden * width  # of an expert
     values = pairs * weights
-    halves = 2.0 * weights * filled_rows(op, s, smaller(tokens, k.brain_tile))[1]  # FLOPs in 16 bits
-    time = larger(time, bf16_time(halves, k.brain_experts, s, r))
+    halves = 2.0 * weights * filled_rows(op, s, smaller(tokens, k.bf16_tile))[1]  # FLOPs in 16 bits
+    time = larger(time, bf16_time(halves, k.bf16_experts, s, r))
     # the engine's factors, which the whole gets later on: what is in seconds already is divided by them
     undone = f.moe_factor * (1.0 if op.role == "decode" else smaller(f.prompt, 1.0))
     spread, unpacked = (number_by_name(told, s.quant.name, 0.0) for told in (k.expert_spread, k.unpacked))
@@ -259,9 +259,9 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     time = pick(tiled > 0, larger(tiled, time * f.moe_factor) / undone, time)
     time = larger(time, 2.0 * values * narrow / (integer_peak(s) * undone))
     time = time + smaller(local, pairs) * weights * 2.0 * spread / (r.dram * undone)
-    brain = (s.quant.half == "bf16") & (k.brain_step > 0)  # such experts have no vector kernels
+    by_rows = (s.quant.half == "bf16") & (k.bf16_step > 0)  # such experts have no vector kernels
     inner = (1.0 + gated * (s.model.family not in words_in(k.joined))) * hidden + width  # values of rows, one by one
-    time = pick(brain, larger(time, pick(narrow, 0.0, k.brain_step) * inner / undone), smaller(time, vectors))
+    time = pick(by_rows, larger(time, pick(narrow, 0.0, k.bf16_step) * inner / undone), smaller(time, vectors))
     call = pick(narrow, larger(k.narrow_calls, spread_calls(tokens, s, r)), k.library_calls)
     host = k.expert_looks * experts * tokens * top_k + call * distinct_experts(experts, top_k, tokens)
     return time + (2.0 + gated) * (k.expert_waits + pick(tokens > 1, host, 0.0)) / undone

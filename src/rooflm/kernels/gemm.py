@@ -35,8 +35,10 @@ class GemmConstants(NamedTuple):
     l2: Num = 0.0  # L2's bandwidth over DRAM's on the cards that c_sm was fitted to: others go by their own (0: DRAM's)
 
 
-TILES = ((16, 64), (32, 64), (64, 64), (64, 128), (128, 64), (128, 128), (128, 192), (128, 256), (256, 128))
-"""Candidate tiles (bm, bn). More of them changed the error by under 0.1 points."""
+TILES = np.array([[16, 32, 64, 64, 128, 128, 128, 128, 256], [64, 64, 64, 128, 64, 128, 192, 256, 128]], dtype=float)
+"""Candidate tiles: rows bm, columns bn. More of them changed the error by under 0.1 points."""
+SPLITS = np.array([1.0, 4.0])
+"""Parts of k, as times what fills one wave."""
 FULL_TILE = 128 * 256
 MAX_SPLIT = 64.0
 LONG = 400e-6
@@ -100,18 +102,14 @@ def _sm_time(
     reduce = m * n * (PARTIAL_BYTES / feed)
     best: Num = np.inf
     step = max(1, BLOCK // max(shape.size, 1))
-    for first in range(0, len(TILES), step):
-        bm, bn = _TILE_AXIS[:, first : first + step].reshape((2, -1) + (1,) * shape.ndim)
+    for first in range(0, TILES.shape[1], step):
+        bm, bn = TILES[:, first : first + step].reshape((2, -1) + (1,) * shape.ndim)
         area = np.maximum(bm, least) * bn
         lost = np.maximum(whole_tile, small_tile * (FULL_TILE / area) ** c.pen)
         u = np.maximum(multiply * area * lost, fetch * wide * (bm + bn))
         load = np.ceil(m / bm) * (np.ceil(n / bn) / sms)
         whole = np.minimum.reduce(np.ceil(load) * u) * (k + k0)
-        s = _SPLITS[:, *(None,) * (shape.ndim + 1)] * np.minimum(np.maximum(np.floor(1.0 / load), 1.0), MAX_SPLIT)
+        s = SPLITS[:, *(None,) * (shape.ndim + 1)] * np.minimum(np.maximum(np.floor(1.0 / load), 1.0), MAX_SPLIT)
         parted = np.minimum.reduce(np.ceil(load * s) * u * (k / s + k0) + s * reduce, axis=(0, 1))
         best = np.minimum(best, np.minimum(whole, parted + c.split))
     return best
-
-
-_SPLITS = np.array([1.0, 4.0])
-_TILE_AXIS = np.array(TILES, dtype=np.float64).T

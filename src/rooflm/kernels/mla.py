@@ -115,7 +115,7 @@ def mla_decode_time(
     read = batch * kv_len * token_bytes / (c.eff_m * card.bandwidth)
     worked = split_kv_time(
         batch * ceil(heads / c.group_tile), kv_len, token_bytes, 2 * c.group_tile * (2 * latent + rope),
-        card, c, card.bandwidth, c.max_splits, c.resident,
+        card=card, c=c, feed=card.bandwidth, max_splits=c.max_splits, resident=c.resident,
     )  # fmt: skip
     kernels = c.launch_s + filling_soon(read, c.ramp_s) + smooth_max(c.sharp, read, worked)
     return smooth_max(FLOOR_SHARP, kernels, c.floor_s)

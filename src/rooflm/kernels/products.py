@@ -52,8 +52,8 @@ def gemm_times(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario,
     time = by(card=card, c=c)
     if not is_plain(kernels.tile_rows, 0):
         rows, full = larger(kernels.tile_rows, 1.0), peak * (1.0 - c.thr) / (1.0 + units * (1.0 / c.eff_c - 1.0))
-        own = larger(by(card=r.card(np.inf), c=c), one_tile_time(m, n, k, rows, kernels.tile_more, full, r.sms))
-        time = pick(kernels.tile_rows > 0, own, time)
+        one_tile = one_tile_time(m, n, k, rows=rows, more=kernels.tile_more, peak=full, sms=r.sms)
+        time = pick(kernels.tile_rows > 0, larger(by(card=r.card(np.inf), c=c), one_tile), time)
     if kernels.tuned and "fp8_block" in dtypes.values():
         best = by(card=card, c=constants("gemm", GemmConstants, w, "fp8_block"))
         blocks = stacked([dtypes[op.rate] == "fp8_block" for op in ops], shape) > 0
@@ -65,7 +65,7 @@ def gemm_times(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario,
         time = time + pick(alone & (wide[1] < 2) & (c.q_pass == 0) & (cast > 0), cast + 3.0 * m * k / r.dram, 0.0)
     time = time + group_quantise_time(m * k * (wide[1] < 2), w, s)
     if kernels.gemv:
-        time = _with_vector_kernels(time, m, n, k, wide[0], c, w, s, r)
+        time = _with_vector_kernels(time, m, n, k, weight_bytes=wide[0], c=c, w=w, s=s, r=r)
     elif kernels.scheme_stream or not is_plain(kernels.sm_stream, 0.0):  # kernels of weights alone, before Marlin
         read = pick((wide[0] < 2) & (wide[1] >= 2), n * k * smaller(wide[0], 0.5), 0.0)  # value by value: 8 bits as 4
         time = larger(time, read / weight_limit(s))
@@ -80,28 +80,31 @@ def gemm_times(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario,
 
 
 def _with_vector_kernels(
-    time: Num, m: Num, n: Num, k: Num, weight: Num, c: GemmConstants, w: Where, s: Scenario, r: Rates
+    time: Num, m: Num, n: Num, k: Num, *, weight_bytes: Num, c: GemmConstants, w: Where, s: Scenario, r: Rates
 ) -> Num:
     """Seconds of products in an engine with vector kernels for few rows, from the `time` of a library's: what units for
     bf16 and integers take at least, what spreading narrow weights and converting operands adds, and up to
-    `vector_rows` the vector kernels' own. weight: bytes a value."""
-    kernels, flops, read = s.engine.kernels, 2.0 * m * n * k, n * k * weight
+    `vector_rows` the vector kernels' own. weight_bytes: of a value of B."""
+    kernels, flops, read = s.engine.kernels, 2.0 * m * n * k, n * k * weight_bytes
     streamed = vector_time(read, flops * (m > 1), c, r, s)  # a row alone waits for its weights
-    unpack = pick(weight < 1, n * k, 0.0) / sm_limit(s, number_by_name(kernels.unpacked, s.quant.name, 0.0))
+    unpack = pick(weight_bytes < 1, n * k, 0.0) / sm_limit(s, number_by_name(kernels.unpacked, s.quant.name, 0.0))
     streamed = larger(streamed, pick(unpack > 0, unpack + flops / sm_limit(s, kernels.sm_vectors), 0.0))
-    time = larger(time, bf16_time(flops, kernels.brain_share, s, r))
-    time = larger(time, pick(weight < 2, flops, 0.0) / sm_limit(s, kernels.sm_integers))
-    d, staged = s.cluster.device, words_in(kernels.staged_on)
-    time = time + pick(weight < 2, read / r.dram, 0.0) * (d.architecture in staged and f"-{d.name}" not in staged)
-    spread = (weight < 2) * n * k * ((weight + 2.0) * larger(1.0 / r.dram, 1.0 / weight_limit(s)) + 2.0 / r.dram)
+    time = larger(time, bf16_time(flops, kernels.bf16_share, s, r))
+    time = larger(time, pick(weight_bytes < 2, flops, 0.0) / sm_limit(s, kernels.sm_integers))
+    d, staged_on = s.cluster.device, words_in(kernels.staged_on)
+    staged = (weight_bytes < 2) & (d.architecture in staged_on and f"-{d.name}" not in staged_on)
+    time = time + pick(staged, read / r.dram, 0.0)
+    slow = larger(1.0 / r.dram, 1.0 / weight_limit(s))
+    moved = (weight_bytes + 2.0) * slow + 2.0 / r.dram  # s a weight: read, written, and read again in 2 B
+    spread = pick(weight_bytes < 2, n * k * moved, 0.0)
     spreads = halves_only(s, r) & (kernels.dots_below > 0) & (m >= kernels.dots_below)
     if s.quant.half == "bf16" and "bf16" not in s.cluster.device.peak:
         plain = larger(time, flops / r.peak["vector"]) + n * k * kernels.widened / r.dram
-        time = pick((weight >= 2) & (kernels.widened > 0), plain, time)
+        time = pick((weight_bytes >= 2) & (kernels.widened > 0), plain, time)
     time = time + pick(spreads, 1.0, kernels.dequant) * spread + _convert_time(m, n, k, w, s, r)
     own = bool(kernels.own_files)  # its kernels for many rows unpack weights by the same units; 16 bits alike
     time = larger(time, pick(own, larger(vector_time(read, 0.0, c, r, s), unpack), 0.0))
-    library = (m > 1) | ((weight >= 2) & (not own))  # of one row of its own format: never
+    library = (m > 1) | ((weight_bytes >= 2) & (not own))  # of one row of its own format: never
     return pick(m > kernels.vector_rows, time, pick(library, smaller(time, streamed), streamed))
 
 
@@ -112,7 +115,7 @@ def dots_times(s: Scenario) -> float:
     return number_by_name(times, f"{s.cluster.device.architecture}.{scheme}", number_by_name(times, scheme, 1.0))
 
 
-def one_tile_time(m: Num, n: Num, k: Num, rows: Num, more: Num, peak: Num, sms: Num) -> Num:
+def one_tile_time(m: Num, n: Num, k: Num, *, rows: Num, more: Num, peak: Num, sms: Num) -> Num:
     """Seconds of a product whose kernel has one tile, of so many rows and 64 columns: blocks of an SM at its share of
     the peak, and some more, as few at a time do not keep it busy."""
     return (ceil(m / rows) * ceil(n / 64.0) / sms + more) * (2.0 * rows * 64.0 * k * sms / peak)

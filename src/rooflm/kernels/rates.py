@@ -89,8 +89,7 @@ def rates_of(d: Device, q: Quant, e: Efficiency) -> Rates:
     half, _ = compute_dtype(32 if wide >= 32 else 16, q.kind, d.peak)
     quant, _ = compute_dtype(max(wide, act), q.kind, d.peak)
     rest = compute_dtype(q.rest_act_bits, q.kind, d.peak)[0] if q.rest_act_bits else half
-    vector = "fp32" if "fp32" in d.peak else half
-    names = {"quant": quant, "half": half, "rest": rest, "vector": vector}
+    names = {"quant": quant, "half": half, "rest": rest, "vector": "fp32" if "fp32" in d.peak else half}
     compute, memory = (e.compute, e.memory) if e.mode == "flat" else (1.0, 1.0)
     peak = {k: d.peak[v] * compute for k, v in names.items()}
     dram, l2, l1 = (level.bandwidth * memory for level in (d.dram, d.l2, d.l1))

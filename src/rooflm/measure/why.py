@@ -106,11 +106,6 @@ def levels_of(s: Suspect, requests: Sequence[Request]) -> tuple[str, ...]:
                  and all(built_for(load_engine(row), d) for d in devices))  # fmt: skip
 
 
-def may_apply(s: Suspect, r: Request) -> bool:
-    """Whether a hypothesis can hold for a run."""
-    return (not s.tasks or r.task in s.tasks) and all((r.kwargs.get(k) or 0) >= v for k, v in s.needs.items())
-
-
 def plain(text: str) -> Any:
     """A value as written: true, false, a number or a word."""
     if text in ("true", "false"):
@@ -140,7 +135,8 @@ def changed(r: Request, s: Suspect, level: str, scene: Callable[[], Any]) -> Req
         value = written.replace(LEVEL, level)
         if key.startswith(SETTING):
             path = key.removeprefix(SETTING)
-            for one in wildcard_paths(path, scene):
+            stem = path.removesuffix(SEVERAL)
+            for one in [path] if stem == path else [f"{stem}.{name}" for name in get(scene(), stem)]:
                 old = k["sets"].get(one)
                 k["sets"][one] = scaled(value, lambda: get(scene(), one) if old is None else old)  # noqa: B023
         elif key.startswith(OPTION):
@@ -154,14 +150,6 @@ def changed(r: Request, s: Suspect, level: str, scene: Callable[[], Any]) -> Req
         else:
             k[key] = plain(value)
     return replace(r, kwargs={name: v for name, v in k.items() if v != {}})
-
-
-def wildcard_paths(path: str, scene: Callable[[], Any]) -> list[str]:
-    """The paths that one ending in `.*` stands for."""
-    if not path.endswith(SEVERAL):
-        return [path]
-    stem = path.removesuffix(SEVERAL)
-    return [f"{stem}.{name}" for name in get(scene(), stem)]
 
 
 def scaled(value: str, old: Callable[[], Any]) -> Any:
@@ -225,7 +213,8 @@ def causes(scored: Sequence[Scored], tell: Callable[[int, int, str], None] | Non
         for number, s in enumerate(suspects(), start=1):
             if tell:
                 tell(number, len(suspects()), s.name)
-            held = [may_apply(s, r) for r in requests]
+            held = [(not s.tasks or r.task in s.tasks) and all((r.kwargs.get(k) or 0) >= v for k, v in s.needs.items())
+                    for r in requests]  # fmt: skip  # where it can hold for a run
             best = best_level(s, rows, scenes, held, base) if any(held) else None
             if best is not None:
                 found.append(best)

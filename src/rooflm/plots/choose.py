@@ -33,23 +33,12 @@ POINT_KINDS = tuple(POINTS)
 GRID_KINDS = ("lines", "heatmap", "parts", "shares", "memory", "pareto")
 MOST_PANELS, MOST_LINES, MOST_BARS = 9, 8, 40
 NAMES = {
-    "gpu": "GPU",
-    "gpus": "GPUs",
-    "tp": "tensor parallel degree",
-    "pp": "pipeline parallel degree",
-    "dp": "data parallel degree",
-    "ep": "expert parallel degree",
-    "cp": "context parallel degree",
-    "batch": "batch (sequences)",
-    "prompt": "prompt (tokens)",
-    "output": "output (tokens)",
-    "cached": "cached prompt (tokens)",
-    "micro_batch": "micro-batch (sequences)",
-    "seq": "sequence (tokens)",
-    "vp": "virtual pipeline stages",
-    "rate": "rate (requests/s)",
-    "concurrency": "clients at a time",
-}
+    "gpu": "GPU", "gpus": "GPUs", "tp": "tensor parallel degree", "pp": "pipeline parallel degree",
+    "dp": "data parallel degree", "ep": "expert parallel degree", "cp": "context parallel degree",
+    "batch": "batch (sequences)", "prompt": "prompt (tokens)", "output": "output (tokens)",
+    "cached": "cached prompt (tokens)", "micro_batch": "micro-batch (sequences)", "seq": "sequence (tokens)",
+    "vp": "virtual pipeline stages", "rate": "rate (requests/s)", "concurrency": "clients at a time",
+}  # fmt: skip
 
 
 def check_plot(path: str, kind: str | None, grid: bool) -> Path:
@@ -172,13 +161,6 @@ def _masked(grid: Any, key: str) -> tuple[Array, Array]:
     return np.where(fits, values, np.nan), why
 
 
-def _others(axes: Sequence[Axis], shown: Sequence[Axis]) -> list[tuple[tuple[int, ...], str]]:
-    """All points of the axes that are not shown, with their text."""
-    rest = [a for a in axes if a not in shown]
-    places = itertools.product(*(range(len(a.values)) for a in rest))
-    return [(p, ", ".join(axis_text(a, i) for a, i in zip(rest, p, strict=True))) for p in places]
-
-
 def heatmap(grid: Any, key: str) -> Picture:
     """Two numeric axes as a map, a panel for each point of the others."""
     axes: list[Axis] = list(grid.axes)
@@ -187,7 +169,9 @@ def heatmap(grid: Any, key: str) -> Picture:
     if len(axes) < 2:
         raise RooflmError("--plot-kind heatmap needs two axes: give two options a list, such as batch and output")
     pair = sorted(candidates[:2], key=axes.index)
-    others = _others(axes, pair)
+    rest = [a for a in axes if a not in pair]
+    others = [(p, ", ".join(axis_text(a, i) for a, i in zip(rest, p, strict=True)))
+              for p in itertools.product(*(range(len(a.values)) for a in rest))]  # fmt: skip
     if len(others) > MOST_PANELS:
         raise RooflmError(
             f"a heat map has at most {MOST_PANELS} panels, but these axes make {len(others)}: fix some of them"
@@ -306,7 +290,8 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Picture:
         factors = 100 / np.where(sums > 0, sums, 1.0)
         scale = Scale(f"share of {scale.label.rsplit(' (', 1)[0]} (%)", percent=True)
     held = largest([{k: float(v[i] * factors[i]) for k, v in parts.items()} for i in range(total)])
-    outer = _outer(axes)
+    # values of one axis head groups of bars: of several the model, else the first named one, else the first
+    outer = min(axes, key=lambda a: (a.name != "model", not a.structural)) if len(axes) > 1 else None
     made = []
     for i, place in enumerate(np.ndindex(*shape)):
         told = {a.name: axis_text(a, p) for a, p in zip(axes, place, strict=True)}
@@ -322,14 +307,6 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Picture:
 
 BANDED = {"prefill_parts_s": "ttft_s", "decode_parts_s": "tpot_s", "parts_s": "step_time_s"}
 """Group of parts -> the output that they sum to, whose error band goes with them."""
-
-
-def _outer(axes: Sequence[Axis]) -> Axis | None:
-    """The axis whose values head groups of bars: of several, the model, else the first named one, else the first."""
-    if len(axes) < 2:
-        return None
-    ranked = sorted(axes, key=lambda a: (a.name != "model", not a.structural))
-    return ranked[0]
 
 
 def pareto(grid: Any) -> Picture:

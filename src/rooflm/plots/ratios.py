@@ -24,11 +24,7 @@ MOST_SOURCES = 30
 """Most sources of a metric that have a row each; those with the fewest runs share the last one."""
 
 
-def ratios(
-    found: Sequence[tuple[str, str, float]],
-    subtitle: str = "",
-    near: float = 0.25,
-) -> Picture:
+def ratios(found: Sequence[tuple[str, str, float]], subtitle: str = "", near: float = 0.25) -> Picture:
     """Predicted over measured, by metric (panels) and source (rows): one tick a run, a dot at the median.
 
     found: (source, metric, ratio). near: the shaded stretch around 1. Every panel shows a ratio, so that seconds,

@@ -37,18 +37,10 @@ _CORES = re.compile(r"-\d+-core-processor$")
 _MEMORY = re.compile(r"-(\d+)gi?b$")
 _AT = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
 _RULES = {
-    "Object contains unknown field": "has the unknown field",
-    "Object missing required field": "lacks the field",
-    "Expected": "it must be",
-    "Invalid enum value": "it cannot be",
-    ", got": ", not",
-    " | null": "",
-    "'object'": "a table",
-    "'array'": "a list",
-    "'float'": "a number",
-    "'int'": "a whole number",
-    "'str'": "text",
-}
+    "Object contains unknown field": "has the unknown field", "Object missing required field": "lacks the field",
+    "Expected": "it must be", "Invalid enum value": "it cannot be", ", got": ", not", " | null": "",
+    "'object'": "a table", "'array'": "a list", "'float'": "a number", "'int'": "a whole number", "'str'": "text",
+}  # fmt: skip
 """What the converter says -> what we say after `FIELD is VALUE, but`."""
 T = TypeVar("T")
 

@@ -127,7 +127,8 @@ def evaluate(
     sent = sent_bytes(first.pool, load.prompt)
     counts = np.asarray(prefill_replicas, float), np.asarray(replicas, float)
     clients, arrivals = (np.asarray(0.0 if v is None else v, float) for v in (concurrency, rate))
-    found = pools_state(first.prompts, second.decoding, counts, transfer, sent, clients, arrivals, load.output)
+    found = pools_state(first.prompts, second.decoding, counts, transfer,
+                        sent=sent, clients=clients, rate=arrivals, output=load.output)  # fmt: skip
     each = counts[0] * first.pool.gpus, counts[1] * second.pool.gpus
     gpus, x = each[0] + each[1], found.requests_per_s
     tokens = x * load.output

@@ -31,14 +31,10 @@ Column = tuple[str, str, Callable[[Any], str]]
 
 
 SERVING: tuple[Column, ...] = (
-    ("ttft_s", "TTFT", seconds),
-    ("tpot_s", "TPOT", seconds),
-    ("output_tokens_per_s_per_gpu", "tok/s/GPU", count),
-    ("cost_usd_per_million_tokens", "USD/M", dollars),
-    ("gpus", "GPUs", count),
-    ("purchase_usd", "to buy", lambda v: f"{v:,.0f} USD"),
-    ("memory_bytes", "memory", lambda v: gib(float(v))),
-)
+    ("ttft_s", "TTFT", seconds), ("tpot_s", "TPOT", seconds), ("output_tokens_per_s_per_gpu", "tok/s/GPU", count),
+    ("cost_usd_per_million_tokens", "USD/M", dollars), ("gpus", "GPUs", count),
+    ("purchase_usd", "to buy", lambda v: f"{v:,.0f} USD"), ("memory_bytes", "memory", lambda v: gib(float(v))),
+)  # fmt: skip
 """Columns of a search of how to serve."""
 STEP: tuple[Column, ...] = (
     ("step_time_s", "step", seconds),
@@ -48,14 +44,9 @@ STEP: tuple[Column, ...] = (
 )
 """Of how to split a training step."""
 RUN: tuple[Column, ...] = (
-    *STEP[:2],
-    ("goodput", "goodput", percent),
-    ("days", "time", days),
-    ("cost_usd", "USD", dollars_of_run),
-    ("gpu_hours", "GPU-h", hours),
-    ("energy_j", "energy", watt_hours),
-    STEP[3],
-)
+    *STEP[:2], ("goodput", "goodput", percent), ("days", "time", days), ("cost_usd", "USD", dollars_of_run),
+    ("gpu_hours", "GPU-h", hours), ("energy_j", "energy", watt_hours), STEP[3],
+)  # fmt: skip
 """And of a run of so many tokens."""
 
 

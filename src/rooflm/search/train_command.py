@@ -76,7 +76,8 @@ def train_command(model: Model, engine: Engine, chosen: Mapping[str, Any], fixed
 
 def _megatron(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[str, Any]) -> list[str]:
     """Words of a Megatron-LM run of a split: degrees by name (n) and the other arguments of the search (v)."""
-    nodes = _nodes(v)
+    gpus, node = v.get("gpus"), v.get("node")
+    nodes = ["--nnodes {} --nproc-per-node {}".format(*spread(int(gpus), int(node)))] if gpus and node else []
     words = ["torchrun", *nodes, "pretrain_gpt.py"]
     if n["tp"] > 1:
         words.append(f"--tensor-model-parallel-size {n['tp']}")
@@ -105,12 +106,6 @@ def _megatron(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[str
     context = f"--max-position-embeddings {int(max(seq, 1))}"
     words += [*shape, context, f"--mock-data --train-iters {run} --lr 3e-4"] if shape else []
     return [w for w in words if w]
-
-
-def _nodes(v: Mapping[str, Any]) -> list[str]:
-    """torchrun's words for the nodes and the GPUs of each, where these are known."""
-    gpus, node = v.get("gpus"), v.get("node")
-    return ["--nnodes {} --nproc-per-node {}".format(*spread(int(gpus), int(node)))] if gpus and node else []
 
 
 def spread(gpus: int, node: int) -> tuple[int, int | str]:

@@ -31,7 +31,7 @@ EXCHANGE = "exchange"
 """Name of the experts' collectives, whose factor is that of all collectives."""
 SHARED = ("moe_factor", EXCHANGE)
 """Names of what works on the tokens of all ranks of attention together: experts, and what goes to them and back."""
-STAYS = 0.5
+PREFIX_IN_L2 = 0.5
 """Share of L2 in which a prefix that many read stays for all (by hand: docs/decisions/0442)."""
 HOST = "host layers"
 """Part of a pass that the host's CPU works on, which no factor of the engine's kernels scales."""
@@ -220,4 +220,4 @@ def reread(timed: Sequence[Timed], s: Scenario, tokens: float) -> tuple[float, f
     levels = [[float(np.max(op.count * t)) for t in level_times(op, r)] for op in ops]
     warm = sum(max(compute, l2, l1) for compute, _, l2, l1 in levels)
     widest = max(float(np.max(op.bytes)) for op in ops) / tokens
-    return float(r.l2_size) * STAYS / widest, 1.0 - warm / sum(max(t) for t in levels)
+    return float(r.l2_size) * PREFIX_IN_L2 / widest, 1.0 - warm / sum(max(t) for t in levels)

@@ -103,8 +103,8 @@ class NoMemoryError(RooflmError):
 
 
 def make_pool(
-    s: Scenario, server: Server, longest: int, sequences: int, replicas: int = 1, role: str = "both",
-    must_fit: bool = True,
+    s: Scenario, server: Server, longest: int, sequences: int,
+    *, replicas: int = 1, role: str = "both", must_fit: bool = True,
 ) -> Pool:  # fmt: skip
     """Equal replicas of a scenario. longest: most tokens of a request; sequences: most that may run at once. Raises
     RooflmError where weights leave no KV memory, if it must fit."""
@@ -261,7 +261,7 @@ class Deployment(NamedTuple):
 
 
 def make_requests(
-    prompt: int = 512, output: int = 128, concurrency: int | None = None, rate: float | None = None,
+    prompt: int = 512, output: int = 128, *, concurrency: int | None = None, rate: float | None = None,
     trace: str | Requests | None = None, requests: int | None = None, spread: tuple[float, float] = (1.0, 1.0),
     seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, shared_prefix: int = 0, cached: int = 0,
     limit: int | None = None, prompt_limit: int | None = None, output_limit: int | None = None,
@@ -353,7 +353,7 @@ def room_for_prompts(server: Server, given: Dict[str, Any], prompt: int, sequenc
 
 
 def deploy(
-    built: Built, load: Requests, replicas: int = 1, router: str = "round-robin",
+    built: Built, load: Requests, replicas: int = 1, *, router: str = "round-robin",
     options: Dict[str, Any] | None = None, prefill_replicas: int = 0, prefill: Built | None = None,
     transfer_bandwidth: float | None = None,
 ) -> Deployment:  # fmt: skip
@@ -379,13 +379,13 @@ def deploy(
             before = replace(server_for(first.scenario, options), max_sequences=server.max_sequences)
             before = room_for_prompts(before, options or {}, whole, 0)
         pools: tuple[Pool, ...] = (
-            make_pool(first.scenario, before, longest, sequences, prefill_replicas, "prefill"),
-            make_pool(s, server, longest, sequences, replicas, "decode"),
+            make_pool(first.scenario, before, longest, sequences, replicas=prefill_replicas, role="prefill"),
+            make_pool(s, server, longest, sequences, replicas=replicas, role="decode"),
         )
         network = transfer_of(first.scenario, s, transfer_bandwidth)
         assumed.append(f"KV transfer at {network.bandwidth / 1e9:.0f} GB/s")
     else:
-        pools = (make_pool(s, server, longest, sequences, replicas),)
+        pools = (make_pool(s, server, longest, sequences, replicas=replicas),)
     constants_note = whose_constants(s, built.assumed, split=len(pools) > 1)
     beyond = [f"cache_blocks {p.server.cache_blocks} hold {p.capacity.tokens:,.0f} tokens, but memory has room for "
               f"{p.counted:,.0f} by our count: they are taken as told" for p in pools if p.capacity.tokens > p.counted
@@ -420,7 +420,8 @@ def serve(
     of_prefill = {"gpu": prefill_gpu, "tp": prefill_tp, "pp": prefill_pp, "dp": prefill_dp, "ep": prefill_ep,
            "price": prefill_price, "purchase": prefill_purchase}  # fmt: skip
     first = prefill_built(common, {k: v for k, v in of_prefill.items() if v is not None}, prefill_replicas)
-    d = deploy(built, load, replicas, router, options, prefill_replicas, first, transfer_bandwidth)
+    d = deploy(built, load, replicas, router=router, options=options, prefill_replicas=prefill_replicas, prefill=first,
+               transfer_bandwidth=transfer_bandwidth)  # fmt: skip
     if warmup and warmup >= load.count:
         raise RooflmError(f"warmup is {warmup}, but it must be below the {load.count} requests of the run")
     limits = metrics.parse_limits(slo) if slo else ()

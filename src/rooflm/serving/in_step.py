@@ -70,7 +70,7 @@ def cohort(pool: Pool, load: Load, clients: Array, mixes: bool) -> Cohort:
         passes = np.maximum(clients * (1 - first) * load.prompt / (room * pool.table.slots), each)
     slots = pool.table.slots
     part = load.prompt / load.pieces(room) if slots > 1 else np.inf
-    mixed = pass_time(pool, load, room, clients * (1 - first) / passes, beside, context, part)
+    mixed = pass_time(pool, load, room, clients * (1 - first) / passes, beside, context, part=part)
     pieces = each if slots == 1 else 1
     alone = first * clients * pieces * pass_time(pool, load, room, 1 / each, beside, context)
     return Cohort(clients, steps, decode_time(pool, load, clients), first, room, each, passes, mixed, alone)

@@ -61,8 +61,8 @@ def streaming(pool: Pool, load: Load) -> float:
 
 
 def pass_time(
-    pool: Pool, load: Load, room: Array, prompts: Array, sequences: Array, context: float, part: Any = np.inf,
-    drains: bool = False, ahead: Any = 0.0, host: Any = False,
+    pool: Pool, load: Load, room: Array, prompts: Array, sequences: Array, context: float,
+    *, part: Any = np.inf, drains: bool = False, ahead: Any = 0.0, host: Any = False,
 ) -> Array:  # fmt: skip
     """Mean seconds of passes with so many prompts on average, as far as a rank's room (tokens) goes, beside so many
     sequences at a mean context (tokens). part: tokens of a prompt's piece, where it is not as long as there is room;
@@ -118,8 +118,8 @@ def prompts_in(pool: Pool, load: Load, beside: Array) -> Prompts:
 
 
 def own_passes(
-    pool: Pool, load: Load, p: Prompts, full: Array, others: Array, sequences: Array, context: float, alone: Array,
-    ahead: Any,
+    pool: Pool, load: Load, p: Prompts, sequences: Array, context: float,
+    *, full: Array, others: Array, alone: Array, ahead: Any,
 ) -> Array:  # fmt: skip
     """Time of the passes of one prompt, as `pass_time`: full ones of `full` s, and the last, which others' prompts
     share. alone: chance that nobody else is there, so that a pipeline drains."""

@@ -121,8 +121,8 @@ def sent_bytes(pool: Pool, prompt: float) -> float:
 
 
 def pools_state(
-    prompts: PrefillServer, decoding: DecodeServer, replicas: tuple[Any, Any], transfer: Transfer, sent: float,
-    clients: Any, rate: Any, output: float,
+    prompts: PrefillServer, decoding: DecodeServer, replicas: tuple[Any, Any], transfer: Transfer,
+    *, sent: float, clients: Any, rate: Any, output: float,
 ) -> Steady:  # fmt: skip
     """The steady state of a deployment. replicas: of each pool; sent: bytes of a cache on its way; clients (0: none) or
     rate (requests/s) in all; output: tokens. requests_per_s is in all, running a decode replica's."""
@@ -166,7 +166,8 @@ def pools_steady(requests: Requests, pools: tuple[Pool, ...], transfer: Transfer
     one, other = (Load(prompt, output, budget=p.server.budget, tokens=p.capacity.tokens) for p in pools)
     prompts, decoding = prefill_server(first, one), decode_server(second, other)
     sent, replicas = sent_bytes(first, prompt), (first.replicas, second.replicas)
-    return pools_state(prompts, decoding, replicas, transfer, sent, clients, rate, output).single()
+    load = {"sent": sent, "clients": clients, "rate": rate, "output": output}
+    return pools_state(prompts, decoding, replicas, transfer, **load).single()
 
 
 def steady_of(run: Run, warmup: int = 0) -> Steady | None:

@@ -134,11 +134,11 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     some = queues.others_run(running, load.clients)
     ahead = server.lookahead * pool.table.ahead * some * (1 - busy) / passes_a_second(busy, mixed, plain)
     part = load.prompt / load.pieces(p.room) if pool.table.slots > 1 else np.inf
-    mixed = pass_time(pool, load, p.room, work / busy / p.parts, beside, context, part, ahead=ahead)
+    mixed = pass_time(pool, load, p.room, work / busy / p.parts, beside, context, part=part, ahead=ahead)
     passing = 1 / passes_a_second(busy, mixed, plain)
     step = plain / (1 - busy * (1 - mixes * plain / mixed))
     in_turn = np.maximum(mixes * queued, come * passing)
-    own = own_passes(pool, load, p, of_one, in_turn, beside, context, 1 - some, ahead)
+    own = own_passes(pool, load, p, beside, context, full=of_one, others=in_turn, alone=1 - some, ahead=ahead)
     most = p.whole / full
     more = np.minimum(busy * (1 - mixes * plain / mixed) / come, 1 / most)
     polls = (server.receive_interval - 1) / 2 * step

@@ -25,7 +25,7 @@ Point = dict[str, Any]
 CHOOSING = re.compile(
     r"quant\..*|.*\.(head_dim|head_kept|value_dim|latent|shared_width|q_rank|index_topk)"
     r"|(training\.)?(lora_rank|base_bits)|training\.(mtp|packed_square)"
-    r"|engine\.(kernels\.)?(brain_share|brain_experts|dequant)"
+    r"|engine\.(kernels\.)?(bf16_share|bf16_experts|dequant)"
 )
 """Inputs whose numbers choose something, so that they do not broadcast: data types (widths of a scheme), a fitted
 kernel (head sizes), or whether ops exist at all (0: no latent, no shared expert, no indexer, no adapters, no packing,

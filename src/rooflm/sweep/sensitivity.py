@@ -57,12 +57,8 @@ def knobs(s: Scenario) -> list[Knob]:
     if np.all(np.asarray(s.engine.host.gap) < 0):
         names["gap"] = "host: overlap of launches"
     found += [Knob(label, (f"engine.{name}",), False) for name, label in names.items()]
-    return [k for k in found if all(_moves(paths.get(s, p)) for p in k.paths)]
-
-
-def _moves(value: Any) -> bool:
-    """Whether one per cent more of a value is something else."""
-    return bool(np.all(np.isfinite(value)) and np.all(np.asarray(value) != 0))
+    values = [[np.asarray(paths.get(s, p)) for p in k.paths] for k in found]  # one per cent more must be something else
+    return [k for k, own in zip(found, values, strict=True) if all(np.all(np.isfinite(v) & (v != 0)) for v in own)]
 
 
 def nudged(s: Scenario, listed: list[Knob]) -> Scenario:

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, is_dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,7 +78,8 @@ def stream(
     """
     target = check_target(path, FORMATS)
     suffix = target.suffix.lower()
-    _needs(suffix)
+    if suffix != ".nc" and find_spec("pyarrow") is None:
+        raise RooflmError("streaming to parquet or csv needs pyarrow: pip install 'rooflm[parquet]'")
     folder = target.with_name(target.name + ".parts")
     todo = blocks(job.axes, block)
     names = {b: folder / f"{i:07d}{'.npz' if suffix == '.nc' else suffix}" for i, b in enumerate(todo)}
@@ -103,14 +105,6 @@ def refuse_full(target: Path, size: float) -> None:
     if size > free:
         held = f"but {text(free, 'B')} are free there: name fewer outputs or points"
         raise RooflmError(f"{str(target)!r} would have about {text(size, 'B')}, {held}")
-
-
-def _needs(suffix: str) -> None:
-    if suffix != ".nc":
-        try:
-            import pyarrow.parquet  # noqa: F401
-        except ImportError as error:
-            raise RooflmError("streaming to parquet or csv needs pyarrow: pip install 'rooflm[parquet]'") from error
 
 
 def _open(folder: Path, mark: str, count: int) -> None:

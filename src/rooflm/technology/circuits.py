@@ -158,14 +158,7 @@ def sram_area(size: Num, bit: Num, port: Num, node: Node) -> Num:
 
 
 def sram(
-    area: Num,
-    power: Num,
-    bank_area: Num,
-    port: Num,
-    energy: Num,
-    node: Node,
-    on: Num = 1.0,
-    most: Num = float("inf"),
+    area: Num, power: Num, bank_area: Num, port: Num, energy: Num, node: Node, on: Num = 1.0, most: Num = float("inf")
 ) -> tuple[Num, Num, OperatingPoint]:
     """Banks of an SRAM level, its B/s, and where it runs.
 

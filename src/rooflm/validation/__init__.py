@@ -7,14 +7,6 @@ from rooflm.validation.sizes import model_from_sizes
 from rooflm.validation.table import published_tables, read_rows
 
 __all__ = [
-    "COLUMNS",
-    "METRICS",
-    "Outcome",
-    "Request",
-    "Skip",
-    "ape",
-    "describe",
-    "model_from_sizes",
-    "published_tables",
+    "COLUMNS", "METRICS", "Outcome", "Request", "Skip", "ape", "describe", "model_from_sizes", "published_tables",
     "read_rows",
-]
+]  # fmt: skip

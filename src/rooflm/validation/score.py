@@ -136,16 +136,11 @@ INFERRED: Mapping[str, Any] = {
 }
 """Metric of a row -> how an inference estimate gives it; all requests of a batch are alike."""
 TRAINED: Mapping[str, Any] = {
-    "step_time_s": lambda e: e.step_time,
-    "tokens_per_s_per_gpu": lambda e: e.tokens_per_s_per_gpu,
-    "model_tflops_per_gpu": lambda e: e.model_tflops_per_gpu,
-    "mfu": lambda e: e.mfu,
-    "hfu": lambda e: e.hfu,
-    "memory_bytes": lambda e: e.memory.total,
-    "layer_fwd_s": lambda e: e.layer_forward,
-    "layer_bwd_s": lambda e: e.layer_backward,
-    "gpu_hours": lambda e: e.gpu_hours,
-}
+    "step_time_s": lambda e: e.step_time, "tokens_per_s_per_gpu": lambda e: e.tokens_per_s_per_gpu,
+    "model_tflops_per_gpu": lambda e: e.model_tflops_per_gpu, "mfu": lambda e: e.mfu, "hfu": lambda e: e.hfu,
+    "memory_bytes": lambda e: e.memory.total, "layer_fwd_s": lambda e: e.layer_forward,
+    "layer_bwd_s": lambda e: e.layer_backward, "gpu_hours": lambda e: e.gpu_hours,
+}  # fmt: skip
 """The same of a training estimate."""
 
 

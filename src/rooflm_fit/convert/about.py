@@ -80,13 +80,9 @@ def origin(row: Row, source: str, trust: str = "") -> dict[str, Any]:
     day = _DATE.findall(note) or _DATE.findall(text(row, "source"))
     day = day or ["20" + "-".join(filter(None, found)) for found in _MONTH.findall(text(row, "source"))[:1]]
     return {
-        "id": text(row, "id"),
-        "source": source,
-        "url": text(row, "source"),
-        "date": day[-1] if day else "",
-        "trust": trust_of(note, trust),
-        "note": note,
-    }
+        "id": text(row, "id"), "source": source, "url": text(row, "source"), "date": day[-1] if day else "",
+        "trust": trust_of(note, trust), "note": note,
+    }  # fmt: skip
 
 
 def printed(row: Row, names_of: tuple[str, ...]) -> dict[str, Any]:

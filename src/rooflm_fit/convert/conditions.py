@@ -11,7 +11,7 @@ from rooflm_fit.convert.cells import Row, text
 BENCH = {"prompt": 1, "output": 128}
 """llama-bench's tg128, and ExLlamaV2's own test (test_inference.py --speed: 128 tokens after one)."""
 TOLD: Mapping[str, Mapping[str, Any]] = {
-    "cluster-perf": {"engine": "hf-boxes", "cluster": "ethernet-1g", "prompt": 32, "output": 128},
+    "cluster-perf": {"engine": "hf-boxes", "cluster": "ethernet-1g", "prompt": 32, "output": 128}
 }
 """Source -> cells. llm-cluster-perf states neither engine, split, network nor prompts: read as docs/works/cluster.md
 does. geerlingguy/ai-benchmarks, README: `llama-bench -n 128`, or obench.sh for Ollama (`ASKED`)."""

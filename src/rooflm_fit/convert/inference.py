@@ -17,16 +17,9 @@ from rooflm_fit.convert.conditions import told
 from rooflm_fit.convert.distrust import distrusted
 
 SOURCES = {
-    "xd": "llamacpp",
-    "gist": "llamacpp-apple",
-    "nemo": "nemo-infer",
-    "ft": "ft",
-    "tinychat": "tinychat",
-    "optimus": "optimus",
-    "optimus-t2": "optimus",
-    "rtx3060": "cluster-perf",
-    "argonne": "argonne",
-}
+    "xd": "llamacpp", "gist": "llamacpp-apple", "nemo": "nemo-infer", "ft": "ft", "tinychat": "tinychat",
+    "optimus": "optimus", "optimus-t2": "optimus", "rtx3060": "cluster-perf", "argonne": "argonne",
+}  # fmt: skip
 TINYCHAT_OUTPUT = 200  # tinychat/benchmark.py: 4 context tokens, 200 generated, median step time
 
 
@@ -64,13 +57,8 @@ def source_of(row: Row) -> str:
 WIDTHS = dict.fromkeys(("fp16", "bf16", "f16"), 16) | dict.fromkeys(("fp8", "int8", "int8-eetq"), 8)
 WIDTHS |= dict.fromkeys(("int4", "int4-g128", "awq-int4"), 4)
 PLAIN = {
-    "fp4": "nvfp4",
-    "nvfp4": "nvfp4",
-    "mxfp4": "mxfp4",
-    "fp8-block": "fp8-block",
-    "int4-wo": "int4",
-    "fp32": "fp32",
-}
+    "fp4": "nvfp4", "nvfp4": "nvfp4", "mxfp4": "mxfp4", "fp8-block": "fp8-block", "int4-wo": "int4", "fp32": "fp32",
+}  # fmt: skip
 """Printed weight types that are a scheme by name."""
 GGUF = {"q4_k_m": 0.0, "q4_0": 0.0, "q8_0": 0.0, "q8_k_xl": 8.5, "q6_k": 6.5625, "q5_k_m": 5.68, "q3_k_m": 3.9}
 """GGUF types -> bits a weight; 0: a scheme of the catalogue."""

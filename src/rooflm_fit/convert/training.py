@@ -12,17 +12,7 @@ from rooflm.readers import rows as catalogue
 from rooflm.readers.checkpoints.load import load_model
 from rooflm_fit.convert import names
 from rooflm_fit.convert.about import gpu_cells, model_cells, origin, printed
-from rooflm_fit.convert.cells import (
-    Cells,
-    Row,
-    Unusable,
-    cells_of,
-    count_or,
-    number,
-    prefix_of,
-    slug,
-    text,
-)
+from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, count_or, number, prefix_of, slug, text
 from rooflm_fit.convert.conventions import (
     causal_model_flops,
     megatron_halved_flops,

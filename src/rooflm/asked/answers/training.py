@@ -166,15 +166,11 @@ def waiting(e: TrainingEstimate) -> list[Block]:
 def speed(e: TrainingEstimate) -> list[tuple[str, str]]:
     """Rates and utilisation."""
     return [
-        ("tokens/s per GPU", count(e.tokens_per_s_per_gpu)),
-        ("model TFLOP/s per GPU", count(e.model_tflops_per_gpu)),
-        ("MFU (all pairs of tokens)", percent(e.mfu)),
-        ("MFU (causal pairs only)", percent(e.mfu_causal)),
-        ("HFU (all pairs of tokens)", percent(e.hfu)),
-        ("bubble over busy time", percent(e.bubble_fraction)),
-        ("micro-batches", count(e.micro_batches)),
-        ("power per GPU", text(float(e.power), "W")),
-    ]
+        ("tokens/s per GPU", count(e.tokens_per_s_per_gpu)), ("model TFLOP/s per GPU", count(e.model_tflops_per_gpu)),
+        ("MFU (all pairs of tokens)", percent(e.mfu)), ("MFU (causal pairs only)", percent(e.mfu_causal)),
+        ("HFU (all pairs of tokens)", percent(e.hfu)), ("bubble over busy time", percent(e.bubble_fraction)),
+        ("micro-batches", count(e.micro_batches)), ("power per GPU", text(float(e.power), "W")),
+    ]  # fmt: skip
 
 
 LONG, MTBF = 1e6, "50000h"

@@ -6,17 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from rooflm.catalogue.model import (
-    INF,
-    MLA,
-    MLP,
-    Attention,
-    Block,
-    FeedForward,
-    LinearAttention,
-    Mixer,
-    MoE,
-)
+from rooflm.catalogue.model import INF, MLA, MLP, Attention, Block, FeedForward, LinearAttention, Mixer, MoE
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.config import Config
 from rooflm.units import Num

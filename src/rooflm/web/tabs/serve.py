@@ -43,7 +43,8 @@ def answer(asked: Asked) -> Answer:
     above = min((c for c, r in runs.items() if not r["held"] and c > edge), default=None)
     if clients not in runs:
         runs = {**runs, clients: told(rooflm.serve(**given, concurrency=clients))}
-    limits = limits_in_words(asked)
+    words = {"ttft": "first token within {}", "tpot": "each further one within {}"}
+    limits = " and ".join(w.format(short(asked.value(k))) for k, w in words.items() if asked.value(k) is not None)
     at = runs[clients]
     tone, verdict, said = verdict_of(edge, above, runs, limits)
     some = bool(at["requests_per_s"])  # else there is neither a wait nor a cost to show
@@ -78,13 +79,6 @@ def arguments(asked: Asked) -> dict[str, Any]:
     given.pop("concurrency", None)
     slo = ",".join(f"{k}:p95={asked.value(k):g}s" for k in ("ttft", "tpot") if asked.value(k) is not None)
     return {**given, **({"slo": slo} if slo else {})}
-
-
-def limits_in_words(asked: Asked) -> str:
-    """The limits as a person says them."""
-    names = {"ttft": "first token within {}", "tpot": "each further one within {}"}
-    found = [told.format(short(asked.value(k))) for k, told in names.items() if asked.value(k) is not None]
-    return " and ".join(found)
 
 
 def short(value: float) -> str:
