@@ -1,15 +1,13 @@
 """Which expert kernels an engine takes on a card, its usual ones or those that it is told, and how long they take: of
-several the fastest.
+several the fastest. The tables hold several kinds a card and data type (CUTLASS, Triton, DeepGEMM), measured in one
+engine or another; an engine has the usual one of those that were measured in it, and those that it makes itself and
+others borrow (FlashInfer's TensorRT-LLM). A type that nobody measured in it runs on a family that it has.
 
-The tables hold several kinds a card and data type (CUTLASS, Triton, DeepGEMM), measured in one engine or another. An
-engine has the usual one of those that were measured in it, and those that it makes itself and others borrow (FlashInfer
-brings TensorRT-LLM's to vLLM). A type that nobody measured in it runs on a family that it has, measured in another.
-
-Sources: TensorRT-LLM documentation, moe_config.backend, "autotuner"; SGLang, server_args.py, moe_runner_backend "auto";
-vLLM, fused_moe/oracle (the backend is picked by card, data type and what is installed)."""
+Sources: TensorRT-LLM documentation, moe_config.backend, "autotuner"; SGLang, server_args.py; vLLM, fused_moe/oracle."""
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from functools import cache, partial, reduce
 from typing import NamedTuple
 
@@ -164,7 +162,9 @@ def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...
     k = s.engine.kernels
     most = max((np.max(b.ffn.experts) for b in s.model.blocks if isinstance(b.ffn, MoE)), default=0)
     further = [name for name, few in (part.split(":") for part in k.many_experts.split()) if most > float(few)]
-    further += [n.partition(":")[0] for n in words_in(k.experts_of) if n.endswith(f":{s.model.family}/{w.quant}")]
+    if all(name.startswith("-") for name in words_in(k.experts)):  # nobody told it
+        own = (name.split(":") for name in words_in(k.experts_of))
+        further += [name for name, of in own if fnmatchcase(f"{s.model.family}/{w.quant}", of)][:1]
     return choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, ", ".join([k.experts, *further]), k.launched)
 
 
