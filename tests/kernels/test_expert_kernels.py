@@ -77,7 +77,7 @@ def test_four_bit_experts_are_faster_on_the_next_generation(engine: str) -> None
 
 
 def test_a_server_runs_its_experts_on_the_library_that_it_was_told() -> None:
-    """CUTLASS' 4-bit experts, which an engine left alone takes (TensorRT-LLM, model_config.py), are slower than those of
+    """CUTLASS' 4-bit experts, which the engine takes left alone (model_config.py), are slower than those of
     low latency; a library that is none is refused by name."""
     asked = {"model": "qwen3-30b-a3b", "gpu": "b200", "engine": "trtllm", "quant": "nvfp4", "batch": 64}
     alone, told = (float(rooflm.infer(**asked, **more).tpot) for more in ({}, {"sets": {"engine.experts": "trtllm"}}))
