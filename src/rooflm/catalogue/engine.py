@@ -87,7 +87,7 @@ class Kernels:
     # -- which libraries -----------------------------------------------------------------------------------------------
     experts: str = word("", "libraries of experts' products, with commas; -NAME: its release lacks one (none: usual)")
     many_experts: str = named("as `experts`, besides, of layers of more experts than so many: moe_wna16:32")
-    experts_of: str = word("", "as `experts`, where those name none: of families in a type, by patterns: triton:*/bf16")
+    experts_of: str = word("", "as `experts`, where those name none, by family, type, generation: triton:*/bf16/hopper")
     untuned: str = word("", "whose kernels take products of blocks that its library is not tuned for (none: its own)",
                         ("", "ck", "triton", "flashinfer"))  # fmt: skip
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")

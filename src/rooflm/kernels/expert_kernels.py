@@ -164,7 +164,8 @@ def expert_kernels(s: Scenario, w: Where, spread_out: bool) -> tuple[Choice, ...
     further = [name for name, few in (part.split(":") for part in k.many_experts.split()) if most > float(few)]
     if all(name.startswith("-") for name in words_in(k.experts)):  # nobody told it
         own = (name.split(":") for name in words_in(k.experts_of))
-        further += [name for name, of in own if fnmatchcase(f"{s.model.family}/{w.quant}", of)][:1]
+        place = f"{s.model.family}/{w.quant}/{w.generation}/"
+        further += [name for name, of in own if fnmatchcase(place, f"{of}/*")][:1]
     return choices(w.gpu, w.generation, w.kernels, w.quant, spread_out, ", ".join([k.experts, *further]), k.launched)
 
 
