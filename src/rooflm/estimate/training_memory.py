@@ -176,7 +176,7 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     m, rows, (narrow, b) = c.mapping, c.residual_tokens, c.widths
     dense, _, width = local_ffn(ffn, m)
     kept_gate = 1.0 * (ffn.gated and not c.kernels.fused)  # the gate's activation beside its input, each one kernel
-    grad = b * (1.0 + kept_gate) * (not c.training.adapters)  # bytes of a value's gradients at that time
+    grad = b * (1.0 + ffn.gated) * (not c.training.adapters)  # bytes of a value's gradients at that time
     value = (1.0 + ffn.gated + kept_gate) * b + narrow * (1.0 + c.kernels.copied_inputs)
     # the tanh, 1 + it and x / 2; under autocast the first two, and x for its power, in fp32
     value = value + (3.0 * b + 6.0 * c.autocast) * plain_gelu(ffn, c.kernels)
@@ -314,9 +314,8 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.training.flushes, m.vp, index)
     tables = parts.pop("tables")  # gradients of embedding and head that stay whole, where the logits were
     parts["logits"] = larger(last * c.tokens * ceil(model.vocab / m.tp) * c.room.logit_bytes, tables)
-    reused = 1.0 * (np.asarray(c.room.fragmentation) <= 1)  # a layer runs again when the loss has been worked through
-    again = layer.at_work - layer.kept - reused * parts["logits"]
-    working = 0.0 if m.recompute in ("none", "selective") else larger(again, 0.0)
+    reused = 1.0 * (np.asarray(c.room.fragmentation) <= 1)  # a layer goes back when the loss has been worked through
+    working = larger(layer.at_work - layer.kept - reused * parts["logits"], 0.0)
     masks = first * flight * rows * model.hidden * c.dropout
     inputs = 2 * (last * rows + c.tokens) * model.hidden * c.stream  # of the loss; a layer's gradients, unreduced
     away = c.training.offload_activations  # a layer at work has its own at hand

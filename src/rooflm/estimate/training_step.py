@@ -175,7 +175,7 @@ def pass_nodes(s: Scenario, c: Context, m: Num) -> dict[Key, Nodes]:
         ("forward", "head"): places["head"],
         ("recompute", "layers"): again if t.adapters else [rules.times(n, t.trainable_layers) for n in again],
     }
-    for phase, copies in [*sharded_copies(s, c).items(), *cast_weights(c).items()]:
+    for phase, copies in [*sharded_copies(s, c).items(), *cast_weights(c).items(), ("backward", added(s, c, m))]:
         nodes[phase, "layers"] = [*nodes[phase, "layers"], *copies]
     return {key: narrowed(listed, s) for key, listed in nodes.items()}
 
@@ -186,6 +186,16 @@ def cast_weights(c: Context) -> dict[str, Nodes]:
         return {}
     moved, count = sum(tm.layer_params(c.model, c.mapping)) * (4.0 + c.quant.half_bytes), c.model.layers * c.autocast
     return {key: [stream("weight_cast", "copies", "copy", count, moved)] for key in ("forward", "backward")}
+
+
+def added(s: Scenario, c: Context, m: Num) -> Nodes:
+    """Gradients of all but the first of m micro-batches added to those before, two read and one written, by autograd's
+    own kernel where it keeps them whole. Source: PyTorch, torch/csrc/autograd/functions/accumulate_grad.h."""
+    t, layers = trained_of(s, c), c.model.layers
+    if s.engine.habits.zero_one or is_plain(m, 1):  # Megatron's products add to the buffer themselves
+        return []
+    each = (t.dense + t.experts) / ceil(layers / s.mapping.pp) * (m - 1.0) / m * c.whole
+    return [stream("gradient_add", "copies", "copy", layers, 3.0 * each * grad_bytes(s))]
 
 
 def sharded_copies(s: Scenario, c: Context) -> dict[str, Nodes]:
