@@ -58,12 +58,12 @@ def state_bytes(t: Training, weight: Num = 2.0) -> Num:
 
 @dataclass(frozen=True)
 class Layer:
-    """Bytes of one layer and micro-batch: `kept` from forward to backward, `whole` without recomputation, `at_work`
-    that and the gradients which stand beside it in its backward pass, of a half whose later half is gone."""
+    """Bytes of one layer and micro-batch: `kept` from forward to backward, `at_work` without recomputation and with the
+    gradients that stand beside it in its backward pass, of a half whose later half is gone, `whole` without these."""
 
     kept: Num
-    whole: Num
     at_work: Num
+    whole: Num = 0.0  # of a single layer
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,14 @@ class Setup(Context):
 
     @cached_property
     def layer(self) -> Layer:
-        """Mean bytes kept a layer over all blocks, and the most that any one layer holds at work."""
+        """Mean bytes kept a layer over all blocks, and with the most that any one holds at work beside its own."""
         each = [(block.count, layer_activations(self, block)) for block in self.model.blocks]
         kept, layers, m = sum(n * layer.kept for n, layer in each), self.model.layers, self.mapping
-        whole = reduce(larger, (layer.whole for _, layer in each))
-        at_work = reduce(larger, (layer.at_work for _, layer in each))
+        at_work = kept / layers + reduce(larger, (layer.at_work - layer.kept for _, layer in each))
         if m.recompute == "block":  # N layers of each stage are recomputed, the others keep everything
             share = m.recomputed(layers)
             kept = share * kept + (1 - share) * sum(n * layer.whole for n, layer in each)
-        return Layer(kept / layers, whole, at_work)
+        return Layer(kept / layers, at_work)
 
     @cached_property
     def widths(self) -> tuple[Num, Num]:
@@ -215,13 +214,13 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     back = larger(ffn.gradients, mixer.gradients - ffn.held)
     if m.recompute == "full":
         every = larger(m.recompute_layers, 1)
-        return Layer(checkpoint / every, whole * every, whole * every + back)
+        return Layer(checkpoint / every, whole * every + back)
     kept: dict[str, Num] = {
         "none": whole - dropped + of_adapters, "selective": held - dropped + of_adapters, "block": checkpoint,
         # attention and every other product in turn: queries, values, gates, and the last unless a compiler drops it
         "ops": checkpoint + mixer.ops + ffn.ops,
     }  # fmt: skip
-    return Layer(kept[m.recompute], whole, whole + back)
+    return Layer(kept[m.recompute], whole + back, whole)
 
 
 def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:

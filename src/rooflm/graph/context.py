@@ -123,10 +123,8 @@ class Context:
     @property
     def autocast(self) -> Num:
         """1 where fp32 weights run under autocast: neither sharded (FSDP casts what it gathers) nor adapters."""
-        t = self.training
-        if t is None or not self.kernels.autocast:
-            return 0.0
-        return self.whole * 1.0 * t.master * (not t.adapters) * (self.quant.half_bytes < 4)
+        t = self.training if self.kernels.autocast else None
+        return 0.0 if t is None else self.whole * 1.0 * t.master * (not t.adapters) * (self.quant.half_bytes < 4)
 
     @property
     def whole(self) -> Num:
