@@ -207,7 +207,7 @@ def sharded_copies(s: Scenario, c: Context) -> dict[str, Nodes]:
     gathered = others * (np.asarray(tm.shard_ranks(m)) > 1) + experts * (np.asarray(tm.expert_replicas(m)) > 1)
     share = adapter_sizes(s, c)[0] / (experts + others) if t.adapters else t.trainable_layers
     layers, moved = c.model.layers * (1.0 * alone), gathered * share * (half + grad_bytes(s))
-    twice = [stream("gather_copy", "copies", "copy", layers * (zero >= 3), gathered * 2.0 * half)]
+    twice: Nodes = [stream("gather_copy", "copies", "copy", layers * (zero >= 3), gathered * 2.0 * half)]
     back = stream("reduce_copy", "copies", "copy", layers * (zero >= 2), moved)
     return {"forward": twice, "backward": [*twice, back]}
 
