@@ -58,12 +58,12 @@ def state_bytes(t: Training, weight: Num = 2.0) -> Num:
 
 @dataclass(frozen=True)
 class Layer:
-    """Bytes of one layer and micro-batch: `kept` from forward to backward, `whole` without recomputation, `at_work`
-    that and the gradients which stand beside it in its backward pass, of a half whose later half is gone."""
+    """Bytes of one layer and micro-batch: `kept` from forward to backward, `at_work` without recomputation and with the
+    gradients that stand beside it in its backward pass, of a half whose later half is gone, `whole` without these."""
 
     kept: Num
-    whole: Num
     at_work: Num
+    whole: Num = 0.0  # of a single layer
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,14 @@ class Setup(Context):
 
     @cached_property
     def layer(self) -> Layer:
-        """Mean bytes kept a layer over all blocks, and the most that any one layer holds at work."""
+        """Mean bytes kept a layer over all blocks, and with the most that any one holds at work beside its own."""
         each = [(block.count, layer_activations(self, block)) for block in self.model.blocks]
         kept, layers, m = sum(n * layer.kept for n, layer in each), self.model.layers, self.mapping
-        whole = reduce(larger, (layer.whole for _, layer in each))
-        at_work = reduce(larger, (layer.at_work for _, layer in each))
+        at_work = kept / layers + reduce(larger, (layer.at_work - layer.kept for _, layer in each))
         if m.recompute == "block":  # N layers of each stage are recomputed, the others keep everything
             share = m.recomputed(layers)
             kept = share * kept + (1 - share) * sum(n * layer.whole for n, layer in each)
-        return Layer(kept / layers, whole, at_work)
+        return Layer(kept / layers, at_work)
 
     @cached_property
     def widths(self) -> tuple[Num, Num]:
@@ -176,7 +175,7 @@ def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
     m, rows, (narrow, b) = c.mapping, c.residual_tokens, c.widths
     dense, _, width = local_ffn(ffn, m)
     kept_gate = 1.0 * (ffn.gated and not c.kernels.fused)  # the gate's activation beside its input, each one kernel
-    grad = b * (1.0 + kept_gate) * (not c.training.adapters)  # bytes of a value's gradients at that time
+    grad = b * (1.0 + ffn.gated) * (not c.training.adapters)  # bytes of a value's gradients at that time
     value = (1.0 + ffn.gated + kept_gate) * b + narrow * (1.0 + c.kernels.copied_inputs)
     # the tanh, 1 + it and x / 2; under autocast the first two, and x for its power, in fp32
     value = value + (3.0 * b + 6.0 * c.autocast) * plain_gelu(ffn, c.kernels)
@@ -215,13 +214,13 @@ def layer_activations(c: Setup, block: Block) -> Layer:
     back = larger(ffn.gradients, mixer.gradients - ffn.held)
     if m.recompute == "full":
         every = larger(m.recompute_layers, 1)
-        return Layer(checkpoint / every, whole * every, whole * every + back)
+        return Layer(checkpoint / every, whole * every + back)
     kept: dict[str, Num] = {
         "none": whole - dropped + of_adapters, "selective": held - dropped + of_adapters, "block": checkpoint,
         # attention and every other product in turn: queries, values, gates, and the last unless a compiler drops it
         "ops": checkpoint + mixer.ops + ffn.ops,
     }  # fmt: skip
-    return Layer(kept[m.recompute], whole, whole + back)
+    return Layer(kept[m.recompute], whole + back, whole)
 
 
 def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
@@ -314,9 +313,8 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.training.flushes, m.vp, index)
     tables = parts.pop("tables")  # gradients of embedding and head that stay whole, where the logits were
     parts["logits"] = larger(last * c.tokens * ceil(model.vocab / m.tp) * c.room.logit_bytes, tables)
-    reused = 1.0 * (np.asarray(c.room.fragmentation) <= 1)  # a layer runs again when the loss has been worked through
-    again = layer.at_work - layer.kept - reused * parts["logits"]
-    working = 0.0 if m.recompute in ("none", "selective") else larger(again, 0.0)
+    reused = 1.0 * (np.asarray(c.room.fragmentation) <= 1)  # a layer goes back when the loss has been worked through
+    working = larger(layer.at_work - layer.kept - reused * parts["logits"], 0.0)
     masks = first * flight * rows * model.hidden * c.dropout
     inputs = 2 * (last * rows + c.tokens) * model.hidden * c.stream  # of the loss; a layer's gradients, unreduced
     away = c.training.offload_activations  # a layer at work has its own at hand

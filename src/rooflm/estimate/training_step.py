@@ -175,17 +175,22 @@ def pass_nodes(s: Scenario, c: Context, m: Num) -> dict[Key, Nodes]:
         ("forward", "head"): places["head"],
         ("recompute", "layers"): again if t.adapters else [rules.times(n, t.trainable_layers) for n in again],
     }
-    for phase, copies in [*sharded_copies(s, c).items(), *cast_weights(c).items()]:
+    for phase, copies in [*sharded_copies(s, c).items(), *whole_copies(s, c, m).items()]:
         nodes[phase, "layers"] = [*nodes[phase, "layers"], *copies]
     return {key: narrowed(listed, s) for key, listed in nodes.items()}
 
 
-def cast_weights(c: Context) -> dict[str, Nodes]:
-    """What autocast moves of weights in a micro-batch: to 16 bits forward, their gradients back."""
-    if c.kernels.fused or is_plain(c.autocast, 0):
-        return {}
-    moved, count = sum(tm.layer_params(c.model, c.mapping)) * (4.0 + c.quant.half_bytes), c.model.layers * c.autocast
-    return {key: [stream("weight_cast", "copies", "copy", count, moved)] for key in ("forward", "backward")}
+def whole_copies(s: Scenario, c: Context, m: Num) -> dict[str, Nodes]:
+    """What a micro-batch moves of whole weights: to 16 bits under autocast, gradients back; of all but the first of m
+    gradients added to earlier ones, where no product does (PyTorch, accumulate_grad.h; unlike Megatron-Core's)."""
+    t, layers, cast, sums = trained_of(s, c), c.model.layers, Nodes(), Nodes()
+    if not (c.kernels.fused or is_plain(c.autocast, 0)):
+        moved = sum(tm.layer_params(c.model, c.mapping)) * (4.0 + c.quant.half_bytes)
+        cast = [stream("weight_cast", "copies", "copy", layers * c.autocast, moved)]
+    if not (s.engine.habits.zero_one or is_plain(m, 1)):
+        each = (t.dense + t.experts) / ceil(layers / s.mapping.pp) * (1.0 - 1.0 / m)
+        sums = [stream("gradient_add", "copies", "copy", layers * c.whole, 3.0 * each * grad_bytes(s))]
+    return {"forward": cast, "backward": [*cast, *sums]}
 
 
 def sharded_copies(s: Scenario, c: Context) -> dict[str, Nodes]:
@@ -201,10 +206,10 @@ def sharded_copies(s: Scenario, c: Context) -> dict[str, Nodes]:
     experts, others = tm.layer_params(c.model, m)
     gathered = others * (np.asarray(tm.shard_ranks(m)) > 1) + experts * (np.asarray(tm.expert_replicas(m)) > 1)
     share = adapter_sizes(s, c)[0] / (experts + others) if t.adapters else t.trainable_layers
-    out = stream("gather_copy", "copies", "copy", c.model.layers, gathered * 2.0 * half, 1)
-    back = stream("reduce_copy", "copies", "copy", c.model.layers, gathered * share * (half + grad_bytes(s)), 1)
-    twice = [rules.times(out, 1.0 * (alone & (zero >= 3)))]
-    return {"forward": twice, "backward": [*twice, rules.times(back, 1.0 * alone * (zero >= 2))]}
+    layers, moved = c.model.layers * (1.0 * alone), gathered * share * (half + grad_bytes(s))
+    twice: Nodes = [stream("gather_copy", "copies", "copy", layers * (zero >= 3), gathered * 2.0 * half)]
+    back = stream("reduce_copy", "copies", "copy", layers * (zero >= 2), moved)
+    return {"forward": twice, "backward": [*twice, back]}
 
 
 def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:

@@ -115,8 +115,6 @@ def layers_host(s: Scenario) -> tuple[Num, Num]:
     seen = 1.0 - host.graphed
     layers: Num = sum(b.count * (experts if isinstance(b.ffn, MoE) else packed + host.layer_host) for b in blocks)
     plans = 0.0 if is_plain(overlap, 0) else m.pp * m.vp * host.chunk_host * (overlap > 0)  # no axis where nothing is
-    if is_plain(host.gather_host, 0.0):
-        return (layers + plans) * seen, 0.0
     routed = (not s.engine.kernels.grouped) / m.ep
     gathers: Num = sum(b.count * (routed * b.ffn.tensors if isinstance(b.ffn, MoE) else MATRICES) for b in blocks)
     sharded = (np.asarray(m.zero) >= 3) & (np.asarray(tm.shard_ranks(m)) > 1)

@@ -123,11 +123,13 @@ class Context:
     @property
     def autocast(self) -> Num:
         """1 where fp32 weights run under autocast: neither sharded (FSDP casts what it gathers) nor adapters."""
-        t, m = self.training, self.mapping
-        if t is None or not self.kernels.autocast:
-            return 0.0
-        whole = (np.asarray(m.zero) < 2) | (np.asarray(m.dp * m.cp) <= 1)
-        return whole * 1.0 * t.master * (not t.adapters) * (self.quant.half_bytes < 4)
+        t = self.training if self.kernels.autocast else None
+        return 0.0 if t is None else self.whole * 1.0 * t.master * (not t.adapters) * (self.quant.half_bytes < 4)
+
+    @property
+    def whole(self) -> Num:
+        """Whether no data-parallel ranks share out gradients or weights."""
+        return (np.asarray(self.mapping.zero) < 2) | (np.asarray(self.mapping.dp * self.mapping.cp) <= 1)
 
     @property
     def wide_softmax(self) -> Num:
