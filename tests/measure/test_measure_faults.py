@@ -80,7 +80,7 @@ def test_a_case_is_one_however_it_is_written() -> None:
 def test_measuring_again_from_the_command_line_keeps_what_is_done(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["measure", "llama-7b", "--batch", "1,2", "--out", str(tmp_path / "r.csv")]
+    words = ["measure", "llama-3.2-1b", "--batch", "1,2", "--out", str(tmp_path / "r.csv")]
     assert main(words) == 0 and main(words) == 0
     assert capsys.readouterr().err.count("kept") == 2 and len(results.read(tmp_path / "r.csv")) == 4
 

@@ -131,10 +131,12 @@ def test_an_option_of_the_row_reaches_the_server() -> None:
 
 
 def test_cards_and_releases_share_the_constants_of_their_engine() -> None:
-    """But for rates of kernels on a generation's states and sides of experts that are filled up, told by their code."""
+    """But for what their code tells of a generation: rates on states, sides of experts that are filled up, and how many
+    kernels cast for a narrow cache."""
     for engine in ("vllm", "sglang", "trtllm"):
         assert load_engine(engine, "b200-sxm-180gb") == load_engine(engine, "nowhere")
-        assert all(own.keys() <= {"delta_rate", "mamba_rate", "expert_fill"} for own in row_of(engine).cards.values())
+        told = {"delta_rate", "mamba_rate", "expert_fill", "cache_chain"}
+        assert all(own.keys() <= told for own in row_of(engine).cards.values())
     here = scenario(run(release="0.24"))
     card, model = here.cluster.device, here.model
     ran = with_graphs(load_engine("vllm", card.name), card, here.mapping.tp, model.family)

@@ -120,7 +120,8 @@ def decode_attention(c: Context, count: Num, heads: Num, kv: Num, a: Attention) 
         spread = [stream("kv_repeat", part, "kv_write", count, more * each * (kv + heads), 2 * more)]
         kv = heads
     if not is_plain(chain := c.kernels.cache_chain * pick(kv_b < b, 1.0, 0.0), 0):
-        spread.append(stream("cache_chain", part, "index", count, 2 * d.sequences * (heads + kv) * pair * b, chain))
+        moved = 2 * d.sequences * (heads + kv) * pair * b * pick(chain > 0, 1.0, 0.0)
+        spread.append(stream("cache_chain", part, "index", count, moved, chain))
     rows = d.sequences * heads  # products without the keys first, which alone vary along the most axes of a grid
     moved = keys * (d.sequences * kv * pair * kv_b) + rows * pair * b
     shape = (d.sequences, keys, heads, kv, a.head_dim, a.v_dim, reach)
