@@ -188,8 +188,8 @@ def whole_copies(s: Scenario, c: Context, m: Num) -> dict[str, Nodes]:
         moved = sum(tm.layer_params(c.model, c.mapping)) * (4.0 + c.quant.half_bytes)
         cast = [stream("weight_cast", "copies", "copy", layers * c.autocast, moved)]
     if not (s.engine.habits.zero_one or is_plain(m, 1)):
-        each = (t.dense + t.experts) / ceil(layers / s.mapping.pp) * (1.0 - 1.0 / m)
-        sums = [stream("gradient_add", "copies", "copy", layers * c.whole, 3.0 * each * grad_bytes(s))]
+        each, count = (t.dense + t.experts) / ceil(layers / s.mapping.pp), layers * c.whole * (1.0 - 1.0 / m)
+        sums = [stream("gradient_add", "copies", "copy", count, 3.0 * each * grad_bytes(s))]
     return {"forward": cast, "backward": [*cast, *sums]}
 
 
