@@ -392,7 +392,7 @@ def test_the_train_tab_searches_splits_and_each_is_a_click_away(capsys: pytest.C
     found = TABS["train"].answer(read_query("train", TABS["train"].keys, texts))
     quick, found = found, found.more()
     assert quick.tone == "bad" and "does not fit" in quick.verdict
-    assert found.tone == "plain" and found.verdict.startswith("Best split: ") and "4.07 GiB too much" in found.said[0]
+    assert found.tone == "plain" and found.verdict.startswith("Best split: ") and "4.18 GiB too much" in found.said[0]
     choices, run = found.blocks[:2]
     own = rooflm.search_train("llama-3.1-8b", gpu="h100", gpus=4, batch=64, seq=2048, tokens=10e9)
     query = dict(urllib.parse.parse_qsl(choices.rows[0].query))

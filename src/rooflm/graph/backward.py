@@ -17,7 +17,8 @@ FLASH_BACKWARD = 2.5
 
 STREAM_BACKWARD = {
     "norm": 1.5, "plain_norm": 2.1, "cast_norm": 2.8, "add": 2 / 3, "activation": 5 / 3, "softmax": 1.5, "sample": 0.5,
-    "embedding": 2.0, "conv": 2.0, "lora_in": 1.4, "index": 2.8, "cast_again": 3.0, "plain_gelu": 1.55,
+    "embedding": 2.0, "conv": 2.0, "score_dropout": 1.0, "cp_merge": 1.0, "lora_in": 1.4, "index": 2.8,
+    "cast_again": 3.0, "plain_gelu": 1.55,
 }  # fmt: skip
 """Backward over forward traffic by name or kind, from the values that each reads and writes: a norm reads x and dy
 and writes one (3 to 2), kernel by kernel 76 bytes to 36, of a cast residual 34 to 12 (itself again 12, x 8, dy 4, dx 4,
