@@ -27,7 +27,7 @@ from rooflm.estimate.request import every_pass, turns
 from rooflm.estimate.step import captured, graphed, hosted, issue_time, paced, prompt_factor, unfitted
 from rooflm.kernels.moe import largest_of
 from rooflm.serving.components import CELLS, EXCHANGE, HOST, SHARED, Array, Components, TableSize
-from rooflm.units import larger, pick
+from rooflm.units import is_plain, larger, pick
 
 ROWS = 16
 """Neighbouring numbers of sequences whose steps are worked out together."""
@@ -148,7 +148,8 @@ class StepTable:
         stages = int(np.max(s.mapping.pp))
         self.apart = bool(e.host.ahead) and int(np.max(s.mapping.tp * s.mapping.cp)) * stages > 1
         self._step = float(np.max(every_pass(s, e)))
-        self._turns: Array = np.broadcast_to(turns(s, np.arange(self.flight + 1)), self.flight + 1)
+        taken = turns(s, np.arange(self.flight + 1))  # hosts' parts of a pass, by its micro-batches
+        self._turns: Array | None = None if is_plain(taken, 1.0) else np.broadcast_to(taken, self.flight + 1)
         self._sequence, self._overlap = float(e.host.sequence), e.host.overlap
         self._listed = float(e.host.listed / e.room.block)
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
@@ -249,7 +250,7 @@ class StepTable:
     def beside(self, here: Any, context: Any, micro: Any, prompts: float = 0) -> Any:
         """Host's seconds of a pass beside its launches, of sequences that decode and of prompts in a micro-batch."""
         each = self._step + self._sequence * (here + prompts) + self._listed * context * here
-        return each * self._turns[micro]
+        return each if self._turns is None else each * self._turns[micro]
 
     def kept(self, sequences: int, context: float) -> float:
         """Seconds of a decode-only step that keep its scheduler, as of `passed`."""
