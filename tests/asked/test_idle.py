@@ -48,6 +48,16 @@ IDLE = [
         (call, {"sets": {"workload.batch": 8}}, "workload.batch has no effect where requests come and go: give concur")
         for call in ("serve", "search_serve")
     ),
+    (
+        "serve",
+        {"dataset": "sharegpt", "output_variation": 1.0},
+        "dataset has its own output_variation: leave one of them",
+    ),
+    (
+        "serve",
+        {"output_limit": 999, "output_ended": 9, "output_variation": 1.0},
+        "output_ended has its own output_variat",
+    ),
     *(
         ("serve", {"trace": "t.csv", name: value}, f"trace has its own {name}: leave one of them out")
         for name, value in (("prompt", 99), ("requests", 9), ("concurrency", 3), ("spread", (0.5, 1.5)))

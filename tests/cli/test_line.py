@@ -52,6 +52,8 @@ def test_an_option_is_given_once(words: list[str], said: str, capsys: pytest.Cap
         ([*INFER, "--set", "engine.scaled_on=foo"], "engine.scaled_on is 'foo': it must be one of ada"),
         ([*INFER, "--set", "engine.tuned_experts_on=foo"], "engine.tuned_experts_on is 'foo': it must be one of a"),
         ([*INFER, "--set", "engine.reduce_norm_on=-foo"], "engine.reduce_norm_on is '-foo', but no card has that name"),
+        ([*INFER, "--set", "engine.staged_on=-foo"], "engine.staged_on is '-foo', but no card has that name"),
+        ([*INFER, "--set", "engine.staged_on=foo"], "engine.staged_on is 'foo': it must be one of ada"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_in_a_sentence(

@@ -26,7 +26,7 @@ from rooflm.kernels.roofline import time_nodes
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
-from rooflm.serving import metrics
+from rooflm.serving import metrics, workload
 from rooflm.serving.capacity import capacity
 from rooflm.serving.components import TableSize, components
 from rooflm.serving.deploy import serve, server_for, server_options
@@ -760,6 +760,15 @@ def test_answers_of_a_data_set_differ_as_its_own_do() -> None:
     assert made.mean() == pytest.approx(200, rel=0.01) and made.std() == pytest.approx(208, rel=0.02)
     assert 0.61 < np.median(made) / 200 < 0.67 < np.median(plain) / 200
     assert np.percentile(made, 90) / 200 == pytest.approx(2.41, rel=0.05)
+
+
+@pytest.mark.parametrize("variation", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("limit", [600, 1000, 20000])
+def test_answers_keep_their_mean_however_much_they_differ(limit: int, variation: float) -> None:
+    """Below a limit of three means no law varies by three: then as much as one does."""
+    made = workload.ending(200, limit, 2000, 1, variation=variation)
+    assert made.mean() == pytest.approx(200, rel=0.01) and made.max() <= limit
+    assert made.std() <= (variation + 0.01) * 200
 
 
 def test_outputs_that_never_end_run_to_the_limit() -> None:

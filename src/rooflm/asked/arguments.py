@@ -467,6 +467,7 @@ IN_ITS_PLACE = {
     "trace": ("concurrency", "requests", "prompt", "output", "spread", "prompt_limit", "output_limit", "dataset",
               "burstiness", "peak"),
     "dataset": ("prompt", "output", "spread", "prompt_limit", "output_limit", "output_ended", "output_variation"),
+    "output_ended": ("output_variation",),
 }  # fmt: skip
 """Argument -> those that have no effect beside it, as it says the same."""
 UNDER_LOAD = {"workload.batch": "concurrency or rate", "workload.cached": "cached"}
@@ -504,10 +505,14 @@ def refuse_idle(call: str, given: Mapping[str, Any]) -> None:
     ...
     rooflm.errors.RooflmError: transfer_bandwidth has no effect without prefill_replicas: give it too
     """
+    table = arguments(call)
+    for name, others in IN_ITS_PLACE.items():
+        twice = [o for o in others if name in table and given.get(name) is not None and _said(table[o], given)]
+        if twice:
+            raise RooflmError(f"{name} has its own {twice[0]}: leave one of them out")
     for name, owners in idle(call, given).items():
         too = "one of them" if owners[1:] else "it"
         raise RooflmError(f"{name} has no effect without {' or '.join(owners)}: give {too} too")
-    table = arguments(call)
     for path in given.get("sets") or ():
         name = _filling(call).get(path, "")
         if path in UNDER_LOAD and call in (SERVE, LOAD):
@@ -516,10 +521,6 @@ def refuse_idle(call: str, given: Mapping[str, Any]) -> None:
             raise RooflmError(f"{path} is what {name} says here: give {name} in its place")
         if name and _said(table[name], given):
             raise RooflmError(f"{path} is what {name} says too: give one of them")
-    for name, others in IN_ITS_PLACE.items():
-        twice = [o for o in others if name in table and given.get(name) is not None and _said(table[o], given)]
-        if twice:
-            raise RooflmError(f"{name} has its own {twice[0]}: leave one of them out")
 
 
 @cache

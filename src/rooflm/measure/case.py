@@ -200,12 +200,16 @@ def check_model(name: str) -> str:
     return name
 
 
+DRIVERS = ("nvidia-smi", "rocm-smi", "amd-smi")
+"""Programs that come with the drivers of GPUs on which PyTorch runs by itself."""
+
+
 def check_room(case: Case, memory: int) -> None:
     """RooflmError where a machine without a GPU would run a case whose random weights are more than its memory (0:
     unknown), before it begins to swap."""
     if not memory or not case.model or source(case.model)[0] not in ("catalogue", "config"):
         return
-    if case.device == "cuda" or (case.device == "auto" and shutil.which("nvidia-smi")):
+    if case.device == "cuda" or (case.device == "auto" and any(map(shutil.which, DRIVERS))):
         return
     from rooflm.readers.checkpoints.load import load_model
 

@@ -247,7 +247,7 @@ def known_words(field: str, value: Any, label: str) -> None:
         if field == "dots_times" and "." in word:
             generation, _, word = word.rpartition(".")
             one_of(label, generation, sorted(generations()))
-        if field == "reduce_norm_on" and word.startswith("-"):
+        if field in ("reduce_norm_on", "staged_on") and word.startswith("-"):
             if word[1:] not in names("gpu"):
                 raise RooflmError(f"{label} is {word!r}, but no card has that name")
         else:
@@ -267,10 +267,11 @@ def device_words() -> set[str]:
 
 
 AMONG: dict[str, Callable[[], Collection[str]]] = {
-    "schemes": lambda: KINDS, "elsewhere": device_words, "first_on": device_words, "integers_on": generations,
+    "schemes": lambda: KINDS, "elsewhere": device_words, "first_on": device_words,
     "padded": lambda: {e.dtype for e in entries_of("gemm")},
     **dict.fromkeys(("reduce_norm_on", "gates_on", "scaled_on", "narrow_prompts", "picked_on"), generations),
-    "fused_scans": generations, "grouped_on": generations, "tuned_experts_on": lambda: names("gpu"),
+    **dict.fromkeys(("integers_on", "staged_on", "fused_scans"), generations),
+    "grouped_on": generations, "tuned_experts_on": lambda: names("gpu"),
     "states_on": lambda: words_of("gpu", "vendor"),
     **{name: lambda: PRESETS for name, about in ABOUT.items() if about.kind == "named" and not about.among},
     **dict.fromkeys(LIBRARIES, lambda: {e.family for e in entries_of("moe")} - {"", "plain"}),

@@ -94,7 +94,7 @@ def ending(
     ended: mean of the outputs that end by themselves, where the others never do (a model that repeats itself runs to
     any limit): their share is what makes the mean right. what: output, or prompt, whose lengths in the data sets of
     `data/datasets.toml` fall off like that, too. variation: their standard deviation over their mean, where it is known
-    and the limit far: Weibull's law, of which the geometric one is the case of shape 1.
+    and the limit far: Weibull's law, of which the geometric one is shape 1 (none that misses the mean).
 
     >>> drawn = ending(100, 1000, 2000, 1); round(float(drawn.mean())), int(drawn.max()) <= 1000
     (100, True)
@@ -129,7 +129,7 @@ def ending(
             low, high = (middle, high) if drew.mean() > mean else (low, middle)
         return endless(high) if ended else drawn(high, shape)
 
-    low, high = (0.4, 4.0) if variation is not None and not ended and 3 * mean <= limit else (1.0, 1.0)
+    low, high = (1.0, 1.0) if variation is None or ended or 3 * mean > limit else (max(0.4, mean / (limit - mean)), 4.0)
     while high - low > 0.01:
         middle = (low + high) / 2
         low, high = (middle, high) if made(middle).std() > (variation or 0.0) * mean else (low, middle)

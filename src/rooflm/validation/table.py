@@ -265,7 +265,7 @@ def of_dataset(cells: Mapping[str, str], task: str, told: Mapping[str, Any]) -> 
         limit = f"{name}_limit"
         if told.get(name, 0) > found.get(limit, math.inf) or (name == "prompt" and "spread" in cells):
             found.pop(limit, None)
-    if "output_limit" not in found and "output_limit" not in told:
+    if "output_ended" in told or ("output_limit" not in found and "output_limit" not in told):
         found.pop("output_variation", None)
     return {k: v for k, v in found.items() if task == SERVE or k in ("prompt", "output")}
 
