@@ -202,8 +202,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     routing = routed(tokens, top_k, experts, ep, spread)
     if not is_plain(k.alike, 0.0):
         touched = distinct_experts(experts, top_k, tokens, k.alike, spread) * routing.rows / (tokens * top_k)
-        fewer = pick(k.alike > 0, smaller(routing.experts, touched), routing.experts)
-        routing = routing._replace(experts=fewer)
+        routing = routing._replace(experts=pick(k.alike > 0, smaller(routing.experts, touched), routing.experts))
     there = w.quant == "fp8_block" and device.name in (words_in(k.tuned_experts_on) or [device.name])
     tuned = there and has_shape(experts, width, k.tuned_experts)
     apart = (s.mapping.expert_dp > 1) & (gathers(k.exchange, s.mapping.ep) == 0)
@@ -271,8 +270,7 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
 def spread_calls(tokens: Num, s: Scenario, r: Rates) -> Num:
     """`spread_calls` where a pass has so many tokens that a card without units for integers spreads weights, else 0."""
-    k = s.engine.kernels
-    return pick(halves_only(s, r) & (tokens >= k.dots_below), k.spread_calls, 0.0)
+    return pick(halves_only(s, r) & (tokens >= s.engine.kernels.dots_below), s.engine.kernels.spread_calls, 0.0)
 
 
 def tiled_time(op: Op, s: Scenario) -> Num:
