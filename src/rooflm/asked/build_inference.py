@@ -48,7 +48,7 @@ from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.estimate.memory import adapter_params
 from rooflm.graph.adapted import SEVERAL
-from rooflm.kernels.expert_kernels import expert_kernels
+from rooflm.kernels.expert_kernels import expert_kernels, spread_by_passes
 from rooflm.kernels.lookup import setting
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.engine_releases import out_of_range, split_release
@@ -392,6 +392,16 @@ def default_tiles(s: Scenario) -> tuple[str, ...]:
     return (f"{of}: they take its default ones, which are slower",) if missing else ()
 
 
+def experts_spread(s: Scenario) -> tuple[str, ...]:
+    """A warning where an engine has no kernel of a card for a model's experts as they are stored."""
+    where, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
+    mixture = any(isinstance(b.ffn, MoE) for b in s.model.blocks)
+    if not mixture or s.efficiency.mode != "calibrated" or not spread_by_passes(s, where):
+        return ()
+    why = f"{s.engine.name} has no kernel for such experts in {s.quant.name} on {s.cluster.device.name}"
+    return (f"{why}: each pass spreads all of them to 16 bits first; int4 or fp8 runs as it is",)
+
+
 class Deployed(NamedTuple):
     """What a request is made of: a scenario with the usual work, and what was assumed to make it."""
 
@@ -530,5 +540,6 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
         refuse(scenario, ASKED if catalogued else INFERENCE)
     warnings = too_long(found, "prompt + output", work.prompt + (work.output if found.head else 0))
     warnings += other_phase(scenario, "inference") + not_built_for(scenario) + default_tiles(scenario)
+    warnings += experts_spread(scenario)
     warnings += schemes_near(scenario) if given["engine"] is None else ()
     return Built(scenario, assumed, warnings)

@@ -23,16 +23,8 @@ from rooflm.kernels.derating import beside_units, card_file, derating
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, setting
 from rooflm.kernels.moe import MoEConstants, Routing, largest_of, moe_time, pieces, routed, usual
-from rooflm.kernels.products import (
-    bf16_time,
-    group_quantise_time,
-    halves_only,
-    has_shape,
-    integer_peak,
-    sm_limit,
-    vector_time,
-)
-from rooflm.kernels.rates import Rates
+from rooflm.kernels.products import bf16_time, group_quantise_time, has_shape, integer_peak, sm_limit, vector_time
+from rooflm.kernels.rates import Rates, halves_only
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller, sqrt
 
@@ -183,6 +175,12 @@ def routed_inside(s: Scenario) -> bool:
     return gated and expert_families(s) <= families().routing
 
 
+def spread_by_passes(s: Scenario, w: Where) -> bool:
+    """Whether no kernel takes a model's narrow experts, so that each pass spreads all of a rank to 16 bits first."""
+    place = f"{s.model.family}/{w.quant}/{w.generation}"
+    return any(fnmatchcase(place, of) for of in words_in(s.engine.kernels.widened_experts))
+
+
 def called_once(s: Scenario) -> bool:
     """Whether one call issues all expert kernels: false for Triton's (data/calibration/experts.toml, `python`), also
     where Triton's block products are among the kernels."""
@@ -196,13 +194,15 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     k, device, spread_out = s.engine.kernels, s.cluster.device, s.mapping.expert_ranks > 1
     kernels = {bool(x): expert_kernels(s, w, bool(x)) for x in {*np.ravel(spread_out).tolist()}}
     tokens, hidden, width, experts, local, top_k, gated = op.shape
+    if spread_by_passes(s, w):
+        written = local * (2.0 + gated) * hidden * width * (op.widths[0] + 2.0) / r.dram  # read narrow, written wide
+        return written + _grouped_experts(op._replace(widths=op.widths[2:] * 3), w._replace(quant=w.half), s, r)
     ep = experts / local
     spread = popularity(experts, top_k, k.skew)
     routing = routed(tokens, top_k, experts, ep, spread)
     if not is_plain(k.alike, 0.0):
         touched = distinct_experts(experts, top_k, tokens, k.alike, spread) * routing.rows / (tokens * top_k)
-        fewer = pick(k.alike > 0, smaller(routing.experts, touched), routing.experts)
-        routing = routing._replace(experts=fewer)
+        routing = routing._replace(experts=pick(k.alike > 0, smaller(routing.experts, touched), routing.experts))
     there = w.quant == "fp8_block" and device.name in (words_in(k.tuned_experts_on) or [device.name])
     tuned = there and has_shape(experts, width, k.tuned_experts)
     apart = (s.mapping.expert_dp > 1) & (gathers(k.exchange, s.mapping.ep) == 0)
@@ -270,8 +270,7 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
 
 def spread_calls(tokens: Num, s: Scenario, r: Rates) -> Num:
     """`spread_calls` where a pass has so many tokens that a card without units for integers spreads weights, else 0."""
-    k = s.engine.kernels
-    return pick(halves_only(s, r) & (tokens >= k.dots_below), k.spread_calls, 0.0)
+    return pick(halves_only(s, r) & (tokens >= s.engine.kernels.dots_below), s.engine.kernels.spread_calls, 0.0)
 
 
 def tiled_time(op: Op, s: Scenario) -> Num:

@@ -18,7 +18,7 @@ from rooflm.kernels.derating import card_file, derating, few_rows_time, power_sl
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
-from rooflm.kernels.rates import Rates, integer_dots, vector_integers_only
+from rooflm.kernels.rates import Rates, halves_only, integer_dots, vector_integers_only
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
@@ -127,11 +127,6 @@ def integer_peak(s: Scenario) -> Num:
     k = s.engine.kernels
     reached = k.dots * integer_dots(s) / power_slowdown(s.cluster.device) if vector_integers_only(s) else 0.0
     return pick(reached > 0, reached / dots_times(s), np.inf)
-
-
-def halves_only(s: Scenario, r: Rates) -> Any:
-    """Whether a card has fast units for 16 bits, but none for integers (Volta; GP100, by pairs of halves)."""
-    return (s.cluster.device.peak.get("int8", 0.0) <= 0) & (r.peak["half"] > r.peak["vector"])
 
 
 def has_shape(n: Num, k: Num, shapes: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rooflm.catalogue.fields import words_in
 from rooflm.catalogue.hardware import Device
@@ -71,6 +71,11 @@ def integer_dots(s: Scenario) -> Num:
     if vector_integers_only(s):
         return smaller(ints, 4.0 * r.peak["vector"])
     return ints * (r.peak["half"] <= r.peak["vector"])
+
+
+def halves_only(s: Scenario, r: Rates) -> Any:
+    """Whether a card has fast units for 16 bits, but none for integers (Volta; GP100, by pairs of halves)."""
+    return (s.cluster.device.peak.get("int8", 0.0) <= 0) & (r.peak["half"] > r.peak["vector"])
 
 
 def vector_integers_only(s: Scenario) -> bool:
