@@ -353,6 +353,16 @@ def test_a_prompt_that_nobody_shares_leaves_memory_as_it_was() -> None:
     assert own.latency_s == plain.latency_s
 
 
+def test_a_document_that_an_earlier_run_read_is_there_once_for_all() -> None:
+    common = {"gpu": "h100-sxm-80gb", "concurrency": 64, "requests": 64, "prompt": 32832, "output": 64}
+    cold, own, warm = (serve("llama-3.1-8b", **common, **kwargs)
+                       for kwargs in ({"shared_prefix": 32768}, {"cached": 32768},
+                                      {"shared_prefix": 32768, "cached": 32768}))  # fmt: skip
+    assert warm.cached_share > cold.cached_share > own.cached_share  # 64 copies of their own do not fit
+    assert warm.ttft_s["max"] < cold.ttft_s["max"] < 0.5 * own.ttft_s["max"]
+    assert warm.kv_occupancy < 0.3
+
+
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
 def test_memory_is_conserved_with_shared_prefixes(name: str, preemption: str) -> None:

@@ -61,7 +61,7 @@ class PrefixCache:
         (None, (16, 16), (32, 32))
         """
         for key, size in parts:
-            if key < EARLIER:
+            if key < EARLIER and key not in self.tokens:
                 self.tokens[key] = size
                 self.order[key] = None
                 self.idle += size

@@ -264,10 +264,10 @@ def scaled(r: Requests, rate: float = 1.0, copies: int = 1, seed: int = 0) -> Re
 
 def prefixed(r: Requests, shared: int = 0, cached: int = 0) -> Requests:
     """The same requests with a common system prompt of `shared` tokens; of the rest, which is each one's own, an
-    earlier run left what makes up `cached` tokens of its prompt in the cache.
+    earlier run left what makes up `cached` tokens of its prompt in the cache, and the common part with it.
 
     >>> load = prefixed(closed_loop(2, 2, 2048, 8), 400, 1024)
-    >>> load.hash_tokens, load.hashes == [(0, EARLIER - 1, 1), (0, EARLIER - 2, 2)]
+    >>> load.hash_tokens, load.hashes == [(EARLIER - 3, EARLIER - 1, 1), (EARLIER - 3, EARLIER - 2, 2)]
     ([(400, 624, 1024), (400, 624, 1024)], True)
     """
     prompts = r.prompt.tolist()
@@ -276,6 +276,6 @@ def prefixed(r: Requests, shared: int = 0, cached: int = 0) -> Requests:
         if prompts and tokens > most:
             lengths = f"{least} to {most} tokens" if least < most else f"{most} tokens"
             raise RooflmError(f"{name} is {tokens}, but it must be at most {most}: the load's prompts have {lengths}")
-    known = max(shared, cached)
+    known, common = max(shared, cached), EARLIER - len(prompts) - 1 if cached >= shared else 0
     sizes = [(min(shared, p), min(known, p) - min(shared, p), max(p - known, 0)) for p in prompts]
-    return replace(r, hashes=[(0, EARLIER - i, i) for i in range(1, len(prompts) + 1)], hash_tokens=sizes)
+    return replace(r, hashes=[(common, EARLIER - i, i) for i in range(1, len(prompts) + 1)], hash_tokens=sizes)
