@@ -68,7 +68,7 @@ class DecodeServer(NamedTuple):
     """One decode replica: steps a request, and, by the number of running sequences (rising), time of a step and
     requests/s. turn_steps: steps of others before a request's first own step, once its first token is shown
     (`Replica.turns`); request: what it costs to hand one on to it (s); waits: steps of others that its cache waits for
-    (`Loop._boundaries`)."""
+    (`Loop._boundaries`, `Loop._grant`); keeps: memory is kept for prompts that are still read (`Replica.granted`)."""
 
     steps: float
     running: Array
@@ -77,6 +77,7 @@ class DecodeServer(NamedTuple):
     turn_steps: float = 0.0
     request: float = 0.0
     waits: float = 0.0
+    keeps: bool = False
 
     @property
     def most(self) -> float:
@@ -112,7 +113,7 @@ def decode_server(pool: Pool, load: Load) -> DecodeServer:
     rates = np.maximum.accumulate(running / np.maximum(steps * step, 1e-12))
     takes_turn = steps > 0 and pool.server.lookahead and not SCHEDULERS[pool.server.scheduler].mixes
     return DecodeServer(steps, running, step, rates, float(takes_turn), pool.server.seen_again(load.prompt),
-                    float(pool.server.handed_on))  # fmt: skip
+                    0.5 + 0.5 * pool.server.handed_on, not pool.server.handed_on)  # fmt: skip
 
 
 def sent_bytes(pool: Pool, prompt: float) -> float:
@@ -133,6 +134,7 @@ def pools_state(
     high = np.where(closed, np.minimum(most, 1e12), np.minimum(rate, most)) + 0.0 * clients
     low = np.where(closed, 0.0, high)
     share = np.where(closed, np.maximum(clients / first, 1.0), np.inf)
+    limit = float(decoding.running[-1]) * (1 + 1e-9)
     lone = (prompts.request + decoding.request) * (clients == 1)
 
     def times(x: Array) -> tuple[Array, Array]:
@@ -145,7 +147,7 @@ def pools_state(
     for _ in range(HALVINGS if np.any(closed) else 0):
         x = (low + high) / 2
         ttft, rest = times(x)
-        less = x * (ttft + rest + lone) < clients
+        less = (x * (ttft + rest + lone) < clients) & (x / second * (rest + decoding.keeps * ttft) <= limit)
         low, high = np.where(closed & less, x, low), np.where(closed & ~less, x, high)
     x = (low + high) / 2
     ttft, rest = times(x)

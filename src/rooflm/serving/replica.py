@@ -25,6 +25,8 @@ from rooflm.serving.steps import StepTable
 WAITING, RUNNING, FINISHED, REJECTED = 0, 1, 2, 3
 """Status of a request; whatever is not finished or rejected at the end counts as still running (or queued)."""
 INFINITY = math.inf
+AHEAD = 512
+"""Tokens to come for which a decode replica keeps room, a request (SGLang, --num-reserved-decode-tokens)."""
 NOTHING, STEPS, PASS = -1, 0, 1
 """What runs next: nothing, decode steps alone, or one pass with prompts."""
 
@@ -59,7 +61,8 @@ class Replica:
       fewest tokens, and requests, of a prefix that decoding reads once.
     - Requests. waiting, prefilling, decoding: those of its three stages; unmade: tokens that those in the second have
       still to make; late: those that came while a pass ran and are seen by the next but one (lookahead); resumed: of
-      preempted ones, (tokens to have again, tokens still to make).
+      preempted ones, (tokens to have again, tokens still to make); asking: (when it came, request) of those that wait
+      for a decode replica's memory before their prompt; reserved: memory of those that have it and are not here yet.
     - What runs next. kind, count, chunks, end: what it is, for how many decode steps, with which prompts, and until
       when; dirty: it has to be planned anew; host: s of it that keep its scheduler (`StepTable.passed`); cold: s that
       the next prompts take more; slower: the front end's pace over the device's, at least 1, in planned steps; behind:
@@ -86,6 +89,8 @@ class Replica:
         self.meter, self.decoding = Meter(records.gaps), Decoding(self.growth)
         self.waiting = queue(server.policy, records.priority, records.prompt)
         self.late: deque[tuple[float, int]] = deque()
+        self.asking: deque[tuple[float, int]] = deque()
+        self.reserved: dict[int, float] = {}
         self.prefilling: list[list[Any]] = []
         self.marks: deque[tuple[int, int]] = deque()
         self.resumed: dict[int, tuple[int, int]] = {}
@@ -112,7 +117,27 @@ class Replica:
 
     def need(self, request: int) -> float:
         """Memory that a request takes when it is admitted."""
-        return self.kv.need(request, self.length(request))
+        return self.kv.need(request, self.length(request)) - self.reserved.get(request, 0.0)
+
+    def granted(self) -> float | None:
+        """When the first of those that ask came, once its memory is kept; None where nobody asks or there is no room,
+        which one whose memory was taken away has before."""
+        taken = self.waiting and self.waiting.first() not in self.reserved
+        if not self.asking or taken:
+            return None
+        came, request = self.asking[0]
+        need, others = self.need(request), len(self.decoding.heap) + len(self.reserved)
+        if others and need + AHEAD * (others + 1) > self.kv.room():
+            return None
+        self.asking.popleft()
+        self.reserved[request] = need
+        self.kv.grow(need)
+        return came
+
+    def step(self) -> float:
+        """Seconds of a step of the sequences that decode now."""
+        running = len(self.decoding.heap)
+        return self.slower * self.table.decode_time(running, self.decoding.stored / running + 1) if running else 0.0
 
     def left(self, request: int) -> int:
         """Tokens still to be made after the next prefill."""
@@ -120,7 +145,8 @@ class Replica:
 
     def load(self) -> int:
         """Requests here, queued and running."""
-        return self.queued() + len(self.prefilling) + len(self.decoding.heap)
+        coming = max(self.queued(), len(self.reserved)) + len(self.asking)
+        return coming + len(self.prefilling) + len(self.decoding.heap)
 
     def queued(self) -> int:
         """Requests that wait."""
@@ -134,6 +160,7 @@ class Replica:
         """Reserve the prompt's KV memory; returns the entry to prefill, or None where nothing is left to prefill."""
         whole, resumed = self.length(request), request in self.resumed
         self.records.status[request] = RUNNING
+        self.kv.grow(-self.reserved.pop(request, 0.0))
         hit = self.kv.admit(request, whole)
         self.records.cached[request] = max(self.records.cached[request], hit)
         if (self.role == "decode" and not resumed) or (resumed and self.server.preemption == "swap"):
@@ -408,7 +435,7 @@ class Replica:
             self._finish(request)
         if not decoding.heap:
             decoding.clear()
-            if not self.prefilling:
+            if not self.prefilling and not self.reserved:
                 self.kv.clear()
 
     def _advance(self) -> None:

@@ -166,6 +166,8 @@ class PrefillFirst(Continuous):
 
     def room(self, r: Replica, request: int) -> bool:
         """True when the prompt and a share of all outputs still to come fit."""
+        if request in r.reserved:
+            return True  # its memory is kept (`Replica.granted`)
         running = r.decoding.heap
         future = max(self.future * (r.decoding.remaining() + r.left(request)), (len(running) + 1) * r.growth)
         return r.kv.used + r.need(request) + future <= r.kv.capacity or (not running and not r.prefilling)

@@ -26,6 +26,8 @@ from rooflm.serving.workload import Requests
 Array = NDArray[np.float64]
 Progress = Callable[[int, int, float], None]
 """Called now and then with requests ended, requests in all, and the simulated time (s)."""
+ASKS, PROMPT, DECODES = -1, 0, 1
+"""Stages of a request: it asks a decode replica for memory, its prompt is read, it decodes."""
 EVERY = 8192
 """Events between two calls of progress."""
 
@@ -155,6 +157,7 @@ class Loop:
         self.over = False
         self.times, self.order = array("d"), array("q")
         self.at = 0
+        self.enters = ASKS if any(not r.server.handed_on for r in self.second) else PROMPT
         self.fit: list[bool] = fits(pools, requests).tolist()
         served = np.flatnonzero(self.fit)
         for pool in (self.first, self.second):
@@ -193,7 +196,7 @@ class Loop:
                 self.ended += 1
                 continue
             self.free = max(self.free, now) + self.front[request]
-            self._push(self.free + self.held * behind, request, 0)
+            self._push(self.free + self.held * behind, request, self.enters)
             return
 
     def _completed(self, r: Replica) -> None:
@@ -203,24 +206,31 @@ class Loop:
                 sent = self.records.prompt[request] * r.kv.bytes_per_token
                 turn = max(r.sent, r.clock)
                 r.sent = turn + self.transfer.host
-                self._push(turn + self.transfer.lasts(sent) + self._boundaries(), request, 1)
+                self._push(turn + self.transfer.lasts(sent) + self._boundaries(), request, DECODES)
                 continue
             self.ended += 1
             if self.closed:
                 self._issue(r.seen_at(r.clock) + self.lone[request], behind)
         r.done = []
+        self._grant(r, r.clock)
+
+    def _grant(self, r: Replica, now: float) -> None:
+        """Those that a decode replica now has memory for go on to their prompts, looked at between two of its steps.
+
+        Source: SGLang, disaggregation/decode.py (DecodePreallocQueue: a request gets its memory there "once there is
+        available kv") and prefill.py (its bootstrap queue holds a request until then)."""
+        while r.asking:
+            request, came = r.asking[0][1], r.granted()
+            if came is None:
+                return
+            self._push(max(came + r.step() / 2, now), request, PROMPT)
 
     def _boundaries(self) -> float:
         """Seconds of a step of the decode servers that run, where a request is handed on: its cache is asked for when
         the running step has ended, and seen to be there when another has, half a step later each in the mean.
 
         Source: vllm-project/vllm pull request 51919 (the connector's messages go with steps)."""
-        steps = [
-            r.slower * r.table.decode_time(len(r.decoding.heap), r.decoding.stored / len(r.decoding.heap) + 1)
-            for r in self.second
-            if r.server.handed_on and r.decoding.heap
-        ]
-        return sum(steps) / len(self.second)
+        return sum(r.step() for r in self.second if r.server.handed_on) / len(self.second)
 
     def run(self) -> None:
         """Events in the order of time until there are none, or until the horizon."""
@@ -273,13 +283,17 @@ class Loop:
         if dynamic:
             return heapq.heappop(self.heap)[2:]
         self.at += 1
-        return self.order[self.at - 1], 0
+        return self.order[self.at - 1], self.enters
 
     def _deliver(self, now: float, request: int, stage: int) -> None:
         """A request reaches a replica: an idle one wakes, planned decode steps stop at the next boundary where the
         request could start then; otherwise it only queues."""
-        pool = self.second if stage else self.first
-        r = self.routers[stage].pick(pool, request)
+        if stage == ASKS and self.records.output[request] > 1:
+            r = self.routers[DECODES].pick(self.second, request)
+            r.asking.append((now, request))
+            self._grant(r, now)
+            return
+        r = self._goes_to(request, max(stage, PROMPT))
         self.records.replica[request] = r.number
         idle = r.idle()
         late = r.server.lookahead and not idle
@@ -299,6 +313,12 @@ class Loop:
             r.waiting.append(request)
             counted = r.clock
         r.meter.queue_time += counted - now  # it waits since it came
+
+    def _goes_to(self, request: int, stage: int) -> Replica:
+        """The replica of a request: where a router sends it, or the decode replica that keeps memory for it."""
+        if stage == DECODES and self.enters == ASKS:
+            return next(r for r in self.second if request in r.reserved)
+        return self.routers[stage].pick(self.second if stage else self.first, request)
 
     def _blocked(self, r: Replica) -> bool:
         """True when a newcomer could not start before the planned steps end anyway."""

@@ -1,0 +1,51 @@
+"""Memory that a decode server keeps for prompts which are read elsewhere: they wait for it, and take it from others."""
+
+from typing import Any
+
+import pytest
+
+from rooflm.serving.deploy import Served, serve
+from rooflm.serving.replica import FINISHED
+
+ASK: dict[str, Any] = {"gpu": "h100", "engine": "sglang", "prefill_replicas": 1, "seed": 1, "spread": (1, 1)}
+
+
+def loaded(on: bool, tokens: int, **load: Any) -> Served:
+    """A load on two pools whose servers hold so many tokens. on: prompts wait for a decode server's memory."""
+    sets = {"engine.server.handed_on": not on}
+    return serve("llama-3.1-8b", **ASK, sets=sets, options={"cache_blocks": tokens}, **load)
+
+
+def steady_of(out: Served) -> Any:
+    """Its steady state, which it has."""
+    assert out.steady is not None
+    return out.steady
+
+
+def test_prompts_wait_for_memory_of_a_decode_server() -> None:
+    """What is kept for prompts on their way cannot decode: fewer run, and fewer requests a second are served."""
+    load = {"prompt": 8000, "output": 200, "concurrency": 24, "requests": 120}
+    kept, handed = (loaded(on, 60_000, **load) for on in (True, False))
+    assert kept.requests_per_s < 0.95 * handed.requests_per_s
+    assert set(kept.run.records.status) == {FINISHED}
+    decoding = kept.run.replicas[-1]
+    assert decoding.kv.peak <= 60_000 and not decoding.reserved and not decoding.asking
+
+
+@pytest.mark.parametrize("tokens", [60_000, 1_000_000])
+def test_the_steady_state_knows_of_it(tokens: int) -> None:
+    out = loaded(True, tokens, prompt=8000, output=200, concurrency=24, requests=240)
+    assert float(steady_of(out).requests_per_s) == pytest.approx(out.requests_per_s, rel=0.15)
+
+
+def test_among_others_a_prompt_waits_for_half_a_step() -> None:
+    """Memory is given between two steps of those that decode, and at once where none do."""
+    alone = loaded(True, 500_000, prompt=500, output=200, concurrency=1, requests=5)
+    others = loaded(True, 500_000, prompt=500, output=200, rate=8, requests=400)
+    assert alone.ttft_s["mean"] == pytest.approx(float(steady_of(alone).ttft), rel=1e-3)
+    assert others.ttft_s["mean"] == pytest.approx(float(steady_of(others).ttft), rel=0.1)
+
+
+def test_a_request_of_one_token_needs_no_decode_server() -> None:
+    out = loaded(True, 100_000, prompt=1000, output=1, concurrency=8, requests=40)
+    assert set(out.run.records.status) == {FINISHED}
