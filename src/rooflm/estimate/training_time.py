@@ -13,7 +13,7 @@ import numpy as np
 from rooflm.catalogue.model import MoE
 from rooflm.estimate import schedule
 from rooflm.estimate import training_memory as tm
-from rooflm.estimate.step import add_up, by_part, launches
+from rooflm.estimate.step import add_up, by_name, by_part, launches
 from rooflm.estimate.training_kernels import in_training
 from rooflm.estimate.training_step import PHASES, PLACES, Key, grad_bytes, multi_token, setup_of, step_graph, trained_of
 from rooflm.graph.context import Context
@@ -202,19 +202,16 @@ def sync_time(s: Scenario, timed: Dict[Key, Sequence[Timed]], micro: Micro, m: N
     e, pp, zero = s.engine, s.mapping.pp, np.asarray(s.mapping.zero)
     each, unsynced = pick(pp > 1, 1.0, m), np.asarray(e.habits.unsynced) > 0
     reductions = pick((zero >= 2) & ~unsynced, each, 1.0)
-    forward_gathers = pick(zero >= 3, each, 1.0 * (zero >= 1))
-    backward_gathers = pick(zero >= 3, each, 0.0)
+    forward_gathers, backward_gathers = (pick(zero >= 3, each, else_) for else_ in (1.0 * (zero >= 1), 0.0))
     reduce, gather, tied = (add_up(t.total for t in timed["step", x]) for x in ("reduce", "gather", "tied"))
-    in_forward = forward_gathers * gather
-    in_backward = backward_gathers * gather + reductions * reduce
+    in_forward, in_backward = forward_gathers * gather, backward_gathers * gather + reductions * reduce
     first, last = gather / stage_layers * (zero >= 1), reduce / stage_layers
     left_f = larger(in_forward - larger(forward_gathers, 1.0) * micro.forward, first)
-    left_b = in_backward - reductions * micro.backward
+    left_b = larger(in_backward - reductions * micro.backward, last)
     if unsynced.any():  # other passes gather and reduce nothing
         alone = larger(backward_gathers - reductions, 0.0)
-        left_b = larger(left_b - alone * gather, last) + alone * larger(gather - micro.backward, 0.0)
-    else:
-        left_b = larger(left_b, last)
+        left_b = larger(in_backward - alone * gather - reductions * micro.backward, last)
+        left_b = left_b + alone * larger(gather - micro.backward, 0.0)
     shown_f = left_f if e.overlaps.param_overlap else pick(zero >= 3, left_f, in_forward)  # fetched ahead of each layer
     shown_b = left_b if e.overlaps.grad_overlap else in_backward
     gathers, after = forward_gathers + backward_gathers, tied  # after: what shows of tied and of rings
@@ -293,9 +290,8 @@ class TrainingStep:
     @cached_property
     def parts(self) -> dict[str, Num]:
         """Seconds by what they go to; they sum to the step."""
-        each = {name: self.micro_batches * x for name, x in self.micro.parts.items()}
-        uneven = self.micro_batches * (self.micro.slowest - self.micro.mean)
-        return each | {"imbalance": uneven, **self.once, "host": each["host"] + self.once["host"]}
+        each = self.micro.parts | {"imbalance": self.micro.slowest - self.micro.mean}
+        return by_name([*((name, self.micro_batches * x) for name, x in each.items()), *self.once.items()])
 
 
 def time_step(s: Scenario, c: Context) -> TrainingStep:
@@ -311,8 +307,7 @@ def time_step(s: Scenario, c: Context) -> TrainingStep:
     if e.habits.lockstep and s.efficiency.mode == "calibrated":
         idle = idle + schedule.table_time(m.pp, chunks, count / flushes, micro.forward, micro.backward)
     crossings = pick(m.pp > 1, 2.0 * chunks, 0.0)
-    hides = pick(chunks > 1, 1.0 * (e.overlaps.pp_overlap and m.schedule != "gpipe"), 0.0)
-    sends = 2.0 * (m.pp - 1) * flushes + (1.0 - hides) * count * crossings
+    sends = 2.0 * (m.pp - 1) * flushes + (1.0 - e.overlaps.pp_overlap * (chunks > 1)) * count * crossings
     once = {
         "bubble": flushes * idle,
         "pp_comm": sends * add_up(t.total for t in timed["step", "send"]),
