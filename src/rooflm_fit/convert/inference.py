@@ -262,17 +262,6 @@ Mixtral": what was narrow is the cache, and attention, which hardly counts."""
 HOPPER, OLDER = ("h100", "h200", "gh200"), 1.59
 """Their experts' kernels on Hopper are INFERRED to be Ampere's (2,048 tokens take 161 ms on two A100 and 90 on two
 H100), whose instructions reach 62.9 % of Hopper's rate (arXiv 2402.13499): time over that of the measured kernels."""
-RAN: dict[tuple[str, str, str, str], dict[str, float]] = {
-    ("argonne", "trtllm", "gh200-96gb", ""): {"engine.kv_reread": 0},
-    ("argonne", "vllm", "h100-sxm-80gb", "mistral-7b"): {"engine.unsplit": 512, "engine.block_rate": 1.836e9},
-}
-"""(source, engine, card, model or "" for all) -> fields of the engine as it ran there. INFERRED, both. GH200:
-TensorRT-LLM 0.10 or later (its release notes: "Integrated the new NVIDIA Hopper XQA kernels"), whose query heads of a
-group share a read of the cache, with a window or without: 64 sequences of 4,096 tokens of two models with groups of
-four take 31 s there and 49 on H100, a model with as many KV heads as heads 86 and 113. H100: Mistral with its window,
-which FlashAttention's back end of vLLM 0.4.3 and 0.5 refuses (selector.py: "due to sliding window"), so that
-PagedAttention decodes: times jump where sequences times heads pass 512, on one and on two GPUs; the rate of a block is
-that of AMD's two cards."""
 OLLAMA_QUANT = "q4_k_m"
 """What ollama's default tags hold (Q4_K_M; ollama.com/library)."""
 
@@ -302,8 +291,12 @@ def tidy_inference(row: Row) -> Cells:
         quant = {"quant": "w16a16kv8"} | ({"sets": {"engine.moe_factor": OLDER}} if gpu.startswith(HOPPER) else {})
     values |= quant
     sets = quant.get("sets", {}) | machine.get("sets", {})
-    for name in ("", model):
-        sets = sets | RAN.get((source, str(values.get("engine")), gpu, name), {})
+    for ran in shipped("sources")["ran"]:
+        if (ran["source"], ran["engine"], ran["gpu"]) == (source, values.get("engine"), gpu) and ran["model"] in (
+            "",
+            model,
+        ):
+            sets = sets | ran["set"]
     values |= {"sets": sets} if sets else {}
     try:
         values |= split_of(row, names.devices(text(row, "gpu"), maker))

@@ -32,7 +32,7 @@ from rooflm_fit.convert.conventions import (
     megatron_model_flops,
 )
 from rooflm_fit.convert.finetuning import adapters_of, litgpt, longest, tuned
-from rooflm_fit.convert.golden import PROXIES, golden, told_sizes
+from rooflm_fit.convert.golden import golden, told_sizes
 from rooflm_fit.convert.training_facts import Run, inputs, run_facts, schedule_of
 
 
@@ -415,9 +415,9 @@ def model_of(row: Row, source: str) -> tuple[str, dict[str, Any]]:
     """(resolved name, cells) of a training row's model."""
     name = text(row, "model")
     bare = re.sub(r"\s*\(one layer\)$|\s+2-node$|\s+(LoRA|[Aa]dapter)$|\s+\(w/ MTP\)$", "", name)
-    for part, (model, sets) in PROXIES.items():
-        if source == "mlmgold" and re.search(part, name):
-            return model, {"model": model, "sets": sets}
+    for part, proxy in shipped("golden")["proxies"].items():
+        if source == "mlmgold" and part in name:
+            return proxy["model"], dict(proxy)
     try:
         return architecture(row)
     except Unusable:
