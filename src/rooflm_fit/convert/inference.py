@@ -291,12 +291,9 @@ def tidy_inference(row: Row) -> Cells:
         quant = {"quant": "w16a16kv8"} | ({"sets": {"engine.moe_factor": OLDER}} if gpu.startswith(HOPPER) else {})
     values |= quant
     sets = quant.get("sets", {}) | machine.get("sets", {})
+    here = {"source": source, "engine": values.get("engine"), "gpu": gpu, "model": model}
     for ran in shipped("sources")["ran"]:
-        if (ran["source"], ran["engine"], ran["gpu"]) == (source, values.get("engine"), gpu) and ran["model"] in (
-            "",
-            model,
-        ):
-            sets = sets | ran["set"]
+        sets = sets | (ran["set"] if all(here[k] == v for k, v in ran["when"].items()) else {})
     values |= {"sets": sets} if sets else {}
     try:
         values |= split_of(row, names.devices(text(row, "gpu"), maker))
