@@ -71,10 +71,17 @@ class Choice(NamedTuple):
 
 
 def _tuned(entries: list[Entry], expert_parallel: bool) -> list[Entry]:
-    """Of each engine and data type without expert parallelism those fitted to such runs ("tp", "tiled"), if there are
-    any, else the general ones: an engine may have one library for whole experts and another for spread ones."""
-    whole = set() if expert_parallel else {(e.engine, e.dtype) for e in entries if e.kernel == "tp"}
-    return [e for e in entries if (e.kernel in ("tp", "tiled")) == ((e.engine, e.dtype) in whole)] or entries
+    """Of each engine and data type without expert parallelism those fitted to such runs ("tp", "tiled"; of a library
+    not its usual one "triton tp"), if there are any, else the general ones: an engine may have one library for whole
+    experts and another for spread ones."""
+    whole = set() if expert_parallel else {(e.engine, e.dtype) for e in entries if e.kernel.endswith("tp")}
+    tiled = [e for e in entries if _tiled(e) and not expert_parallel]
+    rest = [e for e in entries if not _tiled(e) and e.kernel.endswith("tp") == ((e.engine, e.dtype) in whole)]
+    return tiled + rest or entries
+
+
+def _tiled(entry: Entry) -> bool:
+    return entry.kernel.endswith("tiled")
 
 
 def _widest(entries: list[Entry]) -> list[Entry]:
@@ -122,8 +129,9 @@ def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool,
         if not any(engine in e.engine for e in measured):
             own = {e.family for e in here if engine in e.engine}
             measured += [e for e in same if e.family in own and e not in measured]
-        brought = {e.family for e in measured}
-        wanted = [e for e in same if e.family in named and (e in measured or e.family not in brought)]
+        brought = {e.family for e in measured if not _tiled(e)}
+        lent = [e for e in same if e.family not in brought and not _tiled(e)]  # another engine's, but for its files
+        wanted = [e for e in same if e.family in named and (e in measured or e in lent)]
         legal = [e for e in measured if f"-{e.family}" not in named] or measured
         chosen += _tuned(wanted or [e for e in legal if e.kernel in ("", "tp", "tiled")] or legal, expert_parallel)
     return chosen
