@@ -277,7 +277,8 @@ def fit_all(data: pd.DataFrame) -> list[FitRow]:
             tuned = row.constants["eff_m"] >= UNTUNED or kind.weight_bytes < 1
             result.append(row if tuned or index else msgspec.structs.replace(row, kernel="untuned"))
             whole = {gpu: t.where(t.ep == 1) for gpu, t in own.items()}
-            if alone or not tuned or (index and family != "triton") or any(t.seconds.size < 100 for t in whole.values()):
+            few = any(t.seconds.size < 100 for t in whole.values())
+            if alone or not tuned or few or (index and family != "triton"):
                 whole = {}
             if not index and tuned:
                 usual.setdefault((str(engine), str(dtype), ""), {}).update(own)

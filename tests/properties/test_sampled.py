@@ -75,7 +75,7 @@ def test_more_never_costs_less_and_the_next_card_is_never_slower(seed: int) -> N
 @pytest.mark.parametrize(
     ("model", "engine", "quant", "tp", "older", "newer", "most"),
     [("qwen3-235b-a22b", "sglang", "fp8-block", 8, "h200", "b200", 0.95),  # scales made ready at each call
-     ("minimax-m2", "sglang", "fp8-block", 8, "h200", "b200", 1.15),  # one token by Triton: the kernel was measured at 1.23 (0531)
+     ("minimax-m2", "sglang", "fp8-block", 8, "h200", "b200", 1.15),  # a token by Triton: measured at 1.23
      ("kimi-k2", "sglang", "fp8-block", 8, "h200", "b200", 0.95),
      ("llama-3.1-8b", "sglang-0.5.14", "fp8-block", 1, "h200", "b200", 1.0),
      ("qwen3-30b-a3b", "vllm", "int4", 1, "h200", "b200", 0.95),  # vLLM's launches around Marlin

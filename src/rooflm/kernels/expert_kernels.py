@@ -71,17 +71,11 @@ class Choice(NamedTuple):
 
 
 def _tuned(entries: list[Entry], expert_parallel: bool) -> list[Entry]:
-    """Of each engine and data type without expert parallelism those fitted to such runs ("tp", "tiled"; of a library
-    not its usual one "triton tp"), if there are any, else the general ones: an engine may have one library for whole
-    experts and another for spread ones."""
+    """Of each engine and data type without expert parallelism those fitted to such runs ("tp", "triton tp", "tiled")
+    where there are any: an engine may have one library for whole experts, another for spread ones."""
     whole = set() if expert_parallel else {(e.engine, e.dtype) for e in entries if e.kernel.endswith("tp")}
-    tiled = [e for e in entries if _tiled(e) and not expert_parallel]
-    rest = [e for e in entries if not _tiled(e) and e.kernel.endswith("tp") == ((e.engine, e.dtype) in whole)]
-    return tiled + rest or entries
-
-
-def _tiled(entry: Entry) -> bool:
-    return entry.kernel.endswith("tiled")
+    rest = [e for e in entries if "tiled" not in e.kernel and e.kernel.endswith("tp") == ((e.engine, e.dtype) in whole)]
+    return [*rest, *(e for e in entries if "tiled" in e.kernel and not expert_parallel)] or entries
 
 
 def _widest(entries: list[Entry]) -> list[Entry]:
@@ -120,8 +114,8 @@ def choices(
 
 
 def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool, named: tuple[str, ...]) -> list[Entry]:
-    """Of the entries of a card or generation, those that an engine takes."""
-    chosen: list[Entry] = []
+    """Of the entries of a card or generation, those that an engine takes. Files of tiles are each engine's own."""
+    here, chosen = [e for e in here if "tiled" not in e.kernel or engine in e.engine], list[Entry]()
     for kind in (dtype, *WIDER_ACTIVATIONS.get(dtype, ())):
         same = [e for e in here if e.dtype == kind]
         here_too = {e.family for e in same if engine in e.engine}  # measured in the engine itself: that counts
@@ -129,9 +123,8 @@ def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool,
         if not any(engine in e.engine for e in measured):
             own = {e.family for e in here if engine in e.engine}
             measured += [e for e in same if e.family in own and e not in measured]
-        brought = {e.family for e in measured if not _tiled(e)}
-        lent = [e for e in same if e.family not in brought and not _tiled(e)]  # another engine's, but for its files
-        wanted = [e for e in same if e.family in named and (e in measured or e in lent)]
+        brought = {e.family for e in measured if "tiled" not in e.kernel}
+        wanted = [e for e in same if e.family in named and (e in measured or e.family not in brought)]
         legal = [e for e in measured if f"-{e.family}" not in named] or measured
         chosen += _tuned(wanted or [e for e in legal if e.kernel in ("", "tp", "tiled")] or legal, expert_parallel)
     return chosen
