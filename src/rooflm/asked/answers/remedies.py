@@ -42,8 +42,9 @@ class Remedy(NamedTuple):
         gpus = self.change.get("gpus")
         inside = f" ({', '.join(f'{k} {v:g}' for k, v in split.items())})" if split else ""
         changes = [f"{gpus:g} GPUs{inside}"] if gpus else []
-        rest = {k: v for k, v in self.change.items() if k not in ("gpus", *SERVED_DEGREES)}
-        return " and ".join([*changes, *(f"{k.replace('_', '-')} {_word(v)}" for k, v in rest.items())])
+        rest = {k: v for k, v in self.change.items() if k not in ("gpus", "sets", *SERVED_DEGREES)}
+        sets = [f"--set {path}={value:g}" for path, value in self.change.get("sets", {}).items()]
+        return " and ".join([*changes, *(f"{k.replace('_', '-')} {_word(v)}" for k, v in rest.items()), *sets])
 
 
 def _word(value: Any) -> str:
@@ -218,7 +219,11 @@ def training_remedies(
     if not remedies:
         pairs = [{**a, **b} for a, b in itertools.combinations(single, 2) if not a.keys() & b.keys()]
         remedies = [r for r in map(tried, pairs) if r][:3]
-    enough = [r.change.items() - {("micro_batch", r.change.get("micro_batch"))} for r in remedies]  # theirs is 1
+        if not remedies and s.training.adapters and not s.cluster.unified:  # a frozen base may lie in the host's memory
+            away = ({**change, "sets": {"training.offload_params": 1}} for change in ({}, *single, *pairs))
+            remedies = [r for r in map(tried, away) if r][:1]
+    plain = [{k: v for k, v in r.change.items() if k not in ("micro_batch", "sets")} for r in remedies]  # theirs is 1
+    enough = [change.items() for r, change in zip(remedies, plain, strict=True) if "sets" not in r.change]
     needed = (c for c in more_gpus(s) if not any(changes <= c.items() for changes in enough))
     gpus = next((r for r in map(tried, needed) if r), None)
     return (*remedies, *([gpus] if gpus else []))
@@ -265,4 +270,5 @@ def changed(s: Scenario, changes: Mapping[str, Any]) -> Scenario:
     """The scenario with some arguments of `train` changed."""
     mapping = {k: v for k, v in changes.items() if k in ("micro_batch", "recompute", "zero", "dp")}
     training = {k: v for k, v in changes.items() if k in ("base_bits", "optimizer")}
+    training |= {path.removeprefix("training."): value for path, value in changes.get("sets", {}).items()}
     return replace(s, mapping=replace(s.mapping, **mapping, gpus=0), training=replace(s.training, **training))
