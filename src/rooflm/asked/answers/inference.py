@@ -12,7 +12,7 @@ import numpy as np
 
 from rooflm.asked.answers import causes
 from rooflm.asked.answers.outputs import INFER_OUTPUTS
-from rooflm.asked.answers.remedies import Remedy, serving_remedies
+from rooflm.asked.answers.remedies import Remedy, experts_apart, serving_remedies
 from rooflm.asked.answers.result import Result
 from rooflm.asked.answers.said import (
     BOUND,
@@ -115,7 +115,17 @@ class InferenceEstimate(Result, RequestUse):
         best = min(told, key=lambda name: float(told[name].latency), default="")
         return (best, told[best]) if best and told[best].latency < FASTER * self.latency else None
 
+    @cached_property
+    def with_experts_apart(self) -> InferenceEstimate | None:
+        """Of a single point of a mixture in a tensor group or stages: the answer of its experts over all ranks instead,
+        where that makes more tokens a second by far."""
+        other = None if self.scenario.axes else experts_apart(self.scenario)
+        told = other and infer(other)
+        return told if told and told.output_tokens_per_s > MORE * self.output_tokens_per_s else None
 
+
+MORE = 1.5
+"""Times as many tokens a second from which another split is told."""
 FASTER = 0.97
 """Share of a request's time from which another scheme is called faster."""
 
@@ -134,7 +144,7 @@ def blocks(e: InferenceEstimate, verbose: bool = False) -> list[Block]:
     bands, head = e.error_band, e.scenario.model.head
     limit = float(running_limit(e.scenario))
     runs = f"; {e.scenario.engine.name} runs {count(limit)} at a time" if limit < float(e.max_batch) else ""
-    fits = [*verdict(e, "batch", e.max_batch, runs), *_asking(e), *_on_host(e), *_widened(e), *_experts(e)]
+    fits = [*verdict(e, "batch", e.max_batch, runs), *_asking(e), *_on_host(e), *_widened(e), *_experts(e), *_apart(e)]
     out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(_asked(e.scenario)), BLANK, *fits, BLANK]
     likely = LIKELY if any(b["rows"] for b in bands.values()) else ""
     speed = [("Speed" if e.fits else "Speed, if it did", "", likely), *(_spoken(e) if head else _embedded(e))]
@@ -202,6 +212,16 @@ def _experts(e: InferenceEstimate) -> list[Block]:
     return [Say(f"{e.scenario.engine.name} runs these experts on {' and '.join(sorted(own))} kernels unless told "
                 f"otherwise; on {library} kernels, where it has them for this checkpoint, it would take {less}, not "
                 f"{took}: --set engine.experts={library}.")]  # fmt: skip
+
+
+def _apart(e: InferenceEstimate) -> list[Block]:
+    """Where experts over all ranks make more of the same devices than a tensor group or stages do, how much."""
+    if not e.fits or (other := e.with_experts_apart) is None:
+        return []
+    m, most, now = other.scenario.mapping, count(other.output_tokens_per_s), count(e.output_tokens_per_s)
+    some = f", on {count(other.gpus)} of the GPUs," if other.gpus < e.gpus else ""
+    return [Say(f"By dp {count(m.dp)} and ep {count(m.ep)}{some} it would make {most} tokens/s, not {now}: `rooflm "
+                "search infer` tries every split.")]  # fmt: skip
 
 
 def _spoken(e: InferenceEstimate) -> list[tuple[str, str, str]]:

@@ -4,6 +4,7 @@ of memory that say that it does not."""
 from __future__ import annotations
 
 import itertools
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -128,6 +129,17 @@ def data_parallel(s: Scenario) -> Remedy | None:
     if _left(other) < 0 or bool(np.any(any_of(rule.broken(other) for rule in INFERENCE))):
         return None
     return Remedy({"gpus": int(m.devices), "tp": 1, "dp": ranks, "ep": ranks}, _left(other))
+
+
+def experts_apart(s: Scenario) -> Scenario | None:
+    """A mixture in a tensor group or stages with attention data parallel instead, on as many of the devices as its
+    experts go over evenly, each with sequences of its own; none where that breaks a rule."""
+    m, experts = s.mapping, [int(b.ffn.experts) for b in s.model.blocks if isinstance(b.ffn, MoE)]
+    most = min(int(m.devices), int(np.max(s.workload.batch)))
+    ranks = max((n for n in divisors(math.gcd(*experts)) if n <= most), default=1) if experts and m.dp == 1 else 1
+    other = replace(s, mapping=replace(m, tp=1, pp=1, cp=1, dp=ranks, ep=ranks, gpus=0))
+    legal = ranks > 1 and not bool(np.any(any_of(rule.broken(other) for rule in INFERENCE)))
+    return other if legal and _left(other) >= 0 else None
 
 
 def on_the_host(s: Scenario, name: str) -> Remedy | None:
