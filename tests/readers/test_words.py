@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from operator import attrgetter
 from pathlib import Path
@@ -24,7 +24,7 @@ FREE = ("version", "date", "name")
 
 def words_of(owner: Any) -> list[str]:
     """Names of a record's fields of text."""
-    known: dict[str, About] = abouts(owner)
+    known: Mapping[str, About] = abouts(owner)
     return [f.name for f in fields(owner) if f.name in known and known[f.name].kind not in ("number", "flag")
             and isinstance(known[f.name].among, tuple) and f.name not in FREE]  # fmt: skip
 

@@ -77,6 +77,7 @@ TOGETHER = dict.fromkeys(("qlora", "bnb-4bit", "load-in-4bit"), "--lora-rank 16 
         "--quant SCHEME with the cache's bits behind it, as fp8kv8 or q4_k_m-kv8",
     ),
     **dict.fromkeys(("rank", "lora-rank", "max-lora-rank"), "--adapters N --set adapters.rank=R"),
+    **dict.fromkeys(("power-limit", "power-cap", "tdp", "watts"), "--set cluster.device.power_limit=WATTS"),
     "load-in-8bit": "--lora-rank 16 --base-bits 8 --batch 16",
     **dict.fromkeys(
         ("turns", "num-turns", "multi-turn", "sessions", "conversations"),
