@@ -303,6 +303,12 @@ def generations() -> set[str]:
 
 
 @lru_cache
+def engines_named() -> set[str]:
+    """Engines that rows have or name: of some tables' alone, which are not offered, too."""
+    return {*names("engine"), *words_of("engine", "family", "measured_as")}
+
+
+@lru_cache
 def product_families() -> set[str]:
     """Lines of products of the catalogue's devices."""
     return words_of("gpu", "product_family")
@@ -320,7 +326,7 @@ AMONG: dict[str, Callable[[], Collection[str]]] = {
     **dict.fromkeys(("reduce_norm_on", "gates_on", "scaled_on", "narrow_prompts", "picked_on"), generations),
     **dict.fromkeys(("integers_on", "staged_on", "fused_scans", "fp8_once"), generations),
     **dict.fromkeys(("reduce_norm_of", "joined", "families"), model_families),
-    **dict.fromkeys(("family", "measured_as"), lambda: {*names("engine"), *words_of("engine", "family")}),
+    **dict.fromkeys(("family", "measured_as"), lambda: engines_named()),
     "uncached": lambda: {*model_families(), *RECURRENT},
     "waits": lambda: {*model_families(), *RECURRENT, "guesses", "stages"},
     "uncaptured": lambda: {*model_families(), *AMONG["experts"](), "ranks", "stages", "pools", "guesses", "adapters"},
