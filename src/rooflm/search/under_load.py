@@ -411,13 +411,12 @@ def search_serve(
         return search(task, on, assumed=assumed, plain_grids=len(plain), small=True)
 
     answer = in_budget(under, estimated)
-    answer = remedied(INFER, answer, {**nest(first), **lengths})
     averages = [metrics.Slo(k, 0, float(v)) for k, v in asked.bounds.items() if v and k in ("ttft", "tpot", "latency")]
     run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread,
                   of_pools={k: v for k, v in of_pools.items() if v is not None})  # fmt: skip
     trial = partial(confirmation, load=load, run=run)
     confirmed, answer = simulations(answer, int(confirm), trial)
-    answer = settled(answer, confirmed)
+    answer = remedied(INFER, settled(answer, confirmed), {**nest(first), **lengths})
     of_prefill = [pooled.before_of(asked.arguments, of_pools)] if prefill_gpu else []
     prices = searched_prices(answer, listed(asked.gpu), cluster, asked.arguments, *of_prefill)
     same = {f.name: getattr(answer, f.name) for f in fields(SearchResult)}
