@@ -193,7 +193,16 @@ class Sync(NamedTuple):
     gathers: Num
 
 
-def sync_time(s: Scenario, timed: Dict[Key, Sequence[Timed]], micro: Micro, m: Num, stage_layers: Num) -> Sync:
+def table_share(s: Scenario, c: Context) -> Num:
+    """Share of the trained parameters in the message that a step waits for: the embedding's, which a forward pass needs
+    first and whose gradient a backward pass makes last, and the head's where FSDP's root holds both."""
+    trained, (first, last) = trained_of(s, c), tm.end_params(c.model, s.mapping)
+    both = (s.mapping.zero >= 2) & (s.engine.room.root and not s.engine.habits.zero_one)
+    own = (first + both * last) * (s.training.embeddings and not s.training.adapters)
+    return smaller(own / (trained.dense + trained.experts), 1.0)
+
+
+def sync_time(s: Scenario, c: Context, timed: Dict[Key, Sequence[Timed]], micro: Micro, m: Num) -> Sync:
     """Exposed data-parallel communication: gradients hide behind the backward pass that makes them, gathers behind the
     pass before; what compute cannot hide shows, and at least one layer's message at the end.
 
@@ -207,8 +216,9 @@ def sync_time(s: Scenario, timed: Dict[Key, Sequence[Timed]], micro: Micro, m: N
     reduce, gather, tied = (add_up(t.total for t in timed["step", x]) for x in ("reduce", "gather", "tied"))
     in_forward = forward_gathers * gather
     in_backward = backward_gathers * gather + reductions * reduce
-    first, last = gather / stage_layers, reduce / stage_layers
-    left_f = larger(in_forward - larger(forward_gathers, 1.0) * micro.forward, first * (forward_gathers > 0))
+    tables = table_share(s, c)
+    first, last = (tables * x + (1.0 - tables) * x / ceil(c.model.layers / pp) for x in (gather, reduce))
+    left_f = larger(in_forward - larger(forward_gathers, 1.0) * micro.forward, first * forward_gathers)
     alone = larger(backward_gathers - reductions, 0.0)  # passes that gather and reduce nothing
     left_b = larger(in_backward - alone * gather - reductions * micro.backward, last)
     left_b = left_b + alone * larger(gather - micro.backward, 0.0)
@@ -296,7 +306,7 @@ def time_step(s: Scenario, c: Context) -> TrainingStep:
     timed = {key: in_training(group, s) for key, group in time_groups(step_graph(s, c), s).items()}
     sections = {key: section(group) for key, group in timed.items() if key[0] in PHASES}
     micro = micro_batch_time(sections, s, c.model.layers)
-    sync = sync_time(s, timed, micro, count, ceil(c.model.layers / m.pp))
+    sync = sync_time(s, c, timed, micro, count)
     dgrad = larger(micro.backward - micro.wgrad, 0.0)
     flushes, chunks = s.training.flushes, schedule.chunks(m.schedule, m.vp)
     idle = schedule.bubble_time(m.schedule, m.pp, m.vp, micro.forward, dgrad, micro.wgrad)
