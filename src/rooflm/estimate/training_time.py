@@ -279,7 +279,7 @@ def overlap_tax(s: Scenario) -> Num:
     if tiers and tiers[0].kind in DIRECT_KINDS:  # other links have engines of their own
         taken = smaller(1.0, PASSES * tiers[0].bandwidth / s.cluster.device.dram.bandwidth)
         least = pick(m.dp * m.cp * m.stride("cp") <= tiers[0].size, larger(least, taken), least)
-    return larger(tax, pick(m.zero >= 2, least, 0.0)) if s.efficiency.mode == "calibrated" else tax
+    return larger(tax, least) if s.efficiency.mode == "calibrated" else tax
 
 
 @dataclass(frozen=True)
