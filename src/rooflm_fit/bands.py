@@ -8,8 +8,8 @@ one, and both hold the prediction.
 
 --rows: of `rooflm_fit.engines`, each with its prediction by a fit that never saw its group. --load: of
 `rooflm_fit.serving`, with its model left out whole. What else the tables of --data and those of the package hold is
-predicted by the shipped constants, of which few are fitted to many runs; sources that training's were fitted to are in no
-band, as a user's run is of none of them. Rows that assume something count as far.
+predicted by the shipped constants, of which few are fitted to many runs; sources that training's were fitted to are in
+no band, as a user's run is of none of them. Rows that assume something count as far.
 
 --page: docs/accuracy.md, whose tables of bands and of what they hold are written too.
 """

@@ -194,17 +194,15 @@ class Sync(NamedTuple):
 
 
 def table_share(s: Scenario, c: Context) -> Num:
-    """Share of the trained parameters in the message that a step waits for: the embedding's, which a forward pass needs
-    first and whose gradient a backward pass makes last, and the head's where FSDP's root holds both."""
-    trained, (first, last) = trained_of(s, c), tm.end_params(c.model, s.mapping)
-    both = (s.mapping.zero >= 2) & (s.engine.room.root and not s.engine.habits.zero_one)
-    own = (first + both * last) * (s.training.embeddings and not s.training.adapters)
-    return smaller(own / (trained.dense + trained.experts), 1.0)
+    """Share of the trained parameters in the message that a pass waits for: the embedding's, which forward needs first
+    and whose gradient backward makes last, and the head's where FSDP's root holds both (`fully_shard`)."""
+    t, both = trained_of(s, c), (s.mapping.zero >= 2) & (s.engine.room.root and not s.engine.habits.zero_one)
+    return pick(both, t.ends, smaller(tm.end_params(c.model, s.mapping)[0], t.ends)) / larger(t.dense + t.experts, 1.0)
 
 
 def sync_time(s: Scenario, c: Context, timed: Dict[Key, Sequence[Timed]], micro: Micro, m: Num) -> Sync:
     """Exposed data-parallel communication: gradients hide behind the backward pass that makes them, gathers behind the
-    pass before; what compute cannot hide shows, and at least one layer's message at the end.
+    pass before; what compute cannot hide shows, and at least the embedding's and one layer's message.
 
     ZeRO 0 and 1 reduce once a step, behind the last micro-batch's backward; 2 and 3 at each micro-batch, unless whole
     gradients wait (`unsynced`), and 3 gathers parameters for both passes of each (once a step with a pipeline)."""
@@ -217,7 +215,7 @@ def sync_time(s: Scenario, c: Context, timed: Dict[Key, Sequence[Timed]], micro:
     in_forward = forward_gathers * gather
     in_backward = backward_gathers * gather + reductions * reduce
     tables = table_share(s, c)
-    first, last = (tables * x + (1.0 - tables) * x / ceil(c.model.layers / pp) for x in (gather, reduce))
+    first, last = (x * (tables + (1.0 - tables) / ceil(c.model.layers / pp)) for x in (gather, reduce))
     left_f = larger(in_forward - larger(forward_gathers, 1.0) * micro.forward, first * forward_gathers)
     alone = larger(backward_gathers - reductions, 0.0)  # passes that gather and reduce nothing
     left_b = larger(in_backward - alone * gather - reductions * micro.backward, last)
@@ -262,24 +260,22 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num, update: Sequence
     return updated + shard * 2.0 / bandwidth + larger((gradients + params + activations) / bandwidth - compute, 0.0)
 
 
-SHARDED_TAX = 0.1
-"""Least `overlap_tax` where gradients or parameters are sharded: a prior, that of the engines built on FSDP."""
 PASSES = 3.0
 """Times that a byte passes the memory in a collective: read, written, and read again to be added up or used."""
 
 
 def overlap_tax(s: Scenario) -> Num:
-    """Compute seconds lost for each second of hidden data-parallel communication: the engine's value, and at ZeRO 2 and
-    3, which communicate in every micro-batch, at least SHARDED_TAX (SMs and memory bandwidth are shared), and inside a
-    node the share of the memory's bandwidth that its links take.
+    """Compute seconds lost for each second of hidden data-parallel communication: the engine's value (SMs and memory
+    bandwidth are shared), and inside a node at least the share of the memory's bandwidth that its links take.
 
     Source: arXiv 2507.03114 (training on four A100 or H100: kernels beside messages 18.9 % slower, 40 at most)."""
     m, tiers, tax = s.mapping, s.cluster.tiers, s.engine.overlaps.overlap_tax
-    least: Num = SHARDED_TAX
-    if tiers and tiers[0].kind in DIRECT_KINDS:  # other links have engines of their own
-        taken = smaller(1.0, PASSES * tiers[0].bandwidth / s.cluster.device.dram.bandwidth)
-        least = pick(m.dp * m.cp * m.stride("cp") <= tiers[0].size, larger(least, taken), least)
-    return larger(tax, least) if s.efficiency.mode == "calibrated" else tax
+    if s.efficiency.mode != "calibrated":
+        return 0.0
+    if not tiers or tiers[0].kind not in DIRECT_KINDS:  # other links have engines of their own
+        return tax
+    taken = smaller(1.0, PASSES * tiers[0].bandwidth / s.cluster.device.dram.bandwidth)
+    return pick(m.dp * m.cp * m.stride("cp") <= tiers[0].size, larger(tax, taken), tax)
 
 
 @dataclass(frozen=True)
