@@ -181,8 +181,8 @@ def pass_nodes(s: Scenario, c: Context, m: Num) -> dict[Key, Nodes]:
 
 
 def whole_copies(s: Scenario, c: Context, m: Num) -> dict[str, Nodes]:
-    """What a micro-batch moves of whole weights: to 16 bits under autocast, gradients back; of all but the first of m
-    gradients added to earlier ones, where no product does (PyTorch, accumulate_grad.h; unlike Megatron-Core's)."""
+    """What a micro-batch moves of whole weights: to 16 bits under autocast, gradients back, added to earlier ones
+    where no product does it (PyTorch, accumulate_grad.h), the sum into DDP's buckets and back (reducer.cpp)."""
     t, layers, cast, sums = trained_of(s, c), c.model.layers, Nodes(), Nodes()
     if not (c.kernels.fused or is_plain(c.autocast, 0)):
         moved = sum(tm.layer_params(c.model, c.mapping)) * (4.0 + c.quant.half_bytes)

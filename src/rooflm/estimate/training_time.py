@@ -133,14 +133,10 @@ def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num, given: Num 
     """
     others = larger(np.asarray(pp) - 1, 1)
     best: Num = np.inf
-    for fewer in range(MOST_FEWER + 1):
+    for fewer in range(5):  # at most four layers less than an even share
         last = pick(given > 0, given, larger(ceil(layers / pp) - fewer, 0))
         best = smaller(best, larger(ceil((layers - last) / others) * layer, last * layer + loss))
     return best
-
-
-MOST_FEWER = 4
-"""Most layers that the last stage holds less than an even share."""
 
 
 def micro_batch_time(sections: dict[Key, Section], s: Scenario, layers: Num) -> Micro:
@@ -193,16 +189,10 @@ class Sync(NamedTuple):
     gathers: Num
 
 
-def table_share(s: Scenario, c: Context) -> Num:
-    """Share of the trained parameters in the message that a pass waits for: the embedding's, which forward needs first
-    and whose gradient backward makes last, and the head's where FSDP's root holds both (`fully_shard`)."""
-    t, both = trained_of(s, c), (s.mapping.zero >= 2) & (s.engine.room.root and not s.engine.habits.zero_one)
-    return pick(both, t.ends, smaller(tm.end_params(c.model, s.mapping)[0], t.ends)) / larger(t.dense + t.experts, 1.0)
-
-
 def sync_time(s: Scenario, c: Context, timed: Dict[Key, Sequence[Timed]], micro: Micro, m: Num) -> Sync:
     """Exposed data-parallel communication: gradients hide behind the backward pass that makes them, gathers behind the
-    pass before; what compute cannot hide shows, and at least the embedding's and one layer's message.
+    pass before; what compute cannot hide shows, and at least one layer's message and the embedding's, which forward
+    needs first and whose gradient backward makes last (the head's, too, where FSDP's root holds both: `fully_shard`).
 
     ZeRO 0 and 1 reduce once a step, behind the last micro-batch's backward; 2 and 3 at each micro-batch, unless whole
     gradients wait (`unsynced`), and 3 gathers parameters for both passes of each (once a step with a pipeline)."""
@@ -214,7 +204,8 @@ def sync_time(s: Scenario, c: Context, timed: Dict[Key, Sequence[Timed]], micro:
     reduce, gather, tied = (add_up(t.total for t in timed["step", x]) for x in ("reduce", "gather", "tied"))
     in_forward = forward_gathers * gather
     in_backward = backward_gathers * gather + reductions * reduce
-    tables = table_share(s, c)
+    t, root = trained_of(s, c), (zero >= 2) & (e.room.root and not e.habits.zero_one)
+    tables = pick(root, t.ends, smaller(tm.end_params(c.model, c.mapping)[0], t.ends)) / larger(t.dense + t.experts, 1)
     first, last = (x * (tables + (1.0 - tables) / ceil(c.model.layers / pp)) for x in (gather, reduce))
     left_f = larger(in_forward - larger(forward_gathers, 1.0) * micro.forward, first * forward_gathers)
     alone = larger(backward_gathers - reductions, 0.0)  # passes that gather and reduce nothing
@@ -269,12 +260,11 @@ def overlap_tax(s: Scenario) -> Num:
     bandwidth are shared), and inside a node at least the share of the memory's bandwidth that its links take.
 
     Source: arXiv 2507.03114 (training on four A100 or H100: kernels beside messages 18.9 % slower, 40 at most)."""
-    m, tiers, tax = s.mapping, s.cluster.tiers, s.engine.overlaps.overlap_tax
-    if s.efficiency.mode != "calibrated":
-        return 0.0
+    m, tiers, real = s.mapping, s.cluster.tiers, 1.0 * (s.efficiency.mode == "calibrated")
+    tax = real * s.engine.overlaps.overlap_tax
     if not tiers or tiers[0].kind not in DIRECT_KINDS:  # other links have engines of their own
         return tax
-    taken = smaller(1.0, PASSES * tiers[0].bandwidth / s.cluster.device.dram.bandwidth)
+    taken = real * smaller(1.0, PASSES * tiers[0].bandwidth / s.cluster.device.dram.bandwidth)
     return pick(m.dp * m.cp * m.stride("cp") <= tiers[0].size, larger(tax, taken), tax)
 
 
