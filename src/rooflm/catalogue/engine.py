@@ -392,7 +392,7 @@ class Overlaps:
     cp_overlap: Num = share(1.0, "share of context-parallel communication that may hide behind the attention beside it")
     ep_overlap: Num = share(0.0, "share of expert-parallel communication that may hide behind compute")
     pp_overlap: bool = flag(True, "sends between stages hide behind compute where the schedule is interleaved")
-    overlap_tax: Num = number(0.0, "compute time lost a second of hidden communication (ZeRO 2 and 3: at least 0.1)")
+    overlap_tax: Num = number(0.1, "compute time lost a second of hidden data-parallel communication")
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.asked.answers.bands import PARTS, around, band, kind_of, over_nodes
+from rooflm.asked.answers.bands import PARTS, around, band, exchanged, kind_of
 from rooflm.asked.answers.training import train
+from rooflm.asked.assumed import attention_dp
 from rooflm.asked.build_inference import build_inference, find_model
 from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
@@ -75,13 +76,16 @@ class Scored(NamedTuple):
     @property
     def where(self) -> str:
         """The distance of its error band where its conditions decide that ("": its engine and card do)."""
-        given = self.request.kwargs
+        given, task = self.request.kwargs, self.request.task
         several = any(int(given.get(name) or 1) > 1 for name in ("gpus", "tp", "pp", "cp", "dp"))
-        if self.request.task != TRAIN and several:
-            s = scenario(self.request) if self.request.task == SERVE else scenario_of([self.request])
-            if np.any(over_nodes(s)):
-                return "nodes"
-        embeds = not find_model(model_argument(given["model"])).head
+        model = find_model(model_argument(given["model"]))
+        if task == TRAIN and attention_dp(model):
+            return "experts"
+        if task != TRAIN and several:
+            s = scenario(self.request) if task == SERVE else scenario_of([self.request])
+            if np.any(exchanged(s)):
+                return "experts"
+        embeds = not model.head
         rare = embeds or self.request.metric.endswith(TAILS)
         return "far" if self.assumed or rare or any(given.get(part) for part in PARTS) else ""
 
