@@ -11,15 +11,20 @@ from typing import Any
 
 from rooflm.catalogue import model as shapes
 from rooflm.catalogue.engine import Room
+from rooflm.catalogue.fields import words_in
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, LinearAttention, Model, MoE
 from rooflm.catalogue.quant import PARTS, Quant
 from rooflm.graph.adapted import beside
 from rooflm.graph.context import Context, Decode, Pass
+from rooflm.graph.feedforward import sides
 from rooflm.graph.forward import ffn_nodes, mixer_nodes
+from rooflm.kernels.expert_kernels import expert_kernels, filled
+from rooflm.kernels.lookup import setting
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping
-from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num, ceil, highest, is_plain, larger, pick, smaller
 
 NO_MORE = Room()
 """Room of an engine that keeps of a cache what it reads."""
@@ -118,6 +123,24 @@ def weight_bytes(model: Model, mapping: Mapping, quant: Quant) -> Num:
     parts = shards(model, mapping)
     matrices = sum(parts[p] * quant.widths[p][0] for p in PARTS)
     return matrices + parts["plain"] * quant.half_bytes + parts["embedding"] * quant.table_bytes
+
+
+def layout_bytes(s: Scenario, m: Mapping) -> Num:
+    """Bytes that experts' kernels add to the weights on the fullest device: zeros that fill up their sides (`sides`,
+    `filled`), and scales as loaded beside those in a kernel's own layout (`scales_twice`)."""
+    total: Num = 0.0
+    q, k, model = s.quant, s.engine.kernels, s.model.scaled
+    for b in model.blocks:
+        if isinstance(b.ffn, MoE):
+            w, _ = setting(s.cluster.device, s.engine, q, s.efficiency)
+            first, *_ = own = expert_kernels(s, w, bool(highest(m.expert_ranks) > 1))
+            (_, count, width), (inner, outer) = local_ffn(b.ffn, m), sides(b.ffn, model.hidden, q, k, m)
+            whole, part = (shapes.matrix_params(h, n, b.ffn.gated) for h, n in (
+                filled(first.family, first.dtype, outer, inner), (b.ffn.inner(model.hidden), width)))  # fmt: skip
+            twice = any(c.family in words_in(k.scales_twice) for c in own)
+            added = (whole - part) * q.widths["experts"][0] + twice * part * q.scale_bits / 8
+            total = total + b.count * count * added
+    return total * stage_share(model, m.pp)
 
 
 def adapter_params(model: Model, mapping: Mapping, rank: Num, modules: Sequence[str], joined: bool = False) -> Num:
