@@ -128,18 +128,16 @@ def weight_bytes(model: Model, mapping: Mapping, quant: Quant) -> Num:
 def layout_bytes(s: Scenario, m: Mapping) -> Num:
     """Bytes that experts' kernels add to the weights on the fullest device: zeros that fill up their sides (`sides`,
     `filled`), and scales as loaded beside those in a kernel's own layout (`scales_twice`)."""
-    total: Num = 0.0
     q, k, model = s.quant, s.engine.kernels, s.model.scaled
-    for b in model.blocks:
-        if isinstance(b.ffn, MoE):
-            w, _ = setting(s.cluster.device, s.engine, q, s.efficiency)
-            first, *_ = own = expert_kernels(s, w, bool(highest(m.expert_ranks) > 1))
-            (_, count, width), (inner, outer) = local_ffn(b.ffn, m), sides(b.ffn, model.hidden, q, k, m)
-            whole, part = (shapes.matrix_params(h, n, b.ffn.gated) for h, n in (
-                filled(first.family, first.dtype, outer, inner), (b.ffn.inner(model.hidden), width)))  # fmt: skip
-            twice = any(c.family in words_in(k.scales_twice) for c in own)
-            added = (whole - part) * q.widths["experts"][0] + twice * part * q.scale_bits / 8
-            total = total + b.count * count * added
+    w, _ = setting(s.cluster.device, s.engine, q, s.efficiency)
+    total: Num = 0.0
+    for b, f in ((b, b.ffn) for b in model.blocks if isinstance(b.ffn, MoE)):
+        own = expert_kernels(s, w, bool(highest(m.expert_ranks) > 1))
+        (_, count, width), (inner, outer) = local_ffn(f, m), sides(f, model.hidden, q, k, m)
+        held = reduce(larger, (shapes.matrix_params(*filled(c.family, c.dtype, outer, inner), f.gated) for c in own))
+        part = shapes.matrix_params(f.inner(model.hidden), width, f.gated)
+        twice = any(c.family in words_in(k.scales_twice) for c in own) * q.scale_bits / 8
+        total = total + b.count * count * ((held - part) * q.widths["experts"][0] + twice * part)
     return total * stage_share(model, m.pp)
 
 
