@@ -139,7 +139,7 @@ def test_only_a_layers_ranks_meet_in_that_switch() -> None:
 
 
 def test_releases_that_sort_to_sample_take_more_a_logit() -> None:
-    """A kernel of Triton's replaced PyTorch's sort in 0.17 (pull request 33538), FlashInfer's was the default of V1 until
+    """A kernel of Triton's replaced PyTorch's sort in 0.17 (pull request 33538), FlashInfer's was V1's default until
     26859 (0.11.1); builds that do not sample on trial."""
     names = ("vllm-0.7", "vllm-0.10.2", "vllm-0.13", "vllm-0.15", "vllm-0.16", "vllm-0.18", "atom", "tgi", "sglang")
     assert [load_engine(name).room.sampled for name in names] == [38, 14, 38, 38, 38, 14, 0, 0, 0]
