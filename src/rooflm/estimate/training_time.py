@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -234,8 +234,9 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num, update: Sequence
 
     Optimiser: the CPU moves the bytes of the update (`HOST_UPDATE`, shared by the devices of a host), weights come back
     once a step; gradients go out each micro-batch, and back to be added to (DeepSpeed, stage3.py, partition_grads).
-    Parameters: in twice a micro-batch, of ZeRO 3 each rank its own share, gathered on the devices (ZeRO-Infinity, arXiv
-    2104.07857, section 6.1); activations: out and in. All but the first two hide behind compute."""
+    Weights, frozen ones too, as wide as they are stored: in twice a micro-batch, of ZeRO 3 each rank its share, gathered
+    on devices (ZeRO-Infinity, arXiv 2104.07857, section 6.1); activations: out and in. These three hide behind compute.
+    """
     t, bandwidth, tiers = s.training, s.cluster.host_bandwidth, s.cluster.tiers
     if all(is_plain(x, 0) for x in (t.offload_optimizer, t.offload_params, t.offload_activations)):
         return 0.0
@@ -245,9 +246,11 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num, update: Sequence
     sharing = smaller(smaller(tiers[0].size if tiers else 1, HOST_DEVICES), s.mapping.devices)
     updated = t.offload_optimizer * sum(x.node.bytes for x in update) * sharing / HOST_UPDATE
     gradients = shard * grad_bytes(s) * (2.0 * m - 1.0)
-    params = t.offload_params * (trained.dense + trained.experts) / pick(s.mapping.zero >= 3, d, 1) * 2.0 * 2.0 * m
-    kept = setup_of(s, c).layer.kept * ceil(c.model.layers / s.mapping.pp)
-    activations = t.offload_activations * kept * m * 2.0
+    held, layers = setup_of(s, c), ceil(c.model.layers / s.mapping.pp)
+    ends = schedule.fuller_end(s.mapping.schedule, s.mapping.pp, *tm.end_params(c.model, s.mapping))
+    all_here = replace(held, training=replace(t, offload_params=0.0))
+    params = t.offload_params * tm.model_states(all_here, layers, ends)["weights"] * 2.0 * m
+    activations = t.offload_activations * held.layer.kept * layers * m * 2.0
     return updated + shard * 2.0 / bandwidth + larger((gradients + params + activations) / bandwidth - compute * m, 0.0)
 
 
