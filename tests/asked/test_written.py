@@ -43,7 +43,7 @@ def test_days_hours_bits_and_shares() -> None:
         ("2usd/h", "USD/h", 2),
     ):
         assert quantities.amount(text, unit) == value
-    with pytest.raises(RooflmError, match="under is '10/h', but it must be a number such as 2.5, 1500 or 1.5 kUSD"):
+    with pytest.raises(RooflmError, match="under is '10/h', but it must be a number such as"):
         quantities.amount("10/h", "USD", "under")
 
 

@@ -863,7 +863,7 @@ def test_an_update_multiplies_and_computes() -> None:
 
 
 def test_weights_on_the_host_move_as_wide_as_they_are_stored() -> None:
-    """A frozen base that adapters leave as it is, too: in twice a micro-batch, beside little work at the host's rate."""
+    """A frozen base that adapters leave as it is, too: in twice a micro-batch, at the host's rate."""
     given: dict[str, Any] = {"gpu": "h100", "lora_rank": 16, "batch": 8, "micro_batch": 1, "seq": 1}
     stored = {}
     for bits in (16, 4):

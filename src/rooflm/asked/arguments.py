@@ -115,7 +115,8 @@ ROWS: tuple[Argument | str, ...] = (
     A("gpus_max", "count", "Any number of GPUs up to this (default: one node).", (BEST, LOAD), least=1, most=16384),
     A("gpus_max", "count", "Instead: 1, 2, 4, ... GPUs up to this many (default: one node).", (FIT,), least=1,
       most=2**20),
-    A("price", "numbers", "USD an hour of one GPU (default: the card's row).", (*GRIDS, SERVE, *SEARCHES), unit="USD/h"),
+    A("price", "numbers", "USD an hour of one GPU (default: the card's row).", (*GRIDS, SERVE, *SEARCHES),
+      unit="USD/h"),
     A("owned", "switch", "Cost of GPUs of one's own, bought at their public price and used for 4 years, and their "
       "electricity, in place of rent.", (*GRIDS, SERVE, *SEARCHES), False),
     A("purchase", "numbers", "USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).",

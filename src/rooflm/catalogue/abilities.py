@@ -42,15 +42,14 @@ class Abilities:
     for_adapters: int = count(0, "its place among engines assumed where adapters are trained unsplit (0: none)", 0)
 
     def runs(self, quant: Quant, stored: bool = False) -> bool:
-        """Whether it runs a scheme; one whose widths are a list of values counts as run. stored: it is a checkpoint's
-        own, whose widths are those of integers unless it says so.
+        """Whether it runs a scheme; a list of widths counts as run. stored: a checkpoint's own, which is of integers
+        unless it says so.
 
-        >>> llama = Abilities(schemes="half, gguf, mxfp4")
-        >>> llama.runs(Quant("w4a16", 4)), llama.runs(Quant("w4a16", 4), stored=True)
-        (True, False)
+        >>> [Abilities(schemes="half, mxfp4").runs(Quant("w4a16", 4), stored) for stored in (False, True)]
+        [True, False]
         """
-        kinds = kinds_of(replace(quant, kind="int") if stored and quant.kind == "any" else quant)
-        return not self.schemes or bool(kinds & set(words_in(self.schemes)))
+        own = replace(quant, kind="int") if stored and quant.kind == "any" else quant
+        return not self.schemes or bool(kinds_of(own) & set(words_in(self.schemes)))
 
 
 def kinds_of(q: Quant) -> frozenset[str]:

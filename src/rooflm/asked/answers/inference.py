@@ -214,9 +214,9 @@ def _experts(e: InferenceEstimate) -> list[str]:
         return []
     library, other = told
     own, took, less = (*expert_families(e.scenario),), text(float(e.latency), "s"), text(float(other.latency), "s")
-    return [f"{e.scenario.engine.name} runs these experts on {' and '.join(sorted(own))} kernels unless told otherwise; "
-            f"on {library} kernels, where it has them for this checkpoint, it would take {less}, not {took}: "
-            f"--set engine.experts={library}."]  # fmt: skip
+    return [f"{e.scenario.engine.name} runs these experts on {' and '.join(sorted(own))} kernels unless told "
+            f"otherwise; on {library} kernels, where it has them for this checkpoint, it would take {less}, not "
+            f"{took}: --set engine.experts={library}."]  # fmt: skip
 
 
 def _apart(e: InferenceEstimate) -> list[str]:
