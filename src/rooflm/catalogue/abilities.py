@@ -42,8 +42,7 @@ class Abilities:
     for_adapters: int = count(0, "its place among engines assumed where adapters are trained unsplit (0: none)", 0)
 
     def runs(self, quant: Quant, stored: bool = False) -> bool:
-        """Whether it runs a scheme; a list of widths counts as run. stored: a checkpoint's own, which is of integers
-        unless it says so.
+        """Whether it runs a scheme; a list of widths counts as run, a checkpoint's own (stored) as integers.
 
         >>> [Abilities(schemes="half, mxfp4").runs(Quant("w4a16", 4), stored) for stored in (False, True)]
         [True, False]

@@ -236,14 +236,13 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num, update: Sequence
     once a step; gradients go out each micro-batch, and back to be added to (DeepSpeed, stage3.py, partition_grads).
     Weights as stored, frozen ones too: in twice a micro-batch, of ZeRO 3 each rank its share (ZeRO-Infinity, arXiv
     2104.07857, section 6.1); activations: out and in. These three hide behind compute."""
-    t, bandwidth, tiers = s.training, s.cluster.host_bandwidth, s.cluster.tiers
+    t, p, bandwidth, tiers = s.training, s.mapping, s.cluster.host_bandwidth, s.cluster.tiers
     if all(is_plain(x, 0) for x in (t.offload_optimizer, t.offload_params, t.offload_activations)):
         return 0.0
-    trained, p = trained_of(s, c), s.mapping
+    trained, held, layers = trained_of(s, c), setup_of(s, c), ceil(c.model.layers / p.pp)
     shard = t.offload_optimizer * (trained.dense + trained.experts) / pick(p.zero >= 1, tm.shard_ranks(p), 1)
     sharing = smaller(smaller(tiers[0].size if tiers else 1, HOST_DEVICES), p.devices)
     updated = t.offload_optimizer * sum(x.node.bytes for x in update) * sharing / HOST_UPDATE
-    held, layers = setup_of(s, c), ceil(c.model.layers / p.pp)
     ends = schedule.fuller_end(p.schedule, p.pp, *tm.end_params(c.model, p))
     stored = tm.model_states(replace(held, training=replace(t, offload_params=0.0)), layers, ends)["weights"]
     moved = 2.0 * m * (t.offload_params * stored + t.offload_activations * held.layer.kept * layers)
