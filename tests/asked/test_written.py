@@ -38,8 +38,13 @@ def test_days_hours_bits_and_shares() -> None:
         ("2 weeks", "d", 14.0),
         ("5M", "h", 5e6),
         ("$1,000", "USD", 1e3),
+        ("10usd", "USD", 10),
+        ("USD 1.5k", "USD", 1500),
+        ("2usd/h", "USD/h", 2),
     ):
         assert quantities.amount(text, unit) == value
+    with pytest.raises(RooflmError, match="under is '10/h', but it must be a number such as"):
+        quantities.amount("10/h", "USD", "under")
 
 
 def test_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

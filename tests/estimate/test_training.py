@@ -892,3 +892,17 @@ def test_an_update_multiplies_and_computes() -> None:
     assert run(**asked, zero=1).parts["optimizer"] < alone / 4  # shared as the update is
     few = run(**asked | {"optimizer": "adam8bit"}, zero=0).parts["optimizer"]
     assert few > 740 * 1.24e9 / 19.5e12 > run(**asked | {"optimizer": "adam-bf16"}, zero=0).parts["optimizer"]
+
+
+def test_weights_on_the_host_move_as_wide_as_they_are_stored() -> None:
+    """A frozen base that adapters leave as it is, too: in twice a micro-batch, at the host's rate."""
+    given: dict[str, Any] = {"gpu": "h100", "lora_rank": 16, "batch": 8, "micro_batch": 1, "seq": 1}
+    stored = {}
+    for bits in (16, 4):
+        here, away = (rooflm.train("llama-3.1-8b", **given, base_bits=bits, sets={"training.offload_params": off})
+                      for off in (0, 1))  # fmt: skip
+        stored[bits] = here.memory.parts["weights"]
+        moved = 8 * 2 * stored[bits] / here.scenario.cluster.host_bandwidth
+        assert away.memory.parts["weights"] == 0 == here.parts["offload"]
+        assert moved - here.step_time <= away.parts["offload"] <= moved  # what compute hides
+    assert stored[4] < 0.5 * stored[16]  # embedding and head stay wide

@@ -236,7 +236,8 @@ def test_cases_are_checked() -> None:
     wrong = (
         ({"dtype": "fp8"}, "dtype"), ({"batch": 3, "dp": 2}, "multiple of dp"), ({"quant": "int8-wo"}, "bf16"),
         ({"batch": 0}, "at least 1"), ({"tp": 2, "pp": 2}, "one at a time"), ({"width_prune": 1.0}, "below 1"),
-        ({"compiled": True, "tp": 2}, "one process"),
+        ({"compiled": True, "tp": 2}, "one process"), ({"size": "huge"}, "it must be one of tiny, small, full"),
+        ({"text": "nowhere.txt"}, "text is 'nowhere.txt', but there is no such file"),
     )  # fmt: skip
     for bad, said in wrong:
         with pytest.raises(RooflmError, match=said):

@@ -63,6 +63,13 @@ def test_the_engine_that_runs_a_scheme_is_assumed() -> None:
     assert engines == {"fp8": "vllm", "q4_k_m": "llama.cpp", "w4a16": "vllm", "w4.85a16e6.56": "llama.cpp"}
 
 
+def test_the_engine_that_loads_a_checkpoint_is_assumed() -> None:
+    """llama.cpp runs 4 bits out of its own files alone: a checkpoint of MLX on a Mac is MLX's."""
+    asked = (("mlx-community/Qwen3-8B-4bit", None), ("qwen3-8b", "w4a16"), ("Qwen/Qwen3-8B", None))
+    found = [rooflm.infer(model, gpu="m3-max", quant=quant).scenario.engine.name for model, quant in asked]
+    assert found == ["mlx", "llama.cpp-metal", "llama.cpp-metal"]
+
+
 def test_every_preset_is_of_a_kind_and_every_row_names_kinds() -> None:
     assert all(kinds_of(q) and kinds_of(q) <= set(KINDS) for q in PRESETS.values())
     assert kinds_of(parse_quant("w8a8")) == {"int8", "fp8", "fp8-block", "mxfp8"}

@@ -433,3 +433,10 @@ def test_the_best_split_is_never_slower_than_a_stated_one() -> None:
     space = Space("a100", ("n7", "n3"), ("hbm3",), ("nvlink3+hdr", "nvlink5+ndr"))
     stated, best = (grid(make_task("train", "gpt3-175b", **GPT3, **split), space) for split in ({"tp": 8, "pp": 8}, {}))
     assert np.all(best["time_s"] <= stated["time_s"] * (1 + 1e-9))
+
+
+def test_an_unknown_limit_is_one_sentence_of_every_method(capsys: pytest.CaptureFixture[str]) -> None:
+    for method in ("exhaustive", "evolution", "gradient"):
+        assert main(["explore", "split", "llama-2-7b", "--phase", "infer", "--limit", "usd=1", "--method", method]) == 2
+        told = capsys.readouterr().err.strip().splitlines()[-1]
+        assert told.startswith("rooflm: limit names 'usd', but it must be one of time_s")

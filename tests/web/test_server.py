@@ -227,6 +227,12 @@ def test_what_would_fit_but_has_no_field_is_told_in_words() -> None:
     assert "would also fit with engine llama.cpp and cpu-experts" in " ".join(found.said)
 
 
+def test_the_speed_tab_tells_what_would_be_quicker_as_the_command_does() -> None:
+    given = {"model": "qwen3-235b-a22b", "gpu": "b200", "gpus": "4", "engine": "trtllm", "quant": "nvfp4"}
+    told = " ".join(answered("speed", **given, batch="64").said)
+    assert "on trtllm kernels, where it has them for this checkpoint, it would take" in told
+
+
 def test_what_does_not_fit_says_what_would() -> None:
     found = answered("fits", model="llama-3.1-70b", gpu="h100")
     assert found.tone == "bad" and "GiB too much" in found.verdict

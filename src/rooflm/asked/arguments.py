@@ -115,7 +115,8 @@ ROWS: tuple[Argument | str, ...] = (
     A("gpus_max", "count", "Any number of GPUs up to this (default: one node).", (BEST, LOAD), least=1, most=16384),
     A("gpus_max", "count", "Instead: 1, 2, 4, ... GPUs up to this many (default: one node).", (FIT,), least=1,
       most=2**20),
-    A("price", "numbers", "USD an hour of one GPU (default: the card's row).", (*GRIDS, SERVE, *SEARCHES), unit="USD"),
+    A("price", "numbers", "USD an hour of one GPU (default: the card's row).", (*GRIDS, SERVE, *SEARCHES),
+      unit="USD/h"),
     A("owned", "switch", "Cost of GPUs of one's own, bought at their public price and used for 4 years, and their "
       "electricity, in place of rent.", (*GRIDS, SERVE, *SEARCHES), False),
     A("purchase", "numbers", "USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).",
@@ -269,7 +270,7 @@ ROWS: tuple[Argument | str, ...] = (
     A("pools", "switch", "Also separate prefill and decode pools of every size and split (disaggregated).", (LOAD,),
       False),
     A("prefill_gpu", "device", "Another GPU for the prefill replicas.", (SERVE, LOAD)),
-    A("prefill_price", "number", "USD an hour of one of those (default: the card's row).", (SERVE, LOAD), unit="USD"),
+    A("prefill_price", "number", "USD an hour of one of those (default: the card's row).", (SERVE, LOAD), unit="USD/h"),
     A("prefill_purchase", "number", "USD that one of those costs to buy (default: its public price).", (SERVE, LOAD),
       unit="USD", above=True),
     A("prefill_tp", "count", "Tensor parallel degree of the prefill replicas (default: as of the others).", (SERVE,),

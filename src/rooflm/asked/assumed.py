@@ -349,10 +349,13 @@ def kernel_unmeasured(s: Scenario) -> list[str]:
     return [] if stand == kernel else [text]
 
 
-def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = False, host: bool = False) -> str:
+def assumed_engine(
+    own: str | None, quant: Quant, device: Device, files: bool = False, host: bool = False, stored: bool = False
+) -> str:
     """The engine to assume where none is named: the one in the card's own file, else the first that runs the scheme and
     is built for the card: of those that come first on such cards (`first_on`), the default one, the others. files: it
-    must read files of its own format, as Ollama's library holds; host: it must run layers on the host's CPU.
+    must read files of its own format, as Ollama's library holds; host: it must run layers on the host's CPU; stored:
+    the scheme is a checkpoint's own, which an engine that runs such widths in other files cannot load.
 
     >>> from rooflm.readers.devices import load_device
     >>> from rooflm.readers.schemes import PRESETS
@@ -366,7 +369,7 @@ def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = 
     def able(name: str) -> bool:
         engine = load_engine(name)
         can = (bool(engine.kernels.own_files) or not files) and (engine.abilities.host_layers or not host)
-        return can and engine.abilities.runs(quant) and built_for(engine, device)
+        return can and engine.abilities.runs(quant, stored) and built_for(engine, device)
 
     usual = usual_engine("inference")
     if own or (able(usual) and not _is_of(device, _first_somewhere())):

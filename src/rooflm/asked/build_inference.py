@@ -419,7 +419,7 @@ def deployed(model: str | Model, ranks: Any = None, **given: Any) -> Deployed:
     tag = pulled(model, engine)
     scheme = quant_for(found, given["quant"], told, tag)
     if engine is None:
-        usual = assumed_engine(own, scheme, machine.device, tag, not away.off)
+        usual = assumed_engine(own, scheme, machine.device, tag, not away.off, not given["quant"])
         engine = usual if mode.mode == "calibrated" else "ideal"
         listed = is_array(away.layers) or is_array(away.experts)
         assumed.append(f"engine {engine}" + " for all points: it runs layers on the host" * listed)

@@ -23,7 +23,7 @@ from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import BOUNDS, Timed, time_nodes
 from rooflm.scenario.rules import divisors
 from rooflm.scenario.scenario import Scenario
-from rooflm.shown.numbers import text
+from rooflm.shown.numbers import plural, text
 from rooflm.units import Num, pick
 
 CORE = ("attention", "decode_attention", "bmm", "softmax")
@@ -179,7 +179,8 @@ def predict_collective(
     seconds = (time_nodes([comm], s)[0].time if algorithm is None
                else by_algorithm(op, size, ranks, algorithm, *slowest_tier(s, float(ranks))))  # fmt: skip
     share = ideal / float(seconds) if float(seconds) > 0 else 0.0
-    name = f"{op.replace('_', '-')} of {text(size, 'B')} by {ranks:g} ranks{f', {algorithm}' if algorithm else ''}"
+    way = f", {algorithm}" if algorithm else ""
+    name = f"{op.replace('_', '-')} of {text(size, 'B')} by {plural(ranks, 'rank')}{way}"
     told = tuple(text for text in request.assumed if not text.startswith("quant "))
     return Kernel(name, float(seconds), ideal, "network", 0.0, float(volume(op, size, ranks)), 0.0, share,
                   s.cluster.name, s.engine.name, told)  # fmt: skip

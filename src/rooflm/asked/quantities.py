@@ -17,6 +17,7 @@ _EXAMPLES = {
     "1/s": " such as 2.5 or 120/min",
     "s": " such as 500ms",
     "USD": " such as 2.5, 1500 or 1.5 kUSD",
+    "USD/h": " such as 2.5 or $2.5/h",
 }
 
 
@@ -29,12 +30,12 @@ def amount(text: str, unit: str = "", field: str = "value") -> int | float:
     (8192, 131072, 1048576, 300000000000, 1000000000000.0)
     >>> amount("2.5", "d"), amount("3 weeks", "d"), amount("120/min", "1/s"), amount("10%"), amount("20 GWh", "J")
     (2.5, 21.0, 2.0, 0.1, 72000000000000.0)
-    >>> amount("1.5 kUSD", "USD"), amount("$2.5/h", "USD"), amount("1.4M USD", "USD")
+    >>> amount("1.5 kUSD", "USD"), amount("$2.5/h", "USD/h"), amount("1.4m usd", "USD")
     (1500, 2.5, 1400000)
     """
     plain = text.strip().replace("_", "")
-    if unit == "USD":
-        plain = standing(plain.removesuffix("/h"), "usd")[0].removesuffix("USD").strip()
+    if unit.startswith("USD"):
+        plain = standing(plain.lower().removesuffix(unit[3:].lower()), "usd")[0].replace("usd", "").strip()
     try:
         return int(plain) if plain.lstrip("+-").isdigit() else float(plain)
     except ValueError:

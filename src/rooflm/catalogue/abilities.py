@@ -4,7 +4,7 @@ A scheme's own name says too little (a hub checkpoint's is spelled by its widths
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rooflm.catalogue.fields import count, flag, word, words_in
 from rooflm.catalogue.quant import Quant
@@ -41,13 +41,14 @@ class Abilities:
     instead: int = count(0, "its place among engines assumed where the usual one cannot run what is asked (0: none)", 0)
     for_adapters: int = count(0, "its place among engines assumed where adapters are trained unsplit (0: none)", 0)
 
-    def runs(self, quant: Quant) -> bool:
-        """Whether it runs a scheme; one whose widths are a list of values counts as run.
+    def runs(self, quant: Quant, stored: bool = False) -> bool:
+        """Whether it runs a scheme; a list of widths counts as run, a checkpoint's own (stored) as integers.
 
-        >>> [Abilities(schemes=runs).runs(Quant("q4_k_m", 4.85, gguf=True)) for runs in ("half, gguf", "half")]
+        >>> [Abilities(schemes="half, mxfp4").runs(Quant("w4a16", 4), stored) for stored in (False, True)]
         [True, False]
         """
-        return not self.schemes or bool(kinds_of(quant) & set(words_in(self.schemes)))
+        own = replace(quant, kind="int") if stored and quant.kind == "any" else quant
+        return not self.schemes or bool(kinds_of(own) & set(words_in(self.schemes)))
 
 
 def kinds_of(q: Quant) -> frozenset[str]:

@@ -174,7 +174,7 @@ def report(found: Comparison, explain: bool = True) -> list[Block]:
 def shared(labels: Sequence[str]) -> list[str]:
     """The parts that every run's name has: said once, above. Of one run's name only what stands first.
 
-    >>> shared(["llama, 1 clients, 8+8, tp 2", "llama, 2 clients, 8+8, tp 2"]), shared(["llama, 1 clients"])
+    >>> shared(["llama, 1 client, 8+8, tp 2", "llama, 2 clients, 8+8, tp 2"]), shared(["llama, 1 client"])
     (['llama', '8+8', 'tp 2'], ['llama'])
     """
     parts = [label.split(", ") for label in labels]

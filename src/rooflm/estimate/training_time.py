@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -233,21 +233,20 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num, update: Sequence
 
     Optimiser: the CPU moves the bytes of the update (`HOST_UPDATE`, shared by the devices of a host), weights come back
     once a step; gradients go out each micro-batch, and back to be added to (DeepSpeed, stage3.py, partition_grads).
-    Parameters: in twice a micro-batch, of ZeRO 3 each rank its own share, gathered on the devices (ZeRO-Infinity, arXiv
-    2104.07857, section 6.1); activations: out and in. All but the first two hide behind compute."""
-    t, bandwidth, tiers = s.training, s.cluster.host_bandwidth, s.cluster.tiers
+    Weights as stored, frozen ones too: in twice a micro-batch, of ZeRO 3 each rank its share (ZeRO-Infinity, arXiv
+    2104.07857, section 6.1); activations: out and in. These three hide behind compute."""
+    t, p, bandwidth, tiers = s.training, s.mapping, s.cluster.host_bandwidth, s.cluster.tiers
     if all(is_plain(x, 0) for x in (t.offload_optimizer, t.offload_params, t.offload_activations)):
         return 0.0
-    trained = trained_of(s, c)
-    d = pick(s.mapping.zero >= 1, tm.shard_ranks(s.mapping), 1)
-    shard = t.offload_optimizer * (trained.dense + trained.experts) / d
-    sharing = smaller(smaller(tiers[0].size if tiers else 1, HOST_DEVICES), s.mapping.devices)
+    trained, held, layers = trained_of(s, c), setup_of(s, c), ceil(c.model.layers / p.pp)
+    shard = t.offload_optimizer * (trained.dense + trained.experts) / pick(p.zero >= 1, tm.shard_ranks(p), 1)
+    sharing = smaller(smaller(tiers[0].size if tiers else 1, HOST_DEVICES), p.devices)
     updated = t.offload_optimizer * sum(x.node.bytes for x in update) * sharing / HOST_UPDATE
-    gradients = shard * grad_bytes(s) * (2.0 * m - 1.0)
-    params = t.offload_params * (trained.dense + trained.experts) / pick(s.mapping.zero >= 3, d, 1) * 2.0 * 2.0 * m
-    kept = setup_of(s, c).layer.kept * ceil(c.model.layers / s.mapping.pp)
-    activations = t.offload_activations * kept * m * 2.0
-    return updated + shard * 2.0 / bandwidth + larger((gradients + params + activations) / bandwidth - compute * m, 0.0)
+    ends = schedule.fuller_end(p.schedule, p.pp, *tm.end_params(c.model, p))
+    stored = tm.model_states(replace(held, training=replace(t, offload_params=0.0)), layers, ends)["weights"]
+    moved = 2.0 * m * (t.offload_params * stored + t.offload_activations * held.layer.kept * layers)
+    moved = moved + shard * grad_bytes(s) * (2.0 * m - 1.0)
+    return updated + shard * 2.0 / bandwidth + larger(moved / bandwidth - compute * m, 0.0)
 
 
 PASSES = 3.0

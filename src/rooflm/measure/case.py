@@ -31,6 +31,7 @@ WEIGHTS = ("*.safetensors", "*.bin")
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 MAKES = {
     "task": TASKS, "dtype": DTYPES, "quant": QUANTS, "attention": ATTENTION, "device": ("auto", "cpu", "cuda"),
+    "size": ("tiny", "small", "full"),
 }  # fmt: skip
 
 
@@ -126,6 +127,7 @@ BROKEN: tuple[tuple[Callable[[Case], Any], str], ...] = (
     (lambda c: not 0 <= c.width_prune < 1, "width_prune is {0.width_prune!r}, but it must be at least 0 and below 1"),
     (lambda c: c.task != "micro" and not c.model,
      "model is missing: a folder, a .gguf, a config.json or a catalogue name"),
+    (lambda c: c.text and not checked_path(c.text, "text").is_file(), "text is {0.text!r}, but there is no such file"),
     (lambda c: c.batch % c.dp, "batch is {0.batch}, but it must be a multiple of dp {0.dp}"),
     (lambda c: c.quant != "none" and c.dtype == "fp32",
      "quant is {0.quant!r} with dtype fp32, but weight-only products take bf16 or fp16"),

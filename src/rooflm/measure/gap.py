@@ -7,7 +7,7 @@ states goes before what a file says.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,7 +112,7 @@ def compare(
         requests = [replace(r, kwargs={**r.kwargs, "efficiency": efficiency}) for r in requests]
     scored = score(requests)
     skipped.update(x.reason for x in scored if x.reason)
-    good = [x for x in scored if not x.reason and x.predicted > 0]
+    good = by_load([x for x in scored if not x.reason and x.predicted > 0])
     played = [point(x) for x in good]
     points += played
     if not points:
@@ -181,11 +181,23 @@ def shown(metric: str) -> str:
     return metric if METRICS[metric].unit != "s" or metric.endswith("_s") else f"{metric}_s"
 
 
-def label(x: Scored) -> str:
+LOADS = {"concurrency": "clients", "rate": "requests/s", "batch": "at a time"}
+"""What a run's load is given as, and its words."""
+
+
+def by_load(runs: Sequence[Scored]) -> list[Scored]:
+    """Runs that differ in nothing but their load from the least to the most, where the first of them stands."""
+    alike = [label(x, ()) for x in runs]
+    loads = [tuple(float(x.request.kwargs.get(n) or 0) for n in LOADS) for x in runs]
+    order = sorted(range(len(runs)), key=lambda i: (alike.index(alike[i]), loads[i]))
+    return [runs[i] for i in order]
+
+
+def label(x: Scored, loads: Collection[str] = LOADS) -> str:
     """What a run was, in a few words."""
     k = x.request.kwargs
-    kinds = {"concurrency": "clients", "rate": "requests/s", "batch": "at a time"}
-    load = ", ".join(f"{k[n]} {w}" for n, w in kinds.items() if k.get(n)) or ("a trace" if k.get("trace") else "")
+    given = [f"{k[n]} {LOADS[n].removesuffix('s' * (k[n] == 1 and n == 'concurrency'))}" for n in loads if k.get(n)]
+    load = ", ".join(given) or ("a trace" if k.get("trace") else "")
     size = f"{k['prompt']}+{k['output']}" if "prompt" in k else f"{k.get('seq', '')} tokens"
     options = [f"{n} {v}" for n, v in k.get("options", {}).items() if n in SERVER_OPTIONS]
     model = f"{x.request.group[0].rsplit('/', 1)[-1]} {strategy(k)}".removesuffix(" none")

@@ -202,6 +202,7 @@ def evolution(p: Problem, seed: int = 0, generations: int = 60, population: int 
     # the start is one of the first population, so the answer is never worse than the design that was given
     first = np.clip(np.random.default_rng(seed).dirichlet(np.ones(SIZE), population * SIZE) * 3.0, 0.0, 1.0)
     first[0] = raw(_start(p))[:, 0]
+    values(p, _start(p))  # an unknown limit is told here: scipy would make another error of it
     result = differential_evolution(
         objective, [(0.0, 1.0)] * SIZE, init=first, maxiter=generations, vectorized=True, updating="deferred", rng=seed,
         polish=False, tol=1e-6, mutation=(0.3, 0.9), recombination=0.8,

@@ -144,7 +144,7 @@ def blocks(e: InferenceEstimate, verbose: bool = False) -> list[Block]:
     bands, head = e.error_band, e.scenario.model.head
     limit = float(running_limit(e.scenario))
     runs = f"; {e.scenario.engine.name} runs {count(limit)} at a time" if limit < float(e.max_batch) else ""
-    fits = [*verdict(e, "batch", e.max_batch, runs), *_asking(e), *_on_host(e), *_widened(e), *_experts(e), *_apart(e)]
+    fits = [*verdict(e, "batch", e.max_batch, runs), *_asking(e), *_on_host(e), *map(Say, quicker(e))]
     out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(_asked(e.scenario)), BLANK, *fits, BLANK]
     likely = LIKELY if any(b["rows"] for b in bands.values()) else ""
     speed = [("Speed" if e.fits else "Speed, if it did", "", likely), *(_spoken(e) if head else _embedded(e))]
@@ -194,34 +194,39 @@ def _on_host(e: InferenceEstimate) -> list[Block]:
     return [Say(f"The host holds {gib(held)} beside it.")] if held else []
 
 
-def _widened(e: InferenceEstimate) -> list[Block]:
+def quicker(e: InferenceEstimate) -> list[str]:
+    """What would be faster than what was asked, where it fits, in a sentence each."""
+    return [*_widened(e), *_experts(e), *_apart(e)] if e.fits else []
+
+
+def _widened(e: InferenceEstimate) -> list[str]:
     """Where 16 bits are faster than narrow weights, how much."""
-    if not e.fits or (wide := e.wider) is None:
+    if (wide := e.wider) is None:
         return []
     took, whole, first, each = (text(float(t), "s") for t in (e.latency, wide.latency, wide.ttft, wide.tpot))
     parts = f" (first token {first}, then {each} each)" if float(e.scenario.workload.output) > 1 else ""
-    return [Say(f"With weights of 16 bits it would take {whole}{parts}, not {took}, in {in_use(wide.memory)}.")]
+    return [f"With weights of 16 bits it would take {whole}{parts}, not {took}, in {in_use(wide.memory)}."]
 
 
-def _experts(e: InferenceEstimate) -> list[Block]:
+def _experts(e: InferenceEstimate) -> list[str]:
     """Where other kernels of the engine's take its experts faster than those that it picks, how much."""
-    if not e.fits or (told := e.on_other_experts) is None:
+    if (told := e.on_other_experts) is None:
         return []
     library, other = told
     own, took, less = (*expert_families(e.scenario),), text(float(e.latency), "s"), text(float(other.latency), "s")
-    return [Say(f"{e.scenario.engine.name} runs these experts on {' and '.join(sorted(own))} kernels unless told "
-                f"otherwise; on {library} kernels, where it has them for this checkpoint, it would take {less}, not "
-                f"{took}: --set engine.experts={library}.")]  # fmt: skip
+    return [f"{e.scenario.engine.name} runs these experts on {' and '.join(sorted(own))} kernels unless told "
+            f"otherwise; on {library} kernels, where it has them for this checkpoint, it would take {less}, not "
+            f"{took}: --set engine.experts={library}."]  # fmt: skip
 
 
-def _apart(e: InferenceEstimate) -> list[Block]:
+def _apart(e: InferenceEstimate) -> list[str]:
     """Where experts over all ranks make more of the same devices than a tensor group or stages do, how much."""
-    if not e.fits or (other := e.with_experts_apart) is None:
+    if (other := e.with_experts_apart) is None:
         return []
     m, most, now = other.scenario.mapping, count(other.output_tokens_per_s), count(e.output_tokens_per_s)
     some = f", on {count(other.gpus)} of the GPUs," if other.gpus < e.gpus else ""
-    return [Say(f"By dp {count(m.dp)} and ep {count(m.ep)}{some} it would make {most} tokens/s, not {now}: `rooflm "
-                "search infer` tries every split.")]  # fmt: skip
+    return [f"By dp {count(m.dp)} and ep {count(m.ep)}{some} it would make {most} tokens/s, not {now}: `rooflm "
+            "search infer` tries every split."]  # fmt: skip
 
 
 def _spoken(e: InferenceEstimate) -> list[tuple[str, str, str]]:

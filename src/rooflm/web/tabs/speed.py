@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import rooflm
 from rooflm.asked.answers import said
+from rooflm.asked.answers.inference import quicker
 from rooflm.readers.prices import price_note
 from rooflm.shown.blocks import Fact, Facts, Parts, folded
 from rooflm.shown.numbers import count, percent, seconds, watt_hours
@@ -90,6 +91,7 @@ def answer(asked: Asked) -> Answer:
     e = rooflm.infer(**given)
     tone = "plain" if e.fits else "bad"
     verdict, said, facts = generated(e) if e.scenario.model.head else embedded(e)
+    said += quicker(e)
     blocks: list[Any] = [
         Parts("Prefill: reading the prompts", e.prefill_parts),
         *([Parts("Decode: writing one token", e.decode_parts)] if e.scenario.model.head else []),
