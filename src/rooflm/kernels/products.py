@@ -87,7 +87,7 @@ def _with_vector_kernels(
     `vector_rows` the vector kernels' own. weight_bytes: of a value of B."""
     kernels, flops, read = s.engine.kernels, 2.0 * m * n * k, n * k * weight_bytes
     streamed = vector_time(read, flops * (m > 1), c, r, s)  # a row alone waits for its weights
-    unpack = pick(weight_bytes < 1, n * k, 0.0) / sm_limit(s, number_by_name(kernels.unpacked, s.quant.name, 0.0))
+    unpack = pick(weight_bytes < 1, n * k, 0.0) / sm_limit(s, of_scheme(kernels.unpacked, s, 0.0))
     streamed = larger(streamed, pick(unpack > 0, unpack + flops / sm_limit(s, kernels.sm_vectors), 0.0))
     time = larger(time, bf16_time(flops, kernels.bf16_share, s, r))
     time = larger(time, pick(weight_bytes < 2, flops, 0.0) / sm_limit(s, kernels.sm_integers))
@@ -108,11 +108,11 @@ def _with_vector_kernels(
     return pick(m > kernels.vector_rows, time, pick(library, smaller(time, streamed), streamed))
 
 
-def dots_times(s: Scenario) -> float:
-    """Times that a scheme's products by integers take over those of four bits in blocks of rows: on this generation of
-    cards where the engine has a number for it (generation.scheme), else on any."""
-    times, scheme = s.engine.kernels.dots_times, s.quant.name
-    return number_by_name(times, f"{s.cluster.device.architecture}.{scheme}", number_by_name(times, scheme, 1.0))
+def of_scheme(told: str, s: Scenario, usual: float) -> float:
+    """The number that an engine's text has for the scheme: on this generation of cards where it has one for it
+    (generation.scheme), else on any, else the usual one."""
+    here, scheme = s.cluster.device.kernel_generation, s.quant.name
+    return number_by_name(told, f"{here}.{scheme}", number_by_name(told, scheme, usual))
 
 
 def one_tile_time(m: Num, n: Num, k: Num, *, rows: Num, more: Num, peak: Num, sms: Num) -> Num:
@@ -126,7 +126,7 @@ def integer_peak(s: Scenario) -> Num:
     where no rate of integers is known, inf. A factor of a card does not count: it is of matrix units."""
     k = s.engine.kernels
     reached = k.dots * integer_dots(s) / power_slowdown(s.cluster.device) if vector_integers_only(s) else 0.0
-    return pick(reached > 0, reached / dots_times(s), np.inf)
+    return pick(reached > 0, reached / of_scheme(k.dots_times, s, 1.0), np.inf)
 
 
 def has_shape(n: Num, k: Num, shapes: str) -> Any:
