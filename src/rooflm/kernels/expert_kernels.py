@@ -23,8 +23,8 @@ from rooflm.kernels.derating import beside_units, card_file, derating
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, setting
 from rooflm.kernels.moe import MoEConstants, Routing, largest_of, moe_time, pieces, routed, usual
-from rooflm.kernels.products import bf16_time, group_quantise_time, has_shape, integer_peak, of_scheme, sm_limit, vector_time
-from rooflm.kernels.rates import Rates, halves_only
+from rooflm.kernels.products import bf16_time, group_quantise_time, has_shape, integer_peak, sm_limit, vector_time
+from rooflm.kernels.rates import Rates, halves_only, of_scheme
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller, sqrt
 

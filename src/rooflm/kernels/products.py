@@ -18,7 +18,7 @@ from rooflm.kernels.derating import card_file, derating, few_rows_time, power_sl
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
-from rooflm.kernels.rates import Rates, halves_only, integer_dots, vector_integers_only
+from rooflm.kernels.rates import Rates, halves_only, integer_dots, of_scheme, vector_integers_only
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
@@ -106,13 +106,6 @@ def _with_vector_kernels(
     time = larger(time, pick(own, larger(vector_time(read, 0.0, c, r, s), unpack), 0.0))
     library = (m > 1) | ((weight_bytes >= 2) & (not own))  # of one row of its own format: never
     return pick(m > kernels.vector_rows, time, pick(library, smaller(time, streamed), streamed))
-
-
-def of_scheme(told: str, s: Scenario, usual: float) -> float:
-    """The number that an engine's text has for the scheme: on this generation of cards where it has one for it
-    (generation.scheme), else on any, else the usual one."""
-    here, scheme = s.cluster.device.kernel_generation, s.quant.name
-    return number_by_name(told, f"{here}.{scheme}", number_by_name(told, scheme, usual))
 
 
 def one_tile_time(m: Num, n: Num, k: Num, *, rows: Num, more: Num, peak: Num, sms: Num) -> Num:
