@@ -170,10 +170,10 @@ def test_bf16_is_spread_to_32_bits_where_a_card_has_no_such_type(gpu: str, engin
 
 
 def test_bf16_on_mi50_as_published() -> None:
-    """llama.cpp's pull requests, b9520, micro-batches of 32: 904 tokens/s; 2,900 were said without the rule."""
+    """llama.cpp's pull requests, b9520, micro-batches of 32: 904 tokens/s; 2,900 were said without any rule."""
     there = ("llama-3.2-1b", "mi50-32gb", "llama.cpp-b9520", "bf16", 512)
     found, before = (prompt_rate(*there, token_budget=32, **sets) for sets in ({}, {"widened": 0}))
-    assert found < 1.6 * 903.58 and before > 2.5 * 903.58
+    assert found == pytest.approx(903.58, rel=0.1) and before > 1.5 * 903.58
 
 
 def decoding(batch: int, build: str) -> float:
