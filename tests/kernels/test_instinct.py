@@ -247,6 +247,7 @@ def test_tuned_products_are_checked_when_they_are_read(told: str, sentence: str,
     [
         ("dots_times", "q6_k:0", "engine.dots_times is 'q6_k:0', but it must be numbers above 0 by name"),
         ("dots_times", "cortex-b76.q6_k:2", "engine.dots_times is 'cortex-b76': did you mean 'cortex-a76'"),
+        ("unpacked", "blackwel-rtx.q3_k_m:12", "engine.unpacked is 'blackwel-rtx': did you mean 'blackwell-rtx'"),
         ("integers_on", "x87", "engine.integers_on is 'x87': did you mean 'x86'"),
         ("first_on", "vollta", "engine.first_on is 'vollta': did you mean 'volta'"),
     ],

@@ -151,7 +151,7 @@ class Kernels:
     narrow_rows: Num = count(0, "without gemv: most rows that weights of 8 bits or fewer take by such a kernel", 0)
     vector_share: Num = share(1.0, "share of the bandwidth that these reach where their SMs do not bind")
     vector_ramp: Num = number(INF, "most that filling and draining one of these costs", "s")
-    unpacked: str = named("values of a scheme's weights (wide ones aside) a clock that an SM unpacks in these")
+    unpacked: str = named("values of weights of a scheme (or generation.scheme) a clock that an SM unpacks")
     sm_stream: Num = number(0.0, "most bytes of weights a clock that an SM takes (without gemv: 8 bits as 4)", "bytes")
     scheme_stream: str = named("the same of a scheme's kernels, as awq:2.6 int4:4 (none: as sm_stream)")
     sm_integers: Num = number(0.0, "most FLOPs a clock of an SM in products by narrow weights (0: no limit)", "FLOP")

@@ -60,7 +60,8 @@ def prefill_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         shared = attention.chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring)
         time = pick(window < math.inf, time, shared)
     elif highest(few):
-        time = pick(few, smaller(time, short_prompt_time(op, w, s, r)), time)
+        most = math.inf if s.engine.kernels.own_files else time  # one kernel, whether tokens are a prompt's or decoded
+        time = pick(few, smaller(most, short_prompt_time(op, w, s, r)), time)
     return time
 
 

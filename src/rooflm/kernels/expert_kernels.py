@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from rooflm.catalogue.fields import number_by_name, words_in
+from rooflm.catalogue.fields import words_in
 from rooflm.catalogue.model import MoE
 from rooflm.graph.feedforward import gathers
 from rooflm.graph.ops import Op, distinct_experts, occupied, popularity
@@ -24,7 +24,7 @@ from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, constants, setting
 from rooflm.kernels.moe import MoEConstants, Routing, largest_of, moe_time, pieces, routed, usual
 from rooflm.kernels.products import bf16_time, group_quantise_time, has_shape, integer_peak, sm_limit, vector_time
-from rooflm.kernels.rates import Rates, halves_only
+from rooflm.kernels.rates import Rates, halves_only, of_scheme
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller, sqrt
 
@@ -248,7 +248,7 @@ def expert_time(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
     time = larger(time, bf16_time(halves, k.bf16_experts, s, r))
     # the engine's factors, which the whole gets later on: what is in seconds already is divided by them
     undone = f.moe_factor * (1.0 if op.role == "decode" else smaller(f.prompt, 1.0))
-    spread, unpacked = (number_by_name(told, s.quant.name, 0.0) for told in (k.expert_spread, k.unpacked))
+    spread, unpacked = (of_scheme(told, s, 0.0) for told in (k.expert_spread, k.unpacked))
     # mul_mat_vec with ids, three launches: each pair of token and expert streams that expert's weights by itself
     vectors = vector_time(values * op.widths[0], 0.0, constants("gemm", GemmConstants, w, w.half), r, s, launches=3.0)
     vectors = larger(f.gemm_factor * f.moe_vectors * vectors, values / sm_limit(s, unpacked))

@@ -18,7 +18,7 @@ from rooflm.kernels.derating import card_file, derating, few_rows_time, power_sl
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
-from rooflm.kernels.rates import Rates, halves_only, integer_dots, vector_integers_only
+from rooflm.kernels.rates import Rates, halves_only, integer_dots, of_scheme, vector_integers_only
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
@@ -87,7 +87,7 @@ def _with_vector_kernels(
     `vector_rows` the vector kernels' own. weight_bytes: of a value of B."""
     kernels, flops, read = s.engine.kernels, 2.0 * m * n * k, n * k * weight_bytes
     streamed = vector_time(read, flops * (m > 1), c, r, s)  # a row alone waits for its weights
-    unpack = pick(weight_bytes < 1, n * k, 0.0) / sm_limit(s, number_by_name(kernels.unpacked, s.quant.name, 0.0))
+    unpack = pick(weight_bytes < 1, n * k, 0.0) / sm_limit(s, of_scheme(kernels.unpacked, s, 0.0))
     streamed = larger(streamed, pick(unpack > 0, unpack + flops / sm_limit(s, kernels.sm_vectors), 0.0))
     time = larger(time, bf16_time(flops, kernels.bf16_share, s, r))
     time = larger(time, pick(weight_bytes < 2, flops, 0.0) / sm_limit(s, kernels.sm_integers))
@@ -108,13 +108,6 @@ def _with_vector_kernels(
     return pick(m > kernels.vector_rows, time, pick(library, smaller(time, streamed), streamed))
 
 
-def dots_times(s: Scenario) -> float:
-    """Times that a scheme's products by integers take over those of four bits in blocks of rows: on this generation of
-    cards where the engine has a number for it (generation.scheme), else on any."""
-    times, scheme = s.engine.kernels.dots_times, s.quant.name
-    return number_by_name(times, f"{s.cluster.device.architecture}.{scheme}", number_by_name(times, scheme, 1.0))
-
-
 def one_tile_time(m: Num, n: Num, k: Num, *, rows: Num, more: Num, peak: Num, sms: Num) -> Num:
     """Seconds of a product whose kernel has one tile, of so many rows and 64 columns: blocks of an SM at its share of
     the peak, and some more, as few at a time do not keep it busy."""
@@ -126,7 +119,7 @@ def integer_peak(s: Scenario) -> Num:
     where no rate of integers is known, inf. A factor of a card does not count: it is of matrix units."""
     k = s.engine.kernels
     reached = k.dots * integer_dots(s) / power_slowdown(s.cluster.device) if vector_integers_only(s) else 0.0
-    return pick(reached > 0, reached / dots_times(s), np.inf)
+    return pick(reached > 0, reached / of_scheme(k.dots_times, s, 1.0), np.inf)
 
 
 def has_shape(n: Num, k: Num, shapes: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from rooflm.catalogue.fields import words_in
+from rooflm.catalogue.fields import number_by_name, words_in
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.scenario.kept import kept
@@ -99,3 +99,10 @@ def rates_of(d: Device, q: Quant, e: Efficiency) -> Rates:
     peak = {k: d.peak[v] * compute for k, v in names.items()}
     dram, l2, l1 = (level.bandwidth * memory for level in (d.dram, d.l2, d.l1))
     return Rates(peak, names, dram, l2, l1, d.l2.size, d.l1.size, d.sms)
+
+
+def of_scheme(told: str, s: Scenario, usual: float) -> float:
+    """The number that an engine's text has for the scheme: on this generation of cards where it has one for it
+    (generation.scheme), else on any, else the usual one."""
+    here, scheme = s.cluster.device.kernel_generation, s.quant.name
+    return number_by_name(told, f"{here}.{scheme}", number_by_name(told, scheme, usual))

@@ -264,7 +264,7 @@ def known_words(field: str, value: Any, label: str) -> None:
         if form and not re.fullmatch(form, piece):
             raise RooflmError(f"{label} is {value!r}, but it must be {rule}")
         word, _, rest = piece.partition(":")
-        if field == "dots_times" and "." in word:
+        if field in ("dots_times", "unpacked") and "." in word:
             generation, _, word = word.rpartition(".")
             one_of(label, generation, sorted(generations()))
         if field in ("reduce_norm_on", "staged_on") and word.startswith("-"):
