@@ -47,9 +47,10 @@ def gemm_times(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario,
         few = halves_only(s, r) & (wide[0] < 2) & (m < kernels.dots_below)
         peak = pick(few, smaller(peak, 4.0 * kernels.dots * r.peak["vector"]), peak)  # a dp4a is of four values
     card = r.card(peak)
-    by = partial(gemm_time, m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], units=units,
+    rows = larger(m, UNPADDED) if vector_integers_only(s) else m
+    by = partial(gemm_time, rows, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], units=units,
                  least=least)  # fmt: skip
-    time = by(card=card, c=c)
+    time = by(card=card, c=c) * (m / rows)
     if not is_plain(kernels.tile_rows, 0):
         rows, full = larger(kernels.tile_rows, 1.0), peak * (1.0 - c.thr) / (1.0 + units * (1.0 / c.eff_c - 1.0))
         one_tile = one_tile_time(m, n, k, rows=rows, more=kernels.tile_more, peak=full, sms=r.sms)
@@ -86,7 +87,8 @@ def _with_vector_kernels(
     bf16 and integers take at least, what spreading narrow weights and converting operands adds, and up to
     `vector_rows` the vector kernels' own. weight_bytes: of a value of B."""
     kernels, flops, read = s.engine.kernels, 2.0 * m * n * k, n * k * weight_bytes
-    streamed = vector_time(read, flops * (m > 1), c, r, s)  # a row alone waits for its weights
+    alike = vector_integers_only(s)  # one kernel, whatever the rows
+    streamed = vector_time(read, 0.0 if alike else flops * (m > 1), c, r, s)  # a row alone waits for its weights
     unpack = pick(weight_bytes < 1, n * k, 0.0) / sm_limit(s, number_by_name(kernels.unpacked, s.quant.name, 0.0))
     streamed = larger(streamed, pick(unpack > 0, unpack + flops / sm_limit(s, kernels.sm_vectors), 0.0))
     time = larger(time, bf16_time(flops, kernels.bf16_share, s, r))
@@ -104,6 +106,8 @@ def _with_vector_kernels(
     time = time + pick(spreads, 1.0, kernels.dequant) * spread + _convert_time(m, n, k, w, s, r)
     own = bool(kernels.own_files)  # its kernels for many rows unpack weights by the same units; 16 bits alike
     time = larger(time, pick(own, larger(vector_time(read, 0.0, c, r, s), unpack), 0.0))
+    if alike:
+        return larger(time, streamed)
     library = (m > 1) | ((weight_bytes >= 2) & (not own))  # of one row of its own format: never
     return pick(m > kernels.vector_rows, time, pick(library, smaller(time, streamed), streamed))
 
@@ -220,6 +224,8 @@ def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Nu
     return sum(one(convert * m * side, row_bytes=convert * side) for side in (k, n))
 
 
+UNPADDED = 256.0
+"""Rows of a full tile, at whose speed a CPU multiplies fewer, dot by dot (`mul_mat` of ggml-cpu.c); a card's wait."""
 SHARP = 6.0
 """Exponent of a kernel for few rows between the memory's rate and its SMs', which no card or engine moves: from 3 to 12
 the mean error of 3,330 runs is 13.9 to 14.1 % (decision 310)."""
