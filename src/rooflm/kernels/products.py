@@ -88,7 +88,9 @@ def _with_vector_kernels(
     `vector_rows` the vector kernels' own. weight_bytes: of a value of B."""
     kernels, flops, read = s.engine.kernels, 2.0 * m * n * k, n * k * weight_bytes
     alike = vector_integers_only(s)  # one kernel, whatever the rows
-    streamed = vector_time(read, 0.0 if alike else flops * (m > 1), c, r, s)  # a row alone waits for its weights
+    tile = kernels.vector_tile
+    vectors = 0.0 if alike else flops * (m > 1) * np.isinf(tile)  # a row alone waits for its weights
+    streamed = vector_time(read * ceil(m / tile), vectors, c, r, s)
     unpack = pick(weight_bytes < 1, n * k, 0.0) / sm_limit(s, number_by_name(kernels.unpacked, s.quant.name, 0.0))
     streamed = larger(streamed, pick(unpack > 0, unpack + flops / sm_limit(s, kernels.sm_vectors), 0.0))
     time = larger(time, bf16_time(flops, kernels.bf16_share, s, r))
