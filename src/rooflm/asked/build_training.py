@@ -160,7 +160,7 @@ def beyond(m: Mapping, runner: Engine) -> list[str]:
 def ragged(s: Scenario) -> list[str]:
     """A warning of sequences whose rows of scores no tensor core takes (`dispatch.batched_peak`)."""
     each = ALIGNED // 2  # values of 16 bits
-    odd = np.asarray(s.workload.prompt)[np.asarray(s.workload.prompt) % each != 0]
+    odd = np.asarray(s.workload.seq)[np.asarray(s.workload.seq) % each != 0]
     if s.engine.kernels.flash or not odd.size:
         return []
     up = plain_number(each * np.ceil(odd[0] / each))

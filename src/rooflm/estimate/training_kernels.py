@@ -42,14 +42,13 @@ def kernel_factor(t: Timed, s: Scenario, r: Rates) -> Num:
 
 def product_factor(s: Scenario, dtype: str, used: Num) -> Num:
     """Time of products of a data type in a step over their time alone: the generation's factor, corrected for the power
-    that the card has for the share of its peak that the kernel uses; power never makes them faster than alone. Watts
-    are of matrix units: vector units ("fp32") have none of their own."""
+    that the card has for the share of its peak that the kernel uses; power never makes them faster than alone."""
     d = s.cluster.device
     factor = unhurried(factors.gemm(d.name, d.kernel_generation, dtype, s.quant.name), s)
     factor *= factors.early(d.kernel_generation, dtype) if s.engine.kernels.early else 1.0
     watts = factors.table()["power"]  # none: no card of the generation showed a difference
     fitted = watts.get(d.name, watts.get(d.kernel_generation))
-    share = 1.0 if fitted is None or dtype == "fp32" else power_ratio(fitted, d.tdp, d.half_peak * used) ** ROOT
+    share = 1.0 if fitted is None else power_ratio(fitted, d.tdp, d.half_peak * used) ** ROOT
     return pick(share < 1, larger(factor * share, smaller(factor, 1.0)), factor * share)
 
 

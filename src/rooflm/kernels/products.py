@@ -90,7 +90,7 @@ def _with_vector_kernels(
     alike = vector_integers_only(s)  # one kernel, whatever the rows
     tile = kernels.vector_tile
     vectors = 0.0 if alike else flops * (m > 1) * np.isinf(tile)  # a row alone waits for its weights
-    streamed = vector_time(read * ceil(m / tile), vectors, c, r, s)
+    streamed = vector_time(read * larger(ceil(m / tile), 1.0), vectors, c, r, s)
     unpack = pick(weight_bytes < 1, n * k, 0.0) / sm_limit(s, number_by_name(kernels.unpacked, s.quant.name, 0.0))
     streamed = larger(streamed, pick(unpack > 0, unpack + flops / sm_limit(s, kernels.sm_vectors), 0.0))
     time = larger(time, bf16_time(flops, kernels.bf16_share, s, r))
@@ -108,10 +108,9 @@ def _with_vector_kernels(
     time = time + pick(spreads, 1.0, kernels.dequant) * spread + _convert_time(m, n, k, w, s, r)
     own = bool(kernels.own_files)  # its kernels for many rows unpack weights by the same units; 16 bits alike
     time = larger(time, pick(own, larger(vector_time(read, 0.0, c, r, s), unpack), 0.0))
-    if alike:
-        return larger(time, streamed)
     library = (m > 1) | ((weight_bytes >= 2) & (not own))  # of one row of its own format: never
-    return pick(m > kernels.vector_rows, time, pick(library, smaller(time, streamed), streamed))
+    few = larger(time, streamed) if alike else pick(library, smaller(time, streamed), streamed)
+    return pick(m > kernels.vector_rows, time, few)
 
 
 def dots_times(s: Scenario) -> float:
