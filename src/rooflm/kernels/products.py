@@ -16,7 +16,7 @@ from rooflm.kernels.blend import filling, smooth_max
 from rooflm.kernels.constants import lookup
 from rooflm.kernels.derating import card_file, derating, few_rows_time, power_slowdown, small_units, warp_share
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
-from rooflm.kernels.gemm import GemmConstants, gemm_time
+from rooflm.kernels.gemm import TILES, GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
 from rooflm.kernels.rates import Rates, halves_only, integer_dots, vector_integers_only
 from rooflm.scenario.scenario import Scenario
@@ -47,7 +47,7 @@ def gemm_times(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario,
         few = halves_only(s, r) & (wide[0] < 2) & (m < kernels.dots_below)
         peak = pick(few, smaller(peak, 4.0 * kernels.dots * r.peak["vector"]), peak)  # a dp4a is of four values
     card = r.card(peak)
-    rows = larger(m, UNPADDED) if vector_integers_only(s) else m
+    rows = larger(m, TILES.max()) if vector_integers_only(s) else m  # dot by dot: no tile to fill (ggml-cpu.c, mul_mat)
     by = partial(gemm_time, rows, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], units=units,
                  least=least)  # fmt: skip
     time = by(card=card, c=c) * (m / rows)
@@ -87,10 +87,9 @@ def _with_vector_kernels(
     bf16 and integers take at least, what spreading narrow weights and converting operands adds, and up to
     `vector_rows` the vector kernels' own. weight_bytes: of a value of B."""
     kernels, flops, read = s.engine.kernels, 2.0 * m * n * k, n * k * weight_bytes
-    alike = vector_integers_only(s)  # one kernel, whatever the rows
-    tile = kernels.vector_tile
-    vectors = 0.0 if alike else flops * (m > 1) * np.isinf(tile)  # a row alone waits for its weights
-    streamed = vector_time(read * larger(ceil(m / tile), 1.0), vectors, c, r, s)
+    alike = vector_integers_only(s)  # one kernel, whatever the rows; elsewhere a row alone waits for its weights
+    vectors = 0.0 if alike else flops * (m > 1) * np.isinf(kernels.vector_tile)
+    streamed = vector_time(read * larger(ceil(m / kernels.vector_tile), 1.0), vectors, c, r, s)
     unpack = pick(weight_bytes < 1, n * k, 0.0) / sm_limit(s, number_by_name(kernels.unpacked, s.quant.name, 0.0))
     streamed = larger(streamed, pick(unpack > 0, unpack + flops / sm_limit(s, kernels.sm_vectors), 0.0))
     time = larger(time, bf16_time(flops, kernels.bf16_share, s, r))
@@ -225,8 +224,6 @@ def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Nu
     return sum(one(convert * m * side, row_bytes=convert * side) for side in (k, n))
 
 
-UNPADDED = 256.0
-"""Rows of a full tile, at whose speed a CPU multiplies fewer, dot by dot (`mul_mat` of ggml-cpu.c); a card's wait."""
 SHARP = 6.0
 """Exponent of a kernel for few rows between the memory's rate and its SMs', which no card or engine moves: from 3 to 12
 the mean error of 3,330 runs is 13.9 to 14.1 % (decision 310)."""
