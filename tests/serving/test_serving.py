@@ -21,7 +21,6 @@ from rooflm.estimate.request import every_pass
 from rooflm.estimate.step import issue_time, step
 from rooflm.graph.context import Context, Decode, Pass, Prefill
 from rooflm.graph.forward import build
-from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import time_nodes
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_device
@@ -74,7 +73,7 @@ def test_a_mixed_pass_is_the_sum_of_its_kernels(new: int, past: int, sequences: 
     nodes = build(Context(s.model.scaled, work, s.mapping, s.quant, s.engine.kernels))
     timed = time_nodes(nodes, s, s.engine.factors)
     e = s.engine
-    whole = step(timed, e, s.cluster.device, rates(s), issue_time(e, new + sequences, e.host.captured),
+    whole = step(timed, e, s.cluster.device, issue_time(e, new + sequences, e.host.captured),
                  (sequences + 1) * e.host.sequence + every_pass(s, e))  # fmt: skip
     table = StepTable(PARTS, s.engine)
     assert lasts(table, [(new, past)], sequences, context) == pytest.approx(float(whole.total), rel=0.02)

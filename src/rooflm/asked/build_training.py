@@ -31,6 +31,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError
+from rooflm.kernels.dispatch import ALIGNED
 from rooflm.readers.engines import load_engine
 from rooflm.readers.schemes import PRESETS, parse_quant
 from rooflm.readers.tables import is_array, one_of
@@ -154,6 +155,17 @@ def beyond(m: Mapping, runner: Engine) -> list[str]:
         return []
     stage = plain_number(np.max(m.zero))
     return [f"zero {stage} with a pipeline is none of {runner.name}: it has at most zero {plain_number(most)}"]
+
+
+def ragged(s: Scenario) -> list[str]:
+    """A warning of sequences whose rows of scores no tensor core takes (`dispatch.batched_peak`)."""
+    each = ALIGNED // 2  # values of 16 bits
+    odd = np.asarray(s.workload.seq)[np.asarray(s.workload.seq) % each != 0]
+    if s.engine.kernels.flash or not odd.size:
+        return []
+    up = plain_number(each * np.ceil(odd[0] / each))
+    return [f"seq {plain_number(odd[0])} is no multiple of {each}: without a flash kernel, products with scores run on "
+            f"fp32 units; {up} tokens are sooner done"]  # fmt: skip
 
 
 FAILURES = ("training.mtbf", "training.restart", "training.checkpoint_bandwidth", "training.checkpoint_interval")
@@ -283,5 +295,6 @@ def build_training(
     if alone:
         refuse(scenario, TRAINING)
     warnings += [*too_long(found, "seq", work.seq), *other_phase(scenario, "training"), *not_built_for(scenario)]
+    warnings += ragged(scenario)
     warnings += of_no_run(scenario, given["sets"] or {})
     return Built(scenario, tuple(assumed), tuple(warnings))

@@ -148,6 +148,7 @@ class Kernels:
     # -- products of few rows, and of narrow weights -------------------------------------------------------------------
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     vector_rows: Num = count(8, "most rows of these (ggml-cuda: MMVQ_MAX_BATCH_SIZE)", 1)
+    vector_tile: Num = count(INF, "rows of these that read weights once, by matrix units (none: all, by vectors)", 1)
     narrow_rows: Num = count(0, "without gemv: most rows that weights of 8 bits or fewer take by such a kernel", 0)
     vector_share: Num = share(1.0, "share of the bandwidth that these reach where their SMs do not bind")
     vector_ramp: Num = number(INF, "most that filling and draining one of these costs", "s")

@@ -13,7 +13,6 @@ from rooflm.estimate.capacity import Running, memory_use, running
 from rooflm.estimate.figures import Figures, Limits, Memory, check, figure, read_off
 from rooflm.estimate.offloaded import device_part, stored_part
 from rooflm.estimate.step import Step, add_up, by_name, volumes
-from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.rules import INFERENCE, flags
 from rooflm.scenario.scenario import Scenario
@@ -106,7 +105,7 @@ class InferenceFigures(Figures):
         if not np.any(run.fuller):
             return self.passes["decode"]
         fewer = run._replace(micro=floor(run.sequences / run.flight))
-        return request.decode_step(s, time_nodes(request.decode_nodes(s, fewer), s, s.engine.factors), rates(s), fewer)
+        return request.decode_step(s, time_nodes(request.decode_nodes(s, fewer), s, s.engine.factors), fewer)
 
     def in_step(self, name: str) -> Num:
         """A quantity of `Step` over all micro-batches of a decode step, mean over the output."""
@@ -135,7 +134,7 @@ def infer_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Infe
     Never raises for an infeasible point: `fits` and `reason` say so. Units: SI."""
     held, stored = device_part(s), stored_part(s)
     run = running(stored)
-    fast = request.speed(s, request.timed_passes(held, run), rates(s), run)
+    fast = request.speed(s, request.timed_passes(held, run), run)
     tick = fast.decode.total
     last = run.contexts.steps(tick)[-1] if isinstance(tick, np.ndarray) and tick.ndim > s.axes else tick
     tpot, end = fast.tpot, request.a_token(s, last, fast.extra)

@@ -101,25 +101,25 @@ def turns(s: Scenario, micro: Num) -> Num:
     return pick(pp > 1, larger(pp, micro * (pp - 1)), 1.0) if "stages" in words_in(s.engine.host.waits) else 1.0
 
 
-def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> Step:
+def decode_step(s: Scenario, timed: Sequence[Timed], run: Running) -> Step:
     """The time of a decode pass of one micro-batch."""
     e = host_of(s)
     issue = issue_time(e, run.micro, graphed(e, run.contexts.tokens), launching=s.cluster.launching)
     each = e.host.sequence + e.host.listed * run.contexts.tokens / e.room.block
-    tick = step(timed, e, s.cluster.device, r, issue, (run.micro * each + every_pass(s, e)) * turns(s, run.flight))
+    tick = step(timed, e, s.cluster.device, issue, (run.micro * each + every_pass(s, e)) * turns(s, run.flight))
     if e.residuals is None:
         return tick
     k = e.residuals.factor("decode", s, run.sequences)
     return replace(tick, total=tick.total * k, device_time=tick.device_time * k, slower=tick.slower * k)
 
 
-def prefill_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running, sequences: Num) -> Step:
+def prefill_step(s: Scenario, timed: Sequence[Timed], run: Running, sequences: Num) -> Step:
     """The time of a pass with so many prompts."""
     e = host_of(s)
     experts, held = eager_shares(timed, s), captured(e.host, s)
     issue = issue_time(e, sequences * s.workload.new, held, experts, s.cluster.launching)
     fixed = (sequences * e.host.sequence + every_pass(s, e)) * turns(s, smaller(run.passes, most_in_flight(s)))
-    return step(timed, e, s.cluster.device, r, issue, fixed, prompts=True)
+    return step(timed, e, s.cluster.device, issue, fixed, prompts=True)
 
 
 def stalls(s: Scenario, timed: Sequence[Timed], r: Rates, passes: Num) -> Num:
@@ -138,22 +138,22 @@ def stalls(s: Scenario, timed: Sequence[Timed], r: Rates, passes: Num) -> Num:
     return (passes - 1) * (first - 1) + floor((passes - 1) / (floor(held) + 1)) * larger(pp - first - held, 0.0)
 
 
-def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
+def speed(s: Scenario, timed: Passes, run: Running) -> Speed:
     """Timed passes and the engine's host costs -> TTFT, TPOT and latency."""
     e, m = host_of(s), s.mapping
-    prompts: list[tuple[Step, Num]] = [(prefill_step(s, timed.last, r, run, run.rest), 1 if timed.full else run.passes)]
+    prompts: list[tuple[Step, Num]] = [(prefill_step(s, timed.last, run, run.rest), 1 if timed.full else run.passes)]
     if timed.full:
-        prompts.append((prefill_step(s, timed.full, r, run, run.full), run.passes - 1))
+        prompts.append((prefill_step(s, timed.full, run, run.full), run.passes - 1))
     seconds = add_up(one.total * times for one, times in prompts)
     repeat: Num = 1.0
     if e.stages.pipelined and not is_plain(m.pp, 1):
         # passes follow each other through the stages: the times of all at one stage, of the largest at the others
         others = (m.pp - 1) * pick(run.passes > 1, prompts[-1][0].total, prompts[0][0].total) / seconds
-        repeat = (1.0 + others + stalls(s, timed.last, r, run.passes) / run.passes) / m.pp
+        repeat = (1.0 + others + stalls(s, timed.last, rates(s), run.passes) / run.passes) / m.pp
     once = e.host.request + e.host.front + (e.host.tokenise + e.host.carry) * s.workload.prompt
     before: dict[str, Num] = {"request": s.cluster.answering * once}
     extra: dict[str, Num] = {}
-    tick = decode_step(s, timed.decode, r, run)
+    tick = decode_step(s, timed.decode, run)
     if e.residuals is not None:
         correction = e.residuals.factor("prefill", s, run.sequences)
         repeat, before = repeat * correction, {k: v * correction for k, v in before.items()}
@@ -163,7 +163,7 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
         extra["host layers"] = decode_seconds(s, run.sequences * s.speculation.verified, context)
     if not s.speculation.off:
         d = s.draft
-        draft = decode_step(d, time_nodes(build(decode_context(d, run)), d, d.engine.factors), rates(d), run)
+        draft = decode_step(d, time_nodes(build(decode_context(d, run)), d, d.engine.factors), run)
         extra["guesses"] = s.speculation.guesses * run.contexts.mean(draft.total)  # one after the other
     ttft = seconds * repeat + add_up(before.values())
     tpot = a_token(s, run.contexts.mean(tick.total), extra)

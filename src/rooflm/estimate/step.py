@@ -17,7 +17,6 @@ from rooflm.catalogue.model import MLA
 from rooflm.graph.ops import DECODE_ATTENTION, Comm, Op
 from rooflm.kernels.derating import derating, power_ratio, power_slowdown
 from rooflm.kernels.expert_kernels import called_once, expert_families, routed_inside
-from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
 from rooflm.kernels.streaming import fused_scan
 from rooflm.kernels.training_factors import table
@@ -51,7 +50,6 @@ class Step:
     shares: dict[str, Num]  # the same by part
     timed: Sequence[Timed] = field(repr=False)
     device: Device = field(repr=False)
-    rates: Rates = field(repr=False)
     slower: Num = 1.0  # factor on all device times
 
     @cached_property
@@ -83,7 +81,7 @@ class Step:
     @cached_property
     def dynamic(self) -> Num:
         """Joules beyond idle power."""
-        return dynamic_energy(self.timed, self.device, self.rates)
+        return dynamic_energy(self.timed, self.device)
 
 
 def add_up(values: Iterable[Num]) -> Num:
@@ -124,15 +122,17 @@ def flops_seconds(t: Timed) -> Num:
     return t.node.count * smaller(t.node.flops / t.rates.peak[t.node.rate], t.time)
 
 
-def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
+def dynamic_energy(timed: Sequence[Timed], device: Device) -> Num:
     """Joules that the work itself draws beyond idle power."""
-    return add_up(t.node.count * joules(t, t.node, device, r) for t in timed if isinstance(t.node, Op))
+    return add_up(t.node.count * joules(t, device) for t in timed)
 
 
-def joules(t: Timed, op: Op, device: Device, r: Rates) -> Num:
-    """The same of one execution of an op: at full compute rate it draws TDP, streaming memory at full rate MEMORY_POWER
-    of the way to it, and never more than a power limit in the time that it takes."""
-    at_full = larger(op.flops / r.peak[op.rate], MEMORY_POWER * op.bytes / r.dram)
+def joules(t: Timed, device: Device) -> Num:
+    """The same of one execution: at the compute rate of its roofline it draws TDP, streaming memory at full rate
+    MEMORY_POWER of the way to it, and never more than a power limit in the time that it takes."""
+    if not isinstance(t.node, Op) or t.rates is None:
+        return 0.0
+    at_full = larger(t.node.flops / t.rates.peak[t.node.rate], MEMORY_POWER * t.node.bytes / t.rates.dram)
     free = (device.tdp - device.idle) * at_full
     most = larger(smaller(device.power_limit, device.tdp) - device.idle, 0.0) * t.time
     return pick(device.power_limit < device.tdp, smaller(free, most), free)
@@ -245,9 +245,7 @@ def heat_seconds(slower: Num, flops_time: Num) -> Num:
     return (larger(slower, 1.0) - 1.0) * flops_time
 
 
-def step(
-    timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, fixed: Num, prompts: bool = False
-) -> Step:
+def step(timed: Sequence[Timed], engine: Engine, device: Device, issue: Num, fixed: Num, prompts: bool = False) -> Step:
     """The time of one pass: kernels and collectives one after the other, gaps between them, and the host.
 
     total = max(device, launches x `issue`) plus the engine's `fixed` costs, hidden where it prepares the next step
@@ -265,7 +263,7 @@ def step(
         roof = add_up(t.node.count * smaller(t.roof, t.time) for t in timed)
         device_time = paced(alone, count * host.gap, roof, slower)
     total = hosted(device_time, count * issue, fixed, host.overlap)
-    return Step(total, device_time, alone, shares, timed, device, r, slower)
+    return Step(total, device_time, alone, shares, timed, device, slower)
 
 
 def volumes(timed: Sequence[Timed], pp: Num) -> dict[str, Num]:

@@ -16,7 +16,6 @@ from rooflm.estimate.figures import Figures, Limits, Memory, check, figure, read
 from rooflm.estimate.step import add_up, by_name, by_part, dynamic_energy
 from rooflm.estimate.training_time import TrainingStep, time_step
 from rooflm.graph.ops import Comm
-from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, comm_volume
 from rooflm.scenario.rules import TRAINING, divisors, flags
 from rooflm.scenario.scenario import Scenario, micro_batches
@@ -96,10 +95,9 @@ class TrainingFigures(Figures):
     @figure
     def step_energy(self) -> Num:
         """Joules of a step on all GPUs: idle power all the time, and what the kernels draw beyond it."""
-        s, r = self.scenario, rates(self.scenario)
-        device = s.cluster.device
-        each = sum(dynamic_energy(group, device, r) for group in self.passes)
-        dynamic = each * self.micro_batches / s.mapping.pp + dynamic_energy(self.timed["step", "update"], device, r)
+        s, device = self.scenario, self.scenario.cluster.device
+        each = sum(dynamic_energy(group, device) for group in self.passes)
+        dynamic = each * self.micro_batches / s.mapping.pp + dynamic_energy(self.timed["step", "update"], device)
         return s.mapping.devices * (device.idle * self.step_time + dynamic)
 
 

@@ -16,7 +16,7 @@ from rooflm.kernels.blend import filling, smooth_max
 from rooflm.kernels.constants import lookup
 from rooflm.kernels.derating import card_file, derating, few_rows_time, power_slowdown, small_units, warp_share
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
-from rooflm.kernels.gemm import GemmConstants, gemm_time
+from rooflm.kernels.gemm import TILES, GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
 from rooflm.kernels.rates import Rates, halves_only, integer_dots, of_scheme, vector_integers_only
 from rooflm.scenario.scenario import Scenario
@@ -47,9 +47,10 @@ def gemm_times(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario,
         few = halves_only(s, r) & (wide[0] < 2) & (m < kernels.dots_below)
         peak = pick(few, smaller(peak, 4.0 * kernels.dots * r.peak["vector"]), peak)  # a dp4a is of four values
     card = r.card(peak)
-    by = partial(gemm_time, m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], units=units,
+    rows = larger(m, TILES.max()) if vector_integers_only(s) else m  # dot by dot: no tile to fill (ggml-cpu.c, mul_mat)
+    by = partial(gemm_time, rows, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], units=units,
                  least=least)  # fmt: skip
-    time = by(card=card, c=c)
+    time = by(card=card, c=c) * (m / rows)
     if not is_plain(kernels.tile_rows, 0):
         rows, full = larger(kernels.tile_rows, 1.0), peak * (1.0 - c.thr) / (1.0 + units * (1.0 / c.eff_c - 1.0))
         one_tile = one_tile_time(m, n, k, rows=rows, more=kernels.tile_more, peak=full, sms=r.sms)
@@ -86,7 +87,9 @@ def _with_vector_kernels(
     bf16 and integers take at least, what spreading narrow weights and converting operands adds, and up to
     `vector_rows` the vector kernels' own. weight_bytes: of a value of B."""
     kernels, flops, read = s.engine.kernels, 2.0 * m * n * k, n * k * weight_bytes
-    streamed = vector_time(read, flops * (m > 1), c, r, s)  # a row alone waits for its weights
+    alike = vector_integers_only(s)  # one kernel, whatever the rows; elsewhere a row alone waits for its weights
+    vectors = 0.0 if alike else flops * (m > 1) * np.isinf(kernels.vector_tile)
+    streamed = vector_time(read * larger(ceil(m / kernels.vector_tile), 1.0), vectors, c, r, s)
     unpack = pick(weight_bytes < 1, n * k, 0.0) / sm_limit(s, of_scheme(kernels.unpacked, s, 0.0))
     streamed = larger(streamed, pick(unpack > 0, unpack + flops / sm_limit(s, kernels.sm_vectors), 0.0))
     time = larger(time, bf16_time(flops, kernels.bf16_share, s, r))
@@ -105,7 +108,8 @@ def _with_vector_kernels(
     own = bool(kernels.own_files)  # its kernels for many rows unpack weights by the same units; 16 bits alike
     time = larger(time, pick(own, larger(vector_time(read, 0.0, c, r, s), unpack), 0.0))
     library = (m > 1) | ((weight_bytes >= 2) & (not own))  # of one row of its own format: never
-    return pick(m > kernels.vector_rows, time, pick(library, smaller(time, streamed), streamed))
+    few = larger(time, streamed) if alike else pick(library, smaller(time, streamed), streamed)
+    return pick(m > kernels.vector_rows, time, few)
 
 
 def one_tile_time(m: Num, n: Num, k: Num, *, rows: Num, more: Num, peak: Num, sms: Num) -> Num:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rooflm.estimate.capacity import memory_use, needs
 from rooflm.serving.passes import Load, steps_of
 from rooflm.serving.simulate import Pool
-from rooflm.serving.steps import energy_fit
+from rooflm.serving.steps import energy_fit, step_joules
 
 Array = NDArray[Any]
 
@@ -31,16 +31,14 @@ def held_bytes(pool: Pool, running: Array, passes: Array, room: Array, longest: 
 
 def decode_joules(pool: Pool, running: Array, load: Load) -> Array:
     """Dynamic joules of a request's decode steps, each step shared by the sequences that run."""
-    (decode, _), ranks = energy_fit(pool.table.components), pool.table.ranks
-    steps = steps_of(pool, load)
-    shared = np.maximum(running, 1.0)
-    a_step = decode[0] * ranks / shared + decode[1] + decode[2] * (load.prompt + load.output / 2)
-    return np.asarray(pool.table.components.ranks * steps * a_step)
+    c, each = pool.table.components, np.maximum(running, 1.0) / pool.table.ranks
+    a_step = step_joules(c, each, load.prompt + load.output / 2) / each
+    return np.asarray(c.ranks * steps_of(pool, load) * a_step)
 
 
 def prompt_joules(pool: Pool, budget: Any, load: Load) -> Array:
     """Dynamic joules of a prompt by itself, in passes of a token budget."""
     c = pool.table.components
-    _, prefill = energy_fit(c)
+    prefill = energy_fit(c)
     passes = np.ceil(load.prompt / budget)
     return np.asarray(c.ranks * (prefill[0] * passes + prefill[1] * load.prompt + prefill[2] * load.prompt**2 / 2))

@@ -133,7 +133,6 @@ def factor_name(t: Timed) -> str:
 def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tuple[Group, Group]:
     """What of the nodes varies along the first axis only, and what along the second."""
     first, second = Group(shape[:1]), Group(shape)
-    r, device = rates(s), s.cluster.device
 
     def home(value: Any) -> tuple[Group, Array]:
         value = np.asarray(value, float)
@@ -151,7 +150,7 @@ def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tupl
             group.least[name] = group.least.get(name, group.none) + value
             group, value = home(flops_seconds(t))
             group.hot = group.hot + value
-            group, value = home(t.node.count * joules(t, t.node, device, r))
+            group, value = home(t.node.count * joules(t, s.cluster.device))
             group.joules = group.joules + value
     return first, second
 

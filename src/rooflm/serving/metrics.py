@@ -20,7 +20,7 @@ from rooflm.serving.meter import BUCKETS, ORIGIN
 from rooflm.serving.pools import steady_of
 from rooflm.serving.replica import FINISHED, REJECTED
 from rooflm.serving.simulate import Run
-from rooflm.serving.steps import energy_fit
+from rooflm.serving.steps import energy_fit, step_joules
 
 Array = NDArray[np.float64]
 PERCENTILES = (50, 90, 95, 99)
@@ -234,12 +234,13 @@ def energy(run: Run) -> float:
     joules = 0.0
     for pool in run.pools:
         c = pool.table.components
-        decode, prefill = energy_fit(c)
+        prefill = energy_fit(c)
         device = c.scenario.cluster.device
         joules += float(device.idle) * run.duration * pool.gpus * pool.replicas
         for r in (r for r in run.replicas if r.table is pool.table and r.role == pool.role):
             steps, did = r.decoding.steps * pool.table.ranks, r.meter
-            joules += c.ranks * float(decode @ np.array([steps, did.sequence_steps, did.context_steps]))
+            a_step = step_joules(c, did.sequence_steps / max(steps, 1), did.context_steps / max(did.sequence_steps, 1))
+            joules += c.ranks * steps * float(a_step)
             joules += c.ranks * float(prefill @ np.array([did.prefill_passes, did.prefill_tokens, did.prefill_pairs]))
     return joules
 

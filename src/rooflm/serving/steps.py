@@ -380,12 +380,18 @@ class StepTable:
         return np.where(host, np.minimum(np.maximum(hosted - ahead, 0.0), lasts) * (not self.apart), lasts)
 
 
-def energy_fit(c: Components) -> tuple[Array, Array]:
-    """Dynamic joules of one rank as linear forms: decode steps (1, sequences, sequences x context) and prefill
-    (1, tokens, tokens x past), fitted to the tables by least squares."""
-    p, d, x, t, q = c.parts, c.sequences[:, None], c.contexts[None, :], c.tokens[:, None], c.pasts[None, :]
-    decode, prompts = p.decode.joules[:, None] + p.attention.joules, p.dense.joules[:, None] + p.prefill.joules
-    return _weights(decode, [d**0, d, d * x]), _weights(prompts, [t**0, t, t * (q + t / 2)])
+def step_joules(c: Components, sequences: Any, context: Any) -> Array:
+    """Dynamic joules of one rank's decode step, between the table's numbers of sequences (more take ever fewer experts
+    that are new), and linear in their mean context."""
+    table = c.parts.decode.joules[:, None] + c.parts.attention.joules
+    slope, start = np.polyfit(c.contexts, table.T, 1, w=1.0 / table.mean(axis=0))
+    return np.asarray(np.interp(sequences, c.sequences, start) + np.interp(sequences, c.sequences, slope) * context)
+
+
+def energy_fit(c: Components) -> Array:
+    """Dynamic joules of one rank's prefill as a linear form (1, tokens, tokens x past), fitted by least squares."""
+    t, q = c.tokens[:, None], c.pasts[None, :]
+    return _weights(c.parts.dense.joules[:, None] + c.parts.prefill.joules, [t**0, t, t * (q + t / 2)])
 
 
 def _weights(values: Array, columns: list[Array]) -> Array:

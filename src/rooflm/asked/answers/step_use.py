@@ -42,7 +42,7 @@ class StepUse(TrainingFigures):
         """The same with half of the pairs: those that attention needs."""
         s = self.scenario
         forward, _ = flops.forward_flops(s, causal=True)
-        return flops.trained_flops(s, forward, causal=True) * s.workload.batch / self._peak_work
+        return flops.trained_flops(s, forward) * s.workload.batch / self._peak_work
 
     @figure
     def hfu(self) -> Num:
@@ -59,7 +59,7 @@ class StepUse(TrainingFigures):
     def _model_flops(self) -> Num:
         """FLOPs of a step, all pairs of tokens counted in attention."""
         s = self.scenario
-        return flops.trained_flops(s, self._forward[0], causal=False) * s.workload.batch
+        return flops.trained_flops(s, self._forward[0]) * s.workload.batch
 
     @cached_property
     def _device_seconds(self) -> Num:
