@@ -47,6 +47,16 @@ def test_among_others_a_prompt_waits_for_half_a_step() -> None:
     assert others.ttft_s["mean"] == pytest.approx(float(steady_of(others).ttft), rel=0.1)
 
 
+def test_a_steady_state_keeps_no_more_than_there_is() -> None:
+    """Of a rate, too: kept memory bounds what can be served; prompts of one token need none."""
+    over, under = (loaded(True, 60_000, prompt=8000, output=200, rate=rate, requests=300) for rate in (3.6, 2.0))
+    assert not steady_of(over).stable and steady_of(under).stable
+    assert float(steady_of(over).requests_per_s) == pytest.approx(over.requests_per_s, rel=0.05)
+    assert float(steady_of(under).requests_per_s) == 2.0
+    one = loaded(True, 30_000, prompt=8000, output=1, concurrency=64, requests=300)
+    assert float(steady_of(one).requests_per_s) == pytest.approx(one.requests_per_s, rel=0.05)
+
+
 @pytest.mark.parametrize("scheduler", sorted(SCHEDULERS))
 @pytest.mark.parametrize("policy", ["fcfs", "shortest"])
 def test_whoever_has_its_memory_gets_in(scheduler: str, policy: str) -> None:
