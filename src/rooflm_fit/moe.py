@@ -95,7 +95,8 @@ SOURCE = "ai-dynamo/aiconfigurator 095f58a (2026-08-21, Apache-2.0), measured ta
 HEADER = """Fitted constants of kernels.moe.moe_time (see MoEConstants), by generation, engine, dtype and kernel family.
 Written by: python -m rooflm_fit.moe --data DIR --out FILE
 kernel: "" is the engine's usual family on those cards; "tp" is that of whole experts, fitted to rows without
-expert parallelism only (which engines tune best: use it where ep = 1); other families are named ("plain": no gate).
+expert parallelism only (which engines tune best: use it where ep = 1); other families are named ("plain": no gate;
+"triton tp": Triton's of whole experts, where it is not the usual one).
 "untuned": measured several times slower than the same kernels elsewhere; the question falls back to another engine.
 `_out`: three fits, each without a third of the model shapes; the constants are those of all shapes.
 mxfp4: 4-bit weights, 16-bit activations; mxfp4_mxfp8: 4-bit weights, 8-bit activations.
@@ -275,13 +276,17 @@ def fit_all(data: pd.DataFrame) -> list[FitRow]:
             row = _set({**names, "kernel": name, "family": str(family)}, own, kind, skewed)
             tuned = row.constants["eff_m"] >= UNTUNED or kind.weight_bytes < 1
             result.append(row if tuned or index else msgspec.structs.replace(row, kernel="untuned"))
-            if index or not tuned:
-                continue
-            usual.setdefault((str(engine), str(dtype), ""), {}).update(own)
             whole = {gpu: t.where(t.ep == 1) for gpu, t in own.items()}
-            if all(t.seconds.size >= 100 for t in whole.values()):
+            few = any(t.seconds.size < 100 for t in whole.values())
+            if alone or not tuned or few or (index and family != "triton"):
+                whole = {}
+            if not index and tuned:
+                usual.setdefault((str(engine), str(dtype), ""), {}).update(own)
+            if whole:
                 skewed = {gpu: t.where(t.ep == 1) for gpu, t in skewed.items()}
-                result.append(_set({**names, "kernel": "tp", "family": str(family)}, whole, kind, skewed))
+                of = {"kernel": f"{name} tp".strip(), "family": str(family)}
+                result.append(_set({**names, **of}, whole, kind, skewed))
+            if whole and not index:
                 usual.setdefault((str(engine), str(dtype), "tp"), {}).update(whole)
     return result + [pooled(*names, parts) for names, parts in usual.items()]
 

@@ -19,10 +19,10 @@ from rooflm.validation.columns import SERVE
 from rooflm.validation.headings import OLDER
 from rooflm.validation.request import Outcome, Request
 from rooflm.validation.table import parse
-from rooflm_fit.convert.distrust import FIRST_TOKEN
+from rooflm_fit.convert.cells import shipped
 from rooflm_fit.convert.tables import converted, text_of
 
-DISTRUSTED = (FIRST_TOKEN,)
+DISTRUSTED = tuple(row["why"] for row in shipped("sources")["doubts"]["fixed"] if row.get("apart"))
 """Doubts of rows that are predicted beside the others, and neither fitted nor counted."""
 
 

@@ -127,3 +127,14 @@ def test_what_is_on_the_host_stays_there() -> None:
     assert next(r.change["gpus"] for r in e.would_fit if "gpus" in r.change) == 2  # 80 layers' experts beside them
     for remedy in e.would_fit:
         assert rooflm.infer("qwen3-235b-a22b", **{**asked, **remedy.change}).fits, remedy
+
+
+def test_a_frozen_base_that_fits_in_no_other_way_may_lie_on_the_host() -> None:
+    """Adapters of 70B on two cards of 24 GB; not where anything else on these cards would do."""
+    given = {"gpu": "rtx-3090", "gpus": 2, "lora_rank": 16, "base_bits": 4, "batch": 8, "seq": 1024}
+    short = rooflm.train("llama-3.1-70b", **given)
+    first = short.would_fit[0]
+    assert first.words == "recompute full and --set training.offload_params=1"
+    assert rooflm.train("llama-3.1-70b", **{**given, **first.change}).fits
+    assert not any("sets" in r.change for r in rooflm.train("llama-3.1-8b", **{**given, "batch": 64}).would_fit)
+    assert not any("sets" in r.change for r in rooflm.train("llama-3.1-70b", gpu="rtx-3090", gpus=2, batch=8).would_fit)

@@ -205,6 +205,7 @@ def test_files_hold_the_band(train, tmp_path, suffix):
         (("--batch", "64,,128"), "batch is '64,,128'"),
         (("--batch", "nan"), "batch is nan"),
         (("--micro-batch", "3"), "batch is 64, but it must be a multiple of dp x micro_batch = 3: try 63"),
+        (("--gpus", "8192"), "dp x micro_batch = 128: try 128 or, for fewer data-parallel ranks, more tp, pp or cp"),
         (("--micro-batch", "0"), "micro_batch is 0"),
         (("--seq", "1e400"), "seq is inf"),
         (("--vp", "200"), "pp x vp is 1600, but gpt3-175b has only 96 layers"),

@@ -53,6 +53,11 @@ def test_an_option_is_given_once(words: list[str], said: str, capsys: pytest.Cap
         ([*INFER, "--set", "engine.tuned_experts_on=foo"], "engine.tuned_experts_on is 'foo': it must be one of a"),
         ([*INFER, "--set", "engine.reduce_norm_on=-foo"], "engine.reduce_norm_on is '-foo', but no card has that name"),
         ([*INFER, "--set", "engine.staged_on=-foo"], "engine.staged_on is '-foo', but no card has that name"),
+        ([*INFER, "--rank", "8"], "No such option: --rank; infer says it as --adapters N --set adapters.rank=R"),
+        (
+            ["predict", "collective", "p2p", "--gpus", "2"],
+            "No such option: --gpus; predict collective calls it --ranks",
+        ),
         ([*INFER, "--set", "engine.staged_on=foo"], "engine.staged_on is 'foo': it must be one of ada"),
     ],
 )

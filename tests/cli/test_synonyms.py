@@ -16,6 +16,8 @@ def test_every_name_leads_to_an_option_that_exists() -> None:
         names[one] = {name for option in commands[one].params for name in option.opts}
     search = typer.main.get_command(build_app(["search"])).commands["search"]  # type: ignore[attr-defined]
     names["search infer"] = {name for option in search.commands["infer"].params for name in option.opts}
+    predict = typer.main.get_command(build_app(["predict"])).commands["predict"]  # type: ignore[attr-defined]
+    names["predict"] = {name for option in predict.commands["collective"].params for name in option.opts}
     for ours, theirs in OTHER_NAMES.items():
         having = [one for one, has in names.items() if {f"--{ours}", ours} & has]
         if ours in COLUMNS and not having:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rooflm.cli.app import main
-from rooflm.measure.why import Cause, causes, ends, levels_of, suspects
+from rooflm.measure.why import Cause, causes, ends, levels_of, loads, loss, play, suspects
 from rooflm.validation.request import Request
 from rooflm.validation.score import score
 from rooflm.validation.table import read_row
@@ -64,6 +64,16 @@ def named(cause: str) -> list[Cause]:
 def test_a_staged_cause_is_named(cause: str) -> None:
     found = named(cause)
     assert found[0].name == cause and found[0].share > 0.4
+
+
+def test_a_level_is_given_up_once_its_runs_leave_no_way_below_the_bound() -> None:
+    """The run of few requests is played first; with room below the bound the loss is that of all rows."""
+    asked, held = runs()[::-1], [True] * 4
+    predicted = [x.predicted for x in score(asked)]
+    assert loads(asked, held) == [[2, 3], [0, 1]] and loads(asked, [False, True, True, True]) == [[2, 3], [1]]
+    assert play(asked, held, [math.nan] * 4, math.inf) == (loss(asked, predicted), tuple(predicted))
+    assert play(asked, held, [math.nan] * 4, 0.01) == (math.inf, ())
+    assert play(asked, [False] * 4, predicted, 0.0) == (loss(asked, predicted), tuple(predicted))
 
 
 def test_where_nothing_parts_nothing_is_blamed() -> None:

@@ -172,13 +172,16 @@ def test_where_nothing_fits_it_is_said_what_would():
         assert found.unmet[0].startswith("No point fits: the nearest takes ")
     trained = rooflm.search_train("llama-3.1-70b", gpu="h100", gpus=8)
     assert trained.best is None and "GPUs (dp" in trained.unmet[-1]
-    assert len(search_infer("llama-3.1-8b", gpu="h100", gpus=1, ttft=1e-3).unmet) == 1
+    late = search_infer("llama-3.1-8b", gpu="h100", gpus=1, ttft=1e-3).unmet
+    assert len(late) == 2 and late[1] == "Weights of 16 bits alone were tried: --quant fp8,awq tries narrower ones."
 
 
 def test_two_limits_that_only_together_cannot_be_met():
     """Each can be met by some point, not both by one: the nearest says which one misses and by how much."""
     found = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus=1, tpot=0.0095, throughput=2000, efficiency="0.7,0.9")
-    assert found.best is None and not found.unmet
+    assert found.best is None and [line.split(":")[0] for line in found.unmet] == [
+        "Weights of 16 bits alone were tried"
+    ]
     broken = [
         Limit("tpot_s", 0.0095, "t").excess(found.nearest.candidate.outputs["tpot_s"]),
         Limit("x", 2000.0, "x", at_most=False).excess(found.nearest.candidate.outputs["output_tokens_per_s"]),

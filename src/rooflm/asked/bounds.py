@@ -17,7 +17,8 @@ from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError
 from rooflm.readers.engines import ABOUT, known_words
 from rooflm.readers.quantities import WRITTEN
-from rooflm.readers.tables import check_bounds, check_unit, field_value
+from rooflm.readers.rows import names
+from rooflm.readers.tables import check_bounds, check_unit, field_value, one_of
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
@@ -100,6 +101,8 @@ def allowed(root: Any, path: str, value: Any) -> Any:
         value = field_value(path, value, about)
         if path.startswith("engine."):
             known_words("kernels" if name == "whose" else name, value, path)
+        elif name == "kernels_of":
+            one_of(path, value, names("gpu"))
     elif not isinstance(value, str | bool) and not is_dataclass(paths.get(root, path)):
         check_bounds(path, value, rule_of(owner, name))
     check_unit(path, value, (about_at(path) or ANY).unit)

@@ -126,9 +126,11 @@ def _nearest_width(s: Scenario) -> str:
 
 
 def _whole_share(s: Scenario) -> dict[str, Any]:
-    """Sequences of which a training batch must hold a multiple, and the nearest batch that does."""
+    """Sequences of which a training batch must hold a multiple, the nearest batch that does, and for a batch of fewer
+    than that what leaves fewer ranks."""
     share = s.mapping.dp * s.mapping.micro_batch
-    return {"share": share, "near": share * max(round(float(s.workload.batch / share)), 1)}
+    fewer = " or, for fewer data-parallel ranks, more tp, pp or cp" if s.mapping.dp > s.workload.batch else ""
+    return {"share": share, "near": share * max(round(float(s.workload.batch / share)), 1), "fewer": fewer}
 
 
 def _rounds(s: Scenario) -> dict[str, Any]:
@@ -240,7 +242,7 @@ SENTENCES = {
         lambda s: {"stages": s.mapping.pp * s.mapping.vp,
                    "most": max(math.floor((s.model.layers + 2) / s.mapping.pp), 1)}),
     "dp x micro_batch does not divide the batch": Sentence(
-        "batch is {w.batch}, but it must be a multiple of dp x micro_batch = {share}: try {near}", _whole_share),
+        "batch is {w.batch}, but it must be a multiple of dp x micro_batch = {share}: try {near}{fewer}", _whole_share),
     "flushes does not divide the micro-batches": Sentence(
         "training.flushes is {s.training.flushes}, but it must divide the {all} micro-batches: try {near}",
         lambda s: first_uneven([micro_batches(s)], s.training.flushes, int(micro_batches(s)))),

@@ -28,6 +28,8 @@ OTHER_NAMES = {
     "parallel users",
     "rate": "arrival-rate qps request-rate rps",
     "requests": "num-prompts num-requests",
+    "ranks": "gpus devices n-gpus ngpus num-devices num-gpus world-size",
+    "size": "bytes message-size",
     "tp": "tensor-parallel tensor-parallelism tensor-parallel-size tensor-model-parallel-size tp-size",
     "pp": "pipeline-model-parallel-size pipeline-parallel pipeline-parallelism pipeline-parallel-size pp-size",
     "dp": "data-parallel data-parallel-size dp-size",
@@ -74,6 +76,8 @@ TOGETHER = dict.fromkeys(("qlora", "bnb-4bit", "load-in-4bit"), "--lora-rank 16 
         ("cache-type-k", "cache-type-v", "kv", "kv-cache", "kv-cache-dtype", "kv-cache-type", "kv-quant"),
         "--quant SCHEME with the cache's bits behind it, as fp8kv8 or q4_k_m-kv8",
     ),
+    **dict.fromkeys(("rank", "lora-rank", "max-lora-rank"), "--adapters N --set adapters.rank=R"),
+    **dict.fromkeys(("power-limit", "power-cap", "tdp", "watts"), "--set cluster.device.power_limit=WATTS"),
     "load-in-8bit": "--lora-rank 16 --base-bits 8 --batch 16",
     **dict.fromkeys(
         ("turns", "num-turns", "multi-turn", "sessions", "conversations"),

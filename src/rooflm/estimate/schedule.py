@@ -67,4 +67,4 @@ def in_flight(schedule: str, p: Num, m: Num, v: Num = 1, stage: Num = 0) -> Num:
         # warm-up of 2 (p - stage - 1) + (v - 1) p chunks, and one in work; with v = 1 it is plain 1F1B
         "interleaved": pick(v > 1, (2 * (p - stage - 1) + (v - 1) * p + 1) / v, p - stage),
     }  # fmt: skip
-    return smaller(m, held.get(schedule, p - stage)) * 1.0
+    return smaller(m, 1.0 * held.get(schedule, p - stage))

@@ -315,10 +315,10 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     parts["logits"] = larger(last * c.tokens * ceil(model.vocab / m.tp) * c.room.logit_bytes, tables)
     reused = 1.0 * (np.asarray(c.room.fragmentation) <= 1)  # a layer goes back when the loss has been worked through
     working = larger(layer.at_work - layer.kept - reused * parts["logits"], 0.0)
-    masks = first * flight * rows * model.hidden * c.dropout
     inputs = 2 * (last * rows + c.tokens) * model.hidden * c.stream  # of the loss; a layer's gradients, unreduced
     away = c.training.offload_activations  # a layer at work has its own at hand
-    parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
+    each = layers * (1 - away) * layer.kept + first * rows * model.hidden * c.dropout  # micro-batch; masks of dropout
+    parts["activations"] = flight * each + (away * layer.kept + working + inputs)
     grads, update = parts["gradients"], parts.pop("update") * (1 - c.training.offload_optimizer)
     if not (is_plain(c.fleeting, 0) and is_plain(c.copied, 0) and is_plain(c.doubled, 0)):
         # gradients take the room of activations that are used up, and so do copies of an update (not one buffer)

@@ -13,7 +13,7 @@ import numpy as np
 from rooflm.catalogue.model import MoE
 from rooflm.estimate import schedule
 from rooflm.estimate import training_memory as tm
-from rooflm.estimate.step import add_up, by_part, launches
+from rooflm.estimate.step import add_up, by_name, by_part, launches
 from rooflm.estimate.training_kernels import in_training
 from rooflm.estimate.training_step import PHASES, PLACES, Key, grad_bytes, multi_token, setup_of, step_graph, trained_of
 from rooflm.graph.context import Context
@@ -200,27 +200,26 @@ def sync_time(s: Scenario, timed: Dict[Key, Sequence[Timed]], micro: Micro, m: N
     ZeRO 0 and 1 reduce once a step, behind the last micro-batch's backward; 2 and 3 at each micro-batch, unless whole
     gradients wait (`unsynced`), and 3 gathers parameters for both passes of each (once a step with a pipeline)."""
     e, pp, zero = s.engine, s.mapping.pp, np.asarray(s.mapping.zero)
-    each = pick(pp > 1, 1.0, m)
-    reductions = pick((zero >= 2) & (np.asarray(e.habits.unsynced) <= 0), each, 1.0)
-    forward_gathers = pick(zero >= 3, each, pick(zero >= 1, 1.0, 0.0))
-    backward_gathers = pick(zero >= 3, each, 0.0)
+    each, unsynced = pick(pp > 1, 1.0, m), np.asarray(e.habits.unsynced) > 0
+    reductions = pick((zero >= 2) & ~unsynced, each, 1.0)
+    forward_gathers, backward_gathers = (pick(zero >= 3, each, else_) for else_ in (1.0 * (zero >= 1), 0.0))
     reduce, gather, tied = (add_up(t.total for t in timed["step", x]) for x in ("reduce", "gather", "tied"))
-    in_forward = forward_gathers * gather
-    in_backward = backward_gathers * gather + reductions * reduce
-    first, last = gather / stage_layers, reduce / stage_layers
-    left_f = larger(in_forward - larger(forward_gathers, 1.0) * micro.forward, first * (forward_gathers > 0))
-    alone = larger(backward_gathers - reductions, 0.0)  # passes that gather and reduce nothing
-    left_b = larger(in_backward - alone * gather - reductions * micro.backward, last)
-    left_b = left_b + alone * larger(gather - micro.backward, 0.0)
+    in_forward, in_backward = forward_gathers * gather, backward_gathers * gather + reductions * reduce
+    first, last = gather / stage_layers * (zero >= 1), reduce / stage_layers
+    left_f = larger(in_forward - larger(forward_gathers, 1.0) * micro.forward, first)
+    left_b = larger(in_backward - reductions * micro.backward, last)
+    if unsynced.any():  # other passes gather and reduce nothing
+        alone = larger(backward_gathers - reductions, 0.0)
+        left_b = larger(in_backward - alone * gather - reductions * micro.backward, last)
+        left_b = left_b + alone * larger(gather - micro.backward, 0.0)
     shown_f = left_f if e.overlaps.param_overlap else pick(zero >= 3, left_f, in_forward)  # fetched ahead of each layer
     shown_b = left_b if e.overlaps.grad_overlap else in_backward
-    total = in_forward + in_backward + tied
-    gathers = forward_gathers + backward_gathers
-    tiers, owners, both = s.cluster.tiers, e.habits.owners, (timed["step", "gather"], timed["step", "reduce"])
-    once = [add_up(ring_wait(t.node, tiers, owners) for t in x if isinstance(t.node, Comm)) for x in both]
-    usual = s.efficiency.mode == "calibrated" and s.cluster.device.measured is None  # one's own links are as measured
-    waits = usual * (gathers * once[0] + reductions * once[1])
-    return Sync(total + waits, shown_f + shown_b + tied + waits, reductions, gathers)
+    gathers, after = forward_gathers + backward_gathers, tied  # after: what shows of tied and of rings
+    if s.efficiency.mode == "calibrated" and s.cluster.device.measured is None:  # one's own links are as measured
+        tiers, owners, both = s.cluster.tiers, e.habits.owners, (timed["step", "gather"], timed["step", "reduce"])
+        once = [add_up(ring_wait(t.node, tiers, owners) for t in x if isinstance(t.node, Comm)) for x in both]
+        after = tied + gathers * once[0] + reductions * once[1]
+    return Sync(in_forward + in_backward + after, shown_f + shown_b + after, reductions, gathers)
 
 
 HOST_UPDATE = 65e9
@@ -231,7 +230,7 @@ HOST_DEVICES = 8
 
 
 def offload_time(s: Scenario, c: Context, m: Num, compute: Num, update: Sequence[Timed]) -> Num:
-    """Seconds that moving to and from host memory adds, and updating there.
+    """Seconds that moving to and from host memory adds beside m micro-batches of `compute` s, and updating there.
 
     Optimiser: the CPU moves the bytes of the update (`HOST_UPDATE`, shared by the devices of a host), weights come back
     once a step; gradients go out each micro-batch, and back to be added to (DeepSpeed, stage3.py, partition_grads).
@@ -249,7 +248,7 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num, update: Sequence
     params = t.offload_params * (trained.dense + trained.experts) / pick(s.mapping.zero >= 3, d, 1) * 2.0 * 2.0 * m
     kept = setup_of(s, c).layer.kept * ceil(c.model.layers / s.mapping.pp)
     activations = t.offload_activations * kept * m * 2.0
-    return updated + shard * 2.0 / bandwidth + larger((gradients + params + activations) / bandwidth - compute, 0.0)
+    return updated + shard * 2.0 / bandwidth + larger((gradients + params + activations) / bandwidth - compute * m, 0.0)
 
 
 SHARDED_TAX = 0.1
@@ -281,13 +280,18 @@ class TrainingStep:
     timed: dict[Key, list[Timed]]  # its nodes
     micro: Micro
     sync: Sync
-    bubble: Num  # idle in the pipeline
-    parts: dict[str, Num]  # they sum to the step
+    once: dict[str, Num]  # s by what they go to, beside its micro-batches
 
     @cached_property
     def total(self) -> Num:
         """Seconds of the step."""
-        return sum(self.parts.values())
+        return self.micro_batches * self.micro.slowest + add_up(self.once.values())
+
+    @cached_property
+    def parts(self) -> dict[str, Num]:
+        """Seconds by what they go to; they sum to the step."""
+        each = self.micro.parts | {"imbalance": self.micro.slowest - self.micro.mean}
+        return by_name([*((name, self.micro_batches * x) for name, x in each.items()), *self.once.items()])
 
 
 def time_step(s: Scenario, c: Context) -> TrainingStep:
@@ -298,23 +302,19 @@ def time_step(s: Scenario, c: Context) -> TrainingStep:
     micro = micro_batch_time(sections, s, c.model.layers)
     sync = sync_time(s, timed, micro, count, ceil(c.model.layers / m.pp))
     dgrad = larger(micro.backward - micro.wgrad, 0.0)
-    flushes, chunks = s.training.flushes, schedule.chunks(m.schedule, m.vp)
+    flushes, tax, chunks = s.training.flushes, overlap_tax(s), schedule.chunks(m.schedule, m.vp)
     idle = schedule.bubble_time(m.schedule, m.pp, m.vp, micro.forward, dgrad, micro.wgrad)
     if e.habits.lockstep and s.efficiency.mode == "calibrated":
         idle = idle + schedule.table_time(m.pp, chunks, count / flushes, micro.forward, micro.backward)
-    bubble = flushes * idle
     crossings = pick(m.pp > 1, 2.0 * chunks, 0.0)
-    hides = pick(chunks > 1, 1.0 * (e.overlaps.pp_overlap and m.schedule != "gpipe"), 0.0)
-    sends = 2.0 * (m.pp - 1) * flushes + (1.0 - hides) * count * crossings
-    parts = {name: count * x for name, x in micro.parts.items()}
-    parts |= {
-        "imbalance": count * (micro.slowest - micro.mean),
-        "bubble": bubble,
+    sends = 2.0 * (m.pp - 1) * flushes + (1.0 - e.overlaps.pp_overlap * (chunks > 1)) * count * crossings
+    once = {
+        "bubble": flushes * idle,
         "pp_comm": sends * add_up(t.total for t in timed["step", "send"]),
         "dp_comm": sync.exposed,
-        "overlap_tax": overlap_tax(s) * larger(sync.total - sync.exposed, 0.0),
+        "overlap_tax": 0.0 if is_plain(tax, 0) else tax * larger(sync.total - sync.exposed, 0.0),
         "optimizer": add_up(t.total for t in timed["step", "update"]) * (1.0 - s.training.offload_optimizer),
-        "offload": offload_time(s, c, count, micro.mean * count, timed["step", "update"]),
-        "host": parts["host"] + e.host.step,
+        "offload": offload_time(s, c, count, micro.mean, timed["step", "update"]),
+        "host": e.host.step,
     }
-    return TrainingStep(count, crossings, timed, micro, sync, bubble, parts)
+    return TrainingStep(count, crossings, timed, micro, sync, once)

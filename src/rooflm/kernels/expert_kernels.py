@@ -63,10 +63,11 @@ class Choice(NamedTuple):
 
 
 def _tuned(entries: list[Entry], expert_parallel: bool) -> list[Entry]:
-    """Of each engine and data type without expert parallelism those fitted to such runs ("tp", "tiled"), if there are
-    any, else the general ones: an engine may have one library for whole experts and another for spread ones."""
-    whole = set() if expert_parallel else {(e.engine, e.dtype) for e in entries if e.kernel == "tp"}
-    return [e for e in entries if (e.kernel in ("tp", "tiled")) == ((e.engine, e.dtype) in whole)] or entries
+    """Of each engine and data type without expert parallelism those fitted to such runs ("tp", "triton tp", "tiled")
+    where there are any: an engine may have one library for whole experts, another for spread ones."""
+    whole = set() if expert_parallel else {(e.engine, e.dtype) for e in entries if e.kernel.endswith("tp")}
+    rest = [e for e in entries if "tiled" not in e.kernel and e.kernel.endswith("tp") == ((e.engine, e.dtype) in whole)]
+    return [*rest, *(e for e in entries if "tiled" in e.kernel and not expert_parallel)] or entries
 
 
 def _widest(entries: list[Entry]) -> list[Entry]:
@@ -105,8 +106,8 @@ def choices(
 
 
 def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool, named: tuple[str, ...]) -> list[Entry]:
-    """Of the entries of a card or generation, those that an engine takes."""
-    chosen: list[Entry] = []
+    """Of the entries of a card or generation, those that an engine takes. Files of tiles are each engine's own."""
+    here, chosen = [e for e in here if "tiled" not in e.kernel or engine in e.engine], list[Entry]()
     for kind in (dtype, *WIDER_ACTIVATIONS.get(dtype, ())):
         same = [e for e in here if e.dtype == kind]
         here_too = {e.family for e in same if engine in e.engine}  # measured in the engine itself: that counts
@@ -114,7 +115,7 @@ def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool,
         if not any(engine in e.engine for e in measured):
             own = {e.family for e in here if engine in e.engine}
             measured += [e for e in same if e.family in own and e not in measured]
-        brought = {e.family for e in measured}
+        brought = {e.family for e in measured if "tiled" not in e.kernel}
         wanted = [e for e in same if e.family in named and (e in measured or e.family not in brought)]
         legal = [e for e in measured if f"-{e.family}" not in named] or measured
         chosen += _tuned(wanted or [e for e in legal if e.kernel in ("", "tp", "tiled")] or legal, expert_parallel)

@@ -179,6 +179,5 @@ def usual(gpu: str, generation: str, engine: str, dtype: str, expert_parallel: b
 
     Without expert parallelism the rows fitted to ep = 1 ("tp") come first: engines tune the shapes of whole models,
     and often not those of an expert-parallel rank. A nearer match of the general rows ("") still beats a far one."""
-    kernels = ("",) if expert_parallel else ("tp", "")
-    matches = [lookup("moe", gpu, generation, engine, dtype, kernel) for kernel in kernels]
+    matches = [lookup("moe", gpu, generation, engine, dtype, k) for k in ([""] if expert_parallel else ["tp", ""])]
     return min(matches, key=lambda match: LEVELS.index(match.level))

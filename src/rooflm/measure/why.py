@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from rooflm.readers.devices import load_device
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.serving.deploy import server_for
 from rooflm.shown.numbers import text as with_unit
+from rooflm.sweep.workers import in_processes
 from rooflm.validation import under_load
 from rooflm.validation.columns import SERVE, TRAIN
 from rooflm.validation.request import Request
@@ -197,54 +199,75 @@ def worst_rows(scored: Sequence[Scored]) -> list[Scored]:
     return [x for x in good if x.request.task != SERVE or under_load.run_of(x.request) in kept]
 
 
+class Trial(NamedTuple):
+    """A suspect to be played. held: whether it can hold for each row; base: the loss of the rows as predicted."""
+
+    suspect: Suspect
+    rows: Sequence[Scored]
+    held: Sequence[bool]
+    base: float
+
+    @property
+    def requests(self) -> list[Request]:
+        """The rows' runs."""
+        return [x.request for x in self.rows]
+
+    @property
+    def work(self) -> int:
+        """How many runs its levels have to be played on."""
+        return len(levels_of(self.suspect, self.requests)) * len(loads(self.requests, self.held))
+
+
+def trial(s: Suspect, rows: Sequence[Scored], base: float) -> Trial:
+    """A suspect and the rows for which it can hold: those of its tasks, with the arguments that it needs."""
+    held = [(not s.tasks or x.request.task in s.tasks)
+            and all((x.request.kwargs.get(k) or 0) >= v for k, v in s.needs.items()) for x in rows]  # fmt: skip
+    return Trial(s, rows, held, base)
+
+
 def causes(scored: Sequence[Scored], tell: Callable[[int, int, str], None] | None = None) -> list[Cause]:
     """Hypotheses that bring predictions closer to the measurements, best first.
 
-    tell: called with (number, total, name) before each. An interrupt ends the search with the results so far.
+    tell: called with (number, total, name) after each. An interrupt ends the search with the results so far.
     """
     rows = worst_rows(scored)
-    requests = [x.request for x in rows]
-    base = loss(requests, [x.predicted for x in rows])
+    base = loss([x.request for x in rows], [x.predicted for x in rows])
     if not rows or repeated(x.ratio for x in rows):
         return []
-    scenes = [scene_of(r) for r in requests]
-    found: list[Cause] = []
-    try:
-        for number, s in enumerate(suspects(), start=1):
+    trials = [t for t in (trial(s, rows, base) for s in suspects()) if any(t.held)]
+    trials.sort(key=lambda t: -t.work)  # so that no core is left with the longest
+    found: dict[str, Cause | None] = {}
+    with suppress(KeyboardInterrupt), closing(in_processes(best_level, trials, sum(t.work for t in trials))) as played:
+        for number, (t, cause) in enumerate(played, start=1):
+            found[t.suspect.name] = cause
             if tell:
-                tell(number, len(suspects()), s.name)
-            held = [(not s.tasks or r.task in s.tasks) and all((r.kwargs.get(k) or 0) >= v for k, v in s.needs.items())
-                    for r in requests]  # fmt: skip  # where it can hold for a run
-            best = best_level(s, rows, scenes, held, base) if any(held) else None
-            if best is not None:
-                found.append(best)
-    except KeyboardInterrupt:
-        pass
-    return sorted((c for c in found if c.share >= WORTH), key=lambda c: c.loss)
+                tell(number, len(trials), t.suspect.name)
+    best = [cause for s in suspects() if (cause := found.get(s.name))]
+    return sorted((c for c in best if c.share >= WORTH), key=lambda c: c.loss)
 
 
-def best_level(
-    s: Suspect, rows: Sequence[Scored], scenes: Sequence[Callable[[], Any]], held: Sequence[bool], base: float
-) -> Cause | None:
-    """A suspect at the level that comes nearest, if any can be predicted; where levels are numbers and it helps, levels
-    between them are tried too."""
-    requests = [x.request for x in rows]
+def best_level(t: Trial) -> Cause | None:
+    """A suspect at the level that comes nearest, if any can be predicted and helps; where levels are numbers and it
+    helps, levels between them are tried too."""
+    scenes = [scene_of(r) for r in t.requests]
     tried: dict[str, tuple[float, tuple[float, ...]]] = {}
+    bound = CLOSE * t.base  # above it nothing is told
 
     def try_level(level: str) -> None:
+        nonlocal bound
         try:
-            asked = [changed(r, s, level, scene) for r, scene, h in zip(requests, scenes, held, strict=True) if h]
+            asked = [changed(r, t.suspect, level, scene) if h else r
+                     for r, scene, h in zip(t.requests, scenes, t.held, strict=True)]  # fmt: skip
         except RooflmError:
             return
-        told = iter(without_bands(asked))
-        new = tuple(next(told).predicted if h else x.predicted for x, h in zip(rows, held, strict=True))
-        tried[level] = (loss(requests, new), new)
+        tried[level] = play(asked, t.held, [x.predicted for x in t.rows], bound)
+        bound = min(bound, tried[level][0])
 
-    levels = levels_of(s, requests)
+    levels = levels_of(t.suspect, t.requests)
     for level in levels:
         try_level(level)
-    for _ in range(FINER if s.between else 0):
-        if not tried or min(v for v, _ in tried.values()) > CLOSE * base:
+    for _ in range(FINER if t.suspect.between else 0):
+        if not tried or min(v for v, _ in tried.values()) > CLOSE * t.base:
             break
         for level in between(tried, min(tried, key=lambda k: tried[k][0])):
             try_level(level)
@@ -252,7 +275,38 @@ def best_level(
         return None
     level = min(tried, key=lambda k: tried[k][0])
     toll = CHOICE * math.log2(max(len(levels), 1))
-    return Cause(s.name, s.told(level), level, tried[level][0] + toll, base, tried[level][1])
+    return Cause(t.suspect.name, t.suspect.told(level), level, tried[level][0] + toll, t.base, tried[level][1])
+
+
+def play(
+    asked: Sequence[Request], held: Sequence[bool], before: Sequence[float], bound: float
+) -> tuple[float, tuple[float, ...]]:
+    """Loss and predictions of runs, of which those that are not held stay as before; infinity as soon as what was
+    played leaves no way below the bound."""
+    new, known = [*before], [not h for h in held]
+    for rows in loads(asked, held):
+        for i, x in zip(rows, without_bands([asked[i] for i in rows]), strict=True):
+            new[i], known[i] = x.predicted, True
+        so_far = [i for i, k in enumerate(known) if k]
+        least = loss([asked[i] for i in so_far], [new[i] for i in so_far]) * len(so_far) / len(asked)
+        if least > bound * (1 + 1e-9) and len(so_far) < len(asked):
+            return math.inf, ()
+    return loss(asked, new), tuple(new)
+
+
+def loads(asked: Sequence[Request], held: Sequence[bool]) -> list[list[int]]:
+    """Rows that are held: figures of one run under load together, runs of few requests first; all others together."""
+    groups: dict[str, list[int]] = {}
+    for i, (r, h) in enumerate(zip(asked, held, strict=True)):
+        if h:
+            groups.setdefault(under_load.run_of(r) if r.task == SERVE else "", []).append(i)
+    return sorted(groups.values(), key=lambda rows: size(asked[rows[0]]))
+
+
+def size(r: Request) -> float:
+    """About how many requests are simulated for a run."""
+    told = (r.kwargs.get(name) for name in ("requests", "concurrency"))
+    return max((float(x) for x in told if isinstance(x, int | float)), default=0.0)
 
 
 def between(levels: Iterable[str], best: str) -> list[str]:

@@ -14,8 +14,19 @@ from rooflm.errors import RooflmError
 from rooflm.readers.own_card import completed
 from rooflm.readers.prices import basis
 from rooflm.readers.provenance import Description, Source, descriptive_fields, source_named
-from rooflm.readers.rows import aliases, as_text, base_of, is_path, normalise, own_row, raw_row, resolve, row_label
-from rooflm.readers.tables import check_field_name, dataclass_fields, field_value, quantity, require_table
+from rooflm.readers.rows import (
+    aliases,
+    as_text,
+    base_of,
+    is_path,
+    names,
+    normalise,
+    own_row,
+    raw_row,
+    resolve,
+    row_label,
+)  # fmt: skip
+from rooflm.readers.tables import check_field_name, dataclass_fields, field_value, one_of, quantity, require_table
 from rooflm.units import Num, smaller
 
 ANY_DEVICE = "*"
@@ -45,6 +56,8 @@ def _of_fields(raw: dict[str, Any], canonical: str, label: str, own: bool) -> De
     said = raw
     raw, inferred = completed(raw, label) if own else (raw, "")
     about, left = descriptive_fields(raw, label, Description)
+    if left.get("kernels_of") and own:
+        one_of(f"{label}: kernels_of", left["kernels_of"], names("gpu"))
     measured = left.pop("measured", None)
     peak = _rates(left.pop("peak", None), label)
     taken = OF_BASE if "base" in said else OF_NEAREST

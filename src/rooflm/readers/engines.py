@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -14,9 +16,11 @@ import msgspec
 from rooflm.catalogue.abilities import KINDS
 from rooflm.catalogue.engine import BY_CARD, GROUPS, PLACES, Engine, ServerOptions
 from rooflm.catalogue.fields import About, abouts, words_in
+from rooflm.catalogue.model import RECURRENT
 from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.kernels.constants import entries_of
 from rooflm.readers import outside
+from rooflm.readers.checkpoints.families import table
 from rooflm.readers.command import Command, command_of
 from rooflm.readers.provenance import Description, descriptive_fields
 from rooflm.readers.residuals import parse
@@ -193,13 +197,12 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     own, told, factors = _lines(name)
     base = row_of(about.base, (*above, name)) if about.base else Row(Engine(canonical), {})
     values = _constants(own, label)
-    widths = [w.strip() for w in str(values.get("caches", "")).split(",") if w]
-    if not all(w.isdecimal() for w in widths):
-        raise RooflmError(f"{label}: caches is {values['caches']!r}, but it must be widths in bits such as '16, 8'")
     same = {"budget": "token_budget", "static_fraction": "memory_fraction"}  # options that are limits by another name
     limits = {*own, *told, *(limit for option, limit in same.items() if option in told)}
     server: dict[str, Any] = {by_card: "" for by_card, limit in BY_CARD.items() if limit in limits}
     server |= values_of(ServerOptions, dict(told), label, "server")
+    for option, said in told.items():
+        known_words(option, said, f"{label}: server.{option}")
     values["server"] = replace(base.engine.server, **server)
     command = Command() if "start" in about.command and not is_path(name) else command_of(base.engine)
     values["command"] = replace(command, **values_of(Command, about.command, label, "command"))
@@ -234,30 +237,81 @@ def _constants(given: Mapping[str, Any], label: str) -> dict[str, Any]:
 
 LIBRARIES = ("experts", "many_experts", "experts_of")
 """Fields that name libraries of experts' products."""
+SIGNED = (*LIBRARIES, "uncaptured")
+"""Fields whose words may have a minus before them: not these."""
+LIMITS = ("budgets", "limits", "graphed", "graphed_few", "pieces")
+"""Options of a server that hold limits by card."""
+FORMS = {
+    "caches": (r"\d+", "widths in bits such as '16, 8'"),
+    "experts_of": (r"[\w.-]+:[^/:]+/[^/:]+(/[^/:]+)?", "such as 'triton:*/bf16, cutlass:qwen3_moe/nvfp4/blackwell'"),
+    "ready_operands": (r"[\w.-]+/[\w.-]+", "products in a type such as 'q_up/fp8_block'"),
+    "families": (r"[\w.-]+:\d+", "limits by family such as 'deepseek_v4:256'"),
+    **dict.fromkeys(LIMITS, (r"[\w.-]+:\d+", "limits by card such as '35:2048 ampere:4096'")),
+}
+"""Field -> what each of its words must look like."""
 
 
 def known_words(field: str, value: Any, label: str) -> None:
     """RooflmError if a word of an engine's text field is unknown: a kernel library, kind of scheme, excluded device,
-    library of experts' kernels, data type of products, generation, card or scheme."""
+    library of experts' kernels, data type of products, generation, family of models, card or scheme."""
     if field == "kernels" and value and value not in kernel_names():
         raise RooflmError(f"{label} is {value!r}, but it must be one of {', '.join(kernel_names())}")
-    apart = field == "padded" or (field in ABOUT and ABOUT[field].kind == "named")
-    pieces = (value.split() if apart else words_in(value)) if field in AMONG else ()
-    for word in (piece.partition(":")[0] for piece in pieces):
+    apart = field in ("padded", "families", *LIMITS) or ABOUT.get(field, About("")).kind == "named"
+    held = isinstance(value, str) and field in {**AMONG, **FORMS}  # a number of the same name holds no words
+    pieces = () if not held else value.split() if apart else words_in(value)
+    form, rule = FORMS.get(field, ("", ""))
+    for piece in pieces:
+        if form and not re.fullmatch(form, piece):
+            raise RooflmError(f"{label} is {value!r}, but it must be {rule}")
+        word, _, rest = piece.partition(":")
         if field == "dots_times" and "." in word:
             generation, _, word = word.rpartition(".")
             one_of(label, generation, sorted(generations()))
         if field in ("reduce_norm_on", "staged_on") and word.startswith("-"):
             if word[1:] not in names("gpu"):
                 raise RooflmError(f"{label} is {word!r}, but no card has that name")
-        else:
-            one_of(label, word.removeprefix("-") if field in LIBRARIES else word, sorted(AMONG[field]()))
+        elif field == "ready_operands":
+            one_of(f"{label}: type", word.partition("/")[2], sorted(product_types()))
+        elif field in AMONG and not word.replace(".", "", 1).isdecimal():  # a number is a card's memory
+            one_of(label, word.removeprefix("-") if field in SIGNED else word, sorted(AMONG[field]()))
+        if field == "experts_of":
+            of = dict(zip(("family", "type", "generation"), rest.split("/"), strict=False))
+            known = (model_families(), {e.dtype for e in entries_of("moe")}, generations())
+            for (what, pattern), among in zip(of.items(), known, strict=False):
+                if not fnmatch.filter(among, pattern):
+                    one_of(f"{label}: {what}", pattern, sorted(among))
+
+
+@lru_cache
+def model_families() -> set[str]:
+    """What models' configs call their code (model_type), each also as the text part of a larger model."""
+    rows = table()
+    known = {*rows.families, *rows.same, *words_of("model", "family")}
+    return known | {f"{name}_text" for name in known}
+
+
+@lru_cache
+def product_types() -> set[str]:
+    """Types of products whose kernels were measured."""
+    return {e.dtype for e in entries_of("gemm")}
 
 
 @lru_cache
 def generations() -> set[str]:
     """Generations of the catalogue's devices, whose kernels stand for their cards."""
     return words_of("gpu", "architecture", "generation")
+
+
+@lru_cache
+def engines_named() -> set[str]:
+    """Engines that rows have or name: of some tables' alone, which are not offered, too."""
+    return {*names("engine"), *words_of("engine", "family", "measured_as")}
+
+
+@lru_cache
+def product_families() -> set[str]:
+    """Lines of products of the catalogue's devices."""
+    return words_of("gpu", "product_family")
 
 
 @lru_cache
@@ -268,9 +322,15 @@ def device_words() -> set[str]:
 
 AMONG: dict[str, Callable[[], Collection[str]]] = {
     "schemes": lambda: KINDS, "elsewhere": device_words, "first_on": device_words,
-    "padded": lambda: {e.dtype for e in entries_of("gemm")},
+    "padded": product_types,
     **dict.fromkeys(("reduce_norm_on", "gates_on", "scaled_on", "narrow_prompts", "picked_on"), generations),
-    **dict.fromkeys(("integers_on", "staged_on", "fused_scans"), generations),
+    **dict.fromkeys(("integers_on", "staged_on", "fused_scans", "fp8_once"), generations),
+    **dict.fromkeys(("reduce_norm_of", "joined", "families"), model_families),
+    **dict.fromkeys(("family", "measured_as"), lambda: engines_named()),
+    "uncached": lambda: {*model_families(), *RECURRENT},
+    "waits": lambda: {*model_families(), *RECURRENT, "guesses", "stages"},
+    "uncaptured": lambda: {*model_families(), *AMONG["experts"](), "ranks", "stages", "pools", "guesses", "adapters"},
+    **dict.fromkeys(LIMITS, lambda: {*generations(), *model_families(), *product_families()}),
     "grouped_on": generations, "tuned_experts_on": lambda: names("gpu"),
     "states_on": lambda: words_of("gpu", "vendor"),
     **{name: lambda: PRESETS for name, about in ABOUT.items() if about.kind == "named" and not about.among},

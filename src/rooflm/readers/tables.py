@@ -23,6 +23,10 @@ def is_array(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.ndim > 0
 
 
+MOST_TOLD = 40
+"""Most names that a refusal lists."""
+
+
 def one_of(name: str, value: Any, known: Collection[str]) -> str:
     """A text out of a list, in any case; RooflmError with the nearest names otherwise.
 
@@ -33,7 +37,10 @@ def one_of(name: str, value: Any, known: Collection[str]) -> str:
     if low in known:
         return low
     near = near_matches(low, list(known))
-    among = f"it must be one of {', '.join(k or 'none' for k in known)}"
+    further = f" and {len(known) - MOST_TOLD} more" if len(known) > MOST_TOLD + 1 else ""
+    among = (
+        f"it must be one of {', '.join(k or 'none' for k in list(known)[: MOST_TOLD if further else None])}{further}"
+    )
     raise RooflmError(f"{name} is {value!r}: " + (f"did you mean {' or '.join(map(repr, near))}?" if near else among))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from rooflm.api import Task
 from rooflm.asked.answers.bands import borrowed
+from rooflm.asked.answers.remedies import POPULAR, narrower
 from rooflm.asked.arguments import arguments as table_of
 from rooflm.asked.assumed import schemes_near
 from rooflm.asked.build_inference import Built
@@ -204,8 +205,27 @@ def remedied(task: Task, found: SearchResult, given: Mapping[str, Any]) -> Searc
     if found.best is not None or found.nearest is None:
         return found
     known = {k: v for k, v in found.nearest.candidate.inputs.items() if k in table_of(task.name)}
-    words = "; ".join(r.words for r in task.over(**{**given, **known}).would_fit)
-    return replace(found, unmet=(*found.unmet, f"The nearest would fit with: {words}.")) if words else found
+    nearest = task.over(**{**given, **known})
+    words = "; ".join(r.words for r in nearest.would_fit)
+    told = [f"The nearest would fit with: {words}."] if words else []
+    narrow = [] if "quant" in known or given.get("quant") else narrower_names(nearest.scenario)
+    if narrow and task.name == "infer" and "quant" not in words:
+        told.append(f"Weights of 16 bits alone were tried: --quant {','.join(narrow)} tries narrower ones.")
+    return replace(found, unmet=(*found.unmet, *told)) if told else found
+
+
+def narrower_names(s: Scenario) -> list[str]:
+    """Of the schemes narrower than 16 bits that the engine runs, the widest and one of about 4 bits.
+
+    >>> from rooflm.asked.build_inference import build_inference
+    >>> [narrower_names(build_inference("llama-7b", gpu=g).scenario) for g in ("h100", "rtx-3090")]
+    [['fp8', 'awq'], ['int8', 'awq']]
+    """
+    if np.min(s.quant.weight_bits) < 16:
+        return []
+    known = narrower(s)
+    four = [q.name for q in known if q.weight_bytes < 0.65 and q.name in POPULAR]
+    return list(dict.fromkeys([*(q.name for q in known[:1]), *four[:1]]))
 
 
 def money_arguments(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -76,6 +76,8 @@ STABLE = Limit("load_share", 1.0, "load", "share", endless="the queue grows with
 """What every open loop must meet: its rate is at most what the deployment can serve."""
 STRAIGHT = 4
 """Runs of an answer after which its highest load is found by halving, if it is not found yet."""
+IDLE = 0.5
+"""Share of its limit at which the second run of an answer takes the worst measure to be without load."""
 LOADS = ("concurrency", "rate")
 TIES = (GOALS["cost"].key, GOALS["latency"].key)
 """What decides between deployments that all serve the rate that they are given: fewer USD, then shorter requests."""
@@ -409,13 +411,12 @@ def search_serve(
         return search(task, on, assumed=assumed, plain_grids=len(plain), small=True)
 
     answer = in_budget(under, estimated)
-    answer = remedied(INFER, answer, {**nest(first), **lengths})
     averages = [metrics.Slo(k, 0, float(v)) for k, v in asked.bounds.items() if v and k in ("ttft", "tpot", "latency")]
     run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread,
                   of_pools={k: v for k, v in of_pools.items() if v is not None})  # fmt: skip
     trial = partial(confirmation, load=load, run=run)
     confirmed, answer = simulations(answer, int(confirm), trial)
-    answer = settled(answer, confirmed)
+    answer = remedied(INFER, settled(answer, confirmed), {**nest(first), **lengths})
     of_prefill = [pooled.before_of(asked.arguments, of_pools)] if prefill_gpu else []
     prices = searched_prices(answer, listed(asked.gpu), cluster, asked.arguments, *of_prefill)
     same = {f.name: getattr(answer, f.name) for f in fields(SearchResult)}
@@ -516,11 +517,12 @@ def overshoot(served: Served) -> float:
 
 
 def likely(seen: Sequence[tuple[float, float]]) -> float:
-    """The load at which the worst measure meets its limit, on a straight line through the last two runs (one: and 0).
+    """The load at which the worst measure meets its limit, on a straight line through the last two runs (one: and what
+    is taken to be there without load, IDLE).
 
     >>> likely([(200.0, 1.25)]), likely([(200.0, 1.25), (160.0, 1.125)])
-    (160.0, 120.0)
+    (133.33333333333334, 120.0)
     """
-    (x, over), (nearer, less) = seen[-2:] if len(seen) > 1 else ((0.0, 0.0), seen[0])
+    (x, over), (nearer, less) = seen[-2:] if len(seen) > 1 else ((0.0, IDLE), seen[0])
     slope = (less - over) / (nearer - x) if nearer != x else 0.0
     return nearer + (1.0 - less) / slope if slope > 0 else nearer / 2

@@ -26,6 +26,16 @@ def shipped(name: str) -> dict[str, Any]:
     return tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text(encoding="utf-8"))
 
 
+def doubts_said(task: str, facts: Row) -> list[str]:
+    """Why a row of a task is set apart, by the patterns of sources.toml that are found in its cells.
+
+    >>> doubts_said("serve", {"note": "IMAGES: 1", "source": "mlperf"}), doubts_said("train", {"source": "NAR"})
+    (['images in the prompt'], [])
+    """
+    return [row["why"] for row in shipped("sources")["doubts"][task]
+            if all(re.search(pattern, text(facts, column)) for column, pattern in row["when"].items())]  # fmt: skip
+
+
 def text(row: Row, column: str) -> str:
     """The cell as text without outer blanks, at most 2,000 characters; "" when the column or the cell is not there."""
     value = row.get(column)

@@ -7,17 +7,8 @@ from typing import Any
 
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
-from rooflm_fit.convert.cells import Row, text
+from rooflm_fit.convert.cells import Row, shipped, text
 
-ADAPTERS: dict[str, dict[str, Any]] = {
-    "litgpt": {"lora_rank": 8, "lora_modules": "q,v"},  # its 6,553,600 parameters; --lora_query, --lora_value
-    "MBR": {"lora_rank": 16, "lora_modules": "qkv"},
-    "NEMO": {"lora_rank": 32, "lora_modules": "qkv"},
-    "AUTO": {"lora_rank": 16},
-}
-"""Rank and products of adapters (none named: all). MBR: Megatron-Bridge, recipes/llama/llama3.py (16 for 70B) and
-scripts/performance, llama3_llm_finetune.py: target_modules linear_qkv. NEMO: NeMo 1, adapter_dim 32 and attention_qkv
-of megatron_gpt_finetuning_config.yaml. AUTO: examples/llm_benchmark, *_peft_benchmark.yaml: dim 16, "*_proj"."""
 NF4 = 4.5 / (1 + 0.127 / 4)
 """Bits of a weight of bitsandbytes' nf4 without double quantisation, as ours count them (4 and 0.127 for the scales):
 4, and 32 for the scale of 64. Source: Dettmers et al. 2023, "QLoRA", arXiv 2305.14314, section 3."""
@@ -39,7 +30,7 @@ def adapters_of(row: Row, source: str) -> dict[str, Any]:
     if "LoRA" not in text(row, "note") and "LoRA" not in text(row, "model"):
         return {}
     narrow = text(row, "precision").lower().startswith("bnb.nf4")
-    return ADAPTERS.get(source, {"lora_rank": 32}) | ({"base_bits": 4} if narrow else {})
+    return shipped("sources")["adapters"].get(source, {"lora_rank": 32}) | ({"base_bits": 4} if narrow else {})
 
 
 def tuned(row: Row, source: str) -> dict[str, Any]:

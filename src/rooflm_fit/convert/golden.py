@@ -15,17 +15,6 @@ MaxVio ("Auxiliary-Loss-Free Load Balancing Strategy for Mixture-of-Experts", ar
 their table."""
 LAST_STAGE = "memory of the last pipeline stage, which is not the fullest"
 
-PROXIES = {
-    r"deepseekv3_proxy": (
-        "deepseek-v3",
-        {"model.blocks.0.count": 3, "model.blocks.1.count": 11, "model.blocks.1.ffn.experts": 64,
-         "model.vocab": 258560},
-    ),
-    r"nemotron3_super": ("nemotron-3-super-120b-a12b", {}),
-}  # fmt: skip
-"""Tests on a known model, by a part of their name: (model, paths). The proxy's --moe-layer-freq is ([0]*3+[1]*11), its
-vocabulary nemotron_2_256k padded to a multiple of 3232 and tp."""
-
 
 def flags(row: Row) -> dict[str, str]:
     """The test's flags, as its row's note prints them.

@@ -12,14 +12,9 @@ from rooflm.readers.schemes import parse_quant
 from rooflm.validation.headings import metric_at
 from rooflm_fit.convert import conditions, names
 from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin, split_cells
-from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, prefix_of, slug, text
+from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, doubts_said, number, prefix_of, shipped, slug, text
 from rooflm_fit.convert.conditions import told
-from rooflm_fit.convert.distrust import distrusted
 
-SOURCES = {
-    "xd": "llamacpp", "gist": "llamacpp-apple", "nemo": "nemo-infer", "ft": "ft", "tinychat": "tinychat",
-    "optimus": "optimus", "optimus-t2": "optimus", "rtx3060": "cluster-perf", "argonne": "argonne",
-}  # fmt: skip
 TINYCHAT_OUTPUT = 200  # tinychat/benchmark.py: 4 context tokens, 200 generated, median step time
 
 
@@ -51,7 +46,7 @@ def source_of(row: Row) -> str:
         return "llamacpp-multi"
     if prefix == "tinychat" and not engine.lower().startswith(("tinychat", "fp16 baseline")):
         return "tinychat-other"
-    return SOURCES.get(prefix) or prefix or slug(text(row, "source"))
+    return shipped("sources")["fixed"].get(prefix) or prefix or slug(text(row, "source"))
 
 
 WIDTHS = dict.fromkeys(("fp16", "bf16", "f16"), 16) | dict.fromkeys(("fp8", "int8", "int8-eetq"), 8)
@@ -258,30 +253,6 @@ def machine_of(row: Row) -> dict[str, Any]:
     return {"sets": {"engine.kv_convert": 0}} if narrow else {}  # devices convert from int8 in hardware
 
 
-PATCHED = "card of AMD or Intel on a Raspberry Pi: patched kernel drivers, a sixth of the same card's rate in a PC"
-"""raspberrypi/linux pull request 7072 (amdgpu); Mesa there: "not a conformant Vulkan implementation", "experimental";
-no matrix nor integer-dot units."""
-SMALL_HOST = "a Raspberry Pi's processor feeds the card: 0.68 to 0.98 of the same card's rate in a PC"
-"""geerlingguy/ai-benchmarks prints both of six cards of NVIDIA."""
-
-
-def known_wrong(row: Row) -> str:
-    """Reason to set a row apart that its own source marks as wrong; "" for the others."""
-    note = text(row, "note")
-    if text(row, "metric") == "memory_gb" and "(8.67) is an outlier" in note:
-        small = text(row, "batch") == "1" and text(row, "input_len") == "128" and text(row, "model").endswith("1.3B")
-        return "value marked as an outlier" if small else ""
-    if "ONE layer" in text(row, "model"):
-        return "sum of single-operator timings of one layer, not a run"
-    if re.search(r"system as printed: Pi \S[^[]*\((AMD|Intel)", note):
-        return PATCHED
-    if re.search(r"system as printed: Pi \S[^[]*\(Nvidia", note):
-        return SMALL_HOST
-    if "model does not fit" not in note and "[GPU/CPU]" in note:
-        return "shared between the GPU and the host's processor"
-    return ""
-
-
 CACHED_ALIKE = ("qserve",)
 """Sources whose SmoothQuant runs keep the cache in int8, too, where no type is printed (README of mit-han-lab/qserve:
 "per-tensor static KV cache quantization")."""
@@ -291,17 +262,6 @@ Mixtral": what was narrow is the cache, and attention, which hardly counts."""
 HOPPER, OLDER = ("h100", "h200", "gh200"), 1.59
 """Their experts' kernels on Hopper are INFERRED to be Ampere's (2,048 tokens take 161 ms on two A100 and 90 on two
 H100), whose instructions reach 62.9 % of Hopper's rate (arXiv 2402.13499): time over that of the measured kernels."""
-RAN: dict[tuple[str, str, str, str], dict[str, float]] = {
-    ("argonne", "trtllm", "gh200-96gb", ""): {"engine.kv_reread": 0},
-    ("argonne", "vllm", "h100-sxm-80gb", "mistral-7b"): {"engine.unsplit": 512, "engine.block_rate": 1.836e9},
-}
-"""(source, engine, card, model or "" for all) -> fields of the engine as it ran there. INFERRED, both. GH200:
-TensorRT-LLM 0.10 or later (its release notes: "Integrated the new NVIDIA Hopper XQA kernels"), whose query heads of a
-group share a read of the cache, with a window or without: 64 sequences of 4,096 tokens of two models with groups of
-four take 31 s there and 49 on H100, a model with as many KV heads as heads 86 and 113. H100: Mistral with its window,
-which FlashAttention's back end of vLLM 0.4.3 and 0.5 refuses (selector.py: "due to sliding window"), so that
-PagedAttention decodes: times jump where sequences times heads pass 512, on one and on two GPUs; the rate of a block is
-that of AMD's two cards."""
 OLLAMA_QUANT = "q4_k_m"
 """What ollama's default tags hold (Q4_K_M; ollama.com/library)."""
 
@@ -310,7 +270,7 @@ def tidy_inference(row: Row) -> Cells:
     """The cells of one row of fixed batch and lengths."""
     source = source_of(row)
     metric = text(row, "metric")
-    doubts = [known_wrong(row)]
+    doubts = list[str]()
     values = origin(row, source)
     model, of_model = model_cells(text(row, "model"), number(row, "params_b"))
     maker = source.removesuffix("-amd")
@@ -331,8 +291,9 @@ def tidy_inference(row: Row) -> Cells:
         quant = {"quant": "w16a16kv8"} | ({"sets": {"engine.moe_factor": OLDER}} if gpu.startswith(HOPPER) else {})
     values |= quant
     sets = quant.get("sets", {}) | machine.get("sets", {})
-    for name in ("", model):
-        sets = sets | RAN.get((source, str(values.get("engine")), gpu, name), {})
+    here = {"source": source, "engine": values.get("engine"), "gpu": gpu, "model": model}
+    for ran in shipped("sources")["ran"]:
+        sets = sets | (ran["set"] if all(here[k] == v for k, v in ran["when"].items()) else {})
     values |= {"sets": sets} if sets else {}
     try:
         values |= split_of(row, names.devices(text(row, "gpu"), maker))
@@ -347,5 +308,5 @@ def tidy_inference(row: Row) -> Cells:
         several = values["metric"] == "output_tokens_per_s" and values.get("engine") not in conditions.BENCHED
         doubts.append("batch not stated" if several and not values["batch"] else "")
     values |= told(row, source, values)
-    doubts.append(distrusted(source, values, gpu))
-    return cells_of(values | {"doubt": "; ".join(d for d in doubts if d)})
+    said = doubts_said("fixed", {**row, "source": source, "release": values.get("release"), "gpu": gpu})
+    return cells_of(values | {"doubt": "; ".join(d for d in [*said, *doubts] if d)})

@@ -16,7 +16,7 @@ from rooflm.readers.released import find
 from rooflm.readers.schemes import parse_quant
 from rooflm_fit.convert import bench, names
 from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin, printed, split_cells
-from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, shipped, text
+from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, doubts_said, number, shipped, text
 from rooflm_fit.convert.inference import PLAIN, measured_of, quant_of
 from rooflm_fit.convert.repeats import ALONE, earlier_prompts, from_pool, sent_before
 from rooflm_fit.convert.servers import (
@@ -525,37 +525,21 @@ def load_of(row: Row, source: str) -> dict[str, Any]:
     return found
 
 
-SCORED_ANYWAY = ("trtserve", "mlperf")
-"""Sources whose lengths of a data set count although only means are printed: NVIDIA's online serving, and MLPerf, whose
-data sets are known."""
-
-
 def doubts_of(row: Row, source: str, values: dict[str, Any], quant: str | None) -> list[str]:
     """What makes a row of a source suspect."""
     note, model = text(row, "note"), text(row, "model")
     tests = {
         "multi-token prediction suspected, not stated": values.get("engine") == "trtllm"
         and "DeepSeek" in model and bool(_MTP.search(note)) and not values.get("guesses"),
-        # prompts come back: 48 x 4000 tokens on two H100 in less than their peak allows
-        "contradicts its own neighbours": values.get("engine") == "vllm" and IN_HOUSE in note,
         "precision not stated": quant is None,
-        "lengths of a data set, of which only means are printed": source not in SCORED_ANYWAY
-        and ("dataset mean lengths" in note or "variable lengths" in note),
         "speculative decoding, its acceptance not stated": ("SPECULATIVE" in note or values.get("guesses"))
         and not values.get("accepted"),
-        "images in the prompt": "IMAGES" in note,
         "earlier runs' prompts are in the prefix cache": sent_before(note, values.get("concurrency"))
         and values["metric"].startswith("ttft" if ALONE in note else ("ttft", "output_tokens")),
-        "earlier prompts of the run are in the prefix cache": "prefix cache left on" in note
-        and values["metric"].startswith(("ttft", "output_tokens")),
         "tokens leave as fast as Python turns them into text": slow_text(values, model),
-        "diffusion: tokens are not made one by one": "--dllm" in note,
-        "at a rate that its limits of latency set": source == "mlperf" and "Server" in note,
-        "at a lower limit of power": source == "mlperf" and "MaxQ" in text(row, "gpu"),
-        "no bridge between its cards": source == "mlperf"
-        and bool(re.search(r"ESC[48]000A", text(row, "gpu"))),  # its system file
     }  # fmt: skip
-    return [doubt for doubt, hit in tests.items() if hit]
+    told = {"source": source, "engine": values.get("engine"), "metric": values["metric"]}
+    return [*doubts_said("serve", {**row, **told}), *(doubt for doubt, hit in tests.items() if hit)]
 
 
 POOLED = "first tokens behind Dynamo, which hands them on with what decodes and in chunks of 20"

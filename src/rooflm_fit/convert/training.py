@@ -12,27 +12,33 @@ from rooflm.readers import rows as catalogue
 from rooflm.readers.checkpoints.load import load_model
 from rooflm_fit.convert import names
 from rooflm_fit.convert.about import gpu_cells, model_cells, origin, printed
-from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, count_or, number, prefix_of, slug, text
+from rooflm_fit.convert.cells import (
+    Cells,
+    Row,
+    Unusable,
+    cells_of,
+    count_or,
+    doubts_said,
+    number,
+    prefix_of,
+    shipped,
+    slug,
+    text,
+)
 from rooflm_fit.convert.conventions import (
     causal_model_flops,
     megatron_halved_flops,
     megatron_hardware_flops,
     megatron_model_flops,
 )
-from rooflm_fit.convert.finetuning import ADAPTERS, adapters_of, litgpt, longest, tuned
-from rooflm_fit.convert.golden import PROXIES, golden, told_sizes
+from rooflm_fit.convert.finetuning import adapters_of, litgpt, longest, tuned
+from rooflm_fit.convert.golden import golden, told_sizes
 from rooflm_fit.convert.training_facts import Run, inputs, run_facts, schedule_of
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a source's rows have in common. framework: the engine, with its release; convention: of its TFLOP/s
-    ("hardware", "model", "halved", "causal" or "full", see `measured_of`).
-
-    recompute: policy where the table prints none; sp: sequence parallelism where tp > 1 and the table prints none;
-    zero: sharding where the table prints none; network: between nodes; stand_in: what the framework stands in for,
-    where no engine row is its own; dtype: of products where the table prints none.
-    """
+    """What a source's rows have in common, as sources.toml has it."""
 
     framework: str
     convention: str = ""
@@ -45,46 +51,7 @@ class Source:
     dtype: str = ""
 
 
-HDR = "8x200 Gb/s HDR InfiniBand a node"
-SOURCES: dict[str, Source] = {
-    "NAR": Source("megatron-2021", "hardware", network=HDR, trust="A"),
-    "NAR2": Source("megatron-2021", "hardware", network=HDR, trust="A"),
-    "KOR": Source("megatron-lm-2022", "model", network=HDR, trust="A"),
-    "KORL": Source("megatron-lm-2022", network=HDR, trust="A"),
-    "optimus": Source("megatron-lm-2022", network=HDR, trust="A"),
-    "MTN": Source("megatron-2021", "hardware", network=HDR, trust="C"),
-    "BLM": Source("megatron-deepspeed", "hardware", network="4x100 Gb/s Omni-Path a node", trust="A"),
-    "LLMF": Source("llm-foundry", trust="A"),
-    "TT": Source(  # its plan of tensor parallelism always splits norms over the sequence (arXiv 2410.06511)
-        "torchtitan-2025", sp=True, network="400 Gb/s a GPU", trust="A"
-    ),
-    "NEMO": Source("nemo", recompute="none", sp=True, zero=1),
-    "NEMOL": Source("nemo", recompute="none", sp=True, zero=1),
-    "MBR": Source("megatron-bridge", recompute="none", sp=True, zero=1),
-    "MOE": Source("megatron", "halved", recompute="none", sp=True, zero=1),
-    "AUTO": Source("nemo-automodel", recompute="full", zero="fsdp"),
-    "PAX": Source("pax", recompute="full"),
-    "PYT": Source("gpt-neox", zero=1, trust="C"),
-    "STAS": Source("deepspeed", "causal"),
-    "FMS": Source("fsdp-2.8"),
-    "maxtext": Source("maxtext", "full", recompute="full", zero="fsdp"),  # base.yml: remat_policy: 'full'
-    "tpurec": Source("maxtext", "full", recompute="full", zero="fsdp"),
-    "lev": Source("maxtext", "full", zero="fsdp", stand_in="engine maxtext for Levanter (JAX too)"),
-    "litgpt": Source("fsdp", stand_in="engine fsdp for litgpt (PyTorch, Lightning Fabric)"),
-    "mlmgold": Source("megatron", zero=1),
-    "primus": Source("megatron", zero=1),
-    "cai": Source("deepspeed", stand_in="engine deepspeed for Colossal-AI"),
-    "IEVO": Source("internevo", zero=1, trust="A", dtype="bf16"),
-    "LL3": Source("megatron", "full", stand_in="engine megatron for Meta's own"),
-}
-WHOLE_RUNS = {"LLA", "LL2", "LL3", "DSV3", "RUN", "MISC", "MGL"}
-ANALYTIC = ("CALF", "CALF1", "CALF7")
-CONVENTIONS = {
-    "hardware": r"hardware flops|\bHW (T?FLOP|flop)|incl\w*\.? (the extra )?recompute",
-    "causal": r"\bcausal attention",
-    "full": r"non-causal|not causal|attention unmasked|12 ?\*? ?l ?\*? ?d ?\*? ?s\b",
-}
-"""Convention of TFLOP/s -> what notes say of it; the first that is found."""
+SOURCES = {name: Source(**row) for name, row in shipped("sources")["training"].items()}
 UNKNOWN = Source("", trust="")
 """A source of which nothing is known, nor its framework: its columns say what they say."""
 
@@ -102,25 +69,18 @@ def kin_of(row: Row, source: str) -> tuple[str, Source]:
         return source, SOURCES[source]
     rule = next((r for r in (names.framework_rule(text(row, c)) for c in ("source", "note", "model")) if r), None)
     rule = rule or names.framework_rule("tpu" if text(row, "gpu").lower().startswith("tpu") else "")
-    told = (name for name, words in CONVENTIONS.items() if re.search(words, text(row, "note"), re.IGNORECASE))
+    told = (
+        name
+        for name, words in shipped("sources")["conventions"].items()
+        if re.search(words, text(row, "note"), re.IGNORECASE)
+    )
     kin, rule = (rule or {}).get("kin", ""), rule or {"name": ""}
     about = SOURCES.get(kin, UNKNOWN)
     return kin, replace(about, framework=rule["name"], convention=next(told, about.convention), network="", trust="",
                         stand_in=rule.get("stand_in", ""))  # fmt: skip
 
 
-PRINTED: dict[str, tuple[str, ...]] = {
-    "fp16": ("fp16", "fp16-mixed"),
-    "bf16": ("bf16", "amp_bf16", "bf16 (te)", "bf16-mixed"),
-    "fp8": ("amp_fp8", "fp8", "fp8-cs", "fp8 (te)", "float8",
-            "float8+bf16", "float8 + async tp", "float8 tensorwise", "fp8 hybrid", "fp8_cs", "fp8-delayed"),
-    "fp8-rowwise": ("float8 rowwise",),
-    "mxfp8": ("mxfp8", "fp8-mx", "fp8_mx"),
-    "nvfp4": ("nvfp4",),
-    "fp32": ("fp32",),
-}  # fmt: skip
-"""Type of products -> what tables print for it."""
-DTYPES = {printed: ours for ours, names in PRINTED.items() for printed in names}
+DTYPES = {printed: ours for ours, names in shipped("sources")["products"].items() for printed in names}
 _UNGATED = re.compile(r"^(gpt|megatron|mt-nlg|1t\b|mpt|bloom|pythia)", re.IGNORECASE)
 _ALIBI = re.compile(r"^bloom", re.IGNORECASE)
 _ROTARY = re.compile(r"^pythia", re.IGNORECASE)
@@ -295,7 +255,9 @@ def facts_of(row: Row, source: str, about: Source) -> dict[str, Any]:
         "flushes": float(flushes[1]) if flushes and stages > 1 else None,
     }
     if source == "FMS" and recompute == "selective":
-        said["recompute_layers"] = FMS_RECOMPUTED.get((model[-3:].lower(), text(row, "gpu")[:4]))
+        said["recompute_layers"] = shipped("sources")["recomputed_by_fms"].get(
+            f"{model[-3:].lower()} {text(row, 'gpu')[:4]}"
+        )
     if source == "TT" and recompute == "selective (layer)":  # torchtitan: every second layer as a whole
         said["recompute_layers"] = (number(row, "layers") or 0) / (2 * stages)
     facts = {name: value for name, value in said.items() if value}
@@ -408,21 +370,13 @@ def refused(row: Row, source: str, kin: str) -> str:
     """Why no prediction of one step can be held against a row; "" for the others. kin: whose habits it has."""
     note, stated = text(row, "note"), all(text(row, name) for name in ("gpus", "tp", "pp", "micro_batch"))
     tests = {
-        "analytic, not measured": source.startswith(ANALYTIC) or "ANALYTIC" in note,
-        "whole run: layout, micro-batch or recomputation not stated": source in WHOLE_RUNS
-        or (text(row, "metric") == "gpu_hours" and not stated),
+        "whole run: layout, micro-batch or recomputation not stated": text(row, "metric") == "gpu_hours" and not stated,
         "rank and modules of the adapters not stated": ("LoRA" in note or "LoRA" in text(row, "model"))
-        and kin not in ADAPTERS,
-        "lengths vary, their mean not stated": kin == "litgpt" and text(row, "metric") == "step_time_s",
-        "experts drop what passes their capacity: not represented": "(tokendrop)" in text(row, "model"),
-        "distrusted: ZeRO-3 baseline of a rival's paper": source == "NAR2" and "zero3" in text(row, "zero_fsdp"),
-        "losses and MLPs in tiles, optimiser run by the CPU: not represented": "CPU AdamW offload" in note,
-        "distrusted: the same model is 20 % faster elsewhere": source == "MTN",
+        and kin not in shipped("sources")["adapters"],
         "int8 products of a TPU: none were measured": in_int8(row, kin),
-        "distrusted: bound by the host or computed from logs": source == "PYT"
-        or (source == "PAX" and "126M" in text(row, "model")),
     }
-    return "; ".join(reason for reason, hit in tests.items() if hit)
+    told = doubts_said("train", {**row, "source": source, "kin": kin})
+    return "; ".join(dict.fromkeys([*told, *(reason for reason, hit in tests.items() if hit)]))
 
 
 def maxtext_sizes(params_b: float) -> dict[str, Any]:
@@ -461,9 +415,9 @@ def model_of(row: Row, source: str) -> tuple[str, dict[str, Any]]:
     """(resolved name, cells) of a training row's model."""
     name = text(row, "model")
     bare = re.sub(r"\s*\(one layer\)$|\s+2-node$|\s+(LoRA|[Aa]dapter)$|\s+\(w/ MTP\)$", "", name)
-    for part, (model, sets) in PROXIES.items():
-        if source == "mlmgold" and re.search(part, name):
-            return model, {"model": model, "sets": sets}
+    for part, proxy in shipped("golden")["proxies"].items():
+        if source == "mlmgold" and part in name:
+            return proxy["model"], dict(proxy)
     try:
         return architecture(row)
     except Unusable:
@@ -544,12 +498,6 @@ def by_chip(row: Row, split: dict[str, Any]) -> tuple[Row, dict[str, Any]]:
 
 IEVO_NETWORK = 4 * 100e9 / 8 / 8
 """B/s a GPU: InternEvo, doc/en/train_performance.md: 4 * 100Gb RoCE between machines of eight."""
-FMS_RECOMPUTED = {
-    ("13b", "A100"): 16, ("13b", "H100"): 8, ("34b", "A100"): 48, ("34b", "H100"): 42, ("70b", "A100"): 80,
-    ("70b", "H100"): 57,
-}  # fmt: skip
-"""Blocks that fms-fsdp's selective checkpointing recomputes, by model and card: 3 (HFU / MFU - 1) of all, out of the
-rows' own figures (its policy checkpoints a share of the blocks as a whole; fms_fsdp/policies/ac_handler.py)."""
 
 
 def beyond(row: Row, source: str) -> dict[str, Any]:
@@ -631,7 +579,7 @@ def tidy_training(row: Row) -> Cells:
               "lora_rank" in values, facts)  # fmt: skip
     said = run_facts(run) | (golden(row) if source == "mlmgold" else {})
     if source == "primus" and (order := schedule_of(text(row, "note"))):
-        said |= {"ran": {"schedule": order["schedule"]}, "stand_in": order["stand_in"]}
+        said |= {"ran": {"schedule": order}}
     if facts.get("interleaved") and split.get("vp", 1) == 1 and split.get("pp", 1) > 1:
         values["vp"] = 2  # interleave depth not printed: the framework's default
     shown = {"yes": True, "no": False}.get(text(row, "sequence_parallel").lower())

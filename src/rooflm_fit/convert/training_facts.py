@@ -47,32 +47,18 @@ FP8_ATTENTION = 740 / 1200
 """Time of fp8 attention over 16 bits: FlashAttention-3 (arXiv 2407.08608) reaches 740 TFLOP/s and close to 1200."""
 
 
-SCHEDULES = {
-    "interleaved[ -]1f1b|1f1b[ -]interleaved": ("interleaved", ""),
-    "1f1b": ("1f1b", ""),
-    "zero-bubble": ("zb-h1", ""),
-    "zb-?b": ("zb-h1", ""),
-    "zb-?v": ("zb-v", ""),
-    "v-half": ("v-half", ""),
-    "v-min": ("v-min", ""),
-}
-"""Schedules by their names in Primus-pipeline (docs, tech_blogs/primus_pipeline), as patterns without groups:
-(ours, what stands in)."""
+def schedule_of(note: str) -> str:
+    """The schedule that a note names; an empty text where it names none.
 
-
-def schedule_of(note: str) -> dict[str, str]:
-    """The schedule that a note names, and what stands in for it.
-
-    >>> schedule_of("PP-algorithm 1f1b-interleaved(vpp2)"), schedule_of("MI300, v-half")["schedule"], schedule_of("x")
-    ({'schedule': 'interleaved', 'stand_in': ''}, 'v-half', {})
-    >>> schedule_of("interleaved 1F1B (vpp2)")["schedule"], schedule_of("ZB-V")["schedule"], schedule_of("1F1B-overlap")
-    ('interleaved', 'zb-v', {})
+    >>> schedule_of("PP-algorithm 1f1b-interleaved(vpp2)"), schedule_of("MI300, v-half"), schedule_of("x")
+    ('interleaved', 'v-half', '')
+    >>> schedule_of("interleaved 1F1B (vpp2)"), schedule_of("ZB-V"), schedule_of("1F1B-overlap")
+    ('interleaved', 'zb-v', '')
     """
     lower = note.lower().replace("zerobubble", "zero-bubble")
-    named = re.search(rf"(?<![\w-])(?:({')|('.join(SCHEDULES)}))(?![\w-])", lower)
-    if named is None or named.lastindex is None:
-        return {}
-    return dict(zip(("schedule", "stand_in"), list(SCHEDULES.values())[named.lastindex - 1], strict=True))
+    known = shipped("sources")["schedules"]
+    named = re.search(rf"(?<![\w-])(?:({')|('.join(known)}))(?![\w-])", lower)
+    return "" if named is None or named.lastindex is None else str([*known.values()][named.lastindex - 1])
 
 
 @dataclass(frozen=True)

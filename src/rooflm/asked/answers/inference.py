@@ -12,7 +12,7 @@ import numpy as np
 
 from rooflm.asked.answers import causes
 from rooflm.asked.answers.outputs import INFER_OUTPUTS
-from rooflm.asked.answers.remedies import Remedy, serving_remedies
+from rooflm.asked.answers.remedies import Remedy, experts_apart, serving_remedies
 from rooflm.asked.answers.result import Result
 from rooflm.asked.answers.said import (
     BOUND,
@@ -32,6 +32,7 @@ from rooflm.estimate.capacity import running_limit
 from rooflm.estimate.figures import figure
 from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.offloaded import host_watts
+from rooflm.kernels.expert_kernels import expert_families
 from rooflm.readers.prices import price_note
 from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.scenario import Scenario
@@ -102,7 +103,29 @@ class InferenceEstimate(Result, RequestUse):
         wide = infer(replace(s, quant=replace(parse_quant("w16a16kv16"), kv_bits=q.kv_bits)))
         return wide if wide.fits and wide.latency < FASTER * self.latency else None
 
+    @cached_property
+    def on_other_experts(self) -> tuple[str, InferenceEstimate] | None:
+        """Of a single point whose engine picks one library of experts' kernels by itself (`experts_of`): another that
+        it has for them, and the answer on those, where that is faster."""
+        s, k = self.scenario, self.scenario.engine.kernels
+        if s.axes or k.experts or not k.experts_of:
+            return None
+        others = expert_families(replace(s, engine=s.engine.but(experts_of=""))) - expert_families(s) - {"", "plain"}
+        told = {name: infer(replace(s, engine=s.engine.but(experts=name))) for name in sorted(others)}
+        best = min(told, key=lambda name: float(told[name].latency), default="")
+        return (best, told[best]) if best and told[best].latency < FASTER * self.latency else None
 
+    @cached_property
+    def with_experts_apart(self) -> InferenceEstimate | None:
+        """Of a single point of a mixture in a tensor group or stages: the answer of its experts over all ranks instead,
+        where that makes more tokens a second by far."""
+        other = None if self.scenario.axes else experts_apart(self.scenario)
+        told = other and infer(other)
+        return told if told and told.output_tokens_per_s > MORE * self.output_tokens_per_s else None
+
+
+MORE = 1.5
+"""Times as many tokens a second from which another split is told."""
 FASTER = 0.97
 """Share of a request's time from which another scheme is called faster."""
 
@@ -121,7 +144,7 @@ def blocks(e: InferenceEstimate, verbose: bool = False) -> list[Block]:
     bands, head = e.error_band, e.scenario.model.head
     limit = float(running_limit(e.scenario))
     runs = f"; {e.scenario.engine.name} runs {count(limit)} at a time" if limit < float(e.max_batch) else ""
-    fits = [*verdict(e, "batch", e.max_batch, runs), *_asking(e), *_on_host(e), *_widened(e)]
+    fits = [*verdict(e, "batch", e.max_batch, runs), *_asking(e), *_on_host(e), *_widened(e), *_experts(e), *_apart(e)]
     out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(_asked(e.scenario)), BLANK, *fits, BLANK]
     likely = LIKELY if any(b["rows"] for b in bands.values()) else ""
     speed = [("Speed" if e.fits else "Speed, if it did", "", likely), *(_spoken(e) if head else _embedded(e))]
@@ -178,6 +201,27 @@ def _widened(e: InferenceEstimate) -> list[Block]:
     took, whole, first, each = (text(float(t), "s") for t in (e.latency, wide.latency, wide.ttft, wide.tpot))
     parts = f" (first token {first}, then {each} each)" if float(e.scenario.workload.output) > 1 else ""
     return [Say(f"With weights of 16 bits it would take {whole}{parts}, not {took}, in {in_use(wide.memory)}.")]
+
+
+def _experts(e: InferenceEstimate) -> list[Block]:
+    """Where other kernels of the engine's take its experts faster than those that it picks, how much."""
+    if not e.fits or (told := e.on_other_experts) is None:
+        return []
+    library, other = told
+    own, took, less = (*expert_families(e.scenario),), text(float(e.latency), "s"), text(float(other.latency), "s")
+    return [Say(f"{e.scenario.engine.name} runs these experts on {' and '.join(sorted(own))} kernels unless told "
+                f"otherwise; on {library} kernels, where it has them for this checkpoint, it would take {less}, not "
+                f"{took}: --set engine.experts={library}.")]  # fmt: skip
+
+
+def _apart(e: InferenceEstimate) -> list[Block]:
+    """Where experts over all ranks make more of the same devices than a tensor group or stages do, how much."""
+    if not e.fits or (other := e.with_experts_apart) is None:
+        return []
+    m, most, now = other.scenario.mapping, count(other.output_tokens_per_s), count(e.output_tokens_per_s)
+    some = f", on {count(other.gpus)} of the GPUs," if other.gpus < e.gpus else ""
+    return [Say(f"By dp {count(m.dp)} and ep {count(m.ep)}{some} it would make {most} tokens/s, not {now}: `rooflm "
+                "search infer` tries every split.")]  # fmt: skip
 
 
 def _spoken(e: InferenceEstimate) -> list[tuple[str, str, str]]:

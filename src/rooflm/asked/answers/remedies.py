@@ -4,6 +4,7 @@ of memory that say that it does not."""
 from __future__ import annotations
 
 import itertools
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -42,8 +43,9 @@ class Remedy(NamedTuple):
         gpus = self.change.get("gpus")
         inside = f" ({', '.join(f'{k} {v:g}' for k, v in split.items())})" if split else ""
         changes = [f"{gpus:g} GPUs{inside}"] if gpus else []
-        rest = {k: v for k, v in self.change.items() if k not in ("gpus", *SERVED_DEGREES)}
-        return " and ".join([*changes, *(f"{k.replace('_', '-')} {_word(v)}" for k, v in rest.items())])
+        rest = {k: v for k, v in self.change.items() if k not in ("gpus", "sets", *SERVED_DEGREES)}
+        sets = [f"--set {path}={value:g}" for path, value in self.change.get("sets", {}).items()]
+        return " and ".join([*changes, *(f"{k.replace('_', '-')} {_word(v)}" for k, v in rest.items()), *sets])
 
 
 def _word(value: Any) -> str:
@@ -127,6 +129,17 @@ def data_parallel(s: Scenario) -> Remedy | None:
     if _left(other) < 0 or bool(np.any(any_of(rule.broken(other) for rule in INFERENCE))):
         return None
     return Remedy({"gpus": int(m.devices), "tp": 1, "dp": ranks, "ep": ranks}, _left(other))
+
+
+def experts_apart(s: Scenario) -> Scenario | None:
+    """A mixture in a tensor group or stages with attention data parallel instead, on as many of the devices as its
+    experts go over evenly, each with sequences of its own; none where that breaks a rule."""
+    m, experts = s.mapping, [int(b.ffn.experts) for b in s.model.blocks if isinstance(b.ffn, MoE)]
+    most = min(int(m.devices), int(np.max(s.workload.batch)))
+    ranks = max((n for n in divisors(math.gcd(*experts)) if n <= most), default=1) if experts and m.dp == 1 else 1
+    other = replace(s, mapping=replace(m, tp=1, pp=1, cp=1, dp=ranks, ep=ranks, gpus=0))
+    legal = ranks > 1 and not bool(np.any(any_of(rule.broken(other) for rule in INFERENCE)))
+    return other if legal and _left(other) >= 0 else None
 
 
 def on_the_host(s: Scenario, name: str) -> Remedy | None:
@@ -218,7 +231,11 @@ def training_remedies(
     if not remedies:
         pairs = [{**a, **b} for a, b in itertools.combinations(single, 2) if not a.keys() & b.keys()]
         remedies = [r for r in map(tried, pairs) if r][:3]
-    enough = [r.change.items() - {("micro_batch", r.change.get("micro_batch"))} for r in remedies]  # theirs is 1
+        if not remedies and s.training.adapters and not s.cluster.unified:  # a frozen base may lie in the host's memory
+            away = ({**change, "sets": {"training.offload_params": 1}} for change in ({}, *single, *pairs))
+            remedies = [r for r in map(tried, away) if r][:1]
+    plain = [{k: v for k, v in r.change.items() if k not in ("micro_batch", "sets")} for r in remedies]  # theirs is 1
+    enough = [change.items() for r, change in zip(remedies, plain, strict=True) if "sets" not in r.change]
     needed = (c for c in more_gpus(s) if not any(changes <= c.items() for changes in enough))
     gpus = next((r for r in map(tried, needed) if r), None)
     return (*remedies, *([gpus] if gpus else []))
@@ -265,4 +282,5 @@ def changed(s: Scenario, changes: Mapping[str, Any]) -> Scenario:
     """The scenario with some arguments of `train` changed."""
     mapping = {k: v for k, v in changes.items() if k in ("micro_batch", "recompute", "zero", "dp")}
     training = {k: v for k, v in changes.items() if k in ("base_bits", "optimizer")}
+    training |= {path.removeprefix("training."): value for path, value in changes.get("sets", {}).items()}
     return replace(s, mapping=replace(s.mapping, **mapping, gpus=0), training=replace(s.training, **training))

@@ -69,12 +69,12 @@ class StepUse(TrainingFigures):
     @cached_property
     def _peak_work(self) -> Num:
         """FLOPs of a step at the peak of the products' data type."""
-        return self._device_seconds * matrix_peak(self.scenario)
+        return self.step_time * (self.gpus * matrix_peak(self.scenario))
 
     @figure
     def bubble_fraction(self) -> Num:
         """Idle over busy time of the schedule."""
-        return self.step.bubble / (self.step.micro_batches * self.step.micro.mean)
+        return self.step.once["bubble"] / (self.step.micro_batches * self.step.micro.mean)
 
     @figure
     def flops_time(self) -> Num:

@@ -61,10 +61,21 @@ class Refused(msgspec.Struct, forbid_unknown_fields=True):
     names: list[str]
 
 
+class Kinds(msgspec.Struct, forbid_unknown_fields=True):
+    """How configs say what each layer is. names: in lists -> ours; lists: what they call these; numbered: lists of
+    numbers -> what 0 and 1 stand for; lightning: fields of which any says that recurrent layers are such."""
+
+    names: dict[str, str]
+    lists: tuple[str, ...]
+    numbered: dict[str, tuple[str, str]]
+    lightning: tuple[str, ...]
+
+
 class Table(msgspec.Struct, forbid_unknown_fields=True):
     """The file. standard: our names -> what configs call them, the usual one first; same: those with the row of
     another; gguf: llama.cpp's general.architecture -> model_type of the same layers."""
 
+    kinds: Kinds
     standard: dict[str, tuple[str, ...]]
     families: dict[str, dict[str, Any]]
     same: dict[str, str]

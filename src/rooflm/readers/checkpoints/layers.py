@@ -9,26 +9,11 @@ from typing import Any, NamedTuple
 from rooflm.catalogue.model import INF, MLA, MLP, Attention, Block, FeedForward, LinearAttention, Mixer, MoE
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.config import Config
+from rooflm.readers.checkpoints.families import table
 from rooflm.units import Num
 
 MOST_LAYERS = 10_000
 _ENDLESS = 2**40
-_KINDS = {"full_attention": "full", "global": "full", "attention": "full", "sliding_attention": "window",
-          "local": "window", "chunked_attention": "window", "indexed_attention": "indexed",
-          "deepseek_sparse_attention": "indexed", "minimax_m3_sparse": "blocks",
-          "linear_attention": "recurrent", "mamba": "recurrent", "conv": "conv",
-          "minicpm4": "full", "lightning-attn": "recurrent",
-          "mlp": "mlp", "moe": "moe", "hybrid": "hybrid",
-          "*": "full", "M": "recurrent", "-": "mlp", "E": "moe"}  # fmt: skip
-_LISTS = ("layers_block_type", "layer_types", "attention_layers", "mixer_types")
-"""What configs call the list of their layers' kinds."""
-_LIGHTNING = ("attn_type_list", "linear_attn_alpha_factor", "group_norm_size", "lightning_nh")
-"""Fields of which any says that the recurrent layers are lightning attention."""
-_NUMBERED: dict[str, tuple[str, str]] = {
-    "hybrid_layer_pattern": ("full", "window"), "attn_type_list": ("recurrent", "full"),
-    "sparse_attention_config.sparse_attention_freq": ("full", "blocks"),
-}  # fmt: skip
-"""Lists that number each layer's kind -> what 0 and 1 stand for (MiMo-V2; MiniMax-01 and M2; MiniMax-M3)."""
 
 
 def kinds(c: Config) -> list[str]:
@@ -37,7 +22,8 @@ def kinds(c: Config) -> list[str]:
     pattern = c.get("hybrid_override_pattern")
     if pattern is not None and not isinstance(pattern, str):
         raise c.bad("hybrid_override_pattern", "text such as 'M-M*'")
-    key = next((k for k in _LISTS if c.get(k)), "layer_types")
+    said = table().kinds
+    key = next((k for k in said.lists if c.get(k)), "layer_types")
     listed = list(pattern) if pattern else c.items(key, str)
     count = c.number("layers", len(listed) if listed else None)
     if count > MOST_LAYERS:
@@ -48,16 +34,16 @@ def kinds(c: Config) -> list[str]:
         key = "hybrid_override_pattern" if pattern else key
         raise RooflmError(f"{c.label}: {key} has {len(listed)} items, but there are {count} layers")
     latent = bool(c.get("kv_lora_rank") and c.get("index_topk"))
-    known = {k for k, v in _KINDS.items() if (v != "indexed" or latent) and (v != "hybrid" or c.family.layers)}
+    known = {k for k, v in said.names.items() if (v != "indexed" or latent) and (v != "hybrid" or c.family.layers)}
     unknown = sorted(set(listed) - known)
     if unknown:
         raise RooflmError(f"{c.label}: {key} names {unknown[0]!r}, a kind of layer that is not modelled")
-    return [_KINDS[kind].replace("indexed", "full") for kind in listed]
+    return [said.names[kind].replace("indexed", "full") for kind in listed]
 
 
 def _by_number(c: Config, count: int) -> list[str] | None:
     """Kinds by a list of numbers a layer, or by lists of layers' numbers; None where the config has neither."""
-    for key, names in _NUMBERED.items():
+    for key, names in table().kinds.numbered.items():
         listed = c.items(key, int)
         if listed:
             if len(listed) < count or any(v not in (0, 1) for v in listed):
@@ -195,7 +181,7 @@ def recurrent(c: Config) -> LinearAttention:
             heads, dim = c.number(at + "num_heads"), c.number(at + "head_dim")
             width = at + ("short_conv_kernel_size" if at.endswith(".") else "conv_kernel_dim")
             return LinearAttention("kda", heads, dim, heads, dim, c.number(width, 4))
-    if any(c.get(k) is not None for k in _LIGHTNING):
+    if any(c.get(k) is not None for k in table().kinds.lightning):
         heads = c.number("lightning_nh", c.number("heads"))
         dim = c.number("lightning_head_dim", c.number("head_dim", c.number("hidden") // heads))
         return LinearAttention("lightning", heads, dim, c.number("lightning_nkv", heads), dim, 0)
