@@ -254,6 +254,11 @@ def shard_ranks(m: Mapping) -> Num:
     return pick(m.fsdp_group > 0, smaller(m.fsdp_group, m.dp * m.cp), m.dp * m.cp)
 
 
+def base_bytes(t: Training) -> Num:
+    """Bytes of a weight of a frozen base, with scales."""
+    return t.base_bits / 8 * (1 + SCALE_BITS / 4 * (t.base_bits < 8))
+
+
 def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     """Bytes of weights, gradients and optimiser of `layers` layers and `ends` parameters of embedding or head.
 
@@ -265,8 +270,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     dense, experts = layers * each + ends, layers * each_experts
     share = t.trainable_layers * (not t.adapters)
     trained = layers * each * share + ends * (t.embeddings and not t.adapters) + layers * c.adapted
-    base = t.base_bits / 8 * (1 + SCALE_BITS / 4 * (t.base_bits < 8))
-    weight = base if t.adapters else c.weight
+    weight = base_bytes(t) if t.adapters else c.weight
     grad, half = c.grad_bytes, c.quant.half_bytes
     states = state_bytes(t, half)
     w, g, o = zero_bytes(m.zero, d, weight, grad, states)
@@ -296,8 +300,9 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     live = several * weight * smaller(c.room.live, dense + experts)
     held = c.room.holds == "ahead" or (c.room.holds == "saved" and m.recompute not in ("full", "block"))
     gathered = pick(kept, whole, (whole if held else larger(one, live)) * (m.zero >= 3))
+    brought = smaller(2.0 * weight * (each + each_experts), weights) * (1.0 - several * (m.zero >= 3))  # from the host
     return {
-        "weights": weights * (1 - t.offload_params),
+        "weights": weights - t.offload_params * (weights - brought),
         "gradients": (trained * g + experts * share * ge) * later * (kept_here if c.room.grads_away else 1.0) + extra,
         "optimizer": (trained * o + experts * share * oe) * kept_here,
         "buffers": gathered,

@@ -270,6 +270,18 @@ def trained_of(s: Scenario, c: Context) -> Trained:
     return Trained(ends, dense + ends, routed, dense * each + ends * half, routed * each)
 
 
+def weights_away(s: Scenario, c: Context) -> Num:
+    """Bytes of the fullest device's weights that host memory holds, frozen ones too: of 16 bits, or as an adapter's
+    base is stored; of ZeRO 3 each rank's own share."""
+    t, m, model = s.training, s.mapping, c.model
+    if is_plain(t.offload_params, 0):
+        return 0.0
+    ends = fuller_end(m.schedule, m.pp, *tm.end_params(model, m))
+    each = sum(tm.layer_params(model, m)) * (tm.base_bytes(t) if t.adapters else 2.0) + adapter_sizes(s, c)[0] * 2.0
+    whole = ceil(model.layers / m.pp) * each + ends * 2.0
+    return t.offload_params * whole / pick(m.zero >= 3, tm.shard_ranks(m), 1.0)
+
+
 def adapter_sizes(s: Scenario, c: Context) -> tuple[Num, Num]:
     """Of the adapters of a mean layer on one rank: parameters, rank x (inputs + outputs) a product; and the width of
     all inputs, where they are kernels of their own (PEFT)."""

@@ -15,7 +15,17 @@ from rooflm.estimate import schedule
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.step import add_up, by_name, by_part, launches
 from rooflm.estimate.training_kernels import in_training
-from rooflm.estimate.training_step import PHASES, PLACES, Key, grad_bytes, multi_token, setup_of, step_graph, trained_of
+from rooflm.estimate.training_step import (
+    PHASES,
+    PLACES,
+    Key,
+    grad_bytes,
+    multi_token,
+    setup_of,
+    step_graph,
+    trained_of,
+    weights_away,
+)
 from rooflm.graph.context import Context
 from rooflm.graph.ops import PREFILL_ATTENTION, Comm, Op
 from rooflm.kernels.collectives import DIRECT_KINDS, ring_wait
@@ -234,8 +244,9 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num, update: Sequence
 
     Optimiser: the CPU moves the bytes of the update (`HOST_UPDATE`, shared by the devices of a host), weights come back
     once a step; gradients go out each micro-batch, and back to be added to (DeepSpeed, stage3.py, partition_grads).
-    Parameters: in twice a micro-batch, of ZeRO 3 each rank its own share, gathered on the devices (ZeRO-Infinity, arXiv
-    2104.07857, section 6.1); activations: out and in. All but the first two hide behind compute."""
+    Parameters, frozen ones too: in twice a micro-batch, of ZeRO 3 each rank its own share, gathered on the devices
+    (ZeRO-Infinity, arXiv 2104.07857, section 6.1); activations: out and in. All but the first two hide behind
+    compute."""
     t, bandwidth, tiers = s.training, s.cluster.host_bandwidth, s.cluster.tiers
     if all(is_plain(x, 0) for x in (t.offload_optimizer, t.offload_params, t.offload_activations)):
         return 0.0
@@ -245,7 +256,7 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num, update: Sequence
     sharing = smaller(smaller(tiers[0].size if tiers else 1, HOST_DEVICES), s.mapping.devices)
     updated = t.offload_optimizer * sum(x.node.bytes for x in update) * sharing / HOST_UPDATE
     gradients = shard * grad_bytes(s) * (2.0 * m - 1.0)
-    params = t.offload_params * (trained.dense + trained.experts) / pick(s.mapping.zero >= 3, d, 1) * 2.0 * 2.0 * m
+    params = weights_away(s, c) * 2.0 * m
     kept = setup_of(s, c).layer.kept * ceil(c.model.layers / s.mapping.pp)
     activations = t.offload_activations * kept * m * 2.0
     return updated + shard * 2.0 / bandwidth + larger((gradients + params + activations) / bandwidth - compute * m, 0.0)
