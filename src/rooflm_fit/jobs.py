@@ -169,7 +169,8 @@ JOBS: dict[str, Job] = {
         skip=("mlc",),  # of 2023: several GPUs cut every product by rows, layers came later
     ),
     "llama.cpp-experts": Job(  # of shipped tables: those of the other jobs hold no such row
-        ("llama.cpp", "llama.cpp-2026-05", "llama.cpp-2026-01", "llama.cpp-2025-12", "llama.cpp-2025-10"), TILES,
+        ("llama.cpp", "llama.cpp-2026-06", "llama.cpp-2026-05", "llama.cpp-2026-02", "llama.cpp-2026-01",
+         "llama.cpp-2025-12", "llama.cpp-2025-10"), TILES,
         odd=no_tiles, skip=("tinychat-other",),
     ),
     "llama.cpp-radeon": Job(

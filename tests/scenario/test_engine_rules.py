@@ -81,9 +81,8 @@ def test_an_answer_says_whose_constants_these_are() -> None:
 
 def test_an_answer_says_which_release_it_is_of() -> None:
     said = rooflm.infer("llama-3-8b", gpu="rtx-3090", engine="llama.cpp", quant="q4_k_m").assumed
-    others = ", ".join(
-        f"llama.cpp-{when}" for when in ("2024-05", "2025-02", "2025-10", "2025-12", "2026-01", "2026-05")
-    )
+    months = ("2024-05", "2025-02", "2025-10", "2025-12", "2026-01", "2026-02", "2026-05", "2026-06")
+    others = ", ".join(f"llama.cpp-{when}" for when in months)
     assert f"llama.cpp b10050 to b11000 (other releases: {others})" in said
 
 
