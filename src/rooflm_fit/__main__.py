@@ -144,7 +144,8 @@ STEPS: dict[str, Step] = {
     ),
 }
 """In the order in which one rests on the others."""
-_STATED = ("attention-instinct", "gemm-marlin", "mla-blackwell", "mla-instinct", "mla-sparse", "moe-tiled", "moe-wna16")
+_STATED = ("attention-instinct", "gemm-marlin", "gemm-triton", "mla-blackwell", "mla-instinct", "mla-sparse",
+           "moe-tiled", "moe-wna16")  # fmt: skip
 BY_HAND = tuple(f"calibration/{name}.toml" for name in (*_STATED, "experts"))
 """Files that state their constants; so do lines of engines with a comment behind the value, and rows of cards whose
 source does not say that they were fitted: fits leave them as they are."""

@@ -232,3 +232,28 @@ def test_two_cards_of_one_chip_draw_operands_alike() -> None:
     one, other = (float(gemm_time(8192, 8192, 8192, bandwidth=b, l2=9e12, **shape)) for b in (3.35e12, 4.8e12))
     assert one == pytest.approx(other)  # bound by what L2 gives, 7.2 TB/s
     assert float(gemm_time(8192, 8192, 8192, bandwidth=3.35e12, l2=18e12, **shape)) < one
+
+
+L40S = {"peak": 733e12, "bandwidth": 864e9, "sms": 142, "l2": 7741e9}
+BLOCKS_ON_L40S = (
+    (1, 17408, 5120, 169),
+    (1, 5120, 8704, 101.5),
+    (64, 7168, 5120, 69),
+    (96, 5120, 8704, 123.5),
+    (2048, 17408, 5120, 1222),
+)
+"""m, n, k, us of Triton's kernel for blocks of fp8 as vLLM 0.27.1 launches it untuned (docs/decisions/0548)."""
+
+
+def test_ada_multiplies_blocks_of_fp8_by_triton_in_vllm_and_sglang() -> None:
+    """Neither DeepGEMM nor CUTLASS has blocks there, whichever card; an engine with kernels of its own keeps them."""
+    row = lookup("gemm", "l40s", "ada", "vllm", "fp8_block").row
+    assert row.family == "triton"
+    assert [lookup("gemm", gpu, "ada", "sglang", "fp8_block").row for gpu in ("l40s", "l4", "rtx-4090")] == [row] * 3
+    for engine in ("trtllm", "lmdeploy"):
+        assert lookup("gemm", "l40s", "ada", engine, "fp8_block").row.engine == "trtllm"
+    m, n, k, us = np.array(BLOCKS_ON_L40S, float).T
+    c = typed(GemmConstants, row)._replace(q_pass=0.0)
+    off = gemm_time(m, n, k, **BYTES, **L40S, c=c) / (us * 1e-6) - 1
+    assert np.abs(off).max() < 0.2
+    assert np.abs(off).mean() < 0.12
