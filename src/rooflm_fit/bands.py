@@ -8,7 +8,8 @@ one, and both hold the prediction.
 
 --rows: of `rooflm_fit.engines`, each with its prediction by a fit that never saw its group. --load: of
 `rooflm_fit.serving`, with its model left out whole. What else the tables of --data and those of the package hold is
-predicted by the shipped constants, of which few are fitted to many runs. Rows that assume something count as far.
+predicted by the shipped constants, of which few are fitted to many runs; sources that training's were fitted to are in
+no band, as a user's run is of none of them. Rows that assume something count as far.
 
 --page: docs/accuracy.md, whose tables of bands and of what they hold are written too.
 """
@@ -121,7 +122,7 @@ def tails(values: Sequence[tuple[str, float]], unseen: int = 0, power: float = P
 
 
 def bands_of(ratios: Sequence[Ratio], known: Known) -> list[BandRow]:
-    """The bands of every phase that has rows, near and far, and over nodes where it has rows there: beyond near ones a
+    """The bands of every phase that has rows, near and far, and of experts where it has such rows: beyond near ones a
     source more is counted that nobody has seen, as what is so far is like none."""
     at: dict[tuple[str, str], list[tuple[str, float]]] = {}
     for r in ratios:
@@ -133,7 +134,7 @@ def bands_of(ratios: Sequence[Ratio], known: Known) -> list[BandRow]:
             if own := at.get((phase, where), []):
                 ends = tails(own, unseen=int(where != DISTANCES[0]))
                 low, high = min(low, ends[0]), max(high, ends[1])
-            if low < high and (own or where != "nodes"):
+            if low < high and (own or where != "experts"):
                 made.append(BandRow(phase, where, low, high, len(own), len({source for source, _ in own})))
     return made
 
@@ -263,9 +264,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     fits = from_fit(args.rows, requests) + from_load(args.load)
     done = {row["id"] for row in rows_in(args.rows)}
     others = from_tables(r for r in requests.values() if r.id not in done)
-    trained = [r for r in others if r.source in SOURCES and not r.where]
+    trained = [r for r in others if r.source in SOURCES and r.where != "far"]
     known = frozenset((family_of(r.engine), r.engine, r.cards) for r in (*fits, *trained))
-    ratios, fitted = [*fits, *others], {r.source for r in (*fits, *trained)}
+    fitted = {r.source for r in (*fits, *trained)}
+    ratios = [*fits, *(r for r in others if r.source not in SOURCES)]
     alone = {path.name: {r.source for r in read[path]} - fitted for path in args.data}
     groups = {"fitted": fitted, "others": {r.source for r in ratios} - fitted, **alone}
     bands, found = bands_of(ratios, known), {way: held(ratios, known, group) for way, group in WAYS.items()}

@@ -197,8 +197,8 @@ class Fit(NamedTuple):
     slopes: Array
 
 
-ENOUGH = 0.01
-"""Share of the cost that a round has to save, or the fit stays where it is."""
+ENOUGH = 0.02
+"""Share of the cost that a round has to save, or the fit stays where it is (decision 544)."""
 PRIORS = np.log([c.prior for c in CONSTANTS])
 SPREADS = np.array([c.spread for c in CONSTANTS])
 ROOM = np.array([np.log(MOST_SHARE) if c.path.endswith("share") else np.inf for c in CONSTANTS])

@@ -151,8 +151,9 @@ def test_a_request_of_one_token_has_the_band_of_its_first():
         assert np.array_equal(ends[0] == ends[1], same)
 
 
-def test_experts_over_nodes_have_a_band_of_their_own() -> None:
-    """Wider than what is far, told in words; a dense model, one node, and what NVLink joins have none."""
+def test_experts_have_a_band_of_their_own() -> None:
+    """Wider than what is far, of servers over nodes (told in words) and wherever they train; a dense model, one node,
+    and what NVLink joins have none."""
     told = "no run of experts over more than one node was fitted"
     runs = {"deepseek-v3": {"gpu": "h200", "tp": 16}, "llama-3.1-405b": {"gpu": "h200", "tp": 16}}
     across, dense = (rooflm.infer(m, engine="vllm", quant="fp8", **more) for m, more in runs.items())
@@ -162,10 +163,15 @@ def test_experts_over_nodes_have_a_band_of_their_own() -> None:
     assert ends[0] > 1.5 * ends[1] and ends[1] == pytest.approx(ends[2])
     cells = {"model": "deepseek-v3", "gpu": "h200", "engine": "vllm", "tp": "16", "batch": "1", "quant": "fp8"}
     cells |= {"metric": "tpot", "value": "0.01", "prompt": "512", "output": "128"}
-    assert [x.where for x in score([read_row(cells), read_row(cells | {"tp": "8"})])] == ["nodes", ""]
-    assert score([read_row(cells | {"tp": "", "gpus": "16"})])[0].where == "nodes"
+    assert [x.where for x in score([read_row(cells), read_row(cells | {"tp": "8"})])] == ["experts", ""]
+    assert score([read_row(cells | {"tp": "", "gpus": "16"})])[0].where == "experts"
     case = {"gpu": "h100", "batch": 64, "seq": 2048, "ep": 8, "engine": "megatron-bridge"}
     steps = [rooflm.train("qwen3-30b-a3b", gpus=gpus, **case) for gpus in (8, 16)]  # training was fitted there
     assert not any(told in " ".join(e.assumed) for e in steps)
-    highs = [float(e.error_band["step_time_s"]["high"]) / float(e.step_time) for e in steps]
-    assert highs[0] == pytest.approx(highs[1])
+    plain = rooflm.train("qwen3-8b", gpus=8, **{**case, "ep": 1})
+    highs = [float(e.error_band["step_time_s"]["high"]) / float(e.step_time) for e in (*steps, plain)]
+    assert highs[0] == pytest.approx(highs[1]) and highs[0] > 1.2 * highs[2]
+    cells = {"task": "train", "model": "qwen3-30b-a3b", "gpus": "8", "metric": "step_time_s", "value": "1"}
+    cells |= {k: str(v) for k, v in case.items()}
+    rows = score([read_row(cells), read_row(cells | {"model": "qwen3-8b", "ep": "1"})])
+    assert [x.where == "experts" for x in rows] == [True, False]

@@ -92,6 +92,7 @@ class Kernels:
                         ("", "ck", "triton", "flashinfer"))  # fmt: skip
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")
     expert_fill: Num = count(1, "multiple to which the sides of a rank's experts in MXFP4 are filled up", 1)
+    scales_twice: str = word("", "libraries of experts, with commas, beside whose layout of scales the loaded stay")
     padded: str = word("", "types of products whose kernels fill up the rows of a group's instruction, apart by spaces")
     # -- attention over keys and values --------------------------------------------------------------------------------
     attention: str = word("own", "library of its latent attention, as the server was told", ("own", "triton"))
@@ -392,7 +393,7 @@ class Overlaps:
     cp_overlap: Num = share(1.0, "share of context-parallel communication that may hide behind the attention beside it")
     ep_overlap: Num = share(0.0, "share of expert-parallel communication that may hide behind compute")
     pp_overlap: bool = flag(True, "sends between stages hide behind compute where the schedule is interleaved")
-    overlap_tax: Num = number(0.0, "compute time lost a second of hidden communication (ZeRO 2 and 3: at least 0.1)")
+    overlap_tax: Num = number(0.1, "compute time lost a second of hidden data-parallel communication")
 
 
 @dataclass(frozen=True)

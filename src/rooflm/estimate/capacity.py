@@ -38,7 +38,7 @@ def needs(s: Scenario) -> Needs:
     """The memory that a scenario needs, a sequence and a token at a time."""
     even, trial = s.engine.stages.even_stages, trial_bytes(s)  # stages cut evenly hold the same each
     one = replace(s.mapping, pp=1) if even else s.mapping
-    weights = mem.weight_bytes(s.model, one, s.quant) / (s.mapping.pp if even else 1)
+    weights = (mem.weight_bytes(s.model, one, s.quant) + mem.layout_bytes(s, one)) / (s.mapping.pp if even else 1)
     own = pick(trial > 0, 0.0, 1.0)
     token, logit = own * token_bytes(s), (1 if s.workload.logits == "all" else own) * logit_bytes(s)
     if not s.model.head:  # what a prompt gives leaves with its pass

@@ -11,15 +11,20 @@ from typing import Any
 
 from rooflm.catalogue import model as shapes
 from rooflm.catalogue.engine import Room
+from rooflm.catalogue.fields import words_in
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, LinearAttention, Model, MoE
 from rooflm.catalogue.quant import PARTS, Quant
 from rooflm.graph.adapted import beside
 from rooflm.graph.context import Context, Decode, Pass
+from rooflm.graph.feedforward import sides
 from rooflm.graph.forward import ffn_nodes, mixer_nodes
+from rooflm.kernels.expert_kernels import expert_kernels, filled
+from rooflm.kernels.lookup import setting
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping
-from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num, ceil, highest, is_plain, larger, pick, smaller
 
 NO_MORE = Room()
 """Room of an engine that keeps of a cache what it reads."""
@@ -46,13 +51,7 @@ def local_ffn(ffn: shapes.FeedForward | None, mapping: Mapping) -> tuple[Num, Nu
 
 
 def block_shard(model: Model, block: Block, mapping: Mapping) -> dict[str, Num]:
-    """Parameters of one layer on one rank: matrices by part (`quant.PARTS`), and "plain": norms, router.
-
-    >>> b = Block(1, Attention(32, 32, 128), MLP(11008)); m = Model("m", 4096, 32000, (b,))
-    >>> shard = block_shard(m, b, Mapping(tp=2))
-    >>> float(shard["attention"] + shard["mlp"]) * 2 == 4 * 4096**2 + 3 * 4096 * 11008
-    True
-    """
+    """Parameters of one layer on one rank: matrices by part (`quant.PARTS`), and "plain": norms, router."""
     h, f, (dense_width, count, width) = model.hidden, block.ffn, local_ffn(block.ffn, mapping)
     held: dict[str, Num] = dict.fromkeys(PARTS, 0)
     held["attention"] = shapes.mixer_params(local_mixer(block.mixer, mapping.tp), h)
@@ -67,11 +66,7 @@ def block_shard(model: Model, block: Block, mapping: Mapping) -> dict[str, Num]:
 
 
 def stage_share(model: Model, pp: Num) -> Num:
-    """Share of all layers that the fullest pipeline stage holds: ceil(L / pp) / L.
-
-    >>> m = Model("m", 64, 100, (Block(78, Attention(1, 1, 64), MLP(64)),)); float(stage_share(m, 12) * 78)
-    7.0
-    """
+    """Share of all layers that the fullest pipeline stage holds: ceil(L / pp) / L."""
     return ceil(model.layers / pp) / model.layers
 
 
@@ -104,11 +99,7 @@ def shards(model: Model, mapping: Mapping) -> dict[str, Num]:
 
 def extra_share(model: Model, mapping: Mapping) -> Num:
     """Parameters outside any block (`extra_params`) on one rank: each rank holds all of them. A negative number
-    corrects for a token table narrower than the hidden width, and is split as the table is.
-
-    >>> float(extra_share(Model("m", 64, 100, (), extra_params=-80), Mapping(tp=8)))
-    -10.0
-    """
+    corrects for a token table narrower than the hidden width, and is split as the table is."""
     return pick(model.extra_params < 0, model.extra_params / mapping.tp, model.extra_params)
 
 
@@ -118,6 +109,22 @@ def weight_bytes(model: Model, mapping: Mapping, quant: Quant) -> Num:
     parts = shards(model, mapping)
     matrices = sum(parts[p] * quant.widths[p][0] for p in PARTS)
     return matrices + parts["plain"] * quant.half_bytes + parts["embedding"] * quant.table_bytes
+
+
+def layout_bytes(s: Scenario, m: Mapping) -> Num:
+    """Bytes that experts' kernels add to the weights on the fullest device: zeros that fill up their sides (`sides`,
+    `filled`), and scales as loaded beside those in a kernel's own layout (`scales_twice`)."""
+    q, k, model = s.quant, s.engine.kernels, s.model.scaled
+    w, _ = setting(s.cluster.device, s.engine, q, s.efficiency)
+    total: Num = 0.0
+    for b, f in ((b, b.ffn) for b in model.blocks if isinstance(b.ffn, MoE)):
+        own = expert_kernels(s, w, bool(highest(m.expert_ranks) > 1))
+        (_, count, width), (inner, outer) = local_ffn(f, m), sides(f, model.hidden, q, k, m)
+        held = reduce(larger, (shapes.matrix_params(*filled(c.family, c.dtype, outer, inner), f.gated) for c in own))
+        part = shapes.matrix_params(f.inner(model.hidden), width, f.gated)
+        twice = any(c.family in words_in(k.scales_twice) for c in own) * q.scale_bits / 8
+        total = total + b.count * count * ((held - part) * q.widths["experts"][0] + twice * part)
+    return total * stage_share(model, m.pp)
 
 
 def adapter_params(model: Model, mapping: Mapping, rank: Num, modules: Sequence[str], joined: bool = False) -> Num:
@@ -163,12 +170,7 @@ def index_bytes(mixer: shapes.Mixer | None) -> Num:
 def compressed_bytes(a: CompressedAttention, quant: Quant, tokens: Num) -> Num:
     """Bytes that one layer of compressed attention keeps of a sequence: the window, an entry (and the indexer's key)
     for every `ratio` tokens, and the tail that is not compressed yet: values and weights (fp32) of tokens that make no
-    whole entry, twice as many of each of two series where windows overlap (released code: kv_state, score_state).
-
-    >>> a = CompressedAttention(64, 1024, 448, 448, 64, 512, ratio=128, out_groups=8)
-    >>> compressed_bytes(a, Quant("bf16"), 131072) == (128 + 1024) * 1024 + 2 * 128 * 512 * 4
-    True
-    """
+    whole entry, twice as many of each of two series where windows overlap (released code: kv_state, score_state)."""
     entries = tokens / larger(a.ratio, 1) * (a.ratio > 0)
     tail = 2 * 4.0 * a.series**2 * a.ratio * (a.entry + (a.index_topk > 0) * a.index_dim)
     kept = (smaller(tokens, a.window) + entries) * kv_values(a) * quant.kv_bytes

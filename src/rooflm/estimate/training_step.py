@@ -181,15 +181,17 @@ def pass_nodes(s: Scenario, c: Context, m: Num) -> dict[Key, Nodes]:
 
 
 def whole_copies(s: Scenario, c: Context, m: Num) -> dict[str, Nodes]:
-    """What a micro-batch moves of whole weights: to 16 bits under autocast, gradients back; of all but the first of m
-    gradients added to earlier ones, where no product does (PyTorch, accumulate_grad.h; unlike Megatron-Core's)."""
+    """What a micro-batch moves of whole weights: to 16 bits under autocast, gradients back, added to earlier ones
+    where no product does it (PyTorch, accumulate_grad.h), the sum into DDP's buckets and back (reducer.cpp)."""
     t, layers, cast, sums = trained_of(s, c), c.model.layers, Nodes(), Nodes()
     if not (c.kernels.fused or is_plain(c.autocast, 0)):
         moved = sum(tm.layer_params(c.model, c.mapping)) * (4.0 + c.quant.half_bytes)
         cast = [stream("weight_cast", "copies", "copy", layers * c.autocast, moved)]
-    if not (s.engine.habits.zero_one or is_plain(m, 1)):
-        each, count = (t.dense + t.experts) / ceil(layers / s.mapping.pp), layers * c.whole * (1.0 - 1.0 / m)
-        sums = [stream("gradient_add", "copies", "copy", count, 3.0 * each * grad_bytes(s))]
+    if not s.engine.habits.zero_one:
+        moved = (t.dense + t.experts) / ceil(layers / s.mapping.pp) * grad_bytes(s)
+        reduced = (np.asarray(s.mapping.zero) < 1) & (np.asarray(s.mapping.dp * s.mapping.cp) > 1)
+        sums = [stream("gradient_add", "copies", "copy", layers * c.whole * (1.0 - 1.0 / m), 3.0 * moved),
+                stream("bucket_copy", "copies", "copy", layers * reduced / m, 4.0 * moved)]  # fmt: skip
     return {"forward": cast, "backward": [*cast, *sums]}
 
 

@@ -143,14 +143,10 @@ def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num, given: Num 
     """
     others = larger(np.asarray(pp) - 1, 1)
     best: Num = np.inf
-    for fewer in range(MOST_FEWER + 1):
+    for fewer in range(5):  # at most four layers less than an even share
         last = pick(given > 0, given, larger(ceil(layers / pp) - fewer, 0))
         best = smaller(best, larger(ceil((layers - last) / others) * layer, last * layer + loss))
     return best
-
-
-MOST_FEWER = 4
-"""Most layers that the last stage holds less than an even share."""
 
 
 def micro_batch_time(sections: dict[Key, Section], s: Scenario, layers: Num) -> Micro:
@@ -203,9 +199,10 @@ class Sync(NamedTuple):
     gathers: Num
 
 
-def sync_time(s: Scenario, timed: Dict[Key, Sequence[Timed]], micro: Micro, m: Num, stage_layers: Num) -> Sync:
+def sync_time(s: Scenario, c: Context, timed: Dict[Key, Sequence[Timed]], micro: Micro, m: Num) -> Sync:
     """Exposed data-parallel communication: gradients hide behind the backward pass that makes them, gathers behind the
-    pass before; what compute cannot hide shows, and at least one layer's message at the end.
+    pass before; what compute cannot hide shows, and at least one layer's message and the embedding's, which forward
+    needs first and whose gradient backward makes last (the head's, too, where FSDP's root holds both: `fully_shard`).
 
     ZeRO 0 and 1 reduce once a step, behind the last micro-batch's backward; 2 and 3 at each micro-batch, unless whole
     gradients wait (`unsynced`), and 3 gathers parameters for both passes of each (once a step with a pipeline)."""
@@ -215,8 +212,10 @@ def sync_time(s: Scenario, timed: Dict[Key, Sequence[Timed]], micro: Micro, m: N
     forward_gathers, backward_gathers = (pick(zero >= 3, each, else_) for else_ in (1.0 * (zero >= 1), 0.0))
     reduce, gather, tied = (add_up(t.total for t in timed["step", x]) for x in ("reduce", "gather", "tied"))
     in_forward, in_backward = forward_gathers * gather, backward_gathers * gather + reductions * reduce
-    first, last = gather / stage_layers * (zero >= 1), reduce / stage_layers
-    left_f = larger(in_forward - larger(forward_gathers, 1.0) * micro.forward, first)
+    t, root = trained_of(s, c), (zero >= 2) & (e.room.root and not e.habits.zero_one)
+    tables = pick(root, t.ends, smaller(tm.end_params(c.model, c.mapping)[0], t.ends)) / larger(t.dense + t.experts, 1)
+    first, last = (x * (tables + (1.0 - tables) / ceil(c.model.layers / pp)) for x in (gather, reduce))
+    left_f = larger(in_forward - larger(forward_gathers, 1.0) * micro.forward, first * forward_gathers)
     left_b = larger(in_backward - reductions * micro.backward, last)
     if unsynced.any():  # other passes gather and reduce nothing
         alone = larger(backward_gathers - reductions, 0.0)
@@ -262,24 +261,21 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num, update: Sequence
     return updated + shard * 2.0 / bandwidth + larger((gradients + params + activations) / bandwidth - compute * m, 0.0)
 
 
-SHARDED_TAX = 0.1
-"""Least `overlap_tax` where gradients or parameters are sharded: a prior, that of the engines built on FSDP."""
 PASSES = 3.0
 """Times that a byte passes the memory in a collective: read, written, and read again to be added up or used."""
 
 
 def overlap_tax(s: Scenario) -> Num:
-    """Compute seconds lost for each second of hidden data-parallel communication: the engine's value, and at ZeRO 2 and
-    3, which communicate in every micro-batch, at least SHARDED_TAX (SMs and memory bandwidth are shared), and inside a
-    node the share of the memory's bandwidth that its links take.
+    """Compute seconds lost for each second of hidden data-parallel communication: the engine's value (SMs and memory
+    bandwidth are shared), and inside a node at least the share of the memory's bandwidth that its links take.
 
     Source: arXiv 2507.03114 (training on four A100 or H100: kernels beside messages 18.9 % slower, 40 at most)."""
-    m, tiers, tax = s.mapping, s.cluster.tiers, s.engine.overlaps.overlap_tax
-    least: Num = SHARDED_TAX
-    if tiers and tiers[0].kind in DIRECT_KINDS:  # other links have engines of their own
-        taken = smaller(1.0, PASSES * tiers[0].bandwidth / s.cluster.device.dram.bandwidth)
-        least = pick(m.dp * m.cp * m.stride("cp") <= tiers[0].size, larger(least, taken), least)
-    return larger(tax, pick(m.zero >= 2, least, 0.0)) if s.efficiency.mode == "calibrated" else tax
+    m, tiers, real = s.mapping, s.cluster.tiers, 1.0 * (s.efficiency.mode == "calibrated")
+    tax = real * s.engine.overlaps.overlap_tax
+    if not tiers or tiers[0].kind not in DIRECT_KINDS:  # other links have engines of their own
+        return tax
+    taken = real * smaller(1.0, PASSES * tiers[0].bandwidth / s.cluster.device.dram.bandwidth)
+    return pick(m.dp * m.cp * m.stride("cp") <= tiers[0].size, larger(tax, taken), tax)
 
 
 @dataclass(frozen=True)
@@ -311,7 +307,7 @@ def time_step(s: Scenario, c: Context) -> TrainingStep:
     timed = {key: in_training(group, s) for key, group in time_groups(step_graph(s, c), s).items()}
     sections = {key: section(group) for key, group in timed.items() if key[0] in PHASES}
     micro = micro_batch_time(sections, s, c.model.layers)
-    sync = sync_time(s, timed, micro, count, ceil(c.model.layers / m.pp))
+    sync = sync_time(s, c, timed, micro, count)
     dgrad = larger(micro.backward - micro.wgrad, 0.0)
     flushes, tax, chunks = s.training.flushes, overlap_tax(s), schedule.chunks(m.schedule, m.vp)
     idle = schedule.bubble_time(m.schedule, m.pp, m.vp, micro.forward, dgrad, micro.wgrad)

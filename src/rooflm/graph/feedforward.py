@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLP, MoE
+from rooflm.catalogue.quant import Quant
 from rooflm.graph.context import Context, plain_gelu
 from rooflm.graph.ops import Comm, Op, distinct_experts, gemm, occupied, popularity, stream
+from rooflm.scenario.mapping import Mapping
 from rooflm.units import Num, ceil, highest, is_plain, pick, smaller
 
 GELU_VALUES, GELU_WIDER = 18, 40.0
@@ -85,12 +88,17 @@ def shared_join(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     return nodes
 
 
+def sides(f: MoE, hidden: Num, q: Quant, k: Kernels, m: Mapping) -> tuple[Num, Num]:
+    """Inner and outer width of an expert on a rank, filled up as the engine holds experts of MXFP4 (`expert_fill`)."""
+    mx = (q.weight_bits == 4) & (q.scale_bits == 0.25) & (q.act_bits > 4) & (q.kind == "float")
+    fill = pick(mx, k.expert_fill, 1)
+    return ceil(ceil(f.width / m.expert_tp) / fill) * fill, ceil(f.inner(hidden) / fill) * fill
+
+
 def on_rank(c: Context, f: MoE) -> tuple[Num, Num, Num, Num, Num]:
     """(tokens that reach a rank, pairs with one of its experts, its experts, their inner width on it, the outer)."""
-    gathered, ranks, q = c.tokens * c.mapping.expert_dp, c.mapping.expert_ranks, c.quant
-    mx = (q.weight_bits == 4) & (q.scale_bits == 0.25) & (q.act_bits > 4) & (q.kind == "float")
-    fill, width = pick(mx, c.kernels.expert_fill, 1), ceil(f.width / c.mapping.expert_tp)
-    inner, outer = (ceil(side / fill) * fill for side in (width, f.inner(c.model.hidden)))
+    gathered, ranks = c.tokens * c.mapping.expert_dp, c.mapping.expert_ranks
+    inner, outer = sides(f, c.model.hidden, c.quant, c.kernels, c.mapping)
     return gathered, gathered * f.top_k / ranks, f.experts / ranks, inner, outer
 
 

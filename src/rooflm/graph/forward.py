@@ -52,15 +52,11 @@ def mixed_layers(blocks: Sequence[Block]) -> list[tuple[Block, Num | None]]:
     """
     totals: dict[int, Num] = {}
     for i, block in enumerate(blocks):
-        first = next((j for j in totals if _mixed_alike(blocks[j], block)), i)
+        same = (j for j in totals if blocks[j].mixer is block.mixer and equal([blocks[j].norms], [block.norms]))
+        simple = block.mixer is not None and block.ffn is not None and not block.parallel
+        first = next((j for j in same if simple and blocks[j].ffn is not None and not blocks[j].parallel), i)
         totals[first] = totals.get(first, 0) + block.count
     return [(block, totals.get(i)) for i, block in enumerate(blocks)]
-
-
-def _mixed_alike(a: Block, b: Block) -> bool:
-    """Whether two blocks have the same mixer, norms and reductions."""
-    simple = all(x.ffn is not None and not x.parallel for x in (a, b))
-    return simple and a.mixer is not None and a.mixer is b.mixer and equal([a.norms], [b.norms])
 
 
 def embedding_nodes(c: Context) -> list[Op | Comm]:

@@ -141,11 +141,7 @@ def _read(entries: list[Entry], here: list[Entry], launched: bool = False) -> tu
 
 
 def filled(family: str, dtype: str, hidden: Num, width: Num) -> tuple[Num, Num]:
-    """Sizes of an expert on a rank as a family of kernels stores it: whole tiles, the rest zeros (experts.toml).
-
-    >>> filled("marlin", "mxfp4", 2880, 360), filled("cutlass", "fp8", 2880, 360)
-    ((3072.0, 384.0), (2880.0, 360.0))
-    """
+    """Sizes of an expert on a rank as a family of kernels stores it: whole tiles, the rest zeros (experts.toml)."""
     rows, columns = families().filled.get(f"{family} {dtype}", (1.0, 1.0))
     return ceil(hidden / rows) * rows, ceil(width / columns) * columns
 
@@ -301,11 +297,7 @@ def filled_rows(op: Op, s: Scenario, tile: Num) -> tuple[Routing, Num]:
 
 def busiest_share(tiles: Num, reached: Num, sms: Num) -> Num:
     """Share of its tiles that are of experts with rows, on the SM with most of them: stream-k deals each of `sms` as
-    many tiles, n, a share `reached` of them, p, with rows: np + z √(np(1 - p)), z the largest of so many draws.
-
-    >>> float(busiest_share(4.0, 1.0, 132.0)), float(busiest_share(4.0, 0.1, 132.0)) > 0.1
-    (1.0, True)
-    """
+    many tiles, n, a share `reached` of them, p, with rows: np + z √(np(1 - p)), z the largest of so many draws."""
     dealt = larger(tiles, 1.0)
     mean = dealt * smaller(reached, 1.0)
     return smaller(mean + largest_of(sms) * sqrt(mean * (1.0 - mean / dealt)), dealt) / dealt

@@ -18,11 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.asked.answers.bands import PARTS, around, band, kind_of, over_nodes
+from rooflm.asked.answers.bands import PARTS, around, band, exchanged, kind_of
 from rooflm.asked.answers.training import train
+from rooflm.asked.assumed import attention_dp
 from rooflm.asked.build_inference import build_inference, find_model
 from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
+from rooflm.estimate.capacity import memory_use, sequence_bytes
 from rooflm.estimate.inference import InferenceFigures, infer_scenario
 from rooflm.kernels.constants import ANY, entries_of
 from rooflm.readers.devices import load_device
@@ -75,13 +77,16 @@ class Scored(NamedTuple):
     @property
     def where(self) -> str:
         """The distance of its error band where its conditions decide that ("": its engine and card do)."""
-        given = self.request.kwargs
+        given, task = self.request.kwargs, self.request.task
         several = any(int(given.get(name) or 1) > 1 for name in ("gpus", "tp", "pp", "cp", "dp"))
-        if self.request.task != TRAIN and several:
-            s = scenario(self.request) if self.request.task == SERVE else scenario_of([self.request])
-            if np.any(over_nodes(s)):
-                return "nodes"
-        embeds = not find_model(model_argument(given["model"])).head
+        model = find_model(model_argument(given["model"]))
+        if task == TRAIN and attention_dp(model):
+            return "experts"
+        if task != TRAIN and several:
+            s = scenario(self.request) if task == SERVE else scenario_of([self.request])
+            if np.any(exchanged(s)):
+                return "experts"
+        embeds = not model.head
         rare = embeds or self.request.metric.endswith(TAILS)
         return "far" if self.assumed or rare or any(given.get(part) for part in PARTS) else ""
 
@@ -122,6 +127,12 @@ def scenario_of(requests: Sequence[Request]) -> Scenario:
     return replace(built.scenario, axes=1)
 
 
+def cache_room(s: Scenario) -> Num:
+    """Bytes that the fullest device has for its KV cache before a sequence runs."""
+    empty = memory_use(s, 0.0)
+    return empty.capacity - empty.total
+
+
 INFERRED: Mapping[str, Any] = {
     "ttft": lambda e, s: e.ttft,
     "tpot": lambda e, s: e.tpot,
@@ -132,6 +143,12 @@ INFERRED: Mapping[str, Any] = {
     "prefill_tokens_per_s": lambda e, s: s.workload.batch * (s.workload.prompt - s.workload.cached) / e.ttft,
     "decode_tokens_per_s": lambda e, s: s.workload.batch / e.tpot,
     "memory_bytes": lambda e, s: e.memory.total,
+    "weight_bytes": lambda e, s: e.memory.parts["weights"],
+    "trial_bytes": lambda e, s: memory_use(s, 0.0).parts["activations"],
+    "cache_bytes": lambda e, s: cache_room(s),
+    "cache_tokens": lambda e, s: (
+        cache_room(s) / sequence_bytes(s) * (s.workload.prompt + s.workload.output) * s.mapping.dp
+    ),
     "oom": lambda e, s: np.where(np.asarray(e.fits), 0.0, 1.0),
 }
 """Metric of a row -> how an inference estimate gives it; all requests of a batch are alike."""
@@ -269,6 +286,7 @@ PHASES = {
     "ttft": "prefill", "prefill_tokens_per_s": "prefill", "tpot": "decode", "decode_tokens_per_s": "decode",
     "latency_s": "request", "output_tokens_per_s": "request", "total_tokens_per_s": "request",
     "requests_per_s": "request", "memory_bytes": "memory",
+    "weight_bytes": "memory", "trial_bytes": "memory", "cache_bytes": "memory", "cache_tokens": "memory",
 }  # fmt: skip
 """Metric -> phase of an error band; the others are of a training step."""
 

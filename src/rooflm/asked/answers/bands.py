@@ -29,10 +29,10 @@ from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Efficiency, Scenario
 from rooflm.units import Num, any_of, larger, pick, smaller
 
-DISTANCES = ("near", "far", "nodes")
+DISTANCES = ("near", "far", "experts")
 """How far a scenario lies from the runs that constants were fitted to. near: some are of this release of its engine on
 this kind of cards (`kind_of`); far: none is, or a part of it was never fitted (PARTS), or its conditions are not
-stated; nodes: experts on devices that a network joins (`over_nodes`), where what reaches them is rarely stated."""
+stated; experts: some that train, or that a network joins (`exchanged`), as what reaches them is rarely stated."""
 PARTS = {
     "cpu_layers": ("offload.layers", "with layers on the host"),
     "cpu_experts": ("offload.experts", "with experts on the host"),
@@ -45,13 +45,12 @@ _HAS = [(attrgetter(path), words) for path, words in PARTS.values() if path]
 OVER = "of experts over more than one node"
 
 
-def over_nodes(s: Scenario) -> Num:
-    """Whether a model of experts is served by more devices than anything but a network joins; training was fitted
-    there."""
+def exchanged(s: Scenario) -> Num:
+    """Whether a model of experts is trained, or served by more devices than anything but a network joins."""
     joined = [tier.size for tier in s.cluster.tiers if tier.kind not in NETWORKS]
-    m = s.mapping
-    served = s.engine.phase == "inference" and attention_dp(s.model)
-    return np.asarray(served & (m.tp * m.pp * m.cp * m.dp > (joined[-1] if joined else 1)))
+    m, trained = s.mapping, s.engine.phase != "inference"
+    over = trained | (m.tp * m.pp * m.cp * m.dp > (joined[-1] if joined else 1))
+    return np.asarray(attention_dp(s.model) & over)
 
 
 class Band(NamedTuple):
@@ -125,7 +124,7 @@ def distance(engine: str, cards: str, known: Known) -> str:
 @cache
 def band(phase: str, engine: str, cards: str, where: str = "") -> Band | None:
     """The error band of a phase ("prefill", "decode", "request", each also " under load", "memory" or "step") for an
-    engine and a kind of cards; where: at this distance whatever these are (nodes: of servers, which alone ran there,
+    engine and a kind of cards; where: at this distance whatever these are (experts: of servers, where a batch has none,
     else that of what is far). None where the file has none.
 
     >>> found = band("decode", "no-such-engine", "no such cards")
@@ -164,8 +163,8 @@ def around(time: Num, found: Band, rate: bool = False) -> tuple[Num, Num]:
 def parts_of(s: Scenario, split: bool = False) -> dict[str, Num]:
     """What a scenario has that no fitted run has, in words -> where it has it. split: its prompts have servers of their
     own."""
-    told = {words: of(s) > 0 for of, words in _HAS}
-    told |= {PARTS["prefill_replicas"][1]: split, "that embeds": not s.model.head, OVER: over_nodes(s)}
+    told, served = {words: of(s) > 0 for of, words in _HAS}, s.engine.phase == "inference"
+    told |= {PARTS["prefill_replicas"][1]: split, "that embeds": not s.model.head, OVER: served and exchanged(s)}
     return {words: here for words, here in told.items() if (here if isinstance(here, bool) else np.any(here))}
 
 
@@ -184,7 +183,7 @@ def bands_around(
         if s.efficiency.mode != "calibrated" or chosen_band is None:
             bands[key] = {"low": value * np.nan, "high": value * np.nan, "rows": 0}
             continue
-        for here, where in (odd, "far"), (over_nodes(s), "nodes"):
+        for here, where in (odd, "far"), (exchanged(s), "experts"):
             wider = band(phase, "", "", where)
             if wider and chosen_band is not measured_band and np.any(here):
                 ends = (wider.low, chosen_band.low), (wider.high, chosen_band.high)
