@@ -335,7 +335,7 @@ AMONG: dict[str, Callable[[], Collection[str]]] = {
     "grouped_on": generations, "tuned_experts_on": lambda: names("gpu"),
     "states_on": lambda: words_of("gpu", "vendor"),
     **{name: lambda: PRESETS for name, about in ABOUT.items() if about.kind == "named" and not about.among},
-    **dict.fromkeys(LIBRARIES, lambda: {e.family for e in entries_of("moe")} - {"", "plain"}),
+    **dict.fromkeys((*LIBRARIES, "scales_twice"), lambda: {e.family for e in entries_of("moe")} - {"", "plain"}),
 }  # fmt: skip
 """Field of text -> the words that it may hold."""
 
