@@ -134,7 +134,8 @@ def test_a_frozen_base_that_fits_in_no_other_way_may_lie_on_the_host() -> None:
     given = {"gpu": "rtx-3090", "gpus": 2, "lora_rank": 16, "base_bits": 4, "batch": 8, "seq": 1024}
     short = rooflm.train("llama-3.1-70b", **given)
     first = short.would_fit[0]
-    assert first.words == "recompute full and --set training.offload_params=1"
-    assert rooflm.train("llama-3.1-70b", **{**given, **first.change}).fits
+    assert first.words == "recompute full and --set training.offload_params=1 (41.10 GiB a GPU in the host's memory)"
+    away = rooflm.train("llama-3.1-70b", **{**given, **first.change})
+    assert away.fits and "The host holds 41.10 GiB of weights beside it for each GPU." in str(away)
     assert not any("sets" in r.change for r in rooflm.train("llama-3.1-8b", **{**given, "batch": 64}).would_fit)
     assert not any("sets" in r.change for r in rooflm.train("llama-3.1-70b", gpu="rtx-3090", gpus=2, batch=8).would_fit)

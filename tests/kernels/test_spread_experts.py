@@ -32,3 +32,11 @@ def test_not_where_there_is_a_kernel(model: str, gpu: str) -> None:
     told, plain = (rooflm.infer(model, gpu=gpu, sets=sets, **BASE) for sets in ({}, NONE))
     assert told.tpot == plain.tpot
     assert not [one for one in told.warnings if "16 bits first" in one]
+
+
+@pytest.mark.parametrize("quant", ["bf16", "fp8", "mxfp4"])
+def test_whatever_an_engine_says_to_spread_16_bits_stay(quant: str) -> None:
+    told, plain = (rooflm.infer("mixtral-8x7b", gpu="mi300x", quant=quant, sets={"engine.widened_experts": of})
+                   for of in ("*/*/*", ""))  # fmt: skip
+    assert (told.tpot > plain.tpot) == (quant != "bf16")
+    assert any("16 bits first" in one for one in told.warnings) == (quant != "bf16")

@@ -66,6 +66,8 @@ def test_an_engine_refuses_a_word_that_nothing_knows(path: str, tmp_path: Path) 
         ("engine.experts_of", "triton:*/bf17", "type is 'bf17': did you mean 'bf16'"),
         ("engine.experts_of", "triton:*/bf16/hoper", "generation is 'hoper': did you mean 'hopper'"),
         ("engine.experts_of", "triton", "it must be such as 'triton:*/bf16"),
+        ("engine.widened_experts", "mixtral/mxfp4/cdna", "generation is 'cdna': did you mean 'cdna"),
+        ("engine.widened_experts", "mixtrel/mxfp4/cdna3", "family is 'mixtrel': did you mean 'mixtral'"),
         ("engine.ready_operands", "q_up/fp9", "type is 'fp9': did you mean 'fp8'"),
         ("model.norm", "lyer", "did you mean 'layer'"),
         ("model.dtype", "bf17", "did you mean 'bf16'"),

@@ -6,6 +6,7 @@ import pytest
 
 from rooflm.serving.deploy import Served, serve
 from rooflm.serving.replica import FINISHED
+from rooflm.serving.schedulers import SCHEDULERS
 
 ASK: dict[str, Any] = {"gpu": "h100", "engine": "sglang", "prefill_replicas": 1, "seed": 1, "spread": (1, 1)}
 
@@ -44,6 +45,27 @@ def test_among_others_a_prompt_waits_for_half_a_step() -> None:
     others = loaded(True, 500_000, prompt=500, output=200, rate=8, requests=400)
     assert alone.ttft_s["mean"] == pytest.approx(float(steady_of(alone).ttft), rel=1e-3)
     assert others.ttft_s["mean"] == pytest.approx(float(steady_of(others).ttft), rel=0.1)
+
+
+def test_a_steady_state_keeps_no_more_than_there_is() -> None:
+    """Of a rate, too: kept memory bounds what can be served; prompts of one token need none."""
+    over, under = (loaded(True, 60_000, prompt=8000, output=200, rate=rate, requests=300) for rate in (3.6, 2.0))
+    assert not steady_of(over).stable and steady_of(under).stable
+    assert float(steady_of(over).requests_per_s) == pytest.approx(over.requests_per_s, rel=0.05)
+    assert float(steady_of(under).requests_per_s) == 2.0
+    one = loaded(True, 30_000, prompt=8000, output=1, concurrency=64, requests=300)
+    assert float(steady_of(one).requests_per_s) == pytest.approx(one.requests_per_s, rel=0.05)
+
+
+@pytest.mark.parametrize("scheduler", sorted(SCHEDULERS))
+@pytest.mark.parametrize("policy", ["fcfs", "shortest"])
+def test_whoever_has_its_memory_gets_in(scheduler: str, policy: str) -> None:
+    """Also where a scheduler wants room for all that is still to come, which others' kept memory takes."""
+    options = {"scheduler": scheduler, "policy": policy, "cache_blocks": 9000}
+    load: dict[str, Any] = {"prompt": 1000, "output": 1500, "concurrency": 30, "requests": 60}
+    out = serve("llama-3.1-8b", **{**ASK, "spread": (0.2, 1.8)}, options=options, **load)
+    assert set(out.run.records.status) == {FINISHED}
+    assert not out.run.replicas[-1].reserved and out.run.replicas[-1].kv.used == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_request_of_one_token_needs_no_decode_server() -> None:

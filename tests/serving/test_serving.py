@@ -362,6 +362,16 @@ def test_a_document_that_an_earlier_run_read_is_there_once_for_all() -> None:
     assert warm.kv_occupancy < 0.3
 
 
+def test_an_earlier_run_left_of_a_common_part_what_it_is_told_to_have() -> None:
+    """Less than all of it: the first to come reads the rest. Of prompts of unequal lengths the longest part counts."""
+    common = {"gpu": "h100-sxm-80gb", "concurrency": 1, "requests": 20, "prompt": 4096, "output": 8}
+    first = [serve("llama-3.1-8b", **common, shared_prefix=2048, cached=n, spread=(1, 1)).run.records.cached[0]
+             for n in (0, 512, 1024, 2048, 4000)]  # fmt: skip
+    assert first == [0, 512, 1024, 2048, 4000]
+    load = serve("llama-3.1-8b", **common, shared_prefix=4000, cached=4000, spread=(0.5, 1)).run
+    assert all(c >= min(p, 4000) - 16 for c, p in zip(load.records.cached, load.records.prompt, strict=True))
+
+
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
 def test_memory_is_conserved_with_shared_prefixes(name: str, preemption: str) -> None:

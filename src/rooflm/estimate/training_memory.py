@@ -265,7 +265,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     dense, experts = layers * each + ends, layers * each_experts
     share = t.trainable_layers * (not t.adapters)
     trained = layers * each * share + ends * (t.embeddings and not t.adapters) + layers * c.adapted
-    base = t.base_bits / 8 * (1 + SCALE_BITS / 4 * (t.base_bits < 8))
+    base = t.base_bits / 8 * (1 + SCALE_BITS / 4 * (t.base_bits < 8))  # a frozen one, with scales
     weight = base if t.adapters else c.weight
     grad, half = c.grad_bytes, c.quant.half_bytes
     states = state_bytes(t, half)
@@ -296,8 +296,9 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     live = several * weight * smaller(c.room.live, dense + experts)
     held = c.room.holds == "ahead" or (c.room.holds == "saved" and m.recompute not in ("full", "block"))
     gathered = pick(kept, whole, (whole if held else larger(one, live)) * (m.zero >= 3))
+    brought = smaller(2.0 * weight * (each + each_experts), weights) * (1.0 - several * (m.zero >= 3))  # from the host
     return {
-        "weights": weights * (1 - t.offload_params),
+        "weights": weights - t.offload_params * (weights - brought),
         "gradients": (trained * g + experts * share * ge) * later * (kept_here if c.room.grads_away else 1.0) + extra,
         "optimizer": (trained * o + experts * share * oe) * kept_here,
         "buffers": gathered,

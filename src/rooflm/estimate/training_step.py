@@ -272,6 +272,16 @@ def trained_of(s: Scenario, c: Context) -> Trained:
     return Trained(ends, dense + ends, routed, dense * each + ends * half, routed * each)
 
 
+def weights_away(s: Scenario, c: Context) -> Num:
+    """Bytes of the fullest device's weights that host memory holds, frozen ones too, as wide as they are stored."""
+    t, m = s.training, s.mapping
+    if is_plain(t.offload_params, 0):
+        return 0.0
+    here = replace(setup_of(s, c), training=replace(t, offload_params=0.0))
+    ends = fuller_end(m.schedule, m.pp, *tm.end_params(c.model, m))
+    return t.offload_params * tm.model_states(here, ceil(c.model.layers / m.pp), ends)["weights"]
+
+
 def adapter_sizes(s: Scenario, c: Context) -> tuple[Num, Num]:
     """Of the adapters of a mean layer on one rank: parameters, rank x (inputs + outputs) a product; and the width of
     all inputs, where they are kernels of their own (PEFT)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -15,7 +15,17 @@ from rooflm.estimate import schedule
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.step import add_up, by_name, by_part, launches
 from rooflm.estimate.training_kernels import in_training
-from rooflm.estimate.training_step import PHASES, PLACES, Key, grad_bytes, multi_token, setup_of, step_graph, trained_of
+from rooflm.estimate.training_step import (
+    PHASES,
+    PLACES,
+    Key,
+    grad_bytes,
+    multi_token,
+    setup_of,
+    step_graph,
+    trained_of,
+    weights_away,
+)
 from rooflm.graph.context import Context
 from rooflm.graph.ops import PREFILL_ATTENTION, Comm, Op
 from rooflm.kernels.collectives import DIRECT_KINDS, ring_wait
@@ -238,13 +248,11 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num, update: Sequence
     t, p, bandwidth, tiers = s.training, s.mapping, s.cluster.host_bandwidth, s.cluster.tiers
     if all(is_plain(x, 0) for x in (t.offload_optimizer, t.offload_params, t.offload_activations)):
         return 0.0
-    trained, held, layers = trained_of(s, c), setup_of(s, c), ceil(c.model.layers / p.pp)
+    trained, held = trained_of(s, c), setup_of(s, c)
     shard = t.offload_optimizer * (trained.dense + trained.experts) / pick(p.zero >= 1, tm.shard_ranks(p), 1)
     sharing = smaller(smaller(tiers[0].size if tiers else 1, HOST_DEVICES), p.devices)
     updated = t.offload_optimizer * sum(x.node.bytes for x in update) * sharing / HOST_UPDATE
-    ends = schedule.fuller_end(p.schedule, p.pp, *tm.end_params(c.model, p))
-    stored = tm.model_states(replace(held, training=replace(t, offload_params=0.0)), layers, ends)["weights"]
-    moved = 2.0 * m * (t.offload_params * stored + t.offload_activations * held.layer.kept * layers)
+    moved = 2.0 * m * (weights_away(s, c) + t.offload_activations * held.layer.kept * ceil(c.model.layers / p.pp))
     moved = moved + shard * grad_bytes(s) * (2.0 * m - 1.0)
     return updated + shard * 2.0 / bandwidth + larger(moved / bandwidth - compute * m, 0.0)
 

@@ -244,6 +244,7 @@ LIMITS = ("budgets", "limits", "graphed", "graphed_few", "pieces")
 FORMS = {
     "caches": (r"\d+", "widths in bits such as '16, 8'"),
     "experts_of": (r"[\w.-]+:[^/:]+/[^/:]+(/[^/:]+)?", "such as 'triton:*/bf16, cutlass:qwen3_moe/nvfp4/blackwell'"),
+    "widened_experts": (r"[^/:]*/[^/:]+/[^/:]+", "family, type and generation such as 'qwen3*/mxfp4/cdna3'"),
     "ready_operands": (r"[\w.-]+/[\w.-]+", "products in a type such as 'q_up/fp8_block'"),
     "families": (r"[\w.-]+:\d+", "limits by family such as 'deepseek_v4:256'"),
     **dict.fromkeys(LIMITS, (r"[\w.-]+:\d+", "limits by card such as '35:2048 ampere:4096'")),
@@ -274,9 +275,9 @@ def known_words(field: str, value: Any, label: str) -> None:
             one_of(f"{label}: type", word.partition("/")[2], sorted(product_types()))
         elif field in AMONG and not word.replace(".", "", 1).isdecimal():  # a number is a card's memory
             one_of(label, word.removeprefix("-") if field in SIGNED else word, sorted(AMONG[field]()))
-        if field == "experts_of":
-            of = dict(zip(("family", "type", "generation"), rest.split("/"), strict=False))
-            known = (model_families(), {e.dtype for e in entries_of("moe")}, generations())
+        if field in ("experts_of", "widened_experts"):
+            of = dict(zip(("family", "type", "generation"), (rest or word).split("/"), strict=False))
+            known = ({"", *model_families()}, {e.dtype for e in entries_of("moe")}, generations())
             for (what, pattern), among in zip(of.items(), known, strict=False):
                 if not fnmatch.filter(among, pattern):
                     one_of(f"{label}: {what}", pattern, sorted(among))
@@ -334,7 +335,7 @@ AMONG: dict[str, Callable[[], Collection[str]]] = {
     "grouped_on": generations, "tuned_experts_on": lambda: names("gpu"),
     "states_on": lambda: words_of("gpu", "vendor"),
     **{name: lambda: PRESETS for name, about in ABOUT.items() if about.kind == "named" and not about.among},
-    **dict.fromkeys(LIBRARIES, lambda: {e.family for e in entries_of("moe")} - {"", "plain"}),
+    **dict.fromkeys((*LIBRARIES, "scales_twice"), lambda: {e.family for e in entries_of("moe")} - {"", "plain"}),
 }  # fmt: skip
 """Field of text -> the words that it may hold."""
 

@@ -61,10 +61,11 @@ class PrefixCache:
         (None, (16, 16), (32, 32))
         """
         for key, size in parts:
-            if key < EARLIER and key not in self.tokens:
+            more = size - self.tokens.get(key, 0)  # another prompt may have had less of a common part
+            if key < EARLIER and more > 0:
                 self.tokens[key] = size
                 self.order[key] = None
-                self.idle += size
+                self.idle += more
         self.shrink(tokens)
 
     def match(self, prefix: Prefix) -> tuple[int, int]:

@@ -113,7 +113,7 @@ def decode_server(pool: Pool, load: Load) -> DecodeServer:
     rates = np.maximum.accumulate(running / np.maximum(steps * step, 1e-12))
     takes_turn = steps > 0 and pool.server.lookahead and not SCHEDULERS[pool.server.scheduler].mixes
     return DecodeServer(steps, running, step, rates, float(takes_turn), pool.server.seen_again(load.prompt),
-                    0.5 + 0.5 * pool.server.handed_on, not pool.server.handed_on)  # fmt: skip
+                    0.5 + 0.5 * pool.server.handed_on, steps > 0 and not pool.server.handed_on)  # fmt: skip
 
 
 def sent_bytes(pool: Pool, prompt: float) -> float:
@@ -132,7 +132,7 @@ def pools_state(
     most = np.minimum(first * min(prompts.most, transfer.most), second * decoding.most)
     closed = clients > 0
     high = np.where(closed, np.minimum(most, 1e12), np.minimum(rate, most)) + 0.0 * clients
-    low = np.where(closed, 0.0, high)
+    low = np.where(closed | decoding.keeps, 0.0, high)
     share = np.where(closed, np.maximum(clients / first, 1.0), np.inf)
     limit = float(decoding.running[-1]) * (1 + 1e-9)
     lone = (prompts.request + decoding.request) * (clients == 1)
@@ -144,16 +144,17 @@ def pools_state(
         taken = np.where(decoding.steps > 0, transfer.lasts(sent) + waited, 0.0)  # by the decode replica
         return prompts.ttft(x / first, first, share) + taken, (decoding.steps + met * decoding.turn_steps) * step
 
-    for _ in range(HALVINGS if np.any(closed) else 0):
+    for _ in range(HALVINGS if np.any(low < high) else 0):
         x = (low + high) / 2
         ttft, rest = times(x)
-        less = (x * (ttft + rest + lone) < clients) & (x / second * (rest + decoding.keeps * ttft) <= limit)
-        low, high = np.where(closed & less, x, low), np.where(closed & ~less, x, high)
+        held = x / second * (rest + ttft if decoding.keeps else rest)  # sequences that a decode replica has memory for
+        less = (~closed | (x * (ttft + rest + lone) < clients)) & (held <= limit)
+        low, high = np.where(less, x, low), np.where(less, high, x)
     x = (low + high) / 2
     ttft, rest = times(x)
     waits = np.where(closed, np.maximum(clients / np.maximum(x, 1e-30) - ttft - rest - lone, 0.0), 0.0)
     ttft = ttft + waits + prompts.request + decoding.request
-    stable = closed | (rate <= most)
+    stable = closed | (rate <= x * (1 + 1e-9))
     ttft = np.where(stable, ttft, np.inf)
     tpot = rest / max(output - 1, 1)
     running = np.asarray(np.interp(x / second, decoding.rates, decoding.running))

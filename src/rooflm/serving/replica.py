@@ -18,7 +18,7 @@ from rooflm.serving.capacity import Capacity
 from rooflm.serving.decoding import Decoding
 from rooflm.serving.kv import EARLIER, Kv, Prefix, PrefixCache, whole_blocks
 from rooflm.serving.meter import Meter
-from rooflm.serving.schedulers import Chunk, Continuous, Ranks, queue
+from rooflm.serving.schedulers import Chunk, Continuous, Ranks, all_fits, queue
 from rooflm.serving.server import Server
 from rooflm.serving.steps import StepTable
 
@@ -59,10 +59,11 @@ class Replica:
     - Limits. budget: new tokens of a pass over all attention ranks and micro-batches of a pipeline; chunk: of a prompt,
       which is on one rank, and in one micro-batch unless its parts follow each other; most: requests; shared, sharing:
       fewest tokens, and requests, of a prefix that decoding reads once.
-    - Requests. waiting, prefilling, decoding: those of its three stages; unmade: tokens that those in the second have
-      still to make; late: those that came while a pass ran and are seen by the next but one (lookahead); resumed: of
-      preempted ones, (tokens to have again, tokens still to make); asking: (when it came, request) of those that wait
-      for a decode replica's memory before their prompt; reserved: memory of those that have it and are not here yet.
+    - Requests. waiting, prefilling, decoding: those of its three stages; unmade: tokens that those in the second, and
+      of `reserved`, have still to make; late: those that came while a pass ran and are seen by the next but one
+      (lookahead); resumed: of preempted ones, (tokens to have again, tokens still to make); asking: (when it came,
+      request) of those that wait for a decode replica's memory before their prompt; reserved: memory of those that
+      have it and are not here yet.
     - What runs next. kind, count, chunks, end: what it is, for how many decode steps, with which prompts, and until
       when; dirty: it has to be planned anew; host: s of it that keep its scheduler (`StepTable.passed`); cold: s that
       the next prompts take more; slower: the front end's pace over the device's, at least 1, in planned steps; behind:
@@ -127,12 +128,18 @@ class Replica:
             return None
         came, request = self.asking[0]
         need, others = self.need(request), len(self.decoding.heap) + len(self.reserved)
-        if others and need + AHEAD * (others + 1) > self.kv.room():
+        fits = need + AHEAD * (others + 1) <= self.kv.room() if self.scheduler.evicts else all_fits(self, request)
+        if others and not fits:
             return None
         self.asking.popleft()
         self.reserved[request] = need
+        self.unmade += self.left(request)
         self.kv.grow(need)
         return came
+
+    def has_room(self, request: int) -> bool:
+        """Whether a request can be admitted: its memory is kept (`granted`), or its scheduler finds room."""
+        return request in self.reserved or self.scheduler.room(self, request)
 
     def step(self) -> float:
         """Seconds of a step of the sequences that decode now."""
@@ -160,7 +167,9 @@ class Replica:
         """Reserve the prompt's KV memory; returns the entry to prefill, or None where nothing is left to prefill."""
         whole, resumed = self.length(request), request in self.resumed
         self.records.status[request] = RUNNING
-        self.kv.grow(-self.reserved.pop(request, 0.0))
+        if request in self.reserved:
+            self.kv.grow(-self.reserved.pop(request))
+            self.unmade -= self.left(request)
         hit = self.kv.admit(request, whole)
         self.records.cached[request] = max(self.records.cached[request], hit)
         if (self.role == "decode" and not resumed) or (resumed and self.server.preemption == "swap"):
@@ -271,7 +280,7 @@ class Replica:
         shown = self.turns and not self.waiting and sealed < INFINITY and self.server.stream_interval == 1
         while late and late[0][0] <= sealed:
             request = late.popleft()[1]
-            if shown and self.scheduler.room(self, request):
+            if shown and self.has_room(request):
                 self.records.first[request] = self.seen_at(sealed)
             self.waiting.append(request)
 

@@ -122,6 +122,8 @@ class Continuous:
     watermark = 0.01
     future = 0.0
     """Share of the running requests' remaining output that admission keeps free."""
+    evicts = True
+    """Sequences that run may be preempted for others' growth: all to come need not fit."""
     mixes = True
     whole = False
     """A prompt that the rest of the budget does not hold waits for the next pass, if it is not alone."""
@@ -142,7 +144,7 @@ class Continuous:
         while waiting and budget > 0 and len(r.decoding.heap) + len(r.prefilling) < r.most:
             request = waiting.first()
             cut = self.whole and chunks and r.length(request) > budget
-            if cut or not self.room(r, request):
+            if cut or not r.has_room(request):
                 break
             waiting.take()
             admitted = r.admit(request)
@@ -166,8 +168,6 @@ class PrefillFirst(Continuous):
 
     def room(self, r: Replica, request: int) -> bool:
         """True when the prompt and a share of all outputs still to come fit."""
-        if request in r.reserved:
-            return True  # its memory is kept (`Replica.granted`)
         running = r.decoding.heap
         future = max(self.future * (r.decoding.remaining() + r.left(request)), (len(running) + 1) * r.growth)
         return r.kv.used + r.need(request) + future <= r.kv.capacity or (not running and not r.prefilling)
@@ -211,7 +211,7 @@ class InFlight(Continuous):
             request = waiting.first()
             whole = r.length(request)
             full = (budget <= 0 and chunks) or (whole > budget and (chunks or r.decoding.heap) and whole <= r.chunk)
-            if full or not self.room(r, request):
+            if full or not r.has_room(request):
                 break
             waiting.take()
             entry = r.admit(request)
@@ -257,7 +257,7 @@ class InFlight(Continuous):
                 left[own] = 0
                 skipped.append(waiting.take())
                 continue
-            if not self.room(r, request):
+            if not r.has_room(request):
                 break
             waiting.take()
             entry = r.admit(request)
@@ -281,6 +281,8 @@ class NoEviction(InFlight):
     """TensorRT-LLM in-flight batching, GUARANTEED_NO_EVICT: a request starts only when its whole prompt and output fit
     beside those of all that run, so that nothing is ever paused."""
 
+    evicts = False
+
     def room(self, r: Replica, request: int) -> bool:
         """True when everything admitted would fit to its end."""
         return all_fits(r, request)
@@ -289,15 +291,19 @@ class NoEviction(InFlight):
 class Static(Continuous):
     """Static batching: a batch is prefilled, decoded until its last request ends, and only then the next one starts."""
 
-    watermark = 0.0
+    evicts = False
     mixes = False
+
+    def room(self, r: Replica, request: int) -> bool:
+        """True when all of the batch would fit to its end."""
+        return all_fits(r, request)
 
     def select(self, r: Replica) -> Chosen:
         """The next batch when none runs; the rest of its prompts; nothing otherwise."""
         if r.decoding.heap and not r.prefilling:
             return [], False
         assembling = not r.decoding.heap and not r.prefilling
-        while assembling and r.waiting and len(r.prefilling) < r.most and all_fits(r, r.waiting.first()):
+        while assembling and r.waiting and len(r.prefilling) < r.most and r.has_room(r.waiting.first()):
             r.admit(r.waiting.take())
         return next_parts(r, r.budget)[0], False
 

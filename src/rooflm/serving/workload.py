@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -263,12 +264,12 @@ def scaled(r: Requests, rate: float = 1.0, copies: int = 1, seed: int = 0) -> Re
 
 
 def prefixed(r: Requests, shared: int = 0, cached: int = 0) -> Requests:
-    """The same requests with a common system prompt of `shared` tokens; of the rest, which is each one's own, an
-    earlier run left what makes up `cached` tokens of its prompt in the cache, and the common part with it.
+    """The same requests with a common system prompt of `shared` tokens; the rest is each one's own. An earlier run left
+    `cached` tokens of each prompt in the cache: of the common part first, once for all.
 
-    >>> load = prefixed(closed_loop(2, 2, 2048, 8), 400, 1024)
-    >>> load.hash_tokens, load.hashes == [(EARLIER - 3, EARLIER - 1, 1), (EARLIER - 3, EARLIER - 2, 2)]
-    ([(400, 624, 1024), (400, 624, 1024)], True)
+    >>> load, first = prefixed(closed_loop(2, 2, 2048, 8), 400, 1024), EARLIER - 3
+    >>> load.hash_tokens, load.hashes == [(first, 0, EARLIER - 1, 1), (first, 0, EARLIER - 2, 2)]
+    ([(400, 0, 624, 1024), (400, 0, 624, 1024)], True)
     """
     prompts = r.prompt.tolist()
     least, most = min(prompts, default=0), max(prompts, default=0)
@@ -276,6 +277,7 @@ def prefixed(r: Requests, shared: int = 0, cached: int = 0) -> Requests:
         if prompts and tokens > most:
             lengths = f"{least} to {most} tokens" if least < most else f"{most} tokens"
             raise RooflmError(f"{name} is {tokens}, but it must be at most {most}: the load's prompts have {lengths}")
-    known, common = max(shared, cached), EARLIER - len(prompts) - 1 if cached >= shared else 0
-    sizes = [(min(shared, p), min(known, p) - min(shared, p), max(p - known, 0)) for p in prompts]
-    return replace(r, hashes=[(common, EARLIER - i, i) for i in range(1, len(prompts) + 1)], hash_tokens=sizes)
+    common = EARLIER - len(prompts) - 1
+    ends = [(0, min(shared, cached, p), min(shared, p), min(max(shared, cached), p), p) for p in prompts]
+    sizes = [tuple(b - a for a, b in pairwise(each)) for each in ends]
+    return replace(r, hashes=[(common, 0, EARLIER - i, i) for i in range(1, len(prompts) + 1)], hash_tokens=sizes)

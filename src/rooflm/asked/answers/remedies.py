@@ -18,19 +18,23 @@ from rooflm.catalogue.model import MoE
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.estimate.capacity import max_batch, memory_use
 from rooflm.estimate.offloaded import stored_part
+from rooflm.estimate.training_step import context, weights_away
 from rooflm.readers.engines import load_engine
 from rooflm.readers.schemes import PRESETS, as_run, in_blocks, parse_quant, without_cache
 from rooflm.scenario.mapping import SERVED_DEGREES
 from rooflm.scenario.rules import ENGINE, INFERENCE, Rule, divisors, expert_rules
 from rooflm.scenario.scenario import Scenario
+from rooflm.shown.numbers import gib
 from rooflm.units import any_of
 
 
 class Remedy(NamedTuple):
-    """A change that makes it fit: arguments of the call with their new values, and the bytes left then."""
+    """A change that makes it fit: arguments of the call with their new values, the bytes left then, and the bytes of a
+    GPU's weights that the host's memory holds then."""
 
     change: dict[str, Any]
     margin: float
+    away: float = 0.0
 
     @property
     def words(self) -> str:
@@ -45,7 +49,8 @@ class Remedy(NamedTuple):
         changes = [f"{gpus:g} GPUs{inside}"] if gpus else []
         rest = {k: v for k, v in self.change.items() if k not in ("gpus", "sets", *SERVED_DEGREES)}
         sets = [f"--set {path}={value:g}" for path, value in self.change.get("sets", {}).items()]
-        return " and ".join([*changes, *(f"{k.replace('_', '-')} {_word(v)}" for k, v in rest.items()), *sets])
+        away = f" ({gib(self.away)} a GPU in the host's memory)" if self.away else ""
+        return " and ".join([*changes, *(f"{k.replace('_', '-')} {_word(v)}" for k, v in rest.items()), *sets]) + away
 
 
 def _word(value: Any) -> str:
@@ -224,7 +229,7 @@ def training_remedies(
         if bool(np.any(any_of(rule.broken(other) for rule in rules))):
             return None
         margin = left(other)
-        return Remedy(dict(changes), margin) if margin >= 0 else None
+        return Remedy(dict(changes), margin, float(weights_away(other, context(other)))) if margin >= 0 else None
 
     single = list(steps(s, most))
     remedies = [r for r in map(tried, single) if r]

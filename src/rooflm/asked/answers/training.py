@@ -19,7 +19,7 @@ from rooflm.asked.answers.step_use import StepUse
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.figures import figure, read_off
 from rooflm.estimate.training import capacity_of, train_scenario, used
-from rooflm.estimate.training_step import PHASES, context, of_phase, setup_of
+from rooflm.estimate.training_step import PHASES, context, of_phase, setup_of, weights_away
 from rooflm.estimate.training_time import layers_host
 from rooflm.readers.prices import price_note
 from rooflm.scenario.rules import TRAINING
@@ -27,7 +27,7 @@ from rooflm.scenario.scenario import Scenario
 from rooflm.scenario.training import Training
 from rooflm.shown.answer import timespan
 from rooflm.shown.blocks import BLANK, Block, Columns, Parts, Say, Table, called
-from rooflm.shown.numbers import count, days, percent, plural, spoken, text, value_text, watt_hours
+from rooflm.shown.numbers import count, days, gib, percent, plural, spoken, text, value_text, watt_hours
 from rooflm.units import Num
 
 
@@ -124,6 +124,8 @@ def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     narrow &= float(w.tokens) < PRETRAINING
     less = ", and --lora-rank 16 --base-bits 4 trains adapters alone" * narrow
     fits = verdict(e, "micro-batch", e.max_micro_batch, untried=f"; `rooflm search train` tries every split{less}")
+    away = float(weights_away(e.scenario, context(e.scenario)))
+    fits += [Say(f"The host holds {gib(away)} of weights beside it for each GPU.")] if away else []
     out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(asked), BLANK, *fits,
                         Say(step if e.fits else f"If it did: {step[0].lower()}{step[1:]}"), *waiting(e), *run(e),
                         BLANK]  # fmt: skip
