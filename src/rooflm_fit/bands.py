@@ -141,16 +141,17 @@ def held(
 ) -> list[tuple[Ratio, bool]]:
     """For each row of `judged` (none: of those that make bands), whether it lies in the band of the rows of all other
     groups."""
-    done, bands = [], bands_of(ratios, known)
-    having: dict[str, list[Ratio]] = {}
-    for r in judged or ratios:
-        having.setdefault(group(r), []).append(r)
-    for name, own in sorted(having.items()):
-        phases = {r.phase for r in own}
-        rest = [r for r in ratios if r.phase in phases and group(r) != name]
-        band = {(b.phase, b.distance): b for b in (bands_of(rest, known) if len(rest) < len(ratios) else bands)}
-        at = [(r, band[r.phase, r.distance(known)]) for r in own if (r.phase, r.distance(known)) in band]
-        done += [(r, b.low <= r.ratio <= b.high) for r, b in at]
+    done = []
+    for phase in sorted({r.phase for r in ratios}):
+        making = [r for r in ratios if r.phase == phase]
+        having: dict[str, list[Ratio]] = {}
+        for r in judged or ratios:
+            if r.phase == phase:
+                having.setdefault(group(r), []).append(r)
+        for name, own in having.items():
+            band = {b.distance: b for b in bands_of([r for r in making if group(r) != name], known)}
+            at = [(r, band[r.distance(known)]) for r in own if r.distance(known) in band]
+            done += [(r, b.low <= r.ratio <= b.high) for r, b in at]
     return done
 
 
@@ -196,9 +197,7 @@ COLUMNS = (("prompt", "prefill"), ("decode", "decode"), ("first token under load
 """Head of a column or row on the page, and its phase."""
 
 
-def tables(
-    bands: Sequence[BandRow], found: Mapping[str, Found], fitted: set[str], since: Found = ()
-) -> dict[str, str]:
+def tables(bands: Sequence[BandRow], found: Mapping[str, Found], fitted: set[str], since: Found = ()) -> dict[str, str]:
     """The tables of docs/accuracy.md: the bands, and what they hold of what was left out, in per cent; since: of rows
     that nothing is fitted to, as they are predicted now."""
     ends = {(b.phase, b.distance): f"{b.low:.2f}-{b.high:.2f}" for b in bands}
@@ -210,7 +209,11 @@ def tables(
         few, many = below(first)
         later = [x for x in since if x[0].phase == phase]
         each = (share(some).partition("/")[0] for some in at.values())
-        own = (f"{len(first)} of {len(by_source(first))}", *share(first).removesuffix(" %").split("/"), f"{few} of {many}")
+        own = (
+            f"{len(first)} of {len(by_source(first))}",
+            *share(first).removesuffix(" %").split("/"),
+            f"{few} of {many}",
+        )
         kept.append((name, f"{len(at['source'])}", *each, *own, share(later).removesuffix(" %")))
     aside = ("first seen: rows, sources", "rows", "sources alike", f"below {100 * FEW:.0f}", "read since")
     head = ("", "rows", *WAYS, *aside)

@@ -1,12 +1,19 @@
 """Error bands out of scored rows: how wide they are made."""
 
+import csv
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rooflm.asked.answers.bands import DISTANCES, BandRow
+from rooflm.validation.table import published_tables
 from rooflm_fit.bands import Ratio, bands_of, below, held, share, tables, tails, written
+from rooflm_fit.first_sight import joined
+from rooflm_fit.runs import outcomes, rows_in
+
+ROOT = Path(__file__).parents[2]
 
 KNOWN = frozenset({("vllm", "vllm", "hopper"), ("mlc", "mlc", "ada")})
 
@@ -57,10 +64,30 @@ def test_farther_bands_are_no_narrower_and_all_hold_the_prediction() -> None:
     assert made["far"].high > 1.5
 
 
-def test_a_far_band_counts_a_source_that_nobody_saw() -> None:
+def test_rows_that_make_no_band_are_judged_by_those_of_other_sources() -> None:
+    """Read since, a source lies where its band of first sight would hold it; without others it has none."""
+    made, since = rows(30, 0.3), [r._replace(ratio=1.0) for r in rows(30, 0.3)]
+    assert share(held(made, KNOWN, lambda r: r.source, since)) == "100/100 %"
+    alone = [r for r in made if r.source == made[0].source]
+    assert held(alone, KNOWN, lambda r: r.source, since[:5]) == []
+    assert len(held(alone, KNOWN, lambda r: r.source, since)) == len(since) - len(alone)
+
+
+def test_a_row_stays_as_it_was_first_seen() -> None:
+    read = csv.DictReader(joined({"a": "1.5"}, {"a": 1.0, "b": 0.9}).splitlines())
+    assert [*read] == [{"id": "a", "ratio": "1.5"}, {"id": "b", "ratio": "0.9"}]
+
+
+def test_first_sights_are_of_rows_that_tables_hold() -> None:
+    """Two thirds and more: rows that are found to be told twice go, and their first sight with them when bands are made."""
+    kept = {r.id for path in published_tables() for r in outcomes(path)}
+    seen = [row["id"] for row in rows_in(ROOT / "docs" / "measured" / "first-sight.csv")]
+    assert len(seen) == len(set(seen)) and np.mean([name in kept for name in seen]) > 0.9
+
+
+def test_percentiles_by_sources() -> None:
     values = [(f"s{i}", float(i)) for i in range(10)]
     assert tails(values) == (0.0, 8.0)
-    assert tails(values, unseen=1) == (0.0, 9.0)
     assert tails([*values, *[("s5", 5.0)] * 8], power=1) == (1.0, 8.0)
 
 
@@ -85,6 +112,7 @@ def test_the_tables_of_the_page() -> None:
         [BandRow("decode", "near", 0.9, 1.1, 10, 2)], dict.fromkeys(("model", "card", "source"), found), {"x"}
     )
     assert (
-        "| 0.90-1.10 |" in made["bands"] and "| decode | 40 | 80 | 80 | 80 | 80 of 40 | 80 | 0 of 4 |" in made["held"]
+        "| 0.90-1.10 |" in made["bands"]
+        and "| decode | 40 | 80 | 80 | 80 | 40 of 4 | 80 | 80 | 0 of 4 | - |" in made["held"]
     )
     assert below([(r, ok and r.source == "vllm-hopper-0") for r, ok in found]) == (3, 4)

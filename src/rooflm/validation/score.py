@@ -8,8 +8,6 @@ thousand rows takes seconds.
 from __future__ import annotations
 
 import json
-import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -41,12 +39,6 @@ NUMBERS = ("gpus", "tp", "pp", "dp", "ep", "cp", "batch", "prompt", "output", "c
 BORDER = 0.05
 """Share of the capacity within which a verdict on memory is borderline."""
 VERDICT = "verdict on memory: see verdicts"
-
-
-WIDER = {"engine": 1.75, "gpu": 1.5, "model": 1.25}
-"""What no catalogue holds, or no row states -> the power to which the band of what is far is raised. By hand: of 600
-published rows in which each was hidden in turn, bands hold four of five again (decision 0419)."""
-_LACKS = re.compile(r"^(engine|gpu|model) .*(not in the catalogue|not stated)")
 
 
 class Scored(NamedTuple):
@@ -84,12 +76,6 @@ class Scored(NamedTuple):
         embeds = not find_model(model_argument(given["model"])).head
         rare = embeds or self.request.metric.endswith(TAILS)
         return "far" if self.assumed or rare or any(given.get(part) for part in PARTS) else ""
-
-    @property
-    def strange(self) -> float:
-        """The power to which its error band is raised for what stands in."""
-        lacking = (text.split(" ", 1)[0] for text in self.request.assumed if _LACKS.search(text))
-        return math.prod(WIDER[kind] for kind in lacking)
 
     @property
     def ratio(self) -> float:
@@ -298,7 +284,6 @@ def banded(x: Scored) -> Scored:
     if first and phase == "request":
         low, high = (x.first * f + (1 - x.first) * d for f, d in ((first.low, found.low), (first.high, found.high)))
         found = found._replace(low=low, high=high)
-    found = found._replace(low=found.low**x.strange, high=found.high**x.strange)
     low, high = around(x.predicted, found, is_rate(r.metric))
     return x._replace(low=float(low), high=float(high))
 
