@@ -241,8 +241,8 @@ def share(found: Found) -> str:
 
 
 HEADER = """# Error bands: 10th and 90th percentile of measured over predicted time, by phase and distance from the
-# runs that constants were fitted to (rooflm.asked.answers.bands), of fitted rows left out and of others at first sight, a
-# source counting as the root of its rows; by rooflm_fit.bands."""
+# runs that constants were fitted to (rooflm.asked.answers.bands), of fitted rows left out and of others at first
+# sight, a source counting as the root of its rows; by rooflm_fit.bands."""
 
 
 def written(bands: Sequence[BandRow], known: Known) -> str:
