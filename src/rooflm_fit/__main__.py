@@ -104,7 +104,7 @@ STEPS: dict[str, Step] = {
     "bands": Step(
         (
             f"-m rooflm_fit.bands --data {FIXED} {{work}}/training.csv {{work}}/training-2.csv "
-            "--rows {work}/rows.csv --load {work}/load_rows.csv "
+            "--rows {work}/rows.csv --load {work}/load_rows.csv --first {root}/docs/measured/first-sight.csv "
             "--out {package}/calibration/bands.toml --page {root}/docs/accuracy.md",
         ),
         "error bands, and what they hold",

@@ -1,15 +1,17 @@
 """Error bands out of scored rows, and what they hold of what is left out: python -m rooflm_fit.bands --data TABLE ...
 
 A band is the 10th and 90th percentile of measured over predicted time, of all rows of a phase that are as far from the
-runs that constants were fitted to (`bands.DISTANCES`). A source counts as the root of its rows: rows of one have more
-in common than rows of two (a user's run is of a new source), but it takes many to know how far a source scatters
-(between the two ends of two-layer data: Dunn, Wasserman and Ramdas 2018). A far band is never narrower than the near
-one, and both hold the prediction.
+runs that constants were fitted to (`bands.DISTANCES`) and were predicted by what did not know them. A source counts as
+the root of its rows: rows of one have more in common than rows of two (a user's run is of a new source), but it takes
+many to know how far a source scatters (between the two ends of two-layer data: Dunn, Wasserman and Ramdas 2018). A far
+band is never narrower than the near one, and both hold the prediction.
 
 --rows: of `rooflm_fit.engines`, each with its prediction by a fit that never saw its group. --load: of
-`rooflm_fit.serving`, with its model left out whole. What else the tables of --data and those of the package hold is
-predicted by the shipped constants, of which few are fitted to many runs; sources that training's were fitted to are in
-no band, as a user's run is of none of them. Rows that assume something count as far.
+`rooflm_fit.serving`, with its model left out whole. --first: what came of rows that nothing is fitted to when they were
+typed (`rooflm_fit.first_sight`). What else the tables of --data and those of the package hold is predicted by the
+shipped constants. A row that nothing is fitted to makes bands twice, as first seen and as it stands now: a user's run
+may lack conditions, as the first does, or state them all. Sources that training's constants were fitted to are in no
+band, as a user's run is of none of them. Rows that assume something count as far.
 
 --page: docs/accuracy.md, whose tables of bands and of what they hold are written too.
 """
@@ -91,8 +93,8 @@ def from_load(path: Path) -> list[Ratio]:
     return done
 
 
-def from_tables(requests: Iterable[Request]) -> list[Ratio]:
-    """Rows as the shipped constants predict them."""
+def from_tables(requests: Iterable[Request]) -> dict[str, Ratio]:
+    """Rows, by id, as the shipped constants predict them."""
     chosen: list[Request] = []
     seen: Counter[str] = Counter()
     for r in sorted(requests, key=lambda r: zlib.crc32(r.id.encode())):
@@ -100,30 +102,26 @@ def from_tables(requests: Iterable[Request]) -> list[Ratio]:
         if not r.apart and r.metric != "oom" and (r.task != "serve" or seen[r.source] <= MOST):
             chosen.append(r)
     good = [x for x in score(chosen) if not x.reason and x.predicted > 0]
-    return [ratio_of(x.request, x.predicted, x.where) for x in good]
+    return {x.request.id: ratio_of(x.request, x.predicted, x.where) for x in good}
 
 
-def tails(values: Sequence[tuple[str, float]], unseen: int = 0, power: float = POWER) -> tuple[float, float]:
-    """Percentiles at TAILS of values of sources, each counting as its rows to a power; unseen: mean sources more, half
-    below all values and half above.
+def tails(values: Sequence[tuple[str, float]], power: float = POWER) -> tuple[float, float]:
+    """Percentiles at TAILS of values of sources, each counting as its rows to a power.
 
     >>> tails([("a", 1.0)] * 98 + [("b", 2.0), ("b", 3.0)], power=0)
     (1.0, 3.0)
-    >>> tails([("a", 1.0)] * 98 + [("b", 2.0), ("b", 3.0)]), tails([("a", x / 10) for x in range(10)], unseen=1)
-    ((1.0, 2.0), (0.0, 0.9))
+    >>> tails([("a", 1.0)] * 98 + [("b", 2.0), ("b", 3.0)])
+    (1.0, 2.0)
     """
     many = Counter(source for source, _ in values)
     ordered = sorted((value, many[source] ** (power - 1.0)) for source, value in values)
     below = np.cumsum([weight for _, weight in ordered])
-    more = unseen * below[-1] / len(many)
-    share = (more / 2 + below) / (below[-1] + more)
-    low, high = (ordered[min(int(np.searchsorted(share, q)), len(ordered) - 1)][0] for q in TAILS)
+    low, high = (ordered[min(int(np.searchsorted(below, q * below[-1])), len(ordered) - 1)][0] for q in TAILS)
     return low, high
 
 
 def bands_of(ratios: Sequence[Ratio], known: Known) -> list[BandRow]:
-    """The bands of every phase that has rows, near and far, and of experts where it has such rows: beyond near ones a
-    source more is counted that nobody has seen, as what is so far is like none."""
+    """The bands of every phase that has rows, near and far, and of experts where it has such rows."""
     at: dict[tuple[str, str], list[tuple[str, float]]] = {}
     for r in ratios:
         at.setdefault((r.phase, r.distance(known)), []).append((r.source, r.ratio))
@@ -132,23 +130,29 @@ def bands_of(ratios: Sequence[Ratio], known: Known) -> list[BandRow]:
         low = high = 1.0
         for where in DISTANCES:
             if own := at.get((phase, where), []):
-                ends = tails(own, unseen=int(where != DISTANCES[0]))
+                ends = tails(own)
                 low, high = min(low, ends[0]), max(high, ends[1])
             if low < high and (own or where != "experts"):
                 made.append(BandRow(phase, where, low, high, len(own), len({source for source, _ in own})))
     return made
 
 
-def held(ratios: Sequence[Ratio], known: Known, group: Callable[[Ratio], str]) -> list[tuple[Ratio, bool]]:
-    """For each row, whether it lies in the band of the rows of all other groups."""
+def held(
+    ratios: Sequence[Ratio], known: Known, group: Callable[[Ratio], str], judged: Sequence[Ratio] = ()
+) -> list[tuple[Ratio, bool]]:
+    """For each row of `judged` (none: of those that make bands), whether it lies in the band of the rows of all other
+    groups."""
     done = []
-    for name in sorted({group(r) for r in ratios}):
-        own = [r for r in ratios if group(r) == name]
-        phases = {r.phase for r in own}
-        made = bands_of([r for r in ratios if r.phase in phases and group(r) != name], known)
-        band = {(b.phase, b.distance): b for b in made}
-        at = [(r, band[r.phase, r.distance(known)]) for r in own if (r.phase, r.distance(known)) in band]
-        done += [(r, b.low <= r.ratio <= b.high) for r, b in at]
+    for phase in sorted({r.phase for r in ratios}):
+        making = [r for r in ratios if r.phase == phase]
+        having: dict[str, list[Ratio]] = {}
+        for r in judged or ratios:
+            if r.phase == phase:
+                having.setdefault(group(r), []).append(r)
+        for name, own in having.items():
+            band = {b.distance: b for b in bands_of([r for r in making if group(r) != name], known)}
+            at = [(r, band[r.distance(known)]) for r in own if r.distance(known) in band]
+            done += [(r, b.low <= r.ratio <= b.high) for r, b in at]
     return done
 
 
@@ -194,20 +198,22 @@ COLUMNS = (("prompt", "prefill"), ("decode", "decode"), ("first token under load
 """Head of a column or row on the page, and its phase."""
 
 
-def tables(bands: Sequence[BandRow], found: Mapping[str, Found], fitted: set[str]) -> dict[str, str]:
-    """The tables of docs/accuracy.md: the bands, and what they hold of what was left out, in per cent."""
+def tables(bands: Sequence[BandRow], found: Mapping[str, Found], fitted: set[str], seen: Found) -> dict[str, str]:
+    """The tables of docs/accuracy.md: the bands, and what they hold of what was left out, in per cent; seen: of rows
+    that nothing is fitted to, at first sight."""
     ends = {(b.phase, b.distance): f"{b.low:.2f}-{b.high:.2f}" for b in bands}
     rows = [(where, *(ends.get((phase, where), "-") for _, phase in COLUMNS)) for where in DISTANCES]
     kept = []
     for name, phase in COLUMNS:
         at = {way: [x for x in some if x[0].phase == phase] for way, some in found.items()}
-        alone = [x for x in at["source"] if x[0].source not in fitted]
-        few, many = below(at["source"])
-        held = [f"{100 * np.mean([ok for _, ok in some]):.0f}" if some else "-" for some in (*at.values(), alone)]
-        alike = share(at["source"]).partition("/")[2].removesuffix(" %")
-        held[-1] += f" of {len(alone)}"
-        kept.append((name, f"{len(at['source'])}", *held, alike, f"{few} of {many}"))
-    head = ("", "rows", *WAYS, "source that nothing is fitted to", "sources alike", f"below {100 * FEW:.0f}")
+        others = [x for x in at["source"] if x[0].source not in fitted]
+        first = [x for x in seen if x[0].phase == phase]
+        few, many = below(first)
+        each = (share(some).partition("/")[0] for some in at.values())
+        kept.append((name, f"{len(at['source'])}", *each, share(others).removesuffix(" %"),
+                     f"{len(first)} of {len(by_source(first))}", share(first).removesuffix(" %"),
+                     f"{few} of {many}"))  # fmt: skip
+    head = ("", "rows", *WAYS, "nothing fitted", "first seen", "held", f"below {100 * FEW:.0f}")
     return {"bands": markdown(("", *(name for name, _ in COLUMNS)), rows), "held": markdown(head, kept)}
 
 
@@ -232,8 +238,8 @@ def share(found: Found) -> str:
 
 
 HEADER = """# Error bands: 10th and 90th percentile of measured over predicted time, by phase and distance from the
-# runs that constants were fitted to (rooflm.asked.answers.bands), a source counting as the root of its rows; by
-# rooflm_fit.bands."""
+# runs that constants were fitted to (rooflm.asked.answers.bands), of fitted rows left out, and of others at first
+# sight and now, a source counting as the root of its rows; by rooflm_fit.bands."""
 
 
 def written(bands: Sequence[BandRow], known: Known) -> str:
@@ -256,6 +262,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, nargs="+", required=True, help="tables, beside those of the package")
     parser.add_argument("--rows", type=Path, required=True, help="rows of `rooflm_fit.engines --rows`")
     parser.add_argument("--load", type=Path, required=True, help="rows of `rooflm_fit.serving --rows`")
+    parser.add_argument("--first", type=Path, required=True, help="rows of `rooflm_fit.first_sight`")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--page", type=Path, help="docs/accuracy.md, to write its tables of bands")
     args = parser.parse_args(argv)
@@ -263,18 +270,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     requests = {r.id: r for own in read.values() for r in own if r.source != CAMPAIGN}
     fits = from_fit(args.rows, requests) + from_load(args.load)
     done = {row["id"] for row in rows_in(args.rows)}
-    others = from_tables(r for r in requests.values() if r.id not in done)
-    trained = [r for r in others if r.source in SOURCES and r.where != "far"]
+    shipped = from_tables(r for r in requests.values() if r.id not in done)
+    trained = [r for r in shipped.values() if r.source in SOURCES and r.where != "far"]
     known = frozenset((family_of(r.engine), r.engine, r.cards) for r in (*fits, *trained))
     fitted = {r.source for r in (*fits, *trained)}
-    ratios = [*fits, *(r for r in others if r.source not in SOURCES)]
-    alone = {path.name: {r.source for r in read[path]} - fitted for path in args.data}
-    groups = {"fitted": fitted, "others": {r.source for r in ratios} - fitted, **alone}
-    bands, found = bands_of(ratios, known), {way: held(ratios, known, group) for way, group in WAYS.items()}
-    report(found, known, groups)
+    since = {i: r for i, r in shipped.items() if r.source not in SOURCES}
+    sight = {row["id"]: float(row["ratio"]) for row in rows_in(args.first)}
+    first = [r._replace(ratio=sight[i]) for i, r in since.items() if i in sight and r.source not in fitted]
+    now = [*fits, *since.values()]
+    making = [*now, *first]
+    bands, found = bands_of(making, known), {way: held(making, known, group, now) for way, group in WAYS.items()}
+    seen = held(making, known, WAYS["source"], first)
+    report(found, known, {"fitted": fitted, "others": {r.source for r in now} - fitted})
+    report({"source, at first sight": seen}, known, {})
     write_text(args.out, written(bands, known))
     if args.page:
-        rewrite(tables(bands, found, fitted), args.page)
+        rewrite(tables(bands, found, fitted, seen), args.page)
 
 
 if __name__ == "__main__":
