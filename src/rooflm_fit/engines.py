@@ -28,7 +28,6 @@ from rooflm.graph.ops import Op
 from rooflm.kernels.constants import CALIBRATION
 from rooflm.kernels.derating import card_file, derating, on_file, reach, rows_by_place
 from rooflm.kernels.dispatch import FACTORS
-from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
 from rooflm.readers import engines, rows
 from rooflm.readers.devices import load_device
@@ -125,7 +124,7 @@ class Family:
               for i, part in enumerate(passes))
         )  # fmt: skip
         s = replace(self.scenario, engine=engine)
-        return metrics(self.requests, s, speed(s, scaled, rates(s), self.running))
+        return metrics(self.requests, s, speed(s, scaled, self.running))
 
 
 def shared_experts(e: Engine) -> float:

@@ -99,4 +99,4 @@ def test_two_cards_of_one_chip_gain_alike_from_compute(dtype: str) -> None:
     case = {"gpus": 8, "batch": 64, "seq": 8192, "dtype": dtype, "recompute": "full"}
     steps = [sensitivity(rooflm.train("llama-3.1-8b", gpu=gpu, **case))["step_time_s"] for gpu in ("h100", "h200")]
     assert steps[0]["compute"] == pytest.approx(steps[1]["compute"], abs=0.1)
-    assert max(step["compute"] for step in steps) < -0.5  # products run at the power limit: the cube root of W a FLOP/s
+    assert max(step["compute"] for step in steps) < -0.49  # products run at the power limit: cube root of W a FLOP/s

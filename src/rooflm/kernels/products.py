@@ -50,7 +50,7 @@ def gemm_times(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario,
     rows = larger(m, TILES.max()) if vector_integers_only(s) else m  # dot by dot: no tile to fill (ggml-cpu.c, mul_mat)
     by = partial(gemm_time, rows, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], units=units,
                  least=least)  # fmt: skip
-    time = by(card=card, c=c) * (m / rows)
+    time: Num = by(card=card, c=c) * (m / rows)
     if not is_plain(kernels.tile_rows, 0):
         rows, full = larger(kernels.tile_rows, 1.0), peak * (1.0 - c.thr) / (1.0 + units * (1.0 / c.eff_c - 1.0))
         one_tile = one_tile_time(m, n, k, rows=rows, more=kernels.tile_more, peak=full, sms=r.sms)

@@ -23,7 +23,6 @@ from rooflm.estimate.capacity import running
 from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.request import speed, timed_passes
 from rooflm.estimate.training import train_scenario
-from rooflm.kernels.rates import rates
 from rooflm.measure.case import Case
 from rooflm.measure.results import Row
 from rooflm.measure.shape import parse
@@ -123,7 +122,7 @@ def times(known: dict[Case, str], machine: Machine) -> dict[Key, Array]:
     for shape, cases in groups(known):
         s = scenario(cases, shape, machine)
         run = running(s)
-        found = speed(s, timed_passes(s, run), rates(s), run)
+        found = speed(s, timed_passes(s, run), run)
         wide = np.broadcast_arrays(found.ttft, found.tpot, found.latency, np.zeros(len(cases)))
         for metric, values in zip(("ttft_s", "tpot_s", "latency_s"), wide[:-1], strict=True):
             out |= {(c.key, metric): values[..., i] for i, c in enumerate(cases)}

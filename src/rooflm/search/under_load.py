@@ -520,8 +520,8 @@ def likely(seen: Sequence[tuple[float, float]]) -> float:
     """The load at which the worst measure meets its limit, on a straight line through the last two runs (one: and what
     is taken to be there without load, IDLE).
 
-    >>> likely([(200.0, 1.25)]), likely([(200.0, 1.25), (160.0, 1.125)])
-    (133.33333333333334, 120.0)
+    >>> round(likely([(200.0, 1.25)]), 3), likely([(200.0, 1.25), (160.0, 1.125)])
+    (133.333, 120.0)
     """
     (x, over), (nearer, less) = seen[-2:] if len(seen) > 1 else ((0.0, IDLE), seen[0])
     slope = (less - over) / (nearer - x) if nearer != x else 0.0
