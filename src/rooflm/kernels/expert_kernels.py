@@ -175,7 +175,8 @@ def routed_inside(s: Scenario) -> bool:
 def spread_by_passes(s: Scenario, w: Where) -> bool:
     """Whether no kernel takes a model's narrow experts, so that each pass spreads all of a rank to 16 bits first."""
     place = f"{s.model.family}/{w.quant}/{w.generation}"
-    return w.quant != w.half and any(fnmatchcase(place, of) for of in words_in(s.engine.kernels.widened_experts))
+    named = [of for of in words_in(s.engine.kernels.widened_experts) if fnmatchcase(place, of.removeprefix("-"))]
+    return w.quant != w.half and bool(named) and not any(of.startswith("-") for of in named)
 
 
 def called_once(s: Scenario) -> bool:

@@ -244,7 +244,7 @@ LIMITS = ("budgets", "limits", "graphed", "graphed_few", "pieces")
 FORMS = {
     "caches": (r"\d+", "widths in bits such as '16, 8'"),
     "experts_of": (r"[\w.-]+:[^/:]+/[^/:]+(/[^/:]+)?", "such as 'triton:*/bf16, cutlass:qwen3_moe/nvfp4/blackwell'"),
-    "widened_experts": (r"[^/:]*/[^/:]+/[^/:]+", "family, type and generation such as 'qwen3*/mxfp4/cdna3'"),
+    "widened_experts": (r"-?[^/:]*/[^/:]+/[^/:]+", "family, type and generation such as '*/mxfp4/cdna3, -qwen3*/*/*'"),
     "ready_operands": (r"[\w.-]+/[\w.-]+", "products in a type such as 'q_up/fp8_block'"),
     "families": (r"[\w.-]+:\d+", "limits by family such as 'deepseek_v4:256'"),
     **dict.fromkeys(LIMITS, (r"[\w.-]+:\d+", "limits by card such as '35:2048 ampere:4096'")),
@@ -276,7 +276,7 @@ def known_words(field: str, value: Any, label: str) -> None:
         elif field in AMONG and not word.replace(".", "", 1).isdecimal():  # a number is a card's memory
             one_of(label, word.removeprefix("-") if field in SIGNED else word, sorted(AMONG[field]()))
         if field in ("experts_of", "widened_experts"):
-            of = dict(zip(("family", "type", "generation"), (rest or word).split("/"), strict=False))
+            of = dict(zip(("family", "type", "generation"), (rest or word.removeprefix("-")).split("/"), strict=False))
             known = ({"", *model_families()}, {e.dtype for e in entries_of("moe")}, generations())
             for (what, pattern), among in zip(of.items(), known, strict=False):
                 if not fnmatch.filter(among, pattern):
