@@ -385,9 +385,10 @@ def default_tiles(s: Scenario) -> tuple[str, ...]:
     if not experts or s.efficiency.mode != "calibrated" or any(map(is_array, sizes)) or s.mapping.expert_ranks > 1:
         return ()
     where, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
-    tuned = {at for k in expert_kernels(s, where, False) if where.gpu in k.cards for at in k.tiles.split()}
+    lists = [k.tiles for k in expert_kernels(s, where, False) if where.gpu in k.cards and k.tiles is not None]
+    tuned = " ".join(lists).split()
     here = dict.fromkeys((int(f.experts), int(ceil(f.width / s.mapping.expert_tp))) for f in experts)
-    missing = [f"{count} experts {width} wide" for count, width in here if tuned and f"{count}x{width}" not in tuned]
+    missing = [f"{count} experts {width} wide" for count, width in here if lists and f"{count}x{width}" not in tuned]
     of = f"{s.engine.name} has no tiles tuned for {' and '.join(missing)} on {s.cluster.device.name}"
     return (f"{of}: they take its default ones, which are slower",) if missing else ()
 
