@@ -39,4 +39,23 @@ def test_whatever_an_engine_says_to_spread_16_bits_stay(quant: str) -> None:
     told, plain = (rooflm.infer("mixtral-8x7b", gpu="mi300x", quant=quant, sets={"engine.widened_experts": of})
                    for of in ("*/*/*", ""))  # fmt: skip
     assert (told.tpot > plain.tpot) == (quant != "bf16")
-    assert any("16 bits first" in one for one in told.warnings) == (quant != "bf16")
+    (warning,) = [one for one in told.warnings if "16 bits first" in one] or [""]
+    assert bool(warning) == (quant != "bf16")
+    assert "as it is" not in warning  # int4 and fp8 are spread, too
+
+
+def test_what_is_not_spread_is_advised() -> None:
+    sets = {"engine.widened_experts": "*/fp8/cdna3"}
+    told = rooflm.infer("mixtral-8x7b", gpu="mi300x", quant="fp8", sets=sets)
+    assert [one for one in told.warnings if one.endswith("16 bits first; int4 runs as it is")]
+
+
+def test_the_copy_of_a_layer_takes_memory() -> None:
+    """256 experts of 3 matrices of 7168 x 2048 in 16 bits, an eighth on each rank: 2.6 GiB, whatever the batch."""
+    spread, stored = (rooflm.infer("deepseek-r1", gpu="mi300x", sets=sets, **BASE) for sets in ({}, NONE))
+    copy = WEIGHTS / 58 * 2
+    assert copy / 2**30 == pytest.approx(2.625)
+    parts, plain = spread.memory.parts, stored.memory.parts
+    assert parts["activations"] - plain["activations"] == pytest.approx(copy)
+    assert {**parts, "activations": 0} == {**plain, "activations": 0}
+    assert spread.max_batch < stored.max_batch

@@ -99,3 +99,11 @@ def test_the_command_loads_a_server(
 def test_what_cannot_be_loaded_is_told(plan: Plan, rule: str, generator: None) -> None:
     with pytest.raises(RooflmError, match=rule):
         load.run(plan)
+
+
+def test_the_address_is_told_before_the_program(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(load, "program_path", lambda name: tmp_path / name)
+    for address, rule in (("http://127.0.0.1:9", "no server at"), (url, "guidellm was not found")):
+        with pytest.raises(RooflmError, match=rule):
+            load.run(Plan(address, clients=(1,)))

@@ -55,6 +55,22 @@ def test_an_engine_refuses_a_word_that_nothing_knows(path: str, tmp_path: Path) 
     assert f"{name} is 'zzz'" in refused(lambda: load_engine(file))
 
 
+@pytest.mark.parametrize(("path", "first"), [("waits", "conv, gated-delta, guesses, kda,"), ("uncaptured", "1stage, ")])
+def test_a_refusal_lists_families_of_models_last_and_once(path: str, first: str) -> None:
+    told = refused(lambda: infer("llama-3.1-8b", gpu="h100", sets={f"engine.{path}": "zzz"}))
+    listed = told.partition("it must be one of ")[2]
+    assert listed.startswith(first) and "stages" in listed.split("afmoe")[0] and "_text" not in listed
+
+
+def test_a_row_of_ones_own_may_be_a_family_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('base = "vllm"\nfamily = "mine"\nmeasured_as = "mine"\n', encoding="utf-8")
+    one, plain = (infer("llama-3.1-8b", gpu="h100", engine=engine) for engine in (str(file), "vllm"))
+    assert one.scenario.engine.family == one.scenario.engine.runs == "mine" and one.tpot == plain.tpot
+    file.write_text('base = "vllm"\nfamily = "mnie"\n', encoding="utf-8")
+    assert "family is 'mnie'" in refused(lambda: load_engine(file))
+
+
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [

@@ -172,8 +172,18 @@ def test_where_nothing_fits_it_is_said_what_would():
         assert found.unmet[0].startswith("No point fits: the nearest takes ")
     trained = rooflm.search_train("llama-3.1-70b", gpu="h100", gpus=8)
     assert trained.best is None and "GPUs (dp" in trained.unmet[-1]
-    late = search_infer("llama-3.1-8b", gpu="h100", gpus=1, ttft=1e-3).unmet
-    assert len(late) == 2 and late[1] == "Weights of 16 bits alone were tried: --quant fp8,awq tries narrower ones."
+
+
+def test_narrower_weights_are_advised_where_they_could_meet_the_limits():
+    """None reads a prompt in 1 ms; 4 ms a token only the narrowest gives, 6 both."""
+    said = "Weights of 16 bits alone were tried: --quant {} tries narrower ones."
+    for limits, names in [({"ttft": 1e-3}, ""), ({"tpot": 6e-3}, "fp8,awq"), ({"tpot": 4e-3}, "awq")]:
+        found = search_infer("llama-3.1-8b", gpu="h100", gpus=1, **limits)
+        assert found.best is None and [*found.unmet[1:]] == [said.format(names)] * bool(names)
+    load = {"rate": 1.0, "confirm": 0}
+    late, slow = (rooflm.search_serve("llama-3.1-8b", gpu="h100", gpus=1, **load, **k)
+                  for k in ({"ttft": 1e-3}, {"tpot": 6e-3}))  # fmt: skip
+    assert said.format("fp8,awq") not in late.unmet and said.format("fp8,awq") in slow.unmet
 
 
 def test_two_limits_that_only_together_cannot_be_met():

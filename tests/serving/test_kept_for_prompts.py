@@ -1,5 +1,6 @@
 """Memory that a decode server keeps for prompts which are read elsewhere: they wait for it, and take it from others."""
 
+import random
 from typing import Any
 
 import pytest
@@ -66,6 +67,32 @@ def test_whoever_has_its_memory_gets_in(scheduler: str, policy: str) -> None:
     out = serve("llama-3.1-8b", **{**ASK, "spread": (0.2, 1.8)}, options=options, **load)
     assert set(out.run.records.status) == {FINISHED}
     assert not out.run.replicas[-1].reserved and out.run.replicas[-1].kv.used == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("scheduler", ["continuous", "in-flight", "prefill-first", "prompts-first"])
+@pytest.mark.parametrize("prefix", [0, 100])
+def test_no_more_memory_is_taken_than_there_is(scheduler: str, prefix: int) -> None:
+    """Under stress: little more than one request's memory, many prompts on their way, sequences that lose theirs and
+    come back over what is kept for others."""
+    draw, preempted = random.Random(7), 0
+    for _ in range(40):
+        prompt, output = draw.choice([1000, 4000, 8000]), draw.choice([300, 1500, 4000])
+        options: dict[str, Any] = {
+            "scheduler": scheduler, "policy": draw.choice(["fcfs", "shortest"]), "speculative": draw.choice([0, 3]),
+            "cache_blocks": int((prompt + output) * draw.choice([1.9, 2.5, 4.0])), "lookahead": draw.choice([0, 1]),
+            "preemption": draw.choice(["swap", "recompute"]), "prefix_caching": prefix > 0,
+        }  # fmt: skip
+        load = draw.choice([{"concurrency": 30}, {"concurrency": 6}, {"rate": 1.0}, {"rate": 4.0}])
+        ask = {**ASK, "spread": (0.1, 1.9), "prefill_replicas": draw.choice([2, 4]), "seed": draw.randrange(99), **load}
+        out = serve(
+            "llama-3.1-8b", **ask, options=options, prompt=prompt, output=output, shared_prefix=prefix, requests=60
+        )
+        decoding = out.run.replicas[-1]
+        assert decoding.kv.peak <= decoding.kv.capacity * (1 + 1e-9)
+        assert set(out.run.records.status) == {FINISHED}
+        assert not decoding.reserved and not decoding.asking and not decoding.taken
+        preempted += decoding.meter.preemptions
+    assert preempted > 100
 
 
 def test_a_request_of_one_token_needs_no_decode_server() -> None:

@@ -122,6 +122,8 @@ def test_limits_hold_and_what_does_not_fit_is_left_out(task: Task, everything: d
     assert set(fitting.report["dram"]) == {"hbm3"}
     with pytest.raises(RooflmError, match="no point was found that fits gpt3-175b"):
         search(task, small, limits={"capital_usd": 1.0}, generations=2, population=8)
+    with pytest.raises(RooflmError, match="limit is 'usd', which is no number"):
+        search(task, small, limits={"usd": 1.0}, generations=2, population=8)
 
 
 @pytest.mark.parametrize(("goals", "says"), [(("time_s",), "two or more"), (("time_s", "cost"), "goal is 'cost'")])

@@ -385,21 +385,27 @@ def default_tiles(s: Scenario) -> tuple[str, ...]:
     if not experts or s.efficiency.mode != "calibrated" or any(map(is_array, sizes)) or s.mapping.expert_ranks > 1:
         return ()
     where, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
-    tuned = {at for k in expert_kernels(s, where, False) if where.gpu in k.cards for at in k.tiles.split()}
+    lists = [k.tiles for k in expert_kernels(s, where, False) if where.gpu in k.cards and k.tiles is not None]
+    tuned = " ".join(lists).split()
     here = dict.fromkeys((int(f.experts), int(ceil(f.width / s.mapping.expert_tp))) for f in experts)
-    missing = [f"{count} experts {width} wide" for count, width in here if tuned and f"{count}x{width}" not in tuned]
+    missing = [f"{count} experts {width} wide" for count, width in here if lists and f"{count}x{width}" not in tuned]
     of = f"{s.engine.name} has no tiles tuned for {' and '.join(missing)} on {s.cluster.device.name}"
     return (f"{of}: they take its default ones, which are slower",) if missing else ()
 
 
 def experts_spread(s: Scenario) -> tuple[str, ...]:
     """A warning where an engine has no kernel of a card for a model's experts as they are stored."""
-    where, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
+
+    def spread(q: Quant) -> bool:
+        return spread_by_passes(s, setting(s.cluster.device, s.engine, q, s.efficiency)[0])
+
     mixture = any(isinstance(b.ffn, MoE) for b in s.model.blocks)
-    if not mixture or s.efficiency.mode != "calibrated" or not spread_by_passes(s, where):
+    if not mixture or s.efficiency.mode != "calibrated" or not spread(s.quant):
         return ()
+    plain = [q.name for q in map(parse_quant, ("int4", "fp8")) if s.engine.abilities.runs(q) and not spread(q)]
     why = f"{s.engine.name} has no kernel for such experts in {s.quant.name} on {s.cluster.device.name}"
-    return (f"{why}: each pass spreads all of them to 16 bits first; int4 or fp8 runs as it is",)
+    rest = f"; {' or '.join(plain)} runs as it is" if plain else ""
+    return (f"{why}: each pass spreads all of them to 16 bits first{rest}",)
 
 
 class Deployed(NamedTuple):

@@ -140,7 +140,7 @@ class Kernels:
     tile_stream: Num = number(0.0, "most bytes of them a clock that an SM draws, dealt its tiles before (0: no limit)")
     row_rate: Num = number(0.0, "the same of gathering, quantising and writing rows, which goes with products", "FLOP")
     expert_rows: Num = count(INF, "most tokens of a pass whose quantised experts' products vector kernels take", 1)
-    widened_experts: str = word("", "family/type/generation of experts without kernels: passes spread all to 16 bits")
+    widened_experts: str = word("", "family/type/generation of experts (-: but these) that passes spread to 16 bits")
     expert_spread: str = named("bytes a value to which a scheme's experts are spread first, or that unpacking is worth")
     library_calls: Num = each("time of a library's call a product and 16-bit expert that a token chose")
     narrow_calls: Num = each("the same of quantised experts, where those are visited one by one")

@@ -25,7 +25,7 @@ class Needs(NamedTuple):
     token: Num  # activations of one token of a pass
     logit: Num  # logits of one sequence
     copy: Num = 0.0  # second copy of a sequence's cache that an eager update holds for a moment
-    trial: Num = 0.0  # `trial_bytes`, in place of a pass's own
+    trial: Num = 0.0  # `trial_bytes`, in place of a pass's own; without one the experts that a pass spreads
     kept: Num = 0.0  # `kept_bytes`, of which a pass takes its own
 
     @property
@@ -46,7 +46,7 @@ def needs(s: Scenario) -> Needs:
     # torch.cat of an eager update writes a layer's cache anew while the old one is still there (docs/decisions/0046)
     sequence, k = sequence_bytes(s), s.engine.kernels
     copy = 0.0 if k.fused or k.epilogue or k.rope_inside else sequence / ceil(s.model.scaled.layers / s.mapping.pp)
-    need = Needs(weights, sequence, token, logit, copy, trial, kept_bytes(s))
+    need = Needs(weights, sequence, token, logit, copy, trial + own * mem.spread_bytes(s), kept_bytes(s))
     if s.speculation.off:
         return need
     some = np.asarray(s.speculation.guesses) > 0
@@ -171,7 +171,8 @@ def trial_bytes(s: Scenario) -> Num:
     room, tries = s.engine.room, (s.engine.room.sampled > 0) * s.model.head
     budget = pick(room.token_budget < np.inf, room.token_budget, 0.0)
     sampled = room.sampled * smaller(room.max_sequences, budget) * s.model.vocab
-    return tries * larger(budget * token_bytes(s), budget * 2 * s.model.hidden * s.quant.half_bytes + sampled)
+    tried = budget * token_bytes(s) + mem.spread_bytes(s)
+    return tries * larger(tried, budget * 2 * s.model.hidden * s.quant.half_bytes + sampled)
 
 
 def kept_bytes(s: Scenario) -> Num:

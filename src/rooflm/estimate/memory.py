@@ -18,7 +18,7 @@ from rooflm.graph.adapted import beside
 from rooflm.graph.context import Context, Decode, Pass
 from rooflm.graph.feedforward import sides
 from rooflm.graph.forward import ffn_nodes, mixer_nodes
-from rooflm.kernels.expert_kernels import expert_kernels, filled
+from rooflm.kernels.expert_kernels import expert_kernels, filled, spread_by_passes
 from rooflm.kernels.lookup import setting
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.kept import kept
@@ -125,6 +125,13 @@ def layout_bytes(s: Scenario, m: Mapping) -> Num:
         twice = any(c.family in words_in(k.scales_twice) for c in own) * q.scale_bits / 8
         total = total + b.count * count * ((held - part) * q.widths["experts"][0] + twice * part)
     return total * stage_share(model, m.pp)
+
+
+def spread_bytes(s: Scenario) -> Num:
+    """Bytes of the 16-bit copy of one layer's experts that a pass makes on the fullest device (`spread_by_passes`)."""
+    w, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
+    held = (block_shard(s.model.scaled, b, s.mapping)["experts"] for b in s.model.blocks)
+    return reduce(larger, held) * s.quant.half_bytes if spread_by_passes(s, w) else 0.0
 
 
 def adapter_params(model: Model, mapping: Mapping, rank: Num, modules: Sequence[str], joined: bool = False) -> Num:

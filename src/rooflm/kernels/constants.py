@@ -42,7 +42,7 @@ class FitRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     dtype: str
     kernel: str = ""
     family: str = ""  # whose kernels (a library), where an engine has several
-    tiles: str = ""  # experts x width on a rank, of which alone it is (kernel "tiled")
+    tiles: dict[str, str] = {}  # "engine card" -> experts x width on a rank, of which alone it is (kernel "tiled")
     constants: dict[str, float]
     rows_in: int  # measured points fitted
     rows_out: int  # kept aside

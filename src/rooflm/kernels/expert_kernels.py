@@ -59,7 +59,7 @@ class Choice(NamedTuple):
     family: str = ""
     generation: str = ""  # of the cards that they were measured on
     cards: tuple[str, ...] = ()  # these
-    tiles: str = ""  # experts x width on a rank, of which alone it is, on these cards alone (none: of all)
+    tiles: str | None = None  # experts x width on a rank, of which alone it is (None: of all)
 
 
 def _tuned(entries: list[Entry], expert_parallel: bool) -> list[Entry]:
@@ -99,10 +99,10 @@ def choices(
             alike = [e for e in own if e.family in library and e.dtype in DTYPE_KIN.get(dtype, ())[:1]]
             if alike:
                 here, chosen = own, _tuned([e._replace(dtype=dtype) for e in alike], expert_parallel)
-            return _read(chosen, here, launched)
+            return _read(chosen, here, f"{engine} {gpu}", launched)
     row = usual(gpu, generation, engine, dtype, expert_parallel).row
     wider = _measured(own, engine, dtype, expert_parallel, words_in(family))
-    return (Choice(dtype, typed(MoEConstants, row)), *_read(wider, own, launched))
+    return (Choice(dtype, typed(MoEConstants, row)), *_read(wider, own, f"{engine} {gpu}", launched))
 
 
 def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool, named: tuple[str, ...]) -> list[Entry]:
@@ -122,7 +122,7 @@ def _measured(here: list[Entry], engine: str, dtype: str, expert_parallel: bool,
     return chosen
 
 
-def _read(entries: list[Entry], here: list[Entry], launched: bool = False) -> tuple[Choice, ...]:
+def _read(entries: list[Entry], here: list[Entry], at: str, launched: bool) -> tuple[Choice, ...]:
     """Entries with their constants. Of a shared library, a kernel that is not the engine's usual one for its type has
     the rates of the engine's usual one for another (Marlin's of mxfp4 were measured on one model, of 896 experts), and
     all have the least start time of any engine and data type (experts.toml, `starts`), unless `launched`."""
@@ -135,7 +135,8 @@ def _read(entries: list[Entry], here: list[Entry], launched: bool = False) -> tu
         kin += [k for k in entries_of("moe") if k.family == e.family and k.architecture == near]
         rates = typed(MoEConstants, chosen.row)
         start = rates.start if launched else min(typed(MoEConstants, k.row).start for k in kin)
-        return Choice(e.dtype, rates._replace(start=start), e.family, e.architecture, e.gpu, e.row.tiles)
+        tiles = e.row.tiles.get(at, "") if e.row.tiles else None
+        return Choice(e.dtype, rates._replace(start=start), e.family, e.architecture, e.gpu, tiles)
 
     return tuple(map(choice, entries))
 
@@ -175,7 +176,8 @@ def routed_inside(s: Scenario) -> bool:
 def spread_by_passes(s: Scenario, w: Where) -> bool:
     """Whether no kernel takes a model's narrow experts, so that each pass spreads all of a rank to 16 bits first."""
     place = f"{s.model.family}/{w.quant}/{w.generation}"
-    return w.quant != w.half and any(fnmatchcase(place, of) for of in words_in(s.engine.kernels.widened_experts))
+    named = [of for of in words_in(s.engine.kernels.widened_experts) if fnmatchcase(place, of.removeprefix("-"))]
+    return w.quant != w.half and bool(named) and not any(of.startswith("-") for of in named)
 
 
 def called_once(s: Scenario) -> bool:
@@ -211,7 +213,7 @@ def _grouped_experts(op: Op, w: Where, s: Scenario, r: Rates) -> Num:
         parallel: reduce(smaller, [
             call(arrived, *filled(kernel.family, kernel.dtype, hidden, width), card=r.card(r.peak[at]), act_bytes=act,
                  c=_on(kernel, w, s).on(r.l2 / r.dram, tuned))
-            + pick(not kernel.tiles or (w.gpu in kernel.cards and has_shape(experts, width, kernel.tiles)), 0.0, np.inf)
+            + pick(kernel.tiles is None or has_shape(experts, width, kernel.tiles), 0.0, np.inf)
             for kernel in candidates
             for at, act in [(op.rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
         ])

@@ -115,8 +115,8 @@ def levels(plan: Plan) -> list[Level]:
     return found
 
 
-def program(name: str, kind: str = "clients") -> tuple[Generator, str]:
-    """A generator and where its program is; RooflmError that says what to install."""
+def generator_of(name: str, kind: str = "clients") -> Generator:
+    """A generator that makes loads of a kind; RooflmError with what does."""
     known = generators()
     if name not in known:
         near = near_matches(name, known) or list(known)
@@ -124,6 +124,12 @@ def program(name: str, kind: str = "clients") -> tuple[Generator, str]:
     found = known[name]
     if kind not in found.loads:
         raise RooflmError(f"load is {name!r}, which makes no load of kind {kind}: take {next(iter(known))}")
+    return found
+
+
+def program(name: str, kind: str = "clients") -> tuple[Generator, str]:
+    """A generator and where its program is; RooflmError that says what to install."""
+    found = generator_of(name, kind)
     own = program_path(found.program)
     where = str(own) if own.is_file() else shutil.which(found.program)
     if where is None:
@@ -152,7 +158,7 @@ def check(plan: Plan) -> None:
     if plan.trace and not Path(plan.trace).is_file():
         raise RooflmError(f"trace is {plan.trace!r}, but there is no such file")
     for level in levels(plan):
-        program(plan.generator, level.kind)
+        generator_of(plan.generator, level.kind)
 
 
 def run(plan: Plan, out: str | None = None, tell: Tell | None = None) -> Run:
@@ -161,6 +167,7 @@ def run(plan: Plan, out: str | None = None, tell: Tell | None = None) -> Run:
     kept = kept_rows(out) if out else []
     told = server.ask(plan.url)
     base = server.base_of(plan.url)
+    program(plan.generator)
     found = Run(kept, {"url": base, "columns": told.columns, "model": told.name, "answers": told.raw})
     todo, common = levels(plan), stated(plan, told)
     watch = profile.Profiler(profile.listening(base), plan.interval) if plan.interval else None

@@ -143,7 +143,8 @@ def stands_on(path: str) -> str:
     said = ", ".join(new) if len(new) <= 6 else f"{len(new)} fields"
     if not about.base:
         return f"{name} has no base: all but {said} are defaults, fitted to no engine"
-    whose = f"constants and error bands of {row_of(about.base).engine.runs}"
+    runs = row_of(about.base).engine.runs
+    whose = f"constants{' and error bands' * (own.get('measured_as', runs) == runs)} of {runs}"
     return f"{name} is {about.base} but for {said} ({whose})" if new else f"{name} is as {about.base}"
 
 
@@ -196,7 +197,7 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     about, _ = descriptive_fields(raw, label, EngineDescription)
     own, told, factors = _lines(name)
     base = row_of(about.base, (*above, name)) if about.base else Row(Engine(canonical), {})
-    values = _constants(own, label)
+    values = _constants(own, label, canonical)
     same = {"budget": "token_budget", "static_fraction": "memory_fraction"}  # options that are limits by another name
     limits = {*own, *told, *(limit for option, limit in same.items() if option in told)}
     server: dict[str, Any] = {by_card: "" for by_card, limit in BY_CARD.items() if limit in limits}
@@ -224,14 +225,16 @@ def merge_card_factors(inherited: Factors, own: Factors, given: Mapping[str, Any
     return {key: factors for key, factors in merged.items() if factors}
 
 
-def _constants(given: Mapping[str, Any], label: str) -> dict[str, Any]:
-    """Constants of a row by their own names, each checked against its field."""
+def _constants(given: Mapping[str, Any], label: str, itself: str) -> dict[str, Any]:
+    """Constants of a row by their own names, each checked against its field. itself: the row's name, which it may give
+    for its family and for whose measurements hold for it."""
     known = [*ABOUT, "base"]  # which is taken out of a row before
     for name in given:
         check_field_name(name, known, f"{label}: the row")
     found = {name: field_value(f"{label}: {name}", value, ABOUT[name]) for name, value in given.items()}
     for name, value in found.items():
-        known_words(name, value, f"{label}: {name}")
+        if name not in OF_ITSELF or value != itself:
+            known_words(name, value, f"{label}: {name}")
     return found
 
 
@@ -244,7 +247,7 @@ LIMITS = ("budgets", "limits", "graphed", "graphed_few", "pieces")
 FORMS = {
     "caches": (r"\d+", "widths in bits such as '16, 8'"),
     "experts_of": (r"[\w.-]+:[^/:]+/[^/:]+(/[^/:]+)?", "such as 'triton:*/bf16, cutlass:qwen3_moe/nvfp4/blackwell'"),
-    "widened_experts": (r"[^/:]*/[^/:]+/[^/:]+", "family, type and generation such as 'qwen3*/mxfp4/cdna3'"),
+    "widened_experts": (r"-?[^/:]*/[^/:]+/[^/:]+", "family, type and generation such as '*/mxfp4/cdna3, -qwen3*/*/*'"),
     "ready_operands": (r"[\w.-]+/[\w.-]+", "products in a type such as 'q_up/fp8_block'"),
     "families": (r"[\w.-]+:\d+", "limits by family such as 'deepseek_v4:256'"),
     **dict.fromkeys(LIMITS, (r"[\w.-]+:\d+", "limits by card such as '35:2048 ampere:4096'")),
@@ -274,13 +277,21 @@ def known_words(field: str, value: Any, label: str) -> None:
         elif field == "ready_operands":
             one_of(f"{label}: type", word.partition("/")[2], sorted(product_types()))
         elif field in AMONG and not word.replace(".", "", 1).isdecimal():  # a number is a card's memory
-            one_of(label, word.removeprefix("-") if field in SIGNED else word, sorted(AMONG[field]()))
+            _among(label, word.removeprefix("-") if field in SIGNED else word, AMONG[field]())
         if field in ("experts_of", "widened_experts"):
-            of = dict(zip(("family", "type", "generation"), (rest or word).split("/"), strict=False))
+            of = dict(zip(("family", "type", "generation"), (rest or word.removeprefix("-")).split("/"), strict=False))
             known = ({"", *model_families()}, {e.dtype for e in entries_of("moe")}, generations())
             for (what, pattern), among in zip(of.items(), known, strict=False):
                 if not fnmatch.filter(among, pattern):
-                    one_of(f"{label}: {what}", pattern, sorted(among))
+                    _among(f"{label}: {what}", pattern, among)
+
+
+def _among(label: str, word: str, known: Collection[str]) -> None:
+    """RooflmError if a word is unknown. Families of models are listed last, and once where their text part is one."""
+    families = model_families()
+    if word.lower() not in known:
+        once = {name for name in known if name not in families or name.removesuffix("_text") not in {*known} - {name}}
+        one_of(label, word, sorted(once, key=lambda name: (name in families, name)))
 
 
 @lru_cache

@@ -189,5 +189,5 @@ def search_infer(
                           bands=INFER.bands)  # fmt: skip
         return search(task, on, assumed=asked.assumptions(shared))
 
-    found = remedied(INFER, in_budget(under, run), shared)
+    found = remedied(INFER, in_budget(under, run), shared, asked.limits)
     return replace(found, model=asked.model.name, prices=searched_prices(found, listed(gpu), cluster, arguments))

@@ -199,19 +199,29 @@ MOST_NAMES = 64
 """Most points whose assumptions are told."""
 
 
-def remedied(task: Task, found: SearchResult, given: Mapping[str, Any]) -> SearchResult:
+def remedied(task: Task, found: SearchResult, given: Mapping[str, Any], limits: Sequence[Limit] = ()) -> SearchResult:
     """The result of a search, which where nothing fits says with what its nearest point would. given: arguments of the
-    call that predicts a point, but for those that were searched."""
+    call that predicts a point, but for those that were searched; limits: what narrower weights must be able to meet."""
     if found.best is not None or found.nearest is None:
         return found
     known = {k: v for k, v in found.nearest.candidate.inputs.items() if k in table_of(task.name)}
     nearest = task.over(**{**given, **known})
     words = "; ".join(r.words for r in nearest.would_fit)
     told = [f"The nearest would fit with: {words}."] if words else []
-    narrow = [] if "quant" in known or given.get("quant") else narrower_names(nearest.scenario)
-    if narrow and task.name == "infer" and "quant" not in words:
+    asked = "quant" in known or given.get("quant") or "quant" in words or task.name != "infer"
+    alone = {**given, **known, "batch": 1}
+    narrow = [
+        q for q in narrower_names(nearest.scenario) if not asked and meets(limits, task.over(**alone | {"quant": q}))
+    ]
+    if narrow:
         told.append(f"Weights of 16 bits alone were tried: --quant {','.join(narrow)} tries narrower ones.")
     return replace(found, unmet=(*found.unmet, *told)) if told else found
+
+
+def meets(limits: Sequence[Limit], one: Any) -> bool:
+    """Whether a request that is alone keeps the limits of its times: among others it is no faster."""
+    times = {"ttft_s": one.ttft, "tpot_s": one.tpot, "latency_s": one.latency}
+    return all(bool(np.all(limit.excess(times[limit.key]) <= 0)) for limit in limits if limit.key in times)
 
 
 def narrower_names(s: Scenario) -> list[str]:

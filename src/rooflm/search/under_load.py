@@ -416,7 +416,7 @@ def search_serve(
                   of_pools={k: v for k, v in of_pools.items() if v is not None})  # fmt: skip
     trial = partial(confirmation, load=load, run=run)
     confirmed, answer = simulations(answer, int(confirm), trial)
-    answer = remedied(INFER, settled(answer, confirmed), {**nest(first), **lengths})
+    answer = remedied(INFER, settled(answer, confirmed), {**nest(first), **lengths}, limits)
     of_prefill = [pooled.before_of(asked.arguments, of_pools)] if prefill_gpu else []
     prices = searched_prices(answer, listed(asked.gpu), cluster, asked.arguments, *of_prefill)
     same = {f.name: getattr(answer, f.name) for f in fields(SearchResult)}

@@ -61,9 +61,9 @@ class Replica:
       fewest tokens, and requests, of a prefix that decoding reads once.
     - Requests. waiting, prefilling, decoding: those of its three stages; unmade: tokens that those in the second, and
       of `reserved`, have still to make; late: those that came while a pass ran and are seen by the next but one
-      (lookahead); resumed: of preempted ones, (tokens to have again, tokens still to make); asking: (when it came,
-      request) of those that wait for a decode replica's memory before their prompt; reserved: memory of those that
-      have it and are not here yet.
+      (lookahead); resumed: of preempted ones, (tokens to have again, tokens still to make); taken: those of them that
+      wait; asking: (when it came, request) of those that wait for a decode replica's memory before their prompt;
+      reserved: memory of those that have it and do not run yet, for a first step too.
     - What runs next. kind, count, chunks, end: what it is, for how many decode steps, with which prompts, and until
       when; dirty: it has to be planned anew; host: s of it that keep its scheduler (`StepTable.passed`); cold: s that
       the next prompts take more; slower: the front end's pace over the device's, at least 1, in planned steps; behind:
@@ -88,10 +88,12 @@ class Replica:
         cache = PrefixCache(server.cache_block) if caches else None
         self.kv = Kv(capacity, cache, partial(records.prefix, block=server.cache_block))
         self.meter, self.decoding = Meter(records.gaps), Decoding(self.growth)
-        self.waiting = queue(server.policy, records.priority, records.prompt)
         self.late: deque[tuple[float, int]] = deque()
         self.asking: deque[tuple[float, int]] = deque()
         self.reserved: dict[int, float] = {}
+        self.taken = set[int]()
+        kept = self.reserved if role == "decode" and not server.handed_on else None
+        self.waiting = queue(server.policy, records.priority, records.prompt, kept)
         self.prefilling: list[list[Any]] = []
         self.marks: deque[tuple[int, int]] = deque()
         self.resumed: dict[int, tuple[int, int]] = {}
@@ -123,19 +125,23 @@ class Replica:
     def granted(self) -> float | None:
         """When the first of those that ask came, once its memory is kept; None where nobody asks or there is no room,
         which one whose memory was taken away has before."""
-        taken = self.waiting and self.waiting.first() not in self.reserved
-        if not self.asking or taken:
+        if not self.asking or self.taken:
             return None
         came, request = self.asking[0]
-        need, others = self.need(request), len(self.decoding.heap) + len(self.reserved)
+        need, others = self.need(request), len(self.decoding.heap) + len(self.prefilling) + len(self.reserved)
         fits = need + AHEAD * (others + 1) <= self.kv.room() if self.scheduler.evicts else all_fits(self, request)
         if others and not fits:
             return None
         self.asking.popleft()
-        self.reserved[request] = need
+        self.reserved[request] = need + self.growth
         self.unmade += self.left(request)
-        self.kv.grow(need)
+        self.kv.grow(need + self.growth)
         return came
+
+    def fits_alone(self, request: int) -> bool:
+        """Whether nothing runs, and a request fits beside what is kept for others: it need not leave more room."""
+        fits = not self.reserved or self.need(request) + self.growth <= self.kv.room()
+        return fits and not self.decoding.heap and not self.prefilling
 
     def has_room(self, request: int) -> bool:
         """Whether a request can be admitted: its memory is kept (`granted`), or its scheduler finds room."""
@@ -167,6 +173,7 @@ class Replica:
         """Reserve the prompt's KV memory; returns the entry to prefill, or None where nothing is left to prefill."""
         whole, resumed = self.length(request), request in self.resumed
         self.records.status[request] = RUNNING
+        self.taken.discard(request)
         if request in self.reserved:
             self.kv.grow(-self.reserved.pop(request))
             self.unmade -= self.left(request)
@@ -246,6 +253,7 @@ class Replica:
                 self.clock += held * self.kv.bytes_per_token / self.server.swap_bandwidth
         self.records.preempted[request] += 1
         self.records.status[request] = WAITING
+        self.taken.add(request)
         self.waiting.back(request)
 
     def _to_make(self, request: int) -> int:
@@ -285,9 +293,10 @@ class Replica:
             self.waiting.append(request)
 
     def _make_room(self) -> bool:
-        """Preempt until every running sequence can write its next tokens; whether any was preempted."""
+        """Preempt until every running sequence can write its next tokens; whether any was preempted. The last one is
+        where others' memory is kept."""
         heap, kv, preempted = self.decoding.heap, self.kv, False
-        while len(heap) * self.growth > kv.room() and len(heap) + len(self.prefilling) > 1:
+        while heap and len(heap) * self.growth > kv.room() and (len(heap) > 1 or self.prefilling or self.reserved):
             self.preempt()
             preempted = True
         return preempted

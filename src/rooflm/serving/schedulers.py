@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class PriorityQueue:
     """Smallest key first, then first come: keys are priorities, or prompt lengths (shortest job first)."""
 
     def __init__(self, key: Any) -> None:
-        self._key, self._heap, self._count = key, [], 0  # type: tuple[Any, list[tuple[float, int, int]], int]
+        self._key, self._heap, self._count = key, [], 0  # type: tuple[Any, list[tuple[Any, int, int]], int]
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -135,7 +135,7 @@ class Continuous:
         """True when the request fits, and a step of all that decode then (one that was swapped out does at once)."""
         running = r.decoding.heap
         tokens = r.need(request) + (len(running) + 1) * r.growth
-        return r.kv.used + tokens <= r.kv.capacity * (1 - self.watermark) or (not running and not r.prefilling)
+        return r.kv.used + tokens <= r.kv.capacity * (1 - self.watermark) or r.fits_alone(request)
 
     def select(self, r: Replica) -> Chosen:
         """Chunks of the next pass, unfinished prompts first."""
@@ -170,7 +170,7 @@ class PrefillFirst(Continuous):
         """True when the prompt and a share of all outputs still to come fit."""
         running = r.decoding.heap
         future = max(self.future * (r.decoding.remaining() + r.left(request)), (len(running) + 1) * r.growth)
-        return r.kv.used + r.need(request) + future <= r.kv.capacity or (not running and not r.prefilling)
+        return r.kv.used + r.need(request) + future <= r.kv.capacity or r.fits_alone(request)
 
 
 class PromptsFirst(Continuous):
@@ -315,9 +315,10 @@ SCHEDULERS: dict[str, type[Continuous]] = {
 """Scheduler by name (`catalogue.engine.SCHEDULERS`)."""
 
 
-def queue(policy: str, priority: Any, prompt: Any) -> Queue | PriorityQueue:
-    """The queue of a policy (`catalogue.engine.POLICIES`); priority, prompt: values by request."""
-    if policy == "fcfs":
+def queue(policy: str, priority: Any, prompt: Any, kept: Container[int] | None = None) -> Queue | PriorityQueue:
+    """The queue of a policy (`catalogue.engine.POLICIES`); priority, prompt: values by request. kept: those whose
+    memory is kept as they come, before all others, which wait for room."""
+    if policy == "fcfs" and kept is None:
         return Queue()
-    by = prompt if policy == "shortest" else priority
-    return PriorityQueue(lambda i: float(by[i]) if by is not None else 0.0)
+    by = {"fcfs": None, "shortest": prompt}.get(policy, priority)
+    return PriorityQueue(lambda i: (kept is not None and i not in kept, float(by[i]) if by is not None else 0.0))

@@ -291,28 +291,38 @@ class Loop:
         if stage == ASKS and self.records.output[request] > 1:
             r = self.routers[DECODES].pick(self.second, request)
             r.asking.append((now, request))
-            self._grant(r, now)
+            if len(r.asking) == 1:  # else the first waits for others to end
+                if r.kind == STEPS and not r.dirty:
+                    self._stop(r, now)
+                self._grant(r, now)
             return
         r = self._goes_to(request, max(stage, PROMPT))
         self.records.replica[request] = r.number
-        idle = r.idle()
+        idle = r.idle() or (r.kind == NOTHING and not r.dirty)  # what waits may wait for memory that others keep
         late = r.server.lookahead and not idle
         if late:
             r.late.append((now, request))
-        if idle or (r.kind == NOTHING and not r.dirty and not late):
+        if idle:
             r.clock = max(r.clock, now)
             r.sealed = r.clock
         counted = r.clock  # a request in `late` is, from the pass on that runs now
-        if not r.dirty and (r.kind == NOTHING or (r.kind == STEPS and now <= r.clock)):
+        if r.kind == NOTHING:
             r.dirty = True
-        elif not r.dirty and r.kind == STEPS and len(r.late) <= 1 and not self._blocked(r):
-            r.interrupt(now)
-            if r.done:
-                self._completed(r)
+        elif not r.dirty and r.kind == STEPS and (now <= r.clock or (len(r.late) <= 1 and not self._blocked(r))):
+            self._stop(r, now)
         if not late:
             r.waiting.append(request)
             counted = r.clock
         r.meter.queue_time += counted - now  # it waits since it came
+
+    def _stop(self, r: Replica, now: float) -> None:
+        """Planned decode steps end at the next boundary, or do not begin."""
+        if now <= r.clock:
+            r.dirty = True
+            return
+        r.interrupt(now)
+        if r.done:
+            self._completed(r)
 
     def _goes_to(self, request: int, stage: int) -> Replica:
         """The replica of a request: where a router sends it, or the decode replica that keeps memory for it."""

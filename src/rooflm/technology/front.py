@@ -36,7 +36,7 @@ class Front(NamedTuple):
     sizes: Array
 
 
-def directions(names: Sequence[str], known: Sequence[str]) -> dict[str, float]:
+def directions(names: Sequence[str], known: Sequence[str], what: str = "goal") -> dict[str, float]:
     """Columns to 1 (less is better) or -1 (more is: tokens a second, a joule, a dollar). Raises RooflmError.
 
     >>> directions(["time_s", "tokens_per_j"], ["time_s", "tokens_per_j"])
@@ -45,7 +45,7 @@ def directions(names: Sequence[str], known: Sequence[str]) -> dict[str, float]:
     for name in names:
         if name not in known:
             near = " or ".join(map(repr, near_matches(name, list(known)) or ["time_s", "capital_usd", "tokens_per_j"]))
-            raise RooflmError(f"goal is {name!r}, which is no number of the table: did you mean {near}?")
+            raise RooflmError(f"{what} is {name!r}, which is no number of the table: did you mean {near}?")
     return {name: -1.0 if name.startswith("tokens_per") else 1.0 for name in names}
 
 
@@ -174,7 +174,7 @@ def search(
             report = evaluate(task, space, part.points, part.shares, money)
             numbers = [k for k, v in report.items() if v.dtype.kind == "f"]
             signs = signs or directions(goals, numbers)
-            directions([*most], numbers)  # tells of a limit that is no column
+            directions([*most], numbers, "limit")  # tells of a limit that is no column
             values[new], broken[new] = _told(report, signs, most)
             good = np.all(broken[new] <= 0, axis=1)
             extra = {f"_{i}": s for i, s in enumerate(() if part.shares is None else part.shares)}
