@@ -36,9 +36,10 @@ class Needs(NamedTuple):
 
 def needs(s: Scenario) -> Needs:
     """The memory that a scenario needs, a sequence and a token at a time."""
-    even, trial = s.engine.stages.even_stages, trial_bytes(s)  # stages cut evenly hold the same each
-    one = replace(s.mapping, pp=1) if even else s.mapping
-    weights = (mem.weight_bytes(s.model, one, s.quant) + mem.layout_bytes(s, one)) / (s.mapping.pp if even else 1)
+    one = replace(s.mapping, pp=1) if s.engine.stages.even_stages else s.mapping  # even ones hold the same each
+    layout, spread = mem.layout_bytes(s, one)
+    weights = (mem.weight_bytes(s.model, one, s.quant) + layout) / (s.mapping.pp / one.pp)
+    trial = trial_bytes(s, spread)
     own = pick(trial > 0, 0.0, 1.0)
     token, logit = own * token_bytes(s), (1 if s.workload.logits == "all" else own) * logit_bytes(s)
     if not s.model.head:  # what a prompt gives leaves with its pass
@@ -46,7 +47,7 @@ def needs(s: Scenario) -> Needs:
     # torch.cat of an eager update writes a layer's cache anew while the old one is still there (docs/decisions/0046)
     sequence, k = sequence_bytes(s), s.engine.kernels
     copy = 0.0 if k.fused or k.epilogue or k.rope_inside else sequence / ceil(s.model.scaled.layers / s.mapping.pp)
-    need = Needs(weights, sequence, token, logit, copy, trial + own * mem.spread_bytes(s), kept_bytes(s))
+    need = Needs(weights, sequence, token, logit, copy, trial + own * spread, kept_bytes(s))
     if s.speculation.off:
         return need
     some = np.asarray(s.speculation.guesses) > 0
@@ -165,14 +166,13 @@ def token_bytes(s: Scenario) -> Num:
     return (2 * s.model.scaled.hidden + mem.layer_widths(s.model, s.mapping)) * half + scores
 
 
-def trial_bytes(s: Scenario) -> Num:
-    """Bytes of the trial of an engine's largest pass, beside which it takes the rest for its cache: of the pass, or of
-    sampling after it for every sequence that may run (logits are whole on every rank). 0: none, or without a head."""
+def trial_bytes(s: Scenario, spread: Num) -> Num:
+    """Bytes of the trial of an engine's largest pass, beside which it takes the rest for its cache: of the pass, with
+    experts that it spreads, or of sampling for all that may run (logits whole on every rank). 0: none, or no head."""
     room, tries = s.engine.room, (s.engine.room.sampled > 0) * s.model.head
     budget = pick(room.token_budget < np.inf, room.token_budget, 0.0)
     sampled = room.sampled * smaller(room.max_sequences, budget) * s.model.vocab
-    tried = budget * token_bytes(s) + mem.spread_bytes(s)
-    return tries * larger(tried, budget * 2 * s.model.hidden * s.quant.half_bytes + sampled)
+    return tries * larger(budget * token_bytes(s) + spread, 2 * budget * s.model.hidden * s.quant.half_bytes + sampled)
 
 
 def kept_bytes(s: Scenario) -> Num:

@@ -111,12 +111,12 @@ def weight_bytes(model: Model, mapping: Mapping, quant: Quant) -> Num:
     return matrices + parts["plain"] * quant.half_bytes + parts["embedding"] * quant.table_bytes
 
 
-def layout_bytes(s: Scenario, m: Mapping) -> Num:
-    """Bytes that experts' kernels add to the weights on the fullest device: zeros that fill up their sides (`sides`,
-    `filled`), and scales as loaded beside those in a kernel's own layout (`scales_twice`)."""
+def layout_bytes(s: Scenario, m: Mapping) -> tuple[Num, Num]:
+    """Bytes that experts' kernels add on the fullest device: to weights zeros that fill up their sides (`sides`,
+    `filled`) and scales in a second layout (`scales_twice`); to a pass a layer in 16 bits (`spread_by_passes`)."""
     q, k, model = s.quant, s.engine.kernels, s.model.scaled
     w, _ = setting(s.cluster.device, s.engine, q, s.efficiency)
-    total: Num = 0.0
+    total, copy = 0.0, 0.0  # type: Num, Num
     for b, f in ((b, b.ffn) for b in model.blocks if isinstance(b.ffn, MoE)):
         own = expert_kernels(s, w, bool(highest(m.expert_ranks) > 1))
         (_, count, width), (inner, outer) = local_ffn(f, m), sides(f, model.hidden, q, k, m)
@@ -124,14 +124,8 @@ def layout_bytes(s: Scenario, m: Mapping) -> Num:
         part = shapes.matrix_params(f.inner(model.hidden), width, f.gated)
         twice = any(c.family in words_in(k.scales_twice) for c in own) * q.scale_bits / 8
         total = total + b.count * count * ((held - part) * q.widths["experts"][0] + twice * part)
-    return total * stage_share(model, m.pp)
-
-
-def spread_bytes(s: Scenario) -> Num:
-    """Bytes of the 16-bit copy of one layer's experts that a pass makes on the fullest device (`spread_by_passes`)."""
-    w, _ = setting(s.cluster.device, s.engine, s.quant, s.efficiency)
-    held = (block_shard(s.model.scaled, b, s.mapping)["experts"] for b in s.model.blocks)
-    return reduce(larger, held) * s.quant.half_bytes if spread_by_passes(s, w) else 0.0
+        copy = larger(copy, count * part * q.half_bytes * spread_by_passes(s, w))
+    return total * stage_share(model, m.pp), copy
 
 
 def adapter_params(model: Model, mapping: Mapping, rank: Num, modules: Sequence[str], joined: bool = False) -> Num:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from rooflm.catalogue.fields import count, flag, word
-from rooflm.units import Num, is_plain, larger, smaller
+from rooflm.units import Num, larger, smaller
 
 DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
 """Degrees of a split by name."""
@@ -59,11 +59,6 @@ class Mapping:
     def uneven(self) -> Num:
         """True where a degree is not whole, because the others do not divide the GPUs."""
         return (self.dp % 1 != 0) | (self.pp % 1 != 0)
-
-    @property
-    def misfit(self) -> Num:
-        """True where the degrees do not multiply to the number of GPUs asked for."""
-        return False if is_plain(self.gpus, 0) else (self.gpus > 0) & (self.devices != self.gpus) & (self.uneven == 0)
 
     def stride(self, group: str) -> Num:
         """Distance in device numbers between neighbouring ranks of a group: the product of the degrees inside it."""

@@ -108,7 +108,8 @@ SPLIT = (
     Rule("TDP is not above idle power", lambda s: s.cluster.device.tdp <= s.cluster.device.idle),
     Rule("the degrees do not divide the GPUs", lambda s: s.mapping.uneven),
     Rule("tp does not divide the heads", lambda s: broken_by(heads_of(s.model), s.mapping.tp)),
-    Rule("the degrees make another number of GPUs", lambda s: s.mapping.misfit),
+    Rule("the degrees make another number of GPUs",
+         lambda s: (s.mapping.gpus > 0) & (s.mapping.devices != s.mapping.gpus) & (s.mapping.uneven == 0)),
     Rule("pp exceeds the layers", lambda s: s.mapping.pp > s.model.layers),
 )  # fmt: skip
 """Rules of any split; the first three are of a model's shapes, before scales and prunings round them; one of a card."""
