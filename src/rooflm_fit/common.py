@@ -223,7 +223,7 @@ def _in(p: Param, value: float) -> float:
 
 def fit_row(
     *,
-    names: Mapping[str, str],
+    names: Mapping[str, Any],
     constants: Mapping[str, float],
     inside: Error,
     outside: Error,

@@ -147,7 +147,8 @@ def test_half_the_weights_decode_one_sequence_no_slower(gpu: str, engine: str) -
 def test_a_card_nobody_measured_takes_its_generations_kernels(engine: str, dtype: str) -> None:
     for own, other, generation in (("h200-sxm-141gb", "gh200-144gb", "hopper"), ("l40s", "l4", "ada"),
                                    ("rtx-pro-6000-server-96gb", "rtx-5090", "blackwell-rtx")):  # fmt: skip
-        assert choices(own, generation, engine, dtype) == choices(other, generation, engine, dtype)
+        one, two = (choices(gpu, generation, engine, dtype) for gpu in (own, other))
+        assert [c._replace(tiles=None) for c in one] == [c._replace(tiles=None) for c in two]  # files are a card's own
 
 
 @pytest.mark.parametrize("engine", ["sglang", "trtllm", "vllm"])
