@@ -197,13 +197,13 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     about, _ = descriptive_fields(raw, label, EngineDescription)
     own, told, factors = _lines(name)
     base = row_of(about.base, (*above, name)) if about.base else Row(Engine(canonical), {})
-    values = _constants(own, label, canonical)
+    values = _constants(own, label)
     same = {"budget": "token_budget", "static_fraction": "memory_fraction"}  # options that are limits by another name
     limits = {*own, *told, *(limit for option, limit in same.items() if option in told)}
     server: dict[str, Any] = {by_card: "" for by_card, limit in BY_CARD.items() if limit in limits}
     server |= values_of(ServerOptions, dict(told), label, "server")
-    for option, said in told.items():
-        known_words(option, said, f"{label}: server.{option}")
+    if is_path(name):
+        check_words(name)
     values["server"] = replace(base.engine.server, **server)
     command = Command() if "start" in about.command and not is_path(name) else command_of(base.engine)
     values["command"] = replace(command, **values_of(Command, about.command, label, "command"))
@@ -225,17 +225,23 @@ def merge_card_factors(inherited: Factors, own: Factors, given: Mapping[str, Any
     return {key: factors for key, factors in merged.items() if factors}
 
 
-def _constants(given: Mapping[str, Any], label: str, itself: str) -> dict[str, Any]:
-    """Constants of a row by their own names, each checked against its field. itself: the row's name, which it may give
-    for its family and for whose measurements hold for it."""
+def _constants(given: Mapping[str, Any], label: str) -> dict[str, Any]:
+    """Constants of a row by their own names, each checked against its field."""
     known = [*ABOUT, "base"]  # which is taken out of a row before
     for name in given:
         check_field_name(name, known, f"{label}: the row")
-    found = {name: field_value(f"{label}: {name}", value, ABOUT[name]) for name, value in given.items()}
-    for name, value in found.items():
+    return {name: field_value(f"{label}: {name}", value, ABOUT[name]) for name, value in given.items()}
+
+
+def check_words(row: str) -> None:
+    """`known_words` of all that a row says: of a user's file as it is read, of the catalogue's in a test. A row may
+    give its own name for its family and for whose measurements hold for it."""
+    label, itself, lines = row_label("engine", row), raw_row("engine", row)[1], _lines(row)
+    for name, value in lines.own.items():
         if name not in OF_ITSELF or value != itself:
             known_words(name, value, f"{label}: {name}")
-    return found
+    for option, value in lines.server.items():
+        known_words(option, value, f"{label}: server.{option}")
 
 
 LIBRARIES = ("experts", "many_experts", "experts_of")

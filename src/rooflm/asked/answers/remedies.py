@@ -18,7 +18,6 @@ from rooflm.catalogue.model import MoE
 from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.estimate.capacity import max_batch, memory_use
 from rooflm.estimate.offloaded import stored_part
-from rooflm.estimate.training_step import context, weights_away
 from rooflm.readers.engines import load_engine
 from rooflm.readers.schemes import PRESETS, as_run, in_blocks, parse_quant, without_cache
 from rooflm.scenario.mapping import SERVED_DEGREES
@@ -217,19 +216,19 @@ def eight_bit_cache(s: Scenario, schemes: Iterable[Quant]) -> Iterator[Quant]:
 
 
 def training_remedies(
-    s: Scenario, left: Callable[[Scenario], float], most: float, rules: Iterable[Rule]
+    s: Scenario, left: Callable[[Scenario], tuple[float, float]], most: float, rules: Iterable[Rule]
 ) -> tuple[Remedy, ...]:
     """Changes with which training would fit: single ones, else pairs of them; and the fewest further GPUs with which it
-    is not one of these that makes it fit. left: bytes left on the fullest device of a scenario; most: the largest
-    micro-batch that fits; rules: those that a split must keep."""
+    is not one of these that makes it fit. left: bytes left on the fullest device of a scenario, and those of its
+    weights that the host holds; most: the largest micro-batch that fits; rules: those that a split must keep."""
     rules = tuple(rules)
 
     def tried(changes: Mapping[str, Any]) -> Remedy | None:
         other = changed(s, changes)
         if bool(np.any(any_of(rule.broken(other) for rule in rules))):
             return None
-        margin = left(other)
-        return Remedy(dict(changes), margin, float(weights_away(other, context(other)))) if margin >= 0 else None
+        margin, away = left(other)
+        return Remedy(dict(changes), margin, away) if margin >= 0 else None
 
     single = list(steps(s, most))
     remedies = [r for r in map(tried, single) if r]

@@ -92,8 +92,9 @@ class TrainingEstimate(Result, StepUse):
         if np.ndim(self.fits) or not self.memory.margin < 0:
             return ()
 
-        def left(s: Scenario) -> float:
-            return float(capacity_of(s) - used(s, tm.stages(setup_of(s, context(s)))))
+        def left(s: Scenario) -> tuple[float, float]:
+            c = context(s)
+            return float(capacity_of(s) - used(s, tm.stages(setup_of(s, c)))), float(weights_away(s, c))
 
         return training_remedies(self.scenario, left, float(self.max_micro_batch), TRAINING)
 
